@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, contextmanager
 from ipaddress import ip_address
 from pathlib import Path
 from threading import Thread
-from typing import Any
 from urllib.parse import urlsplit
 
 from distributed import Client, SchedulerPlugin, Security
@@ -77,7 +76,6 @@ def _security(address: str, key: str | Path | None) -> Security | None:
 
 
 def _check_private(file: Path) -> None:
-    """Refuse a key that others can read."""
     mode = file.stat().st_mode & 0o777
     if mode & 0o077:
         raise ClusterError(
@@ -124,12 +122,14 @@ def closing_logged[T](resource: AbstractContextManager[T]) -> Iterator[T]:
             LOG.warning("%s did not close: %s: %s", name, type(e).__name__, e)
 
 
-def with_timeout(seconds: float, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+def with_timeout[**P, T](
+    seconds: float, call: Callable[P, T], *arguments: P.args, **options: P.kwargs
+) -> T:
     """Return what a call returns; raises TimeoutError if that takes longer than some seconds.
 
     Methods of a client that wait for workers have no time limit of their own.
     """
-    answer: Future[Any] = Future()
+    answer: Future[T] = Future()
 
     def run() -> None:
         try:

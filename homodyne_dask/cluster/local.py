@@ -130,7 +130,10 @@ def local_cluster(
     total, most = cores(), MAX_THREADS_PER_WORKER
     processes = gpus or processes or max(1, total // (threads or min(most, total)))
     threads = threads or max(1, total // processes)
-    memory = _checked_memory(memory or memory_for_workers(processes), processes)
+    memory = memory or memory_for_workers(processes)
+    # to Dask 0 bytes are no limit, and a nanny starts a worker that is over its limit again, without end
+    if memory // processes < IDLE_WORKER_BYTES:
+        raise too_little("a worker", IDLE_WORKER_BYTES, memory // processes)
     protocol = "tls://" if security else "tcp://"
     worker_kwargs = {
         "host": "127.0.0.1",
@@ -170,16 +173,6 @@ def local_cluster(
                 yield client
         finally:
             release_scheduler(cluster.scheduler)
-
-
-def _checked_memory(memory: int, processes: int) -> int:
-    """Return the bytes of all workers; raises PlanError where one could not even start.
-
-    To Dask 0 bytes are no limit, and a nanny starts a worker that is over its limit again, without end.
-    """
-    if memory // processes < IDLE_WORKER_BYTES:
-        raise too_little("a worker", IDLE_WORKER_BYTES, memory // processes)
-    return memory
 
 
 def _worker_tls_options(security: Security | None) -> dict[str, str | bool] | None:
@@ -229,12 +222,10 @@ def job_cluster(client: Client) -> JobCluster | None:
     return client.cluster if isinstance(client.cluster, JobCluster) else None
 
 
-def require_client(client: Any) -> None:
+def require_client(client: object) -> None:
     """Raise OptionError for what is neither a Dask client nor None."""
-    form = (
-        "that of a cluster (`with hd.local_cluster() as client:`, or hd.connect), or leave it out"
-    )
     if client is not None:
+        form = "that of a cluster (`with hd.local_cluster() as client:`, or hd.connect), or leave it out"
         require_type("client", client, Client, form)
 
 

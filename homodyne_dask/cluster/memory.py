@@ -23,7 +23,7 @@ JAX_BYTES = 200_000_000
 
 def available_memory() -> int:
     """Return the bytes that this process and those it starts may still take; 0 where nothing is left."""
-    free = min(psutil.virtual_memory().available, *_cgroup_rooms())
+    free = min(psutil.virtual_memory().available, *_free_in_cgroups())
     addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
     if addresses != resource.RLIM_INFINITY:
         free = min(free, addresses - UNUSED_ADDRESSES)
@@ -66,30 +66,30 @@ def memory_for_workers(processes: int) -> int:
     return max(0, int(min(0.75 * free, free - beside)))
 
 
-def _cgroup_rooms() -> list[int]:
-    """Return the room below the limit of each cgroup that this process is in, the outer ones too."""
-    rooms = [psutil.virtual_memory().total]
+def _free_in_cgroups() -> list[int]:
+    """Return what is free below the limit of each cgroup that this process is in, the outer ones too."""
+    free = [psutil.virtual_memory().total]
     for line in _text(Path("/proc/self/cgroup")).splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
-            rooms += _rooms(CGROUPS, path, "memory.max", "memory.current", "inactive_file")
+            free += _free_below(CGROUPS, path, "memory.max", "memory.current", "inactive_file")
         elif "memory" in controllers.split(","):
             names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-            rooms += _rooms(CGROUPS / "memory", path, *names)
-    return rooms
+            free += _free_below(CGROUPS / "memory", path, *names)
+    return free
 
 
-def _rooms(root: Path, path: str, limit: str, used: str, cached: str) -> list[int]:
+def _free_below(root: Path, path: str, limit: str, used: str, cached: str) -> list[int]:
     """Return limit less use of a cgroup and of those around it; cached files can be dropped."""
     inner = root / path.lstrip("/")
     folders = [folder for folder in (inner, *inner.parents) if folder.is_relative_to(root)]
-    rooms = []
+    free = []
     for folder in folders:
         most, now = _text(folder / limit).strip(), _text(folder / used).strip()
         if most.isdigit() and now.isdigit():
             stat = dict(row.split() for row in _text(folder / "memory.stat").splitlines())
-            rooms.append(int(most) - int(now) + int(stat.get(cached, 0)))
-    return rooms
+            free.append(int(most) - int(now) + int(stat.get(cached, 0)))
+    return free
 
 
 def _text(path: Path) -> str:

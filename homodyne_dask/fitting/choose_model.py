@@ -69,7 +69,6 @@ class ModelComparison:
         return self.results[self.chosen]
 
     def __str__(self) -> str:
-        """Return a line for each model, and the choice."""
         lines = [
             f"{row.model:<14}{row.fitted} fitted, {row.outcome}, χ² {row.chisqr:.6g}, left out "
             f"{_known(row.score, '.6g')}, above the lowest by {_known(row.above_lowest, '.3g')} ± "
@@ -81,7 +80,6 @@ class ModelComparison:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """Return the comparison as a table for Jupyter."""
         head = ["model", "fitted", "outcome", "χ²", "left out", "above the lowest", "stderr"]
         rows = [
             [

@@ -350,10 +350,8 @@ def _ended(progress: Progress, event: FitEnded | FitFailed) -> Progress:
 def pass_line(one: Pass, elapsed: float) -> str:
     """Return a completed pass as a line: χ²/N, estimated distance to the minimum in standard errors, time."""
     distance = f"{one.distance:.2g}" if math.isfinite(one.distance) else "-"
-    words = (
-        f"{pass_name(one.factor, one.number):<26}χ²/N {one.per_pair:<12.7g} distance {distance:<9}"
-    )
-    return f"{words}{elapsed:7.1f} s" + ("" if one.accepted else "   (rejected)")
+    words = f"{pass_name(one.factor, one.number):<26}χ²/N {one.per_pair:<12.7g} distance"
+    return f"{words} {distance:<9}{elapsed:7.1f} s" + ("" if one.accepted else "   (rejected)")
 
 
 def pass_name(factor: int, number: int) -> str:

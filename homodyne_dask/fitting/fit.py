@@ -29,9 +29,9 @@ from homodyne_dask.kernels.gpus import Gpus, gpus_of_machine
 from homodyne_dask.models import Model
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.store.scan import Scan
+from homodyne_dask.sweep.blocks import without_unreadable
 from homodyne_dask.sweep.layout import IN_PROCESS_PAIRS, coarse_levels, layout
 from homodyne_dask.sweep.plan import Plan, chosen_device, make_plan, require_memory_for_thetas
-from homodyne_dask.sweep.unreadable_chunks import without_unreadable
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -221,9 +221,8 @@ def plan_for(request: Request, client: "Client | None", asked: int | str | None 
         workers = this_process() if cut.pairs < IN_PROCESS_PAIRS else local_workers()
     name, parameters = request.problem.model.name, request.problem.model.size
     levels = coarse_levels(request.scan, cut, request.problem.min_lag)
-    planned = make_plan(
-        cut, workers, name, parameters, len(request.scan.bins), memory, levels, device
-    )
+    bins = len(request.scan.bins)
+    planned = make_plan(cut, workers, name, parameters, bins, memory, levels, device)
     if request.options.profile and request.problem.loss == "linear":
         from homodyne_dask.fitting.surrogate.interpolation_nodes import SIZES
 

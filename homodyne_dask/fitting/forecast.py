@@ -61,13 +61,11 @@ class Forecast:
     serve."""
 
     def __str__(self) -> str:
-        """Return the forecast as a small table."""
         return lines_of(self._rows())
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """Return the forecast as a table for Jupyter."""
         return html_table(f"forecast of a fit of {self.plan.model}", self._rows(), header=False)
 
     def _rows(self) -> list[tuple[str, str]]:
@@ -210,9 +208,8 @@ def _tiles(request: Request, sweep: Sweep, theta: Float[np.ndarray, " p"]) -> li
     at = backend.point(request.problem, theta, scan.time, 1, scan.frames)
     all_tiles = []
     for (group, members), tile in product(enumerate(layout.groups), layout.tiles):
-        cut = at.sub_blocks(
-            q[members[0]], tile[0] * layout.side, tile[1] * layout.side, layout.side
-        )
+        i, j = (place * layout.side for place in tile)
+        cut = at.sub_blocks(q[members[0]], i, j, layout.side)
         known = stored_sums(source, Place(members, tile), request.problem.min_lag) is not None
         run = Run(group, members, (tile,), 1)
         n_computed = cut.n_total if robust else cut.n_active
@@ -232,9 +229,8 @@ def _measured(
         for part in batched(of_group, most):
             places = tuple(tile.run.tiles[0] for tile in part)
             tasks.append(part[0].run._replace(tiles=places, length=len(part)))
-    return [
-        report for *_, report in sweep.compute(replace(sweep, tasks=tasks, owners={}), GRAM, at)
-    ]
+    sampled = replace(sweep, tasks=tasks, owners={})
+    return [report for *_, report in sweep.compute(sampled, GRAM, at)]
 
 
 def _stored_bytes(scan: Scan, run: Run) -> int:

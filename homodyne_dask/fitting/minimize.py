@@ -110,8 +110,9 @@ def minimize_from(
         prior = search.prior_terms(trial.theta)
         reduced = reduce(gram, request.scaling, request.sum_rounding, prior, trial.linear_params)
         chisqr = reduced.chisqr if np.isfinite(reduced.chisqr) else None
+        peak = {"peak_bytes": sweep.peak} if sweep.peak else {}
         entry = {"seconds": seconds, "theta": trial.theta.tolist(), "chisqr": chisqr}
-        record.history.append(entry | _shares(sweep.cost) | _peak(sweep.peak) | _job())
+        record.history.append(entry | _shares(sweep.cost) | peak | _job())
         return reduced
 
     if resume is not None:
@@ -181,10 +182,8 @@ def _find_start(
     theta, coarse = coarse_to_fine.coarse_to_fine(request, minima, sweeps, record.on_level)
     if linear:
         return StartingPoint(theta, None, coarse)
-    linear_params = reduce(
-        initial_values.averages_of(request)(theta), request.scaling
-    ).linear_params
-    return StartingPoint(theta, linear_params, coarse)
+    averages = initial_values.averages_of(request)(theta)
+    return StartingPoint(theta, reduce(averages, request.scaling).linear_params, coarse)
 
 
 def _reported(names: Sequence[str], at: "Minimum") -> dict[str, Any]:
@@ -194,18 +193,11 @@ def _reported(names: Sequence[str], at: "Minimum") -> dict[str, Any]:
     return {"theta": theta, "chisqr": chisqr, "starts": at.starts}
 
 
-def _peak(peak: int) -> dict[str, int]:
-    return {"peak_bytes": peak} if peak else {}
-
-
 def _shares(cost: "Cost") -> dict[str, float]:
     """Return the share of sub-blocks that a pass computed, and the share of blocks that it read."""
     if not cost.blocks:
         return {}
-    return {
-        "computed": cost.computed / max(cost.sub_blocks, 1),
-        "read": cost.read / cost.blocks,
-    }
+    return {"computed": cost.computed / max(cost.sub_blocks, 1), "read": cost.read / cost.blocks}
 
 
 def _job() -> dict[str, str]:
@@ -261,7 +253,6 @@ class CheckpointFile(NamedTuple):
 def _resumed(
     request: SolverRequest, path: Path, identity: dict[str, object], record: FitRecord
 ) -> lm.State:
-    """Return the state in a checkpoint."""
     saved, bins = checkpoints.load(path, identity), identity.get("bins")
     record.history.extend(saved.history)
     record.minima = list(saved.minima)

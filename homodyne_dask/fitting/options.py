@@ -161,9 +161,8 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value
 
 
-def _is_real(value: Any) -> bool:
-    """Return whether a value is a number with a fraction, of Python or of NumPy."""
-    return isinstance(value, Real) and not isinstance(value, Integral)
+def _real(value: Any) -> Any:
+    return float(value) if isinstance(value, Real) and not isinstance(value, Integral) else value
 
 
 def _pair(value: Any) -> Any:
@@ -176,7 +175,7 @@ def _pair(value: Any) -> Any:
 _PLAIN: dict[Any, Callable[[Any], Any]] = {
     str: _text,
     int: _whole,
-    float: lambda value: float(value) if _is_real(value) else value,
+    float: _real,
     tuple[float, float]: _pair,
     tuple[str, ...]: lambda value: (value,) if isinstance(value, str) else tuple(value),
     Mapping[str, float]: _mapping,
@@ -341,9 +340,7 @@ class FitOptions:
     )  # fmt: skip
     max_passes: int = define(
         100,
-        "maximum number of iterations, each a pass over the data",
-        "100",
-        "a whole number from 1 up",
+        "maximum number of iterations, each a pass over the data", "100", "a whole number from 1 up",
         identity=False, section=NUMERICS, common=True,
     )  # fmt: skip
     on_bad_tile: str = define(

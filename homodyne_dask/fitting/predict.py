@@ -53,7 +53,8 @@ def predict(
     time = _numbers("times", times)
     if time.ndim != 1:
         raise OptionError(f"times = {shown(times)} are not a list of times in seconds")
-    model = with_coefficients(scan_model(model), _number_of(params), time)
+    number = len(params) if isinstance(params, Mapping) else np.size(params)
+    model = with_coefficients(scan_model(model), number, time)
     theta = _vector(model, params)
     known = convention_named(convention)
     if model.shear and gap is None:
@@ -107,20 +108,18 @@ def _c2(
     offset: Float[np.ndarray, " bin"],
 ) -> Float[np.ndarray, "bin t1 t2"]:
     f_at, t1, t2 = evaluation_of(at.problem.model).f_at, time[:, None], time[None, :]
-    f = np.concatenate(
-        [f_at(at, time, q[b : b + 1], phi[b : b + 1], t1, t2) for b in range(len(q))]
-    )
+    bins = zip(q[:, None], phi[:, None], strict=True)
+    f = np.concatenate([f_at(at, time, *of_bin, t1, t2) for of_bin in bins])
     return offset[:, None, None] + contrast[:, None, None] * f
 
 
 def _numbers(name: str, value: Any) -> Float[np.ndarray, "..."]:
     try:
-        numbers = None if value is None else np.asarray(value, float)
+        if value is None:
+            raise TypeError
+        return np.asarray(value, float)
     except (TypeError, ValueError):
-        numbers = None
-    if numbers is None:
-        raise OptionError(f"{name} = {shown(value)} is not a number, nor a list of them")
-    return numbers
+        raise OptionError(f"{name} = {shown(value)} is not a number, nor a list of them") from None
 
 
 def _number(name: Any, value: Any) -> float:
@@ -135,10 +134,6 @@ def _per_bin(name: str, value: Any) -> Float[np.ndarray, " bin"]:
     if numbers.ndim > 1 or not len(numbers):
         raise OptionError(f"{name} = {shown(value)} is neither one number nor one for each bin")
     return numbers
-
-
-def _number_of(params: Mapping[str, float] | ArrayLike) -> int:
-    return len(params) if isinstance(params, Mapping) else np.size(params)
 
 
 def _vector(model: Model, params: Mapping[str, float] | ArrayLike) -> Float[np.ndarray, " p"]:

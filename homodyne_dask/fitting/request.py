@@ -27,8 +27,7 @@ from homodyne_dask.models.transport import frame_spacing
 from homodyne_dask.models.units import gap_in_angstrom
 from homodyne_dask.results.data.stokes_einstein import check_fluid
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.scaling_bounds import scaling_prior
-from homodyne_dask.solver.scaling_modes import Scaling, scaling_of
+from homodyne_dask.solver.scaling_modes import Scaling, scaling_of, scaling_prior
 from homodyne_dask.store.rings import friedel_clusters
 from homodyne_dask.store.scan import Scan, as_scan
 from homodyne_dask.sweep.plan import Device
@@ -60,7 +59,10 @@ class Request:
 
 def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Request:
     """Return the checked fit with these `FitOptions`; raises a HomodyneDaskError for mistakes."""
-    options = _of_plain_values(FitOptions(**values))
+    options = FitOptions(**values)
+    # numbers, pairs and names of Python's own types, which JSON can hold
+    plain = {o.name: plain_value(o, getattr(options, o.name)) for o in fit_options()}
+    options = replace(options, **plain)
     model = with_free_rates(scan_model(model).current(), options.rates)
     scan = as_scan(data)
     _check_values(options)
@@ -111,11 +113,8 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
         prior=None if priors is None else priors.by_name(chosen.names),
     )
     if scaling.fixed_params is not None:
-        contrast, offset = (
-            scaling.fixed_params[:, 1].tolist(),
-            (1 + scaling.fixed_params[:, 0]).tolist(),
-        )
-        used = replace(used, contrast=contrast, offset=offset)
+        contrast, offset = scaling.fixed_params[:, 1], 1 + scaling.fixed_params[:, 0]
+        used = replace(used, contrast=contrast.tolist(), offset=offset.tolist())
     more = {
         "model": model.name,
         "model_digest": model.digest,
@@ -191,16 +190,6 @@ def require_gap(request: Request) -> None:
         raise OptionError(
             f"{request.problem.model.name} needs the gap between the plates: --gap '200 um'"
         )
-
-
-def _of_plain_values(options: FitOptions) -> FitOptions:
-    """Return the options with numbers, pairs and names of Python's own types, which JSON can hold.
-
-    Raises OptionError for values of another type.
-    """
-    return replace(
-        options, **{o.name: plain_value(o, getattr(options, o.name)) for o in fit_options()}
-    )
 
 
 def _check_values(options: FitOptions) -> None:

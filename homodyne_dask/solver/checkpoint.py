@@ -150,7 +150,6 @@ def _check_same(path: Path, before: dict[str, object], identity: dict[str, objec
 
 
 def _quoted(value: object) -> str:
-    """Return a value of an identity for a message."""
     if value is None:
         return "not given"
     return value if isinstance(value, str) else shown(value)

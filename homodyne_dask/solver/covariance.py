@@ -70,10 +70,8 @@ def uncertainty(
     p, used = len(names), reduced.count > 0
     dof, unknown = np.full(p, np.nan), np.full((len(used), 2), np.nan)
     if not (moved.any() and reduced.finite):
-        none = np.zeros(p, bool)
-        return Uncertainty(
-            None, None, dof, none, (), unknown, unknown, np.empty(0), np.empty((0, p))
-        )
+        none, no_values, no_vectors = np.zeros(p, bool), np.empty(0), np.empty((0, p))
+        return Uncertainty(None, None, dof, none, (), unknown, unknown, no_values, no_vectors)
     joint = joint_equations(reduced, moved)
     values, vectors = joint.values, joint.vectors
     directions = np.zeros((len(values), p))
@@ -189,11 +187,9 @@ def without(
 def _naive(joint: JointEquations, noise: float) -> Float[np.ndarray, "m m"]:
     """Return the covariance of theta for white noise; noise: its variance, not that of the priors."""
     covariance = noise * joint.of_theta(joint.inverse)
-    return (
-        covariance
-        if joint.prior is None
-        else covariance + (1 - noise) * joint.of_theta(joint.measured)
-    )
+    if joint.prior is None:
+        return covariance
+    return covariance + (1 - noise) * joint.of_theta(joint.measured)
 
 
 def _design_effect(joint: JointEquations, covariance: Float[np.ndarray, "m m"]) -> float:

@@ -68,18 +68,16 @@ def undetermined(
 
 
 def weakly_determined(
-    names: tuple[str, ...],
-    joint: JointEquations,
-    smoothed: Bool[np.ndarray, " p"],
+    names: tuple[str, ...], joint: JointEquations, smoothed: Bool[np.ndarray, " p"]
 ) -> tuple[str, ...]:
     """Return what is weakly determined; a coefficient of a spline says nothing by itself."""
-    told, inverse = ~smoothed[joint.which], joint.inverse[: joint.moved, : joint.moved]
+    plain, inverse = ~smoothed[joint.which], joint.inverse[: joint.moved, : joint.moved]
     chosen = [name for name, which in zip(names, joint.which & ~smoothed, strict=True) if which]
-    if not told.any():
+    if not plain.any():
         return ()
-    if told.all():
+    if plain.all():
         return _weakly(chosen, joint.values, joint.vectors, inverse)
-    return tuple(_strongly_correlated(chosen, inverse[np.ix_(told, told)]))
+    return tuple(_strongly_correlated(chosen, inverse[np.ix_(plain, plain)]))
 
 
 def _weakly(
@@ -135,6 +133,5 @@ def _single_parameter(vector: np.ndarray) -> bool:
 
 
 def _combination(names: list[str], vector: np.ndarray) -> str:
-    return joined_with_and(
-        [name for name, part in zip(names, vector, strict=True) if abs(part) > 0.3]
-    )
+    parts = zip(names, vector, strict=True)
+    return joined_with_and([name for name, part in parts if abs(part) > 0.3])

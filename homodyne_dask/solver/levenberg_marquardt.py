@@ -79,7 +79,6 @@ def iterate_several(
 def _next_state(
     search: Search, state: State, trial: Trial, evaluated: ReducedProblem, options: Options
 ) -> State:
-    """Return the state after the trial was evaluated."""
     penalty, lowest = state.reduced.penalty, state.lowest
     reduced = penalized(search, trial.theta, evaluated, penalty and penalty.strengths)
     following = after_trial(search, state, trial, reduced, options)

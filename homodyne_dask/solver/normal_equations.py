@@ -125,12 +125,8 @@ def joint_equations(reduced: ReducedProblem, moved: Bool[np.ndarray, " p"]) -> J
         error = np.sqrt(np.diag(reduced.inverse[0]))
         linear_size = np.where(error > 0, 1 / np.where(error > 0, error, 1.0), 1.0)
         own = reduced.inverse[0] * np.outer(linear_size, linear_size)
-        inverse = np.block(
-            [
-                [inverse, np.zeros((len(size), len(own)))],
-                [np.zeros((len(own), len(size))), own],
-            ]
-        )
+        nothing = np.zeros((len(size), len(own)))
+        inverse = np.block([[inverse, nothing], [nothing.T, own]])
         A, C = _of_linear_params(reduced, moved)
         z = np.einsum("km,kz->kzm", reduced.columns, reduced.linear_gradient).reshape(bins, -1)
         blocks = np.block([[blocks, np.swapaxes(C, 1, 2)], [C, A]])
@@ -169,7 +165,6 @@ def solve_normal_equations(
 def _prior(
     reduced: ReducedProblem, moved: Bool[np.ndarray, " p"], size: Float[np.ndarray, " n"]
 ) -> PriorEquations | None:
-    """Return what priors and penalties of the parameters that moved add, scaled."""
     terms, penalty, m = reduced.theta_prior, reduced.penalty, int(moved.sum())
     if terms is None and penalty is None:
         return None

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from homodyne_dask.kernels.gram import Gram, RobustGram
 from homodyne_dask.kernels.problem import SUM_ROUNDING
 from homodyne_dask.models.parameters import PriorTerms
-from homodyne_dask.solver.scaling_bounds import ScalingPrior
+from homodyne_dask.solver.scaling_modes import ScalingPrior
 
 _OF_DISTANCE = 4.0
 """The rounding of the distance to the optimum over that of residuals, as seen with sums of float32."""
@@ -194,9 +194,8 @@ class ReducedProblem:
         """Return (offset - 1, contrast) to try with a step of theta; None where they are eliminated."""
         if self.linear_step is None:
             return None
-        linear_params = (
-            self.linear_params + self.linear_step / (1 + damping) - self.projection @ step
-        )
+        own = self.linear_step / (1 + damping)
+        linear_params = self.linear_params + own - self.projection @ step
         return linear_params if self.prior is None else self.prior.inside(linear_params)
 
     def predicted_reduction(self, step: Float[np.ndarray, " p"], damping: float) -> float:

@@ -111,10 +111,8 @@ class State:
     """√(gᵀH⁻¹g/s²) over the free directions: estimated distance to the minimum in standard errors."""
 
     def __repr__(self) -> str:
-        theta = ", ".join(f"{value:.6g}" for value in self.theta)
-        return (
-            f"<pass {self.passes}: χ² {self.reduced.chisqr:.8g} at ({theta}), {self.outcome.value}>"
-        )
+        theta, chisqr = ", ".join(f"{value:.6g}" for value in self.theta), self.reduced.chisqr
+        return f"<pass {self.passes}: χ² {chisqr:.8g} at ({theta}), {self.outcome.value}>"
 
     @property
     def lowest(self) -> "State":

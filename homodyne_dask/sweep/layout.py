@@ -137,13 +137,11 @@ def layout(scan: Scan, min_lag: int = 1, factor: int = 1) -> Layout:
     tiles = tuple(
         (i, j) for i in with_frames for j in with_frames if i <= j and (j - i + 1) * side > lag
     )
-    groups, cells = _groups(scan.q), 0
+    groups, cells, by_url = _groups(scan.q), 0, is_url(scan.path)
     if scan.cells is not None and factor == 1:
         scan.cells.check_any_in(scan.frames, min_lag)
         groups, cells = tuple((b,) for b in range(len(scan.bins))), scan.cells.number
-    return Layout(
-        side, max(map(len, groups)), groups, tiles, pairs, factor, cells, is_url(scan.path)
-    )
+    return Layout(side, max(map(len, groups)), groups, tiles, pairs, factor, cells, by_url)
 
 
 def coarse_levels(scan: Scan, fine: Layout, min_lag: int) -> list[Layout]:
@@ -153,9 +151,8 @@ def coarse_levels(scan: Scan, fine: Layout, min_lag: int) -> list[Layout]:
     """
     if fine.pairs < MIN_PAIRS_FOR_LEVELS:
         return []
-    stored = [
-        f for f in sorted(schema.LEVELS, reverse=True) if schema.level_frames(scan.n_frames, f)
-    ]
+    levels = sorted(schema.LEVELS, reverse=True)
+    stored = [f for f in levels if schema.level_frames(scan.n_frames, f)]
     used = {factor: level_weights.coarse_use(scan, factor).sum() for factor in stored}
     return [layout(scan, min_lag, factor) for factor in stored if used[factor] >= 8]
 
@@ -234,11 +231,7 @@ def fetched_memory(layout: Layout, threads: int) -> int:
     return threads * ahead + REQUESTS * most
 
 
-def size_label(pairs: int) -> str:
-    """Return STANDARD, LARGE, CHUNKED or STREAMING for a number of pairs."""
-    return next((label for below, label in SIZE_LABELS if pairs < below), "STREAMING")
-
-
-def size_in_words(points: int) -> str:
-    """Return the label of a size and a remark that it has no effect."""
-    return f"{size_label(points)}, a label: every size takes one code path"
+def size_in_words(pairs: int) -> str:
+    """Return the label of a number of pairs or points, and a remark that it has no effect."""
+    label = next((label for below, label in SIZE_LABELS if pairs < below), "STREAMING")
+    return f"{label}, a label: every size takes one code path"

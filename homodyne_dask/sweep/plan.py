@@ -209,22 +209,18 @@ class Plan:
         return "one for each GPU" if self.gpus else self.layout.why_workers
 
     def __str__(self) -> str:
-        """Return the plan as a small table."""
         return lines_of(self._rows())
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """Return the plan as a table for Jupyter."""
         return html_table(f"plan of a fit of {self.model}", self._rows(), header=False)
 
     def _rows(self) -> list[tuple[str, str]]:
-        where = (
-            f"in this process ({self.layout.why_here})"
-            if self.workers.local
-            else f"on Dask: {self.workers.processes} workers, {self.workers.threads} threads "
-            f"({self.why_workers})"
-        )
+        where = f"in this process ({self.layout.why_here})"
+        if not self.workers.local:
+            counts = f"{self.workers.processes} workers, {self.workers.threads} threads"
+            where = f"on Dask: {counts} ({self.why_workers})"
         kept = "in memory" if self.device.gpus is None else "on the GPU"
         reads = f"once, then kept {kept}" if self.resident else "in every pass"
         return [

@@ -72,6 +72,7 @@ def inspect(chunk: ByteRange, dask_worker: Worker, gpu: bool = False) -> WorkerI
 
     with float64_on_cpu():
         x64 = jnp.zeros(1).dtype == jnp.float64
+    no_gpu = _gpu() if gpu else ""
     return WorkerInfo(
         host=socket.gethostname(),
         versions=package_versions(),
@@ -81,7 +82,7 @@ def inspect(chunk: ByteRange, dask_worker: Worker, gpu: bool = False) -> WorkerI
         available=psutil.virtual_memory().available,
         used=psutil.Process().memory_info().rss,
         chunk=_digest(chunk),
-        no_gpu=_no_gpu() if gpu else "",
+        no_gpu=no_gpu if isinstance(no_gpu, str) else "",
     )
 
 
@@ -95,13 +96,6 @@ def compute_on_own_threads(worker: Worker) -> None:
         settings = cluster.worker_environment(worker.state.nthreads) | FIRST_ALONE
         for name in _SET_IN_WORKERS:
             os.environ.setdefault(name, settings[name])
-
-
-def _no_gpu() -> str:
-    from homodyne_dask.kernels.devices import gpus_here
-
-    found = gpus_here()
-    return found if isinstance(found, str) else ""
 
 
 class Requirements(NamedTuple):
@@ -159,9 +153,8 @@ def failures(client: Client, scan: Scan, plan: Plan) -> Iterator[str]:
         about = known[address]
         name = f"worker {about['name']}"
         if isinstance(one, WorkerInfo):
-            workers.append(
-                InspectedWorker(name, about["nthreads"], about["memory_limit"] or 0, one)
-            )
+            limit = about["memory_limit"] or 0
+            workers.append(InspectedWorker(name, about["nthreads"], limit, one))
         else:
             yield (
                 f"{name} cannot load homodyne_dask ({type(one).__name__}: {one}): install it in the "

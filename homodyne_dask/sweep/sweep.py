@@ -1,24 +1,24 @@
 """One pass: every block of a plan becomes a Gram, on a Dask cluster or in this process.
 
 A task takes an aligned run of 2^k blocks of one group and returns their merged Gram: a whole subtree
-of a summation tree fixed by the order of the blocks. Whichever worker computes a task, the sum has the
-same bits.
+of a summation tree fixed by the order of the blocks. Grams are merged as they arrive, so that few are
+held. Whichever worker computes a task, the sum has the same bits.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.kernels.backend_interface import MAX_CANDIDATES
-from homodyne_dask.kernels.gram import AnyGram, Gram, RobustGram
+from homodyne_dask.kernels.gram import AnyGram, Gram, RobustGram, add
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.store.scan import Selection
 from homodyne_dask.sweep.blocks import NO_COST, BlockSource, Cost
 from homodyne_dask.sweep.layout import Layout, Run
-from homodyne_dask.sweep.merging import ArrivingGrams
 from homodyne_dask.sweep.plan import Plan
 from homodyne_dask.sweep.tasks import (
     CANDIDATES,
@@ -35,6 +35,53 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from distributed import Client, Future
+
+
+class ArrivingGrams[G: AnyGram]:
+    """The sums of a pass, in the order of arrival merged as `merge_runs` merges them in that of the plan.
+
+    A run of 2^k tiles is a subtree that starts at a multiple of its length; where its neighbour in the
+    same larger subtree has come, the two are added. So about one Gram for each thread is held.
+    """
+
+    def __init__(self, tasks: Sequence[Run]) -> None:
+        self.subtrees: list[tuple[int, int, int]] = []
+        """Group, first tile and length of each task."""
+        for group, of_group in groupby(tasks, lambda task: task.group):
+            first = 0
+            for task in of_group:
+                self.subtrees.append((group, first, task.length))
+                first += task.length
+        self.missing = set(range(len(tasks)))
+        self.held: dict[tuple[int, int, int], G] = {}
+        """Complete subtrees whose neighbour has not come, by group, first tile and length."""
+
+    def add(self, n: int, gram: G) -> None:
+        """Take the Gram of the n-th task; each comes exactly once."""
+        self.missing.remove(n)
+        group, first, length = self.subtrees[n]
+        while (neighbour := (group, first ^ length, length)) in self.held:
+            gram = add(gram, self.held.pop(neighbour))
+            first, length = min(first, neighbour[1]), 2 * length
+        self.held[group, first, length] = gram
+
+    def total(self, layout: Layout) -> G:
+        """Return the Gram of all selected bins, when those of all tasks are there."""
+        assert not self.missing
+        bins = sum(map(len, layout.groups))
+        some = next(iter(self.held.values()))
+        arrays = [np.zeros((bins, *part.shape[1:]), part.dtype) for part in some]
+        for group, members in enumerate(layout.groups):
+            for array, part in zip(arrays, self._of_group(group), strict=True):
+                array[list(members)] = part
+        return some._make(arrays)
+
+    def _of_group(self, group: int) -> G:
+        subtrees = [self.held[key] for key in sorted(self.held) if key[0] == group]
+        total = subtrees.pop()
+        while subtrees:
+            total = add(subtrees.pop(), total)
+        return total
 
 
 @dataclass
@@ -61,9 +108,7 @@ class Sweep:
     def __call__(self, theta: Float[np.ndarray, " p"]) -> Gram: ...
     @overload
     def __call__(
-        self,
-        theta: Float[np.ndarray, " p"],
-        linear_params: Float[np.ndarray, "bin 2"] | None,
+        self, theta: Float[np.ndarray, " p"], linear_params: Float[np.ndarray, "bin 2"] | None
     ) -> Gram | RobustGram: ...
     def __call__(
         self,
@@ -172,7 +217,6 @@ def _distributed() -> "ModuleType":
 
 
 def _computed[G: AnyGram](sweep: Sweep, task: Task[G], at: Any) -> Iterator[tuple[int, G, Report]]:
-    """Yield the number of each task of a sweep, its Gram and its report."""
     if sweep.client is None:
         for n, run in enumerate(sweep.tasks):
             yield n, *task.function(sweep.context, run, at)

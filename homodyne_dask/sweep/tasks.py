@@ -7,7 +7,7 @@ times, it returns a Gram of the same bits.
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from resource import RUSAGE_SELF, getrusage
@@ -74,6 +74,12 @@ class Candidates(NamedTuple):
     thetas: Float[np.ndarray, "point p"]
 
 
+class ManyThetas(NamedTuple):
+    """Argument of a task: the thetas at which f is a column, less that at the first of them."""
+
+    thetas: Float[np.ndarray, "point p"]
+
+
 class Directions(NamedTuple):
     """Argument of a task: theta, and the directions along which derivatives are taken."""
 
@@ -116,10 +122,7 @@ def gram_of(
     if cells_of(context.source) is not None:
         gram, cost = _of_cells(context, run, at)
         return gram, report_of(began, before, cost)
-    scan = open_selection(context.source.selection)
-    point = backend_of(context.problem.model).point(
-        context.problem, at.theta, scan.time, context.source.factor, scan.frames
-    )
+    [point] = _points(context, [at.theta])
     places = [Place(run.members, tile) for tile in run.tiles]
     leaves, cost = [], Cost()
     if isinstance(at, AtThetaAndLinear):
@@ -143,15 +146,10 @@ def candidates_of(context: TaskContext, run: Run, at: Candidates) -> tuple[Candi
     """Return the merged moments of [1, y - 1, f] of a run of blocks at every theta."""
     set_allocator_thresholds()
     began, before = time.perf_counter(), compilations()
-    scan, factor = open_selection(context.source.selection), context.source.factor
     if cells_of(context.source) is not None:
         means, cost = means_over_cells(*context, run, list(at.thetas))
         return cell_candidate_grams(means), report_of(began, before, cost)
-    backend = backend_of(context.problem.model)
-    points = [
-        backend.point(context.problem, theta, scan.time, factor, scan.frames) for theta in at.thetas
-    ]
-    leaves = []
+    backend, points, leaves = backend_of(context.problem.model), _points(context, at.thetas), []
     with prefetched(context.source, [Place(run.members, tile) for tile in run.tiles]) as turns:
         for place in turns:
             data = block(context.source, place, context.budget)
@@ -167,10 +165,15 @@ def cell_means_of(context: TaskContext, run: Run, at: AtTheta) -> tuple[CellMean
     return found, report_of(began, before, cost)
 
 
+def _points(context: TaskContext, thetas: Iterable[Float[np.ndarray, " p"]]) -> list[ModelPoint]:
+    source, problem = context.source, context.problem
+    scan, point = open_selection(source.selection), backend_of(problem.model).point
+    return [point(problem, theta, scan.time, source.factor, scan.frames) for theta in thetas]
+
+
 def _of_cells(
     context: TaskContext, run: Run, at: AtTheta | AtThetaAndLinear
 ) -> tuple[Gram | RobustGram, Cost]:
-    """Return the Gram of the means over cells of a run's bins."""
     [means], cost = means_over_cells(*context, run, [at.theta])
     if isinstance(at, AtTheta):
         return cell_gram(means), cost
@@ -231,9 +234,8 @@ def _robust_leaf(
     data = block(context.source, place, context.budget)
     reading = time.perf_counter() - began
     cut = at.sub_blocks(data.q[0], data.i0, data.j0, context.source.side)
-    gram = backend_of(context.problem.model).robust_gram(
-        at, data, linear_params[list(place.members)]
-    )
+    linear_params = linear_params[list(place.members)]
+    gram = backend_of(context.problem.model).robust_gram(at, data, linear_params)
     return gram, Cost(cut.n_active, cut.n_total, 1, 1, reading)
 
 
@@ -285,19 +287,6 @@ def _worker() -> str:
         return ""
 
 
-GRAM = Task(gram_of, "gram")
-
-CELL_MEANS = Task(cell_means_of, "cells", "for the check of the model")
-
-CANDIDATES = Task(candidates_of, "candidates", "of initial values")
-
-
-class ManyThetas(NamedTuple):
-    """Argument of a task: the thetas at which f is a column, less that at the first of them."""
-
-    thetas: Float[np.ndarray, "point p"]
-
-
 def wide_gram_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[WideGram, Report]:
     """Return the merged wide Gram of a run of blocks; a block in which f has decayed at all is not read."""
     set_allocator_thresholds()
@@ -305,12 +294,9 @@ def wide_gram_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[WideGr
     if cells_of(context.source) is not None:
         means, cost = means_over_cells(*context, run, list(at.thetas))
         return wide_cell_gram(means), report_of(began, before, cost)
-    source, problem = context.source, context.problem
-    scan, backend = open_selection(source.selection), backend_of(problem.model)
-    q = q_or_one(scan)[run.members[0]]
-    points = [
-        backend.point(problem, theta, scan.time, source.factor, scan.frames) for theta in at.thetas
-    ]
+    source, problem, points = context.source, context.problem, _points(context, at.thetas)
+    backend, q = backend_of(problem.model), q_or_one(open_selection(source.selection))
+    q = q[run.members[0]]
     places, known, needed = [Place(run.members, tile) for tile in run.tiles], [], []
     for place in places:
         i, j = (side * source.side for side in place.tile)
@@ -332,4 +318,7 @@ def wide_gram_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[WideGr
     return merge_tree(leaves), report_of(began, before, NO_COST)
 
 
+GRAM = Task(gram_of, "gram")
+CELL_MEANS = Task(cell_means_of, "cells", "for the check of the model")
+CANDIDATES = Task(candidates_of, "candidates", "of initial values")
 WIDE_GRAM = Task(wide_gram_of, "wide_gram", "at many parameters")

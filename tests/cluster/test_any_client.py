@@ -41,8 +41,8 @@ def client(folder) -> Iterator[Client]:
     """Of two workers, separate processes under no settings of ours."""
     (folder / "away").mkdir()
     preload = folder / "elsewhere.py"
-    told = {"there": str(folder / "away"), "hidden": str(folder / "hidden.zarr")}
-    preload.write_text(ELSEWHERE.format(**told))
+    values = {"there": str(folder / "away"), "hidden": str(folder / "hidden.zarr")}
+    preload.write_text(ELSEWHERE.format(**values))
     with (
         LocalCluster(
             n_workers=2, threads_per_worker=1, dashboard_address=None, preload=[str(preload)]

@@ -10,21 +10,14 @@ from homodyne_dask.cli import main
 from homodyne_dask.errors import OptionError, SelectionError
 from homodyne_dask.models import STATIC
 from homodyne_dask.models.parameters import search
-from homodyne_dask.solver.influence import left_out_chisqr
 from homodyne_dask.solver.reduce import reduce
+from homodyne_dask.solver.sensitivity import left_out_chisqr
 from tests.photons import photographed
-from tests.solver.dense_problem import scaling_at
+from tests.solver.dense_problem import scaling_at, without_bins
 from tests.synthetic import FLOW, angles, asked, evaluator, measured, solve, store
 
 STATIC_THETA = [20000.0, -0.4, 1000.0]
 FLOW3 = FLOW * [1, 1, 1, 3, 1, 1, 1]
-
-
-def without(scans, bins):
-    """The scan without some bins."""
-    keep = np.setdiff1d(np.arange(len(scans.phi)), bins)
-    names = ("q", "phi", "contrast", "offset", "sigma_row", "c2")
-    return type(scans)(**(vars(scans) | {name: getattr(scans, name)[keep] for name in names}))
 
 
 @pytest.mark.parametrize("clusters", [[0, 1, 2, 3, 4], [0, 1, 2, 2, 4]], ids=["bins", "a pair"])
@@ -37,7 +30,7 @@ def test_the_score_of_a_bin_is_its_chisqr_at_the_optimum_of_the_others(mode, clu
     found = left_out_chisqr(state.reduced, np.ones(3, bool), clusters)
     for one in np.unique(clusters):
         left = clusters == one
-        rest = without(scans, np.flatnonzero(left))
+        rest = without_bins(scans, np.flatnonzero(left))
         there = solve(evaluator(rest), chosen, state.theta, scaling_at(rest.phi, mode))[-1]
         moments = evaluate(there.theta).moments[left]
         if mode == "individual":
@@ -70,7 +63,7 @@ def test_the_score_of_a_bin_that_moves_parameters_far_is_rough(make, theta, fram
     found = left_out_chisqr(state.reduced, free, np.arange(5)) - state.reduced.chisqr_per_bin
     rises = []
     for b in (0, 2):
-        there = solve(evaluator(without(scans, [b]), padded=5), chosen, state.theta)[-1]
+        there = solve(evaluator(without_bins(scans, [b]), padded=5), chosen, state.theta)[-1]
         at = reduce(evaluate(there.theta), "individual").chisqr_per_bin
         rises.append((at - state.reduced.chisqr_per_bin)[b])
     ratio = found[[0, 2]] / rises

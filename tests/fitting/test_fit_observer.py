@@ -34,7 +34,7 @@ GIVEN = {"initial": {"D0": 9000.0, "alpha": 0.0}, "fixed": {"D_offset": 1000.0}}
 def scan(tmp_path_factory):
     """2 angles of 60 frames: 3540 pairs."""
     made = measured(DIFFUSION, 60, [0.0, 45.0], dt=0.1)
-    return store(made, tmp_path_factory.mktemp("told"), "A0001_c2")
+    return store(made, tmp_path_factory.mktemp("observed"), "A0001_c2")
 
 
 def tiles_done(fit, pairs, seconds):
@@ -43,16 +43,16 @@ def tiles_done(fit, pairs, seconds):
     return TilesDone(fit=fit, done=1, pairs=pairs, bytes=4 * pairs, seconds=seconds, **totals)
 
 
-def told(scan, **options):
-    """A fit, and where it stood each time it was told."""
-    heard = []
-    result = hd.fit(scan, hd.STATIC, **GIVEN, callbacks=[on_progress(heard.append)], **options)
-    return result, heard
+def observed(scan, **options):
+    """A fit, and its progress after each event."""
+    shown = []
+    result = hd.fit(scan, hd.STATIC, **GIVEN, callbacks=[on_progress(shown.append)], **options)
+    return result, shown
 
 
-def test_a_fit_tells_of_its_work_each_pass_and_its_end(scan):
-    result, heard = told(scan)
-    first, last = heard[0], heard[-1]
+def test_a_fit_emits_its_work_each_pass_and_its_end(scan):
+    result, shown = observed(scan)
+    first, last = shown[0], shown[-1]
     assert (first.title, first.where) == ("static fitted to A0001_c2.zarr", "in this process")
     assert (first.pairs, first.bins, first.done, first.outcome) == (3540, 2, (), "RUNNING")
     assert (last.outcome, last.sentence) == (result.outcome.name, result.outcome.value)
@@ -67,31 +67,31 @@ def test_a_fit_tells_of_its_work_each_pass_and_its_end(scan):
     assert last.reservations == (*result.undetermined, *result.warnings)
 
 
-def test_every_tile_and_pair_is_told_once_and_rates_follow(scan):
-    result, heard = told(scan)
-    passes = [s for s in heard if s.now is not None and s.doing.endswith("over all data")]
+def test_every_tile_and_pair_is_counted_once_and_rates_follow(scan):
+    result, shown = observed(scan)
+    passes = [s for s in shown if s.now is not None and s.doing.endswith("over all data")]
     ends = [s for s in passes if s.now.done == s.now.tiles]
     assert {s.now.pairs for s in ends} == {result.ndata}
-    assert heard[-1].pairs_total >= result.passes * result.ndata
+    assert shown[-1].pairs_total >= result.passes * result.ndata
     for progress in ends:
         expected = progress.now.pairs / (progress.now.last - progress.now.began)
         assert progress.rate == pytest.approx(expected)
         assert progress.target == pytest.approx(progress.now.pairs / progress.now.seconds)
-    assert np.isnan(heard[0].target)
-    assert any(s.doing == "pass 2 over all data" for s in heard)
-    assert any(s.doing == "estimating the errors" for s in heard)
+    assert np.isnan(shown[0].target)
+    assert any(s.doing == "pass 2 over all data" for s in shown)
+    assert any(s.doing == "estimating the errors" for s in shown)
 
 
-def test_coarse_passes_are_told_apart_from_those_over_all_data(tmp_path, monkeypatch):
+def test_coarse_passes_do_not_count_as_those_over_all_data(tmp_path, monkeypatch):
     monkeypatch.setattr(layouts, "MIN_PAIRS_FOR_LEVELS", 0)
     scan = store(measured(DIFFUSION, 300, [0.0, 45.0], dt=0.02), tmp_path)
-    result, heard = told(scan)
+    result, shown = observed(scan)
     levels = {e["level"]: e["passes"] for e in result.run.history if "level" in e}
     assert levels
-    done = heard[-1].done
+    done = shown[-1].done
     assert {f: sum(p.factor == f for p in done) for f in levels} == levels
-    assert heard[-1].passes == result.passes == sum(p.factor == 1 for p in done)
-    assert any("over 4×4 means" in s.doing for s in heard)
+    assert shown[-1].passes == result.passes == sum(p.factor == 1 for p in done)
+    assert any("over 4×4 means" in s.doing for s in shown)
     finest = [one for one in done if one.factor == min(levels)][-1]
     naive = result.parameters["stderr_naive"].values
     np.testing.assert_allclose(finest.stderr, naive, rtol=0.3)  # the means hold the same data
@@ -117,15 +117,15 @@ def test_a_resumed_fit_counts_its_passes_on(scan, tmp_path):
     for state in hd.iterate(scan, hd.STATIC, checkpoint=path, **GIVEN):
         if state.passes == 2:
             break
-    result, heard = told(scan, checkpoint=path, resume=True)
-    assert [one.number for one in heard[-1].done] == list(range(2, result.passes + 1))
-    assert heard[-1].passes == result.passes
-    assert any(s.doing == "pass 3 over all data" for s in heard)
+    result, shown = observed(scan, checkpoint=path, resume=True)
+    assert [one.number for one in shown[-1].done] == list(range(2, result.passes + 1))
+    assert shown[-1].passes == result.passes
+    assert any(s.doing == "pass 3 over all data" for s in shown)
 
 
 def test_with_two_threads_the_target_is_what_both_can_do(scan):
-    _, heard = told(scan)
-    last = next(s for s in reversed(heard) if s.now is not None and s.now.done)
+    _, shown = observed(scan)
+    last = next(s for s in reversed(shown) if s.now is not None and s.now.done)
     two = apply_event(replace(last, threads=2), tiles_done(last.fit, 100, 0.5))
     assert two is not None
     assert (two.target, two.byte_target) == (400.0, 1600.0)
@@ -230,15 +230,15 @@ def test_an_event_of_a_fit_whose_beginning_was_missed_says_nothing():
 
 
 def test_the_time_left_follows_from_the_tiles_that_are_done(scan):
-    _, heard = told(scan)
-    at = next(s for s in heard if s.now is not None)
+    _, shown = observed(scan)
+    at = next(s for s in shown if s.now is not None)
     now = replace(at.now, began=100.0, tiles=10)
     half = replace(at, now=replace(now, done=5, last=104.0))
     assert half.seconds_left(104.0) == pytest.approx(4.0)
     assert half.seconds_left(106.0) == pytest.approx(2.0)
     assert half.seconds_left(200.0) == 0.0
     assert np.isnan(replace(at, now=now, done=()).seconds_left(101.0))
-    before = replace(heard[-1].done[-1], seconds=7.0)
+    before = replace(shown[-1].done[-1], seconds=7.0)
     assert replace(at, now=now, done=(before,)).seconds_left(101.0) == pytest.approx(6.0)
 
 

@@ -25,34 +25,34 @@ def given(theta) -> dict[str, float]:
 def test_tiles_and_sub_blocks_are_those_of_the_pass(fast, select):
     block_cache.forget()
     scan = fast.select(**select)
-    told = hd.forecast(scan, hd.LAMINAR_FLOW, gap="200 um", min_lag=2, initial=given(FAST_DECAY))
+    found = hd.forecast(scan, hd.LAMINAR_FLOW, gap="200 um", min_lag=2, initial=given(FAST_DECAY))
     sweep = streaming_sweep(scan, min_lag=2)
     sweep(FAST_DECAY)
-    assert told.needed == sweep.cost.read
-    assert told.computed == sweep.cost.computed / sweep.cost.sub_blocks
-    assert told.computed < 0.7
-    assert told.theta == given(FAST_DECAY)
+    assert found.needed == sweep.cost.read
+    assert found.computed == sweep.cost.computed / sweep.cost.sub_blocks
+    assert found.computed < 0.7
+    assert found.theta == given(FAST_DECAY)
 
 
 def test_under_a_loss_every_tile_is_read_and_computed(fast):
     options = {"gap": "200 um", "loss": "huber", "initial": given(FAST_DECAY)}
-    told = hd.forecast(fast, hd.LAMINAR_FLOW, **options)
-    assert told.needed == 3
-    assert told.computed == 1
-    assert told.first > 0
+    found = hd.forecast(fast, hd.LAMINAR_FLOW, **options)
+    assert found.needed == 3
+    assert found.computed == 1
+    assert found.first > 0
     with pytest.raises(OptionError, match="choose a loss"):
         hd.plan(fast, hd.LAMINAR_FLOW, loss_scale=2.0)
 
 
 def test_bytes_are_those_of_the_files(fast):
-    told = hd.forecast(
+    found = hd.forecast(
         fast, hd.LAMINAR_FLOW, gap="200 um", memory="stream", initial=given(FAST_DECAY)
     )
     tiles = [(0, 0), (0, 1), (1, 1)]
     files = [chunk_path(fast.path, 1, b, tile) for b in range(3) for tile in tiles]
-    assert told.bytes_read == sum(path.stat().st_size for path in files)
-    assert told.later == told.first > 0
-    assert np.isfinite(told.peak)
+    assert found.bytes_read == sum(path.stat().st_size for path in files)
+    assert found.later == found.first > 0
+    assert np.isfinite(found.peak)
 
 
 def test_a_forecast_needs_the_gap(fast):
@@ -61,12 +61,12 @@ def test_a_forecast_needs_the_gap(fast):
 
 
 def test_each_thread_of_a_cluster_that_is_not_there_takes_its_memory(fast):
-    def told(workers: str):
+    def found(workers: str):
         options = {"gap": "200 um", "initial": given(FAST_DECAY), "workers": workers}
         return hd.forecast(fast, hd.LAMINAR_FLOW, **options)
 
-    told("1:8")  # afterwards the process of the tests has its peak
-    eight, one = told("1:8"), told("1:1")
+    found("1:8")  # afterwards the process of the tests has its peak
+    eight, one = found("1:8"), found("1:1")
     of_thread = one.plan.layout.working_bytes(7)
     assert eight.peak - one.peak == pytest.approx(7 * of_thread, rel=0.2)
 

@@ -1,9 +1,14 @@
 """The cluster-robust covariance of linear regressions, where the jackknife over clusters is exact."""
 
 import numpy as np
+import pytest
 
+from homodyne_dask.models import STATIC
 from homodyne_dask.solver.cluster_robust import cr3
-from tests.solver.dense_problem import cluster_sums, clustered_rows
+from homodyne_dask.solver.covariance import uncertainty
+from homodyne_dask.solver.reduce import reduce
+from tests.solver.dense_problem import ALL_MODES, cluster_sums, clustered_rows, scaling_at
+from tests.synthetic import CREEP, angles, evaluator, fit_here, measured, store
 
 
 def test_the_covariance_is_that_of_the_jackknife_over_clusters():
@@ -39,3 +44,52 @@ def test_a_cluster_that_says_nothing_is_none():
     more = np.concatenate([scores, np.zeros((1, 3))]), np.concatenate([blocks, np.zeros((1, 3, 3))])
     for found, wanted in zip(cr3(inverse, *more), cr3(inverse, scores, blocks), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+def one_of_ten(q_of_others, **options):
+    """Ten bins; at this q f of nine of them is constant, or gone."""
+    q = np.full(10, q_of_others)
+    q[0] = 0.0054
+    return measured(CREEP, 30, angles(10), q=q, sigma=0.004, seed=1, **options)
+
+
+@pytest.mark.parametrize("q_of_others", [1e-9, 5.0])
+@pytest.mark.parametrize("mode", ALL_MODES)
+def test_what_one_bin_determines_has_no_robust_error(mode, q_of_others):
+    scans = one_of_ten(q_of_others, contrast=0.21, offset=1.03)
+    reduced = reduce(evaluator(scans)(CREEP), scaling_at(scans.phi, mode))
+    found = uncertainty(STATIC.names, reduced, np.ones(3, bool), np.arange(10))
+    assert (np.diag(found.naive) > 0).all()
+    assert np.isnan(found.dof).all()
+    if mode == "individual":  # the others are no clusters
+        assert found.robust is None
+    else:
+        assert np.isnan(found.robust).all()
+        assert any("one bin alone determines D0" in sentence for sentence in found.sentences)
+
+
+def test_a_parameter_of_one_cluster_has_no_error_and_the_others_keep_theirs():
+    """Their covariance is that of the regression without the cluster, whose residuals are all fitted."""
+    rng = np.random.default_rng(0)
+    owner = np.repeat(np.arange(10), 6)
+    X, noise = rng.standard_normal((60, 3)), rng.standard_normal(60)
+    X[owner > 0, 1] = 0.0
+    X[owner == 0, 0] = X[owner == 0, 2] = 0.0
+
+    def of(some, columns):
+        return cr3(*cluster_sums(X[np.ix_(some, columns)], noise[some], owner[some]))
+
+    covariance, dof = of(owner >= 0, [0, 1, 2])
+    without, dof_without = of(owner > 0, [0, 2])
+    assert np.isnan(covariance[1]).all()
+    assert np.isnan(dof[1])
+    wanted = without * (9 / 10) / (8 / 9)  # of ten clusters instead of nine
+    np.testing.assert_allclose(covariance[np.ix_([0, 2], [0, 2])], wanted, rtol=1e-9)
+    np.testing.assert_allclose(dof[[0, 2]], dof_without, rtol=1e-9)
+
+
+def test_bins_without_a_decay_are_not_counted_for_robust_errors(tmp_path):
+    result = fit_here(store(one_of_ten(5.0), tmp_path), STATIC)
+    assert np.isnan(result.parameters["stderr"].values).all()
+    assert (result.error_used > 0).all()
+    assert any("too few for robust errors" in warning for warning in result.warnings)

@@ -29,6 +29,7 @@ from homodyne_dask.sweep.layout import (
     layout,
     longest_task,
     runs,
+    size_in_words,
 )
 from homodyne_dask.sweep.plan import make_plan
 from tests.sweep.plans import scan_to_plan
@@ -72,9 +73,7 @@ def test_every_pair_of_a_selection_lies_in_one_tile_and_is_counted(
     assert found.pairs == 2 * sum(wanted.values())
 
 
-@given(
-    q=st.lists(st.sampled_from([0.004, 0.005, 0.006, np.nan]), min_size=1, max_size=150),
-)
+@given(q=st.lists(st.sampled_from([0.004, 0.005, 0.006, np.nan]), min_size=1, max_size=150))
 @settings(max_examples=60, deadline=None)
 def test_every_bin_is_in_one_group_of_its_own_q(q):
     found = layout(scan_to_plan(10, q=q))
@@ -261,3 +260,19 @@ def test_many_tasks_on_many_threads_wait_for_the_scheduler():
     assert makespan([0.1] * 100, 100, 0.0) == pytest.approx(0.1)
     assert makespan([0.1] * 100, 100, 0.01) == pytest.approx(0.1 + 99 * 0.01)
     assert makespan([0.1] * 100, 2, 0.01) == pytest.approx(5.01)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "label"),
+    [
+        (999_999, "STANDARD"),
+        (1_000_000, "LARGE"),
+        (9_999_999, "LARGE"),
+        (10_000_000, "CHUNKED"),
+        (99_999_999, "CHUNKED"),
+        (100_000_000, "STREAMING"),
+        (10**12, "STREAMING"),
+    ],
+)
+def test_a_size_has_the_label_homodynes_users_know(pairs, label):
+    assert size_in_words(pairs).startswith(f"{label}, ")

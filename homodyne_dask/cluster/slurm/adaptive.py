@@ -63,6 +63,10 @@ class _ReportingCluster(JobQueueCluster, JobCluster):
         """Whether no more jobs are submitted."""
         return self.failed_jobs >= MAX_FAILED_JOBS
 
+    def adapt(self, **options: Any) -> Adaptive:
+        """Keep as many jobs as the tasks need, and replace those that are lost."""
+        return super().adapt(Adaptive=ReplacingAdaptive, **options)
+
     def missing(self) -> str:
         """Return which workers are missing and why, '' for none."""
         absent = self.plan - self.observed
@@ -147,14 +151,10 @@ class ReplacingAdaptive(Adaptive):
 
     def _count_unstable(self, now: float, longest: float) -> None:
         """Count dropped jobs whose workers did not stay; jobs lost at once count as one."""
-        jobs = set(self.cluster.workers.values())
-        lives = [
-            self.first_and_last.pop(job) for job in list(self.first_and_last) if job not in jobs
-        ]
-        if (
-            any(last - first < STABLE_SECONDS for first, last in lives)
-            and now - self.counted_at > longest
-        ):
+        dropped = self.first_and_last.keys() - set(self.cluster.workers.values())
+        lives = [self.first_and_last.pop(job) for job in dropped]
+        unstable = any(last - first < STABLE_SECONDS for first, last in lives)
+        if unstable and now - self.counted_at > longest:
             self.counted_at = self.failed_at = now
             self.cluster.failed_jobs += 1
 

@@ -58,12 +58,9 @@ def slurm_cluster(
     require_type("site", site, str, "the name of a site")
     require_type("task", task, Real, "seconds")
     chosen, (least, most) = site_named(site, **settings), bounds(jobs)
-    where = (
-        path_of("folder", folder) if folder else chosen.shared / f"{site}-{secrets.token_hex(3)}"
-    )
+    new = f"{site}-{secrets.token_hex(3)}"
+    where = path_of("folder", folder) if folder else chosen.shared / new
     cluster_class(chosen)  # before anything is written
-    from homodyne_dask.cluster.slurm.adaptive import ReplacingAdaptive
-
     chosen.logs.mkdir(parents=True, exist_ok=True)
     with (
         dask.config.set(_dask_settings(chosen)),
@@ -78,13 +75,7 @@ def slurm_cluster(
             threads=most * chosen["cores"],
             memory=most * chosen["processes"] * worker_memory(chosen),
         )
-        cluster.adapt(
-            Adaptive=ReplacingAdaptive,
-            minimum_jobs=least,
-            maximum_jobs=most,
-            interval="1s",
-            wait_count=IDLE_SECONDS,
-        )
+        cluster.adapt(minimum_jobs=least, maximum_jobs=most, interval="1s", wait_count=IDLE_SECONDS)
         cluster.scale(jobs=least)
         send_jobs(cluster)
         for job in cluster.workers.values():
@@ -119,7 +110,6 @@ def bounds(jobs: int | tuple[int, int]) -> tuple[int, int]:
 
 
 def _dask_settings(site: Site) -> dict[str, Any]:
-    """Return the settings of Dask's configuration for a cluster of jobs."""
     patience = f"{site.patience:g}s"
     waits = {
         "distributed.scheduler.no-workers-timeout": patience,

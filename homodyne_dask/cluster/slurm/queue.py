@@ -22,24 +22,25 @@ class QueuedJob(NamedTuple):
 
 def probe(script: str) -> str:
     """Return SLURM's answer to a test of a job script; raises ClusterError if it would be refused."""
-    answer = _run(["sbatch", "--test-only"], script)
-    words = " ".join((answer.stderr + answer.stdout).split())
-    if answer.returncode:
-        raise ClusterError(
-            f"sbatch refuses the job ({words}): change the site's settings or the options"
-        )
-    return words
+    return _in_one_line(_sbatch("--test-only", script))
 
 
 def submit_script(script: str) -> str:
     """Submit a job script and return the job's number; raises ClusterError with sbatch's message."""
-    answer = _run(["sbatch", "--parsable"], script)
+    return _sbatch("--parsable", script).stdout.strip().partition(";")[0]
+
+
+def _sbatch(option: str, script: str) -> subprocess.CompletedProcess[str]:
+    answer = _run(["sbatch", option], script)
     if answer.returncode:
-        words = " ".join((answer.stderr + answer.stdout).split())
         raise ClusterError(
-            f"sbatch refuses the job ({words}): change the site's settings or the options"
+            f"sbatch refuses the job ({_in_one_line(answer)}): change the site's settings or the options"
         )
-    return answer.stdout.strip().partition(";")[0]
+    return answer
+
+
+def _in_one_line(answer: subprocess.CompletedProcess[str]) -> str:
+    return " ".join((answer.stderr + answer.stdout).split())
 
 
 LIST_COMMAND = ("squeue", "--noheader", "--format=%A|%T|%r", "--user")
@@ -71,13 +72,8 @@ def _run(command: list[str], stdin: str) -> subprocess.CompletedProcess[str]:
         )
     try:
         return subprocess.run(
-            command,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_TIMEOUT,
-            check=False,
-        )
+            command, input=stdin, capture_output=True, text=True, timeout=COMMAND_TIMEOUT, check=False
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise ClusterError(
             f"{command[0]} did not answer within {COMMAND_TIMEOUT:g} s: is the batch system down?"

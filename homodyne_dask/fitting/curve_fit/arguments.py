@@ -16,7 +16,7 @@ SIGMA = "homodyne_dask_sigma"
 """Name of the variable that holds a sigma passed as an array or a data array."""
 
 
-def function_name(f: Callable[..., Any]) -> str:
+def function_name(f: Callable[..., object]) -> str:
     """Return the name of a function for reports."""
     return str(getattr(f, "__name__", "f"))
 
@@ -149,7 +149,7 @@ def are_arrays(*data: Any) -> bool:
     return not isinstance(first, xarray.Dataset | str | PathLike)
 
 
-def refuse_options_of_scipy(options: dict[str, Any]) -> None:
+def refuse_options_of_scipy(options: dict[str, object]) -> None:
     """Raise OptionError for options that scipy's curve_fit has and this one has not."""
     for name in _OF_SCIPY:
         if name in options:

@@ -165,7 +165,6 @@ def _fit_dataset(
     resume: bool = False,
     max_passes: int = 1000,
 ) -> CurveFit:
-    """Fit a dataset; stacked: see `_Curve`."""
     coords, names = names_of("coords", coords), parameter_names(f, param_names, p0)
     require_type("data_var", data_var, str, "the name of a variable")
     low_high = bounds_by_name(names, bounds)

@@ -88,11 +88,9 @@ class CurveFit:
         )
 
     def __repr__(self) -> str:
-        """Return the first lines of the text."""
         return abridged(str(self))
 
     def _repr_html_(self) -> str:
-        """Return the parameters as a table for Jupyter."""
         rows = [["parameter", "value ± stderr", "unit"]]
         for name, value, error, unit in zip(
             self.names, self.popt, self.stderr, self.units, strict=True
@@ -106,7 +104,6 @@ class CurveFit:
         return f"{found}, {self.passes} passes"
 
     def __str__(self) -> str:
-        """Return outcome, values with errors, χ² and what is undetermined as text."""
         rows = [
             [name, f"{numbers.value_and_error(value, error)} {unit}".rstrip()]
             for name, value, error, unit in zip(

@@ -8,7 +8,6 @@ from functools import cached_property
 from itertools import product
 from os import PathLike
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import dask.config
@@ -19,13 +18,7 @@ from jaxtyping import Float
 from zict import LRU
 
 from homodyne_dask.cluster.local import cluster_errors
-from homodyne_dask.errors import (
-    OptionError,
-    SelectionError,
-    StoreError,
-    shown,
-    why_unreadable,
-)
+from homodyne_dask.errors import OptionError, SelectionError, StoreError, shown, why_unreadable
 from homodyne_dask.results._xarray_internals import in_memory
 from homodyne_dask.sweep.block_cache import byte_cache, keep
 from homodyne_dask.sweep.layout import IN_PROCESS_PAIRS, size_in_words
@@ -55,7 +48,7 @@ class Points:
         return math.prod(self.shape.values())
 
     @property
-    def room(self) -> int:
+    def capacity(self) -> int:
         """Points of a padded chunk: all have one shape, so that the kernel is compiled once."""
         largest = math.prod(self.chunk.values())
         return -(-largest // self.step) * self.step
@@ -77,7 +70,7 @@ class Points:
         """Whether all of it is in the memory of this process, so that workers cannot read it."""
         return all(in_memory(self.dataset, name) for name in self.variables)
 
-    def columns(self, number: int) -> Float[np.ndarray, "variable room"]:
+    def columns(self, number: int) -> Float[np.ndarray, "variable capacity"]:
         """Return the variables of a chunk, by its number, as columns; NaN beyond its end.
 
         Raises StoreError where they cannot be read, SelectionError where a value is infinite.
@@ -88,7 +81,7 @@ class Points:
                 for dim, at in zip(self.shape, self.places[number], strict=True)
             }
         )
-        filled = np.full((len(self.variables), self.room), np.nan)
+        filled = np.full((len(self.variables), self.capacity), np.nan)
         try:
             with dask.config.set(scheduler="synchronous"):
                 each = xarray.broadcast(*(part[name] for name in self.variables))
@@ -113,12 +106,8 @@ def digest(points: Points, client: Client | None) -> str:
 
     With a client its workers read the chunks, which takes as long as one pass over the data.
     """
-    about = (
-        points.variables,
-        points.shape,
-        points.chunk,
-        points.dataset.encoding.get("source", ""),
-    )
+    source = points.dataset.encoding.get("source", "")
+    about = points.variables, points.shape, points.chunk, source
     numbers = range(len(points.places))
     if client is None:
         chunks = [_chunk_digest(points, number) for number in numbers]
@@ -137,7 +126,7 @@ def _chunk_digest(points: Points, number: int) -> str:
 COLUMNS: LRU[Hashable, np.ndarray] = byte_cache(lambda columns: columns.nbytes)
 
 
-def columns(points: Points, number: int, budget: int) -> Float[np.ndarray, "v room"]:
+def columns(points: Points, number: int, budget: int) -> Float[np.ndarray, "variable capacity"]:
     """Return a chunk from the cache of this process or from the store; `budget`: most bytes to keep."""
     if budget == 0:
         return points.columns(number)
@@ -206,12 +195,12 @@ class PointsLayout:
 
 def points_layout(points: Points) -> PointsLayout:
     """Return how points are cut into tasks."""
-    block_bytes = 8 * len(points.variables) * points.room
+    block_bytes = 8 * len(points.variables) * points.capacity
     tiles = tuple((number, -1) for number in range(len(points.places)))
     return PointsLayout(tiles, points.number, block_bytes, points.in_memory)
 
 
-def points_of(data: Any, variables: Sequence[str]) -> Points:
+def points_of(data: object, variables: Sequence[str]) -> Points:
     """Return the points of a dataset, a data array, or the path of a Zarr store.
 
     Raises SelectionError for variables that are not there or not numbers, StoreError for a path
@@ -233,7 +222,7 @@ def points_of(data: Any, variables: Sequence[str]) -> Points:
     return Points(chosen, tuple(variables), sizes, _chunk(chosen, sizes))
 
 
-def _as_dataset(data: Any) -> xarray.Dataset:
+def _as_dataset(data: object) -> xarray.Dataset:
     if isinstance(data, xarray.Dataset):
         return data
     if isinstance(data, xarray.DataArray):

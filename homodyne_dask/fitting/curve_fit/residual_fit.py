@@ -103,7 +103,6 @@ _REAL_FIELDS = ("start", "lower", "upper")
 
 
 def _identity(client: Client | None, request: ResidualRequest) -> dict[str, object]:
-    """Return the identity of a fit: it resumes only from a checkpoint with the same."""
     search = request.search
     return {
         "data": digest(request.points, client),

@@ -46,13 +46,18 @@ from homodyne_dask.results.data.result_tables import (
 )
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import Uncertainty
-from homodyne_dask.solver.influence import leave_one_out, left_out_chisqr, left_out_clusters
-from homodyne_dask.solver.information_criteria import compare_scalings
 from homodyne_dask.solver.reduce import mean_weight
+from homodyne_dask.solver.sensitivity import (
+    compare_scalings,
+    leave_one_out,
+    left_out_chisqr,
+    left_out_clusters,
+)
 from homodyne_dask.store.rings import friedel_clusters
 
 NO_ESTIMATES = ErrorEstimates()
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "zarr", "dask", "distributed", "xarray")
+"""They read the data and do the arithmetic."""
 
 
 def assemble_result(
@@ -157,7 +162,7 @@ def assemble_result(
             inputs=_inputs(request),
             truth=scan.attrs["truth"],
             version=version("homodyne-dask"),
-            versions=_versions(),
+            versions={"Python": python_version()} | {name: version(name) for name in PACKAGES},
             definition=request.problem.model,
         ),
     )
@@ -200,7 +205,9 @@ def _sensitivity(
     names, scan = list(request.search.names), request.scan
     error = np.where(error > 0, error, np.nan)  # zero where the model interpolates the data
     change = leave_one_out(state.reduced, moved) / error
-    by_data = moved & ~errors.withheld & ~_measured_before(request)
+    by_data = moved & ~errors.withheld
+    if request.search.priors is not None:  # the noise of the data is not all of their errors
+        by_data &= ~np.isfinite(request.search.priors.mean)
     ratio = (error / deviations(errors.naive, len(names)))[by_data] ** 2
     effect = max(float(ratio.mean()), 1.0) if len(ratio) and np.isfinite(ratio).all() else 1.0
     tables = {"influence": influence_table(change, names, scan.label)}
@@ -210,12 +217,6 @@ def _sensitivity(
         state.reduced, request.scaling, scan.phi, moved, effect if known_noise else None
     )
     return tables | {"scalings": scalings_table(modes, error, names)}
-
-
-def _measured_before(request: Request) -> Bool[np.ndarray, " p"]:
-    """Return the parameters with a prior: the noise of the data is not all of their errors."""
-    priors = request.search.priors
-    return np.zeros(len(request.search.names), bool) if priors is None else np.isfinite(priors.mean)
 
 
 def _profiles(
@@ -241,16 +242,11 @@ def _without_profile(request: Request, more: ErrorEstimates) -> tuple[str, ...]:
     )
     if more.profiles.found:
         return missing
-    limit = (
+    return (
+        *missing,
         "χ² of the profiles is that of all pairs, but other values of the parameters may fit better at "
-        "some of their points"
+        "some of their points",
     )
-    return (*missing, limit)
-
-
-def _versions() -> dict[str, str]:
-    """Return the version of Python and of the packages that read the data and do the arithmetic."""
-    return {"Python": python_version()} | {name: version(name) for name in PACKAGES}
 
 
 def _inputs(request: Request) -> dict[str, Any]:

@@ -50,10 +50,8 @@ def estimate_errors(
     doing: called with words for each point of a profile.
     """
     reduced, scan = state.reduced, request.scan
-    moved, clusters = (
-        request.search.free_inside_bounds(state.theta),
-        friedel_clusters(scan.q, scan.phi),
-    )
+    moved = request.search.free_inside_bounds(state.theta)
+    clusters = friedel_clusters(scan.q, scan.phi)
     determined = state.outcome in (
         lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.MAX_PASSES
     )  # fmt: skip

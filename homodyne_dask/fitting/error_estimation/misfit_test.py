@@ -161,10 +161,7 @@ def _samples(interval: Int[np.ndarray, "interval 2"]) -> _Samples:
 
 
 def _mean_f(
-    request: Request,
-    state: State,
-    age: Int[np.ndarray, "cell 2"],
-    lag: Int[np.ndarray, "cell 2"],
+    request: Request, state: State, age: Int[np.ndarray, "cell 2"], lag: Int[np.ndarray, "cell 2"]
 ) -> Float[np.ndarray, "bin cell"]:
     """Return the mean of f over the used frames of each cell; NaN where none stands for its few pairs."""
     scan, of_age, of_lag = request.scan, _samples(age), _samples(lag)
@@ -214,10 +211,7 @@ def _neighbours(
     """Return Σ (1 - |s|/n) f over neighbours s = -n ... n, for `ResidualCells`; second: the frame of t2."""
     sums = _sums_over_lags(request, state, cuts)
     ages = np.clip(np.searchsorted(cuts.age_edges, second, "right") - 1, 0, len(cuts.age_edges) - 2)
-    a, b = (
-        np.diff(edges)[number]
-        for edges, number in ((cuts.age_edges, cuts.age), (cuts.lag_edges, cuts.lag))
-    )
+    a, b = np.diff(cuts.age_edges)[cuts.age], np.diff(cuts.lag_edges)[cuts.lag]
     at = np.maximum(cuts.lag_edges - 1.0, 0)
 
     def total(age: Int[np.ndarray, " cell"], width: Int[np.ndarray, " cell"]) -> np.ndarray:
@@ -266,9 +260,7 @@ def examine_model(
     if not reduced.finite:
         return None
     cells = residual_cells(request, state, of_cells)
-    if cells is None:
-        return None
-    if np.isfinite(cells.residual).any(0).sum() < MIN_CELLS:
+    if cells is None or np.isfinite(cells.residual).any(0).sum() < MIN_CELLS:
         return None
     contrast = np.abs(np.where(reduced.undetermined, 0.0, np.nan_to_num(reduced.contrast)))
     largest = cells.correlated_variance()

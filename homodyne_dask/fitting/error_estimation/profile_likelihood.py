@@ -89,20 +89,16 @@ def profile(
     the Hessian predicts; points beyond a bound are at the bound. doing: called with words for each point.
     """
     at = request.search.names.index(name)
-    middle = ProfilePoint(
-        state.theta, state.reduced.chisqr, 0, state.outcome is lm.Outcome.CONVERGED
-    )
+    converged = state.outcome is lm.Outcome.CONVERGED
+    middle = ProfilePoint(state.theta, state.reduced.chisqr, 0, converged)
     begun = count(1)
 
     def begin(value: float) -> None:
         doing(f"profile of {name}, point {next(begun)} of {2 * len(STEPS)}: {value:.5g}")
 
     below = _outwards(request, evaluate, state, at, -error, begin, options)
-    return [
-        *reversed(below),
-        middle,
-        *_outwards(request, evaluate, state, at, error, begin, options),
-    ]
+    above = _outwards(request, evaluate, state, at, error, begin, options)
+    return [*reversed(below), middle, *above]
 
 
 def _outwards(

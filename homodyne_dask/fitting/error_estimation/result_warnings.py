@@ -24,7 +24,7 @@ from homodyne_dask.solver.elimination import rounding_of
 from homodyne_dask.solver.identifiability import determined_at, hidden_by_rounding
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.store.rings import describe_rings, rings_of
-from homodyne_dask.sweep.unreadable_chunks import excluded_sentence
+from homodyne_dask.sweep.blocks import excluded_sentence
 
 MAX_CHISQR_PER_PAIR = {"counts": 2.0, "constant": 2.0, "scatter": 10.0}
 """χ² per pair of a bin above which a warning is given, by the source of σ. Pairs that see one speckle

@@ -38,10 +38,7 @@ class Draws(NamedTuple):
 
 
 def importance_draws(
-    log_density: LogDensity,
-    of: Proposal,
-    draws: int,
-    rng: np.random.Generator,
+    log_density: LogDensity, of: Proposal, draws: int, rng: np.random.Generator
 ) -> Draws:
     """Return draws by their smoothed importance weights (Vehtari et al. 2024)."""
     from arviz_stats.base.array import array_stats
@@ -130,13 +127,8 @@ def nuts_draws(
 
         def step(state: Any, key: Any) -> Any:
             state, info = kernel.step(key, state)
-            return state, (
-                state.position,
-                state.logdensity,
-                info.is_divergent,
-                info.acceptance_rate,
-                info.num_integration_steps,
-            )
+            of_step = info.is_divergent, info.acceptance_rate, info.num_integration_steps
+            return state, (state.position, state.logdensity, *of_step)
 
         return jax.lax.scan(step, state, jax.random.split(key, each))[1]
 

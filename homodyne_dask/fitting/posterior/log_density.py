@@ -24,12 +24,7 @@ from jaxtyping import Bool, Float
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.fitting.surrogate.coordinates import Coordinates, free_laws
-from homodyne_dask.fitting.surrogate.proposal import (
-    LogDensity,
-    Proposal,
-    Weighted,
-    proposal,
-)
+from homodyne_dask.fitting.surrogate.proposal import LogDensity, Proposal, Weighted, proposal
 from homodyne_dask.models.parameter_priors import (
     AmplitudePrior,
     AnyPrior,

@@ -414,11 +414,7 @@ def request_of(result: FitResult, scan: Scan) -> Request:
             f"the fit was of frames {frames}, and the scan has {list(scan.frames)}: "
             f"give the selection that was fitted"
         )
-    model = (
-        result.provenance.definition
-        if result.provenance.definition is not None
-        else result.config["model"]
-    )
+    model = result.provenance.definition or result.config["model"]
     options = {o.name: result.config.get(o.name, o.default) for o in fit_options()}
     if options["scaling"] != "fixed":
         options |= {"contrast": None, "offset": None}

@@ -88,11 +88,8 @@ def _rings(scan: Scan) -> tuple[Part, ...]:
     for ring, q in enumerate(rings_of(scan.q)):
         members = tuple(int(b) for b in np.flatnonzero(numbers == ring))
         here = replace(scan, bins=tuple(scan.bins[b] for b in members))
-        parts.append(
-            Part(
-                f"q = {q:.6g} 1/Å", f"q_{q:.6g}", {"q": float(q), "age": _age(scan)}, here, members
-            )
-        )
+        at = {"q": float(q), "age": _age(scan)}
+        parts.append(Part(f"q = {q:.6g} 1/Å", f"q_{q:.6g}", at, here, members))
     return tuple(parts)
 
 

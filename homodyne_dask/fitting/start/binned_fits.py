@@ -65,10 +65,10 @@ class BinnedFits:
 
     def started(self, thetas: Sequence[Float[np.ndarray, " p"]]) -> list[BinnedFit]:
         """Return a fit at its initial point for each theta."""
-        evaluated = zip(thetas, self._evaluated([lm.Trial(theta) for theta in thetas]), strict=True)
+        evaluated = self._evaluated([lm.Trial(theta) for theta in thetas])
         return [
             BinnedFit(lm.initial_state(self.search, theta, reduced, OPTIONS))
-            for theta, reduced in evaluated
+            for theta, reduced in zip(thetas, evaluated, strict=True)
         ]
 
     def advanced(self, ends: Sequence[BinnedFit], passes: int) -> list[BinnedFit]:
@@ -85,9 +85,7 @@ class BinnedFits:
         if not grams:
             return []
         if self.mode == "shared":  # one contrast and offset: the sum of all bins
-            grams = [
-                Gram(g.moments.sum(0, keepdims=True), g.pairs.sum(keepdims=True)) for g in grams
-            ]
+            grams = [Gram(g.moments.sum(0)[None], g.pairs.sum(keepdims=True)) for g in grams]
         bins = len(grams[0].pairs)
         moments, pairs = (np.concatenate(parts) for parts in zip(*grams, strict=True))
         whole = reduce(Gram(moments, pairs), "individual")

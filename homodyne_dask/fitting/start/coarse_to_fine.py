@@ -14,11 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.fitting.request import Request
-from homodyne_dask.fitting.start.transport_minima import (
-    Minimum,
-    competing_minima,
-    undecided_minima,
-)
+from homodyne_dask.fitting.start.transport_minima import Minimum, competing_minima, undecided_minima
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.reduce import reduce
@@ -30,15 +26,11 @@ OPTIONS = lm.Options(max_passes=30, decrement=0.03)
 """An approximate optimum of the means is enough: it is not that of the data."""
 
 
-def _unwatched(state: lm.State, factor: int) -> None:
-    """Ignore a state."""
-
-
 def coarse_to_fine(
     request: Request,
     minima: list[Minimum],
     sweeps: Sequence[Sweep],
-    on_state: Callable[[lm.State, int], None] = _unwatched,
+    on_state: Callable[[lm.State, int], None] = lambda *_: None,
 ) -> tuple[Float[np.ndarray, " p"], list[dict[str, Any]]]:
     """Return theta at the end of the finest adequate level, and a record of each level.
 
@@ -61,7 +53,7 @@ def coarse_to_fine(
             chisqr += request.search.prior_chisqr(np.array(starts))
             lowest = int(np.nanargmin(chisqr))
             followed = undecided if lowest < len(undecided) else [starts[lowest]]
-        watch = on_state if factor > 1 else _unwatched
+        watch = on_state if factor > 1 else lambda *_: None
         ends = [_fit_level(request, sweep, start, watch) for start in followed]
         chisqr = np.array([end.lowest.reduced.chisqr for end in ends])
         best = int(np.argmin(np.where(np.isfinite(chisqr), chisqr, np.inf)))
@@ -78,7 +70,6 @@ def _fit_level(
     theta: Float[np.ndarray, " p"],
     on_state: Callable[[lm.State, int], None],
 ) -> lm.State:
-    """Return the last state of a fit to the means of one level."""
 
     def evaluate(trial: lm.Trial) -> ReducedProblem:
         prior = request.search.prior_terms(trial.theta)

@@ -190,10 +190,7 @@ def _shear_factors(summary: BinnedAverages, grid: Grid) -> Float[np.ndarray, "sh
 
 
 def chisqr_with_best_scaling(
-    y: Float[np.ndarray, "*flow cell"],
-    w: Float[np.ndarray, "*flow cell"],
-    E: Floats,
-    S: Floats,
+    y: Float[np.ndarray, "*flow cell"], w: Float[np.ndarray, "*flow cell"], E: Floats, S: Floats
 ) -> Float[np.ndarray, "flow shear"]:
     """Return χ² of f = E·S with the best contrast and offset, for every row of E and of S.
 

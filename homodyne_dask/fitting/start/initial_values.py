@@ -12,7 +12,6 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.request import Request, parameters_for_q
-from homodyne_dask.fitting.start import transport_minima as start
 from homodyne_dask.fitting.start.averages import BinnedAverages, binned_averages
 from homodyne_dask.fitting.start.binned_fits import BinnedFits, promising
 from homodyne_dask.fitting.start.transport_minima import (
@@ -118,15 +117,12 @@ def find_initial_values(request: Request) -> list[Minimum]:
     finite bounds.
     """
     summary = binned_averages(request.scan, request.problem)
-    search, mode, starts = (
-        request.search,
-        request.scaling.mode_for_initial_values,
-        request.options.starts,
-    )
+    search, starts = request.search, request.options.starts
+    mode = request.scaling.mode_for_initial_values
     if search.smoothness is not None:
         return free_rate_minima(request, summary)
     if request.problem.model.has_transport_rates:
-        return start.transport_minima(summary, search, mode, starts)
+        return transport_minima(summary, search, mode, starts)
     if np.isfinite(search.start).all():
         check_finite(request.problem, search.start, summary.time, summary.q, summary.phi)
         return [Minimum(search.start, np.nan, 1)]

@@ -113,9 +113,8 @@ def _points(
     scored = []
     for shape in shapes:
         table = _table(summary, theta, shape, resolution.rows)
-        sizes = (
-            np.ones(1) if given[model.shear_rate].any() else table.sizes[:: resolution.size_step]
-        )
+        sizes = table.sizes[:: resolution.size_step]
+        sizes = np.ones(1) if given[model.shear_rate].any() else sizes
         for value, size, angle in _minima(table, sizes, angles):
             rate = shape.amplitude * size, shape.beta, shape.offset * size
             point = np.where(given, theta, model.with_parts(theta, shear_rate=rate, phi0=angle))

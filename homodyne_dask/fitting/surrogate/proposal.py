@@ -120,9 +120,8 @@ class Proposal:
             return self
         nearest = _quadratic(self.at.of(to.x), q, near)
         by = proposal(self.at, self.priors, *nearest, self.dof)
-        return replace(
-            by, rate=min(self.dof / (2 * max(mean, _LEAST_SCALE)), _MOST_RATE * self.dof)
-        )
+        rate = self.dof / (2 * max(mean, _LEAST_SCALE))
+        return replace(by, rate=min(rate, _MOST_RATE * self.dof))
 
     def _blocks(self) -> list[list[int]]:
         rates = [list(law.at) for law in self.at.laws]

@@ -103,3 +103,28 @@ def test_a_site_is_examined_without_sending_a_job(slurm, small):
     assert "to start at" in ended.output  # sbatch --test-only
     assert "writable" in ended.output
     assert "tiles" in ended.output
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"queue": "nix"}, "invalid partition"),
+        ({"memory": "100GB"}, "configuration is not available"),
+        ({"cores": 64}, "configuration is not available"),
+    ],
+    ids=["partition", "memory", "cores"],
+)
+def test_what_sbatch_refuses_is_told_at_once_in_its_words(slurm, settings, said):
+    with pytest.raises(ClusterError, match=said), slurm_cluster("loopback", **settings):
+        pass
+    assert not list((slurm.folder / "shared").rglob("key.pem"))
+
+
+def test_a_refused_job_ends_the_command_line_with_2(slurm, small, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(slurm.section, "queue", "nix")
+    words = ["fit", small.path, "--model", "laminar_flow", "--site", "loopback", "--gap", "200 um"]
+    ended = run(*words)
+    assert ended.exit_code == 2
+    assert "error: sbatch refuses the job" in ended.stderr
+    assert "invalid partition" in ended.stderr

@@ -9,6 +9,7 @@ from homodyne_dask.results.files.saved_results import load_result
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.state import Outcome
 from tests import truths
+from tests.solver.dense_problem import assert_gradient_follows_chisqr
 from tests.synthetic import (
     angles,
     asked,
@@ -158,15 +159,9 @@ def test_what_the_user_gave_is_kept_and_the_rest_is_found(given):
 def test_the_averages_have_the_gradient_of_their_own_chisqr():
     scans = measured([30000, -0.5, 500, 5e-4, -0.5, 5e-5, -3], 120, angles(5), dt=0.1)
     averages = summary(scans)
-    theta = scans.theta * 1.1
-    here = reduce(averages(theta), "individual")
-    for p in range(7):
-        step = 1e-3 / np.sqrt(here.hessian[p, p]) * np.eye(7)[p]
-        up, down = (reduce(averages(theta + s * step), "individual").chisqr for s in (1, -1))
-        slope = -(up - down) / 4e-3 * np.sqrt(here.hessian[p, p])
-        assert here.gradient[p] == pytest.approx(
-            slope, rel=1e-3, abs=1e-3 * here.hessian[p, p] ** 0.5
-        )
+    assert_gradient_follows_chisqr(
+        lambda theta: reduce(averages(theta), "individual"), scans.theta * 1.1, rel=1e-3
+    )
 
 
 def test_averages_are_near_enough_to_the_full_data_to_start_from():

@@ -5,9 +5,13 @@ import pytest
 
 from homodyne_dask.models import STATIC
 from homodyne_dask.models.parameters import search
-from homodyne_dask.solver.influence import leave_one_out, left_out_chisqr, left_out_clusters
-from homodyne_dask.solver.information_criteria import compare_scalings
 from homodyne_dask.solver.reduce import reduce
+from homodyne_dask.solver.sensitivity import (
+    compare_scalings,
+    leave_one_out,
+    left_out_chisqr,
+    left_out_clusters,
+)
 from tests.solver.dense_problem import ALL_MODES, DenseProblem, scaling_at
 from tests.synthetic import CREEP, STRONG_FLOW, angles, evaluator, measured, solve
 
@@ -40,10 +44,8 @@ def test_a_bin_that_a_parameter_rests_on_cannot_be_left_out():
 
 def test_the_penalty_is_what_parameters_move_by_when_a_bin_is_left_out():
     """tr(HV) with the covariance V of the jackknife; for white noise about the number of parameters."""
-    reduced, all_move = (
-        fitted(measured(CREEP, 40, angles(9), sigma=0.01), "individual").reduced,
-        np.ones(3, bool),
-    )
+    reduced = fitted(measured(CREEP, 40, angles(9), sigma=0.01), "individual").reduced
+    all_move = np.ones(3, bool)
     clusters = np.arange(9)
     left_out = left_out_chisqr(reduced, all_move, clusters)
     found = left_out_clusters(reduced, all_move, clusters, left_out)
