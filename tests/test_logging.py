@@ -30,9 +30,9 @@ def test_a_fit_says_each_pass_at_level_info_under_the_name_of_its_module(tmp_pat
 def test_only_a_verbose_command_shows_logs_with_their_levels_on_stderr():
     code = (
         "import logging\n"
-        "from homodyne_dask.cli.exit_status import _messages\n"
+        "from homodyne_dask.cli.exit_status import messages\n"
         "for verbose in (False, True):\n"
-        "    with _messages(False, verbose):\n"
+        "    with messages(False, verbose):\n"
         "        logging.getLogger('homodyne_dask.x').warning('verbose: %s', verbose)\n"
         "        logging.getLogger('homodyne_dask.x').info('verbose: %s', verbose)\n"
     )
