@@ -18,13 +18,13 @@ MAX_WIDTH = 100
 _LEFT = Markup(' style="text-align: left; white-space: nowrap"')
 
 
-def abridged(text: str, most: int = MAX_LINES) -> str:
-    """Return a text of at most so many lines, the last of which says how many are missing."""
+def abridged(text: str) -> str:
+    """Return a text of at most MAX_LINES lines, the last of which says how many are missing."""
     lines = text.splitlines()
-    if len(lines) <= most:
+    if len(lines) <= MAX_LINES:
         return text
     return "\n".join(
-        [*lines[: most - 1], f"... {len(lines) - most + 1} more lines: print it for all"]
+        [*lines[: MAX_LINES - 1], f"... {len(lines) - MAX_LINES + 1} more lines: print it for all"]
     )
 
 

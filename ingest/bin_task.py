@@ -11,9 +11,7 @@ from homodyne_dask.store import schema
 from homodyne_dask.store.chunk_codec import encode_chunk, shard_content
 from homodyne_dask.store.files import AnyPath
 from homodyne_dask.store.processes import set_allocator_thresholds
-from ingest import averages_and_sums as block_means
-from ingest import averages_and_sums as chunk_sums
-from ingest import noise, store_writer
+from ingest import averages_and_sums, noise, store_writer
 from ingest.averages_and_sums import MaskedMatrix
 from ingest.clean import BAND_ROWS, clean, measure_contrast, measure_scatter, upper_blocks
 from ingest.noise import Record
@@ -114,9 +112,9 @@ def write_bin(
     rows = noise.sigma_rows(source, [record]).rows
     record["pairs"] = _pairs(cleaned.c2)
     written = {"c2": _write_matrix(target / "c2", index, cleaned.c2, side, sharded)}
-    matrix = block_means.mask_matrix(cleaned.c2, use)
-    record["sums"] = chunk_sums.tile_sums(matrix, chunk_sums.weights(rows[0]))
-    for factor, means in block_means.level_means(matrix).items():
+    matrix = averages_and_sums.mask_matrix(cleaned.c2, use)
+    record["sums"] = averages_and_sums.tile_sums(matrix, averages_and_sums.weights(rows[0]))
+    for factor, means in averages_and_sums.level_means(matrix).items():
         name = schema.matrix_name(factor)
         written[name] = _write_matrix(target / name, index, means, side, sharded)
     record["chunks"] = {name: [chunk.checksum for chunk in written[name]] for name in written}
@@ -174,7 +172,7 @@ def _write_matrix(
 
 def _write_cuts(target: AnyPath, index: int, matrix: MaskedMatrix) -> None:
     n = len(matrix.value)
-    ages, lags = block_means.age_edges(n), block_means.lag_edges(n)
-    mean, count = block_means.cell_averages(matrix, ages, lags)
+    ages, lags = averages_and_sums.age_edges(n), averages_and_sums.lag_edges(n)
+    mean, count = averages_and_sums.cell_averages(matrix, ages, lags)
     store_writer.write_chunk(target / "cuts/c2", (index, 0, 0), mean)
     store_writer.write_chunk(target / "cuts/count", (index, 0, 0), count)

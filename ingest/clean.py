@@ -51,7 +51,8 @@ def clean(raw: np.ndarray, n_frames: int, name: str, baseline: int | None = None
             f"{name} is {raw.shape} {raw.dtype}, not a {n_frames}×{n_frames} matrix of numbers"
         )
     side, counted = _side(raw, name)
-    c2 = raw if _can_be_overwritten(raw) else np.empty(raw.shape, dtype=np.float32)
+    in_place = raw.dtype == np.float32 and raw.flags.c_contiguous and raw.flags.writeable
+    c2 = raw if in_place else np.empty(raw.shape, dtype=np.float32)
     alive = np.zeros(n_frames, dtype=bool)
     zeros = infinite = one_sided = 0
     worst = 0.0
@@ -83,10 +84,6 @@ def clean(raw: np.ndarray, n_frames: int, name: str, baseline: int | None = None
     if baseline == 0:
         c2 += 1
     return CleanMatrix(c2, baseline, np.flatnonzero(~alive), zeros, infinite, one_sided)
-
-
-def _can_be_overwritten(raw: np.ndarray) -> bool:
-    return raw.dtype == np.float32 and raw.flags.c_contiguous and raw.flags.writeable
 
 
 def _known(value: np.ndarray) -> Bool[np.ndarray, "..."]:

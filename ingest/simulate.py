@@ -125,16 +125,10 @@ class Scenario:
         }
 
 
-def _laminar(D0, alpha, D_offset, gamma_dot_t0, beta, gamma_dot_t_offset, phi0) -> dict[str, float]:
-    return {
-        "D0": D0,
-        "alpha": alpha,
-        "D_offset": D_offset,
-        "gamma_dot_t0": gamma_dot_t0,
-        "beta": beta,
-        "gamma_dot_t_offset": gamma_dot_t_offset,
-        "phi0": phi0,
-    }
+def _laminar(*values: float) -> dict[str, float]:
+    """Return the parameters of laminar_flow by name."""
+    names = ("D0", "alpha", "D_offset", "gamma_dot_t0", "beta", "gamma_dot_t_offset", "phi0")
+    return dict(zip(names, values, strict=True))
 
 
 SCENARIOS = {

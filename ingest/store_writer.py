@@ -25,7 +25,7 @@ from homodyne_dask.store.files import (
     zarr_store,
 )
 from homodyne_dask.store.lock import locked
-from ingest import averages_and_sums as block_means
+from ingest.averages_and_sums import age_edges, cell_times, lag_edges
 from ingest.readers.source import Source
 
 if TYPE_CHECKING:
@@ -143,25 +143,19 @@ def create_arrays(store: AnyPath, source: Source, sharded: bool) -> None:
     root = zarr.create_group(
         zarr_store(store),
         zarr_format=3,
-        attributes={
-            "format": schema.FORMAT,
-            "schema_version": schema.VERSION,
-            "complete": False,
-        },
+        attributes={"format": schema.FORMAT, "schema_version": schema.VERSION, "complete": False},
     )
     bins, n = len(source.label), source.n_frames
     side = schema.tile_side(n)
     _create_matrix(root, (bins, n, n), side, sharded)
-    ages, lags = block_means.age_edges(n), block_means.lag_edges(n)
+    ages, lags = age_edges(n), lag_edges(n)
     cells = (len(ages) - 1, len(lags) - 1)
     cut = root.create_group("cuts")
     _create(cut, "c2", (bins, *cells), "float64", ("bin", "age", "lag"), (1, *cells))
     _create(cut, "count", (bins, *cells), "int64", ("bin", "age", "lag"), (1, *cells))
     for name, edges in (("age_edges", ages), ("lag_edges", lags)):
         write_array(cut, name, edges, (name.removesuffix("s"),))
-    for name, times in zip(
-        ("t1", "t2"), block_means.cell_times(source.time, ages, lags), strict=True
-    ):
+    for name, times in zip(("t1", "t2"), cell_times(source.time, ages, lags), strict=True):
         write_array(cut, name, times, ("age", "lag"), units="s")
     for factor in schema.factors(n)[1:]:
         blocks = schema.level_frames(n, factor)

@@ -15,8 +15,8 @@ from homodyne_dask.store.arrays import SMALL_ARRAYS, array_digest, read_array
 from homodyne_dask.store.files import AnyPath, any_path, children, errors_of, exists, path_of
 from homodyne_dask.store.manifest import manifest_json
 from homodyne_dask.store.url_path import UrlPath
-from ingest import averages_and_sums as chunk_sums
 from ingest import noise, store_writer
+from ingest.averages_and_sums import sums_by_chunk
 from ingest.bin_task import Record, read_record, write_bin
 from ingest.readers.detect import check_opens, open_source
 from ingest.readers.source import IngestOptions, Source, checked_options, sha256
@@ -273,7 +273,7 @@ def _write_vectors(source: Source, target: AnyPath, use, rows, records) -> None:
 def _write_sums(target: AnyPath, n_frames: int, records) -> None:
     root = store_writer.open_root(target)
     group = root.create_group("sums", overwrite=True)
-    found = chunk_sums.sums_by_chunk([record["sums"] for record in records], n_frames)
+    found = sums_by_chunk([record["sums"] for record in records], n_frames)
     for name, values in found.items():
         store_writer.write_array(group, name, values, ("bin", "i", "j"))
 

@@ -1,17 +1,20 @@
-"""The house keeps its shape: rooms, imports, sizes and names."""
+"""The package keeps its shape: imports, sizes, names, and the files that docs/architecture.md names."""
 
 import ast
 import re
 import subprocess
+import tomllib
 from collections import Counter, defaultdict
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import LONG
+from tests.documents import ROOT, code_spans
 from tests.versions import ROOMS
 from tests.wheel.__main__ import QUICK
 
-ROOT = Path(__file__).parents[1]
 SEAMS: dict[str, str] = {
     "homodyne_dask.cluster.driver_watch": "all that the process of a nanny imports of this package",
     "homodyne_dask.apps.guide.user_guide": "hd.guide, which users import; the command only prints it",
@@ -32,6 +35,10 @@ SAME_NAME = {
     "dask_setup": "what Dask calls of a module that is preloaded",
 }
 """Public functions of one name that do one thing."""
+PAGE = ROOT / "docs" / "architecture.md"
+NAMED = re.compile(r"([\w./-]+(?:/|\.(?:py|md|yaml|toml)))(?::(\w+))?")
+"""A file or a folder, of the repository or of the package, and what is defined in it."""
+FILES = [found for span in code_spans(PAGE) if (found := NAMED.fullmatch(span))]
 
 
 @cache
@@ -152,3 +159,29 @@ def test_lists_of_tests_name_files_and_folders_that_exist():
 def test_no_two_test_files_have_one_name():
     names = [file.name for file in (ROOT / "tests").rglob("test_*.py")]
     assert len(names) == len(set(names)), Counter(names).most_common(3)
+
+
+@pytest.mark.parametrize("named", sorted({found[0] for found in FILES}))
+def test_what_is_named_exists(named):
+    name, defined = NAMED.fullmatch(named).groups()
+    (file,) = [at for at in (ROOT / name, ROOT / "homodyne_dask" / name) if at.exists()]
+    assert file.is_dir() == name.endswith("/")
+    if defined:
+        pattern = rf"^(?:def |class )?{defined}\b\s*[(:=\[]"
+        assert re.search(pattern, file.read_text(), re.MULTILINE), named
+
+
+def test_the_page_is_not_checked_for_nothing():
+    assert len({found[0] for found in FILES}) > 40
+
+
+def test_the_rooms_stand_in_the_order_in_which_they_import():
+    rows = re.findall(r"^\| `(\w+)(?:/|\.py)` \|", PAGE.read_text(), re.MULTILINE)
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    layers = next(one["layers"] for one in contracts["contracts"] if one["type"] == "layers")
+    assert rows == [layer for layer in layers if layer not in ("xarray", "device")]
+
+
+def test_every_folder_of_the_package_is_a_room_of_the_page():
+    rooms = {folder.parent.name for folder in (ROOT / "homodyne_dask").glob("*/__init__.py")}
+    assert rooms == {found[1].rstrip("/") for found in FILES if found[1].count("/") == 1} & rooms

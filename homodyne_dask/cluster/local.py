@@ -39,8 +39,7 @@ from homodyne_dask.cluster.settings import (
 from homodyne_dask.cluster.workers import MAX_THREADS_PER_WORKER, JobCluster, Workers
 from homodyne_dask.errors import ClusterError, require_count, require_type
 from homodyne_dask.kernels.gpus import environments_of_gpus
-from homodyne_dask.kernels.processors import cores
-from homodyne_dask.store.processes import python_command
+from homodyne_dask.store.processes import cores, python_command
 
 NO_PROGRESS_TIMEOUT = 300.0
 """Seconds without any finished task after which a pass fails."""

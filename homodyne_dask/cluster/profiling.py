@@ -97,7 +97,7 @@ async def _on_worker(seconds: float) -> Files:
 def _record(seconds: float) -> Files:
     import jax
 
-    from homodyne_dask.kernels.jax_start import started
+    from homodyne_dask.kernels.devices import started
 
     started()  # as the profiler would, but without memory of GPUs
     options = jax.profiler.ProfileOptions()

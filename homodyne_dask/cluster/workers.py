@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from homodyne_dask.cluster.memory import available_memory, memory_for_workers
 from homodyne_dask.errors import OptionError
-from homodyne_dask.kernels.processors import cores
+from homodyne_dask.store.processes import cores
 from homodyne_dask.text import size
 
 PAIRS_PER_SECOND = 150e6

@@ -33,11 +33,10 @@ from zict import LRU
 
 from homodyne_dask.kernels._jax_internals import jax_settings, trace_context
 from homodyne_dask.kernels.cache_folder import read_entry, write_entry
-from homodyne_dask.kernels.devices import on_cpu
-from homodyne_dask.kernels.jax_start import first_cpu
-from homodyne_dask.kernels.processors import jax_threads, processor
+from homodyne_dask.kernels.devices import first_cpu, on_cpu
 from homodyne_dask.models.fingerprint import fingerprint, functions_of, of_this_package, walked
 from homodyne_dask.models.user_defined import UserDefined
+from homodyne_dask.store.processes import jax_threads, processor
 
 _IRRELEVANT = ("jax_platforms", "jax_cpu_enable_async_dispatch", "jax_enable_x64")
 """Settings of JAX that change no executable: a program says which numbers it has."""
@@ -205,13 +204,11 @@ class Kernel:
                 else:
                     program = partial(self._lowered, *args, **static)
                     known_by = made_of(self.function, args, static)
-                    executable, here = compiled(program, known_by, self._wanted_options())
+                    options = COMPILER_OPTIONS if self.options is None else self.options
+                    executable, here = compiled(program, known_by, options)
                 self._compilations += here
                 self._executables[key] = executable
             return executable
-
-    def _wanted_options(self) -> Mapping[str, str | int]:
-        return COMPILER_OPTIONS if self.options is None else self.options
 
     def lowered_for_accelerator(
         self, args: Any, static: Mapping[str, Any], platforms: tuple[str, ...] | None = None

@@ -1,24 +1,85 @@
-"""Devices of JAX: where blocks of data are, and where and in which precision all is computed.
+"""Devices of JAX: how it starts, where blocks of data are, and where and in which precision all is computed.
 
 That is float64 on the CPU, whatever JAX is set to; a block that was put on a GPU is computed there.
+JAX starts all of its platforms for the first number that it computes, wherever that is computed. With CUDA
+it then takes three quarters of the memory of every GPU that it sees: here it takes what it needs.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from threading import Semaphore
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from homodyne_dask.errors import PlanError
-from homodyne_dask.kernels.gpus import GPU, KERNELS_AT_ONCE, Gpus, cuda_missing
-from homodyne_dask.kernels.jax_start import first_cpu, started
+from homodyne_dask.kernels._jax_internals import failures_of_plugins
+from homodyne_dask.kernels.gpus import (
+    GPU,
+    KERNELS_AT_ONCE,
+    NO_MEMORY_AHEAD,
+    PROCESSORS_ALONE,
+    Gpus,
+    cuda_missing,
+)
 from homodyne_dask.kernels.problem import Block
 
 _UNDER_WAY = Semaphore(KERNELS_AT_ONCE)
 """Held while a device computes a block: its fields there take more memory than the block."""
+
+
+@cache
+def first_cpu() -> Any:
+    """Return the device on which all is computed that is not placed elsewhere.
+
+    Raises PlanError where JAX does not start, or was started before without processors.
+    """
+    try:
+        return started().cpu
+    except RuntimeError as e:
+        raise PlanError(
+            f"JAX has no processors here ({_first_line(e)}): unset JAX_PLATFORMS, or let it name cpu alone"
+        ) from e
+
+
+class Started(NamedTuple):
+    """JAX, started."""
+
+    cpu: Any
+    """Its first CPU."""
+    failures: list[str]
+    """Why it has none of its other platforms."""
+
+
+@cache
+def started() -> Started:
+    """Start JAX, unless it has started; raises RuntimeError where it cannot.
+
+    What goes wrong with its other platforms is not logged: only fits on a GPU need to know.
+    """
+    platforms = jax.config.jax_platforms
+    if not platforms and PROCESSORS_ALONE.is_set():
+        jax.config.update("jax_platforms", "cpu")
+    elif platforms and "cpu" not in platforms.split(","):
+        jax.config.update("jax_platforms", f"{platforms},cpu")
+    with _set_in_environment(NO_MEMORY_AHEAD), failures_of_plugins() as failures:
+        return Started(jax.local_devices(backend="cpu")[0], failures)
+
+
+@contextmanager
+def _set_in_environment(variables: dict[str, str]) -> Iterator[None]:
+    """Set those variables of this process that are not set, for the length of a `with`."""
+    added = {name: value for name, value in variables.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
 
 
 def jax_device(name: str) -> Any:

@@ -135,20 +135,24 @@ def separable_robust_gram(
     return RobustGram(moments[:bins], loss[:bins, :4], loss[:bins, 4].astype(np.int64))
 
 
+def _arguments(
+    at: SeparablePoint, block: Block
+) -> tuple[MeasuredBlock, np.ndarray, Tables, Tables, Bin]:
+    """Return the arguments of kernels at one theta."""
+    T, both = block.c2.shape[-1], (at.tables, at.derivatives)
+    cut = at.sub_blocks(0.0, block.i0, block.j0, T)
+    rows, columns = (of_frames(both, at.n, first, T) for first in (block.i0, block.j0))
+    bins = Bin(block.padded(block.q), block.padded(block.phi))
+    return measured_block(block, cut, at.min_lag), at.theta, rows, columns, bins
+
+
 def _sums(
     at: SeparablePoint, block: Block, loss: str, linear_params: Float[np.ndarray, "bin 2"]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return moments, and the sums of the loss with the pairs, of every padded bin."""
-    T = block.c2.shape[-1]
-    cut = at.sub_blocks(0.0, block.i0, block.j0, T)
-    both = at.tables, at.derivatives
     with float64_beside(block.c2):
         moments, of_loss = separable_kernel(
-            measured_block(block, cut, at.min_lag),
-            at.theta,
-            of_frames(both, at.n, block.i0, T),
-            of_frames(both, at.n, block.j0, T),
-            Bin(block.padded(block.q), block.padded(block.phi)),
+            *_arguments(at, block),
             np.stack([block.padded(values) for values in linear_params.T], axis=1),
             at.problem.loss_scale,
             model=at.problem.model,
@@ -206,20 +210,9 @@ def separable_cell_sums(
     sums: Float[np.ndarray, "padded cell m"],
 ) -> Float[np.ndarray, "padded cell m"]:
     """Return the sums with f and ∂f/∂theta of every pair of a block added to those of its cell."""
-    T = block.c2.shape[-1]
-    both, cut = (at.tables, at.derivatives), at.sub_blocks(0.0, block.i0, block.j0, T)
     with float64_beside(block.c2):
-        added = separable_cells_kernel(
-            measured_block(block, cut, at.min_lag),
-            at.theta,
-            of_frames(both, at.n, block.i0, T),
-            of_frames(both, at.n, block.j0, T),
-            Bin(block.padded(block.q), block.padded(block.phi)),
-            cell,
-            sums,
-            model=at.problem.model,
-        )
-        return np.asarray(added)
+        arguments = *_arguments(at, block), cell, sums
+        return np.asarray(separable_cells_kernel(*arguments, model=at.problem.model))
 
 
 @kernel("model")
@@ -280,9 +273,8 @@ def separable_f(
             there = [tables_at(_filled(of[n : n + some], some)) for of in (first, second)]
             into = f[:, n : n + some]
             for b, bin in enumerate(zip(q, phi, strict=True)):
-                into[b] = _shape(at.theta, *there, Bin(*bin), model=at.problem.model)[
-                    : into.shape[1]
-                ]
+                values = _shape(at.theta, *there, Bin(*bin), model=at.problem.model)
+                into[b] = values[: into.shape[1]]
     return f.reshape(len(q), *both[0].shape)
 
 

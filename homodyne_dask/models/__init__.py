@@ -1,16 +1,11 @@
-"""Models of f(theta; t1, t2), and of residuals of other data."""
+"""Models of f(theta; t1, t2), and of residuals of other data; by name the built-in ones, those of installed
+packages, and those made in this process.
+"""
 
-from homodyne_dask.models.registry import (
-    MODELS,
-    Model,
-    as_model,
-    model_named,
-    model_of_digest,
-    scan_model,
-)
+from homodyne_dask.errors import OptionError, nearest, shown
+from homodyne_dask.models.parameters import Parametrized
 from homodyne_dask.models.stretched_exponentials import STRETCHED, STRETCHED_AGEING, STRETCHED_Q
-from homodyne_dask.models.transport import Convention, TransportModel, convention_named
-from homodyne_dask.models.transport_models import (
+from homodyne_dask.models.transport import (
     BROWNIAN,
     LAMINAR_FLOW,
     LAMINAR_FLOW_FREE,
@@ -19,9 +14,21 @@ from homodyne_dask.models.transport_models import (
     POWER_LAW,
     STATIC,
     STATIC_FREE,
+    Convention,
+    TransportModel,
+    convention_named,
 )
 from homodyne_dask.models.two_component import TWO_COMPONENT
-from homodyne_dask.models.user_defined import Bin, ResidualModel, SeparableModel, model, separable
+from homodyne_dask.models.user_defined import (
+    BUILT_IN,
+    USER_DEFINED,
+    Bin,
+    ResidualModel,
+    SeparableModel,
+    importable_models,
+    model,
+    separable,
+)
 
 __all__ = [
     "BROWNIAN",
@@ -51,3 +58,73 @@ __all__ = [
     "scan_model",
     "separable",
 ]
+
+Model = TransportModel | SeparableModel
+"""Models that are fitted to scans."""
+MODELS: dict[str, Model] = {
+    model.name: model
+    for model in (
+        BROWNIAN,
+        POWER_LAW,
+        STATIC,
+        LAMINAR_FLOW,
+        TWO_COMPONENT,
+        STRETCHED,
+        STRETCHED_Q,
+        STRETCHED_AGEING,
+        STATIC_FREE,
+        LAMINAR_FLOW_FREE,
+        LAMINAR_FLOW_FREE_J,
+        LAMINAR_FLOW_FREE_SHEAR,
+    )
+}
+BUILT_IN.update(MODELS)
+
+
+def model_of_digest(name: str, digest: str) -> Model | None:
+    """Return the model of that name and digest, None where this process has none."""
+    known = [models[name] for models in (importable_models(), USER_DEFINED) if name in models]
+    return next(
+        (now for model in known if (now := _of_scans(model).current()).digest == digest), None
+    )
+
+
+def as_model(model: object) -> Model | ResidualModel:
+    """Return a model that is given itself or by its name; raises OptionError for anything else."""
+    if isinstance(model, str) and model == "auto":
+        raise OptionError(
+            "model 'auto' is one of the command line: in Python hd.compare_models(scan) chooses a model, and "
+            "its .result is the fit"
+        )
+    if isinstance(model, str):
+        return model_named(model)
+    if isinstance(model, TransportModel | SeparableModel | ResidualModel):
+        return model
+    remedy = (
+        "make one of a function with hd.separable"
+        if callable(model)
+        else "give the name of one, as 'static', or one made by hd.separable"
+    )
+    raise OptionError(f"model = {shown(model)} is not a model: {remedy}")
+
+
+def scan_model(model: object) -> Model:
+    """Return a model of scans, as `as_model`; raises OptionError for one of other data, too."""
+    return _of_scans(as_model(model))
+
+
+def model_named(name: str) -> Model:
+    """Return the model of that name; raises OptionError with the nearest name."""
+    models = {**USER_DEFINED, **importable_models()}
+    if name not in models:
+        raise OptionError(f"model {name!r} is unknown; {nearest(name, models)}")
+    return _of_scans(models[name])
+
+
+def _of_scans(model: Parametrized) -> Model:
+    if not isinstance(model, TransportModel | SeparableModel):
+        raise OptionError(
+            f"model {model.name!r} is made by hd.model, for data that are not scans: make one of "
+            f"f(theta, t1, t2, bin) with hd.separable"
+        )
+    return model

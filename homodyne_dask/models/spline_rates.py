@@ -9,14 +9,14 @@ from jaxtyping import Float, Int
 from homodyne_dask.errors import OptionError, nearest, require_type, shown
 from homodyne_dask.models.parameters import Parametrized, Search
 from homodyne_dask.models.spline_basis import DEFAULT_KNOTS, MIN_KNOTS, Smoothness, SplineForm
-from homodyne_dask.models.transport import TransportModel
-from homodyne_dask.models.transport_models import (
+from homodyne_dask.models.transport import (
     LAMINAR_FLOW,
     LAMINAR_FLOW_FREE,
     LAMINAR_FLOW_FREE_J,
     LAMINAR_FLOW_FREE_SHEAR,
     STATIC,
     STATIC_FREE,
+    TransportModel,
     with_splines,
 )
 

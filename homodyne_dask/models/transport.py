@@ -14,7 +14,7 @@ opposite sign, give the same f, as do phi0 and phi0 + 180°. (In the `homodyne` 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, nearest, shown
-from homodyne_dask.models.parameters import Parametrized
+from homodyne_dask.models.parameters import Parameter, Parametrized
 from homodyne_dask.models.rate_forms import POWER_LAW_FORM, RATES, RateForm, rate
 from homodyne_dask.models.spline_basis import SplineForm
 
@@ -288,3 +288,77 @@ def true_rates(
         for name, of in RATES.items()
         if names.issuperset(of)
     }
+
+
+_DIFFUSION = (
+    Parameter("D0", "Å²/s", (1.0, 1e6), scale="log", q_power=2),
+    Parameter("alpha", "", (-2.0, 2.0)),
+    Parameter("D_offset", "Å²/s", (-1e4, 1e4), q_power=2),
+)
+_SHEAR = (
+    Parameter("gamma_dot_t0", "1/s", (1e-8, 1.0), scale="log"),
+    Parameter("beta", "", (-2.0, 2.0)),
+    Parameter("gamma_dot_t_offset", "1/s", (-0.1, 0.1)),
+    Parameter("phi0", "degree", (-90.0, 90.0), period=180.0),
+)
+_J, _GAMMA_DOT = RATES.values()
+_D0, _ALPHA, _D_OFFSET = _DIFFUSION
+_NO_OFFSET = replace(_D_OFFSET, constant=0.0)
+
+BROWNIAN = TransportModel("brownian", (_D0, replace(_ALPHA, constant=0.0), _NO_OFFSET), shear=False)
+"""Diffusion at a constant rate, D0: f = exp(-q² D0 (t2 - t1)), D0 = 2 D_SE."""
+POWER_LAW = TransportModel(
+    "power_law", (_D0, _ALPHA, _NO_OFFSET), shear=False, power_laws=(_J,), simpler="brownian"
+)
+"""Diffusion at a rate that is a power of time, D0 t^alpha."""
+STATIC = TransportModel("static", _DIFFUSION, shear=False, power_laws=(_J,), simpler="power_law")
+"""Diffusion: f = exp(-q² ΔC)."""
+LAMINAR_FLOW = TransportModel(
+    "laminar_flow", _DIFFUSION + _SHEAR, shear=True, power_laws=(_J, _GAMMA_DOT)
+)
+"""Diffusion under laminar shear between plates a gap L apart."""
+
+
+def free_form(name: str, shear: bool, splines: Mapping[str, SplineForm]) -> TransportModel:
+    """Return the transport model with these rates of free form, J or gamma_dot; the others are power laws."""
+    parameters, laws = [], []
+    for of, law, of_law in (("J", _J, _DIFFUSION), ("gamma_dot", _GAMMA_DOT, _SHEAR[:3])):
+        if of == "gamma_dot" and not shear:
+            continue
+        if of in splines:
+            unit, power = ("Å²/s", 2) if of == "J" else ("1/s", 0)
+            parameters += [
+                Parameter(f"{of}_{n + 1}", unit, (0.0, np.inf), q_power=power)
+                for n in range(splines[of].size)
+            ]
+        else:
+            parameters += of_law
+            laws.append(law)
+    parameters += _SHEAR[3:] if shear else ()
+    return TransportModel(
+        name,
+        tuple(parameters),
+        shear=shear,
+        power_laws=tuple(laws),
+        simpler="laminar_flow" if shear else "static",
+        **splines,
+    )
+
+
+def with_splines(model: TransportModel, splines: Mapping[str, SplineForm]) -> TransportModel:
+    """Return the model with other knots of its rates of free form."""
+    return free_form(model.name, model.shear, splines) if splines else model
+
+
+STATIC_FREE = free_form("static_free", False, {"J": SplineForm()})
+"""Diffusion at a rate of free form."""
+LAMINAR_FLOW_FREE = free_form(
+    "laminar_flow_free", True, {"J": SplineForm(), "gamma_dot": SplineForm()}
+)
+"""Diffusion and laminar shear at rates of free form."""
+LAMINAR_FLOW_FREE_J = free_form("laminar_flow_free_J", True, {"J": SplineForm()})
+"""The same, the shear rate a power law."""
+LAMINAR_FLOW_FREE_SHEAR = free_form(
+    "laminar_flow_free_gamma_dot", True, {"gamma_dot": SplineForm()}
+)
+"""The same, J a power law."""

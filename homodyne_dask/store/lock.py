@@ -92,7 +92,7 @@ def locked(path: AnyPath) -> Iterator[bool]:
 
     The system releases it when its process ends, however that ended, on NFS too; the file is removed.
     On a file system without locks (Lustre mounted without flock) everybody gets it. A link is refused.
-    By URL it is a lease (`lease.py`).
+    By URL it is a lease (`leased`).
     """
     if isinstance(path, UrlPath):
         with leased(path) as held:

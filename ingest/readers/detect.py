@@ -12,9 +12,14 @@ from pathlib import Path
 
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError
 from homodyne_dask.store.processes import python_command
-from ingest.readers import aps_legacy, aps_u, esrf, hdf5, nxxpcs, trains
-from ingest.readers import homodyne_cache as homodyne
-from ingest.readers.numpy_arrays import array_names, open_npy, open_npz
+from ingest.readers import aps, esrf, hdf5, nxxpcs, trains
+from ingest.readers.numpy_arrays import (
+    CACHE_MATRICES,
+    array_names,
+    open_homodyne,
+    open_npy,
+    open_npz,
+)
 from ingest.readers.source import IngestOptions, Source, apply_options, checked_options
 
 GROUP = "homodyne_dask.readers"
@@ -75,7 +80,7 @@ def _open_built_in(path: Path, options: IngestOptions) -> tuple[Source | None, s
     if magic.startswith(NPY):
         return open_npy(path, options), ""
     if magic.startswith(ZIP):
-        opener = homodyne.open_homodyne if homodyne.MATRICES in array_names(path) else open_npz
+        opener = open_homodyne if CACHE_MATRICES in array_names(path) else open_npz
         return opener(path, options), ""
     if not magic:
         raise SourceError(f"{path} is empty: copy it again")
@@ -88,8 +93,8 @@ def _open_built_in(path: Path, options: IngestOptions) -> tuple[Source | None, s
     if source is not None:
         return source, ""
     return None, (
-        f"{path} is HDF5 but has no two-time matrices: neither {aps_u.MATRICES} nor "
-        f"{aps_legacy.MATRICES} nor, in an entry, {nxxpcs.MATRICES}, nor a ttcf of age and lag, nor "
+        f"{path} is HDF5 but has no two-time matrices: neither {aps.MATRICES} nor "
+        f"{aps.LEGACY_MATRICES} nor, in an entry, {nxxpcs.MATRICES}, nor a ttcf of age and lag, nor "
         f"{trains.MATRICES}"
     )
 
@@ -116,16 +121,14 @@ def _open_installed(path: Path, options: IngestOptions) -> tuple[Source | None, 
 
 def _open_hdf5(path: Path, options: IngestOptions) -> Source | None:
     with hdf5.open_hdf5(path) as file:
-        groups = {
-            name: hdf5.has_group(file, name) for name in (aps_u.MATRICES, aps_legacy.MATRICES)
-        }
+        groups = {name: hdf5.has_group(file, name) for name in (aps.MATRICES, aps.LEGACY_MATRICES)}
         nexus, ages = nxxpcs.entry_of(file) is not None, esrf.has_ages(file)
         of_trains = hdf5.dataset(file, trains.MATRICES) is not None
         multi_tau = [name for name in G2 if hdf5.dataset(file, name) is not None]
-    if groups[aps_u.MATRICES]:
-        return _refuse_q_and_phi(options, aps_u.open_aps_u(path))
-    if groups[aps_legacy.MATRICES]:
-        return _refuse_q_and_phi(options, aps_legacy.open_aps_legacy(path))
+    if groups[aps.MATRICES]:
+        return _refuse_q_and_phi(options, aps.open_aps_u(path))
+    if groups[aps.LEGACY_MATRICES]:
+        return _refuse_q_and_phi(options, aps.open_aps_legacy(path))
     if nexus:
         return nxxpcs.open_nxxpcs(path, options)
     if of_trains:

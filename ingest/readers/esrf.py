@@ -1,6 +1,6 @@
 """Results of ESRF's correlators: ttcf(roi, age, lag), c2 averaged over cells of age and lag.
 
-age = (t1 + t2)/2 and lag = t2 - t1, in seconds, are the centres of the cells; `esrf_cells.py` says which
+age = (t1 + t2)/2 and lag = t2 - t1, in seconds, are the centres of the cells; `store/cells.py` says which
 pairs each holds. The store holds c2 of pairs of frames, so every pair takes the value of its cell, and a fit
 compares it with the mean of the model over the cell.
 """
@@ -166,6 +166,7 @@ def open_esrf(path: Path, options: IngestOptions) -> Source:
         left = ", ".join(other for _, other in others)
         notes.append(f"analysis {name} was read; the file has {left} too")
     n_bins, n_frames = len(ttcf), cells.n_frames
+    edges = CellEdges(age=cells.age_edges.tolist(), lag=cells.lag_edges.tolist())
     return Source(
         path=path,
         format="esrf",
@@ -179,13 +180,9 @@ def open_esrf(path: Path, options: IngestOptions) -> Source:
         frame_time=dt,
         time=np.arange(n_frames) * dt,
         sigma=None if given else np.array([_scatter(path, one, pairs) for one in ttcf]),
-        cells=_edges_of(cells) if some.max() > 1 else None,
+        cells=edges if some.max() > 1 else None,
         notes=tuple(notes),
     )
-
-
-def _edges_of(cells: Cells) -> CellEdges:
-    return CellEdges(age=cells.age_edges.tolist(), lag=cells.lag_edges.tolist())
 
 
 def read_esrf(path: Path, where: str) -> np.ndarray:
@@ -305,9 +302,7 @@ def _q(
         raise OptionError(f"q is read from {name} of {hdf5.file_name(file)}: leave it out")
     q, unit = hdf5.finite_numbers(file, name), hdf5.unit(file, name)
     if len(q) != n_bins:
-        raise SourceError(
-            f"{name} of {hdf5.file_name(file)} has {len(q)} entries for {n_bins} regions"
-        )
+        raise hdf5.wrong(file, name, f"has {len(q)} entries for {n_bins} regions")
     if unit is None:
         return inverse_angstrom(q, "1/nm", name)[0], [f"{name} has no unit: q is taken as 1/nm"]
     return inverse_angstrom(q, unit, name)

@@ -12,7 +12,6 @@ import numpy as np
 
 from homodyne_dask.errors import SourceError, require_package
 from homodyne_dask.store import schema
-from ingest.readers import hdf5
 from ingest.readers.source import check_seconds, decimal
 
 UNREADABLE = (OSError, KeyError, RuntimeError, ValueError, TypeError, OverflowError, MemoryError)
@@ -139,9 +138,9 @@ def array(file: h5py.File, name: str) -> np.ndarray:
         raise SourceError(f"{file_name(file)} has no {name}: it is not a complete two-time result")
     try:
         if found.dtype.kind not in "fiub":
-            raise SourceError(f"{name} of {file_name(file)} holds {found.dtype}, not numbers")
+            raise wrong(file, name, f"holds {found.dtype}, not numbers")
         if found.shape is None or np.prod(found.shape, dtype=float) > MAX_SMALL_ELEMENTS:
-            raise SourceError(f"{name} of {file_name(file)} has shape {found.shape}: it is damaged")
+            raise wrong(file, name, f"has shape {found.shape}: it is damaged")
         return np.asarray(found[()])
     except UNREADABLE as error:
         raise damaged(file, name, error) from error
@@ -156,10 +155,10 @@ def finite_numbers(file: h5py.File, name: str) -> np.ndarray:
     """Return a short list of any shape as finite float64, each its shortest decimal."""
     found = array(file, name).ravel()
     if found.size > MAX_LIST_ELEMENTS:
-        raise SourceError(f"{name} of {file_name(file)} has {found.size} entries: it is damaged")
+        raise wrong(file, name, f"has {found.size} entries: it is damaged")
     values = np.array([decimal(value) for value in found])
     if values.size == 0 or not np.isfinite(values).all():
-        raise SourceError(f"{name} of {file_name(file)} holds no finite numbers: {values[:5]}")
+        raise wrong(file, name, f"holds no finite numbers: {values[:5]}")
     return values
 
 
@@ -167,7 +166,7 @@ def integers(file: h5py.File, name: str) -> np.ndarray:
     """Return a short list of any shape as int64."""
     values = finite_numbers(file, name)
     if (values != np.round(values)).any() or (np.abs(values) > 2**53).any():
-        raise SourceError(f"{name} of {file_name(file)} must hold whole numbers, not {values[:5]}")
+        raise wrong(file, name, f"must hold whole numbers, not {values[:5]}")
     return values.astype(np.int64)
 
 
@@ -175,7 +174,7 @@ def scalar(file: h5py.File, name: str) -> float:
     """Return one number stored as (), (1,) or (1, 1) in any width."""
     values = finite_numbers(file, name)
     if values.size != 1:
-        raise SourceError(f"{name} of {file_name(file)} must be one number, not {values.size}")
+        raise wrong(file, name, f"must be one number, not {values.size}")
     return float(values[0])
 
 
@@ -183,7 +182,7 @@ def positive(file: h5py.File, name: str) -> float:
     """Return one number above zero."""
     value = scalar(file, name)
     if value <= 0:
-        raise SourceError(f"{name} of {file_name(file)} is {value:g}: it must be positive")
+        raise wrong(file, name, f"is {value:g}: it must be positive")
     return value
 
 
@@ -199,7 +198,7 @@ def positive_integer(file: h5py.File, name: str, default: int | None = None) -> 
         return default
     value = positive(file, name)
     if value != round(value):
-        raise SourceError(f"{name} of {file_name(file)} is {value:g}: it must be a whole number")
+        raise wrong(file, name, f"is {value:g}: it must be a whole number")
     return round(value)
 
 
@@ -209,9 +208,7 @@ def regions(file: h5py.File, name: str) -> np.ndarray | None:
     if found is None:
         return None
     if found.size == 0 or not np.isfinite(found).all() or found.min() < 0:
-        raise SourceError(
-            f"{name} of {file_name(file)} must hold bin numbers from 0 on: it is damaged"
-        )
+        raise wrong(file, name, "must hold bin numbers from 0 on: it is damaged")
     return found.ravel().astype(np.int64)
 
 
@@ -257,7 +254,7 @@ def matrix_names(file: h5py.File, group: str, prefix: str) -> dict[int, str]:
     found = [re.fullmatch(pattern, name, re.ASCII) for name in members(file, group)]
     names = {int(match[1]): f"{group}/{match[0]}" for match in found if match}
     if not names:
-        raise SourceError(f"{group} of {file_name(file)} holds no matrix named {prefix}00001")
+        raise wrong(file, group, f"holds no matrix named {prefix}00001")
     return dict(sorted(names.items()))
 
 
@@ -268,13 +265,13 @@ def common_side(file: h5py.File, names: list[str]) -> int:
         found = dataset(file, name)
         shape = None if found is None else found.shape
         if found is None or shape is None or len(shape) != 2 or shape[0] != shape[1]:
-            raise SourceError(f"{name} of {file_name(file)} has shape {shape}: it must be square")
+            raise wrong(file, name, f"has shape {shape}: it must be square")
         if found.dtype.kind not in "fiu":
-            raise SourceError(f"{name} of {file_name(file)} holds {found.dtype}, not real numbers")
+            raise wrong(file, name, f"holds {found.dtype}, not real numbers")
         sides.setdefault(shape[0], name)
     if len(sides) > 1:
         (n, first), (other, name) = list(sides.items())[:2]
-        raise SourceError(f"{name} of {file_name(file)} is {other}×{other} but {first} is {n}×{n}")
+        raise wrong(file, name, f"is {other}×{other} but {first} is {n}×{n}")
     return next(iter(sides))
 
 
@@ -296,9 +293,12 @@ def damaged(file: h5py.File, name: str, error: Exception) -> SourceError:
     """Return the SourceError that names the damaged object of a file."""
     if isinstance(error, SourceError):
         return error
-    return SourceError(
-        f"{name} of {file_name(file)} cannot be read ({error}): the file is damaged; copy it again"
-    )
+    return wrong(file, name, f"cannot be read ({error}): the file is damaged; copy it again")
+
+
+def wrong(file: h5py.File, name: str, why: str) -> SourceError:
+    """Return the SourceError that says what is wrong with an object of a file."""
+    return SourceError(f"{name} of {file_name(file)} {why}")
 
 
 def file_name(file: h5py.File) -> str:
@@ -324,16 +324,16 @@ def experiment(file: h5py.File, entry: str, detector: str) -> dict[str, dict[str
 
 
 def _value(file: h5py.File, name: str) -> dict[str, Any] | None:
-    held = hdf5.dataset(file, name)
+    held = dataset(file, name)
     if held is None or held.size != 1:
         return None
     if held.dtype.kind not in "fiu":
-        words = hdf5.strings(file, name) if held.dtype.kind in "SO" else [""]
+        words = strings(file, name) if held.dtype.kind in "SO" else [""]
         return {"value": words[0]} if words[0].strip() else None
-    number = decimal(hdf5.array(file, name).ravel()[0])
+    number = decimal(array(file, name).ravel()[0])
     if not np.isfinite(number):
         return None
-    units = hdf5.unit(file, name)
+    units = unit(file, name)
     return {"value": int(number) if held.dtype.kind in "iu" else number} | (
         {"units": units} if units else {}
     )

@@ -1,13 +1,15 @@
-"""Plain NumPy arrays: .npy with numbers from the command line, .npz holding its own."""
+"""NumPy arrays: .npy with numbers from the command line, .npz holding its own, the cache of homodyne."""
 
+import json
 import math
 import zipfile
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
+from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, SourceError
 from ingest.readers.source import IngestOptions, Source, check_frames, decimal, per_bin
@@ -16,6 +18,10 @@ MAX_SMALL_BYTES = 800_000_000
 """Bytes of an array that is none of matrices."""
 KNOWN = ("c2", "q", "phi", "dt", "time", "sigma")
 UNREADABLE = (OSError, ValueError, EOFError, KeyError, TypeError, SyntaxError, zipfile.BadZipFile)
+CACHE_MATRICES = "c2_exp"
+CACHE_Q, CACHE_PHI, CACHE_T1, CACHE_T2 = "wavevector_q_list", "phi_angles_list", "t1", "t2"
+CACHE_METADATA = "cache_metadata_json"
+"""Names in the cache of homodyne and xpcsjax."""
 Contents = dict[str, np.ndarray]
 
 
@@ -274,3 +280,58 @@ def _times_in_file(path: Path, held: Contents, n_frames: int) -> tuple[np.ndarra
         [f"time began at {time[0]:g} s and was set to 0 (give --time-offset)"] if time[0] else []
     )
     return time - time[0], notes
+
+
+def open_homodyne(path: Path, options: IngestOptions) -> Source:
+    """Return the bins of a cache written by homodyne 2.x or xpcsjax."""
+    keys = array_names(path)
+    missing = [key for key in (CACHE_Q, CACHE_PHI, CACHE_T1, CACHE_T2) if key not in keys]
+    if missing:
+        raise SourceError(
+            f"{path.name} has {CACHE_MATRICES} but no {', '.join(missing)}: a cache of homodyne has "
+            f"{CACHE_MATRICES}, {CACHE_Q}, {CACHE_PHI}, {CACHE_T1} and {CACHE_T2}"
+        )
+    held = small_arrays(path, [CACHE_Q, CACHE_PHI, CACHE_T1, CACHE_T2])
+    known = {"q": held[CACHE_Q], "phi": held[CACHE_PHI], "time": _cache_times(path, held)}
+    source = source_of(
+        path,
+        "homodyne",
+        matrix_shape(path, CACHE_MATRICES),
+        known,
+        options,
+        read_npz,
+        CACHE_MATRICES,
+    )
+    first, last = (_cache_metadata(path, keys).get(key) for key in ("start_frame", "end_frame"))
+    if not (isinstance(first, int) and isinstance(last, int)):
+        return source
+    note = (
+        f"cut by homodyne to frames {first} to {last} of its source: times count from frame {first}"
+    )
+    return replace(
+        source,
+        begin_frame=first,
+        end_frame=last,
+        notes=(*source.notes, note) if first > 1 else source.notes,
+    )
+
+
+def _cache_times(path: Path, held: dict[str, np.ndarray]) -> Float[np.ndarray, " t"]:
+    """Return the times of the frames; older caches store them as two matrices."""
+    t1, t2 = held[CACHE_T1], held[CACHE_T2]
+    if t1.ndim == t2.ndim == 2:
+        t1, t2 = (t1[:, 0], t2[0]) if t1[0, 0] == t1[0, -1] else (t1[0], t2[:, 0])
+    if t1.ndim != 1 or not np.array_equal(t1, t2):
+        raise SourceError(f"t1 and t2 of {path.name} are not the same times: it is damaged")
+    return t1
+
+
+def _cache_metadata(path: Path, keys: list[str]) -> dict[str, Any]:
+    """Return the metadata of the cache, empty if it has none."""
+    if CACHE_METADATA not in keys:
+        return {}
+    with as_source_error(path):
+        check_small(path, [CACHE_METADATA])
+        with np.load(path, allow_pickle=False) as archive:
+            found = json.loads(str(archive[CACHE_METADATA].item()))
+    return found if isinstance(found, dict) else {}

@@ -63,12 +63,10 @@ def _column(file: h5py.File, name: str, column: int, label: np.ndarray) -> np.nd
     held = hdf5.array(file, name)
     values = held[:, column] if held.ndim == 2 and held.shape[1] == 2 else held.ravel()
     if len(values) < label.max():
-        raise SourceError(
-            f"{name} of {hdf5.file_name(file)} has {len(values)} entries: there is bin {label.max()}"
-        )
+        raise hdf5.wrong(file, name, f"has {len(values)} entries: there is bin {label.max()}")
     found = np.array([decimal(value) for value in values[label - 1]])
     if not np.isfinite(found).all():
-        raise SourceError(f"{name} of {hdf5.file_name(file)} holds no finite numbers: {found[:5]}")
+        raise hdf5.wrong(file, name, f"holds no finite numbers: {found[:5]}")
     return found
 
 
@@ -240,11 +238,9 @@ def _matrices(file: h5py.File, where: str, storage: Storage) -> tuple[dict[int, 
     held = hdf5.dataset(file, where)
     shape = None if held is None else held.shape
     if held is None or shape is None or len(shape) not in (2, 3):
-        raise SourceError(
-            f"{where} of {hdf5.file_name(file)} has shape {shape}: {storage.mode} is one array"
-        )
+        raise hdf5.wrong(file, where, f"has shape {shape}: {storage.mode} is one array")
     if held.dtype.kind not in "fiu":
-        raise SourceError(f"{where} of {hdf5.file_name(file)} holds {held.dtype}, not real numbers")
+        raise hdf5.wrong(file, where, f"holds {held.dtype}, not real numbers")
     first = storage.mode == FIRST
     bins, *sides = (shape[0], *shape[1:]) if first else (shape[-1], *shape[:-1])
     if len(sides) != 2 or sides[0] != sides[1] or not bins:
@@ -259,9 +255,7 @@ def _matrices(file: h5py.File, where: str, storage: Storage) -> tuple[dict[int, 
 def _keyed(file: h5py.File, where: str) -> dict[int, str]:
     """Return label → place of matrices named by the number of their region in dynamic_roi_map."""
     if not hdf5.has_group(file, where):
-        raise SourceError(
-            f"{where} of {hdf5.file_name(file)} is one array: {KEYS} is a group with a matrix per key"
-        )
+        raise hdf5.wrong(file, where, f"is one array: {KEYS} is a group with a matrix per key")
     found = {}
     for key in hdf5.members(file, where):
         number = re.search(r"(\d+)$", key, re.ASCII)
@@ -272,7 +266,7 @@ def _keyed(file: h5py.File, where: str) -> dict[int, str]:
             )
         found[int(number[1])] = f"{where}/{key}"
     if not found:
-        raise SourceError(f"{where} of {hdf5.file_name(file)} holds no matrix")
+        raise hdf5.wrong(file, where, "holds no matrix")
     return dict(sorted(found.items()))
 
 

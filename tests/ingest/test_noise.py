@@ -1,15 +1,24 @@
-"""Counts per pixel and frame: the noise that follows from them, and beam trips."""
+"""Counts per pixel and frame: the noise that follows, beam trips, and few photons: 0 is a measurement."""
 
 import h5py
 import numpy as np
 import pytest
 
+import homodyne_dask as hd
 import ingest
-from tests.ingest_files import arrays, edited, simulated
+from ingest.averages_and_sums import mask_matrix
+from ingest.bin_task import exclude_outliers
+from ingest.clean import clean, measure_scatter
+from tests import photons
+from tests.ingest_files import arrays, edited, noisy, simulated
 
 QMAP = "/xpcs/qmap/"
 FLUX = "/xpcs/spatial_mean/intensity_vs_time"
 IMAGE = "/xpcs/temporal_mean/scattering_2d"
+N, PIXELS, BINS = 100, 1000, 8
+RATE = 1.0
+"""q² D0 [1/s]: f decays to 1/e in 10 frames of 0.1 s."""
+CONTRAST = 1 / photons.MODES
 
 
 def test_counts_follow_flux_and_averaging(tmp_path):
@@ -73,3 +82,94 @@ def test_beam_trips_are_masked_and_listed(tmp_path):
 def test_counts_in_another_unit_are_noticed(tmp_path):
     path = edited(simulated(tmp_path / "A.hdf", n=60), **{IMAGE: lambda image: 100 * image})
     assert any("times what the bins scatter" in note for note in ingest.ingest(path).notes)
+
+
+def counted(mean: float, seed: int) -> np.ndarray:
+    """Photons of each pixel and frame, `mean` of them on average."""
+    rng, time = np.random.default_rng([seed, int(1e3 * mean)]), 0.1 * np.arange(N)
+    speckle = photons.intensities(rng, RATE / photons.Q**2 * time, np.zeros(N), PIXELS)
+    return rng.poisson(mean * speckle).astype(float)
+
+
+def correlated(counts: np.ndarray) -> np.ndarray:
+    """c2 as correlators compute it: a frame without a photon has a row and a column of 0."""
+    total = counts.sum(axis=0)
+    return counts.T @ counts * len(counts) / np.outer(*[np.where(total > 0, total, 1)] * 2)
+
+
+@pytest.mark.parametrize(
+    ("mean", "errors"), [(0.06, (0.02, 0.006)), (0.03, (0.04, 0.01)), (0.02, (0.08, 0.02))]
+)
+def test_contrast_and_offset_of_few_photons_are_the_true_ones(tmp_path, mean, errors):
+    c2 = np.stack([correlated(counted(mean, k)) for k in range(BINS)])
+    np.savez(tmp_path / "A.npz", c2=np.triu(c2), q=photons.Q, phi=np.arange(BINS), dt=0.1)
+    report = ingest.ingest(tmp_path / "A.npz")
+    zeros = int(np.count_nonzero(np.triu(c2 == 0, 1)))
+    assert report.n_pairs == BINS * N * (N - 1) // 2
+    assert any(note.startswith(f"{zeros} pairs 0: measured") for note in report.notes)
+    law = (1 / mean + CONTRAST) / np.sqrt(PIXELS)
+    assert [row.sigma for row in report.bins] == pytest.approx([law] * BINS, rel=0.2)
+    truth = {"D0": RATE / photons.Q**2, "alpha": 0, "D_offset": 0}
+    result = hd.fit(report.store, hd.STATIC, fixed=truth)
+    for name, expected, largest in zip(
+        ("contrast", "offset"), (CONTRAST, 1.0), errors, strict=True
+    ):
+        found = result.scaling[name].values
+        error = found.std(ddof=1) / np.sqrt(BINS)
+        assert error < largest
+        assert abs(found.mean() - expected) < 4 * error, (name, found)
+
+
+HALVES = {
+    "upper": np.triu,
+    "lower": np.tril,
+    "full": lambda c2: c2,
+    "float64": lambda c2: c2.astype(float),
+    "upper, NaN below": lambda c2: np.where(np.tri(len(c2), k=-1), np.nan, c2),
+}
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_0_is_missing_in_an_empty_half_and_in_a_dead_frame_only(half):
+    c2 = noisy(40)
+    c2[3, 7] = c2[7, 3] = c2[20, 39] = c2[39, 20] = 0
+    c2[[5, 39]] = c2[:, [5, 39]] = 0
+    found = clean(HALVES[half](c2), 40, "bin 1")
+    assert (found.zeros, found.dead.tolist(), found.baseline) == (1, [5, 39], 1)
+    assert (found.infinite, found.one_sided) == (0, 0)
+    assert found.c2[3, 7] == 0
+    assert np.count_nonzero(~np.isnan(found.c2)) == 38 * 37 // 2
+
+
+def test_few_photons_of_baseline_0_get_baseline_1():
+    c2 = correlated(counted(0.02, 1))
+    assert (c2 == 0).mean() > 0.6
+    above = np.triu(np.ones((N, N), bool), 1)
+    for baseline, given in ((1, c2), (0, c2 - 1)):
+        found = clean(np.where(above, given, np.nan), N, "bin 1")
+        assert found.baseline == baseline
+        np.testing.assert_allclose(found.c2[above], c2[above], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("decay", [50.0, 2.0, 0.2])
+def test_a_correlation_that_decays_to_exactly_0_has_baseline_0(decay):
+    """Without noise c2 - 1 ends at 0, and 0 is what most pairs of few photons are, too."""
+    lag = np.abs(np.subtract.outer(np.arange(60.0), np.arange(60.0)))
+    found = clean(0.2 * np.exp(-lag / decay), 60, "A")
+    assert found.baseline == 0
+    assert np.nanmin(found.c2) >= 1
+
+
+@pytest.mark.parametrize("mean", [0.03, 0.01, 0.005])
+def test_the_scatter_of_few_photons_is_that_of_their_number(mean):
+    """With 0.01 counts in each of 1000 pixels more than half of all second differences are 0."""
+    c2 = clean(correlated(counted(mean, 2)), N, "bin 1").c2
+    assert measure_scatter(c2) == pytest.approx((1 / mean + CONTRAST) / np.sqrt(PIXELS), rel=0.3)
+
+
+def test_a_single_pair_of_photons_is_no_outlier():
+    c2 = clean(correlated(counted(0.004, 3)), N, "bin 1").c2
+    sigma = (1 / 0.004 + CONTRAST) / np.sqrt(PIXELS)
+    assert np.nanmax(c2) > 8 * sigma
+    pairs = mask_matrix(c2, np.ones(N, bool))
+    assert exclude_outliers(pairs, sigma, 0.1 * np.arange(N)) == 0

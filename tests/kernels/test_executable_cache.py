@@ -5,17 +5,19 @@ import pickle
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from homodyne_dask.kernels import cache_folder, processors
+from homodyne_dask.kernels import cache_folder, compiled
 from homodyne_dask.kernels import compiled as executable_cache
 from homodyne_dask.kernels.cache_folder import FOLDER, cache_state, user_cache_folder
 from homodyne_dask.kernels.compiled import Kernel, kernel
 from homodyne_dask.kernels.devices import float64_on_cpu
+from homodyne_dask.store import processes
 
 X = np.linspace(0, 3, 40).reshape(8, 5)
 
@@ -234,13 +236,13 @@ def test_a_processor_is_known_by_its_instructions(monkeypatch, tmp_path):
     known = []
     for words in [(0, 1000, "avx2"), (1, 2000, "avx2"), (0, 1000, "avx2 avx512f")]:
         (tmp_path / "cpuinfo").write_text(text.format(*words))
-        monkeypatch.setattr(processors, "_CPU_INFO", tmp_path / "cpuinfo")
-        processors.processor.cache_clear()
-        known.append(processors.processor())
-    monkeypatch.setattr(processors, "_CPU_INFO", tmp_path / "none")
-    processors.processor.cache_clear()
-    known.append(processors.processor())
-    processors.processor.cache_clear()
+        monkeypatch.setattr(processes, "_CPU_INFO", tmp_path / "cpuinfo")
+        processes.processor.cache_clear()
+        known.append(processes.processor())
+    monkeypatch.setattr(processes, "_CPU_INFO", tmp_path / "none")
+    processes.processor.cache_clear()
+    known.append(processes.processor())
+    processes.processor.cache_clear()
     assert known[0] == known[1] != known[2]
     assert known[3] is None
 
@@ -277,3 +279,64 @@ def test_shapes_types_and_static_arguments_are_compiled_apart(folder):
     assert powers.compilations() == 4
     both(X, 2.5)
     assert powers.compilations() == 4
+
+
+MADE_UP = "xla_cpu_made_up_option"
+
+
+@pytest.fixture
+def one_option_is_unknown(monkeypatch):
+    options = dict(compiled.COMPILER_OPTIONS) | {MADE_UP: True}
+    monkeypatch.setattr(compiled, "COMPILER_OPTIONS", options)
+    compiled.known_options.cache_clear()
+    yield
+    compiled.known_options.cache_clear()
+
+
+def double(x):
+    """Twice x."""
+    return 2 * x
+
+
+def test_this_jaxlib_takes_every_option():
+    assert compiled.known_options() == compiled.COMPILER_OPTIONS
+    assert not compiled.unknown_options()
+
+
+def test_a_kernel_is_compiled_without_an_option_that_xla_does_not_know(one_option_is_unknown):
+    assert Kernel(double)(np.float32(3)) == 6
+    assert MADE_UP not in compiled.known_options()
+    assert len(compiled.known_options()) == len(compiled.COMPILER_OPTIONS) - 1
+
+
+def test_an_option_that_kernels_are_compiled_without_is_named_with_the_reason(
+    one_option_is_unknown,
+):
+    ((name, reason),) = compiled.unknown_options().items()
+    assert name == MADE_UP
+    assert MADE_UP in reason
+
+
+def test_a_trial_that_fails_for_another_reason_drops_no_option(monkeypatch):
+    def fails(*args, **kwargs):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
+
+    monkeypatch.setattr(compiled.jax, "jit", fails)
+    compiled.known_options.cache_clear()
+    with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"):
+        compiled.known_options()
+
+
+def test_options_are_tried_once(monkeypatch, one_option_is_unknown):
+    compiled.known_options()
+    monkeypatch.setattr(compiled, "_refusal", lambda _: pytest.fail("tried again"))
+    assert Kernel(double)(np.float32(3)) == 6
+
+
+def test_threads_share_one_compilation(monkeypatch):
+    monkeypatch.setenv(cache_folder.FOLDER, "off")
+    kernel = Kernel(double)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(kernel, np.arange(4, dtype=np.float32)))
+    assert [float(x) for x in found] == [0, 2, 4, 6]
+    assert kernel.compilations() == 1

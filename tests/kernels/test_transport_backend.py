@@ -7,13 +7,16 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from homodyne_dask.kernels.backend import compilations
-from homodyne_dask.kernels.problem import coarse_min_lag
-from homodyne_dask.kernels.transport_backend import transport_gram
+from homodyne_dask import models
+from homodyne_dask.kernels.backend import backend_of, compilations
+from homodyne_dask.kernels.backend_interface import MAX_CANDIDATES
+from homodyne_dask.kernels.problem import Problem, coarse_min_lag, sub_blocks, subblock_shape
+from homodyne_dask.kernels.transport_backend import transport_candidate_grams, transport_gram
 from homodyne_dask.kernels.transport_evaluation import transport_point
+from homodyne_dask.models.transport import RATE_FLOOR
 from tests import reference
 from tests.kernels.gram_errors import CASES, EXACT, STATIC, assert_gram, worst_error
-from tests.synthetic import FLOW, GAP, Q, blocks, evaluator, measured, without_some
+from tests.synthetic import FAST_DECAY, FLOW, GAP, Q, blocks, evaluator, measured, without_some
 
 MIXED = 2e-3
 """float32 per pair: 7e-5 on the sums of f, more where ∂f/∂theta cancels."""
@@ -201,3 +204,101 @@ def test_sums_of_the_data_kept_from_an_earlier_pass_change_no_bit(theta, precisi
         again, _ = transport_gram(transport_point(problem, theta, scans.time), block, kept)
         assert fresh.moments.tobytes() == again.moments.tobytes()
         assert fresh.pairs.tolist() == again.pairs.tolist()
+
+
+THETAS = np.array(
+    [
+        [2e4, -0.4, 1e3, 9e-4, -0.2, 1e-5, 3.0],
+        [1e3, 0.5, -2e3, 1e-3, 0.1, -2e-3, -40.0],  # both rates change sign
+    ]
+)
+
+
+@pytest.mark.parametrize("convention", models.Convention)
+@pytest.mark.parametrize(
+    "model", [models.STATIC, models.LAMINAR_FLOW], ids=lambda model: model.name
+)
+def test_rates_of_draws_are_those_of_each_of_them(model, convention):
+    time, frames, at = np.arange(90) * 0.1, (7, 80), np.array([0, 1, 5, 40, 72])
+    problem, backend = Problem(model, convention, GAP), backend_of(model)
+    thetas = np.repeat(THETAS[:, : model.size], 40, axis=0)  # more than are summed at once
+    assert backend.rates is not None
+    assert backend.rates_of_draws is not None
+    found = backend.rates_of_draws(problem, thetas, time, frames, at)
+    for n in (0, 79):
+        one = backend.rates(backend.point(problem, thetas[n], time), time, frames)
+        assert found.keys() == one.keys() - {"J_integral"}
+        for name, drawn in found.items():
+            np.testing.assert_allclose(drawn[n], one[name].value[at], rtol=1e-11, atol=1e-14)
+    assert found["J"].min() == RATE_FLOOR
+
+
+@pytest.mark.parametrize("convention", ["physical", "homodyne"])
+@pytest.mark.parametrize("theta", [FLOW, STATIC], ids=["flow", "static"])
+def test_the_sums_of_every_candidate_are_those_of_its_gram(convention, theta):
+    scans = without_some(measured(theta, 150, (-40.0, 3.0, 61.0), convention=convention))
+    problem = scans.problem(min_lag=2)
+    thetas = [theta * factor for factor in (1.0, 0.3, 2.0)]
+    points = [transport_point(problem, at, scans.time) for at in thetas]
+    for _, block in blocks(scans, side=64):
+        found = transport_candidate_grams(points, block)
+        assert found.moments.shape[1:] == (3, 3, 3)
+        for n, at in enumerate(points):
+            one = transport_gram(at, block)[0]
+            np.testing.assert_array_equal(found.pairs, one.pairs)
+            head = one.moments[:, :3, :3]
+            assert (worst_error(found.moments[:, n], head) <= EXACT).all()
+
+
+def test_no_more_candidates_go_at_once_than_are_compiled_for():
+    scans = measured(STATIC, 40, (0.0,))
+    points = [
+        transport_point(scans.problem(), STATIC * (1 + n), scans.time)
+        for n in range(MAX_CANDIDATES)
+    ]
+    (_, block), *_ = blocks(scans, side=64)
+    assert transport_candidate_grams(points, block).moments.shape == (1, MAX_CANDIDATES, 3, 3)
+
+
+@pytest.mark.parametrize("convention", ["physical", "homodyne"])
+@pytest.mark.parametrize("min_lag", [1, 3])
+def test_sub_blocks_without_any_f_left_change_nothing(convention, min_lag):
+    scans = without_some(measured(FAST_DECAY, 600, (-40.0, 3.0), convention=convention))
+    gram = evaluator(scans, scans.problem(min_lag=min_lag), side=256)(FAST_DECAY)
+    assert_gram(gram, scans, FAST_DECAY, min_lag)
+
+
+@given(
+    i=st.integers(0, 5), j=st.integers(0, 5), rate=st.floats(1e-3, 10), min_lag=st.integers(1, 300),
+    n=st.integers(2, 1536), span=st.tuples(st.floats(0, 1), st.floats(0, 1)),
+)  # fmt: skip
+@settings(max_examples=100, deadline=None)
+def test_sub_blocks_left_out_hold_no_f_above_the_limit(i, j, rate, min_lag, n, span):
+    T, shape = 256, subblock_shape(256)
+    kC = rate * np.cumsum(np.random.default_rng(n).random(n))
+    first, stop = sorted(round(share * n) for share in span)
+    found = sub_blocks(i * T, j * T, T, min_lag, kC[None], (first, stop))
+    every = {(a, b) for a in range(0, T, shape[0]) for b in range(0, T, shape[1])}
+    active = {(int(a), int(b)) for a, b in found.offsets[: found.n_active]}
+    listed = {(int(a), int(b)) for a, b in found.offsets[: found.n_total]}
+    assert len(active) == found.n_active
+    assert len(listed) == found.n_total
+    frames = np.arange(n)
+
+    def selected(some):
+        return some[(some >= first) & (some < stop)]
+
+    for a, b in every - active:
+        rows = selected(frames[i * T + a : i * T + a + shape[0]])
+        columns = selected(frames[j * T + b : j * T + b + shape[1]])
+        lag = columns[None, :] - rows[:, None]
+        decay = np.exp(-(kC[columns][None, :] - kC[rows][:, None])[lag >= min_lag])
+        assert (decay < 1.0001e-16).all()
+        assert (a, b) in listed or decay.size == 0
+
+
+def test_of_a_window_of_frames_only_the_sub_blocks_with_its_pairs_are_listed():
+    window, (R, S) = range(300, 420), subblock_shape(512)
+    found = sub_blocks(0, 0, 512, 1, np.zeros((1, 1000)), (window.start, window.stop))
+    listed = {(int(a), int(b)) for a, b in found.offsets[: found.n_total]}
+    assert listed == {(i // R * R, j // S * S) for i in window for j in window if i < j}

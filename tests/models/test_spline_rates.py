@@ -13,7 +13,7 @@ from homodyne_dask.kernels.transport_evaluation import transport_point
 from homodyne_dask.models import Convention
 from homodyne_dask.models.spline_basis import Smoothness, SplineForm
 from homodyne_dask.models.spline_rates import of_power_law
-from homodyne_dask.models.transport_models import LAMINAR_FLOW_FREE, STATIC_FREE, with_splines
+from homodyne_dask.models.transport import LAMINAR_FLOW_FREE, STATIC_FREE, with_splines
 from homodyne_dask.results.data.fitted_model import fitted_model
 from tests import reference
 from tests.synthetic import FLOW, GAP, angles, blocks, fit_here, measured, store

@@ -12,8 +12,7 @@ from typing import NamedTuple
 from homodyne_dask.apps.doctor import Finding
 from homodyne_dask.apps.doctor.kernel_process import fatal_line, first_sentence, plain_environment
 from homodyne_dask.errors import nearest
-from homodyne_dask.kernels.processors import cores
-from homodyne_dask.store.processes import python_command
+from homodyne_dask.store.processes import cores, python_command
 
 POOL_VARIABLES = ("NPROC", "PJRT_NPROC")
 """Variables that set the number of threads JAX computes on."""

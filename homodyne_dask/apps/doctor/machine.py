@@ -17,7 +17,7 @@ from homodyne_dask.apps.doctor import Finding
 from homodyne_dask.cluster.memory import available_memory
 from homodyne_dask.kernels.cache_folder import FOLDER, cache_state
 from homodyne_dask.kernels.gpus import gpus_of_machine
-from homodyne_dask.kernels.processors import cores, jax_threads
+from homodyne_dask.store.processes import cores, jax_threads
 from homodyne_dask.text import size
 
 PACKAGES = ("jax", "jaxlib", "dask", "distributed", "zarr", "numcodecs", "numpy")

@@ -17,9 +17,9 @@ from homodyne_dask.errors import ClusterError, HomodyneDaskError, OptionError
 from homodyne_dask.fitting.events import Event
 from homodyne_dask.fitting.fit import fit, plan_for
 from homodyne_dask.fitting.request import prepare
-from homodyne_dask.kernels.processors import cores
 from homodyne_dask.models import Model
 from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.store.processes import cores
 from homodyne_dask.store.scan import Scan, Selection, open_selection
 from homodyne_dask.sweep.admission import checked_workers
 from homodyne_dask.sweep.layout import IN_PROCESS_PAIRS

@@ -1,4 +1,8 @@
-"""APS-U results of boost_corr: /xpcs/twotime/correlation_map/c2_00001 and /xpcs/qmap."""
+"""Results of APS: of boost_corr, since the upgrade to APS-U, and those of before (legacy).
+
+The former have /xpcs/twotime/correlation_map/c2_00001 and /xpcs/qmap, the latter /exchange/C2T_all/g2_00001
+and flat lists of q and φ.
+"""
 
 from pathlib import Path
 
@@ -19,6 +23,11 @@ DETECTOR = "/entry/instrument/detector_1"
 FRAME_TIME = f"{DETECTOR}/frame_time"
 MEAN_IMAGE = "/xpcs/temporal_mean/scattering_2d"
 FLUX = "/xpcs/spatial_mean/intensity_vs_time"
+LEGACY_MATRICES = "/exchange/C2T_all"
+LEGACY_PROCESSED = "/xpcs/qphi_bin_to_process"
+EXPOSURE = "/measurement/instrument/detector/exposure_period"
+STRIDE, AVG = "/xpcs/stride_frames", "/xpcs/avg_frames"
+DQLIST, DPHILIST = "/xpcs/dqlist", "/xpcs/dphilist"
 
 
 def open_aps_u(path: Path) -> Source:
@@ -145,13 +154,18 @@ def _pixels(file: h5py.File, label: np.ndarray) -> tuple[np.ndarray, np.ndarray 
     image = hdf5.optional(file, MEAN_IMAGE)
     if roi is None:
         return np.zeros(len(label), dtype=np.int64), None
-    last = int(label.max())
-    roi = np.minimum(roi, last + 1)
-    pixels = np.bincount(roi, minlength=last + 1)[label]
+    pixels = _sum_in_bins(roi, label)
     if image is None or image.size != roi.size or (pixels == 0).any():
         return pixels, None
-    total = np.bincount(roi, weights=image.ravel(), minlength=last + 1)[label]
-    return pixels, total / pixels
+    return pixels, _sum_in_bins(roi, label, image.ravel()) / pixels
+
+
+def _sum_in_bins(
+    roi: np.ndarray, label: np.ndarray, weights: np.ndarray | None = None
+) -> np.ndarray:
+    """Return the pixels of each bin, or the sum of their weights."""
+    last = int(label.max())
+    return np.bincount(np.minimum(roi, last + 1), weights, minlength=last + 1)[label]
 
 
 def _flux(file, n_frames: int, begin: int, stride: int, avg: int) -> np.ndarray | None:
@@ -175,3 +189,95 @@ def _intensity(means, flux, avg: int) -> tuple[np.ndarray | None, list[str]]:
     if flux is None or not np.isfinite(flux).all() or (flux < 0).any() or not flux.mean() > 0:
         return None, [f"{FLUX} does not cover the frames: sigma is taken from the scatter"]
     return avg * np.outer(means, flux / flux.mean()), []
+
+
+def open_aps_legacy(path: Path) -> Source:
+    """Return the bins of a legacy result file; it has no counts in absolute units."""
+    with hdf5.open_hdf5(path) as file:
+        names = hdf5.matrix_names(file, LEGACY_MATRICES, "g2_")
+        label = _legacy_labels(file, names)
+        order = np.argsort(label)
+        label = label[order]
+        n_frames = hdf5.common_side(file, list(names.values()))
+        check_frames(n_frames, path)
+        stride = hdf5.positive_integer(file, STRIDE, default=1)
+        avg = hdf5.positive_integer(file, AVG, default=1)
+        frame_time = spacing(hdf5.seconds(file, EXPOSURE), stride * avg)
+        q, phi, notes = _legacy_q_phi(file, label)
+        for name in (STRIDE, AVG):
+            if hdf5.dataset(file, name) is None:
+                notes.append(f"{name} is missing: taken as 1")
+        regions = hdf5.regions(file, "/xpcs/dqmap")
+        pixels = np.zeros(len(label), int) if regions is None else _sum_in_bins(regions, label)
+        truth = hdf5.truth(file)
+    return Source(
+        path=path,
+        format="aps-legacy",
+        reader=hdf5.read_matrix,
+        matrices=tuple(list(names.values())[number] for number in order),
+        label=label,
+        q=q,
+        phi=phi,
+        n_pixels=pixels,
+        n_frames=n_frames,
+        frame_time=frame_time,
+        time=np.arange(n_frames) * frame_time,
+        stride=stride,
+        avg=avg,
+        truth=truth,
+        gap=truth.get("gap_angstrom") if truth else None,
+        notes=tuple(notes),
+    )
+
+
+def _legacy_labels(file: h5py.File, names: dict[int, str]) -> np.ndarray:
+    """Return the bin of each matrix: its name, or the entry its running number points to."""
+    numbers = np.array(list(names))
+    if hdf5.dataset(file, LEGACY_PROCESSED) is None:
+        return numbers
+    bins = hdf5.integers(file, LEGACY_PROCESSED)
+    if len(set(bins.tolist())) != len(bins) or (bins < 1).any():
+        raise SourceError(
+            f"{LEGACY_PROCESSED} must hold different bin numbers from 1 on, not {bins[:8]}"
+        )
+    named = set(names) == set(bins.tolist())
+    running = list(names) == list(range(1, len(bins) + 1))
+    if named and running and not np.array_equal(bins, numbers):
+        raise SourceError(
+            f"{LEGACY_MATRICES} of {hdf5.file_name(file)} is ambiguous: g2_00001 may be bin 1 or, by "
+            f"{LEGACY_PROCESSED}, bin {bins[0]}; sort the one or rename the other"
+        )
+    if named:
+        return numbers
+    if running:
+        return bins
+    raise _mismatch(file, set(names), bins)
+
+
+def _mismatch(file: h5py.File, numbers: set[int], bins: np.ndarray) -> SourceError:
+    name = hdf5.file_name(file)
+    for expected in (set(bins.tolist()), set(range(1, len(bins) + 1))):
+        if numbers < expected:
+            missing = min(expected - numbers)
+            return SourceError(
+                f"{LEGACY_MATRICES}/g2_{missing:05d} of {name} is missing: {LEGACY_PROCESSED} lists "
+                f"{len(bins)} bins but there are {len(numbers)} matrices"
+            )
+    return SourceError(
+        f"the {len(numbers)} matrices of {name} (g2_{min(numbers):05d} … g2_{max(numbers):05d}) "
+        f"are named neither after the {len(bins)} bins of {LEGACY_PROCESSED} nor 1 … {len(bins)}"
+    )
+
+
+def _legacy_q_phi(file: h5py.File, label: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    q, notes_q = inverse_angstrom(
+        hdf5.finite_numbers(file, DQLIST), hdf5.unit(file, DQLIST), DQLIST
+    )
+    phi, notes_phi = degrees(
+        hdf5.finite_numbers(file, DPHILIST), hdf5.unit(file, DPHILIST), DPHILIST
+    )
+    if len(q) != len(phi):
+        raise hdf5.wrong(file, f"{DQLIST} has {len(q)} entries but {DPHILIST}", f"has {len(phi)}")
+    if label.max() > len(q):
+        raise hdf5.wrong(file, DQLIST, f"has {len(q)} entries: there is bin {label.max()}")
+    return q[label - 1], phi[label - 1], notes_q + notes_phi
