@@ -84,7 +84,7 @@ def _missing(what: str, package: str, extra: str) -> PackageError:
     return PackageError(f'{what} needs {package}: pip install "homodyne-dask[{extra}]"')
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """Return a value as a message quotes it: in one line, cut if it is long."""
     text = " ".join(_representation(value).split())
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
@@ -129,7 +129,7 @@ def why_unreadable(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
-def nearest(word: Any, known: Iterable[str]) -> str:
+def nearest(word: object, known: Iterable[str]) -> str:
     """Return '; did you mean ...?' for the known word closest to `word`, else the list of all."""
     names = {str(name).lower(): str(name) for name in known}
     close = difflib.get_close_matches(str(word).lower(), names, n=1)

@@ -88,7 +88,8 @@ def compiled(
             LOG.info("an executable was not loaded: %s: %s", type(e).__name__, e)
             write_entry(key, _REFUSED)
     executable = program().compile()
-    if key and content is None and _may_be_kept(program()):
+    # an executable that calls Python or a library holds what is true in one process only
+    if key and content is None and "custom_call" not in program().as_text():
         try:
             write_entry(key, pickle.dumps(serialize(executable)))
         except Exception as e:  # what it holds cannot leave the process
@@ -117,12 +118,6 @@ def _key(program: str, options: Mapping[str, Any]) -> str | None:
 
 def _text(lowered: jax.stages.Lowered) -> str:
     return repr((lowered.as_text(), str(lowered.args_info), str(lowered.out_info)))
-
-
-def _may_be_kept(lowered: jax.stages.Lowered) -> bool:
-    """Return whether a program calls neither Python nor a library: such an executable holds what is
-    true in one process only."""
-    return "custom_call" not in lowered.as_text()
 
 
 def made_of(function: Callable[..., Any], args: Any, static: Mapping[str, Any]) -> str | None:
@@ -186,7 +181,10 @@ class Kernel:
         """Call the compiled function; keywords are its static arguments."""
         leaves, structure = jax.tree.flatten(args)
         given = tuple(static[name] for name in self.static)
-        key = structure, tuple(map(_sort, leaves)), given, jax.config.jax_default_device
+        compiled_for = tuple(
+            (getattr(leaf, "shape", None), getattr(leaf, "dtype", type(leaf))) for leaf in leaves
+        )
+        key = structure, compiled_for, given, jax.config.jax_default_device
         executable = self._executables.get(key)
         return (executable or self._made(key, args, static))(*args)
 
@@ -236,11 +234,6 @@ def _on_accelerator() -> bool:
     """Return whether this thread computes on another device than the first CPU of JAX."""
     device = jax.config.jax_default_device
     return isinstance(device, jax.Device) and device != first_cpu()
-
-
-def _sort(leaf: Any) -> Any:
-    """Return what a function is compiled for, of one argument: shape and type."""
-    return getattr(leaf, "shape", None), getattr(leaf, "dtype", type(leaf))
 
 
 def kernel(*static: str) -> Callable[[Callable[..., Any]], Kernel]:

@@ -82,7 +82,10 @@ def check_separable(model: SeparableModel, frames: int) -> bool:
             return _checked(model.name, model.f)(theta, t1, t2, Bin(q, phi))
 
         shape = 3, 2
-        t1, t2 = (_of_shape(tables, at) for at in ((shape[0], 1), (1, shape[1])))
+        t1, t2 = (
+            jax.tree.map(lambda _, at=at: jax.ShapeDtypeStruct(at, float), tables)
+            for at in ((shape[0], 1), (1, shape[1]))
+        )
         number = jax.ShapeDtypeStruct((), float)
         with in_function(model.name, model.f):
             jaxpr, output = jax.make_jaxpr(f, return_shape=True)(theta, t1, t2, number, number)
@@ -117,10 +120,6 @@ def _checked(model: str, function: Callable[..., Any]) -> Callable[..., Any]:
         return values
 
     return checked
-
-
-def _of_shape(tables: Any, shape: tuple[int, int]) -> Any:
-    return jax.tree.map(lambda values: jax.ShapeDtypeStruct(shape, float), tables)
 
 
 def _one_per_time(model: SeparableModel, tables: Any, n: int) -> None:

@@ -124,7 +124,9 @@ class Walk:
         elif isinstance(value, property | staticmethod | classmethod | MethodType):
             names = ("fget", "__func__", "__self__")
             self._all(*(getattr(value, name, None) for name in names))
-        elif isinstance(value, BuiltinFunctionType) and not _of_module_or_class(value):
+        elif isinstance(value, BuiltinFunctionType) and not isinstance(
+            value.__self__, ModuleType | type | None
+        ):  # it belongs to an object
             self._all(value.__name__, value.__self__)
         elif hasattr(value, "__qualname__") and self._counted_by_name(_module_of(value)):
             self._all(str(value.__qualname__), str(getattr(value, "__module__", None)))
@@ -220,11 +222,6 @@ def _module_of(value: Any) -> ModuleType | None:
     """Return the module of a function or class; None where it is unknown or the script."""
     name = str(getattr(value, "__module__", None))
     return None if name == "__main__" else sys.modules.get(name)
-
-
-def _of_module_or_class(function: BuiltinFunctionType) -> bool:
-    """Return whether a function written in C belongs to no object."""
-    return isinstance(function.__self__, ModuleType | type | None)
 
 
 def _counts(name: str, part: Any) -> bool:

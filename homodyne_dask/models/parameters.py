@@ -154,22 +154,15 @@ class Parametrized:
         return html_table(self.name, self._rows())
 
     def _rows(self) -> list[list[str]]:
-        head = ["parameter", "unit", "from", "to", "period"]
-        return [head, *(_row_of(parameter) for parameter in self.parameters)]
+        rows = [["parameter", "unit", "from", "to", "period"]]
+        for one in self.parameters:
+            ends = (f"{end:g}" if math.isfinite(end) else "unbounded" for end in one.bounds)
+            rows.append([one.name, one.unit, *ends, f"{one.period:g}" if one.period else ""])
+        return rows
 
     def current(self) -> Self:
         """Return the model as it is now: of a user's functions what they read may change."""
         return self
-
-
-def _row_of(parameter: Parameter) -> list[str]:
-    ends = (f"{end:g}" if math.isfinite(end) else "unbounded" for end in parameter.bounds)
-    return [
-        parameter.name,
-        parameter.unit,
-        *ends,
-        f"{parameter.period:g}" if parameter.period else "",
-    ]
 
 
 @dataclass(frozen=True)
@@ -288,7 +281,8 @@ def search(
     both = sorted(set(initial) & set(fixed))
     if both:
         raise OptionError(f"{both[0]} is both initial and fixed: give it once")
-    low_high = [_bounds(p, bounds.get(p.name)) for p in parameters]
+    chosen = {p.name: p.bounds for p in parameters} | bounds
+    low_high = [_checked_bounds(name, given) for name, given in chosen.items()]
     start = np.full(len(names), np.nan)
     for what, given in (("initial", initial), ("fixed", fixed)):
         for name, value in given.items():
@@ -311,10 +305,6 @@ def _period(parameter: Parameter, low: float, high: float) -> float:
     """Return the period, inf where there is none or bounds exclude some of it."""
     period = math.inf if parameter.period is None else parameter.period
     return period if high - low >= period else math.inf
-
-
-def _bounds(parameter: Parameter, given: tuple[float, float] | None) -> tuple[float, float]:
-    return parameter.bounds if given is None else _checked_bounds(parameter.name, given)
 
 
 def _checked_bounds(name: str, given: tuple[float, float]) -> tuple[float, float]:

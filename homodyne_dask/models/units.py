@@ -12,25 +12,25 @@ _ANGSTROM |= {"micron": 1e4, "mm": 1e7, "cm": 1e8, "m": 1e10}
 _LENGTH = re.compile(r"\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*([^\s\d]+)\s*")
 
 
-def length_in_angstrom(text: str | float, what: str = "gap") -> float:
+def length_in_angstrom(text: str | float) -> float:
     """Return a length in Å from text with a unit, as '200 um'; a bare number is refused.
 
     Raises OptionError for a missing or unknown unit and for lengths that are not positive.
     """
     found = _LENGTH.fullmatch(text) if isinstance(text, str) else None
     if found is None:
-        raise OptionError(f"{what} {text!r} has no unit: write it as '200 um' or '2e6 A'")
+        raise OptionError(f"gap {text!r} has no unit: write it as '200 um' or '2e6 A'")
     number, unit = found.groups()
     # the capital of MM or UM would be another unit; only a lone A and words are taken in any case
     known = _ANGSTROM.get(unit, _ANGSTROM.get(unit.lower() if len(unit) != 2 else unit))
     if known is None:
-        raise OptionError(f"{what} {text!r}: unit {unit!r} is unknown; use A, nm, um, mm or m")
+        raise OptionError(f"gap {text!r}: unit {unit!r} is unknown; use A, nm, um, mm or m")
     try:
         value = float(number) * known
     except ValueError:
-        raise OptionError(f"{what} {text!r}: {number!r} is not a number") from None
+        raise OptionError(f"gap {text!r}: {number!r} is not a number") from None
     if not 0 < value < math.inf:
-        raise OptionError(f"{what} {text!r} is not a positive length")
+        raise OptionError(f"gap {text!r} is not a positive length")
     return value
 
 

@@ -129,11 +129,6 @@ def _by_value(value: Any, *functions: Callable[..., Any] | None) -> bytes:
     return file.getvalue()
 
 
-def remember(model: Parametrized) -> None:
-    """Register a model that this process finds by name."""
-    USER_DEFINED[model.name] = model
-
-
 @cache
 def importable_models() -> Mapping[str, Parametrized]:
     """Return the models that every process finds by name: built in, and of installed packages.
@@ -228,7 +223,7 @@ def separable(
     checked = checked_parameters(name, parameters)
     laws = _checked_laws(name, checked, power_laws)
     model = SeparableModel(name, checked, f, precompute, power_laws=laws)
-    remember(model)
+    USER_DEFINED[model.name] = model
     return model
 
 

@@ -53,6 +53,11 @@ SMALL_ARRAYS = {
 }
 
 
+def ingest_again(store: str | AnyPath, why: str) -> StoreError:
+    """Return the StoreError for a store of which something is not what ingest writes."""
+    return StoreError(f"{store}: {why}; ingest it again with --overwrite")
+
+
 def read_metadata(store: str | AnyPath, name: str = "") -> dict[str, Any]:
     """Return the metadata of a group or an array; raises StoreError where they cannot be read."""
     file = f"{name}/zarr.json".lstrip("/")
@@ -64,12 +69,9 @@ def read_metadata(store: str | AnyPath, name: str = "") -> dict[str, Any]:
             f"{store} {why if name else 'is not a Zarr store: make one with `homodyne-dask ingest`'}"
         ) from e
     except (OSError, ValueError, RecursionError) as e:
-        raise StoreError(
-            f"{store}: the metadata {file} cannot be read ({_short(e)}); "
-            f"ingest it again with --overwrite"
-        ) from e
+        raise ingest_again(store, f"the metadata {file} cannot be read ({_short(e)})") from e
     if not isinstance(metadata, dict) or not isinstance(metadata.get("attributes", {}), dict):
-        raise StoreError(f"{store}: {file} is no metadata; ingest it again with --overwrite")
+        raise ingest_again(store, f"{file} is no metadata")
     return metadata
 
 

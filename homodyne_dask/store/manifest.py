@@ -15,7 +15,13 @@ from jaxtyping import Int, UInt32
 
 from homodyne_dask.errors import StoreError, why_unreadable
 from homodyne_dask.store import schema
-from homodyne_dask.store.arrays import MAX_BYTES, SMALL_ARRAYS, array_digest, read_array
+from homodyne_dask.store.arrays import (
+    MAX_BYTES,
+    SMALL_ARRAYS,
+    array_digest,
+    ingest_again,
+    read_array,
+)
 from homodyne_dask.store.files import AnyPath, inside, read_regular_file
 
 _APART = ("store_sha256", "complete")
@@ -98,17 +104,13 @@ def read_manifest(store: str | AnyPath, digest: str, bins: int, frames: int) -> 
     else:
         found = hashlib.sha256(content).hexdigest()
     if found != digest:
-        raise StoreError(
-            f"{store}: {schema.MANIFEST} is not what store_sha256 says ({found[:60]}, not "
-            f"{digest}); ingest it again with --overwrite"
-        )
+        why = f"{schema.MANIFEST} is not what store_sha256 says ({found[:60]}, not {digest})"
+        raise ingest_again(store, why)
     try:
         return _parsed(json.loads(content), bins, frames)
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as e:
-        raise StoreError(
-            f"{store}: {schema.MANIFEST} is no manifest ({type(e).__name__}: {why_unreadable(e)}); "
-            f"ingest it again with --overwrite"
-        ) from e
+        why = f"{schema.MANIFEST} is no manifest ({type(e).__name__}: {why_unreadable(e)})"
+        raise ingest_again(store, why) from e
 
 
 def _parsed(held: Any, bins: int, frames: int) -> Manifest:

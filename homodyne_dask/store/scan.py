@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Float32, Int
 
 from homodyne_dask.errors import OptionError, StoreError, printable, require_count, shown
 from homodyne_dask.store import schema, validate
-from homodyne_dask.store.arrays import read_metadata
+from homodyne_dask.store.arrays import ingest_again, read_metadata
 from homodyne_dask.store.cells import Cells
 from homodyne_dask.store.chunk_reader import ByteRange, chunk_path, read_chunk
 from homodyne_dask.store.files import AnyPath, any_path, zarr_store
@@ -257,21 +257,17 @@ class Scan:
         )
 
     def __str__(self) -> str:
-        return _bin_table(self)
+        """Return the table as `homodyne-dask info` prints it."""
+        lines = aligned_columns([_HEAD, *_rows(self)], left=0)
+        notes = [f"note: {note}" for note in self.attrs["notes"]]
+        return printable("\n".join([_caption(self), *lines, *notes]))
 
     def __repr__(self) -> str:
         """Return the first lines of the table."""
-        return abridged(_bin_table(self))
+        return abridged(str(self))
 
     def _repr_html_(self) -> str:
         return html_table(_caption(self), [_HEAD, *_rows(self)], self.attrs["notes"])
-
-
-def _bin_table(scan: Scan) -> str:
-    """Return the table as `homodyne-dask info` prints it."""
-    lines = aligned_columns([_HEAD, *_rows(scan)], left=0)
-    notes = [f"note: {note}" for note in scan.attrs["notes"]]
-    return printable("\n".join([_caption(scan), *lines, *notes]))
 
 
 def _caption(scan: Scan) -> str:
@@ -338,11 +334,9 @@ def as_scan(data: "Scan | str | AnyPath") -> Scan:
 
 def _check_values(path: AnyPath, time: np.ndarray, sigma: np.ndarray) -> None:
     if not (np.isfinite(sigma).all() and (sigma > 0).all()):
-        raise StoreError(
-            f"{path}: sigma_row holds values that are not above 0; ingest it again with --overwrite"
-        )
+        raise ingest_again(path, "sigma_row holds values that are not above 0")
     if not (np.isfinite(time).all() and (np.diff(time) > 0).all()):
-        raise StoreError(f"{path}: time does not increase; ingest it again with --overwrite")
+        raise ingest_again(path, "time does not increase")
 
 
 def q_or_one(scan: Scan) -> Float[np.ndarray, " bin"]:

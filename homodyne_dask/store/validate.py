@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store import schema
-from homodyne_dask.store.arrays import SMALL_ARRAYS, ArraySpec, read_metadata
+from homodyne_dask.store.arrays import SMALL_ARRAYS, ArraySpec, ingest_again, read_metadata
 from homodyne_dask.store.files import AnyPath
 
 _MATRIX = ArraySpec(("bin", "t", "t"), "float32", whole=False)
@@ -66,10 +66,8 @@ def check_arrays(store: str | AnyPath) -> tuple[int, int]:
     for name, array in wanted.items():
         shape = [sizes[dim] for dim in array.dims]
         if metadata[name].get("shape") != shape:
-            raise StoreError(
-                f"{store}: {name} has shape {metadata[name].get('shape')} where {shape} belongs; "
-                f"ingest it again with --overwrite"
-            )
+            held = metadata[name].get("shape")
+            raise ingest_again(store, f"{name} has shape {held} where {shape} belongs")
         chunk = _chunk_shape(array, shape, sizes["t"])
         shard = _shard_shape(shape, sizes["t"]) if sharded and name in matrices else None
         _check_storage(store, name, metadata[name], array, chunk, shard)
@@ -98,9 +96,7 @@ def _sizes(store: str | AnyPath, metadata: dict[str, dict[str, Any]]) -> dict[st
         try:
             return int(metadata[name]["shape"][axis])
         except (KeyError, IndexError, TypeError, ValueError) as e:
-            raise StoreError(
-                f"{store}: {name} has no shape; ingest it again with --overwrite"
-            ) from e
+            raise ingest_again(store, f"{name} has no shape") from e
 
     bins, n = length("q"), length("time")
     ages, lags = length("cuts/c2", 1), length("cuts/c2", 2)
@@ -134,10 +130,7 @@ def _check_storage(
         found["codecs in shards"], wanted["codecs in shards"] = _codecs(inner), list(schema.CODECS)
     for key, value in wanted.items():
         if found[key] != value:
-            raise StoreError(
-                f"{store}: {key} of {name} is {found[key]} where {value} belongs; ingest it "
-                f"again with --overwrite"
-            )
+            raise ingest_again(store, f"{key} of {name} is {found[key]} where {value} belongs")
 
 
 def _shard_settings(metadata: dict[str, Any]) -> dict[str, Any]:

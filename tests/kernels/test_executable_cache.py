@@ -1,4 +1,4 @@
-"""Executables on disk have the bits of a new compilation; what is wrong with them costs a compilation."""
+"""Kernels compile once, with the options of XLA that it knows, and load what another process compiled."""
 
 import os
 import pickle
@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from homodyne_dask.kernels import cache_folder, compiled
-from homodyne_dask.kernels import compiled as executable_cache
 from homodyne_dask.kernels.cache_folder import FOLDER, cache_state, user_cache_folder
 from homodyne_dask.kernels.compiled import Kernel, kernel
 from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.store import processes
 
 X = np.linspace(0, 3, 40).reshape(8, 5)
+MADE_UP = "xla_cpu_made_up_option"
 
 
 def moments(x, scale):
@@ -90,9 +90,9 @@ def test_a_damaged_entry_is_not_loaded_and_is_made_anew(folder, damage):
 def test_an_entry_that_xla_does_not_load_is_tried_once(folder, monkeypatch):
     kept, _ = computed()
     (entry,) = entries(folder)
-    executable_cache.write_entry(entry.stem, pickle.dumps((b"no executable", None, None)))
+    compiled.write_entry(entry.stem, pickle.dumps((b"no executable", None, None)))
     assert computed() == (kept, 1)
-    monkeypatch.setattr(executable_cache, "_loaded", lambda _: pytest.fail("tried again"))
+    monkeypatch.setattr(compiled, "_loaded", lambda _: pytest.fail("tried again"))
     assert computed() == (kept, 1)
 
 
@@ -203,10 +203,10 @@ def test_a_program_that_calls_python_is_not_kept(folder):
 CHANGES = {
     "flags of XLA": lambda patch: patch.setenv("XLA_FLAGS", "--xla_dump_to=none"),
     "threads": lambda patch: patch.setenv("NPROC", "3"),
-    "processor": lambda patch: patch.setattr(executable_cache, "processor", lambda: "flags: sse2"),
-    "version": lambda patch: patch.setattr(executable_cache, "VERSIONS", ("0", "0")),
+    "processor": lambda patch: patch.setattr(compiled, "processor", lambda: "flags: sse2"),
+    "version": lambda patch: patch.setattr(compiled, "VERSIONS", ("0", "0")),
     "settings of JAX": lambda patch: patch.setattr(
-        executable_cache, "jax_settings", lambda: {"jax_optimization_level": "O0"}
+        compiled, "jax_settings", lambda: {"jax_optimization_level": "O0"}
     ),
 }
 
@@ -226,7 +226,7 @@ def test_an_entry_is_of_its_compiler_options(folder):
 
 @pytest.mark.parametrize("unknown", ["processor", "jax_settings"])
 def test_where_the_machine_is_unknown_nothing_is_kept(folder, monkeypatch, unknown):
-    monkeypatch.setattr(executable_cache, unknown, lambda: None)
+    monkeypatch.setattr(compiled, unknown, lambda: None)
     assert computed()[1] == 1
     assert not folder.exists()
 
@@ -281,9 +281,6 @@ def test_shapes_types_and_static_arguments_are_compiled_apart(folder):
     assert powers.compilations() == 4
 
 
-MADE_UP = "xla_cpu_made_up_option"
-
-
 @pytest.fixture
 def one_option_is_unknown(monkeypatch):
     options = dict(compiled.COMPILER_OPTIONS) | {MADE_UP: True}
@@ -334,7 +331,7 @@ def test_options_are_tried_once(monkeypatch, one_option_is_unknown):
 
 
 def test_threads_share_one_compilation(monkeypatch):
-    monkeypatch.setenv(cache_folder.FOLDER, "off")
+    monkeypatch.setenv(FOLDER, "off")
     kernel = Kernel(double)
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(kernel, np.arange(4, dtype=np.float32)))

@@ -1,4 +1,4 @@
-"""The Gram of a block against the dense sums of the reference, however the data are cut."""
+"""The Gram of a block against the dense sums of the reference; many thetas at once give what each does."""
 
 from dataclasses import replace
 
@@ -20,6 +20,12 @@ from tests.synthetic import FAST_DECAY, FLOW, GAP, Q, blocks, evaluator, measure
 
 MIXED = 2e-3
 """float32 per pair: 7e-5 on the sums of f, more where ∂f/∂theta cancels."""
+THETAS = np.array(
+    [
+        [2e4, -0.4, 1e3, 9e-4, -0.2, 1e-5, 3.0],
+        [1e3, 0.5, -2e3, 1e-3, 0.1, -2e-3, -40.0],  # both rates change sign
+    ]
+)
 
 
 @pytest.mark.parametrize("convention", ["physical", "homodyne"])
@@ -204,14 +210,6 @@ def test_sums_of_the_data_kept_from_an_earlier_pass_change_no_bit(theta, precisi
         again, _ = transport_gram(transport_point(problem, theta, scans.time), block, kept)
         assert fresh.moments.tobytes() == again.moments.tobytes()
         assert fresh.pairs.tolist() == again.pairs.tolist()
-
-
-THETAS = np.array(
-    [
-        [2e4, -0.4, 1e3, 9e-4, -0.2, 1e-5, 3.0],
-        [1e3, 0.5, -2e3, 1e-3, 0.1, -2e-3, -40.0],  # both rates change sign
-    ]
-)
 
 
 @pytest.mark.parametrize("convention", models.Convention)

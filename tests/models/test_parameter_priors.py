@@ -1,4 +1,4 @@
-"""Priors of parameters: their densities against scipy.stats, and mistakes in them."""
+"""Priors of parameters: their densities against scipy.stats, mistakes in them, and the prior of a rate."""
 
 import math
 
@@ -24,6 +24,10 @@ from homodyne_dask.models.parameters import Parameter, search
 from homodyne_dask.models.rate_forms import PowerLaw
 
 INF = math.inf
+LAW = PowerLaw(at=(0, 1, 2), first=0.5, ratio=3.0)
+TIMES = 0.5 * 3.0 ** np.arange(3)
+A, B = AmplitudePrior(1.0, 1e5, LAW), ExponentPrior(-2.0, 2.0, LAW)
+C = Prior("uniform", (-1e4, 1e4), -1e4, 1e4)
 CASES = {
     "normal": ("2500:300", stats.norm(2500, 300)),
     "normal by name": (("normal", 2500, 300), stats.norm(2500, 300)),
@@ -152,12 +156,6 @@ def test_all_forms_of_a_prior_are_one():
     wanted = Prior("normal", (2500, 300))
     for given in ("2500:300", "normal:2500:300", (2500, 300), ["normal", 2500, 300], wanted):
         assert parsed_prior("D0", given) == wanted
-
-
-LAW = PowerLaw(at=(0, 1, 2), first=0.5, ratio=3.0)
-TIMES = 0.5 * 3.0 ** np.arange(3)
-A, B = AmplitudePrior(1.0, 1e5, LAW), ExponentPrior(-2.0, 2.0, LAW)
-C = Prior("uniform", (-1e4, 1e4), -1e4, 1e4)
 
 
 def values(x):

@@ -1,4 +1,4 @@
-"""What f is: golden values, the reference, and the definition's corners."""
+"""What f is: golden values, the reference, corners; `static` with parameters that are constant."""
 
 import json
 import math
@@ -14,6 +14,8 @@ from homodyne_dask.models.transport import frame_spacing, tables
 from tests import reference
 from tests.synthetic import FLOW, GAP, Q, angles, fit_here, measured, store
 
+D0 = 20000.0
+FLUID = {"temperature": 298.15, "viscosity": 0.89e-3}
 GOLDEN = {
     "times": np.arange(8) * 0.1,
     "q": 0.0054,
@@ -128,10 +130,6 @@ def test_unknown_names_of_models_and_conventions_get_a_suggestion():
         model_named("laminarflow")
     with pytest.raises(OptionError, match="did you mean 'homodyne'"):
         convention_named("homodine")
-
-
-D0 = 20000.0
-FLUID = {"temperature": 298.15, "viscosity": 0.89e-3}
 
 
 @pytest.fixture(scope="module")
