@@ -1,4 +1,4 @@
-"""The public functions that span the rooms: `fit`, `iterate` and `plan` for scans and for
+"""The public functions of several subpackages: `fit`, `iterate` and `plan` for scans and for
 any other dataset (the model decides which), `ingest` and `simulate` for files of data.
 """
 
@@ -12,6 +12,7 @@ import numpy as np
 from homodyne_dask.cluster.memory import JAX_BYTES, require_memory
 from homodyne_dask.errors import OptionError, nearest, require_count, require_type, shown
 from homodyne_dask.fitting import fit as fitting
+from homodyne_dask.fitting.predict import c2_of_rates, predict
 from homodyne_dask.models import MODELS, Model, ResidualModel, as_model, convention_named
 from homodyne_dask.models.units import gap_in_angstrom
 from homodyne_dask.store.files import AnyPath, path_of
@@ -164,7 +165,6 @@ def simulate(
     'brownian'
     """
     import ingest as data
-    from homodyne_dask.fitting.predict import c2_of_rates, predict
 
     file = path_of("path", path)
     if not isinstance(scenario, str) or scenario not in data.SCENARIOS:

@@ -19,8 +19,8 @@ from ingest.clean import sigma_from_counts
 class FileForHdf5(io.FileIO):
     """A new file for h5py to write; an error is kept, and raised by `check` and at the end of a `with`.
 
-    HDF5 cannot close a file that cannot be written: it prints its internals, or crashes. So it is told
-    that all is well. It may read again what could not be written, which is therefore kept
+    HDF5 cannot close a file that cannot be written: it prints its internals, or crashes. So all writes
+    seem to succeed. It may read again what could not be written, which is therefore kept
     in memory: writers call `check` before each large array.
     """
 
@@ -31,7 +31,7 @@ class FileForHdf5(io.FileIO):
         """Offset and content, in the order of writing."""
 
     def check(self) -> None:
-        """Raise the error of an earlier write."""
+        """Raise the error of a previous write."""
         if self._error is not None:
             raise self._error
 
@@ -69,7 +69,7 @@ class FileForHdf5(io.FileIO):
         return self.tell()
 
     def __exit__(self, *raised: Any) -> None:
-        """Close the file; raise the error of an earlier write."""
+        """Close the file; raise the error of a previous write."""
         super().__exit__(*raised)
         self.check()
 

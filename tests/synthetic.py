@@ -112,7 +112,7 @@ def angles(n: int) -> np.ndarray:
     return np.arange(n) * 180.0 / n - 90.0
 
 
-def published_case(seed: int = 0) -> Scans:
+def published_case() -> Scans:
     """The case of PHYSICS.md §5."""
     phi = np.arange(23) * 180.0 / 23
     return measured(
@@ -122,7 +122,6 @@ def published_case(seed: int = 0) -> Scans:
         contrast=0.15 + 0.03 * np.cos(2 * np.deg2rad(phi)),
         offset=1 + 0.002 * np.arange(23),
         convention="homodyne",
-        seed=seed,
     )
 
 
@@ -136,15 +135,15 @@ def blocks(
     found = []
     for value in np.unique(scans.q):
         members = np.flatnonzero(scans.q == value)
-        room = len(members) if padded is None else padded
+        capacity = len(members) if padded is None else padded
         for i0, i1 in zip(starts, stops, strict=True):
             for j0, j1 in zip(starts, stops, strict=True):
                 if j0 < i0:
                     continue
                 assert i1 - i0 <= side
-                c2 = np.full((room, side, side), np.nan, np.float32)
+                c2 = np.full((capacity, side, side), np.nan, np.float32)
                 c2[: len(members), : i1 - i0, : j1 - j0] = scans.c2[members, i0:i1, j0:j1]
-                weights = np.zeros((2, room, side))
+                weights = np.zeros((2, capacity, side))
                 weights[0, : len(members), : i1 - i0] = 1 / scans.sigma_row[members, i0:i1] ** 2
                 weights[1, : len(members), : j1 - j0] = 1 / scans.sigma_row[members, j0:j1] ** 2
                 bins = scans.q[members], scans.phi[members]

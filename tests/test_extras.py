@@ -43,10 +43,10 @@ NEEDS = {
 def test_one_sentence_says_what_a_missing_package_is_for(case, monkeypatch, tmp_path):
     package, extra, use = NEEDS[case]
     monkeypatch.setitem(sys.modules, package, None)
-    told = rf'.+ needs {package}: pip install "homodyne-dask\[{extra}\]"'
+    wanted = rf'.+ needs {package}: pip install "homodyne-dask\[{extra}\]"'
     with pytest.raises(PackageError) as raised:
         use(tmp_path)
-    assert re.fullmatch(told, str(raised.value))
+    assert re.fullmatch(wanted, str(raised.value))
 
 
 def test_a_compressed_matrix_is_read_with_the_filters_of_an_extra(monkeypatch, tmp_path):

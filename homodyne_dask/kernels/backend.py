@@ -5,6 +5,7 @@ Backends load JAX, which takes a second: they are imported on first use.
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend_interface import Backend, Evaluation
+from homodyne_dask.kernels.transport_evaluation import TRANSPORT_EVALUATION
 from homodyne_dask.models import Convention, Model, TransportModel
 
 
@@ -20,8 +21,6 @@ def backend_of(model: Model) -> Backend:
 def evaluation_of(model: Model) -> Evaluation:
     """Return what is computed of a model without data; JAX is not loaded for transport models."""
     if isinstance(model, TransportModel):
-        from homodyne_dask.kernels.transport_evaluation import TRANSPORT_EVALUATION
-
         return TRANSPORT_EVALUATION
     return backend_of(model)
 

@@ -189,7 +189,7 @@ def transport_gram(
 ) -> tuple[Gram, Float[np.ndarray, "padded 4"]]:
     """Return the Gram of every bin of the block at a point, and the sums of the data alone.
 
-    `data` are the sums that an earlier call returned for the same block and min_lag: Σ w,
+    `data` are the sums that a previous call returned for the same block and min_lag: Σ w,
     Σ w(y - 1), Σ w(y - 1)² and the number of pairs do not depend on theta.
     """
     arguments = gram_arguments(at, block, data)

@@ -135,7 +135,7 @@ def object_size(path: UrlPath) -> int:
 
 
 def write(path: UrlPath, content: bytes) -> None:
-    """Write an object whole: readers see the earlier one, or none, until it is complete."""
+    """Write an object whole: readers see the previous one, or none, until it is complete."""
     _require_writable(path)
     with object_errors(path):
         connection(path.root).put(path.key, content)

@@ -81,10 +81,10 @@ PLUGIN = """
 import os, json
 from pathlib import Path
 def initialize():
-    told = {name: os.environ.get(name) for name in ("XLA_PYTHON_CLIENT_PREALLOCATE",)}
+    seen = {name: os.environ.get(name) for name in ("XLA_PYTHON_CLIENT_PREALLOCATE",)}
     import jax
-    told["platforms"] = jax.config.jax_platforms
-    Path(os.environ["TOLD"]).write_text(json.dumps(told))
+    seen["platforms"] = jax.config.jax_platforms
+    Path(os.environ["SEEN"]).write_text(json.dumps(seen))
     raise RuntimeError("no driver was found\\nand more")
 """
 SCRIPTS = {
@@ -106,12 +106,12 @@ def run(script: str, folder: Path, **variables: str) -> tuple[str, dict]:
     (plugin / "__init__.py").write_text(PLUGIN)
     environment = {name: value for name, value in os.environ.items() if "JAX" not in name}
     path = os.pathsep.join([str(folder), *sys.path])
-    environment |= {"PYTHONPATH": path, "TOLD": str(folder / "told")} | variables
+    environment |= {"PYTHONPATH": path, "SEEN": str(folder / "seen")} | variables
     command = [sys.executable, "-W", "error", "-c", script]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stderr == ""
-    return done.stdout, json.loads((folder / "told").read_text())
+    return done.stdout, json.loads((folder / "seen").read_text())
 
 
 @pytest.mark.parametrize("where", SCRIPTS)

@@ -23,7 +23,7 @@ def in_order(grams: list[Gram]) -> Gram:
 
 @given(powers=st.lists(st.integers(0, 4), min_size=1, max_size=12), data=st.data())
 def test_merging_aligned_runs_first_changes_no_bit(powers, data):
-    """Runs of falling length, the last of them with fewer leaves than it has room for."""
+    """Runs of falling length, the last of them not full."""
     lengths = [2**power for power in sorted(powers, reverse=True)]
     starts = np.cumsum([0, *lengths])[:-1]
     missing = data.draw(st.integers(0, lengths[-1] - 1))

@@ -116,23 +116,15 @@ def test_the_gradient_is_that_of_the_cost_at_fixed_contrast_and_offset(flow, mod
     """Where contrast and offset rest, so that the reduced gradient is the plain one."""
     scaling = scaling_at(flow.phi, mode)
     evaluate = robust_evaluator(flow)
-    theta, linear_params = (
-        STRONG_FLOW * 1.01,
-        reduce(evaluate(STRONG_FLOW * 1.01), scaling).linear_params,
-    )
+    theta = STRONG_FLOW * 1.01
+    linear_params = reduce(evaluate(theta), scaling).linear_params
     for _ in range(25):
         here = reduce(evaluate(theta, linear_params), scaling, linear_params=linear_params)
         linear_params = here.linear_params + here.linear_step
     for p in range(7):
         step = 1e-3 / np.sqrt(here.hessian[p, p]) * np.eye(7)[p]
-        up, down = (
-            reduce(
-                evaluate(theta + s * step, here.linear_params),
-                scaling,
-                linear_params=here.linear_params,
-            ).chisqr
-            for s in (1, -1)
-        )
+        at, rest = (theta + step, theta - step), here.linear_params
+        up, down = (reduce(evaluate(x, rest), scaling, linear_params=rest).chisqr for x in at)
         slope = -(up - down) / 4e-3 * np.sqrt(here.hessian[p, p])
         assert here.gradient[p] == pytest.approx(
             slope, rel=1e-4, abs=1e-3 * here.hessian[p, p] ** 0.5
@@ -140,17 +132,10 @@ def test_the_gradient_is_that_of_the_cost_at_fixed_contrast_and_offset(flow, mod
 
 
 def test_a_loss_that_takes_no_pair_for_an_outlier_is_the_sum_of_squares(flow):
-    squares = solve(
-        evaluator(flow, side=32),
-        search(LAMINAR_FLOW.parameters),
-        STRONG_FLOW,
-        options=TIGHT_TOLERANCE,
-    )[-1]
-    evaluate = robust_evaluator(flow, scale=1e4)
-    scaling = scaling_at(flow.phi, "individual")
-    loss = solve_robust(
-        evaluate, search(LAMINAR_FLOW.parameters), STRONG_FLOW, scaling, TIGHT_TOLERANCE
-    )[-1]
+    chosen, plain = search(LAMINAR_FLOW.parameters), evaluator(flow, side=32)
+    squares = solve(plain, chosen, STRONG_FLOW, options=TIGHT_TOLERANCE)[-1]
+    evaluate, scaling = robust_evaluator(flow, scale=1e4), scaling_at(flow.phi, "individual")
+    loss = solve_robust(evaluate, chosen, STRONG_FLOW, scaling, TIGHT_TOLERANCE)[-1]
     assert loss.reduced.chisqr == pytest.approx(squares.reduced.chisqr, rel=1e-12)
     away = loss.theta - squares.theta
     assert np.sqrt(away @ squares.reduced.hessian @ away) < 1e-6
@@ -189,12 +174,12 @@ def test_one_contrast_for_bins_of_many_ends_and_says_how(loss, scale, sigma, at_
     assert last.outcome is (Outcome.CONVERGED if last.passes < 100 else Outcome.MAX_PASSES)
 
 
-def errors_over_repeats(share, loss, scale, number=120):
+def errors_over_repeats(share, loss, scale):
     """(values, naive errors) of D0, alpha, offset and contrast over repeats of the noise."""
     chosen = search(STATIC.parameters, fixed={"D_offset": 0.0})
     scaling = scaling_at(np.zeros(4), "individual")
     truth, values, errors = np.array([20000.0, -0.4, 0.0]), [], []
-    for seed in range(number):
+    for seed in range(120):
         scans = with_outliers(measured(truth, 24, np.zeros(4), seed=seed), share, 100 + seed)
         last = solve_robust(robust_evaluator(scans, loss, scale), chosen, truth, scaling)[-1]
         known = uncertainty(STATIC.names, last.reduced, chosen.free, np.arange(4))

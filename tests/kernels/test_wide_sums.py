@@ -55,9 +55,16 @@ def dense(scans, problem, thetas):
     return np.einsum("bixy,bxy,bjxy->bij", X, w, X, optimize=True), counted.sum((1, 2))
 
 
-@pytest.mark.parametrize(("word", "side"), [*((w, 64) for w in CASES), ("flow", 256)])
-def test_the_moments_are_the_dense_sums(word, side):
-    scans, problem, thetas = scans_of(word)
+ROWS = [
+    *((word, "physical", 64) for word in CASES),
+    ("flow", "physical", 256),
+    ("flow", "homodyne", 64),
+]
+
+
+@pytest.mark.parametrize(("word", "convention", "side"), ROWS)
+def test_the_moments_are_the_dense_sums(word, convention, side):
+    scans, problem, thetas = scans_of(word, convention)
     backend = backend_of(problem.model)
     points = [backend.point(problem, theta, scans.time) for theta in thetas]
     parts = [backend.wide_gram(points, block, None)[0] for _, block in blocks(scans, side=side)]
@@ -65,15 +72,6 @@ def test_the_moments_are_the_dense_sums(word, side):
     found = merge_tree(parts)
     np.testing.assert_array_equal(found.pairs, pairs)
     assert (worst_error(found.moments, moments) <= EXACT).all()
-
-
-def test_the_homodyne_convention_has_its_own_f():
-    scans, problem, thetas = scans_of("flow", "homodyne")
-    backend = backend_of(problem.model)
-    points = [backend.point(problem, theta, scans.time) for theta in thetas]
-    parts = [backend.wide_gram(points, block, None)[0] for _, block in blocks(scans, side=64)]
-    moments, _ = dense(scans, problem, thetas)
-    assert (worst_error(merge_tree(parts).moments, moments) <= EXACT).all()
 
 
 def test_sums_of_the_data_are_taken_as_given():
