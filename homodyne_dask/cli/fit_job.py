@@ -255,11 +255,7 @@ def echoed_check_of_rates(result: FitResult, job: FitJob, client: "Client | None
 
 @contextmanager
 def _profiled(
-    config: FitConfig,
-    model: Model,
-    scan: Scan,
-    client: "Client | None",
-    folder: Path | None,
+    config: FitConfig, model: Model, scan: Scan, client: "Client | None", folder: Path | None
 ) -> Iterator[tuple["Client | None", Callback]]:
     """Yield the client to fit with and a callback of the fit; with a folder, profile."""
     if folder is None:

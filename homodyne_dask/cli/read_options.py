@@ -172,9 +172,7 @@ def from_options(given: Mapping[str, Any]) -> FitConfig:
 
 
 def read_config(
-    path: str | Path,
-    given: Mapping[str, Any] | None = None,
-    data: Sequence[AnyPath] | None = None,
+    path: str | Path, given: Mapping[str, Any] | None = None, data: Sequence[AnyPath] | None = None
 ) -> FitConfig:
     """Return the configuration in a YAML file; options in `given`, and `data`, replace those of the file.
 

@@ -115,11 +115,7 @@ def fit_all(
 
 @contextmanager
 def submitted_jobs(
-    config: FitConfig,
-    client: Client | None,
-    model: Model,
-    jobs: Sequence[FitJob],
-    more: MoreFiles,
+    config: FitConfig, client: Client | None, model: Model, jobs: Sequence[FitJob], more: MoreFiles
 ) -> Iterator[dict[Path, Future]]:
     """Yield the futures of the small fits submitted to workers, by folder of the result.
 
@@ -154,11 +150,7 @@ def wait_for_fit(client: Client | None, sent: Future) -> FitOutput:
 
 
 def fit_into(
-    selection: Selection,
-    model: Model,
-    options: Mapping[str, Any],
-    folder: Path,
-    more: MoreFiles,
+    selection: Selection, model: Model, options: Mapping[str, Any], folder: Path, more: MoreFiles
 ) -> FitOutput:
     """Fit a small scan and write the folder of its result; runs as a task on a worker."""
     # check_folder has said before the first fit that it may be overwritten

@@ -90,9 +90,7 @@ def test_of_several_stores_the_small_ones_are_opened_once(three, monkeypatch):
     """A large one is opened anew at its turn, which may be hours later."""
     of, select = [], fit_job.selected
     monkeypatch.setattr(
-        fit_job,
-        "selected",
-        lambda config, store: of.append(store.name) or select(config, store),
+        fit_job, "selected", lambda config, store: of.append(store.name) or select(config, store)
     )
     assert run(*FIT, "A_c2.zarr", "N_c2.zarr", "--no-pictures").exit_code == 0
     assert of == ["A_c2.zarr", "N_c2.zarr"]

@@ -95,14 +95,7 @@ def test_a_fit_on_a_full_disk_is_one_sentence_and_goes_on_when_there_is_room(
     disk, fitted, one_picture, free
 ):
     output = disk / "A_fit"
-    words = (
-        "fit",
-        str(fitted[1].path),
-        "--model",
-        "static",
-        "--output",
-        str(output),
-    )
+    words = ("fit", str(fitted[1].path), "--model", "static", "--output", str(output))
     leave_free(disk, None)
     assert run(*words).exit_code == 0
     before = file_contents(output)

@@ -54,8 +54,7 @@ def test_a_disk_that_becomes_full_during_a_fit_costs_no_bit(disk, fitted, one_pi
 
 
 @pytest.mark.parametrize(
-    "free",
-    [114_688, *(pytest.param(n, marks=pytest.mark.slow) for n in range(0, 400_000, 16_384))],
+    "free", [114_688, *(pytest.param(n, marks=pytest.mark.slow) for n in range(0, 400_000, 16_384))]
 )
 def test_an_ingest_on_a_full_disk_is_one_sentence_and_goes_on_to_the_same_store(
     disk, ingested, free

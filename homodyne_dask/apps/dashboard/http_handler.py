@@ -6,12 +6,7 @@ from collections.abc import Callable
 from tornado.web import RequestHandler
 
 from homodyne_dask.apps.dashboard._scheduler_internals import Route
-from homodyne_dask.apps.dashboard.fit_page import (
-    PageState,
-    WorkerRow,
-    render_page,
-    render_sections,
-)
+from homodyne_dask.apps.dashboard.fit_page import PageState, WorkerRow, render_page, render_sections
 from homodyne_dask.apps.dashboard.kept_fits import KeptFits
 
 Workers = Callable[[], tuple[WorkerRow, ...]]

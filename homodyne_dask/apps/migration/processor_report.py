@@ -52,11 +52,7 @@ def configure_optimal_device() -> DeviceReport:
     device_type, configuration_successful, performance_ready, device_info (`get_device_status`);
     warnings: what slows fits on this machine; recommendations: what to do about it.
     """
-    findings = [
-        machine.processors(),
-        machine.memory(),
-        *environment.environment_findings(),
-    ]
+    findings = [machine.processors(), machine.memory(), *environment.environment_findings()]
     problems = [finding for finding in findings if not finding.ok]
     status = get_device_status()
     return {

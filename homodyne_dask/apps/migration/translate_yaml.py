@@ -193,11 +193,7 @@ def _frames(theirs: HomodyneYaml, source: Path) -> tuple[tuple[int, int], float,
     if 0 <= last <= first + 2:
         raise OptionError(f"analyzer_parameters.end_frame = {last} leaves no frames to fit")
     if source.suffix == ".npz":
-        return (
-            (1, ALL_FRAMES),
-            0.0,
-            ["frames: all of the .npz without the first, as in homodyne"],
-        )
+        return ((1, ALL_FRAMES), 0.0, ["frames: all of the .npz without the first, as in homodyne"])
     stop = ALL_FRAMES if last < 0 else last
     remarks = [
         f"frames {first} to {'the last' if last < 0 else last} inclusive, counted from 1, without "

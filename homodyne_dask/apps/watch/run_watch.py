@@ -21,11 +21,7 @@ __all__ = ["PATTERNS", "MoreFiles", "WatchOptions", "run_watch"]
 
 
 def run_watch(
-    folder: Path,
-    config: FitConfig,
-    watching: WatchOptions,
-    time_offset: float,
-    more: MoreFiles,
+    folder: Path, config: FitConfig, watching: WatchOptions, time_offset: float, more: MoreFiles
 ) -> int:
     """Watch the folder with the lock of its results; return the exit status."""
     check_worker_options(config)
