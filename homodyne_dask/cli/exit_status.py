@@ -20,7 +20,7 @@ from homodyne_dask.errors import HomodyneDaskError, PlanError, nearest
 from homodyne_dask.text import size
 
 NOT_CONVERGED, BAD_INPUT, BUG, INTERRUPTED = 3, 2, 1, 130
-NO_ROOM = {
+DISK_FULL = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "your share of the disk is used up",
     errno.EFBIG: "it is larger than a file may be here",
@@ -116,9 +116,9 @@ def _user_error_sentence(error: Exception, then: str) -> str:
 
 def _file_error_sentence(error: OSError, then: str) -> str:
     where = error.filename or "a file"
-    if error.errno not in NO_ROOM:
+    if error.errno not in DISK_FULL:
         return f"{where}: {error.strerror or error}; check the path, its permissions and the free space"
-    why = NO_ROOM[error.errno]
+    why = DISK_FULL[error.errno]
     return f"{where} cannot be written: {why}{_free_space(where)}; make room{then}"
 
 

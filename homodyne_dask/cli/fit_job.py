@@ -19,7 +19,7 @@ from homodyne_dask.cli.printing import echo
 from homodyne_dask.cli.shared_options import selected
 from homodyne_dask.errors import OptionError, SourceError, StoreError
 from homodyne_dask.fitting import fit as fitting
-from homodyne_dask.fitting.events import Callback, on_pass
+from homodyne_dask.fitting.events import Callback, PassEnded, on_pass
 from homodyne_dask.fitting.minimize import identity
 from homodyne_dask.fitting.request import Request, prepare, require_gap
 from homodyne_dask.fitting.series.rings_and_windows import options_for_part, parts_of
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from homodyne_dask.fitting.choose_model import ModelComparison
-    from homodyne_dask.fitting.events import PassEnded
     from homodyne_dask.fitting.series.parallel_fits import FitOutput
 
 DATA, CODE, VERSION = "data", "code of the model", "version of homodyne-dask"
@@ -146,6 +145,11 @@ class PreviousFit(NamedTuple):
     error: Exception | None = None
     """Why the data or what was left cannot be read."""
 
+    @property
+    def nothing(self) -> bool:
+        """Whether the whole fit is still to be made."""
+        return not (self.result or self.resume or self.error)
+
 
 def find_previous(model: Model, job: FitJob) -> PreviousFit:
     """Return what an earlier run left of a fit.
@@ -163,9 +167,11 @@ def find_previous(model: Model, job: FitJob) -> PreviousFit:
     except (StoreError, SourceError) as e:
         return PreviousFit(error=e)
     request = prepare(scan, model, **job.options)
-    different = (
-        _from_checkpoint(saved, request) if result is None else _from_result(result, request)
-    )
+    if result is None:
+        found = identity_differences(saved, identity(request))
+        different = [key for key in found if key not in _FOUND_LATER]
+    else:
+        different = _from_result(result, request)
     changed = [key for key in different if key in (DATA, CODE) or key.startswith("version of")]
     options = [key for key in different if key not in changed]
     if DATA in changed:
@@ -178,13 +184,6 @@ def find_previous(model: Model, job: FitJob) -> PreviousFit:
     if changed:
         return PreviousFit(changed=" and ".join(changed))
     return PreviousFit(result, resume)
-
-
-def _from_checkpoint(saved: dict[str, Any], request: Request) -> list[str]:
-    """Return the names of what differs between a checkpoint and a fit."""
-    return [
-        key for key in identity_differences(saved, identity(request)) if key not in _FOUND_LATER
-    ]
 
 
 def _from_result(result: FitResult, request: Request) -> list[str]:
@@ -255,19 +254,13 @@ def echoed_check_of_rates(result: FitResult, job: FitJob, client: "Client | None
 
 @contextmanager
 def _profiled(
-    config: FitConfig,
-    model: Model,
-    scan: Scan,
-    client: "Client | None",
-    folder: Path | None,
+    config: FitConfig, model: Model, scan: Scan, client: "Client | None", folder: Path | None
 ) -> Iterator[tuple["Client | None", Callback]]:
     """Yield the client to fit with and a callback of the fit; with a folder, profile."""
     if folder is None:
         yield client, lambda _: None
         return
-    from homodyne_dask.cluster.profiling import (
-        profiled,  # it loads Dask's client, which few fits need
-    )
+    from homodyne_dask.cluster.profiling import profiled  # it loads Dask's client
 
     work = fitting.plan(scan, model, client=client, **config.plan_options())
     with (
@@ -292,7 +285,7 @@ def _run(
     try:
         with progress_bar.progress_on_stderr() as show:
 
-            def count(event: "PassEnded") -> None:
+            def count(event: PassEnded) -> None:
                 nonlocal passes
                 passes = event.number
 

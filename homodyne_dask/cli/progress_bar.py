@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, SpinnerColumn, TextColumn
@@ -11,15 +10,12 @@ from rich.progress import Progress as ProgressBar
 
 from homodyne_dask.cli.printing import shows_progress
 from homodyne_dask.errors import printable
-from homodyne_dask.fitting.events import Callback, on_progress, pass_line
-
-if TYPE_CHECKING:
-    from homodyne_dask.fitting.events import Progress
+from homodyne_dask.fitting.events import Callback, Progress, on_progress, pass_line
 
 LINE_INTERVAL = 30.0
 """Seconds between two plain lines during a pass."""
 
-ShowProgress = Callable[["Progress"], None]
+ShowProgress = Callable[[Progress], None]
 
 
 @contextmanager
@@ -41,7 +37,7 @@ def _lines(console: Console) -> ShowProgress:
     """Return a function that prints a line on the data at the start and one after each pass."""
     passes, refused = -1, 0
 
-    def show(progress: "Progress") -> None:
+    def show(progress: Progress) -> None:
         nonlocal passes, refused
         for reason in progress.refused[refused:]:
             console.print(f"refused: {printable(reason)}", markup=False)
@@ -60,7 +56,7 @@ def _lines(console: Console) -> ShowProgress:
     return show
 
 
-def _bins(progress: "Progress") -> str:
+def _bins(progress: Progress) -> str:
     return "1 bin" if progress.bins == 1 else f"{progress.bins} bins"
 
 
@@ -68,7 +64,7 @@ def _plain(console: Console) -> ShowProgress:
     """Return a function that prints lines only, during a long pass one every LINE_INTERVAL."""
     print_lines, last = _lines(console), 0.0
 
-    def show(progress: "Progress") -> None:
+    def show(progress: Progress) -> None:
         nonlocal last
         print_lines(progress)
         if progress.now is None or progress.now.done == 0:
@@ -89,7 +85,7 @@ def _bar(console: Console) -> Iterator[ShowProgress]:
         task = bar.add_task("workers and initial values", total=None, more="")
         print_lines = _lines(console)
 
-        def show(progress: "Progress") -> None:
+        def show(progress: Progress) -> None:
             print_lines(progress)
             now = progress.now
             bar.update(
@@ -104,7 +100,7 @@ def _bar(console: Console) -> Iterator[ShowProgress]:
         yield show
 
 
-def pass_state(progress: "Progress") -> str:
+def pass_state(progress: Progress) -> str:
     """Return tiles, rate and time left of the current pass and χ²/N of the last, as far as known."""
     words = []
     if progress.now is not None:

@@ -168,13 +168,13 @@ _PATHS = ("scheduler_file", *_WRITTEN)
 
 def from_options(given: Mapping[str, Any]) -> FitConfig:
     """Return the configuration from options of the command line; raises OptionError for mistakes."""
-    return _config(_read_all(given, "--"), "--")
+    values = _read_all(given, "--")
+    _require_all(values, "--")
+    return FitConfig(**values, given=frozenset(values))
 
 
 def read_config(
-    path: str | Path,
-    given: Mapping[str, Any] | None = None,
-    data: Sequence[AnyPath] | None = None,
+    path: str | Path, given: Mapping[str, Any] | None = None, data: Sequence[AnyPath] | None = None
 ) -> FitConfig:
     """Return the configuration in a YAML file; options in `given`, and `data`, replace those of the file.
 
@@ -195,7 +195,7 @@ def read_config(
     _require_all(in_file, origin)
     _stay_below(where, in_file)
     values = _relative_to(where.parent, in_file) | _read_all(given or {}, "--")
-    return _with_output_below(where.parent, _config(values, "--"))
+    return _with_output_below(where.parent, FitConfig(**values, given=frozenset(values)))
 
 
 def _stay_below(file: Path, values: Mapping[str, Any]) -> None:
@@ -247,8 +247,3 @@ def _require_all(values: Mapping[str, Any], origin: str) -> None:
     for option in config_options().values():
         if option.default is MISSING and option.name not in values:
             raise OptionError(f"{_named(option, origin)} is missing: give {option.form}")
-
-
-def _config(values: dict[str, Any], origin: str) -> FitConfig:
-    _require_all(values, origin)
-    return FitConfig(**values, given=frozenset(values))

@@ -1,5 +1,6 @@
 """What `homodyne-dask fit` does: the model, the workers, one fit or several, their reports."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,8 +24,6 @@ from homodyne_dask.results.files.folder import check_folder, checkpoint_in
 from homodyne_dask.solver.checkpoint import checkpoint_exists
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from distributed import Client
 
     from homodyne_dask.fitting.choose_model import ModelComparison
@@ -87,7 +86,7 @@ def _run_one(
     chosen: RunOptions,
     more: MoreFiles,
     comparison: "ModelComparison | None",
-    where: "Callable[[Path], str]",
+    where: Callable[[Path], str],
     client: "Client | None",
     job: FitJob,
     resume: bool,

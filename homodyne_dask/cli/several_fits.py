@@ -64,12 +64,8 @@ def shared_workers(
         for job in jobs:
             with suppress(HomodyneDaskError):  # raised again by its fit
                 scans.append(job.scan())
-        many = (
-            parallel_fits.MIN_DRAWN_FITS_FOR_WORKERS
-            if drawn
-            else parallel_fits.MIN_FITS_FOR_WORKERS
-        )
-        with parallel_fits.workers_for(scans, None, many) as started:
+        many = parallel_fits.MIN_FITS_FOR_WORKERS, parallel_fits.MIN_DRAWN_FITS_FOR_WORKERS
+        with parallel_fits.workers_for(scans, None, many[drawn]) as started:
             yield started
 
 
@@ -95,9 +91,7 @@ def fit_all(
         index.check_index(where, config.overwrite or resume, kind)
         left = [find_previous(model, job) if resume else PreviousFit() for job in jobs]
         jobs = [j._replace(replace=bool(of.changed)) for j, of in zip(jobs, left, strict=True)]
-        new = [
-            j for j, of in zip(jobs, left, strict=True) if not (of.result or of.resume or of.error)
-        ]
+        new = [job for job, of in zip(jobs, left, strict=True) if of.nothing]
         with submitted_jobs(config, client, model, new, more) as sent:
             for job, before in zip(jobs, left, strict=True):
                 echo_progress(f"\n{job.name}, {len(entries) + 1} of {len(jobs)}")
@@ -115,11 +109,7 @@ def fit_all(
 
 @contextmanager
 def submitted_jobs(
-    config: FitConfig,
-    client: Client | None,
-    model: Model,
-    jobs: Sequence[FitJob],
-    more: MoreFiles,
+    config: FitConfig, client: Client | None, model: Model, jobs: Sequence[FitJob], more: MoreFiles
 ) -> Iterator[dict[Path, Future]]:
     """Yield the futures of the small fits submitted to workers, by folder of the result.
 
@@ -130,13 +120,13 @@ def submitted_jobs(
     fits: dict[Path, FitRequest] = {}
     for job in jobs if client is not None else ():
         with suppress(HomodyneDaskError):
-            overwrite = config.overwrite or job.replace
-            folders.check_folder(
-                job.folder, folders.checkpoint_in(job.folder), overwrite, resume=False
+            checkpoint, overwrite = (
+                folders.checkpoint_in(job.folder),
+                config.overwrite or job.replace,
             )
-            fits[job.folder] = FitRequest(
-                job.scan(), job.options, (job.folder, more) if local else ()
-            )
+            folders.check_folder(job.folder, checkpoint, overwrite, resume=False)
+            written = (job.folder, more) if local else ()
+            fits[job.folder] = FitRequest(job.scan(), job.options, written)
     task = fit_into if local else parallel_fits.whole_fit
     with parallel_fits.submitted(client, model, list(fits.values()), task) as futures:
         pairs = zip(fits, futures, strict=True)
@@ -154,17 +144,12 @@ def wait_for_fit(client: Client | None, sent: Future) -> FitOutput:
 
 
 def fit_into(
-    selection: Selection,
-    model: Model,
-    options: Mapping[str, Any],
-    folder: Path,
-    more: MoreFiles,
+    selection: Selection, model: Model, options: Mapping[str, Any], folder: Path, more: MoreFiles
 ) -> FitOutput:
     """Fit a small scan and write the folder of its result; runs as a task on a worker."""
     # check_folder has said before the first fit that it may be overwritten
-    with folders.claimed_folder(
-        folder, folders.checkpoint_in(folder), overwrite=True, resume=False
-    ):
+    checkpoint = folders.checkpoint_in(folder)
+    with folders.claimed_folder(folder, checkpoint, overwrite=True, resume=False):
         output = parallel_fits.whole_fit(selection, model, options)
         files = folders.write_result(output.result, open_selection(selection), folder, *more)
     return output._replace(files=tuple(files))

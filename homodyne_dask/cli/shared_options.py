@@ -1,5 +1,6 @@
 """Options that commands share: defined in `fit_config`, shown and typed here, returned as a configuration."""
 
+import os
 from collections.abc import Callable, Iterable
 from itertools import groupby
 from pathlib import Path
@@ -23,7 +24,7 @@ from homodyne_dask.fitting.options import (
     WORKERS,
     Option,
 )
-from homodyne_dask.store.files import AnyPath, any_path
+from homodyne_dask.store.files import AnyPath, any_path, write_atomic
 from homodyne_dask.store.url_path import is_url, local_path
 
 if TYPE_CHECKING:
@@ -62,17 +63,14 @@ class SectionCommand(click.Command):
         of = [
             (one.section if isinstance(one, SectionOption) else "", one)
             for one in self.get_params(ctx)
-            if isinstance(one, click.Option) and _is_listed(one, ctx)
+            if isinstance(one, click.Option)
+            and (not isinstance(one, SectionOption) or one.common or _HELP_ALL in ctx.meta)
         ]
         of.sort(key=lambda pair: _SECTIONS.index(pair[0]))
         for section, options in groupby(of, key=lambda pair: pair[0]):
             records = [record for _, one in options if (record := one.get_help_record(ctx))]
             with formatter.section(section or "Other options"):
                 formatter.write_dl(records)
-
-
-def _is_listed(option: click.Parameter, ctx: click.Context) -> bool:
-    return not isinstance(option, SectionOption) or option.common or _HELP_ALL in ctx.meta
 
 
 def _print_all_help(ctx: click.Context, _: click.Parameter, given: bool) -> None:
@@ -171,6 +169,13 @@ def configuration(sources: tuple[str, ...], options: dict[str, Any]) -> FitConfi
     if len(sources) > 1:
         raise OptionError(f"{files[0]} names its own data: give the file alone")
     return read_config(files[0], given)
+
+
+def write_new(path: Path, text: str, overwrite: bool) -> None:
+    """Write a file; raises OptionError where there is one that is not to be replaced."""
+    if os.path.lexists(path) and not overwrite:
+        raise OptionError(f"{path} exists: give --overwrite to replace it, or another name")
+    write_atomic(path, text)
 
 
 def selected(config: FitConfig, store: AnyPath) -> "Scan":

@@ -106,10 +106,7 @@ ROWS = {
         "fits.full(folder, 2950, 'stream')",
         {"peak above imports MiB": "<= 1024"},
     ),
-    "fit 20 M streaming": (
-        "fits.full(folder, 930, 'stream')",
-        {"peak of 200 M / this": "<= 1.05"},
-    ),
+    "fit 20 M streaming": ("fits.full(folder, 930, 'stream')", {"peak of 200 M / this": "<= 1.05"}),
     "fit 2 M streaming": (
         "fits.full(folder, 300, 'stream')",
         {"peak above imports MiB": "no higher than at 20 M"},

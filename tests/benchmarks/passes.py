@@ -160,10 +160,7 @@ TURNS = 5
 def free_rates(store: Path) -> Row:
     """Processor seconds of a pass of each, taking turns; passes and peak memory of a fit of free rates."""
     scan = hd.open_dataset(store)
-    requests = [
-        prepare(scan, "laminar_flow"),
-        prepare(scan, "laminar_flow", **FREE),
-    ]
+    requests = [prepare(scan, "laminar_flow"), prepare(scan, "laminar_flow", **FREE)]
     theta = truth(scan)
     law, free = requests
     t = positive_times(law.problem.convention, scan.time, float(np.median(np.diff(scan.time))))

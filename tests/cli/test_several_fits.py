@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+import homodyne_dask as hd
 from homodyne_dask.cli import fit_job, progress_bar, run_fits, several_fits
+from homodyne_dask.fitting.request import prepare
 from homodyne_dask.fitting.series import parallel_fits as small_fits
 from homodyne_dask.results.data.fit_rows import SeriesEntry
 from homodyne_dask.results.files import folder
@@ -21,6 +23,7 @@ from homodyne_dask.results.views.figures.scans_figure import draw_scans
 from tests.html_pages import ParsedPage
 from tests.results.made_results import changed, flow_result, static_result
 from tests.run_command import done, interrupting, run
+from tests.synthetic import FLOW, measured, store
 
 FIT = ("fit", "--model", "static")
 STORES = ("A_c2.zarr", "B_c2.zarr", "N_c2.zarr")
@@ -90,9 +93,7 @@ def test_of_several_stores_the_small_ones_are_opened_once(three, monkeypatch):
     """A large one is opened anew at its turn, which may be hours later."""
     of, select = [], fit_job.selected
     monkeypatch.setattr(
-        fit_job,
-        "selected",
-        lambda config, store: of.append(store.name) or select(config, store),
+        fit_job, "selected", lambda config, store: of.append(store.name) or select(config, store)
     )
     assert run(*FIT, "A_c2.zarr", "N_c2.zarr", "--no-pictures").exit_code == 0
     assert of == ["A_c2.zarr", "N_c2.zarr"]
@@ -153,8 +154,8 @@ def change(folder: str, **changes: Any) -> None:
 def test_resume_fits_again_what_changed_and_says_what(three):
     """Data with another origin of time, another sigma, another program and another model's code."""
     stores = [f"{name}_c2.zarr" for name in "ANOQ"]
-    for store in stores[2:]:
-        shutil.copytree("A_c2.zarr", store)
+    for copy in stores[2:]:
+        shutil.copytree("A_c2.zarr", copy)
     done(*FIT, *stores)
     done("ingest", "A_results.hdf", stores[0], "--overwrite", "--time-offset", "100")
     done("ingest", "A_results.hdf", stores[1], "--overwrite", "--sigma", "0.02")
@@ -292,3 +293,15 @@ def test_the_figure_of_all_scans_is_drawn_when_all_are_done(tmp_path):
     assert not ParsedPage((tmp_path / "scans.html").read_text()).all("img")
     index.write_index(tmp_path, names, entries, 2)
     assert len(ParsedPage((tmp_path / "scans.html").read_text()).all("img")) == 1
+
+
+def test_a_result_from_before_there_was_a_choice_is_of_the_same_fit(tmp_path):
+    data = store(measured(FLOW, 24, [0.0, 40.0]), tmp_path)
+    options = {"fixed": {"alpha": 0.0, "D_offset": 0.0}}
+    result = hd.fit(data, hd.STATIC, **options)
+    assert result.config.pop("device") == "auto"
+    del result.config["computed_on"]
+    assert not fit_job._from_result(result, prepare(data, hd.STATIC, **options))
+    assert fit_job._from_result(result, prepare(data, hd.STATIC, device="cpu", **options)) == [
+        "device"
+    ]

@@ -1,6 +1,7 @@
-"""What a shell expects of a command: completion, quick help, JSON for programs, no colours where unwanted."""
+"""What a shell expects of a command: completion, quick help, JSON for programs, colours, closed pipes."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from homodyne_dask.cli import main, progress_bar
+from homodyne_dask.cli.printing import echo
 from tests.apps.dashboard.example_progress import RUNNING
 from tests.run_command import done, run
 
@@ -124,3 +126,35 @@ def test_what_is_examined_before_a_fit_is_described_as_json(here):
     told = json.loads(done("preflight", "A_c2.zarr", "--model", "static", "--json"))
     plan = json.loads(done("plan", "A_c2.zarr", "--model", "static", "--no-measure", "--json"))
     assert told == {"stores": {"A_c2.zarr": plan["A_c2.zarr"] | {"workers_examined": False}}}
+
+
+@pytest.fixture
+def closed(monkeypatch):
+    """Standard output is a pipe whose reader has gone."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        yield
+
+
+def test_printing_to_a_closed_pipe_goes_on_without_a_word(closed):
+    for _ in range(2):
+        echo("a line")
+
+
+@pytest.mark.parametrize(
+    "stores", [["A_c2.zarr"], ["A_c2.zarr", "F_c2.zarr"]], ids=["one", "several"]
+)
+def test_results_are_saved_and_the_status_is_that_of_the_fit_where_nobody_reads(
+    stores, here, no_pictures, closed, capfd
+):
+    words = ["fit", *stores, "--model", "static", "--fixed", "D_offset=0"]
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code in (0, 3)
+    assert Path("A_fit/summary.json").exists()
+    assert not Path("A_fit/checkpoint.json").exists()
+    assert "error" not in capfd.readouterr().err
+    if len(stores) > 1:
+        assert "FAILED" not in Path("scans.csv").read_text()

@@ -47,10 +47,7 @@ def moments(seed, number):
 
 @pytest.mark.parametrize(
     ("sent", "moment"),
-    [
-        (signal.SIGKILL, 0.5),
-        *[pytest.param(*at, marks=pytest.mark.slow) for at in moments(7, 20)],
-    ],
+    [(signal.SIGKILL, 0.5), *[pytest.param(*at, marks=pytest.mark.slow) for at in moments(7, 20)]],
 )
 def test_an_ingest_killed_at_any_moment_never_opens_and_is_completed_by_the_next(
     source, tmp_path, sent, moment

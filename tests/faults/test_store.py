@@ -151,10 +151,7 @@ ATTRIBUTES = [
         "the attribute 'gap_angstrom' = '-2000000.0': input should be greater than 0",
     ),
     ({"gap_angstrom": [1]}, "the attribute 'gap_angstrom"),
-    (
-        {"sigma_source": "guess"},
-        "the attribute 'sigma_source' = 'guess': input should be 'counts'",
-    ),
+    ({"sigma_source": "guess"}, "the attribute 'sigma_source' = 'guess': input should be 'counts'"),
     ({"baseline_reference": 0}, "the attribute 'baseline_reference"),
     ({"populated_elements": "all"}, "the attribute 'populated_elements"),
     ({"truth": {"model": "static"}}, "lacks the attribute 'truth.parameters'"),

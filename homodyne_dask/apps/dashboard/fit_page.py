@@ -170,8 +170,8 @@ def _chart(
 
 
 def _pass_rows(fit: events.Progress) -> list[list[str]]:
-    rows = [["pass", "χ²", "χ²/N", "distance [σ]", "damping", "", "time"]]
-    return rows + [_pass_row(one) for one in fit.done[-MAX_ROWS:]]
+    head = ["pass", "χ²", "χ²/N", "distance [σ]", "damping", "", "time"]
+    return [head, *map(_pass_row, fit.done[-MAX_ROWS:])]
 
 
 def _pass_row(one: events.Pass) -> list[str]:
@@ -183,12 +183,10 @@ def _pass_row(one: events.Pass) -> list[str]:
 
 
 def _worker_rows(shown: PageState) -> list[list[str]]:
-    rows = [["worker", "threads", "memory", "limit"]]
-    rows += [
+    return [["worker", "threads", "memory", "limit"]] + [
         [worker.name, str(worker.threads), size(worker.memory), size(worker.limit) if worker.limit else "-"]
         for worker in shown.workers
     ]  # fmt: skip
-    return rows
 
 
 def _cost(shown: PageState) -> str:

@@ -14,7 +14,7 @@ LEFT, RIGHT, TOP, BOTTOM = 66, 10, 10, 36
 MAX_TICKS = 5
 TEXT_HEIGHT = 12
 """Height of a text."""
-ROOM_FOR_ZERO = 0.15
+SPACE_FOR_ZERO = 0.15
 """Below the lowest power of ten on a log axis, of its length."""
 
 
@@ -110,7 +110,7 @@ def scale_of(marks: Sequence[Mark], log: bool) -> Scale:
     if log:
         tens = [math.log10(mark.y) for mark in marks if mark.y > 0] or [0.0]
         low, high = math.floor(min(tens)), math.ceil(max(tens) + 1e-9)
-        return Scale(low - ROOM_FOR_ZERO * (high - low), high + 0.1, True)
+        return Scale(low - SPACE_FOR_ZERO * (high - low), high + 0.1, True)
     values = [mark.y for mark in marks]
     span = max(values) - min(values) or abs(values[0]) or 1.0
     for mark in marks:

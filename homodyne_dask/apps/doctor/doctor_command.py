@@ -2,14 +2,11 @@
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import click
 
+from homodyne_dask.apps.doctor import Finding
 from homodyne_dask.cli.printing import AS_JSON, echo
-
-if TYPE_CHECKING:
-    from homodyne_dask.apps.doctor import Finding
 
 
 @click.command()
@@ -33,7 +30,7 @@ def doctor(cluster: bool, as_json: bool) -> None:
     click.get_current_context().exit(0 if ok else 1)
 
 
-def examine(cluster: bool = False) -> "Iterator[Finding]":
+def examine(cluster: bool = False) -> Iterator[Finding]:
     """Yield each finding as soon as it is known; `cluster`: also start workers."""
     from homodyne_dask.apps.doctor import environment, machine, measured_speed
 

@@ -1,7 +1,6 @@
 """The kernel in a process of its own, for environment variables that JAX reads only at its start.
 
-`python -m homodyne_dask.apps.doctor.kernel_process` prints one line of JSON on its first pass, then,
-for each line "threads passes" that it reads, one with the seconds those passes took.
+It runs `workload.py`.
 """
 
 import base64
@@ -9,10 +8,8 @@ import json
 import os
 import re
 import subprocess
-import sys
 import tempfile
 import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypedDict
@@ -53,7 +50,7 @@ class KernelProcess:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - closed in exit
         self.process = subprocess.Popen(
-            python_command("-m", __name__),
+            python_command("-m", f"{__package__}.workload"),
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -128,28 +125,3 @@ def jax_pool_threads() -> int:
     """Return the number of threads on which XLA executes in this process."""
     names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
     return names.count("tf_XLAExecute")
-
-
-def _serve() -> None:
-    from homodyne_dask.apps.doctor.workload import Workload
-    from homodyne_dask.kernels.compiled import unknown_options
-
-    work = Workload()
-    start = time.perf_counter()
-    gram = work.gram()
-    answer = {
-        "first": time.perf_counter() - start,
-        "pairs": int(gram.pairs.sum()),
-        "moments": base64.b64encode(np.ascontiguousarray(gram.moments)).decode(),
-        "error": work.error(),
-        "pool": jax_pool_threads(),
-        "unknown_options": unknown_options(),
-    }
-    print(json.dumps(answer), flush=True)
-    for line in sys.stdin:
-        threads, passes = map(int, line.split())
-        print(json.dumps({"seconds": work.seconds(threads, passes)}), flush=True)
-
-
-if __name__ == "__main__":
-    _serve()

@@ -39,24 +39,24 @@ def machine_findings() -> Iterator[Finding]:
 
 
 class DeviceStatus(TypedDict):
-    """The processor, and how JAX uses it in this process."""
+    """The processor, and how JAX uses it in this process: see `get_device_status`."""
 
     platform: str
     devices: list[str]
-    """JAX's names of them."""
     cores: int
-    """Processors that this process may use."""
     threads: int
-    """Threads that JAX computes on."""
     x64: bool
     memory: dict[str, int]
-    """Bytes: total and available."""
     gpus: str
-    """Those that fits may take, or why there are none."""
 
 
-def device_status() -> DeviceStatus:
-    """Return the processor and the settings of JAX, which is loaded for that."""
+def get_device_status() -> DeviceStatus:
+    """Return the processor and the settings of JAX.
+
+    platform: 'cpu'; devices: JAX's names of them; cores: processors this process may use; threads:
+    threads JAX computes on; x64: whether float64 is available; memory: total and available, bytes; gpus:
+    those that fits may take, or why there are none.
+    """
     import jax
     import jax.numpy as jnp
 
@@ -85,34 +85,28 @@ def library_versions() -> Iterator[Finding]:
         version, specifier = metadata.version(name), specifiers[name]
         fits = specifier.contains(version, prereleases=True)
         yield Finding(name, version, "" if fits else f"pip install '{name}{specifier}'")
-    if metadata.version("jax") != metadata.version("jaxlib"):
-        yield Finding(
-            "jax and jaxlib",
-            f"{metadata.version('jax')} and {metadata.version('jaxlib')}",
-            "of two releases: pip install --upgrade jax jaxlib",
-        )
+    jax, jaxlib = metadata.version("jax"), metadata.version("jaxlib")
+    if jax != jaxlib:
+        advice = "of two releases: pip install --upgrade jax jaxlib"
+        yield Finding("jax and jaxlib", f"{jax} and {jaxlib}", advice)
 
 
 def processors() -> Finding:
     """Return how many of the machine's processors this process may use."""
     usable, all_ = cores(), os.cpu_count() or 1
     quota = _quota()
-    value = f"{usable} of {all_}" + (f", a quota of {quota:g}" if quota else "")
+    value, advice = f"{usable} of {all_}" + (f", a quota of {quota:g}" if quota else ""), ""
     if usable == 1 < all_:
-        return Finding(
-            "cores",
-            value,
+        advice = (
             "this process is bound to one core: request more from the batch system "
-            "(--cpus-per-task), or start without taskset",
+            "(--cpus-per-task), or start without taskset"
         )
-    if quota and quota < usable:
-        return Finding(
-            "cores",
-            value,
+    elif quota and quota < usable:
+        advice = (
             f"fits start a thread for each core but the container may use {quota:g}: "
-            f"bind it to cores (taskset, --cpuset-cpus), or raise its quota",
+            f"bind it to cores (taskset, --cpuset-cpus), or raise its quota"
         )
-    return Finding("cores", value)
+    return Finding("cores", value, advice)
 
 
 def _quota() -> float | None:
@@ -128,10 +122,8 @@ def memory() -> Finding:
     """Return the memory available for workers."""
     free, total = available_memory(), psutil.virtual_memory().total
     value = f"{free / 1e9:.1f} of {total / 1e9:.1f} GB available"
-    if free < MIN_MEMORY:
-        advice = f"workers need {MIN_MEMORY / 1e9:g} GB: end other programs, or request more memory"
-        return Finding("memory", value, advice)
-    return Finding("memory", value)
+    advice = f"workers need {MIN_MEMORY / 1e9:g} GB: end other programs, or request more memory"
+    return Finding("memory", value, advice if free < MIN_MEMORY else "")
 
 
 def instructions(cpu_flags: set[str]) -> Finding:
@@ -179,12 +171,8 @@ def writable_folder(what: str, path: Path) -> Finding:
             file.flush()
         free = shutil.disk_usage(path).free
     except OSError as e:
-        return Finding(
-            what, str(path), f"{e.strerror or e}: use a folder you may write to, or set TMPDIR"
-        )
+        advice = f"{e.strerror or e}: use a folder you may write to, or set TMPDIR"
+        return Finding(what, str(path), advice)
+    full = "too full: delete files there, or use another folder"
     value = f"{path}, {free / 1e9:.1f} GB free"
-    return Finding(
-        what,
-        value,
-        "" if free >= MIN_FREE_SPACE else "too full: delete files there, or use another folder",
-    )
+    return Finding(what, value, "" if free >= MIN_FREE_SPACE else full)

@@ -46,13 +46,9 @@ def kernel_findings() -> Iterator[Finding]:
         except KernelProcessError as e:
             yield Finding("kernel", f"does not run: {first_sentence(str(e))}", _REPAIR)
             return
-    error = first["error"]
+    error, wrong = first["error"], f"results would be wrong: {_REPAIR}"
     value = f"the kernel differs from plain NumPy by {error:.0e}"
-    yield Finding(
-        "float64",
-        value,
-        "" if error < MAX_KERNEL_DIFFERENCE else f"results would be wrong: {_REPAIR}",
-    )
+    yield Finding("float64", value, "" if error < MAX_KERNEL_DIFFERENCE else wrong)
     value = f"{rate:.0f} M pairs/s on one thread, {first['first']:.1f} s to be ready"
     slow = "other programs use this core, or XLA_FLAGS or JAX_* variables slow the kernel"
     yield Finding("kernel", value, "" if rate >= SLOW_KERNEL else slow)
@@ -74,13 +70,11 @@ def decoding() -> Finding:
     try:
         rate = decoding_rate()
     except OSError as e:
-        return Finding(
-            "decoding", f"not measured ({e.strerror or e})", "set TMPDIR to another folder"
-        )
+        why = f"not measured ({e.strerror or e})"
+        return Finding("decoding", why, "set TMPDIR to another folder")
     slow = "other programs use this core, or numcodecs was built without vector instructions"
-    return Finding(
-        "decoding", f"{rate:.1f} GB/s on one thread", "" if rate >= SLOW_DECODING else slow
-    )
+    value = f"{rate:.1f} GB/s on one thread"
+    return Finding("decoding", value, "" if rate >= SLOW_DECODING else slow)
 
 
 def decoding_rate() -> float:
@@ -88,20 +82,14 @@ def decoding_rate() -> float:
     into = np.empty((SIDE, SIDE), np.float32)
     with tempfile.TemporaryDirectory(prefix="homodyne_dask_doctor_") as folder:
         file = Path(folder, "chunk")
-        checksum = _write_chunk(file)
+        c2 = 1.1 + 0.3 * np.random.default_rng(0).random((SIDE, SIDE)).astype(np.float32)
+        chunk = encode_chunk(c2)
+        file.write_bytes(chunk.content)
         chunks, start = 0, time.perf_counter()
         while chunks < 3 or time.perf_counter() - start < 0.3 * MEASUREMENT_SECONDS:
-            read_chunk(ByteRange(file), str(file), checksum, into)
+            read_chunk(ByteRange(file), str(file), chunk.checksum, into)
             chunks += 1
         return chunks * into.nbytes / (time.perf_counter() - start) / 1e9
-
-
-def _write_chunk(path: Path) -> int:
-    """Write one chunk of c2 into a file and return its checksum."""
-    c2 = 1.1 + 0.3 * np.random.default_rng(0).random((SIDE, SIDE)).astype(np.float32)
-    chunk = encode_chunk(c2)
-    path.write_bytes(chunk.content)
-    return chunk.checksum
 
 
 def local_cluster_start() -> Finding:

@@ -1,5 +1,12 @@
-"""Random blocks, passes of the kernel over them, and a check of the kernel against plain NumPy."""
+"""Random blocks, passes of the kernel over them, and a check of the kernel against plain NumPy.
 
+`python -m homodyne_dask.apps.doctor.workload` prints one line of JSON on its first pass, then, for each line
+"threads passes" that it reads, one with the seconds those passes took.
+"""
+
+import base64
+import json
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -8,6 +15,8 @@ import numpy as np
 from jaxtyping import Float
 
 import homodyne_dask as hd
+from homodyne_dask.apps.doctor.kernel_process import jax_pool_threads
+from homodyne_dask.kernels.compiled import unknown_options
 from homodyne_dask.kernels.gram import Gram, merge_tree
 from homodyne_dask.kernels.problem import Block, Problem
 from homodyne_dask.kernels.transport_backend import transport_gram
@@ -93,3 +102,25 @@ class Workload:
         valid = np.isfinite(y) & (j - i[:, None] >= MIN_LAG)
         weight = block.weight_rows[b][:, None] * block.weight_columns[b]
         return np.stack([np.ones(valid.sum()), y[valid] - 1, f[valid]]), weight[valid]
+
+
+def _serve() -> None:
+    work = Workload()
+    start = time.perf_counter()
+    gram = work.gram()
+    answer = {
+        "first": time.perf_counter() - start,
+        "pairs": int(gram.pairs.sum()),
+        "moments": base64.b64encode(np.ascontiguousarray(gram.moments)).decode(),
+        "error": work.error(),
+        "pool": jax_pool_threads(),
+        "unknown_options": unknown_options(),
+    }
+    print(json.dumps(answer), flush=True)
+    for line in sys.stdin:
+        threads, passes = map(int, line.split())
+        print(json.dumps({"seconds": work.seconds(threads, passes)}), flush=True)
+
+
+if __name__ == "__main__":
+    _serve()

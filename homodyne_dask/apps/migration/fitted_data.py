@@ -23,19 +23,15 @@ Matrix = Float[np.ndarray, "t t"]
 
 def fitted_data_refusal(scan: Scan) -> str | None:
     """Return why fitted_data.npz of a scan is not written, None where it is written."""
-    needed = _bytes_of(scan)
+    frames = scan.frames[1] - scan.frames[0]
+    needed = 8 * len(_arrays()) * len(scan.bins) * frames**2
     if needed <= MAX_FILE_BYTES:
         return None
-    frames = scan.frames[1] - scan.frames[0]
     return (
         f"fitted_data.npz is not written: {len(_arrays())} arrays of {len(scan.bins)} x {frames} x "
         f"{frames} numbers take {size(needed)}, more than the limit of {size(MAX_FILE_BYTES)}; "
         f"select fewer bins or frames, or read c2 from the store and compute the model with hd.predict"
     )
-
-
-def _bytes_of(scan: Scan) -> int:
-    return 8 * len(_arrays()) * len(scan.bins) * (scan.frames[1] - scan.frames[0]) ** 2
 
 
 def write_fitted_data(result: FitResult, scan: Scan, path: Path) -> None:
@@ -60,16 +56,9 @@ def write_fitted_data(result: FitResult, scan: Scan, path: Path) -> None:
             with archive.open(f"{name}.npy", "w") as member:
                 np.lib.format.write_array(member, np.asarray(values, float))
         for name, matrix in _arrays().items():
+            bins = (BinMatrices(scan, model, per_bin, b) for b in range(len(scan.bins)))
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                _write(
-                    member,
-                    (matrix(BinMatrices(scan, model, per_bin, b)) for b in _bins(scan)),
-                    scan,
-                )
-
-
-def _bins(scan: Scan) -> range:
-    return range(len(scan.bins))
+                _write(member, map(matrix, bins), scan)
 
 
 def _write(member: IO[bytes], matrices: Iterator[Matrix], scan: Scan) -> None:

@@ -1,15 +1,12 @@
 """homodyne-dask from-homodyne: convert a configuration of homodyne or xpcsjax."""
 
-import os
 from pathlib import Path
 
 import click
 
 import homodyne_dask as hd
 from homodyne_dask.cli.printing import echo
-from homodyne_dask.cli.shared_options import LOCAL_PATH
-from homodyne_dask.errors import OptionError
-from homodyne_dask.store.files import write_atomic
+from homodyne_dask.cli.shared_options import LOCAL_PATH, write_new
 
 
 @click.command("from-homodyne")
@@ -27,7 +24,5 @@ def from_homodyne(config: Path, output: Path | None, overwrite: bool, every: boo
         echo(translation.text(every=every), err=True)
         echo(translation.yaml(), nl=False)
         return
-    if os.path.lexists(output) and not overwrite:
-        raise OptionError(f"{output} exists: give --overwrite to replace it, or another name")
-    write_atomic(output, translation.yaml(output.parent))
+    write_new(output, translation.yaml(output.parent), overwrite)
     echo(f"{translation.text(every=every)}\nthen:  homodyne-dask fit {output}")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import homodyne_dask as hd
+from homodyne_dask.apps.doctor.machine import get_device_status
 from homodyne_dask.apps.migration.fitted_data import fitted_data_refusal, write_fitted_data
-from homodyne_dask.apps.migration.processor_report import get_device_status
 from homodyne_dask.results.data.block_means import BinMap, bin_map
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fitted_model import fitted_model
@@ -38,8 +38,9 @@ def write_homodyne_files(result: FitResult, scan: Scan, folder: Path) -> None:
         write_file(folder / name, json.dumps(content, indent=2, allow_nan=False) + "\n")
     if fitted_data_refusal(scan) is None:
         write_fitted_data(result, scan, folder / "fitted_data.npz")
-    for name, view in zip(_figure_names(scan), _views(result, scan), strict=True):
-        picture = _heatmaps(view, float(scan.phi[view.bin]))
+    model = fitted_model(result, scan)
+    for b, name in enumerate(_figure_names(scan)):
+        picture = _heatmaps(bin_map(scan, result, model, b), float(scan.phi[b]))
         write_file(folder / name, png_of(picture, {}))
 
 
@@ -51,10 +52,11 @@ def json_files(result: FitResult, scan: Scan) -> dict[str, dict[str, object]]:
     now, mode = datetime.now().isoformat(), result.config["model"]
     status, seconds = STATUS.get(result.outcome, "failed"), result.run.timings["total"]
     quality, chisqr = _quality(result), _number(result.chisqr)
-    batches = {
-        "n_batches": _tiles_of_a_pass(scan, result.config["min_lag"]),
-        "success_rate": 1.0,  # every pass counts every block once
-    }
+    # how many tiles a pass reads depends on neither the model nor the workers
+    tiles = hd.plan(
+        scan, "static", min_lag=result.config["min_lag"], workers="1:1:1TB"
+    ).layout.blocks
+    batches = {"n_batches": tiles, "success_rate": 1.0}  # every pass counts every block once
     summary = {"iterations": result.passes, "execution_time": seconds, **batches}
     reduced = _number(result.redchi)
     return {
@@ -100,11 +102,6 @@ def json_files(result: FitResult, scan: Scan) -> dict[str, dict[str, object]]:
             "quality_checks": {"outcome": result.outcome.value},
         },
     }
-
-
-def _tiles_of_a_pass(scan: Scan, min_lag: int) -> int:
-    """Return how many tiles a pass reads, which depends on neither the model nor the workers."""
-    return hd.plan(scan, "static", min_lag=min_lag, workers="1:1:1TB").layout.blocks
 
 
 def _parameters(result: FitResult) -> dict[str, dict[str, float | None]]:
@@ -164,11 +161,6 @@ def _figure_names(scan: Scan) -> list[str]:
     if len(set(found)) < len(found):
         found = [f"{name}_{label}" for name, label in zip(found, scan.label, strict=True)]
     return [f"{name}.png" for name in found]
-
-
-def _views(result: FitResult, scan: Scan):
-    model = fitted_model(result, scan)
-    return (bin_map(scan, result, model, b) for b in range(len(scan.bins)))
 
 
 def _heatmaps(view: BinMap, phi: float) -> "FitFigure":

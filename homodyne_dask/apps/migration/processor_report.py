@@ -36,29 +36,15 @@ class DeviceRates(TypedDict):
     read_bytes_per_second: float
 
 
-def get_device_status() -> machine.DeviceStatus:
-    """Return the processor and the settings of JAX.
-
-    platform: 'cpu'; devices: JAX's names of them; cores: processors this process may use; threads:
-    threads JAX computes on; x64: whether float64 is available; memory: total and available, bytes; gpus:
-    those that fits may take, or why there are none.
-    """
-    return machine.device_status()
-
-
 def configure_optimal_device() -> DeviceReport:
     """Return the device in use under homodyne's keys; nothing is configured.
 
     device_type, configuration_successful, performance_ready, device_info (`get_device_status`);
     warnings: what slows fits on this machine; recommendations: what to do about it.
     """
-    findings = [
-        machine.processors(),
-        machine.memory(),
-        *environment.environment_findings(),
-    ]
+    findings = [machine.processors(), machine.memory(), *environment.environment_findings()]
     problems = [finding for finding in findings if not finding.ok]
-    status = get_device_status()
+    status = machine.get_device_status()
     return {
         "device_type": status["platform"],
         "configuration_successful": True,

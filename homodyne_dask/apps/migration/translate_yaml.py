@@ -75,6 +75,7 @@ class Translation:
     def text(self, *, every: bool) -> str:
         """Return the remarks that matter first; every: those on known keys that have no effect, too."""
         ignored = list(_ignored_lines(self.ignored))
+        unknown = [f"{key}: {similar}" for key, similar in self.unknown.items()]
         hidden = (
             f"{len(self.ignored)} known keys have no counterpart and no effect: --all lists them"
         )
@@ -82,7 +83,7 @@ class Translation:
             [
                 f"{self.source}, converted to a configuration of model {self.config.model}.",
                 f"first: {self.ingest}",
-                *_paragraph("unknown keys, ignored:", _unknown_lines(self.unknown)),
+                *_paragraph("unknown keys, ignored:", unknown),
                 *_paragraph("converted, with a difference:", self.remarks),
                 *(_paragraph("known keys, not converted:", ignored) if every else []),
                 *([f"\n{hidden}"] if ignored and not every else []),
@@ -100,10 +101,6 @@ def _paragraph(title: str, lines: Iterable[str]) -> Iterator[str]:
         yield f"\n{title}"
     for line in lines:
         yield textwrap.fill(line, 100, initial_indent="  ", subsequent_indent="    ")
-
-
-def _unknown_lines(unknown: Mapping[str, str]) -> Iterator[str]:
-    return (f"{key}: {similar}" for key, similar in unknown.items())
 
 
 def _ignored_lines(ignored: Mapping[str, str]) -> Iterator[str]:
@@ -193,11 +190,7 @@ def _frames(theirs: HomodyneYaml, source: Path) -> tuple[tuple[int, int], float,
     if 0 <= last <= first + 2:
         raise OptionError(f"analyzer_parameters.end_frame = {last} leaves no frames to fit")
     if source.suffix == ".npz":
-        return (
-            (1, ALL_FRAMES),
-            0.0,
-            ["frames: all of the .npz without the first, as in homodyne"],
-        )
+        return ((1, ALL_FRAMES), 0.0, ["frames: all of the .npz without the first, as in homodyne"])
     stop = ALL_FRAMES if last < 0 else last
     remarks = [
         f"frames {first} to {'the last' if last < 0 else last} inclusive, counted from 1, without "

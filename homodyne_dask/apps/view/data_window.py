@@ -138,12 +138,7 @@ class Means:
 
 
 def window_means(
-    scan: Scan,
-    tiles: Tiles,
-    bin: int,
-    rows: CellAxis,
-    columns: CellAxis,
-    check: Callable[[], None],
+    scan: Scan, tiles: Tiles, bin: int, rows: CellAxis, columns: CellAxis, check: Callable[[], None]
 ) -> Means:
     """Return the means over the cells of a window of one bin; only chunks that lie in it are read.
 

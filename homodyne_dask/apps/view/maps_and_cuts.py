@@ -101,10 +101,7 @@ def cut_along_age(one: ShownScan, bin: int, maps: Maps, lag: float) -> Line:
     columns = np.arange(maps.columns.number)
     rows = np.floor((maps.columns.middles + frames) / maps.rows.side).astype(int) - maps.rows.first
     there = (rows >= 0) & (rows < maps.rows.number)
-    view = (
-        times_of(one.scan, maps.columns.middles)[there],
-        maps.data[rows[there], columns[there]],
-    )
+    view = (times_of(one.scan, maps.columns.middles)[there], maps.data[rows[there], columns[there]])
     return _line(one, bin, cut, cut.t1, view)
 
 

@@ -34,11 +34,7 @@ from homodyne_dask.apps.view.maps_and_cuts import (
     data_map,
     with_model,
 )
-from homodyne_dask.apps.view.viewed_data import (
-    ShownScan,
-    Viewed,
-    bin_of,
-)
+from homodyne_dask.apps.view.viewed_data import ShownScan, Viewed, bin_of
 from homodyne_dask.errors import HomodyneDaskError, printable
 from homodyne_dask.results.views.figures.style import bin_name
 

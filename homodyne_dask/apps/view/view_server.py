@@ -106,7 +106,9 @@ def serve_page(
 
     opens: whether to open it in a browser, by default where there is a display.
     """
-    asyncio.run(_serve(what, port, ready, has_display() if opens is None else opens))
+    if opens is None:
+        opens = sys.platform == "darwin" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+    asyncio.run(_serve(what, port, ready, opens))
 
 
 async def _serve(
@@ -172,8 +174,3 @@ def view(*what: Viewable, port: int = ANY_PORT) -> View | None:
         serve_page(what, port, partial(print, flush=True))
         return None
     return View(what, port)
-
-
-def has_display() -> bool:
-    """Return whether a browser would open in a window."""
-    return sys.platform == "darwin" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))

@@ -7,9 +7,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Int
 
-from homodyne_dask.apps.view.data_window import (
-    Tiles,
-)
+from homodyne_dask.apps.view.data_window import Tiles
 from homodyne_dask.apps.view.model_values import RateLine, Rates, ShownModel
 from homodyne_dask.errors import (
     HomodyneDaskError,

@@ -10,9 +10,9 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from homodyne_dask.apps.watch.watched_files import Stamp
+from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.files.folder import default_folder
 from homodyne_dask.results.files.json_files import (
@@ -21,9 +21,6 @@ from homodyne_dask.results.files.json_files import (
     write_with_checksum,
 )
 from homodyne_dask.store.schema import store_beside
-
-if TYPE_CHECKING:
-    from homodyne_dask.cli.fit_config import FitConfig
 
 STATE, STORES = "watch.json", "stores"
 """The file, and the folder of the stores, both in the folder of the results."""
@@ -191,7 +188,7 @@ class WatchState:
         return f"{folder}.{number}"
 
 
-def fit_identity(config: "FitConfig", time_offset: float) -> Mapping[str, object]:
+def fit_identity(config: FitConfig, time_offset: float) -> Mapping[str, object]:
     """Return what tells the fits of a configuration from others: model, options, selection."""
     values = {name: one for name, one in config.plain().items() if name not in _NOT_OF_THE_FIT}
     return values | {"time_offset": time_offset}

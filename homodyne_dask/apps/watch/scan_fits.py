@@ -55,11 +55,7 @@ class FitsOfScan:
         # what is left in their folder is of a fit that was killed
         self.jobs = [opened(job)._replace(replace=True) for job in fit_jobs(config)]
         self.before: list[PreviousFit] = [find_previous(model, job) for job in self.jobs]
-        new = [
-            job
-            for job, of in zip(self.jobs, self.before, strict=True)
-            if not (of.result or of.resume or of.error)
-        ]
+        new = [job for job, of in zip(self.jobs, self.before, strict=True) if of.nothing]
         self.held = ExitStack()
         self.sent: dict[Path, Future] = self.held.enter_context(
             submitted_jobs(config, client, model, new, more)

@@ -1,23 +1,31 @@
-"""scans.csv and scans.html of scans that go on: the page reloads itself, newest scans first."""
+"""The rows of the scans of a watched folder, and scans.csv and scans.html, which show them.
+
+The page reloads itself; newest scans first.
+"""
 
 import csv
 import io
 import math
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
 
+from homodyne_dask.apps.watch.watched_files import Stamp
+from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.results.data.fit_rows import (
     CONVERGED,
     FAILED,
     PARTS,
     SCANS,
     FitRow,
+    SeriesEntry,
+    changes,
+    fit_rows,
     local_time,
     outcome_counts,
     quantity_names,
@@ -32,6 +40,7 @@ from homodyne_dask.store.files import replacing, write_atomic
 if TYPE_CHECKING:
     from homodyne_dask.results.views.figures.picture import FitFigure
 
+
 MOST_ROWS = 200
 """Fits in the table of the page, the newest; scans.csv has all."""
 MOST_SENTENCES = 20
@@ -39,6 +48,10 @@ RATES_CSV, TIMES = "rates.csv", 200
 """The rates in the folder of a result, and the most times of them that are drawn."""
 COMPARED = 6
 """Scans whose rates are drawn together."""
+LARGEST_SHARE = 0.1
+"""Share of the time that goes into writing the page while there is other work."""
+HEARTBEAT = 60.0
+"""Seconds after which the page is written though nothing is new: it says when it was written."""
 
 
 @dataclass(frozen=True)
@@ -118,15 +131,11 @@ def write_live_index(
     good = [row for row in rows if row.outcome != FAILED]
     names = _names(good) if good else quantity_names(names, at)
     table, page = index_files(folder, SCANS)
-    whole = [row if row.at else _with_places(row, at) for row in rows]
+    # a scan without parts in a table of parts has the same columns
+    whole = [row if row.at else replace(row, at=dict.fromkeys(at, math.nan)) for row in rows]
     with replacing(table, durable=False) as staging:
         staging.write_text(entries_csv(names, whole, folder, "scan") if rows else "scan,number\n")
         write_atomic(page, _page(folder, names, rows, pictures, status, bool(at)))
-
-
-def _with_places(row: FitRow, at: Mapping[str, float]) -> FitRow:
-    """Return the row of a scan without parts in a table of parts: all rows have the same columns."""
-    return replace(row, at=dict.fromkeys(at, math.nan))
 
 
 def _page(
@@ -164,3 +173,81 @@ def _page(
         rows=table["rows"],
         table_notes=[*table["table_notes"], *more],
     )
+
+
+@dataclass
+class ScanTable:
+    """The rows of all scans by file, and the page that shows them."""
+
+    names: Sequence[str]
+    """Parameters of the model."""
+    rows: dict[str, list[FitRow]] = field(default_factory=dict)
+    changed: bool = True
+    """Since the page was written."""
+    pictures: list[Picture] = field(default_factory=list)
+    drawn: list[FitRow] = field(default_factory=list)
+    """The rows in the pictures."""
+    written: float = 0.0
+    next_time: float = 0.0
+
+    def ordered(self) -> list[FitRow]:
+        """Return all rows by the number of their scan."""
+        ordered = sorted(self.rows.values(), key=lambda rows: rows[0].number)
+        return [row for rows in ordered for row in rows]
+
+    def add(
+        self, name: str, number: int, stamp: Stamp, entries: Sequence[SeriesEntry]
+    ) -> list[FitRow]:
+        """Add the fits of a file, in place of earlier ones; return their rows."""
+        before = [row for row in self.ordered() if row.number < number]
+        made = fit_rows(name, number, stamp.mtime_ns / 1e9, entries)
+        made = [replace(row, warnings=changes(row, before)) for row in made]
+        self._set(name, made)
+        return made
+
+    def refuse(self, name: str, number: int, stamp: Stamp, problem: str) -> None:
+        """Add a file that cannot be fitted."""
+        self._set(name, [FitRow(name, number, stamp.mtime_ns / 1e9, message=problem)])
+
+    def load(
+        self,
+        name: str,
+        number: int,
+        stamp: Stamp,
+        folder: Path,
+        read: Callable[[Path], Sequence[SeriesEntry]],
+    ) -> None:
+        """Add the fits of a file from the folder of its results."""
+        try:
+            self.add(name, number, stamp, read(folder))
+        except HomodyneDaskError as e:
+            self.refuse(name, number, stamp, str(e))
+
+    def _set(self, name: str, rows: list[FitRow]) -> None:
+        self.rows[name] = rows
+        self.changed = True
+
+    def due(self, idle: bool, waits_changed: bool) -> bool:
+        """Return whether the page is to be written: it shows what is new, at a small share of the time."""
+        now = time.monotonic()
+        new = (self.changed or waits_changed) and (idle or now >= self.next_time)
+        return new or now - self.written > HEARTBEAT
+
+    def write(self, folder: Path, status: WatchStatus) -> None:
+        """Write scans.csv and scans.html; raises OSError where that is not possible."""
+        began, rows = time.monotonic(), self.ordered()
+        if rows != self.drawn:
+            self.pictures, self.drawn = live_pictures(rows), rows
+        write_live_index(folder, self.names, rows, self.pictures, status)
+        self.changed, self.written = False, time.monotonic()
+        self.next_time = self.written + (self.written - began) / LARGEST_SHARE
+
+
+def row_line(row: FitRow, seconds: float) -> str:
+    """Return a row in a line: how its fit ended, its parameters, what changed."""
+    if row.outcome == FAILED:
+        return f"{row.name}: {row.message}"
+    values = ", ".join(f"{name} {quantity}" for name, quantity in row.quantities.items())
+    changed = "".join(f"; {words}" for words in row.warnings if words != row.outcome_words)
+    outcome = f"{row.outcome_words}, χ²/N {row.redchi:.4g}{changed}"
+    return f"{row.name}: {outcome}; {values} ({seconds:.1f} s)"

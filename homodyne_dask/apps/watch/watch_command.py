@@ -81,15 +81,13 @@ def watch(
     if not folder.is_dir():
         raise OptionError(f"{folder} is no folder: give the one in which result files appear")
     config = _configuration(folder, fit_yaml, options)
-    from homodyne_dask.apps.watch import run_watch  # with xarray and all of a fit
+    from homodyne_dask.apps.watch import watch_loop  # with xarray and all of a fit
 
-    watching = run_watch.WatchOptions(
-        files or run_watch.PATTERNS, interval, once, newest_first, stores == "keep"
-    )
-    more = run_watch.MoreFiles(None, pictures, nexus)
-    click.get_current_context().exit(
-        run_watch.run_watch(folder, config, watching, time_offset, more)
-    )
+    patterns = files or watch_loop.PATTERNS
+    watching = watch_loop.WatchOptions(patterns, interval, once, newest_first, stores == "keep")
+    more = watch_loop.MoreFiles(None, pictures, nexus)
+    status = watch_loop.run_watch(folder, config, watching, time_offset, more)
+    click.get_current_context().exit(status)
 
 
 def _configuration(folder: Path, fit_yaml: Path | None, options: dict[str, Any]) -> FitConfig:

@@ -1,4 +1,4 @@
-"""The loop of a watched folder: look, ingest and begin fits, note results, write the page.
+"""What `homodyne-dask watch` does: look at a folder, ingest and begin fits, note results, write the page.
 
 Each step is noted before the next. What may pass by itself, as a full disk, is said once and waited for.
 """
@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from homodyne_dask.apps.watch.folder_state import WatchState
-from homodyne_dask.apps.watch.retries import Retries, say
+from homodyne_dask.apps.watch.folder_state import STATE, WatchState, fit_identity, read_state
+from homodyne_dask.apps.watch.retries import RETRY_SECONDS, Retries, say
 from homodyne_dask.apps.watch.scan_fits import FitsOfScan, ScanFitter, may_pass
-from homodyne_dask.apps.watch.scan_table import ScanTable, row_line
-from homodyne_dask.apps.watch.scans_page import WatchStatus
+from homodyne_dask.apps.watch.scans_page import ScanTable, WatchStatus, row_line
 from homodyne_dask.apps.watch.watched_files import (
     PATTERNS,
     Stamp,
@@ -22,9 +21,14 @@ from homodyne_dask.apps.watch.watched_files import (
     listed,
 )
 from homodyne_dask.cli.exit_status import BAD_INPUT, NOT_CONVERGED, Interrupted, error_sentence
-from homodyne_dask.errors import ClusterError
+from homodyne_dask.cli.fit_config import FitConfig
+from homodyne_dask.cli.fit_job import MoreFiles
+from homodyne_dask.cli.printing import echo
+from homodyne_dask.cli.worker_options import check_worker_options
+from homodyne_dask.errors import ClusterError, OptionError
 from homodyne_dask.results.data.fit_rows import FAILED
-from homodyne_dask.results.files.folder import FolderInUse
+from homodyne_dask.results.files.folder import FolderInUse, locked_folder
+from homodyne_dask.results.files.scans_index import SCANS, index_files
 from homodyne_dask.store.processes import trim_memory
 
 FOLDER, OUTPUT, WORKERS = "the watched folder", "the folder of results", "the workers"
@@ -138,14 +142,11 @@ class FolderWatch:
         self.ready = {
             name: stamp
             for name, stamp in found.items()
-            if self.last_seen.get(name) == stamp and not self._has_ended(name, stamp)
+            if self.last_seen.get(name) == stamp
+            and not ((record := self.state.files.get(name)) and record.stamp == stamp)
         }
         self.last_seen = found
         self.retries.resolved(*(self.retries.reasons.keys() - found.keys() - NEEDED))
-
-    def _has_ended(self, name: str, stamp: Stamp) -> bool:
-        record = self.state.files.get(name)
-        return record is not None and record.stamp == stamp
 
     def start_next(self) -> bool:
         """Ingest a file that is ready and begin its fit; return whether there was one."""
@@ -325,3 +326,42 @@ class FolderWatch:
     def _end_with(self, status: int) -> None:
         worst = (BAD_INPUT, NOT_CONVERGED, 0)
         self.status = min(status, self.status, key=worst.index)
+
+
+def run_watch(
+    folder: Path, config: FitConfig, watching: WatchOptions, time_offset: float, more: MoreFiles
+) -> int:
+    """Watch the folder with the lock of its results; return the exit status."""
+    check_worker_options(config)
+    assert config.folder is not None  # --output is required
+    results = config.folder
+    fits = ScanFitter(config, more, time_offset, stay=not watching.once)
+    try:
+        with locked_folder(results, f".{SCANS}.lock"):
+            indexed = any(file.exists() for file in index_files(results, SCANS))
+            if indexed and not (results / STATE).exists():
+                raise OptionError(
+                    f"{results} holds the index of other scans: give another --output"
+                )
+            state = read_state(results, fit_identity(config, time_offset), config.over)
+            retries = Retries(not watching.once, max(RETRY_SECONDS, watching.interval))
+            table = ScanTable(fits.model.names)
+            watcher = FolderWatch(folder, state, fits, table, watching, retries)
+            if not watching.once:
+                say(
+                    f"{folder} is watched every {watching.interval:g} s; {results / 'scans.html'} shows the "
+                    f"scans as they come, Ctrl-C ends it"
+                )
+            try:
+                return watcher.run()
+            finally:
+                fits.close()
+    except FolderInUse:
+        raise OptionError(
+            f"another watch or fit is writing {results}: end it, or give another --output"
+        ) from None
+    except (KeyboardInterrupt, Interrupted):
+        echo("")
+        raise Interrupted(
+            f"interrupted: what is fitted is in {results}; the same command goes on"
+        ) from None

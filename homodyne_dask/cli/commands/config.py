@@ -1,15 +1,12 @@
 """homodyne-dask config: a commented template of the options of a fit."""
 
-import os
 from pathlib import Path
 
 import click
 
 from homodyne_dask.cli.fit_config import template
 from homodyne_dask.cli.printing import echo
-from homodyne_dask.cli.shared_options import LOCAL_PATH
-from homodyne_dask.errors import OptionError
-from homodyne_dask.store.files import write_atomic
+from homodyne_dask.cli.shared_options import LOCAL_PATH, write_new
 
 
 @click.command()
@@ -20,7 +17,5 @@ def config(path: Path, overwrite: bool) -> None:
     if str(path) == "-":
         echo(template(), nl=False)
         return
-    if os.path.lexists(path) and not overwrite:
-        raise OptionError(f"{path} exists: give --overwrite to replace it, or another name")
-    write_atomic(path, template())
+    write_new(path, template(), overwrite)
     echo(f"{path} written: edit it, then run `homodyne-dask fit {path}`")

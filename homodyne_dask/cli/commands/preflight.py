@@ -24,22 +24,13 @@ from homodyne_dask.sweep import preflight as worker_checks
 @click.command()
 @click.argument("sources", metavar="[STORE... | FIT.yaml]", nargs=-1)
 @click.option("--site", help="Site to check.")
-@click.option(
-    "--scheduler-file",
-    "file",
-    type=LOCAL_PATH,
-    help="Scheduler whose workers to check.",
-)
+@click.option("--scheduler-file", "file", type=LOCAL_PATH, help="Scheduler whose workers to check.")
 @click.option(
     "--model", default=None, help="Model of the plan: laminar_flow (default), static, ..."
 )
 @AS_JSON
 def preflight(
-    sources: tuple[str, ...],
-    site: str | None,
-    file: Path | None,
-    model: str | None,
-    as_json: bool,
+    sources: tuple[str, ...], site: str | None, file: Path | None, model: str | None, as_json: bool
 ) -> None:
     """Check before a fit whether what it needs is there; submits no job.
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from homodyne_dask.apps.watch import scan_table as table
+from homodyne_dask.apps.watch import scans_page as table
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from homodyne_dask.apps.watch.folder_state import read_state
 from homodyne_dask.apps.watch.retries import Retries
-from homodyne_dask.apps.watch.scan_table import ScanTable
+from homodyne_dask.apps.watch.scans_page import ScanTable
 from homodyne_dask.apps.watch.watch_loop import FolderWatch, WatchOptions
 from homodyne_dask.errors import SourceError
 from homodyne_dask.results.data.fit_rows import SeriesEntry

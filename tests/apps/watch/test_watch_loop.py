@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from homodyne_dask.apps.watch import scan_table as table
+from homodyne_dask.apps.watch import scans_page as table
 from homodyne_dask.apps.watch.folder_state import WatchState, read_state
 from homodyne_dask.apps.watch.watched_files import is_temporary
 from homodyne_dask.errors import OptionError

@@ -1,7 +1,6 @@
 """Runs a command in a process of its own and measures its time and memory, up to a time limit."""
 
 import os
-import resource
 import signal
 import subprocess
 import time
@@ -10,6 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import psutil
+
+from tests.benchmarks.process_tree import descendants_seconds
 
 INTERVAL = 0.03
 """Seconds between measurements of the memory."""
@@ -32,7 +33,7 @@ class Run(NamedTuple):
 
 def run(command: list[str], limit: float, log: Path) -> Run:
     """Run a command to its end, or for `limit` seconds."""
-    began, cpu, peak, stopped = time.perf_counter(), _cpu_seconds(), 0, False
+    began, cpu, peak, stopped = time.perf_counter(), descendants_seconds(), 0, False
     with log.open("wb") as out:
         child = subprocess.Popen(
             command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
@@ -46,13 +47,7 @@ def run(command: list[str], limit: float, log: Path) -> Run:
     seconds = time.perf_counter() - began
     output = log.read_text(errors="replace")[-2000:]
     code = None if stopped else child.returncode
-    return Run(seconds, _cpu_seconds() - cpu, peak, code, output)
-
-
-def _cpu_seconds() -> float:
-    """Return the processor time of all children that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    return Run(seconds, descendants_seconds() - cpu, peak, code, output)
 
 
 def _family(pid: int) -> list[psutil.Process]:
