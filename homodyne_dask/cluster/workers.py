@@ -19,10 +19,8 @@ LONGEST_TASK_SECONDS = (
     COSTLIEST_PASS * MAX_TASK_SECONDS * PAIRS_PER_SECOND / SLOWEST_PAIRS_PER_SECOND
 )
 """Seconds that a task of any plan may take on the slowest node."""
-
 THREADS_OF_ASKED, BYTES_OF_ASKED = 8, 2_000_000_000
 """Threads of a worker, and memory of a thread, where workers are asked for by their number alone."""
-
 MAX_THREADS_PER_WORKER = 4
 """Most threads of one worker process on this machine."""
 

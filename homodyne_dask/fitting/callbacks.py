@@ -30,8 +30,6 @@ _OWN = (
     EntryPoint("notebook", "homodyne_dask.apps.dashboard:subscribe_notebook", GROUP),
 )
 """The applications of this package that show every fit."""
-
-
 Subscribe = Callable[["Client | None"], Subscriber | None]
 """Called as a fit begins, with its Dask client; returns None for a fit that it does not follow."""
 

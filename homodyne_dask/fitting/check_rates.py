@@ -47,7 +47,6 @@ from homodyne_dask.sweep.sweep import sweep_of
 if TYPE_CHECKING:
     from distributed import Client
 
-
 FRAMES_PER_SPLINE = 3
 """Fewest frames of a record for each spline."""
 LEVEL = 0.05

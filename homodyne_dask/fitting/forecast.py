@@ -30,7 +30,6 @@ from homodyne_dask.text import html_table, lines_of, size
 if TYPE_CHECKING:
     from distributed import Client
 
-
 SAMPLE_PAIRS = 20e6
 """Pairs of the sample for each thread; it is computed up to three times, for some tenths of a second."""
 TASK_OVERHEAD_SECONDS = 0.008

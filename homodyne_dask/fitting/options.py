@@ -184,12 +184,10 @@ _PLAIN: dict[Any, Callable[[Any], Any]] = {
 }
 """By the type of an option: what returns its value as one of Python's own types, or a TypeError."""
 
-
 AUTO = "auto"
 """Given as the model, it stands for the one that a comparison chooses (`compare_models`)."""
 _PLACE = re.compile(r"^( *)\{options\}", re.MULTILINE)
 """Where a docstring lists the options."""
-
 
 DATA, MODEL, SCALING, NUMERICS, ERRORS, WORKERS, OUTPUT = (
     "Data", "Model", "Contrast and offset", "Numerics", "Errors", "Workers", "Output",

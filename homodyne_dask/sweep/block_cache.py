@@ -49,7 +49,6 @@ def _scratch(source: BlockSource) -> Float32[np.ndarray, "padded T T"]:
 BLOCKS: LRU[Hashable, Block] = byte_cache(lambda block: block.c2.nbytes)
 SUMS: LRU[Hashable, np.ndarray] = byte_cache(lambda sums: sums.nbytes + 500, budget=50_000_000)
 """Sums of the data of blocks, which hold for every theta and after the block itself was dropped."""
-
 CELLS: LRU[Hashable, np.ndarray] = byte_cache(lambda data: data.nbytes)
 """c2 and weights of cells of age and lag, of data that are means over such cells."""
 

@@ -14,7 +14,6 @@ from homodyne_dask.solver.state import Outcome, State
 
 LEVEL = 0.01
 """Probability that noise alone is taken for a decay."""
-
 MAX_DISTANCE = 1.0
 """Standard errors from the optimum, within which another f describes the data hardly better."""
 CONSTANT_F = 1e-10

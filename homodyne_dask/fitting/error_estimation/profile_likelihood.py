@@ -151,8 +151,6 @@ def _predicted(search: Search, state: lm.State, at: int, value: float) -> Float[
 
 
 type Points = dict[str, list[ProfilePoint]]
-
-
 type GramAt = Callable[[Float[np.ndarray, " p"]], Gram]
 
 

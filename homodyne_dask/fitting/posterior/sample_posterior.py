@@ -58,7 +58,6 @@ from homodyne_dask.sweep.tasks import WIDE_GRAM, ManyThetas
 if TYPE_CHECKING:
     from distributed import Client
 
-
 _MIN_DRAWS = 100
 _FAR = 100.0
 """Standard errors from the optimum at which a density that can be normalized is gone."""

@@ -27,7 +27,6 @@ from homodyne_dask.store.scan import Cuts, Scan, q_or_one
 
 MIN_CELLS = 30
 """If a selection has fewer averages, initial values come from those of the whole record."""
-
 STEPS_PER_AGE = 128
 """Integrals use steps of one frame up to this frame, and of age / STEPS_PER_AGE after it."""
 
