@@ -12,9 +12,8 @@ from jaxtyping import Float
 from homodyne_dask.errors import OptionError, SelectionError, shown
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.number_format import value_and_error
-from homodyne_dask.results.data.operations import html_of, save_csv, save_json, text_of
+from homodyne_dask.results.data.operations import Reportable, save_csv, save_json
 from homodyne_dask.results.data.result_tables import plain_values
-from homodyne_dask.text import abridged
 
 VERSION = 1
 FORMAT = "homodyne_dask comparison"
@@ -54,8 +53,8 @@ class ComparedFit(NamedTuple):
     """Whether it is the one to take: the simplest that is not worse by more than the standard error."""
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Reportable):
     """Fits of several models to the same data. `print(comparison)` is the table and the verdict."""
 
     fits: tuple[ComparedFit, ...]
@@ -102,18 +101,6 @@ class Comparison:
         ]
         parts += ["none of them describes the data"] * best.misfit
         return "; ".join(parts)
-
-    def __str__(self) -> str:
-        """Return a line for each fit, and the verdict."""
-        return text_of(self)
-
-    def __repr__(self) -> str:
-        """Return the first lines of the table."""
-        return abridged(str(self))
-
-    def _repr_html_(self) -> str:
-        """Return the table and the verdict for Jupyter."""
-        return html_of(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain values, as `to_json` writes it; unknown numbers are None."""

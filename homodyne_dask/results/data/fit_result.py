@@ -18,13 +18,12 @@ from homodyne_dask.results.data.fitted_parameters import (
 from homodyne_dask.results.data.misfit import ModelCheck, misfit_sentence, model_check_of
 from homodyne_dask.results.data.operations import (
     Plots,
+    Reportable,
     c2_at_times,
     c2_of,
-    html_of,
     rates_of,
     save_json,
     save_nexus,
-    text_of,
 )
 from homodyne_dask.results.data.provenance import Provenance
 from homodyne_dask.results.data.result_tables import (
@@ -41,7 +40,6 @@ from homodyne_dask.results.data.result_tables import (
 from homodyne_dask.results.data.stokes_einstein import DerivedQuantity, derived_quantities
 from homodyne_dask.solver.covariance import error_used
 from homodyne_dask.solver.state import Outcome
-from homodyne_dask.text import abridged
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -127,8 +125,8 @@ class FitRun:
     """Seconds: start (initial values), passes, errors (passes after the last step), total."""
 
 
-@dataclass(frozen=True)
-class FitResult:
+@dataclass(frozen=True, repr=False)
+class FitResult(Reportable):
     """The result of one fit. `print(result)` is the report.
 
     >>> hd.load_result("A0123_fit").summary().loc["alpha", ["value", "stderr"]].tolist()
@@ -243,18 +241,6 @@ class FitResult:
             return self.outcome.value
         store = self.provenance.inputs["store"]
         return f"converged, but {misfit_sentence(check, store, self.config)}"
-
-    def __str__(self) -> str:
-        """Return the report as text."""
-        return text_of(self)
-
-    def __repr__(self) -> str:
-        """Return the first lines of the report."""
-        return abridged(str(self))
-
-    def _repr_html_(self) -> str:
-        """Return the report without figures, for Jupyter."""
-        return html_of(self)
 
     @property
     def plot(self) -> Plots:

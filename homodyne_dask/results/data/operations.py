@@ -10,6 +10,8 @@ from functools import singledispatch, update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from homodyne_dask.text import abridged
+
 if TYPE_CHECKING:
     import numpy as np
     import xarray
@@ -119,6 +121,19 @@ def save_nexus(result: object, path: str | Path, scan: "Scan | None") -> None:
 def save_into_folder(posterior: object, folder: str | Path) -> list[Path]:
     """Write a posterior into the folder of its fit, the report and summary.json again; return the files."""
     raise NotImplementedError
+
+
+class Reportable:
+    """Prints as the report of its type: `print` as text, `repr` the first lines of that, Jupyter as HTML."""
+
+    def __str__(self) -> str:
+        return text_of(self)
+
+    def __repr__(self) -> str:
+        return abridged(str(self))
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
 
 
 class Plots:

@@ -13,12 +13,11 @@ from homodyne_dask.results.data.arviz_tree import FORMAT, VERSION, tree_of
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.operations import (
     PosteriorPlots,
-    html_of,
+    Reportable,
     save_into_folder,
     save_json,
     save_netcdf,
     save_zarr,
-    text_of,
 )
 from homodyne_dask.results.data.posterior_draws import PosteriorDraws
 from homodyne_dask.results.data.posterior_summary import (
@@ -29,11 +28,10 @@ from homodyne_dask.results.data.posterior_summary import (
 )
 from homodyne_dask.results.data.result_tables import plain_columns, plain_values
 from homodyne_dask.store.scan import Scan
-from homodyne_dask.text import abridged
 
 
-@dataclass(frozen=True)
-class Posterior:
+@dataclass(frozen=True, repr=False)
+class Posterior(Reportable):
     """The posterior of one fit, of `hd.posterior` or `load_posterior`; `print(posterior)` is a table."""
 
     result: FitResult
@@ -78,18 +76,6 @@ class Posterior:
     def plain(self) -> dict[str, Any]:
         """The numbers as plain values, as the entry `posterior` of summary.json; unknown ones are None."""
         return plain_values(plain_summary(self.result, self.draws))
-
-    def __str__(self) -> str:
-        """Return the table of quantiles, and what was done, as text."""
-        return text_of(self)
-
-    def __repr__(self) -> str:
-        """Return the first lines of the text."""
-        return abridged(str(self))
-
-    def _repr_html_(self) -> str:
-        """Return the same as HTML, for Jupyter."""
-        return html_of(self)
 
     @property
     def plot(self) -> PosteriorPlots:

@@ -19,14 +19,7 @@ from homodyne_dask.results.data.fit_rows import (
     SeriesEntry,
     covariances,
 )
-from homodyne_dask.results.data.operations import (
-    figure_of,
-    html_of,
-    save_csv,
-    save_json,
-    text_of,
-)
-from homodyne_dask.text import abridged
+from homodyne_dask.results.data.operations import Reportable, figure_of, save_csv, save_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -117,8 +110,8 @@ _AGREEMENT = {"mean": "mean", "mean_stderr": "stderr", "scatter": "chisqr", "p":
 _ERRORS = ("stderr", "stderr_lower", "stderr_naive")
 
 
-@dataclass(frozen=True)
-class FitSeries:
+@dataclass(frozen=True, repr=False)
+class FitSeries(Reportable):
     """Independent fits of each q or each window of age of one scan. `print(series)` is the report."""
 
     over: str
@@ -251,18 +244,6 @@ class FitSeries:
 
     def _period(self, name: str) -> float | None:
         return next(r.periods for r in self.results if r is not None).get(name)
-
-    def __str__(self) -> str:
-        """Return the report as text."""
-        return text_of(self)
-
-    def __repr__(self) -> str:
-        """Return the first lines of the report."""
-        return abridged(str(self))
-
-    def _repr_html_(self) -> str:
-        """Return the table and the agreement of the fits, for Jupyter."""
-        return html_of(self)
 
     def plot(self) -> "Figure":
         """Return a figure of each parameter and rate with its error against q or age."""
