@@ -10,8 +10,8 @@ from homodyne_dask.cli import main
 from homodyne_dask.errors import OptionError, SelectionError
 from homodyne_dask.models import STATIC
 from homodyne_dask.models.parameters import search
+from homodyne_dask.solver.influence import left_out_chisqr
 from homodyne_dask.solver.reduce import reduce
-from homodyne_dask.solver.sensitivity import left_out_chisqr
 from tests.photons import photographed
 from tests.solver.dense_problem import scaling_at, without_bins
 from tests.synthetic import FLOW, angles, asked, evaluator, measured, solve, store

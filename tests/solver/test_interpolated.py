@@ -12,9 +12,10 @@ from homodyne_dask.kernels.gram import Gram, RobustGram
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.solver.covariance import uncertainty
 from homodyne_dask.solver.identifiability import determined_at
+from homodyne_dask.solver.influence import leave_one_out
+from homodyne_dask.solver.information_criteria import compare_scalings
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.scaling_modes import Scaling, scaling_of, scaling_prior
-from homodyne_dask.solver.sensitivity import compare_scalings, leave_one_out
 from homodyne_dask.solver.state import Outcome
 from tests.synthetic import angles, asked, evaluator, measured, solve, store
 

@@ -46,13 +46,9 @@ from homodyne_dask.results.data.result_tables import (
 )
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import Uncertainty
+from homodyne_dask.solver.influence import leave_one_out, left_out_chisqr, left_out_clusters
+from homodyne_dask.solver.information_criteria import compare_scalings
 from homodyne_dask.solver.reduce import mean_weight
-from homodyne_dask.solver.sensitivity import (
-    compare_scalings,
-    leave_one_out,
-    left_out_chisqr,
-    left_out_clusters,
-)
 from homodyne_dask.store.rings import friedel_clusters
 
 NO_ESTIMATES = ErrorEstimates()

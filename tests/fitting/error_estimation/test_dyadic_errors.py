@@ -8,8 +8,9 @@ import pytest
 from homodyne_dask.fitting.error_estimation import estimate_errors as estimate
 from homodyne_dask.fitting.error_estimation.dyadic_errors import dyadic, frame_scores
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
+from homodyne_dask.solver.influence import leave_one_out
+from homodyne_dask.solver.information_criteria import compare_scalings
 from homodyne_dask.solver.reduce import reduce
-from homodyne_dask.solver.sensitivity import compare_scalings, leave_one_out
 from tests.solver.dense_problem import DenseProblem, scaling_at
 from tests.synthetic import (
     CREEP,

@@ -23,7 +23,7 @@ from homodyne_dask.results.data.result_tables import influence_table, profile_ta
 from homodyne_dask.results.files.saved_results import load_result
 from homodyne_dask.results.views.html_report import Picture, report_fragment, report_page
 from homodyne_dask.results.views.report_content import bin_rows, facts, parameter_rows
-from homodyne_dask.solver.sensitivity import ScalingComparison
+from homodyne_dask.solver.information_criteria import ScalingComparison
 from tests.html_pages import NASTY, ParsedPage
 from tests.results.made_results import changed, flow_result, many_bins_result, static_result
 
