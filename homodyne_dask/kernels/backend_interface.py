@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from jaxtyping import Float
 
+from homodyne_dask.kernels.decayed_subblocks import SubBlocks
 from homodyne_dask.kernels.gram import CandidateGrams, Gram, RobustGram, WideGram
-from homodyne_dask.kernels.problem import Problem, SubBlocks
+from homodyne_dask.kernels.problem import Problem
 
 if TYPE_CHECKING:
     from homodyne_dask.kernels.compiled import Kernel

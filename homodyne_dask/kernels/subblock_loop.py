@@ -14,7 +14,8 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Bool, Float, Float32, Int
 
-from homodyne_dask.kernels.problem import Block, SubBlocks, subblock_shape
+from homodyne_dask.kernels.decayed_subblocks import SubBlocks, subblock_shape
+from homodyne_dask.kernels.problem import Block
 
 _STRIP_ROWS = 8
 """Rows of a sub-block taken at once: f of 40 thetas there fits the second-level cache."""

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.kernels.backend_interface import MAX_CANDIDATES, Backend, PairSet, PairTimes
 from homodyne_dask.kernels.compiled import kernel
+from homodyne_dask.kernels.decayed_subblocks import sub_blocks
 from homodyne_dask.kernels.devices import float64_beside
 from homodyne_dask.kernels.gram import CandidateGrams, Gram, RobustGram, WideGram
 from homodyne_dask.kernels.pair_fields import (
@@ -19,7 +20,7 @@ from homodyne_dask.kernels.pair_fields import (
     field_at_rest,
     waves,
 )
-from homodyne_dask.kernels.problem import Block, Problem, sub_blocks
+from homodyne_dask.kernels.problem import Block, Problem
 from homodyne_dask.kernels.subblock_loop import (
     BinPairs,
     MeasuredBlock,

@@ -7,13 +7,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from homodyne_dask.kernels.backend_interface import Evaluation, RateCurve
-from homodyne_dask.kernels.problem import (
-    Problem,
-    SubBlocks,
-    coarse_frames,
-    coarse_min_lag,
-    sub_blocks,
-)
+from homodyne_dask.kernels.decayed_subblocks import SubBlocks, sub_blocks
+from homodyne_dask.kernels.problem import Problem, coarse_frames, coarse_min_lag
 from homodyne_dask.models.rate_forms import RateForm
 from homodyne_dask.models.shear_factor import Array, decay, sheared, strain, unsheared, wave
 from homodyne_dask.models.spline_basis import SplineForm

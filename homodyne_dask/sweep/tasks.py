@@ -24,6 +24,7 @@ from homodyne_dask.kernels.cell_grams import (
     robust_cell_gram,
     wide_cell_gram,
 )
+from homodyne_dask.kernels.decayed_subblocks import SubBlocks
 from homodyne_dask.kernels.gram import (
     AnyGram,
     CandidateGrams,
@@ -35,7 +36,7 @@ from homodyne_dask.kernels.gram import (
     merge_tree,
     moments_of_data,
 )
-from homodyne_dask.kernels.problem import Block, Problem, SubBlocks
+from homodyne_dask.kernels.problem import Block, Problem
 from homodyne_dask.store.processes import set_allocator_thresholds
 from homodyne_dask.store.scan import open_selection, q_or_one
 from homodyne_dask.sweep.block_cache import SUMS, block, placed, prefetched

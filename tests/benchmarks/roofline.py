@@ -15,8 +15,9 @@ from math import prod
 import jax
 import numpy as np
 
+from homodyne_dask.kernels.decayed_subblocks import SUBBLOCK_COLUMNS, SUBBLOCK_ROWS
 from homodyne_dask.kernels.devices import float64_on_cpu
-from homodyne_dask.kernels.problem import SUBBLOCK_COLUMNS, SUBBLOCK_ROWS, Problem
+from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.transport_backend import gram_arguments, gram_static_arguments
 from homodyne_dask.kernels.transport_evaluation import transport_point
 from homodyne_dask.kernels.transport_kernels import gram_kernel

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from homodyne_dask import models
 from homodyne_dask.kernels.backend import backend_of, compilations
 from homodyne_dask.kernels.backend_interface import MAX_CANDIDATES
-from homodyne_dask.kernels.problem import Problem, coarse_min_lag, sub_blocks, subblock_shape
+from homodyne_dask.kernels.decayed_subblocks import sub_blocks, subblock_shape
+from homodyne_dask.kernels.problem import Problem, coarse_min_lag
 from homodyne_dask.kernels.transport_backend import transport_candidate_grams, transport_gram
 from homodyne_dask.kernels.transport_evaluation import transport_point
 from homodyne_dask.models.transport import RATE_FLOOR
