@@ -60,7 +60,7 @@ BAD = {
     "a file for a store": (None, ["info", "A_results.hdf"], "is a file, not a store"),
     "other schema": (attribute("schema_version", 99), [*FIT], "schema version 99"),
     "incomplete store": (attribute("complete", False), [*FIT], "incomplete"),
-    "no such ring": (None, [*FIT, "--q", "0.1"], "no ring within 2 % of q = 0.1 1/Å; there is"),
+    "no such ring": (None, [*FIT, "--q", "0.1"], "no ring within 2 % of q = 0.1 1/Å; choose from"),
     "no such angle": (None, [*FIT, "--phi", "77"], "the nearest: -60°, 0°, 60°"),
     "no such label": (None, [*FIT, "--label", "99"], "no bin is labelled 99"),
     "two frames selected": (None, [*FIT, "--frames", "0:2"], "fewer than 3 frames"),

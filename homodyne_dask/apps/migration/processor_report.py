@@ -12,6 +12,7 @@ from homodyne_dask.apps.doctor.kernel_process import (
     KernelProcessError,
     first_sentence,
 )
+from homodyne_dask.apps.doctor.machine import get_device_status
 from homodyne_dask.apps.doctor.measured_speed import decoding_rate, kernel_rate
 from homodyne_dask.errors import PlanError
 
@@ -44,7 +45,7 @@ def configure_optimal_device() -> DeviceReport:
     """
     findings = [machine.processors(), machine.memory(), *environment.environment_findings()]
     problems = [finding for finding in findings if not finding.ok]
-    status = machine.get_device_status()
+    status = get_device_status()
     return {
         "device_type": status["platform"],
         "configuration_successful": True,
