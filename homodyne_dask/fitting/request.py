@@ -27,7 +27,8 @@ from homodyne_dask.models.transport import frame_spacing
 from homodyne_dask.models.units import gap_in_angstrom
 from homodyne_dask.results.data.stokes_einstein import check_fluid
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.scaling_modes import Scaling, scaling_of, scaling_prior
+from homodyne_dask.solver.scaling_bounds import scaling_prior
+from homodyne_dask.solver.scaling_modes import Scaling, scaling_of
 from homodyne_dask.store.rings import friedel_clusters
 from homodyne_dask.store.scan import Scan, as_scan
 from homodyne_dask.sweep.plan import Device

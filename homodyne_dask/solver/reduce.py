@@ -34,7 +34,8 @@ from homodyne_dask.solver.elimination import (
     zero_below_rounding,
 )
 from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.solver.scaling_modes import Scaling, ScalingPrior, scaling_named
+from homodyne_dask.solver.scaling_bounds import ScalingPrior
+from homodyne_dask.solver.scaling_modes import Scaling, scaling_named
 
 MIN_SLOPE = 0.25
 """Mean slope of the influence over the mean weight, below which most pairs are outliers."""

@@ -15,7 +15,8 @@ from homodyne_dask.solver.identifiability import determined_at
 from homodyne_dask.solver.influence import leave_one_out
 from homodyne_dask.solver.information_criteria import compare_scalings
 from homodyne_dask.solver.reduce import reduce
-from homodyne_dask.solver.scaling_modes import Scaling, scaling_of, scaling_prior
+from homodyne_dask.solver.scaling_bounds import scaling_prior
+from homodyne_dask.solver.scaling_modes import Scaling, scaling_of
 from homodyne_dask.solver.state import Outcome
 from tests.synthetic import angles, asked, evaluator, measured, solve, store
 

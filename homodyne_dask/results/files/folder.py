@@ -28,7 +28,7 @@ from homodyne_dask.store.scan import Scan
 RATES_CHECK = "rates_check.json"
 """Of `check_rates`, where it was asked for."""
 CHECKPOINT, LOCK = "checkpoint.json", ".lock"
-ASIDE = ".partial-"
+TEMPORARY = ".partial-"
 """Beginning of the name of the temporary folder in which a result is written."""
 HOMODYNE = "nlsq"
 """Folder of the files of homodyne, in that of the result."""
@@ -138,7 +138,7 @@ def check_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) 
     present = [path.name for path in folder.iterdir()] if folder.exists() else []
     if all(".partial" in name or name == LOCK for name in present):  # a killed fit left them
         return
-    half_written = any(name.startswith(ASIDE) for name in present)
+    half_written = any(name.startswith(TEMPORARY) for name in present)
     if half_written and not (folder / SUMMARY).exists() and not (overwrite or resume):
         raise OptionError(
             f"{folder} holds part of a result, whose fit was killed as it wrote it: give --overwrite to "
@@ -175,8 +175,8 @@ def write_result(
     result are removed before the first new one is moved: a folder never holds those of two.
     """
     view = FitView(result, scan)
-    with tempfile.TemporaryDirectory(prefix=ASIDE, dir=folder) as aside:
-        there = Path(aside)
+    with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder) as temporary:
+        there = Path(temporary)
         with errors_name(folder, there):
             write_file(there / "parameters.csv", parameters_csv(result))
             write_file(there / "scaling.csv", scaling_csv(result))
@@ -203,9 +203,9 @@ def write_pictures(folder: Path) -> list[Path]:
     view = FitView(result, fitted_scan(result))
     with (
         locked_folder(folder, LOCK),
-        tempfile.TemporaryDirectory(prefix=ASIDE, dir=folder) as aside,
+        tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder) as temporary,
     ):
-        there = Path(aside)
+        there = Path(temporary)
         with errors_name(folder, there):
             of_posterior = (
                 sorted(folder.glob(POSTERIOR_PICTURES)) if result.errors.posterior else []
@@ -252,31 +252,31 @@ def _write_report(
 
 
 @contextmanager
-def errors_name(folder: Path, aside: Path) -> Iterator[None]:
+def errors_name(folder: Path, temporary: Path) -> Iterator[None]:
     """Let an OSError on a file of the temporary folder name the file it was to become."""
     try:
         yield
     except OSError as e:
-        if e.filename is not None and Path(e.filename).is_relative_to(aside):
-            e.filename = str(folder / Path(e.filename).relative_to(aside))
+        if e.filename is not None and Path(e.filename).is_relative_to(temporary):
+            e.filename = str(folder / Path(e.filename).relative_to(temporary))
         raise
 
 
-def _exchange(aside: Path, folder: Path) -> list[Path]:
+def _exchange(temporary: Path, folder: Path) -> list[Path]:
     """Remove the earlier result, its summary first, and move the new one in, its summary last."""
     if (folder / HOMODYNE).is_symlink():
         (folder / HOMODYNE).unlink()  # it is replaced as the files are, not followed
     earlier = [path for pattern in FILES for path in folder.glob(pattern)]
     for path in earlier:
         path.unlink()
-    for path in folder.glob(f"{ASIDE}*"):
-        if path.name != aside.name and path.is_dir() and not path.is_symlink():
+    for path in folder.glob(f"{TEMPORARY}*"):
+        if path.name != temporary.name and path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)  # of a fit that was killed
-    names = [path.relative_to(aside) for path in aside.rglob("*") if path.is_file()]
+    names = [path.relative_to(temporary) for path in temporary.rglob("*") if path.is_file()]
     names.sort(key=lambda name: (str(name) == SUMMARY, len(name.parts), name))
     for name in names:
         (folder / name).parent.mkdir(exist_ok=True)
-        (aside / name).replace(folder / name)
+        (temporary / name).replace(folder / name)
     return [folder / name for name in names]
 
 

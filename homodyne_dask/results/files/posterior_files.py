@@ -9,9 +9,9 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.posterior import Posterior, with_posterior
 from homodyne_dask.results.files.folder import (
-    ASIDE,
     LOCK,
     POSTERIOR_PICTURES,
+    TEMPORARY,
     errors_name,
     locked_folder,
 )
@@ -42,9 +42,9 @@ def save_posterior(posterior: Posterior, folder: str | Path) -> list[Path]:
     result = with_posterior(before, posterior.plain)
     with (
         locked_folder(folder, LOCK),
-        tempfile.TemporaryDirectory(prefix=ASIDE, dir=folder) as aside,
+        tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder) as temporary,
     ):
-        there = Path(aside)
+        there = Path(temporary)
         with errors_name(folder, there):
             posterior.to_netcdf(there / NETCDF)
             posterior.to_json(there / JSON)

@@ -1,0 +1,144 @@
+"""Bounds and Gaussian priors of contrast and offset.
+
+A prior adds one row to the normal equations, as a measurement does. With bounds the elimination is a
+least-squares problem in a rectangle, solved exactly along its edges.
+"""
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from homodyne_dask.errors import OptionError, shown
+
+Pair = tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class ScalingPrior:
+    """Bounds and priors of (offset - 1, contrast) of every bin, or of the shared pair."""
+
+    lower: Float[np.ndarray, "2"]
+    upper: Float[np.ndarray, "2"]
+    mean: Float[np.ndarray, "2"]
+    weight: Float[np.ndarray, "2"]
+    """1/sd², 0 where there is no prior."""
+
+    def moments(self, each: Float[np.ndarray, " bin"], k: int) -> Float[np.ndarray, "bin k k"]:
+        """Return the moments of the priors over 1, y - 1, f, ...; each: the share of them in each bin."""
+        total = np.zeros((k, k))
+        for column, mean, weight in zip((0, 2), self.mean, self.weight, strict=True):
+            row = np.zeros(k)
+            row[1], row[column] = mean, 1.0
+            total += weight * np.outer(row, row)
+        return each[:, None, None] * total
+
+    def inside(self, linear_params: Float[np.ndarray, "bin 2"]) -> Float[np.ndarray, "bin 2"]:
+        """Return (offset - 1, contrast) with each value clipped into its bounds."""
+        return np.clip(linear_params, self.lower, self.upper)
+
+    def active(
+        self, linear_params: Float[np.ndarray, "group 2"], gradient: Float[np.ndarray, "group 2"]
+    ) -> Bool[np.ndarray, "group 2"]:
+        """Return which values are at a bound with the gradient pointing outwards."""
+        below, above = linear_params <= self.lower, linear_params >= self.upper
+        return below & (gradient < 0) | above & (gradient > 0)
+
+    def solved(
+        self,
+        A: Float[np.ndarray, "group 2 2"],
+        b: Float[np.ndarray, "group 2"],
+        linear_params: Float[np.ndarray, "group 2"],
+    ) -> tuple[Float[np.ndarray, "group 2"], Bool[np.ndarray, "group 2"]]:
+        """Return the minimum of xᵀAx - 2bᵀx inside the bounds, and which values are at a bound.
+
+        linear_params: the minimum without bounds.
+        """
+        linear_params, at_bound = linear_params.copy(), np.zeros(linear_params.shape, bool)
+        outside = (self.inside(linear_params) != linear_params).any(1)
+        outside &= np.isfinite(linear_params).all(1)
+        for group in np.flatnonzero(outside):
+            linear_params[group] = min(
+                self._edges(A[group], b[group]), key=lambda x: x @ A[group] @ x - 2 * b[group] @ x
+            )
+            x = linear_params[group]
+            at_bound[group] = (x == self.lower) | (x == self.upper)
+        return linear_params, at_bound
+
+    def _edges(self, A: Float[np.ndarray, "2 2"], b: Float[np.ndarray, "2"]) -> list[np.ndarray]:
+        """Return the minimum on every edge of the rectangle."""
+        minima = []
+        for one, bound in product((0, 1), (self.lower, self.upper)):
+            other = 1 - one
+            if not np.isfinite(bound[one]):
+                continue
+            x = np.empty(2)
+            x[one] = bound[one]
+            x[other] = (
+                (b[other] - A[other, one] * x[one]) / A[other, other] if A[other, other] else 0
+            )
+            x[other] = np.clip(x[other], self.lower[other], self.upper[other])
+            minima.append(x)
+        return minima
+
+
+def scaling_prior(
+    contrast_bounds: Pair = None,
+    offset_bounds: Pair = None,
+    contrast_prior: Pair = None,
+    offset_prior: Pair = None,
+) -> ScalingPrior | None:
+    """Return bounds (low, high) and priors (mean, standard deviation) as one value; None without any.
+
+    Raises OptionError for what is not a pair of numbers, empty bounds and deviations that are not
+    positive.
+    """
+    pairs = contrast_bounds, offset_bounds, contrast_prior, offset_prior
+    if all(pair is None for pair in pairs):
+        return None
+    limits = [
+        _bounds(name, pair) - shift
+        for name, pair, shift in (
+            ("offset_bounds", offset_bounds, 1.0), ("contrast_bounds", contrast_bounds, 0.0)
+        )
+    ]  # fmt: skip
+    priors = [
+        _prior(name, pair, shift)
+        for name, pair, shift in (
+            ("offset_prior", offset_prior, 1.0), ("contrast_prior", contrast_prior, 0.0)
+        )
+    ]  # fmt: skip
+    return ScalingPrior(*np.array(limits).T, *np.array(priors).T)
+
+
+def _bounds(name: str, pair: Any) -> Float[np.ndarray, "2"]:
+    if pair is None:
+        return np.array([-np.inf, np.inf])
+    low, high = _numbers(name, pair, "low and high")
+    if not low < high:
+        raise OptionError(
+            f"{name}: {low:g} is not below {high:g}; to fix the value use scaling 'fixed'"
+        )
+    return np.array([low, high])
+
+
+def _prior(name: str, pair: Any, shift: float) -> tuple[float, float]:
+    if pair is None:
+        return 0.0, 0.0
+    mean, deviation = _numbers(name, pair, "mean and standard deviation")
+    if not (np.isfinite(mean) and 0 < deviation < np.inf):
+        raise OptionError(
+            f"{name} = ({mean:g}, {deviation:g}) is no prior: give a mean and a positive standard "
+            f"deviation"
+        )
+    return mean - shift, deviation**-2.0
+
+
+def _numbers(name: str, pair: Any, what: str) -> tuple[float, float]:
+    try:
+        first, second = (float(number) for number in pair)
+    except (TypeError, ValueError):
+        raise OptionError(f"{name} = {shown(pair)} is not two numbers: give {what}") from None
+    return first, second
