@@ -38,7 +38,7 @@ class _Source:
     )  # fmt: skip
     model: str = define(
         MISSING,
-        f"model: {', '.join(MODELS[:-1])}, one of a package, or auto, the simplest that the data ask for",
+        f"model: {', '.join(MODELS[:-1])}, one of a package, or auto, the simplest adequate model",
         "laminar_flow", "static, laminar_flow or another model's name",
         metavar="NAME", suggestions=MODELS, section=MODEL, common=True,
     )  # fmt: skip

@@ -39,7 +39,7 @@ class Workers:
     to_start: bool = False
     """Not running yet: a fit starts them on this machine."""
     asked: bool = False
-    """Of a cluster that is not there: a plan says what it would do."""
+    """Of a hypothetical cluster: a plan says what it would do."""
 
     @property
     def threads_each(self) -> int:
@@ -87,7 +87,7 @@ def local_workers(gpus: int = 0) -> Workers:
 
 
 def workers_asked(given: int | str, client: object = None) -> Workers:
-    """Return workers of a cluster that is not there, from 1000 or '1000:8:32GB'.
+    """Return workers of a hypothetical cluster, from 1000 or '1000:8:32GB'.
 
     Their number, the threads and the memory of each; by default 8 threads and 2 GB a thread. Raises
     OptionError for anything else, and beside a client.
@@ -96,7 +96,7 @@ def workers_asked(given: int | str, client: object = None) -> Workers:
 
     if client is not None:
         raise OptionError(
-            "workers are those of a cluster that is not there, and a client has its own: give one of them"
+            "workers are those of a hypothetical cluster, and a client has its own: give one of them"
         )
     parts = str(given).split(":")
     try:

@@ -1,4 +1,4 @@
-"""Which of several models the data ask for, by angles left out.
+"""Which of several models is the simplest adequate one, by angles left out.
 
 Each model is fitted. The score of a bin is its χ² at the parameters that the other bins determine, so that
 a model with parameters that the data do not need scores worse (leave-one-out cross-validation, Stone 1974).
@@ -75,7 +75,7 @@ class ModelComparison:
             f"{_known(row.stderr, '.2g')}{', does not describe the data' * row.misfit}"
             for row in self.table
         ]
-        return "\n".join([*lines, f"the data ask for {self.chosen}"])
+        return "\n".join([*lines, f"the simplest adequate model is {self.chosen}"])
 
     __repr__ = __str__
 
@@ -88,7 +88,7 @@ class ModelComparison:
             ]
             for row in self.table
         ]  # fmt: skip
-        return html_table(f"the data ask for {self.chosen}", [head, *rows])
+        return html_table(f"the simplest adequate model is {self.chosen}", [head, *rows])
 
 
 def _known(value: float, form: str) -> str:
@@ -104,7 +104,7 @@ def compare_models(
     callbacks: Sequence[Callback] = (),
     **options: Any,
 ) -> ModelComparison:
-    """Fit several models and say which one the data ask for, by angles left out.
+    """Fit several models and say which is the simplest adequate one, by angles left out.
 
     models: or their names, the simplest first; by default brownian, power_law and static, and
         laminar_flow where the store or `gap` gives the distance between the plates.

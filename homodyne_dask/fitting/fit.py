@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from homodyne_dask.results.data.fit_result import FitResult
 
-NO_GPUS_ASKED = "workers of a cluster that is not there are taken to have processors alone"
+NO_GPUS_ASKED = "workers of a hypothetical cluster are taken to have processors alone"
 
 
 @takes_options()
@@ -190,7 +190,7 @@ def plan(
     """Return the plan of a fit: what it would read and keep in memory. `print(plan)` shows it.
 
     data, model, client: as in `fit`.
-    workers: those of a cluster that is not there: their number, or '1000:8:32GB' with the threads and the
+    workers: those of a hypothetical cluster: their number, or '1000:8:32GB' with the threads and the
         memory of each, otherwise 8 and 2 GB a thread.
     {options}
 
@@ -206,7 +206,7 @@ def plan(
 def plan_for(request: Request, client: "Client | None", asked: int | str | None = None) -> Plan:
     """Return the plan for the client's workers or, without a client, for this process or new workers.
 
-    asked: workers of a cluster that is not there, for which it is then.
+    asked: workers of a hypothetical cluster, for which it is then.
     """
     cut = layout(request.scan, request.problem.min_lag)
     memory = request.options.memory

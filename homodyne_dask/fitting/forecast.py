@@ -99,7 +99,7 @@ def forecast(
     """Return what `fit` with these options will read and take, measured on a sample of its tasks.
 
     data, model, client: as in `fit`; workers on this machine are started where `fit` would start some.
-    workers: those of a cluster that is not there, as in `plan`; the sample is computed on this machine.
+    workers: those of a hypothetical cluster, as in `plan`; the sample is computed on this machine.
     {options}
 
     Raises the same mistakes as `fit`, and PlanError where the workers' memory is too small.

@@ -118,7 +118,7 @@ def _strongly_correlated(names: list[str], inverse: np.ndarray) -> list[str]:
 def few_bins(
     names: tuple[str, ...], dof: Float[np.ndarray, " p"], expected: Bool[np.ndarray, " p"]
 ) -> tuple[str, ...]:
-    """Return a sentence for each parameter whose robust error rests on few bins, or cannot be had."""
+    """Return a sentence for each parameter whose robust error rests on few bins, or is not available."""
     return tuple(
         f"the error of {name} rests on one or two bins ({freedom:.1f} degrees of freedom)"
         if freedom < 2

@@ -18,7 +18,7 @@ RATE = 0.2
 
 @pytest.fixture(scope="module")
 def decaying(tmp_path_factory):
-    """Three rings whose rate goes as q², as f = exp(-2 Γ lag)."""
+    """Three rings whose rate scales as q², as f = exp(-2 Γ lag)."""
     thetas = [np.array([2 * RATE / Q[0] ** 2, 0.0, 0.0])] * 3
     return store(three_rings(thetas, n=30), tmp_path_factory.mktemp("decaying"))
 

@@ -1,4 +1,4 @@
-"""The model that the data ask for, by bins left out."""
+"""The simplest adequate model, by bins left out."""
 
 import json
 
@@ -89,7 +89,7 @@ def test_the_simplest_model_that_predicts_the_angles_left_out_is_chosen(tmp_path
     by_name = {row.model: row for row in found.table}
     assert list(by_name) == ["brownian", "power_law", "static", "laminar_flow"][: len(by_name)]
     assert by_name[chosen].above_lowest <= by_name[chosen].stderr
-    assert f"the data ask for {chosen}" in str(found)
+    assert f"the simplest adequate model is {chosen}" in str(found)
     compared = hd.compare(found.results)
     assert compared.chosen == chosen
     lowest, best = min(found.table, key=lambda row: row.score), compared.fits[0]
@@ -138,7 +138,7 @@ def test_the_command_line_fits_the_model_that_it_chose(tmp_path, capsys):
         main(["fit", str(scan.path), "--model", "auto", "-o", str(folder)])
     assert end.value.code == 0
     printed = capsys.readouterr().out
-    assert "the data ask for brownian" in printed
+    assert "the simplest adequate model is brownian" in printed
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["model"] == "brownian"
     assert [row["model"] for row in summary["comparison"]] == ["brownian", "power_law", "static"]

@@ -147,7 +147,7 @@ def plan_residual_fit(
 ) -> Plan:
     """Return the plan for the client's workers or, without a client, for this process or new workers.
 
-    asked: workers of a cluster that is not there, for which it is then.
+    asked: workers of a hypothetical cluster, for which it is then.
     """
     cut: Any = points_layout(request.points)
     require_client(client)
