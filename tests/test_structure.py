@@ -116,6 +116,15 @@ def test_no_module_is_a_scrap_of_the_one_that_imports_it():
     assert sorted(scraps) == sorted(SEAMS)
 
 
+def test_no_file_name_stands_twice_but_for_commands():
+    names = [
+        file.name
+        for name, file in modules().items()
+        if file.name != "__init__.py" and ".cli.commands." not in name
+    ]
+    assert sorted(names) == sorted(set(names))
+
+
 def test_a_name_is_used_for_one_thing():
     homes: dict[str, set[str]] = defaultdict(set)
     for name in modules():
