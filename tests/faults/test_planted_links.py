@@ -74,7 +74,6 @@ def test_a_result_replaces_links_in_its_folder_and_follows_none(
     monkeypatch.setattr(FitResult, "to_json", lambda _, path: path.write_text("a summary"))
     monkeypatch.setattr(output_files, "json_files", lambda *_: {"parameters.json": {}})
     monkeypatch.setattr(output_files, "fitted_data_refusal", lambda _: "too large")
-    monkeypatch.setattr(output_files, "_views", lambda *_: [])
     monkeypatch.setattr(output_files, "_figure_names", lambda _: [])
     scan = scan_of(tmp_path, CREEP, n=20, phi=[0.0])
     folder = tmp_path / "A_fit"
