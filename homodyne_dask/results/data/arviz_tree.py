@@ -20,7 +20,7 @@ from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.models.rate_forms import some_ages
 from homodyne_dask.results.data.fit_result import FitResult, from_summary
 from homodyne_dask.results.data.fit_view import FitView
-from homodyne_dask.results.data.posterior_draws import PosteriorDraws, free_names
+from homodyne_dask.results.data.posterior_draws import FORMAT, VERSION, PosteriorDraws, free_names
 from homodyne_dask.results.data.rate_curves import rates_in
 from homodyne_dask.results.data.result_tables import DATASET_UNITS, plain_values
 from homodyne_dask.store.scan import Scan
@@ -63,7 +63,6 @@ def rates_of_draws(
     return RateDraws(chosen["t"].values, values, chosen, bool(np.isnan(scan.q).any()))
 
 
-FORMAT, VERSION = "homodyne_dask posterior", 1
 OTHERS = (
     "chain", "draw", "bin", "age", "quantile", "cell", "frame", "byte", "contrast", "offset", "J",
     "gamma_dot", "strain", "c2", "lp", "q", "phi", "log_prior",

@@ -3,13 +3,12 @@
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray
 from xarray import DataTree
 
-from homodyne_dask.results.data.arviz_tree import FORMAT, VERSION, tree_of
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.operations import (
     PosteriorPlots,
@@ -19,7 +18,7 @@ from homodyne_dask.results.data.operations import (
     save_netcdf,
     save_zarr,
 )
-from homodyne_dask.results.data.posterior_draws import PosteriorDraws
+from homodyne_dask.results.data.posterior_draws import FORMAT, VERSION, PosteriorDraws
 from homodyne_dask.results.data.posterior_summary import (
     enough_sentences,
     plain_summary,
@@ -27,7 +26,9 @@ from homodyne_dask.results.data.posterior_summary import (
     why_unreliable,
 )
 from homodyne_dask.results.data.result_tables import plain_columns, plain_values
-from homodyne_dask.store.scan import Scan
+
+if TYPE_CHECKING:
+    from homodyne_dask.store.scan import Scan
 
 
 @dataclass(frozen=True, repr=False)
@@ -132,8 +133,10 @@ def with_posterior(result: FitResult, plain: dict[str, Any] | None) -> FitResult
     return replace(result, errors=replace(result.errors, posterior=plain))
 
 
-def posterior_of(result: FitResult, draws: PosteriorDraws, scan: Scan) -> Posterior:
+def posterior_of(result: FitResult, draws: PosteriorDraws, scan: "Scan") -> Posterior:
     """Return the posterior of a fit from the draws of a sampler; scan: what was fitted."""
+    from homodyne_dask.results.data.arviz_tree import tree_of  # it loads models and the store
+
     result = with_posterior(result, None)
     draws = replace(draws, theta=_nearest(result, draws.theta), prior=_nearest(result, draws.prior))
     return Posterior(result, draws, tree_of(result, draws, scan))

@@ -9,6 +9,8 @@ from jaxtyping import Float
 
 from homodyne_dask.results.data.fit_result import FitResult
 
+FORMAT, VERSION = "homodyne_dask posterior", 1
+
 
 @dataclass(frozen=True)
 class PosteriorDraws:

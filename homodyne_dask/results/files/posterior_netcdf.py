@@ -10,8 +10,9 @@ import xarray
 from xarray import DataTree
 
 from homodyne_dask.errors import OptionError, SourceError, why_unreadable
-from homodyne_dask.results.data.arviz_tree import FORMAT, VERSION, draws_in
+from homodyne_dask.results.data.arviz_tree import draws_in
 from homodyne_dask.results.data.posterior import Posterior
+from homodyne_dask.results.data.posterior_draws import FORMAT, VERSION
 from homodyne_dask.results.files.json_files import missing_values
 from homodyne_dask.store.files import PARTIAL, path_of, write_atomic
 
