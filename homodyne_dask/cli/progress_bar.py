@@ -45,7 +45,8 @@ def _lines(console: Console) -> ShowProgress:
         if progress.now is None and not progress.done:
             return
         if passes < 0:
-            console.print(f"{progress.pairs:,} pairs of {_bins(progress)}, {progress.where}")
+            bins = "1 bin" if progress.bins == 1 else f"{progress.bins} bins"
+            console.print(f"{progress.pairs:,} pairs of {bins}, {progress.where}")
             if progress.page:
                 console.print(f"live: {progress.page}")
             passes = 0
@@ -54,10 +55,6 @@ def _lines(console: Console) -> ShowProgress:
         passes = len(progress.done)
 
     return show
-
-
-def _bins(progress: Progress) -> str:
-    return "1 bin" if progress.bins == 1 else f"{progress.bins} bins"
 
 
 def _plain(console: Console) -> ShowProgress:

@@ -41,7 +41,8 @@ def nexus_file(view: FitView) -> bytes:
     """
     content = io.BytesIO()
     with h5py.File(content, "w") as file:
-        file.attrs.update(NX_class="NXroot", default="entry", creator=_creator(view.result))
+        creator = f"homodyne-dask {view.result.provenance.version}"
+        file.attrs.update(NX_class="NXroot", default="entry", creator=creator)
         entry = _group(file, "entry", "NXentry", default="data")
         _write_entry(entry, view)
         fit = _group(entry, "fit", "NXfit")
@@ -60,10 +61,6 @@ def _group(parent: h5py.Group, name: str, nexus_class: str, **attributes: Any) -
 
 def _field(parent: h5py.Group, name: str, value: Any, **attributes: Any) -> None:
     parent.create_dataset(name, data=value).attrs.update(attributes)
-
-
-def _creator(result: FitResult) -> str:
-    return f"homodyne-dask {result.provenance.version}"
 
 
 def _write_entry(entry: h5py.Group, view: FitView) -> None:

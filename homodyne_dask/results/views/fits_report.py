@@ -41,12 +41,9 @@ def series_text(series: FitSeries) -> str:
     ]  # fmt: skip
     failed = [f"{entry.name} failed: {entry.message}" for entry in entries if entry.result is None]
     head += wrapped("", tuple(failed))
-    parts = [head, *(_columns(series, some) for some in _blocks(series)), _said(series)]
+    agreement = wrapped("- ", tuple(agreement_sentences(series)))
+    parts = [head, *(_columns(series, some) for some in _blocks(series)), agreement]
     return printable("\n\n".join("\n".join(part) for part in parts if part))
-
-
-def _said(series: FitSeries) -> list[str]:
-    return wrapped("- ", tuple(agreement_sentences(series)))
 
 
 def _blocks(series: FitSeries) -> list[list[SeriesEntry]]:

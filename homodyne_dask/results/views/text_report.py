@@ -38,7 +38,8 @@ def report_text(result: FitResult) -> str:
     """Return the report of a fit as text."""
     parts = [
         _verdict(result), _parameters(result), _posterior(result.errors.posterior), _scaling(result),
-        sensitivity_lines(result), _facts(result),
+        sensitivity_lines(result),
+        [line for name, text in facts(result) for line in wrapped(f"{name:<14}", (text,))],
     ]  # fmt: skip
     return printable("\n\n".join("\n".join(part) for part in parts if part))
 
@@ -92,10 +93,6 @@ def sensitivity_lines(result: FitResult) -> list[str]:
 def _profile(name: str, table: xarray.Dataset) -> str:
     words = [f"{value}: {above} ({parabola})" for value, above, parabola in profile_rows(table)]
     return f"profile of {name}, value: χ² - lowest χ² (that of a parabola): {', '.join(words)}"
-
-
-def _facts(result: FitResult) -> list[str]:
-    return [line for name, text in facts(result) for line in wrapped(f"{name:<14}", (text,))]
 
 
 def intervals_text(found: FitResult | FitSeries, percent: float) -> str:
