@@ -63,7 +63,7 @@ def fit(
     {options}
 
     Raises a HomodyneDaskError for every mistake in these; how the fit ended is `result.outcome`, and
-    the minima that several starts led to are `result.minima`.
+    the minima that several starts led to are `result.diagnosis.minima`.
 
     >>> hd.fit("A0123_c2.zarr", "laminar_flow", gap="200 um", max_passes=2).passes
     2

@@ -217,8 +217,8 @@ def _freedom(
 ) -> Float[np.ndarray, " n"]:
     """Return the degrees of freedom of a rate's error at each time.
 
-    They are known at the ages of `result.rate_dof`. Results of earlier programs do not have them: then those
-    of the parameter with the fewest.
+    They are known at the ages of `result.errors.rate_dof`. Results of earlier programs do not have them:
+    then those of the parameter with the fewest.
     """
     if result.covariance is None:
         return np.full(len(t), np.inf)
