@@ -254,9 +254,9 @@ def _description(request: Request) -> FitDescription:
     """Return title, parameters and errors for the progress of a fit."""
 
     def errors(state: lm.State) -> Float[np.ndarray, " p"]:
-        from homodyne_dask.fitting.error_estimation.estimate_errors import standard_errors
+        from homodyne_dask.fitting.error_estimation.estimate_errors import errors_from_scatter
 
-        return standard_errors(request, state, None)
+        return errors_from_scatter(request, state)
 
     return FitDescription(
         f"{request.problem.model.name} fitted to {Path(request.scan.path).name}",

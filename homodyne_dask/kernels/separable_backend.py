@@ -328,6 +328,7 @@ SEPARABLE = Backend(
     f_at=separable_f,
     rates=None,
     rates_of_draws=None,
+    g_at=None,
     gram=separable_gram,
     robust_gram=separable_robust_gram,
     candidate_grams=separable_candidate_grams,

@@ -202,6 +202,17 @@ def transport_f(
     return f.reshape(len(q), *both.shape)
 
 
+def transport_g(
+    at: TransportPoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
+) -> Float[np.ndarray, "bin ..."]:
+    """Return the field correlation g, f = g², with its sign: that of sin x/x between plates that move."""
+    g = np.sqrt(transport_f(at, time, q, phi, t1, t2))
+    if not at.problem.model.shear or at.problem.convention is Convention.HOMODYNE:
+        return g
+    x = np.multiply.outer(at.scales(q, phi).s, _between(at.rows[-2], time, t1, t2))
+    return np.where(np.sin(x) * x < 0, -g, g)
+
+
 def _between(
     values: np.ndarray, time: np.ndarray, t1: np.ndarray, t2: np.ndarray
 ) -> Float[np.ndarray, "..."]:
@@ -217,5 +228,5 @@ def f_at(dC: Array, dG: Array, k: Array, s: Array, *, shear: bool, convention: C
 
 
 TRANSPORT_EVALUATION = Evaluation(
-    transport_point, transport_f, transport_rates, transport_rates_of_draws
+    transport_point, transport_f, transport_rates, transport_rates_of_draws, transport_g
 )

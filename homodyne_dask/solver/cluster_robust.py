@@ -57,7 +57,7 @@ def cr3(
     freedom = np.array([_satterthwaite(inverse, roots, weights[:, None]) for weights in chosen])
     if prior is not None:
         known = inverse @ prior @ inverse
-        freedom = _with_known(freedom, _variances(covariance, chosen), _variances(known, chosen))
+        freedom = with_known(freedom, _variances(covariance, chosen), _variances(known, chosen))
         covariance = covariance + known
     alone = _variances(lost, chosen) > _MIN_SHARE * _variances(inverse, chosen)
     single = np.diag(lost) > _MIN_SHARE * np.diag(inverse)
@@ -131,7 +131,7 @@ def _satterthwaite(
     return float(total**2 / (form**2).sum()) if total > 0 else np.nan
 
 
-def _with_known(
+def with_known(
     freedom: Float[np.ndarray, " m"],
     estimated: Float[np.ndarray, " m"],
     known: Float[np.ndarray, " m"],

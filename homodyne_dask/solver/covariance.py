@@ -20,6 +20,8 @@ from homodyne_dask.solver.reduce import slope_known
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 
 MIN_CLUSTERS = 8
+CLUSTER_ROBUST, SPECKLE = "cluster-robust", "speckle"
+"""Methods by which standard errors are estimated."""
 _FOLLOWS_BOUND = 0.5
 """Share of a variance owed to parameters at a bound if these were free, above which the error is withheld."""
 _MOSTLY_OUTLIERS = (
@@ -35,10 +37,10 @@ class Uncertainty:
     naive: Float[np.ndarray, "p p"] | None
     """None where the data do not determine every free parameter."""
     robust: Float[np.ndarray, "p p"] | None
-    """None with fewer than 8 clusters."""
+    """That of `stderr`: cluster-robust with 8 clusters or more, of speckle with fewer if that holds."""
     dof: Float[np.ndarray, " p"]
-    """Bell-McCaffrey degrees of freedom of the robust errors; NaN where there are none, as for a parameter
-    that one bin alone determines."""
+    """Degrees of freedom of the robust errors (Bell and McCaffrey for clusters); NaN where there are none, as
+    for a parameter that one bin alone determines."""
     withheld: Bool[np.ndarray, " p"]
     """Parameters that moved but have no errors: their values follow from another one's bound."""
     sentences: tuple[str, ...]
@@ -52,6 +54,8 @@ class Uncertainty:
     """Of the Hessian of the parameters that moved, scaled to unit diagonal, the smallest first."""
     directions: Float[np.ndarray, "m p"]
     """Their eigenvectors in the scaled parameters; 0 where a parameter did not move."""
+    method: str = CLUSTER_ROBUST
+    """Of `robust`."""
 
 
 def uncertainty(

@@ -39,6 +39,7 @@ from homodyne_dask.results.data.result_tables import (
     directions_table,
     influence_table,
     left_out_table,
+    noise_table,
     parameter_table,
     profile_table,
     scaling_table,
@@ -75,12 +76,13 @@ def assemble_result(
     at_bound = search.free & ~moved & seen
     clusters = friedel_clusters(scan.q, scan.phi)
     left_out = _left_out_chisqr(request, state, moved, clusters)
-    errors = uncertainty_at(request, state)
+    errors = uncertainty_at(request, state, more.speckle)
     error = used_of(errors, more.lower)
+    stderr = deviations(errors.robust, len(search.names))
     freedom = reduced.freedom(int(search.free.sum()))
     names = list(search.names)
     converged = state.outcome is lm.Outcome.CONVERGED
-    check = examine_model(request, state, more.means) if converged else None
+    check = examine_model(request, state, more.speckle) if converged else None
     known_noise = check is None or not check.misfit
     result = FitResult(
         outcome=state.outcome,
@@ -88,9 +90,10 @@ def assemble_result(
             {
                 "param": names,
                 "value": state.theta,
-                "stderr": deviations(errors.robust, len(names)),
+                "stderr": stderr,
                 "stderr_naive": deviations(errors.naive, len(names)),
                 "dof": errors.dof,
+                "method": [errors.method if np.isfinite(one) else "" for one in stderr],
                 "at_bound": at_bound,
                 "fixed": ~search.free,
                 "unit": [p.unit for p in request.parameters],
@@ -124,9 +127,10 @@ def assemble_result(
             covariance=covariance_table(errors.robust, names),
             covariance_naive=covariance_table(errors.naive, names),
             covariance_lower=covariance_table(more.lower, names),
+            noise=None if more.speckle is None else noise_table(more.speckle, scan.label, names),
             rate_dof=None
             if errors.robust is None
-            else rate_freedom(request, state, moved, clusters),
+            else rate_freedom(request, state, moved, clusters, errors),
             profiles=_profiles(request, state, errors, more),
         ),
         diagnosis=Diagnosis(
@@ -140,6 +144,7 @@ def assemble_result(
                 clusters,
                 errors.withheld,
                 errors.naive is not None and seen,
+                more.speckle,
             )
             + (warnings_about_priors(request, state, error) if seen else ())
             + _without_profile(request, more),

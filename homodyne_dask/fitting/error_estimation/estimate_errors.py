@@ -1,6 +1,7 @@
 """Error estimation after the last step of a fit: a lower bound with too few bins, and profiles."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -13,11 +14,12 @@ from homodyne_dask.fitting.error_estimation.profile_likelihood import (
     profile,
     wide_profiles,
 )
+from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors, speckle_errors
 from homodyne_dask.fitting.request import Request
-from homodyne_dask.kernels.gram import CellMeans
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import (
     MIN_CLUSTERS,
+    SPECKLE,
     Uncertainty,
     clusters_in,
     error_used,
@@ -34,12 +36,12 @@ class ErrorEstimates(NamedTuple):
     """Error estimates from passes over the data after the last step."""
 
     lower: Float[np.ndarray, "p p"] | None = None
-    """Dyadic-robust covariance, a lower bound; None where there are enough bins for CR3."""
+    """Dyadic-robust covariance, a lower bound; None where stderr is known."""
+    speckle: SpeckleErrors | None = None
+    """Errors and noise of Gaussian speckle and counting; None where too little is known of it."""
     profiles: Profiles = Profiles()
     signal: Signal | None = None
     """The test for a decay; None where it is not made."""
-    means: CellMeans | None = None
-    """[1, y - 1, f] of cells at the end of a fit that converged, of data that are means over cells."""
 
 
 def estimate_errors(
@@ -55,7 +57,7 @@ def estimate_errors(
     determined = state.outcome in (
         lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.MAX_PASSES
     )  # fmt: skip
-    lower = moments = None
+    speckle = lower = moments = None
     if determined and moved.any() and clusters_in(reduced, clusters) < MIN_CLUSTERS:
         moments = frame_scores(sweep, request, state)
         lower = dyadic(reduced, moments, moved, clusters)
@@ -63,8 +65,12 @@ def estimate_errors(
     signal = signal_of(state, request.scaling, free, clusters, moments)
     if not determined or (signal is not None and not signal.seen):
         return ErrorEstimates(signal=signal)
-    errors = uncertainty_at(request, state)
-    lower = None if lower is None else without(lower, errors.withheld)
+    if determined:
+        doing("the noise of speckle")
+        means = None if scan.cells is None else sweep.over(CELL_MEANS, AtTheta(state.theta))
+        speckle = speckle_errors(request, state, moved, clusters, means)
+    errors = uncertainty_at(request, state, speckle)
+    lower = None if lower is None or errors.robust is not None else without(lower, errors.withheld)
     error = used_of(errors, lower)
     steps = {
         name: float(error[at])
@@ -72,10 +78,7 @@ def estimate_errors(
         if moved[at := request.search.names.index(name)] and np.isfinite(error[at])
     }
     profiles = _profiles(request, sweep, state, steps, doing) if steps else Profiles()
-    means = None
-    if scan.cells is not None and state.outcome is lm.Outcome.CONVERGED:
-        means = sweep.over(CELL_MEANS, AtTheta(state.theta))
-    return ErrorEstimates(lower, profiles, signal, means)
+    return ErrorEstimates(lower, speckle, profiles, signal)
 
 
 def _profiles(
@@ -99,18 +102,31 @@ def _profiles(
     )
 
 
-def standard_errors(
-    request: Request, state: lm.State, lower: Float[np.ndarray, "p p"] | None
-) -> Float[np.ndarray, " p"]:
-    """Return the errors of the parameters at a state that are used; lower: see `ErrorEstimates`."""
-    return used_of(uncertainty_at(request, state), lower)
+def errors_from_scatter(request: Request, state: lm.State) -> Float[np.ndarray, " p"]:
+    """Return the errors of the parameters at a state that need no more than its sums."""
+    return used_of(uncertainty_at(request, state), None)
 
 
-def uncertainty_at(request: Request, state: lm.State) -> Uncertainty:
-    """Return the covariances at a state, and what is undetermined."""
+def uncertainty_at(
+    request: Request, state: lm.State, speckle: SpeckleErrors | None = None
+) -> Uncertainty:
+    """Return the covariances at a state, and what is undetermined.
+
+    speckle: with fewer than 8 clusters its errors are those of the result, unless something speaks against
+    it.
+    """
     scan, search = request.scan, request.search
     moved, clusters = search.free_inside_bounds(state.theta), friedel_clusters(scan.q, scan.phi)
-    return uncertainty(search.names, state.reduced, moved, clusters, search.free & ~moved)
+    found = uncertainty(search.names, state.reduced, moved, clusters, search.free & ~moved)
+    if found.naive is None or found.robust is not None or speckle is None or speckle.objection:
+        return found
+    return replace(
+        found,
+        robust=without(speckle.covariance, found.withheld),
+        dof=np.where(found.withheld, np.nan, speckle.dof),
+        scaling_robust=speckle.scaling,
+        method=SPECKLE,
+    )
 
 
 def used_of(errors: Uncertainty, lower: Float[np.ndarray, "p p"] | None) -> Float[np.ndarray, " p"]:

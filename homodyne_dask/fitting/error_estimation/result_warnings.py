@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
 from homodyne_dask.fitting.error_estimation.spline_rate_errors import (
     names_of_rates,
     rate_of_each,
@@ -42,12 +43,13 @@ def warnings_about(
     clusters: Int[np.ndarray, " bin"],
     withheld: Bool[np.ndarray, " p"],
     errors_known: bool,
+    speckle: SpeckleErrors | None,
 ) -> tuple[str, ...]:
     """Return the warnings of a result, a sentence each.
 
     at_bound: parameters at a bound. clusters: which bins are the same speckle (Friedel pairs).
     withheld: parameters without errors, because their values follow from another one's bound.
-    errors_known: whether any parameter has an error.
+    errors_known: whether any parameter has an error. speckle: the noise of speckle, where it is known.
     """
     candidates = (
         request.scaling.note,
@@ -87,16 +89,8 @@ def warnings_about(
     sentences += _at_bounds(state.reduced)
     if (~used).any():
         sentences.append(f"{int((~used).sum())} of {len(used)} bins have no known pair")
-    groups = clusters_in(state.reduced, clusters)
-    if groups < MIN_CLUSTERS:
-        bins = f"{groups} independent bin{' is' if groups == 1 else 's are'} too few"
-        instead = (
-            ": naive errors are given, which are too small for correlated speckle, and, if the record is "
-            "long enough, a lower bound from blocks of frames"
-        )
-        sentences.append(
-            f"{bins} for robust errors ({MIN_CLUSTERS} are needed){instead if errors_known else ''}"
-        )
+    if errors_known and clusters_in(state.reduced, clusters) < MIN_CLUSTERS:
+        sentences += _on_speckle(speckle)
     scaled = names_of_rates(
         request, [n for n, p in enumerate(request.parameters) if p.q_power and p.constant is None]
     )
@@ -106,6 +100,18 @@ def warnings_about(
             f"{'their values' if len(scaled) > 1 else 'its value'}, in 1/s"
         )
     return tuple(sentences)
+
+
+def _on_speckle(speckle: SpeckleErrors | None) -> list[str]:
+    """Return why there are no standard errors with few bins, or what is to be said of them."""
+    if speckle is not None and speckle.objection is None:
+        return [] if speckle.note is None else [speckle.note]
+    why = "the averages stored with the data are too few" if speckle is None else speckle.objection
+    return [
+        f"there are no standard errors: from fewer than {MIN_CLUSTERS} independent bins they follow from the "
+        f"noise of speckle, and {why}; naive errors are given, which are too small for correlated speckle, "
+        f"and, if the record is long enough, a lower bound from blocks of frames"
+    ]
 
 
 def warnings_about_priors(

@@ -14,6 +14,7 @@ from homodyne_dask.models.rate_forms import some_ages
 from homodyne_dask.results.data.result_tables import smoothing_table
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.cluster_robust import by_cluster, cr3
+from homodyne_dask.solver.covariance import SPECKLE, Uncertainty
 from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 
@@ -26,10 +27,11 @@ def rate_freedom(
     state: lm.State,
     moved: Bool[np.ndarray, " p"],
     clusters: Int[np.ndarray, " bin"],
+    errors: Uncertainty,
 ) -> xarray.Dataset | None:
     """Return over `age` [s] the degrees of freedom of each rate; None of a model without rates.
 
-    At an optimum with robust errors.
+    At an optimum with standard errors; where these are of speckle, the fewest of the rate's parameters.
     """
     backend, scan, names = backend_of(request.problem.model), request.scan, request.search.names
     if backend.rates is None:
@@ -43,8 +45,15 @@ def rate_freedom(
         gradient[:, [names.index(name) for name in curve.parameters]] = curve.gradient[:, at].T
         return gradient
 
-    rows = np.concatenate([of_theta(curve) for curve in curves.values()])
-    freedom = combination_freedom(state.reduced, moved, clusters, rows).reshape(len(curves), -1)
+    if errors.method == SPECKLE:
+        fewest = [
+            np.nanmin(errors.dof[[names.index(name) for name in curve.parameters]], initial=np.inf)
+            for curve in curves.values()
+        ]
+        freedom = np.repeat(np.where(np.isfinite(fewest), fewest, np.nan)[:, None], len(at), axis=1)
+    else:
+        rows = np.concatenate([of_theta(curve) for curve in curves.values()])
+        freedom = combination_freedom(state.reduced, moved, clusters, rows).reshape(len(curves), -1)
     columns = {name: ("age", of) for name, of in zip(curves, freedom, strict=True)}
     return xarray.Dataset(columns, coords={"age": curves["J"].time[at]})
 

@@ -69,11 +69,14 @@ class FitErrors:
     """What is known of the errors of the parameters, beside the columns of `FitResult.parameters`."""
 
     covariance: xarray.DataArray | None
-    """(cov_i, cov_j) of `stderr`: cluster-robust; None with fewer than 8 clusters."""
+    """(cov_i, cov_j) of `stderr`: cluster-robust, with fewer than 8 clusters of speckle; None if unknown."""
     covariance_naive: xarray.DataArray | None
     """(cov_i, cov_j), (JᵀWJ)⁻¹; None where the data do not determine all parameters."""
     covariance_lower: xarray.DataArray | None = None
-    """(cov_i, cov_j), dyadic-robust over blocks of frames: a lower bound, with fewer than 8 clusters."""
+    """(cov_i, cov_j), dyadic-robust over blocks of frames: a lower bound, where stderr is not known."""
+    noise: xarray.Dataset | None = None
+    """Over `bin`: independent pixels and mean_counts per pixel and frame; over `param`: stderr and dof of
+    Gaussian speckle and counting; objection: what speaks against them, or ''."""
     rate_dof: xarray.Dataset | None = None
     """Over `age`: degrees of freedom of the robust error of each rate in `rates`."""
     profiles: dict[str, xarray.Dataset] = field(default_factory=dict)
@@ -135,7 +138,8 @@ class FitResult(Reportable):
 
     outcome: Outcome
     parameters: xarray.Dataset
-    """Over `param`: value, stderr (CR3; NaN if unknown), stderr_naive, dof, at_bound, fixed, unit."""
+    """Over `param`: value, stderr (NaN if unknown), method (cluster-robust, speckle, or none: ''), dof,
+    stderr_naive, at_bound, fixed, unit."""
     scaling: xarray.Dataset
     """Over `bin`: contrast, offset, redchi, q, phi, ndata, undetermined, left_out_chisqr (χ² of the bin at
     the parameters of a fit without it: `compare_models`); coordinate label."""
@@ -167,7 +171,7 @@ class FitResult(Reportable):
 
     @property
     def covariance(self) -> xarray.DataArray | None:
-        """(cov_i, cov_j) of `stderr`: cluster-robust; None with fewer than 8 clusters."""
+        """(cov_i, cov_j) of `stderr`; None where that is not known."""
         return self.errors.covariance
 
     @property
@@ -353,6 +357,7 @@ class FitResult(Reportable):
                 "identifiability": plain_table(diagnosis.identifiability),
                 "left_out": plain_table(diagnosis.left_out),
                 "smoothing": plain_table(diagnosis.smoothing),
+                "noise": plain_table(errors.noise),
                 "rate_dof": plain_table(errors.rate_dof),
                 "profiles": {key: plain_table(table) for key, table in errors.profiles.items()},
                 "posterior": errors.posterior,
@@ -374,6 +379,7 @@ def from_summary(read: dict[str, Any]) -> FitResult:
     names = list(read["parameters"])
     columns = ("value", "stderr", "stderr_naive", "dof", "at_bound", "fixed", "unit")
     by_column = {key: [read["parameters"][name][key] for name in names] for key in columns}
+    by_column["method"] = [read["parameters"][name].get("method", "") for name in names]
     influences = ("influence", "scalings", "identifiability", "left_out", "smoothing")
     profiles = {key: table_of(part) for key, part in read.get("profiles", {}).items()}
     return FitResult(
@@ -388,6 +394,7 @@ def from_summary(read: dict[str, Any]) -> FitResult:
             covariance=covariance_table(read["covariance"], names),
             covariance_naive=covariance_table(read["covariance_naive"], names),
             covariance_lower=covariance_table(read.get("covariance_lower"), names),
+            noise=table_of(read.get("noise")),
             rate_dof=table_of(read.get("rate_dof")),
             profiles={key: table for key, table in profiles.items() if table is not None},
             posterior=read.get("posterior"),

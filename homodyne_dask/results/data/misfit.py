@@ -56,6 +56,8 @@ class ModelCheck(NamedTuple):
     """The same over the contrast."""
     depends_on: str
     """What the deviations depend on most: q, bin, age or lag."""
+    p_value: float | None = None
+    """Probability that smooth residuals exceed rough ones as much as here, if all are noise."""
 
     @property
     def misfit(self) -> bool:

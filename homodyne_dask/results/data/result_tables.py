@@ -12,6 +12,7 @@ from homodyne_dask.results._xarray_internals import load_dask_arrays_late
 
 if TYPE_CHECKING:
     from homodyne_dask.fitting.error_estimation.profile_likelihood import ProfilePoint
+    from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
     from homodyne_dask.solver.influence import LeftOutClusters
     from homodyne_dask.solver.information_criteria import ScalingComparison
     from homodyne_dask.solver.reduced_problem import Penalty
@@ -47,6 +48,20 @@ def left_out_table(of: "LeftOutClusters", label: np.ndarray) -> xarray.Dataset:
     return xarray.Dataset(
         columns | {"penalty": ((), of.penalty), "linear": ((), of.linear)},
         coords={"label": ("cluster", np.asarray(label)[of.first])},
+    )
+
+
+def noise_table(speckle: "SpeckleErrors", label: np.ndarray, names: list[str]) -> xarray.Dataset:
+    """Return over bin: pixels, mean_counts; over param: stderr, dof of speckle; what speaks against them."""
+    return xarray.Dataset(
+        {
+            "pixels": ("bin", speckle.pixels),
+            "mean_counts": ("bin", speckle.mean_counts),
+            "stderr": ("param", np.sqrt(np.diag(speckle.covariance))),
+            "dof": ("param", speckle.dof),
+            "objection": ((), speckle.objection or ""),
+        },
+        coords={"param": names, "label": ("bin", np.asarray(label))},
     )
 
 
@@ -112,8 +127,8 @@ def profile_table(
 
 
 def parameter_table(columns: Mapping[str, Sequence[object] | np.ndarray]) -> xarray.Dataset:
-    """Return the Dataset over `param` from columns; None becomes NaN."""
-    dtypes = {"at_bound": bool, "fixed": bool, "unit": str}
+    """Return the Dataset over `param` from columns; None becomes NaN. attrs: the method of stderr, or ''."""
+    dtypes = {"at_bound": bool, "fixed": bool, "unit": str, "method": str}
     return xarray.Dataset(
         {
             key: ("param", np.array(values, dtypes.get(key, float)))
@@ -121,6 +136,7 @@ def parameter_table(columns: Mapping[str, Sequence[object] | np.ndarray]) -> xar
             if key != "param"
         },
         coords={"param": list(columns["param"])},
+        attrs={"method": max(map(str, columns["method"]), default="")},
     )
 
 

@@ -10,6 +10,7 @@ import xarray
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.known_truth import pulls, truth_mismatch, truth_of
+from homodyne_dask.solver.covariance import SPECKLE
 from homodyne_dask.store.rings import describe_rings
 
 MAX_MINIMA = 5
@@ -177,6 +178,8 @@ def _meaning(result: FitResult) -> str:
     return _MEANING[result.config["convention"]]
 
 
+LARGE_RATIO = 2.0
+"""Errors from the scatter of bins over those of speckle, above which it is said what that means."""
 INFLUENCE = "influence of single bins, in standard errors"
 MODES_NOTE = (
     "each mode: one Gauss-Newton step from this optimum; AIC and BIC: differences from the lowest, "
@@ -247,7 +250,8 @@ def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]
         *_priors(result),
         *_free_rates(result),
         *derived_sentences(result),
-        _on_errors(robust, lower is not None, naive),
+        _on_errors(robust, lower is not None, naive, table.attrs["method"]),
+        *_on_noise(result),
         *([bound] if lower is not None else []),
         *([_on_pulls(robust, lower is not None)] if pull else []),
     )
@@ -309,7 +313,12 @@ def derived_sentences(result: FitResult) -> list[str]:
     ]
 
 
-def _on_errors(robust: bool, bounded: bool, naive: bool) -> str:
+def _on_errors(robust: bool, bounded: bool, naive: bool, method: str) -> str:
+    if robust and method == SPECKLE:
+        return (
+            "stderr is that of counted photons of Gaussian speckle (method: speckle) with dof degrees of "
+            "freedom; the naive error assumes uncorrelated noise"
+        )
     if robust:
         return (
             "stderr is cluster-robust (CR3, clustered by bin) with dof degrees of freedom; the naive error "
@@ -320,6 +329,35 @@ def _on_errors(robust: bool, bounded: bool, naive: bool) -> str:
     if naive:
         return "only the naive error is known, which assumes uncorrelated noise"
     return "no error of a parameter is known"
+
+
+def _on_noise(result: FitResult) -> list[str]:
+    """Return the pixels and counts that explain the noise, and how robust errors compare with theirs."""
+    noise = result.errors.noise
+    if noise is None or noise["objection"].item():
+        return []
+    pixels, counts = (_two_digits(noise[name].values) for name in ("pixels", "mean_counts"))
+    lines = [f"noise as of {pixels} independent pixels a bin with {counts} counts in a frame"]
+    if result.parameters.attrs["method"] != SPECKLE:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratio = result.parameters["stderr"].values / noise["stderr"].values
+        if np.isfinite(ratio).any():
+            typical = float(np.nanmedian(ratio))
+            lines.append(
+                f"stderr is {typical:.2g} times that of speckle and counting alone"
+                + (
+                    ": bins differ by more than speckle, by the beam, the sample or a wrong model"
+                    if typical > LARGE_RATIO
+                    else ""
+                )
+            )
+    return lines
+
+
+def _two_digits(values: np.ndarray) -> str:
+    known = values[np.isfinite(values)]
+    low, high = (f"{value:.2g}" for value in (known.min(), known.max()))
+    return low if low == high else f"{low} to {high}"
 
 
 def _on_pulls(robust: bool, bounded: bool) -> str:

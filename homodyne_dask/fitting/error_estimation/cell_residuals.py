@@ -1,0 +1,154 @@
+"""Residuals of a fit averaged over cells of age and lag, from the averages stored with the data: no pass.
+
+The mean of f over the pairs of a cell is a quadrature that is exact for polynomials in age and lag over its
+frames, so a cell may be cut by the end of the record.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.linalg import eigh_tridiagonal
+
+from homodyne_dask.store.scan import Cuts, Scan
+
+NODES = 5
+"""Frames, not necessarily whole, that stand for an interval along age and along lag."""
+MAX_PAIRS = 40_000
+"""Pairs of a cell with masked frames up to which f is evaluated at all of them; a larger one is not used."""
+
+
+class Interval(NamedTuple):
+    """A cell: t1 from frame `first` up to before `stop`, lags from `shortest` up to before `end`."""
+
+    first: int
+    stop: int
+    shortest: int
+    end: int
+
+
+class CellPoints(NamedTuple):
+    """Pairs of frames that stand for cells."""
+
+    i: Float[np.ndarray, " point"]
+    j: Float[np.ndarray, " point"]
+    weight: Float[np.ndarray, " point"]
+    """Sums to the pairs of the cell."""
+    cell: Int[np.ndarray, " point"]
+
+    def mean(self, values: Float[np.ndarray, "*n point"], number: int) -> np.ndarray:
+        """Return the means over each of `number` cells; NaN without pairs."""
+        flat = np.atleast_2d(values).reshape(-1, len(self.cell))
+        total = np.bincount(self.cell, self.weight, number)
+        sums = np.stack([np.bincount(self.cell, self.weight * row, number) for row in flat])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return (sums / total).reshape(*np.shape(values)[:-1], number)
+
+
+def cell_points(cells: list[Interval], use: Bool[np.ndarray, " t"]) -> CellPoints:
+    """Return pairs that stand for the pairs of used frames in each cell; none where there are too many.
+
+    use: frames of the record that are used.
+    """
+    last = int(np.flatnonzero(use)[-1])
+    parts = [_points(cell, use, last) for cell in cells]
+    lengths = [len(part[0]) for part in parts]
+    i, j, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return CellPoints(i, j, weight, np.repeat(np.arange(len(cells)), lengths))
+
+
+def _points(cell: Interval, use: Bool[np.ndarray, " t"], last: int) -> tuple[np.ndarray, ...]:
+    stop = min(cell.stop, last + 1 - cell.shortest)
+    if stop <= cell.first:
+        return (np.empty(0),) * 3
+    reach = min(stop - 1 + cell.end, last + 1)
+    whole = use[cell.first : stop].all() and use[cell.first + cell.shortest : reach].all()
+    if not whole:
+        return _every_pair(cell, use, last)
+    cut = np.clip(
+        last + 1 - cell.end + 1, cell.first, stop
+    )  # from there on the record ends the lags
+    parts = []
+    for first, end in ((cell.first, cut), (cut, stop)):
+        if end <= first:
+            continue
+        for i, weight in zip(*_gauss(first, end), strict=True):
+            after = min(cell.end, last + 1 - i)
+            lag, of_lag = _gauss(cell.shortest, after)
+            parts.append((np.full(len(lag), i), i + lag, weight * of_lag))
+    return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+
+
+def _every_pair(cell: Interval, use: Bool[np.ndarray, " t"], last: int) -> tuple[np.ndarray, ...]:
+    if (cell.stop - cell.first) * (cell.end - cell.shortest) > MAX_PAIRS:
+        return (np.empty(0),) * 3
+    i = np.arange(cell.first, cell.stop)[:, None]
+    j = i + np.arange(cell.shortest, cell.end)
+    known = (j <= last) & use[i] & use[np.minimum(j, last)]
+    i, j = np.broadcast_to(i, j.shape)[known], j[known]
+    return i.astype(float), j.astype(float), np.ones(len(i))
+
+
+def _gauss(first: float, stop: float) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """Return nodes and weights for a sum over first, first + 1, ... up to before stop.
+
+    Exact for polynomials up to the degree 2·NODES - 1 (Gauss quadrature of discrete Chebyshev polynomials); a
+    length that is not whole interpolates between those that are.
+    """
+    n = stop - first
+    k = np.arange(1, min(NODES, int(np.ceil(n))))
+    beside = k**2 * (n**2 - k**2) / (4 * (4.0 * k**2 - 1))
+    nodes, vectors = eigh_tridiagonal(np.zeros(len(k) + 1), np.sqrt(np.maximum(beside, 0)))
+    return nodes + first + (n - 1) / 2, n * vectors[0] ** 2
+
+
+class StoredCells(NamedTuple):
+    """The stored averages of c2, merged into cells."""
+
+    intervals: list[Interval]
+    c2: Float[np.ndarray, "bin cell"]
+    """NaN where a bin has no pair."""
+    count: Int[np.ndarray, "bin cell"]
+    """Pairs averaged."""
+
+
+def merged_cells(
+    scan: Scan, ages: Int[np.ndarray, " a"], lags: list[Int[np.ndarray, " l"]], min_lag: int
+) -> StoredCells:
+    """Return the averages over cells, each made of whole stored ones that lie inside the selected frames.
+
+    ages: edges of intervals of the first frame, of those that are stored. lags: edges for each of them.
+    """
+    cuts, (start, stop) = scan.cuts(min_lag), scan.frames
+    first, after = cuts.age_edges[cuts.age], cuts.age_edges[cuts.age + 1]
+    shortest, end = cuts.lag_edges[cuts.lag], cuts.lag_edges[cuts.lag + 1]
+    inside = (first >= start) & (after <= stop)
+    if stop < scan.n_frames:
+        inside &= after + end - 2 < stop
+    age = np.searchsorted(ages, first, "right") - 1
+    intervals, members = [], []
+    for a in range(len(ages) - 1):
+        of_age = inside & (age == a)
+        for low, high in zip(lags[a][:-1], lags[a][1:], strict=True):
+            some = of_age & (shortest >= low) & (end <= high)
+            if some.sum() == _stored(cuts, (ages[a], ages[a + 1]), (low, high)):
+                intervals.append(Interval(int(ages[a]), int(ages[a + 1]), int(low), int(high)))
+                members.append(some)
+    bins = len(scan.bins)
+    c2, count = np.full((bins, len(members)), np.nan), np.zeros((bins, len(members)), np.int64)
+    for n, some in enumerate(members):
+        pairs = cuts.count[:, some]
+        total = (np.nan_to_num(cuts.c2[:, some]) * pairs).sum(1)
+        count[:, n] = pairs.sum(1)
+        c2[:, n] = np.where(count[:, n] > 0, total / np.maximum(count[:, n], 1), np.nan)
+    return StoredCells(intervals, c2, count)
+
+
+def _stored(cuts: Cuts, ages: tuple[int, int], lags: tuple[int, int]) -> int:
+    """Return how many stored cells with pairs in the record make up a merged one; -1 for none."""
+    first, shortest = cuts.age_edges[:-1], cuts.lag_edges[:-1]
+    some = first[(first >= ages[0]) & (cuts.age_edges[1:] <= ages[1])]
+    lag = shortest[
+        (shortest >= lags[0]) & (cuts.lag_edges[1:] <= lags[1]) & (cuts.lag_edges[1:] > 1)
+    ]
+    return int((some[:, None] + np.maximum(lag, 1) < cuts.age_edges[-1]).sum()) or -1

@@ -1,0 +1,227 @@
+"""Standard errors from the noise that speckle and counting give each bin, however few there are."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.special import chdtri, fdtrc, kolmogorov, ndtr
+
+from homodyne_dask.fitting.error_estimation.speckle_noise import BinNoise, bin_noise
+from homodyne_dask.fitting.request import Request
+from homodyne_dask.kernels.gram import CellMeans
+from homodyne_dask.solver.cluster_robust import with_known
+from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
+from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.speckle import NoiseFit, variance_of
+from homodyne_dask.solver.state import State
+
+IMPROBABLE = 1e-3
+"""Probability of the residuals below which their noise is not that of speckle and counting."""
+FAR_FROM_CORRELATION = 0.05
+"""Relative distance of the root of f from a field correlation, above which it is said."""
+
+
+class SpeckleErrors(NamedTuple):
+    """Errors of a fit from the covariance of c2 for counted photons of Gaussian speckle."""
+
+    covariance: Float[np.ndarray, "p p"]
+    """Of theta; NaN in the rows of parameters that did not move."""
+    dof: Float[np.ndarray, " p"]
+    scaling: Float[np.ndarray, "bin 2"]
+    """Errors of (offset, contrast); NaN where they are fixed, at a bound or unknown."""
+    pixels: Float[np.ndarray, " bin"]
+    """P, the independent pixels of each bin; NaN where it has no pair."""
+    mean_counts: Float[np.ndarray, " bin"]
+    """μ, counts per pixel and frame, the likeliest where they are not known."""
+    bins: tuple[BinNoise | None, ...]
+
+    @property
+    def growth(self) -> float:
+        """The probability that smooth residuals exceed the others as much as here, if all are noise."""
+        smooth, rough, freedom = 0.0, 0.0, np.zeros(2)
+        for one in self.fits:
+            half = len(one.whitened) // 2
+            square = one.whitened**2
+            smooth, rough = smooth + square[:half].sum(), rough + square[half:].sum()
+            freedom += (half, len(square) - half)
+        return float(fdtrc(*freedom, smooth / freedom[0] / (rough / freedom[1])))
+
+    @property
+    def fits(self) -> list[NoiseFit]:
+        """What the residuals say of the noise of each bin with data."""
+        return [one.fit for one in self.bins if one is not None and one.fit is not None]
+
+    @property
+    def objection(self) -> str | None:
+        """Why the noise is not that of speckle and counting, None where it may be."""
+        pixels = np.array([fit.pixels[fit.likeliest] for fit in self.fits])
+        least = np.array([fit.freedom / chdtri(fit.freedom, IMPROBABLE) for fit in self.fits])
+        if (pixels < least).any():
+            return f"the residuals are larger than the noise of one pixel, as of {pixels.min():.2g}"
+        if self.growth > 1 - IMPROBABLE / 2:
+            return (
+                "the residuals of single pairs are too small for those of large cells: c2 seems to have been "
+                "smoothed or denoised before"
+            )
+        if self.growth < IMPROBABLE / 2:
+            return "the residuals of large cells are too large for those of small ones"
+        if _of_normal(np.concatenate([fit.whitened for fit in self.fits])) < IMPROBABLE:
+            return "the residuals are not normal"
+        return None
+
+    @property
+    def note(self) -> str | None:
+        """A sentence where f of the model is not the square of a field correlation."""
+        distance = max(one.distance for one in self.bins if one is not None)
+        if distance < FAR_FROM_CORRELATION:
+            return None
+        return (
+            f"the root of f is no correlation of fields that do not change sign ({100 * distance:.0f} % from "
+            f"the nearest): the standard errors are those of the nearest"
+        )
+
+
+def _of_normal(values: Float[np.ndarray, " n"]) -> float:
+    """Return the probability that normal values deviate as much (Kolmogorov-Smirnov)."""
+    n = len(values)
+    at = ndtr(np.sort(values))
+    distance = np.maximum(np.arange(1, n + 1) / n - at, at - np.arange(n) / n).max()
+    return float(kolmogorov(np.sqrt(n) * distance))
+
+
+def speckle_errors(
+    request: Request,
+    state: State,
+    moved: Bool[np.ndarray, " p"],
+    clusters: Int[np.ndarray, " bin"],
+    means: CellMeans | None = None,
+) -> SpeckleErrors | None:
+    """Return the errors; None where the data do not determine the parameters, or a bin has too few cells.
+
+    clusters: bins that see the same speckle (Friedel pairs) share a number. means: of data that are means
+    over cells of age and lag.
+    """
+    reduced = state.reduced
+    joint = joint_equations(reduced, moved)
+    used = np.flatnonzero((reduced.count > 0) & ~reduced.undetermined)
+    if not joint.determined.all() or not len(used):
+        return None
+    bins: list[BinNoise | None] = [None] * len(reduced.count)
+    for b in used:
+        bins[b] = bin_noise(request, state, joint, int(b), len(used), means)
+    if any(one is None or one.fit is None for one in (bins[b] for b in used)):
+        return None
+    return _combined(reduced, joint, bins, clusters)
+
+
+class _OfBin(NamedTuple):
+    map: Float[np.ndarray, "n column"]
+    """From the sums of fields of a bin to the scaled parameters."""
+    covariance: Float[np.ndarray, "n n"]
+    size: Float[np.ndarray, " n"]
+    """Variances: their mean logarithm."""
+    relative: Float[np.ndarray, " n"]
+
+
+def _combined(
+    reduced: ReducedProblem,
+    joint: JointEquations,
+    bins: list[BinNoise | None],
+    clusters: Int[np.ndarray, " bin"],
+) -> SpeckleErrors:
+    maps = {b: _scores(reduced, joint, b) for b, one in enumerate(bins) if one is not None}
+    inverse = joint.inverse * _efficiency(reduced, joint, bins, maps)
+    parts = {b: _of_bin(bins[b], inverse @ scores) for b, scores in maps.items()}
+    total = sum(part.covariance for part in parts.values())
+    size = sum(part.size for part in parts.values())
+    spread = sum(part.size**2 * part.relative for part in parts.values())
+    shared = _shared_speckle(bins, parts, clusters)
+    size, total = size + np.diag(shared), total + shared
+    freedom = 2 * size**2 / np.maximum(spread, np.finfo(float).tiny)
+    scale = np.sqrt(size / np.maximum(np.diag(total), np.finfo(float).tiny))
+    total = total * np.outer(scale, scale)
+    if joint.prior is not None:
+        known = joint.known
+        freedom = with_known(freedom, np.diag(total), np.diag(known))
+        total = total + known
+    p, m = len(joint.which), joint.moved
+    covariance, dof = np.full((p, p), np.nan), np.full(p, np.nan)
+    covariance[np.ix_(joint.which, joint.which)] = joint.of_theta(total)
+    dof[joint.which] = freedom[:m]
+    pixels, counts = (np.full(len(bins), np.nan) for _ in range(2))
+    for b, one in enumerate(bins):
+        if one is not None and one.fit is not None:
+            pixels[b] = one.fit.pixels[one.fit.likeliest]
+            counts[b] = one.fit.mean_counts[one.fit.likeliest]
+    scaling = _scaling_errors(reduced, joint, bins, parts, total)
+    return SpeckleErrors(covariance, dof, scaling, pixels, counts, tuple(bins))
+
+
+def _scores(
+    reduced: ReducedProblem, joint: JointEquations, bin: int
+) -> Float[np.ndarray, "n column"]:
+    """Return the map from Σ w r, Σ w f r and Σ w ∂f/∂θ r of a bin to its scores of the scaled parameters."""
+    m, contrast = joint.moved, reduced.contrast[bin]
+    scores = np.zeros((len(joint.size), 2 + m))
+    scores[:m, :2] = -reduced.projection[bin][:, joint.which].T / joint.size[:m, None]
+    scores[:m, 2:] = contrast * np.eye(m)
+    if joint.linear:
+        columns = reduced.columns[bin]
+        of_linear = np.einsum("zy,m->zmy", np.eye(2), columns).reshape(-1, 2)
+        scores[m:, :2] = of_linear / joint.size[m:, None]
+    return scores
+
+
+def _efficiency(
+    reduced: ReducedProblem,
+    joint: JointEquations,
+    bins: list[BinNoise | None],
+    maps: dict[int, Float[np.ndarray, "n column"]],
+) -> float:
+    """Return by how much a loss reduces the Hessian: the noise mostly lies where it is the square."""
+    if reduced.noise is None:
+        return 1.0
+    squares = sum(of @ bins[b].weights @ of.T for b, of in maps.items())
+    return float(np.trace(joint.inverse @ squares)) / len(squares)
+
+
+def _of_bin(noise: BinNoise, to: Float[np.ndarray, "n column"]) -> _OfBin:
+    variance = variance_of(noise.of_fields.mapped(to), noise.fit, noise.simulated)
+    size = np.diag(variance.covariance) * np.exp(variance.log_size)
+    return _OfBin(to, variance.covariance, size, variance.relative)
+
+
+def _shared_speckle(
+    bins: list[BinNoise | None], parts: dict[int, _OfBin], clusters: Int[np.ndarray, " bin"]
+) -> Float[np.ndarray, "n n"]:
+    """Return the covariance between bins that see one speckle pattern, each with counts of its own."""
+    n = len(next(iter(parts.values())).size)
+    total = np.zeros((n, n))
+    for a, one in parts.items():
+        for b, other in parts.items():
+            if a < b and clusters[a] == clusters[b]:
+                fit = bins[a].fit
+                part = one.map @ bins[a].of_fields.constant @ other.map.T
+                total += (fit.weight @ (1 / fit.pixels)) * (part + part.T)
+    return total
+
+
+def _scaling_errors(
+    reduced: ReducedProblem,
+    joint: JointEquations,
+    bins: list[BinNoise | None],
+    parts: dict[int, _OfBin],
+    total: Float[np.ndarray, "n n"],
+) -> Float[np.ndarray, "bin 2"]:
+    """Return the errors of (offset, contrast) of every bin."""
+    errors = np.full((len(bins), 2), np.nan)
+    if joint.linear:
+        errors[list(parts)] = joint.of_scaling(total)[list(parts)]
+    elif reduced.columns.shape[1]:
+        for b, part in parts.items():
+            own = joint.follow[b] @ part.map
+            own[:, :2] += reduced.inverse[b] * reduced.columns[b, 0]
+            alone = variance_of(bins[b].of_fields.mapped(own), bins[b].fit, bins[b].simulated)
+            others = joint.follow[b] @ (total - part.covariance) @ joint.follow[b].T
+            errors[b] = deviation(np.diag(alone.covariance) + np.maximum(np.diag(others), 0))
+    return np.where(reduced.at_bound, np.nan, errors)

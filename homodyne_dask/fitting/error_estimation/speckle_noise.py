@@ -1,0 +1,445 @@
+"""The noise of each bin of a fit: what its speckle and counts give, on the frames that were fitted.
+
+A record is simulated in blocks of frames that see one speckle pattern. One that is long against its decay is
+represented by a stretch in the middle of each interval of age: its other pairs are as noisy, and pairs far
+apart hardly matter.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from homodyne_dask.fitting.error_estimation.cell_residuals import (
+    Interval,
+    cell_points,
+    merged_cells,
+)
+from homodyne_dask.fitting.request import Request
+from homodyne_dask.kernels.backend import evaluation_of
+from homodyne_dask.kernels.gram import CellMeans
+from homodyne_dask.solver.normal_equations import JointEquations
+from homodyne_dask.solver.speckle import (
+    Cells,
+    Noise,
+    NoiseFit,
+    Record,
+    cell_noise,
+    field_noise,
+    fit_noise,
+    nearest_correlation,
+    simulate_pixels,
+)
+from homodyne_dask.solver.state import State
+from homodyne_dask.store.scan import q_or_one
+
+PER_DECAY = 10
+"""Blocks of frames in which f falls to 1/e, where frames are short enough."""
+FEWEST_BLOCKS = 80
+"""Blocks of a record, where it has as many frames."""
+MOST_BLOCKS = 400
+"""A record that needs more is represented by stretches."""
+CORE, MARGIN, REACH = 10.0, 3.0, 12.0
+"""Decay times of a stretch: of its first frames that count, of more on both sides of these, and of lags."""
+SIMULATED = 500_000
+"""Pixels times blocks that are simulated for a fit, shared by its bins."""
+FEWEST_PIXELS = 300
+MANY_BINS = 3
+"""More bins have larger cells: P and μ need fewer of each."""
+PIXELS_PER_CELL = 8
+"""Fewest simulated pixels for each cell of a bin."""
+MIN_PAIRS = 16
+"""Fewest pairs of a cell: the noise of means over fewer is not normal."""
+STEP = 0.1
+"""Step of a numerical derivative by a parameter, in its error for white noise with all others known."""
+SMALLEST_CONTRAST = 1e-4
+FEWEST_CELLS = 6
+"""More cells than columns, with fewer of which P is not estimated."""
+
+
+class MeasuredCells(NamedTuple):
+    """The cells of a bin that hold enough pairs."""
+
+    intervals: list[Interval]
+    c2: Float[np.ndarray, " cell"]
+    count: Int[np.ndarray, " cell"]
+    f: Float[np.ndarray, " cell"]
+    slopes: Float[np.ndarray, "m cell"]
+    """Derivatives of f by the scaled parameters that moved."""
+
+
+@dataclass(frozen=True)
+class BinNoise:
+    """The noise of one bin, and the residuals it was measured with."""
+
+    cells: MeasuredCells
+    residual: Float[np.ndarray, " cell"]
+    of_cells: Noise
+    of_fields: Noise
+    """Of Σ w ψ, Σ w f ψ and Σ w ∂f/∂θ ψ, θ scaled."""
+    weights: Float[np.ndarray, "column column"]
+    """Σ w times the products of the same fields."""
+    simulated: int
+    distance: float
+    """Of g from a correlation, relative; 0 where the model gives g."""
+    fit: NoiseFit | None
+    """None with too few cells."""
+
+
+class _Stretch(NamedTuple):
+    """Frames that are simulated together, in blocks."""
+
+    edges: Int[np.ndarray, " edge"]
+    core: tuple[int, int]
+    """First frames that count, from the first to before the last."""
+    represents: tuple[int, int]
+    """The first frames they stand for."""
+
+
+class _BinModel:
+    """f and its derivatives of one bin at pairs of frames, and g."""
+
+    def __init__(self, request: Request, state: State, joint: JointEquations, bin: int) -> None:
+        self.evaluation = evaluation_of(request.problem.model)
+        self.time, self.frames = request.scan.time, np.arange(request.scan.n_frames)
+        self.q = q_or_one(request.scan)[bin : bin + 1]
+        self.phi = request.scan.phi[bin : bin + 1]
+        self.at = self._point(request, state.theta)
+        steps = STEP / joint.size[: joint.moved]
+        self.beside = []
+        for n, step in zip(np.flatnonzero(joint.which), steps, strict=True):
+            ends = [state.theta.copy(), state.theta.copy()]
+            ends[0][n] -= step
+            ends[1][n] += step
+            self.beside.append([self._point(request, end) for end in ends])
+
+    def _point(self, request: Request, theta: Float[np.ndarray, " p"]):
+        return self.evaluation.point(request.problem, theta, self.time)
+
+    def _at_pairs(self, of: Callable, at, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        t1, t2 = (np.interp(frame, self.frames, self.time) for frame in (i, j))
+        return of(at, self.time, self.q, self.phi, t1, t2)[0]
+
+    def f(self, i: np.ndarray, j: np.ndarray) -> Float[np.ndarray, "..."]:
+        """Return f of pairs of frames, which need not be whole."""
+        return self._at_pairs(self.evaluation.f_at, self.at, i, j)
+
+    def g(self, i: np.ndarray, j: np.ndarray) -> Float[np.ndarray, "..."]:
+        """Return g; the root of f where the model gives f alone."""
+        if self.evaluation.g_at is None:
+            return np.sqrt(np.clip(self.f(i, j), 0, 1))
+        return self._at_pairs(self.evaluation.g_at, self.at, i, j)
+
+    def slopes(self, i: np.ndarray, j: np.ndarray) -> Float[np.ndarray, "m ..."]:
+        """Return the derivatives of f by the scaled parameters that moved."""
+        return np.stack(
+            [
+                (self._at_pairs(self.evaluation.f_at, high, i, j)
+                 - self._at_pairs(self.evaluation.f_at, low, i, j)) / (2 * STEP)
+                for low, high in self.beside
+            ]
+        )  # fmt: skip
+
+    def decay(self, frame: int, last: int) -> float:
+        """Return the frames after `frame` in which f falls to 1/e, at most those up to `last`."""
+        lag = np.unique(np.geomspace(1, max(last - frame, 2), 60).round()).astype(int)
+        lag = lag[frame + lag <= last]
+        if not len(lag):
+            return float(max(last - frame, 1))
+        f = self.f(np.full(len(lag), frame), frame + lag)
+        below = np.flatnonzero(f < np.exp(-1))
+        return float(lag[below[0]]) if len(below) else float(lag[-1])
+
+
+def bin_noise(
+    request: Request,
+    state: State,
+    joint: JointEquations,
+    bin: int,
+    bins: int,
+    means: CellMeans | None,
+) -> BinNoise:
+    """Return the noise of a bin at the end of a fit; bins: how many there are. means: of cell data."""
+    scan, model = request.scan, _BinModel(request, state, joint, bin)
+    contrast = float(np.clip(state.reduced.contrast[bin], SMALLEST_CONTRAST, 1.0))
+    ages = _ages(request, bins)
+    decay = np.array([model.decay(int(frame), scan.frames[1] - 1) for frame in ages[:-1]])
+    stretches = _stretches(scan.frames, ages, _stored_ages(request), decay)
+    if means is None:
+        cells = _measured_cells(request, stretches, ages, decay, bin, model)
+    else:
+        cells = _cells_of_means(request, joint, bin, means)
+    merge = _merged(cells, ages, 1 if bins <= MANY_BINS else 2)
+    rng = np.random.default_rng([int(scan.digest[:15], 16), scan.bins[bin]])
+    wanted = SIMULATED // max(bins, 1) // max(len(one.edges) - 1 for one in stretches)
+    number = max(wanted, FEWEST_PIXELS, PIXELS_PER_CELL * len(merge) // len(stretches))
+    size, fields = len(cells.count), 2 + joint.moved
+    of_cells = [np.zeros((size, size)) for _ in range(3)]
+    of_fields, weights = [np.zeros((fields, fields)) for _ in range(3)], np.zeros((fields, fields))
+    distance = 0.0
+    for stretch in stretches:
+        found = _simulated(request, model, stretch, cells.intervals, contrast, bin, number, rng)
+        for n in range(3):
+            of_cells[n][np.ix_(found.cells, found.cells)] += found.of_cells[n]
+            of_fields[n] += found.of_fields[n]
+        weights += found.weights
+        distance = max(distance, found.distance)
+    columns = np.column_stack([np.ones(size), cells.f, contrast * cells.slopes.T])
+    residual = cells.c2 - state.reduced.offset[bin] - contrast * cells.f
+    simulated, fit, noise = number * len(stretches), None, Noise(*of_cells)
+    if len(merge) >= columns.shape[1] + FEWEST_CELLS:
+        fit = fit_noise(
+            merge @ residual,
+            merge @ columns,
+            noise.mapped(merge),
+            simulated,
+            _mean_counts(request, bin),
+        )
+    return BinNoise(cells, residual, noise, Noise(*of_fields), weights, simulated, distance, fit)
+
+
+def _merged(
+    cells: MeasuredCells, ages: Int[np.ndarray, " edge"], every: int
+) -> Float[np.ndarray, "merged cell"]:
+    """Return the averages over the cells of each interval of age and of `every` neighbouring lags."""
+    lags = sorted({cell.shortest for cell in cells.intervals})
+    keys = [
+        (int(np.searchsorted(ages, cell.first, "right")), lags.index(cell.shortest) // every)
+        for cell in cells.intervals
+    ]
+    order = {key: n for n, key in enumerate(dict.fromkeys(keys))}
+    merge = np.zeros((len(order), len(keys)))
+    merge[[order[key] for key in keys], np.arange(len(keys))] = cells.count
+    return merge / merge.sum(1, keepdims=True)
+
+
+def _mean_counts(request: Request, bin: int) -> float | None:
+    """Return μ of a bin where counts are known."""
+    if request.scan.attrs["sigma_source"] != "counts":
+        return None
+    first, stop = request.scan.frames
+    mean = float(np.nanmean(request.scan.all_bins["intensity"][request.scan.bins[bin], first:stop]))
+    return mean if mean > 0 else None
+
+
+def _ages(request: Request, bins: int) -> Int[np.ndarray, " edge"]:
+    """Return edges of intervals of age, of those of the stored averages inside the selected frames."""
+    first, stop = request.scan.frames
+    stored = _stored_ages(request)
+    n, wanted = stop - first, 8 if bins <= MANY_BINS else 5
+    at = first + np.concatenate([[0.0], np.geomspace(max(2, n / 32), n, wanted)])
+    return np.unique(stored[np.abs(stored[:, None] - at).argmin(0)])
+
+
+def _stored_ages(request: Request) -> Int[np.ndarray, " edge"]:
+    """Return the edges of the intervals of age of the stored averages inside the selected frames."""
+    (first, stop), stored = request.scan.frames, request.scan.cuts().age_edges
+    return stored[(stored >= first) & (stored <= stop)]
+
+
+def _lags(
+    request: Request,
+    stretches: list[_Stretch],
+    ages: Int[np.ndarray, " edge"],
+    age: int,
+    decay: float,
+) -> Int[np.ndarray, " edge"]:
+    """Return edges of intervals of lags for an interval of age: none shorter than two blocks."""
+    stretch = stretches[min(age, len(stretches) - 1)]
+    of_age = stretch.edges[(stretch.edges >= ages[age]) & (stretch.edges <= ages[age + 1])]
+    block = (
+        int(np.diff(of_age).max(initial=1))
+        if len(of_age) > 1
+        else int(np.diff(stretch.edges).max())
+    )
+    stored = request.scan.cuts().lag_edges
+    longest = request.scan.n_frames if len(stretches) == 1 else REACH * decay
+    lowest = max(request.problem.min_lag, 1)
+    inside = stored[
+        (stored > max(lowest, 2 * block if block > 1 else lowest)) & (stored <= longest)
+    ]
+    edges = [lowest]
+    for edge in inside:
+        if edge - edges[-1] >= block:
+            edges.append(int(edge))
+    return np.array(edges)
+
+
+def _stretches(
+    frames: tuple[int, int],
+    ages: Int[np.ndarray, " edge"],
+    fine: Int[np.ndarray, " edge"],
+    decay: Float[np.ndarray, " age"],
+) -> list[_Stretch]:
+    """Return the whole record in blocks, or where these are too many a stretch for each interval of age.
+
+    fine: frames at which a block begins, too.
+    """
+    first, stop = frames
+    block = np.clip(decay / PER_DECAY, 1, max(1, (stop - first) / FEWEST_BLOCKS)).astype(int)
+    parts = [np.arange(low, high, k) for (low, high), k in zip(pairwise(ages), block, strict=True)]
+    edges = np.unique(np.concatenate([*parts, fine]))
+    if len(edges) <= MOST_BLOCKS + 1:
+        return [_Stretch(edges, (first, stop), (first, stop))]
+    found = []
+    for (low, high), k, one in zip(pairwise(ages), block, decay, strict=True):
+        core = int(min(high - low, max(CORE * one, 4 * k)))
+        start = low + (high - low - core) // 2
+        begin = max(first, start - int(MARGIN * one))
+        end = min(stop, start + core + int((MARGIN + REACH) * one))
+        before = np.arange(start, begin, -k)[::-1]
+        after = np.arange(start, end, k)
+        edges = np.unique(np.concatenate([[begin], before, after, [start + core, end]]))
+        found.append(_Stretch(edges, (start, start + core), (int(low), int(high))))
+    return found
+
+
+def _measured_cells(
+    request: Request,
+    stretches: list[_Stretch],
+    ages: Int[np.ndarray, " edge"],
+    decay: Float[np.ndarray, " age"],
+    bin: int,
+    model: _BinModel,
+) -> MeasuredCells:
+    """Return the finest cells of a bin that blocks of frames resolve and that hold enough pairs."""
+    scan = request.scan
+    lags = [_lags(request, stretches, ages, a, one) for a, one in enumerate(decay)]
+    fine = _stored_ages(request) if len(stretches) == 1 else ages
+    at = np.searchsorted(ages, fine[:-1], "right") - 1
+    stored = merged_cells(scan, fine, [lags[a] for a in at], request.problem.min_lag)
+    points, number = cell_points(stored.intervals, scan.use), len(stored.intervals)
+    f = points.mean(model.f(points.i, points.j), number)
+    slopes = points.mean(model.slopes(points.i, points.j), number)
+    some = (stored.count[bin] >= MIN_PAIRS) & np.isfinite(f)
+    return MeasuredCells(
+        [one for one, chosen in zip(stored.intervals, some, strict=True) if chosen],
+        stored.c2[bin, some], stored.count[bin, some], f[some], slopes[:, some],
+    )  # fmt: skip
+
+
+def _cells_of_means(
+    request: Request, joint: JointEquations, bin: int, means: CellMeans
+) -> MeasuredCells:
+    """Return the stored cells of a bin that hold means over smaller ones, averaged over these."""
+    scan, cuts = request.scan, request.scan.cuts(request.problem.min_lag)
+    assert scan.cells is not None
+    t1, t2 = scan.cells.middle
+    number = np.full((len(cuts.age_edges) + 1, len(cuts.lag_edges) + 1), len(cuts.t1))
+    number[cuts.age, cuts.lag] = np.arange(len(cuts.t1))
+    place = number[
+        np.searchsorted(cuts.age_edges, t1, "right") - 1,
+        np.searchsorted(cuts.lag_edges, t2 - t1, "right") - 1,
+    ]
+    pairs = np.where(means.weight[bin] > 0, scan.cells.pairs, 0)
+    count = np.bincount(place, pairs, len(cuts.t1) + 1)[:-1]
+    columns = means.columns[bin].T
+    total = np.stack([np.bincount(place, pairs * one, len(cuts.t1) + 1)[:-1] for one in columns])
+    first, stop = cuts.age_edges[cuts.age], cuts.age_edges[cuts.age + 1]
+    some = (count >= MIN_PAIRS) & (first >= scan.frames[0]) & (stop <= scan.frames[1])
+    y, f, *slopes = total[1:, some] / count[some]
+    scaled = np.array(slopes)[joint.which] / joint.size[: joint.moved, None]
+    edges = zip(
+        first[some], stop[some], cuts.lag_edges[cuts.lag][some], cuts.lag_edges[cuts.lag + 1][some],
+        strict=True,
+    )  # fmt: skip
+    return MeasuredCells(
+        [Interval(*map(int, one)) for one in edges], 1 + y, count[some].astype(np.int64), f, scaled
+    )
+
+
+class _Simulated(NamedTuple):
+    cells: Int[np.ndarray, " cell"]
+    """Which of the cells of the bin."""
+    of_cells: Noise
+    of_fields: Noise
+    weights: Float[np.ndarray, "column column"]
+    distance: float
+
+
+def _simulated(
+    request: Request, model: _BinModel, stretch: _Stretch, intervals: list[Interval], contrast: float,
+    bin: int, number: int, rng: np.random.Generator,
+) -> _Simulated:  # fmt: skip
+    """Return the noise of the cells and fields of a stretch, for the frames that it represents."""
+    scan = request.scan
+    used = np.add.reduceat(scan.use[: stretch.edges[-1]].astype(int), stretch.edges[:-1])
+    frame = np.arange(scan.n_frames) * scan.use
+    total = np.add.reduceat(frame[: stretch.edges[-1]], stretch.edges[:-1])
+    inverse = np.where(scan.use, 1 / scan.sigma_row[bin] ** 2, 0.0)
+    weight = np.add.reduceat(inverse[: stretch.edges[-1]], stretch.edges[:-1])
+    some = used > 0
+    used, middle, weight = used[some], total[some] / used[some], weight[some] / used[some]
+    i, j = np.triu_indices(len(middle))
+    g = _symmetric(model.g(middle[i], middle[j]), len(middle))
+    distance = 0.0
+    if model.evaluation.g_at is None:
+        g, distance = nearest_correlation(g)
+    record = Record(g, contrast, used)
+    pixels = simulate_pixels(record, number, rng)
+    lag = middle[None, :] - middle[:, None]
+    far = lag >= request.problem.min_lag - 0.5
+    far |= np.eye(len(middle), dtype=bool) & (used > request.problem.min_lag)
+    scale = np.outer(weight, weight) * np.triu(far)
+    fields = np.zeros((2 + len(model.beside), *lag.shape))
+    fields[0] = 1
+    fields[1][i, j] = model.f(middle[i], middle[j])
+    for n, slope in enumerate(model.slopes(middle[i], middle[j])):
+        fields[2 + n][i, j] = slope
+    fields *= scale
+    rows = (middle >= stretch.core[0]) & (middle < stretch.core[1])
+    low, high = stretch.represents
+    share = (stretch.core[1] - stretch.core[0]) / (high - low)
+    of_fields = Noise(*(part / share for part in field_noise(record, fields, pixels, rows)))
+    mine = np.array(
+        [n for n, cell in enumerate(intervals) if low <= cell.first and cell.stop <= high], int
+    )
+    cells = _cells(stretch, [intervals[n] for n in mine], middle, used, rows)
+    of_cells = Noise(*(part * share for part in cell_noise(record, cells, pixels)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        plain = np.where(scale > 0, fields / scale, 0.0)
+    weights = np.einsum("aij,bij->ab", fields * (record.pairs * rows[:, None]), plain) / share
+    return _Simulated(mine, of_cells, of_fields, weights, distance)
+
+
+def _symmetric(upper: Float[np.ndarray, " pair"], n: int) -> Float[np.ndarray, "n n"]:
+    full = np.zeros((n, n))
+    full[np.triu_indices(n)] = upper
+    full += np.triu(full, 1).T
+    np.fill_diagonal(full, 1.0)
+    return full
+
+
+def _cells(
+    stretch: _Stretch,
+    intervals: list[Interval],
+    middle: Float[np.ndarray, " block"],
+    used: Int[np.ndarray, " block"],
+    rows: Bool[np.ndarray, " block"],
+) -> Cells:
+    """Return cells as sums over blocks; those of a stretch that stands for more are of its core alone."""
+    whole = stretch.core == stretch.represents
+    ages = sorted({(cell.first, cell.stop) for cell in intervals})
+    slots = [
+        [n for n, cell in enumerate(intervals) if (cell.first, cell.stop) == age] for age in ages
+    ]
+    most = max(len(of_age) for of_age in slots)
+    number = np.full((len(ages), most), -1)
+    block = np.arange(len(middle))
+    start, end = (np.zeros((most, len(middle)), int) for _ in range(2))
+    first = []
+    for a, (age, of_age) in enumerate(zip(ages, slots, strict=True)):
+        own = (middle >= age[0]) & (middle < age[1]) if whole else rows
+        first.append(int(np.flatnonzero(own)[0]))
+        stop = int(np.flatnonzero(own)[-1]) + 1
+        for slot, n in enumerate(of_age):
+            cell = intervals[n]
+            number[a, slot] = n
+            low = np.searchsorted(middle, middle[own] + cell.shortest - 0.5)
+            inside = (slot == 0) & (used[own] > cell.shortest)
+            start[slot, own] = np.where(inside, block[own], np.maximum(low, block[own] + 1))
+            end[slot, own] = np.searchsorted(middle, middle[own] + cell.end - 0.5)
+    return Cells(np.array(first), stop, start, np.maximum(end, start), number)
