@@ -1,14 +1,14 @@
-"""The covariance of c2 for counted photons of Gaussian speckle, by simulated pixels, and its size from residuals.
+"""The covariance of c2 for counted photons of Gaussian speckle, by simulated pixels, sized by residuals.
 
 To first order in 1/P the deviation of c2 from its mean is the mean over P independent pixels of
 
     ψ(t1, t2) = x1 x2 - β f12 - β f12 (x1 + x2),
 
-with x the counts of a pixel over their mean, less 1, and β the contrast; the last term comes from dividing by
-the mean counts of the frames. The covariance of sums of ψ is a polynomial of second degree in 1/μ, μ the mean counts
-of a pixel in a frame: with x = δ + s, δ of the intensity and s of the counting, terms without s, with one s and
-with two do not mix. So pixels are simulated once for all μ, with signs at random in place of counts: no moment
-of s above the second enters, because a pair is never one frame twice.
+with x the counts of a pixel over their mean, less 1, and β the contrast; the last term comes from dividing
+by the mean counts of the frames. The covariance of sums of ψ is a polynomial of second degree in 1/μ, μ the
+mean counts of a pixel in a frame: with x = δ + s, δ of the intensity and s of the counting, terms without s,
+with one s and with two do not mix. So pixels are simulated once for all μ, with signs at random in place of
+counts: no moment of s above the second enters, because a pair is never one frame twice.
 
 P and μ follow from residuals averaged over cells of age and lag, by restricted maximum likelihood.
 """

@@ -136,7 +136,7 @@ def parameter_table(columns: Mapping[str, Sequence[object] | np.ndarray]) -> xar
             if key != "param"
         },
         coords={"param": list(columns["param"])},
-        attrs={"method": max(map(str, columns["method"]), default="")},
+        attrs={"method": max(map(str, columns.get("method", [])), default="")},
     )
 
 
