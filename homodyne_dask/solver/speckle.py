@@ -25,7 +25,9 @@ MEAN_COUNTS = np.geomspace(0.003, 300, 41)
 that of counting, above the last none."""
 MOST_BELOW = 5.0
 """Logarithm of the likelihood below its largest, at which counts that are known do not explain the noise."""
-PIXELS_AT_ONCE = 256
+PIXELS_AT_ONCE = 128
+MOST_MERGED = 48
+"""Blocks on which the part of the covariance is computed that takes their fourth power."""
 
 
 class Cells(NamedTuple):
@@ -158,18 +160,21 @@ def _cell_sums(
     pixels: Pixels, n: Float[np.ndarray, " block"], cells: Cells
 ) -> tuple[Float[np.ndarray, "pixel cell"], Float[np.ndarray, "pixel cell"]]:
     """Return Σ δδ and Σ (δs + sδ) over the pairs of every cell."""
+    n = n.astype(np.float32)
     d, s = pixels.deviation * n, pixels.shot * n
     sum_d, sum_s = (np.pad(np.cumsum(x, axis=1), ((0, 0), (1, 0))) for x in (d, s))
     own_d, own_s = (n - 1) / 2 * pixels.deviation - d, (n - 1) * pixels.shot - s
     found = np.zeros((2, len(d), int(cells.number.max()) + 1))
     block = np.arange(len(n))
     for start, end, number in zip(cells.start, cells.end, cells.number.T, strict=True):
-        itself = (start == block) & (end > block)
         later_d = sum_d[:, end] - sum_d[:, start]
         later_s = sum_s[:, end] - sum_s[:, start]
         some = number >= 0
-        of_d = d * (later_d + own_d * itself)
-        of_s = d * (later_s + own_s * itself) + s * (later_d - d * itself)
+        of_d, of_s = d * later_d, d * later_s + s * later_d
+        itself = np.flatnonzero((start == block) & (end > block))
+        if len(itself):
+            of_d[:, itself] += (d * own_d)[:, itself]
+            of_s[:, itself] += (d * own_s - s * d)[:, itself]
         for into, of in zip(found, (of_d, of_s), strict=True):
             into[:, number[some]] += _by_age(of, cells)[:, some]
     return found[0], found[1]
@@ -185,46 +190,94 @@ def _by_age(
 def field_noise(
     record: Record,
     fields: Float[np.ndarray, "field block block"],
-    pixels: Pixels,
     rows: Bool[np.ndarray, " block"],
 ) -> Noise:
-    """Return the covariance of the sums of fields times ψ over all pairs.
+    """Return the covariance of the sums of fields times ψ over all pairs, in closed form.
 
     fields: weights of pairs of a block and a later one or itself. rows: blocks of the first frames that count
     where a record stands for a longer one: the covariance is that of their sums with the sums over all.
+
+    With F = βf, A half the weights of a field in each triangle, B = A∘g and b = 2β(A∘f)1, and primes for the
+    other field, the joint cumulants of intensities, 2β² g12 g23 g31 and 2β³ times three cycles of four, give
+    2 tr(A F A' F) + 4β³ tr(B g B' g) + 2β³ Σ A12 A'34 g13 g32 g24 g41 - 2β²(b'·diag(g B g) + b·diag(g B' g))
+    + bᵀF b' without counts, and 4 tr(A F A') + 8β² tr(B g B') - b·b' with one count.
     """
-    f, pairs = record.g**2, record.pairs
-    parts = [fields] if rows.all() else [fields * rows[:, None], fields]
-    sums = [_field_sums(part * pairs, record, pixels) for part in parts]
-    twice = np.einsum("aij,bij->ab", parts[0] * (pairs * (1 + record.contrast * f)), fields)
-    constant, counted = (_covariance(sums[0][kind], sums[-1][kind]) for kind in (0, 1))
-    return Noise(constant, counted, twice)
+    g, contrast, pairs = record.g, record.contrast, record.pairs
+    every = _Forms.of(fields * pairs, record)
+    mine = every if rows.all() else _Forms.of(fields * pairs * rows[:, None], record)
+    one = 1 / record.frames.astype(float)
+    constant = 2 * _traces(mine.AF, every.AF) + 4 * contrast**3 * _traces(mine.Bg, every.Bg)
+    constant += 2 * contrast**3 * _opposite(mine.A, every.A, record)
+    across = mine.b @ _diagonals(g, every.Bg).T + _diagonals(g, mine.Bg) @ every.b.T
+    constant += mine.b @ (contrast * g**2) @ every.b.T - 2 * contrast**2 * across
+    counted = 4 * np.einsum("aij,bij,i->ab", mine.AF, every.A, one, optimize=True)
+    counted += 8 * contrast**2 * np.einsum("aij,bij,i->ab", mine.Bg, every.B, one, optimize=True)
+    counted -= (mine.b * one) @ every.b.T
+    twice = np.tensordot(
+        fields * (pairs * rows[:, None] * (1 + contrast * g**2)), fields, ((1, 2), (1, 2))
+    )
+    return Noise(*((part + part.T) / 2 for part in (constant, counted, twice)))
 
 
-def _field_sums(
-    weights: Float[np.ndarray, "field block block"], record: Record, pixels: Pixels
-) -> tuple[Float[np.ndarray, "pixel field"], Float[np.ndarray, "pixel field"]]:
-    """Return Σ weight (δδ - linear) and Σ weight (δs + sδ - linear) of every pixel."""
-    f = record.g**2
-    constant, counted = [], []
-    for weight in weights:
-        both = weight + weight.T
-        linear = record.contrast * (both * f).sum(1)
-        across = pixels.deviation @ both.astype(np.float32)
-        constant.append(0.5 * (across * pixels.deviation).sum(1) - pixels.deviation @ linear)
-        counted.append((across * pixels.shot).sum(1) - pixels.shot @ linear)
-    return np.stack(constant, axis=1).astype(float), np.stack(counted, axis=1).astype(float)
+class _Forms(NamedTuple):
+    """The matrices of `field_noise` of every field."""
+
+    A: Float[np.ndarray, "field n n"]
+    B: Float[np.ndarray, "field n n"]
+    AF: Float[np.ndarray, "field n n"]
+    Bg: Float[np.ndarray, "field n n"]
+    b: Float[np.ndarray, "field n"]
+
+    @classmethod
+    def of(cls, weights: Float[np.ndarray, "field n n"], record: Record) -> "_Forms":
+        """Return those of weights of pairs on and above the diagonal."""
+        A, F = (weights + np.swapaxes(weights, 1, 2)) / 2, record.contrast * record.g**2
+        B = A * record.g
+        return cls(A, B, A @ F, B @ record.g, 2 * (A * F).sum(2))
 
 
-def _covariance(
-    of: Float[np.ndarray, "pixel n"], other: Float[np.ndarray, "pixel n"] | None = None
-) -> Float[np.ndarray, "n n"]:
-    """Return the covariance over pixels; symmetric if it is that of two sets of sums."""
+def _traces(
+    one: Float[np.ndarray, "field n n"], other: Float[np.ndarray, "field n n"]
+) -> Float[np.ndarray, "field field"]:
+    """Return tr(M M') of all pairs of matrices."""
+    return np.tensordot(one, other, ((1, 2), (2, 1)))
+
+
+def _diagonals(
+    g: Float[np.ndarray, "n n"], products: Float[np.ndarray, "field n n"]
+) -> Float[np.ndarray, "field n"]:
+    """Return the diagonals of g M, M the products."""
+    return np.einsum("ij,aji->ai", g, products, optimize=True)
+
+
+def _opposite(
+    one: Float[np.ndarray, "field n n"], other: Float[np.ndarray, "field n n"], record: Record
+) -> Float[np.ndarray, "field field"]:
+    """Return Σ A12 A'34 g13 g32 g24 g41, with neighbouring blocks merged: it is a small part of the whole."""
+    n = len(record.g)
+    first = (
+        np.unique(np.linspace(0, n, MOST_MERGED + 1).astype(int)[:-1])
+        if n > MOST_MERGED
+        else np.arange(n)
+    )
+
+    def merged(A: np.ndarray) -> np.ndarray:
+        return np.add.reduceat(np.add.reduceat(A, first, axis=1), first, axis=2)
+
+    size = np.diff([*first, n])
+    g = merged(record.g[None])[0] / np.outer(size, size)
+    both = (g[:, :, None] * g[:, None, :]).reshape(len(size), -1)  # g13 g14 for every 1 and (3, 4)
+    found = np.empty((len(one), len(other)))
+    right = merged(other).reshape(len(other), -1)
+    for a, A in enumerate(merged(one)):
+        found[a] = right @ (both * (A @ both)).sum(0)
+    return found
+
+
+def _covariance(of: Float[np.ndarray, "pixel n"]) -> Float[np.ndarray, "n n"]:
+    """Return the covariance over pixels."""
     of = of - of.mean(0)
-    if other is None:
-        return of.T @ of / (len(of) - 1)
-    both = of.T @ (other - other.mean(0)) / (len(of) - 1)
-    return (both + both.T) / 2
+    return of.T @ of / (len(of) - 1)
 
 
 class NoiseFit(NamedTuple):
@@ -322,11 +375,8 @@ class Variance(NamedTuple):
     """Variance of the logarithm of each."""
 
 
-def variance_of(noise: Noise, fit: NoiseFit, simulated: int) -> Variance:
-    """Return the covariance of sums of ψ over the P pixels of a bin.
-
-    simulated: pixels behind `noise`.
-    """
+def variance_of(noise: Noise, fit: NoiseFit) -> Variance:
+    """Return the covariance of sums of ψ over the P pixels of a bin."""
     each = np.stack([noise.at(mu) / P for mu, P in zip(fit.mean_counts, fit.pixels, strict=True)])
     covariance = np.einsum("m,mab->ab", fit.weight, each)
     variances = np.einsum("maa->ma", each)
@@ -334,5 +384,5 @@ def variance_of(noise: Noise, fit: NoiseFit, simulated: int) -> Variance:
     mean = fit.weight @ log
     known = np.diag(covariance) > 0
     size = np.where(known, mean - np.log(np.where(known, np.diag(covariance), 1.0)), 0.0)
-    relative = fit.weight @ (log - mean) ** 2 + 2 / fit.freedom + 2 / simulated
+    relative = fit.weight @ (log - mean) ** 2 + 2 / fit.freedom
     return Variance(covariance, size, relative)

@@ -4,11 +4,11 @@ The mean of f over the pairs of a cell is a quadrature that is exact for polynom
 frames, so a cell may be cut by the end of the record.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.linalg import eigh_tridiagonal
 
 from homodyne_dask.store.scan import Cuts, Scan
 
@@ -95,11 +95,17 @@ def _gauss(first: float, stop: float) -> tuple[Float[np.ndarray, " n"], Float[np
     Exact for polynomials up to the degree 2·NODES - 1 (Gauss quadrature of discrete Chebyshev polynomials); a
     length that is not whole interpolates between those that are.
     """
-    n = stop - first
+    nodes, weights = _rule(float(stop - first))
+    return nodes + first, weights
+
+
+@lru_cache(maxsize=4096)
+def _rule(n: float) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
     k = np.arange(1, min(NODES, int(np.ceil(n))))
     beside = k**2 * (n**2 - k**2) / (4 * (4.0 * k**2 - 1))
-    nodes, vectors = eigh_tridiagonal(np.zeros(len(k) + 1), np.sqrt(np.maximum(beside, 0)))
-    return nodes + first + (n - 1) / 2, n * vectors[0] ** 2
+    beside = np.sqrt(np.maximum(beside, 0))
+    nodes, vectors = np.linalg.eigh(np.diag(beside, 1) + np.diag(beside, -1))
+    return nodes + (n - 1) / 2, n * vectors[0] ** 2
 
 
 class StoredCells(NamedTuple):

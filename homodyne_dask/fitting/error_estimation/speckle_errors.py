@@ -186,7 +186,7 @@ def _efficiency(
 
 
 def _of_bin(noise: BinNoise, to: Float[np.ndarray, "n column"]) -> _OfBin:
-    variance = variance_of(noise.of_fields.mapped(to), noise.fit, noise.simulated)
+    variance = variance_of(noise.of_fields.mapped(to), noise.fit)
     size = np.diag(variance.covariance) * np.exp(variance.log_size)
     return _OfBin(to, variance.covariance, size, variance.relative)
 
@@ -221,7 +221,7 @@ def _scaling_errors(
         for b, part in parts.items():
             own = joint.follow[b] @ part.map
             own[:, :2] += reduced.inverse[b] * reduced.columns[b, 0]
-            alone = variance_of(bins[b].of_fields.mapped(own), bins[b].fit, bins[b].simulated)
+            alone = variance_of(bins[b].of_fields.mapped(own), bins[b].fit)
             others = joint.follow[b] @ (total - part.covariance) @ joint.follow[b].T
             errors[b] = deviation(np.diag(alone.covariance) + np.maximum(np.diag(others), 0))
     return np.where(reduced.at_bound, np.nan, errors)

@@ -46,7 +46,7 @@ CORE, MARGIN, REACH = 10.0, 3.0, 12.0
 """Decay times of a stretch: of its first frames that count, of more on both sides of these, and of lags."""
 SIMULATED = 500_000
 """Pixels times blocks that are simulated for a fit, shared by its bins."""
-FEWEST_PIXELS = 300
+FEWEST_PIXELS = 100
 MANY_BINS = 3
 """More bins have larger cells: P and μ need fewer of each."""
 PIXELS_PER_CELL = 8
@@ -174,7 +174,7 @@ def bin_noise(
         cells = _cells_of_means(request, joint, bin, means)
     merge = _merged(cells, ages, 1 if bins <= MANY_BINS else 2)
     rng = np.random.default_rng([int(scan.digest[:15], 16), scan.bins[bin]])
-    wanted = SIMULATED // max(bins, 1) // max(len(one.edges) - 1 for one in stretches)
+    wanted = SIMULATED // bins // sum(len(one.edges) - 1 for one in stretches)
     number = max(wanted, FEWEST_PIXELS, PIXELS_PER_CELL * len(merge) // len(stretches))
     size, fields = len(cells.count), 2 + joint.moved
     of_cells = [np.zeros((size, size)) for _ in range(3)]
@@ -393,7 +393,7 @@ def _simulated(
     rows = (middle >= stretch.core[0]) & (middle < stretch.core[1])
     low, high = stretch.represents
     share = (stretch.core[1] - stretch.core[0]) / (high - low)
-    of_fields = Noise(*(part / share for part in field_noise(record, fields, pixels, rows)))
+    of_fields = Noise(*(part / share for part in field_noise(record, fields, rows)))
     mine = np.array(
         [n for n, cell in enumerate(intervals) if low <= cell.first and cell.stop <= high], int
     )
@@ -401,7 +401,8 @@ def _simulated(
     of_cells = Noise(*(part * share for part in cell_noise(record, cells, pixels)))
     with np.errstate(divide="ignore", invalid="ignore"):
         plain = np.where(scale > 0, fields / scale, 0.0)
-    weights = np.einsum("aij,bij->ab", fields * (record.pairs * rows[:, None]), plain) / share
+    counted = fields * (record.pairs * rows[:, None])
+    weights = np.tensordot(counted, plain, ((1, 2), (1, 2))) / share
     return _Simulated(mine, of_cells, of_fields, weights, distance)
 
 
