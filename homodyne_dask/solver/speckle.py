@@ -1,4 +1,4 @@
-"""The covariance of c2 for counted photons of Gaussian speckle, by simulated pixels, sized by residuals.
+"""The covariance of c2 for counted photons of Gaussian speckle, and its size from residuals.
 
 To first order in 1/P the deviation of c2 from its mean is the mean over P independent pixels of
 
@@ -7,25 +7,27 @@ To first order in 1/P the deviation of c2 from its mean is the mean over P indep
 with x the counts of a pixel over their mean, less 1, and β the contrast; the last term comes from dividing
 by the mean counts of the frames. The covariance of sums of ψ is a polynomial of second degree in 1/μ, μ the
 mean counts of a pixel in a frame: with x = δ + s, δ of the intensity and s of the counting, terms without s,
-with one s and with two do not mix. So pixels are simulated once for all μ, with signs at random in place of
-counts: no moment of s above the second enters, because a pair is never one frame twice.
+with one s and with two do not mix, and no moment of s above the second enters, because a pair is never one
+frame twice.
 
 P and μ follow from residuals averaged over cells of age and lag, by restricted maximum likelihood.
 """
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
+from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dpstrf
 
-MAX_MODES = 20
-"""Modes of a pixel; the intensity of more is as good as normal, and is scaled to its contrast."""
 MEAN_COUNTS = np.geomspace(0.003, 300, 41)
 """Values of μ over which the likelihood is averaged where counts are unknown: below the first all noise is
 that of counting, above the last none."""
 MOST_BELOW = 5.0
 """Logarithm of the likelihood below its largest, at which counts that are known do not explain the noise."""
-PIXELS_AT_ONCE = 128
+NEGLIGIBLE = 0.003
+"""Share of the contrast below which a direction of the intensities' covariance does not matter."""
 MOST_MERGED = 48
 """Blocks on which the part of the covariance is computed that takes their fourth power."""
 
@@ -76,40 +78,6 @@ class Noise(NamedTuple):
         return Noise(*(to @ part @ to.T for part in self))
 
 
-class Pixels(NamedTuple):
-    """Simulated pixels on the blocks of a record."""
-
-    deviation: Float32[np.ndarray, "pixel block"]
-    """δ: intensity over its mean, less 1."""
-    shot: Float32[np.ndarray, "pixel block"]
-    """s at one count per pixel and frame, mean over the frames of a block."""
-
-
-def simulate_pixels(record: Record, number: int, rng: np.random.Generator) -> Pixels:
-    """Return pixels whose intensity is the mean over about 1/contrast modes, its variance the contrast."""
-    modes = int(np.clip(round(1 / record.contrast), 1, MAX_MODES))
-    root = _root(record.g).astype(np.float32)
-    intensity = np.zeros((number, len(root)), np.float32)
-    for _ in range(2 * modes):
-        field = rng.standard_normal(intensity.shape, np.float32) @ root.T
-        field *= field
-        intensity += field
-    intensity *= np.float32(1 / (2 * modes))
-    deviation = (intensity - 1) * np.float32(np.sqrt(record.contrast * modes))
-    sign = 2 * rng.integers(0, 2, intensity.shape, np.int8) - 1
-    shot = np.sqrt(np.maximum(1 + deviation, 0) / record.frames.astype(np.float32)) * sign
-    return Pixels(deviation, shot.astype(np.float32))
-
-
-def _root(g: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
-    """Return L with L Lᵀ = g."""
-    try:
-        return np.linalg.cholesky(g + 1e-7 * np.eye(len(g)))
-    except np.linalg.LinAlgError:
-        values, vectors = np.linalg.eigh(g)
-        return vectors * np.sqrt(np.maximum(values, 0))
-
-
 def nearest_correlation(
     g: Float[np.ndarray, "n n"],
 ) -> tuple[Float[np.ndarray, "n n"], float]:
@@ -121,70 +89,61 @@ def nearest_correlation(
     return nearest, float(np.linalg.norm(nearest - g) / np.linalg.norm(g))
 
 
-def cell_noise(record: Record, cells: Cells, pixels: Pixels) -> Noise:
-    """Return the covariance of the means of ψ over cells."""
-    f, n = record.g**2, record.frames.astype(float)
-    pairs, expected, linear = _cell_tables(record.contrast * f, n, cells)
-    sums = [
-        _cell_sums(Pixels(*(part[at : at + PIXELS_AT_ONCE] for part in pixels)), n, cells)
-        for at in range(0, len(pixels.deviation), PIXELS_AT_ONCE)
-    ]
-    products, counted = (np.concatenate(part) for part in zip(*sums, strict=True))
-    twice = np.diag((1 + expected / pairs) / pairs)
-    constant = _covariance((products - pixels.deviation @ linear) / pairs)
-    return Noise(constant, _covariance((counted - pixels.shot @ linear) / pairs), twice)
+def cell_noise(record: Record, cells: Cells) -> Noise:
+    """Return the covariance of the means of ψ over cells, in closed form but for small parts.
+
+    The largest part of `field_noise`, of normal deviations, with F in its leading directions; it is
+    multiplied by what the cumulants and the division by the mean counts do to the variance of a pair with the
+    mean f of the cell.
+    """
+    root = _leading(record.contrast * record.g**2).astype(np.float32)
+    n, block = record.frames.astype(float), np.arange(len(record.frames))
+    size, (blocks, rank) = int(cells.number.max()) + 1, root.shape
+    pairs, f = np.zeros(size), np.zeros(size)
+    products = np.zeros((size, blocks, rank), np.float32)
+    squares = np.zeros((size, rank, rank), np.float32)
+    for age, (low, high) in enumerate(pairwise([*cells.first.tolist(), cells.stop])):
+        rows = block[low:high, None]
+        for start, end, number in zip(cells.start, cells.end, cells.number[age], strict=True):
+            if number < 0:
+                continue
+            span = slice(int(start[low:high].min()), int(end[low:high].max()))
+            inside = (block[span] >= start[low:high, None]) & (block[span] < end[low:high, None])
+            own = np.where(block[span] == rows, (n[low:high, None] - 1) / 2, n[span])
+            weight = inside * own * n[low:high, None]
+            pairs[number] = weight.sum()
+            f[number] = (weight * record.g[low:high, span] ** 2).sum()
+            weight = (weight / (2 * pairs[number])).astype(np.float32)
+            after = weight @ root[span]
+            squares[number] = root[low:high].T @ after
+            squares[number] += squares[number].T.copy()
+            products[number, low:high] += after
+            products[number, span] += weight.T @ root[low:high]
+    f /= pairs
+    constant = 2 * _gram(squares)
+    products /= np.sqrt(n, dtype=np.float32)[:, None]
+    counted = 4 * _gram(products)
+    b = record.contrast
+    more = np.sqrt(1 + b * (4 * f - 4 * f**2 + 2 * f**3) / (1 + f**2))
+    once = np.sqrt(1 + b * (2 * f - f**2))
+    return Noise(
+        constant * np.outer(more, more),
+        counted * np.outer(once, once),
+        np.diag((1 + b * f) / pairs),
+    )
 
 
-def _cell_tables(
-    expected: Float[np.ndarray, "block block"], n: Float[np.ndarray, " block"], cells: Cells
-) -> tuple[Float[np.ndarray, " cell"], Float[np.ndarray, " cell"], Float[np.ndarray, "block cell"]]:
-    """Return the pairs of every cell, the sums of β f over them, and the factors of x of each block."""
-    size, block = int(cells.number.max()) + 1, np.arange(len(n))
-    pairs, total, linear = np.zeros(size), np.zeros(size), np.zeros((len(n), size))
-    weight = np.triu(np.outer(n, n), 1) + np.diag(n * (n - 1) / 2)
-    for start, end, number in zip(cells.start, cells.end, cells.number.T, strict=True):
-        inside = weight * ((block >= start[:, None]) & (block < end[:, None]))
-        part = inside * expected
-        some = number >= 0
-        into = number[some]
-        pairs[into] += _by_age(inside.sum(1), cells)[some]
-        total[into] += _by_age(part.sum(1), cells)[some]
-        linear[:, into] += _by_age(part.T, cells)[:, some]
-        own = np.repeat(number, np.diff([*cells.first, cells.stop]))
-        rows = np.arange(cells.first[0], cells.stop)[own >= 0]
-        linear[rows, own[own >= 0]] += part.sum(1)[rows]
-    return pairs, total, linear
+def _leading(F: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n r"]:
+    """Return L of few columns with L Lᵀ near F (Cholesky with pivots)."""
+    factor, pivot, rank, _ = dpstrf(F, tol=NEGLIGIBLE * F[0, 0], lower=1)
+    root = np.zeros((len(F), rank))
+    root[pivot - 1] = np.tril(factor)[:, :rank]
+    return root
 
 
-def _cell_sums(
-    pixels: Pixels, n: Float[np.ndarray, " block"], cells: Cells
-) -> tuple[Float[np.ndarray, "pixel cell"], Float[np.ndarray, "pixel cell"]]:
-    """Return Σ δδ and Σ (δs + sδ) over the pairs of every cell."""
-    n = n.astype(np.float32)
-    d, s = pixels.deviation * n, pixels.shot * n
-    sum_d, sum_s = (np.pad(np.cumsum(x, axis=1), ((0, 0), (1, 0))) for x in (d, s))
-    own_d, own_s = (n - 1) / 2 * pixels.deviation - d, (n - 1) * pixels.shot - s
-    found = np.zeros((2, len(d), int(cells.number.max()) + 1))
-    block = np.arange(len(n))
-    for start, end, number in zip(cells.start, cells.end, cells.number.T, strict=True):
-        later_d = sum_d[:, end] - sum_d[:, start]
-        later_s = sum_s[:, end] - sum_s[:, start]
-        some = number >= 0
-        of_d, of_s = d * later_d, d * later_s + s * later_d
-        itself = np.flatnonzero((start == block) & (end > block))
-        if len(itself):
-            of_d[:, itself] += (d * own_d)[:, itself]
-            of_s[:, itself] += (d * own_s - s * d)[:, itself]
-        for into, of in zip(found, (of_d, of_s), strict=True):
-            into[:, number[some]] += _by_age(of, cells)[:, some]
-    return found[0], found[1]
-
-
-def _by_age(
-    values: Float[np.ndarray, "*rows block"], cells: Cells
-) -> Float[np.ndarray, "*rows age"]:
-    """Return sums over the blocks of each interval of age."""
-    return np.add.reduceat(values[..., : cells.stop], cells.first, axis=-1)
+def _gram(of: Float32[np.ndarray, "cell n r"]) -> Float[np.ndarray, "cell cell"]:
+    flat = of.reshape(len(of), -1)
+    return (flat @ flat.T).astype(float)
 
 
 def field_noise(
@@ -274,12 +233,6 @@ def _opposite(
     return found
 
 
-def _covariance(of: Float[np.ndarray, "pixel n"]) -> Float[np.ndarray, "n n"]:
-    """Return the covariance over pixels."""
-    of = of - of.mean(0)
-    return of.T @ of / (len(of) - 1)
-
-
 class NoiseFit(NamedTuple):
     """What residuals of cells say of P and μ of one bin."""
 
@@ -287,55 +240,78 @@ class NoiseFit(NamedTuple):
     """μ: where it is known that alone, else those over which the likelihood is averaged."""
     weight: Float[np.ndarray, " mu"]
     """Their share of the likelihood; they sum to 1."""
-    pixels: Float[np.ndarray, " mu"]
-    """P at each."""
-    log_likelihood: Float[np.ndarray, " mu"]
+    square: Float[np.ndarray, " mu"]
+    """Sum of the squares of whitened residuals for one pixel: it is near `freedom` / P."""
     freedom: int
     """Cells less the columns that were fitted."""
+    independent: Float[np.ndarray, " mu"]
+    """How many independent values have a sum of squares that varies as much as that of all pairs."""
     whitened: Float[np.ndarray, " freedom"]
     """Residuals at the likeliest μ in units of their standard deviation, uncorrelated, smooth ones first."""
 
     @property
+    def pixels(self) -> Float[np.ndarray, " mu"]:
+        """P at each μ."""
+        return self.freedom / self.square
+
+    @property
     def likeliest(self) -> int:
         """Which μ has the largest likelihood."""
-        return int(np.argmax(self.log_likelihood))
+        return int(np.argmax(self.weight))
 
 
 def fit_noise(
     residual: Float[np.ndarray, " cell"],
     columns: Float[np.ndarray, "cell column"],
+    pairs: Int[np.ndarray, " cell"],
     noise: Noise,
-    simulated: int,
     mean_counts: float | None = None,
 ) -> NoiseFit:
     """Return P and μ of the residuals of a least-squares fit, by restricted maximum likelihood.
 
     columns: the derivatives of the fitted c2 in every cell by all fitted parameters, contrast and offset
-    too. simulated: pixels behind `noise`. mean_counts: μ where it is known; it is used unless the residuals
-    rule it out.
+    too. pairs: of each cell. mean_counts: μ where it is known; it is used unless the residuals rule it out.
     """
     outside = _complement(columns)
     left, of_left = outside.T @ residual, noise.mapped(outside.T)
     k = len(left)
     known = np.array([*([] if mean_counts is None else [mean_counts]), *MEAN_COUNTS])
-    pixels, log_likelihood, whitened = np.zeros(len(known)), np.zeros(len(known)), []
+    square, log_size, independent = np.zeros((3, len(known)))
     for n, mu in enumerate(known):
-        values, vectors = np.linalg.eigh(of_left.at(mu))
-        values, vectors = values[::-1], vectors[:, ::-1]
-        values = np.maximum(values, 1e-12 * values[0])
-        one = vectors.T @ left / np.sqrt(values)
-        square = one @ one / _inverse_bias(of_left, mu, values, vectors, simulated)
-        pixels[n] = k / square
-        log_likelihood[n] = -0.5 * np.log(values).sum() - 0.5 * k * np.log(square)
-        whitened.append(one * np.sqrt(k / (one @ one)))
+        root = np.linalg.cholesky(_regular(of_left.at(float(mu))))
+        square[n] = np.sum(solve_triangular(root, left, lower=True) ** 2)
+        log_size[n] = np.log(np.diag(root)).sum()
+        of_pairs = noise.at(float(mu)) * pairs
+        independent[n] = np.trace(of_pairs) ** 2 / (of_pairs * of_pairs.T).sum()
+    likelihood = -log_size - 0.5 * k * np.log(square)
     some = slice(None)
     if mean_counts is not None:
-        counted = log_likelihood[0] > log_likelihood.max() - MOST_BELOW
+        counted = likelihood[0] > likelihood.max() - MOST_BELOW
         some = slice(0, 1) if counted else slice(1, None)
-    known, pixels, log_likelihood = known[some], pixels[some], log_likelihood[some]
-    weight = np.exp(log_likelihood - log_likelihood.max())
-    best = int(np.argmax(log_likelihood))
-    return NoiseFit(known, weight / weight.sum(), pixels, log_likelihood, k, whitened[some][best])
+    weight = np.exp(likelihood[some] - likelihood[some].max())
+    best = int(np.argmax(weight))
+    values, vectors = np.linalg.eigh(_regular(of_left.at(float(known[some][best]))))
+    whitened = (vectors.T @ left / np.sqrt(values))[::-1]
+    return NoiseFit(
+        known[some], weight / weight.sum(), square[some], k, independent[some],
+        whitened * np.sqrt(k / (whitened @ whitened)),
+    )  # fmt: skip
+
+
+def _regular(covariance: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
+    """Return a covariance without directions of no noise."""
+    return covariance + np.eye(len(covariance)) * 1e-10 * np.trace(covariance)
+
+
+def pair_variance(contrast: float, sums: Float[np.ndarray, " 3"]) -> Noise:
+    """Return the sum of w times the variance of ψ over all pairs.
+
+    sums: Σ w, Σ w f and Σ w f²; Σ w f³ is taken for that of an exponential decay.
+    """
+    b, (one, f, f2) = contrast, sums
+    constant = b**2 * (one + f2) + b**3 * (4 * f - 4 * f2 + 4 / 3 * f2)
+    parts = (constant, 2 * b * one + b**2 * (4 * f - 2 * f2), one + b * f)
+    return Noise(*(np.array([[part]]) for part in parts))
 
 
 def _complement(columns: Float[np.ndarray, "cell column"]) -> Float[np.ndarray, "cell left"]:
@@ -344,24 +320,6 @@ def _complement(columns: Float[np.ndarray, "cell column"]) -> Float[np.ndarray, 
     vectors, values, _ = np.linalg.svd(scaled)
     rank = int((values > 1e-10 * values[0]).sum())
     return vectors[:, rank:]
-
-
-def _inverse_bias(
-    noise: Noise,
-    mu: float,
-    values: Float[np.ndarray, " n"],
-    vectors: Float[np.ndarray, "n n"],
-    simulated: int,
-) -> float:
-    """Return the factor by which a quadratic form in the inverse of a simulated covariance is too large.
-
-    (S - 1)/(S - n - 2) for S pixels (Anderson 2003), where all of it is; the part of two counts is exact.
-    """
-    n = len(values)
-    exact = np.einsum("ai,ab,bi->i", vectors, noise.counted_twice, vectors) / mu**2
-    part = float(np.mean(1 - np.minimum(exact / values, 1)))
-    whole = (simulated - 1) / max(simulated - n - 2, 1)
-    return 1 + (whole - 1) * part**2
 
 
 class Variance(NamedTuple):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from homodyne_dask.store.scan import Cuts, Scan
+from homodyne_dask.store.scan import Scan
 
 NODES = 5
 """Frames, not necessarily whole, that stand for an interval along age and along lag."""
@@ -51,6 +51,8 @@ def cell_points(cells: list[Interval], use: Bool[np.ndarray, " t"]) -> CellPoint
     use: frames of the record that are used.
     """
     last = int(np.flatnonzero(use)[-1])
+    if not cells:
+        return CellPoints(*np.zeros((3, 0)), np.zeros(0, int))
     parts = [_points(cell, use, last) for cell in cells]
     lengths = [len(part[0]) for part in parts]
     i, j, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -109,52 +111,31 @@ def _rule(n: float) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
 
 
 class StoredCells(NamedTuple):
-    """The stored averages of c2, merged into cells."""
+    """The stored averages of c2 over the cells that lie inside the selected frames."""
 
     intervals: list[Interval]
     c2: Float[np.ndarray, "bin cell"]
     """NaN where a bin has no pair."""
     count: Int[np.ndarray, "bin cell"]
     """Pairs averaged."""
+    points: CellPoints
+    age_edges: Int[np.ndarray, " a"]
+    """Of the intervals of age inside the selected frames."""
+    lag_edges: Int[np.ndarray, " l"]
 
 
-def merged_cells(
-    scan: Scan, ages: Int[np.ndarray, " a"], lags: list[Int[np.ndarray, " l"]], min_lag: int
-) -> StoredCells:
-    """Return the averages over cells, each made of whole stored ones that lie inside the selected frames.
-
-    ages: edges of intervals of the first frame, of those that are stored. lags: edges for each of them.
-    """
+def stored_cells(scan: Scan, min_lag: int) -> StoredCells:
+    """Return the stored averages of the selected bins, and the pairs that stand for their cells."""
     cuts, (start, stop) = scan.cuts(min_lag), scan.frames
     first, after = cuts.age_edges[cuts.age], cuts.age_edges[cuts.age + 1]
     shortest, end = cuts.lag_edges[cuts.lag], cuts.lag_edges[cuts.lag + 1]
-    inside = (first >= start) & (after <= stop)
+    inside = (first >= start) & (after <= stop) & (end > 1)
     if stop < scan.n_frames:
         inside &= after + end - 2 < stop
-    age = np.searchsorted(ages, first, "right") - 1
-    intervals, members = [], []
-    for a in range(len(ages) - 1):
-        of_age = inside & (age == a)
-        for low, high in zip(lags[a][:-1], lags[a][1:], strict=True):
-            some = of_age & (shortest >= low) & (end <= high)
-            if some.sum() == _stored(cuts, (ages[a], ages[a + 1]), (low, high)):
-                intervals.append(Interval(int(ages[a]), int(ages[a + 1]), int(low), int(high)))
-                members.append(some)
-    bins = len(scan.bins)
-    c2, count = np.full((bins, len(members)), np.nan), np.zeros((bins, len(members)), np.int64)
-    for n, some in enumerate(members):
-        pairs = cuts.count[:, some]
-        total = (np.nan_to_num(cuts.c2[:, some]) * pairs).sum(1)
-        count[:, n] = pairs.sum(1)
-        c2[:, n] = np.where(count[:, n] > 0, total / np.maximum(count[:, n], 1), np.nan)
-    return StoredCells(intervals, c2, count)
-
-
-def _stored(cuts: Cuts, ages: tuple[int, int], lags: tuple[int, int]) -> int:
-    """Return how many stored cells with pairs in the record make up a merged one; -1 for none."""
-    first, shortest = cuts.age_edges[:-1], cuts.lag_edges[:-1]
-    some = first[(first >= ages[0]) & (cuts.age_edges[1:] <= ages[1])]
-    lag = shortest[
-        (shortest >= lags[0]) & (cuts.lag_edges[1:] <= lags[1]) & (cuts.lag_edges[1:] > 1)
-    ]
-    return int((some[:, None] + np.maximum(lag, 1) < cuts.age_edges[-1]).sum()) or -1
+    edges = zip(first, after, np.maximum(shortest, 1), end, strict=True)
+    intervals = [Interval(*map(int, one)) for one, used in zip(edges, inside, strict=True) if used]
+    points = cell_points(intervals, scan.use)
+    ages = cuts.age_edges[(cuts.age_edges >= start) & (cuts.age_edges <= stop)]
+    return StoredCells(
+        intervals, cuts.c2[:, inside], cuts.count[:, inside], points, ages, cuts.lag_edges
+    )

@@ -10,11 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.special import stdtrit
+from scipy.special import chdtrc, stdtrit
 
 from homodyne_dask.fitting.error_estimation.cell_residuals import Interval
 from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
-from homodyne_dask.fitting.error_estimation.speckle_noise import BinNoise
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.results.data.misfit import ModelCheck
 from homodyne_dask.solver.normal_equations import joint_equations
@@ -28,12 +27,10 @@ MIN_SHARE = 0.005
 """Deviations below this share of the contrast are not called misfit, however certain."""
 MIN_CELLS = 12
 """With fewer cells nothing is tested."""
+LEAST_LEFT = 0.4
+"""Share of the variance of a mean that the fit leaves at least."""
 MIN_FREEDOM = 4
 """Fewest more bins than rings and trends with φ, with which these trends are tested."""
-OUTLYING = 0.5
-"""Median square of the whitened residuals over that of normal ones, below which the others are taken for
-misfit and not for noise."""
-_MEDIAN_OF_SQUARE = 0.4549
 
 
 class _Cells(NamedTuple):
@@ -59,7 +56,10 @@ class _Cells(NamedTuple):
     def variance(
         self, weights: Mapping[int, Float[np.ndarray, "cell test"]]
     ) -> Float[np.ndarray, " test"]:
-        """Return the variance of sums of residuals with these weights in each bin."""
+        """Return the variance of sums of residuals with these weights in each bin.
+
+        A fit of all pairs takes a little less out of a sum than one of cells would.
+        """
         tests = next(iter(weights.values())).shape[1]
         total, scores = np.zeros(tests), np.zeros((len(self.inverse), tests))
         across = np.zeros((len(self.inverse), tests))
@@ -68,7 +68,8 @@ class _Cells(NamedTuple):
             scores += self.columns[b].T @ of
             across += self.correlated[b].T @ of
         taken = self.inverse @ scores
-        return total - 2 * (across * taken).sum(0) + (taken * (self.fitted @ taken)).sum(0)
+        left = total - 2 * (across * taken).sum(0) + (taken * (self.fitted @ taken)).sum(0)
+        return np.maximum(left, LEAST_LEFT * total)
 
 
 def _cells(request: Request, state: State, speckle: SpeckleErrors) -> _Cells:
@@ -95,7 +96,7 @@ def _cells(request: Request, state: State, speckle: SpeckleErrors) -> _Cells:
         own = np.stack([np.ones(len(at)), one.cells.f], axis=1) @ linear[b]
         own = np.concatenate([own, contrast * one.cells.slopes.T], axis=1)
         weight = one.cells.count * (1 / scan.sigma_row[b] ** 2).mean() ** 2
-        covariance = _covariance(one)
+        covariance = one.covariance
         scores = covariance @ (weight[:, None] * own)
         normal += own.T @ (weight[:, None] * own)
         fitted += own.T @ (weight[:, None] * scores)
@@ -128,16 +129,6 @@ def _linear_columns(request: Request, state: State) -> Float[np.ndarray, "bin 2 
     for b in range(bins):
         own[b, [0, 1], b, [0, 1]] = ~reduced.at_bound[b]
     return own.reshape(bins, 2, -1)
-
-
-def _covariance(noise: BinNoise) -> Float[np.ndarray, "cell cell"]:
-    """Return the covariance of the noise of cells; where most residuals are small, that of these."""
-    fit = noise.fit
-    assert fit is not None
-    median = float(np.median(fit.whitened**2)) / _MEDIAN_OF_SQUARE
-    smaller = median if median < OUTLYING else 1.0
-    mu, pixels = fit.mean_counts[fit.likeliest], fit.pixels[fit.likeliest]
-    return noise.of_cells.at(mu) * (smaller / pixels)
 
 
 class _Means(NamedTuple):
@@ -194,8 +185,19 @@ def examine_model(
         residual=float(worst.residual[test]),
         share=float(worst.residual[test] / max(worst.contrast, np.finfo(float).tiny)),
         depends_on=_depends_on(scan, cells),
-        p_value=speckle.growth,
+        p_value=_p_value(speckle),
     )
+
+
+def _p_value(speckle: SpeckleErrors) -> float:
+    """Return the probability of so large a χ² of the whitened cells of all bins."""
+    found = [
+        (one.chisqr, one.fit.freedom)
+        for one in speckle.bins
+        if one is not None and one.fit is not None
+    ]
+    chisqr, freedom = np.sum(found, axis=0)
+    return float(chdtrc(freedom, chisqr))
 
 
 def _means(scan: Scan, cells: _Cells, contrast: Float[np.ndarray, " bin"]) -> list[_Means]:

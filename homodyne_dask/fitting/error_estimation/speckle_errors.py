@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import chdtri, fdtrc, kolmogorov, ndtr
 
+from homodyne_dask.fitting.error_estimation.cell_residuals import stored_cells
 from homodyne_dask.fitting.error_estimation.speckle_noise import BinNoise, bin_noise
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.gram import CellMeans
@@ -72,7 +73,7 @@ class SpeckleErrors(NamedTuple):
     @property
     def note(self) -> str | None:
         """A sentence where f of the model is not the square of a field correlation."""
-        distance = max(one.distance for one in self.bins if one is not None)
+        distance = max((one.distance for one in self.bins if one is not None), default=0.0)
         if distance < FAR_FROM_CORRELATION:
             return None
         return (
@@ -106,9 +107,10 @@ def speckle_errors(
     used = np.flatnonzero((reduced.count > 0) & ~reduced.undetermined)
     if not joint.determined.all() or not len(used):
         return None
+    stored = stored_cells(request.scan, request.problem.min_lag)
     bins: list[BinNoise | None] = [None] * len(reduced.count)
     for b in used:
-        bins[b] = bin_noise(request, state, joint, int(b), len(used), means)
+        bins[b] = bin_noise(request, state, joint, int(b), len(used), stored, means)
     if any(one is None or one.fit is None for one in (bins[b] for b in used)):
         return None
     return _combined(reduced, joint, bins, clusters)

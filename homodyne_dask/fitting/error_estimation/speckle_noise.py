@@ -1,6 +1,6 @@
 """The noise of each bin of a fit: what its speckle and counts give, on the frames that were fitted.
 
-A record is simulated in blocks of frames that see one speckle pattern. One that is long against its decay is
+A record is divided into blocks of frames that see one speckle pattern. One that is long against its decay is
 represented by a stretch in the middle of each interval of age: its other pairs are as noisy, and pairs far
 apart hardly matter.
 """
@@ -15,12 +15,11 @@ from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.fitting.error_estimation.cell_residuals import (
     Interval,
-    cell_points,
-    merged_cells,
+    StoredCells,
 )
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.backend import evaluation_of
-from homodyne_dask.kernels.gram import CellMeans
+from homodyne_dask.kernels.gram import CellMeans, RobustGram
 from homodyne_dask.solver.normal_equations import JointEquations
 from homodyne_dask.solver.speckle import (
     Cells,
@@ -31,37 +30,35 @@ from homodyne_dask.solver.speckle import (
     field_noise,
     fit_noise,
     nearest_correlation,
-    simulate_pixels,
+    pair_variance,
 )
 from homodyne_dask.solver.state import State
 from homodyne_dask.store.scan import q_or_one
 
 PER_DECAY = 10
-"""Blocks of frames in which f falls to 1/e, where frames are short enough."""
+"""Blocks of frames in which f falls to 1/e, where frames are short enough; half of them with MANY_BINS."""
 FEWEST_BLOCKS = 80
 """Blocks of a record, where it has as many frames."""
 MOST_BLOCKS = 400
 """A record that needs more is represented by stretches."""
 CORE, MARGIN, REACH = 10.0, 3.0, 12.0
 """Decay times of a stretch: of its first frames that count, of more on both sides of these, and of lags."""
-SIMULATED = 500_000
-"""Pixels times blocks that are simulated for a fit, shared by its bins."""
-FEWEST_PIXELS = 100
 MANY_BINS = 3
 """More bins have larger cells: P and μ need fewer of each."""
-PIXELS_PER_CELL = 8
-"""Fewest simulated pixels for each cell of a bin."""
 MIN_PAIRS = 16
 """Fewest pairs of a cell: the noise of means over fewer is not normal."""
 STEP = 0.1
 """Step of a numerical derivative by a parameter, in its error for white noise with all others known."""
+SCATTERS = 2.5
+"""Standard deviations by which the scatter of single pairs may be below that of the noise, by chance."""
+UNLIKELY = 1e-3
 SMALLEST_CONTRAST = 1e-4
 FEWEST_CELLS = 6
 """More cells than columns, with fewer of which P is not estimated."""
 
 
-class MeasuredCells(NamedTuple):
-    """The cells of a bin that hold enough pairs."""
+class Averages(NamedTuple):
+    """c2, f and its derivatives averaged over cells of a bin."""
 
     intervals: list[Interval]
     c2: Float[np.ndarray, " cell"]
@@ -75,22 +72,43 @@ class MeasuredCells(NamedTuple):
 class BinNoise:
     """The noise of one bin, and the residuals it was measured with."""
 
-    cells: MeasuredCells
+    cells: Averages
     residual: Float[np.ndarray, " cell"]
     of_cells: Noise
     of_fields: Noise
     """Of Σ w ψ, Σ w f ψ and Σ w ∂f/∂θ ψ, θ scaled."""
     weights: Float[np.ndarray, "column column"]
     """Σ w times the products of the same fields."""
-    simulated: int
     distance: float
     """Of g from a correlation, relative; 0 where the model gives g."""
     fit: NoiseFit | None
     """None with too few cells."""
+    least_pixels: Float[np.ndarray, " mu"] | None
+    """The fewest pixels at each μ of `fit` with which single pairs scatter no more than they do."""
+
+    @property
+    def covariance(self) -> Float[np.ndarray, "cell cell"]:
+        """Of the means over cells, by the likelihood of P and μ; no more noise than single pairs show."""
+        assert self.fit is not None
+        assert self.least_pixels is not None
+        pixels = np.maximum(self.fit.pixels, self.least_pixels)
+        total = np.zeros_like(self.of_cells.constant)
+        for weight, mu, P in zip(self.fit.weight, self.fit.mean_counts, pixels, strict=True):
+            if weight > UNLIKELY:
+                total += weight / P * self.of_cells.at(mu)
+        return total
+
+    @property
+    def chisqr(self) -> float:
+        """χ² of the whitened residuals with no more noise than single pairs show."""
+        assert self.fit is not None
+        assert self.least_pixels is not None
+        pixels = np.maximum(self.fit.pixels, self.least_pixels)
+        return float(self.fit.weight @ (pixels * self.fit.square))
 
 
 class _Stretch(NamedTuple):
-    """Frames that are simulated together, in blocks."""
+    """Frames whose noise is computed together, in blocks."""
 
     edges: Int[np.ndarray, " edge"]
     core: tuple[int, int]
@@ -135,13 +153,11 @@ class _BinModel:
 
     def slopes(self, i: np.ndarray, j: np.ndarray) -> Float[np.ndarray, "m ..."]:
         """Return the derivatives of f by the scaled parameters that moved."""
-        return np.stack(
-            [
-                (self._at_pairs(self.evaluation.f_at, high, i, j)
-                 - self._at_pairs(self.evaluation.f_at, low, i, j)) / (2 * STEP)
-                for low, high in self.beside
-            ]
-        )  # fmt: skip
+        found = np.empty((len(self.beside), *np.shape(i)))
+        for n, (low, high) in enumerate(self.beside):
+            found[n] = self._at_pairs(self.evaluation.f_at, high, i, j)
+            found[n] -= self._at_pairs(self.evaluation.f_at, low, i, j)
+        return found / (2 * STEP)
 
     def decay(self, frame: int, last: int) -> float:
         """Return the frames after `frame` in which f falls to 1/e, at most those up to `last`."""
@@ -160,28 +176,31 @@ def bin_noise(
     joint: JointEquations,
     bin: int,
     bins: int,
+    stored: StoredCells,
     means: CellMeans | None,
 ) -> BinNoise:
-    """Return the noise of a bin at the end of a fit; bins: how many there are. means: of cell data."""
+    """Return the noise of a bin at the end of a fit.
+
+    bins: how many there are. means: of data that are means over cells of age and lag.
+    """
     scan, model = request.scan, _BinModel(request, state, joint, bin)
     contrast = float(np.clip(state.reduced.contrast[bin], SMALLEST_CONTRAST, 1.0))
-    ages = _ages(request, bins)
+    ages = _ages(request, stored, bins)
     decay = np.array([model.decay(int(frame), scan.frames[1] - 1) for frame in ages[:-1]])
-    stretches = _stretches(scan.frames, ages, _stored_ages(request), decay)
+    per_decay = PER_DECAY if bins <= MANY_BINS else PER_DECAY / 2
+    stretches = _stretches(scan.frames, ages, decay, per_decay)
     if means is None:
-        cells = _measured_cells(request, stretches, ages, decay, bin, model)
+        fine = _averages(stored, bin, model)
     else:
-        cells = _cells_of_means(request, joint, bin, means)
-    merge = _merged(cells, ages, 1 if bins <= MANY_BINS else 2)
-    rng = np.random.default_rng([int(scan.digest[:15], 16), scan.bins[bin]])
-    wanted = SIMULATED // bins // sum(len(one.edges) - 1 for one in stretches)
-    number = max(wanted, FEWEST_PIXELS, PIXELS_PER_CELL * len(merge) // len(stretches))
+        fine = _averages_of_means(request, joint, bin, means)
+    lags = [_lags(request, stored, stretches, ages, a, one) for a, one in enumerate(decay)]
+    cells = _merged(fine, ages, lags)
     size, fields = len(cells.count), 2 + joint.moved
     of_cells = [np.zeros((size, size)) for _ in range(3)]
     of_fields, weights = [np.zeros((fields, fields)) for _ in range(3)], np.zeros((fields, fields))
     distance = 0.0
     for stretch in stretches:
-        found = _simulated(request, model, stretch, cells.intervals, contrast, bin, number, rng)
+        found = _of_stretch(request, model, stretch, cells.intervals, contrast, bin)
         for n in range(3):
             of_cells[n][np.ix_(found.cells, found.cells)] += found.of_cells[n]
             of_fields[n] += found.of_fields[n]
@@ -189,31 +208,37 @@ def bin_noise(
         distance = max(distance, found.distance)
     columns = np.column_stack([np.ones(size), cells.f, contrast * cells.slopes.T])
     residual = cells.c2 - state.reduced.offset[bin] - contrast * cells.f
-    simulated, fit, noise = number * len(stretches), None, Noise(*of_cells)
-    if len(merge) >= columns.shape[1] + FEWEST_CELLS:
-        fit = fit_noise(
-            merge @ residual,
-            merge @ columns,
-            noise.mapped(merge),
-            simulated,
-            _mean_counts(request, bin),
-        )
-    return BinNoise(cells, residual, noise, Noise(*of_fields), weights, simulated, distance, fit)
+    fit, noise = None, Noise(*of_cells)
+    if size >= columns.shape[1] + FEWEST_CELLS:
+        fit = fit_noise(residual, columns, cells.count, noise, _mean_counts(request, bin))
+    fields = Noise(*of_fields)
+    least = None if fit is None else _least_pixels(state, bin, contrast, fields, weights, fit)
+    return BinNoise(cells, residual, noise, fields, weights, distance, fit, least)
 
 
-def _merged(
-    cells: MeasuredCells, ages: Int[np.ndarray, " edge"], every: int
-) -> Float[np.ndarray, "merged cell"]:
-    """Return the averages over the cells of each interval of age and of `every` neighbouring lags."""
-    lags = sorted({cell.shortest for cell in cells.intervals})
-    keys = [
-        (int(np.searchsorted(ages, cell.first, "right")), lags.index(cell.shortest) // every)
-        for cell in cells.intervals
-    ]
-    order = {key: n for n, key in enumerate(dict.fromkeys(keys))}
-    merge = np.zeros((len(order), len(keys)))
-    merge[[order[key] for key in keys], np.arange(len(keys))] = cells.count
-    return merge / merge.sum(1, keepdims=True)
+def _least_pixels(
+    state: State,
+    bin: int,
+    contrast: float,
+    noise: Noise,
+    weights: Float[np.ndarray, "column column"],
+    fit: NoiseFit,
+) -> Float[np.ndarray, " mu"]:
+    """Return the pixels at each μ whose noise gives single pairs the scatter that they have, and no less.
+
+    Less by SCATTERS standard deviations of that scatter; 0 under a loss, where χ² is no sum of squares.
+    """
+    gram = state.reduced.gram
+    if isinstance(gram, RobustGram):
+        return np.zeros(len(fit.mean_counts))
+    M = gram.moments[bin]
+    total = pair_variance(contrast, np.array([M[0, 0], M[0, 2], M[2, 2]]))
+    size = np.sqrt(np.maximum(np.diag(weights), np.finfo(float).tiny))
+    inverse = np.linalg.pinv(weights / np.outer(size, size), 1e-9, hermitian=True)
+    inverse /= np.outer(size, size)
+    left = [total.at(mu)[0, 0] - np.trace(inverse @ noise.at(mu)) for mu in fit.mean_counts]
+    scatter = 1 + SCATTERS * np.sqrt(2 / fit.independent)
+    return np.maximum(left, 0) / state.reduced.chisqr_per_bin[bin] / scatter
 
 
 def _mean_counts(request: Request, bin: int) -> float | None:
@@ -225,23 +250,18 @@ def _mean_counts(request: Request, bin: int) -> float | None:
     return mean if mean > 0 else None
 
 
-def _ages(request: Request, bins: int) -> Int[np.ndarray, " edge"]:
+def _ages(request: Request, stored: StoredCells, bins: int) -> Int[np.ndarray, " edge"]:
     """Return edges of intervals of age, of those of the stored averages inside the selected frames."""
     first, stop = request.scan.frames
-    stored = _stored_ages(request)
     n, wanted = stop - first, 8 if bins <= MANY_BINS else 5
     at = first + np.concatenate([[0.0], np.geomspace(max(2, n / 32), n, wanted)])
-    return np.unique(stored[np.abs(stored[:, None] - at).argmin(0)])
-
-
-def _stored_ages(request: Request) -> Int[np.ndarray, " edge"]:
-    """Return the edges of the intervals of age of the stored averages inside the selected frames."""
-    (first, stop), stored = request.scan.frames, request.scan.cuts().age_edges
-    return stored[(stored >= first) & (stored <= stop)]
+    edges = stored.age_edges
+    return np.unique(edges[np.abs(edges[:, None] - at).argmin(0)])
 
 
 def _lags(
     request: Request,
+    stored: StoredCells,
     stretches: list[_Stretch],
     ages: Int[np.ndarray, " edge"],
     age: int,
@@ -255,33 +275,28 @@ def _lags(
         if len(of_age) > 1
         else int(np.diff(stretch.edges).max())
     )
-    stored = request.scan.cuts().lag_edges
+    edges = stored.lag_edges
     longest = request.scan.n_frames if len(stretches) == 1 else REACH * decay
     lowest = max(request.problem.min_lag, 1)
-    inside = stored[
-        (stored > max(lowest, 2 * block if block > 1 else lowest)) & (stored <= longest)
-    ]
-    edges = [lowest]
-    for edge in inside:
-        if edge - edges[-1] >= block:
-            edges.append(int(edge))
-    return np.array(edges)
+    least = max(lowest, 2 * block if block > 1 else lowest)
+    chosen = [lowest]
+    for edge in edges[(edges > least) & (edges <= longest)]:
+        if edge - chosen[-1] >= block:
+            chosen.append(int(edge))
+    return np.array(chosen)
 
 
 def _stretches(
     frames: tuple[int, int],
     ages: Int[np.ndarray, " edge"],
-    fine: Int[np.ndarray, " edge"],
     decay: Float[np.ndarray, " age"],
+    per_decay: float,
 ) -> list[_Stretch]:
-    """Return the whole record in blocks, or where these are too many a stretch for each interval of age.
-
-    fine: frames at which a block begins, too.
-    """
+    """Return the whole record in blocks, or where these are too many a stretch for each interval of age."""
     first, stop = frames
-    block = np.clip(decay / PER_DECAY, 1, max(1, (stop - first) / FEWEST_BLOCKS)).astype(int)
+    block = np.clip(decay / per_decay, 1, max(1, (stop - first) / FEWEST_BLOCKS)).astype(int)
     parts = [np.arange(low, high, k) for (low, high), k in zip(pairwise(ages), block, strict=True)]
-    edges = np.unique(np.concatenate([*parts, fine]))
+    edges = np.concatenate([*parts, ages[-1:]])
     if len(edges) <= MOST_BLOCKS + 1:
         return [_Stretch(edges, (first, stop), (first, stop))]
     found = []
@@ -297,34 +312,22 @@ def _stretches(
     return found
 
 
-def _measured_cells(
-    request: Request,
-    stretches: list[_Stretch],
-    ages: Int[np.ndarray, " edge"],
-    decay: Float[np.ndarray, " age"],
-    bin: int,
-    model: _BinModel,
-) -> MeasuredCells:
-    """Return the finest cells of a bin that blocks of frames resolve and that hold enough pairs."""
-    scan = request.scan
-    lags = [_lags(request, stretches, ages, a, one) for a, one in enumerate(decay)]
-    fine = _stored_ages(request) if len(stretches) == 1 else ages
-    at = np.searchsorted(ages, fine[:-1], "right") - 1
-    stored = merged_cells(scan, fine, [lags[a] for a in at], request.problem.min_lag)
-    points, number = cell_points(stored.intervals, scan.use), len(stored.intervals)
+def _averages(stored: StoredCells, bin: int, model: _BinModel) -> Averages:
+    """Return c2 and the model averaged over the stored cells of a bin."""
+    points, number = stored.points, len(stored.intervals)
     f = points.mean(model.f(points.i, points.j), number)
     slopes = points.mean(model.slopes(points.i, points.j), number)
-    some = (stored.count[bin] >= MIN_PAIRS) & np.isfinite(f)
-    return MeasuredCells(
-        [one for one, chosen in zip(stored.intervals, some, strict=True) if chosen],
-        stored.c2[bin, some], stored.count[bin, some], f[some], slopes[:, some],
-    )  # fmt: skip
+    known = (stored.count[bin] > 0) & np.isfinite(f)
+    intervals = [one for one, some in zip(stored.intervals, known, strict=True) if some]
+    return Averages(
+        intervals, stored.c2[bin, known], stored.count[bin, known], f[known], slopes[:, known]
+    )
 
 
-def _cells_of_means(
+def _averages_of_means(
     request: Request, joint: JointEquations, bin: int, means: CellMeans
-) -> MeasuredCells:
-    """Return the stored cells of a bin that hold means over smaller ones, averaged over these."""
+) -> Averages:
+    """Return the same of data that are means over cells: over those whose middle lies in a stored cell."""
     scan, cuts = request.scan, request.scan.cuts(request.problem.min_lag)
     assert scan.cells is not None
     t1, t2 = scan.cells.middle
@@ -339,19 +342,35 @@ def _cells_of_means(
     columns = means.columns[bin].T
     total = np.stack([np.bincount(place, pairs * one, len(cuts.t1) + 1)[:-1] for one in columns])
     first, stop = cuts.age_edges[cuts.age], cuts.age_edges[cuts.age + 1]
-    some = (count >= MIN_PAIRS) & (first >= scan.frames[0]) & (stop <= scan.frames[1])
+    shortest, end = cuts.lag_edges[cuts.lag], cuts.lag_edges[cuts.lag + 1]
+    some = (count > 0) & (first >= scan.frames[0]) & (stop <= scan.frames[1])
     y, f, *slopes = total[1:, some] / count[some]
     scaled = np.array(slopes)[joint.which] / joint.size[: joint.moved, None]
-    edges = zip(
-        first[some], stop[some], cuts.lag_edges[cuts.lag][some], cuts.lag_edges[cuts.lag + 1][some],
-        strict=True,
-    )  # fmt: skip
-    return MeasuredCells(
-        [Interval(*map(int, one)) for one in edges], 1 + y, count[some].astype(np.int64), f, scaled
-    )
+    edges = zip(first[some], stop[some], shortest[some], end[some], strict=True)
+    intervals = [Interval(*map(int, one)) for one in edges]
+    return Averages(intervals, 1 + y, count[some].astype(np.int64), f, scaled)
 
 
-class _Simulated(NamedTuple):
+def _merged(
+    fine: Averages, ages: Int[np.ndarray, " edge"], lags: list[Int[np.ndarray, " edge"]]
+) -> Averages:
+    """Return the averages over larger cells: of `ages`, each with lags of its own."""
+    members: dict[Interval, list[int]] = {}
+    for n, cell in enumerate(fine.intervals):
+        a = int(np.searchsorted(ages, cell.first, "right")) - 1
+        k = int(np.searchsorted(lags[a], cell.shortest, "right")) - 1
+        if 0 <= k < len(lags[a]) - 1 and cell.end <= lags[a][k + 1]:
+            edges = ages[a], ages[a + 1], lags[a][k], lags[a][k + 1]
+            members.setdefault(Interval(*map(int, edges)), []).append(n)
+    members = {cell: of for cell, of in members.items() if fine.count[of].sum() >= MIN_PAIRS}
+    share = np.zeros((len(members), len(fine.count)))
+    for row, of in zip(share, members.values(), strict=True):
+        row[of] = fine.count[of] / fine.count[of].sum()
+    count = np.array([fine.count[of].sum() for of in members.values()], np.int64)
+    return Averages(list(members), share @ fine.c2, count, share @ fine.f, fine.slopes @ share.T)
+
+
+class _OfStretch(NamedTuple):
     cells: Int[np.ndarray, " cell"]
     """Which of the cells of the bin."""
     of_cells: Noise
@@ -360,10 +379,10 @@ class _Simulated(NamedTuple):
     distance: float
 
 
-def _simulated(
+def _of_stretch(
     request: Request, model: _BinModel, stretch: _Stretch, intervals: list[Interval], contrast: float,
-    bin: int, number: int, rng: np.random.Generator,
-) -> _Simulated:  # fmt: skip
+    bin: int,
+) -> _OfStretch:  # fmt: skip
     """Return the noise of the cells and fields of a stretch, for the frames that it represents."""
     scan = request.scan
     used = np.add.reduceat(scan.use[: stretch.edges[-1]].astype(int), stretch.edges[:-1])
@@ -379,7 +398,6 @@ def _simulated(
     if model.evaluation.g_at is None:
         g, distance = nearest_correlation(g)
     record = Record(g, contrast, used)
-    pixels = simulate_pixels(record, number, rng)
     lag = middle[None, :] - middle[:, None]
     far = lag >= request.problem.min_lag - 0.5
     far |= np.eye(len(middle), dtype=bool) & (used > request.problem.min_lag)
@@ -398,12 +416,12 @@ def _simulated(
         [n for n, cell in enumerate(intervals) if low <= cell.first and cell.stop <= high], int
     )
     cells = _cells(stretch, [intervals[n] for n in mine], middle, used, rows)
-    of_cells = Noise(*(part * share for part in cell_noise(record, cells, pixels)))
+    of_cells = Noise(*(part * share for part in cell_noise(record, cells)))
     with np.errstate(divide="ignore", invalid="ignore"):
         plain = np.where(scale > 0, fields / scale, 0.0)
     counted = fields * (record.pairs * rows[:, None])
     weights = np.tensordot(counted, plain, ((1, 2), (1, 2))) / share
-    return _Simulated(mine, of_cells, of_fields, weights, distance)
+    return _OfStretch(mine, of_cells, of_fields, weights, distance)
 
 
 def _symmetric(upper: Float[np.ndarray, " pair"], n: int) -> Float[np.ndarray, "n n"]:

@@ -57,7 +57,7 @@ class ModelCheck(NamedTuple):
     depends_on: str
     """What the deviations depend on most: q, bin, age or lag."""
     p_value: float | None = None
-    """Probability that smooth residuals exceed rough ones as much as here, if all are noise."""
+    """Probability of so large a χ² of the means over cells, made uncorrelated, if the model is right."""
 
     @property
     def misfit(self) -> bool:
