@@ -8,7 +8,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.apps.guide import user_guide as guide
-from homodyne_dask.solver.covariance import MIN_CLUSTERS, uncertainty
+from homodyne_dask.solver.covariance import CLUSTER_ROBUST, MIN_CLUSTERS, SPECKLE, uncertainty
 from homodyne_dask.solver.reduce import reduce
 from tests.documents import ROOT, blocks
 from tests.run_command import done, run
@@ -71,10 +71,17 @@ def test_what_shared_scaling_does_is_what_its_test_says():
 
 
 def test_the_page_names_the_fewest_clusters_of_robust_errors():
-    said = numbers("errors", r"stderr needs (\d+) clusters") + numbers(
-        "errors", r"with fewer than (\d+) clusters"
+    said = (
+        numbers("errors", r"`speckle` \| with fewer than (\d+) clusters")
+        + numbers("errors", r"`cluster-robust` \| with (\d+) clusters or more")
+        + numbers("errors", r"From (\d+) clusters on stderr is the cluster-robust error")
     )
-    assert said == [MIN_CLUSTERS, MIN_CLUSTERS]
+    assert said == [MIN_CLUSTERS] * 3
+
+
+def test_the_page_names_the_methods_of_standard_errors():
+    named = re.findall(r"^\| `([\w-]+)` \|", guide.page("errors"), re.MULTILINE)
+    assert sorted(named) == sorted([CLUSTER_ROBUST, SPECKLE])
 
 
 def test_errors_grow_with_what_is_left_free_as_the_page_says():
