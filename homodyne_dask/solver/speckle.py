@@ -24,8 +24,6 @@ from scipy.linalg.lapack import dpstrf
 MEAN_COUNTS = np.geomspace(0.003, 300, 41)
 """Values of μ over which the likelihood is averaged where counts are unknown: below the first all noise is
 that of counting, above the last none."""
-MOST_BELOW = 5.0
-"""Logarithm of the likelihood below its largest, at which counts that are known do not explain the noise."""
 NEGLIGIBLE = 0.003
 """Share of the contrast below which a direction of the intensities' covariance does not matter."""
 MOST_MERGED = 48
@@ -237,15 +235,15 @@ class NoiseFit(NamedTuple):
     """What residuals of cells say of P and μ of one bin."""
 
     mean_counts: Float[np.ndarray, " mu"]
-    """μ: where it is known that alone, else those over which the likelihood is averaged."""
+    """μ: the values over which the likelihood is averaged."""
     weight: Float[np.ndarray, " mu"]
     """Their share of the likelihood; they sum to 1."""
     square: Float[np.ndarray, " mu"]
     """Sum of the squares of whitened residuals for one pixel: it is near `freedom` / P."""
+    log_likelihood: float
+    """The largest, but for a constant."""
     freedom: int
     """Cells less the columns that were fitted."""
-    independent: Float[np.ndarray, " mu"]
-    """How many independent values have a sum of squares that varies as much as that of all pairs."""
     whitened: Float[np.ndarray, " freedom"]
     """Residuals at the likeliest μ in units of their standard deviation, uncorrelated, smooth ones first."""
 
@@ -263,39 +261,28 @@ class NoiseFit(NamedTuple):
 def fit_noise(
     residual: Float[np.ndarray, " cell"],
     columns: Float[np.ndarray, "cell column"],
-    pairs: Int[np.ndarray, " cell"],
     noise: Noise,
-    mean_counts: float | None = None,
+    mean_counts: Float[np.ndarray, " mu"] = MEAN_COUNTS,
 ) -> NoiseFit:
     """Return P and μ of the residuals of a least-squares fit, by restricted maximum likelihood.
 
     columns: the derivatives of the fitted c2 in every cell by all fitted parameters, contrast and offset
-    too. pairs: of each cell. mean_counts: μ where it is known; it is used unless the residuals rule it out.
+    too. mean_counts: the values of μ that are possible.
     """
     outside = _complement(columns)
     left, of_left = outside.T @ residual, noise.mapped(outside.T)
     k = len(left)
-    known = np.array([*([] if mean_counts is None else [mean_counts]), *MEAN_COUNTS])
-    square, log_size, independent = np.zeros((3, len(known)))
-    for n, mu in enumerate(known):
+    square, log_size = np.zeros((2, len(mean_counts)))
+    for n, mu in enumerate(mean_counts):
         root = np.linalg.cholesky(_regular(of_left.at(float(mu))))
         square[n] = np.sum(solve_triangular(root, left, lower=True) ** 2)
         log_size[n] = np.log(np.diag(root)).sum()
-        of_pairs = noise.at(float(mu)) * pairs
-        independent[n] = np.trace(of_pairs) ** 2 / (of_pairs * of_pairs.T).sum()
     likelihood = -log_size - 0.5 * k * np.log(square)
-    some = slice(None)
-    if mean_counts is not None:
-        counted = likelihood[0] > likelihood.max() - MOST_BELOW
-        some = slice(0, 1) if counted else slice(1, None)
-    weight = np.exp(likelihood[some] - likelihood[some].max())
-    best = int(np.argmax(weight))
-    values, vectors = np.linalg.eigh(_regular(of_left.at(float(known[some][best]))))
+    weight, best = np.exp(likelihood - likelihood.max()), int(np.argmax(likelihood))
+    values, vectors = np.linalg.eigh(_regular(of_left.at(float(mean_counts[best]))))
     whitened = (vectors.T @ left / np.sqrt(values))[::-1]
-    return NoiseFit(
-        known[some], weight / weight.sum(), square[some], k, independent[some],
-        whitened * np.sqrt(k / (whitened @ whitened)),
-    )  # fmt: skip
+    whitened *= np.sqrt(k / (whitened @ whitened))
+    return NoiseFit(mean_counts, weight / weight.sum(), square, likelihood.max(), k, whitened)
 
 
 def _regular(covariance: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:

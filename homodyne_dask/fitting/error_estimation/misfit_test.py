@@ -313,10 +313,9 @@ def _depends_on(scan: Scan, cells: _Cells) -> str:
     at each lag, and what age, ring and bin add.
     """
     rings, residual = ring_numbers(scan.q), cells.residual
-    none = np.zeros(residual.shape[1])
-    variance = np.stack(
-        [np.diag(cells.noise[b]) if b in cells.noise else none for b in range(len(residual))]
-    )
+    each = np.stack([np.diag(of) for of in cells.noise.values()])
+    typical = np.nanmedian(np.where(each > 0, each, np.nan), axis=0)
+    variance = np.where(np.isfinite(residual), typical, 0.0)
     shortest = np.array([cell.shortest for cell in cells.intervals])
     lag_number = np.unique(shortest, return_inverse=True)[1]
     members = [rings == ring for ring in np.unique(rings)]

@@ -35,7 +35,7 @@ from homodyne_dask.solver.speckle import (
 from homodyne_dask.solver.state import State
 from homodyne_dask.store.scan import q_or_one
 
-PER_DECAY = 10
+PER_DECAY = 8
 """Blocks of frames in which f falls to 1/e, where frames are short enough; half of them with MANY_BINS."""
 FEWEST_BLOCKS = 80
 """Blocks of a record, where it has as many frames."""
@@ -43,7 +43,7 @@ MOST_BLOCKS = 400
 """A record that needs more is represented by stretches."""
 CORE, MARGIN, REACH = 10.0, 3.0, 12.0
 """Decay times of a stretch: of its first frames that count, of more on both sides of these, and of lags."""
-MANY_BINS = 3
+MANY_BINS = 7
 """More bins have larger cells: P and μ need fewer of each."""
 MIN_PAIRS = 16
 """Fewest pairs of a cell: the noise of means over fewer is not normal."""
@@ -51,7 +51,12 @@ STEP = 0.1
 """Step of a numerical derivative by a parameter, in its error for white noise with all others known."""
 SCATTERS = 2.5
 """Standard deviations by which the scatter of single pairs may be below that of the noise, by chance."""
+MOST_BELOW = 5.0
+"""Logarithm of the likelihood below its largest, at which counts that are known do not explain the noise."""
+MAX_EXCESS = 2.0
+"""χ² per pair of σ from counts up to which the excess is taken for noise: speckle may exceed pixels."""
 UNLIKELY = 1e-3
+"""Share of the likelihood below which a μ does not matter."""
 SMALLEST_CONTRAST = 1e-4
 FEWEST_CELLS = 6
 """More cells than columns, with fewer of which P is not estimated."""
@@ -83,28 +88,33 @@ class BinNoise:
     """Of g from a correlation, relative; 0 where the model gives g."""
     fit: NoiseFit | None
     """None with too few cells, or where the model passes through all data."""
-    least_pixels: Float[np.ndarray, " mu"] | None
-    """The fewest pixels at each μ of `fit` with which single pairs scatter no more than they do."""
+    expected: NoiseFit | None
+    """The same with the counts that are known, whatever the residuals say of them."""
+    least_pixels: Float[np.ndarray, " mu"]
+    """The fewest pixels at each μ of `expected` with which single pairs scatter no more than they do."""
 
     @property
     def covariance(self) -> Float[np.ndarray, "cell cell"]:
-        """Of the means over cells, by the likelihood of P and μ; no more noise than single pairs show."""
-        assert self.fit is not None
-        assert self.least_pixels is not None
-        pixels = np.maximum(self.fit.pixels, self.least_pixels)
+        """Of the means over cells, of the expected noise, and no more of it than single pairs show."""
         total = np.zeros_like(self.of_cells.constant)
-        for weight, mu, P in zip(self.fit.weight, self.fit.mean_counts, pixels, strict=True):
+        for weight, mu, pixels in zip(*self._likely, strict=True):
             if weight > UNLIKELY:
-                total += weight / P * self.of_cells.at(mu)
+                total += weight / pixels * self.of_cells.at(float(mu))
         return total
 
     @property
     def chisqr(self) -> float:
-        """χ² of the whitened residuals with no more noise than single pairs show."""
-        assert self.fit is not None
-        assert self.least_pixels is not None
-        pixels = np.maximum(self.fit.pixels, self.least_pixels)
-        return float(self.fit.weight @ (pixels * self.fit.square))
+        """χ² of the whitened residuals with no more of the expected noise than single pairs show."""
+        assert self.expected is not None
+        weight, _, pixels = self._likely
+        return float(weight @ (pixels * self.expected.square))
+
+    @property
+    def _likely(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """μ with its share of the likelihood and P."""
+        assert self.expected is not None
+        pixels = np.maximum(self.expected.pixels, self.least_pixels)
+        return self.expected.weight, self.expected.mean_counts, pixels
 
 
 class _Stretch(NamedTuple):
@@ -195,29 +205,43 @@ def bin_noise(
         fine = _averages_of_means(request, joint, bin, means)
     lags = [_lags(request, stored, stretches, ages, a, one) for a, one in enumerate(decay)]
     cells = _merged(fine, ages, lags)
-    size, fields = len(cells.count), 2 + joint.moved
-    of_cells = [np.zeros((size, size)) for _ in range(3)]
-    of_fields, weights = [np.zeros((fields, fields)) for _ in range(3)], np.zeros((fields, fields))
-    distance = 0.0
-    for stretch in stretches:
-        found = _of_stretch(request, model, stretch, cells.intervals, contrast, bin)
-        for n in range(3):
-            of_cells[n][np.ix_(found.cells, found.cells)] += found.of_cells[n]
-            of_fields[n] += found.of_fields[n]
-        weights += found.weights
-        distance = max(distance, found.distance)
-    columns = np.column_stack([np.ones(size), cells.f, contrast * cells.slopes.T])
+    parts = [
+        _of_stretch(request, model, stretch, cells.intervals, contrast, bin)
+        for stretch in stretches
+    ]
+    of_cells, of_fields = (
+        Noise(*(sum(terms) for terms in zip(*(getattr(part, of) for part in parts), strict=True)))
+        for of in ("of_cells", "of_fields")
+    )
+    weights = np.sum([part.weights for part in parts], axis=0)
+    columns = np.column_stack([np.ones(len(cells.count)), cells.f, contrast * cells.slopes.T])
     residual = cells.c2 - state.reduced.offset[bin] - contrast * cells.f
-    fit, noise = None, Noise(*of_cells)
+    fit, expected, least = None, None, np.zeros(0)
     exact = state.reduced.chisqr_per_bin[bin] <= state.reduced.rounding_per_bin[bin]
-    if size >= columns.shape[1] + FEWEST_CELLS and not exact:
-        fit = fit_noise(residual, columns, cells.count, noise, _mean_counts(request, bin))
-    fields = Noise(*of_fields)
-    least = None if fit is None else _least_pixels(state, bin, contrast, fields, weights, fit)
-    return BinNoise(cells, residual, noise, fields, weights, distance, fit, least)
+    if len(residual) >= columns.shape[1] + FEWEST_CELLS and not exact:
+        fit, expected = _fits(residual, columns, of_cells, _mean_counts(request, bin))
+        least = _least_pixels(request, state, bin, contrast, of_fields, weights, expected)
+    distance = max(part.distance for part in parts)
+    return BinNoise(cells, residual, of_cells, of_fields, weights, distance, fit, expected, least)
+
+
+def _fits(
+    residual: Float[np.ndarray, " cell"],
+    columns: Float[np.ndarray, "cell column"],
+    noise: Noise,
+    mean_counts: float | None,
+) -> tuple[NoiseFit, NoiseFit]:
+    """Return what residuals say of the noise: by the counts that are known unless ruled out, and by these."""
+    free = fit_noise(residual, columns, noise)
+    if mean_counts is None:
+        return free, free
+    expected = fit_noise(residual, columns, noise, np.array([mean_counts]))
+    ruled_out = expected.log_likelihood < free.log_likelihood - MOST_BELOW
+    return free if ruled_out else expected, expected
 
 
 def _least_pixels(
+    request: Request,
     state: State,
     bin: int,
     contrast: float,
@@ -227,19 +251,26 @@ def _least_pixels(
 ) -> Float[np.ndarray, " mu"]:
     """Return the pixels at each μ whose noise gives single pairs the scatter that they have, and no less.
 
-    Less by SCATTERS standard deviations of that scatter; 0 under a loss, where χ² is no sum of squares.
+    No more than MAX_EXCESS times that of counts, and less by SCATTERS of its standard deviations: it is that
+    of ½ (Σ K)²/Σ K² independent squares, K the covariance of the counts of two frames. 0 under a loss, where
+    χ² is no sum of squares.
     """
-    gram = state.reduced.gram
+    gram, mu = state.reduced.gram, fit.mean_counts
     if isinstance(gram, RobustGram):
-        return np.zeros(len(fit.mean_counts))
-    M = gram.moments[bin]
+        return np.zeros(len(mu))
+    M, frames = gram.moments[bin], int(request.scan.use.sum())
     total = pair_variance(contrast, np.array([M[0, 0], M[0, 2], M[2, 2]]))
     size = np.sqrt(np.maximum(np.diag(weights), np.finfo(float).tiny))
     inverse = np.linalg.pinv(weights / np.outer(size, size), 1e-9, hermitian=True)
     inverse /= np.outer(size, size)
-    left = [total.at(mu)[0, 0] - np.trace(inverse @ noise.at(mu)) for mu in fit.mean_counts]
-    scatter = 1 + SCATTERS * np.sqrt(2 / fit.independent)
-    return np.maximum(left, 0) / state.reduced.chisqr_per_bin[bin] / scatter
+    left = np.array([total.at(one)[0, 0] - np.trace(inverse @ noise.at(one)) for one in mu])
+    correlated = (contrast / (contrast + 1 / mu)) ** 2 * M[2, 2] / M[0, 0]
+    independent = 0.5 / (correlated + 1 / frames) ** 2
+    scatter = 1 + SCATTERS * np.sqrt(2 / independent)
+    chisqr, most = state.reduced.chisqr_per_bin[bin], MAX_EXCESS * state.reduced.count[bin]
+    if request.scan.attrs["sigma_source"] == "counts":
+        chisqr = min(chisqr, most)
+    return np.maximum(left, 0) / chisqr / scatter
 
 
 def _mean_counts(request: Request, bin: int) -> float | None:
@@ -372,9 +403,8 @@ def _merged(
 
 
 class _OfStretch(NamedTuple):
-    cells: Int[np.ndarray, " cell"]
-    """Which of the cells of the bin."""
     of_cells: Noise
+    """0 between the cells of other stretches."""
     of_fields: Noise
     weights: Float[np.ndarray, "column column"]
     distance: float
@@ -416,15 +446,16 @@ def _of_stretch(
     mine = np.array(
         [n for n, cell in enumerate(intervals) if low <= cell.first and cell.stop <= high], int
     )
-    of_cells = Noise(*np.zeros((3, len(mine), len(mine))))
+    of_cells = Noise(*np.zeros((3, len(intervals), len(intervals))))
     if len(mine):
         cells = _cells(stretch, [intervals[n] for n in mine], middle, used, rows)
-        of_cells = Noise(*(part * share for part in cell_noise(record, cells)))
+        for whole, part in zip(of_cells, cell_noise(record, cells), strict=True):
+            whole[np.ix_(mine, mine)] = part * share
     with np.errstate(divide="ignore", invalid="ignore"):
         plain = np.where(scale > 0, fields / scale, 0.0)
     counted = fields * (record.pairs * rows[:, None])
     weights = np.tensordot(counted, plain, ((1, 2), (1, 2))) / share
-    return _OfStretch(mine, of_cells, of_fields, weights, distance)
+    return _OfStretch(of_cells, of_fields, weights, distance)
 
 
 def _symmetric(upper: Float[np.ndarray, " pair"], n: int) -> Float[np.ndarray, "n n"]:

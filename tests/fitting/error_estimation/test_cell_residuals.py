@@ -1,0 +1,67 @@
+"""Means of f over cells of age and lag, against sums over all their pairs."""
+
+import numpy as np
+import pytest
+
+from homodyne_dask.fitting.error_estimation.cell_residuals import (
+    Interval,
+    cell_points,
+    stored_cells,
+)
+from tests.synthetic import angles, measured, store
+
+FRAMES = 300
+CELLS = [
+    Interval(0, 1, 1, 2),
+    Interval(3, 4, 6, 8),
+    Interval(48, 64, 16, 24),
+    Interval(250, 268, 24, 32),
+    Interval(264, 282, 12, 16),
+    Interval(282, 300, 1, 2),
+    Interval(282, 300, 8, 12),
+    Interval(210, 228, 64, 96),
+    Interval(200, 201, 90, 100),
+    Interval(250, 268, 48, 64),
+]
+
+
+def decay(i, j):
+    return np.exp(-(j - i) / 20 * (1 + i / FRAMES))
+
+
+def pairs_of(cell, use):
+    i, j = np.meshgrid(np.arange(cell.first, cell.stop), np.arange(len(use)), indexing="ij")
+    inside = (j - i >= cell.shortest) & (j - i < cell.end) & use[i] & use[j]
+    return i[inside], j[inside]
+
+
+@pytest.mark.parametrize("masked", [(), (255,), (0, 1, 60, 270, 299)])
+def test_means_over_cells_are_those_of_all_pairs_even_at_the_end_of_the_record(masked):
+    use = np.ones(FRAMES, bool)
+    use[list(masked)] = False
+    points = cell_points(CELLS, use)
+    found = points.mean(decay(points.i, points.j), len(CELLS))
+    for n, cell in enumerate(CELLS):
+        i, j = pairs_of(cell, use)
+        np.testing.assert_allclose(points.weight[points.cell == n].sum(), len(i), atol=1e-9)
+        if len(i):
+            np.testing.assert_allclose(found[n], decay(i, j).mean(), rtol=1e-8)
+        else:
+            assert np.isnan(found[n])
+
+
+@pytest.mark.parametrize("frames", [None, (0, 50), (13, 70)])
+@pytest.mark.parametrize("min_lag", [1, 3])
+def test_stored_averages_are_those_of_the_pairs_of_their_cells(frames, min_lag, tmp_path):
+    scans = measured(np.array([2e4, -0.2, 0.0]), 80, angles(2))
+    scan = store(scans, tmp_path).select(frames=frames)
+    stored = stored_cells(scan, min_lag)
+    use, (first, stop) = np.ones(80, bool), frames or (0, 80)
+    assert stored.intervals
+    for n, cell in enumerate(stored.intervals):
+        i, j = pairs_of(cell, use)
+        assert cell.shortest >= min_lag
+        assert i.min() >= first
+        assert j.max() < stop
+        np.testing.assert_array_equal(stored.count[:, n], len(i))
+        np.testing.assert_allclose(stored.c2[:, n], scans.c2[:, i, j].mean(1), rtol=1e-6)

@@ -1,0 +1,200 @@
+"""Standard errors of few bins from the noise of speckle, on counted photons."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.stats
+from scipy.ndimage import gaussian_filter
+
+import homodyne_dask as hd
+from homodyne_dask.models.stretched_exponentials import STRETCHED
+from tests.speckle_scans import Photons
+from tests.synthetic import fit_here, store
+
+STILL = np.array([1e4, 0.0, 0.0])
+FLOW = np.array([3e4, -0.3, 1000, 3e-4, 0.2, 2e-5, 5.0])
+RING = Photons(STILL)
+STATIC = {"model": hd.STATIC, "fixed": {"D_offset": 0.0}}
+SHEAR = {
+    "model": hd.LAMINAR_FLOW, "gap": 2e6,
+    "fixed": {"D_offset": 1000.0, "gamma_dot_t_offset": 2e-5},
+}  # fmt: skip
+
+
+def fitted(photons, folder, options=STATIC, seed=0, **changes):
+    """A fit that starts at the truth; changes: of what is ingested."""
+    scan = store(photons.scan(seed), folder, **changes)
+    model, held = options["model"], options.get("fixed", {})
+    truth = dict(zip(hd.LAMINAR_FLOW.names, photons.theta, strict=False))
+    start = {name: truth[name] for name in model.names if name in truth and name not in held}
+    return fit_here(scan, **options, **{"initial": start} if start else {})
+
+
+@pytest.fixture(scope="module")
+def ring(tmp_path_factory):
+    return fitted(RING, tmp_path_factory.mktemp("ring"))
+
+
+def test_one_ring_has_standard_errors_with_their_method(ring):
+    table = ring.parameters
+    assert table["method"].values.tolist() == ["speckle", "speckle", ""]
+    assert table.attrs["method"] == "speckle"
+    free = ~table["fixed"].values
+    assert (table["stderr"].values[free] > 1.5 * table["stderr_naive"].values[free]).all()
+    assert (table["dof"].values[free] > 3).all()
+    np.testing.assert_allclose(
+        np.sqrt(np.diag(ring.covariance.values))[free], table["stderr"].values[free]
+    )
+    assert ring.errors.covariance_lower is None
+    assert (ring.scaling["contrast_stderr"].values > 0).all()
+    assert not any("standard error" in warning for warning in ring.warnings)
+    assert "speckle" in str(ring)
+
+
+def test_the_noise_is_in_the_result_and_in_its_summary(ring, tmp_path):
+    noise = ring.errors.noise
+    assert 100 < noise["pixels"].item() < 1600  # 400 were simulated
+    assert noise["objection"].item() == ""
+    ring.to_json(tmp_path / "s.json")
+    read = hd.load_result(tmp_path / "s.json")
+    assert read.errors.noise.identical(noise)
+    assert read.parameters.identical(ring.parameters)
+
+
+def test_with_many_bins_errors_are_robust_and_the_ratio_is_said(tmp_path):
+    many = replace(RING, q=tuple(np.linspace(0.008, 0.012, 9)), frames=60, pixels=200)
+    result = fitted(many, tmp_path)
+    assert result.parameters.attrs["method"] == "cluster-robust"
+    ratio = result.parameters["stderr"].values / result.errors.noise["stderr"].values
+    assert 0.4 < np.nanmedian(ratio) < 2.5
+    assert "times that of speckle and counting alone" in str(result)
+
+
+def test_counts_that_are_known_are_used(tmp_path):
+    """A file with counts has μ; the same without leaves it open, and P with it."""
+    photons = replace(RING, frames=60, mean=0.5)
+    result = fitted(photons, tmp_path)
+    assert 0.05 < result.errors.noise["mean_counts"].item() < 5
+
+
+def test_bins_that_see_the_same_speckle_are_no_more_certain_than_one_but_for_counts(tmp_path):
+    bright = replace(RING, frames=60, mean=50.0)
+    scans = bright.scan(0)
+    twice = {
+        name: np.concatenate([getattr(scans, name)] * 2) for name in ("q", "phi", "sigma_row", "c2")
+    }
+    twice["phi"] = np.array([10.0, 190.0])
+    pair = replace(scans, **twice, contrast=np.full(2, 0.25), offset=np.ones(2))
+    apart = replace(pair, phi=np.array([10.0, 100.0]))
+    errors = []
+    for of in (pair, apart):
+        result = fit_here(store(of, tmp_path), **STATIC, initial={"D0": 1e4, "alpha": 0.0})
+        errors.append(result.parameters["stderr"].values[:2])
+    np.testing.assert_allclose(errors[0] / errors[1], np.sqrt(2), rtol=0.1)
+
+
+def test_residuals_beyond_the_noise_of_one_pixel_are_no_speckle(tmp_path):
+    scans = RING.scan(0)
+    fringes = 0.5 * np.sin(0.4 * np.arange(100)) * np.sin(0.4 * np.arange(100))[:, None]
+    odd = replace(scans, c2=scans.c2 + fringes.astype(np.float32))
+    result = fit_here(store(odd, tmp_path), **STATIC, initial={"D0": 1e4, "alpha": 0.0})
+    unknown = np.isnan(result.parameters["stderr"].values).all()
+    assert unknown or result.misfit
+
+
+def test_where_the_noise_is_no_speckle_errors_are_absent_and_the_lower_bound_remains(tmp_path):
+    scans = replace(RING, frames=120).scan(1)
+    smooth = np.nan_to_num(scans.c2[0], nan=0.0)
+    smooth = smooth + smooth.T + np.diag([*np.diag(smooth, 1), smooth[-2, -1]])
+    smooth = gaussian_filter(smooth, 4.0)[None].astype(np.float32)
+    smooth[:, np.tril(np.ones((120, 120), bool))] = np.nan
+    result = fit_here(
+        store(replace(scans, c2=smooth), tmp_path), **STATIC, initial={"D0": 1e4, "alpha": 0.0}
+    )
+    assert np.isnan(result.parameters["stderr"].values).all()
+    assert result.errors.noise["objection"].item()
+    assert any("there are no standard errors" in warning for warning in result.warnings)
+    assert result.errors.covariance_lower is not None
+
+
+def test_masked_frames_and_times_of_any_spacing_leave_errors_alike(tmp_path):
+    scans = RING.scan(3)
+    masked = scans.c2.copy()
+    masked[:, 30:33], masked[:, :, 30:33] = np.nan, np.nan
+    whole, holes = (
+        fit_here(
+            store(replace(scans, c2=c2), tmp_path), **STATIC, initial={"D0": 1e4, "alpha": 0.0}
+        )
+        for c2 in (scans.c2, masked)
+    )
+    ratio = holes.parameters["stderr"].values[:2] / whole.parameters["stderr"].values[:2]
+    np.testing.assert_allclose(ratio, 1, atol=0.35)
+
+
+def test_a_part_of_the_frames_has_errors_of_its_own(tmp_path):
+    scan = store(replace(RING, frames=160).scan(4), tmp_path)
+    options = STATIC | {"initial": {"D0": 1e4, "alpha": 0.0}}
+    whole, part = (fit_here(of, **options) for of in (scan, scan.select(frames=(40, 120))))
+    errors = (
+        of.parameters["stderr"].values[0] / of.parameters["value"].values[0] for of in (whole, part)
+    )
+    one, other = errors
+    assert 1.0 < other / one < 8.0
+
+
+def test_a_model_given_as_f_alone_has_errors_of_the_nearest_correlation(tmp_path):
+    result = fitted(RING, tmp_path, {"model": STRETCHED})
+    assert result.parameters.attrs["method"] == "speckle"
+    assert np.isfinite(result.parameters["stderr"].values[~result.parameters["fixed"].values]).all()
+
+
+CASES = [
+    ("1 ring, 0.05 counts", replace(RING, mean=0.05, pixels=6000), STATIC),
+    ("1 ring, 0.5 counts", replace(RING, mean=0.5), STATIC),
+    ("1 ring, 5 counts", replace(RING, mean=5.0), STATIC),
+    ("1 ring, decay of 3 frames", replace(RING, theta=3.3 * STILL, mean=5.0), STATIC),
+    ("1 ring, decay of half the record", replace(RING, theta=STILL / 5, mean=5.0), STATIC),
+    ("1 ring, neighbours share half", replace(RING, shared=0.5), STATIC),
+    ("1 ring, one mode", replace(RING, modes=1), STATIC),
+    ("1 ring, ten modes", replace(RING, modes=10), STATIC),
+    ("1 ring, 60 frames", replace(RING, theta=2 * STILL, frames=60), STATIC),
+    ("1 ring, 300 frames", replace(RING, theta=np.array([3e3, -0.2, 0]), frames=300), STATIC),
+    ("1 ring, brownian", RING, {"model": hd.BROWNIAN}),
+    ("2 rings", replace(RING, q=(0.008, 0.011), mean=0.5), STATIC),
+    ("4 rings, brownian", replace(RING, q=(0.006, 0.008, 0.01, 0.012)), {"model": hd.BROWNIAN}),
+    ("7 rings", replace(RING, q=tuple(np.linspace(0.006, 0.012, 7)), mean=1.0), STATIC),
+    ("flow, 3 angles", Photons(FLOW, q=(0.0054,) * 3, phi=(-50, 10, 70), mean=0.5), SHEAR),
+    ("flow, 5 angles", Photons(FLOW, q=(0.0054,) * 5, phi=(-72, -36, 0, 36, 72)), SHEAR),
+]  # fmt: skip
+REPEATS = 200
+HELD = {0.6827: (60.0, 77.0), 0.95: (90.0, 99.5)}
+"""Per cent of repeats in which intervals may hold the truth: two and a half binomial standard errors around
+the 62 to 75 and 91 to 98.5 that are wanted, so that one of 30 parameters does not fail by chance."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("photons", "options"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
+)
+def test_intervals_hold_the_truth_as_often_as_they_say(photons, options, tmp_path):
+    pulls, dof = [], []
+    for seed in range(REPEATS):
+        result = fitted(photons, tmp_path, options, seed)
+        table = result.parameters
+        if not result.converged or table["at_bound"].values.any():
+            continue
+        free = ~table["fixed"].values
+        truth = dict(zip(hd.LAMINAR_FLOW.names, photons.theta, strict=False))
+        true = np.array([truth[str(name)] for name in table["param"].values[free]])
+        pulls.append((table["value"].values[free] - true) / table["stderr"].values[free])
+        dof.append(table["dof"].values[free])
+    pulls, dof = np.array(pulls), np.array(dof)
+    assert len(pulls) > 0.8 * REPEATS
+    known = np.isfinite(pulls)
+    assert known.mean() > 0.97
+    for share, (low, high) in HELD.items():
+        wide = scipy.stats.t.ppf(0.5 + share / 2, dof)
+        held = 100 * (np.where(known, np.abs(pulls) < wide, 0).sum(0) / known.sum(0))
+        print(f"{share:.2f}: {np.round(held, 1)}")
+        assert ((held >= low) & (held <= high)).all(), (share, held)

@@ -1,0 +1,93 @@
+"""Scans of counted photons of Gaussian speckle from a field correlation: any counts, modes and pixels."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tests import reference
+from tests.synthetic import Scans
+
+MODELS_OF_SIZE = {3: "static", 7: "laminar_flow"}
+
+
+@dataclass(frozen=True)
+class Photons:
+    """What is counted: motion, bins and detector."""
+
+    theta: np.ndarray
+    """D0, alpha, D_offset, and with shear the four others."""
+    frames: int = 100
+    q: tuple[float, ...] = (0.01,)
+    phi: tuple[float, ...] | None = None
+    mean: float = 2.0
+    """Counts per pixel and frame."""
+    pixels: int = 400
+    modes: int = 4
+    """Of a pixel: the contrast is 1/modes."""
+    shared: float = 0.0
+    """Part of the speckle of a pixel that its neighbour sees, too."""
+    spacing: float = 0.1
+    gap: float = 2e6
+
+    @property
+    def time(self):
+        return self.spacing * np.arange(self.frames)
+
+    @property
+    def angles(self):
+        return np.zeros(len(self.q)) if self.phi is None else np.array(self.phi)
+
+    def g(self, bin):
+        """The field correlation, with its sign, on all pairs of frames."""
+        theta, t = np.asarray(self.theta, float), self.time
+        at = np.maximum(t, self.spacing / 2)
+        C = reference.integral(np.maximum(theta[0] * at ** theta[1] + theta[2], 1e-10), t)
+        g = np.exp(-0.5 * self.q[bin] ** 2 * np.abs(C[:, None] - C))
+        if len(theta) == 3:
+            return g
+        G = reference.integral(theta[3] * at ** theta[4] + theta[5], t)
+        wave = 0.5 * self.q[bin] * self.gap * np.cos(np.deg2rad(theta[6] - self.angles[bin]))
+        return g * np.sinc(wave * (G[:, None] - G) / np.pi)
+
+    def counts(self, rng, bin, pixels=None):
+        """(pixel, frame): counts of independent pixels, but for what neighbours share."""
+        g, pixels = self.g(bin), pixels or self.pixels
+        values, vectors = np.linalg.eigh(g)
+        root = (vectors * np.sqrt(np.maximum(values, 0))).astype(np.float32).T
+        intensity = np.zeros((pixels, self.frames), np.float32)
+        for _ in range(2 * self.modes):
+            z = rng.standard_normal(intensity.shape, np.float32)
+            if self.shared:
+                own, other = np.sqrt(np.float32([1 - self.shared, self.shared]))
+                z = own * z + other * np.roll(z, 1, axis=0)
+            intensity += (z @ root) ** 2
+        return rng.poisson(self.mean * intensity / (2 * self.modes)).astype(np.float32)
+
+    def scan(self, seed) -> Scans:
+        """The two-time correlation of each bin as beamlines compute it."""
+        rng = np.random.default_rng(seed)
+        c2 = []
+        for bin in range(len(self.q)):
+            counts = self.counts(rng, bin)
+            counts /= counts.mean(axis=0)
+            c2.append(counts.T @ counts / self.pixels)
+        c2 = np.array(c2)
+        c2[:, np.tril(np.ones((self.frames, self.frames), bool))] = np.nan
+        bins, sigma = len(self.q), (1 / self.mean + 1 / self.modes) / np.sqrt(self.pixels)
+        return Scans(
+            np.asarray(self.theta, float), self.time, np.array(self.q), self.angles,
+            np.full(bins, 1 / self.modes), np.ones(bins), np.full((bins, self.frames), np.sqrt(sigma)),
+            c2.astype(np.float32), "physical",
+        )  # fmt: skip
+
+
+def pixel_sums(counts, mean, f, contrast, fields):
+    """(pixel, field): the sums of fields times ψ over all pairs, one pixel at a time, from its counts."""
+    x = counts / mean - 1
+    sums = []
+    for field in fields:
+        upper = np.triu(field, 1)
+        both = upper + upper.T
+        linear = contrast * (both * f).sum(1)
+        sums.append(0.5 * ((x @ both) * x).sum(1) - x @ linear)
+    return np.stack(sums, axis=1)
