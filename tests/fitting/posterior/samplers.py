@@ -22,6 +22,6 @@ def sampler_of(scan, model, seed=1, adjust="none", **options):
     theta = result.parameters["value"].values
     reduced = reduce(sweep(theta), request.scaling, request.sum_rounding)
     at = coordinates(request.search, theta)
-    adjustment = adjustment_of(request, reduced, at, request.search.free, None, adjust)
+    adjustment = adjustment_of(request, reduced, at, request.search.free, result, adjust)
     target = Target(at, adjustment, target_priors(request, None))
     return Sampler(request, sweep, target, reduced, seed)
