@@ -48,7 +48,7 @@ class Uncertainty:
     scaling_naive: Float[np.ndarray, "bin 2"]
     """Errors of offset and contrast of every bin for white noise; NaN where fixed or unknown."""
     scaling_robust: Float[np.ndarray, "bin 2"]
-    """By the method of `robust`. If cluster-robust: in `individual` a bin's own noise enters no other bin, and
+    """By the method of `robust`. Cluster-robust: in `individual` a bin's own noise enters no other bin, and
     that part is the naive error times the design effect of theta (the mean ratio of robust to naive
     variances)."""
     eigenvalues: Float[np.ndarray, " m"]
