@@ -415,8 +415,10 @@ def _of_stretch(
     mine = np.array(
         [n for n, cell in enumerate(intervals) if low <= cell.first and cell.stop <= high], int
     )
-    cells = _cells(stretch, [intervals[n] for n in mine], middle, used, rows)
-    of_cells = Noise(*(part * share for part in cell_noise(record, cells)))
+    of_cells = Noise(*np.zeros((3, 0, 0)))
+    if len(mine):
+        cells = _cells(stretch, [intervals[n] for n in mine], middle, used, rows)
+        of_cells = Noise(*(part * share for part in cell_noise(record, cells)))
     with np.errstate(divide="ignore", invalid="ignore"):
         plain = np.where(scale > 0, fields / scale, 0.0)
     counted = fields * (record.pairs * rows[:, None])
