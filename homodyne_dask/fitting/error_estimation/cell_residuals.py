@@ -38,9 +38,11 @@ class CellPoints(NamedTuple):
 
     def mean(self, values: Float[np.ndarray, "*n point"], number: int) -> np.ndarray:
         """Return the means over each of `number` cells; NaN without pairs."""
-        flat = np.atleast_2d(values).reshape(-1, len(self.cell))
+        flat = values.reshape(int(np.prod(values.shape[:-1])), len(self.cell))
         total = np.bincount(self.cell, self.weight, number)
-        sums = np.stack([np.bincount(self.cell, self.weight * row, number) for row in flat])
+        sums = np.zeros((len(flat), number))
+        for sum_of_row, row in zip(sums, flat, strict=True):
+            sum_of_row[:] = np.bincount(self.cell, self.weight * row, number)
         with np.errstate(invalid="ignore", divide="ignore"):
             return (sums / total).reshape(*np.shape(values)[:-1], number)
 
