@@ -63,13 +63,14 @@ def test_intervals_hold_the_truth_with_two_bins_for_each_parameter(tmp_path):
     assert (abs(narrow - 0.7) <= 0.23).all(), narrow
 
 
-FEW_REPEATS = 60
+FEW_REPEATS = 100
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("bins", [1, 4], ids=["one ring", "four bins"])
 def test_intervals_hold_the_truth_with_few_bins(bins, tmp_path):
+    """68 % intervals held D0 and alpha in 74 and 70 % with one ring, 70 and 63 % with four bins."""
     held = []
     for seed in range(FEW_REPEATS):
         scan = store(photographed(STILL, 100, angles(bins), seed, pixels=400), tmp_path)
