@@ -82,7 +82,7 @@ class BinNoise:
     distance: float
     """Of g from a correlation, relative; 0 where the model gives g."""
     fit: NoiseFit | None
-    """None with too few cells."""
+    """None with too few cells, or where the model passes through all data."""
     least_pixels: Float[np.ndarray, " mu"] | None
     """The fewest pixels at each μ of `fit` with which single pairs scatter no more than they do."""
 
@@ -209,7 +209,8 @@ def bin_noise(
     columns = np.column_stack([np.ones(size), cells.f, contrast * cells.slopes.T])
     residual = cells.c2 - state.reduced.offset[bin] - contrast * cells.f
     fit, noise = None, Noise(*of_cells)
-    if size >= columns.shape[1] + FEWEST_CELLS:
+    exact = state.reduced.chisqr_per_bin[bin] <= state.reduced.rounding_per_bin[bin]
+    if size >= columns.shape[1] + FEWEST_CELLS and not exact:
         fit = fit_noise(residual, columns, cells.count, noise, _mean_counts(request, bin))
     fields = Noise(*of_fields)
     least = None if fit is None else _least_pixels(state, bin, contrast, fields, weights, fit)
@@ -415,7 +416,7 @@ def _of_stretch(
     mine = np.array(
         [n for n, cell in enumerate(intervals) if low <= cell.first and cell.stop <= high], int
     )
-    of_cells = Noise(*np.zeros((3, 0, 0)))
+    of_cells = Noise(*np.zeros((3, len(mine), len(mine))))
     if len(mine):
         cells = _cells(stretch, [intervals[n] for n in mine], middle, used, rows)
         of_cells = Noise(*(part * share for part in cell_noise(record, cells)))
