@@ -40,11 +40,11 @@ class CellPoints(NamedTuple):
         """Return the means over each of `number` cells; NaN without pairs."""
         flat = values.reshape(int(np.prod(values.shape[:-1])), len(self.cell))
         total = np.bincount(self.cell, self.weight, number)
-        sums = np.zeros((len(flat), number))
-        for sum_of_row, row in zip(sums, flat, strict=True):
-            sum_of_row[:] = np.bincount(self.cell, self.weight * row, number)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return (sums / total).reshape(*np.shape(values)[:-1], number)
+        means = np.full((len(flat), number), np.nan)
+        for mean, row in zip(means, flat, strict=True):
+            sums = np.bincount(self.cell, self.weight * row, number)
+            np.divide(sums, total, out=mean, where=total > 0)
+        return means.reshape(*values.shape[:-1], number)
 
 
 def cell_points(cells: list[Interval], use: Bool[np.ndarray, " t"]) -> CellPoints:
