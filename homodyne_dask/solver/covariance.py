@@ -2,8 +2,8 @@
 
 `naive` is (JᵀWJ)⁻¹, right for white noise; with a loss, times the noise estimated from its influence
 function (Huber 1964). Pairs that share a frame are correlated, so the published error bar is the
-cluster-robust CR3 (`cluster_robust`) with the bin as cluster; it needs at least 8 clusters and is absent
-otherwise.
+cluster-robust CR3 (`cluster_robust`) with the bin as cluster; it needs at least 8 clusters. With fewer it is
+that of speckle and counting (`speckle`), which a fit adds where nothing speaks against it.
 """
 
 from dataclasses import dataclass, replace
@@ -48,8 +48,9 @@ class Uncertainty:
     scaling_naive: Float[np.ndarray, "bin 2"]
     """Errors of offset and contrast of every bin for white noise; NaN where fixed or unknown."""
     scaling_robust: Float[np.ndarray, "bin 2"]
-    """Cluster-robust ones. In `individual` a bin's own noise enters no other bin: that part is
-    the naive error times the design effect of theta (the mean ratio of robust to naive variances)."""
+    """By the method of `robust`. Cluster-robust: in `individual` a bin's own noise enters no other bin, and
+    that part is the naive error times the design effect of theta (the mean ratio of robust to naive
+    variances)."""
     eigenvalues: Float[np.ndarray, " m"]
     """Of the Hessian of the parameters that moved, scaled to unit diagonal, the smallest first."""
     directions: Float[np.ndarray, "m p"]
@@ -138,7 +139,7 @@ def error_used(
 ) -> Float[np.ndarray, "*n"]:
     """Return the errors that a result is compared with: influence, scaling modes, profiles, pulls.
 
-    Each is the cluster-robust one; where it is unknown (NaN), the larger of lower bound and naive error.
+    Each is the standard error; where it is unknown (NaN), the larger of lower bound and naive error.
     """
     return np.where(np.isfinite(robust), robust, np.fmax(lower, naive))
 

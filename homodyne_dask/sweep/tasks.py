@@ -158,11 +158,10 @@ def candidates_of(context: TaskContext, run: Run, at: Candidates) -> tuple[Candi
 
 
 def cell_means_of(context: TaskContext, run: Run, at: AtTheta) -> tuple[CellMeans, Report]:
-    """Return [1, y - 1, f] of the cells of a run's bins, of data that are means over cells."""
+    """Return the columns of the cells of a run's bins, of data that are means over cells."""
     began, before = time.perf_counter(), compilations()
     [means], cost = means_over_cells(*context, run, [at.theta])
-    found = means._replace(columns=np.ascontiguousarray(means.columns[..., :3]))
-    return found, report_of(began, before, cost)
+    return means, report_of(began, before, cost)
 
 
 def _points(context: TaskContext, thetas: Iterable[Float[np.ndarray, " p"]]) -> list[ModelPoint]:

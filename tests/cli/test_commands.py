@@ -38,7 +38,8 @@ def test_a_fit_writes_a_folder_with_the_whole_result(here):
     assert list(rows) == ["D0", "alpha", "D_offset"]
     assert float(rows["D0"]["value"]) == summary["parameters"]["D0"]["value"]
     assert rows["D0"]["truth"] == "20000.0"
-    assert rows["D0"]["stderr"] == ""
+    assert float(rows["D0"]["stderr"]) == summary["parameters"]["D0"]["stderr"]
+    assert rows["D0"]["method"] == summary["parameters"]["D0"]["method"] == "speckle"
     with (folder / "scaling.csv").open() as file:
         assert len(list(csv.DictReader(file))) == 3
 

@@ -53,7 +53,8 @@ def test_a_bad_scan_does_not_stop_the_others_and_all_are_listed(three):
     for n, name in enumerate(("D0", "alpha", "D_offset")):
         assert float(good[name]) == stored.parameters["value"].values[n]
         assert float(good[f"{name}_stderr_naive"]) == stored.parameters["stderr_naive"].values[n]
-        assert good[f"{name}_stderr"] == ""
+        assert float(good[f"{name}_stderr"]) == stored.parameters["stderr"].values[n]
+    assert (good["method"], bad["method"]) == ("speckle", "")
     assert float(good["redchi"]) == stored.redchi
     assert good["folder"] == "A_fit"
     assert bad["D0"] == ""

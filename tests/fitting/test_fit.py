@@ -186,8 +186,12 @@ def test_one_bin_is_enough_for_diffusion(tmp_path):
     theta, *_ = reference.dense_fit(CREEP, scans.dense())
     error = result.parameters["stderr_naive"].values
     assert (np.abs(result.parameters["value"].values - theta) < 1e-2 * error).all()
-    assert result.covariance is None
-    assert any("too few for robust errors" in sentence for sentence in result.warnings)
+    assert result.parameters["method"].values.tolist() == ["speckle"] * 3
+    stderr = np.sqrt(np.diag(result.covariance.values))
+    np.testing.assert_array_equal(result.parameters["stderr"].values, stderr)
+    assert (stderr > error).all()
+    assert result.errors.covariance_lower is None
+    assert result.warnings == ()
 
 
 def test_fixed_values_and_bounds_come_through(tmp_path):

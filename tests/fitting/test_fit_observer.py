@@ -62,8 +62,9 @@ def test_a_fit_emits_its_work_each_pass_and_its_end(scan):
     ]
     assert last.passes == result.passes
     np.testing.assert_array_equal(last.theta, result.parameters["value"].values)
-    np.testing.assert_array_equal(last.stderr, result.parameters["stderr_naive"].values)
-    np.testing.assert_array_equal(last.done[-1].stderr, last.stderr)
+    table = result.parameters
+    np.testing.assert_array_equal(last.stderr, table["stderr"].values)
+    np.testing.assert_array_equal(last.done[-1].stderr, table["stderr_naive"].values)
     assert last.reservations == (*result.undetermined, *result.warnings)
 
 

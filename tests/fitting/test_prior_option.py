@@ -7,6 +7,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.cli.read_options import from_options
 from homodyne_dask.errors import OptionError
+from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.results.files.csv_tables import parameters_csv
 from homodyne_dask.solver.state import Outcome
@@ -114,15 +115,32 @@ def test_every_window_has_the_prior(scan):
     assert [value(entry.result) for entry in series.entries] == pytest.approx([21000] * 2, abs=0.1)
 
 
-def test_few_bins_have_a_lower_bound_with_the_prior(tmp_path):
-    few = store(measured(CREEP, 40, angles(3), contrast=0.25, sigma=0.003), tmp_path)
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    scans = measured(CREEP, 40, angles(3), contrast=0.25, sigma=0.003)
+    return store(scans, tmp_path_factory.mktemp("few"))
+
+
+def test_few_bins_have_errors_of_speckle_with_the_prior(few):
+    narrow = fit_here(few, hd.STATIC, prior={"alpha": (-0.4, 1e-6)}).parameters
+    fixed = fit_here(few, hd.STATIC, fixed={"alpha": -0.4}).parameters
+    assert narrow.attrs["method"] == fixed.attrs["method"] == "speckle"
+    stderr, wanted = (table["stderr"].values for table in (narrow, fixed))
+    assert stderr[1] == pytest.approx(1e-6, rel=1e-3)
+    # the noise is measured with one parameter more
+    np.testing.assert_allclose(stderr[[0, 2]], wanted[[0, 2]], rtol=0.15)
+    assert narrow["dof"].values[1] > 1000
+
+
+def test_few_bins_of_other_noise_have_a_lower_bound_with_the_prior(few, monkeypatch):
+    monkeypatch.setattr(SpeckleErrors, "objection", "the residuals are not normal")
     narrow = fit_here(few, hd.STATIC, prior={"alpha": (-0.4, 1e-6)})
     lower = np.sqrt(np.diag(narrow.errors.covariance_lower.values))
     assert lower[1] == pytest.approx(1e-6, rel=1e-3)
     fixed = fit_here(few, hd.STATIC, fixed={"alpha": -0.4})
     wanted = np.sqrt(np.diag(fixed.errors.covariance_lower.values))
     np.testing.assert_allclose(lower[[0, 2]], wanted[[0, 2]], rtol=1e-2)
-    assert any("3 independent bins are too few" in warning for warning in narrow.warnings)
+    assert any("the residuals are not normal" in warning for warning in narrow.warnings)
 
 
 def even(theta, t1, t2, bin):

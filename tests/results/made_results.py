@@ -45,6 +45,19 @@ TRUTH = {
 }
 
 
+def parameters_of(columns: dict[str, Any], method: str = "cluster-robust") -> xarray.Dataset:
+    """A table of parameters; the standard errors that are known are of one method."""
+    known = np.isfinite(columns["stderr"])
+    return parameter_table(columns | {"method": np.where(known, method, "")})
+
+
+def by_speckle(result: FitResult) -> FitResult:
+    """The same with standard errors of speckle."""
+    table = result.parameters
+    columns = {str(key): table[key].values for key in ("param", *table.data_vars)}
+    return replace(result, parameters=parameters_of(columns, "speckle"))
+
+
 def flow_result() -> FitResult:
     """A converged fit of simulated data with robust errors."""
     n = 9
@@ -52,7 +65,7 @@ def flow_result() -> FitResult:
     names = list(TRUTH["parameters"])
     return result_of(
         outcome=Outcome.CONVERGED,
-        parameters=parameter_table(
+        parameters=parameters_of(
             {
                 "param": names,
                 "value": [68612.3, -1.32714, 1722.5, 9.03e-4, -0.2133, -2.7e-4, 1.9971],
@@ -122,7 +135,7 @@ def static_result() -> FitResult:
     return changed(
         base,
         outcome=Outcome.SINGULAR,
-        parameters=parameter_table(
+        parameters=parameters_of(
             {
                 "param": ["D0", "alpha", "D_offset"],
                 "value": [0.012345678, -0.487, -2.0],
@@ -241,7 +254,7 @@ def result_for(scan, theta, covariance=None, naive=None, convention="physical", 
     )
     return result_of(
         outcome=Outcome.CONVERGED,
-        parameters=parameter_table(columns | flags | {"param": names}),
+        parameters=parameters_of(columns | flags | {"param": names}),
         covariance=covariance_table(covariance, names),
         covariance_naive=covariance_table(naive, names),
         scaling=scaling_table(bins | {"label": scan.label}),
@@ -308,7 +321,7 @@ def fit_of(scan, fixed=()):
     names = result.parameters["param"].values.tolist()
     is_fixed = np.isin(names, fixed)
     stderr = np.where(is_fixed, np.nan, 0.02 * np.abs(FLOW))
-    table = parameter_table(
+    table = parameters_of(
         {"param": names, "value": FLOW, "stderr": stderr, "stderr_naive": stderr / 2, "unit": UNITS}
         | {"dof": np.full(7, 6.0), "at_bound": np.zeros(7), "fixed": is_fixed}
     )

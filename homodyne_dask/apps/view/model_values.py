@@ -29,7 +29,7 @@ class RateLine:
     bands: tuple[Float[np.ndarray, "2 n"], ...]
     """Lower and upper edges, the narrower band first; none where no covariance is known."""
     errors: str
-    """Covariance of the bands: robust, naive or none."""
+    """Covariance of the bands: robust, speckle, naive or none."""
 
 
 class Rates(NamedTuple):

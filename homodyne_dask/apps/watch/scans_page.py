@@ -32,7 +32,11 @@ from homodyne_dask.results.data.fit_rows import (
 )
 from homodyne_dask.results.files.csv_tables import entries_csv
 from homodyne_dask.results.files.scans_index import index_files
-from homodyne_dask.results.views.figures.scans_figure import draw_last_rates, draw_scans_against
+from homodyne_dask.results.views.figures.scans_figure import (
+    draw_last_rates,
+    draw_scans_against,
+    scans_title,
+)
 from homodyne_dask.results.views.html_report import Picture, fits_table
 from homodyne_dask.results.views.jinja_templates import RESULTS_PACKAGE, render
 from homodyne_dask.store.files import replacing, write_atomic
@@ -76,8 +80,7 @@ def live_pictures(rows: Sequence[FitRow]) -> list[Picture]:
     drawn = [
         _picture(
             draw_scans_against(good, against),
-            f"Parameters against {words}: bars are cluster-robust errors, for open symbols the larger of "
-            f"naive errors and lower bounds; crosses are values at a bound",
+            scans_title(good, words),
             f"Each parameter with its error against {words}, {good[0].name} to {good[-1].name}.",
         )
         for against, words in (("number", "the number of the scan"), ("time", "time"))

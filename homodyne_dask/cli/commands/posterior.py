@@ -41,7 +41,7 @@ from homodyne_dask.store.files import AnyPath, is_file
 )
 @click.option(
     "--adjust", type=click.Choice(["robust", "none"]), default="robust", show_default=True,
-    help="Width of the likelihood: that of the robust errors, or the naive one of uncorrelated noise.",
+    help="Width of the likelihood: that of the standard errors, or the naive one of uncorrelated noise.",
 )  # fmt: skip
 @config_parameters(CLUSTER)
 @AS_JSON

@@ -38,11 +38,13 @@ class CellPoints(NamedTuple):
 
     def mean(self, values: Float[np.ndarray, "*n point"], number: int) -> np.ndarray:
         """Return the means over each of `number` cells; NaN without pairs."""
-        flat = np.atleast_2d(values).reshape(-1, len(self.cell))
+        flat = values.reshape(int(np.prod(values.shape[:-1])), len(self.cell))
         total = np.bincount(self.cell, self.weight, number)
-        sums = np.stack([np.bincount(self.cell, self.weight * row, number) for row in flat])
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return (sums / total).reshape(*np.shape(values)[:-1], number)
+        means = np.full((len(flat), number), np.nan)
+        for mean, row in zip(means, flat, strict=True):
+            sums = np.bincount(self.cell, self.weight * row, number)
+            np.divide(sums, total, out=mean, where=total > 0)
+        return means.reshape(*values.shape[:-1], number)
 
 
 def cell_points(cells: list[Interval], use: Bool[np.ndarray, " t"]) -> CellPoints:

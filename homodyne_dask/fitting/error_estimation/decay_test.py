@@ -99,6 +99,7 @@ def without_decay(result: FitResult, sentence: str) -> FitResult:
     free = ~parameters["fixed"].values
     for name in ("value", "stderr", "stderr_naive", "dof"):
         parameters[name].values[free] = np.nan
+    parameters["method"].values[:], parameters.attrs["method"] = "", ""
     used = scaling["ndata"].values > 0
     scaling["undetermined"].values[used] = True
     scaling["contrast"].values[used] = 0.0

@@ -2,21 +2,22 @@
 
 Pairs share frames and speckle, so the sum of squares is a composite log-likelihood: as if they were not
 correlated, its curvature is several times too large. The vertical adjustment of Chandler and Bate (2007)
-keeps its shape and makes its curvature at the optimum that of the cluster-robust covariance V: with d the
-distance from the optimum,
+keeps its shape and makes its curvature at the optimum that of the covariance V of the standard errors: with
+d the distance from the optimum,
 
     log L_A = (dᵀV⁻¹d / dᵀHd) · (log L - log L at the optimum).
 
-With too few independent bins for all directions of V only the size is adjusted, by tr(HV)/p (Pauli, Racugno
-and Ventura 2011); with some more V is drawn toward that size, as if p bins more had shown it. V itself is
-estimated: a Gaussian likelihood becomes one of Student's t, in Q = -2 log L_A proportional to
-(1 + Q/dof)^(-(dof + p)/2). Its degrees of freedom are those of what is estimated: for V the smallest of all
-parameters, else those of the trace.
+V is cluster-robust or, with few independent bins, that of the noise of speckle and counting. With too few
+bins for all directions of a cluster-robust V only the size is adjusted, by tr(HV)/p (Pauli, Racugno and
+Ventura 2011); with some more V is drawn toward that size, as if p bins more had shown it. The noise of
+speckle has all directions from one bin on. V itself is estimated: a Gaussian likelihood becomes one of
+Student's t, in Q = -2 log L_A proportional to (1 + Q/dof)^(-(dof + p)/2). Its degrees of freedom are those of
+what is estimated: for V the smallest of all parameters, else those of the trace.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -35,14 +36,18 @@ from homodyne_dask.models.parameter_priors import (
     priors_of,
     rate_draws,
 )
+from homodyne_dask.models.parameters import PriorTerms
 from homodyne_dask.models.shear_factor import Array
-from homodyne_dask.solver.covariance import clusters_in, freedom_of_size, uncertainty
+from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.solver.covariance import SPECKLE, clusters_in, freedom_of_size, uncertainty
 from homodyne_dask.solver.eigendirections import inverse_of
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.store.rings import friedel_clusters
 
 _FOR_SOME, _FOR_ALL = 2, 3
 """Independent bins for each direction from which directions are adjusted: in part, and as V says."""
+_MIN_ESTIMATED = 0.1
+"""Share of a variance that the data cause and not a prior, below which its degrees of freedom are many."""
 ADJUSTMENTS = ("robust", "none")
 _DOF_SHARE, _MOST_DOF = 0.7, 2.0
 """Degrees of freedom of proposals: this share of the density's, and so many. Their tails are wider."""
@@ -92,55 +97,144 @@ class Adjustment:
         return self.dof * np.expm1(-2 * log_likelihood / (self.dof + len(self.hessian)))
 
 
+class _Optimum(NamedTuple):
+    """The likelihood of a fit at its optimum, in the coordinates u."""
+
+    reduced: ReducedProblem
+    free: Bool[np.ndarray, " p"]
+    moved: Bool[np.ndarray, " p"]
+    """Free parameters inside their bounds."""
+    to_u: Float[np.ndarray, "u u"]
+    """Derivatives of u by the free parameters."""
+    hessian: Float[np.ndarray, "u u"]
+    """H of ½χ²."""
+    centre: Float[np.ndarray, " u"]
+    below: float
+
+    def adjustment(
+        self,
+        kind: Literal["robust", "magnitude", "none"],
+        note: str,
+        factor: float,
+        dof: float,
+        covariance: Float[np.ndarray, "u u"] | None = None,
+    ) -> Adjustment:
+        """Return the adjustment of all directions to a covariance; without one of the size alone."""
+        precision = self.hessian / factor if covariance is None else inverse_of(covariance)
+        return Adjustment(kind, note, factor, dof, self.centre, self.below, self.hessian, precision)
+
+    def of_u(self, covariance: Float[np.ndarray, "p p"]) -> Float[np.ndarray, "u u"]:
+        """Return the covariance of u from that of theta."""
+        return self.to_u @ covariance[np.ix_(self.free, self.free)] @ self.to_u.T
+
+
 def adjustment_of(
     request: Request,
     reduced: ReducedProblem,
     at: Coordinates,
     moved: Bool[np.ndarray, " p"],
-    lower: Float[np.ndarray, "p p"] | None,
+    result: FitResult,
     adjust: str,
 ) -> Adjustment:
     """Return the adjustment at the optimum of a fit.
 
-    moved: free parameters inside their bounds. lower: the lower bound of the covariance that is known with
-    few bins. Raises OptionError where no error but the naive one is known.
+    moved: free parameters inside their bounds. Raises OptionError where no error but the naive one is known.
     """
-    slope = np.linalg.inv(at.slope_at(at.x))  # ∂x/∂u
+    to_u = at.slope_at(at.x)
+    slope = np.linalg.inv(to_u)
     H = slope.T @ reduced.hessian[np.ix_(at.free, at.free)] @ slope
     gradient = slope.T @ reduced.gradient[at.free]
     step = inverse_of(H) @ gradient
-    centre = {"centre": at.of(at.x) + step, "below": float(step @ gradient), "hessian": H}
+    centre, below = at.of(at.x) + step, float(step @ gradient)
+    optimum = _Optimum(reduced, at.free, moved, to_u, H, centre, below)
     if adjust == "none":
         note = "the noise of pairs counts as uncorrelated: widths are those of the naive errors"
-        return Adjustment("none", note, 1.0, np.inf, precision=H, **centre)
+        return optimum.adjustment("none", note, 1.0, np.inf)
+    if result.parameters.attrs["method"] == SPECKLE:
+        return _of_speckle(optimum, result, request.search.prior_terms(at.theta))
+    return _of_scatter(optimum, request, result)
+
+
+def _of_speckle(optimum: _Optimum, result: FitResult, prior: PriorTerms | None) -> Adjustment:
+    """Return the adjustment to the noise of speckle and counting; prior: of the fit.
+
+    Of the size alone where a parameter ended at a bound, or follows one that did.
+    """
+    assert result.covariance is not None
+    moved, variances = optimum.moved, np.diag(result.covariance.values)
+    known = moved & np.isfinite(variances)
+    naive = np.zeros((len(moved), len(moved)))
+    naive[np.ix_(moved, moved)] = inverse_of(optimum.reduced.hessian[np.ix_(moved, moved)])
+    some = np.ix_(known, known)
+    naive, of_fit = naive[some], result.covariance.values[some]
+    covariance, dof = of_fit, result.parameters["dof"].values[known]
+    if prior is not None:
+        covariance, dof = _without_prior(naive, of_fit, dof, prior.weight[known])
+    factor = float(np.trace(inverse_of(naive) @ covariance)) / len(covariance)
+    fewest = float(np.min(dof))
+    if not (known == optimum.free).all():
+        note = "widths are on average those of the noise of speckle and counting"
+        return optimum.adjustment("magnitude", note, factor, fewest)
+    note = "widths and correlations are those of the noise of speckle and counting"
+    whole = np.zeros((len(moved), len(moved)))
+    whole[some] = covariance
+    return optimum.adjustment("robust", note, factor, fewest, optimum.of_u(whole))
+
+
+def _without_prior(
+    naive: Float[np.ndarray, "m m"],
+    of_fit: Float[np.ndarray, "m m"],
+    dof: Float[np.ndarray, " m"],
+    weight: Float[np.ndarray, " m"],
+) -> tuple[Float[np.ndarray, "m m"], Float[np.ndarray, " m"]]:
+    """Return what the covariance of a fit and its degrees of freedom would be without the priors.
+
+    naive: H⁻¹ of the data. weight: 1/sd² of the priors, Λ. The fit's is (H + Λ)⁻¹ (S + Λ) (H + Λ)⁻¹, S the
+    covariance of the scores of the data; what is asked for is H⁻¹ S H⁻¹, in no direction below H⁻¹: where a
+    prior is much narrower than the data, S is rounding.
+    """
+    both = inverse_of(naive) + np.diag(weight)
+    root = np.linalg.cholesky(naive)
+    ratios, vectors = np.linalg.eigh(root.T @ (both @ of_fit @ both - np.diag(weight)) @ root)
+    of_data = (root @ vectors) * np.maximum(ratios, 1.0) @ (root @ vectors).T
+    inverse = inverse_of(both)
+    estimated = 1 - np.diag(inverse @ np.diag(weight) @ inverse) / np.diag(of_fit)
+    some = estimated > _MIN_ESTIMATED
+    return of_data, np.where(some, dof * np.where(some, estimated, 1.0) ** 2, np.inf)
+
+
+def _of_scatter(optimum: _Optimum, request: Request, result: FitResult) -> Adjustment:
+    """Return the adjustment to the scatter between bins; with few of them to the lower bound of the fit."""
+    reduced, moved = optimum.reduced, optimum.moved
     clusters = friedel_clusters(request.scan.q, request.scan.phi)
     errors = uncertainty(request.search.names, reduced, moved, clusters)
     some, number = np.ix_(moved, moved), clusters_in(reduced, clusters)
-    covariance = lower if errors.robust is None else errors.robust
-    known = covariance is not None and bool(np.isfinite(covariance[some]).all())
-    if covariance is None or not known:
+    lower = result.errors.covariance_lower
+    bound = None if lower is None else lower.values
+    covariance = bound if errors.robust is None else errors.robust
+    if covariance is None or not np.isfinite(covariance[some]).all():
         raise OptionError(
-            "the data show no scatter between bins from which the width of the posterior follows: give "
+            "neither the scatter between bins nor the noise of speckle says how wide the posterior is: give "
             "adjust='none' for the naive one"
         )
     factor = float(np.trace(reduced.hessian[some] @ covariance[some])) / moved.sum()
     if errors.robust is None:
-        note = f"{number} independent bins give a lower bound only: widths are at least these"
-        return Adjustment("magnitude", note, factor, np.inf, precision=H / factor, **centre)
-    p, all_inside = len(H), bool((moved == at.free).all())
-    if number < _FOR_SOME * p or not all_inside:
+        note = (
+            f"{number} independent bins whose noise is not known give a lower bound only: widths are at "
+            f"least these"
+        )
+        return optimum.adjustment("magnitude", note, factor, np.inf)
+    p, of_size = len(optimum.hessian), freedom_of_size(reduced, moved, clusters)
+    if number < _FOR_SOME * p or not (moved == optimum.free).all():
         note = f"widths are on average those of the scatter between {number} independent bins"
-        dof = freedom_of_size(reduced, moved, clusters)
-        return Adjustment("magnitude", note, factor, dof, precision=H / factor, **centre)
+        return optimum.adjustment("magnitude", note, factor, of_size)
     note = f"widths and correlations are those of the scatter between {number} independent bins"
-    dof = float(np.nanmin(errors.dof))
-    to_u = np.linalg.inv(slope)
-    V = to_u @ covariance[np.ix_(at.free, at.free)] @ to_u.T
-    if number < _FOR_ALL * p:
-        note += ", drawn toward their mean size: the bins are few"
-        dof = freedom_of_size(reduced, moved, clusters)
-        V = (number * V + p * factor * inverse_of(H)) / (number + p)
-    return Adjustment("robust", note, factor, dof, precision=inverse_of(V), **centre)
+    V = optimum.of_u(covariance)
+    if number >= _FOR_ALL * p:
+        return optimum.adjustment("robust", note, factor, float(np.nanmin(errors.dof)), V)
+    note += ", drawn toward their mean size: the bins are few"
+    V = (number * V + p * factor * inverse_of(optimum.hessian)) / (number + p)
+    return optimum.adjustment("robust", note, factor, of_size, V)
 
 
 @dataclass(frozen=True)

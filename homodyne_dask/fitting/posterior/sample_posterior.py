@@ -288,8 +288,8 @@ def posterior(
         log-uniform where a parameter is searched on a logarithmic scale; amplitude, exponent and offset of
         a rate, where all are free and none has a prior, have the one of `models.rate_priors`.
     draws: number of them. seed: of their random numbers; the same seed gives the same draws.
-    adjust: "robust" makes the likelihood as wide as the scatter between bins says, "none" leaves it as if
-        the noise of pairs were uncorrelated.
+    adjust: "robust" makes the likelihood as wide as the standard errors of the fit, by the scatter between
+        bins or the noise of speckle; "none" leaves it as if the noise of pairs were uncorrelated.
     client: a Dask client; None starts workers where a fit would.
     progress: called with words for each step.
 
@@ -340,9 +340,7 @@ def posterior_draws(
         doing("one pass at the optimum")
         reduced = reduce(sweep(theta), request.scaling, request.sum_rounding)
         moved = request.search.free_inside_bounds(theta)
-        bound = result.errors.covariance_lower
-        lower = None if bound is None else bound.values
-        adjustment = adjustment_of(request, reduced, at, moved, lower, adjust)
+        adjustment = adjustment_of(request, reduced, at, moved, result, adjust)
         target = Target(at, adjustment, priors_used)
         require_proper(request, sweep, reduced, target)
         sampler = Sampler(request, sweep, target, reduced, seed)

@@ -38,7 +38,7 @@ from homodyne_dask.results.data.result_tables import (
     table_of,
 )
 from homodyne_dask.results.data.stokes_einstein import DerivedQuantity, derived_quantities
-from homodyne_dask.solver.covariance import error_used
+from homodyne_dask.solver.covariance import CLUSTER_ROBUST, error_used
 from homodyne_dask.solver.state import Outcome
 
 if TYPE_CHECKING:
@@ -204,11 +204,11 @@ class FitResult(Reportable):
 
     @property
     def params(self) -> FittedParameters:
-        """The parameters one by one: `result.params["D0"].value`, stderr, dof, unit, min, max, vary."""
+        """The parameters one by one: `result.params["D0"].value`, stderr, method, dof, unit, min, max, ..."""
         return FittedParameters(self.parameters, bounds_of(self.provenance, self.parameters))
 
     def summary(self) -> "DataFrame":
-        """Return the parameters as a pandas DataFrame, a row each: value, stderr, dof, unit, min, max, ...
+        """Return the parameters as a pandas DataFrame, a row each: value, stderr, method, dof, unit, ...
 
         The columns are the fields of `params`; NaN is unknown, and in JSON everything is `to_dict`.
         """
@@ -284,7 +284,7 @@ class FitResult(Reportable):
     def to_dataset(self) -> xarray.Dataset:
         """Return all numbers as one Dataset with units, for netCDF and Zarr.
 
-        Over `param`: value, stderr, stderr_naive, dof, at_bound, fixed, coordinate unit; over `bin`:
+        Over `param`: value, stderr, method, stderr_naive, dof, at_bound, fixed, coordinate unit; over `bin`:
         contrast, offset, ... ; covariance and covariance_naive (cov_i, cov_j) where they are known;
         chisqr, redchi, ndata, passes. The attributes hold outcome, options and source.
         """
@@ -374,12 +374,17 @@ def _matrix(table: xarray.DataArray | None) -> np.ndarray | None:
     return None if table is None else table.values
 
 
+def _method(parameter: dict[str, Any]) -> str:
+    """Return the method of the standard error; earlier programs do not say it, and had one."""
+    return parameter.get("method", "" if parameter["stderr"] is None else CLUSTER_ROBUST)
+
+
 def from_summary(read: dict[str, Any]) -> FitResult:
     """Return the result from its `to_dict()`, as read from JSON."""
     names = list(read["parameters"])
     columns = ("value", "stderr", "stderr_naive", "dof", "at_bound", "fixed", "unit")
     by_column = {key: [read["parameters"][name][key] for name in names] for key in columns}
-    by_column["method"] = [read["parameters"][name].get("method", "") for name in names]
+    by_column["method"] = [_method(read["parameters"][name]) for name in names]
     influences = ("influence", "scalings", "identifiability", "left_out", "smoothing")
     profiles = {key: table_of(part) for key, part in read.get("profiles", {}).items()}
     return FitResult(

@@ -29,7 +29,7 @@ class Quantity(NamedTuple):
     unit: str
     value: float
     stderr: float
-    """Cluster-robust standard error; NaN if unknown, as are the others."""
+    """Standard error; NaN if unknown, as are the others."""
     stderr_lower: float
     """Lower bound of the error, from blocks of frames."""
     stderr_naive: float
@@ -40,6 +40,8 @@ class Quantity(NamedTuple):
     conditional: bool = False
     """Whether it, or a parameter of the same rate, ended at a bound: another fit's value is not
     comparable."""
+    method: str = ""
+    """How `stderr` is estimated: cluster-robust or speckle; '' where it is not known."""
 
     def error(self, kind: str) -> float:
         """Return one of the errors; the lower bound is at least the naive error."""
@@ -49,11 +51,11 @@ class Quantity(NamedTuple):
 
     @property
     def error_used(self) -> float:
-        """The cluster-robust error, or else the larger of lower bound and naive error."""
+        """The standard error, or else the larger of lower bound and naive error."""
         return self.stderr if np.isfinite(self.stderr) else self.error("stderr_lower")
 
     def __str__(self) -> str:
-        """Return value and error for a table: '20100 ± 300', '20100 ± 300 *' if not robust, 'at bound'."""
+        """Return value and error for a table: '20100 ± 300', '20100 ± 300 *' of another error, 'at bound'."""
         if self.at_bound:
             return f"{self.value:.6g} at bound"
         other = not np.isfinite(self.stderr) and np.isfinite(self.error_used)
@@ -140,6 +142,7 @@ class SeriesEntry:
                 stderr_naive=float(row["stderr_naive"]),
                 dof=float(row["dof"]),
                 at_bound=bool(row["at_bound"]),
+                method=str(row["method"]),
             )
         for name in _of_rates_at_bound(found):
             found[name] = found[name]._replace(conditional=True)
@@ -162,7 +165,7 @@ def quantity_names(parameters: Sequence[str], at: Mapping[str, float]) -> list[s
 
 
 def covariances(result: FitResult) -> list[np.ndarray | None]:
-    """Return the cluster-robust covariance, its lower bound and the naive covariance; None if unknown."""
+    """Return the covariance of stderr, the lower bound and the naive covariance; None if unknown."""
     tables = (result.covariance, result.errors.covariance_lower, result.errors.covariance_naive)
     return [None if table is None else np.asarray(table.values, float) for table in tables]
 
@@ -191,7 +194,9 @@ def _rates(
         fewest = float(np.min(dof[np.isfinite(dof)], initial=np.inf))
         unit = parameters[of[0]].unit
         dof_of = fewest if np.isfinite(fewest) else np.nan
-        found[name] = Quantity(unit, float(value), errors[0], errors[1], errors[2], dof_of)
+        found[name] = Quantity(
+            unit, float(value), *errors, dof=dof_of, method=_method(result, errors[0])
+        )
     return found
 
 
@@ -222,14 +227,19 @@ def _with_free_rates(
         value = float(np.array([q.value for q in coefficient]) @ basis[:, 0])
         rates[rate_name] = Quantity(
             coefficient[0].unit, value, *errors, dof=_dof_at(result, rate_name, at),
-            at_bound=bool(bound.all()), conditional=bool(bound.any()),
+            at_bound=bool(bound.all()), conditional=bool(bound.any()), method=_method(result, errors[0]),
         )  # fmt: skip
         coefficients |= set(names)
     return rates | {name: q for name, q in quantities.items() if name not in coefficients}
 
 
+def _method(result: FitResult, stderr: float) -> str:
+    """Return how the standard error of a rate is estimated; '' where it is not known."""
+    return result.parameters.attrs["method"] if np.isfinite(stderr) else ""
+
+
 def _dof_at(result: FitResult, rate_name: str, age: float) -> float:
-    """Return the degrees of freedom of a rate's robust error at an age [s]; NaN if unknown."""
+    """Return the degrees of freedom of a rate's standard error at an age [s]; NaN if unknown."""
     if result.errors.rate_dof is None:
         return np.nan
     dof = result.errors.rate_dof[rate_name].values
@@ -296,6 +306,16 @@ class FitRow:
 
 Fitted = SeriesEntry | FitRow
 """What tables and figures of several fits are made of."""
+
+
+def method_of(entry: Fitted) -> str:
+    """Return how the standard errors of a fit are estimated; '' where none is known."""
+    return max((quantity.method for quantity in entry.quantities.values()), default="")
+
+
+def methods_of(entries: Sequence[Fitted]) -> str:
+    """Return how the standard errors of several fits are estimated, as 'cluster-robust or speckle'."""
+    return " or ".join(sorted({method_of(entry) for entry in entries} - {""}))
 
 
 def local_time(seconds: float) -> str:

@@ -28,7 +28,9 @@ class FittedParameter:
     name: str
     value: float
     stderr: float | None
-    """Cluster-robust standard error; None where it is not known."""
+    """Standard error; None where it is not known."""
+    method: str
+    """How `stderr` is estimated: cluster-robust or speckle; '' where it is not known."""
     stderr_naive: float | None
     """The error for uncorrelated noise; None where it is not known."""
     dof: float | None
@@ -119,6 +121,7 @@ def _each(table: xarray.Dataset, bounds: Bounds) -> Iterator[FittedParameter]:
         yield FittedParameter(
             name=name,
             value=float(row["value"]),
+            method=str(row["method"]),
             **{key: _known(row[key]) for key in ("stderr", "stderr_naive", "dof")},
             unit=unit,
             min=low,

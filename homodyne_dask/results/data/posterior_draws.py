@@ -41,7 +41,7 @@ class PosteriorDraws:
     r_hat: float | None
     """Largest of the free parameters; None of importance sampling."""
     adjust: Literal["robust", "magnitude", "none"]
-    """Whether the likelihood has the curvature of the robust covariance; magnitude: its size only, with
+    """Whether the likelihood has the curvature of the covariance of stderr; magnitude: its size only, with
     too few independent bins for its directions; none: the naive posterior of uncorrelated noise."""
     adjust_note: str
     """One sentence for the report on what was done; with 'at least' where only a lower bound is known."""

@@ -16,6 +16,7 @@ from homodyne_dask.models.transport import RATE_FLOOR
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView, fitted_scan
 from homodyne_dask.results.data.fitted_model import model_of
+from homodyne_dask.solver.covariance import SPECKLE
 from homodyne_dask.solver.state import Outcome
 from homodyne_dask.store.scan import Scan
 
@@ -86,6 +87,7 @@ WORDS = {
 }
 ERRORS = {
     "robust": "cluster-robust covariance",
+    "speckle": "covariance of speckle and counting",
     "naive": "naive covariance: too narrow for correlated speckle",
     "none": "no bands: the fit has no covariance",
 }
@@ -165,7 +167,8 @@ def has_rates(result: FitResult) -> bool:
 def _covariance(result: FitResult) -> tuple[str, xarray.DataArray | None]:
     """Return the covariance of the bands, and its name in `ERRORS`."""
     if result.covariance is not None:
-        return "robust", result.covariance
+        method = result.parameters.attrs["method"]
+        return SPECKLE if method == SPECKLE else "robust", result.covariance
     return (
         "none" if result.errors.covariance_naive is None else "naive"
     ), result.errors.covariance_naive

@@ -18,6 +18,7 @@ from homodyne_dask.results.data.fit_rows import (
     Quantity,
     SeriesEntry,
     covariances,
+    method_of,
 )
 from homodyne_dask.results.data.operations import Reportable, figure_of, save_csv, save_json
 
@@ -142,7 +143,8 @@ class FitSeries(Reportable):
     @cached_property
     def table(self) -> xarray.Dataset:
         """Over (fit, param): value, stderr, stderr_lower, stderr_naive, dof, at_bound; over fit: redchi,
-        ndata, passes, outcome, message; over param their agreement: mean, mean_stderr, scatter (χ²), p.
+        ndata, passes, outcome, method (of stderr, or ''), message; over param their agreement: mean,
+        mean_stderr, scatter (χ²), p.
 
         Coordinates: q [1/Å] and age, or age, from and to [s] over fit; unit over param. NaN is unknown.
         """
@@ -159,6 +161,7 @@ class FitSeries(Reportable):
             values = [np.nan if one is None else getattr(one, of) for one in same]
             columns[key] = ("param", np.array(values, float))
         columns["outcome"] = ("fit", [entry.outcome for entry in self.entries])
+        columns["method"] = ("fit", [method_of(entry) for entry in self.entries])
         columns["message"] = ("fit", [entry.message for entry in self.entries])
         coords: dict[str, Any] = {
             key: ("fit", [entry.at[key] for entry in self.entries], {"units": UNITS[key]})

@@ -13,7 +13,7 @@ import xarray
 from homodyne_dask.errors import printable
 from homodyne_dask.results.data.comparison import Comparison
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, Fitted
+from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, Fitted, method_of
 from homodyne_dask.results.data.known_truth import truth_of
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.store.files import path_of, write_atomic
@@ -96,6 +96,7 @@ def _entry_row(
         ):
             row[name + suffix] = getattr(found, key)
     bound = [name for name, found in entry.quantities.items() if found.at_bound]
+    row["method"] = method_of(entry)
     row["at_bound"] = " ".join(bound)
     row["folder"] = "" if entry.folder is None else os.path.relpath(entry.folder, folder)
     row["message"] = entry.message

@@ -173,10 +173,10 @@ def _parameters(result: FitResult) -> Iterator[tuple[str, float, dict[str, Any]]
     table = result.parameters
     bounds = bounds_of(result.provenance, table)
     for n, name in enumerate(map(str, table["param"].values)):
-        row = {key: table[key].values[n] for key in ("value", "stderr", "fixed", "unit")}
+        row = {key: table[key].values[n] for key in ("value", "stderr", "method", "fixed", "unit")}
         about = {"units": str(row["unit"]), "vary": not row["fixed"]}
         if np.isfinite(row["stderr"]):
-            about["error"] = row["stderr"]
+            about |= {"error": row["stderr"], "error_method": str(row["method"])}
         low, high = bounds.get((name, about["units"]), (-np.inf, np.inf))
         ends = {"min": low, "max": high}
         yield name, row["value"], about | {k: v for k, v in ends.items() if np.isfinite(v)}

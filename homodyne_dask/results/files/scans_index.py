@@ -21,6 +21,7 @@ from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.files.csv_tables import entries_csv
 from homodyne_dask.results.files.netcdf import netcdf
 from homodyne_dask.results.views.figures.scans_figure import draw_scans as picture_of
+from homodyne_dask.results.views.figures.scans_figure import scans_title
 from homodyne_dask.results.views.fits_report import agreement_sentences
 from homodyne_dask.results.views.html_report import Picture, fits_table
 from homodyne_dask.results.views.jinja_templates import RESULTS_PACKAGE, render
@@ -64,8 +65,9 @@ def write_index(
 ) -> list[Path]:
     """Write the index of the fits done so far, `of` how many in all, and return its files.
 
-    names: parameters of the model. The table has a column for each quantity (`SeriesEntry.quantities`), one
-    for its robust and one for its naive error; unknown numbers are empty cells; for parts also q or age.
+    names: parameters of the model. The table has a column for each quantity (`SeriesEntry.quantities`) and
+    for each of its errors, one for the method of the standard errors, and for parts q or age; unknown numbers
+    are empty cells.
     When all are done there is a figure, and for parts the series with its agreement (see `FitSeries`).
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -140,6 +142,4 @@ def _picture(names: Sequence[str], good: Sequence[SeriesEntry], whole: FitSeries
     of = "scan" if whole is None else whole.over
     ends = f"{good[0].name} to {good[-1].name}"
     alt = f"Each parameter with its error against {of}, {ends}: {'; '.join(spans)}."
-    title = f"Parameters against {of}: bars are cluster-robust errors, for open symbols "
-    title += "the larger of naive errors and lower bounds; crosses are values at a bound"
-    return Picture(title, alt, png.getvalue())
+    return Picture(scans_title(good, of), alt, png.getvalue())

@@ -7,7 +7,7 @@ from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.comparison import Comparison
-from homodyne_dask.results.data.fit_rows import SeriesEntry
+from homodyne_dask.results.data.fit_rows import SeriesEntry, methods_of
 from homodyne_dask.results.data.number_format import value_and_error
 from homodyne_dask.results.data.series import FitSeries, HomogeneityTest, PowerLawOfQ
 from homodyne_dask.text import aligned_columns, html_table, wrapped
@@ -23,7 +23,7 @@ _NOT_ONE = {
     "age": "one set of parameters does not describe the whole record",
 }
 _ERRORS = {
-    "stderr": "cluster-robust standard errors (CR3); p accounts for their degrees of freedom",
+    "stderr": "standard errors ({}); p accounts for their degrees of freedom",
     "stderr_lower": "lower bounds of the errors (from blocks of frames, not below the naive ones): a small p "
     "may come from errors that are too small",
     "stderr_naive": "naive errors, too small for correlated speckle: a small p does not show a difference",
@@ -88,7 +88,11 @@ def agreement_sentences(series: FitSeries) -> list[str]:
         if not (series.over == "age" and name in RATES)
     ]  # fmt: skip
     sentences += [_power_of_q(series, name) for name in series.decay_rates]
-    return [*(s for s in sentences if s), f"χ² and p are of {_ERRORS[series.errors]}"]
+    return [*(s for s in sentences if s), f"χ² and p are of {_errors(series)}"]
+
+
+def _errors(series: FitSeries) -> str:
+    return _ERRORS[series.errors].format(methods_of(series.entries))
 
 
 def _agreement(series: FitSeries, name: str, same: HomogeneityTest) -> str:

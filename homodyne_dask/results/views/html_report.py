@@ -20,6 +20,7 @@ from homodyne_dask.results.data.fit_rows import (
     ONE_OF,
     PARTS,
     Fitted,
+    methods_of,
     outcome_counts,
 )
 from homodyne_dask.results.data.posterior import Posterior
@@ -153,12 +154,6 @@ def _content(result: FitResult) -> dict[str, Any]:
     }
 
 
-ERRORS_IN_TABLES = (
-    "± is the cluster-robust standard error; with *, where that is unknown, the larger of the naive error "
-    "and the lower bound"
-)
-
-
 def series_fragment(series: FitSeries) -> str:
     """Return the table of a series and the agreement of its fits as an HTML fragment for Jupyter."""
     return render(
@@ -189,8 +184,16 @@ def fits_table(
     return {
         "rows": rows,
         "caption": f"Outcome and parameters of each {one}",
-        "table_notes": [ERRORS_IN_TABLES, *_of_middle(names, entries)],
+        "table_notes": [_errors_in_tables(entries), *_of_middle(names, entries)],
     }
+
+
+def _errors_in_tables(entries: Sequence[Fitted]) -> str:
+    known = methods_of(entries)
+    return (
+        f"± is the standard error{f' ({known})' * bool(known)}; with *, where that is unknown, the larger of "
+        f"the naive error and the lower bound"
+    )
 
 
 def _of_middle(names: Sequence[str], entries: Sequence[Fitted]) -> list[str]:

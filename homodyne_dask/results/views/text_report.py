@@ -123,6 +123,8 @@ def _intervals(result: FitResult, percent: float) -> str:
         )
         rows.append([str(name), *shown])
     lines = aligned_columns(rows, left=1)
-    if not np.isfinite(ends["low"].values).any():
-        lines.append("no robust error is known, and the others make no interval (explain errors)")
+    if method := result.parameters.attrs["method"]:
+        lines.append(f"from standard errors ({method}) and Student's t for their dof")
+    else:
+        lines.append("no standard error is known, and the others make no interval (explain errors)")
     return "\n".join(lines)

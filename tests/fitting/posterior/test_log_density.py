@@ -1,16 +1,19 @@
 """The density of a posterior: the prior of a periodic parameter, and the width of the likelihood.
 
-It is in all directions as the bins scatter, or with few bins nearer to the mean.
+It is in all directions as the bins scatter, with few bins nearer to the mean or that of the noise of speckle.
 """
 
 import numpy as np
 import pytest
+from scipy.ndimage import uniform_filter
 
+import homodyne_dask as hd
 from homodyne_dask.fitting.posterior import log_density as adjustment
 from homodyne_dask.fitting.posterior.log_density import Adjustment, Target
 from homodyne_dask.fitting.surrogate.coordinates import coordinates
 from homodyne_dask.models.parameter_priors import default_prior
 from tests.fitting.posterior.samplers import sampler_of
+from tests.photons import STILL, photographed
 from tests.synthetic import FLOW, angles, asked, measured, store
 
 
@@ -77,3 +80,66 @@ def test_with_few_they_are_all_alike(still, monkeypatch):
     few, alike = adjusted(still, "static")
     assert few.kind == "magnitude"
     np.testing.assert_allclose(alike, few.factor, rtol=1e-6)
+
+
+HELD = {"fixed": {"D_offset": STILL[2]}}
+
+
+@pytest.fixture(scope="module")
+def one_ring():
+    return photographed(STILL, 80, [0.0], 3, pixels=400)
+
+
+@pytest.fixture(scope="module")
+def ring(one_ring, tmp_path_factory):
+    return store(one_ring, tmp_path_factory.mktemp("ring"), "S")
+
+
+@pytest.fixture(scope="module")
+def of_ring(ring):
+    return hd.fit(ring, "static", **HELD).parameters
+
+
+def widths_of(found):
+    return np.sqrt(np.diag(np.linalg.inv(found.precision)))
+
+
+def test_the_posterior_of_one_ring_is_as_wide_as_the_noise_of_speckle(ring, of_ring):
+    found, _ = adjusted(ring, "static", **HELD)
+    assert found.kind == "robust"
+    assert found.note == "widths and correlations are those of the noise of speckle and counting"
+    assert found.dof == np.nanmin(of_ring["dof"])
+    value, stderr = (of_ring[key].values for key in ("value", "stderr"))
+    # of ln D0 and alpha
+    np.testing.assert_allclose(widths_of(found), stderr[:2] / [value[0], 1.0], rtol=1e-6)
+
+
+def test_what_a_prior_adds_to_the_errors_of_one_ring_is_no_part_of_its_likelihood(ring, of_ring):
+    """The prior is around what the data say, so that the optimum is the same."""
+    alone, _ = adjusted(ring, "static", **HELD)
+    value, stderr = (of_ring[key].values for key in ("value", "stderr"))
+    prior = {"alpha": (value[1], stderr[1] / 2)}
+    found, _ = adjusted(ring, "static", prior=prior, **HELD)
+    np.testing.assert_allclose(widths_of(found), widths_of(alone), rtol=0.02)
+    assert found.dof == pytest.approx(alone.dof, rel=0.05)
+
+
+def test_one_ring_with_a_parameter_at_its_bound_has_the_size_of_the_noise_of_speckle(ring, of_ring):
+    beyond = float(of_ring["value"].values[1]) + 0.1
+    found, alike = adjusted(ring, "static", bounds={"alpha": (beyond, beyond + 1)}, **HELD)
+    assert found.kind == "magnitude"
+    assert found.note == "widths are on average those of the noise of speckle and counting"
+    assert found.factor > 1.5
+    np.testing.assert_allclose(alike, found.factor, rtol=1e-6)
+
+
+def test_one_ring_whose_noise_is_not_of_speckle_has_a_lower_bound(one_ring, tmp_path):
+    upper = np.nan_to_num(one_ring.c2)
+    whole = upper + np.swapaxes(upper, 1, 2) + np.eye(80) * np.nanmax(upper)
+    scan = store(one_ring, tmp_path, c2=uniform_filter(whole, (0, 9, 9)))
+    assert "smoothed or denoised" in " ".join(hd.fit(scan, "static", **HELD).warnings)
+    found, alike = adjusted(scan, "static", **HELD)
+    assert found.kind == "magnitude"
+    assert "lower bound only: widths are at least these" in found.note
+    assert found.dof == np.inf
+    np.testing.assert_allclose(alike, found.factor, rtol=1e-6)

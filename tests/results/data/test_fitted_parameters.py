@@ -10,7 +10,13 @@ from homodyne_dask.errors import HomodyneDaskError, OptionError, SelectionError
 from homodyne_dask.results.data.fitted_parameters import confidence_intervals
 from homodyne_dask.results.data.result_tables import parameter_table
 from homodyne_dask.results.views.text_report import intervals_text
-from tests.results.made_results import changed, flow_result, flow_result_of, static_result
+from tests.results.made_results import (
+    by_speckle,
+    changed,
+    flow_result,
+    flow_result_of,
+    static_result,
+)
 from tests.synthetic import FLOW, angles, measured, store
 
 
@@ -25,6 +31,8 @@ def test_params_are_the_parameters_one_by_one():
     )
     D0, alpha, fixed = (result.params[name] for name in ("D0", "alpha", "gamma_dot_t_offset"))
     assert (D0.value, D0.stderr, D0.stderr_naive, D0.dof) == (68612.3, 1532.0, 912.0, 8.0)
+    assert (D0.method, fixed.method) == ("cluster-robust", "")
+    assert by_speckle(result).params["D0"].method == "speckle"
     assert (D0.unit, D0.vary, D0.at_bound) == ("Å²/s", True, False)
     assert (D0.min, D0.max) == hd.LAMINAR_FLOW.parameters[0].bounds
     assert (alpha.min, alpha.max) == (-3.0, 0.5)
@@ -49,7 +57,8 @@ def test_what_python_shows_of_a_parameter_is_a_line():
 
 def test_names_of_parameters_cannot_make_markup_of_a_page():
     columns = {key: [value] for key, value in {"value": 1.0, "stderr": 0.1, "stderr_naive": 0.1,
-               "dof": 3.0, "at_bound": False, "fixed": False, "unit": "<i>"}.items()}  # fmt: skip
+               "dof": 3.0, "method": "<b>", "at_bound": False, "fixed": False, "unit": "<i>"}.items()
+    }  # fmt: skip
     hostile = replace(flow_result(), parameters=parameter_table({"param": ["<script>"]} | columns))
     assert "<script>" not in hostile.params._repr_html_()
     assert "<i>" not in hostile.params._repr_html_()
@@ -92,6 +101,7 @@ def test_a_summary_is_a_frame_with_a_row_for_each_parameter():
     assert list(frame.index) == list(hd.LAMINAR_FLOW.names)
     assert frame.loc["D0", "stderr"] == 1532.0
     assert frame.loc["D0", "unit"] == "Å²/s"
+    assert frame.loc["D0", "method"] == "cluster-robust"
     assert np.isnan(frame.loc["gamma_dot_t_offset", "dof"])
     numbers = ["value", "stderr", "stderr_naive", "dof", "min", "max"]
     assert {str(frame[name].dtype) for name in numbers} == {"float64"}
@@ -150,7 +160,19 @@ def test_an_interval_is_the_value_with_t_standard_errors_on_both_sides():
     assert float(narrow["high"].sel(param="D0")) < high
 
 
-def test_without_a_robust_error_there_is_none():
+@pytest.mark.parametrize(
+    ("result", "method"),
+    [(flow_result(), "cluster-robust"), (by_speckle(flow_result()), "speckle")],
+    ids=["many bins", "few bins"],
+)
+def test_intervals_name_the_method_of_their_errors(result, method):
+    assert intervals_text(result, 95).splitlines()[-1] == (
+        f"from standard errors ({method}) and Student's t for their dof"
+    )
+
+
+def test_without_a_standard_error_there_is_none():
+    assert "no standard error is known" in intervals_text(static_result(), 95)
     assert np.isnan(confidence_intervals(static_result().parameters)["low"]).all()
     assert intervals_text(static_result(), 95).splitlines()[1].split() == [
         "D0",

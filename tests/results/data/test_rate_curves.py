@@ -10,7 +10,7 @@ import pytest
 from scipy.special import stdtrit
 
 import homodyne_dask as hd
-from homodyne_dask.models import LAMINAR_FLOW
+from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.rate_forms import rate
 from homodyne_dask.results.data.fit_result import from_summary
 from homodyne_dask.results.data.fit_view import FitView
@@ -75,6 +75,19 @@ def test_a_band_everywhere_holds_the_whole_curve_as_often_as_it_says(dof):
         inside = (np.abs(draws) < half * stderr * scale).all(1).mean()
         assert 0.945 < inside < 0.965
         assert (half > stdtrit(dof, 0.975)).all()
+
+
+def test_bands_of_few_bins_are_of_speckle_with_its_degrees_of_freedom(tmp_path):
+    scan = store(measured(CREEP, 60, [0.0], sigma=0.05, seed=3), tmp_path)
+    result = fit_here(scan, STATIC, fixed={"D_offset": CREEP[2]})
+    rates, table = result.rates, result.parameters
+    assert rates.attrs["covariance"] == "speckle"
+    assert rates.attrs["bands"] == "covariance of speckle and counting"
+    fewest = np.nanmin(table["dof"].values)
+    np.testing.assert_allclose(rates["J_dof"], fewest)
+    half = stdtrit(fewest, 0.975)
+    J = rates["J"].values
+    np.testing.assert_allclose(rates["J_high_95"], J + half * rates["J_stderr"].values)
 
 
 def test_robust_bands_widen_with_the_degrees_of_freedom_of_the_combination(tmp_path):

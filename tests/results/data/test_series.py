@@ -17,9 +17,11 @@ from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.result_tables import covariance_table, influence_table
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.views.figures.captions import alternative
+from homodyne_dask.results.views.figures.scans_figure import scans_title
+from homodyne_dask.results.views.html_report import fits_table
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from tests import reference
-from tests.results.made_results import changed, flow_result
+from tests.results.made_results import by_speckle, changed, flow_result
 from tests.results.three_rings import ANGLES, Q, one_line, three_rings
 from tests.synthetic import CREEP, measured, store
 
@@ -99,7 +101,9 @@ def test_each_fit_is_that_of_the_part_alone(diffusing, over_q, over_age):
 
 def test_diffusion_is_the_same_at_all_q_and_goes_as_q_squared(over_q):
     assert over_q.converged
-    assert over_q.errors == "stderr_lower"
+    assert over_q.errors == "stderr"
+    assert set(over_q.table["method"].values) == {"speckle"}
+    assert "χ² and p are of standard errors (speckle)" in one_line(over_q)
     assert over_q.agreement["D0"].p > 0.01
     assert over_q.agreement["D0"].mean == pytest.approx(
         20000, abs=4 * over_q.agreement["D0"].stderr
@@ -330,6 +334,36 @@ def test_a_fit_that_did_not_converge_is_left_out_and_named():
     assert "without a value for the tests below: 6 s (max passes)" in one_line(series)
     assert "D0: consistent at 2 of 3 values of q" in one_line(series)
     assert "at all q" not in one_line(series)
+
+
+def test_fits_of_which_one_has_no_standard_error_agree_by_their_lower_bounds():
+    entries = [ended({}, {"q": q, "age": 5.0 + n}) for n, q in enumerate(Q)]
+    result = entries[0].result
+    unknown = {key: ("param", np.full(7, np.nan)) for key in ("stderr", "dof")}
+    refused = changed(
+        result, parameters=result.parameters.assign(unknown), covariance=None,
+        covariance_lower=result.covariance,
+    )  # fmt: skip
+    known = [changed(e.result, covariance_lower=result.covariance) for e in entries[1:]]
+    results = [refused, *known]
+    series = FitSeries(
+        "q", tuple(replace(e, result=r) for e, r in zip(entries, results, strict=True))
+    )
+    assert series.errors == "stderr_lower"
+    assert "χ² and p are of lower bounds of the errors" in one_line(series)
+
+
+def test_a_series_names_every_method_of_its_errors():
+    entries = [ended({}, {"q": q, "age": 5.0 + n}) for n, q in enumerate(Q)]
+    few = replace(entries[0], result=by_speckle(entries[0].result))
+    series = FitSeries("q", (few, *entries[1:]))
+    methods = ["speckle", "cluster-robust", "cluster-robust"]
+    assert series.table["method"].values.tolist() == methods
+    assert "standard errors (cluster-robust or speckle)" in one_line(series)
+    assert few.quantities["J"].method == "speckle"
+    table = fits_table(series.names, series.entries, None, "fit")
+    assert "± is the standard error (cluster-robust or speckle)" in table["table_notes"][0]
+    assert "standard errors (speckle)" in scans_title([few], "scan")
 
 
 def test_a_table_shows_the_lower_bound_where_it_is_larger_than_the_naive_error():

@@ -51,6 +51,7 @@ def fitted(tmp_path_factory):
     units = [parameter.unit for parameter in LAMINAR_FLOW.parameters]
     result = replace(result, parameters=result.parameters.assign_coords(unit=("param", units)))
     result.parameters["stderr"][:2] = [400.0, 0.01]
+    result.parameters["method"] = ("param", ["cluster-robust"] * 2 + [""] * 5)
     result.scaling["contrast_stderr"] = result.scaling["contrast"] / 50
     return result, scan
 
@@ -137,7 +138,8 @@ def test_its_fit_has_the_parameters_with_what_is_known_of_them(fitted, written):
         zip(LAMINAR_FLOW.names, FLOW, strict=True)
     )
     assert held["D0"][1] == {
-        "units": "Å²/s", "vary": True, "error": 400.0, "min": 1e3, "max": 1e5,
+        "units": "Å²/s", "vary": True, "error": 400.0, "error_method": "cluster-robust", "min": 1e3,
+        "max": 1e5,
     }  # fmt: skip
     assert "error" not in held["beta"][1]
     np.testing.assert_array_equal(held["contrast"][1]["error"], np.full(3, 0.004))

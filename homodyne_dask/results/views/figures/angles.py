@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import xarray
 from jaxtyping import Bool, Float, Int
 
+from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.fitted_model import fitted_at_angles
 from homodyne_dask.results.views.figures.style import (
@@ -16,6 +16,7 @@ from homodyne_dask.results.views.figures.style import (
     panels,
     ring_colours,
 )
+from homodyne_dask.solver.covariance import CLUSTER_ROBUST
 from homodyne_dask.store.scan import Cuts, Scan
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def draw_angles(view: FitView) -> "FitFigure":
     decay = np.where(hollow, np.nan, view.decay_times)
     middle = 0.5 * (scan.time[scan.frames[0]] + scan.time[scan.frames[1] - 1])
     contrast = np.where(hollow, np.nan, table["contrast"].values)
-    errors = {name: scaling_errors(table, name) for name in ("contrast", "offset")}
+    errors = {name: scaling_errors(view.result, name) for name in ("contrast", "offset")}
     columns = (
         (contrast, errors["contrast"][0], "contrast", errors["contrast"][1]),
         (table["offset"].values, errors["offset"][0], "offset", errors["offset"][1]),
@@ -67,12 +68,11 @@ def draw_angles(view: FitView) -> "FitFigure":
     return picture
 
 
-def scaling_errors(
-    table: xarray.Dataset, name: str
-) -> tuple[Float[np.ndarray, " bin"] | None, str]:
-    """Return the errors of contrast or offset, and which they are: cluster-robust, else naive, else none."""
-    for suffix, words in (("", "cluster-robust"), ("_naive", "naive")):
-        stderr = table.get(f"{name}_stderr{suffix}")  # absent in results of early programs
+def scaling_errors(result: FitResult, name: str) -> tuple[Float[np.ndarray, " bin"] | None, str]:
+    """Return the errors of contrast or offset, and which they are: by their method, else naive, else none."""
+    method = result.parameters.attrs["method"] or CLUSTER_ROBUST
+    for suffix, words in (("", method), ("_naive", "naive")):
+        stderr = result.scaling.get(f"{name}_stderr{suffix}")  # absent in results of early programs
         if stderr is not None and np.isfinite(stderr.values).any():
             return stderr.values, f"bars: one standard error, {words}"
     return None, ""

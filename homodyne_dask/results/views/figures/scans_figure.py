@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from homodyne_dask.results.data.fit_rows import FitRow, Fitted, SeriesEntry
+from homodyne_dask.results.data.fit_rows import FitRow, Fitted, SeriesEntry, methods_of
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.views.figures.style import (
     COLOURS,
@@ -161,6 +161,16 @@ def _windows(entries: Sequence[SeriesEntry], at: np.ndarray) -> np.ndarray | Non
     if "from" not in entries[0].at:
         return None
     return np.array([at - [e.at["from"] for e in entries], [e.at["to"] for e in entries] - at])
+
+
+def scans_title(entries: Sequence[Fitted], against: str) -> str:
+    """Return the title of a figure of several fits: which errors its bars are."""
+    known = methods_of(entries)
+    bars = f"standard errors ({known})" if known else "standard errors, of which none is known"
+    return (
+        f"Parameters against {against}: bars are {bars}, for open symbols the larger of naive errors and "
+        f"lower bounds; crosses are values at a bound"
+    )
 
 
 def _draw(

@@ -19,7 +19,15 @@ from homodyne_dask.results.views.figures.angles import at_one_lag
 from homodyne_dask.results.views.figures.captions import TITLES, alternative
 from homodyne_dask.results.views.figures.picture import png_of, replace_ticks
 from homodyne_dask.results.views.figures.style import panels
-from tests.results.made_results import FIGURE_CASES, FLOW, changed, result_for, scan_of
+from tests.results.made_results import (
+    FIGURE_CASES,
+    FLOW,
+    by_speckle,
+    changed,
+    fit_of,
+    result_for,
+    scan_of,
+)
 from tests.results.views.figures.texts import check_places, texts_of
 from tests.synthetic import CREEP
 
@@ -100,6 +108,9 @@ def test_contrast_and_offset_are_drawn_with_their_errors(flowing):
         drawn = [segment for bars in axis.containers for segment in bars.lines[2][0].get_segments()]
         np.testing.assert_allclose([np.ptp(segment[:, 1]) / 2 for segment in drawn], wanted)
         assert axis.get_title().endswith(which)
+    few = by_speckle(fit_of(flowing))
+    axes = plots.draw_angles(FitView(replace(few, scaling=scaling), flowing)).axes
+    assert axes[1].get_title().endswith("speckle")
 
 
 def test_a_figure_shows_itself_in_a_notebook(flowing):
