@@ -30,8 +30,8 @@ MOST_MERGED = 48
 """Blocks on which the part of the covariance is computed that takes their fourth power."""
 
 
-class Cells(NamedTuple):
-    """Cells of age and lag as sums over pairs of blocks of frames; the age is that of the first."""
+class CellPairs(NamedTuple):
+    """CellPairs of age and lag as sums over pairs of blocks of frames; the age is that of the first."""
 
     first: Int[np.ndarray, " age"]
     """The first block of each interval of age; they follow each other up to `stop`."""
@@ -60,7 +60,7 @@ class Record(NamedTuple):
         return np.triu(np.outer(n, n), 1) + np.diag(n * (n - 1) / 2)
 
 
-class Noise(NamedTuple):
+class NoiseCovariance(NamedTuple):
     """A covariance of sums over one pixel: constant + counted/μ + counted_twice/μ²."""
 
     constant: Float[np.ndarray, "n n"]
@@ -71,9 +71,9 @@ class Noise(NamedTuple):
         """Return the covariance at μ counts per pixel and frame."""
         return self.constant + self.counted / mean_counts + self.counted_twice / mean_counts**2
 
-    def mapped(self, to: Float[np.ndarray, "m n"]) -> "Noise":
+    def mapped(self, to: Float[np.ndarray, "m n"]) -> "NoiseCovariance":
         """Return the covariance of linear combinations."""
-        return Noise(*(to @ part @ to.T for part in self))
+        return NoiseCovariance(*(to @ part @ to.T for part in self))
 
 
 def nearest_correlation(
@@ -87,7 +87,7 @@ def nearest_correlation(
     return nearest, float(np.linalg.norm(nearest - g) / np.linalg.norm(g))
 
 
-def cell_noise(record: Record, cells: Cells) -> Noise:
+def cell_noise(record: Record, cells: CellPairs) -> NoiseCovariance:
     """Return the covariance of the means of ψ over cells, in closed form but for small parts.
 
     The largest part of `field_noise`, of normal deviations, with F in its leading directions; it is
@@ -124,7 +124,7 @@ def cell_noise(record: Record, cells: Cells) -> Noise:
     b = record.contrast
     more = np.sqrt(1 + b * (4 * f - 4 * f**2 + 2 * f**3) / (1 + f**2))
     once = np.sqrt(1 + b * (2 * f - f**2))
-    return Noise(
+    return NoiseCovariance(
         constant * np.outer(more, more),
         counted * np.outer(once, once),
         np.diag((1 + b * f) / pairs),
@@ -148,7 +148,7 @@ def field_noise(
     record: Record,
     fields: Float[np.ndarray, "field block block"],
     rows: Bool[np.ndarray, " block"],
-) -> Noise:
+) -> NoiseCovariance:
     """Return the covariance of the sums of fields times ψ over all pairs, in closed form.
 
     fields: weights of pairs of a block and a later one or itself. rows: blocks of the first frames that count
@@ -173,7 +173,7 @@ def field_noise(
     twice = np.tensordot(
         fields * (pairs * rows[:, None] * (1 + contrast * g**2)), fields, ((1, 2), (1, 2))
     )
-    return Noise(*((part + part.T) / 2 for part in (constant, counted, twice)))
+    return NoiseCovariance(*((part + part.T) / 2 for part in (constant, counted, twice)))
 
 
 class _Forms(NamedTuple):
@@ -243,7 +243,7 @@ class NoiseFit(NamedTuple):
     log_likelihood: float
     """The largest, but for a constant."""
     freedom: int
-    """Cells less the columns that were fitted."""
+    """CellPairs less the columns that were fitted."""
     whitened: Float[np.ndarray, " freedom"]
     """Residuals at the likeliest μ in units of their standard deviation, uncorrelated, smooth ones first."""
 
@@ -261,7 +261,7 @@ class NoiseFit(NamedTuple):
 def fit_noise(
     residual: Float[np.ndarray, " cell"],
     columns: Float[np.ndarray, "cell column"],
-    noise: Noise,
+    noise: NoiseCovariance,
     mean_counts: Float[np.ndarray, " mu"] = MEAN_COUNTS,
 ) -> NoiseFit:
     """Return P and μ of the residuals of a least-squares fit, by restricted maximum likelihood.
@@ -290,7 +290,7 @@ def _regular(covariance: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
     return covariance + np.eye(len(covariance)) * 1e-10 * np.trace(covariance)
 
 
-def pair_variance(contrast: float, sums: Float[np.ndarray, " 3"]) -> Noise:
+def pair_variance(contrast: float, sums: Float[np.ndarray, " 3"]) -> NoiseCovariance:
     """Return the sum of w times the variance of ψ over all pairs.
 
     sums: Σ w, Σ w f and Σ w f²; Σ w f³ is taken for that of an exponential decay.
@@ -298,7 +298,7 @@ def pair_variance(contrast: float, sums: Float[np.ndarray, " 3"]) -> Noise:
     b, (one, f, f2) = contrast, sums
     constant = b**2 * (one + f2) + b**3 * (4 * f - 4 * f2 + 4 / 3 * f2)
     parts = (constant, 2 * b * one + b**2 * (4 * f - 2 * f2), one + b * f)
-    return Noise(*(np.array([[part]]) for part in parts))
+    return NoiseCovariance(*(np.array([[part]]) for part in parts))
 
 
 def _complement(columns: Float[np.ndarray, "cell column"]) -> Float[np.ndarray, "cell left"]:
@@ -320,7 +320,7 @@ class Variance(NamedTuple):
     """Variance of the logarithm of each."""
 
 
-def variance_of(noise: Noise, fit: NoiseFit) -> Variance:
+def variance_of(noise: NoiseCovariance, fit: NoiseFit) -> Variance:
     """Return the covariance of sums of ψ over the P pixels of a bin."""
     each = np.stack([noise.at(mu) / P for mu, P in zip(fit.mean_counts, fit.pixels, strict=True)])
     covariance = np.einsum("m,mab->ab", fit.weight, each)

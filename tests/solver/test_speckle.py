@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from homodyne_dask.solver.speckle import (
-    Cells,
-    Noise,
+    CellPairs,
+    NoiseCovariance,
     Record,
     cell_noise,
     field_noise,
@@ -83,7 +83,7 @@ def test_the_closed_form_is_the_scatter_of_a_hundred_thousand_scans():
     np.testing.assert_allclose(np.diag(closed) / np.diag(scatter), 1, atol=0.03)
 
 
-def cells_of(frames: int) -> Cells:
+def cells_of(frames: int) -> CellPairs:
     """Three intervals of age, lags in octaves; a pair of frames is a pair of blocks."""
     block, edges = np.arange(frames), [1, 2, 4, 8, 16, 32]
     first = np.array([0, frames // 8, frames // 3])
@@ -91,7 +91,7 @@ def cells_of(frames: int) -> Cells:
         np.minimum(block + np.array(of)[:, None], frames) for of in (edges[:-1], edges[1:])
     )
     number = np.arange(len(first) * len(start)).reshape(len(first), -1)
-    return Cells(first, frames, start, end, number)
+    return CellPairs(first, frames, start, end, number)
 
 
 def cell_fields(frames: int) -> np.ndarray:
@@ -162,7 +162,7 @@ def test_pixels_and_counts_are_found_from_residuals_of_their_noise():
         assert fit.freedom == 13
         np.testing.assert_allclose(fit.weight.sum(), 1)
         np.testing.assert_allclose(fit.whitened @ fit.whitened, 13)
-        found = variance_of(Noise(*(part[:1, :1] for part in noise)), fit)
+        found = variance_of(NoiseCovariance(*(part[:1, :1] for part in noise)), fit)
         logs.append((np.log(found.covariance[0, 0]) + found.log_size[0], found.relative[0]))
     size, relative = np.array(logs).T
     assert abs(size.mean() - np.log(covariance[0, 0])) < 0.2

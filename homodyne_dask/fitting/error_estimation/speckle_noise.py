@@ -22,8 +22,8 @@ from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.gram import CellMeans, RobustGram
 from homodyne_dask.solver.normal_equations import JointEquations
 from homodyne_dask.solver.speckle import (
-    Cells,
-    Noise,
+    CellPairs,
+    NoiseCovariance,
     NoiseFit,
     Record,
     cell_noise,
@@ -79,8 +79,8 @@ class BinNoise:
 
     cells: Averages
     residual: Float[np.ndarray, " cell"]
-    of_cells: Noise
-    of_fields: Noise
+    of_cells: NoiseCovariance
+    of_fields: NoiseCovariance
     """Of Σ w ψ, Σ w f ψ and Σ w ∂f/∂θ ψ, θ scaled."""
     weights: Float[np.ndarray, "column column"]
     """Σ w times the products of the same fields."""
@@ -117,7 +117,7 @@ class BinNoise:
         return self.expected.weight, self.expected.mean_counts, pixels
 
 
-class _Stretch(NamedTuple):
+class _FrameStretch(NamedTuple):
     """Frames whose noise is computed together, in blocks."""
 
     edges: Int[np.ndarray, " edge"]
@@ -210,7 +210,9 @@ def bin_noise(
         for stretch in stretches
     ]
     of_cells, of_fields = (
-        Noise(*(sum(terms) for terms in zip(*(getattr(part, of) for part in parts), strict=True)))
+        NoiseCovariance(
+            *(sum(terms) for terms in zip(*(getattr(part, of) for part in parts), strict=True))
+        )
         for of in ("of_cells", "of_fields")
     )
     weights = np.sum([part.weights for part in parts], axis=0)
@@ -228,7 +230,7 @@ def bin_noise(
 def _fits(
     residual: Float[np.ndarray, " cell"],
     columns: Float[np.ndarray, "cell column"],
-    noise: Noise,
+    noise: NoiseCovariance,
     mean_counts: float | None,
 ) -> tuple[NoiseFit, NoiseFit]:
     """Return what residuals say of the noise: by the counts that are known unless ruled out, and by these."""
@@ -245,7 +247,7 @@ def _least_pixels(
     state: State,
     bin: int,
     contrast: float,
-    noise: Noise,
+    noise: NoiseCovariance,
     weights: Float[np.ndarray, "column column"],
     fit: NoiseFit,
 ) -> Float[np.ndarray, " mu"]:
@@ -294,7 +296,7 @@ def _ages(request: Request, stored: StoredCells, bins: int) -> Int[np.ndarray, "
 def _lags(
     request: Request,
     stored: StoredCells,
-    stretches: list[_Stretch],
+    stretches: list[_FrameStretch],
     ages: Int[np.ndarray, " edge"],
     age: int,
     decay: float,
@@ -323,14 +325,14 @@ def _stretches(
     ages: Int[np.ndarray, " edge"],
     decay: Float[np.ndarray, " age"],
     per_decay: float,
-) -> list[_Stretch]:
+) -> list[_FrameStretch]:
     """Return the whole record in blocks, or where these are too many a stretch for each interval of age."""
     first, stop = frames
     block = np.clip(decay / per_decay, 1, max(1, (stop - first) / FEWEST_BLOCKS)).astype(int)
     parts = [np.arange(low, high, k) for (low, high), k in zip(pairwise(ages), block, strict=True)]
     edges = np.concatenate([*parts, ages[-1:]])
     if len(edges) <= MOST_BLOCKS + 1:
-        return [_Stretch(edges, (first, stop), (first, stop))]
+        return [_FrameStretch(edges, (first, stop), (first, stop))]
     found = []
     for (low, high), k, one in zip(pairwise(ages), block, decay, strict=True):
         core = int(min(high - low, max(CORE * one, 4 * k)))
@@ -340,7 +342,7 @@ def _stretches(
         before = np.arange(start, begin, -k)[::-1]
         after = np.arange(start, end, k)
         edges = np.unique(np.concatenate([[begin], before, after, [start + core, end]]))
-        found.append(_Stretch(edges, (start, start + core), (int(low), int(high))))
+        found.append(_FrameStretch(edges, (start, start + core), (int(low), int(high))))
     return found
 
 
@@ -403,15 +405,15 @@ def _merged(
 
 
 class _OfStretch(NamedTuple):
-    of_cells: Noise
+    of_cells: NoiseCovariance
     """0 between the cells of other stretches."""
-    of_fields: Noise
+    of_fields: NoiseCovariance
     weights: Float[np.ndarray, "column column"]
     distance: float
 
 
 def _of_stretch(
-    request: Request, model: _BinModel, stretch: _Stretch, intervals: list[Interval], contrast: float,
+    request: Request, model: _BinModel, stretch: _FrameStretch, intervals: list[Interval], contrast: float,
     bin: int,
 ) -> _OfStretch:  # fmt: skip
     """Return the noise of the cells and fields of a stretch, for the frames that it represents."""
@@ -442,11 +444,11 @@ def _of_stretch(
     rows = (middle >= stretch.core[0]) & (middle < stretch.core[1])
     low, high = stretch.represents
     share = (stretch.core[1] - stretch.core[0]) / (high - low)
-    of_fields = Noise(*(part / share for part in field_noise(record, fields, rows)))
+    of_fields = NoiseCovariance(*(part / share for part in field_noise(record, fields, rows)))
     mine = np.array(
         [n for n, cell in enumerate(intervals) if low <= cell.first and cell.stop <= high], int
     )
-    of_cells = Noise(*np.zeros((3, len(intervals), len(intervals))))
+    of_cells = NoiseCovariance(*np.zeros((3, len(intervals), len(intervals))))
     if len(mine):
         cells = _cells(stretch, [intervals[n] for n in mine], middle, used, rows)
         for whole, part in zip(of_cells, cell_noise(record, cells), strict=True):
@@ -467,12 +469,12 @@ def _symmetric(upper: Float[np.ndarray, " pair"], n: int) -> Float[np.ndarray, "
 
 
 def _cells(
-    stretch: _Stretch,
+    stretch: _FrameStretch,
     intervals: list[Interval],
     middle: Float[np.ndarray, " block"],
     used: Int[np.ndarray, " block"],
     rows: Bool[np.ndarray, " block"],
-) -> Cells:
+) -> CellPairs:
     """Return cells as sums over blocks; those of a stretch that stands for more are of its core alone."""
     whole = stretch.core == stretch.represents
     ages = sorted({(cell.first, cell.stop) for cell in intervals})
@@ -495,4 +497,4 @@ def _cells(
             inside = (slot == 0) & (used[own] > cell.shortest)
             start[slot, own] = np.where(inside, block[own], np.maximum(low, block[own] + 1))
             end[slot, own] = np.searchsorted(middle, middle[own] + cell.end - 0.5)
-    return Cells(np.array(first), stop, start, np.maximum(end, start), number)
+    return CellPairs(np.array(first), stop, start, np.maximum(end, start), number)
