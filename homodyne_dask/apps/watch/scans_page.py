@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.apps.watch.watched_files import Stamp
-from homodyne_dask.errors import HomodyneDaskError
+from homodyne_dask.cli.exit_status import error_sentence
 from homodyne_dask.results.data.fit_rows import (
     CONVERGED,
     FAILED,
@@ -220,8 +220,13 @@ class ScanTable:
         """Add the fits of a file from the folder of its results."""
         try:
             self.add(name, number, stamp, read(folder))
-        except HomodyneDaskError as e:
-            self.refuse(name, number, stamp, str(e))
+        except Exception as e:  # whatever is in that folder, the other rows are shown
+            self.refuse(name, number, stamp, error_sentence(e, then=""))
+
+    def remove(self, *names: str) -> None:
+        """Remove the rows of files that are gone."""
+        for name in names:
+            self.changed |= self.rows.pop(name, None) is not None
 
     def _set(self, name: str, rows: list[FitRow]) -> None:
         self.rows[name] = rows

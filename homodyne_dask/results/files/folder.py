@@ -144,14 +144,14 @@ def check_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) 
             f"{folder} holds part of a result, whose fit was killed as it wrote it: give --overwrite to "
             f"fit again, or another --output"
         )
-    known = _is_summary(folder / SUMMARY) or checkpoints.checkpoint_exists(checkpoint)
+    known = is_summary(folder / SUMMARY) or checkpoints.checkpoint_exists(checkpoint)
     if not (known or half_written):
         raise OptionError(f"{folder} holds files that are no result: give another --output")
     if (folder / SUMMARY).exists() and not (overwrite or resume):
         raise OptionError(f"{folder} exists: give --overwrite to replace it, or another --output")
 
 
-def _is_summary(file: Path) -> bool:
+def is_summary(file: Path) -> bool:
     """Return whether a file is the summary of a result, damaged perhaps; a link is none."""
     if file.is_symlink() or not file.is_file():
         return False

@@ -2,12 +2,22 @@
 
 import itertools
 import json
+from pathlib import Path
 
 import pytest
 
 from homodyne_dask.apps.watch import watch_loop as watcher
 from homodyne_dask.apps.watch.folder_state import STATE
-from tests.apps.watch.instant_fits import GOOD, check_ends, watch_of, watch_until_quiet
+from tests.apps.watch.instant_fits import (
+    GOOD,
+    InstantFit,
+    InstantFits,
+    check_ends,
+    table_rows,
+    watch_of,
+    watch_until,
+    watch_until_quiet,
+)
 
 pytestmark = pytest.mark.usefixtures("no_page_pictures")
 
@@ -84,3 +94,100 @@ def test_a_file_that_may_not_be_read_is_waited_for(folders, monkeypatch, capsys)
     said = capsys.readouterr().err
     assert f"waiting for A.h5, tried again every 0.05 s: {source}/A.h5: Permission denied" in said
     check_ends(watch)
+
+
+def linked_to_itself(file: Path) -> None:
+    file.symlink_to(file.name)
+
+
+def linked_beyond_a_file(file: Path) -> None:
+    file.with_name("no_folder").touch()
+    file.symlink_to("no_folder/A.h5")
+
+
+def linked_to_a_name_too_long(file: Path) -> None:
+    file.symlink_to("n" * 300)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (linked_to_itself, "Too many levels of symbolic links"),
+        (linked_to_a_name_too_long, "File name too long"),
+        (linked_beyond_a_file, "Not a directory"),
+    ],
+)
+def test_an_entry_that_cannot_be_looked_at_is_a_row_and_the_others_go_on(folders, make, why):
+    source, results = folders
+    make(source / "A.h5")
+    (source / "B.h5").write_bytes(GOOD)
+    watch = watch_of(source, results)
+    watch_until(watch, lambda: watch.state.files and "A.h5" in watch.retries.reasons)
+    rows = {row["scan"]: row for row in table_rows(results)}
+    assert rows["B.h5"]["outcome"] == "CONVERGED"
+    assert rows["A.h5"]["outcome"] == "FAILED"
+    assert f"{source}/A.h5: {why}" in rows["A.h5"]["message"]
+    (source / "A.h5").unlink()
+    (source / "A.h5").write_bytes(GOOD + b"1")
+    watch_until_quiet(watch)
+    check_ends(watch)
+
+
+def test_a_row_of_an_entry_that_could_not_be_looked_at_goes_with_it(folders):
+    source, results = folders
+    linked_to_itself(source / "A.h5")
+    watch = watch_of(source, results)
+    watch_until(watch, lambda: watch.retries.reasons)
+    assert table_rows(results)
+    (source / "A.h5").unlink()
+    watch_until_quiet(watch)
+    assert not table_rows(results)
+
+
+@pytest.mark.parametrize("step", ["ingest", "begin", "entries", "load"])
+def test_what_cannot_be_written_for_one_file_is_its_row_and_the_others_go_on(
+    folders, monkeypatch, step
+):
+    source, results = folders
+    for name in "AB":
+        (source / f"{name}.h5").write_bytes(GOOD + name.encode())
+    watch = watch_of(source, results)
+    owner = InstantFit if step == "entries" else InstantFits
+    real, broken = getattr(owner, step), [True]
+
+    def run(self, *given):
+        of = str(self.folder if step == "entries" else given[0])
+        if broken and Path(of).name.startswith("A"):
+            raise IsADirectoryError(21, "Is a directory", f"{results}/A_fit/report.html")
+        return real(self, *given)
+
+    monkeypatch.setattr(owner, step, run)
+    watch_until(watch, lambda: "B.h5" in watch.state.files and "A.h5" in watch.table.rows)
+    rows = {row["scan"]: row for row in table_rows(results)}
+    assert rows["B.h5"]["outcome"] == "CONVERGED"
+    assert f"{results}/A_fit/report.html: Is a directory" in rows["A.h5"]["message"]
+    broken.clear()
+    watch_until_quiet(watch)
+    check_ends(watch)
+
+
+def test_once_ends_with_an_entry_that_cannot_be_looked_at_after_the_others(folders):
+    source, results = folders
+    linked_to_itself(source / "A.h5")
+    (source / "B.h5").write_bytes(GOOD)
+    watch = watch_of(source, results, once=True)
+    assert watch.run() == 2
+    assert [row["outcome"] for row in table_rows(results)] == ["FAILED", "CONVERGED"]
+
+
+def test_a_result_that_cannot_be_read_back_is_a_row_and_the_others_are_shown(folders):
+    source, results = folders
+    for name in "AB":
+        (source / f"{name}.h5").write_bytes(GOOD + name.encode())
+    watch_until_quiet(watch_of(source, results))
+    (results / "A_fit" / "result").write_bytes(b"\xff")
+    watch = watch_of(source, results)
+    watch.resume()
+    watch.publish(last=True)
+    rows = {row["scan"]: row["outcome"] for row in table_rows(results)}
+    assert rows == {"A.h5": "FAILED", "B.h5": "CONVERGED"}
