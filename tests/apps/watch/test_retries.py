@@ -2,14 +2,21 @@
 
 import itertools
 import json
+import os
+import re
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from homodyne_dask.apps.watch import watch_loop as watcher
 from homodyne_dask.apps.watch.folder_state import STATE
+from homodyne_dask.apps.watch.scans_page import WatchStatus, live_pictures, write_live_index
+from homodyne_dask.results.data.fit_rows import SeriesEntry, fit_rows
 from tests.apps.watch.instant_fits import (
     GOOD,
+    NAMES,
     InstantFit,
     InstantFits,
     check_ends,
@@ -18,6 +25,7 @@ from tests.apps.watch.instant_fits import (
     watch_until,
     watch_until_quiet,
 )
+from tests.results.made_results import flow_result
 
 pytestmark = pytest.mark.usefixtures("no_page_pictures")
 
@@ -191,3 +199,34 @@ def test_a_result_that_cannot_be_read_back_is_a_row_and_the_others_are_shown(fol
     watch.publish(last=True)
     rows = {row["scan"]: row["outcome"] for row in table_rows(results)}
     assert rows == {"A.h5": "FAILED", "B.h5": "CONVERGED"}
+
+
+@pytest.mark.parametrize("hours", [-5, 5])
+def test_a_clock_that_is_set_loses_and_repeats_nothing(folders, monkeypatch, capsys, hours):
+    source, results = folders
+    calls, real = itertools.count(), time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 3600.0 * hours * next(calls))
+    watch = watch_of(source, results)
+    error = OSError(28, "No space left on device", f"{results}/x")
+    watch.fits.ingest = fail_times(1, error, watch.fits.ingest)
+    for n in range(3):
+        (source / f"A{n}.h5").write_bytes(GOOD + bytes([n]))
+        os.utime(source / f"A{n}.h5", (time.time(), time.time()))
+        watch_until_quiet(watch)
+    check_ends(watch)
+    assert len(watch.fits.fitted()) == 3
+    lines = re.findall(r"\((-?[0-9.]+) s\)$", capsys.readouterr().err, re.MULTILINE)
+    assert len(lines) == 3
+    assert all(0 <= float(seconds) < 20 for seconds in lines)
+
+
+@pytest.mark.parametrize("seconds", [-1e30, 1e20, float("nan"), float("inf")])
+def test_a_file_of_an_impossible_time_is_a_row_like_others(tmp_path, seconds):
+    rows = [
+        replace(row, time=at)
+        for at in (seconds, 1.8e9)
+        for row in fit_rows("A.h5", 1, at, [SeriesEntry("A", tmp_path, flow_result())])
+    ]
+    pictures, _ = live_pictures(rows)
+    write_live_index(tmp_path, NAMES, rows, pictures, WatchStatus(None, "done"))
+    assert [bool(row["time"]) for row in table_rows(tmp_path)] == [False, True]
