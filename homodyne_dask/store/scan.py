@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
 
-from homodyne_dask.errors import OptionError, StoreError, printable, require_count, shown
+from homodyne_dask.errors import OptionError, StoreError, require_count, shown
 from homodyne_dask.store import schema, validate
 from homodyne_dask.store.arrays import ingest_again, read_metadata
 from homodyne_dask.store.cells import Cells
@@ -19,7 +19,7 @@ from homodyne_dask.store.files import AnyPath, any_path, zarr_store
 from homodyne_dask.store.manifest import Manifest, read_manifest
 from homodyne_dask.store.selection import FrameRange, TimeRange, select_bins, select_frames
 from homodyne_dask.store.url_path import UrlPath
-from homodyne_dask.text import abridged, aligned_columns, html_table
+from homodyne_dask.text import abridged, aligned_columns, html_table, printed_lines
 
 if TYPE_CHECKING:
     import xarray
@@ -260,7 +260,7 @@ class Scan:
         """Return the table as `homodyne-dask info` prints it."""
         lines = aligned_columns([_HEAD, *_rows(self)], left=0)
         notes = [f"note: {note}" for note in self.attrs["notes"]]
-        return printable("\n".join([_caption(self), *lines, *notes]))
+        return printed_lines([_caption(self), *lines, *notes])
 
     def __repr__(self) -> str:
         """Return the first lines of the table."""

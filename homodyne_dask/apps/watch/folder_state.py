@@ -18,6 +18,7 @@ from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.errors import OptionError, SourceError, shown
 from homodyne_dask.results.files.folder import default_folder
 from homodyne_dask.results.files.json_files import (
+    is_plain_name,
     missing_values,
     read_with_checksum,
     write_with_checksum,
@@ -237,7 +238,7 @@ def read_state(results: Path, fit: Mapping[str, object], over: str | None) -> Wa
         names = [*files, *folders, *folders.values(), *(name for move in moves for name in move)]
         names += [name for of in contents.values() for name in (of.name, of.folder or of.name)]
         stores = [of.store for of in contents.values() if of.store or not of.fitted]
-        wrong = [name for name in names if not _is_plain(name)]
+        wrong = [name for name in names if not is_plain_name(name)]
         wrong += [store for store in stores if not _is_below_stores(store)]
     if wrong:
         raise SourceError(
@@ -264,14 +265,9 @@ def _check_stores(results: Path) -> None:
         )
 
 
-def _is_plain(name: object) -> bool:
-    """Return whether a name is that of something in a folder, and leads nowhere else."""
-    return isinstance(name, str) and name not in ("", ".", "..") and not {*"/\0"} & {*name}
-
-
 def _is_below_stores(store: str) -> bool:
     folder, _, name = store.partition("/")
-    return folder == STORES and _is_plain(name)
+    return folder == STORES and is_plain_name(name)
 
 
 def _record(stamp: Stamp, digest: str, problem: str = "") -> FileRecord:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from homodyne_dask.apps.watch.scan_fits import may_pass
 from homodyne_dask.cli.exit_status import error_sentence
 from homodyne_dask.cli.printing import echo
+from homodyne_dask.errors import in_line
 
 RETRY_SECONDS = 10.0
 """Seconds until what failed, but may pass, is tried again."""
@@ -14,7 +15,7 @@ RETRY_SECONDS = 10.0
 
 def say(text: str) -> None:
     """Print a line on what happens in a watched folder."""
-    echo(text, err=True)
+    echo(in_line(text), err=True)
 
 
 @dataclass

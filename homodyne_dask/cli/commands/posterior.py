@@ -18,7 +18,7 @@ from homodyne_dask.cli.shared_options import (
     options_given,
     values_by_name,
 )
-from homodyne_dask.errors import OptionError
+from homodyne_dask.errors import OptionError, in_line
 from homodyne_dask.results.data import block_means, fit_view
 from homodyne_dask.results.files.folder import fits_in
 from homodyne_dask.results.files.saved_results import SUMMARY
@@ -79,7 +79,7 @@ def posterior(
     priors = values_by_name("prior", prior) or None
     scan = block_means.as_fitted(fit_view.fitted_scan(result), result)
     echo_progress(
-        f"{draws} draws from the posterior of {result.config['model']} fitted to {scan.path}"
+        f"{draws} draws from the posterior of {result.config['model']} fitted to {in_line(scan.path)}"
     )
     source = {"data": [scan.path], "model": result.config["model"]}
     with worker_options.client_of(from_options(source | options_given(workers))) as client:
@@ -98,5 +98,5 @@ def posterior(
         with result_upload.on_disk(folder) as (here, where):
             files = list(map(where, found.save(here)))
     if not as_json:
-        echo(f"\nwritten: {', '.join(files)}")
+        echo(f"\nwritten: {in_line(', '.join(files))}")
     click.get_current_context().exit(0 if found.reliable else NOT_CONVERGED)

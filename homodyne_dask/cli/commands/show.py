@@ -5,7 +5,7 @@ import click
 import homodyne_dask as hd
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.cli.shared_options import ANY_PATH
-from homodyne_dask.errors import OptionError
+from homodyne_dask.errors import OptionError, in_line
 from homodyne_dask.store.files import AnyPath, is_file
 
 
@@ -39,7 +39,7 @@ def show(folder: AnyPath, as_json: bool, ci: float | None, pictures: bool) -> No
         from homodyne_dask.cli.result_upload import pictures_drawn  # it loads what writes folders
 
         for files in pictures_drawn(folder):
-            echo(f"written: {', '.join(files)}")
+            echo(f"written: {in_line(', '.join(files))}")
 
 
 def _check_one(folder: AnyPath) -> None:

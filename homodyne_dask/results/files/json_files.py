@@ -72,6 +72,11 @@ def missing_values(path: AnyPath) -> Iterator[None]:
         ) from e
 
 
+def is_plain_name(name: object) -> bool:
+    """Return whether a name read from a file is that of something in a folder, and leads nowhere else."""
+    return isinstance(name, str) and name not in ("", ".", "..") and not {*"/\0"} & {*name}
+
+
 def _digest(values: Mapping[str, object]) -> str:
     return hashlib.sha256(_canonical(values).encode()).hexdigest()
 

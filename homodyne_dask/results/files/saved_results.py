@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from homodyne_dask.errors import OptionError, require_type
+from homodyne_dask.errors import OptionError, require_type, shown
 from homodyne_dask.results.data import comparison, series
 from homodyne_dask.results.data.comparison import ComparedFit, Comparison, compare_fits
 from homodyne_dask.results.data.fit_result import FORMAT, VERSION, FitResult, from_summary
 from homodyne_dask.results.data.fit_rows import SeriesEntry
 from homodyne_dask.results.data.series import FitSeries
-from homodyne_dask.results.files.json_files import missing_values, read_with_checksum
+from homodyne_dask.results.files.json_files import is_plain_name, missing_values, read_with_checksum
 from homodyne_dask.store.files import AnyPath, any_path, path_of
 from homodyne_dask.store.url_path import UrlPath
 
@@ -61,6 +61,8 @@ def load_series(path: str | AnyPath) -> FitSeries:
 
 
 def _entry(read: dict[str, Any], folder: Path | None) -> SeriesEntry:
+    if not (read["folder"] is None or is_plain_name(read["folder"])):
+        raise ValueError(f"folder = {shown(read['folder'])}")
     return SeriesEntry(
         name=read["name"],
         folder=None if folder is None or read["folder"] is None else folder / read["folder"],

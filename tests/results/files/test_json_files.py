@@ -115,3 +115,13 @@ def test_what_is_no_result_is_a_sentence(tmp_path, text):
 def test_every_number_of_a_result_is_read_back(tmp_path):
     flow_result().to_json(tmp_path / "summary.json")
     assert load_result(tmp_path).to_dict() == flow_result().to_dict()
+
+
+@pytest.mark.parametrize("name", ["../precious", "/precious", "..", "", "a/b", 7])
+def test_a_fit_of_a_series_in_a_folder_elsewhere_is_refused(folder, tmp_path, name):
+    read = json.loads((folder / "series.json").read_text())
+    del read["sha256"]
+    read["fits"][0]["folder"] = name
+    (tmp_path / "series.json").write_text(json.dumps(read))
+    with pytest.raises(SourceError, match="ValueError: folder = "):
+        hd.load_series(tmp_path)
