@@ -9,7 +9,7 @@ from pathlib import Path
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.fit_result import FORMAT, FitResult
-from homodyne_dask.results.data.fit_view import FitView, fitted_scan
+from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.power_law_test import RatesCheck
 from homodyne_dask.results.data.rate_curves import has_rates, rates_in
 from homodyne_dask.results.files.csv_tables import parameters_csv, rates_csv, scaling_csv
@@ -194,13 +194,9 @@ def write_result(
         return _exchange(there, folder)
 
 
-def write_pictures(folder: Path) -> list[Path]:
-    """Draw the figures of an earlier result into its folder, and into its report; return these files.
-
-    Raises OptionError or StoreError where the data of the fit are not where they were.
-    """
-    result = load_result(folder)
-    view = FitView(result, fitted_scan(result))
+def write_pictures(view: FitView, folder: Path) -> list[Path]:
+    """Draw the figures of an earlier result into its folder, and into its report; return these files."""
+    result = view.result
     with (
         locked_folder(folder, LOCK),
         tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder) as temporary,
