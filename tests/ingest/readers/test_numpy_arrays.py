@@ -81,6 +81,16 @@ GOOD = {"c2": C2, "q": 0.01, "phi": 0.0, "dt": 0.1}
         ("sigma matrix", {"sigma": np.ones((20, 20))}, "give one number or one per bin"),
         ("time short", {"time": np.arange(19.0)}, "19 entries for 20 frames"),
         ("time back", {"time": np.r_[0:10, 8, 11:20]}, "does not after frame 10"),
+        (
+            "q huge",
+            {"q": 1e300},
+            r"q = 1e\+300 \(1/Å\) is in no measurement: sizes are 1e-09 to 1000",
+        ),
+        ("phi huge", {"phi": 1e300}, r"phi = 1e\+300 \(degrees\) is in no measurement"),
+        ("dt huge", {"dt": 1e300}, r"frame_time = 1e\+300 \(s\) is in no measurement"),
+        ("dt tiny", {"dt": 1e-300}, r"frame_time = 1e-300 \(s\) is in no measurement"),
+        ("sigma huge", {"sigma": 1e300}, r"sigma = 1e\+300 \(as of c2\) is in no measurement"),
+        ("sigma tiny", {"sigma": 1e-300}, r"sigma = 1e-300 \(as of c2\) is in no measurement"),
         ("time against dt", {"time": 0.2 * np.arange(20)}, "dt = 0.1 s but its time steps by 0.2"),
     ],
 )
@@ -110,6 +120,13 @@ def test_an_option_that_cannot_be_is_refused(tmp_path, word, options, message):
     with pytest.raises(OptionError, match=message):
         ingest.ingest(path, **options)
     assert not (tmp_path / "A_c2.zarr").exists()
+
+
+@pytest.mark.parametrize("name", ["sigma", "time_offset"])
+def test_an_option_beyond_any_measurement_is_refused_for_every_format(tmp_path, name):
+    path = simulated(tmp_path / "A.hdf", n=20)
+    with pytest.raises(SourceError, match=r"A\.hdf cannot be ingested, (sigma|time) = 1e\+300 \("):
+        ingest.ingest(path, **{name: 1e300})
 
 
 def test_a_frame_time_equal_to_the_files_is_accepted(tmp_path):
