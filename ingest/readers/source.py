@@ -165,6 +165,8 @@ def _numbers(name, value, *, positive=False, unknown=False) -> tuple[float, ...]
     if value is None:
         return None
     try:
+        if np.asarray(value).dtype.kind in "cmMV":  # NumPy would make numbers of them
+            raise TypeError
         numbers = np.asarray(value, dtype=np.float64).ravel()
     except (TypeError, ValueError):
         raise OptionError(f"{name} = {shown(value)} is not a number: {_unit_of(name)}") from None

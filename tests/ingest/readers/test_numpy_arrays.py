@@ -108,6 +108,13 @@ def test_a_wrong_npz_is_refused_naming_the_key(tmp_path, word, changes, message)
         ("sigma zero", {"sigma": 0}, "sigma = 0 must be finite and positive"),
         ("sigma infinite", {"sigma": np.inf}, "sigma = inf must be finite"),
         ("sigma for two bins", {"sigma": [1, 2]}, "sigma has 2 values for 3 bins"),
+        ("sigma complex", {"sigma": [1 + 1j, 1, 1]}, "sigma = .* is not a number: give the noise"),
+        ("sigma of objects", {"sigma": [1, {}, 1]}, "sigma = .* is not a number: give the noise"),
+        (
+            "offset a date",
+            {"time_offset": np.datetime64(1, "s")},
+            "time_offset = .* is not a number",
+        ),
         ("gap as text", {"gap": "200 um"}, "gap = '200 um' is not a number: give it in Å"),
         ("gap in um", {"gap": 200}, "gap = 200 Å is 0.02 um, and plates are 1 um to 10 cm apart"),
         ("gap negative", {"gap": -1}, "gap = -1 must be finite and positive"),
