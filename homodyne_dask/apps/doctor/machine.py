@@ -17,7 +17,7 @@ from homodyne_dask.apps.doctor import Finding
 from homodyne_dask.cluster.memory import available_memory
 from homodyne_dask.kernels.cache_folder import FOLDER, cache_state
 from homodyne_dask.kernels.gpus import gpus_of_machine
-from homodyne_dask.store.processes import cores, jax_threads
+from homodyne_dask.store.processes import code_digest, cores, jax_threads
 from homodyne_dask.text import size
 
 PACKAGES = ("jax", "jaxlib", "dask", "distributed", "zarr", "numcodecs", "numpy")
@@ -81,6 +81,9 @@ def library_versions() -> Iterator[Finding]:
     requirements = [Requirement(text) for text in metadata.requires("homodyne-dask") or []]
     specifiers = {requirement.name: requirement.specifier for requirement in requirements}
     yield Finding("python", platform.python_version())
+    yield Finding(
+        "homodyne-dask", f"{metadata.version('homodyne-dask')}, digest of the code {code_digest()}"
+    )
     for name in PACKAGES:
         version, specifier = metadata.version(name), specifiers[name]
         fits = specifier.contains(version, prereleases=True)

@@ -12,6 +12,7 @@ import pytest
 
 from homodyne_dask.apps.watch import watch_loop as watcher
 from homodyne_dask.apps.watch.folder_state import STATE
+from homodyne_dask.errors import ClusterError
 from homodyne_dask.apps.watch.scans_page import WatchStatus, live_pictures, write_live_index
 from homodyne_dask.results.data.fit_rows import SeriesEntry, fit_rows
 from tests.apps.watch.instant_fits import (
@@ -55,6 +56,29 @@ def test_a_full_disk_is_said_waited_for_and_gone_on_from(folders, capsys, step):
     assert f"{results}/x cannot be written: the disk is full" in said
     assert "--resume" not in said  # it goes on by itself
     assert "the results: no longer waited for" in said
+    check_ends(watch)
+
+
+def test_what_differs_in_numbers_and_asides_only_is_said_once(folders, capsys):
+    source, results = folders
+    (source / "A.h5").write_bytes(GOOD)
+    watch = watch_of(source, results)
+    asides = ["OSError", "TimeoutError", "OSError"]
+    errors = [
+        ClusterError(f"no scheduler answers within {n}.5 s ({aside}): is it running?")
+        for n, aside in enumerate(asides)
+    ]
+    begin = watch.fits.begin
+
+    def fails(*given):
+        if errors:
+            raise errors.pop()
+        return begin(*given)
+
+    watch.fits.begin = fails
+    watch_until_quiet(watch)
+    assert not errors
+    assert capsys.readouterr().err.count("waiting for the workers") == 1
     check_ends(watch)
 
 
