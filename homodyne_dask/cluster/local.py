@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -240,9 +240,7 @@ def _no_progress(client: Client) -> str:
     )
 
 
-def answered[**P, T](
-    client: Client, call: Callable[P, T], *given: P.args, **options: P.kwargs
-) -> T:
+def answered(client: Client, call: Any, *given: Any, **options: Any) -> Any:
     """Return what a method of the client returns; raises ClusterError if no answer comes in time."""
     with cluster_errors(client):
         return with_timeout(time_limit("no-progress", NO_PROGRESS_TIMEOUT), call, *given, **options)
@@ -260,7 +258,8 @@ def gathered(client: Client, futures: Sequence[Future]) -> list[Any]:
                 wait(pending, timeout=longest)
             except TimeoutError:
                 with_timeout(ANSWER_TIMEOUT, known_workers, client)
-        return with_timeout(longest, client.gather, list(futures))
+        results: Any = with_timeout(longest, client.gather, list(futures))
+    return results
 
 
 def add_scheduler_plugin(client: Client, plugin: SchedulerPlugin) -> None:

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.sweep import layout as layouts
-from tests.faults.test_posterior_killed import workers
+from tests.faults.local_workers import workers
 from tests.result_bits import result_bits
 from tests.synthetic import angles, fit_here, measured, store
 
@@ -61,8 +60,7 @@ COMMANDS: dict[str, tuple[Callable[..., Any], str]] = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_killed_worker_changes_no_bit_of_any_command(scan, result, command, monkeypatch):
-    monkeypatch.setattr(layouts, "PAIRS_PER_SECOND", 1e5)  # a task for each tile
+def test_a_killed_worker_changes_no_bit_of_any_command(scan, result, command):
     bits, doomed = COMMANDS[command]
     with workers(1) as client:
         first = bits(scan, result, client)
