@@ -312,18 +312,21 @@ def test_a_scheduler_that_dies_is_one_sentence_whenever_it_dies(
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_a_finished_result_is_kept_where_the_scheduler_dies_after_the_last_pass(
-    scan, quiet, elsewhere, monkeypatch
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_finished_result_is_kept_where_the_scheduler_is_lost_after_the_last_pass(
+    scan, quiet, elsewhere, monkeypatch, sent
 ):
     scheduler, address = elsewhere
     count = Sweep.compilations
 
-    def after_its_death(sweep):
-        scheduler.kill()
-        scheduler.wait()
+    def after_its_loss(sweep):
+        monkeypatch.setattr(cluster, "NO_PROGRESS_TIMEOUT", 3.0)
+        for module in (cluster, distributed_tasks, admission):
+            monkeypatch.setattr(module, "ANSWER_TIMEOUT", 1.0)
+        scheduler.send_signal(sent)
         return count(sweep)
 
-    monkeypatch.setattr(Sweep, "compilations", after_its_death)
+    monkeypatch.setattr(Sweep, "compilations", after_its_loss)
     assert result_bits(on_that_scheduler(scan, address)) == result_bits(quiet)
 
 
