@@ -12,8 +12,8 @@ import pytest
 
 from homodyne_dask.apps.watch import watch_loop as watcher
 from homodyne_dask.apps.watch.folder_state import STATE
-from homodyne_dask.errors import ClusterError
 from homodyne_dask.apps.watch.scans_page import WatchStatus, live_pictures, write_live_index
+from homodyne_dask.errors import ClusterError
 from homodyne_dask.results.data.fit_rows import SeriesEntry, fit_rows
 from tests.apps.watch.instant_fits import (
     GOOD,
