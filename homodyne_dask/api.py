@@ -3,6 +3,7 @@ any other dataset (the model decides which), `ingest` and `simulate` for files o
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -130,15 +131,19 @@ def ingest(
     """
     import ingest as data
 
+    workers: AbstractContextManager[object] = nullcontext()
     if client is not None:
         from homodyne_dask.cluster.local import require_client
+        from homodyne_dask.sweep.admission import checked_workers
 
         require_client(client)
-    return data.ingest(
-        source, store, q=q, phi=phi, frame_time=frame_time, sigma=sigma, time_offset=time_offset,
-        gap=None if gap is None else gap_in_angstrom(gap), trains=trains, sharded=sharded,
-        overwrite=overwrite, client=client, progress=progress,
-    )  # fmt: skip
+        workers = checked_workers(client)
+    with workers:
+        return data.ingest(
+            source, store, q=q, phi=phi, frame_time=frame_time, sigma=sigma, time_offset=time_offset,
+            gap=None if gap is None else gap_in_angstrom(gap), trains=trains, sharded=sharded,
+            overwrite=overwrite, client=client, progress=progress,
+        )  # fmt: skip
 
 
 def simulate(

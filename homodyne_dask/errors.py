@@ -31,6 +31,11 @@ def printable(text: str) -> str:
     return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
+def in_line(text: str) -> str:
+    """Return text from files as it may stand in a line: line breaks and tabs are written as \\n, too."""
+    return printable(text).replace("\n", r"\n").replace("\t", r"\t")
+
+
 class SourceError(HomodyneDaskError):
     """A file of measured data is missing, damaged, or not what its format says."""
 

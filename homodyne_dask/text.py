@@ -5,17 +5,22 @@ command.
 """
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from markupsafe import Markup
 
-from homodyne_dask.errors import printable
+from homodyne_dask.errors import in_line, printable
 
 MAX_LINES = 20
 """Most lines of the representation of an object."""
 MAX_WIDTH = 100
 """Most letters of a line of sentences."""
 _LEFT = Markup(' style="text-align: left; white-space: nowrap"')
+
+
+def printed_lines(lines: Iterable[str]) -> str:
+    """Return lines as text: what files bring into one of them begins no other."""
+    return "\n".join(map(in_line, lines))
 
 
 def abridged(text: str) -> str:
@@ -30,6 +35,7 @@ def abridged(text: str) -> str:
 
 def aligned_columns(rows: Sequence[Sequence[str]], left: int) -> list[str]:
     """Return a table, a line for each row; its first `left` columns begin at the left."""
+    rows = [[in_line(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(

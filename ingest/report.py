@@ -5,11 +5,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from homodyne_dask.errors import printable
 from homodyne_dask.store.arrays import read_array
 from homodyne_dask.store.files import AnyPath
 from homodyne_dask.store.manifest import read_manifest
-from homodyne_dask.text import abridged, html_table
+from homodyne_dask.text import abridged, html_table, printed_lines
 from ingest import store_writer
 
 _HEAD = ("label", "q [1/Å]", "φ [°]", "pixels", "frames", "σ")
@@ -55,8 +54,7 @@ class IngestReport:
             f"{self.source_file} ({self.source_format}) → {self.store}: {bins} × "
             f"{self.n_frames} frames of {self.frame_time:g} s, {self.n_pairs} pairs"
         )
-        if self.skipped:
-            title += "\nalready complete, nothing to do"
+        skipped = ["already complete, nothing to do"] * self.skipped
         head = "{:>6} {:>10} {:>8} {:>7} {:>7} {:>9}".format(*_HEAD)
         rows = [
             f"{row.label:6d} {row.q:10.5g} {row.phi:8.2f} {row.pixels or '?':>7} {row.frames:7d} "
@@ -64,7 +62,8 @@ class IngestReport:
             for row in self.bins
         ]
         notes = [f"note: {note}" for note in self.notes]
-        return printable("\n".join([title, head, *rows, f"σ from {self.sigma_source}", *notes]))
+        lines = [title, *skipped, head, *rows, f"σ from {self.sigma_source}", *notes]
+        return printed_lines(lines)
 
     def __repr__(self) -> str:
         """Return the first lines of the text."""

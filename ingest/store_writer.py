@@ -25,14 +25,13 @@ from homodyne_dask.store.files import (
     zarr_store,
 )
 from homodyne_dask.store.lock import locked
+from homodyne_dask.store.own_stores import WORK_FOLDER
 from ingest.averages_and_sums import age_edges, cell_times, lag_edges
 from ingest.readers.source import Source
 
 if TYPE_CHECKING:
     import zarr
 
-WORK_FOLDER = ".ingest"
-"""Folder inside the store while it is being made: the lock, the job and one record per bin."""
 JOB_FILE = "job.json"
 MAX_JSON_BYTES = 2_000_000_000
 """Bytes of the largest JSON file of a store: the records of a bin list its chunks."""

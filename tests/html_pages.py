@@ -1,5 +1,6 @@
 """Pages of HTML, read as a browser reads them, and text that must stay text on them."""
 
+import socket
 from html.parser import HTMLParser
 
 VOID = ("img", "meta")
@@ -43,3 +44,20 @@ class ParsedPage(HTMLParser):
     @property
     def text(self) -> str:
         return "\n".join(line.rstrip() for line in self.lines if line.strip()) + "\n"
+
+
+LARGE = {
+    "announced": ("Content-Length: 98000000", b""),
+    "in chunks": ("Transfer-Encoding: chunked", b"f4240\r\n" + b"x" * 1_000_000 + b"\r\n1\r\n"),
+    "in one chunk": ("Transfer-Encoding: chunked", b"5d75c80\r\n"),
+}
+"""How a body that is too large may come: a header, and how much of the body is sent."""
+
+
+def answer_to(port: int, path: str, how: str) -> bytes:
+    """Return the first line that a server of this machine answers to a large body, most of it not sent."""
+    header, sent = LARGE[how]
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{header}\r\n\r\n"
+        connection.sendall(head.encode() + sent)
+        return connection.recv(1000).partition(b"\r\n")[0]

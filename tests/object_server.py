@@ -10,6 +10,7 @@ import hmac
 import json
 import os
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -220,3 +221,54 @@ def faulty(address: str) -> Iterator[list[int]]:
         finally:
             proxy.shutdown()
             running.join()
+
+
+class _Redirecting(BaseHTTPRequestHandler):
+    """Answers every request with an address on another server."""
+
+    target: ClassVar[str] = ""
+
+    def do_GET(self) -> None:
+        self.send_response(307)
+        self.send_header("Location", self.target + self.path.removeprefix("/here"))
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+class Recording(_Redirecting):
+    """Keeps the requests it gets, and has nothing."""
+
+    seen: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.seen.append(f"{self.path}\n{self.headers}")
+        self.send_error(404)
+
+
+@contextmanager
+def answering(handler: type[BaseHTTPRequestHandler], host: str, key: Path | None = None):
+    """Run a server of this process; yield its host and port. key: a folder of a certificate, for TLS."""
+    with ThreadingHTTPServer((host, 0), handler) as server:
+        if key is not None:
+            speaks = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            speaks.load_cert_chain(key / "certificate.pem", key / "key.pem")
+            server.socket = speaks.wrap_socket(server.socket, server_side=True)
+        running = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        running.start()
+        try:
+            yield f"{host}:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            running.join()
+
+
+@contextmanager
+def redirected(host: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the address of a server that leads to one on `host`, and the requests that come there."""
+    Recording.seen = []
+    with answering(Recording, host) as there, answering(_Redirecting, "127.0.0.1") as here:
+        _Redirecting.target = f"http://{there}"
+        yield f"http://{here}", Recording.seen

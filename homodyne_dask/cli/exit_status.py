@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from homodyne_dask.cli.printing import echo
-from homodyne_dask.errors import HomodyneDaskError, PlanError, nearest
+from homodyne_dask.errors import HomodyneDaskError, PlanError, in_line, nearest
 from homodyne_dask.text import size
 
 NOT_CONVERGED, BAD_INPUT, BUG, INTERRUPTED = 3, 2, 1, 130
@@ -115,16 +115,16 @@ def _user_error_sentence(error: Exception, then: str) -> str:
 
 
 def _file_error_sentence(error: OSError, then: str) -> str:
-    where = error.filename or "a file"
+    where = in_line(str(error.filename or "a file"))
     if error.errno not in DISK_FULL:
         return f"{where}: {error.strerror or error}; check the path, its permissions and the free space"
     why = DISK_FULL[error.errno]
-    return f"{where} cannot be written: {why}{_free_space(where)}; make room{then}"
+    return f"{where} cannot be written: {why}{_free_space(error.filename)}; make room{then}"
 
 
-def _free_space(path: str) -> str:
+def _free_space(path: Any) -> str:
     """Return how much room there is where a file would be, '' where nobody knows."""
-    folder = next((p for p in Path(path).absolute().parents if p.is_dir()), None)
+    folder = next((p for p in Path(path or "a file").absolute().parents if p.is_dir()), None)
     return "" if folder is None else f" ({size(shutil.disk_usage(folder).free)} are free)"
 
 

@@ -28,6 +28,7 @@ from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.files import folder as folders
 from homodyne_dask.results.files.saved_results import SUMMARY, load_result
 from homodyne_dask.solver.checkpoint import checkpoint_exists, identity_differences, saved_identity
+from homodyne_dask.store.processes import OUR_CODE, code_digest
 from homodyne_dask.store.scan import Scan
 
 if TYPE_CHECKING:
@@ -190,8 +191,11 @@ def _from_result(result: FitResult, request: Request) -> list[str]:
     """Return the names of what differs between a result and a fit."""
     scan, before = request.scan, result.config | {"frames": result.provenance.inputs.get("frames")}
     now = json.loads(json.dumps(request.config)) | {"frames": list(scan.frames)}
+    of = result.provenance
     now |= {"labels": scan.label.tolist(), VERSION: version("homodyne-dask")}
-    before |= {"labels": result.provenance.inputs.get("labels"), VERSION: result.provenance.version}
+    before |= {"labels": of.inputs.get("labels"), VERSION: of.version}
+    now |= {f"version of the {OUR_CODE}": code_digest()}
+    before |= {f"version of the {OUR_CODE}": of.versions.get(OUR_CODE)}
     now |= {DATA: scan.digest, CODE: now.pop("model_digest")}
     before |= {DATA: result.provenance.inputs.get("store_sha256"), CODE: before.get("model_digest")}
     for follows_from_others in ("changed", "periods"):

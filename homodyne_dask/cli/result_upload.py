@@ -12,8 +12,9 @@ from typing import Any
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.printing import echo_progress
 from homodyne_dask.errors import ObjectStoreError, OptionError
+from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.files.folder import FILES, LOCK, FolderInUse, write_pictures
-from homodyne_dask.results.files.saved_results import SUMMARY
+from homodyne_dask.results.files.saved_results import SUMMARY, data_of, load_result
 from homodyne_dask.store import objects
 from homodyne_dask.store.files import AnyPath, children
 from homodyne_dask.store.lock import locked
@@ -21,6 +22,8 @@ from homodyne_dask.store.url_path import UrlPath
 
 LISTS = ("series.json", "series.csv", "series.html", "scans.csv", "scans.html")
 """Files that list the results of several fits."""
+WITH_STORE = "give --store {}"
+"""How to ask for the data of a result that lie elsewhere."""
 MAX_BYTES = 2_000_000_000
 """Bytes of the largest file of a result that is fetched."""
 
@@ -71,11 +74,17 @@ def on_disk(where: AnyPath) -> Iterator[tuple[Path, Callable[[Path], str]]]:
             _write(changed, folder, where)
 
 
-def pictures_drawn(where: AnyPath) -> Iterator[list[str]]:
-    """Draw the figures of a result, or of each below a folder; yield the files of each that are written."""
+def pictures_drawn(where: AnyPath, store: AnyPath | None) -> Iterator[list[str]]:
+    """Draw the figures of a result, or of each below a folder; yield the files of each that are written.
+
+    store: the data of all of them, by default those beside them.
+    """
     with on_disk(where) as (here, name_of):
         for summary in [*here.glob(SUMMARY), *sorted(here.glob(f"*/{SUMMARY}"))]:
-            yield list(map(name_of, write_pictures(summary.parent)))
+            folder, result = summary.parent, load_result(summary)
+            at = where if isinstance(where, UrlPath) else folder
+            view = FitView(result, data_of(result, at, WITH_STORE, store))
+            yield list(map(name_of, write_pictures(view, folder)))
 
 
 @contextmanager

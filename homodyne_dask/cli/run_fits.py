@@ -16,7 +16,7 @@ from homodyne_dask.cli.printing import echo, echo_json
 from homodyne_dask.cli.result_upload import delivered
 from homodyne_dask.cli.shared_options import selected
 from homodyne_dask.cli.worker_options import client_of
-from homodyne_dask.errors import OptionError
+from homodyne_dask.errors import OptionError, in_line
 from homodyne_dask.fitting.options import AUTO
 from homodyne_dask.models import model_named
 from homodyne_dask.results.data.fit_result import FitResult
@@ -75,8 +75,8 @@ def run_fits(config: FitConfig, chosen: RunOptions) -> int:
             )
             if not drawn and chosen.pictures is None:
                 echo(
-                    f"figures of single fits were not drawn: show {where(jobs[0].folder)} --pictures "
-                    f"draws them"
+                    f"figures of single fits were not drawn: show "
+                    f"{in_line(where(jobs[0].folder))} --pictures draws them"
                 )
     return status
 
@@ -104,7 +104,7 @@ def _run_one(
     if chosen.check_rates and (file := jobs_of.echoed_check_of_rates(result, job, client)):
         files = [*files, file]
     names = ", ".join(str(file.relative_to(job.folder)) for file in files)
-    echo(f"\n{where(job.folder)}/ written: {names}")
+    echo(f"\n{in_line(where(job.folder))}/ written: {names}")
     return result
 
 

@@ -24,7 +24,7 @@ from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.fit_job import FitJob, MoreFiles, PreviousFit, find_previous
 from homodyne_dask.cli.printing import echo, echo_progress
 from homodyne_dask.cli.worker_options import client_of, workers_are_local
-from homodyne_dask.errors import HomodyneDaskError
+from homodyne_dask.errors import HomodyneDaskError, in_line
 from homodyne_dask.fitting.series import parallel_fits
 from homodyne_dask.fitting.series.parallel_fits import FitOutput, FitRequest
 from homodyne_dask.models import Model
@@ -94,7 +94,7 @@ def fit_all(
         new = [job for job, of in zip(jobs, left, strict=True) if of.nothing]
         with submitted_jobs(config, client, model, new, more) as sent:
             for job, before in zip(jobs, left, strict=True):
-                echo_progress(f"\n{job.name}, {len(entries) + 1} of {len(jobs)}")
+                echo_progress(f"\n{in_line(job.name)}, {len(entries) + 1} of {len(jobs)}")
                 future = sent.pop(job.folder, None)
                 wait = None if future is None else partial(wait_for_fit, client, future)
                 entry, status = _run_job(job, before, fit, wait)
@@ -103,7 +103,9 @@ def fit_all(
                 files = index.write_index(where, model.names, entries, len(jobs), kind)
     if config.over:
         echo(f"\n{FitSeries(config.over, tuple(entries))}")
-    echo(f"\n{index.outcome_counts(entries, len(entries), kind)}: {', '.join(map(str, files))}")
+    echo(
+        f"\n{index.outcome_counts(entries, len(entries), kind)}: {in_line(', '.join(map(str, files)))}"
+    )
     return next((s for s in (BUG, BAD_INPUT, NOT_CONVERGED) if s in statuses), 0)
 
 
@@ -169,9 +171,11 @@ def _run_job(
     wait: returns the output of the worker that makes the fit.
     """
     if before.result is not None:
-        echo_progress(f"{job.folder}/ already holds its result")
+        echo_progress(f"{in_line(str(job.folder))}/ already holds its result")
     if before.changed:
-        echo_progress(f"{job.folder}/ is fitted again: {before.changed} changed since")
+        echo_progress(
+            f"{in_line(str(job.folder))}/ is fitted again: {before.changed} changed since"
+        )
     try:
         if before.error is not None:
             raise before.error

@@ -209,3 +209,7 @@ class _LocalPath(click.Path):
 
 ANY_PATH = _AnyPath()
 LOCAL_PATH = _LocalPath()
+STORE = click.option(
+    "--store", type=ANY_PATH,
+    help="The data of the fit, where they are neither beside its folder nor yours.",
+)  # fmt: skip

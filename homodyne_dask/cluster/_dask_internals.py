@@ -11,7 +11,7 @@ import logging
 import sys
 from asyncio import CancelledError
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any, cast
 
@@ -61,25 +61,56 @@ def error_classes(module: str, *names: str) -> tuple[type[BaseException], ...]:
 
 
 NO_WORKER = error_classes("distributed.scheduler", "NoWorkerError", "NoValidWorkerError")
-CONNECTION_LOST = (
+_CONNECTION_LOST = (
     CancelledError,
-    *error_classes("distributed.client", "FutureCancelledError"),
+    *error_classes("distributed.client", "FutureCancelledError", "ClosedClientError"),
     *error_classes("distributed.comm.core", "CommClosedError"),
 )
+_NOT_CONNECTED = "Timed out trying to connect to ", "Timed out during handshake"
+"""First words of an OSError for an address that nobody answers at; no class of Dask tells it from others."""
+
+
+def connection_lost(error: BaseException) -> bool:
+    """Return whether an error of Dask says that the scheduler can be reached no longer.
+
+    Public: none; the classes are not exported. Unknown ones reach the user as Dask's error.
+    """
+    told = isinstance(error, OSError) and str(error).startswith(_NOT_CONNECTED)
+    return told or isinstance(error, _CONNECTION_LOST)
+
+
+@contextmanager
+def lost_connections_not_logged() -> Iterator[None]:
+    """Keep from the log, for the length of a `with`, Dask's tracebacks of a connection that is lost.
+
+    The error that is raised says it in a sentence. Public: none; the name of the logger is that of a module.
+    Where it differs the tracebacks are logged.
+    """
+
+    def heard(record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        return error is None or not connection_lost(error)
+
+    logger = logging.getLogger("distributed.client")
+    logger.addFilter(heard)
+    try:
+        yield
+    finally:
+        logger.removeFilter(heard)
 
 
 # ------------------------------------------------------------------ in the scheduler
 
 
 def known_workers(client: Client) -> dict[str, Any]:
-    """Return what the scheduler says of each of its workers, by address; none where it cannot be asked.
+    """Return what the scheduler says of each of its workers, by address; raises what Dask raises.
 
     Public: Client.scheduler_info, which returns what the client holds: at times without the workers.
     """
     sync, scheduler = cast(Any, client.sync), cast(Any, client.scheduler)
-    with suppress(OSError, AttributeError):  # a closed client has no scheduler
-        return sync(scheduler.identity, n_workers=-1)["workers"]
-    return {}
+    if scheduler is None:
+        raise CancelledError("the client is closed")
+    return sync(scheduler.identity, n_workers=-1)["workers"]
 
 
 def release_scheduler(scheduler: Scheduler) -> None:

@@ -15,9 +15,10 @@ from pathlib import Path
 from threading import Thread
 from urllib.parse import urlsplit
 
-from distributed import Client, SchedulerPlugin, Security
+from distributed import Client, Security
 
 from homodyne_dask.cluster import tls
+from homodyne_dask.cluster._dask_internals import lost_connections_not_logged
 from homodyne_dask.errors import ClusterError, require_type
 from homodyne_dask.store.files import path_of
 
@@ -52,7 +53,7 @@ def connect(address: str, key: str | Path | None = None) -> Iterator[Client]:
             f"running, is this machine allowed to reach it"
             + (f", and is {key} its key?" if security else "?")
         ) from e
-    with closing_logged(client):
+    with lost_connections_not_logged(), closing_logged(client):
         yield client
 
 
@@ -93,16 +94,6 @@ def _on_this_machine(address: str) -> bool:
         return ip_address(socket.gethostbyname(host)).is_loopback
     except (OSError, ValueError):
         return False
-
-
-def add_scheduler_plugin(client: Client, plugin: SchedulerPlugin) -> None:
-    """Add a plugin to a client's scheduler; raises ClusterError where that lacks this package."""
-    try:
-        client.register_plugin(plugin)
-    except ImportError as e:
-        raise ClusterError(
-            f"the scheduler cannot load homodyne_dask ({e}): start it in the environment of the fit"
-        ) from e
 
 
 @contextmanager

@@ -4,24 +4,33 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import dask.config
 import psutil
 from dask.utils import parse_timedelta
-from distributed import Client, KilledWorker, Scheduler, Security, SpecCluster
+from distributed import (
+    Client,
+    Future,
+    KilledWorker,
+    Scheduler,
+    SchedulerPlugin,
+    Security,
+    SpecCluster,
+    wait,
+)
 from distributed.deploy.spec import ProcessInterface
 
 from homodyne_dask.cluster._dask_internals import (
-    CONNECTION_LOST,
     NO_WORKER,
     LateDashboard,
+    connection_lost,
     known_workers,
     release_scheduler,
 )
-from homodyne_dask.cluster.connect import closing_logged
+from homodyne_dask.cluster.connect import closing_logged, with_timeout
 from homodyne_dask.cluster.driver_watch import WatchedNanny
 from homodyne_dask.cluster.memory import (
     IDLE_WORKER_BYTES,
@@ -39,12 +48,14 @@ from homodyne_dask.cluster.settings import (
 from homodyne_dask.cluster.workers import MAX_THREADS_PER_WORKER, JobCluster, Workers
 from homodyne_dask.errors import ClusterError, require_count, require_type
 from homodyne_dask.kernels.gpus import environments_of_gpus
-from homodyne_dask.store.processes import cores, python_command
+from homodyne_dask.store.processes import code_digest, cores, digest_of_sources, python_command
 
 NO_PROGRESS_TIMEOUT = 300.0
 """Seconds without any finished task after which a pass fails."""
 FIRST_WORKER_TIMEOUT = 60.0
 """Seconds to wait for the first worker of a cluster."""
+ANSWER_TIMEOUT = 10.0
+"""Seconds to wait for a scheduler that is only asked whether it answers, or told that a fit has ended."""
 
 
 def time_limit(what: str, seconds: float) -> float:
@@ -119,6 +130,11 @@ def local_cluster(
     >>> with hd.local_cluster(threads=1) as client: hd.plan("A0123_c2.zarr", "static", client=client).model
     'static'
     """
+    if (now := digest_of_sources()) != code_digest():
+        raise ClusterError(
+            f"the files of homodyne-dask have changed since this program loaded them (digest {now}, before "
+            f"{code_digest()}), and new workers would compute with the new ones: start this program again"
+        )
     counts = {"processes": processes, "threads": threads, "memory": memory, "gpus": gpus or None}
     for name, value in counts.items():
         require_count(name, value)
@@ -197,15 +213,62 @@ def cluster_errors(client: Client) -> Iterator[None]:
             f"the workers cannot finish the work ({e}{_missing_workers(client)}): look at the workers' logs "
             f"for what ends them"
         ) from e
-    except CONNECTION_LOST as e:
+    except (Exception, asyncio.CancelledError) as e:
+        if connection_lost(e):
+            raise ClusterError(
+                "the connection to the scheduler is lost: start a scheduler, then fit again with --resume"
+            ) from e
+        if isinstance(e, TimeoutError):
+            raise ClusterError(_no_progress(client)) from e
+        raise
+
+
+def _no_progress(client: Client) -> str:
+    """Return in a sentence that nothing has happened for too long, and whether the scheduler answers."""
+    limit = time_limit("no-progress", NO_PROGRESS_TIMEOUT)
+    try:
+        with_timeout(ANSWER_TIMEOUT, known_workers, client)
+        link = with_timeout(ANSWER_TIMEOUT, lambda: client.dashboard_link)
+    except (Exception, asyncio.CancelledError):
+        return (
+            f"nothing came from the scheduler within {limit:g} s, and it does not answer: it is stopped, or "
+            f"its machine cannot be reached; start a scheduler, then fit again with --resume"
+        )
+    return (
+        f"no task finished within {limit:g} s{_missing_workers(client)}: are there workers? see the "
+        f"dashboard at {link}"
+    )
+
+
+def answered(client: Client, call: Any, *given: Any, **options: Any) -> Any:
+    """Return what a method of the client returns; raises ClusterError if no answer comes in time."""
+    with cluster_errors(client):
+        return with_timeout(time_limit("no-progress", NO_PROGRESS_TIMEOUT), call, *given, **options)
+
+
+def gathered(client: Client, futures: Sequence[Future]) -> list[Any]:
+    """Return the results of tasks, however long they take while the scheduler answers.
+
+    Raises what a task raised, and ClusterError where they cannot be finished.
+    """
+    longest = time_limit("no-progress", NO_PROGRESS_TIMEOUT)
+    with cluster_errors(client):
+        while pending := [future for future in futures if future.status == "pending"]:
+            try:
+                wait(pending, timeout=longest)
+            except TimeoutError:
+                with_timeout(ANSWER_TIMEOUT, known_workers, client)
+        results: Any = with_timeout(longest, client.gather, list(futures))
+    return results
+
+
+def add_scheduler_plugin(client: Client, plugin: SchedulerPlugin) -> None:
+    """Add a plugin to a client's scheduler; raises ClusterError where that lacks this package."""
+    try:
+        answered(client, client.register_plugin, plugin)
+    except ImportError as e:
         raise ClusterError(
-            "the connection to the scheduler is lost: start a scheduler, then fit again with --resume"
-        ) from e
-    except TimeoutError as e:
-        limit = time_limit("no-progress", NO_PROGRESS_TIMEOUT)
-        raise ClusterError(
-            f"no task finished within {limit:g} s{_missing_workers(client)}: "
-            f"are there workers? see the dashboard at {client.dashboard_link}"
+            f"the scheduler cannot load homodyne_dask ({e}): start it in the environment of the fit"
         ) from e
 
 
@@ -235,7 +298,7 @@ def workers_of(client: Client) -> Workers:
     """
     require_client(client)
     _wait_for_one(client)
-    workers = known_workers(client).values()
+    workers = answered(client, known_workers, client).values()
     present = Workers(
         processes=len(workers),
         threads=sum(worker["nthreads"] for worker in workers),
@@ -249,7 +312,7 @@ def workers_of(client: Client) -> Workers:
 def _wait_for_one(client: Client) -> None:
     longest = time_limit("first-worker", FIRST_WORKER_TIMEOUT)
     until, jobs = time.monotonic() + longest, job_cluster(client)
-    while not known_workers(client):
+    while not answered(client, known_workers, client):
         if time.monotonic() > until or (jobs is not None and jobs.given_up):
             raise ClusterError(
                 f"the cluster has no workers, and none came within {longest:g} s{_missing_workers(client)}: "

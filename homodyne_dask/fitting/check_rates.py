@@ -381,7 +381,7 @@ def _passes(
         columns = result.scaling["offset"].values - 1, result.scaling["contrast"].values
         linear_params = np.nan_to_num(np.stack(columns, axis=1))
     plan = plan_for(there, client)
-    with workers_for_plan(plan, client) as connected:
+    with workers_for_plan(request.scan, plan, client) as (connected, _):
         sweep = sweep_of(plan, request.scan.selection, there.problem, connected)
 
         def evaluate(whole: Float[np.ndarray, " m"]) -> ReducedProblem:

@@ -49,7 +49,7 @@ class Event:
     fit: str
     """A random name of the fit."""
     at: float = field(default_factory=time.time)
-    """Seconds since 1970."""
+    """Seconds since 1970, by the clock as it was when the fit began: differences are durations."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,6 +213,8 @@ class Progress:
     began: float
     at: float
     """Time of the last event."""
+    seen: float = field(default_factory=time.monotonic, repr=False, compare=False)
+    """When this process had it, by a clock that nobody sets [s]."""
     page: str = ""
     """Address of the live page; "" if there is none."""
     store: str = ""
@@ -293,7 +295,7 @@ def apply_event(before: Progress | None, event: Event) -> Progress | None:
         return Progress(began=event.at, **vars(event))
     if before is None:
         return None
-    progress = replace(before, at=event.at)
+    progress = replace(before, at=event.at, seen=time.monotonic())
     match event:
         case PassStarted():
             now = CurrentPass(event.name, event.factor, event.tiles, event.at, last=event.at)

@@ -102,10 +102,7 @@ def iterate(
     require_callbacks(callbacks)
     planned = plan_for(request, client)
     request = computed_on(request, planned.device)
-    with (
-        workers_for_plan(planned, client) as connected,
-        _refusing(request.scan, planned, client) as refused,
-    ):
+    with workers_for_plan(request.scan, planned, client) as (connected, refused):
         if request.options.on_bad_tile == "skip":
             layouts = (planned.layout, *planned.levels)
             request = replace(request, scan=without_unreadable(request.scan, layouts, connected))
@@ -152,30 +149,28 @@ def iterate(
 
 
 @contextmanager
-def workers_for_plan(planned: Plan, client: "Client | None") -> "Iterator[Client | None]":
+def workers_for_plan(
+    scan: Scan, planned: Plan, client: "Client | None"
+) -> "Iterator[tuple[Client | None, Sequence[str]]]":
     """Yield the client to compute with, of workers that are started where the plan says so.
+
+    Its workers are checked as `checked_workers` does, whose messages come with it; of workers that are
+    started here, now or in place of one that died, the code alone.
 
     Dask loads for half a second; a fit in this process does without it.
     """
-    if planned.workers.to_start:
-        from homodyne_dask.cluster.local import local_cluster
-
-        with local_cluster(gpus=planned.gpus) as started:
-            yield started
-    else:
-        yield client
-
-
-@contextmanager
-def _refusing(scan: Scan, planned: Plan, client: "Client | None") -> Iterator[Sequence[str]]:
-    """Check a client's workers as `checked_workers` does, and yield its messages."""
-    if client is None:
-        yield ()
+    if client is None and not planned.workers.to_start:
+        yield None, ()
         return
+    from homodyne_dask.cluster.local import local_cluster
     from homodyne_dask.sweep.admission import checked_workers
 
-    with checked_workers(client, scan, planned) as refused:
-        yield refused
+    if planned.workers.to_start:
+        with local_cluster(gpus=planned.gpus) as started, checked_workers(started) as refused:
+            yield started, refused
+    elif client is not None:
+        with checked_workers(client, scan, planned) as refused:
+            yield client, refused
 
 
 @takes_options(of_plan=True)

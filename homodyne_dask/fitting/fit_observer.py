@@ -73,12 +73,15 @@ class FitObserver:
         self.totals = {"pairs_total": 0, "tiles_total": 0, "tiles_skipped": 0, "busy": 0.0}
         self.done: dict[int, int] = {}
         """Completed passes at each resolution, including those before a resume."""
-        self.pass_began = time.time()
+        self.clocks = time.time(), time.monotonic()
+        """Both when the fit began: whoever sets the clock of the machine changes no duration."""
+        self.pass_began = self.clocks[0]
         self.phase = ""
         """What the fit does after its last step; passes have numbers before."""
         self.callbacks.emit(
             FitPlanned(
                 fit=self.fit,
+                at=self.clocks[0],
                 title=description.title,
                 store=description.store,
                 where=plan.workers.in_words + (f", on {plan.device.gpus}" if plan.gpus else ""),
@@ -94,7 +97,12 @@ class FitObserver:
     def emit(self, event: Event) -> None:
         """Pass an event to the callbacks, after those of workers that were refused meanwhile."""
         for one in (*self._new_refusals(), event):
-            self.callbacks.emit(one)
+            self.callbacks.emit(replace(one, at=self.now()))
+
+    def now(self) -> float:
+        """Return the time as `Event.at` has it."""
+        wall, steady = self.clocks
+        return wall + time.monotonic() - steady
 
     def _new_refusals(self) -> list[WorkerRefused]:
         reasons = self.refused[self.n_refused :]
@@ -111,7 +119,7 @@ class FitObserver:
             factor, tiles = sweep.layout.factor, sweep.layout.blocks
             name = self._pass_name(task.label, factor)
             started = PassStarted(fit=self.fit, name=name, factor=factor, tiles=tiles)
-            self.pass_began = started.at
+            self.pass_began = self.now()
             self.emit(started)
             parts = unobserved(sweep, task, at)
             with self._span(sweep, name):  # tasks are submitted for the first part
@@ -163,12 +171,10 @@ class FitObserver:
 
     def state(self, state: lm.State, factor: int = 1, *, resumed: bool = False) -> None:
         """Emit the state after a pass, or that of the checkpoint from which a fit is resumed."""
-        now = time.time()
         self.done[factor] = state.passes
         self.emit(
             PassEnded(
                 fit=self.fit,
-                at=now,
                 number=state.passes,
                 factor=factor,
                 chisqr=float(state.reduced.chisqr),
@@ -176,7 +182,7 @@ class FitObserver:
                 distance=float(state.decrement),
                 damping=float(state.damping),
                 accepted=bool(state.accepted),
-                seconds=now - self.pass_began,
+                seconds=self.now() - self.pass_began,
                 theta=tuple(state.theta.tolist()),
                 stderr=tuple(self.description.errors(state).tolist()),
                 resumed=resumed,
@@ -216,5 +222,5 @@ class FitObserver:
                 outcome, sentence = "INTERRUPTED", lm.Outcome.INTERRUPTED.value
             failed = FitFailed(fit=self.fit, outcome=outcome, sentence=sentence, error=e)
             for event in (*self._new_refusals(), failed):
-                self.callbacks.emit_after_failure(event)
+                self.callbacks.emit_after_failure(replace(event, at=self.now()))
             raise

@@ -112,7 +112,7 @@ def forecast(
     plan = plan_for(request, client, workers)
     on_cpu = replace(request, options=replace(request.options, device="cpu"))
     here = plan if workers is None else plan_for(on_cpu, None)
-    with workers_for_plan(here, client) as connected:
+    with workers_for_plan(request.scan, here, client) as (connected, _):
         sweep = sweep_of(here, request.scan.selection, request.problem, connected)
         theta = find_initial_values(request)[0].theta
         linear_params = None

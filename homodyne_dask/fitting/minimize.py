@@ -25,7 +25,7 @@ from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.solver.state import SavedState
 from homodyne_dask.store.files import path_of
-from homodyne_dask.store.processes import trim_memory
+from homodyne_dask.store.processes import OUR_CODE, code_digest, trim_memory
 
 if TYPE_CHECKING:
     from homodyne_dask.fitting.start.transport_minima import Minimum
@@ -291,6 +291,7 @@ def identity(request: Request) -> dict[str, object]:
         "power laws of the model": [list(law) for law in request.problem.model.power_laws],
         # other versions round differently: the bits would not be those of an uninterrupted fit
         **{f"version of {name}": version(name) for name in ("homodyne-dask", "jaxlib", "numpy")},
+        f"version of the {OUR_CODE}": code_digest(),
     }
 
 

@@ -115,7 +115,9 @@ def _c2(
 
 def _numbers(name: str, value: Any) -> Float[np.ndarray, "..."]:
     try:
-        if value is None:
+        if (
+            value is None or np.asarray(value).dtype.kind in "cmMV"
+        ):  # NumPy would make numbers of them
             raise TypeError
         return np.asarray(value, float)
     except (TypeError, ValueError):

@@ -29,6 +29,7 @@ from homodyne_dask.results.data.stokes_einstein import check_fluid
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.scaling_bounds import scaling_prior
 from homodyne_dask.solver.scaling_modes import Scaling, scaling_of
+from homodyne_dask.store.processes import code_digest
 from homodyne_dask.store.rings import friedel_clusters
 from homodyne_dask.store.scan import Scan, as_scan
 from homodyne_dask.sweep.plan import Device
@@ -60,6 +61,7 @@ class Request:
 
 def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Request:
     """Return the checked fit with these `FitOptions`; raises a HomodyneDaskError for mistakes."""
+    code_digest()  # of the files that are loaded now
     options = FitOptions(**values)
     # numbers, pairs and names of Python's own types, which JSON can hold
     plain = {o.name: plain_value(o, getattr(options, o.name)) for o in fit_options()}

@@ -9,8 +9,10 @@ import json
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from homodyne_dask.errors import StoreError, why_unreadable
+from homodyne_dask.store import schema
 from homodyne_dask.store.chunk_codec import CHECKSUM_BYTES, MAX_OVERHEAD, decode_chunk
 from homodyne_dask.store.chunk_reader import ByteRange, read_bytes
 from homodyne_dask.store.files import AnyPath, inside, read_regular_file
@@ -51,6 +53,16 @@ SMALL_ARRAYS = {
     "sums/second": ArraySpec(_SUM, "float64"),
     "sums/pairs": ArraySpec(_SUM, "int64"),
 }
+
+
+def out_of_range(name: str, values: Float[np.ndarray, "..."]) -> str:
+    """Return what is wrong with numbers of a name in `schema.RANGES`, "" where nothing is; NaN is unknown."""
+    low, high, unit = schema.RANGES[name]
+    size = np.abs(values[~np.isnan(values)])
+    wrong = size[(size < low) | (size > high)]
+    if not wrong.size:
+        return ""
+    return f"{name} = {wrong[0]:g} ({unit}) is in no measurement: sizes are {low:g} to {high:g}"
 
 
 def ingest_again(store: str | AnyPath, why: str) -> StoreError:

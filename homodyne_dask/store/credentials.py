@@ -16,6 +16,17 @@ _ENDPOINTS = {
     "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
 }
 """Variables that name a server which is not the provider's own."""
+_IDENTITY = {
+    "s3": (),
+    "gs": ("googleapis.com", "google.internal", "169.254.169.254"),
+    "az": ("microsoftonline.com", "microsoftonline.us", "chinacloudapi.cn", "169.254.169.254"),
+}
+"""Servers, with those below their names, that obstore asks for tokens."""
+_IDENTITY_ADDRESSES = (
+    "AZURE_AUTHORITY_HOST", "AZURE_AUTHORITY_URL", "AZURE_IDENTITY_ENDPOINT", "IDENTITY_ENDPOINT",
+    "AZURE_MSI_ENDPOINT", "MSI_ENDPOINT",
+)  # fmt: skip
+"""Variables that name others."""
 _ALLOW_PLAIN = {"s3": "AWS_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP"}
 """Variables that allow an address without encryption, of a server on one's own network."""
 _ACCOUNT = "AZURE_STORAGE_ACCOUNT_NAME"
@@ -25,9 +36,10 @@ _LIFETIME = timedelta(minutes=10)
 """After which keys are asked for again: botocore renews those that are valid for less than this."""
 
 
-def settings(scheme: str) -> tuple[dict[str, Any], bool]:
+def settings(scheme: str) -> tuple[dict[str, Any], bool, tuple[str, ...]]:
     """Return what obstore does not read itself, and whether addresses without encryption are allowed.
 
+    Then the hosts that are asked, where a variable or a profile names a server; else none.
     scheme: s3, gs or az. Raises OptionError for a variable that names no server or holds no key,
     PackageError without botocore.
     """
@@ -43,7 +55,16 @@ def settings(scheme: str) -> tuple[dict[str, Any], bool]:
         named["endpoint_url of the profile"] = found["endpoint"]
     for name, address in named.items():
         _check_address(name, address, plain, variable)
-    return found, plain
+    return found, plain, _hosts(scheme, list(named.values()))
+
+
+def _hosts(scheme: str, named: list[str]) -> tuple[str, ...]:
+    """Return the hosts of servers and, where there are any, of those that give tokens for them."""
+    if not named:
+        return ()
+    identity = [os.environ.get(name, "") for name in _IDENTITY_ADDRESSES if scheme == "az"]
+    hosts = [urlsplit(address).hostname for address in (*named, *identity)]
+    return (*filter(None, hosts), *_IDENTITY[scheme])
 
 
 def _check_address(name: str, address: str, plain: bool, variable: str) -> None:

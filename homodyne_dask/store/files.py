@@ -203,7 +203,7 @@ def read_with_tail(
 
     span: the first byte and the number of those to read; by default all.
     """
-    with open(path, "rb", opener=_open_without_waiting) as file:
+    with open(path, "rb", opener=open_without_waiting) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise OSError("it is a pipe or a device, not a file")
@@ -215,6 +215,6 @@ def read_with_tail(
         return file.read(max(count - n_tail, 0)), file.read(n_tail)
 
 
-def _open_without_waiting(path: str, flags: int) -> int:
+def open_without_waiting(path: str, flags: int) -> int:
     """Open a file without waiting for whoever writes into a pipe."""
     return os.open(path, flags | os.O_NONBLOCK)

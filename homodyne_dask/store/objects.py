@@ -12,7 +12,8 @@ from datetime import timedelta
 from errno import ENOENT
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from homodyne_dask.errors import ObjectStoreError, OptionError, require_package
 from homodyne_dask.store.credentials import NO_KEY, settings
@@ -24,12 +25,26 @@ if TYPE_CHECKING:
 RETRIES = {"max_retries": 8, "retry_timeout": timedelta(seconds=90)}
 CLIENT = {"connect_timeout": timedelta(seconds=10), "timeout": timedelta(seconds=60)}
 """Of one request."""
+NOWHERE = "127.0.0.1:0"
+"""Where no server can be: requests to hosts that were not named are sent there, for obstore follows every
+redirect, with the token of a session in it."""
 _STATUS = re.compile(r"status code: (\d+ [A-Za-z ]+)")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _NO_KEYS = re.compile(r"External AWS credential provider: (\w+)")
 _SPENT = re.compile(r"after (\d+) retries")
 _QUOTED = re.compile(r"""["`].*["`]|(?<=command failed): .*""")
 """What a file of credentials or a command that prints them holds."""
+_CONNECTION = {
+    rf"\b{re.escape(NOWHERE)}\b": "it leads to another host, where nothing is asked: give the URL there",
+    r"InvalidCertificate\W+(?:Other\W+OtherError\W+)?(\w+)": "its certificate is not accepted: {}",
+    r"InvalidMessage|InvalidContentType": "what answers there does not speak TLS",
+    r"ConnectionRefused": "the connection is refused",
+    r"dns error": "no host has this name",
+    r"kind: Timeout|TimedOut": "it does not answer in time",
+    r"IncompleteMessage|ConnectionReset": "it ends the connection without an answer",
+    r"NetworkUnreachable|HostUnreachable": "no network leads there",
+}
+"""What obstore says of requests that got no answer, and in words."""
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
 
 
@@ -45,12 +60,29 @@ def connection(root: str, prefix: str = "") -> "ObjectStore":
     with object_errors(url):
         from obstore.store import HTTPStore, from_url
 
-        found, plain = ({}, scheme == "http") if scheme in WEB else settings(scheme)
-        client: Any = CLIENT | {"allow_http": plain}
+        found, plain, hosts = (
+            ({}, scheme == "http", (urlsplit(root).hostname or "",))
+            if scheme in WEB
+            else settings(scheme)
+        )
+        client: Any = CLIENT | {"allow_http": plain} | _no_other(hosts)
         connect: Any = HTTPStore.from_url if scheme in WEB else from_url
         # obstore decodes the names of a prefix, but not those of objects
         address = f"{root}/{quote(prefix)}"
         return connect(address, client_options=client, retry_config=RETRIES, **found)
+
+
+def _no_other(hosts: tuple[str, ...]) -> dict[str, str]:
+    """Return options with which no other hosts are asked; none for the provider's own servers.
+
+    Where the machine asks through a proxy, that must stay.
+    """
+    proxies = getproxies()
+    if not hosts or any(
+        {"http", "https", "all"} & {*proxies} and not proxy_bypass(h) for h in hosts
+    ):
+        return {}
+    return {"proxy_url": f"http://{NOWHERE}", "proxy_excludes": ",".join(hosts)}
 
 
 @contextmanager
@@ -80,7 +112,7 @@ def _cause(error: Exception) -> str:
     """Return in words why a request failed."""
     from obstore import exceptions
 
-    text = str(error).partition("\n\nDebug source")[0]
+    text, _, source = str(error).partition("\n\nDebug source")
     if _NO_BUCKET.search(text):
         return "its bucket does not exist"
     if NO_KEY in text:
@@ -97,10 +129,17 @@ def _cause(error: Exception) -> str:
     elif status or code:
         cause = "the server refuses"
     else:
-        cause = _QUOTED.sub("", text.partition("\n")[0].rpartition(" - ")[2])
+        said = _QUOTED.sub("", text.partition("\n")[0].rpartition(" - ")[2])
+        cause = _why_unanswered(source.partition("inner:")[2]) or said
     details = [status[1].strip() if status else "", code[1] if code else ""]
     details += [f"after {spent[1]} retries" if spent else ""]
     return ", ".join(filter(None, [cause, *details]))
+
+
+def _why_unanswered(source: str) -> str:
+    """Return in words why a request got no answer, "" where obstore says what is not known here."""
+    found = ((words, re.search(form, source)) for form, words in _CONNECTION.items())
+    return next((words.format(*why.groups()) for words, why in found if why), "")
 
 
 def read(path: UrlPath, max_bytes: int) -> bytes:

@@ -1,6 +1,7 @@
-"""This process: its memory and its processors, and the command that starts another one like it."""
+"""This process: its code, its memory and its processors, and the command that starts another one like it."""
 
 import ctypes
+import hashlib
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -10,6 +11,8 @@ from pathlib import Path
 
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 """The same as -P in the environment of a job, whatever command starts its Python."""
+OUR_CODE = "code of homodyne-dask"
+"""How `code_digest` is called beside the versions of packages."""
 LARGE_BYTES = 8 * 2**20
 """Bytes; the kernel's tables are below, blocks of data above."""
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
@@ -31,6 +34,28 @@ def python_command(*words: str) -> list[str]:
     json.py or dask.py that lies there, of a stranger's data perhaps, would be run.
     """
     return [sys.executable, "-P", *words]
+
+
+def digest_of_sources() -> str:
+    """Return the digest of the sources of homodyne_dask and ingest as they are on disk: 16 hex digits.
+
+    That of a version would be the same for all copies of a repository between two releases.
+    """
+    root, made = Path(__file__).parents[2], hashlib.sha256()
+    folders = (
+        found for package in ("homodyne_dask", "ingest") for found in os.walk(root / package)
+    )
+    files = (f"{folder}/{name}" for folder, _, names in folders for name in names)
+    for file in sorted(name for name in files if name.endswith(".py")):
+        content = Path(file).read_bytes()
+        made.update(f"{file.removeprefix(str(root))} {len(content)}\n".encode() + content)
+    return made.hexdigest()[:16]
+
+
+@cache
+def code_digest() -> str:
+    """Return the digest of the code that this process runs: of the sources when it was first asked for."""
+    return digest_of_sources()
 
 
 @cache

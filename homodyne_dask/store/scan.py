@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
 
-from homodyne_dask.errors import OptionError, StoreError, printable, require_count, shown
+from homodyne_dask.errors import OptionError, StoreError, require_count, shown
 from homodyne_dask.store import schema, validate
-from homodyne_dask.store.arrays import ingest_again, read_metadata
+from homodyne_dask.store.arrays import ingest_again, out_of_range, read_metadata
 from homodyne_dask.store.cells import Cells
 from homodyne_dask.store.chunk_reader import ByteRange, chunk_path, read_chunk
 from homodyne_dask.store.files import AnyPath, any_path, zarr_store
 from homodyne_dask.store.manifest import Manifest, read_manifest
 from homodyne_dask.store.selection import FrameRange, TimeRange, select_bins, select_frames
 from homodyne_dask.store.url_path import UrlPath
-from homodyne_dask.text import abridged, aligned_columns, html_table
+from homodyne_dask.text import abridged, aligned_columns, html_table, printed_lines
 
 if TYPE_CHECKING:
     import xarray
@@ -260,7 +260,7 @@ class Scan:
         """Return the table as `homodyne-dask info` prints it."""
         lines = aligned_columns([_HEAD, *_rows(self)], left=0)
         notes = [f"note: {note}" for note in self.attrs["notes"]]
-        return printable("\n".join([_caption(self), *lines, *notes]))
+        return printed_lines([_caption(self), *lines, *notes])
 
     def __repr__(self) -> str:
         """Return the first lines of the table."""
@@ -308,7 +308,7 @@ def open_dataset(path: str | AnyPath) -> Scan:
     manifest.check_attributes(where, attrs)
     per_bin = {name: manifest.read_array(where, name) for name in _PER_BIN}
     time, mask = (manifest.read_array(where, name) for name in ("time", "frame_mask"))
-    _check_values(where, time, per_bin["sigma_row"])
+    _check_values(where, time, per_bin["sigma_row"], per_bin["q"])
     every, path = tuple(range(bins)), str(where.resolve())
     return Scan(path, attrs, manifest, time, mask, every, (0, frames), per_bin)
 
@@ -332,11 +332,16 @@ def as_scan(data: "Scan | str | AnyPath") -> Scan:
     return open_dataset(data)
 
 
-def _check_values(path: AnyPath, time: np.ndarray, sigma: np.ndarray) -> None:
+def _check_values(path: AnyPath, time: np.ndarray, sigma: np.ndarray, q: np.ndarray) -> None:
     if not (np.isfinite(sigma).all() and (sigma > 0).all()):
         raise ingest_again(path, "sigma_row holds values that are not above 0")
     if not (np.isfinite(time).all() and (np.diff(time) > 0).all()):
         raise ingest_again(path, "time does not increase")
+    with np.errstate(over="ignore", under="ignore"):
+        variance = sigma**2  # sigma_row is the root of a sigma
+    found = {"sigma": variance, "q": q, "time": time, "frame_time": np.diff(time)}
+    for wrong in filter(None, (out_of_range(*one) for one in found.items())):
+        raise ingest_again(path, wrong)
 
 
 def q_or_one(scan: Scan) -> Float[np.ndarray, " bin"]:

@@ -62,6 +62,14 @@ LEVELS = (4, 16)
 MIN_LEVEL_FRAMES = 32
 GAPS = (1e4, 1e9)
 """Å: the least and the largest distance of plates; a number outside was meant in another unit."""
+RANGES = {
+    "q": (1e-9, 1e3, "1/Å"),
+    "phi": (0.0, 1e6, "degrees"),
+    "frame_time": (1e-18, 1e9, "s"),
+    "time": (0.0, 1e12, "s"),
+    "sigma": (1e-15, 1e15, "as of c2"),
+}
+"""The least and the largest size that any measurement has, beyond which squares are no numbers any more."""
 MAX_SIDE = 512
 """Frames along the side of the largest chunks."""
 SHARD_BYTES = 1 << 27

@@ -15,7 +15,8 @@ from typing import Any
 from distributed import Client, Scheduler, SchedulerPlugin, Worker, WorkerPlugin
 
 from homodyne_dask.cluster import _dask_internals as internals
-from homodyne_dask.cluster.connect import add_scheduler_plugin, with_timeout
+from homodyne_dask.cluster.connect import with_timeout
+from homodyne_dask.cluster.local import ANSWER_TIMEOUT, add_scheduler_plugin, cluster_errors
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.plan import Plan
@@ -32,8 +33,6 @@ from homodyne_dask.sweep.preflight import (
 )
 
 LOG = logging.getLogger(__name__)
-REMOVAL_TIMEOUT = 10.0
-"""Seconds to wait for the scheduler to remove a check."""
 
 
 class WorkerCheck(WorkerPlugin):
@@ -102,21 +101,26 @@ def remove_check(dask_scheduler: Scheduler, name: str) -> None:
 
 
 @contextmanager
-def checked_workers(client: Client, scan: Scan, plan: Plan) -> Iterator[list[str]]:
+def checked_workers(
+    client: Client, scan: Scan | None = None, plan: Plan | None = None
+) -> Iterator[list[str]]:
     """Check a client's workers, and inside the `with` every worker that joins.
 
     Yields a list that receives a message for each worker that joined and was refused. Raises
     ClusterError, a sentence for each failure, where the present workers cannot do what the plan
-    needs; a ClusterError inside the `with` is raised with those messages added.
+    needs, or without one have other versions or code; a ClusterError inside the `with` is raised with
+    those messages added.
     """
     refused: list[str] = []
     name = f"homodyne_dask-check-{os.urandom(3).hex()}"
     check = pickle.dumps(WorkerCheck(name, requirements(scan, plan)))
-    client.subscribe_topic(name, lambda event: refused.append(event[1]))
+    with cluster_errors(client):
+        client.subscribe_topic(name, lambda event: refused.append(event[1]))
     add_scheduler_plugin(client, WorkerCheckInstaller(name, check, client.id))
     try:
-        preflight(client, scan, plan)
-        yield refused
+        with internals.lost_connections_not_logged():
+            preflight(client, scan, plan)
+            yield refused
     except ClusterError as e:
         if not refused:
             raise
@@ -129,8 +133,8 @@ def _remove_check(client: Client, name: str) -> None:
     """Remove a check; a failure is logged, because it must not cost a fit its result."""
     if client.status == "running":
         try:
-            with_timeout(REMOVAL_TIMEOUT, client.run_on_scheduler, remove_check, name=name)
-        except Exception as e:  # the scheduler may have ended
+            with_timeout(ANSWER_TIMEOUT, client.run_on_scheduler, remove_check, name=name)
+        except (Exception, asyncio.CancelledError) as e:  # the scheduler may have ended
             LOG.warning(
                 "the check of workers %s was not removed: %s: %s", name, type(e).__name__, e
             )

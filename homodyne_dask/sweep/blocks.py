@@ -177,10 +177,11 @@ def without_unreadable(scan: Scan, layouts: Sequence[Layout], client: "Client | 
     if client is None:
         unreadable: Any = [unreadable_chunks(share) for share in shares]
     else:
-        from homodyne_dask.cluster.local import cluster_errors
+        from homodyne_dask.cluster.local import cluster_errors, gathered
 
         with cluster_errors(client):
-            unreadable = client.gather(client.map(unreadable_chunks, shares, pure=False))
+            tasks = client.map(unreadable_chunks, shares, pure=False)
+        unreadable = gathered(client, tasks)
     excluded = tuple(sorted(chunk for part in unreadable for chunk in part))
     if set(excluded) >= {chunk for chunk in chunks if chunk.factor == 1}:
         raise StoreError(f"{scan.path}: no chunk of c2 can be read; ingest the source again")

@@ -5,6 +5,7 @@ Dask repeats the tasks of a worker that is lost on others: preferences of worker
 
 import logging
 import os
+from asyncio import CancelledError
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,8 +14,15 @@ from distributed import Client, Future, Scheduler, SchedulerPlugin, as_completed
 
 from homodyne_dask.cluster import _dask_internals as internals
 from homodyne_dask.cluster import local as cluster
-from homodyne_dask.cluster.connect import add_scheduler_plugin
-from homodyne_dask.cluster.local import cluster_errors
+from homodyne_dask.cluster.connect import with_timeout
+from homodyne_dask.cluster.local import (
+    ANSWER_TIMEOUT,
+    add_scheduler_plugin,
+    answered,
+    cluster_errors,
+    gathered,
+)
+from homodyne_dask.errors import ClusterError
 from homodyne_dask.kernels.gram import AnyGram
 from homodyne_dask.sweep.layout import Run
 from homodyne_dask.sweep.tasks import Report, Task, TaskContext, warm_up
@@ -26,10 +34,21 @@ LOG = logging.getLogger(__name__)
 
 def submit_warm_up(client: Client, context: TaskContext) -> list[Future]:
     """Let each worker load its libraries and compile the kernel; returns the futures of that."""
-    return [
-        client.submit(warm_up, context, key=f"warm-{os.urandom(3).hex()}", pure=False)
-        for _ in internals.known_workers(client) or [None]
-    ]
+    workers = answered(client, internals.known_workers, client)
+    with cluster_errors(client):
+        return [
+            client.submit(warm_up, context, key=f"warm-{os.urandom(3).hex()}", pure=False)
+            for _ in workers or [None]
+        ]
+
+
+def warmed_up(client: Client, futures: Sequence[Future]) -> list[Report]:
+    """Return the reports of those that have warmed up; none of a scheduler that is lost: a result is kept."""
+    try:
+        return gathered(client, [future for future in futures if future.status == "finished"])
+    except ClusterError as e:
+        LOG.warning("compilations were not counted: %s", e)
+        return []
 
 
 def weight(run: Run) -> float:
@@ -99,22 +118,22 @@ def computed_on_cluster[G: AnyGram](
     name = f"{task.key}-{os.urandom(3).hex()}"
     futures: dict[Future, int] = {}
     owners = owners if internals.preferences_can_be_dropped() else {}
-    for owner, numbers in assign_tasks(runs, owners).items():
-        preference: dict[str, Any] = (
-            {"workers": [owner], "allow_other_workers": True} if owner else {}
-        )
-        made = client.map(
-            task.function,
-            [context] * len(numbers),
-            [runs[n] for n in numbers],
-            [at] * len(numbers),
-            key=[f"{name}-{n:05d}" for n in numbers],
-            pure=False,
-            **preference,
-        )
-        futures |= zip(made, numbers, strict=True)
     try:
         with cluster_errors(client):
+            for owner, numbers in assign_tasks(runs, owners).items():
+                preference: dict[str, Any] = (
+                    {"workers": [owner], "allow_other_workers": True} if owner else {}
+                )
+                made = client.map(
+                    task.function,
+                    [context] * len(numbers),
+                    [runs[n] for n in numbers],
+                    [at] * len(numbers),
+                    key=[f"{name}-{n:05d}" for n in numbers],
+                    pure=False,
+                    **preference,
+                )
+                futures |= zip(made, numbers, strict=True)
             for future, (gram, report) in _finished(client, set(futures)):
                 future.release()
                 yield futures[future], gram, report
@@ -130,8 +149,8 @@ def _cancel(client: Client, futures: list[Future]) -> None:
     """
     if client.status == "running":
         try:
-            client.cancel(futures, reason="the pass has ended")
-        except Exception as e:
+            with_timeout(ANSWER_TIMEOUT, client.cancel, futures, reason="the pass has ended")
+        except (Exception, CancelledError) as e:
             LOG.warning("tasks were not cancelled: %s: %s", type(e).__name__, e)
 
 

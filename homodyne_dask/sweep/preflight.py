@@ -12,21 +12,20 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from importlib import metadata
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import psutil
 from distributed import Client, Worker
 
 from homodyne_dask.cluster import local as cluster
 from homodyne_dask.cluster._dask_internals import known_workers
-from homodyne_dask.cluster.connect import with_timeout
-from homodyne_dask.cluster.local import cluster_errors, job_cluster
+from homodyne_dask.cluster.local import answered, job_cluster
 from homodyne_dask.errors import ClusterError, ObjectStoreError, OptionError, PackageError
 from homodyne_dask.kernels.gpus import FIRST_ALONE, VISIBLE, Gpus, cuda_missing
 from homodyne_dask.store import schema
 from homodyne_dask.store.chunk_codec import CHECKSUM_BYTES
 from homodyne_dask.store.chunk_reader import ByteRange, most_bytes, read_bytes
-from homodyne_dask.store.processes import cores, jax_threads
+from homodyne_dask.store.processes import OUR_CODE, code_digest, cores, jax_threads
 from homodyne_dask.store.scan import Chunk, Scan
 from homodyne_dask.store.url_path import is_url
 from homodyne_dask.sweep.plan import Plan
@@ -60,30 +59,34 @@ class WorkerInfo(NamedTuple):
     """Why it has no GPU, where it is to have one."""
 
 
-def inspect(chunk: ByteRange, dask_worker: Worker, gpu: bool = False) -> WorkerInfo:
+def inspect(chunk: ByteRange | None, dask_worker: Worker, gpu: bool = False) -> WorkerInfo:
     """Return the properties of a worker, which this process is, and the digest of a chunk it reads.
 
-    gpu: whether it is to compute on one.
+    chunk: None where its code alone matters; JAX is then not loaded. gpu: whether it is to compute on one.
     """
     compute_on_own_threads(dask_worker)
-    import jax.numpy as jnp
-
-    from homodyne_dask.kernels.devices import float64_on_cpu
-
-    with float64_on_cpu():
-        x64 = jnp.zeros(1).dtype == jnp.float64
+    x64 = chunk is None or _float64()
     no_gpu = _gpu() if gpu else ""
     return WorkerInfo(
         host=socket.gethostname(),
         versions=package_versions(),
-        x64=bool(x64),
-        pool=jax_threads(),
+        x64=x64,
+        pool=0 if chunk is None else jax_threads(),
         cores=cores(),
         available=psutil.virtual_memory().available,
         used=psutil.Process().memory_info().rss,
         chunk=_digest(chunk),
         no_gpu=no_gpu if isinstance(no_gpu, str) else "",
     )
+
+
+def _float64() -> bool:
+    import jax.numpy as jnp
+
+    from homodyne_dask.kernels.devices import float64_on_cpu
+
+    with float64_on_cpu():
+        return bool(jnp.zeros(1).dtype == jnp.float64)
 
 
 def compute_on_own_threads(worker: Worker) -> None:
@@ -103,8 +106,8 @@ class Requirements(NamedTuple):
 
     versions: dict[str, str]
     store: str
-    chunk: ByteRange
-    """A chunk of the store that it must read."""
+    chunk: ByteRange | None
+    """A chunk of the store that it must read; None where there is no store."""
     digest: str
     """SHA-256 of its content, or the error of reading it here."""
     memory: int
@@ -124,28 +127,29 @@ class InspectedWorker(NamedTuple):
 
 
 def package_versions() -> dict[str, str]:
-    """Return the versions of the packages that must be the same in all processes."""
+    """Return the versions of the packages, and the code, that must be the same in all processes."""
     python = ".".join(platform.python_version_tuple()[:2])
-    return {"python": python} | {name: metadata.version(name) for name in PACKAGES}
+    versions = {name: metadata.version(name) for name in PACKAGES}
+    return {"python": python} | versions | {OUR_CODE: code_digest()}
 
 
-def preflight(client: Client, scan: Scan, plan: Plan) -> None:
+def preflight(client: Client, scan: Scan | None = None, plan: Plan | None = None) -> None:
     """Raise ClusterError, one sentence for each failure, where workers cannot do what the plan needs.
 
-    Every worker reports its versions, whether it computes in float64, its threads and memory, and
-    reads one chunk of the store.
+    Every worker reports its versions and its code, whether it computes in float64, its threads and
+    memory, and reads one chunk of the store. Without a scan and a plan only versions and code count.
     """
     found = list(failures(client, scan, plan))
     if found:
         raise ClusterError("\n".join(found))
 
 
-def failures(client: Client, scan: Scan, plan: Plan) -> Iterator[str]:
+def failures(client: Client, scan: Scan | None, plan: Plan | None) -> Iterator[str]:
     """Yield a sentence for each requirement of a plan that is not met."""
     yield from _scheduler(client)
     wanted = requirements(scan, plan)
     answers = answered(client, client.run, inspect, wanted.chunk, gpu=wanted.gpu, on_error="return")
-    known = known_workers(client)
+    known = answered(client, known_workers, client)
     workers = []
     for address, one in answers.items():
         if address not in known or isinstance(one, OSError):
@@ -164,11 +168,14 @@ def failures(client: Client, scan: Scan, plan: Plan) -> Iterator[str]:
         yield from differences(worker, wanted)
     yield from too_many_threads(workers)
     yield from too_little_memory(workers, wanted)
-    yield from _lifetimes(client, plan)
+    if plan is not None:
+        yield from _lifetimes(client, plan)
 
 
-def requirements(scan: Scan, plan: Plan) -> Requirements:
-    """Return what every worker of a plan must fulfil."""
+def requirements(scan: Scan | None = None, plan: Plan | None = None) -> Requirements:
+    """Return what every worker of a plan must fulfil; without one the same versions and code."""
+    if scan is None or plan is None:
+        return Requirements(package_versions(), "", None, "", 0)
     chunk = _chunk(scan, plan)
     return Requirements(
         package_versions(),
@@ -178,13 +185,6 @@ def requirements(scan: Scan, plan: Plan) -> Requirements:
         plan.memory_per_worker,
         plan.gpus > 0,
     )
-
-
-def answered(client: Client, call: Any, *arguments: Any, **options: Any) -> Any:
-    """Return what a method of the client returns; raises ClusterError if no answer comes in time."""
-    longest = cluster.time_limit("no-progress", cluster.NO_PROGRESS_TIMEOUT)
-    with cluster_errors(client):
-        return with_timeout(longest, call, *arguments, **options)
 
 
 def _scheduler(client: Client) -> Iterator[str]:
@@ -197,6 +197,16 @@ def _scheduler(client: Client) -> Iterator[str]:
                 f"the scheduler has {name} {theirs}, this program {ours}: start it from the same "
                 f"environment"
             )
+    try:  # plugins of ours run there
+        theirs = answered(client, client.run_on_scheduler, code_digest)
+    except (ImportError, AttributeError) as e:
+        yield f"the scheduler cannot load homodyne_dask ({e}): start it again, in this environment"
+    else:
+        if theirs != code_digest():
+            yield (
+                f"the scheduler has {OUR_CODE} {theirs}, this program {code_digest()}: start it, or this "
+                f"program, again from the same environment"
+            )
 
 
 def _short(name: str, version: str | None) -> str:
@@ -207,10 +217,10 @@ def differences(worker: InspectedWorker, required: Requirements) -> Iterator[str
     """Yield a sentence for each difference that would change a worker's numbers."""
     name, info = worker.name, worker.info
     for package, wanted in required.versions.items():
-        if info.versions[package] != wanted:
+        if (theirs := info.versions.get(package, "unknown")) != wanted:
             yield (
-                f"{name} has {package} {info.versions[package]}, this program {wanted}: start the "
-                f"workers from the same environment"
+                f"{name} has {package} {theirs}, this program {wanted}: start the workers, or this "
+                f"program, again from the same environment"
             )
     if not info.x64:
         yield f"{name} does not compute in float64: unset the variables JAX_* there"
@@ -283,7 +293,9 @@ def _chunk(scan: Scan, plan: Plan) -> ByteRange:
     return scan.place_of(Chunk(1, member, *tile))
 
 
-def _digest(chunk: ByteRange) -> str:
+def _digest(chunk: ByteRange | None) -> str:
+    if chunk is None:
+        return ""
     try:
         body, tail = read_bytes(chunk, most_bytes(schema.MAX_SIDE), CHECKSUM_BYTES)
     except OSError as e:

@@ -156,9 +156,9 @@ class Sweep:
 
     def compilations(self) -> dict[str, int]:
         """Return the most compilations of each kernel that one process made for this fit."""
-        for future in self.warming:
-            if future.status == "finished":
-                self._count(future.result())
+        if self.client is not None:
+            for report in _distributed().warmed_up(self.client, self.warming):
+                self._count(report)
         of_processes = list(self.compiled.values())
         names = of_processes[0][1] if of_processes else {}
         return {

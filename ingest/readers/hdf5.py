@@ -2,25 +2,29 @@
 
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 
-from homodyne_dask.errors import SourceError, require_package
+from homodyne_dask.errors import SourceError
 from homodyne_dask.store import schema
+from homodyne_dask.store.hdf5_files import (
+    UNREADABLE,
+    at,
+    damaged,
+    file_name,
+    members,
+    open_hdf5,
+    wrong,
+)
 from ingest.readers.source import check_seconds, decimal
 
-UNREADABLE = (OSError, KeyError, RuntimeError, ValueError, TypeError, OverflowError, MemoryError)
 MAX_SMALL_ELEMENTS = 100_000_000
 """Elements; anything but a matrix that claims more is damaged."""
 MAX_LIST_ELEMENTS = 1_000_000
 """Elements of a list with one entry per bin, ring or angle."""
-MAX_LINKS = 8
-"""Soft links that lead to one another."""
 ENTRY = ("entry_identifier", "scan_number", "start_time", "end_time")
 BEAM = ("incident_energy",)
 DETECTOR = (
@@ -30,105 +34,24 @@ SAMPLE = ("temperature", "temperature_set")
 """Fields of NXxpcs in its groups."""
 
 
-@contextmanager
-def open_hdf5(path: Path) -> Iterator[h5py.File]:
-    """Open a file for reading; a truncated or foreign one is a SourceError."""
-    if not path.is_file():
-        raise SourceError(f"{path} is no file: check the name")
-    try:
-        file = h5py.File(path, "r", locking="best-effort")
-    except UNREADABLE as error:
-        raise SourceError(
-            f"{path} cannot be opened as HDF5 ({error}): it is truncated, still being written, or "
-            "of another kind; copy it again"
-        ) from error
-    with file:
-        yield file
-
-
 def dataset(file: h5py.File, name: str) -> h5py.Dataset | None:
     """Return the dataset of that name, None where there is none."""
-    found = _at(file, name)
+    found = at(file, name)
     return found if isinstance(found, h5py.Dataset) else None
 
 
 def has_group(file: h5py.File, group: str) -> bool:
     """Return whether there is such a group."""
-    return isinstance(_at(file, group), h5py.Group)
-
-
-def members(file: h5py.File, group: str) -> list[str]:
-    """Return the names in a group, none where there is no such group."""
-    found = _at(file, group)
-    try:
-        return list(found) if isinstance(found, h5py.Group) else []
-    except UNREADABLE as error:
-        raise damaged(file, group, error) from error
+    return isinstance(at(file, group), h5py.Group)
 
 
 def attributes_of(file: h5py.File, name: str) -> dict[str, Any]:
     """Return the attributes of a dataset or a group."""
-    found = _at(file, name)
+    found = at(file, name)
     try:
         return {} if found is None else dict(found.attrs)
     except UNREADABLE as error:
         raise damaged(file, name, error) from error
-
-
-def _at(file: h5py.File, name: str) -> h5py.Dataset | h5py.Group | None:
-    """Return the object of that name in this file, None if there is none.
-
-    Links to other files are refused: an untrusted file could otherwise read any file of the disk.
-    """
-    try:
-        found = follow_links(file, name)
-        if isinstance(found, h5py.Dataset):
-            _ = found.dtype, found.shape  # raise here when they are damaged
-            if found.external or found.is_virtual:
-                raise _elsewhere(file, name)
-            _register_filters(found)
-    except UNREADABLE as error:
-        raise damaged(file, name, error) from error
-    return found
-
-
-def _register_filters(found: h5py.Dataset) -> None:
-    """Load the compression filters that beamlines use, where a dataset has one that HDF5 lacks."""
-    properties = found.id.get_create_plist()
-    numbers = [properties.get_filter(n)[0] for n in range(properties.get_nfilters())]
-    if missing := [number for number in numbers if not h5py.h5z.filter_avail(number)]:
-        what = (
-            f"{found.name} of {file_name(found.file)} (compressed with HDF5's filter {missing[0]})"
-        )
-        require_package(what, "hdf5plugin", "filters")
-
-
-def follow_links(
-    file: h5py.File, name: str, links: int = MAX_LINKS
-) -> h5py.Dataset | h5py.Group | None:
-    """Return the object that a name leads to, link by link, without opening any other file."""
-    found: Any = file
-    for part in filter(None, name.split("/")):
-        link = found.get(part, getlink=True) if isinstance(found, h5py.Group) else None
-        if link is None:
-            return None
-        if isinstance(link, h5py.ExternalLink):
-            raise _elsewhere(file, name)
-        if isinstance(link, h5py.SoftLink):
-            if not links:
-                raise KeyError(f"{part} is a link to a link to a link …")
-            target = link.path if link.path.startswith("/") else f"{found.name}/{link.path}"
-            found = follow_links(file, target, links - 1)
-        else:
-            found = found[part]
-    return found
-
-
-def _elsewhere(file: h5py.File, name: str) -> SourceError:
-    return SourceError(
-        f"{name} of {file_name(file)} lies in another file: only what is in the file itself is read; "
-        "copy it into this one (h5copy -f ext)"
-    )
 
 
 def array(file: h5py.File, name: str) -> np.ndarray:
@@ -287,23 +210,6 @@ def read_matrix(path: Path, name: str) -> np.ndarray:
             raise  # its size was checked: the file is not what is wrong
         except UNREADABLE as error:
             raise damaged(file, name, error) from error
-
-
-def damaged(file: h5py.File, name: str, error: Exception) -> SourceError:
-    """Return the SourceError that names the damaged object of a file."""
-    if isinstance(error, SourceError):
-        return error
-    return wrong(file, name, f"cannot be read ({error}): the file is damaged; copy it again")
-
-
-def wrong(file: h5py.File, name: str, why: str) -> SourceError:
-    """Return the SourceError that says what is wrong with an object of a file."""
-    return SourceError(f"{name} of {file_name(file)} {why}")
-
-
-def file_name(file: h5py.File) -> str:
-    """Return the name of a file for messages."""
-    return Path(text(file.filename)).name
 
 
 def experiment(file: h5py.File, entry: str, detector: str) -> dict[str, dict[str, Any]]:

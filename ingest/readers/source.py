@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 
 from homodyne_dask.errors import OptionError, SourceError, shown
 from homodyne_dask.store import schema
+from homodyne_dask.store.arrays import out_of_range
 
 MIN_FRAMES = 3
 MAX_BINS = 100_000
@@ -164,6 +165,8 @@ def _numbers(name, value, *, positive=False, unknown=False) -> tuple[float, ...]
     if value is None:
         return None
     try:
+        if np.asarray(value).dtype.kind in "cmMV":  # NumPy would make numbers of them
+            raise TypeError
         numbers = np.asarray(value, dtype=np.float64).ravel()
     except (TypeError, ValueError):
         raise OptionError(f"{name} = {shown(value)} is not a number: {_unit_of(name)}") from None
@@ -200,6 +203,8 @@ def apply_options(source: Source, options: IngestOptions) -> Source:
     sigma = source.sigma
     if options.sigma is not None:
         sigma = per_bin("sigma", options.sigma, len(source.label))
+    time = source.time + options.time_offset
+    _check_ranges(source, time, sigma)
     notes = source.notes
     if options.time_offset:
         notes += (f"{options.time_offset:g} s were added to all times (time_offset)",)
@@ -207,9 +212,18 @@ def apply_options(source: Source, options: IngestOptions) -> Source:
         source,
         sigma=sigma,
         gap=options.gap or source.gap,
-        time=source.time + options.time_offset,
+        time=time,
         notes=notes,
     )
+
+
+def _check_ranges(source: Source, time: np.ndarray, sigma: np.ndarray | None) -> None:
+    """Raise SourceError for numbers that no measurement has, of which nothing can be computed."""
+    spacing, unknown = np.array([source.frame_time]), np.empty(0)
+    found = {"q": source.q, "phi": source.phi, "frame_time": spacing, "time": time}
+    found["sigma"] = unknown if sigma is None else sigma
+    for wrong in filter(None, (out_of_range(*one) for one in found.items())):
+        raise SourceError(f"{source.path.name} cannot be ingested, {wrong}; correct it or its unit")
 
 
 def _check_frame_time(source: Source, given: float | None) -> None:

@@ -38,7 +38,7 @@ def test_the_page_of_scans_loads_itself_again_and_shows_what_came(tmp_path):
     def write(number: int, reload: float | None) -> None:
         rows = scans(tmp_path, number)
         status = WatchStatus(reload, "in is watched every 1 s", ["waiting for the results: full"])
-        write_live_index(tmp_path, (), rows, live_pictures(rows), status)
+        write_live_index(tmp_path, (), rows, live_pictures(rows)[0], status)
 
     write(4, 3.0)
     with browser(tmp_path) as tab:

@@ -137,7 +137,7 @@ def test_error_classes_that_are_gone_are_none():
     )
     assert internals.error_classes("distributed.gone", "Gone") == ()
     assert len(internals.NO_WORKER) == 2
-    assert len(internals.CONNECTION_LOST) == 3
+    assert len(internals._CONNECTION_LOST) == 4
 
 
 def test_a_refusal_is_what_follows_stderr_or_all_of_it():

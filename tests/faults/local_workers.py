@@ -2,13 +2,16 @@
 
 import os
 import signal
+import threading
 import time
 from collections import Counter, defaultdict
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 from distributed import SchedulerPlugin
+
+from homodyne_dask.cluster.local import local_cluster
 
 
 def nannies(client) -> dict[int, psutil.Process]:
@@ -110,3 +113,21 @@ def kill_while_it_computes(
                 os.kill(pids[address], signal.SIGKILL)
                 killed.append(pids[address])
                 return
+
+
+@contextmanager
+def workers(processes: int, doomed: str = ""):
+    """Workers, one of which is killed while it computes a task of this name."""
+    killed: list[int] = []
+    with local_cluster(processes=processes, threads=1) as client:
+        client.wait_for_workers(processes, timeout=120)
+        killer = threading.Thread(
+            target=kill_while_it_computes, args=(client, client.run(os.getpid), killed, doomed)
+        )
+        if doomed:
+            killer.start()
+        yield client
+        if doomed:
+            killer.join()
+            assert len(killed) == 1
+            assert not psutil.pid_exists(killed[0])

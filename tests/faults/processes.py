@@ -111,12 +111,15 @@ def dask(folder: Path, *words: str | Path, **environment: str) -> Iterator[subpr
 
 
 @contextmanager
-def scheduler_at(folder: Path, *words: str | Path) -> Iterator[tuple[subprocess.Popen, str]]:
+def scheduler_at(
+    folder: Path, *words: str | Path, **environment: str
+) -> Iterator[tuple[subprocess.Popen, str]]:
     """A scheduler without workers on the loopback address, and its address."""
     file = folder / "scheduler.json"
     with dask(
         folder, "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard",
         "--dashboard-address", "127.0.0.1:0", "--scheduler-file", file, *words,
+        **environment,
     ) as process:  # fmt: skip
         until = time.monotonic() + 120
         while not file.exists() or not file.read_text().endswith("}"):

@@ -14,9 +14,14 @@ import homodyne_dask as hd
 from homodyne_dask.cluster import local as cluster
 from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.errors import ClusterError
+from homodyne_dask.fitting import fit as fitting
+from homodyne_dask.fitting import fit_observer
 from homodyne_dask.fitting.events import on_pass
 from homodyne_dask.solver import checkpoint
+from homodyne_dask.sweep import admission, distributed_tasks
 from homodyne_dask.sweep import layout as layouts
+from homodyne_dask.sweep import sweep as sweeps
+from homodyne_dask.sweep.sweep import Sweep
 from tests.benchmarks import data
 from tests.faults.local_workers import Given, by_address, everything, processes, when_busy
 from tests.faults.processes import dask, finish, scheduler_at, start, still_there, wait_for_pass
@@ -246,6 +251,83 @@ def elsewhere(tmp_path) -> Iterator[tuple[subprocess.Popen, str]]:
         dask(tmp_path, "worker", address, "--host", "127.0.0.1", "--nthreads", "1"),
     ):
         yield scheduler, address
+
+
+def on_that_scheduler(scan, address: str, **given):
+    with hd.connect(address) as client:
+        client.wait_for_workers(1, timeout=60)
+        return hd.fit(
+            scan,
+            hd.LAMINAR_FLOW,
+            gap="200 um",
+            initial=POOR,
+            client=client,
+            memory="stream",
+            **given,
+        )
+
+
+def test_a_frozen_scheduler_ends_the_fit_with_a_sentence_and_a_checkpoint(
+    scan, tmp_path, elsewhere, monkeypatch
+):
+    for module in (cluster, distributed_tasks, admission):
+        monkeypatch.setattr(module, "ANSWER_TIMEOUT", 1.0)
+    scheduler, address = elsewhere
+    held = tmp_path / "checkpoint.json"
+
+    def freeze(event):
+        if event.number == 2:
+            monkeypatch.setattr(cluster, "NO_PROGRESS_TIMEOUT", 3.0)
+            scheduler.send_signal(signal.SIGSTOP)
+
+    with pytest.raises(ClusterError, match=r"within 3 s, and it does not answer.* --resume"):
+        on_that_scheduler(scan, address, checkpoint=held, callbacks=[on_pass(freeze)])
+    assert checkpoint._body(held)["passes"] >= 2
+
+
+STEPS = {
+    "before workers are counted": (fitting, "plan_for"),
+    "before workers are examined": (admission, "preflight"),
+    "before the first pass": (sweeps, "level_sweeps"),
+    "in a pass": (fit_observer.FitObserver, "state"),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_scheduler_that_dies_is_one_sentence_whenever_it_dies(
+    scan, elsewhere, monkeypatch, capfd, step
+):
+    scheduler, address = elsewhere
+    where, name = STEPS[step]
+    real = getattr(where, name)
+
+    def after_its_death(*given, **options):
+        scheduler.kill()
+        scheduler.wait()
+        return real(*given, **options)
+
+    monkeypatch.setattr(where, name, after_its_death)
+    with pytest.raises(ClusterError, match="the connection to the scheduler is lost: start a"):
+        on_that_scheduler(scan, address)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_finished_result_is_kept_where_the_scheduler_is_lost_after_the_last_pass(
+    scan, quiet, elsewhere, monkeypatch, sent
+):
+    scheduler, address = elsewhere
+    count = Sweep.compilations
+
+    def after_its_loss(sweep):
+        monkeypatch.setattr(cluster, "NO_PROGRESS_TIMEOUT", 3.0)
+        for module in (cluster, distributed_tasks, admission):
+            monkeypatch.setattr(module, "ANSWER_TIMEOUT", 1.0)
+        scheduler.send_signal(sent)
+        return count(sweep)
+
+    monkeypatch.setattr(Sweep, "compilations", after_its_loss)
+    assert result_bits(on_that_scheduler(scan, address)) == result_bits(quiet)
 
 
 @pytest.mark.parametrize(

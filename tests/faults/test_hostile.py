@@ -12,16 +12,22 @@ import pytest
 import homodyne_dask as hd
 import ingest
 from homodyne_dask.apps.migration.homodyne_yaml import read_homodyne_yaml
+from homodyne_dask.apps.view.viewed_data import open_shown
 from homodyne_dask.cli.read_options import read_config
 from homodyne_dask.cluster import tls
 from homodyne_dask.cluster.slurm.persistent import read_scheduler_file
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError, StoreError
+from homodyne_dask.results.files.saved_results import data_of
 from homodyne_dask.solver import checkpoint as checkpoints
+from homodyne_dask.store.files import any_path
 from ingest.readers import numpy_arrays
 from ingest.readers.detect import open_source
 from ingest.readers.source import IngestOptions
 from tests.faults.fuzz import nexus
 from tests.ingest_files import simulated
+from tests.object_server import Recording, answering
+from tests.results.made_results import changed, flow_result_of
+from tests.run_command import run
 from tests.synthetic import FLOW, angles, fit_here, measured, store
 
 ROOT = Path(__file__).parents[2]
@@ -274,3 +280,59 @@ def test_a_configuration_writes_nowhere_but_below_its_folder(tmp_path, key, path
     file.write_text(f"data: A.zarr\nmodel: static\n{key}: {path}\n")
     with pytest.raises(OptionError, match=f"{key} = '{path}' is outside the folder of the file"):
         read_config(file)
+
+
+@pytest.fixture
+def sent(tmp_path):
+    """A result in a folder, whose data lie in the folder of others."""
+    (tmp_path / "theirs").mkdir()
+    scan = store(measured(FLOW, 60, angles(3)), tmp_path / "theirs", "A_c2")
+    return flow_result_of(scan), scan, tmp_path / "mine" / "fits" / "A_fit"
+
+
+def written(result, folder: Path, store_path: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    inputs = result.provenance.inputs | {"store_path": store_path}
+    changed(result, inputs=inputs).to_json(folder / "summary.json")
+    return folder
+
+
+@pytest.mark.parametrize("words", [["show", "--pictures"], ["posterior"], ["view"]])
+def test_a_server_that_a_result_names_is_asked_only_if_the_user_names_it(sent, words):
+    result, _, folder = sent
+    with answering(Recording, "127.0.0.1") as there:
+        Recording.seen = []
+        url = f"http://{there}/A_c2.zarr"
+        written(result, folder, url)
+        said = run(*words, str(folder))
+        assert said.exit_code == 2
+        assert (
+            f"the data of {folder} are elsewhere, in {url}, and are opened only if you"
+            in said.output
+        )
+        assert not Recording.seen
+        asked = [url] if words == ["view"] else ["--store", url]
+        assert f"{url} is not a Zarr store" in run(*words, str(folder), *asked).output
+        assert Recording.seen
+
+
+def test_a_store_of_another_user_is_opened_beside_a_result_or_if_it_is_named(sent, monkeypatch):
+    result, scan, folder = sent
+    written(result, folder, scan.path)
+    assert open_shown([folder])[0].scan.digest == scan.digest
+    monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(OptionError, match=rf"elsewhere, in {scan.path}, .*: view {scan.path}, too"):
+        open_shown([folder])
+    assert open_shown([folder, scan.path])[0].scan.digest == scan.digest
+    beside = written(result, Path(scan.path).parent / "fits" / "A_fit", scan.path)
+    assert open_shown([beside])[0].scan.digest == scan.digest
+
+
+def test_the_data_of_a_result_by_url_are_opened_on_its_own_server_alone(sent):
+    result, _, _ = sent
+    with answering(Recording, "127.0.0.1") as here, answering(Recording, "127.0.0.1") as there:
+        inputs = result.provenance.inputs | {"store_path": f"http://{there}/A_c2.zarr"}
+        found = changed(result, inputs=inputs)
+        for host, error in ((here, OptionError), (there, StoreError)):
+            with pytest.raises(error):
+                data_of(found, any_path("result", f"http://{host}/A_fit"), "name {}")

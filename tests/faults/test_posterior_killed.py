@@ -1,21 +1,15 @@
 """Wide passes and posteriors on one worker, on two, and with one killed in the middle: the same bits."""
 
-import os
-import threading
-from contextlib import contextmanager
-
 import numpy as np
-import psutil
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.fitting.fit import plan_for
 from homodyne_dask.fitting.posterior.sample_posterior import posterior_draws
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.sweep.sweep import sweep_of
 from homodyne_dask.sweep.tasks import WIDE_GRAM, ManyThetas
-from tests.faults.local_workers import kill_while_it_computes
+from tests.faults.local_workers import workers
 from tests.synthetic import angles, measured, store
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(400)]
@@ -28,24 +22,6 @@ def scan(tmp_path_factory):
     """9 angles of 1100 frames: 6 blocks of 512 x 512, 5 million pairs."""
     scans = measured(TRUTH, 1100, angles(9), dt=0.02, sigma=0.1)
     return store(scans, tmp_path_factory.mktemp("killed"))
-
-
-@contextmanager
-def workers(processes: int, doomed: str = ""):
-    """Workers, one of which is killed while it computes a task of this name."""
-    killed: list[int] = []
-    with local_cluster(processes=processes, threads=1) as client:
-        client.wait_for_workers(processes, timeout=120)
-        killer = threading.Thread(
-            target=kill_while_it_computes, args=(client, client.run(os.getpid), killed, doomed)
-        )
-        if doomed:
-            killer.start()
-        yield client
-        if doomed:
-            killer.join()
-            assert len(killed) == 1
-            assert not psutil.pid_exists(killed[0])
 
 
 AS = [(1, ""), (2, ""), (2, "wide_gram-")]

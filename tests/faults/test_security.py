@@ -121,6 +121,22 @@ def test_the_file_of_a_scheduler_leads_to_no_other_machine_without_encryption(
         pass
 
 
+def test_the_file_of_dasks_own_scheduler_is_refused_with_what_to_give_in_its_place(tmp_path):
+    file = tmp_path / "scheduler.json"
+    theirs = {
+        "type": "Scheduler",
+        "id": "Scheduler-1",
+        "address": "tcp://127.0.0.1:1",
+        "workers": {},
+    }
+    file.write_text(json.dumps(theirs))
+    match = (
+        r"a file of `dask scheduler`.*: give in place of it --scheduler tcp://127\.0\.0\.1:1 and"
+    )
+    with pytest.raises(ClusterError, match=match), connection_by(file):
+        pass
+
+
 @pytest.mark.cluster
 def test_a_local_cluster_is_for_this_machine_alone_and_leaves_nothing_behind():
     with local_cluster(processes=2, threads=1) as client:

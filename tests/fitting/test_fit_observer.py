@@ -1,7 +1,9 @@
 """The events of a fit, as callbacks, the log and a notebook get them."""
 
+import itertools
 import logging
 import sys
+import time
 from dataclasses import replace
 from importlib.metadata import EntryPoint
 from types import SimpleNamespace
@@ -256,3 +258,20 @@ def test_a_notebook_shows_progress_and_result_in_its_cell(scan, tmp_path):
     assert "converged" in progress
     assert "D0" in result
     assert "converged" in result
+
+
+@pytest.mark.parametrize("hours", [-5, 5])
+def test_a_clock_that_is_set_during_a_fit_changes_no_duration(scan, monkeypatch, hours):
+    calls, real = itertools.count(), time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 3600.0 * hours * next(calls))
+    began = time.monotonic()
+    _, shown = observed(scan)
+    longest = time.monotonic() - began
+    times = [progress.at for progress in shown]
+    assert times == sorted(times)
+    assert times[-1] - shown[-1].began <= longest
+    for progress in shown:
+        assert all(0 <= one.seconds <= longest for one in progress.done)
+        if progress.now is not None:
+            assert 0 <= progress.now.last - progress.now.began <= longest
+            assert not progress.seconds_left(progress.at) < 0

@@ -92,6 +92,32 @@ def test_mistakes_in_predict_are_named(word, change, says):
         predict(model, params, times, **given)
 
 
+NO_NUMBERS = {
+    "objects": np.array([1.0, {}], object),
+    "complex": np.array([1.0, 2.0 + 1j]),
+    "dates": np.array(["2026-01-01", "2026-01-02"], "M8[s]"),
+    "records": np.zeros(2, [("a", "f8")]),
+    "words": np.array(["a", "b"]),
+}
+
+
+@pytest.mark.parametrize("name", ["q", "phi", "contrast", "times"])
+@pytest.mark.parametrize("kind", NO_NUMBERS)
+def test_arrays_of_anything_but_numbers_are_refused(name, kind):
+    given: dict = {"times": [0.0, 1.0], "q": [Q, Q]} | {name: NO_NUMBERS[kind]}
+    with pytest.raises(OptionError, match=rf"{name} = .* is not a number, nor a list of them"):
+        predict(STATIC, [1.0, 0.0, 0.0], given.pop("times"), **given)
+
+
+def test_arrays_of_numbers_as_objects_and_in_files_are_numbers(tmp_path):
+    time = 0.1 * np.arange(6)
+    mapped = np.memmap(tmp_path / "time", "f8", "w+", shape=time.shape)
+    mapped[:] = time
+    given = (time, time.astype(object), mapped)
+    found = [predict(STATIC, [1e4, 0, 0], times, q=Q).tobytes() for times in given]
+    assert len(set(found)) == 1
+
+
 def test_float64_is_in_force_whatever_the_users_settings():
     time = 0.1 * np.arange(6)
     here = predict(LAMINAR_FLOW, FLOW, time, q=Q, gap="200 um")

@@ -1,11 +1,15 @@
 """Kernels compile once, with the options of XLA that it knows, and load what another process compiled."""
 
+import hashlib
+import hmac
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -145,6 +149,77 @@ def test_a_folder_that_cannot_be_trusted_is_not_used(folder, monkeypatch, what):
     assert first[1] == 1
     assert cache_state().unused
     assert not [*folder.parent.rglob("*.executable")]
+
+
+class Planted:
+    """An object whose pickle makes a file where it is loaded."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self):
+        return Path.touch, (self.trace,)
+
+
+HEADS = {
+    "a checksum": lambda content: hashlib.sha256(content).digest(),
+    "the tag of another key": lambda content: hmac.digest(bytes(32), content, "sha256"),
+    "no tag": lambda content: b"",
+}
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_what_others_left_in_a_folder_is_never_loaded_even_when_it_is_the_users_alone_again(
+    folder, tmp_path, head
+):
+    kept, _ = computed()
+    (entry,) = entries(folder)
+    folder.chmod(0o777)
+    content = pickle.dumps(Planted(tmp_path / "it ran"))
+    entry.unlink()
+    entry.write_bytes(HEADS[head](content) + content)
+    entry.chmod(0o600)
+    assert computed() == (kept, 1)
+    folder.chmod(0o700)
+    assert computed() == (kept, 1)
+    assert not (tmp_path / "it ran").exists()
+    assert computed() == (kept, 0)  # made anew
+
+
+@pytest.mark.parametrize("mode", [0o606, 0o660, 0o644])
+@pytest.mark.parametrize("which", ["entry", "key"])
+def test_an_entry_or_a_key_that_others_may_read_or_change_is_not_used(folder, mode, which):
+    kept, _ = computed()
+    (entry,) = entries(folder)
+    key = folder.with_name("cache.key")
+    assert key.stat().st_mode & 0o777 == 0o600
+    (entry if which == "entry" else key).chmod(mode)
+    assert computed() == (kept, 1)
+    if which == "key":
+        assert f"the file {key} belongs to others, or they may" in cache_state().unused
+
+
+def test_an_entry_under_the_name_of_another_is_not_loaded(folder):
+    computed(lambda x: x * 2.0, X)
+    (first,) = entries(folder)
+    computed(lambda x: x * 3.0, X)
+    (second,) = set(entries(folder)) - {first}
+    shutil.copy(first, second)
+    assert computed(lambda x: x * 3.0, X) == ((X * 3.0).tobytes(), 1)
+
+
+def test_a_folder_copied_from_others_without_their_key_is_not_loaded(folder, monkeypatch):
+    kept, _ = computed()
+    shutil.copytree(folder, folder.with_name("copy"))
+    monkeypatch.setenv(FOLDER, str(folder.with_name("copy")))
+    assert computed() == (kept, 1)
+
+
+def test_a_key_that_is_cut_short_is_named(folder):
+    computed()
+    folder.with_name("cache.key").write_bytes(b"short")
+    assert "cache.key is damaged: remove it" in cache_state().unused
+    assert computed()[1] == 1
 
 
 def test_a_disk_that_is_full_stops_nothing(folder, monkeypatch):

@@ -9,6 +9,7 @@ import pytest
 import zarr
 
 import homodyne_dask as hd
+from homodyne_dask.cluster import tls
 from homodyne_dask.errors import ObjectStoreError, OptionError, StoreError
 from homodyne_dask.fitting.events import on_pass
 from homodyne_dask.store import chunk_reader as byte_range
@@ -130,9 +131,82 @@ def test_a_server_that_does_not_answer_is_a_sentence_after_the_retries(url, monk
         pytest.raises(ObjectStoreError) as raised,
     ):
         hd.open_dataset(url)
-    assert "cannot be used (HTTP error: error sending request, after 2 retries): " in str(
-        raised.value
-    )
+    assert "cannot be used (the connection is refused, after 2 retries): " in str(raised.value)
+
+
+@pytest.mark.parametrize("scheme", ["http", "s3", "s3 of a profile", "gs", "az"])
+def test_a_redirect_to_another_host_is_refused_and_nothing_is_sent_there(
+    scheme, monkeypatch, tmp_path
+):
+    monkeypatch.setitem(objects.RETRIES, "max_retries", 1)
+    with object_server.redirected("127.0.0.2") as (address, seen):
+        given, url = named_server(scheme, address, tmp_path, monkeypatch)
+        with (
+            object_server.named(given),
+            pytest.raises(ObjectStoreError, match="it leads to another host, where nothing is"),
+        ):
+            hd.open_dataset(url)
+    assert not seen
+
+
+def named_server(scheme, address, folder, monkeypatch) -> tuple[dict[str, str], str]:
+    """Return variables that name a server for a scheme, and a URL there."""
+    if scheme == "gs":
+        given = {"GOOGLE_BASE_URL": address, "GOOGLE_ALLOW_HTTP": "true"}
+        return given | {"GOOGLE_SKIP_SIGNATURE": "true"}, "gs://bucket/a"
+    if scheme == "az":
+        given = {"AZURE_STORAGE_ACCOUNT_NAME": "me", "AZURE_STORAGE_ENDPOINT": address}
+        signature = {"AZURE_STORAGE_SAS_KEY": "sv=1&sig=secret"}
+        return given | signature | {"AZURE_ALLOW_HTTP": "true"}, "az://container/a"
+    given = {"AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
+    if scheme == "s3 of a profile":
+        for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.delenv(name, raising=False)
+        lines = ["[profile other]", f"endpoint_url = {address}", "aws_access_key_id = k"]
+        lines += ["aws_secret_access_key = s", "aws_session_token = secret"]
+        (folder / "config").write_text("\n".join(lines))
+        (folder / "none").touch()
+        files = {
+            "AWS_CONFIG_FILE": folder / "config",
+            "AWS_SHARED_CREDENTIALS_FILE": folder / "none",
+        }
+        named = {name: str(path) for name, path in files.items()} | {"AWS_PROFILE": "other"}
+        return given | named, "s3://bucket/a"
+    keys = {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_SESSION_TOKEN": "secret"}
+    url = "s3://bucket/a" if scheme == "s3" else f"{address}/a"
+    return given | keys | {"AWS_ENDPOINT_URL": address}, url
+
+
+def test_a_redirect_on_the_same_host_is_followed():
+    with (
+        object_server.redirected("127.0.0.1") as (address, seen),
+        pytest.raises(StoreError, match="is not a Zarr store"),
+    ):
+        hd.open_dataset(f"{address}/here/a")
+    assert seen[0].startswith("/a/zarr.json")
+
+
+def test_a_certificate_that_is_not_accepted_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(objects.RETRIES, "max_retries", 1)
+    tls.make_key(tmp_path / "key")
+    handler = object_server.Recording
+    with object_server.answering(handler, "127.0.0.1", tmp_path / "key") as there:
+        for scheme, cause in (("https", "its certificate is not accepted: [A-Z]"), ("http", "")):
+            with pytest.raises(ObjectStoreError, match=rf"cannot be used \({cause}.*after 1 ret"):
+                hd.open_dataset(f"{scheme}://{there}/a")
+    with (
+        object_server.answering(handler, "127.0.0.1") as there,
+        pytest.raises(ObjectStoreError, match="what answers there does not speak TLS"),
+    ):
+        hd.open_dataset(f"https://{there}/a")
+
+
+def test_a_host_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setitem(objects.RETRIES, "max_retries", 1)
+    with pytest.raises(
+        ObjectStoreError, match=r"no\.host\.invalid/a.*\(no host has this name, aft"
+    ):
+        hd.open_dataset("https://no.host.invalid/a")
 
 
 def chunk_url(url: str, *place: int) -> UrlPath:

@@ -57,6 +57,15 @@ def add_pages(scheduler: Scheduler, routes: Sequence[Route], title: str) -> list
     return pages
 
 
+def limit_bodies(scheduler: Scheduler, most: int) -> None:
+    """Have the dashboard refuse requests whose body is larger than so many bytes, before it is read.
+
+    Public: none; Tornado's own limit is 100 MB, which is held in memory for each connection.
+    """
+    with _logged_if_missing("Scheduler.http_server", "the dashboard takes requests of 100 MB"):
+        scheduler.http_server.conn_params.max_body_size = most
+
+
 def forget_spans(scheduler: Scheduler, prefix: str, most: int) -> None:
     """Remove finished spans whose names begin with a prefix, but for the latest `most`.
 

@@ -76,7 +76,7 @@ def _content(shown: PageState) -> dict[str, Any]:
 
 def _fit_content(fit: events.Progress) -> dict[str, Any]:
     """Return the values of one fit, for the page and for a notebook."""
-    until = time.time() if fit.running else fit.at
+    until = fit.at + (time.monotonic() - fit.seen if fit.running else 0.0)
     return {
         "fit": fit,
         "bar": _bar(fit, until),

@@ -9,7 +9,12 @@ from distributed import Scheduler
 from distributed.diagnostics.plugin import SchedulerPlugin
 from tornado.web import RequestHandler
 
-from homodyne_dask.apps.dashboard._scheduler_internals import Route, add_pages, forget_spans
+from homodyne_dask.apps.dashboard._scheduler_internals import (
+    Route,
+    add_pages,
+    forget_spans,
+    limit_bodies,
+)
 from homodyne_dask.apps.dashboard.event_messages import TOPIC
 from homodyne_dask.apps.dashboard.fit_page import PageState, WorkerRow, render_page, render_sections
 from homodyne_dask.apps.dashboard.kept_fits import FITS, KeptFits
@@ -17,6 +22,8 @@ from homodyne_dask.apps.dashboard.kept_fits import FITS, KeptFits
 SPAN_PREFIX, MAX_SPANS = "fit ", 2000
 """How the names of a fit's spans begin, and how many passes keep theirs: about 20 MB."""
 PAGE = "fit"
+MAX_BODY_BYTES = 1_000_000
+"""Most of a request to the dashboard, whose pages send none that is larger."""
 VIEWER_TIMEOUT, CLOSING_GRACE = 3.0, 2.0
 """Seconds after a request in which a viewer is assumed, and most to wait for one before closing."""
 Workers = Callable[[], tuple[WorkerRow, ...]]
@@ -76,6 +83,7 @@ class FitPage(SchedulerPlugin):
         """Add the page, its tab and its metrics."""
         self.scheduler = scheduler
         self.kept.pages = add_pages(scheduler, routes(self.kept, self.workers), PAGE)
+        limit_bodies(scheduler, MAX_BODY_BYTES)
         FITS.add(self.kept)
 
     async def before_close(self) -> None:

@@ -17,7 +17,7 @@ from homodyne_dask.apps.doctor import Finding
 from homodyne_dask.cluster.memory import available_memory
 from homodyne_dask.kernels.cache_folder import FOLDER, cache_state
 from homodyne_dask.kernels.gpus import gpus_of_machine
-from homodyne_dask.store.processes import cores, jax_threads
+from homodyne_dask.store.processes import code_digest, cores, jax_threads
 from homodyne_dask.text import size
 
 PACKAGES = ("jax", "jaxlib", "dask", "distributed", "zarr", "numcodecs", "numpy")
@@ -81,6 +81,9 @@ def library_versions() -> Iterator[Finding]:
     requirements = [Requirement(text) for text in metadata.requires("homodyne-dask") or []]
     specifiers = {requirement.name: requirement.specifier for requirement in requirements}
     yield Finding("python", platform.python_version())
+    yield Finding(
+        "homodyne-dask", f"{metadata.version('homodyne-dask')}, digest of the code {code_digest()}"
+    )
     for name in PACKAGES:
         version, specifier = metadata.version(name), specifiers[name]
         fits = specifier.contains(version, prereleases=True)
@@ -157,7 +160,7 @@ def compiled_kernels() -> Finding:
     folder, entries, bytes_, unused = cache_state()
     if not unused:
         return Finding("compiled kernels", f"{entries} in {folder}, {size(bytes_)}")
-    advice = f"every process compiles for seconds: correct that, or set {FOLDER} to another folder"
+    advice = f"every process compiles for seconds: set {FOLDER} to a new folder of your own"
     if folder is None:
         return Finding("compiled kernels", f"not kept: {unused}")
     return Finding("compiled kernels", f"not kept in {folder}: {unused}", advice)

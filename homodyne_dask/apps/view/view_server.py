@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 TOKEN_BYTES = 18
 ANY_PORT = 0
+MAX_BODY_BYTES = 1_000_000
+"""Most of a request and of a message of the page, of which none is larger; more is refused unread."""
 IDLE_SECONDS = 2.0
 """After a page was opened, until the next one is made."""
 
@@ -81,6 +83,8 @@ def _server(pages: "dict[str, Application]", port: int) -> "Server":
         return Server(
             pages, io_loop=IOLoop.current(), address=LOOPBACK, port=port,
             allow_websocket_origin=["*"], use_index=False, redirect_root=False,
+            websocket_max_message_size=MAX_BODY_BYTES,
+            http_server_kwargs={"max_body_size": MAX_BODY_BYTES},
         )  # fmt: skip
     finally:
         log.disabled = before

@@ -21,7 +21,7 @@ from homodyne_dask.results.data.block_means import as_fitted
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView, fitted_scan
 from homodyne_dask.results.files.folder import fits_in
-from homodyne_dask.results.files.saved_results import SERIES, SUMMARY, load_result
+from homodyne_dask.results.files.saved_results import SERIES, SUMMARY, data_of, load_result
 from homodyne_dask.store.files import any_path, is_file
 from homodyne_dask.store.rings import NEAREST_ANGLE_TOLERANCE, NEAREST_Q_TOLERANCE
 from homodyne_dask.store.scan import Cuts, Scan, open_dataset
@@ -55,27 +55,27 @@ def open_shown(what: Sequence[Viewable]) -> list[ShownScan]:
     what cannot be opened.
     """
     given = [(_opened(one), one) for one in what]
-    opened = [(_name(one), found) for found, one in given]
-    if not 0 < len(opened) <= MAX_SHOWN:
+    if not 0 < len(given) <= MAX_SHOWN:
         raise OptionError(
-            f"a page shows 1 to {MAX_SHOWN} stores and results, and {len(opened)} were given"
+            f"a page shows 1 to {MAX_SHOWN} stores and results, and {len(given)} were given"
         )
-    scans = {one.digest: one for _, one in opened if isinstance(one, Scan)}
+    scans = {one.digest: one for one, _ in given if isinstance(one, Scan)}
     fitted = {
-        one.provenance.inputs["store_sha256"] for _, one in opened if isinstance(one, FitResult)
+        one.provenance.inputs["store_sha256"] for one, _ in given if isinstance(one, FitResult)
     } & scans.keys()
     found: list[ShownScan] = []
     tiles = Tiles()
-    for name, one in opened:
+    for one, source in given:
         if isinstance(one, FitResult):
-            scan, result = _data_of(one, scans.get(one.provenance.inputs["store_sha256"])), one
+            held = scans.get(one.provenance.inputs["store_sha256"])
+            scan, result = _data_of(one, source, held), one
         elif one.digest not in fitted:
             scan, result = one, None
         else:
             continue
         model = None if result is None else ShownModel(FitView(result, scan))
         bins = matching_bins(found[0].scan if found else scan, scan)
-        found.append(ShownScan(name, scan, tiles, scan.cuts(), result, model, bins))
+        found.append(ShownScan(_name(source), scan, tiles, scan.cuts(), result, model, bins))
     return found
 
 
@@ -132,11 +132,17 @@ def _opened(what: Viewable) -> Scan | FitResult:
     return open_dataset(path)
 
 
-def _data_of(result: FitResult, held: Scan | None) -> Scan:
-    """Return what was fitted, of the store that is given or else from where it was."""
+def _data_of(result: FitResult, source: Viewable, held: Scan | None) -> Scan:
+    """Return what was fitted, of the store that is given or else from where it was.
+
+    Of a result in a file that is opened only where it lies beside it, see `data_of`.
+    """
     if held is None:
         try:
-            return as_fitted(fitted_scan(result), result)
+            if isinstance(source, FitResult | Scan):
+                return as_fitted(fitted_scan(result), result)
+            folder = any_path("what to view", source)
+            return as_fitted(data_of(result, folder, "view {}, too"), result)
         except StoreError as e:
             raise StoreError(f"{e}; or give the store beside the result, where it is now") from e
     inputs = result.provenance.inputs

@@ -1,5 +1,6 @@
 """What failed but may pass by itself, as a full disk: said once, tried again, and said when it is over."""
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -7,14 +8,20 @@ from dataclasses import dataclass, field
 from homodyne_dask.apps.watch.scan_fits import may_pass
 from homodyne_dask.cli.exit_status import error_sentence
 from homodyne_dask.cli.printing import echo
+from homodyne_dask.errors import in_line
 
 RETRY_SECONDS = 10.0
 """Seconds until what failed, but may pass, is tried again."""
 
 
+def _without_numbers(sentence: str) -> str:
+    """Return what of a sentence stays from try to try: free room and classes of errors change."""
+    return re.sub(r"\([^()]*\)|[\d.]+", "", sentence)
+
+
 def say(text: str) -> None:
     """Print a line on what happens in a watched folder."""
-    echo(text, err=True)
+    echo(in_line(text), err=True)
 
 
 @dataclass
@@ -34,7 +41,7 @@ class Retries:
     def postpone(self, what: str, error: Exception) -> None:
         """Note, and say once, that something must pass first."""
         sentence = error_sentence(error, then="")
-        if self.reasons.get(what) != sentence:
+        if _without_numbers(self.reasons.get(what, "")) != _without_numbers(sentence):
             say(f"waiting for {what}, tried again every {self.interval:g} s: {sentence}")
             self.changed = True
         self.reasons[what] = sentence

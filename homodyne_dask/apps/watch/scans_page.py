@@ -6,6 +6,7 @@ The page reloads itself; newest scans first.
 import csv
 import io
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float
 
 from homodyne_dask.apps.watch.watched_files import Stamp
-from homodyne_dask.errors import HomodyneDaskError
+from homodyne_dask.cli.exit_status import error_sentence
+from homodyne_dask.errors import why_unreadable
 from homodyne_dask.results.data.fit_rows import (
     CONVERGED,
     FAILED,
@@ -33,13 +34,16 @@ from homodyne_dask.results.data.fit_rows import (
 from homodyne_dask.results.files.csv_tables import entries_csv
 from homodyne_dask.results.files.scans_index import index_files
 from homodyne_dask.results.views.figures.scans_figure import (
+    Columns,
     draw_last_rates,
     draw_scans_against,
+    rates_drawn,
     scans_title,
 )
+from homodyne_dask.results.views.figures.style import drawable
 from homodyne_dask.results.views.html_report import Picture, fits_table
 from homodyne_dask.results.views.jinja_templates import RESULTS_PACKAGE, render
-from homodyne_dask.store.files import replacing, write_atomic
+from homodyne_dask.store.files import read_regular_file, replacing, write_atomic
 
 if TYPE_CHECKING:
     from homodyne_dask.results.views.figures.picture import FitFigure
@@ -50,6 +54,8 @@ MOST_ROWS = 200
 MOST_SENTENCES = 20
 RATES_CSV, TIMES = "rates.csv", 200
 """The rates in the folder of a result, and the most times of them that are drawn."""
+MOST_RATES_BYTES = 100_000_000
+"""Of a file that is read."""
 COMPARED = 6
 """Scans whose rates are drawn together."""
 LARGEST_SHARE = 0.1
@@ -70,11 +76,14 @@ class WatchStatus:
     """What it waits for, a sentence each."""
 
 
-def live_pictures(rows: Sequence[FitRow]) -> list[Picture]:
-    """Return figures of the rates of the last scans, and of all parameters against number and time."""
+def live_pictures(rows: Sequence[FitRow]) -> tuple[list[Picture], dict[str, str]]:
+    """Return figures of the rates of the last scans, and of all parameters against number and time.
+
+    With them a sentence for each scan whose rates cannot be read, by its name.
+    """
     good = [row for row in rows if row.outcome != FAILED]
     if not good:
-        return []
+        return [], {}
     names = _names(good)
     good = [replace(row, quantities={name: row.quantities[name] for name in names}) for row in good]
     drawn = [
@@ -85,26 +94,44 @@ def live_pictures(rows: Sequence[FitRow]) -> list[Picture]:
         )
         for against, words in (("number", "the number of the scan"), ("time", "time"))
     ]
-    rates = [(row.scan, of) for row in good[-COMPARED:] if (of := _rates(row)) is not None]
+    rates, unread = _last_rates(good[-COMPARED:])
     if rates:
         title = "Rates of the last scans: the newest dark, with its band of 68 %"
         alt = f"J(t) and γ̇(t) of {', '.join(scan for scan, _ in rates)}."
         drawn.insert(0, _picture(draw_last_rates(rates), title, alt))
-    return drawn
+    return drawn, unread
 
 
-def _rates(row: FitRow) -> dict[str, Float[np.ndarray, " n"]] | None:
-    """Return columns of the rates.csv of a scan at up to TIMES times; None for parts and without rates."""
-    file = None if row.folder is None or row.part else row.folder / RATES_CSV
-    if file is None or not file.exists():
-        return None
-    with file.open() as opened:
-        head, *lines = csv.reader(opened)
+def _last_rates(rows: Sequence[FitRow]) -> tuple[list[tuple[str, Columns]], dict[str, str]]:
+    """Return the rates of scans that have the same as the newest, and why others are not drawn, by name."""
+    found: list[tuple[str, Columns]] = []
+    unread: dict[str, str] = {}
+    for row in reversed(rows):
+        file = None if row.folder is None or row.part else row.folder / RATES_CSV
+        if file is None or not os.path.lexists(file):
+            continue
+        try:
+            columns = _rates(file)
+            if found and rates_drawn(columns) != rates_drawn(found[0][1]):
+                raise ValueError(f"it has other rates than {found[0][0]}")
+            found.append((row.scan, columns))
+        except (OSError, ValueError, IndexError, csv.Error) as e:
+            why = e.strerror or e if isinstance(e, OSError) else why_unreadable(e)
+            unread[row.name] = f"{file} cannot be drawn, {why}: fit the scan again"
+    return found[::-1], unread
+
+
+def _rates(file: Path) -> Columns:
+    """Return columns of the rates.csv of a scan at up to TIMES times, NaN where a cell is empty."""
+    text = read_regular_file(file, MOST_RATES_BYTES).decode()
+    head, *lines = csv.reader(text.splitlines(), strict=True)
+    if not (lines and rates_drawn(head)):
+        raise ValueError("it has no rates")
     places = np.unique(np.geomspace(1, len(lines), TIMES).astype(int)) - 1
-    some = [lines[n] for n in places]
-    return {
-        name: np.array([float(line[n] or "nan") for line in some]) for n, name in enumerate(head)
-    }
+    some = np.array([[float(of or "nan") for of in lines[n][: len(head)]] for n in places])
+    if not np.isfinite(drawable(some[:, head.index("t")])).all():
+        raise ValueError("some of its times are no numbers")
+    return dict(zip(head, some.T, strict=True))
 
 
 def _names(rows: Sequence[FitRow]) -> list[str]:
@@ -188,6 +215,8 @@ class ScanTable:
     changed: bool = True
     """Since the page was written."""
     pictures: list[Picture] = field(default_factory=list)
+    unread: dict[str, str] = field(default_factory=dict)
+    """Why rates of scans are not in the pictures, by name."""
     drawn: list[FitRow] = field(default_factory=list)
     """The rows in the pictures."""
     written: float = 0.0
@@ -223,8 +252,13 @@ class ScanTable:
         """Add the fits of a file from the folder of its results."""
         try:
             self.add(name, number, stamp, read(folder))
-        except HomodyneDaskError as e:
-            self.refuse(name, number, stamp, str(e))
+        except Exception as e:  # whatever is in that folder, the other rows are shown
+            self.refuse(name, number, stamp, error_sentence(e, then=""))
+
+    def remove(self, *names: str) -> None:
+        """Remove the rows of files that are gone."""
+        for name in names:
+            self.changed |= self.rows.pop(name, None) is not None
 
     def _set(self, name: str, rows: list[FitRow]) -> None:
         self.rows[name] = rows
@@ -240,8 +274,14 @@ class ScanTable:
         """Write scans.csv and scans.html; raises OSError where that is not possible."""
         began, rows = time.monotonic(), self.ordered()
         if rows != self.drawn:
-            self.pictures, self.drawn = live_pictures(rows), rows
-        write_live_index(folder, self.names, rows, self.pictures, status)
+            (self.pictures, self.unread), self.drawn = live_pictures(rows), rows
+        shown = [
+            replace(row, warnings=(*row.warnings, self.unread[row.name]))
+            if row.name in self.unread
+            else row
+            for row in rows
+        ]
+        write_live_index(folder, self.names, shown, self.pictures, status)
         self.changed, self.written = False, time.monotonic()
         self.next_time = self.written + (self.written - began) / LARGEST_SHARE
 

@@ -3,7 +3,6 @@
 Each step is noted before the next. What may pass by itself, as a full disk, is said once and waited for.
 """
 
-import shutil
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,12 +14,19 @@ from homodyne_dask.apps.watch.scan_fits import FitsOfScan, ScanFitter, may_pass
 from homodyne_dask.apps.watch.scans_page import ScanTable, WatchStatus, row_line
 from homodyne_dask.apps.watch.watched_files import (
     PATTERNS,
+    Seen,
     Stamp,
     content_digest,
     is_as_it_was,
     listed,
 )
-from homodyne_dask.cli.exit_status import BAD_INPUT, NOT_CONVERGED, Interrupted, error_sentence
+from homodyne_dask.cli.exit_status import (
+    BAD_INPUT,
+    DISK_FULL,
+    NOT_CONVERGED,
+    Interrupted,
+    error_sentence,
+)
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.fit_job import MoreFiles
 from homodyne_dask.cli.printing import echo
@@ -73,7 +79,7 @@ class FolderWatch:
     table: ScanTable
     options: WatchOptions
     retries: Retries
-    last_seen: dict[str, Stamp] = field(default_factory=dict)
+    last_seen: dict[str, Seen] = field(default_factory=dict)
     """By the last look."""
     ready: dict[str, Stamp] = field(default_factory=dict)
     """Files that stood still between the last two looks and have no result."""
@@ -137,16 +143,19 @@ class FolderWatch:
             self.retries.attempt(FOLDER, self._look)
 
     def _look(self) -> None:
-        found = listed(self.folder, self.options.patterns)
+        found = listed(self.folder, self.options.patterns, self.last_seen)
         self.looks += 1
         self.ready = {
-            name: stamp
-            for name, stamp in found.items()
-            if self.last_seen.get(name) == stamp
-            and not ((record := self.state.files.get(name)) and record.stamp == stamp)
+            name: seen.stamp
+            for name, seen in found.items()
+            if (before := self.last_seen.get(name))
+            and before.stamp == seen.stamp
+            and not ((record := self.state.files.get(name)) and record.stamp == seen.stamp)
         }
         self.last_seen = found
-        self.retries.resolved(*(self.retries.reasons.keys() - found.keys() - NEEDED))
+        gone = self.retries.reasons.keys() - found.keys() - NEEDED
+        self.retries.resolved(*gone)
+        self.table.remove(*(gone - self.state.files.keys()))
 
     def start_next(self) -> bool:
         """Ingest a file that is ready and begin its fit; return whether there was one."""
@@ -196,12 +205,12 @@ class FolderWatch:
         began = time.monotonic()
         self.fits.connect(len(self.ready))
         for store in self.state.begin(digest, name):
-            self.state.remove_store(store)
+            self._remove_store(store)
         self.state.save()
         store = self.results / self.state.contents[digest].store
         store.parent.mkdir(exist_ok=True)
         if self.fits.ingest(self.folder / name, store) != digest:  # written in the meantime
-            shutil.rmtree(store)
+            self._remove_store(self.state.contents[digest].store)
             return self._look_again(name)
         folder = self.state.claim_folder(digest)
         self.state.save()
@@ -227,8 +236,9 @@ class FolderWatch:
         if digest is None:
             return False
         work = self.in_work.pop(digest)
+        number = self.state.numbers[work.name]
         try:
-            entries = work.fits.entries()
+            rows = self.table.add(work.name, number, work.stamp, work.fits.entries())
         except Interrupted:
             raise
         except Exception as e:
@@ -236,10 +246,9 @@ class FolderWatch:
             return True
         self.state.fitted(work.name, work.stamp, digest)
         self._save()
-        self.retries.attempt(RESULTS, lambda: self._delete_store(digest))
+        self._delete_store(digest)
         self.retries.resolved(work.name, RESULTS)
-        number = self.state.numbers[work.name]
-        for row in self.table.add(work.name, number, work.stamp, entries):
+        for row in rows:
             say(row_line(row, time.monotonic() - work.began))
             ends = {"CONVERGED": 0, FAILED: BAD_INPUT}
             self._end_with(ends.get(row.outcome, NOT_CONVERGED))
@@ -247,18 +256,34 @@ class FolderWatch:
 
     def _failed(self, name: str, stamp: Stamp, digest: str | None, error: Exception) -> None:
         """Wait for what may pass; a content that cannot be fitted is a row with its sentence."""
-        if digest is None or isinstance(error, FolderInUse):
-            self.retries.postpone(name, error)
-        elif isinstance(error, ClusterError) and may_pass(error):
+        if isinstance(error, ClusterError) and may_pass(error):
             self._drop_work()
             self.fits.close()
             self.retries.postpone(WORKERS, error)
-        elif may_pass(error):
+        elif digest is not None and may_pass(error) and self._concerns_all(error):
             self.retries.postpone(RESULTS, error)
+        elif digest is None or may_pass(error):
+            self.retries.postpone(name, error)
+            if name not in self.table.rows:
+                number = self.state.numbers.setdefault(name, len(self.state.numbers) + 1)
+                self.table.refuse(name, number, stamp, error_sentence(error, then=""))
         elif is_as_it_was(self.folder / name, stamp):
             self._refuse(name, stamp, digest, error_sentence(error, then=TOUCH))
         else:
             self._look_again(name)
+
+    def _concerns_all(self, error: Exception) -> bool:
+        """Return whether what failed for one file fails for all: no room, or nothing can be written."""
+        if isinstance(error, FolderInUse):
+            return False
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if isinstance(cause, OSError) and cause.errno in DISK_FULL:
+            return True
+        try:
+            self.state.save()
+        except OSError:
+            return True
+        return False
 
     def _drop_work(self) -> None:
         """Give up what workers do; what they have written by then is found when it is begun again."""
@@ -269,7 +294,7 @@ class FolderWatch:
     def _refuse(self, name: str, stamp: Stamp, digest: str, problem: str) -> None:
         held = self.state.contents.get(digest)
         if held is not None:
-            self.retries.attempt(RESULTS, lambda: self.state.remove_store(held.store))
+            self._remove_store(held.store)
         self.state.refused(name, stamp, digest, problem)
         self._save()
         self.ready.pop(name, None)
@@ -319,9 +344,18 @@ class FolderWatch:
 
     def _delete_store(self, digest: str) -> None:
         store = self.state.contents[digest].store
-        if store and not self.options.keep_stores:
-            self.state.remove_store(store)
+        if store and not self.options.keep_stores and self._remove_store(store):
             self.state.store_removed(digest)
+
+    def _remove_store(self, store: str) -> bool:
+        """Remove a store; return False for what is none, or cannot be removed: it stays, and that is said."""
+        try:
+            removed, why = self.state.remove_store(store), "it is no store of homodyne_dask"
+        except OSError as e:
+            removed, why = False, error_sentence(e, then="")
+        if not removed:
+            say(f"{self.results / store} is not removed: {why}")
+        return removed
 
     def _end_with(self, status: int) -> None:
         worst = (BAD_INPUT, NOT_CONVERGED, 0)

@@ -6,10 +6,13 @@ Looked at again and again: network file systems deliver no events.
 import hashlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import NamedTuple
+
+from homodyne_dask.store.files import open_without_waiting
 
 PATTERNS = ("*.hdf", "*.hdf5", "*.h5", "*.nxs")
 """Names of result files."""
@@ -17,6 +20,9 @@ _TEMPORARY = re.compile(
     r"^[.~#]|~$|(^|\.)(tmp|temp|part|partial|filepart|crdownload|swp)(\.|$)", re.IGNORECASE
 )
 _READ_BYTES = 1 << 20
+END_BYTES = 1 << 16
+"""Bytes at the beginning and at the end of a file that a stamp compares."""
+_Status = tuple[int, int, int, int]
 
 
 class Stamp(NamedTuple):
@@ -25,6 +31,16 @@ class Stamp(NamedTuple):
     size: int
     """bytes"""
     mtime_ns: int
+    ends: str
+    """SHA-256 of its first and last END_BYTES; '' where they cannot be read."""
+
+
+class Seen(NamedTuple):
+    """A file as it was at a look."""
+
+    stamp: Stamp
+    status: _Status
+    """Inode, size, times of change of content and inode: its ends are read where one of them changes."""
 
 
 def is_temporary(name: str) -> bool:
@@ -32,22 +48,44 @@ def is_temporary(name: str) -> bool:
     return _TEMPORARY.search(name) is not None
 
 
-def listed(folder: Path, patterns: Sequence[str]) -> dict[str, Stamp]:
+def listed(folder: Path, patterns: Sequence[str], before: Mapping[str, Seen]) -> dict[str, Seen]:
     """Return the files of a folder whose names match, without temporary ones.
 
-    Raises OSError where the folder cannot be read.
+    before: what the last look returned. A link that cannot be followed is listed with its own stamp: to open
+    it says why. Raises OSError where the folder cannot be read.
     """
     found = {}
     with os.scandir(folder) as entries:
         for entry in entries:
             if is_temporary(entry.name) or not any(fnmatch(entry.name, p) for p in patterns):
                 continue
-            try:
-                if entry.is_file():
-                    found[entry.name] = _stamp(entry.stat())
-            except FileNotFoundError:  # renamed or removed since
-                continue
+            with suppress(FileNotFoundError):  # renamed or removed since
+                if (seen := _seen(entry, before.get(entry.name))) is not None:
+                    found[entry.name] = seen
     return found
+
+
+def _seen(entry: "os.DirEntry[str]", before: Seen | None) -> Seen | None:
+    """Return a file as it is now, None for what is no file."""
+    try:
+        if not entry.is_file():
+            return None
+        status = entry.stat()
+    except FileNotFoundError:
+        raise
+    except OSError:
+        status = entry.stat(follow_symlinks=False)
+        return Seen(Stamp(status.st_size, status.st_mtime_ns, ""), _status(status))
+    if before is not None and before.status == _status(status):
+        return before
+    try:
+        with open(entry.path, "rb", buffering=0, opener=open_without_waiting) as file:
+            stamp = _stamp(file.fileno())
+    except FileNotFoundError:
+        raise
+    except OSError:
+        stamp = Stamp(status.st_size, status.st_mtime_ns, "")
+    return Seen(stamp, _status(status))
 
 
 def content_digest(path: Path, stamp: Stamp) -> str | None:
@@ -57,22 +95,29 @@ def content_digest(path: Path, stamp: Stamp) -> str | None:
     where it cannot be read.
     """
     digest = hashlib.sha256()
-    with path.open("rb", buffering=0) as file:
-        if _stamp(os.fstat(file.fileno())) != stamp:
+    with open(path, "rb", buffering=0, opener=open_without_waiting) as file:
+        if _stamp(file.fileno()) != stamp:
             return None
         while part := file.read(_READ_BYTES):
             digest.update(part)
-        return digest.hexdigest() if _stamp(os.fstat(file.fileno())) == stamp else None
+        return digest.hexdigest() if _stamp(file.fileno()) == stamp else None
 
 
 def is_as_it_was(path: Path, stamp: Stamp) -> bool:
     """Return whether a file can be read and has not changed."""
     try:
-        with path.open("rb") as file:
-            return _stamp(os.fstat(file.fileno())) == stamp
+        with open(path, "rb", buffering=0, opener=open_without_waiting) as file:
+            return _stamp(file.fileno()) == stamp
     except OSError:
         return False
 
 
-def _stamp(status: os.stat_result) -> Stamp:
-    return Stamp(status.st_size, status.st_mtime_ns)
+def _stamp(handle: int) -> Stamp:
+    status = os.fstat(handle)
+    last = max(status.st_size - END_BYTES, 0)
+    ends = os.pread(handle, END_BYTES, 0) + os.pread(handle, END_BYTES, last)
+    return Stamp(status.st_size, status.st_mtime_ns, hashlib.sha256(ends).hexdigest())
+
+
+def _status(status: os.stat_result) -> _Status:
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

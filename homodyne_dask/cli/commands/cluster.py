@@ -11,6 +11,7 @@ from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.cli.read_options import read_value
 from homodyne_dask.cli.shared_options import LOCAL_PATH
 from homodyne_dask.cluster._dask_internals import known_workers
+from homodyne_dask.cluster.local import answered
 from homodyne_dask.cluster.slurm import persistent
 from homodyne_dask.text import size
 
@@ -64,7 +65,7 @@ def cluster_status(file: Path | None, key: str | None, as_json: bool) -> None:
     """Print the scheduler, its workers and the number of running tasks."""
     scheduler = persistent.read_scheduler_file(_file(file))
     with persistent.connection_by(_file(file), key) as client:
-        known = known_workers(client)
+        known = answered(client, known_workers, client)
     workers = list(known.values())
     tasks = sum(len(worker["metrics"].get("executing", ())) for worker in workers)
     if as_json:

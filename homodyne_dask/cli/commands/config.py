@@ -7,6 +7,7 @@ import click
 from homodyne_dask.cli.fit_config import template
 from homodyne_dask.cli.printing import echo
 from homodyne_dask.cli.shared_options import LOCAL_PATH, write_new
+from homodyne_dask.errors import in_line
 
 
 @click.command()
@@ -18,4 +19,4 @@ def config(path: Path, overwrite: bool) -> None:
         echo(template(), nl=False)
         return
     write_new(path, template(), overwrite)
-    echo(f"{path} written: edit it, then run `homodyne-dask fit {path}`")
+    echo(in_line(f"{path} written: edit it, then run `homodyne-dask fit {path}`"))

@@ -7,6 +7,7 @@ import click
 import homodyne_dask as hd
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.cli.shared_options import ANY_PATH
+from homodyne_dask.errors import in_line
 from homodyne_dask.store.files import AnyPath
 
 
@@ -22,7 +23,7 @@ def info(store: AnyPath, as_json: bool) -> None:
         return
     echo(str(scan))
     echo(
-        f"from {attrs['source_file']} ({attrs['source_format']}), "
+        f"from {in_line(attrs['source_file'])} ({attrs['source_format']}), "
         f"SHA-256 {attrs['source_sha256'][:12]}, frames of {attrs['frame_time']:g} s, "
         + (f"gap {gap / 1e4:g} um" if gap else "no gap")
     )

@@ -14,14 +14,15 @@ from homodyne_dask.cli.shared_options import (
     ANY_PATH,
     CLUSTER,
     LOCAL_PATH,
+    STORE,
     config_parameters,
     options_given,
     values_by_name,
 )
-from homodyne_dask.errors import OptionError
-from homodyne_dask.results.data import block_means, fit_view
+from homodyne_dask.errors import OptionError, in_line
+from homodyne_dask.results.data import block_means
 from homodyne_dask.results.files.folder import fits_in
-from homodyne_dask.results.files.saved_results import SUMMARY
+from homodyne_dask.results.files.saved_results import SUMMARY, data_of
 from homodyne_dask.store.files import AnyPath, is_file
 
 
@@ -43,6 +44,7 @@ from homodyne_dask.store.files import AnyPath, is_file
     "--adjust", type=click.Choice(["robust", "none"]), default="robust", show_default=True,
     help="Width of the likelihood: that of the standard errors, or the naive one of uncorrelated noise.",
 )  # fmt: skip
+@STORE
 @config_parameters(CLUSTER)
 @AS_JSON
 @click.option(
@@ -55,6 +57,7 @@ def posterior(
     draws: int,
     seed: int,
     adjust: str,
+    store: AnyPath | None,
     as_json: bool,
     output: Path | None,
     **workers: Any,
@@ -77,9 +80,10 @@ def posterior(
         raise OptionError(f"{output} exists: give another --output")
     result = hd.load_result(folder)
     priors = values_by_name("prior", prior) or None
-    scan = block_means.as_fitted(fit_view.fitted_scan(result), result)
+    data = data_of(result, folder, result_upload.WITH_STORE, store)
+    scan = block_means.as_fitted(data, result)
     echo_progress(
-        f"{draws} draws from the posterior of {result.config['model']} fitted to {scan.path}"
+        f"{draws} draws from the posterior of {result.config['model']} fitted to {in_line(scan.path)}"
     )
     source = {"data": [scan.path], "model": result.config["model"]}
     with worker_options.client_of(from_options(source | options_given(workers))) as client:
@@ -98,5 +102,5 @@ def posterior(
         with result_upload.on_disk(folder) as (here, where):
             files = list(map(where, found.save(here)))
     if not as_json:
-        echo(f"\nwritten: {', '.join(files)}")
+        echo(f"\nwritten: {in_line(', '.join(files))}")
     click.get_current_context().exit(0 if found.reliable else NOT_CONVERGED)

@@ -4,8 +4,8 @@ import click
 
 import homodyne_dask as hd
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
-from homodyne_dask.cli.shared_options import ANY_PATH
-from homodyne_dask.errors import OptionError
+from homodyne_dask.cli.shared_options import ANY_PATH, STORE
+from homodyne_dask.errors import OptionError, in_line
 from homodyne_dask.store.files import AnyPath, is_file
 
 
@@ -19,7 +19,10 @@ from homodyne_dask.store.files import AnyPath, is_file
 @click.option(
     "--pictures", is_flag=True, help="Draw the figures of the fit, or of each fit, into its report."
 )
-def show(folder: AnyPath, as_json: bool, ci: float | None, pictures: bool) -> None:
+@STORE
+def show(
+    folder: AnyPath, as_json: bool, ci: float | None, pictures: bool, store: AnyPath | None
+) -> None:
     """Print the report of the fit or the series of fits in FOLDER."""
     from homodyne_dask.results.files.saved_results import SERIES, SUMMARY
 
@@ -38,8 +41,8 @@ def show(folder: AnyPath, as_json: bool, ci: float | None, pictures: bool) -> No
     if pictures:
         from homodyne_dask.cli.result_upload import pictures_drawn  # it loads what writes folders
 
-        for files in pictures_drawn(folder):
-            echo(f"written: {', '.join(files)}")
+        for files in pictures_drawn(folder, store):
+            echo(f"written: {in_line(', '.join(files))}")
 
 
 def _check_one(folder: AnyPath) -> None:

@@ -7,6 +7,7 @@ import click
 import homodyne_dask as hd
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.cli.shared_options import LOCAL_PATH
+from homodyne_dask.errors import in_line
 
 
 @click.command()
@@ -57,6 +58,7 @@ def simulate(
         return
     values = ", ".join(f"{name} {value:g}" for name, value in made.parameters.items())
     echo(
-        f"{path} written: {scenario}, {angles} angles x {frames} frames of {made.frame_time:g} s "
+        f"{in_line(str(path))} written: {scenario}, "
+        f"{angles} angles x {frames} frames of {made.frame_time:g} s "
         f"at q = {made.q:g} 1/Å, {convention} convention, {values}"
     )

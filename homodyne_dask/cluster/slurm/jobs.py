@@ -143,6 +143,9 @@ def environment(site: Site, threads: int) -> list[str]:
             "cpu=$(grep -m1 ^flags /proc/cpuinfo | sha256sum | cut -c1-12)",
             f"export JAX_COMPILATION_CACHE_DIR={cache}/jaxlib-{version('jaxlib')}-$cpu",
             'mkdir -p -m 700 "$JAX_COMPILATION_CACHE_DIR"',
+            # what others could write there would be run
+            'own=$(find "$JAX_COMPILATION_CACHE_DIR" -maxdepth 0 -uid "$(id -u)" ! -perm /077)',
+            '[ -n "$own" ] || unset JAX_COMPILATION_CACHE_DIR',
         ]
     return lines
 

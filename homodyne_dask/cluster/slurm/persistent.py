@@ -18,9 +18,9 @@ from homodyne_dask.cluster import tls
 from homodyne_dask.cluster.connect import closing_logged, connect
 from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.cluster.slurm.cluster import slurm_cluster
-from homodyne_dask.errors import ClusterError, why_unreadable
+from homodyne_dask.errors import ClusterError, printable, why_unreadable
 from homodyne_dask.store.files import read_regular_file, write_atomic
-from homodyne_dask.store.processes import python_command
+from homodyne_dask.store.processes import code_digest, python_command
 
 LOCAL = "local"
 """The name of the site for workers on this machine."""
@@ -49,7 +49,13 @@ class PersistentScheduler:
 def read_scheduler_file(file: Path) -> PersistentScheduler:
     """Return the scheduler that a file describes; raises ClusterError for another file."""
     try:
-        read = PersistentScheduler(**json.loads(read_regular_file(file, MAX_FILE_BYTES)))
+        written = json.loads(read_regular_file(file, MAX_FILE_BYTES))
+        if isinstance(written, dict) and written.get("type") == "Scheduler":
+            raise ClusterError(
+                f"{file} is a file of `dask scheduler`, which names no key: give in place of it --scheduler "
+                f"{printable(str(written.get('address')))} and, for tls://, the folder of its key with --key"
+            )
+        read = PersistentScheduler(**written)
         texts = (read.address, read.dashboard, read.site, read.host)
         if not (all(isinstance(text, str) for text in texts) and isinstance(read.pid, int)):
             raise TypeError("address, dashboard, site and host are texts, pid is a number")
@@ -82,6 +88,7 @@ def serve(
 ) -> None:
     """Run a persistent scheduler until it is stopped; `file` exists while it can be used."""
     refuse_second(file)
+    code_digest()  # of what is loaded now: fits of other code are refused later
     try:
         with _cluster(site, jobs, file.parent) as client:
             cluster: Any = client.cluster

@@ -198,10 +198,11 @@ def sigma_of_points(sigma: Any, points: int) -> float | np.ndarray | None:
 def _numbers(name: str, given: Any) -> Float[np.ndarray, "..."]:
     try:
         values = np.asarray(given)
-        if values.dtype.kind not in "fiub":
-            raise TypeError
-        return values.astype(float)
     except (TypeError, ValueError):
+        values = np.empty(0, object)  # lists of unequal lengths
+    if values.dtype.kind not in "fiub":
         raise OptionError(
-            f"{name} = {shown(given)} are not numbers: give an array, or an xarray dataset instead of arrays"
-        ) from None
+            f"{name} = {shown(given)} are not numbers, but of dtype {values.dtype}: give numbers, "
+            f"as {name}.astype(float), or an xarray dataset instead of arrays"
+        )
+    return values.astype(float)

@@ -17,7 +17,7 @@ from distributed import Client
 from jaxtyping import Float
 from zict import LRU
 
-from homodyne_dask.cluster.local import cluster_errors
+from homodyne_dask.cluster.local import cluster_errors, gathered
 from homodyne_dask.errors import OptionError, SelectionError, StoreError, shown, why_unreadable
 from homodyne_dask.results._xarray_internals import in_memory
 from homodyne_dask.sweep.block_cache import byte_cache, keep
@@ -113,9 +113,8 @@ def digest(points: Points, client: Client | None) -> str:
         chunks = [_chunk_digest(points, number) for number in numbers]
     else:
         with cluster_errors(client):
-            chunks = client.gather(
-                client.map(_chunk_digest, [points] * len(numbers), numbers, pure=False)
-            )
+            tasks = client.map(_chunk_digest, [points] * len(numbers), numbers, pure=False)
+        chunks = gathered(client, tasks)
     return hashlib.sha256(repr((about, chunks)).encode()).hexdigest()
 
 

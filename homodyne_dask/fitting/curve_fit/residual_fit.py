@@ -36,7 +36,8 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.eigendirections import above_rounding
 from homodyne_dask.solver.identifiability import determined_at
 from homodyne_dask.solver.scaling_modes import Scaling
-from homodyne_dask.store.processes import set_allocator_thresholds
+from homodyne_dask.store.processes import OUR_CODE, code_digest, set_allocator_thresholds
+from homodyne_dask.sweep.admission import checked_workers
 from homodyne_dask.sweep.blocks import NO_COST
 from homodyne_dask.sweep.layout import IN_PROCESS_PAIRS, Run
 from homodyne_dask.sweep.plan import Device, Plan, make_plan
@@ -114,6 +115,7 @@ def _identity(client: Client | None, request: ResidualRequest) -> dict[str, obje
         # bounds may be infinite, which JSON cannot hold
         **{name: [repr(float(v)) for v in getattr(search, name)] for name in _REAL_FIELDS},
         **{f"version of {name}": version(name) for name in ("homodyne-dask", "jaxlib", "numpy")},
+        f"version of the {OUR_CODE}": code_digest(),
     }
 
 
@@ -127,6 +129,7 @@ def prepare_residual_fit(
     max_passes: int = 1000,
 ) -> ResidualRequest:
     """Return the checked fit; raises a HomodyneDaskError for mistakes."""
+    code_digest()  # of the files that are loaded now
     require_count("max_passes", max_passes)
     require_type("absolute_sigma", absolute_sigma, bool, "True or False")
     model = model.current()
@@ -195,12 +198,15 @@ def iterate(
     path = checkpoint_path(checkpoint, resume)
     require_callbacks(callbacks)
     plan = plan_residual_fit(request, client)
-    with local_cluster() if plan.workers.to_start else nullcontext(client) as connected:
+    with (
+        local_cluster() if plan.workers.to_start else nullcontext(client) as connected,
+        nullcontext(()) if connected is None else checked_workers(connected) as refused,
+    ):
         budget = plan.layout.resident_bytes if plan.resident else 0
         if request.points.in_memory:  # not kept twice
             budget = min(budget, MAX_CACHED_BYTES)
         context = ResidualContext(request.points, request.model, budget)
-        observer = FitObserver(_description(request), plan, connected, callbacks)
+        observer = FitObserver(_description(request), plan, connected, callbacks, refused)
         with observer.failures_emitted():
             sweep = observer.observed(sweep_over(context, plan, RESIDUALS, connected))
             start = StartingPoint(request.search.start, None, [])

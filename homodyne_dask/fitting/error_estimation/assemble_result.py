@@ -50,6 +50,7 @@ from homodyne_dask.solver.covariance import Uncertainty
 from homodyne_dask.solver.influence import leave_one_out, left_out_chisqr, left_out_clusters
 from homodyne_dask.solver.information_criteria import compare_scalings
 from homodyne_dask.solver.reduce import mean_weight
+from homodyne_dask.store.processes import OUR_CODE, code_digest
 from homodyne_dask.store.rings import friedel_clusters
 
 NO_ESTIMATES = ErrorEstimates()
@@ -163,7 +164,9 @@ def assemble_result(
             inputs=_inputs(request),
             truth=scan.attrs["truth"],
             version=version("homodyne-dask"),
-            versions={"Python": python_version()} | {name: version(name) for name in PACKAGES},
+            versions={"Python": python_version()}
+            | {name: version(name) for name in PACKAGES}
+            | {OUR_CODE: code_digest()},
             definition=request.problem.model,
         ),
     )

@@ -335,7 +335,7 @@ def posterior_draws(
     priors_used = target_priors(request, priors)
     plan = plan_for(request, client)
     require_memory_for_thetas(plan, max(SIZES) + 1)
-    with workers_for_plan(plan, client) as connected:
+    with workers_for_plan(request.scan, plan, client) as (connected, _):
         sweep = sweep_of(plan, request.scan.selection, request.problem, connected)
         doing("one pass at the optimum")
         reduced = reduce(sweep(theta), request.scaling, request.sum_rounding)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from distributed import Client, Future
 
-from homodyne_dask.cluster.local import cluster_errors, local_cluster
+from homodyne_dask.cluster.local import cluster_errors, gathered, local_cluster
 from homodyne_dask.errors import ClusterError, HomodyneDaskError, OptionError
 from homodyne_dask.fitting.events import Event
 from homodyne_dask.fitting.fit import fit, plan_for
@@ -103,14 +103,16 @@ def submitted(
         return
     name = os.urandom(3).hex()
     with checked_workers(client, *planned):
-        yield [
-            client.submit(
-                task, request.scan.selection, model, request.options, *request.more,
-                key=f"fit-{name}-{n:04d}", pure=False,
-            )
-            if is_small(request.scan) else None
-            for n, request in enumerate(fits)
-        ]  # fmt: skip
+        with cluster_errors(client):
+            futures = [
+                client.submit(
+                    task, request.scan.selection, model, request.options, *request.more,
+                    key=f"fit-{name}-{n:04d}", pure=False,
+                )
+                if is_small(request.scan) else None
+                for n, request in enumerate(fits)
+            ]  # fmt: skip
+        yield futures
 
 
 def _planned(client: Client, model: Model, fits: Sequence[FitRequest]) -> tuple[Scan, Plan] | None:
@@ -131,5 +133,4 @@ def output_of(client: Client | None, future: Future) -> FitOutput:
     Raises the exception of the fit, and ClusterError where the workers cannot finish it.
     """
     assert client is not None  # the futures came from a client
-    with cluster_errors(client):
-        return future.result()
+    return gathered(client, [future])[0]

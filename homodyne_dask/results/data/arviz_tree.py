@@ -16,6 +16,7 @@ import xarray
 from jaxtyping import Float
 from xarray import DataTree
 
+from homodyne_dask.errors import in_line
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.models.rate_forms import some_ages
 from homodyne_dask.results.data.fit_result import FitResult, from_summary
@@ -258,13 +259,14 @@ def _constant(
 def _attributes(result: FitResult, draws: PosteriorDraws) -> dict[str, Any]:
     numbers = {name: getattr(draws, name) for name in _NUMBERS} | {"design_effect": draws.factor}
     known = {name: value for name, value in plain_values(numbers).items() if value is not None}
+    store = in_line(result.provenance.inputs["store"])
     return known | {
         "format": FORMAT,
         "format_version": VERSION,
-        "title": f"posterior of {result.config['model']} fitted to {result.provenance.inputs['store']}",
+        "title": f"posterior of {result.config['model']} fitted to {store}",
         "model": result.config["model"],
         "convention": result.config["convention"],
-        "store": result.provenance.inputs["store"],
+        "store": store,
         "store_sha256": result.provenance.inputs["store_sha256"],
         "priors": json.dumps(dict(draws.priors)),
         "seconds": json.dumps(plain_values(dict(draws.seconds))),

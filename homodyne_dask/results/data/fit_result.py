@@ -9,6 +9,7 @@ import numpy as np
 import xarray
 from jaxtyping import Float
 
+from homodyne_dask.errors import printable
 from homodyne_dask.results.data.fitted_parameters import (
     FittedParameters,
     bounds_of,
@@ -299,19 +300,21 @@ class FitResult(Reportable):
         whole = whole.set_coords(["unit", "q", "phi"])
         for name in DATASET_UNITS.keys() & whole.variables.keys():
             whole[name].attrs["units"] = DATASET_UNITS[name]
-        return whole.assign_attrs(
-            title=f"{self.config['model']} fitted to {self.provenance.inputs['store']}",
-            model=self.config["model"],
-            convention=self.config["convention"],
-            outcome=self.outcome.name,
-            outcome_sentence=self.verdict,
-            undetermined="\n".join(self.undetermined),
-            warnings="\n".join(self.warnings),
-            source=self.provenance.inputs["source_file"],
-            source_sha256=self.provenance.inputs["source_sha256"],
-            history=f"homodyne-dask {self.provenance.version}",
-            config=json.dumps(plain_values(self.config)),
-        )
+        about = {
+            "title": f"{self.config['model']} fitted to {self.provenance.inputs['store']}",
+            "model": self.config["model"],
+            "convention": self.config["convention"],
+            "outcome": self.outcome.name,
+            "outcome_sentence": self.verdict,
+            "undetermined": "\n".join(self.undetermined),
+            "warnings": "\n".join(self.warnings),
+            "source": self.provenance.inputs["source_file"],
+            "source_sha256": self.provenance.inputs["source_sha256"],
+            "history": f"homodyne-dask {self.provenance.version}",
+            "config": json.dumps(plain_values(self.config)),
+        }
+        # names of files need not be UTF-8, which netCDF holds
+        return whole.assign_attrs({name: printable(text) for name, text in about.items()})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain values, as written to summary.json; unknown numbers are None."""

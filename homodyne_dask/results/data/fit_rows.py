@@ -319,8 +319,11 @@ def methods_of(entries: Sequence[Fitted]) -> str:
 
 
 def local_time(seconds: float) -> str:
-    """Return a time as 2026-11-22 23:10:05+01:00."""
-    return datetime.fromtimestamp(seconds).astimezone().isoformat(" ", "seconds")
+    """Return a time as 2026-11-22 23:10:05+01:00; '' for one in no year of a calendar."""
+    try:
+        return datetime.fromtimestamp(seconds).astimezone().isoformat(" ", "seconds")
+    except (OverflowError, OSError, ValueError):
+        return ""
 
 
 def fit_rows(scan: str, number: int, time: float, entries: Sequence[SeriesEntry]) -> list[FitRow]:

@@ -10,16 +10,17 @@ from homodyne_dask.errors import OptionError, SelectionError, StoreError, requir
 from homodyne_dask.results.data.block_means import BinMap, bin_map, representative
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fitted_model import FittedModel, decay_times, fitted_model
+from homodyne_dask.store.files import AnyPath
 from homodyne_dask.store.scan import Cuts, Scan, open_dataset
 
 
-def fitted_scan(result: FitResult) -> Scan:
-    """Return the data of a fit: its bins and frames, from where its store was.
+def fitted_scan(result: FitResult, store: AnyPath | None = None) -> Scan:
+    """Return the data of a fit: its bins and frames, from a store, by default from where it was.
 
     Raises OptionError for a result that does not know where, StoreError where the store is no longer
     there, or has changed.
     """
-    where = result.provenance.inputs.get("store_path")
+    where = store or result.provenance.inputs.get("store_path")
     if where is None:
         raise OptionError(
             "the result does not know where its store is: give the scan that was fitted, as in maps(scan)"

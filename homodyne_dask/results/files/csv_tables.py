@@ -10,7 +10,7 @@ from typing import Any
 
 import xarray
 
-from homodyne_dask.errors import printable
+from homodyne_dask.errors import in_line
 from homodyne_dask.results.data.comparison import Comparison
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, Fitted, method_of
@@ -18,6 +18,8 @@ from homodyne_dask.results.data.known_truth import truth_of
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.store.files import path_of, write_atomic
 
+FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+"""Letters with which a formula begins, those of full width in some spreadsheets."""
 DIGITS = 8
 """Of the numbers of rates."""
 
@@ -106,16 +108,20 @@ def _entry_row(
 def rows_csv(rows: Sequence[Mapping[str, object]]) -> str:
     """Return rows of equal keys as CSV, the keys first."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(map(_cell, rows[0]))
+    writer.writerows([_cell(row[key]) for key in rows[0]] for row in rows)
     return text.getvalue()
 
 
 def _cell(value: Any) -> Any:
-    """Return a value as a table holds it: an unknown number is an empty cell."""
+    """Return a value as a table holds it: an unknown number is an empty cell.
+
+    A text that spreadsheets would run as a formula begins with an apostrophe.
+    """
     value = value.item() if hasattr(value, "item") else value
     unknown = value is None or (isinstance(value, float) and not math.isfinite(value))
     if isinstance(value, str):
-        return printable(value)
+        text = in_line(value)
+        return f"'{text}" if text.lstrip()[:1] in FORMULA else text
     return "" if unknown else value

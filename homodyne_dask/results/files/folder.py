@@ -9,7 +9,7 @@ from pathlib import Path
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.fit_result import FORMAT, FitResult
-from homodyne_dask.results.data.fit_view import FitView, fitted_scan
+from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.power_law_test import RatesCheck
 from homodyne_dask.results.data.rate_curves import has_rates, rates_in
 from homodyne_dask.results.files.csv_tables import parameters_csv, rates_csv, scaling_csv
@@ -144,14 +144,14 @@ def check_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) 
             f"{folder} holds part of a result, whose fit was killed as it wrote it: give --overwrite to "
             f"fit again, or another --output"
         )
-    known = _is_summary(folder / SUMMARY) or checkpoints.checkpoint_exists(checkpoint)
+    known = is_summary(folder / SUMMARY) or checkpoints.checkpoint_exists(checkpoint)
     if not (known or half_written):
         raise OptionError(f"{folder} holds files that are no result: give another --output")
     if (folder / SUMMARY).exists() and not (overwrite or resume):
         raise OptionError(f"{folder} exists: give --overwrite to replace it, or another --output")
 
 
-def _is_summary(file: Path) -> bool:
+def is_summary(file: Path) -> bool:
     """Return whether a file is the summary of a result, damaged perhaps; a link is none."""
     if file.is_symlink() or not file.is_file():
         return False
@@ -194,13 +194,9 @@ def write_result(
         return _exchange(there, folder)
 
 
-def write_pictures(folder: Path) -> list[Path]:
-    """Draw the figures of an earlier result into its folder, and into its report; return these files.
-
-    Raises OptionError or StoreError where the data of the fit are not where they were.
-    """
-    result = load_result(folder)
-    view = FitView(result, fitted_scan(result))
+def write_pictures(view: FitView, folder: Path) -> list[Path]:
+    """Draw the figures of an earlier result into its folder, and into its report; return these files."""
+    result = view.result
     with (
         locked_folder(folder, LOCK),
         tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder) as temporary,

@@ -27,11 +27,13 @@ def write_values(values: Mapping[str, object], path: str | Path) -> None:
     write_with_checksum(path_of("path", path), values)
 
 
-def read_with_checksum(path: AnyPath, form: str, version: int, remedy: str) -> dict[str, Any]:
+def read_with_checksum(
+    path: AnyPath, form: str, version: int, remedy: str, *, required: bool = False
+) -> dict[str, Any]:
     """Return the values of a file of that format and version, without the checksum.
 
-    Files without a checksum are read: those of earlier programs, and those it was removed from by
-    hand. remedy: what to give instead, the end of the sentence. Raises SourceError.
+    Files without a checksum are read, unless it is required: those of earlier programs, and those it was
+    removed from by hand. remedy: what to give instead, the end of the sentence. Raises SourceError.
     """
     try:
         read = json.loads(read_regular_file(path, MAX_BYTES))
@@ -42,6 +44,10 @@ def read_with_checksum(path: AnyPath, form: str, version: int, remedy: str) -> d
     if not isinstance(read, dict) or read.get("format") != form:
         raise SourceError(f"{path} is no {form}: {remedy}")
     checksum = read.pop(CHECKSUM, None)
+    if required and checksum != _digest(read):
+        raise SourceError(
+            f"{path} was changed after it was written, its checksum is another: {remedy}"
+        )
     if checksum is not None and checksum != _digest(read):
         raise SourceError(
             f"{path} was changed after it was written, its checksum is another: fit again, or take "
@@ -64,6 +70,11 @@ def missing_values(path: AnyPath) -> Iterator[None]:
         raise SourceError(
             f"{path} lacks values of a result, or has others ({type(e).__name__}: {e}): fit again"
         ) from e
+
+
+def is_plain_name(name: object) -> bool:
+    """Return whether a name read from a file is that of something in a folder, and leads nowhere else."""
+    return isinstance(name, str) and name not in ("", ".", "..") and not {*"/\0"} & {*name}
 
 
 def _digest(values: Mapping[str, object]) -> str:

@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 from jaxtyping import Float
 
+from homodyne_dask.errors import in_line, printable
 from homodyne_dask.results.data.block_means import BinMap, bin_map, block_grid
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView, fitted_scan
@@ -70,9 +71,9 @@ def _write_entry(entry: h5py.Group, view: FitView) -> None:
     )
     entry["definition"] = "NXxpcs"
     entry["title"] = (
-        f"{view.result.config['model']} fitted to {view.result.provenance.inputs['store']}"
+        f"{view.result.config['model']} fitted to {in_line(view.result.provenance.inputs['store'])}"
     )
-    named = {"entry_identifier": {"value": source.stem.removesuffix("_results")}}
+    named = {"entry_identifier": {"value": in_line(source.stem.removesuffix("_results"))}}
     for name in ("entry_identifier", "scan_number", "start_time", "end_time"):
         if found := (named | experiment).get(name):
             entry[name] = found["value"]
@@ -151,7 +152,7 @@ def _write_known(group: h5py.Group, experiment: Mapping[str, Any], names: tuple[
 
 def _write_fit(fit: h5py.Group, result: FitResult) -> None:
     config = result.config
-    fit["label"] = result.verdict
+    fit["label"] = printable(result.verdict)
     function = _group(fit, "global_fit_function", "NXfit_function")
     function["function_type"] = config["model"]
     function["description"] = f"c2 of all bins, in the convention {config['convention']}"

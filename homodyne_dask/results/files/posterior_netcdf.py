@@ -15,6 +15,7 @@ from homodyne_dask.results.data.posterior import Posterior
 from homodyne_dask.results.data.posterior_draws import FORMAT, VERSION
 from homodyne_dask.results.files.json_files import missing_values
 from homodyne_dask.store.files import PARTIAL, path_of, write_atomic
+from homodyne_dask.store.hdf5_files import check_contents
 
 NETCDF, JSON = "posterior.nc", "posterior.json"
 ZARR = ".zgroup"
@@ -62,6 +63,7 @@ def read_tree(path: Path) -> DataTree:
     try:
         if not (zarr or path.is_file()):
             raise FileNotFoundError(2, "No such file or directory", str(path))
+        _check_folder(path) if zarr else check_contents(path)
         with xarray.open_datatree(path, **options) as opened:
             tree = opened.load()
     except OSError as e:
@@ -78,6 +80,16 @@ def read_tree(path: Path) -> DataTree:
             f"make it again"
         )
     return tree
+
+
+def _check_folder(path: Path) -> None:
+    """Raise SourceError for a link, a pipe or a device in a Zarr folder: none of them has a checksum."""
+    for found in path.rglob("*"):
+        if found.is_symlink() or not (found.is_file() or found.is_dir()):
+            raise SourceError(
+                f"{found} is a link, a pipe or a device: only what is in the folder itself is read; copy it "
+                f"with what its links lead to (cp -rL)"
+            )
 
 
 def load_posterior(path: str | Path) -> Posterior:

@@ -1,19 +1,22 @@
 """Results that were written, read back: of a fit, of a series, a comparison; and fits in folders compared."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from homodyne_dask.errors import OptionError, require_type
+from homodyne_dask.errors import OptionError, require_type, shown
 from homodyne_dask.results.data import comparison, series
 from homodyne_dask.results.data.comparison import ComparedFit, Comparison, compare_fits
 from homodyne_dask.results.data.fit_result import FORMAT, VERSION, FitResult, from_summary
 from homodyne_dask.results.data.fit_rows import SeriesEntry
+from homodyne_dask.results.data.fit_view import fitted_scan
 from homodyne_dask.results.data.series import FitSeries
-from homodyne_dask.results.files.json_files import missing_values, read_with_checksum
+from homodyne_dask.results.files.json_files import is_plain_name, missing_values, read_with_checksum
 from homodyne_dask.store.files import AnyPath, any_path, path_of
+from homodyne_dask.store.scan import Scan
 from homodyne_dask.store.url_path import UrlPath
 
 SUMMARY, SERIES = "summary.json", "series.json"
@@ -43,6 +46,38 @@ def file_in(path: AnyPath, name: str) -> AnyPath:
     return path / name if is_folder else path
 
 
+def data_of(result: FitResult, folder: AnyPath, way_out: str, store: AnyPath | None = None) -> Scan:
+    """Return the data of a result that was read from a folder: of a store that was asked for, else its own.
+
+    Its own is opened where it lies beside the result, two folders above summary.json or below that, or
+    belongs to the user: whoever sends a result could have any server asked with the keys of its reader.
+    way_out: how to ask for another, with {} for where it is. Raises OptionError for a store elsewhere, and
+    as `fitted_scan`.
+    """
+    where = result.provenance.inputs.get("store_path")
+    if store is None and where is not None:
+        named = any_path(f"store_path of {folder}", where)
+        if not _is_near(named, folder):
+            raise OptionError(
+                f"the data of {folder} are elsewhere, in {named}, and are opened only if you ask for them: "
+                f"{way_out.format(named)}"
+            )
+    return fitted_scan(result, store)
+
+
+def _is_near(store: AnyPath, folder: AnyPath) -> bool:
+    """Return whether a store lies beside a result, or is one of the user's own."""
+    if isinstance(store, UrlPath) or isinstance(folder, UrlPath):
+        return isinstance(store, UrlPath) and store.root == getattr(folder, "root", None)
+    above = Path(str(file_in(folder, SUMMARY))).resolve().parents[2]
+    if store.resolve().is_relative_to(above):
+        return True
+    try:
+        return store.stat().st_uid == os.geteuid()
+    except OSError:
+        return True  # what is not there is said where it is opened
+
+
 def load_series(path: str | AnyPath) -> FitSeries:
     """Read a series written by `to_json`, or the series.json of a folder.
 
@@ -61,6 +96,8 @@ def load_series(path: str | AnyPath) -> FitSeries:
 
 
 def _entry(read: dict[str, Any], folder: Path | None) -> SeriesEntry:
+    if not (read["folder"] is None or is_plain_name(read["folder"])):
+        raise ValueError(f"folder = {shown(read['folder'])}")
     return SeriesEntry(
         name=read["name"],
         folder=None if folder is None or read["folder"] is None else folder / read["folder"],

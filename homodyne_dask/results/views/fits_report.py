@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from homodyne_dask.errors import printable
 from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.results.data import number_format as numbers
@@ -10,7 +9,7 @@ from homodyne_dask.results.data.comparison import Comparison
 from homodyne_dask.results.data.fit_rows import SeriesEntry, methods_of
 from homodyne_dask.results.data.number_format import value_and_error
 from homodyne_dask.results.data.series import FitSeries, HomogeneityTest, PowerLawOfQ
-from homodyne_dask.text import aligned_columns, html_table, wrapped
+from homodyne_dask.text import aligned_columns, html_table, printed_lines, wrapped
 
 SURE, DOUBTFUL = 0.001, 0.05
 """p-values: below the first the fits disagree, below the second the agreement is marginal."""
@@ -43,7 +42,7 @@ def series_text(series: FitSeries) -> str:
     head += wrapped("", tuple(failed))
     agreement = wrapped("- ", tuple(agreement_sentences(series)))
     parts = [head, *(_columns(series, some) for some in _blocks(series)), agreement]
-    return printable("\n\n".join("\n".join(part) for part in parts if part))
+    return "\n\n".join(printed_lines(part) for part in parts if part)
 
 
 def _blocks(series: FitSeries) -> list[list[SeriesEntry]]:
@@ -216,7 +215,7 @@ def comparison_text(comparison: Comparison) -> str:
     """Return a comparison as text: a line for each fit, and the verdict."""
     rows = aligned_columns([_HEAD, *_comparison_cells(comparison)], left=1)
     words = [*wrapped("", (comparison.sentence,)), "", *wrapped("", _NOTES)]
-    return printable("\n".join([_comparison_title(comparison), "", *rows, "", *words]))
+    return printed_lines([_comparison_title(comparison), "", *rows, "", *words])
 
 
 def comparison_html(comparison: Comparison) -> str:

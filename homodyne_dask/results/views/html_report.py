@@ -206,4 +206,4 @@ def _linked(entry: Fitted, folder: Path | None) -> object:
     if entry.folder is None or folder is None:
         return entry.name
     link = Path(os.path.relpath(entry.folder, folder), "report.html").as_posix()
-    return Markup('<a href="{}">{}</a>').format(quote(link), entry.name)
+    return Markup('<a href="{}">{}</a>').format(quote(os.fsencode(link)), entry.name)

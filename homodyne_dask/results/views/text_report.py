@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import xarray
 
-from homodyne_dask.errors import printable
+from homodyne_dask.errors import in_line
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fitted_parameters import confidence_intervals
 from homodyne_dask.results.data.posterior import Posterior
@@ -28,7 +28,7 @@ from homodyne_dask.results.views.report_content import (
     reservations,
     scaling_sentence,
 )
-from homodyne_dask.text import aligned_columns, wrapped
+from homodyne_dask.text import aligned_columns, printed_lines, wrapped
 
 MAX_BINS = 40
 """Most bins listed one by one."""
@@ -41,7 +41,7 @@ def report_text(result: FitResult) -> str:
         sensitivity_lines(result),
         [line for name, text in facts(result) for line in wrapped(f"{name:<14}", (text,))],
     ]  # fmt: skip
-    return printable("\n\n".join("\n".join(part) for part in parts if part))
+    return "\n\n".join(printed_lines(part) for part in parts if part)
 
 
 def _verdict(result: FitResult) -> list[str]:
@@ -60,7 +60,7 @@ def posterior_text(posterior: Posterior) -> str:
     """Return a posterior as text."""
     title = f"posterior of {report_title(posterior.result)}"
     lines = [title, "", *_posterior_lines(posterior.plain)]
-    return printable("\n".join(lines))
+    return printed_lines(lines)
 
 
 def _posterior(held: dict[str, Any] | None) -> list[str]:
@@ -100,7 +100,7 @@ def intervals_text(found: FitResult | FitSeries, percent: float) -> str:
     if isinstance(found, FitResult):
         return _intervals(found, percent)
     parts = [
-        f"{entry.name}\n{_intervals(entry.result, percent)}"
+        f"{in_line(entry.name)}\n{_intervals(entry.result, percent)}"
         for entry in found.entries
         if entry.result is not None
     ]

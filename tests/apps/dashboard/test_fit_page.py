@@ -1,5 +1,6 @@
 """The page /fit without a browser: what it says of fits, and that it is sound HTML."""
 
+import time
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -171,3 +172,10 @@ def test_only_workers_that_left_unexpectedly_count_and_only_for_fits_that_run():
         event = {"action": "remove-worker", "worker": f"w{expected}", "expected": expected}
         plugin.log_event("all", event)
     assert plugin.kept.lost == {"a": ["wFalse"], "b": []}
+
+
+@pytest.mark.parametrize("now", [0.0, 1e6])
+def test_the_elapsed_time_of_a_fit_follows_no_clock_that_is_set(monkeypatch, now):
+    monkeypatch.setattr(time, "time", lambda: now)
+    running = replace(RUNNING, seen=time.monotonic() - 60.0)
+    assert "elapsed time 1 min 10 s" in text(running) or "elapsed time 70" in text(running)

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import homodyne_dask as hd
 from homodyne_dask.apps.dashboard.event_messages import TOPIC
-from tests.html_pages import ParsedPage
+from tests.html_pages import LARGE, ParsedPage, answer_to
 from tests.synthetic import measured, store
 
 pytestmark = [
@@ -117,3 +117,9 @@ def told(scheduler):
     """What the times of tasks are told apart by."""
     measured = list(scheduler.cumulative_worker_metrics)
     return {key[2] for key in measured if key[:2] == ("execute", "gram")}
+
+
+@pytest.mark.parametrize("how", LARGE)
+def test_a_large_body_is_refused_before_it_is_there(fitted, how):
+    port = int(fitted[0].rpartition(":")[2].strip("/"))
+    assert answer_to(port, "/fit", how) == b"HTTP/1.1 400 Bad Request"

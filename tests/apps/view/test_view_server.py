@@ -16,6 +16,7 @@ from tornado.httpclient import AsyncHTTPClient
 import homodyne_dask as hd
 from homodyne_dask.apps.view.latest_request import LatestRequest
 from homodyne_dask.apps.view.view_server import leading_file
+from tests.html_pages import LARGE, answer_to
 from tests.run_command import run
 from tests.synthetic import measured, store
 
@@ -147,6 +148,16 @@ def test_the_command_serves_who_has_the_address_until_ctrl_c(served):
     program.send_signal(signal.SIGINT)
     assert program.wait(10) == 0
     assert program.communicate() == ("", "")
+
+
+@pytest.mark.parametrize("how", LARGE)
+def test_a_large_body_is_refused_before_it_is_there(served, how):
+    _, address = served
+    port = int(address.split(":")[2].partition("/")[0])
+    for path in ("/", f"/{address.rpartition('/')[2]}"):
+        assert answer_to(port, path, how) == b"HTTP/1.1 400 Bad Request"
+    with urlopen(address) as answer:
+        assert b"Bokeh" in answer.read()
 
 
 def test_the_command_line_of_a_browser_does_not_hold_the_token(tmp_path):

@@ -16,4 +16,4 @@ def folders(tmp_path) -> tuple[Path, Path]:
 @pytest.fixture
 def no_page_pictures(monkeypatch):
     """Draw no figures on the page, which take longest."""
-    monkeypatch.setattr(table, "live_pictures", lambda _: [])
+    monkeypatch.setattr(table, "live_pictures", lambda _: ([], {}))

@@ -4,6 +4,7 @@ import csv
 import hashlib
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from homodyne_dask.apps.watch.folder_state import read_state
@@ -11,7 +12,10 @@ from homodyne_dask.apps.watch.retries import Retries
 from homodyne_dask.apps.watch.scans_page import ScanTable
 from homodyne_dask.apps.watch.watch_loop import FolderWatch, WatchOptions
 from homodyne_dask.errors import SourceError
+from homodyne_dask.results.data.fit_result import FORMAT
 from homodyne_dask.results.data.fit_rows import SeriesEntry
+from homodyne_dask.results.files.saved_results import SUMMARY
+from homodyne_dask.store.own_stores import WORK_FOLDER
 from tests.results.made_results import changed, flow_result
 
 QUIET = 5
@@ -44,6 +48,7 @@ class InstantFit:
             with self.fits.log.open("a") as log:
                 log.write(content + "\n")
             result.write_text(content)
+            (self.folder / SUMMARY).write_text(f'{{"format": "{FORMAT}"}}')
         return self.fits.load(self.folder)
 
 
@@ -65,7 +70,7 @@ class InstantFits:
         content = source.read_bytes()
         if not content.startswith(GOOD):
             raise SourceError(f"{source} is no scan: copy it again")
-        store.mkdir(exist_ok=True)
+        (store / WORK_FOLDER).mkdir(parents=True, exist_ok=True)
         (store / "content").write_text(digest_of(content))
         return digest_of(content)
 
@@ -100,6 +105,16 @@ def watch_until_quiet(watch: FolderWatch, seconds: float = 20.0) -> None:
         quiet = 0 if busy else quiet + (watch.looks > before)
     watch.publish(last=True)
     assert quiet == QUIET, watch.retries.reasons
+
+
+def watch_until(watch: FolderWatch, reached: Callable[[], object], seconds: float = 20.0) -> None:
+    """Watch until something is reached, and write the page."""
+    watch.resume()
+    end = time.monotonic() + seconds
+    while not reached() and time.monotonic() < end:
+        watch.step()
+    watch.publish(last=True)
+    assert reached(), watch.retries.reasons
 
 
 def last_results(watch: FolderWatch) -> dict[str, str]:

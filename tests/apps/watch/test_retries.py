@@ -2,12 +2,31 @@
 
 import itertools
 import json
+import os
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from homodyne_dask.apps.watch import watch_loop as watcher
 from homodyne_dask.apps.watch.folder_state import STATE
-from tests.apps.watch.instant_fits import GOOD, check_ends, watch_of, watch_until_quiet
+from homodyne_dask.apps.watch.scans_page import WatchStatus, live_pictures, write_live_index
+from homodyne_dask.errors import ClusterError
+from homodyne_dask.results.data.fit_rows import SeriesEntry, fit_rows
+from tests.apps.watch.instant_fits import (
+    GOOD,
+    NAMES,
+    InstantFit,
+    InstantFits,
+    check_ends,
+    table_rows,
+    watch_of,
+    watch_until,
+    watch_until_quiet,
+)
+from tests.results.made_results import flow_result
 
 pytestmark = pytest.mark.usefixtures("no_page_pictures")
 
@@ -37,6 +56,29 @@ def test_a_full_disk_is_said_waited_for_and_gone_on_from(folders, capsys, step):
     assert f"{results}/x cannot be written: the disk is full" in said
     assert "--resume" not in said  # it goes on by itself
     assert "the results: no longer waited for" in said
+    check_ends(watch)
+
+
+def test_what_differs_in_numbers_and_asides_only_is_said_once(folders, capsys):
+    source, results = folders
+    (source / "A.h5").write_bytes(GOOD)
+    watch = watch_of(source, results)
+    asides = ["OSError", "TimeoutError", "OSError"]
+    errors = [
+        ClusterError(f"no scheduler answers within {n}.5 s ({aside}): is it running?")
+        for n, aside in enumerate(asides)
+    ]
+    begin = watch.fits.begin
+
+    def fails(*given):
+        if errors:
+            raise errors.pop()
+        return begin(*given)
+
+    watch.fits.begin = fails
+    watch_until_quiet(watch)
+    assert not errors
+    assert capsys.readouterr().err.count("waiting for the workers") == 1
     check_ends(watch)
 
 
@@ -84,3 +126,131 @@ def test_a_file_that_may_not_be_read_is_waited_for(folders, monkeypatch, capsys)
     said = capsys.readouterr().err
     assert f"waiting for A.h5, tried again every 0.05 s: {source}/A.h5: Permission denied" in said
     check_ends(watch)
+
+
+def linked_to_itself(file: Path) -> None:
+    file.symlink_to(file.name)
+
+
+def linked_beyond_a_file(file: Path) -> None:
+    file.with_name("no_folder").touch()
+    file.symlink_to("no_folder/A.h5")
+
+
+def linked_to_a_name_too_long(file: Path) -> None:
+    file.symlink_to("n" * 300)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (linked_to_itself, "Too many levels of symbolic links"),
+        (linked_to_a_name_too_long, "File name too long"),
+        (linked_beyond_a_file, "Not a directory"),
+    ],
+)
+def test_an_entry_that_cannot_be_looked_at_is_a_row_and_the_others_go_on(folders, make, why):
+    source, results = folders
+    make(source / "A.h5")
+    (source / "B.h5").write_bytes(GOOD)
+    watch = watch_of(source, results)
+    watch_until(watch, lambda: watch.state.files and "A.h5" in watch.retries.reasons)
+    rows = {row["scan"]: row for row in table_rows(results)}
+    assert rows["B.h5"]["outcome"] == "CONVERGED"
+    assert rows["A.h5"]["outcome"] == "FAILED"
+    assert f"{source}/A.h5: {why}" in rows["A.h5"]["message"]
+    (source / "A.h5").unlink()
+    (source / "A.h5").write_bytes(GOOD + b"1")
+    watch_until_quiet(watch)
+    check_ends(watch)
+
+
+def test_a_row_of_an_entry_that_could_not_be_looked_at_goes_with_it(folders):
+    source, results = folders
+    linked_to_itself(source / "A.h5")
+    watch = watch_of(source, results)
+    watch_until(watch, lambda: watch.retries.reasons)
+    assert table_rows(results)
+    (source / "A.h5").unlink()
+    watch_until_quiet(watch)
+    assert not table_rows(results)
+
+
+@pytest.mark.parametrize("step", ["ingest", "begin", "entries", "load"])
+def test_what_cannot_be_written_for_one_file_is_its_row_and_the_others_go_on(
+    folders, monkeypatch, step
+):
+    source, results = folders
+    for name in "AB":
+        (source / f"{name}.h5").write_bytes(GOOD + name.encode())
+    watch = watch_of(source, results)
+    owner = InstantFit if step == "entries" else InstantFits
+    real, broken = getattr(owner, step), [True]
+
+    def run(self, *given):
+        of = str(self.folder if step == "entries" else given[0])
+        if broken and Path(of).name.startswith("A"):
+            raise IsADirectoryError(21, "Is a directory", f"{results}/A_fit/report.html")
+        return real(self, *given)
+
+    monkeypatch.setattr(owner, step, run)
+    watch_until(watch, lambda: "B.h5" in watch.state.files and "A.h5" in watch.table.rows)
+    rows = {row["scan"]: row for row in table_rows(results)}
+    assert rows["B.h5"]["outcome"] == "CONVERGED"
+    assert f"{results}/A_fit/report.html: Is a directory" in rows["A.h5"]["message"]
+    broken.clear()
+    watch_until_quiet(watch)
+    check_ends(watch)
+
+
+def test_once_ends_with_an_entry_that_cannot_be_looked_at_after_the_others(folders):
+    source, results = folders
+    linked_to_itself(source / "A.h5")
+    (source / "B.h5").write_bytes(GOOD)
+    watch = watch_of(source, results, once=True)
+    assert watch.run() == 2
+    assert [row["outcome"] for row in table_rows(results)] == ["FAILED", "CONVERGED"]
+
+
+def test_a_result_that_cannot_be_read_back_is_a_row_and_the_others_are_shown(folders):
+    source, results = folders
+    for name in "AB":
+        (source / f"{name}.h5").write_bytes(GOOD + name.encode())
+    watch_until_quiet(watch_of(source, results))
+    (results / "A_fit" / "result").write_bytes(b"\xff")
+    watch = watch_of(source, results)
+    watch.resume()
+    watch.publish(last=True)
+    rows = {row["scan"]: row["outcome"] for row in table_rows(results)}
+    assert rows == {"A.h5": "FAILED", "B.h5": "CONVERGED"}
+
+
+@pytest.mark.parametrize("hours", [-5, 5])
+def test_a_clock_that_is_set_loses_and_repeats_nothing(folders, monkeypatch, capsys, hours):
+    source, results = folders
+    calls, real = itertools.count(), time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 3600.0 * hours * next(calls))
+    watch = watch_of(source, results)
+    error = OSError(28, "No space left on device", f"{results}/x")
+    watch.fits.ingest = fail_times(1, error, watch.fits.ingest)
+    for n in range(3):
+        (source / f"A{n}.h5").write_bytes(GOOD + bytes([n]))
+        os.utime(source / f"A{n}.h5", (time.time(), time.time()))
+        watch_until_quiet(watch)
+    check_ends(watch)
+    assert len(watch.fits.fitted()) == 3
+    lines = re.findall(r"\((-?[0-9.]+) s\)$", capsys.readouterr().err, re.MULTILINE)
+    assert len(lines) == 3
+    assert all(0 <= float(seconds) < 20 for seconds in lines)
+
+
+@pytest.mark.parametrize("seconds", [-1e30, 1e20, float("nan"), float("inf")])
+def test_a_file_of_an_impossible_time_is_a_row_like_others(tmp_path, seconds):
+    rows = [
+        replace(row, time=at)
+        for at in (seconds, 1.8e9)
+        for row in fit_rows("A.h5", 1, at, [SeriesEntry("A", tmp_path, flow_result())])
+    ]
+    pictures, _ = live_pictures(rows)
+    write_live_index(tmp_path, NAMES, rows, pictures, WatchStatus(None, "done"))
+    assert [bool(row["time"]) for row in table_rows(tmp_path)] == [False, True]

@@ -1,8 +1,10 @@
 """homodyne-dask watch: ingest and fit of what is in a folder, with the options of a file."""
 
 import csv
+import os
 import shutil
 from pathlib import Path
+from urllib.parse import unquote_to_bytes
 
 import pytest
 
@@ -93,3 +95,40 @@ def test_a_mistake_is_one_sentence(watched, words, says):
     assert says in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert not Path("out").exists()
+
+
+@pytest.mark.parametrize("folder", ["out", "out\n\t<b>=x"])
+def test_names_of_any_kind_are_fitted_and_run_by_nothing_that_shows_them(watched, folder):
+    content = Path("in/A0001_results.hdf").read_bytes()
+    shutil.rmtree("in")
+    Path("in").mkdir()
+    names = [
+        b"A\xff_results.hdf", b"=cmd|'C'!A0.hdf", b"B\nok: converged\tD.hdf", b"@SUM(1).hdf",
+        b"<script>alert(1)<img src=x onerror=alert(1)>.hdf", b"javascript:alert(1).hdf", b"-1+x.hdf",
+        b"$\\frac{.hdf", b"{{ 7*7 }}%.hdf",
+    ]  # fmt: skip
+    for n, name in enumerate(names):
+        # HDF5 takes no notice of what follows its end
+        Path("in", os.fsdecode(name)).write_bytes(content + bytes([n]))
+    result = run("watch", "in", "fit.yaml", "-o", folder, "--nexus", *ONCE)
+    assert result.exit_code == 0, result.output
+    assert "\nok" not in result.output
+    assert r"B\nok: converged\tD.hdf: converged" in result.stderr
+    with Path(folder, "scans.csv").open() as file:
+        cells = list(csv.DictReader(file))
+    assert [row["outcome"] for row in cells] == ["CONVERGED"] * len(names)
+    texts = [row[key] for row in cells for key in ("scan", "folder")]
+    assert not [text for text in texts if text[0] in "=+-@" or {"\n", "\t"} & {*text}]
+    assert {"'=cmd|'C'!A0.hdf", "'@SUM(1).hdf", "'-1+x.hdf"} <= {*texts}
+    page = ParsedPage(Path(folder, "scans.html").read_text())
+    assert "{{ 7*7 }}%.hdf" in page.text
+    links = [str(link["href"]) for link in page.all("a")]
+    reports = [link for link in links if not link.startswith("#")]
+    assert len(reports) == len(names)
+    for link in reports:
+        report = Path(folder, os.fsdecode(unquote_to_bytes(link)))
+        assert ":" not in link
+        assert not ParsedPage(report.read_text()).all("script")
+        assert load_result(report.parent).outcome.name == "CONVERGED"
+    assert not [*page.all("script"), *page.all("b")]
+    assert all(image["src"].startswith("data:image/png") for image in page.all("img"))

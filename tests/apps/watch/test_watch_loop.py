@@ -11,7 +11,7 @@ import pytest
 
 from homodyne_dask.apps.watch import scans_page as table
 from homodyne_dask.apps.watch.folder_state import WatchState, read_state
-from homodyne_dask.apps.watch.watched_files import is_temporary
+from homodyne_dask.apps.watch.watched_files import END_BYTES, is_temporary
 from homodyne_dask.errors import OptionError
 from tests.apps.watch.instant_fits import (
     BAD,
@@ -268,3 +268,34 @@ def test_results_of_other_options_are_not_mixed(folders):
     watch_until_quiet(watch_of(source, results))
     with pytest.raises(OptionError, match="holds fits with another model: give another --output"):
         read_state(results, {"model": "other"}, None)
+
+
+@pytest.mark.parametrize("place", [0, -1])
+def test_new_content_with_the_old_size_and_time_is_fitted(folders, place):
+    source, results = folders
+    file, first = source / "A.h5", GOOD + bytes(3 * END_BYTES)
+    file.write_bytes(first)
+    watch = watch_of(source, results)
+    watch_until_quiet(watch)
+    before, second = file.stat(), bytearray(first)
+    second[len(GOOD) if place == 0 else place] = 1
+    file.write_bytes(second)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    watch_until_quiet(watch)
+    check_ends(watch)
+    assert len(watch.state.contents) == 2
+
+
+def test_a_file_that_stands_still_is_read_once(folders, monkeypatch):
+    source, results = folders
+    (source / "A.h5").write_bytes(GOOD)
+    watch = watch_of(source, results, interval=0.0)
+    reads, real = [], os.pread
+    monkeypatch.setattr(os, "pread", lambda *given: reads.append(given) or real(*given))
+    for _ in range(3):
+        watch.look()
+    assert len(reads) == 2
+    (source / "A.h5").chmod(0o600)
+    watch.look()
+    assert len(reads) == 4
+    assert watch.ready.keys() == {"A.h5"}

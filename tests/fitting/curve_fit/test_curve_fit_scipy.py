@@ -99,6 +99,8 @@ MISTAKES = [
     ("lengths", (decay, X, Y[:-1]), {}, r"xdata of shape \(60,\) does not fit ydata of shape \(59,\)"),
     ("no y", (decay, X), {}, "ydata = None are not numbers"),
     ("words", (decay, X, ["a"] * 60), {}, "ydata = .* are not numbers"),
+    ("objects", (decay, X, np.asarray(Y, object)), {}, "but of dtype object: .*astype"),
+    ("unequal lists", (decay, X, [[1, 2], [3]]), {}, "but of dtype object"),
     ("complex", (decay, X, Y * 1j), {}, "ydata = .* are not numbers"),
     ("a covariance", (decay, X, Y), {"sigma": np.eye(60)}, "is a covariance matrix"),
     ("a short sigma", (decay, X, Y), {"sigma": [1, 2]}, "sigma has 2 values for 60 points"),

@@ -81,6 +81,16 @@ GOOD = {"c2": C2, "q": 0.01, "phi": 0.0, "dt": 0.1}
         ("sigma matrix", {"sigma": np.ones((20, 20))}, "give one number or one per bin"),
         ("time short", {"time": np.arange(19.0)}, "19 entries for 20 frames"),
         ("time back", {"time": np.r_[0:10, 8, 11:20]}, "does not after frame 10"),
+        (
+            "q huge",
+            {"q": 1e300},
+            r"q = 1e\+300 \(1/Å\) is in no measurement: sizes are 1e-09 to 1000",
+        ),
+        ("phi huge", {"phi": 1e300}, r"phi = 1e\+300 \(degrees\) is in no measurement"),
+        ("dt huge", {"dt": 1e300}, r"frame_time = 1e\+300 \(s\) is in no measurement"),
+        ("dt tiny", {"dt": 1e-300}, r"frame_time = 1e-300 \(s\) is in no measurement"),
+        ("sigma huge", {"sigma": 1e300}, r"sigma = 1e\+300 \(as of c2\) is in no measurement"),
+        ("sigma tiny", {"sigma": 1e-300}, r"sigma = 1e-300 \(as of c2\) is in no measurement"),
         ("time against dt", {"time": 0.2 * np.arange(20)}, "dt = 0.1 s but its time steps by 0.2"),
     ],
 )
@@ -98,6 +108,13 @@ def test_a_wrong_npz_is_refused_naming_the_key(tmp_path, word, changes, message)
         ("sigma zero", {"sigma": 0}, "sigma = 0 must be finite and positive"),
         ("sigma infinite", {"sigma": np.inf}, "sigma = inf must be finite"),
         ("sigma for two bins", {"sigma": [1, 2]}, "sigma has 2 values for 3 bins"),
+        ("sigma complex", {"sigma": [1 + 1j, 1, 1]}, "sigma = .* is not a number: give the noise"),
+        ("sigma of objects", {"sigma": [1, {}, 1]}, "sigma = .* is not a number: give the noise"),
+        (
+            "offset a date",
+            {"time_offset": np.datetime64(1, "s")},
+            "time_offset = .* is not a number",
+        ),
         ("gap as text", {"gap": "200 um"}, "gap = '200 um' is not a number: give it in Å"),
         ("gap in um", {"gap": 200}, "gap = 200 Å is 0.02 um, and plates are 1 um to 10 cm apart"),
         ("gap negative", {"gap": -1}, "gap = -1 must be finite and positive"),
@@ -110,6 +127,13 @@ def test_an_option_that_cannot_be_is_refused(tmp_path, word, options, message):
     with pytest.raises(OptionError, match=message):
         ingest.ingest(path, **options)
     assert not (tmp_path / "A_c2.zarr").exists()
+
+
+@pytest.mark.parametrize("name", ["sigma", "time_offset"])
+def test_an_option_beyond_any_measurement_is_refused_for_every_format(tmp_path, name):
+    path = simulated(tmp_path / "A.hdf", n=20)
+    with pytest.raises(SourceError, match=r"A\.hdf cannot be ingested, (sigma|time) = 1e\+300 \("):
+        ingest.ingest(path, **{name: 1e300})
 
 
 def test_a_frame_time_equal_to_the_files_is_accepted(tmp_path):

@@ -2,9 +2,12 @@
 
 import json
 import math
+import os
 import warnings
 from dataclasses import fields, replace
+from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import xarray
@@ -250,6 +253,79 @@ def test_a_file_that_lacks_a_group_is_refused_in_a_sentence(normal, tmp_path):
     whole.to_netcdf(tmp_path / "p.nc", engine="h5netcdf")
     with pytest.raises(SourceError, match=r"p\.nc lacks values of a result"):
         load_posterior(tmp_path / "p.nc")
+
+
+def external_link(file, name):
+    del file[name]
+    file[name] = h5py.ExternalLink("secret.hdf", "/held")
+
+
+def link_to_a_link(file, name):
+    del file[name]
+    file["aside"] = h5py.ExternalLink("secret.hdf", "/")
+    file[name] = h5py.SoftLink("/aside/held")
+
+
+def linked_group(file, name):
+    group = name.rpartition("/")[0]
+    del file[group]
+    file[group] = h5py.ExternalLink("secret.hdf", "/")
+
+
+def in_a_raw_file(file, name):
+    shape = file[name].shape
+    del file[name]
+    file.create_dataset(name, shape, "f8", external=[("secret.raw", 0, 8 * int(np.prod(shape)))])
+
+
+def virtual(file, name):
+    shape = file[name].shape
+    del file[name]
+    layout = h5py.VirtualLayout(shape, "f8")
+    layout[...] = h5py.VirtualSource("secret.hdf", "held", shape)
+    file.create_virtual_dataset(name, layout)
+
+
+@pytest.mark.parametrize(
+    "how", [external_link, link_to_a_link, linked_group, in_a_raw_file, virtual]
+)
+def test_a_posterior_that_names_other_files_is_refused(normal, tmp_path, monkeypatch, how):
+    monkeypatch.chdir(tmp_path)
+    normal.to_netcdf("p.nc")
+    with h5py.File("p.nc", "r+") as file, h5py.File("secret.hdf", "w") as secret:
+        secret["held"] = file["posterior/D0"][()]
+        Path("secret.raw").write_bytes(secret["held"][()].tobytes())
+        how(file, "posterior/D0")
+    with pytest.raises(SourceError, match=r"of p\.nc lies in another file"):
+        load_posterior("p.nc")
+
+
+@pytest.mark.parametrize("soft", [True, False])
+def test_a_posterior_whose_groups_lead_in_a_circle_is_refused(normal, tmp_path, soft):
+    normal.to_netcdf(tmp_path / "p.nc")
+    with h5py.File(tmp_path / "p.nc", "r+") as file:
+        file["posterior/again"] = h5py.SoftLink("/posterior") if soft else file["posterior"]
+    with pytest.raises(
+        SourceError, match=r"/posterior/again of p\.nc leads to a group that stands"
+    ):
+        load_posterior(tmp_path / "p.nc")
+
+
+@pytest.mark.parametrize("kind", ["a link to a file", "a link to a folder", "a pipe"])
+def test_a_posterior_in_a_folder_with_links_or_pipes_is_refused(normal, tmp_path, kind):
+    folder = tmp_path / "p.zarr"
+    normal.to_zarr(folder)
+    at = folder / "posterior" / "D0"
+    if kind == "a link to a folder":
+        at.rename(tmp_path / "elsewhere")
+        at.symlink_to(tmp_path / "elsewhere")
+    else:
+        (at / "0.0").rename(tmp_path / "elsewhere")
+        os.mkfifo(at / "0.0") if kind == "a pipe" else (at / "0.0").symlink_to(
+            tmp_path / "elsewhere"
+        )
+    with pytest.raises(SourceError, match="is a link, a pipe or a device"):
+        load_posterior(folder)
 
 
 def test_it_prints_in_about_twenty_lines(normal):

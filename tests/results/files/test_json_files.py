@@ -123,3 +123,13 @@ def test_an_earlier_program_that_names_no_method_had_cluster_robust_errors():
     for parameter in read["parameters"].values():
         del parameter["method"]
     assert from_summary(read).to_dict() == flow_result().to_dict()
+
+
+@pytest.mark.parametrize("name", ["../precious", "/precious", "..", "", "a/b", 7])
+def test_a_fit_of_a_series_in_a_folder_elsewhere_is_refused(folder, tmp_path, name):
+    read = json.loads((folder / "series.json").read_text())
+    del read["sha256"]
+    read["fits"][0]["folder"] = name
+    (tmp_path / "series.json").write_text(json.dumps(read))
+    with pytest.raises(SourceError, match="ValueError: folder = "):
+        hd.load_series(tmp_path)

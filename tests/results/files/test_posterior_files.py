@@ -10,11 +10,12 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from homodyne_dask.errors import OptionError, StoreError
+from homodyne_dask.results.data.fit_view import FitView, fitted_scan
 from homodyne_dask.results.data.posterior import posterior_of
 from homodyne_dask.results.files import folder as folders
 from homodyne_dask.results.files.folder import write_pictures, write_result
 from homodyne_dask.results.files.posterior_netcdf import load_posterior
-from homodyne_dask.results.files.saved_results import load_result
+from homodyne_dask.results.files.saved_results import data_of, load_result
 from homodyne_dask.results.views.figures import fit_figures as plots
 from homodyne_dask.results.views.figures.corner_figure import levels_holding
 from homodyne_dask.results.views.figures.picture import replace_ticks
@@ -69,7 +70,8 @@ def test_a_folder_gets_files_report_and_quantiles(saved, fitted):
 
 def test_figures_that_are_drawn_later_leave_the_posterior_in_the_report(saved, monkeypatch):
     monkeypatch.setattr(plots, "PICTURES", {"cuts": plots.PICTURES["cuts"]})
-    written = write_pictures(saved)
+    result = load_result(saved)
+    written = write_pictures(FitView(result, fitted_scan(result)), saved)
     assert {path.name for path in written} == {"cuts.png", "report.html"}
     page = (saved / "report.html").read_text()
     assert page.count("<figure>") == 3
@@ -170,4 +172,4 @@ def test_the_folder_of_a_store_that_changed_is_a_sentence(saved, tmp_path):
     moved = changed(result, inputs=result.provenance.inputs | {"store_sha256": "0" * 64})
     moved.to_json(tmp_path / "summary.json")
     with pytest.raises(StoreError, match="has changed since the fit"):
-        write_pictures(tmp_path)
+        data_of(load_result(tmp_path), tmp_path, "")

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.errors import printable
 from homodyne_dask.results.data.known_truth import truth_of
 from homodyne_dask.results.data.posterior import Posterior
 from homodyne_dask.results.data.posterior_draws import free_names
-from homodyne_dask.results.views.figures.style import COLOURS, figure, place
+from homodyne_dask.results.views.figures.style import COLOURS, figure, place, plain_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -113,11 +112,6 @@ def drawn_parameter(posterior: Posterior, name: str, at: int) -> DrawnParameter:
         stderr=stderr / scale,
         truth=None if true is None else true / scale,
     )
-
-
-def plain_label(text: str) -> str:
-    """Return a text as matplotlib draws it letter by letter: a $ begins no formula."""
-    return printable(text).replace("$", r"\$")
 
 
 def _marginal(axes: "Axes", one: DrawnParameter) -> None:

@@ -14,7 +14,6 @@ from homodyne_dask.results.views.figures.corner_figure import (
     LINE,
     draw_corner,
     drawn_parameter,
-    plain_label,
 )
 from homodyne_dask.results.views.figures.style import (
     COLOURS,
@@ -24,6 +23,7 @@ from homodyne_dask.results.views.figures.style import (
     label_axes,
     log_scale_if_wide,
     panels,
+    plain_label,
 )
 from homodyne_dask.store.scan import Scan
 

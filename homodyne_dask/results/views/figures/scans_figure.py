@@ -1,21 +1,30 @@
 """Parameters of several fits, scan by scan or against q or age."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from homodyne_dask.results.data.fit_rows import FitRow, Fitted, SeriesEntry, methods_of
+from homodyne_dask.errors import in_line
+from homodyne_dask.results.data.fit_rows import (
+    FitRow,
+    Fitted,
+    SeriesEntry,
+    local_time,
+    methods_of,
+)
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.views.figures.style import (
     COLOURS,
     FOOT,
+    drawable,
     label_axes,
     limits,
     log_scale_if_wide,
     logarithmic,
     panels,
+    plain_label,
 )
 from homodyne_dask.results.views.fits_report import DOUBTFUL
 
@@ -29,6 +38,8 @@ Columns = Mapping[str, np.ndarray]
 COLUMNS = 3
 MAX_NAMES = 12
 """Most scans that are labelled one by one; of more, only some are."""
+MAX_LETTERS = 40
+"""Most letters of a name in a figure."""
 LETTER = 0.075
 """Inches of a letter of their names."""
 _AXES = {"q": "q [Å⁻¹]", "age": "age [s]"}
@@ -40,7 +51,7 @@ _TITLES = {"J": "J at the mean age", "gamma_dot": "γ̇ at the mean age"}
 
 def draw_scans(entries: Sequence[SeriesEntry]) -> "FitFigure":
     """Draw each parameter with its error, and the reduced χ², for each scan."""
-    labels = [entry.name.removesuffix(".zarr") for entry in entries]
+    labels = [_label(entry.name.removesuffix(".zarr")) for entry in entries]
     picture, axes = _panels(entries, LETTER * max(map(len, labels)))
     at = np.arange(len(entries))
     _draw(axes, entries, at)
@@ -49,6 +60,12 @@ def draw_scans(entries: Sequence[SeriesEntry]) -> "FitFigure":
         axis.set_xticks(shown, [labels[int(n)] for n in shown], rotation=90, fontsize=8)
         axis.set_xlim(-0.5, len(at) - 0.5)
     return picture
+
+
+def _label(name: str) -> str:
+    """Return the name of a scan as a label, the beginning of a long one."""
+    name = in_line(name)
+    return plain_label(name if len(name) <= MAX_LETTERS else f"{name[:MAX_LETTERS]}…")
 
 
 def draw_scans_against(rows: Sequence[FitRow], against: str) -> "FitFigure":
@@ -65,7 +82,7 @@ def draw_scans_against(rows: Sequence[FitRow], against: str) -> "FitFigure":
             COLOURS[1 if len(parts) == 1 else n % len(COLOURS)],
         )
         _draw(axes, some, _places(some, against), None, colour, of_redchi)
-        axes[-1].lines[-1].set_label(part)
+        axes[-1].lines[-1].set_label(_label(part))
     for axis in axes[-COLUMNS:]:
         axis.set_xlabel(against, loc="left")  # the date of the ticks is on the right
     for axis in axes:
@@ -83,7 +100,21 @@ def _places(rows: Sequence[FitRow], against: str) -> np.ndarray:
         return np.array([row.number for row in rows])
     from matplotlib.dates import date2num
 
-    return date2num([datetime.fromtimestamp(row.time, UTC) for row in rows])
+    known = [local_time(row.time) != "" for row in rows]
+    return np.array(
+        [
+            date2num(datetime.fromtimestamp(row.time, UTC)) if of else np.nan
+            for row, of in zip(rows, known, strict=True)
+        ]
+    )
+
+
+def rates_drawn(columns: Iterable[str]) -> list[str]:
+    """Return the rates that `draw_last_rates` draws of a table; none where one has no times or no band."""
+    has = {*columns}
+    names = [name for name in _RATES if name in has]
+    needed = {"t", *(f"{name}_{end}_68" for name in names for end in ("low", "high"))}
+    return names if needed <= has else []
 
 
 def draw_last_rates(tables: Sequence[tuple[str, Columns]]) -> "FitFigure":
@@ -91,15 +122,16 @@ def draw_last_rates(tables: Sequence[tuple[str, Columns]]) -> "FitFigure":
 
     tables: name of each scan and its rates.csv, the last one last.
     """
+    tables = [(scan, {name: drawable(of[name]) for name in of}) for scan, of in tables]
     last = tables[-1][1]
-    names = [name for name in _RATES if name in last]
+    names = rates_drawn(last)
     picture, axes = panels(len(names), len(names), 4.2, 2.6, FOOT)
     for axis, name in zip(axes, names, strict=True):
         label_axes(axis, "t [s]", _RATES[name])
         for n, (scan, of) in enumerate(tables):
             newest = n == len(tables) - 1
             shade = COLOURS[0] if newest else str(0.8 - 0.4 * n / len(tables))
-            axis.plot(of["t"], of[name], color=shade, lw=2 if newest else 1, label=scan)
+            axis.plot(of["t"], of[name], color=shade, lw=2 if newest else 1, label=_label(scan))
         band = last[f"{name}_low_68"], last[f"{name}_high_68"]
         axis.fill_between(last["t"], *band, color=COLOURS[0], alpha=0.25, lw=0)
         values = np.concatenate([of[name] for _, of in tables])
@@ -184,11 +216,12 @@ def _draw(
     for axis, name in zip(axes, entries[0].quantities, strict=False):
         found = [entry.quantities[name] for entry in entries]
         value, robust, error = (
-            np.array([getattr(q, key) for q in found]) for key in ("value", "stderr", "error_used")
+            drawable(np.array([getattr(q, key) for q in found]))
+            for key in ("value", "stderr", "error_used")
         )
         bound = np.array([q.at_bound for q in found])
         unit = found[0].unit
-        label_axes(axis, "", f"{name} [{unit}]" if unit else name)
+        label_axes(axis, "", plain_label(f"{name} [{unit}]" if unit else name))
         for some, marker, face in (
             (np.isfinite(robust), "o", colour),
             (~np.isfinite(robust) & ~bound, "o", "none"),
@@ -202,4 +235,5 @@ def _draw(
                 )  # fmt: skip
         log_scale_if_wide(axis, "y", value)
     label_axes(axes[-1], "", "reduced χ²")
-    axes[-1].plot(at, [entry.redchi for entry in entries], "o", ms=5, color=of_redchi)
+    redchi = drawable(np.array([entry.redchi for entry in entries], float))
+    axes[-1].plot(at, redchi, "o", ms=5, color=of_redchi)

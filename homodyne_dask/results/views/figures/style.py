@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from homodyne_dask.errors import printable
 from homodyne_dask.results.views.figures import DPI
 from homodyne_dask.store.scan import Scan
 
@@ -106,6 +107,11 @@ def log_tick(value: float) -> str:
     return ten if mantissa == "1" else f"{mantissa}·{ten}"
 
 
+def plain_label(text: str) -> str:
+    """Return a text as matplotlib draws it letter by letter: a $ begins no formula."""
+    return printable(text).replace("$", r"\$")
+
+
 def bin_name(scan: Scan, bin: int) -> str:
     """Return q, φ and label of a bin, for titles."""
     q, phi = scan.q[bin], scan.phi[bin]
@@ -116,6 +122,16 @@ def bin_name(scan: Scan, bin: int) -> str:
 
 def _signed(value: float) -> str:
     return f"{value:.4g}".replace("-", "−")
+
+
+LARGEST = 1e100
+"""Of a number that is drawn; the smallest is its inverse."""
+
+
+def drawable(values: np.ndarray) -> np.ndarray:
+    """Return values with NaN for those that no axis can hold."""
+    size = np.abs(values)
+    return np.where((size == 0) | ((size > 1 / LARGEST) & (size < LARGEST)), values, np.nan)
 
 
 def log_scale_if_wide(axes: "Axes", which: str, values: np.ndarray) -> None:

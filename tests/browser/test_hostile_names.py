@@ -1,0 +1,138 @@
+"""Names of samples, files and stores that are HTML, scripts or templates stay text on every page."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from homodyne_dask.apps.dashboard.fit_page import PageState, WorkerRow, render_cell, render_page
+from homodyne_dask.apps.watch.scans_page import WatchStatus, live_pictures, write_live_index
+from homodyne_dask.fitting.events import Progress
+from homodyne_dask.models import LAMINAR_FLOW
+from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fit_rows import FitRow, SeriesEntry, fit_rows
+from homodyne_dask.results.data.series import FitSeries
+from homodyne_dask.results.files.folder import write_result
+from homodyne_dask.results.files.scans_index import write_index
+from tests.apps.dashboard.example_progress import RUNNING
+from tests.browser.chromium import PROGRAM, browser
+from tests.results.made_results import changed, flow_result_of
+from tests.synthetic import FLOW, angles, measured, store
+
+pytestmark = [
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(PROGRAM is None, reason="chromium is not installed"),
+]
+FILE = "\"'{{ 7*7 }}{% x %}<img src=x onerror=window.taken=1>javascript:window.taken=1"
+"""A name that a file may have."""
+HOSTILE = f"</style></title></script></textarea>--><script>window.taken=1</script>{FILE}"
+LEADS_TO_A_SCRIPT = """[...document.querySelectorAll("*")].filter(e => [...e.attributes].some(a =>
+  /^on/i.test(a.name) && a.value.includes("taken") || /^\\s*javascript:/i.test(a.value))).length"""
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory):
+    with browser(tmp_path_factory.mktemp("names")) as tab:
+        yield tab
+
+
+@pytest.fixture(scope="module")
+def scan(tmp_path_factory):
+    made = measured(FLOW, 60, angles(3), dt=0.1)
+    return store(made, tmp_path_factory.mktemp("scan"), f"{FILE}A_c2")
+
+
+def named(scan) -> FitResult:
+    """A result whose texts from files are all hostile."""
+    result = flow_result_of(scan)
+    names = dict.fromkeys(("store", "source_file"), HOSTILE)
+    return changed(result, inputs=result.provenance.inputs | names, warnings=(HOSTILE,))
+
+
+def check(tab, address: str) -> str:
+    """Open a page on which nothing may run; return what it says."""
+    tab.open(address)
+    assert tab.value("window.taken") is None
+    assert tab.value(LEADS_TO_A_SCRIPT) == 0
+    return tab.value("document.documentElement.textContent")
+
+
+def written(folder: Path, html: str, name: str = "page.html") -> str:
+    (folder / name).write_text(html)
+    return (folder / name).as_uri()
+
+
+def report(folder: Path, scan) -> str:
+    (folder / "fit").mkdir()
+    write_result(named(scan), scan, folder / "fit")
+    return (folder / "fit" / "report.html").as_uri()
+
+
+def live_page(folder: Path, scan) -> str:
+    entry = SeriesEntry("store", folder / FILE, named(scan))
+    (folder / FILE).mkdir()
+    rows = fit_rows(HOSTILE, 1, 1.8e9, [replace(entry, name=HOSTILE)])
+    rows.append(FitRow(HOSTILE, 2, 1.8e9, message=HOSTILE))
+    status = WatchStatus(None, HOSTILE, [HOSTILE])
+    write_live_index(folder, (), rows, live_pictures(rows), status)
+    return (folder / "scans.html").as_uri()
+
+
+def progress() -> Progress:
+    names = dict.fromkeys(("title", "store", "where", "doing", "sentence"), HOSTILE)
+    return replace(RUNNING, names=(HOSTILE, "alpha"), units=(HOSTILE, ""), **names)
+
+
+def dashboard(folder: Path, scan) -> str:
+    shown = PageState((progress(),), progress(), (WorkerRow(HOSTILE, 1, 1, 1),), (HOSTILE,))
+    return written(folder, render_page(shown, ["fit"]))
+
+
+def cell(folder: Path, scan) -> str:
+    return written(folder, f"<!DOCTYPE html>{render_cell(progress())}")
+
+
+def reprs(folder: Path, scan) -> str:
+    """What notebooks show of a scan, a result and a series."""
+    result = named(scan)
+    entries = (SeriesEntry(HOSTILE, None, result), SeriesEntry(HOSTILE, None, None, HOSTILE))
+    parts = (scan, result, FitSeries("q", entries))
+    return written(folder, f"<!DOCTYPE html>{''.join(part._repr_html_() for part in parts)}")
+
+
+def scans_page(folder: Path, scan) -> str:
+    """The page of several fits."""
+    good = SeriesEntry(HOSTILE, folder / FILE, named(scan))
+    entries = [good, good, SeriesEntry(HOSTILE, None, None, HOSTILE)]
+    write_index(folder, LAMINAR_FLOW.names, entries, len(entries))
+    return (folder / "scans.html").as_uri()
+
+
+@pytest.mark.parametrize("page", [report, scans_page, live_page, dashboard, cell, reprs])
+def test_names_stay_text_and_nothing_in_them_runs(tab, tmp_path, scan, page: Callable[..., str]):
+    assert "{{ 7*7 }}" in check(tab, page(tmp_path, scan))
+
+
+def test_what_runs_in_a_page_would_be_seen(tab, tmp_path):
+    with pytest.raises(AssertionError):
+        check(tab, written(tmp_path, f"<!DOCTYPE html><p>{HOSTILE}"))
+
+
+def test_names_stay_text_on_the_page_of_view(tab, tmp_path, scan):
+    named(scan).to_json(tmp_path / "summary.json")
+    program = f"import homodyne_dask as hd; hd.view(hd.load_result({str(tmp_path)!r}))"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
+    ) as served:
+        assert served.stdout is not None
+        try:
+            said = check(tab, served.stdout.readline().strip())
+            tab.until("window.Bokeh?.documents[0]?.get_model_by_name('row-0') != null")
+            assert tab.value("window.taken") is None
+            assert "{{ 7*7 }}" in said
+            assert tab.value("document.title").endswith(HOSTILE)
+        finally:
+            served.kill()

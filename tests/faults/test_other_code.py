@@ -1,0 +1,158 @@
+"""Workers, schedulers and files with other code than this program, of the same version, compute nothing."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.cluster import local
+from homodyne_dask.errors import ClusterError
+from homodyne_dask.fitting.posterior.sample_posterior import posterior_draws
+from homodyne_dask.results.views.report_content import facts
+from homodyne_dask.store import processes
+from homodyne_dask.store.processes import OUR_CODE, code_digest
+from tests.faults.processes import ENVIRONMENT, ROOT, dask, scheduler_at
+from tests.synthetic import angles, fit_here, measured, store
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+GIVEN = {"initial": {"D0": 9000.0, "alpha": 0.0}, "fixed": {"D_offset": 1000.0}}
+
+
+def copied(folder: Path) -> Path:
+    """A copy of the packages, as a wheel would install them."""
+    for package in ("homodyne_dask", "ingest"):
+        shutil.copytree(
+            ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    return folder
+
+
+def edited(folder: Path) -> Path:
+    """A copy in which data are read otherwise, of the same version."""
+    file = copied(folder) / "homodyne_dask" / "store" / "chunk_reader.py"
+    file.write_text(f"{file.read_text()}\nSOMETHING_ELSE = True\n")
+    return folder
+
+
+def digest_in(folder: Path) -> str:
+    """The digest of a process that imports the packages from a folder."""
+    code = "from homodyne_dask.store.processes import code_digest; print(code_digest())"
+    return subprocess.run(
+        [sys.executable, "-P", "-c", code], env=ENVIRONMENT | {"PYTHONPATH": str(folder)},
+        capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory) -> Path:
+    return edited(tmp_path_factory.mktemp("other"))
+
+
+@pytest.fixture(scope="module")
+def scan(tmp_path_factory):
+    scans = measured([20000.0, -0.4, 1000.0], 60, angles(8), dt=0.1)
+    return store(scans, tmp_path_factory.mktemp("scan"))
+
+
+@pytest.fixture(scope="module")
+def odd_worker(tmp_path_factory, other) -> Iterator[str]:
+    """The address of a scheduler with a worker of other code."""
+    folder = tmp_path_factory.mktemp("odd")
+    with scheduler_at(folder) as (_, address):
+        joining = "worker", address, "--host", "127.0.0.1", "--nthreads", "1", "--name", "odd"
+        with dask(folder, *joining, PYTHONPATH=str(other)), hd.connect(address) as client:
+            client.wait_for_workers(1, timeout=60)
+            yield address
+
+
+def test_the_digest_is_that_of_the_files_wherever_they_are(tmp_path):
+    folder = copied(tmp_path / "copy")
+    assert digest_in(folder) == code_digest()  # which has made __pycache__ there
+    assert digest_in(folder) == code_digest()
+
+
+@pytest.mark.parametrize("change", ["a line", "a name", "a file more", "a file of ingest"])
+def test_the_digest_differs_by_any_change_of_the_sources(tmp_path, change):
+    folder = copied(tmp_path / "copy")
+    file = folder / "homodyne_dask" / "text.py"
+    if change == "a line":
+        file.write_text(f"{file.read_text()}#\n")
+    elif change == "a name":
+        file.rename(file.with_name("words.py"))
+    elif change == "a file more":
+        file.with_name("more.py").touch()
+    else:
+        with (folder / "ingest" / "clean.py").open("a") as stream:
+            stream.write("\n")
+    before = processes.__file__
+    try:
+        processes.__file__ = str(folder / "homodyne_dask" / "store" / "processes.py")
+        assert processes.digest_of_sources() != code_digest()
+    finally:
+        processes.__file__ = before
+
+
+def test_a_result_and_its_report_tell_the_code(scan):
+    result = fit_here(scan, hd.STATIC, **GIVEN)
+    assert result.provenance.versions[OUR_CODE] == code_digest()
+    assert f"{OUR_CODE} {code_digest()}" in dict(facts(result))["version"]
+
+
+CALLS = {
+    "fit": lambda client, scan, _: hd.fit(scan, hd.STATIC, **GIVEN, client=client),
+    "forecast": lambda client, scan, _: hd.forecast(scan, hd.STATIC, **GIVEN, client=client),
+    "posterior": lambda client, scan, result: posterior_draws(
+        result, scan, draws=200, client=client
+    ),
+    "check_rates": lambda client, scan, result: hd.check_rates(result, scan, client=client),
+    "compare_models": lambda client, scan, _: hd.compare_models(scan, client=client),
+    "ingest": lambda client, scan, _: hd.ingest(
+        Path(scan.path).with_name("new.npz"), client=client, overwrite=True
+    ),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_workers_of_other_code_are_refused_with_both_digests(odd_worker, scan, other, call):
+    times = np.arange(30) * 0.1
+    c2 = 1 + 0.1 * np.exp(-np.abs(times[:, None] - times))
+    np.savez(Path(scan.path).with_name("new.npz"), c2=c2[None], q=[0.01], phi=[0.0], dt=0.1)
+    result = fit_here(scan, hd.STATIC, **GIVEN)
+    sentence = re.escape(
+        f"worker odd has {OUR_CODE} {digest_in(other)}, this program {code_digest()}: start the "
+        f"workers, or this program, again from the same environment"
+    )
+    with hd.connect(odd_worker) as client, pytest.raises(ClusterError, match=sentence):
+        CALLS[call](client, scan, result)
+
+
+def test_a_scheduler_of_other_code_is_refused(tmp_path, scan, other):
+    with scheduler_at(tmp_path, PYTHONPATH=str(other)) as (_, address):
+        joining = "worker", address, "--host", "127.0.0.1", "--nthreads", "1"
+        with dask(tmp_path, *joining), hd.connect(address) as client:
+            match = f"the scheduler has {OUR_CODE} {digest_in(other)}, this program {code_digest()}"
+            with pytest.raises(ClusterError, match=match):
+                hd.fit(scan, hd.STATIC, **GIVEN, client=client)
+
+
+def test_files_that_changed_since_this_program_began_start_no_workers(monkeypatch):
+    monkeypatch.setattr(local, "digest_of_sources", lambda: "new files")
+    with (
+        pytest.raises(ClusterError, match=r"changed since .*: start this program again"),
+        local.local_cluster(processes=1, threads=1),
+    ):
+        pass
+
+
+def test_a_checkpoint_of_other_code_is_not_resumed(scan, tmp_path, monkeypatch):
+    file = tmp_path / "checkpoint.json"
+    fit_here(scan, hd.STATIC, **GIVEN, checkpoint=file)
+    monkeypatch.setattr("homodyne_dask.fitting.minimize.code_digest", lambda: "other code")
+    with pytest.raises(hd.errors.OptionError, match=f"version of the {OUR_CODE}"):
+        fit_here(scan, hd.STATIC, **GIVEN, checkpoint=file, resume=True)
