@@ -77,3 +77,12 @@ def _nothing_remembered():
     yield
     block_cache.forget()
     dataset.open_selection.cache_clear()
+
+
+@pytest.fixture
+def noise_not_of_speckle(monkeypatch):
+    """Fits of few bins have no standard errors, and lower bounds instead."""
+    why = property(lambda _: "the residuals are not normal")
+    monkeypatch.setattr(
+        "homodyne_dask.fitting.error_estimation.speckle_errors.SpeckleErrors.objection", why
+    )

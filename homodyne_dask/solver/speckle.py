@@ -18,8 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
-from scipy.linalg import solve_triangular
-from scipy.linalg.lapack import dpstrf
+from scipy.linalg import get_lapack_funcs, solve_triangular
 
 MEAN_COUNTS = np.geomspace(0.003, 300, 41)
 """Values of μ over which the likelihood is averaged where counts are unknown: below the first all noise is
@@ -133,7 +132,8 @@ def cell_noise(record: Record, cells: CellPairs) -> NoiseCovariance:
 
 def _leading(F: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n r"]:
     """Return L of few columns with L Lᵀ near F (Cholesky with pivots)."""
-    factor, pivot, rank, _ = dpstrf(F, tol=NEGLIGIBLE * F[0, 0], lower=1)
+    (cholesky,) = get_lapack_funcs(("pstrf",), (F,))
+    factor, pivot, rank, _ = cholesky(F, tol=NEGLIGIBLE * F[0, 0], lower=1)
     root = np.zeros((len(F), rank))
     root[pivot - 1] = np.tril(factor)[:, :rank]
     return root
@@ -221,7 +221,7 @@ def _opposite(
     def merged(A: np.ndarray) -> np.ndarray:
         return np.add.reduceat(np.add.reduceat(A, first, axis=1), first, axis=2)
 
-    size = np.diff([*first, n])
+    size = np.diff(np.append(first, n))
     g = merged(record.g[None])[0] / np.outer(size, size)
     both = (g[:, :, None] * g[:, None, :]).reshape(len(size), -1)  # g13 g14 for every 1 and (3, 4)
     found = np.empty((len(one), len(other)))
@@ -229,6 +229,12 @@ def _opposite(
     for a, A in enumerate(merged(one)):
         found[a] = right @ (both * (A @ both)).sum(0)
     return found
+
+
+def total(parts: list[NoiseCovariance]) -> NoiseCovariance:
+    """Return the covariance of sums over several stretches of a record, which are independent."""
+    constant, counted, twice = (np.sum(terms, axis=0) for terms in zip(*parts, strict=True))
+    return NoiseCovariance(constant, counted, twice)
 
 
 class NoiseFit(NamedTuple):

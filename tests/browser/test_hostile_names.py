@@ -77,7 +77,7 @@ def live_page(folder: Path, scan) -> str:
     rows = fit_rows(HOSTILE, 1, 1.8e9, [replace(entry, name=HOSTILE)])
     rows.append(FitRow(HOSTILE, 2, 1.8e9, message=HOSTILE))
     status = WatchStatus(None, HOSTILE, [HOSTILE])
-    write_live_index(folder, (), rows, live_pictures(rows), status)
+    write_live_index(folder, (), rows, live_pictures(rows)[0], status)
     return (folder / "scans.html").as_uri()
 
 

@@ -71,6 +71,7 @@ def test_another_loss_is_another_fit(scan, tmp_path, change, says):
         fit_here(scan, hd.LAMINAR_FLOW, path, resume=True, **(LOSS | change))
 
 
+@pytest.mark.usefixtures("noise_not_of_speckle")
 def test_with_few_bins_frames_bound_the_errors_and_a_profile_is_followed(scan):
     few = replace(scan, bins=scan.bins[::2])
     found = fit_here(few, hd.LAMINAR_FLOW, profile=("phi0",), **LOSS)

@@ -92,4 +92,4 @@ def test_bins_without_a_decay_are_not_counted_for_robust_errors(tmp_path):
     result = fit_here(store(one_of_ten(5.0), tmp_path), STATIC)
     assert np.isnan(result.parameters["stderr"].values).all()
     assert (result.error_used > 0).all()
-    assert any("too few for robust errors" in warning for warning in result.warnings)
+    assert any("there are no standard errors" in warning for warning in result.warnings)

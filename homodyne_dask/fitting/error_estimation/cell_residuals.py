@@ -54,7 +54,8 @@ def cell_points(cells: list[Interval], use: Bool[np.ndarray, " t"]) -> CellPoint
     """
     last = int(np.flatnonzero(use)[-1])
     if not cells:
-        return CellPoints(*np.zeros((3, 0)), np.zeros(0, int))
+        none = np.zeros(0)
+        return CellPoints(none, none, none, np.zeros(0, int))
     parts = [_points(cell, use, last) for cell in cells]
     lengths = [len(part[0]) for part in parts]
     i, j, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -118,8 +119,8 @@ class StoredCells(NamedTuple):
     intervals: list[Interval]
     c2: Float[np.ndarray, "bin cell"]
     """NaN where a bin has no pair."""
-    count: Int[np.ndarray, "bin cell"]
-    """Pairs averaged."""
+    pairs: Int[np.ndarray, "bin cell"]
+    """How many are averaged."""
     points: CellPoints
     age_edges: Int[np.ndarray, " a"]
     """Of the intervals of age inside the selected frames."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.special import chdtrc, stdtrit
+from scipy.special import stdtrit
 
 from homodyne_dask.fitting.error_estimation.cell_residuals import Interval
 from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
@@ -77,9 +77,7 @@ def _cells(request: Request, state: State, speckle: SpeckleErrors) -> _Cells:
     scan, reduced = request.scan, state.reduced
     moved = request.search.free_inside_bounds(state.theta)
     joint = joint_equations(reduced, moved)
-    known = {
-        b: one for b, one in enumerate(speckle.bins) if one is not None and one.fit is not None
-    }
+    known = speckle.bins
     intervals = sorted({cell for one in known.values() for cell in one.cells.intervals})
     place = {cell: n for n, cell in enumerate(intervals)}
     linear, m = _linear_columns(request, state), joint.moved
@@ -95,7 +93,7 @@ def _cells(request: Request, state: State, speckle: SpeckleErrors) -> _Cells:
         contrast = reduced.contrast[b]
         own = np.stack([np.ones(len(at)), one.cells.f], axis=1) @ linear[b]
         own = np.concatenate([own, contrast * one.cells.slopes.T], axis=1)
-        weight = one.cells.count * (1 / scan.sigma_row[b] ** 2).mean() ** 2
+        weight = one.cells.pairs * (1 / scan.sigma_row[b] ** 2).mean() ** 2
         covariance = one.covariance
         scores = covariance @ (weight[:, None] * own)
         normal += own.T @ (weight[:, None] * own)
@@ -106,7 +104,7 @@ def _cells(request: Request, state: State, speckle: SpeckleErrors) -> _Cells:
         noise[b][np.ix_(at, at)], columns[b][at], correlated[b][at] = covariance, own, scores
     scale = np.sqrt(np.where(np.diag(normal) > 0, np.diag(normal), 1.0))
     inverse = np.linalg.pinv(normal / np.outer(scale, scale), 1e-10, hermitian=True)
-    freedom = float(np.median([one.fit.freedom for one in known.values() if one.fit]))
+    freedom = float(np.median([one.fit.freedom for one in known.values()]))
     return _Cells(
         intervals,
         residual,
@@ -185,19 +183,8 @@ def examine_model(
         residual=float(worst.residual[test]),
         share=float(worst.residual[test] / max(worst.contrast, np.finfo(float).tiny)),
         depends_on=_depends_on(scan, cells),
-        p_value=_p_value(speckle),
+        p_value=speckle.p_value,
     )
-
-
-def _p_value(speckle: SpeckleErrors) -> float:
-    """Return the probability of so large a χ² of the whitened cells of all bins."""
-    found = [
-        (one.chisqr, one.fit.freedom)
-        for one in speckle.bins
-        if one is not None and one.fit is not None
-    ]
-    chisqr, freedom = np.sum(found, axis=0)
-    return float(chdtrc(freedom, chisqr))
 
 
 def _means(scan: Scan, cells: _Cells, contrast: Float[np.ndarray, " bin"]) -> list[_Means]:
@@ -233,7 +220,7 @@ def _of_group(
     several: bins of the group that see one speckle pattern.
     """
     of = np.flatnonzero(members)
-    variance = np.stack([np.diag(cells.noise[b]) for b in of])
+    variance = np.stack([np.diag(cells.noise[b]) for b in map(int, of)])
     there = np.isfinite(cells.residual[of]) & (variance > 0)
     weight = np.where(there, 1 / np.where(there, variance, 1.0), 0.0)
     each = weight / np.maximum(weight.sum(0), np.finfo(float).tiny)

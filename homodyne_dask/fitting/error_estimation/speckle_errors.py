@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.special import chdtri, fdtrc, kolmogorov, ndtr
+from scipy.special import chdtrc, chdtri, kolmogorov, ndtr
 
 from homodyne_dask.fitting.error_estimation.cell_residuals import stored_cells
 from homodyne_dask.fitting.error_estimation.speckle_noise import BinNoise, bin_noise
@@ -16,7 +16,7 @@ from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.speckle import NoiseFit, variance_of
 from homodyne_dask.solver.state import State
 
-IMPROBABLE = 1e-3
+IMPROBABLE = 1e-4
 """Probability of the residuals below which their noise is not that of speckle and counting."""
 FAR_FROM_CORRELATION = 0.05
 """Relative distance of the root of f from a field correlation, above which it is said."""
@@ -34,23 +34,19 @@ class SpeckleErrors(NamedTuple):
     """P, the independent pixels of each bin; NaN where it has no pair."""
     mean_counts: Float[np.ndarray, " bin"]
     """μ, counts per pixel and frame, the likeliest where they are not known."""
-    bins: tuple[BinNoise | None, ...]
+    bins: dict[int, BinNoise]
+    """By the places of those with data."""
 
     @property
-    def growth(self) -> float:
-        """The probability that smooth residuals exceed the others as much as here, if all are noise."""
-        smooth, rough, freedom = 0.0, 0.0, np.zeros(2)
-        for one in self.fits:
-            half = len(one.whitened) // 2
-            square = one.whitened**2
-            smooth, rough = smooth + square[:half].sum(), rough + square[half:].sum()
-            freedom += (half, len(square) - half)
-        return float(fdtrc(*freedom, smooth / freedom[0] / (rough / freedom[1])))
+    def p_value(self) -> float:
+        """The probability of so large a χ² of the whitened cells of all bins, given the scatter of pairs."""
+        chisqr = sum(one.chisqr for one in self.bins.values())
+        return float(chdtrc(sum(fit.freedom for fit in self.fits), chisqr))
 
     @property
     def fits(self) -> list[NoiseFit]:
         """What the residuals say of the noise of each bin with data."""
-        return [one.fit for one in self.bins if one is not None and one.fit is not None]
+        return [one.fit for one in self.bins.values()]
 
     @property
     def objection(self) -> str | None:
@@ -59,13 +55,11 @@ class SpeckleErrors(NamedTuple):
         least = np.array([fit.freedom / chdtri(fit.freedom, IMPROBABLE) for fit in self.fits])
         if (pixels < least).any():
             return f"the residuals are larger than the noise of one pixel, as of {pixels.min():.2g}"
-        if self.growth > 1 - IMPROBABLE / 2:
+        if self.p_value < IMPROBABLE:
             return (
-                "the residuals of single pairs are too small for those of large cells: c2 seems to have been "
-                "smoothed or denoised before"
+                "means of residuals deviate by more than the scatter of single pairs allows: the model is "
+                "wrong, or c2 was smoothed or denoised before"
             )
-        if self.growth < IMPROBABLE / 2:
-            return "the residuals of large cells are too large for those of small ones"
         if _of_normal(np.concatenate([fit.whitened for fit in self.fits])) < IMPROBABLE:
             return "the residuals are not normal"
         return None
@@ -73,7 +67,7 @@ class SpeckleErrors(NamedTuple):
     @property
     def note(self) -> str | None:
         """A sentence where f of the model is not the square of a field correlation."""
-        distance = max((one.distance for one in self.bins if one is not None), default=0.0)
+        distance = max(one.distance for one in self.bins.values())
         if distance < FAR_FROM_CORRELATION:
             return None
         return (
@@ -108,11 +102,12 @@ def speckle_errors(
     if not joint.determined.all() or not len(used):
         return None
     stored = stored_cells(request.scan, request.problem.min_lag)
-    bins: list[BinNoise | None] = [None] * len(reduced.count)
+    bins = {}
     for b in used:
-        bins[b] = bin_noise(request, state, joint, int(b), len(used), stored, means)
-    if any(one is None or one.fit is None for one in (bins[b] for b in used)):
-        return None
+        found = bin_noise(request, state, joint, int(b), len(used), stored, means)
+        if found is None:
+            return None
+        bins[int(b)] = found
     return _combined(reduced, joint, bins, clusters)
 
 
@@ -128,15 +123,15 @@ class _OfBin(NamedTuple):
 def _combined(
     reduced: ReducedProblem,
     joint: JointEquations,
-    bins: list[BinNoise | None],
+    bins: dict[int, BinNoise],
     clusters: Int[np.ndarray, " bin"],
 ) -> SpeckleErrors:
-    maps = {b: _scores(reduced, joint, b) for b, one in enumerate(bins) if one is not None}
+    maps = {b: _scores(reduced, joint, b) for b in bins}
     inverse = joint.inverse * _efficiency(reduced, joint, bins, maps)
     parts = {b: _of_bin(bins[b], inverse @ scores) for b, scores in maps.items()}
-    total = sum(part.covariance for part in parts.values())
-    size = sum(part.size for part in parts.values())
-    spread = sum(part.size**2 * part.relative for part in parts.values())
+    total = np.sum([part.covariance for part in parts.values()], axis=0)
+    size = np.sum([part.size for part in parts.values()], axis=0)
+    spread = np.sum([part.size**2 * part.relative for part in parts.values()], axis=0)
     shared = _shared_speckle(bins, parts, clusters)
     size, total = size + np.diag(shared), total + shared
     freedom = 2 * size**2 / np.maximum(spread, np.finfo(float).tiny)
@@ -150,13 +145,12 @@ def _combined(
     covariance, dof = np.full((p, p), np.nan), np.full(p, np.nan)
     covariance[np.ix_(joint.which, joint.which)] = joint.of_theta(total)
     dof[joint.which] = freedom[:m]
-    pixels, counts = (np.full(len(bins), np.nan) for _ in range(2))
-    for b, one in enumerate(bins):
-        if one is not None and one.fit is not None:
-            pixels[b] = one.fit.pixels[one.fit.likeliest]
-            counts[b] = one.fit.mean_counts[one.fit.likeliest]
+    pixels, counts = (np.full(len(reduced.count), np.nan) for _ in range(2))
+    for b, one in bins.items():
+        pixels[b] = one.fit.pixels[one.fit.likeliest]
+        counts[b] = one.fit.mean_counts[one.fit.likeliest]
     scaling = _scaling_errors(reduced, joint, bins, parts, total)
-    return SpeckleErrors(covariance, dof, scaling, pixels, counts, tuple(bins))
+    return SpeckleErrors(covariance, dof, scaling, pixels, counts, bins)
 
 
 def _scores(
@@ -177,13 +171,13 @@ def _scores(
 def _efficiency(
     reduced: ReducedProblem,
     joint: JointEquations,
-    bins: list[BinNoise | None],
+    bins: dict[int, BinNoise],
     maps: dict[int, Float[np.ndarray, "n column"]],
 ) -> float:
     """Return by how much a loss reduces the Hessian: the noise mostly lies where it is the square."""
     if reduced.noise is None:
         return 1.0
-    squares = sum(of @ bins[b].weights @ of.T for b, of in maps.items())
+    squares = np.sum([of @ bins[b].weights @ of.T for b, of in maps.items()], axis=0)
     return float(np.trace(joint.inverse @ squares)) / len(squares)
 
 
@@ -194,7 +188,7 @@ def _of_bin(noise: BinNoise, to: Float[np.ndarray, "n column"]) -> _OfBin:
 
 
 def _shared_speckle(
-    bins: list[BinNoise | None], parts: dict[int, _OfBin], clusters: Int[np.ndarray, " bin"]
+    bins: dict[int, BinNoise], parts: dict[int, _OfBin], clusters: Int[np.ndarray, " bin"]
 ) -> Float[np.ndarray, "n n"]:
     """Return the covariance between bins that see one speckle pattern, each with counts of its own."""
     n = len(next(iter(parts.values())).size)
@@ -211,12 +205,12 @@ def _shared_speckle(
 def _scaling_errors(
     reduced: ReducedProblem,
     joint: JointEquations,
-    bins: list[BinNoise | None],
+    bins: dict[int, BinNoise],
     parts: dict[int, _OfBin],
     total: Float[np.ndarray, "n n"],
 ) -> Float[np.ndarray, "bin 2"]:
     """Return the errors of (offset, contrast) of every bin."""
-    errors = np.full((len(bins), 2), np.nan)
+    errors = np.full((len(reduced.count), 2), np.nan)
     if joint.linear:
         errors[list(parts)] = joint.of_scaling(total)[list(parts)]
     elif reduced.columns.shape[1]:

@@ -31,6 +31,7 @@ from homodyne_dask.solver.speckle import (
     fit_noise,
     nearest_correlation,
     pair_variance,
+    total,
 )
 from homodyne_dask.solver.state import State
 from homodyne_dask.store.scan import q_or_one
@@ -67,7 +68,7 @@ class Averages(NamedTuple):
 
     intervals: list[Interval]
     c2: Float[np.ndarray, " cell"]
-    count: Int[np.ndarray, " cell"]
+    pairs: Int[np.ndarray, " cell"]
     f: Float[np.ndarray, " cell"]
     slopes: Float[np.ndarray, "m cell"]
     """Derivatives of f by the scaled parameters that moved."""
@@ -86,9 +87,8 @@ class BinNoise:
     """Σ w times the products of the same fields."""
     distance: float
     """Of g from a correlation, relative; 0 where the model gives g."""
-    fit: NoiseFit | None
-    """None with too few cells, or where the model passes through all data."""
-    expected: NoiseFit | None
+    fit: NoiseFit
+    expected: NoiseFit
     """The same with the counts that are known, whatever the residuals say of them."""
     least_pixels: Float[np.ndarray, " mu"]
     """The fewest pixels at each μ of `expected` with which single pairs scatter no more than they do."""
@@ -105,14 +105,12 @@ class BinNoise:
     @property
     def chisqr(self) -> float:
         """χ² of the whitened residuals with no more of the expected noise than single pairs show."""
-        assert self.expected is not None
         weight, _, pixels = self._likely
         return float(weight @ (pixels * self.expected.square))
 
     @property
     def _likely(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """μ with its share of the likelihood and P."""
-        assert self.expected is not None
         pixels = np.maximum(self.expected.pixels, self.least_pixels)
         return self.expected.weight, self.expected.mean_counts, pixels
 
@@ -188,8 +186,8 @@ def bin_noise(
     bins: int,
     stored: StoredCells,
     means: CellMeans | None,
-) -> BinNoise:
-    """Return the noise of a bin at the end of a fit.
+) -> BinNoise | None:
+    """Return the noise of a bin at the end of a fit; None with too few cells, or where the model is exact.
 
     bins: how many there are. means: of data that are means over cells of age and lag.
     """
@@ -205,24 +203,20 @@ def bin_noise(
         fine = _averages_of_means(request, joint, bin, means)
     lags = [_lags(request, stored, stretches, ages, a, one) for a, one in enumerate(decay)]
     cells = _merged(fine, ages, lags)
+    columns = np.column_stack([np.ones(len(cells.f)), cells.f, contrast * cells.slopes.T])
+    exact = state.reduced.chisqr_per_bin[bin] <= state.reduced.rounding_per_bin[bin]
+    if exact or len(columns) < columns.shape[1] + FEWEST_CELLS:
+        return None
     parts = [
         _of_stretch(request, model, stretch, cells.intervals, contrast, bin)
         for stretch in stretches
     ]
-    of_cells, of_fields = (
-        NoiseCovariance(
-            *(sum(terms) for terms in zip(*(getattr(part, of) for part in parts), strict=True))
-        )
-        for of in ("of_cells", "of_fields")
-    )
+    of_cells = total([part.of_cells for part in parts])
+    of_fields = total([part.of_fields for part in parts])
     weights = np.sum([part.weights for part in parts], axis=0)
-    columns = np.column_stack([np.ones(len(cells.count)), cells.f, contrast * cells.slopes.T])
     residual = cells.c2 - state.reduced.offset[bin] - contrast * cells.f
-    fit, expected, least = None, None, np.zeros(0)
-    exact = state.reduced.chisqr_per_bin[bin] <= state.reduced.rounding_per_bin[bin]
-    if len(residual) >= columns.shape[1] + FEWEST_CELLS and not exact:
-        fit, expected = _fits(residual, columns, of_cells, _mean_counts(request, bin))
-        least = _least_pixels(request, state, bin, contrast, of_fields, weights, expected)
+    fit, expected = _fits(residual, columns, of_cells, _mean_counts(request, bin))
+    least = _least_pixels(request, state, bin, contrast, of_fields, weights, expected)
     distance = max(part.distance for part in parts)
     return BinNoise(cells, residual, of_cells, of_fields, weights, distance, fit, expected, least)
 
@@ -261,11 +255,11 @@ def _least_pixels(
     if isinstance(gram, RobustGram):
         return np.zeros(len(mu))
     M, frames = gram.moments[bin], int(request.scan.use.sum())
-    total = pair_variance(contrast, np.array([M[0, 0], M[0, 2], M[2, 2]]))
+    variance = pair_variance(contrast, np.array([M[0, 0], M[0, 2], M[2, 2]]))
     size = np.sqrt(np.maximum(np.diag(weights), np.finfo(float).tiny))
     inverse = np.linalg.pinv(weights / np.outer(size, size), 1e-9, hermitian=True)
     inverse /= np.outer(size, size)
-    left = np.array([total.at(one)[0, 0] - np.trace(inverse @ noise.at(one)) for one in mu])
+    left = np.array([variance.at(one)[0, 0] - np.trace(inverse @ noise.at(one)) for one in mu])
     correlated = (contrast / (contrast + 1 / mu)) ** 2 * M[2, 2] / M[0, 0]
     independent = 0.5 / (correlated + 1 / frames) ** 2
     scatter = 1 + SCATTERS * np.sqrt(2 / independent)
@@ -351,10 +345,10 @@ def _averages(stored: StoredCells, bin: int, model: _BinModel) -> Averages:
     points, number = stored.points, len(stored.intervals)
     f = points.mean(model.f(points.i, points.j), number)
     slopes = points.mean(model.slopes(points.i, points.j), number)
-    known = (stored.count[bin] > 0) & np.isfinite(f)
+    known = (stored.pairs[bin] > 0) & np.isfinite(f)
     intervals = [one for one, some in zip(stored.intervals, known, strict=True) if some]
     return Averages(
-        intervals, stored.c2[bin, known], stored.count[bin, known], f[known], slopes[:, known]
+        intervals, stored.c2[bin, known], stored.pairs[bin, known], f[known], slopes[:, known]
     )
 
 
@@ -396,11 +390,11 @@ def _merged(
         if 0 <= k < len(lags[a]) - 1 and cell.end <= lags[a][k + 1]:
             edges = ages[a], ages[a + 1], lags[a][k], lags[a][k + 1]
             members.setdefault(Interval(*map(int, edges)), []).append(n)
-    members = {cell: of for cell, of in members.items() if fine.count[of].sum() >= MIN_PAIRS}
-    share = np.zeros((len(members), len(fine.count)))
+    members = {cell: of for cell, of in members.items() if fine.pairs[of].sum() >= MIN_PAIRS}
+    share = np.zeros((len(members), len(fine.pairs)))
     for row, of in zip(share, members.values(), strict=True):
-        row[of] = fine.count[of] / fine.count[of].sum()
-    count = np.array([fine.count[of].sum() for of in members.values()], np.int64)
+        row[of] = fine.pairs[of] / fine.pairs[of].sum()
+    count = np.array([fine.pairs[of].sum() for of in members.values()], np.int64)
     return Averages(list(members), share @ fine.c2, count, share @ fine.f, fine.slopes @ share.T)
 
 
@@ -485,7 +479,7 @@ def _cells(
     number = np.full((len(ages), most), -1)
     block = np.arange(len(middle))
     start, end = (np.zeros((most, len(middle)), int) for _ in range(2))
-    first = []
+    first, stop = [], 0
     for a, (age, of_age) in enumerate(zip(ages, slots, strict=True)):
         own = (middle >= age[0]) & (middle < age[1]) if whole else rows
         first.append(int(np.flatnonzero(own)[0]))

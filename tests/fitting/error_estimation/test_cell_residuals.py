@@ -63,5 +63,5 @@ def test_stored_averages_are_those_of_the_pairs_of_their_cells(frames, min_lag, 
         assert cell.shortest >= min_lag
         assert i.min() >= first
         assert j.max() < stop
-        np.testing.assert_array_equal(stored.count[:, n], len(i))
+        np.testing.assert_array_equal(stored.pairs[:, n], len(i))
         np.testing.assert_allclose(stored.c2[:, n], scans.c2[:, i, j].mean(1), rtol=1e-6)

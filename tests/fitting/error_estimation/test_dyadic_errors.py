@@ -54,6 +54,7 @@ def test_the_meat_is_the_sum_over_pairs_of_pairs_that_share_a_block(mode, theta)
     )
 
 
+@pytest.mark.usefixtures("noise_not_of_speckle")
 def test_a_fit_of_few_bins_gives_a_lower_bound_and_no_robust_error(tmp_path):
     scans = measured(STRONG_FLOW, 80, angles(5), sigma=0.01, contrast=0.3)
     result = fit_here(store(scans, tmp_path), LAMINAR_FLOW, gap="200 um")
@@ -64,6 +65,7 @@ def test_a_fit_of_few_bins_gives_a_lower_bound_and_no_robust_error(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("noise_not_of_speckle")
 def test_where_the_lower_bound_is_below_the_naive_error_everything_counts_in_the_naive_one(
     tmp_path,
 ):
@@ -103,6 +105,7 @@ def test_there_is_no_bound_where_the_data_determine_nothing():
     assert dyadic(reduced, block_pair_moments(scans, theta, 3), moved, np.arange(3)) is None
 
 
+@pytest.mark.usefixtures("noise_not_of_speckle")
 def test_blocks_of_frames_are_those_of_the_window_alone(tmp_path, monkeypatch):
     """Else a short window of a long record takes memory for all pairs of short blocks of all of it."""
     seen = []

@@ -197,6 +197,7 @@ def test_a_profile_that_cannot_be_had_is_refused_or_named(tmp_path):
     assert any("there is no profile of alpha: it is at a bound" in w for w in result.warnings)
 
 
+@pytest.mark.usefixtures("noise_not_of_speckle")
 def test_what_is_known_of_the_parameters_survives_json(tmp_path):
     scans = measured(CREEP, 40, np.linspace(0, 160, 5), sigma=0.01)
     result = fit_here(store(scans, tmp_path), STATIC, profile=("alpha",))
