@@ -42,7 +42,7 @@ FEWEST_BLOCKS = 80
 """Blocks of a record, where it has as many frames."""
 MOST_BLOCKS = 400
 """A record that needs more is represented by stretches."""
-CORE, MARGIN, REACH = 10.0, 3.0, 12.0
+CORE, MARGIN, REACH = 10.0, 2.0, 9.0
 """Decay times of a stretch: of its first frames that count, of more on both sides of these, and of lags."""
 MANY_BINS = 7
 """More bins have larger cells: P and μ need fewer of each."""
