@@ -136,7 +136,7 @@ def test_one_ring_with_a_parameter_at_its_bound_has_the_size_of_the_noise_of_spe
 def test_one_ring_whose_noise_is_not_of_speckle_has_a_lower_bound(one_ring, tmp_path):
     upper = np.nan_to_num(one_ring.c2)
     whole = upper + np.swapaxes(upper, 1, 2) + np.eye(80) * np.nanmax(upper)
-    scan = store(one_ring, tmp_path, c2=uniform_filter(whole, (0, 9, 9)))
+    scan = store(one_ring, tmp_path, c2=uniform_filter(whole, (0, 3, 3)))
     assert "smoothed or denoised" in " ".join(hd.fit(scan, "static", **HELD).warnings)
     found, alike = adjusted(scan, "static", **HELD)
     assert found.kind == "magnitude"
