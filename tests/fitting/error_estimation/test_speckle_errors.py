@@ -27,7 +27,8 @@ def fitted(photons, folder, options=STATIC, seed=0, **changes):
     scan = store(photons.scan(seed), folder, **changes)
     model, held = options["model"], options.get("fixed", {})
     truth = dict(zip(hd.LAMINAR_FLOW.names, photons.theta, strict=False))
-    start = {name: truth[name] for name in model.names if name in truth and name not in held}
+    free = [of.name for of in model.parameters if of.constant is None and of.name not in held]
+    start = {name: truth[name] for name in free if name in truth}
     return fit_here(scan, **options, **{"initial": start} if start else {})
 
 
