@@ -23,6 +23,8 @@ from scipy.linalg import get_lapack_funcs, solve_triangular
 MEAN_COUNTS = np.geomspace(0.003, 300, 41)
 """Values of μ over which the likelihood is averaged where counts are unknown: below the first all noise is
 that of counting, above the last none."""
+AT_ENDS = 0.05
+"""Likelihood of the least and largest μ over the largest, below which μ is known."""
 NEGLIGIBLE = 0.003
 """Share of the contrast below which a direction of the intensities' covariance does not matter."""
 MOST_MERGED = 48
@@ -262,6 +264,12 @@ class NoiseFit(NamedTuple):
     def likeliest(self) -> int:
         """Which μ has the largest likelihood."""
         return int(np.argmax(self.weight))
+
+    @property
+    def determined(self) -> bool:
+        """Whether P and μ are known one by one: the likelihood falls toward both ends of the values of μ."""
+        ends = max(self.weight[0], self.weight[-1])
+        return len(self.weight) == 1 or bool(ends < AT_ENDS * self.weight.max())
 
 
 def fit_noise(

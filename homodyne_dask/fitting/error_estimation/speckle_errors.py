@@ -31,7 +31,8 @@ class SpeckleErrors(NamedTuple):
     scaling: Float[np.ndarray, "bin 2"]
     """Errors of (offset, contrast); NaN where they are fixed, at a bound or unknown."""
     pixels: Float[np.ndarray, " bin"]
-    """P, the independent pixels of each bin; NaN where it has no pair."""
+    """P, the independent pixels of each bin; NaN where it has no pair, or the residuals do not tell P and μ
+    from P·μ²."""
     mean_counts: Float[np.ndarray, " bin"]
     """μ, counts per pixel and frame, the likeliest where they are not known."""
     bins: dict[int, BinNoise]
@@ -147,6 +148,8 @@ def _combined(
     dof[joint.which] = freedom[:m]
     pixels, counts = (np.full(len(reduced.count), np.nan) for _ in range(2))
     for b, one in bins.items():
+        if not one.fit.determined:
+            continue
         pixels[b] = one.fit.pixels[one.fit.likeliest]
         counts[b] = one.fit.mean_counts[one.fit.likeliest]
     scaling = _scaling_errors(reduced, joint, bins, parts, total)

@@ -336,8 +336,12 @@ def _on_noise(result: FitResult) -> list[str]:
     noise = result.errors.noise
     if noise is None or noise["objection"].item():
         return []
-    pixels, counts = (_two_digits(noise[name].values) for name in ("pixels", "mean_counts"))
-    lines = [f"noise as of {pixels} independent pixels a bin with {counts} counts in a frame"]
+    lines = []
+    if np.isfinite(noise["pixels"].values).any():
+        pixels, counts = (_two_digits(noise[name].values) for name in ("pixels", "mean_counts"))
+        lines.append(
+            f"noise as of {pixels} independent pixels a bin with {counts} counts in a frame"
+        )
     if result.parameters.attrs["method"] != SPECKLE:
         with np.errstate(invalid="ignore", divide="ignore"):
             ratio = result.parameters["stderr"].values / noise["stderr"].values

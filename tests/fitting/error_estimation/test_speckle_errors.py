@@ -72,11 +72,13 @@ def test_with_many_bins_errors_are_robust_and_the_ratio_is_said(tmp_path):
     assert "times that of speckle and counting alone" in str(result)
 
 
-def test_counts_that_are_known_are_used(tmp_path):
-    """A file with counts has μ; the same without leaves it open, and P with it."""
-    photons = replace(RING, frames=60, mean=0.5)
-    result = fitted(photons, tmp_path)
-    assert 0.05 < result.errors.noise["mean_counts"].item() < 5
+def test_pixels_and_counts_that_the_residuals_do_not_tell_apart_are_absent(tmp_path):
+    """With few counts nearly all noise is white: it tells P·μ², and so the errors, but neither alone."""
+    result = fitted(replace(RING, frames=60, mean=0.02, pixels=30_000), tmp_path)
+    assert np.isnan(result.errors.noise["pixels"].values).all()
+    assert np.isnan(result.errors.noise["mean_counts"].values).all()
+    assert "independent pixels" not in str(result)
+    assert np.isfinite(result.parameters["stderr"].values[:2]).all()
 
 
 def test_bins_that_see_the_same_speckle_are_no_more_certain_than_one_but_for_counts(tmp_path):
