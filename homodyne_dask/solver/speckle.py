@@ -32,7 +32,7 @@ MOST_MERGED = 48
 
 
 class CellPairs(NamedTuple):
-    """CellPairs of age and lag as sums over pairs of blocks of frames; the age is that of the first."""
+    """Cells of age and lag as sums over pairs of blocks of frames; the age is that of the first."""
 
     first: Int[np.ndarray, " age"]
     """The first block of each interval of age; they follow each other up to `stop`."""
@@ -233,7 +233,7 @@ def _opposite(
     return found
 
 
-def total(parts: list[NoiseCovariance]) -> NoiseCovariance:
+def sum_over_stretches(parts: list[NoiseCovariance]) -> NoiseCovariance:
     """Return the covariance of sums over several stretches of a record, which are independent."""
     constant, counted, twice = (np.sum(terms, axis=0) for terms in zip(*parts, strict=True))
     return NoiseCovariance(constant, counted, twice)
@@ -251,7 +251,7 @@ class NoiseFit(NamedTuple):
     log_likelihood: float
     """The largest, but for a constant."""
     freedom: int
-    """CellPairs less the columns that were fitted."""
+    """Cells less the columns that were fitted."""
     whitened: Float[np.ndarray, " freedom"]
     """Residuals at the likeliest μ in units of their standard deviation, uncorrelated, smooth ones first."""
 

@@ -57,7 +57,7 @@ def estimate_errors(
     determined = state.outcome in (
         lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.MAX_PASSES
     )  # fmt: skip
-    speckle = lower = moments = None
+    lower = moments = None
     if determined and moved.any() and clusters_in(reduced, clusters) < MIN_CLUSTERS:
         moments = frame_scores(sweep, request, state)
         lower = dyadic(reduced, moments, moved, clusters)
@@ -65,10 +65,9 @@ def estimate_errors(
     signal = signal_of(state, request.scaling, free, clusters, moments)
     if not determined or (signal is not None and not signal.seen):
         return ErrorEstimates(signal=signal)
-    if determined:
-        doing("the noise of speckle")
-        means = None if scan.cells is None else sweep.over(CELL_MEANS, AtTheta(state.theta))
-        speckle = speckle_errors(request, state, moved, clusters, means)
+    doing("the noise of speckle")
+    means = None if scan.cells is None else sweep.over(CELL_MEANS, AtTheta(state.theta))
+    speckle = speckle_errors(request, state, moved, clusters, means)
     errors = uncertainty_at(request, state, speckle)
     lower = None if lower is None or errors.robust is not None else without(lower, errors.withheld)
     error = used_of(errors, lower)

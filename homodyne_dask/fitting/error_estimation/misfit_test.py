@@ -1,7 +1,7 @@
 """The check of the model: whether means of residuals exceed what speckle and counting allow.
 
 Residuals are averaged over cells of age and lag, these over bins, and over all ages or lags. The variance of
-each such mean is that of the simulated noise (`solver.speckle`) less what the fit takes out of it; nothing
+each such mean is that of the noise (`solver.speckle`) less what the fit takes out of it; nothing
 else is assumed, and it costs no pass.
 """
 

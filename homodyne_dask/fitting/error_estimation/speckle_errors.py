@@ -177,11 +177,11 @@ def _efficiency(
     bins: dict[int, BinNoise],
     maps: dict[int, Float[np.ndarray, "n column"]],
 ) -> float:
-    """Return by how much a loss reduces the Hessian: the noise mostly lies where it is the square."""
+    """Return the Hessian under a loss over that of least squares: most noise lies where both are alike."""
     if reduced.noise is None:
         return 1.0
     squares = np.sum([of @ bins[b].weights @ of.T for b, of in maps.items()], axis=0)
-    return float(np.trace(joint.inverse @ squares)) / len(squares)
+    return len(squares) / float(np.trace(joint.inverse @ squares))
 
 
 def _of_bin(noise: BinNoise, to: Float[np.ndarray, "n column"]) -> _OfBin:

@@ -31,7 +31,7 @@ from homodyne_dask.solver.speckle import (
     fit_noise,
     nearest_correlation,
     pair_variance,
-    total,
+    sum_over_stretches,
 )
 from homodyne_dask.solver.state import State
 from homodyne_dask.store.scan import q_or_one
@@ -211,8 +211,8 @@ def bin_noise(
         _of_stretch(request, model, stretch, cells.intervals, contrast, bin)
         for stretch in stretches
     ]
-    of_cells = total([part.of_cells for part in parts])
-    of_fields = total([part.of_fields for part in parts])
+    of_cells = sum_over_stretches([part.of_cells for part in parts])
+    of_fields = sum_over_stretches([part.of_fields for part in parts])
     weights = np.sum([part.weights for part in parts], axis=0)
     residual = cells.c2 - state.reduced.offset[bin] - contrast * cells.f
     fit, expected = _fits(residual, columns, of_cells, _mean_counts(request, bin))
@@ -322,13 +322,17 @@ def _stretches(
 ) -> list[_FrameStretch]:
     """Return the whole record in blocks, or where these are too many a stretch for each interval of age."""
     first, stop = frames
+    # Pairs before the first cell and after the last have noise, too.
+    bounds = np.concatenate([[first], ages[1:-1], [stop]])
     block = np.clip(decay / per_decay, 1, max(1, (stop - first) / FEWEST_BLOCKS)).astype(int)
-    parts = [np.arange(low, high, k) for (low, high), k in zip(pairwise(ages), block, strict=True)]
-    edges = np.concatenate([*parts, ages[-1:]])
+    parts = [
+        np.arange(low, high, k) for (low, high), k in zip(pairwise(bounds), block, strict=True)
+    ]
+    edges = np.concatenate([*parts, bounds[-1:]])
     if len(edges) <= MOST_BLOCKS + 1:
         return [_FrameStretch(edges, (first, stop), (first, stop))]
     found = []
-    for (low, high), k, one in zip(pairwise(ages), block, decay, strict=True):
+    for (low, high), k, one in zip(pairwise(bounds), block, decay, strict=True):
         core = int(min(high - low, max(CORE * one, 4 * k)))
         start = low + (high - low - core) // 2
         begin = max(first, start - int(MARGIN * one))

@@ -146,6 +146,25 @@ def test_a_part_of_the_frames_has_errors_of_its_own(tmp_path):
     assert 1.0 < other / one < 8.0
 
 
+def test_under_a_loss_errors_are_those_of_least_squares_where_nothing_lies_far_off(tmp_path):
+    scan = store(replace(RING, frames=150).scan(1), tmp_path)
+    options = STATIC | {"initial": {"D0": 1e4, "alpha": 0.0}}
+    plain, huber = (fit_here(scan, **options, loss=loss) for loss in ("linear", "huber"))
+    ratio = huber.parameters["stderr"].values[:2] / plain.parameters["stderr"].values[:2]
+    np.testing.assert_allclose(ratio, 1, atol=0.25)
+
+
+def test_frames_before_and_after_all_stored_cells_count_in_the_noise(tmp_path):
+    """A selection that begins and ends inside intervals of age has the noise of all its pairs."""
+    scan = store(replace(RING, frames=160).scan(4), tmp_path)
+    options = STATIC | {"initial": {"D0": 1e4, "alpha": 0.0}}
+    errors = [
+        fit_here(scan.select(frames=frames), **options).parameters["stderr"].values[0]
+        for frames in ((32, 152), (37, 147))
+    ]
+    np.testing.assert_allclose(errors[1] / errors[0], 1, atol=0.4)
+
+
 def test_a_model_given_as_f_alone_has_errors_of_the_nearest_correlation(tmp_path):
     result = fitted(RING, tmp_path, {"model": STRETCHED})
     assert result.parameters.attrs["method"] == "speckle"
