@@ -16,26 +16,6 @@ Edges = Int[np.ndarray, " edge"]
 SUM_NAMES = ("weight", "first", "second")
 
 
-def lag_edges(n_frames: int) -> Edges:
-    """Return 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, … up to the number of frames."""
-    edges = [0, 1]
-    while edges[-1] < n_frames:
-        k = len(edges)
-        edges.append(2 ** (k // 2) if k % 2 == 0 else 3 * 2 ** (k // 2) // 2)
-    return np.array([edge for edge in edges if edge < n_frames] + [n_frames])
-
-
-def age_edges(n_frames: int) -> Edges:
-    """Return the edges of `lag_edges` up to steps of a sixteenth of the frames, then even steps."""
-    widest = max(1, n_frames // 16)
-    edges = [0]
-    for edge in lag_edges(n_frames)[1:]:
-        if edge - edges[-1] > widest:
-            break
-        edges.append(int(edge))
-    return np.unique([*edges, *range(edges[-1] + widest, n_frames, widest), n_frames])
-
-
 def cell_times(
     time: Float[np.ndarray, " t"], ages: Edges, lags: Edges
 ) -> tuple[Float[np.ndarray, "age lag"], Float[np.ndarray, "age lag"]]:

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Float32, Int
 
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store import schema
+from homodyne_dask.store.cells import age_edges, lag_edges
 from homodyne_dask.store.chunk_codec import encode_chunk, shard_content
 from homodyne_dask.store.files import AnyPath
 from homodyne_dask.store.processes import set_allocator_thresholds
@@ -172,7 +173,7 @@ def _write_matrix(
 
 def _write_cuts(target: AnyPath, index: int, matrix: MaskedMatrix) -> None:
     n = len(matrix.value)
-    ages, lags = averages_and_sums.age_edges(n), averages_and_sums.lag_edges(n)
+    ages, lags = age_edges(n), lag_edges(n)
     mean, count = averages_and_sums.cell_averages(matrix, ages, lags)
     store_writer.write_chunk(target / "cuts/c2", (index, 0, 0), mean)
     store_writer.write_chunk(target / "cuts/count", (index, 0, 0), count)

@@ -12,6 +12,7 @@ from jaxtyping import Float32
 
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store import schema
+from homodyne_dask.store.cells import age_edges, lag_edges
 from homodyne_dask.store.chunk_codec import COMPRESSOR, LEVEL, SHUFFLE, encode_chunk
 from homodyne_dask.store.files import (
     PARTIAL,
@@ -26,7 +27,7 @@ from homodyne_dask.store.files import (
 )
 from homodyne_dask.store.lock import locked
 from homodyne_dask.store.own_stores import WORK_FOLDER
-from ingest.averages_and_sums import age_edges, cell_times, lag_edges
+from ingest.averages_and_sums import cell_times
 from ingest.readers.source import Source
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ from homodyne_dask.models.parameters import Search, search
 from homodyne_dask.models.rate_forms import power_laws
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.reduce import reduce
+from homodyne_dask.store.cells import age_edges, lag_edges
 from homodyne_dask.store.scan import open_dataset
 from homodyne_dask.sweep.layout import coarse_levels, layout
 from homodyne_dask.sweep.plan import make_plan
@@ -183,7 +184,7 @@ def evaluator(
 def summary(scans: Scans, problem: Problem | None = None) -> BinnedAverages:
     """The averages that initial values are made from, as ingest makes them."""
     n, problem = len(scans.time), problem or scans.problem()
-    ages, lags = block_means.age_edges(n), block_means.lag_edges(n)
+    ages, lags = age_edges(n), lag_edges(n)
     use = np.ones(n, bool)
     cells = []
     for c2, rows in zip(scans.c2, scans.sigma_row, strict=True):

@@ -65,7 +65,16 @@ class CellMeans(NamedTuple):
     """Cells that count."""
 
 
-type AnyGram = Gram | RobustGram | CandidateGrams | WideGram | BlockGrams | CellMeans
+class CellSums(NamedTuple):
+    """Sums of the measurements of some bins over cells of age and lag."""
+
+    total: Float[np.ndarray, "bin cell"]
+    """Σ (y - 1)."""
+    pairs: Int[np.ndarray, "bin cell"]
+    """How many."""
+
+
+type AnyGram = Gram | RobustGram | CandidateGrams | WideGram | BlockGrams | CellMeans | CellSums
 
 
 def gram_of_data(sums: Float[np.ndarray, "bin 4"], p: int) -> Gram:

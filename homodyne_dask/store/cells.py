@@ -1,4 +1,4 @@
-"""Cells of age and lag over which c2 was averaged before ingest: which pairs of frames each holds."""
+"""Cells of age and lag: edges of those averaged at ingest, and the pairs in those averaged before it."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +13,26 @@ _MARGIN = 512
 """Frames by which tiles may reach over the data."""
 _NONE = -(2**30)
 """Below zero with any number of a cell added."""
+
+
+def lag_edges(n_frames: int) -> Int[np.ndarray, " edge"]:
+    """Return 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, … up to the number of frames."""
+    edges = [0, 1]
+    while edges[-1] < n_frames:
+        k = len(edges)
+        edges.append(2 ** (k // 2) if k % 2 == 0 else 3 * 2 ** (k // 2) // 2)
+    return np.array([edge for edge in edges if edge < n_frames] + [n_frames])
+
+
+def age_edges(n_frames: int) -> Int[np.ndarray, " edge"]:
+    """Return the edges of `lag_edges` up to steps of a sixteenth of the frames, then even steps."""
+    widest = max(1, n_frames // 16)
+    edges = [0]
+    for edge in lag_edges(n_frames)[1:]:
+        if edge - edges[-1] > widest:
+            break
+        edges.append(int(edge))
+    return np.unique([*edges, *range(edges[-1] + widest, n_frames, widest), n_frames])
 
 
 @dataclass(frozen=True)

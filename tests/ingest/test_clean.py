@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from homodyne_dask.errors import SourceError
 from homodyne_dask.store import schema
+from homodyne_dask.store.cells import age_edges, lag_edges
 from ingest import averages_and_sums as block_means
 from ingest.bin_task import exclude_outliers
 from ingest.clean import clean, measure_contrast, measure_scatter
@@ -134,7 +135,7 @@ def test_contrast_is_the_first_lag_over_the_longest_and_no_outlier_moves_it():
 
 @pytest.mark.parametrize("n", [3, 4, 5, 16, 17, 100, 300, 2950])
 def test_edges_cover_every_frame_once_and_never_step_wide(n):
-    lags, ages = block_means.lag_edges(n), block_means.age_edges(n)
+    lags, ages = lag_edges(n), age_edges(n)
     for edges in (lags, ages):
         assert (edges[0], edges[-1]) == (0, n)
         assert (np.diff(edges) > 0).all()
@@ -155,7 +156,7 @@ def holed(n):
 def test_cuts_are_the_means_of_a_slow_double_loop(n):
     c2, use = holed(n) if n > 12 else (clean(noisy(n), n, "b").c2, np.ones(n, dtype=bool))
     time = np.cumsum(np.random.default_rng(0).uniform(0.5, 1.5, n))
-    ages, lags = block_means.age_edges(n), block_means.lag_edges(n)
+    ages, lags = age_edges(n), lag_edges(n)
     cells = {}
     for i in range(n):
         for j in range(i + 1, n):

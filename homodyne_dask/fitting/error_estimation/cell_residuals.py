@@ -1,19 +1,26 @@
-"""Residuals of a fit averaged over cells of age and lag, from the averages stored with the data: no pass.
+"""Residuals of a fit averaged over cells of age and lag, from the averages stored with the data.
 
 The mean of f over the pairs of a cell is a quadrature that is exact for polynomials in age and lag over its
 frames, so a cell may be cut by the end of the record.
 """
 
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from homodyne_dask.fitting.request import Request
+from homodyne_dask.store.cells import age_edges, lag_edges
 from homodyne_dask.store.scan import Scan
+from homodyne_dask.sweep.cell_sums import CELL_SUMS, AgeAndLagEdges
+from homodyne_dask.sweep.sweep import Sweep
 
 NODES = 5
 """Frames, not necessarily whole, that stand for an interval along age and along lag."""
+FEWEST_AGES = 8
+"""Stored intervals of age inside the selected frames, with fewer of which others are averaged over."""
 MAX_PAIRS = 40_000
 """Pairs of a cell with masked frames up to which f is evaluated at all of them; a larger one is not used."""
 
@@ -113,8 +120,8 @@ def _rule(n: float) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
     return nodes + (n - 1) / 2, n * vectors[0] ** 2
 
 
-class StoredCells(NamedTuple):
-    """The stored averages of c2 over the cells that lie inside the selected frames."""
+class AveragedCells(NamedTuple):
+    """The averages of c2 over cells that lie inside the selected frames."""
 
     intervals: list[Interval]
     c2: Float[np.ndarray, "bin cell"]
@@ -127,7 +134,32 @@ class StoredCells(NamedTuple):
     lag_edges: Int[np.ndarray, " l"]
 
 
-def stored_cells(scan: Scan, min_lag: int) -> StoredCells:
+def averaged_cells(sweep: Sweep, request: Request) -> AveragedCells:
+    """Return the averages of the selected bins, and the pairs that stand for their cells.
+
+    Those stored with the data; where too few of them lie inside the selected frames, others from one pass
+    over the data.
+    """
+    scan, min_lag = request.scan, request.problem.min_lag
+    stored = stored_cells(scan, min_lag)
+    whole = scan.frames == (0, scan.n_frames)
+    if whole or scan.cells is not None or len(stored.age_edges) > FEWEST_AGES:
+        return stored
+    first, stop = scan.frames
+    edges = AgeAndLagEdges(first + age_edges(stop - first), lag_edges(stop - first))
+    sums = sweep.over(CELL_SUMS, edges)
+    ages, lags = (list(pairwise(of.tolist())) for of in edges)
+    cells = [Interval(*age, max(lag[0], 1), lag[1]) for age in ages for lag in lags]
+    some = (sums.pairs > 0).any(0)
+    some &= np.array([cell.shortest >= min_lag and cell.end > 1 for cell in cells])
+    intervals = [cell for cell, one in zip(cells, some, strict=True) if one]
+    pairs = sums.pairs[:, some]
+    with np.errstate(invalid="ignore"):
+        c2 = 1 + sums.total[:, some] / pairs
+    return AveragedCells(intervals, c2, pairs, cell_points(intervals, scan.use), *edges)
+
+
+def stored_cells(scan: Scan, min_lag: int) -> AveragedCells:
     """Return the stored averages of the selected bins, and the pairs that stand for their cells."""
     cuts, (start, stop) = scan.cuts(min_lag), scan.frames
     first, after = cuts.age_edges[cuts.age], cuts.age_edges[cuts.age + 1]
@@ -139,6 +171,6 @@ def stored_cells(scan: Scan, min_lag: int) -> StoredCells:
     intervals = [Interval(*map(int, one)) for one, used in zip(edges, inside, strict=True) if used]
     points = cell_points(intervals, scan.use)
     ages = cuts.age_edges[(cuts.age_edges >= start) & (cuts.age_edges <= stop)]
-    return StoredCells(
+    return AveragedCells(
         intervals, cuts.c2[:, inside], cuts.count[:, inside], points, ages, cuts.lag_edges
     )

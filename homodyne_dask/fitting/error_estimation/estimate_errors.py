@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from homodyne_dask.fitting.error_estimation.cell_residuals import averaged_cells
 from homodyne_dask.fitting.error_estimation.decay_test import Signal, signal_of
 from homodyne_dask.fitting.error_estimation.dyadic_errors import dyadic, frame_scores
 from homodyne_dask.fitting.error_estimation.profile_likelihood import (
@@ -67,7 +68,8 @@ def estimate_errors(
         return ErrorEstimates(signal=signal)
     doing("the noise of speckle")
     means = None if scan.cells is None else sweep.over(CELL_MEANS, AtTheta(state.theta))
-    speckle = speckle_errors(request, state, moved, clusters, means)
+    averaged = averaged_cells(sweep, request)
+    speckle = speckle_errors(request, state, moved, clusters, averaged, means)
     errors = uncertainty_at(request, state, speckle)
     lower = None if lower is None or errors.robust is not None else without(lower, errors.withheld)
     error = used_of(errors, lower)

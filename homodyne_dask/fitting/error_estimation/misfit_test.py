@@ -16,6 +16,7 @@ from homodyne_dask.fitting.error_estimation.cell_residuals import Interval
 from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.results.data.misfit import ModelCheck
+from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.state import State
 from homodyne_dask.store.rings import friedel_clusters, ring_numbers, rings_of
@@ -141,6 +142,7 @@ class _Means(NamedTuple):
     """The cells of each mean."""
 
 
+@one_blas_thread()
 def examine_model(
     request: Request, state: State, speckle: SpeckleErrors | None
 ) -> ModelCheck | None:

@@ -6,10 +6,11 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import chdtrc, chdtri, kolmogorov, ndtr
 
-from homodyne_dask.fitting.error_estimation.cell_residuals import stored_cells
+from homodyne_dask.fitting.error_estimation.cell_residuals import AveragedCells
 from homodyne_dask.fitting.error_estimation.speckle_noise import BinNoise, bin_noise
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.gram import CellMeans
+from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.cluster_robust import with_known
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
 from homodyne_dask.solver.reduced_problem import ReducedProblem
@@ -85,16 +86,19 @@ def _of_normal(values: Float[np.ndarray, " n"]) -> float:
     return float(kolmogorov(np.sqrt(n) * distance))
 
 
+@one_blas_thread()
 def speckle_errors(
     request: Request,
     state: State,
     moved: Bool[np.ndarray, " p"],
     clusters: Int[np.ndarray, " bin"],
+    averaged: AveragedCells,
     means: CellMeans | None = None,
 ) -> SpeckleErrors | None:
     """Return the errors; None where the data do not determine the parameters, or a bin has too few cells.
 
-    clusters: bins that see the same speckle (Friedel pairs) share a number. means: of data that are means
+    clusters: bins that see the same speckle (Friedel pairs) share a number. averaged: c2 over cells of age
+    and lag. means: of data that are means
     over cells of age and lag.
     """
     reduced = state.reduced
@@ -102,10 +106,9 @@ def speckle_errors(
     used = np.flatnonzero((reduced.count > 0) & ~reduced.undetermined)
     if not joint.determined.all() or not len(used):
         return None
-    stored = stored_cells(request.scan, request.problem.min_lag)
     bins = {}
     for b in used:
-        found = bin_noise(request, state, joint, int(b), len(used), stored, means)
+        found = bin_noise(request, state, joint, int(b), len(used), averaged, means)
         if found is None:
             return None
         bins[int(b)] = found

@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.fitting.error_estimation.cell_residuals import (
+    AveragedCells,
     Interval,
-    StoredCells,
 )
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.backend import evaluation_of
@@ -37,15 +37,16 @@ from homodyne_dask.solver.state import State
 from homodyne_dask.store.scan import q_or_one
 
 PER_DECAY = 8
-"""Blocks of frames in which f falls to 1/e, where frames are short enough; half of them with MANY_BINS."""
+"""Blocks of frames in which f falls to 1/e, where frames are short enough; half with more than MANY_BINS."""
+MANY_BINS = 7
 FEWEST_BLOCKS = 80
 """Blocks of a record, where it has as many frames."""
 MOST_BLOCKS = 400
 """A record that needs more is represented by stretches."""
 CORE, MARGIN, REACH = 10.0, 2.0, 9.0
 """Decay times of a stretch: of its first frames that count, of more on both sides of these, and of lags."""
-MANY_BINS = 7
-"""More bins have larger cells: P and μ need fewer of each."""
+MOST_AGES, FEWER_AGES, FEW_BINS = 8, 5, 2
+"""Intervals of age of up to FEW_BINS bins, and of more: P and μ need fewer cells of each."""
 MIN_PAIRS = 16
 """Fewest pairs of a cell: the noise of means over fewer is not normal."""
 STEP = 0.1
@@ -145,26 +146,28 @@ class _BinModel:
     def _point(self, request: Request, theta: Float[np.ndarray, " p"]):
         return self.evaluation.point(request.problem, theta, self.time)
 
-    def _at_pairs(self, of: Callable, at, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-        t1, t2 = (np.interp(frame, self.frames, self.time) for frame in (i, j))
-        return of(at, self.time, self.q, self.phi, t1, t2)[0]
+    def _times(self, i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.interp(i, self.frames, self.time), np.interp(j, self.frames, self.time)
+
+    def _at_times(self, of: Callable, at, times: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        return of(at, self.time, self.q, self.phi, *times)[0]
 
     def f(self, i: np.ndarray, j: np.ndarray) -> Float[np.ndarray, "..."]:
         """Return f of pairs of frames, which need not be whole."""
-        return self._at_pairs(self.evaluation.f_at, self.at, i, j)
+        return self._at_times(self.evaluation.f_at, self.at, self._times(i, j))
 
     def g(self, i: np.ndarray, j: np.ndarray) -> Float[np.ndarray, "..."]:
         """Return g; the root of f where the model gives f alone."""
         if self.evaluation.g_at is None:
             return np.sqrt(np.clip(self.f(i, j), 0, 1))
-        return self._at_pairs(self.evaluation.g_at, self.at, i, j)
+        return self._at_times(self.evaluation.g_at, self.at, self._times(i, j))
 
     def slopes(self, i: np.ndarray, j: np.ndarray) -> Float[np.ndarray, "m ..."]:
         """Return the derivatives of f by the scaled parameters that moved."""
-        found = np.empty((len(self.beside), *np.shape(i)))
+        found, times = np.empty((len(self.beside), *np.shape(i))), self._times(i, j)
         for n, (low, high) in enumerate(self.beside):
-            found[n] = self._at_pairs(self.evaluation.f_at, high, i, j)
-            found[n] -= self._at_pairs(self.evaluation.f_at, low, i, j)
+            found[n] = self._at_times(self.evaluation.f_at, high, times)
+            found[n] -= self._at_times(self.evaluation.f_at, low, times)
         return found / (2 * STEP)
 
     def decay(self, frame: int, last: int) -> float:
@@ -184,7 +187,7 @@ def bin_noise(
     joint: JointEquations,
     bin: int,
     bins: int,
-    stored: StoredCells,
+    averaged: AveragedCells,
     means: CellMeans | None,
 ) -> BinNoise | None:
     """Return the noise of a bin at the end of a fit; None with too few cells, or where the model is exact.
@@ -193,15 +196,15 @@ def bin_noise(
     """
     scan, model = request.scan, _BinModel(request, state, joint, bin)
     contrast = float(np.clip(state.reduced.contrast[bin], SMALLEST_CONTRAST, 1.0))
-    ages = _ages(request, stored, bins)
+    ages = _ages(request, averaged, bins)
     decay = np.array([model.decay(int(frame), scan.frames[1] - 1) for frame in ages[:-1]])
     per_decay = PER_DECAY if bins <= MANY_BINS else PER_DECAY / 2
     stretches = _stretches(scan.frames, ages, decay, per_decay)
     if means is None:
-        fine = _averages(stored, bin, model)
+        fine = _averages(averaged, bin, model)
     else:
         fine = _averages_of_means(request, joint, bin, means)
-    lags = [_lags(request, stored, stretches, ages, a, one) for a, one in enumerate(decay)]
+    lags = [_lags(request, averaged, stretches, ages, a, one) for a, one in enumerate(decay)]
     cells = _merged(fine, ages, lags)
     columns = np.column_stack([np.ones(len(cells.f)), cells.f, contrast * cells.slopes.T])
     exact = state.reduced.chisqr_per_bin[bin] <= state.reduced.rounding_per_bin[bin]
@@ -278,18 +281,20 @@ def _mean_counts(request: Request, bin: int) -> float | None:
     return mean if mean > 0 else None
 
 
-def _ages(request: Request, stored: StoredCells, bins: int) -> Int[np.ndarray, " edge"]:
-    """Return edges of intervals of age, of those of the stored averages inside the selected frames."""
+def _ages(request: Request, averaged: AveragedCells, bins: int) -> Int[np.ndarray, " edge"]:
+    """Return edges of intervals of age, of those of the averages inside the selected frames."""
     first, stop = request.scan.frames
-    n, wanted = stop - first, 8 if bins <= MANY_BINS else 5
-    at = first + np.concatenate([[0.0], np.geomspace(max(2, n / 32), n, wanted)])
-    edges = stored.age_edges
+    n, lags = stop - first, int((averaged.lag_edges < stop - first).sum())
+    enough = n**2 // (2 * MIN_PAIRS * max(lags, 1))
+    wanted = int(np.clip(enough, 2, MOST_AGES if bins <= FEW_BINS else FEWER_AGES))
+    at = first + np.concatenate([[0.0], np.geomspace(max(2, n / 32, n / wanted**2), n, wanted)])
+    edges = averaged.age_edges
     return np.unique(edges[np.abs(edges[:, None] - at).argmin(0)])
 
 
 def _lags(
     request: Request,
-    stored: StoredCells,
+    averaged: AveragedCells,
     stretches: list[_FrameStretch],
     ages: Int[np.ndarray, " edge"],
     age: int,
@@ -303,7 +308,7 @@ def _lags(
         if len(of_age) > 1
         else int(np.diff(stretch.edges).max())
     )
-    edges = stored.lag_edges
+    edges = averaged.lag_edges
     longest = request.scan.n_frames if len(stretches) == 1 else REACH * decay
     lowest = max(request.problem.min_lag, 1)
     least = max(lowest, 2 * block if block > 1 else lowest)
@@ -344,15 +349,15 @@ def _stretches(
     return found
 
 
-def _averages(stored: StoredCells, bin: int, model: _BinModel) -> Averages:
-    """Return c2 and the model averaged over the stored cells of a bin."""
-    points, number = stored.points, len(stored.intervals)
+def _averages(averaged: AveragedCells, bin: int, model: _BinModel) -> Averages:
+    """Return c2 and the model averaged over the cells of a bin."""
+    points, number = averaged.points, len(averaged.intervals)
     f = points.mean(model.f(points.i, points.j), number)
     slopes = points.mean(model.slopes(points.i, points.j), number)
-    known = (stored.pairs[bin] > 0) & np.isfinite(f)
-    intervals = [one for one, some in zip(stored.intervals, known, strict=True) if some]
+    known = (averaged.pairs[bin] > 0) & np.isfinite(f)
+    intervals = [one for one, some in zip(averaged.intervals, known, strict=True) if some]
     return Averages(
-        intervals, stored.c2[bin, known], stored.pairs[bin, known], f[known], slopes[:, known]
+        intervals, averaged.c2[bin, known], averaged.pairs[bin, known], f[known], slopes[:, known]
     )
 
 

@@ -3,12 +3,16 @@
 import numpy as np
 import pytest
 
+import homodyne_dask as hd
 from homodyne_dask.fitting.error_estimation.cell_residuals import (
     Interval,
+    averaged_cells,
     cell_points,
     stored_cells,
 )
-from tests.synthetic import angles, measured, store
+from homodyne_dask.fitting.request import prepare
+from homodyne_dask.sweep.sweep import sweep_of
+from tests.synthetic import angles, measured, plan_here, store
 
 FRAMES = 300
 CELLS = [
@@ -65,3 +69,27 @@ def test_stored_averages_are_those_of_the_pairs_of_their_cells(frames, min_lag, 
         assert j.max() < stop
         np.testing.assert_array_equal(stored.pairs[:, n], len(i))
         np.testing.assert_allclose(stored.c2[:, n], scans.c2[:, i, j].mean(1), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("frames", "min_lag"), [((40, 70), 1), ((58, 66), 1), ((33, 78), 5)])
+@pytest.mark.parametrize("masked", [(), (45, 46, 62)])
+def test_a_window_of_few_stored_intervals_is_averaged_from_its_pairs(
+    frames, min_lag, masked, tmp_path
+):
+    scans = measured(np.array([2e4, -0.2, 0.0]), 100, angles(2))
+    scans.c2[:, masked, :] = scans.c2[:, :, masked] = np.nan
+    scan = store(scans, tmp_path).select(frames=frames)
+    use = np.ones(100, bool)
+    use[list(masked)] = False
+    request = prepare(scan, hd.STATIC, min_lag=min_lag)
+    sweep = sweep_of(plan_here(request), scan.selection, request.problem, None)
+    found, (first, stop) = averaged_cells(sweep, request), frames
+    inside = use & (np.arange(100) >= first) & (np.arange(100) < stop)
+    np.testing.assert_array_equal(scan.use, inside)
+    assert len(found.age_edges) > len(stored_cells(scan, min_lag).age_edges)
+    assert found.intervals
+    for n, cell in enumerate(found.intervals):
+        i, j = pairs_of(cell, inside)
+        assert cell.shortest >= min_lag
+        np.testing.assert_array_equal(found.pairs[:, n], len(i))
+        np.testing.assert_allclose(found.c2[:, n], scans.c2[:, i, j].mean(1), rtol=1e-6)

@@ -146,6 +146,17 @@ def test_a_part_of_the_frames_has_errors_of_its_own(tmp_path):
     assert 1.0 < other / one < 8.0
 
 
+def test_a_window_inside_a_few_intervals_of_stored_averages_has_errors_of_its_own(tmp_path):
+    """30 of 150 frames are three intervals of age: the window is averaged anew from its pairs."""
+    scan = store(replace(RING, frames=150, theta=np.array([2e4, 0.0, 0.0])).scan(2), tmp_path)
+    options = {"model": hd.STATIC, "fixed": {"D_offset": 0.0, "alpha": 0.0}, "initial": {"D0": 2e4}}
+    whole, part = (
+        fit_here(scan.select(frames=frames), **options).parameters for frames in (None, (63, 93))
+    )
+    assert part.attrs["method"] == "speckle"
+    assert 1.2 < part["stderr"].values[0] / whole["stderr"].values[0] < 6
+
+
 def test_under_a_loss_errors_are_those_of_least_squares_where_nothing_lies_far_off(tmp_path):
     scan = store(replace(RING, frames=150).scan(1), tmp_path)
     options = STATIC | {"initial": {"D0": 1e4, "alpha": 0.0}}
