@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.cluster.workers import Workers, local_workers, this_process, workers_asked
+from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.callbacks import require_callbacks
 from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.fit_observer import FitDescription, FitObserver
@@ -23,7 +24,7 @@ from homodyne_dask.fitting.minimize import (
     minimize,
     run_to_completion,
 )
-from homodyne_dask.fitting.options import takes_options
+from homodyne_dask.fitting.options import SPECKLE_WEIGHTS, takes_options
 from homodyne_dask.fitting.request import Request, computed_on, prepare, require_gap
 from homodyne_dask.kernels.gpus import Gpus, gpus_of_machine
 from homodyne_dask.models import Model
@@ -99,6 +100,10 @@ def iterate(
     request = prepare(data, model, **options)
     require_gap(request)
     path = checkpoint_path(checkpoint, resume)
+    if request.options.weighting == SPECKLE_WEIGHTS and path is not None:
+        raise OptionError(
+            "a fit with weighting speckle takes seconds and has no checkpoint: leave it out"
+        )
     require_callbacks(callbacks)
     planned = plan_for(request, client)
     request = computed_on(request, planned.device)
@@ -123,16 +128,30 @@ def iterate(
             if file is not None:
                 observer.callbacks.prepend(file.callback(record))
             state, resumed = None, file if resume else None
-            for state in minimize(request, sweep, resumed, record, levels):
+            weighted, of_data = None, sweep
+            if request.options.weighting == SPECKLE_WEIGHTS:
+                from homodyne_dask.fitting.speckle_weighting import (
+                    SpeckleWeighting,
+                    minimize_weighted,
+                )
+
+                weighted = SpeckleWeighting.of(request, sweep)
+                sweep = observer.observed(weighted.sweep(of_data))
+                states = minimize_weighted(weighted, sweep, record)
+            else:
+                states = minimize(request, sweep, resumed, record, levels)
+            for state in states:
                 observer.state(state, resumed=resumed is not None)
                 resumed = None
                 yield state
             assert state is not None  # there is at least one pass
             observer.start_phase("estimating the errors")
             last_pass = time.perf_counter()
-            estimates = estimate_errors.estimate_errors(request, sweep, state, observer.start_phase)
+            estimates = estimate_errors.estimate_errors(
+                request, sweep, state, observer.start_phase, weighted
+            )
             record.timings["errors"] = time.perf_counter() - last_pass
-            compilations = sweep.compilations()  # asks the workers, so before they are released
+            compilations = of_data.compilations()  # asks the workers, so before they are released
             record.timings["total"] = time.perf_counter() - started
             result = assemble_result.assemble_result(
                 request,
@@ -210,6 +229,8 @@ def plan_for(request: Request, client: "Client | None", asked: int | str | None 
     device = chosen_device(request.options.device, cut, memory, find)
     if given is not None:
         workers = given
+    elif request.options.weighting == SPECKLE_WEIGHTS:
+        workers = this_process()
     elif device.gpus is not None:
         workers = local_workers(device.gpus.number)
     else:

@@ -184,6 +184,8 @@ _PLAIN: dict[Any, Callable[[Any], Any]] = {
 }
 """By the type of an option: what returns its value as one of Python's own types, or a TypeError."""
 
+PAIRS, SPECKLE_WEIGHTS = "pairs", "speckle"
+"""What a fit weights: every pair, or averages by the noise of speckle."""
 AUTO = "auto"
 """Given as the model, it stands for the one that a comparison chooses (`compare_models`)."""
 _PLACE = re.compile(r"^( *)\{options\}", re.MULTILINE)
@@ -298,6 +300,12 @@ class FitOptions:
     min_lag: int = define(
         1, "pairs of frames closer than this are excluded", "1", "a whole number from 1 up",
         unit="frames", plan=True, report=False, section=DATA,
+    )  # fmt: skip
+    weighting: str = define(
+        PAIRS,
+        "what is fitted: all pairs, each weighted by its σ (pairs), or averages over cells of age and lag, "
+        "weighted by the covariance of speckle and counting (speckle): smaller errors, and no pair is read",
+        "speckle", choices=(PAIRS, SPECKLE_WEIGHTS), plan=True, section=NUMERICS, common=True,
     )  # fmt: skip
     loss: str = define(
         "linear",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from homodyne_dask.errors import OptionError, SelectionError, nearest
-from homodyne_dask.fitting.options import FitOptions, fit_options, plain_value
+from homodyne_dask.fitting.options import PAIRS, FitOptions, fit_options, plain_value
 from homodyne_dask.kernels.backend import check_model
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models import Model, convention_named, scan_model
@@ -85,6 +85,11 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
         raise OptionError(
             f"c2 of {scan.path} is the mean over cells of age and lag, and such means are computed in "
             f"float64 only: leave precision out"
+        )
+    if scan.cells is not None and options.weighting != PAIRS:
+        raise OptionError(
+            f"weighting {options.weighting!r} is not available for {scan.path}: its c2 was averaged over "
+            f"cells of age and lag before ingest, so leave it out"
         )
     convention = convention_named(options.convention)
     frame_spacing(scan.time, convention)
@@ -208,6 +213,11 @@ def _check_values(options: FitOptions) -> None:
         raise OptionError(
             f"precision {options.precision!r} is too coarse for the loss {options.loss!r}, whose sums "
             f"tell one step from the next: leave precision at 'float64'"
+        )
+    if options.loss != "linear" and options.weighting != PAIRS:
+        raise OptionError(
+            f"weighting {options.weighting!r} minimizes squares, and the loss is {options.loss!r}: leave out "
+            f"one of them"
         )
     if options.min_lag < 1:
         raise OptionError(f"min_lag = {options.min_lag} is not a number of frames from 1 up")

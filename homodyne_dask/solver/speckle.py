@@ -288,18 +288,18 @@ def fit_noise(
     k = len(left)
     square, log_size = np.zeros((2, len(mean_counts)))
     for n, mu in enumerate(mean_counts):
-        root = np.linalg.cholesky(_regular(of_left.at(float(mu))))
+        root = np.linalg.cholesky(regular(of_left.at(float(mu))))
         square[n] = np.sum(solve_triangular(root, left, lower=True) ** 2)
         log_size[n] = np.log(np.diag(root)).sum()
     likelihood = -log_size - 0.5 * k * np.log(square)
     weight, best = np.exp(likelihood - likelihood.max()), int(np.argmax(likelihood))
-    values, vectors = np.linalg.eigh(_regular(of_left.at(float(mean_counts[best]))))
+    values, vectors = np.linalg.eigh(regular(of_left.at(float(mean_counts[best]))))
     whitened = (vectors.T @ left / np.sqrt(values))[::-1]
     whitened *= np.sqrt(k / (whitened @ whitened))
     return NoiseFit(mean_counts, weight / weight.sum(), square, likelihood.max(), k, whitened)
 
 
-def _regular(covariance: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
+def regular(covariance: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
     """Return a covariance without directions of no noise."""
     return covariance + np.eye(len(covariance)) * 1e-10 * np.trace(covariance)
 

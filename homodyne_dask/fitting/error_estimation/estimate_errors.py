@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -32,6 +32,9 @@ from homodyne_dask.store.rings import friedel_clusters
 from homodyne_dask.sweep.sweep import Sweep
 from homodyne_dask.sweep.tasks import CELL_MEANS, AtTheta
 
+if TYPE_CHECKING:
+    from homodyne_dask.fitting.speckle_weighting import SpeckleWeighting
+
 
 class ErrorEstimates(NamedTuple):
     """Error estimates from passes over the data after the last step."""
@@ -46,11 +49,15 @@ class ErrorEstimates(NamedTuple):
 
 
 def estimate_errors(
-    request: Request, sweep: Sweep, state: lm.State, doing: Callable[[str], None] = lambda _: None
+    request: Request,
+    sweep: Sweep,
+    state: lm.State,
+    doing: Callable[[str], None] = lambda _: None,
+    weighted: "SpeckleWeighting | None" = None,
 ) -> ErrorEstimates:
-    """Return the lower bound of the errors where bins are too few, and the profiles of the options.
+    """Return the errors of speckle, a lower bound where these are unknown, and the profiles asked for.
 
-    doing: called with words for each point of a profile.
+    doing: called with words for each point of a profile. weighted: how a fit was weighted by speckle.
     """
     reduced, scan = state.reduced, request.scan
     moved = request.search.free_inside_bounds(state.theta)
@@ -59,7 +66,8 @@ def estimate_errors(
         lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.MAX_PASSES
     )  # fmt: skip
     lower = moments = None
-    if determined and moved.any() and clusters_in(reduced, clusters) < MIN_CLUSTERS:
+    few = clusters_in(reduced, clusters) < MIN_CLUSTERS
+    if determined and moved.any() and few and weighted is None:
         moments = frame_scores(sweep, request, state)
         lower = dyadic(reduced, moments, moved, clusters)
     free = int(request.search.free.sum())
@@ -67,9 +75,12 @@ def estimate_errors(
     if not determined or (signal is not None and not signal.seen):
         return ErrorEstimates(signal=signal)
     doing("the noise of speckle")
-    means = None if scan.cells is None else sweep.over(CELL_MEANS, AtTheta(state.theta))
-    averaged = averaged_cells(sweep, request)
-    speckle = speckle_errors(request, state, moved, clusters, averaged, means)
+    if weighted is not None:
+        speckle = weighted.errors(state, moved)
+    else:
+        means = None if scan.cells is None else sweep.over(CELL_MEANS, AtTheta(state.theta))
+        averaged = averaged_cells(sweep, request)
+        speckle = speckle_errors(request, state, moved, clusters, averaged, means)
     errors = uncertainty_at(request, state, speckle)
     lower = None if lower is None or errors.robust is not None else without(lower, errors.withheld)
     error = used_of(errors, lower)
@@ -125,7 +136,7 @@ def uncertainty_at(
         found,
         robust=without(speckle.covariance, found.withheld),
         dof=np.where(found.withheld, np.nan, speckle.dof),
-        scaling_robust=speckle.scaling,
+        scaling_robust=found.scaling_naive if speckle.scaling is None else speckle.scaling,
         method=SPECKLE,
     )
 

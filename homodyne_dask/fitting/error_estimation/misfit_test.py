@@ -14,6 +14,7 @@ from scipy.special import stdtrit
 
 from homodyne_dask.fitting.error_estimation.cell_residuals import Interval
 from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
+from homodyne_dask.fitting.options import SPECKLE_WEIGHTS
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.results.data.misfit import ModelCheck
 from homodyne_dask.solver._numpy_internals import one_blas_thread
@@ -94,11 +95,15 @@ def _cells(request: Request, state: State, speckle: SpeckleErrors) -> _Cells:
         contrast = reduced.contrast[b]
         own = np.stack([np.ones(len(at)), one.cells.f], axis=1) @ linear[b]
         own = np.concatenate([own, contrast * one.cells.slopes.T], axis=1)
-        weight = one.cells.pairs * (1 / scan.sigma_row[b] ** 2).mean() ** 2
         covariance = one.covariance
-        scores = covariance @ (weight[:, None] * own)
-        normal += own.T @ (weight[:, None] * own)
-        fitted += own.T @ (weight[:, None] * scores)
+        if request.options.weighting == SPECKLE_WEIGHTS:
+            weight = one.inverse
+        else:
+            weight = np.diag(one.cells.pairs * (1 / scan.sigma_row[b] ** 2).mean() ** 2)
+        weighted = weight @ own
+        scores = covariance @ weighted
+        normal += own.T @ weighted
+        fitted += weighted.T @ scores
         noise[b], columns[b], correlated[b] = (
             np.zeros((size, size)), np.zeros((size, n)), np.zeros((size, n))
         )  # fmt: skip

@@ -106,7 +106,11 @@ def _on_speckle(speckle: SpeckleErrors | None) -> list[str]:
     """Return why there are no standard errors with few bins, or what is to be said of them."""
     if speckle is not None and speckle.objection is None:
         return [] if speckle.note is None else [speckle.note]
-    why = "too few cells of age and lag lie inside the selected frames" if speckle is None else speckle.objection
+    why = (
+        "too few cells of age and lag lie inside the selected frames"
+        if speckle is None
+        else speckle.objection
+    )
     return [
         f"there are no standard errors: from fewer than {MIN_CLUSTERS} independent bins they follow from the "
         f"noise of speckle, and {why}; naive errors are given, which are too small for correlated speckle, "

@@ -7,14 +7,14 @@ from jaxtyping import Bool, Float, Int
 from scipy.special import chdtrc, chdtri, kolmogorov, ndtr
 
 from homodyne_dask.fitting.error_estimation.cell_residuals import AveragedCells
-from homodyne_dask.fitting.error_estimation.speckle_noise import BinNoise, bin_noise
+from homodyne_dask.fitting.error_estimation.speckle_noise import BinNoise, bin_noise, grid_of_errors
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.gram import CellMeans
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.cluster_robust import with_known
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
 from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.solver.speckle import NoiseFit, variance_of
+from homodyne_dask.solver.speckle import NoiseCovariance, NoiseFit, variance_of
 from homodyne_dask.solver.state import State
 
 IMPROBABLE = 1e-4
@@ -29,8 +29,9 @@ class SpeckleErrors(NamedTuple):
     covariance: Float[np.ndarray, "p p"]
     """Of theta; NaN in the rows of parameters that did not move."""
     dof: Float[np.ndarray, " p"]
-    scaling: Float[np.ndarray, "bin 2"]
-    """Errors of (offset, contrast); NaN where they are fixed, at a bound or unknown."""
+    scaling: Float[np.ndarray, "bin 2"] | None
+    """Errors of (offset, contrast); NaN where they are fixed, at a bound or unknown. None where those for
+    independent noise are right: of fits weighted by the inverse of its covariance."""
     pixels: Float[np.ndarray, " bin"]
     """P, the independent pixels of each bin; NaN where it has no pair, or the residuals do not tell P and μ
     from P·μ²."""
@@ -106,9 +107,9 @@ def speckle_errors(
     used = np.flatnonzero((reduced.count > 0) & ~reduced.undetermined)
     if not joint.determined.all() or not len(used):
         return None
-    bins = {}
+    grid, bins = grid_of_errors(len(used)), {}
     for b in used:
-        found = bin_noise(request, state, joint, int(b), len(used), averaged, means)
+        found = bin_noise(request, state, joint, int(b), grid, averaged, means)
         if found is None:
             return None
         bins[int(b)] = found
@@ -136,7 +137,7 @@ def _combined(
     total = np.sum([part.covariance for part in parts.values()], axis=0)
     size = np.sum([part.size for part in parts.values()], axis=0)
     spread = np.sum([part.size**2 * part.relative for part in parts.values()], axis=0)
-    shared = _shared_speckle(bins, parts, clusters)
+    shared = _shared_speckle({b: one.of_fields for b, one in bins.items()}, bins, parts, clusters)
     size, total = size + np.diag(shared), total + shared
     freedom = 2 * size**2 / np.maximum(spread, np.finfo(float).tiny)
     scale = np.sqrt(size / np.maximum(np.diag(total), np.finfo(float).tiny))
@@ -145,18 +146,59 @@ def _combined(
         known = joint.known
         freedom = with_known(freedom, np.diag(total), np.diag(known))
         total = total + known
-    p, m = len(joint.which), joint.moved
+    scaling = _scaling_errors(reduced, joint, bins, parts, total)
+    covariance, dof = _of_parameters(joint, total, freedom)
+    return SpeckleErrors(covariance, dof, scaling, *_pixels_and_counts(reduced, bins), bins)
+
+
+def weighted_errors(
+    reduced: ReducedProblem,
+    joint: JointEquations,
+    at_end: JointEquations,
+    bins: dict[int, BinNoise],
+    clusters: Int[np.ndarray, " bin"],
+) -> SpeckleErrors:
+    """Return the errors of a fit weighted by the inverse covariance of means over cells.
+
+    joint: the normal equations at the fit for which the weights were computed. at_end: those of the result.
+    """
+    parts = {}
+    for b, noise in bins.items():
+        slopes = np.zeros((len(noise.residual), len(joint.size)))
+        slopes[:, : joint.moved] = reduced.contrast[b] * noise.cells.slopes.T
+        slopes += np.stack([np.ones(len(slopes)), noise.cells.f], axis=1) @ joint.follow[b]
+        to = at_end.inverse @ slopes.T @ noise.inverse
+        variance = variance_of(noise.of_cells.mapped(to), noise.fit)
+        parts[b] = _OfBin(to, variance.covariance, np.diag(variance.covariance), variance.relative)
+    size = np.sum([part.size for part in parts.values()], axis=0)
+    spread = np.sum([part.size**2 * part.relative for part in parts.values()], axis=0)
+    freedom = 2 * size**2 / np.maximum(spread, np.finfo(float).tiny)
+    shared = _shared_speckle({b: one.of_cells for b, one in bins.items()}, bins, parts, clusters)
+    covariance, dof = _of_parameters(at_end, at_end.inverse + shared, freedom)
+    return SpeckleErrors(covariance, dof, None, *_pixels_and_counts(reduced, bins), bins)
+
+
+def _of_parameters(
+    joint: JointEquations, total: Float[np.ndarray, "n n"], freedom: Float[np.ndarray, " n"]
+) -> tuple[Float[np.ndarray, "p p"], Float[np.ndarray, " p"]]:
+    """Return covariance and degrees of freedom of theta; NaN for what did not move."""
+    p = len(joint.which)
     covariance, dof = np.full((p, p), np.nan), np.full(p, np.nan)
     covariance[np.ix_(joint.which, joint.which)] = joint.of_theta(total)
-    dof[joint.which] = freedom[:m]
+    dof[joint.which] = freedom[: joint.moved]
+    return covariance, dof
+
+
+def _pixels_and_counts(
+    reduced: ReducedProblem, bins: dict[int, BinNoise]
+) -> tuple[Float[np.ndarray, " bin"], Float[np.ndarray, " bin"]]:
+    """Return P and μ of every bin; NaN where they are not known one by one."""
     pixels, counts = (np.full(len(reduced.count), np.nan) for _ in range(2))
     for b, one in bins.items():
-        if not one.fit.determined:
-            continue
-        pixels[b] = one.fit.pixels[one.fit.likeliest]
-        counts[b] = one.fit.mean_counts[one.fit.likeliest]
-    scaling = _scaling_errors(reduced, joint, bins, parts, total)
-    return SpeckleErrors(covariance, dof, scaling, pixels, counts, bins)
+        if one.fit.determined:
+            pixels[b] = one.fit.pixels[one.fit.likeliest]
+            counts[b] = one.fit.mean_counts[one.fit.likeliest]
+    return pixels, counts
 
 
 def _scores(
@@ -194,16 +236,22 @@ def _of_bin(noise: BinNoise, to: Float[np.ndarray, "n column"]) -> _OfBin:
 
 
 def _shared_speckle(
-    bins: dict[int, BinNoise], parts: dict[int, _OfBin], clusters: Int[np.ndarray, " bin"]
+    noise: dict[int, NoiseCovariance],
+    bins: dict[int, BinNoise],
+    parts: dict[int, _OfBin],
+    clusters: Int[np.ndarray, " bin"],
 ) -> Float[np.ndarray, "n n"]:
-    """Return the covariance between bins that see one speckle pattern, each with counts of its own."""
+    """Return the covariance between bins that see one speckle pattern, each with counts of its own.
+
+    noise: of what `parts` map to the parameters.
+    """
     n = len(next(iter(parts.values())).size)
     total = np.zeros((n, n))
     for a, one in parts.items():
         for b, other in parts.items():
             if a < b and clusters[a] == clusters[b]:
                 fit = bins[a].fit
-                part = one.map @ bins[a].of_fields.constant @ other.map.T
+                part = one.map @ noise[a].constant @ other.map.T
                 total += (fit.weight @ (1 / fit.pixels)) * (part + part.T)
     return total
 

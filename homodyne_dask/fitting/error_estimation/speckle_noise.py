@@ -17,6 +17,7 @@ from homodyne_dask.fitting.error_estimation.cell_residuals import (
     AveragedCells,
     Interval,
 )
+from homodyne_dask.fitting.options import SPECKLE_WEIGHTS
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.gram import CellMeans, RobustGram
@@ -31,6 +32,7 @@ from homodyne_dask.solver.speckle import (
     fit_noise,
     nearest_correlation,
     pair_variance,
+    regular,
     sum_over_stretches,
 )
 from homodyne_dask.solver.state import State
@@ -64,6 +66,20 @@ FEWEST_CELLS = 6
 """More cells than columns, with fewer of which P is not estimated."""
 
 
+class CellGrid(NamedTuple):
+    """How finely a record is divided into cells of age and lag."""
+
+    ages: int
+    """Most intervals of age."""
+    min_pairs: int
+    """Fewest pairs of a cell."""
+
+
+def grid_of_errors(bins: int) -> CellGrid:
+    """Return the cells from which P and μ follow: means over fewer pairs are not normal."""
+    return CellGrid(MOST_AGES if bins <= FEW_BINS else FEWER_AGES, MIN_PAIRS)
+
+
 class Averages(NamedTuple):
     """c2, f and its derivatives averaged over cells of a bin."""
 
@@ -73,6 +89,8 @@ class Averages(NamedTuple):
     f: Float[np.ndarray, " cell"]
     slopes: Float[np.ndarray, "m cell"]
     """Derivatives of f by the scaled parameters that moved."""
+    share: Float[np.ndarray, "cell fine"]
+    """Each as a mean over the finest cells."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +120,17 @@ class BinNoise:
             if weight > UNLIKELY:
                 total += weight / pixels * self.of_cells.at(float(mu))
         return total
+
+    @property
+    def inverse(self) -> Float[np.ndarray, "cell cell"]:
+        """The inverse covariance of the means over cells, of the noise that the residuals show."""
+        total = np.zeros_like(self.of_cells.constant)
+        for weight, mu, pixels in zip(
+            self.fit.weight, self.fit.mean_counts, self.fit.pixels, strict=True
+        ):
+            if weight > UNLIKELY:
+                total += weight / pixels * self.of_cells.at(float(mu))
+        return np.linalg.inv(regular(total))
 
     @property
     def chisqr(self) -> float:
@@ -186,26 +215,26 @@ def bin_noise(
     state: State,
     joint: JointEquations,
     bin: int,
-    bins: int,
+    grid: CellGrid,
     averaged: AveragedCells,
     means: CellMeans | None,
 ) -> BinNoise | None:
     """Return the noise of a bin at the end of a fit; None with too few cells, or where the model is exact.
 
-    bins: how many there are. means: of data that are means over cells of age and lag.
+    means: of data that are means over cells of age and lag.
     """
     scan, model = request.scan, _BinModel(request, state, joint, bin)
     contrast = float(np.clip(state.reduced.contrast[bin], SMALLEST_CONTRAST, 1.0))
-    ages = _ages(request, averaged, bins)
+    ages = _ages(request, averaged, grid)
     decay = np.array([model.decay(int(frame), scan.frames[1] - 1) for frame in ages[:-1]])
-    per_decay = PER_DECAY if bins <= MANY_BINS else PER_DECAY / 2
+    per_decay = PER_DECAY if len(scan.bins) <= MANY_BINS else PER_DECAY / 2
     stretches = _stretches(scan.frames, ages, decay, per_decay)
     if means is None:
         fine = _averages(averaged, bin, model)
     else:
         fine = _averages_of_means(request, joint, bin, means)
     lags = [_lags(request, averaged, stretches, ages, a, one) for a, one in enumerate(decay)]
-    cells = _merged(fine, ages, lags)
+    cells = _merged(fine, ages, lags, grid.min_pairs)
     columns = np.column_stack([np.ones(len(cells.f)), cells.f, contrast * cells.slopes.T])
     exact = state.reduced.chisqr_per_bin[bin] <= state.reduced.rounding_per_bin[bin]
     if exact or len(columns) < columns.shape[1] + FEWEST_CELLS:
@@ -252,10 +281,10 @@ def _least_pixels(
 
     No more than MAX_EXCESS times that of counts, and less by SCATTERS of its standard deviations: it is that
     of ½ (Σ K)²/Σ K² independent squares, K the covariance of the counts of two frames. 0 under a loss, where
-    χ² is no sum of squares.
+    χ² is no sum of squares, and where averages are fitted, of whose pairs no scatter is known.
     """
     gram, mu = state.reduced.gram, fit.mean_counts
-    if isinstance(gram, RobustGram):
+    if isinstance(gram, RobustGram) or request.options.weighting == SPECKLE_WEIGHTS:
         return np.zeros(len(mu))
     M, frames = gram.moments[bin], int(request.scan.use.sum())
     variance = pair_variance(contrast, np.array([M[0, 0], M[0, 2], M[2, 2]]))
@@ -281,12 +310,12 @@ def _mean_counts(request: Request, bin: int) -> float | None:
     return mean if mean > 0 else None
 
 
-def _ages(request: Request, averaged: AveragedCells, bins: int) -> Int[np.ndarray, " edge"]:
+def _ages(request: Request, averaged: AveragedCells, grid: CellGrid) -> Int[np.ndarray, " edge"]:
     """Return edges of intervals of age, of those of the averages inside the selected frames."""
     first, stop = request.scan.frames
     n, lags = stop - first, int((averaged.lag_edges < stop - first).sum())
-    enough = n**2 // (2 * MIN_PAIRS * max(lags, 1))
-    wanted = int(np.clip(enough, 2, MOST_AGES if bins <= FEW_BINS else FEWER_AGES))
+    enough = n**2 // (2 * grid.min_pairs * max(lags, 1))
+    wanted = int(np.clip(enough, 2, grid.ages))
     at = first + np.concatenate([[0.0], np.geomspace(max(2, n / 32, n / wanted**2), n, wanted)])
     edges = averaged.age_edges
     return np.unique(edges[np.abs(edges[:, None] - at).argmin(0)])
@@ -357,8 +386,9 @@ def _averages(averaged: AveragedCells, bin: int, model: _BinModel) -> Averages:
     known = (averaged.pairs[bin] > 0) & np.isfinite(f)
     intervals = [one for one, some in zip(averaged.intervals, known, strict=True) if some]
     return Averages(
-        intervals, averaged.c2[bin, known], averaged.pairs[bin, known], f[known], slopes[:, known]
-    )
+        intervals, averaged.c2[bin, known], averaged.pairs[bin, known], f[known], slopes[:, known],
+        np.eye(number)[known],
+    )  # fmt: skip
 
 
 def _averages_of_means(
@@ -385,11 +415,15 @@ def _averages_of_means(
     scaled = np.array(slopes)[joint.which] / joint.size[: joint.moved, None]
     edges = zip(first[some], stop[some], shortest[some], end[some], strict=True)
     intervals = [Interval(*map(int, one)) for one in edges]
-    return Averages(intervals, 1 + y, count[some].astype(np.int64), f, scaled)
+    share = np.eye(len(intervals))
+    return Averages(intervals, 1 + y, count[some].astype(np.int64), f, scaled, share)
 
 
 def _merged(
-    fine: Averages, ages: Int[np.ndarray, " edge"], lags: list[Int[np.ndarray, " edge"]]
+    fine: Averages,
+    ages: Int[np.ndarray, " edge"],
+    lags: list[Int[np.ndarray, " edge"]],
+    min_pairs: int,
 ) -> Averages:
     """Return the averages over larger cells: of `ages`, each with lags of its own."""
     members: dict[Interval, list[int]] = {}
@@ -399,12 +433,15 @@ def _merged(
         if 0 <= k < len(lags[a]) - 1 and cell.end <= lags[a][k + 1]:
             edges = ages[a], ages[a + 1], lags[a][k], lags[a][k + 1]
             members.setdefault(Interval(*map(int, edges)), []).append(n)
-    members = {cell: of for cell, of in members.items() if fine.pairs[of].sum() >= MIN_PAIRS}
+    members = {cell: of for cell, of in members.items() if fine.pairs[of].sum() >= min_pairs}
     share = np.zeros((len(members), len(fine.pairs)))
     for row, of in zip(share, members.values(), strict=True):
         row[of] = fine.pairs[of] / fine.pairs[of].sum()
     count = np.array([fine.pairs[of].sum() for of in members.values()], np.int64)
-    return Averages(list(members), share @ fine.c2, count, share @ fine.f, fine.slopes @ share.T)
+    return Averages(
+        list(members), share @ fine.c2, count, share @ fine.f, fine.slopes @ share.T,
+        share @ fine.share,
+    )  # fmt: skip
 
 
 class _OfStretch(NamedTuple):

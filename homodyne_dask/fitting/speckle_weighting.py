@@ -1,0 +1,232 @@
+"""Fits weighted by the noise of speckle: generalised least squares on c2 averaged over cells of age and lag.
+
+Pairs of frames share the noise of their speckle pattern, so least squares over pairs is not the best use of
+them. With the covariance Σ of the averages (`solver.speckle`) at the fit, Σ⁻¹ is the weight; Σ is computed
+anew at the new optimum, and so on until the parameters stay. The Gram of a bin is Xᵀ Σ⁻¹ X over its cells;
+what follows from it is as for any fit. The averages are those stored with the data: no pair is read.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from homodyne_dask.fitting.error_estimation.cell_residuals import AveragedCells, averaged_cells
+from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors, weighted_errors
+from homodyne_dask.fitting.error_estimation.speckle_noise import BinNoise, CellGrid, bin_noise
+from homodyne_dask.fitting.minimize import FitRecord, StartingPoint, minimize, minimize_from
+from homodyne_dask.fitting.request import Request
+from homodyne_dask.kernels.backend import evaluation_of
+from homodyne_dask.kernels.gram import AnyGram, CandidateGrams, Gram, WideGram
+from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver._numpy_internals import one_blas_thread
+from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
+from homodyne_dask.store.rings import friedel_clusters
+from homodyne_dask.store.scan import q_or_one
+from homodyne_dask.sweep.blocks import NO_COST
+from homodyne_dask.sweep.layout import Run
+from homodyne_dask.sweep.sweep import Sweep
+from homodyne_dask.sweep.tasks import CANDIDATES, GRAM, WIDE_GRAM, Report, Task
+
+STAYS = 0.05
+"""Standard errors: weights are final when a fit with them moves no parameter further."""
+MOST_UPDATES = 5
+"""Times that the weights are computed."""
+CHANGE = 1e-3
+"""Root mean square change of f over the cells by the step of a numerical derivative."""
+MOST_AGES = 64
+"""Intervals of age of a record of few frames: all that are stored."""
+BUDGET, BUDGET_OF_MANY, FEW_BINS = 75_000, 40_000, 2
+"""Cells times blocks of frames of a bin, of up to FEW_BINS bins and of more: its square is the cost."""
+
+
+@dataclass
+class SpeckleWeighting:
+    """The averages of a scan over cells, and their weights in a fit."""
+
+    request: Request
+    averaged: AveragedCells
+    weights: dict[int, Float[np.ndarray, "cell cell"]]
+    """Of each bin with data: the inverse of the covariance of its averages."""
+    counted: dict[int, int]
+    """Averages that count in each bin: those over the finest cells are merged."""
+    bins: dict[int, BinNoise]
+    """Their noise at the fit; empty before the first."""
+    steps: Float[np.ndarray, " p"]
+    """Of numerical derivatives; 0 before they are chosen."""
+    joint: JointEquations | None = None
+    """The normal equations at the fit for which the weights were computed."""
+
+    @classmethod
+    def of(cls, request: Request, sweep: Sweep) -> "SpeckleWeighting":
+        """Return the averages of a request, weighted by their pairs as if these were independent."""
+        scan, averaged = request.scan, averaged_cells(sweep, request)
+        weights, counted = {}, {}
+        for b, pairs in enumerate(averaged.pairs):
+            known = (pairs > 0) & np.isfinite(averaged.c2[b])
+            if not known.any():
+                continue
+            typical = float(np.mean(scan.sigma_row[b][scan.use] ** -2.0) ** 2)
+            weights[b] = np.diag(np.where(known, pairs * typical, 0.0))
+            counted[b] = int(known.sum())
+        return cls(request, averaged, weights, counted, {}, np.zeros(len(request.search.names)))
+
+    def columns(
+        self, theta: Float[np.ndarray, " p"], slopes: bool = True
+    ) -> Float[np.ndarray, "bin cell k"]:
+        """Return X = [1, y - 1, f] of every bin, and ∂f/∂theta with `slopes`; 0 where a cell has no pair."""
+        y = self.averaged.c2 - 1
+        parts = [np.ones_like(y), y, self._f(theta)]
+        if slopes:
+            if not self.steps.any():
+                self.set_steps(theta)
+            parts += [
+                of / (2 * step) for of, step in zip(self._changes(theta), self.steps, strict=True)
+            ]
+        X = np.stack(parts, axis=-1)
+        return np.where(np.isfinite(X).all(-1, keepdims=True), X, 0.0)
+
+    def set_steps(self, theta: Float[np.ndarray, " p"]) -> None:
+        """Choose steps of derivatives at theta that change f by CHANGE."""
+        self.steps = 1e-4 * np.where(theta != 0, np.abs(theta), 1.0)
+        for _ in range(2):
+            size = [np.sqrt(np.nanmean(of**2)) for of in self._changes(theta)]
+            self.steps *= [CHANGE / of if of > 0 else 1.0 for of in size]
+
+    def _changes(self, theta: Float[np.ndarray, " p"]) -> Iterator[Float[np.ndarray, "bin cell"]]:
+        """Yield the change of f from a step below to one above theta, of every parameter."""
+        for n, step in enumerate(self.steps):
+            low, high = theta.copy(), theta.copy()
+            low[n] -= step
+            high[n] += step
+            yield self._f(high) - self._f(low)
+
+    def _f(self, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, "bin cell"]:
+        scan, points = self.request.scan, self.averaged.points
+        evaluation, frames = evaluation_of(self.request.problem.model), np.arange(scan.n_frames)
+        t1, t2 = (np.interp(at, frames, scan.time) for at in (points.i, points.j))
+        point = evaluation.point(self.request.problem, theta, scan.time)
+        f = evaluation.f_at(point, scan.time, q_or_one(scan), scan.phi, t1, t2)
+        return points.mean(f, len(self.averaged.intervals))
+
+    def sweep(self, like: Sweep) -> Sweep:
+        """Return passes over the averages in place of those over all pairs."""
+        members = tuple(range(len(self.request.scan.bins)))
+        layout = replace(like.layout, groups=(members,), tiles=((0, 0),), factor=1)
+        compute = _computing(self)
+        return Sweep(like.context, layout, [Run(0, members, ((0, 0),), 1)], compute)
+
+    def gram(self, theta: Float[np.ndarray, " p"], slopes: bool = True) -> Gram:
+        """Return the Gram of all bins."""
+        return self._weighted(self.columns(theta, slopes))
+
+    def wide_gram(self, thetas: Float[np.ndarray, "point p"]) -> Gram:
+        """Return the Gram of [1, y - 1, f_0, f_1 - f_0, f_2 - f_0 ...]."""
+        each = [self.columns(theta, slopes=False) for theta in thetas]
+        more = [of[..., 2:] - each[0][..., 2:] for of in each[1:]]
+        return self._weighted(np.concatenate([each[0], *more], axis=-1))
+
+    def _weighted(self, X: Float[np.ndarray, "bin cell k"]) -> Gram:
+        moments = np.zeros((len(X), X.shape[2], X.shape[2]))
+        counted = np.zeros(len(X), np.int64)
+        for b, weight in self.weights.items():
+            moments[b] = X[b].T @ weight @ X[b]
+            counted[b] = self.counted[b]
+        return Gram((moments + np.swapaxes(moments, 1, 2)) / 2, counted)
+
+    @one_blas_thread()
+    def weigh(self, state: lm.State) -> bool:
+        """Compute the weights from the noise at a state; False where the noise of a bin is not known."""
+        request, averaged = self.request, self.averaged
+        joint = joint_equations(state.reduced, request.search.free_inside_bounds(state.theta))
+        used = [b for b in self.weights if not state.reduced.undetermined[b]]
+        if not joint.determined.all() or not used:
+            return False
+        grid, bins = _grid(request, averaged, len(used)), {}
+        for b in used:
+            found = bin_noise(request, state, joint, b, grid, averaged, None)
+            if found is None:
+                return False
+            bins[b] = found
+        self.bins, self.joint = bins, joint
+        self.weights, self.counted = {}, {}
+        for b, noise in bins.items():
+            self.weights[b] = noise.cells.share.T @ noise.inverse @ noise.cells.share
+            self.counted[b] = len(noise.residual)
+        return True
+
+    @one_blas_thread()
+    def errors(self, state: lm.State, moved: Bool[np.ndarray, " p"]) -> SpeckleErrors | None:
+        """Return the errors at the end of a fit; None where the noise is not known."""
+        at_end = joint_equations(state.reduced, moved)
+        if self.joint is None or not at_end.determined.all():
+            return None
+        if (self.joint.which != at_end.which).any():  # another bound became active since
+            return None
+        clusters = friedel_clusters(self.request.scan.q, self.request.scan.phi)
+        return weighted_errors(state.reduced, self.joint, at_end, self.bins, clusters)
+
+
+def _grid(request: Request, averaged: AveragedCells, bins: int) -> CellGrid:
+    """Return cells as fine as those that are averaged, or as many as the cost allows."""
+    first, stop = request.scan.frames
+    lags = int((averaged.lag_edges < stop - first).sum())
+    most = BUDGET if bins <= FEW_BINS else BUDGET_OF_MANY
+    ages = most // (max(lags, 1) * (stop - first))
+    return CellGrid(int(np.clip(ages, 8, MOST_AGES)), 1)
+
+
+def _computing(
+    weighting: SpeckleWeighting,
+) -> Callable[[Sweep, Task[Any], Any], Iterator[tuple[int, AnyGram, Report]]]:
+    def compute(sweep: Sweep, task: Task[Any], at: Any) -> Iterator[tuple[int, AnyGram, Report]]:
+        began, gram = time.perf_counter(), None
+        if task is GRAM:
+            gram = weighting.gram(at.theta)
+        elif task is CANDIDATES:
+            each = [weighting.gram(theta, slopes=False) for theta in at.thetas]
+            gram = CandidateGrams(np.stack([of.moments for of in each], axis=1), each[0].pairs)
+        elif task is WIDE_GRAM:
+            gram = WideGram(*weighting.wide_gram(at.thetas))
+        assert gram is not None, task.key
+        yield 0, gram, Report("", os.getpid(), time.perf_counter() - began, ({}, {}), NO_COST, 0)
+
+    return compute
+
+
+def minimize_weighted(
+    weighting: SpeckleWeighting, sweep: Sweep, record: FitRecord
+) -> Iterator[lm.State]:
+    """Yield the states of fits to the averages, with weights computed anew until the parameters stay.
+
+    sweep: that of the averages. The first fit weights them by their pairs.
+    """
+    request, state = weighting.request, None
+    for state in minimize(request, sweep, None, record):
+        yield state
+    for _ in range(MOST_UPDATES):
+        assert state is not None
+        if state.outcome not in (lm.Outcome.CONVERGED, lm.Outcome.STALLED):
+            return
+        before, passes = state, state.passes
+        if not weighting.weigh(before):
+            return
+        weighting.set_steps(before.theta)
+        start = StartingPoint(before.theta, None, [])
+        for here in minimize_from(lambda _, start=start: start, request, sweep, None, record):
+            state = replace(here, passes=passes + here.passes)
+            yield state
+        if _distance(request, before, state) < STAYS:
+            return
+
+
+def _distance(request: Request, before: lm.State, after: lm.State) -> float:
+    """Return the largest step of a parameter in standard errors."""
+    joint = joint_equations(after.reduced, request.search.free_inside_bounds(after.theta))
+    error = deviation(np.diag(joint.of_theta(joint.inverse)))
+    step = np.abs(after.theta - before.theta)[joint.which]
+    return float((step / np.maximum(error, np.finfo(float).tiny)).max(initial=0.0))
