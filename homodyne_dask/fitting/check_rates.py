@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from homodyne_dask.errors import OptionError, require_function, require_type
 from homodyne_dask.fitting.fit import plan_for, workers_for_plan
 from homodyne_dask.fitting.posterior.sample_posterior import request_of
-from homodyne_dask.fitting.request import Request
+from homodyne_dask.fitting.request import Request, require_pairs
 from homodyne_dask.models.parameters import Parameter, PriorTerms
 from homodyne_dask.models.rate_forms import DeviatingForm
 from homodyne_dask.models.spline_basis import DEFAULT_KNOTS, MIN_KNOTS, SplineForm
@@ -338,6 +338,7 @@ def check_rates(
     require_function("progress", progress)
     require_type("result", result, FitResult, "the result of a fit")
     scan = fitted_scan(result) if scan is None else scan
+    require_pairs(result.config.get("weighting"), "a check of rates")
     if not result.converged:
         raise OptionError(
             f"rates are checked of a fit that converged, and this one ended so: {result.outcome.value}"

@@ -21,7 +21,7 @@ from homodyne_dask.fitting.callbacks import require_callbacks
 from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.fit import fit
 from homodyne_dask.fitting.options import takes_options
-from homodyne_dask.fitting.request import prepare
+from homodyne_dask.fitting.request import prepare, require_pairs
 from homodyne_dask.fitting.series.parallel_fits import workers_for
 from homodyne_dask.models import BROWNIAN, LAMINAR_FLOW, POWER_LAW, STATIC, Model, scan_model
 from homodyne_dask.results.data.comparison import ranked, require_independent_bins
@@ -120,6 +120,7 @@ def compare_models(
     scan = as_scan(data)
     require_client(client)
     require_callbacks(callbacks)
+    require_pairs(options.get("weighting"), "a comparison of models")
     if options.get("loss", "linear") != "linear":
         raise OptionError(
             "models are compared by least squares: leave out the loss, or choose a model"

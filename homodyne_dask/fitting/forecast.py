@@ -13,7 +13,7 @@ from jaxtyping import Float
 from homodyne_dask.cluster.workers import Workers
 from homodyne_dask.fitting.fit import plan_for, workers_for_plan
 from homodyne_dask.fitting.options import takes_options
-from homodyne_dask.fitting.request import Request, prepare, require_gap
+from homodyne_dask.fitting.request import Request, prepare, require_gap, require_pairs
 from homodyne_dask.fitting.start.initial_values import averages_of, find_initial_values
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.models import Model
@@ -109,6 +109,7 @@ def forecast(
     """
     request = prepare(data, model, **options)
     require_gap(request)
+    require_pairs(request.options.weighting, "a forecast")
     plan = plan_for(request, client, workers)
     on_cpu = replace(request, options=replace(request.options, device="cpu"))
     here = plan if workers is None else plan_for(on_cpu, None)

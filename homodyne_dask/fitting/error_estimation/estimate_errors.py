@@ -16,6 +16,7 @@ from homodyne_dask.fitting.error_estimation.profile_likelihood import (
     wide_profiles,
 )
 from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors, speckle_errors
+from homodyne_dask.fitting.options import PAIRS
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import (
@@ -102,9 +103,10 @@ def _profiles(
 ) -> Profiles:
     """Return the profiles of parameters by name, each with its step.
 
-    Under a loss the weights depend on the residuals: there is no wide Gram, and every point takes passes.
+    Under a loss the weights depend on the residuals: there is no wide Gram, and every point takes passes, as
+    it does where these cost nothing.
     """
-    if request.problem.loss == "linear":
+    if request.problem.loss == "linear" and request.options.weighting == PAIRS:
         return wide_profiles(request, sweep, state, steps, doing)
     return Profiles(
         {

@@ -12,6 +12,7 @@ from homodyne_dask.fitting.error_estimation.spline_rate_errors import (
     rate_of_each,
     rates_at_bounds,
 )
+from homodyne_dask.fitting.options import PAIRS
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.problem import SUM_ROUNDING
@@ -228,7 +229,8 @@ def _far_off(request: Request, state: lm.State) -> str | None:
         return None
     labels = [str(label) for label in request.scan.label[far]]
     bins = ", ".join(labels[:6]) + (f" and {len(labels) - 6} more" if len(labels) > 6 else "")
-    datum = "pair" if request.scan.cells is None else "cell"
+    pairs = request.scan.cells is None and request.options.weighting == PAIRS
+    datum = "pair" if pairs else "cell"
     return (
         f"χ² per {datum} is up to {redchi[far].max():.3g} (in the bins labelled {bins}): some {datum}s lie "
         f"far from all others, sigma is too small, or the model does not hold; maps.png shows where"

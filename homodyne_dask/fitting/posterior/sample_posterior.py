@@ -30,7 +30,7 @@ from homodyne_dask.fitting.posterior.log_density import (
     prior_draws,
     target_priors,
 )
-from homodyne_dask.fitting.request import Request, prepare
+from homodyne_dask.fitting.request import Request, prepare, require_pairs
 from homodyne_dask.fitting.surrogate.coordinates import coordinates
 from homodyne_dask.fitting.surrogate.interpolation_nodes import SIZES, Basis, choose_basis
 from homodyne_dask.fitting.surrogate.pair_sample import (
@@ -72,6 +72,7 @@ def require_posterior(result: FitResult, request: Request, draws: int, adjust: s
         raise OptionError(
             f"the posterior is that of a fit that converged, and this one ended so: {result.outcome.value}"
         )
+    require_pairs(options.weighting, "a posterior")
     if options.loss != "linear":
         raise OptionError(
             f"a fit with loss {options.loss!r} has no likelihood: fit with loss 'linear', or exclude outliers"

@@ -112,7 +112,13 @@ def _cost(result: FitResult) -> list[tuple[str, str]]:
 
 def datum(result: FitResult) -> str:
     """Return what a measurement is: a pair of frames, or the mean over a cell of age and lag."""
-    return "cells" if result.provenance.inputs.get("cells") else "pairs"
+    cells = result.provenance.inputs.get("cells") or _of_averages(result)
+    return "cells" if cells else "pairs"
+
+
+def _of_averages(result: FitResult) -> bool:
+    """Return whether averages over cells were fitted, weighted by the noise of speckle."""
+    return result.config.get("weighting") == "speckle"
 
 
 def _measured(result: FitResult) -> int:
@@ -122,6 +128,8 @@ def _measured(result: FitResult) -> int:
 
 def _excluded(result: FitResult) -> str:
     """Return how many pairs of the selection, or cells of the store, were excluded, and why."""
+    if _of_averages(result):
+        return "no pair was read: the cells are averages of all pairs"
     if cells := result.provenance.inputs.get("cells"):
         missing = cells * result.provenance.inputs["bins"] - _measured(result)
         return f"{numbers.format_count(missing)} cells unknown or not whole inside the selection"
@@ -250,7 +258,7 @@ def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]
         *_priors(result),
         *_free_rates(result),
         *derived_sentences(result),
-        _on_errors(robust, lower is not None, naive, table.attrs["method"]),
+        _on_errors(robust, lower is not None, naive, table.attrs["method"], _of_averages(result)),
         *_on_noise(result),
         *([bound] if lower is not None else []),
         *([_on_pulls(robust, lower is not None)] if pull else []),
@@ -313,7 +321,12 @@ def derived_sentences(result: FitResult) -> list[str]:
     ]
 
 
-def _on_errors(robust: bool, bounded: bool, naive: bool, method: str) -> str:
+def _on_errors(robust: bool, bounded: bool, naive: bool, method: str, averages: bool) -> str:
+    if averages and robust:
+        return (
+            f"cells are weighted by the inverse of their covariance for counted photons of Gaussian speckle; "
+            f"stderr ({method}) has dof degrees of freedom; the naive error takes that covariance as known"
+        )
     if robust and method == SPECKLE:
         return (
             "stderr is that of counted photons of Gaussian speckle (method: speckle) with dof degrees of "
