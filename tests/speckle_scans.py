@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+import homodyne_dask as hd
 from tests import reference
 from tests.synthetic import Scans
 
@@ -91,3 +92,13 @@ def pixel_sums(counts, mean, f, contrast, fields):
         linear = contrast * (both * f).sum(1)
         sums.append(0.5 * ((x @ both) * x).sum(1) - x @ linear)
     return np.stack(sums, axis=1)
+
+
+STILL = np.array([1e4, 0.0, 0.0])
+FLOW = np.array([3e4, -0.3, 1000, 3e-4, 0.2, 2e-5, 5.0])
+RING = Photons(STILL)
+STATIC = {"model": hd.STATIC, "fixed": {"D_offset": 0.0}}
+SHEAR = {
+    "model": hd.LAMINAR_FLOW, "gap": 2e6,
+    "fixed": {"D_offset": 1000.0, "gamma_dot_t_offset": 2e-5},
+}  # fmt: skip

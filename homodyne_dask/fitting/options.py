@@ -305,7 +305,7 @@ class FitOptions:
         PAIRS,
         "what is fitted: all pairs, each weighted by its σ (pairs), or averages over cells of age and lag, "
         "weighted by the covariance of speckle and counting (speckle): smaller errors, and no pair is read",
-        "speckle", choices=(PAIRS, SPECKLE_WEIGHTS), plan=True, section=NUMERICS, common=True,
+        "pairs", choices=(PAIRS, SPECKLE_WEIGHTS), plan=True, section=NUMERICS, common=True,
     )  # fmt: skip
     loss: str = define(
         "linear",

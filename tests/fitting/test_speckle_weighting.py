@@ -12,8 +12,7 @@ from homodyne_dask.fitting.request import prepare
 from homodyne_dask.fitting.speckle_weighting import SpeckleWeighting, minimize_weighted
 from homodyne_dask.models.stretched_exponentials import STRETCHED
 from homodyne_dask.sweep.sweep import sweep_of
-from tests.fitting.error_estimation.test_speckle_errors import FLOW, RING, SHEAR, STATIC, STILL
-from tests.speckle_scans import Photons
+from tests.speckle_scans import FLOW, RING, SHEAR, STATIC, STILL, Photons
 from tests.synthetic import plan_here, store
 
 BRIGHT = replace(RING, mean=8.0)

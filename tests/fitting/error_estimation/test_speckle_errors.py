@@ -9,17 +9,8 @@ from scipy.ndimage import gaussian_filter
 
 import homodyne_dask as hd
 from homodyne_dask.models.stretched_exponentials import STRETCHED
-from tests.speckle_scans import Photons
+from tests.speckle_scans import FLOW, RING, SHEAR, STATIC, STILL, Photons
 from tests.synthetic import fit_here, store
-
-STILL = np.array([1e4, 0.0, 0.0])
-FLOW = np.array([3e4, -0.3, 1000, 3e-4, 0.2, 2e-5, 5.0])
-RING = Photons(STILL)
-STATIC = {"model": hd.STATIC, "fixed": {"D_offset": 0.0}}
-SHEAR = {
-    "model": hd.LAMINAR_FLOW, "gap": 2e6,
-    "fixed": {"D_offset": 1000.0, "gamma_dot_t_offset": 2e-5},
-}  # fmt: skip
 
 
 def fitted(photons, folder, options=STATIC, seed=0, **changes):
