@@ -59,6 +59,8 @@ MOST_BELOW = 5.0
 """Logarithm of the likelihood below its largest, at which counts that are known do not explain the noise."""
 MAX_EXCESS = 2.0
 """χ² per pair of σ from counts up to which the excess is taken for noise: speckle may exceed pixels."""
+ALLOWED = 0.1
+"""Likelihood of a μ over the largest, from which on residuals do not speak against it."""
 UNLIKELY = 1e-3
 """Share of the likelihood below which a μ does not matter."""
 SMALLEST_CONTRAST = 1e-4
@@ -134,9 +136,13 @@ class BinNoise:
 
     @property
     def chisqr(self) -> float:
-        """χ² of the whitened residuals with no more of the expected noise than single pairs show."""
+        """χ² of the whitened residuals with no more of the expected noise than single pairs show.
+
+        The least at any μ that the residuals allow: the scatter of pairs tells more of μ.
+        """
         weight, _, pixels = self._likely
-        return float(weight @ (pixels * self.expected.square))
+        allowed = weight >= ALLOWED * weight.max()
+        return float((pixels * self.expected.square)[allowed].min())
 
     @property
     def _likely(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
