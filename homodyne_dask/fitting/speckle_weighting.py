@@ -36,7 +36,7 @@ STAYS = 0.05
 """Standard errors: weights are final when a fit with them moves no parameter further."""
 MOST_UPDATES = 5
 """Times that the weights are computed."""
-CHANGE = 1e-3
+CHANGE = 1e-6
 """Root mean square change of f over the cells by the step of a numerical derivative."""
 MOST_AGES = 64
 """Intervals of age of a record of few frames: all that are stored."""
@@ -79,31 +79,34 @@ class SpeckleWeighting:
         self, theta: Float[np.ndarray, " p"], slopes: bool = True
     ) -> Float[np.ndarray, "bin cell k"]:
         """Return X = [1, y - 1, f] of every bin, and ∂f/∂theta with `slopes`; 0 where a cell has no pair."""
-        y = self.averaged.c2 - 1
-        parts = [np.ones_like(y), y, self._f(theta)]
+        y, f = self.averaged.c2 - 1, self._f(theta)
+        parts = [np.ones_like(y), y, f]
         if slopes:
             if not self.steps.any():
                 self.set_steps(theta)
-            parts += [
-                of / (2 * step) for of, step in zip(self._changes(theta), self.steps, strict=True)
-            ]
+            changes = self._changes(theta, f)
+            parts += [of / step for of, step in zip(changes, self.steps, strict=True)]
         X = np.stack(parts, axis=-1)
         return np.where(np.isfinite(X).all(-1, keepdims=True), X, 0.0)
 
     def set_steps(self, theta: Float[np.ndarray, " p"]) -> None:
         """Choose steps of derivatives at theta that change f by CHANGE."""
-        self.steps = 1e-4 * np.where(theta != 0, np.abs(theta), 1.0)
+        self.steps, f = 1e-6 * np.where(theta != 0, np.abs(theta), 1.0), self._f(theta)
         for _ in range(2):
-            size = [np.sqrt(np.nanmean(of**2)) for of in self._changes(theta)]
+            size = [np.sqrt(np.nanmean(of**2)) for of in self._changes(theta, f)]
             self.steps *= [CHANGE / of if of > 0 else 1.0 for of in size]
 
-    def _changes(self, theta: Float[np.ndarray, " p"]) -> Iterator[Float[np.ndarray, "bin cell"]]:
-        """Yield the change of f from a step below to one above theta, of every parameter."""
+    def _changes(
+        self, theta: Float[np.ndarray, " p"], f: Float[np.ndarray, "bin cell"]
+    ) -> Iterator[Float[np.ndarray, "bin cell"]]:
+        """Yield the change of f by a step of every parameter that is not fixed; 0 of others."""
         for n, step in enumerate(self.steps):
-            low, high = theta.copy(), theta.copy()
-            low[n] -= step
-            high[n] += step
-            yield self._f(high) - self._f(low)
+            if not self.request.search.free[n]:
+                yield np.zeros_like(f)
+                continue
+            beside = theta.copy()
+            beside[n] += step
+            yield self._f(beside) - f
 
     def _f(self, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, "bin cell"]:
         scan, points = self.request.scan, self.averaged.points
@@ -130,6 +133,7 @@ class SpeckleWeighting:
         more = [of[..., 2:] - each[0][..., 2:] for of in each[1:]]
         return self._weighted(np.concatenate([each[0], *more], axis=-1))
 
+    @one_blas_thread()
     def _weighted(self, X: Float[np.ndarray, "bin cell k"]) -> Gram:
         moments = np.zeros((len(X), X.shape[2], X.shape[2]))
         counted = np.zeros(len(X), np.int64)
@@ -148,7 +152,7 @@ class SpeckleWeighting:
             return False
         grid, bins = _grid(request, averaged, len(used)), {}
         for b in used:
-            found = bin_noise(request, state, joint, b, grid, averaged, None)
+            found = bin_noise(request, state, joint, b, grid, averaged, None, of_pairs=False)
             if found is None:
                 return False
             bins[b] = found

@@ -17,7 +17,6 @@ from homodyne_dask.fitting.error_estimation.cell_residuals import (
     AveragedCells,
     Interval,
 )
-from homodyne_dask.fitting.options import SPECKLE_WEIGHTS
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.gram import CellMeans, RobustGram
@@ -112,7 +111,8 @@ class BinNoise:
     expected: NoiseFit
     """The same with the counts that are known, whatever the residuals say of them."""
     least_pixels: Float[np.ndarray, " mu"]
-    """The fewest pixels at each μ of `expected` with which single pairs scatter no more than they do."""
+    """The fewest pixels at each μ of `expected` with which single pairs scatter no more than they do. 0 under
+    a loss, where χ² is no sum of squares, and where averages are fitted: no scatter of pairs is known."""
 
     @property
     def covariance(self) -> Float[np.ndarray, "cell cell"]:
@@ -224,10 +224,12 @@ def bin_noise(
     grid: CellGrid,
     averaged: AveragedCells,
     means: CellMeans | None,
+    of_pairs: bool = True,
 ) -> BinNoise | None:
     """Return the noise of a bin at the end of a fit; None with too few cells, or where the model is exact.
 
-    means: of data that are means over cells of age and lag.
+    means: of data that are means over cells of age and lag. of_pairs: whether the noise of sums over pairs
+    is wanted, too; else it is empty.
     """
     scan, model = request.scan, _BinModel(request, state, joint, bin)
     contrast = float(np.clip(state.reduced.contrast[bin], SMALLEST_CONTRAST, 1.0))
@@ -245,16 +247,19 @@ def bin_noise(
     exact = state.reduced.chisqr_per_bin[bin] <= state.reduced.rounding_per_bin[bin]
     if exact or len(columns) < columns.shape[1] + FEWEST_CELLS:
         return None
-    parts = [
-        _of_stretch(request, model, stretch, cells.intervals, contrast, bin)
-        for stretch in stretches
-    ]
-    of_cells = sum_over_stretches([part.of_cells for part in parts])
-    of_fields = sum_over_stretches([part.of_fields for part in parts])
-    weights = np.sum([part.weights for part in parts], axis=0)
+    parts = [_blocks(request, model, stretch, contrast, bin) for stretch in stretches]
+    of_cells = sum_over_stretches([_noise_of_cells(part, cells.intervals) for part in parts])
+    of_fields, weights = NoiseCovariance(*np.zeros((3, 0, 0))), np.zeros((0, 0))
+    if of_pairs:
+        noises, squares = zip(
+            *(_noise_of_fields(request, model, part) for part in parts), strict=True
+        )
+        of_fields, weights = sum_over_stretches(list(noises)), np.sum(squares, axis=0)
     residual = cells.c2 - state.reduced.offset[bin] - contrast * cells.f
     fit, expected = _fits(residual, columns, of_cells, _mean_counts(request, bin))
-    least = _least_pixels(request, state, bin, contrast, of_fields, weights, expected)
+    least = np.zeros(len(expected.mean_counts))
+    if of_pairs and not isinstance(state.reduced.gram, RobustGram):
+        least = _least_pixels(request, state, bin, contrast, of_fields, weights, expected)
     distance = max(part.distance for part in parts)
     return BinNoise(cells, residual, of_cells, of_fields, weights, distance, fit, expected, least)
 
@@ -286,12 +291,9 @@ def _least_pixels(
     """Return the pixels at each μ whose noise gives single pairs the scatter that they have, and no less.
 
     No more than MAX_EXCESS times that of counts, and less by SCATTERS of its standard deviations: it is that
-    of ½ (Σ K)²/Σ K² independent squares, K the covariance of the counts of two frames. 0 under a loss, where
-    χ² is no sum of squares, and where averages are fitted, of whose pairs no scatter is known.
+    of ½ (Σ K)²/Σ K² independent squares, K the covariance of the counts of two frames.
     """
     gram, mu = state.reduced.gram, fit.mean_counts
-    if isinstance(gram, RobustGram) or request.options.weighting == SPECKLE_WEIGHTS:
-        return np.zeros(len(mu))
     M, frames = gram.moments[bin], int(request.scan.use.sum())
     variance = pair_variance(contrast, np.array([M[0, 0], M[0, 2], M[2, 2]]))
     size = np.sqrt(np.maximum(np.diag(weights), np.finfo(float).tiny))
@@ -450,60 +452,78 @@ def _merged(
     )  # fmt: skip
 
 
-class _OfStretch(NamedTuple):
-    of_cells: NoiseCovariance
-    """0 between the cells of other stretches."""
-    of_fields: NoiseCovariance
-    weights: Float[np.ndarray, "column column"]
+class _Blocks(NamedTuple):
+    """The blocks of frames of a stretch that hold used ones."""
+
+    stretch: _FrameStretch
+    record: Record
+    middle: Float[np.ndarray, " block"]
+    """Mean of their used frames."""
+    inverse: Float[np.ndarray, " block"]
+    """Mean of 1/sigma_row² over these."""
+    rows: Bool[np.ndarray, " block"]
+    """Whether their pairs count as first frames."""
+    share: float
+    """Of the first frames for which the stretch stands, those that count."""
     distance: float
+    """Of g from a correlation, relative."""
 
 
-def _of_stretch(
-    request: Request, model: _BinModel, stretch: _FrameStretch, intervals: list[Interval], contrast: float,
-    bin: int,
-) -> _OfStretch:  # fmt: skip
-    """Return the noise of the cells and fields of a stretch, for the frames that it represents."""
-    scan = request.scan
-    used = np.add.reduceat(scan.use[: stretch.edges[-1]].astype(int), stretch.edges[:-1])
-    frame = np.arange(scan.n_frames) * scan.use
-    total = np.add.reduceat(frame[: stretch.edges[-1]], stretch.edges[:-1])
+def _blocks(
+    request: Request, model: _BinModel, stretch: _FrameStretch, contrast: float, bin: int
+) -> _Blocks:
+    scan, first = request.scan, stretch.edges[:-1]
+    used = np.add.reduceat(scan.use[: stretch.edges[-1]].astype(int), first)
+    total = np.add.reduceat((np.arange(scan.n_frames) * scan.use)[: stretch.edges[-1]], first)
     inverse = np.where(scan.use, 1 / scan.sigma_row[bin] ** 2, 0.0)
-    weight = np.add.reduceat(inverse[: stretch.edges[-1]], stretch.edges[:-1])
+    weight = np.add.reduceat(inverse[: stretch.edges[-1]], first)
     some = used > 0
     used, middle, weight = used[some], total[some] / used[some], weight[some] / used[some]
     i, j = np.triu_indices(len(middle))
-    g = _symmetric(model.g(middle[i], middle[j]), len(middle))
-    distance = 0.0
+    g, distance = _symmetric(model.g(middle[i], middle[j]), len(middle)), 0.0
     if model.evaluation.g_at is None:
         g, distance = nearest_correlation(g)
-    record = Record(g, contrast, used)
-    lag = middle[None, :] - middle[:, None]
-    far = lag >= request.problem.min_lag - 0.5
-    far |= np.eye(len(middle), dtype=bool) & (used > request.problem.min_lag)
-    scale = np.outer(weight, weight) * np.triu(far)
-    fields = np.zeros((2 + len(model.beside), *lag.shape))
-    fields[0] = 1
-    fields[1][i, j] = model.f(middle[i], middle[j])
-    for n, slope in enumerate(model.slopes(middle[i], middle[j])):
-        fields[2 + n][i, j] = slope
-    fields *= scale
     rows = (middle >= stretch.core[0]) & (middle < stretch.core[1])
     low, high = stretch.represents
     share = (stretch.core[1] - stretch.core[0]) / (high - low)
-    of_fields = NoiseCovariance(*(part / share for part in field_noise(record, fields, rows)))
+    record = Record(g, contrast, used)
+    return _Blocks(stretch, record, middle, weight, rows, share, distance)
+
+
+def _noise_of_cells(blocks: _Blocks, intervals: list[Interval]) -> NoiseCovariance:
+    """Return the noise of the cells that a stretch represents; 0 for the others."""
+    low, high = blocks.stretch.represents
     mine = np.array(
         [n for n, cell in enumerate(intervals) if low <= cell.first and cell.stop <= high], int
     )
-    of_cells = NoiseCovariance(*np.zeros((3, len(intervals), len(intervals))))
+    found = NoiseCovariance(*np.zeros((3, len(intervals), len(intervals))))
     if len(mine):
-        cells = _cells(stretch, [intervals[n] for n in mine], middle, used, rows)
-        for whole, part in zip(of_cells, cell_noise(record, cells), strict=True):
-            whole[np.ix_(mine, mine)] = part * share
-    with np.errstate(divide="ignore", invalid="ignore"):
-        plain = np.where(scale > 0, fields / scale, 0.0)
-    counted = fields * (record.pairs * rows[:, None])
-    weights = np.tensordot(counted, plain, ((1, 2), (1, 2))) / share
-    return _OfStretch(of_cells, of_fields, weights, distance)
+        cells = _cells(blocks, [intervals[n] for n in mine])
+        for whole, part in zip(found, cell_noise(blocks.record, cells), strict=True):
+            whole[np.ix_(mine, mine)] = part * blocks.share
+    return found
+
+
+def _noise_of_fields(
+    request: Request, model: _BinModel, blocks: _Blocks
+) -> tuple[NoiseCovariance, Float[np.ndarray, "column column"]]:
+    """Return the noise of Σ w ψ, Σ w f ψ and Σ w ∂f/∂θ ψ, and Σ w of the products of these fields."""
+    middle, used, lowest = blocks.middle, blocks.record.frames, request.problem.min_lag
+    far = middle[None, :] - middle[:, None] >= lowest - 0.5
+    far |= np.eye(len(middle), dtype=bool) & (used > lowest)
+    scale = np.outer(blocks.inverse, blocks.inverse) * np.triu(far)
+    i, j = np.triu_indices(len(middle))
+    plain = np.zeros((2 + len(model.beside), *far.shape))
+    plain[0] = 1
+    plain[1][i, j] = model.f(middle[i], middle[j])
+    for n, slope in enumerate(model.slopes(middle[i], middle[j])):
+        plain[2 + n][i, j] = slope
+    plain *= scale > 0
+    fields = plain * scale
+    noise = field_noise(blocks.record, fields, blocks.rows)
+    counted = fields * (blocks.record.pairs * blocks.rows[:, None])
+    weights = np.tensordot(counted, plain, ((1, 2), (1, 2))) / blocks.share
+    return NoiseCovariance(*(part / blocks.share for part in noise)), weights
 
 
 def _symmetric(upper: Float[np.ndarray, " pair"], n: int) -> Float[np.ndarray, "n n"]:
@@ -514,15 +534,10 @@ def _symmetric(upper: Float[np.ndarray, " pair"], n: int) -> Float[np.ndarray, "
     return full
 
 
-def _cells(
-    stretch: _FrameStretch,
-    intervals: list[Interval],
-    middle: Float[np.ndarray, " block"],
-    used: Int[np.ndarray, " block"],
-    rows: Bool[np.ndarray, " block"],
-) -> CellPairs:
+def _cells(blocks: _Blocks, intervals: list[Interval]) -> CellPairs:
     """Return cells as sums over blocks; those of a stretch that stands for more are of its core alone."""
-    whole = stretch.core == stretch.represents
+    middle, used, rows = blocks.middle, blocks.record.frames, blocks.rows
+    whole = blocks.stretch.core == blocks.stretch.represents
     ages = sorted({(cell.first, cell.stop) for cell in intervals})
     slots = [
         [n for n, cell in enumerate(intervals) if (cell.first, cell.stop) == age] for age in ages
