@@ -18,6 +18,7 @@ from homodyne_dask.kernels.gram import BlockGrams, merge_tree
 from homodyne_dask.kernels.problem import Block
 from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.speckle import nearest_correlation
 from homodyne_dask.solver.state import State
 from homodyne_dask.store.scan import open_selection, q_or_one
 from homodyne_dask.sweep.block_cache import block, prefetched
@@ -160,8 +161,9 @@ def dyadic(
 
     With s_ab the score of blocks a and b and T_a = Σ_b s_ab, the meat is
     Σ_a T_a T_aᵀ - Σ_(a<b) s_ab s_abᵀ, summed over clusters of bins (Aronow, Samii and Assenova 2015).
-    Correlations between blocks that share none are neglected, so it is a lower bound. A prior adds its
-    known variance (`cluster_robust`). None with fewer than MIN_BLOCKS blocks that hold data, or where it
+    Correlations between blocks that share none are neglected, so it is a lower bound, and the sum need not be
+    positive semidefinite: its correlations are then the nearest that are. A prior adds its known variance
+    (`cluster_robust`). None with fewer than MIN_BLOCKS blocks that hold data, or where it
     is not positive.
     """
     joint = joint_equations(reduced, moved)
@@ -189,6 +191,16 @@ def dyadic(
     known = joint.of_theta(joint.known)
     # of what a prior alone determines, that of the data is zero but for rounding
     positive = np.diag(covariance)[moved] + 1e-6 * np.diag(known) > 0
+    if not positive.all():
+        return None
+    covariance[np.ix_(moved, moved)] = _nearest_covariance(covariance[np.ix_(moved, moved)])
     if joint.prior is not None:
         covariance[np.ix_(moved, moved)] += known
-    return covariance if positive.all() else None
+    return covariance
+
+
+def _nearest_covariance(of: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
+    """Return a positive semidefinite matrix with the same variances; those below zero are rounding."""
+    size = np.sqrt(np.maximum(np.diag(of), np.finfo(float).tiny))
+    nearest, _ = nearest_correlation(of / np.outer(size, size))
+    return nearest * np.outer(size, size)
