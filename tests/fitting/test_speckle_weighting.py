@@ -50,6 +50,16 @@ def test_errors_are_smaller_than_those_of_pairs_and_named_by_their_method(bright
     assert "no pair was read" in str(result)
 
 
+def test_a_fit_of_pairs_says_what_the_weights_would_gain(bright, result):
+    pairs = hd.fit(bright, **STATIC)
+    ratio = result.parameters["stderr"].values[:2] / pairs.parameters["stderr"].values[:2]
+    gain = pairs.errors.noise["weighted_ratio"].values
+    assert ((gain[:2] > 0.8 * ratio) & (gain[:2] < 0.9)).all()
+    assert np.isnan(gain[2])
+    assert "with --weighting speckle errors would be" in str(pairs)
+    assert np.isnan(result.errors.noise["weighted_ratio"].values).all()
+
+
 def test_no_pair_is_read(bright, result, monkeypatch):
     def refuse(*_):
         raise AssertionError("a block is read")

@@ -16,6 +16,7 @@ from homodyne_dask.fitting.error_estimation.estimate_errors import (
     uncertainty_at,
     used_of,
 )
+from homodyne_dask.fitting.error_estimation.fitted_cells import fitted_cells
 from homodyne_dask.fitting.error_estimation.misfit_test import examine_model
 from homodyne_dask.fitting.error_estimation.result_warnings import (
     redchi_per_bin,
@@ -23,7 +24,9 @@ from homodyne_dask.fitting.error_estimation.result_warnings import (
     warnings_about,
     warnings_about_priors,
 )
+from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
 from homodyne_dask.fitting.error_estimation.spline_rate_errors import rate_freedom, smoothing_of
+from homodyne_dask.fitting.options import PAIRS
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.gram import RobustGram
 from homodyne_dask.results.data.fit_result import (
@@ -128,7 +131,9 @@ def assemble_result(
             covariance=covariance_table(errors.robust, names),
             covariance_naive=covariance_table(errors.naive, names),
             covariance_lower=covariance_table(more.lower, names),
-            noise=None if more.speckle is None else noise_table(more.speckle, scan.label, names),
+            noise=None
+            if more.speckle is None
+            else noise_table(more.speckle, scan.label, names, _gain(request, state, more.speckle)),
             rate_dof=None
             if errors.robust is None
             else rate_freedom(request, state, moved, clusters, errors),
@@ -171,6 +176,17 @@ def assemble_result(
         ),
     )
     return result if more.signal is None or seen else without_decay(result, more.signal.sentence)
+
+
+def _gain(request: Request, state: lm.State, speckle: SpeckleErrors) -> Float[np.ndarray, " p"]:
+    """Return the errors with weighting speckle over those of a fit of pairs; NaN where none is known."""
+    found = np.full(len(request.search.names), np.nan)
+    moved = request.search.free_inside_bounds(state.theta)
+    pairs = request.options.weighting == PAIRS and request.problem.loss == "linear"
+    converged = state.outcome is lm.Outcome.CONVERGED
+    if pairs and converged and moved.any() and speckle.objection is None:
+        found[moved] = fitted_cells(request, state, speckle).gain
+    return found
 
 
 def _left_out_chisqr(

@@ -5,20 +5,17 @@ each such mean is that of the noise (`solver.speckle`) less what the fit takes o
 else is assumed, and it costs no pass.
 """
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import stdtrit
 
-from homodyne_dask.fitting.error_estimation.cell_residuals import Interval
+from homodyne_dask.fitting.error_estimation.fitted_cells import FittedCells, fitted_cells
 from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
-from homodyne_dask.fitting.options import SPECKLE_WEIGHTS
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.results.data.misfit import ModelCheck
 from homodyne_dask.solver._numpy_internals import one_blas_thread
-from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.state import State
 from homodyne_dask.store.rings import friedel_clusters, ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan
@@ -29,110 +26,8 @@ MIN_SHARE = 0.005
 """Deviations below this share of the contrast are not called misfit, however certain."""
 MIN_CELLS = 12
 """With fewer cells nothing is tested."""
-LEAST_LEFT = 0.4
-"""Share of the variance of a mean that the fit leaves at least."""
 MIN_FREEDOM = 4
 """Fewest more bins than rings and trends with φ, with which these trends are tested."""
-
-
-class _Cells(NamedTuple):
-    """The residuals of all bins with their noise and what the fit takes out of it."""
-
-    intervals: list[Interval]
-    """Of all bins; a bin has some of them."""
-    residual: Float[np.ndarray, "bin cell"]
-    """NaN where a bin has no such cell."""
-    noise: dict[int, Float[np.ndarray, "cell cell"]]
-    """The covariance of the noise of each bin; 0 where it has no cell."""
-    columns: dict[int, Float[np.ndarray, "cell n"]]
-    """Derivatives of c2 by all fitted parameters."""
-    correlated: dict[int, Float[np.ndarray, "cell n"]]
-    """noise @ weights @ columns."""
-    inverse: Float[np.ndarray, "n n"]
-    """Of the normal matrix of all cells."""
-    fitted: Float[np.ndarray, "n n"]
-    """Covariance of the scores of the fitted parameters."""
-    freedom: float
-    """Degrees of freedom of the size of the noise."""
-
-    def variance(
-        self, weights: Mapping[int, Float[np.ndarray, "cell test"]]
-    ) -> Float[np.ndarray, " test"]:
-        """Return the variance of sums of residuals with these weights in each bin.
-
-        A fit of all pairs takes a little less out of a sum than one of cells would.
-        """
-        tests = next(iter(weights.values())).shape[1]
-        total, scores = np.zeros(tests), np.zeros((len(self.inverse), tests))
-        across = np.zeros((len(self.inverse), tests))
-        for b, of in weights.items():
-            total += (of * (self.noise[b] @ of)).sum(0)
-            scores += self.columns[b].T @ of
-            across += self.correlated[b].T @ of
-        taken = self.inverse @ scores
-        left = total - 2 * (across * taken).sum(0) + (taken * (self.fitted @ taken)).sum(0)
-        return np.maximum(left, LEAST_LEFT * total)
-
-
-def _cells(request: Request, state: State, speckle: SpeckleErrors) -> _Cells:
-    """Return the residuals of the bins whose noise is known."""
-    scan, reduced = request.scan, state.reduced
-    moved = request.search.free_inside_bounds(state.theta)
-    joint = joint_equations(reduced, moved)
-    known = speckle.bins
-    intervals = sorted({cell for one in known.values() for cell in one.cells.intervals})
-    place = {cell: n for n, cell in enumerate(intervals)}
-    linear, m = _linear_columns(request, state), joint.moved
-    n, size = linear.shape[2] + m, len(intervals)
-    normal, fitted = np.zeros((n, n)), np.zeros((n, n))
-    if joint.prior is not None:
-        normal[-m:, -m:] += joint.prior.normal[:m, :m]
-    noise, columns, correlated = {}, {}, {}
-    residual = np.full((len(scan.bins), size), np.nan)
-    for b, one in known.items():
-        at = [place[cell] for cell in one.cells.intervals]
-        residual[b, at] = one.residual
-        contrast = reduced.contrast[b]
-        own = np.stack([np.ones(len(at)), one.cells.f], axis=1) @ linear[b]
-        own = np.concatenate([own, contrast * one.cells.slopes.T], axis=1)
-        covariance = one.covariance
-        if request.options.weighting == SPECKLE_WEIGHTS:
-            weight = one.inverse
-        else:
-            weight = np.diag(one.cells.pairs * (1 / scan.sigma_row[b] ** 2).mean() ** 2)
-        weighted = weight @ own
-        scores = covariance @ weighted
-        normal += own.T @ weighted
-        fitted += weighted.T @ scores
-        noise[b], columns[b], correlated[b] = (
-            np.zeros((size, size)), np.zeros((size, n)), np.zeros((size, n))
-        )  # fmt: skip
-        noise[b][np.ix_(at, at)], columns[b][at], correlated[b][at] = covariance, own, scores
-    scale = np.sqrt(np.where(np.diag(normal) > 0, np.diag(normal), 1.0))
-    inverse = np.linalg.pinv(normal / np.outer(scale, scale), 1e-10, hermitian=True)
-    freedom = float(np.median([one.fit.freedom for one in known.values()]))
-    return _Cells(
-        intervals,
-        residual,
-        noise,
-        columns,
-        correlated,
-        inverse / np.outer(scale, scale),
-        fitted,
-        freedom,
-    )
-
-
-def _linear_columns(request: Request, state: State) -> Float[np.ndarray, "bin 2 l"]:
-    """Return the derivatives of (offset, contrast) of every bin by the linear parameters of all."""
-    reduced, bins = state.reduced, len(request.scan.bins)
-    groups = len(reduced.inverse) if reduced.columns.shape[1] else 0
-    if groups <= 1:  # fixed, or shared by all bins
-        return np.einsum("km,zy->kzym", reduced.columns, np.eye(2)).reshape(bins, 2, -1)
-    own = np.zeros((bins, 2, bins, 2))
-    for b in range(bins):
-        own[b, [0, 1], b, [0, 1]] = ~reduced.at_bound[b]
-    return own.reshape(bins, 2, -1)
 
 
 class _Means(NamedTuple):
@@ -155,7 +50,7 @@ def examine_model(
     scan, reduced = request.scan, state.reduced
     if speckle is None or not reduced.finite:
         return None
-    cells = _cells(request, state, speckle)
+    cells = fitted_cells(request, state, speckle)
     if np.isfinite(cells.residual).any(0).sum() < MIN_CELLS:
         return None
     contrast = np.abs(np.where(reduced.undetermined, 0.0, np.nan_to_num(reduced.contrast)))
@@ -194,7 +89,7 @@ def examine_model(
     )
 
 
-def _means(scan: Scan, cells: _Cells, contrast: Float[np.ndarray, " bin"]) -> list[_Means]:
+def _means(scan: Scan, cells: FittedCells, contrast: Float[np.ndarray, " bin"]) -> list[_Means]:
     """Return the residuals of all bins together, of each ring if there are several, and of each bin."""
     known = np.array([b in cells.noise for b in range(len(scan.bins))])
     clusters = friedel_clusters(scan.q, scan.phi)
@@ -220,7 +115,11 @@ def _means(scan: Scan, cells: _Cells, contrast: Float[np.ndarray, " bin"]) -> li
 
 
 def _of_group(
-    words: str, cells: _Cells, members: Bool[np.ndarray, " bin"], several: float, contrast: float
+    words: str,
+    cells: FittedCells,
+    members: Bool[np.ndarray, " bin"],
+    several: float,
+    contrast: float,
 ) -> list[_Means]:
     """Return the means over some bins of each cell, over all ages at each lag, and all lags at each age.
 
@@ -267,7 +166,7 @@ def _freedom(basis: Float[np.ndarray, "bin column"]) -> int:
 
 
 def _with_phi(
-    scan: Scan, cells: _Cells, known: Bool[np.ndarray, " bin"], contrast: float
+    scan: Scan, cells: FittedCells, known: Bool[np.ndarray, " bin"], contrast: float
 ) -> list[_Means]:
     """Return the parts of the residuals that go with cos 2φ and sin 2φ, where there are enough bins."""
     basis = _trends(scan)[known]
@@ -300,7 +199,7 @@ def _averaged(
     return np.where(total > 0, sums / np.where(total > 0, total, 1.0), np.nan), total
 
 
-def _depends_on(scan: Scan, cells: _Cells) -> str:
+def _depends_on(scan: Scan, cells: FittedCells) -> str:
     """Return what explains most of the deviations beyond noise: q, bin, age or lag.
 
     Σ residual²/variance is split, as in an analysis of variance, into that of the mean over ages and bins

@@ -51,14 +51,20 @@ def left_out_table(of: "LeftOutClusters", label: np.ndarray) -> xarray.Dataset:
     )
 
 
-def noise_table(speckle: "SpeckleErrors", label: np.ndarray, names: list[str]) -> xarray.Dataset:
-    """Return over bin: pixels, mean_counts; over param: stderr, dof of speckle; what speaks against them."""
+def noise_table(
+    speckle: "SpeckleErrors", label: np.ndarray, names: list[str], gain: np.ndarray
+) -> xarray.Dataset:
+    """Return over bin: pixels, mean_counts; over param: stderr, dof of speckle; what speaks against them.
+
+    gain: over param, errors with weighting speckle over those of the fit, as `weighted_ratio`.
+    """
     return xarray.Dataset(
         {
             "pixels": ("bin", speckle.pixels),
             "mean_counts": ("bin", speckle.mean_counts),
             "stderr": ("param", np.sqrt(np.diag(speckle.covariance))),
             "dof": ("param", speckle.dof),
+            "weighted_ratio": ("param", gain),
             "objection": ((), speckle.objection or ""),
         },
         coords={"param": names, "label": ("bin", np.asarray(label))},

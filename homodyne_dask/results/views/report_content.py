@@ -186,6 +186,8 @@ def _meaning(result: FitResult) -> str:
     return _MEANING[result.config["convention"]]
 
 
+LARGEST_GAIN_SAID = 0.9
+"""Errors with weighting speckle over those of a fit of pairs, above which it is not worth saying."""
 LARGE_RATIO = 2.0
 """Errors from the scatter of bins over those of speckle, above which it is said what that means."""
 INFLUENCE = "influence of single bins, in standard errors"
@@ -354,6 +356,11 @@ def _on_noise(result: FitResult) -> list[str]:
         pixels, counts = (_two_digits(noise[name].values) for name in ("pixels", "mean_counts"))
         lines.append(
             f"noise as of {pixels} independent pixels a bin with {counts} counts in a frame"
+        )
+    gain = noise["weighted_ratio"].values if "weighted_ratio" in noise else np.full(1, np.nan)
+    if np.isfinite(gain).any() and np.nanmin(gain) < LARGEST_GAIN_SAID:
+        lines.append(
+            f"with --weighting speckle errors would be {_two_digits(gain)} of these, or less"
         )
     if result.parameters.attrs["method"] != SPECKLE:
         with np.errstate(invalid="ignore", divide="ignore"):

@@ -1,0 +1,140 @@
+"""Averages over cells of age and lag with their noise, and what a fit takes out of them.
+
+From these follow the variances of means of residuals, and how much smaller the errors of a fit would be that
+weights the averages by the inverse of their covariance.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from homodyne_dask.fitting.error_estimation.cell_residuals import Interval
+from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
+from homodyne_dask.fitting.options import SPECKLE_WEIGHTS
+from homodyne_dask.fitting.request import Request
+from homodyne_dask.solver.normal_equations import joint_equations
+from homodyne_dask.solver.state import State
+
+LEAST_LEFT = 0.4
+"""Share of the variance of a mean that the fit leaves at least."""
+
+
+class FittedCells(NamedTuple):
+    """The residuals of all bins with their noise and what the fit takes out of it."""
+
+    intervals: list[Interval]
+    """Of all bins; a bin has some of them."""
+    residual: Float[np.ndarray, "bin cell"]
+    """NaN where a bin has no such cell."""
+    noise: dict[int, Float[np.ndarray, "cell cell"]]
+    """The covariance of the noise of each bin; 0 where it has no cell."""
+    columns: dict[int, Float[np.ndarray, "cell n"]]
+    """Derivatives of c2 by all fitted parameters."""
+    correlated: dict[int, Float[np.ndarray, "cell n"]]
+    """noise @ weights @ columns."""
+    inverse: Float[np.ndarray, "n n"]
+    """Of the normal matrix of all cells."""
+    fitted: Float[np.ndarray, "n n"]
+    """Covariance of the scores of the fitted parameters."""
+    best: Float[np.ndarray, "n n"]
+    """The normal matrix with the inverse covariance of the noise as weights."""
+    moved: int
+    """How many of the parameters, the last, are of theta."""
+    freedom: float
+    """Degrees of freedom of the size of the noise."""
+
+    def variance(
+        self, weights: Mapping[int, Float[np.ndarray, "cell test"]]
+    ) -> Float[np.ndarray, " test"]:
+        """Return the variance of sums of residuals with these weights in each bin.
+
+        A fit of all pairs takes a little less out of a sum than one of cells would.
+        """
+        tests = next(iter(weights.values())).shape[1]
+        total, scores = np.zeros(tests), np.zeros((len(self.inverse), tests))
+        across = np.zeros((len(self.inverse), tests))
+        for b, of in weights.items():
+            total += (of * (self.noise[b] @ of)).sum(0)
+            scores += self.columns[b].T @ of
+            across += self.correlated[b].T @ of
+        taken = self.inverse @ scores
+        left = total - 2 * (across * taken).sum(0) + (taken * (self.fitted @ taken)).sum(0)
+        return np.maximum(left, LEAST_LEFT * total)
+
+    @property
+    def gain(self) -> Float[np.ndarray, " moved"]:
+        """Return the errors of a fit weighted by the inverse covariance over those of this one."""
+        errors = np.diag(self.inverse @ self.fitted @ self.inverse)[-self.moved :]
+        return np.sqrt(np.diag(_inverse(self.best))[-self.moved :] / errors)
+
+
+def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> FittedCells:
+    """Return the residuals of the bins whose noise is known."""
+    scan, reduced = request.scan, state.reduced
+    moved = request.search.free_inside_bounds(state.theta)
+    joint = joint_equations(reduced, moved)
+    known = speckle.bins
+    intervals = sorted({cell for one in known.values() for cell in one.cells.intervals})
+    place = {cell: n for n, cell in enumerate(intervals)}
+    linear, m = _linear_columns(request, state), joint.moved
+    n, size = linear.shape[2] + m, len(intervals)
+    normal, fitted, best = np.zeros((3, n, n))
+    if joint.prior is not None:
+        normal[-m:, -m:] += joint.prior.normal[:m, :m]
+        best[-m:, -m:] += joint.prior.normal[:m, :m]
+    noise, columns, correlated = {}, {}, {}
+    residual = np.full((len(scan.bins), size), np.nan)
+    for b, one in known.items():
+        at = [place[cell] for cell in one.cells.intervals]
+        residual[b, at] = one.residual
+        contrast = reduced.contrast[b]
+        own = np.stack([np.ones(len(at)), one.cells.f], axis=1) @ linear[b]
+        own = np.concatenate([own, contrast * one.cells.slopes.T], axis=1)
+        covariance = one.covariance
+        if request.options.weighting == SPECKLE_WEIGHTS:
+            weight = one.inverse
+        else:
+            weight = np.diag(one.cells.pairs * (1 / scan.sigma_row[b] ** 2).mean() ** 2)
+        weighted = weight @ own
+        scores = covariance @ weighted
+        normal += own.T @ weighted
+        best += own.T @ one.inverse @ own
+        fitted += weighted.T @ scores
+        noise[b], columns[b], correlated[b] = (
+            np.zeros((size, size)), np.zeros((size, n)), np.zeros((size, n))
+        )  # fmt: skip
+        noise[b][np.ix_(at, at)], columns[b][at], correlated[b][at] = covariance, own, scores
+    freedom = float(np.median([one.fit.freedom for one in known.values()]))
+    return FittedCells(
+        intervals,
+        residual,
+        noise,
+        columns,
+        correlated,
+        _inverse(normal),
+        fitted,
+        best,
+        m,
+        freedom,
+    )
+
+
+def _inverse(normal: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
+    scale = np.sqrt(np.where(np.diag(normal) > 0, np.diag(normal), 1.0))
+    return np.linalg.pinv(normal / np.outer(scale, scale), 1e-10, hermitian=True) / np.outer(
+        scale, scale
+    )
+
+
+def _linear_columns(request: Request, state: State) -> Float[np.ndarray, "bin 2 l"]:
+    """Return the derivatives of (offset, contrast) of every bin by the linear parameters of all."""
+    reduced, bins = state.reduced, len(request.scan.bins)
+    groups = len(reduced.inverse) if reduced.columns.shape[1] else 0
+    if groups <= 1:  # fixed, or shared by all bins
+        return np.einsum("km,zy->kzym", reduced.columns, np.eye(2)).reshape(bins, 2, -1)
+    own = np.zeros((bins, 2, bins, 2))
+    for b in range(bins):
+        own[b, [0, 1], b, [0, 1]] = ~reduced.at_bound[b]
+    return own.reshape(bins, 2, -1)
