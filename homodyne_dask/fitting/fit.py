@@ -58,7 +58,8 @@ def fit(
     data: a scan, or the path of a store.
     client: a Dask client; None starts workers on this machine, or none for fewer than four million
         pairs.
-    checkpoint: a file written after each pass; resume=True continues from it to the same bits.
+    checkpoint: a file written after each pass over the pairs (none with weighting speckle); resume=True
+        continues from it to the same bits.
     callbacks: functions, each called with every event of the fit (`hd.events`), from the plan down to tiles
         and to the result; what one raises ends the fit.
     {options}
@@ -100,10 +101,12 @@ def iterate(
     request = prepare(data, model, **options)
     require_gap(request)
     path = checkpoint_path(checkpoint, resume)
-    if request.options.weighting == SPECKLE_WEIGHTS and path is not None:
-        raise OptionError(
-            "a fit with weighting speckle takes seconds and has no checkpoint: leave it out"
-        )
+    if request.options.weighting == SPECKLE_WEIGHTS:
+        if resume:
+            raise OptionError(
+                "a fit with weighting speckle takes seconds and writes no checkpoint: leave out resume"
+            )
+        path = None
     require_callbacks(callbacks)
     planned = plan_for(request, client)
     request = computed_on(request, planned.device)

@@ -169,6 +169,15 @@ def test_opposite_angles_that_see_one_pattern_count_once(tmp_path):
     assert (ratio > 0.8).all()
 
 
+def test_no_checkpoint_is_written_nor_resumed(bright, tmp_path):
+    file = tmp_path / "checkpoint.json"
+    fitted(bright, checkpoint=file)
+    assert not file.exists()
+    hd.fit(bright, **STATIC, checkpoint=file, max_passes=1)
+    with pytest.raises(hd.HomodyneDaskError, match="writes no checkpoint"):
+        fitted(bright, checkpoint=file, resume=True)
+
+
 def test_with_many_bins_errors_are_cluster_robust(tmp_path):
     nine = replace(BRIGHT, q=tuple(np.linspace(0.008, 0.012, 9)), frames=60, pixels=200)
     result = fitted(store(nine.scan(0), tmp_path))
@@ -181,7 +190,6 @@ def test_with_many_bins_errors_are_cluster_robust(tmp_path):
     ("use", "words"),
     [
         (lambda scan, _: fitted(scan, loss="huber"), "minimizes squares"),
-        (lambda scan, _: fitted(scan, checkpoint="a"), "no checkpoint"),
         (lambda scan, _: hd.forecast(scan, "static", weighting="speckle"), "forecast"),
         (lambda scan, _: hd.compare_models(scan, weighting="speckle"), "comparison"),
         (lambda scan, result: hd.posterior(result, scan), "posterior"),

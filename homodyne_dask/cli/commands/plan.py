@@ -52,7 +52,8 @@ def plan(source: str, workers: str | None, no_measure: bool, as_json: bool, **op
             scan = selected(config, store)
             given = config.plan_options() | {"workers": workers}
             made = hd.plan(scan, model, **given, client=client)
-            expected = None if no_measure else hd.forecast(scan, model, **given, client=client)
+            no_pass = no_measure or given.get("weighting") == "speckle"
+            expected = None if no_pass else hd.forecast(scan, model, **given, client=client)
             values[str(store)] = plan_values(made, expected)
             for one in (made, expected):
                 if one is not None and not as_json:

@@ -145,7 +145,7 @@ def _excluded(result: FitResult) -> str:
 
 def _passes(result: FitResult) -> str:
     """Return the number of passes at each resolution, and what share of the data they needed."""
-    words = [f"{result.passes} over all data"]
+    words = [f"{result.passes} over {'the averages' if _of_averages(result) else 'all data'}"]
     for entry in result.run.history:
         if "level" in entry:
             more = f" and for {entry['candidates']} initial values" if entry["candidates"] else ""
