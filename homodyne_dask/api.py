@@ -106,6 +106,7 @@ def ingest(
     gap: str | float | None = None,
     trains: str | tuple[int, int] | None = None,
     sharded: bool | None = None,
+    strict: bool = False,
     overwrite: bool = False,
     client: "Client | None" = None,
     progress: Callable[[int, int], None] | None = None,
@@ -120,7 +121,8 @@ def ingest(
     from counts or scatter. time_offset [s] is added to all times. gap: '200 um', or Å as a number; kept
     with the data. trains: the first train, counted from 0, and the one after the last, as (0, 500), whose
     matrices are averaged, of a file that has one for each train; by default all. sharded: whether a file
-    holds many chunks, by default those of a store by URL. overwrite: replace a store with other contents.
+    holds many chunks, by default those of a store by URL. strict: refuse a file of which a bin has no data;
+    by default the bin is left out, and a note says so. overwrite: replace a store with other contents.
     client: a Dask client; by default two threads work. progress: called with (bins done, bins) after each.
 
     The same call continues an interrupted ingest. Returns a report, which prints the bins; `report.store`
@@ -142,7 +144,7 @@ def ingest(
         return data.ingest(
             source, store, q=q, phi=phi, frame_time=frame_time, sigma=sigma, time_offset=time_offset,
             gap=None if gap is None else gap_in_angstrom(gap), trains=trains, sharded=sharded,
-            overwrite=overwrite, client=client, progress=progress,
+            strict=strict, overwrite=overwrite, client=client, progress=progress,
         )  # fmt: skip
 
 

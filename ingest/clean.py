@@ -20,6 +20,10 @@ MIN_DIFFERENCES = 10
 """Fewest second differences from which the scatter is estimated."""
 
 
+class NoDataError(SourceError):
+    """A matrix of which nothing is known, or whose noise cannot be told: its bin is left out."""
+
+
 class CleanMatrix(NamedTuple):
     """The upper half of one matrix, and counts of pairs without data."""
 
@@ -133,7 +137,7 @@ def _side(raw: np.ndarray, name: str) -> tuple[str, Bool[np.ndarray, " n"]]:
         counted[start:stop] |= filled.any(axis=1)
         counted |= filled.any(axis=0)
     if above == below == 0:
-        raise SourceError(f"{name} holds no data: every pair is 0 or not finite; leave it out")
+        raise NoDataError(f"{name} holds no data: every pair is 0 or not finite")
     if min(above, below) == 0:
         return ("upper" if above else "lower"), counted
     if 2 * min(above, below) < max(above, below):

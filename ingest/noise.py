@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.errors import SourceError
-from ingest.clean import sigma_from_counts
+from ingest.clean import NoDataError, sigma_from_counts
 from ingest.readers.source import Source
 
 Record = dict[str, Any]
@@ -26,7 +26,8 @@ def frame_mask(source: Source) -> Bool[np.ndarray, " t"]:
     """Return which frames to use: not those in a beam trip, below half the median intensity."""
     if source.intensity is None:
         return np.ones(source.n_frames, dtype=bool)
-    flux = source.intensity.mean(axis=0)
+    lit = np.nan_to_num(source.intensity)
+    flux = lit[lit.any(axis=1)].mean(axis=0) if lit.any() else lit.mean(axis=0)
     return (flux >= 0.5 * np.median(flux)) & (flux > 0)
 
 
@@ -36,14 +37,13 @@ def sigma_rows(source: Source, records: list[Record]) -> Noise:
         return Noise(_constant(source, source.sigma), "constant", [])
     if source.intensity is None:
         return Noise(_constant(source, _scatter(source, records)), "scatter", [])
-    rows = np.stack(
-        [
-            sigma_from_counts(counts, record["contrast"] or 0.0, pixels)
-            for counts, record, pixels in zip(
-                source.intensity, records, source.n_pixels, strict=True
-            )
-        ]
-    )
+    rows = np.ones_like(source.intensity)
+    for index, record in enumerate(records):
+        if not record["left_out"]:
+            counts, pixels = source.intensity[index], int(source.n_pixels[index])
+            if not (counts > 0).any():
+                raise NoDataError(f"{source.name(index)} has no counts")
+            rows[index] = sigma_from_counts(counts, record["contrast"] or 0.0, pixels)
     return Noise(rows, "counts", _notes_on_disagreement(source, rows, records))
 
 
@@ -53,13 +53,13 @@ def _constant(source: Source, sigma: Float[np.ndarray, " bin"]) -> Float[np.ndar
 
 def _scatter(source: Source, records: list[Record]) -> Float[np.ndarray, " bin"]:
     for index, record in enumerate(records):
-        if not record["scatter"]:
+        if not record["scatter"] and not record["left_out"]:
             why = "has too few pairs" if record["scatter"] is None else "does not scatter at all"
-            raise SourceError(
+            raise NoDataError(
                 f"{source.name(index)} {why} to measure its noise from {source.n_frames} frames: "
                 "give --sigma"
             )
-    return np.array([record["scatter"] for record in records])
+    return np.array([record["scatter"] or 1.0 for record in records])
 
 
 def _notes_on_disagreement(source: Source, rows, records: list[Record]) -> list[str]:
@@ -79,7 +79,11 @@ def _notes_on_disagreement(source: Source, rows, records: list[Record]) -> list[
 
 def notes_on(source: Source, records: list[Record], use: Bool[np.ndarray, " t"]) -> list[str]:
     """Return notes on dropped, masked and converted pairs and frames, with counts."""
-    notes = []
+    absent = [record["left_out"] for record in records if record["left_out"]]
+    more = f"; and {len(absent) - 3} more" if len(absent) > 3 else ""
+    notes = [
+        f"{len(absent)} of {len(records)} bins left out: " + "; ".join(absent[:3]) + more
+    ] * bool(absent)
     if _baseline(source, records) == 0:
         notes.append("baseline 0 in the file: 1 was added to all pairs")
     if not use.all():
@@ -112,14 +116,14 @@ NOTES = {
 
 def frames_without_data(records: list[Record], n_frames: int) -> Bool[np.ndarray, " t"]:
     """Return which frames have no data in any bin."""
-    dead = set.intersection(*(set(record["dead"]) for record in records))
+    dead = set.intersection(*(set(record["dead"]) for record in records if not record["left_out"]))
     return np.isin(np.arange(n_frames), list(dead))
 
 
 def _baseline(source: Source, records: list[Record]) -> int:
-    baselines = np.array([record["baseline"] for record in records])
+    baselines = np.array([record["baseline"] for record in records if not record["left_out"]])
     if baselines.min() != baselines.max():
-        odd = source.label[baselines == 0]
+        odd = source.label[[record["baseline"] == 0 for record in records]]
         raise SourceError(
             f"bins {as_ranges(odd)} of {source.path.name} decay to 0, the others to 1: they are not "
             "of one kind; ingest them apart"

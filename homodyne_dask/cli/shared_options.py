@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 import homodyne_dask as hd
 from homodyne_dask.cli.fit_config import FitConfig, config_options
 from homodyne_dask.cli.printing import echo
-from homodyne_dask.cli.read_options import from_options, read_config
+from homodyne_dask.cli.read_options import from_options, read_config, read_value
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.options import (
     DATA,
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from homodyne_dask.store.scan import Scan
 
 Command = Callable[..., Any]
-SELECTION = ("q", "phi", "label", "frames", "time")
+EXCLUSION = ("exclude_frames", "exclude_time", "exclude_phi", "exclude_label")
+"""Names of the options that exclude bins and frames of a store."""
+SELECTION = ("q", "phi", "label", "frames", "time", *EXCLUSION)
 """Names of the options that select bins and frames of a store."""
 CLUSTER = ("scheduler", "key", "scheduler_file", "site", "jobs")
 """Names of the options that choose workers."""
@@ -127,8 +129,13 @@ def _click_option(option: Option) -> Callable[[Command], Command]:
 def _help(option: Option) -> str:
     text = option.description[0].upper() + option.description[1:]
     more = [f"as {option.typed}"] if option.typed else []
-    more += ["repeatable"] if option.repeatable else []
+    more += ["several: repeated, or with commas"] if option.repeatable else []
     return "; ".join([text, *more]) + "."
+
+
+def words(given: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the values of an option that is repeated, or has several with commas between."""
+    return tuple(word.strip() for part in given for word in part.split(",") if word.strip())
 
 
 def values_by_name(what: str, pairs: tuple[str, ...]) -> dict[str, str]:
@@ -156,6 +163,10 @@ def numbers_of_option(what: str, words: tuple[str, ...]) -> list[float] | None:
 def options_given(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a fit that were given on the command line."""
     mappings = {name for name, option in config_options().items() if option.by_name} & set(options)
+    several = {name for name, option in config_options().items() if option.repeatable} & set(
+        options
+    )
+    options = options | {key: words(options[key]) for key in several}
     options = options | {key: values_by_name(key, options[key]) for key in mappings}
     return {key: value for key, value in options.items() if value not in (None, (), {}, False)}
 
@@ -169,6 +180,16 @@ def configuration(sources: tuple[str, ...], options: dict[str, Any]) -> FitConfi
     if len(sources) > 1:
         raise OptionError(f"{files[0]} names its own data: give the file alone")
     return read_config(files[0], given)
+
+
+def exclusions(options: dict[str, Any]) -> dict[str, Any]:
+    """Return what `Scan.select` is to exclude, from options of the command line."""
+    known, given = config_options(), options_given(options)
+    return {
+        name.removeprefix("exclude_"): read_value(known[name], given[name])
+        for name in EXCLUSION
+        if name in given
+    }
 
 
 def write_new(path: Path, text: str, overwrite: bool) -> None:

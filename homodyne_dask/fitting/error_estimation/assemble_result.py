@@ -269,6 +269,7 @@ def _inputs(request: Request) -> dict[str, Any]:
         "seconds": [float(scan.time[first]), float(scan.time[stop - 1])],
         "chunks_left_out": [list(chunk) for chunk in scan.excluded],
         "frames_masked": int((~scan.frame_mask[first:stop]).sum()),
+        "frames_excluded": [list(one) for one in scan.excluded_frames],
         **cells,
         "bins": len(scan.bins),
         "labels": scan.label.tolist(),

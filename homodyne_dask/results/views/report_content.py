@@ -12,6 +12,7 @@ from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.known_truth import pulls, truth_mismatch, truth_of
 from homodyne_dask.solver.covariance import SPECKLE
 from homodyne_dask.store.rings import describe_rings
+from homodyne_dask.store.scan import shown_ranges
 
 MAX_MINIMA = 5
 """Most minima listed beside the best."""
@@ -131,6 +132,8 @@ def _excluded(result: FitResult) -> str:
     missing = possible * result.provenance.inputs["bins"] - _measured(result)
     words = [f"{numbers.format_count(missing)} pairs masked or unknown"]
     words += [f"{result.provenance.inputs['frames_masked']} frames masked"]
+    if frames := result.provenance.inputs.get("frames_excluded"):
+        words += [f"frames {shown_ranges(frames)} excluded"]
     words += ["the diagonal"] if shortest == 1 else [f"lags below {shortest}"]
     return ", ".join(words)
 
