@@ -87,22 +87,38 @@ def notes_on(source: Source, records: list[Record], use: Bool[np.ndarray, " t"])
     if _baseline(source, records) == 0:
         notes.append("baseline 0 in the file: 1 was added to all pairs")
     if not use.all():
-        frames = as_ranges(np.flatnonzero(~use) + 1)
+        frames = as_ranges(np.flatnonzero(~use))
         notes.append(
-            f"{np.count_nonzero(~use)} frames masked, intensity below half its median: {frames}"
+            f"{np.count_nonzero(~use)} frames masked, intensity below half its median: {frames}, "
+            f"counted from 0"
         )
-    dead = sorted({frame for record in records for frame in record["dead"]})
-    if dead:
-        where = as_ranges(
-            [label for label, r in zip(source.label, records, strict=True) if r["dead"]]
-        )
-        frames = as_ranges(np.array(dead) + 1)
-        notes.append(f"{len(dead)} frames without any data, in bins {where}: frames {frames}")
+    notes += _without_data(source, records)
     for key, sentence in NOTES.items():
         where = [label for label, r in zip(source.label, records, strict=True) if r[key]]
         if where:
             notes.append(f"{sum(r[key] for r in records)} {sentence}, in bins {as_ranges(where)}")
     return notes
+
+
+def _without_data(source: Source, records: list[Record]) -> list[str]:
+    """Return notes on frames without a known pair: those of all bins, and the others by their bins."""
+    dead = {
+        int(label): set(record["dead"])
+        for label, record in zip(source.label, records, strict=True)
+        if not record["left_out"]
+    }
+    everywhere = set.intersection(*dead.values()) if dead else set()
+    groups = {tuple(sorted(everywhere)): "all bins"}
+    for frames in {tuple(sorted(found - everywhere)) for found in dead.values()} - {()}:
+        where = [
+            label for label, found in dead.items() if tuple(sorted(found - everywhere)) == frames
+        ]
+        groups[frames] = f"bin{'s' * (len(where) > 1)} {as_ranges(where)}"
+    return [
+        f"{len(frames)} frames without any data in {where}: {as_ranges(frames)}, counted from 0"
+        for frames, where in groups.items()
+        if frames
+    ]
 
 
 NOTES = {

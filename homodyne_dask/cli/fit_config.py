@@ -73,8 +73,8 @@ class FitConfig(FitOptions, _Source):
     )  # fmt: skip
     exclude_frames: Sequence[tuple[int, int]] | None = define(
         None, "frames left out, counted from 0: the first and the one after the last",
-        "[[51, 61], [100, 101]]", "one range of whole numbers or several", typed="51:61", default_text="none", metavar="FIRST:END",
-        section=DATA, common=True,
+        "[[51, 61], [100, 101]]", "one range of whole numbers or several", typed="51:61",
+        default_text="none", metavar="FIRST:END", section=DATA, common=True,
     )  # fmt: skip
     exclude_time: Sequence[tuple[float, float]] | None = define(
         None, "times left out in seconds, from START to before END", "[[3.0, 3.5]]",

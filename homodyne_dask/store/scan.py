@@ -21,10 +21,10 @@ from homodyne_dask.store.selection import (
     FrameRange,
     FrameRanges,
     TimeRange,
+    excluded_from,
     merged,
     select_bins,
     select_frames,
-    without,
 )
 from homodyne_dask.store.url_path import UrlPath
 from homodyne_dask.text import abridged, aligned_columns, html_table, printed_lines
@@ -247,7 +247,7 @@ class Scan:
         (3.0, 3.5), "phi": 90, "label": 7}, each as above; of frames and time lists of ranges, too.
         Raises SelectionError, listing what can be selected, when nothing remains.
         """
-        left_out, ranges = (set[int](), ()) if exclude is None else without(self, exclude)
+        left_out, ranges = (set[int](), ()) if exclude is None else excluded_from(self, exclude)
         bins = select_bins(self, q, phi, label)
         kept = tuple(bin for bin in bins if bin not in left_out)
         window = (

@@ -101,7 +101,7 @@ def select_frames(
     return first, stop
 
 
-def without(scan: BinsAndFrames, exclude: Any) -> tuple[set[int], FrameRanges]:
+def excluded_from(scan: BinsAndFrames, exclude: Any) -> tuple[set[int], FrameRanges]:
     """Return the positions of the bins that are excluded, and the ranges of frames (see `Scan.select`).
 
     exclude: {"frames": ..., "phi": ..., "label": ..., "time": ...}. Raises SelectionError for anything else,

@@ -161,8 +161,10 @@ def _shape(
     if dtype.kind not in "fiu":
         raise SourceError(f"{name} of {path.name} holds {dtype}, not real numbers")
     if len(shape) not in (2, 3) or shape[-1] != shape[-2] or 0 in shape:
+        last = len(shape) == 3 and shape[0] == shape[1]
+        how = "; the bins are its last axis: give np.moveaxis(c2, -1, 0)" if last else ""
         raise SourceError(
-            f"{name} of {path.name} has shape {shape}: it must be (N, N) or (bin, N, N)"
+            f"{name} of {path.name} has shape {shape}: it must be (N, N) or (bin, N, N){how}"
         )
     n_bins = 1 if len(shape) == 2 else shape[0]
     check_frames(shape[-1], path, n_bins)
@@ -270,7 +272,7 @@ def _times_in_file(path: Path, held: Contents, n_frames: int) -> tuple[np.ndarra
     step = np.diff(time)
     if not np.isfinite(time).all() or (step <= 0).any():
         frame = int(np.argmin(np.where(np.isfinite(step), step, -np.inf)))
-        raise SourceError(f"time of {path.name} must increase: it does not after frame {frame + 1}")
+        raise SourceError(f"time of {path.name} must increase: it does not after frame {frame}")
     dt = held["dt"].ravel()[0] if "dt" in held else None
     if dt is not None and not np.isclose(dt, np.median(step), rtol=1e-6):
         raise SourceError(
@@ -306,7 +308,8 @@ def open_homodyne(path: Path, options: IngestOptions) -> Source:
     if not (isinstance(first, int) and isinstance(last, int)):
         return source
     note = (
-        f"cut by homodyne to frames {first} to {last} of its source: times count from frame {first}"
+        f"cut by homodyne to frames {first} to {last} of its source, counted from 1: times count from the first "
+        f"of these"
     )
     return replace(
         source,

@@ -8,7 +8,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.apps.view.view_page import ViewPage
-from homodyne_dask.apps.view.viewed_data import viewed, without
+from homodyne_dask.apps.view.viewed_data import excluding, viewed
 from homodyne_dask.errors import SelectionError
 from homodyne_dask.fitting.error_estimation.cell_residuals import stored_cells
 from homodyne_dask.store.scan import coarse_use
@@ -151,7 +151,7 @@ def test_a_comma_between_values_is_as_good_as_a_second_option(tmp_path, monkeypa
 
 
 def test_the_page_prints_the_option_that_excludes_what_is_marked(scans):
-    page = ViewPage(viewed(without([scans[0]], {"label": [2]})), cast(Any, None), keys=False)
+    page = ViewPage(viewed(excluding([scans[0]], {"label": [2]})), cast(Any, None), keys=False)
     assert page.first.label.tolist() == [1, 3]
     page._marked(SimpleNamespace(final=True, geometry={"x0": 6.04, "x1": 5.08}))
     assert "--exclude-frames 51:61" in page.marked.text

@@ -34,6 +34,6 @@ def view(what: tuple[AnyPath, ...], port: int, opens: bool | None, **left_out: A
     homodyne-dask view A0123_fit A0124_fit
     """
     from homodyne_dask.apps.view.view_server import serve_page  # it loads xarray and Bokeh
-    from homodyne_dask.apps.view.viewed_data import without
+    from homodyne_dask.apps.view.viewed_data import excluding
 
-    serve_page(without(what, exclusions(left_out)), port, echo, opens)
+    serve_page(excluding(what, exclusions(left_out)), port, echo, opens)

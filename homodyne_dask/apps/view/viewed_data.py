@@ -110,7 +110,7 @@ def viewed(what: Sequence[Viewable]) -> Viewed:
     return Viewed(shown, rates, tuple(notes))
 
 
-def without(what: Sequence[Viewable], exclude: Mapping[str, Any]) -> Sequence[Viewable]:
+def excluding(what: Sequence[Viewable], exclude: Mapping[str, Any]) -> Sequence[Viewable]:
     """Return what to view, its stores without the bins and frames that are excluded (see `Scan.select`)."""
     if not exclude:
         return what
