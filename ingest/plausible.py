@@ -35,8 +35,8 @@ def _wavevectors(source: Source) -> Iterator[str]:
     q = source.q[np.isfinite(source.q)]
     if len(q) and q.max() > LARGEST_Q:
         yield (
-            f"is q in 1/nm? It is up to {q.max():.3g} 1/Å, as at wide angles only: q is read in 1/Å; if it is "
-            f"in 1/nm, ingest q / 10, else D comes out 100 times too small"
+            f"is q in 1/nm? It is up to {q.max():.3g} 1/Å, as at wide angles only: q is read in 1/Å; if it "
+            f"is in 1/nm, ingest q / 10, else D comes out 100 times too small"
         )
 
 

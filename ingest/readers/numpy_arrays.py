@@ -308,8 +308,8 @@ def open_homodyne(path: Path, options: IngestOptions) -> Source:
     if not (isinstance(first, int) and isinstance(last, int)):
         return source
     note = (
-        f"cut by homodyne to frames {first} to {last} of its source, counted from 1: times count from the first "
-        f"of these"
+        f"cut by homodyne to frames {first} to {last} of its source, counted from 1: times count from the "
+        f"first of these"
     )
     return replace(
         source,
