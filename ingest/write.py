@@ -24,7 +24,6 @@ from homodyne_dask.store.url_path import UrlPath
 from ingest import noise, store_writer
 from ingest.averages_and_sums import sums_by_chunk
 from ingest.bin_task import Record, read_record, write_bin
-from ingest.plausible import implausible
 from ingest.readers.detect import check_opens, open_source
 from ingest.readers.source import IngestOptions, Source, checked_options, sha256
 from ingest.report import IngestReport, read_report
@@ -257,7 +256,7 @@ def _finish(source: Source, target: AnyPath, job: _Job, use, records) -> None:
     """Write what describes the bins, then the manifest, and `complete` last."""
     found = noise.sigma_rows(source, records)
     notes = [
-        *implausible(source),
+        *noise.implausible(source),
         *source.notes,
         *noise.notes_on(source, records, use),
         *found.notes,

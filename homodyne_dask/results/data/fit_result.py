@@ -197,7 +197,7 @@ class FitResult(Reportable):
 
     @property
     def error_used(self) -> np.ndarray:
-        """The errors in which influence, pulls and profiles count: stderr, else the larger other one."""
+        """The errors in which influence and profiles count: stderr, else the larger other one."""
         table, bound = self.parameters, self.errors.covariance_lower
         naive = table["stderr_naive"].values
         lower = np.full(len(naive), np.nan) if bound is None else np.sqrt(np.diag(bound.values))
@@ -226,7 +226,7 @@ class FitResult(Reportable):
     @property
     def derived(self) -> dict[str, DerivedQuantity]:
         """D_SE of Brownian motion and, with temperature and viscosity, R_h; empty for other models."""
-        return derived_quantities(self.config, self.parameters, self.error_used)
+        return derived_quantities(self.config, self.parameters)
 
     @property
     def periods(self) -> dict[str, float]:

@@ -14,6 +14,7 @@ from homodyne_dask.solver.covariance import SPECKLE
 from homodyne_dask.store.rings import describe_rings
 from homodyne_dask.store.scan import shown_ranges
 
+ON_PULLS = "pull is (value - truth) / stderr as a normal deviate: beyond ±2 in 5 of 100 fits, whatever dof is"
 MAX_MINIMA = 5
 """Most minima listed beside the best."""
 _MEANING = {
@@ -256,7 +257,7 @@ def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]
         _on_errors(robust, lower is not None, naive, table.attrs["method"]),
         *_on_noise(result),
         *([bound] if lower is not None else []),
-        *([_on_pulls(robust, lower is not None)] if pull else []),
+        *([ON_PULLS] if pull else []),
     )
     return [head, *rows], notes
 
@@ -365,11 +366,6 @@ def _two_digits(values: np.ndarray) -> str:
     known = values[np.isfinite(values)]
     low, high = (f"{value:.2g}" for value in (known.min(), known.max()))
     return low if low == high else f"{low} to {high}"
-
-
-def _on_pulls(robust: bool, bounded: bool) -> str:
-    error = "stderr" if robust else "the larger error" if bounded else "naive error"
-    return f"pull is (value - truth) / {error}"
 
 
 def scaling_sentence(result: FitResult) -> str:
