@@ -77,13 +77,14 @@ def assemble_result(
     at_bound = search.free & ~moved & seen
     clusters = friedel_clusters(scan.q, scan.phi)
     left_out = _left_out_chisqr(request, state, moved, clusters)
-    errors = uncertainty_at(request, state, more.speckle)
+    singular = state.outcome is lm.Outcome.SINGULAR
+    errors = uncertainty_at(request, state, None if singular else more.speckle)
     error = used_of(errors, more.lower)
     stderr = deviations(errors.robust, len(search.names))
     freedom = reduced.freedom(int(search.free.sum()))
     names = list(search.names)
-    converged = state.outcome is lm.Outcome.CONVERGED
-    check = examine_model(request, state, more.speckle) if converged else None
+    ended = singular or state.outcome is lm.Outcome.CONVERGED
+    check = examine_model(request, state, more.speckle) if ended else None
     known_noise = check is None or not check.misfit
     result = FitResult(
         outcome=state.outcome,

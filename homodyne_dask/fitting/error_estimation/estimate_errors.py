@@ -63,11 +63,14 @@ def estimate_errors(
         lower = dyadic(reduced, moments, moved, clusters)
     free = int(request.search.free.sum())
     signal = signal_of(state, request.scaling, free, clusters, moments)
-    if not determined or (signal is not None and not signal.seen):
+    at_valley = state.outcome is lm.Outcome.SINGULAR
+    if not (determined or at_valley) or (signal is not None and not signal.seen):
         return ErrorEstimates(signal=signal)
     doing("the noise of speckle")
     means = None if scan.cells is None else sweep.over(CELL_MEANS, AtTheta(state.theta))
     speckle = speckle_errors(request, state, moved, clusters, means)
+    if at_valley:
+        return ErrorEstimates(signal=signal, speckle=speckle)
     errors = uncertainty_at(request, state, speckle)
     lower = None if lower is None or errors.robust is not None else without(lower, errors.withheld)
     error = used_of(errors, lower)
@@ -102,8 +105,8 @@ def _profiles(
 
 
 def errors_from_scatter(request: Request, state: lm.State) -> Float[np.ndarray, " p"]:
-    """Return the errors of the parameters at a state that need no more than its sums."""
-    return used_of(uncertainty_at(request, state), None)
+    """Return the standard errors of the parameters at a state that need no more than its sums, else NaN."""
+    return deviations(uncertainty_at(request, state).robust, len(state.theta))
 
 
 def uncertainty_at(

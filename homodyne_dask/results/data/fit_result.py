@@ -16,7 +16,12 @@ from homodyne_dask.results.data.fitted_parameters import (
     confidence_intervals,
     parameter_frame,
 )
-from homodyne_dask.results.data.misfit import ModelCheck, misfit_sentence, model_check_of
+from homodyne_dask.results.data.misfit import (
+    ModelCheck,
+    gross_sentence,
+    misfit_sentence,
+    model_check_of,
+)
 from homodyne_dask.results.data.operations import (
     Plots,
     Reportable,
@@ -240,12 +245,19 @@ class FitResult(Reportable):
 
     @property
     def verdict(self) -> str:
-        """How the fit ended and, if it is so, that the model does not describe the data, and where."""
-        check = self.diagnosis.check
-        if check is None or not check.misfit:
-            return self.outcome.value
-        store = self.provenance.inputs["store"]
-        return f"converged, but {misfit_sentence(check, store, self.config)}"
+        """How the fit ended; before it, if it is so, that the model does not describe the data, and where."""
+        check, sentence = self.diagnosis.check, self.outcome.value
+        if check is not None and check.misfit:
+            misfit = misfit_sentence(check, self.provenance.inputs["store"], self.config)
+            return (
+                f"converged, but {misfit}" if self.converged else f"{misfit}; besides, {sentence}"
+            )
+        gross = gross_sentence(
+            self.redchi, self.provenance.inputs["sigma_source"], check is not None
+        )
+        if not gross or self.outcome is Outcome.NO_DECAY:
+            return sentence
+        return f"converged, but {gross}" if self.converged else f"{gross}; besides, {sentence}"
 
     @property
     def plot(self) -> Plots:

@@ -30,6 +30,10 @@ _MOTION = (
 )
 
 
+MAX_REDCHI = {"counts": 2.0, "constant": 1.5, "scatter": 1.5, "tested": 3.0}
+"""χ²/N above which it is named first: by the source of σ, and where means of residuals were tested."""
+
+
 class ModelCheck(NamedTuple):
     """The means of residuals over cells of age and lag against what counted photons allow.
 
@@ -98,6 +102,24 @@ def misfit_sentence(check: ModelCheck, store: str, config: dict[str, Any]) -> st
         f"ages {_span(check.age)} and lags {_span(check.lag)} in {check.where}, where c2 is "
         f"{100 * abs(check.share):.2g} % of the contrast {side} the model ({check.largest:.1f} standard "
         f"errors); {advice}"
+    )
+
+
+def gross_sentence(redchi: float, sigma_source: str, tested: bool) -> str:
+    """Return what a χ²/N far above 1 means, '' where it is not far above.
+
+    sigma_source: counts, scatter or constant. tested: whether means of residuals were compared with noise.
+    """
+    if not redchi > MAX_REDCHI["tested" if tested else sigma_source]:
+        return ""
+    of_sigma = {
+        "counts": "sigma from counts is too small",
+        "constant": "the sigma that was given is too small",
+        "scatter": "speckle is correlated over many pairs, which the scatter of neighbours does not show",
+    }
+    return (
+        f"χ²/N is {redchi:.3g}: the model does not describe the data, or {of_sigma[sigma_source]}; look at "
+        f"maps.png and residuals.png before the values, and compare models with `--model auto`"
     )
 
 
