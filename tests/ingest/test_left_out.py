@@ -66,7 +66,7 @@ def removed(store):
 def test_a_broken_store_can_be_replaced(file, broken):
     store = hd.ingest(file()).store
     broken(store)
-    with pytest.raises(StoreError, match="give --overwrite"):
+    with pytest.raises(StoreError, match="give overwrite=True"):
         ingest.ingest("S.npz")
     assert len(ingest.ingest("S.npz", overwrite=True).bins) == 4
 
@@ -76,7 +76,7 @@ def test_a_broken_ingest_can_be_replaced(file):
         hd.ingest(file(np.nan), strict=True)
     record = next(Path("S_c2.zarr/.ingest").glob("bin-000001.json"))
     record.write_text("{")
-    with pytest.raises(StoreError, match="give --overwrite"):
+    with pytest.raises(StoreError, match="give overwrite=True"):
         hd.ingest("S.npz")
     assert len(hd.ingest("S.npz", overwrite=True).bins) == 3
 
