@@ -51,7 +51,6 @@ from homodyne_dask.solver.influence import leave_one_out, left_out_chisqr, left_
 from homodyne_dask.solver.information_criteria import compare_scalings
 from homodyne_dask.solver.reduce import mean_weight
 from homodyne_dask.store.processes import OUR_CODE, code_digest
-from homodyne_dask.store.rings import friedel_clusters
 
 NO_ESTIMATES = ErrorEstimates()
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "zarr", "dask", "distributed", "xarray")
@@ -75,7 +74,7 @@ def assemble_result(
     moved = search.free_inside_bounds(state.theta)
     seen = more.signal is None or more.signal.seen
     at_bound = search.free & ~moved & seen
-    clusters = friedel_clusters(scan.q, scan.phi)
+    clusters = request.clusters
     left_out = _left_out_chisqr(request, state, moved, clusters)
     singular = state.outcome is lm.Outcome.SINGULAR
     errors = uncertainty_at(request, state, None if singular else more.speckle)
@@ -273,5 +272,6 @@ def _inputs(request: Request) -> dict[str, Any]:
         "frames_excluded": [list(one) for one in scan.excluded_frames],
         **cells,
         "bins": len(scan.bins),
+        "independent_bins": len(np.unique(request.clusters)),
         "labels": scan.label.tolist(),
     }

@@ -89,6 +89,7 @@ def warnings_about(
     sentences += _at_bounds(state.reduced)
     if (~used).any():
         sentences.append(f"{int((~used).sum())} of {len(used)} bins have no known pair")
+    sentences += _on_pairs(clusters)
     if errors_known and clusters_in(state.reduced, clusters) < MIN_CLUSTERS:
         sentences += _on_speckle(speckle)
     scaled = names_of_rates(
@@ -100,6 +101,18 @@ def warnings_about(
             f"{'their values' if len(scaled) > 1 else 'its value'}, in 1/s"
         )
     return tuple(sentences)
+
+
+def _on_pairs(clusters: Int[np.ndarray, " bin"]) -> list[str]:
+    """Return what Friedel pairs leave of bins, where standard errors need more than that."""
+    independent = len(np.unique(clusters))
+    if independent == len(clusters) or independent >= MIN_CLUSTERS:
+        return []
+    return [
+        f"{len(clusters)} bins are {independent} independent ones: bins of one q that are 180° apart see "
+        f"the same speckle; {len(clusters)} sectors over 180° instead of 360° would be {len(clusters)}, and from "
+        f"{MIN_CLUSTERS} on errors follow from their scatter; if yours do not see one speckle: `--friedel off`"
+    ]
 
 
 def _on_speckle(speckle: SpeckleErrors | None) -> list[str]:

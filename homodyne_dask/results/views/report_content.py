@@ -41,6 +41,7 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
             datum(result),
             f"{numbers.format_count(_measured(result))} in {_bins(result)}, each counted once",
         ),
+        *([("independent", _independent(result))] if _independent(result) else []),
         ("excluded", _excluded(result)),
         ("passes", _passes(result)),
         *(
@@ -137,6 +138,17 @@ def _excluded(result: FitResult) -> str:
         words += [f"frames {shown_ranges(frames)} excluded"]
     words += ["the diagonal"] if shortest == 1 else [f"lags below {shortest}"]
     return ", ".join(words)
+
+
+def _independent(result: FitResult) -> str:
+    """Return how many bins see speckle of their own, '' where all do or it is not known."""
+    inputs = result.provenance.inputs
+    number = inputs.get("independent_bins", inputs["bins"])
+    return (
+        ""
+        if number == inputs["bins"]
+        else f"{number} of {inputs['bins']} bins (Friedel pairs are one)"
+    )
 
 
 def _passes(result: FitResult) -> str:
