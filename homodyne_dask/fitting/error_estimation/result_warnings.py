@@ -110,8 +110,9 @@ def _on_pairs(clusters: Int[np.ndarray, " bin"]) -> list[str]:
         return []
     return [
         f"{len(clusters)} bins are {independent} independent ones: bins of one q that are 180° apart see "
-        f"the same speckle; {len(clusters)} sectors over 180° instead of 360° would be {len(clusters)}, and from "
-        f"{MIN_CLUSTERS} on errors follow from their scatter; if yours do not see one speckle: `--friedel off`"
+        f"the same speckle; {len(clusters)} sectors over 180° instead of 360° would be {len(clusters)}, and "
+        f"from {MIN_CLUSTERS} on errors follow from their scatter; if yours do not see one speckle: "
+        f"`--friedel off`"
     ]
 
 
