@@ -291,7 +291,7 @@ def true_rates(
 
 
 _DIFFUSION = (
-    Parameter("D0", "Å²/s", (1.0, 1e6), scale="log", q_power=2),
+    Parameter("D0", "Å²/s", (1.0, 1e12), scale="log", q_power=2),
     Parameter("alpha", "", (-2.0, 2.0)),
     Parameter("D_offset", "Å²/s", (-1e4, 1e4), q_power=2),
 )

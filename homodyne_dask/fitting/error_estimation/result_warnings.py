@@ -17,7 +17,7 @@ from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.problem import SUM_ROUNDING
 from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.models.transport import Convention, shear_rate_at
-from homodyne_dask.results.data.misfit import fit_command
+from homodyne_dask.results.data.misfit import fit_command, wider_bounds
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.convergence import MAX_SLOW_STEPS
 from homodyne_dask.solver.covariance import MIN_CLUSTERS, clusters_in
@@ -32,6 +32,8 @@ MAX_CHISQR_PER_PAIR = {"counts": 2.0, "constant": 2.0, "scatter": 10.0}
 pattern are up to 1.5 times as noisy as counts say; their scatter from neighbours is several times less."""
 MAX_DEVIATION_FROM_PRIOR = 3.0
 """Standard deviations from the mean of a prior, above which a warning is given."""
+LOWEST_OFFSET = 0.5
+"""Offset below which it is commented on; c2 without correlation is 1."""
 MAX_ERROR_OVER_PRIOR = 1.1
 """The error of a parameter over the standard deviation of its prior, above which a warning is given."""
 
@@ -66,11 +68,13 @@ def warnings_about(
     for n in np.flatnonzero(at_bound):
         if n in rate_of:
             continue
-        low, high = request.search.lower[n], request.search.upper[n]
+        low, high = float(request.search.lower[n]), float(request.search.upper[n])
+        name = request.search.names[n]
+        wider = wider_bounds(name, float(state.theta[n]), low, high, bool(request.search.log[n]))
+        own = name in (request.options.bounds or {})
         sentences.append(
-            f"{request.search.names[n]} is at its bound {state.theta[n]:g} (allowed {low:g} to "
-            f"{high:g}): widen the bound or fix the parameter; the errors of the others are valid with "
-            f"it fixed there"
+            f"{name} is at its {'' if own else 'default '}bound {state.theta[n]:g} (allowed {low:g} to "
+            f"{high:g}): {wider}, or fix it; the errors of the others are valid with it fixed there"
         )
     simpler = _simpler(request)
     if withheld.any() and at_bound.any():
@@ -86,7 +90,7 @@ def warnings_about(
         sentences.append(
             f"{undetermined} of {int(used.sum())} bins show no decay: their contrast is unknown"
         )
-    sentences += _at_bounds(state.reduced)
+    sentences += _at_bounds(state.reduced) + _strange_scaling(state.reduced)
     if (~used).any():
         sentences.append(f"{int((~used).sum())} of {len(used)} bins have no known pair")
     sentences += _on_pairs(clusters)
@@ -282,6 +286,27 @@ def _negative_shear(request: Request, state: lm.State) -> str | None:
         f"observable, and the rate of the flow is as well {opposite}; bounds of {bounded} from 0 up allow "
         f"positive rates only"
     )
+
+
+def _strange_scaling(reduced: ReducedProblem) -> list[str]:
+    """Return sentences on contrasts and offsets that no speckle has."""
+    seen = (reduced.count > 0) & ~reduced.undetermined
+    with np.errstate(invalid="ignore"):
+        low = int((reduced.offset[seen] < LOWEST_OFFSET).sum())
+        high = int((reduced.contrast[seen] > 1.0).sum())
+    of = f"{int(seen.sum())} bins"
+    why = "much of the decay is longer than the record or shorter than a frame, and the value is extrapolated"
+    sentences = []
+    if low:
+        sentences.append(
+            f"offset is below {LOWEST_OFFSET:g} in {low} of {of}, and c2 without correlation is 1: {why}; "
+            f"`--offset-prior 1:0.01` takes it as known"
+        )
+    if high:
+        sentences.append(
+            f"contrast is above 1 in {high} of {of}, and that of fully coherent light is 1: {why}"
+        )
+    return sentences
 
 
 def _at_bounds(reduced: ReducedProblem) -> list[str]:

@@ -248,7 +248,10 @@ class FitResult(Reportable):
         """How the fit ended; before it, if it is so, that the model does not describe the data, and where."""
         check, sentence = self.diagnosis.check, self.outcome.value
         if check is not None and check.misfit:
-            misfit = misfit_sentence(check, self.provenance.inputs["store"], self.config)
+            own, names = self.config.get("bounds") or {}, self.parameters["param"].values
+            ended = names[self.parameters["at_bound"].values]
+            bounded = [str(name) for name in ended if name not in own]
+            misfit = misfit_sentence(check, self.provenance.inputs["store"], self.config, bounded)
             return (
                 f"converged, but {misfit}" if self.converged else f"{misfit}; besides, {sentence}"
             )

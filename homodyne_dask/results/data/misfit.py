@@ -1,6 +1,9 @@
 """Whether a fitted model describes the data: the test of averaged residuals, as numbers and in words."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
+
+from homodyne_dask.models.parameters import joined_with_and
 
 WITHOUT_ANGLES = (
     "brownian", "power_law", "static", "stretched", "stretched_q", "stretched_ageing"
@@ -30,6 +33,8 @@ _MOTION = (
 )
 
 
+LARGE_BOUND = 100.0
+"""From this size on a bound is moved by a power of ten, below, as that of an exponent, it is doubled."""
 MAX_REDCHI = {"counts": 2.0, "constant": 1.5, "scatter": 1.5, "tested": 3.0}
 """χ²/N above which it is named first: by the source of σ, and where means of residuals were tested."""
 
@@ -84,10 +89,36 @@ def fit_command(store: str, config: dict[str, Any]) -> str:
     return words if gap is None else f'{words} --gap "{gap / 1e4:g} um"'
 
 
-def misfit_sentence(check: ModelCheck, store: str, config: dict[str, Any]) -> str:
-    """Return where the model deviates and what to type; store: its name. config: options of the fit."""
+def wider_bounds(name: str, value: float, low: float, high: float, log: bool) -> str:
+    """Return what to do of a parameter that ended at a bound: 'raise it, `--bounds D0=1:1e+14`'."""
+    upper = value >= high
+    if log:
+        further = high * 100 if upper else low / 100
+    else:
+        reach = max(abs(low), abs(high))
+        more = (10 if reach >= LARGE_BOUND else 2) * reach
+        further = more if upper else -more
+    low, high = (low, further) if upper else (further, high)
+    return f"{'raise' if upper else 'lower'} it, `--bounds {name}={low:g}:{high:g}`"
+
+
+def misfit_sentence(
+    check: ModelCheck, store: str, config: dict[str, Any], bounded: Sequence[str] = ()
+) -> str:
+    """Return where the model deviates and what to type.
+
+    store: its name. config: options of the fit. bounded: parameters that ended at a default bound.
+    """
     side = "above" if check.residual > 0 else "below"
-    if check.depends_on == "bin" and config["scaling"] != "individual":
+    if bounded:
+        ended = (
+            "ended at their default bounds" if len(bounded) > 1 else "ended at its default bound"
+        )
+        advice = (
+            f"{joined_with_and(list(bounded))} {ended}: move it, as the warning below says, before other "
+            f"models are compared"
+        )
+    elif check.depends_on == "bin" and config["scaling"] != "individual":
         advice = _SCALING.format(fit_command(store, config))
     elif check.depends_on == "bin" and config["model"] in WITHOUT_ANGLES:
         advice = _MOTION.format(store)
