@@ -25,6 +25,7 @@ from homodyne_dask.solver.elimination import rounding_of
 from homodyne_dask.solver.identifiability import determined_at, hidden_by_rounding
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.store.rings import describe_rings, rings_of
+from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.blocks import excluded_sentence
 
 MAX_CHISQR_PER_PAIR = {"counts": 2.0, "constant": 2.0, "scatter": 10.0}
@@ -32,6 +33,8 @@ MAX_CHISQR_PER_PAIR = {"counts": 2.0, "constant": 2.0, "scatter": 10.0}
 pattern are up to 1.5 times as noisy as counts say; their scatter from neighbours is several times less."""
 MAX_DEVIATION_FROM_PRIOR = 3.0
 """Standard deviations from the mean of a prior, above which a warning is given."""
+MAX_P_OF_DRIFT, MIN_DRIFT = 1e-4, 0.1
+"""Probability below which, and share of contrast above which, its change with q or φ is said."""
 LOWEST_OFFSET = 0.5
 """Offset below which it is commented on; c2 without correlation is 1."""
 MAX_ERROR_OVER_PRIOR = 1.1
@@ -286,6 +289,50 @@ def _negative_shear(request: Request, state: lm.State) -> str | None:
         f"observable, and the rate of the flow is as well {opposite}; bounds of {bounded} from 0 up allow "
         f"positive rates only"
     )
+
+
+def drifting_contrast(
+    scan: Scan, contrast: Float[np.ndarray, " bin"], error: Float[np.ndarray, " bin"]
+) -> tuple[str, ...]:
+    """Return a sentence if contrast changes with q, or with φ, by more than its errors and much of itself.
+
+    error: standard errors of contrast, NaN where they are not known.
+    """
+    from scipy.special import chdtrc  # loads for a fifth of a second
+
+    seen = np.isfinite(contrast) & np.isfinite(error) & (error > 0)
+    turn = np.deg2rad(2 * scan.phi)
+    columns = {"q": [np.log(scan.q)], "φ": [np.cos(turn), np.sin(turn)]}
+    sentences = []
+    for name, more in columns.items():
+        X = np.stack([np.ones(len(contrast)), *more], axis=1)[seen]
+        if (
+            len(X) <= X.shape[1]
+            or not np.isfinite(X).all()
+            or np.ptp(X[:, 1:], axis=0).min() < 1e-6
+        ):
+            continue
+        root = 1 / error[seen]
+        found, *_ = np.linalg.lstsq(X * root[:, None], contrast[seen] * root, rcond=None)
+        line, mean = X @ found, float(np.average(contrast[seen], weights=root**2))
+        gain = float(
+            (((contrast[seen] - mean) * root) ** 2).sum()
+            - (((contrast[seen] - line) * root) ** 2).sum()
+        )
+        if chdtrc(len(more), max(gain, 0.0)) < MAX_P_OF_DRIFT and np.ptp(line) > MIN_DRIFT * abs(
+            mean
+        ):
+            first, last = (line[np.argmin(scan.q[seen])], line[np.argmax(scan.q[seen])])
+            how = (
+                f"from {first:.3g} to {last:.3g}"
+                if name == "q"
+                else f"between {line.min():.3g} and {line.max():.3g}"
+            )
+            sentences.append(
+                f"contrast changes with {name}, {how}, by more than its errors: it makes up for a decay that "
+                f"the model does not have, or the setup is not that of one contrast"
+            )
+    return tuple(sentences)
 
 
 def _strange_scaling(reduced: ReducedProblem) -> list[str]:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from homodyne_dask.models.parameters import joined_with_and
+from homodyne_dask.results.data.number_format import value_and_error
+from homodyne_dask.solver.power_of_q import PowerOfQ
 
 WITHOUT_ANGLES = (
     "brownian", "power_law", "static", "stretched", "stretched_q", "stretched_ageing"
@@ -133,6 +135,16 @@ def misfit_sentence(
         f"ages {_span(check.age)} and lags {_span(check.lag)} in {check.where}, where c2 is "
         f"{100 * abs(check.share):.2g} % of the contrast {side} the model ({check.largest:.1f} standard "
         f"errors); {advice}"
+    )
+
+
+def power_sentence(law: PowerOfQ, store: str, config: dict[str, Any]) -> str:
+    """Return with which power of q rates scale, and what to type. store: its name; config: of the fit."""
+    power = value_and_error(law.power, law.stderr)
+    return (
+        f"the rates do not scale as q²: they scale as q to the power of about {power} (p = {law.p:.1g}); "
+        f"{config['model']} has q², so no parameter is that of all rings; `--model stretched_q` fits the "
+        f"power, `{fit_command(store, config)} --over q` each ring by itself"
     )
 
 
