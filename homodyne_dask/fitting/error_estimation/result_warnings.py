@@ -302,7 +302,8 @@ def drifting_contrast(
 
     seen = np.isfinite(contrast) & np.isfinite(error) & (error > 0)
     turn = np.deg2rad(2 * scan.phi)
-    columns = {"q": [np.log(scan.q)], "φ": [np.cos(turn), np.sin(turn)]}
+    of_q = np.log(scan.q / np.nanmedian(scan.q))
+    columns = {"q": [of_q, of_q**2], "φ": [np.cos(turn), np.sin(turn)]}
     sentences = []
     for name, more in columns.items():
         X = np.stack([np.ones(len(contrast)), *more], axis=1)[seen]
@@ -322,15 +323,9 @@ def drifting_contrast(
         if chdtrc(len(more), max(gain, 0.0)) < MAX_P_OF_DRIFT and np.ptp(line) > MIN_DRIFT * abs(
             mean
         ):
-            first, last = (line[np.argmin(scan.q[seen])], line[np.argmax(scan.q[seen])])
-            how = (
-                f"from {first:.3g} to {last:.3g}"
-                if name == "q"
-                else f"between {line.min():.3g} and {line.max():.3g}"
-            )
             sentences.append(
-                f"contrast changes with {name}, {how}, by more than its errors: it makes up for a decay that "
-                f"the model does not have, or the setup is not that of one contrast"
+                f"contrast changes with {name}, between {line.min():.3g} and {line.max():.3g}, by more than its "
+                f"errors: it makes up for a decay that the model does not have, or the setup has no one contrast"
             )
     return tuple(sentences)
 
