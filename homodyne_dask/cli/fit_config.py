@@ -21,7 +21,7 @@ from homodyne_dask.store.files import AnyPath, path_of
 from homodyne_dask.store.url_path import UrlPath
 
 MODELS = (
-    "brownian", "power_law", "static", "laminar_flow", "two_component", "stretched", "stretched_q",
+    "brownian", "power_law", "static", "couette", "laminar_flow", "two_component", "stretched", "stretched_q",
     "stretched_ageing", "auto",
 )  # fmt: skip
 """Names that `model` may have, besides those of installed packages."""

@@ -324,8 +324,9 @@ def drifting_contrast(
             mean
         ):
             sentences.append(
-                f"contrast changes with {name}, between {line.min():.3g} and {line.max():.3g}, by more than its "
-                f"errors: it makes up for a decay that the model does not have, or the setup has no one contrast"
+                f"contrast changes with {name}, between {line.min():.3g} and {line.max():.3g}, by more than "
+                f"its errors: it makes up for a decay that the model does not have, or the setup has no one "
+                f"contrast"
             )
     return tuple(sentences)
 
