@@ -82,13 +82,13 @@ def _print_all_help(ctx: click.Context, _: click.Parameter, given: bool) -> None
         ctx.exit()
 
 
-class _GivenText(click.ParamType):
-    """A value as it is typed, which the configuration reads; a shell completes its choices or paths."""
+class Text(click.ParamType):
+    """A value as it is typed, read and checked later; a shell completes the words known for it, or paths."""
 
     name = "text"
 
-    def __init__(self, option: Option) -> None:
-        self.known, self.path = option.choices or option.suggestions, option.placeholder == "PATH"
+    def __init__(self, known: Iterable[str], path: bool = False) -> None:
+        self.known, self.path = known, path
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -117,7 +117,7 @@ def _click_option(option: Option) -> Callable[[Command], Command]:
     more: dict[str, Any] = {"is_flag": True}
     if option.value_type is not bool:
         more = {
-            "type": _GivenText(option),
+            "type": Text(option.choices or option.suggestions, option.placeholder == "PATH"),
             "metavar": option.placeholder,
             "multiple": option.repeatable,
         }
@@ -200,8 +200,14 @@ def write_new(path: Path, text: str, overwrite: bool) -> None:
 
 
 def selected(config: FitConfig, store: AnyPath) -> "Scan":
-    """Return the scan of a store with the selected bins and frames."""
-    return hd.open_dataset(store).select(**config.selection())
+    """Return the scan of a store with the selected bins and frames; say where it has fewer than asked."""
+    scan = hd.open_dataset(store).select(**config.selection())
+    if config.frames and config.frames[1] > scan.n_frames:
+        taken = f"{scan.frames[0]} to {scan.frames[1] - 1}"
+        click.echo(
+            f"note: {store} has {scan.n_frames} frames, of which {taken} are taken", err=True
+        )
+    return scan
 
 
 class _AnyPath(click.ParamType):
