@@ -66,13 +66,14 @@ def test_where_it_cannot_be_tested_it_is_absent(tmp_path, word, made, options):
 def test_a_contrast_that_drifts_is_said_and_one_that_scatters_is_not(tmp_path):
     scan = store(measured(CREEP, 30, angles(8), dt=0.5), tmp_path)
     error, turn = np.full(8, 0.002), np.cos(np.deg2rad(2 * scan.phi))
-    assert drifting_contrast(scan, 0.2 + 0.05 * turn, error)[0].startswith(
+    assert drifting_contrast(scan, 0.2 + 0.05 * turn, error, "static")[0].startswith(
         "contrast changes with φ, between"
     )
-    assert not drifting_contrast(scan, 0.2 + 0.002 * turn, error)
-    assert not drifting_contrast(scan, 0.2 + 0.05 * turn, np.full(8, np.nan))
+    assert not drifting_contrast(scan, 0.2 + 0.05 * turn, error, "laminar_flow")
+    assert not drifting_contrast(scan, 0.2 + 0.002 * turn, error, "static")
+    assert not drifting_contrast(scan, 0.2 + 0.05 * turn, np.full(8, np.nan), "static")
     rng = np.random.default_rng(1)
     assert not any(
-        drifting_contrast(scan, 0.2 + 0.03 * rng.standard_normal(8), np.full(8, 0.03))
+        drifting_contrast(scan, 0.2 + 0.03 * rng.standard_normal(8), np.full(8, 0.03), "static")
         for _ in range(50)
     )

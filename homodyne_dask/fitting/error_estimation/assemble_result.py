@@ -154,7 +154,9 @@ def assemble_result(
                 errors.naive is not None and seen,
                 more.speckle,
             )
-            + drifting_contrast(scan, reduced.contrast, errors.scaling_robust[:, 1])
+            + drifting_contrast(
+                scan, reduced.contrast, errors.scaling_robust[:, 1], request.problem.model.name
+            )
             + (warnings_about_priors(request, state, error) if seen else ())
             + _without_profile(request, more),
             check=check,

@@ -17,7 +17,7 @@ from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.problem import SUM_ROUNDING
 from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.models.transport import Convention, shear_rate_at
-from homodyne_dask.results.data.misfit import fit_command, wider_bounds
+from homodyne_dask.results.data.misfit import WITHOUT_ANGLES, fit_command, wider_bounds
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.convergence import MAX_SLOW_STEPS
 from homodyne_dask.solver.covariance import MIN_CLUSTERS, clusters_in
@@ -292,18 +292,23 @@ def _negative_shear(request: Request, state: lm.State) -> str | None:
 
 
 def drifting_contrast(
-    scan: Scan, contrast: Float[np.ndarray, " bin"], error: Float[np.ndarray, " bin"]
+    scan: Scan,
+    contrast: Float[np.ndarray, " bin"],
+    error: Float[np.ndarray, " bin"],
+    model: str,
 ) -> tuple[str, ...]:
     """Return a sentence if contrast changes with q, or with φ, by more than its errors and much of itself.
 
-    error: standard errors of contrast, NaN where they are not known.
+    error: standard errors of contrast, NaN where they are unknown. model: its name; a change with φ is said of
+    models whose f is the same at all φ: it may stand for motion in one direction.
     """
     from scipy.special import chdtrc  # loads for a fifth of a second
 
     seen = np.isfinite(contrast) & np.isfinite(error) & (error > 0)
     turn = np.deg2rad(2 * scan.phi)
     of_q = np.log(scan.q / np.nanmedian(scan.q))
-    columns = {"q": [of_q, of_q**2], "φ": [np.cos(turn), np.sin(turn)]}
+    columns = {"q": [of_q, of_q**2]}
+    columns |= {"φ": [np.cos(turn), np.sin(turn)]} if model in WITHOUT_ANGLES else {}
     sentences = []
     for name, more in columns.items():
         X = np.stack([np.ones(len(contrast)), *more], axis=1)[seen]
