@@ -306,7 +306,7 @@ def drifting_contrast(
 
     seen = np.isfinite(contrast) & np.isfinite(error) & (error > 0)
     turn = np.deg2rad(2 * scan.phi)
-    of_q = np.log(scan.q / np.nanmedian(scan.q))
+    of_q = np.log(scan.q / scan.q[0])  # NaN where one is unknown
     columns = {"q": [of_q, of_q**2]}
     columns |= {"φ": [np.cos(turn), np.sin(turn)]} if model in WITHOUT_ANGLES else {}
     sentences = []
