@@ -173,6 +173,8 @@ _READ: dict[Any, Callable[[Any], Any]] = {
 
 def read_value(option: Option, value: Any, origin: str = "--") -> Any:
     """Return the value of an option; raises OptionError, whose message has `origin` before the name."""
+    if isinstance(value, bool) and option.choices == ("on", "off"):  # as YAML reads them
+        value = "on" if value else "off"
     try:
         return _READ[option.value_type](value)
     except OptionError as e:

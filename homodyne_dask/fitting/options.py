@@ -334,7 +334,7 @@ class FitOptions:
     friedel: str = define(
         "on", "whether bins of one q that are 180° apart see the same speckle, as at small angles, and count "
         "as one independent bin (on), or not, as at large angles (off)",
-        "on", choices=("on", "off"), section=ERRORS,
+        "'on'", choices=("on", "off"), section=ERRORS,
     )  # fmt: skip
     profile: tuple[str, ...] = define(
         (), "parameters along which χ² is followed to one and two standard errors on both sides, the "

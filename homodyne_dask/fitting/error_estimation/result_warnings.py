@@ -299,8 +299,8 @@ def drifting_contrast(
 ) -> tuple[str, ...]:
     """Return a sentence if contrast changes with q, or with φ, by more than its errors and much of itself.
 
-    error: standard errors of contrast, NaN where they are unknown. model: its name; a change with φ is said of
-    models whose f is the same at all φ: it may stand for motion in one direction.
+    error: standard errors of contrast, NaN where they are unknown. model: its name; a change with φ is said
+    of models whose f is the same at all φ: it may stand for motion in one direction.
     """
     from scipy.special import chdtrc  # loads for a fifth of a second
 
