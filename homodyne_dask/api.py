@@ -172,7 +172,7 @@ def ingest(
 
 def _array_file(source: Any, store: Any, counts: Any, pixels: Any) -> AbstractContextManager[Path]:
     """Return a context with a file of an array to ingest, on the disk of its store."""
-    from ingest.readers.numpy_arrays import saved_arrays
+    import ingest as data
 
     if store is None:
         raise OptionError(
@@ -180,7 +180,7 @@ def _array_file(source: Any, store: Any, counts: Any, pixels: Any) -> AbstractCo
         )
     target = any_path("store", store)
     beside = None if isinstance(target, UrlPath) else target
-    return saved_arrays(source, beside, counts=counts, pixels=pixels)
+    return data.saved_arrays(source, beside, counts=counts, pixels=pixels)
 
 
 def simulate(
