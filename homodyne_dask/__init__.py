@@ -37,6 +37,7 @@ _NAMES = {
     "fitting.series.rings_and_windows": ("fit_each",),
     "models": (
         "BROWNIAN",
+        "COUETTE",
         "Convention",
         "LAMINAR_FLOW",
         "MODELS",

@@ -22,6 +22,7 @@ from homodyne_dask.fitting.posterior.sample_posterior import posterior as poster
 from homodyne_dask.fitting.predict import predict as predict
 from homodyne_dask.fitting.series.rings_and_windows import fit_each as fit_each
 from homodyne_dask.models import BROWNIAN as BROWNIAN
+from homodyne_dask.models import COUETTE as COUETTE
 from homodyne_dask.models import LAMINAR_FLOW as LAMINAR_FLOW
 from homodyne_dask.models import MODELS as MODELS
 from homodyne_dask.models import POWER_LAW as POWER_LAW

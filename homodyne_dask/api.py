@@ -5,6 +5,7 @@ any other dataset (the model decides which), `ingest` and `simulate` for files o
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -16,13 +17,15 @@ from homodyne_dask.fitting import fit as fitting
 from homodyne_dask.fitting.predict import c2_of_rates, predict
 from homodyne_dask.models import MODELS, Model, ResidualModel, as_model, convention_named
 from homodyne_dask.models.units import gap_in_angstrom
-from homodyne_dask.store.files import AnyPath, path_of
+from homodyne_dask.store.files import AnyPath, any_path, path_of
+from homodyne_dask.store.url_path import UrlPath
 
 if TYPE_CHECKING:
     from collections.abc import Generator
     from types import ModuleType
 
     from distributed import Client
+    from numpy.typing import ArrayLike
 
     import ingest as data
     from homodyne_dask.fitting.curve_fit.curve_fit_result import CurveFit
@@ -95,32 +98,39 @@ def _fitting_any_data() -> "ModuleType":
 
 
 def ingest(
-    source: str | Path,
+    source: "str | Path | ArrayLike",
     store: str | AnyPath | None = None,
     *,
     q: float | Sequence[float] | None = None,
     phi: float | Sequence[float] | None = None,
+    dt: float | None = None,
     frame_time: float | None = None,
+    counts: "ArrayLike | None" = None,
+    pixels: int | Sequence[int] | None = None,
     sigma: float | Sequence[float] | None = None,
     time_offset: float = 0.0,
     gap: str | float | None = None,
     trains: str | tuple[int, int] | None = None,
     sharded: bool | None = None,
+    strict: bool = False,
     overwrite: bool = False,
     client: "Client | None" = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> "IngestReport":
-    """Write the two-time matrices c2(bin, t1, t2) of a result file into a Zarr store.
+    """Write the two-time matrices c2(bin, t1, t2) of a result file or of an array into a Zarr store.
 
     source: HDF5 (APS-U, APS legacy, NXxpcs, ESRF, midtools), .npy of shape (t, t) or (bin, t, t), or .npz
-    with c2, q, phi, dt or time, sigma. store: a folder, or a URL as s3://bucket/A0123_c2.zarr; by default
-    beside the source, A0123_results.hdf → A0123_c2.zarr.
-    q [1/Å], phi [degree], frame_time [s]: for plain arrays, which do not hold them; one number, or for q
-    and phi one per bin. sigma: standard deviation of c2 of one pair, one number or one per bin; by default
+    with c2, q, phi, dt or time, sigma, counts, pixels; or an array (NumPy, xarray, torch) with `store` given.
+    store: a folder, or a URL as s3://bucket/A0123_c2.zarr; by default beside the source, A0123_results.hdf →
+    A0123_c2.zarr. q [1/Å], phi [degree], dt [s, also frame_time]: for plain arrays, which do not hold them;
+    one number, or for q and phi one per bin. counts: mean counts per pixel and frame of an array, one number,
+    (bin,), (t,) or (bin, t), from which sigma follows with pixels: of each bin, one number or one per bin.
+    sigma: standard deviation of c2 of one pair, one number or one per bin; by default
     from counts or scatter. time_offset [s] is added to all times. gap: '200 um', or Å as a number; kept
     with the data. trains: the first train, counted from 0, and the one after the last, as (0, 500), whose
     matrices are averaged, of a file that has one for each train; by default all. sharded: whether a file
-    holds many chunks, by default those of a store by URL. overwrite: replace a store with other contents.
+    holds many chunks, by default those of a store by URL. strict: refuse a file of which a bin has no data;
+    by default the bin is left out, and a note says so. overwrite: replace a store with other contents.
     client: a Dask client; by default two threads work. progress: called with (bins done, bins) after each.
 
     The same call continues an interrupted ingest. Returns a report, which prints the bins; `report.store`
@@ -138,12 +148,39 @@ def ingest(
 
         require_client(client)
         workers = checked_workers(client)
-    with workers:
+    if dt is not None and frame_time is not None:
+        raise OptionError(
+            f"dt = {dt} and frame_time = {frame_time} are one thing: give one of them"
+        )
+    frame_time = dt if frame_time is None else frame_time
+    if isinstance(source, str | PathLike | UrlPath):
+        for name, value in (("counts", counts), ("pixels", pixels)):
+            if value is not None:
+                raise OptionError(
+                    f"{name} belongs to an array: a file holds its own, an .npz under that name"
+                )
+        opened: AbstractContextManager[Any] = nullcontext(source)
+    else:
+        opened = _array_file(source, store, counts, pixels)
+    with workers, opened as path:
         return data.ingest(
-            source, store, q=q, phi=phi, frame_time=frame_time, sigma=sigma, time_offset=time_offset,
+            path, store, q=q, phi=phi, frame_time=frame_time, sigma=sigma, time_offset=time_offset,
             gap=None if gap is None else gap_in_angstrom(gap), trains=trains, sharded=sharded,
-            overwrite=overwrite, client=client, progress=progress,
+            strict=strict, overwrite=overwrite, client=client, progress=progress,
         )  # fmt: skip
+
+
+def _array_file(source: Any, store: Any, counts: Any, pixels: Any) -> AbstractContextManager[Path]:
+    """Return a context with a file of an array to ingest, on the disk of its store."""
+    import ingest as data
+
+    if store is None:
+        raise OptionError(
+            "store is missing: an array has no name, give the folder to write, as A0123_c2.zarr"
+        )
+    target = any_path("store", store)
+    beside = None if isinstance(target, UrlPath) else target
+    return data.saved_arrays(source, beside, counts=counts, pixels=pixels)
 
 
 def simulate(

@@ -2,7 +2,8 @@
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from numbers import Integral
@@ -12,6 +13,9 @@ from typing import Any
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+_OPTION, _FLAGS = re.compile(r"(?<![\w-])--([a-z][a-z-]+)"), ("overwrite", "resume", "strict")
+_typed = False
+"""Whether a command of the command line runs, whose options messages name."""
 _MAX_SHOWN = 100
 """Most letters of a value that a message quotes."""
 
@@ -20,7 +24,31 @@ class HomodyneDaskError(Exception):
     """Base of all errors the user can correct; the command line prints one sentence and exits with 2."""
 
     def __str__(self) -> str:
-        return printable(super().__str__())
+        text = printable(super().__str__())
+        return text if _typed else spelled_as_in_python(text)
+
+
+@contextmanager
+def as_typed() -> Iterator[None]:
+    """Let messages name options as the command line does: --frame-time, in Python frame_time."""
+    global _typed
+    before, _typed = _typed, True
+    try:
+        yield
+    finally:
+        _typed = before
+
+
+def spelled_as_in_python(text: str) -> str:
+    """Return a message with options as arguments; commands in backticks stay."""
+    parts = text.split("`")
+    parts[::2] = [_OPTION.sub(_as_argument, part) for part in parts[::2]]
+    return "`".join(parts)
+
+
+def _as_argument(option: re.Match[str]) -> str:
+    name = option[1].replace("-", "_")
+    return f"{name}=True" if name in _FLAGS else name
 
 
 def printable(text: str) -> str:

@@ -4,6 +4,7 @@ report = ingest.ingest("A0123_results.hdf")     # → A0123_c2.zarr
 print(report)                                   # bins: label, q, φ, pixels, frames, σ
 """
 
+from ingest.readers.numpy_arrays import saved_arrays
 from ingest.report import BinRow, IngestReport
 from ingest.simulate import SCENARIOS, Scenario, angles, simulate
 from ingest.write import default_store, ingest
@@ -16,5 +17,6 @@ __all__ = [
     "angles",
     "default_store",
     "ingest",
+    "saved_arrays",
     "simulate",
 ]

@@ -14,7 +14,15 @@ from homodyne_dask.store.files import AnyPath
 from homodyne_dask.store.processes import set_allocator_thresholds
 from ingest import averages_and_sums, noise, store_writer
 from ingest.averages_and_sums import MaskedMatrix
-from ingest.clean import BAND_ROWS, clean, measure_contrast, measure_scatter, upper_blocks
+from ingest.clean import (
+    BAND_ROWS,
+    CleanMatrix,
+    NoDataError,
+    clean,
+    measure_contrast,
+    measure_scatter,
+    upper_blocks,
+)
 from ingest.noise import Record
 from ingest.readers.source import Source
 
@@ -90,7 +98,7 @@ def _at(matrix: MaskedMatrix, i: np.ndarray, j: np.ndarray) -> Float[np.ndarray,
 
 _KEYS = {
     "baseline", "dead", "zeros", "infinite", "one_sided", "contrast", "scatter", "pairs",
-    "chunks", "sizes", "sums", "outliers",
+    "chunks", "sizes", "sums", "outliers", "left_out",
 }  # fmt: skip
 
 
@@ -100,17 +108,14 @@ def write_bin(
     """Write the only bin of `source` at position `index`, its record last; return the record."""
     set_allocator_thresholds(spare=2 * 2**20)
     side = schema.tile_side(source.n_frames)
-    cleaned = clean(source.read(0), source.n_frames, source.name(0), source.baseline)
-    record = {
-        "baseline": cleaned.baseline,
-        "dead": cleaned.dead.tolist(),
-        "zeros": cleaned.zeros,
-        "infinite": cleaned.infinite,
-        "one_sided": cleaned.one_sided,
-        "contrast": measure_contrast(cleaned.c2),
-        "scatter": measure_scatter(cleaned.c2),
-    }
-    rows = noise.sigma_rows(source, [record]).rows
+    try:
+        cleaned = clean(source.read(0), source.n_frames, source.name(0), source.baseline)
+        record = _record(cleaned)
+        rows = noise.sigma_rows(source, [record]).rows
+    except NoDataError as e:
+        cleaned = _nothing(source.n_frames)
+        record = _record(cleaned, str(e))
+        rows = np.ones((1, source.n_frames))
     record["pairs"] = _pairs(cleaned.c2)
     written = {"c2": _write_matrix(target / "c2", index, cleaned.c2, side, sharded)}
     matrix = averages_and_sums.mask_matrix(cleaned.c2, use)
@@ -125,6 +130,26 @@ def write_bin(
     _write_cuts(target, index, matrix)
     store_writer.write_json(target / store_writer.WORK_FOLDER / f"bin-{index:06d}.json", record)
     return record
+
+
+def _record(cleaned: CleanMatrix, left_out: str = "") -> Record:
+    """Return what is noted of a matrix before it is written."""
+    return {
+        "baseline": cleaned.baseline,
+        "dead": cleaned.dead.tolist(),
+        "zeros": cleaned.zeros,
+        "infinite": cleaned.infinite,
+        "one_sided": cleaned.one_sided,
+        "contrast": measure_contrast(cleaned.c2),
+        "scatter": measure_scatter(cleaned.c2),
+        "left_out": left_out,
+    }
+
+
+def _nothing(n_frames: int) -> CleanMatrix:
+    """Return a matrix of which no pair is known."""
+    c2 = np.full((n_frames, n_frames), np.nan, np.float32)
+    return CleanMatrix(c2, 1, np.empty(0, int), 0, 0, 0)
 
 
 def read_record(path: AnyPath) -> Record:

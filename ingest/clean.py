@@ -16,8 +16,14 @@ MIN_FLOAT32 = float(np.finfo(np.float32).tiny)
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
 MAX_ASYMMETRY = 1e-5
 """Largest |C - Cᵀ| that rounding explains, relative to values above 1."""
+SAMPLED_FRAMES = 100
+"""Frames of which the symmetry of a matrix is looked at, to say how it is wrong."""
 MIN_DIFFERENCES = 10
 """Fewest second differences from which the scatter is estimated."""
+
+
+class NoDataError(SourceError):
+    """A matrix of which nothing is known, or whose noise cannot be told: its bin is left out."""
 
 
 class CleanMatrix(NamedTuple):
@@ -51,6 +57,7 @@ def clean(raw: np.ndarray, n_frames: int, name: str, baseline: int | None = None
             f"{name} is {raw.shape} {raw.dtype}, not a {n_frames}×{n_frames} matrix of numbers"
         )
     side, counted = _side(raw, name)
+    turned = side == "full" and _is_symmetric_upside_down(raw)
     in_place = raw.dtype == np.float32 and raw.flags.c_contiguous and raw.flags.writeable
     c2 = raw if in_place else np.empty(raw.shape, dtype=np.float32)
     alive = np.zeros(n_frames, dtype=bool)
@@ -76,9 +83,8 @@ def clean(raw: np.ndarray, n_frames: int, name: str, baseline: int | None = None
         alive[rows] |= known.any(axis=1)
         alive[cols] |= known.any(axis=0)
     if worst:
-        raise SourceError(
-            f"{name} is not symmetric: the largest |C - Cᵀ| is {worst:.6g}; store one half only"
-        )
+        how = "it is upside down: give c2[..., ::-1, :]" if turned else "store one half only"
+        raise SourceError(f"{name} is not symmetric: the largest |C - Cᵀ| is {worst:.6g}; {how}")
     if baseline is None:
         baseline = _baseline(c2)
     if baseline == 0:
@@ -133,7 +139,7 @@ def _side(raw: np.ndarray, name: str) -> tuple[str, Bool[np.ndarray, " n"]]:
         counted[start:stop] |= filled.any(axis=1)
         counted |= filled.any(axis=0)
     if above == below == 0:
-        raise SourceError(f"{name} holds no data: every pair is 0 or not finite; leave it out")
+        raise NoDataError(f"{name} holds no data: every pair is 0 or not finite")
     if min(above, below) == 0:
         return ("upper" if above else "lower"), counted
     if 2 * min(above, below) < max(above, below):
@@ -152,6 +158,14 @@ def _asymmetry(upper: np.ndarray, lower: np.ndarray, both: np.ndarray) -> float:
     return float(
         difference[difference > MAX_ASYMMETRY * np.maximum(np.abs(one), 1)].max(initial=0.0)
     )
+
+
+def _is_symmetric_upside_down(raw: np.ndarray) -> bool:
+    """Return whether a sample of the rows, taken from the last to the first, is symmetric."""
+    n = len(raw)
+    at = np.linspace(0, n - 1, min(n, SAMPLED_FRAMES)).astype(int)
+    some = raw[np.ix_(n - 1 - at, at)]
+    return _asymmetry(some, some.T, _known(some) & _known(some.T)) == 0
 
 
 def _baseline(c2: Float32[np.ndarray, "t t"]) -> int:

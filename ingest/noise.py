@@ -1,16 +1,25 @@
 """The noise of every pair, the frame mask, and the notes about the data."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.errors import SourceError
-from ingest.clean import sigma_from_counts
+from ingest.clean import NoDataError, sigma_from_counts
 from ingest.readers.source import Source
 
 Record = dict[str, Any]
+TURN = 2 * np.pi
+MIN_ANGLES = 4
+"""Angles from which on their range tells whether they may be radians."""
+MIN_RANGE = 2.5
+"""Radians that the angles of a detector cover at least, somewhat below half a turn."""
+LARGEST_Q = 0.1
+"""1/Å; beyond, c2 is measured at wide angles only."""
+LONGEST_RECORD = 43_200.0
+"""s; half a day."""
 
 
 class Noise(NamedTuple):
@@ -26,7 +35,8 @@ def frame_mask(source: Source) -> Bool[np.ndarray, " t"]:
     """Return which frames to use: not those in a beam trip, below half the median intensity."""
     if source.intensity is None:
         return np.ones(source.n_frames, dtype=bool)
-    flux = source.intensity.mean(axis=0)
+    lit = np.nan_to_num(source.intensity)
+    flux = lit[lit.any(axis=1)].mean(axis=0) if lit.any() else lit.mean(axis=0)
     return (flux >= 0.5 * np.median(flux)) & (flux > 0)
 
 
@@ -36,14 +46,13 @@ def sigma_rows(source: Source, records: list[Record]) -> Noise:
         return Noise(_constant(source, source.sigma), "constant", [])
     if source.intensity is None:
         return Noise(_constant(source, _scatter(source, records)), "scatter", [])
-    rows = np.stack(
-        [
-            sigma_from_counts(counts, record["contrast"] or 0.0, pixels)
-            for counts, record, pixels in zip(
-                source.intensity, records, source.n_pixels, strict=True
-            )
-        ]
-    )
+    rows = np.ones_like(source.intensity)
+    for index, record in enumerate(records):
+        if not record["left_out"]:
+            counts, pixels = source.intensity[index], int(source.n_pixels[index])
+            if not (counts > 0).any():
+                raise NoDataError(f"{source.name(index)} has no counts")
+            rows[index] = sigma_from_counts(counts, record["contrast"] or 0.0, pixels)
     return Noise(rows, "counts", _notes_on_disagreement(source, rows, records))
 
 
@@ -53,13 +62,13 @@ def _constant(source: Source, sigma: Float[np.ndarray, " bin"]) -> Float[np.ndar
 
 def _scatter(source: Source, records: list[Record]) -> Float[np.ndarray, " bin"]:
     for index, record in enumerate(records):
-        if not record["scatter"]:
+        if not record["scatter"] and not record["left_out"]:
             why = "has too few pairs" if record["scatter"] is None else "does not scatter at all"
-            raise SourceError(
+            raise NoDataError(
                 f"{source.name(index)} {why} to measure its noise from {source.n_frames} frames: "
                 "give --sigma"
             )
-    return np.array([record["scatter"] for record in records])
+    return np.array([record["scatter"] or 1.0 for record in records])
 
 
 def _notes_on_disagreement(source: Source, rows, records: list[Record]) -> list[str]:
@@ -79,26 +88,46 @@ def _notes_on_disagreement(source: Source, rows, records: list[Record]) -> list[
 
 def notes_on(source: Source, records: list[Record], use: Bool[np.ndarray, " t"]) -> list[str]:
     """Return notes on dropped, masked and converted pairs and frames, with counts."""
-    notes = []
+    absent = [record["left_out"] for record in records if record["left_out"]]
+    more = f"; and {len(absent) - 3} more" if len(absent) > 3 else ""
+    notes = [
+        f"{len(absent)} of {len(records)} bins left out: " + "; ".join(absent[:3]) + more
+    ] * bool(absent)
     if _baseline(source, records) == 0:
         notes.append("baseline 0 in the file: 1 was added to all pairs")
     if not use.all():
-        frames = as_ranges(np.flatnonzero(~use) + 1)
+        frames = as_ranges(np.flatnonzero(~use))
         notes.append(
-            f"{np.count_nonzero(~use)} frames masked, intensity below half its median: {frames}"
+            f"{np.count_nonzero(~use)} frames masked, intensity below half its median: {frames}, "
+            f"counted from 0"
         )
-    dead = sorted({frame for record in records for frame in record["dead"]})
-    if dead:
-        where = as_ranges(
-            [label for label, r in zip(source.label, records, strict=True) if r["dead"]]
-        )
-        frames = as_ranges(np.array(dead) + 1)
-        notes.append(f"{len(dead)} frames without any data, in bins {where}: frames {frames}")
+    notes += _without_data(source, records)
     for key, sentence in NOTES.items():
         where = [label for label, r in zip(source.label, records, strict=True) if r[key]]
         if where:
             notes.append(f"{sum(r[key] for r in records)} {sentence}, in bins {as_ranges(where)}")
     return notes
+
+
+def _without_data(source: Source, records: list[Record]) -> list[str]:
+    """Return notes on frames without a known pair: those of all bins, and the others by their bins."""
+    dead = {
+        int(label): set(record["dead"])
+        for label, record in zip(source.label, records, strict=True)
+        if not record["left_out"]
+    }
+    everywhere = set.intersection(*dead.values()) if dead else set()
+    groups = {tuple(sorted(everywhere)): "all bins"}
+    for frames in {tuple(sorted(found - everywhere)) for found in dead.values()} - {()}:
+        where = [
+            label for label, found in dead.items() if tuple(sorted(found - everywhere)) == frames
+        ]
+        groups[frames] = f"bin{'s' * (len(where) > 1)} {as_ranges(where)}"
+    return [
+        f"{len(frames)} frames without any data in {where}: {as_ranges(frames)}, counted from 0"
+        for frames, where in groups.items()
+        if frames
+    ]
 
 
 NOTES = {
@@ -112,14 +141,14 @@ NOTES = {
 
 def frames_without_data(records: list[Record], n_frames: int) -> Bool[np.ndarray, " t"]:
     """Return which frames have no data in any bin."""
-    dead = set.intersection(*(set(record["dead"]) for record in records))
+    dead = set.intersection(*(set(record["dead"]) for record in records if not record["left_out"]))
     return np.isin(np.arange(n_frames), list(dead))
 
 
 def _baseline(source: Source, records: list[Record]) -> int:
-    baselines = np.array([record["baseline"] for record in records])
+    baselines = np.array([record["baseline"] for record in records if not record["left_out"]])
     if baselines.min() != baselines.max():
-        odd = source.label[baselines == 0]
+        odd = source.label[[record["baseline"] == 0 for record in records]]
         raise SourceError(
             f"bins {as_ranges(odd)} of {source.path.name} decay to 0, the others to 1: they are not "
             "of one kind; ingest them apart"
@@ -137,3 +166,35 @@ def as_ranges(numbers: Sequence[int] | np.ndarray) -> str:
             runs.append([number, number])
     words = [str(a) if a == b else f"{a}-{b}" for a, b in runs[:12]]
     return ", ".join(words) + (f" and {len(runs) - 12} more runs" if len(runs) > 12 else "")
+
+
+def implausible(source: Source) -> list[str]:
+    """Return a note for each unit that is probably another one; the numbers stay as they are."""
+    return [*_angles(source), *_wavevectors(source), *_times(source)]
+
+
+def _angles(source: Source) -> Iterator[str]:
+    phi = np.unique(source.phi[np.isfinite(source.phi)])
+    if len(phi) >= MIN_ANGLES and np.abs(phi).max() <= TURN and np.ptp(phi) >= MIN_RANGE:
+        yield (
+            f"are the angles radians? {len(phi)} values of phi lie between {phi[0]:.3g} and {phi[-1]:.3g}°: "
+            f"phi is read in degrees; if they are radians, ingest np.degrees(phi)"
+        )
+
+
+def _wavevectors(source: Source) -> Iterator[str]:
+    q = source.q[np.isfinite(source.q)]
+    if len(q) and q.max() > LARGEST_Q:
+        yield (
+            f"is q in 1/nm? It is up to {q.max():.3g} 1/Å, as at wide angles only: q is read in 1/Å; if it "
+            f"is in 1/nm, ingest q / 10, else D comes out 100 times too small"
+        )
+
+
+def _times(source: Source) -> Iterator[str]:
+    lasts = source.n_frames * source.frame_time
+    if lasts > LONGEST_RECORD:
+        yield (
+            f"is the frame time in ms? {source.n_frames} frames of {source.frame_time:g} s last "
+            f"{lasts / 3600:.3g} h: it is read in seconds; if it is in ms, ingest it divided by 1000"
+        )

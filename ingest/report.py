@@ -101,7 +101,10 @@ def read_report(target: AnyPath, *, skipped: bool = False) -> IngestReport:
         source_format=attrs["source_format"],
         bins=tuple(
             BinRow(int(a), float(b), float(c), int(d), frames, float(e))
-            for a, b, c, d, e in zip(label, q, phi, pixels, sigma, strict=True)
+            for a, b, c, d, e, pairs in zip(
+                label, q, phi, pixels, sigma, manifest.pairs.sum(axis=(1, 2)), strict=True
+            )
+            if pairs
         ),
         n_frames=len(mask),
         frame_time=attrs["frame_time"],

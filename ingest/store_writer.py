@@ -12,6 +12,7 @@ from jaxtyping import Float32
 
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store import schema
+from homodyne_dask.store.arrays import SMALL_ARRAYS
 from homodyne_dask.store.cells import age_edges, lag_edges
 from homodyne_dask.store.chunk_codec import COMPRESSOR, LEVEL, SHUFFLE, encode_chunk
 from homodyne_dask.store.files import (
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
 JOB_FILE = "job.json"
 MAX_JSON_BYTES = 2_000_000_000
 """Bytes of the largest JSON file of a store: the records of a bin list its chunks."""
+NAMES = {
+    "zarr.json", "c2", "cuts", "sums", *SMALL_ARRAYS, *(f"level{factor}" for factor in schema.LEVELS)
+}  # fmt: skip
+"""Of what is in a store."""
 CONFIG: Any = {"write_empty_chunks": True}
 
 
@@ -63,15 +68,20 @@ def root_attributes(store: AnyPath) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def check_no_foreign_files(store: AnyPath) -> None:
-    """Raise StoreError for a target that holds files of other programs."""
+def check_no_foreign_files(store: AnyPath, overwrite: bool = False) -> None:
+    """Raise StoreError for a target that holds files of other programs, or a damaged store not to replace."""
     if isinstance(store, Path):
         if not store.exists() and not store.is_symlink():
             return
         if not store.is_dir():
             raise StoreError(f"{store} exists and is no store: give another name")
-    ours = exists(store / WORK_FOLDER) or root_attributes(store).get("format") == schema.FORMAT
-    if not ours and children(store):
+    if exists(store / WORK_FOLDER) or not (held := children(store)):
+        return
+    if exists(store / schema.MANIFEST) and {path.name for path in held} <= NAMES:
+        if overwrite or root_attributes(store).get("format") == schema.FORMAT:
+            return
+        raise StoreError(f"{store} is a damaged store: give --overwrite to replace it")
+    if root_attributes(store).get("format") != schema.FORMAT:
         raise StoreError(f"{store} exists and is no store of homodyne_dask: give another name")
 
 

@@ -9,7 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from homodyne_dask.errors import ClusterError, StoreError, require_function, require_type
+from homodyne_dask.errors import (
+    ClusterError,
+    SourceError,
+    StoreError,
+    require_function,
+    require_type,
+)
 from homodyne_dask.store import schema
 from homodyne_dask.store.arrays import SMALL_ARRAYS, array_digest, read_array
 from homodyne_dask.store.files import AnyPath, any_path, children, errors_of, exists, path_of
@@ -23,7 +29,7 @@ from ingest.readers.source import IngestOptions, Source, checked_options, sha256
 from ingest.report import IngestReport, read_report
 
 Progress = Callable[[int, int], None]
-RECORD_VERSION = 6
+RECORD_VERSION = 7
 """Form of the records of finished bins: an ingest begun with another form is begun again."""
 LOCAL_TASKS = 2
 """Matrices worked on at once without a cluster; each takes its float32 size, twice that when read."""
@@ -41,6 +47,7 @@ def ingest(
     gap: float | None = None,
     trains=None,
     sharded: bool | None = None,
+    strict: bool = False,
     overwrite: bool = False,
     client=None,
     progress: Progress | None = None,
@@ -51,12 +58,14 @@ def ingest(
     the noise of one pair, one number or one per bin, instead of the one from counts or scatter.
     time_offset [s] is added to all times; gap [Å] is kept with the data. trains: (first, after the last),
     of a file with a matrix for each train. sharded: whether a file or object holds many chunks; by default
-    that is so in a store by URL. The same call continues an interrupted ingest.
+    that is so in a store by URL. strict: refuse a file of which a bin has no data; by default the bin is left
+    out, and a note says so. The same call continues an interrupted ingest.
     `client` is a Dask client; without it two threads work.
     `progress` is called with (bins done, bins) after each.
     """
     options = checked_options(q, phi, frame_time, sigma, time_offset, gap, trains)
-    require_type("overwrite", overwrite, bool, "True or False")
+    for name, value in (("overwrite", overwrite), ("strict", strict)):
+        require_type(name, value, bool, "True or False")
     if sharded is not None:
         require_type("sharded", sharded, bool, "True or False")
     require_function("progress", progress)
@@ -70,7 +79,7 @@ def ingest(
         with futures.ThreadPoolExecutor(1) as background:
             job = _Job(background.submit(sha256, path), options, sharded)
             with errors_of(target):
-                return _ingest(source, target, job, overwrite, client, progress)
+                return _ingest(source, target, job, overwrite, strict, client, progress)
     except OSError as error:
         raise StoreError(
             f"{target} cannot be written ({error.strerror or error}): make room or give another "
@@ -106,9 +115,9 @@ class _Job:
 
 
 def _ingest(
-    source: Source, target: AnyPath, job: _Job, overwrite: bool, client, progress
+    source: Source, target: AnyPath, job: _Job, overwrite: bool, strict: bool, client, progress
 ) -> IngestReport:
-    store_writer.check_no_foreign_files(target)
+    store_writer.check_no_foreign_files(target, overwrite)
     working = exists(target / store_writer.WORK_FOLDER)
     if not working and _already_done(target, job, overwrite):
         return read_report(target, skipped=True)
@@ -122,8 +131,17 @@ def _ingest(
             job_written = background.submit(_write_job, target, job)
             records = _write_bins(source, target, use, job.sharded, client, progress)
         job_written.result()
+        _check_left_out(target, records, strict)
         _finish(source, target, job, use, records)
     return read_report(target)
+
+
+def _check_left_out(target: AnyPath, records: list[Record], strict: bool) -> None:
+    """Raise SourceError where no bin has data, or with `strict` where one has none."""
+    reasons = [record["left_out"] for record in records if record["left_out"]]
+    if reasons and (strict or len(reasons) == len(records)):
+        how = "leave out strict, and the others are ingested" if len(reasons) < len(records) else ""
+        raise SourceError("; ".join(filter(None, [reasons[0], how or "no bin is left to fit"])))
 
 
 def _already_done(target: AnyPath, job: _Job, overwrite: bool) -> bool:
@@ -131,8 +149,10 @@ def _already_done(target: AnyPath, job: _Job, overwrite: bool) -> bool:
 
     A store of the same ingest by another version of this program is replaced.
     """
+    if overwrite:
+        return False
     attrs = store_writer.root_attributes(target)
-    if attrs.get("complete") is not True or overwrite:
+    if attrs.get("complete") is not True:
         return False
     same = attrs.get("source_sha256") == job.digest.result()
     if same and attrs.get("ingest_options") == job.options_json():
@@ -145,8 +165,9 @@ def _already_done(target: AnyPath, job: _Job, overwrite: bool) -> bool:
 
 def _prepare(target: AnyPath, source: Source, job: _Job, overwrite: bool) -> None:
     """Continue an interrupted ingest or start a new one; only the former waits for the hash."""
-    begun = bool(_records(target)) and not overwrite
-    held = store_writer.read_json(target / store_writer.WORK_FOLDER / store_writer.JOB_FILE)
+    begun = not overwrite and bool(_records(target))
+    job_file = target / store_writer.WORK_FOLDER / store_writer.JOB_FILE
+    held = store_writer.read_json(job_file) if begun else None
     if begun and held and held == job.as_json():
         store_writer.remove_partial_files(target)
         return
@@ -234,7 +255,12 @@ def _executor(client) -> tuple[futures.Executor, int]:
 def _finish(source: Source, target: AnyPath, job: _Job, use, records) -> None:
     """Write what describes the bins, then the manifest, and `complete` last."""
     found = noise.sigma_rows(source, records)
-    notes = [*source.notes, *noise.notes_on(source, records, use), *found.notes]
+    notes = [
+        *noise.implausible(source),
+        *source.notes,
+        *noise.notes_on(source, records, use),
+        *found.notes,
+    ]
     use = use & ~noise.frames_without_data(records, source.n_frames)
     _write_vectors(source, target, use, found.rows, records)
     _write_sums(target, source.n_frames, records)

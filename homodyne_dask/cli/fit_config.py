@@ -21,7 +21,7 @@ from homodyne_dask.store.files import AnyPath, path_of
 from homodyne_dask.store.url_path import UrlPath
 
 MODELS = (
-    "brownian", "power_law", "static", "laminar_flow", "two_component", "stretched", "stretched_q",
+    "brownian", "power_law", "static", "couette", "laminar_flow", "two_component", "stretched", "stretched_q",
     "stretched_ageing", "auto",
 )  # fmt: skip
 """Names that `model` may have, besides those of installed packages."""
@@ -70,6 +70,24 @@ class FitConfig(FitOptions, _Source):
         None, "start and end of the selected times in seconds, without the frame at the end",
         "[0, 30]", "two numbers in seconds", typed="0:30", default_text="all",
         metavar="START:END", section=DATA,
+    )  # fmt: skip
+    exclude_frames: Sequence[tuple[int, int]] | None = define(
+        None, "frames left out, counted from 0: the first and the one after the last",
+        "[[51, 61], [100, 101]]", "one range of whole numbers or several", typed="51:61",
+        default_text="none", metavar="FIRST:END", section=DATA, common=True,
+    )  # fmt: skip
+    exclude_time: Sequence[tuple[float, float]] | None = define(
+        None, "times left out in seconds, from START to before END", "[[3.0, 3.5]]",
+        "one range of seconds or several", typed="3:3.5", default_text="none",
+        metavar="START:END", section=DATA,
+    )  # fmt: skip
+    exclude_phi: float | tuple[float, float] | Sequence[tuple[float, float]] | None = define(
+        None, "angles φ in degrees left out, chosen as by phi", "[80, 100]", "degrees, or a range",
+        typed="80:100", default_text="none", metavar="ANGLE|LOW:HIGH", section=DATA,
+    )  # fmt: skip
+    exclude_label: Sequence[int] | None = define(
+        None, "bin numbers of the beamline left out", "[7]", "a whole number, or a list",
+        default_text="none", section=DATA,
     )  # fmt: skip
     over: str | None = define(
         None, "fit each ring (q) or each window of age (age) separately", "q", "q or age",
@@ -122,7 +140,11 @@ class FitConfig(FitOptions, _Source):
 
     def selection(self) -> dict[str, Any]:
         """Return the arguments of `Scan.select`."""
-        return {name: getattr(self, name) for name in ("q", "phi", "label", "frames", "time")}
+        chosen = {name: getattr(self, name) for name in ("q", "phi", "label", "frames", "time")}
+        left_out = {
+            name: getattr(self, f"exclude_{name}") for name in ("frames", "time", "phi", "label")
+        }
+        return chosen | {"exclude": left_out}
 
     @property
     def folder(self) -> Path | None:

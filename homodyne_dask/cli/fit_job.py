@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 DATA, CODE, VERSION = "data", "code of the model", "version of homodyne-dask"
 """What may have changed beside the options, by the names in the identity of a checkpoint."""
-_WITH_DATA = ("bins", "frames", "labels", "gap_angstrom")
+_WITH_DATA = ("bins", "frames", "excluded frames", "labels", "gap_angstrom")
 """What the store may have set, and other data with it."""
 _FOUND_LATER = ("excluded chunks", "device")
 """Chunks that cannot be read, and whether there is a GPU, are found when the fit starts."""
@@ -191,6 +191,8 @@ def _from_result(result: FitResult, request: Request) -> list[str]:
     """Return the names of what differs between a result and a fit."""
     scan, before = request.scan, result.config | {"frames": result.provenance.inputs.get("frames")}
     now = json.loads(json.dumps(request.config)) | {"frames": list(scan.frames)}
+    before |= {"excluded frames": result.provenance.inputs.get("frames_excluded")}
+    now |= {"excluded frames": [list(one) for one in scan.excluded_frames]}
     of = result.provenance
     now |= {"labels": scan.label.tolist(), VERSION: version("homodyne-dask")}
     before |= {"labels": of.inputs.get("labels"), VERSION: of.version}

@@ -23,7 +23,7 @@ from homodyne_dask.cli.exit_status import (
     sigterm_interrupts,
 )
 from homodyne_dask.cli.printing import echo, progress_hidden
-from homodyne_dask.errors import OptionError, nearest
+from homodyne_dask.errors import OptionError, as_typed, nearest
 from homodyne_dask.kernels.gpus import PROCESSORS_ALONE
 
 GROUP = "homodyne_dask.commands"
@@ -157,7 +157,7 @@ class Program(click.Group):
             check_address_space()
             with (
                 sigterm_interrupts(), garbage_later(), progress_hidden(quiet),
-                messages(debug, verbose),
+                messages(debug, verbose), as_typed(),
             ):  # fmt: skip
                 status = super().main(
                     words,
@@ -169,7 +169,8 @@ class Program(click.Group):
         except (Exception, KeyboardInterrupt) as e:
             if debug:
                 traceback.print_exc()
-            status = print_error(e)
+            with as_typed():
+                status = print_error(e)
         sys.exit(status if isinstance(status, int) else 0)
 
     def resolve_command(

@@ -57,6 +57,32 @@ def _angle(value: Any) -> float | tuple[float, float] | list[tuple[float, float]
     return _pair(value)
 
 
+def _angles(value: Any) -> Any:
+    """Return what `_angle` does, and of several angles as options a list of them."""
+    words = value if isinstance(value, list | tuple) else [value]
+    if len(words) > 1 and all(isinstance(word, str) for word in words):
+        parts = [_angle(word) for word in words]
+        plain = len(parts) == 2 and not any(isinstance(part, tuple) for part in parts)
+        return (
+            [*parts, parts[1]] if plain else parts
+        )  # a list of two numbers may be meant as a range
+    if len(words) > 2 and not any(isinstance(word, list | tuple | str) for word in words):
+        return [_number(word) for word in words]
+    return _angle(value)
+
+
+def _ranges(read: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
+    """Return a function that reads 'low:high', two numbers, or a list of such ranges, as a list."""
+
+    def read_all(value: Any) -> list[Any]:
+        several = isinstance(value, list | tuple) and any(
+            isinstance(part, list | tuple | str) for part in value
+        )
+        return [_part(read, "", one) for one in (value if several else [value])]
+
+    return read_all
+
+
 def _several(read: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
     """Return a function that reads one value or a list of them as a list."""
 
@@ -134,7 +160,9 @@ _READ: dict[Any, Callable[[Any], Any]] = {
     tuple[float, float]: _pair,
     tuple[int, int]: _frames,
     int | tuple[int, int]: _jobs,
-    float | tuple[float, float] | Sequence[tuple[float, float]]: _angle,
+    float | tuple[float, float] | Sequence[tuple[float, float]]: _angles,
+    Sequence[tuple[int, int]]: _ranges(_frames),
+    Sequence[tuple[float, float]]: _ranges(_pair),
     int | Sequence[tuple[float, float]]: _windows,
     Mapping[str, float]: _by_name(_number),
     Mapping[str, tuple[float, float]]: _by_name(_pair),
@@ -145,6 +173,8 @@ _READ: dict[Any, Callable[[Any], Any]] = {
 
 def read_value(option: Option, value: Any, origin: str = "--") -> Any:
     """Return the value of an option; raises OptionError, whose message has `origin` before the name."""
+    if isinstance(value, bool) and option.choices == ("on", "off"):  # as YAML reads them
+        value = "on" if value else "off"
     try:
         return _READ[option.value_type](value)
     except OptionError as e:

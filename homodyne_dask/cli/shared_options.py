@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 import homodyne_dask as hd
 from homodyne_dask.cli.fit_config import FitConfig, config_options
 from homodyne_dask.cli.printing import echo
-from homodyne_dask.cli.read_options import from_options, read_config
+from homodyne_dask.cli.read_options import from_options, read_config, read_value
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.options import (
     DATA,
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from homodyne_dask.store.scan import Scan
 
 Command = Callable[..., Any]
-SELECTION = ("q", "phi", "label", "frames", "time")
+EXCLUSION = ("exclude_frames", "exclude_time", "exclude_phi", "exclude_label")
+"""Names of the options that exclude bins and frames of a store."""
+SELECTION = ("q", "phi", "label", "frames", "time", *EXCLUSION)
 """Names of the options that select bins and frames of a store."""
 CLUSTER = ("scheduler", "key", "scheduler_file", "site", "jobs")
 """Names of the options that choose workers."""
@@ -80,13 +82,13 @@ def _print_all_help(ctx: click.Context, _: click.Parameter, given: bool) -> None
         ctx.exit()
 
 
-class _GivenText(click.ParamType):
-    """A value as it is typed, which the configuration reads; a shell completes its choices or paths."""
+class Text(click.ParamType):
+    """A value as it is typed, read and checked later; a shell completes the words known for it, or paths."""
 
     name = "text"
 
-    def __init__(self, option: Option) -> None:
-        self.known, self.path = option.choices or option.suggestions, option.placeholder == "PATH"
+    def __init__(self, known: Iterable[str], path: bool = False) -> None:
+        self.known, self.path = known, path
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -115,7 +117,7 @@ def _click_option(option: Option) -> Callable[[Command], Command]:
     more: dict[str, Any] = {"is_flag": True}
     if option.value_type is not bool:
         more = {
-            "type": _GivenText(option),
+            "type": Text(option.choices or option.suggestions, option.placeholder == "PATH"),
             "metavar": option.placeholder,
             "multiple": option.repeatable,
         }
@@ -127,8 +129,13 @@ def _click_option(option: Option) -> Callable[[Command], Command]:
 def _help(option: Option) -> str:
     text = option.description[0].upper() + option.description[1:]
     more = [f"as {option.typed}"] if option.typed else []
-    more += ["repeatable"] if option.repeatable else []
+    more += ["several: repeated, or with commas"] if option.repeatable else []
     return "; ".join([text, *more]) + "."
+
+
+def words(given: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the values of an option that is repeated, or has several with commas between."""
+    return tuple(word.strip() for part in given for word in part.split(",") if word.strip())
 
 
 def values_by_name(what: str, pairs: tuple[str, ...]) -> dict[str, str]:
@@ -156,6 +163,10 @@ def numbers_of_option(what: str, words: tuple[str, ...]) -> list[float] | None:
 def options_given(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a fit that were given on the command line."""
     mappings = {name for name, option in config_options().items() if option.by_name} & set(options)
+    several = {name for name, option in config_options().items() if option.repeatable} & set(
+        options
+    )
+    options = options | {key: words(options[key]) for key in several}
     options = options | {key: values_by_name(key, options[key]) for key in mappings}
     return {key: value for key, value in options.items() if value not in (None, (), {}, False)}
 
@@ -171,6 +182,16 @@ def configuration(sources: tuple[str, ...], options: dict[str, Any]) -> FitConfi
     return read_config(files[0], given)
 
 
+def exclusions(options: dict[str, Any]) -> dict[str, Any]:
+    """Return what `Scan.select` is to exclude, from options of the command line."""
+    known, given = config_options(), options_given(options)
+    return {
+        name.removeprefix("exclude_"): read_value(known[name], given[name])
+        for name in EXCLUSION
+        if name in given
+    }
+
+
 def write_new(path: Path, text: str, overwrite: bool) -> None:
     """Write a file; raises OptionError where there is one that is not to be replaced."""
     if os.path.lexists(path) and not overwrite:
@@ -179,8 +200,14 @@ def write_new(path: Path, text: str, overwrite: bool) -> None:
 
 
 def selected(config: FitConfig, store: AnyPath) -> "Scan":
-    """Return the scan of a store with the selected bins and frames."""
-    return hd.open_dataset(store).select(**config.selection())
+    """Return the scan of a store with the selected bins and frames; say where it has fewer than asked."""
+    scan = hd.open_dataset(store).select(**config.selection())
+    if config.frames and config.frames[1] > scan.n_frames:
+        taken = f"{scan.frames[0]} to {scan.frames[1] - 1}"
+        click.echo(
+            f"note: {store} has {scan.n_frames} frames, of which {taken} are taken", err=True
+        )
+    return scan
 
 
 class _AnyPath(click.ParamType):

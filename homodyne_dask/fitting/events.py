@@ -149,6 +149,9 @@ class FitEnded(Event):
     theta: tuple[float, ...]
     stderr: tuple[float, ...]
     """NaN if unknown."""
+    low: tuple[float, ...] = ()
+    """Lower end of the 95 % interval of each parameter (`FitResult.ci`); NaN if unknown."""
+    high: tuple[float, ...] = ()
     compilations: int
     result: "FitResult | None" = field(default=None, repr=False, compare=False)
     """None where the event came from another process, and for data that are not scans."""
@@ -224,6 +227,9 @@ class Progress:
     done: tuple[Pass, ...] = ()
     theta: tuple[float, ...] = ()
     stderr: tuple[float, ...] = ()
+    low: tuple[float, ...] = ()
+    """Lower end of the 95 % interval of each parameter, of a fit that has ended; NaN if unknown."""
+    high: tuple[float, ...] = ()
     """Best known standard errors at theta; NaN if unknown."""
     rate: float = math.nan
     """Pairs per second in the current pass, or the last one."""
@@ -315,6 +321,8 @@ def apply_event(before: Progress | None, event: Event) -> Progress | None:
                 _ended(progress, event),
                 theta=event.theta or progress.theta,
                 stderr=event.stderr or progress.stderr,
+                low=event.low,
+                high=event.high,
                 compilations=event.compilations,
                 reservations=event.reservations,
             )

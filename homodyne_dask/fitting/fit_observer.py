@@ -205,7 +205,9 @@ class FitObserver:
                 sentence=result.verdict,
                 reservations=(*result.undetermined, *result.warnings),
                 theta=tuple(table["value"].values.tolist()),
-                stderr=tuple(result.error_used.tolist()),
+                stderr=tuple(table["stderr"].values.tolist()),
+                low=tuple(result.ci()["low"].values.tolist()),
+                high=tuple(result.ci()["high"].values.tolist()),
                 compilations=sum(result.run.compilations.values()),
                 result=result,
             )

@@ -277,6 +277,7 @@ def identity(request: Request) -> dict[str, object]:
         "data": request.scan.digest,
         "bins": list(request.scan.bins),
         "frames": list(request.scan.frames),
+        "excluded frames": [list(one) for one in request.scan.excluded_frames],
         "excluded chunks": [list(chunk) for chunk in request.scan.excluded],
         "model": config["model"],
         "gap_angstrom": config["gap_angstrom"],

@@ -339,6 +339,11 @@ class FitOptions:
         None, "how many points of the search for initial values are followed to their minimum", "20",
         "a whole number from 1 up", default_text="the most promising", report=False, section=NUMERICS,
     )  # fmt: skip
+    friedel: str = define(
+        "on", "whether bins of one q that are 180° apart see the same speckle, as at small angles, and count "
+        "as one independent bin (on), or not, as at large angles (off)",
+        "'on'", choices=("on", "off"), section=ERRORS,
+    )  # fmt: skip
     profile: tuple[str, ...] = define(
         (), "parameters along which χ² is followed to one and two standard errors on both sides, the "
         "others being fitted anew",

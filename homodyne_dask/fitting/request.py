@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 
 from homodyne_dask.errors import OptionError, SelectionError, nearest
 from homodyne_dask.fitting.options import PAIRS, FitOptions, fit_options, plain_value
@@ -54,9 +55,19 @@ class Request:
     """The options and what they lead to, for checkpoint and result."""
 
     @property
+    def clusters(self) -> Int[np.ndarray, " bin"]:
+        """Which bins see the same speckle, by number (see `speckle_clusters`)."""
+        return speckle_clusters(self.scan, self.options.friedel)
+
+    @property
     def sum_rounding(self) -> float:
         """Accuracy of the sums of a pass (`kernels.problem.SUM_ROUNDING`)."""
         return self.problem.sum_rounding
+
+
+def speckle_clusters(scan: Scan, friedel: str) -> Int[np.ndarray, " bin"]:
+    """Return a cluster number per bin: bins that are Friedel pairs have one, unless friedel is off."""
+    return friedel_clusters(scan.q, scan.phi) if friedel == "on" else np.arange(len(scan.bins))
 
 
 def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Request:
@@ -105,7 +116,7 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
         laws,
     )
     priors = gaussian_priors(options.prior, chosen)
-    clusters = friedel_clusters(scan.q, scan.phi)
+    clusters = speckle_clusters(scan, options.friedel)
     smoothness = smoothness_of(model, chosen, options.smoothness, clusters)
     chosen = replace(chosen, priors=priors, smoothness=smoothness)
     for name in options.profile:

@@ -25,7 +25,6 @@ from homodyne_dask.kernels.gram import AnyGram, CandidateGrams, Gram, WideGram
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
-from homodyne_dask.store.rings import friedel_clusters
 from homodyne_dask.store.scan import q_or_one
 from homodyne_dask.sweep.blocks import NO_COST
 from homodyne_dask.sweep.layout import Run
@@ -171,8 +170,7 @@ class SpeckleWeighting:
             return None
         if (self.joint.which != at_end.which).any():  # another bound became active since
             return None
-        clusters = friedel_clusters(self.request.scan.q, self.request.scan.phi)
-        return weighted_errors(state.reduced, self.joint, at_end, self.bins, clusters)
+        return weighted_errors(state.reduced, self.joint, at_end, self.bins, self.request.clusters)
 
 
 def _grid(request: Request, averaged: AveragedCells, bins: int) -> CellGrid:

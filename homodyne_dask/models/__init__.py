@@ -7,6 +7,7 @@ from homodyne_dask.models.parameters import Parametrized
 from homodyne_dask.models.stretched_exponentials import STRETCHED, STRETCHED_AGEING, STRETCHED_Q
 from homodyne_dask.models.transport import (
     BROWNIAN,
+    COUETTE,
     LAMINAR_FLOW,
     LAMINAR_FLOW_FREE,
     LAMINAR_FLOW_FREE_J,
@@ -32,6 +33,7 @@ from homodyne_dask.models.user_defined import (
 
 __all__ = [
     "BROWNIAN",
+    "COUETTE",
     "LAMINAR_FLOW",
     "LAMINAR_FLOW_FREE",
     "LAMINAR_FLOW_FREE_J",
@@ -67,6 +69,7 @@ MODELS: dict[str, Model] = {
         BROWNIAN,
         POWER_LAW,
         STATIC,
+        COUETTE,
         LAMINAR_FLOW,
         TWO_COMPONENT,
         STRETCHED,

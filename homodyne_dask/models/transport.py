@@ -4,6 +4,7 @@
     power_law     the same with D_offset = 0
     brownian      the same with D_offset = 0 and alpha = 0
     laminar_flow  f = exp(-q² ΔC) · S(ΔG)
+    couette       the same with constant J and γ̇
 
 with C(t) = ∫ J dt, J = D0 t^alpha + D_offset [Å²/s] and G(t) = ∫ γ̇ dt,
 γ̇ = gamma_dot_t0 t^beta + gamma_dot_t_offset [1/s], integrated by the trapezoid rule over the
@@ -291,7 +292,7 @@ def true_rates(
 
 
 _DIFFUSION = (
-    Parameter("D0", "Å²/s", (1.0, 1e6), scale="log", q_power=2),
+    Parameter("D0", "Å²/s", (1.0, 1e12), scale="log", q_power=2),
     Parameter("alpha", "", (-2.0, 2.0)),
     Parameter("D_offset", "Å²/s", (-1e4, 1e4), q_power=2),
 )
@@ -313,6 +314,18 @@ POWER_LAW = TransportModel(
 """Diffusion at a rate that is a power of time, D0 t^alpha."""
 STATIC = TransportModel("static", _DIFFUSION, shear=False, power_laws=(_J,), simpler="power_law")
 """Diffusion: f = exp(-q² ΔC)."""
+COUETTE = TransportModel(
+    "couette",
+    (
+        *BROWNIAN.parameters,
+        _SHEAR[0],
+        replace(_SHEAR[1], constant=0.0),
+        replace(_SHEAR[2], constant=0.0),
+        _SHEAR[3],
+    ),
+    shear=True,
+)
+"""Diffusion and laminar shear, both at constant rates: D0, gamma_dot_t0, phi0."""
 LAMINAR_FLOW = TransportModel(
     "laminar_flow", _DIFFUSION + _SHEAR, shear=True, power_laws=(_J, _GAMMA_DOT)
 )

@@ -67,7 +67,7 @@ def _f(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
 
 def _diffusion(of: str) -> tuple[Parameter, ...]:
     return (
-        Parameter(f"D0_{of}", "Å²/s", (1.0, 1e6), scale="log"),
+        Parameter(f"D0_{of}", "Å²/s", (1.0, 1e12), scale="log"),
         Parameter(f"alpha_{of}", "", (-2.0, 2.0)),
         Parameter(f"D_offset_{of}", "Å²/s", (-1e4, 1e4)),
     )

@@ -137,7 +137,7 @@ def _robust(
 def error_used(
     robust: Float[np.ndarray, "*n"], lower: Float[np.ndarray, "*n"], naive: Float[np.ndarray, "*n"]
 ) -> Float[np.ndarray, "*n"]:
-    """Return the errors that a result is compared with: influence, scaling modes, profiles, pulls.
+    """Return the errors that a result is compared with: influence, scaling modes, profiles.
 
     Each is the standard error; where it is unknown (NaN), the larger of lower bound and naive error.
     """

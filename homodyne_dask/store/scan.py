@@ -1,6 +1,6 @@
 """A scan: an opened store, its small arrays, and the selected bins and frames; c2 is not read here."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from os import PathLike
@@ -10,14 +10,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
 
-from homodyne_dask.errors import OptionError, StoreError, require_count, shown
+from homodyne_dask.errors import OptionError, SelectionError, StoreError, require_count, shown
 from homodyne_dask.store import schema, validate
 from homodyne_dask.store.arrays import ingest_again, out_of_range, read_metadata
 from homodyne_dask.store.cells import Cells
 from homodyne_dask.store.chunk_reader import ByteRange, chunk_path, read_chunk
 from homodyne_dask.store.files import AnyPath, any_path, zarr_store
 from homodyne_dask.store.manifest import Manifest, read_manifest
-from homodyne_dask.store.selection import FrameRange, TimeRange, select_bins, select_frames
+from homodyne_dask.store.selection import (
+    FrameRange,
+    FrameRanges,
+    TimeRange,
+    excluded_from,
+    merged,
+    select_bins,
+    select_frames,
+)
 from homodyne_dask.store.url_path import UrlPath
 from homodyne_dask.text import abridged, aligned_columns, html_table, printed_lines
 
@@ -69,6 +77,7 @@ class Selection(NamedTuple):
     frames: tuple[int, int]
     """First frame and the one after the last."""
     excluded: tuple[Chunk, ...] = ()
+    excluded_frames: FrameRanges = ()
 
 
 @dataclass(frozen=True)
@@ -89,6 +98,8 @@ class Scan:
     """Every per-bin array of the store, all bins."""
     excluded: tuple[Chunk, ...] = ()
     """Damaged chunks whose pairs count as unknown (see `fit`, on_bad_tile)."""
+    excluded_frames: FrameRanges = ()
+    """Ranges (first, after the last) of frames that `select` excluded; pairs with them count as unknown."""
 
     @property
     def q(self) -> Float[np.ndarray, " bin"]:
@@ -127,10 +138,17 @@ class Scan:
 
     @property
     def use(self) -> Bool[np.ndarray, " t"]:
-        """Frames that are selected and not masked."""
+        """Frames that are selected, and neither masked nor excluded."""
+        return self.selected_frames & self.frame_mask
+
+    @property
+    def selected_frames(self) -> Bool[np.ndarray, " t"]:
+        """Frames that are selected and not excluded."""
         inside = np.zeros(self.n_frames, bool)
         inside[slice(*self.frames)] = True
-        return inside & self.frame_mask
+        for one in self.excluded_frames:
+            inside[slice(*one)] = False
+        return inside
 
     @property
     def digest(self) -> str:
@@ -182,14 +200,16 @@ class Scan:
     @property
     def selection(self) -> Selection:
         """The identity of the selected data."""
-        return Selection(self.path, self.digest, self.bins, self.frames, self.excluded)
+        of = (self.bins, self.frames, self.excluded, self.excluded_frames)
+        return Selection(self.path, self.digest, *of)
 
     @cached_property
     def dataset(self) -> "xarray.Dataset":
         """The selected bins and frames, lazily, of the arrays that a store has by bin and frame.
 
         c2(bin, t1, t2), NaN where t2 <= t1, with the coordinates t1 and t2 [s], q [1/Å], phi [degree] and
-        label. Its chunks are those of the store; of what is read only the checksums of chunks are checked.
+        label. frame_mask is false for frames that are masked or excluded. Its chunks are those of the store;
+        of what is read only the checksums of chunks are checked.
         """
         import xarray  # takes a second to import; workers do not need it
 
@@ -199,6 +219,8 @@ class Scan:
             name: ("bin", self.all_bins[name], whole[name].attrs) for name in ("q", "phi", "label")
         }
         whole = whole.assign_coords(times | bins | {"time": ("t", self.time, {"units": "s"})})
+        if self.excluded_frames:
+            whole["frame_mask"] = ("t", self.use)
         chosen = whole.isel({name: slice(*self.frames) for name in ("t", "t1", "t2")})
         everything = self.bins == tuple(range(whole.sizes["bin"]))
         return chosen if everything else chosen.isel(bin=list(self.bins))
@@ -210,6 +232,7 @@ class Scan:
         label: int | Sequence[int] | None = None,
         frames: FrameRange | None = None,
         time: TimeRange | None = None,
+        exclude: Mapping[str, Any] | None = None,
     ) -> "Scan":
         """Return the scan with fewer bins or frames.
 
@@ -220,17 +243,31 @@ class Scan:
         pairs, but not a list of two numbers, which might be either. label: the beamline's bin numbers;
         the bins get their order, and what is given for each bin has it, too. frames: (first, after the
         last), counted from 0. time: (from, to) in s, without the frame at `to`. Of both a start or an end
-        may be None, as in slices.
+        may be None, as in slices. exclude: bins and frames to leave out, {"frames": (51, 61), "time":
+        (3.0, 3.5), "phi": 90, "label": 7}, each as above; of frames and time lists of ranges, too.
         Raises SelectionError, listing what can be selected, when nothing remains.
         """
-        chosen = replace(self, bins=select_bins(self, q, phi, label))
-        if frames is not None or time is not None:
-            chosen = replace(chosen, frames=select_frames(self, frames, time))
+        left_out, ranges = (set[int](), ()) if exclude is None else excluded_from(self, exclude)
+        bins = select_bins(self, q, phi, label)
+        kept = tuple(bin for bin in bins if bin not in left_out)
+        window = (
+            self.frames if frames is None and time is None else select_frames(self, frames, time)
+        )
+        ranges = merged([*self.excluded_frames, *ranges], window)
+        chosen = replace(self, bins=kept, frames=window, excluded_frames=ranges)
+        if not kept or (ranges and chosen.selected_frames.sum() < 3):
+            what = (
+                f"frames {shown_ranges(ranges)} leaves fewer than 3"
+                if kept
+                else "all bins leaves none"
+            )
+            raise SelectionError(f"excluding {what} of those selected: exclude less")
         return chosen
 
     def cuts(self, min_lag: int = 1) -> Cuts:
         """Return the averages of the selected bins over cells of age and lag inside the selected frames.
 
+        Cells with pairs of excluded frames are not among them.
         min_lag: the least distance of the frames of a pair, from 1 up; cells of shorter lags are excluded.
         """
         require_count("min_lag", min_lag)
@@ -244,6 +281,9 @@ class Scan:
         first, last = self.time[self.frames[0]], self.time[self.frames[1] - 1]
         inside = np.isfinite(stored["t1"]) & (stored["t1"] >= first) & (stored["t2"] <= last)
         inside &= stored["lag_edges"][lag] >= min_lag
+        edges = stored["age_edges"], stored["lag_edges"]
+        for one in self.excluded_frames:
+            inside &= ~_has_frames(age, lag, *edges, one)
         cells = np.array(self.bins)[:, None], *(axis[None, :] for axis in np.nonzero(inside))
         return Cuts(
             c2=stored["c2"][cells],
@@ -270,11 +310,32 @@ class Scan:
         return html_table(_caption(self), [_HEAD, *_rows(self)], self.attrs["notes"])
 
 
+def _has_frames(
+    age: Int[np.ndarray, "a l"],
+    lag: Int[np.ndarray, "a l"],
+    age_edges: Int[np.ndarray, " age_edge"],
+    lag_edges: Int[np.ndarray, " lag_edge"],
+    frames: tuple[int, int],
+) -> Bool[np.ndarray, "a l"]:
+    """Return which cells have a pair with a frame of a range: at t1 or at t2."""
+    first, stop = frames
+    begin, end = age_edges[age], age_edges[age + 1]
+    at_t1 = (begin < stop) & (end > first)
+    return at_t1 | ((begin + lag_edges[lag] < stop) & (end + lag_edges[lag + 1] - 1 > first))
+
+
+def shown_ranges(ranges: Sequence[Sequence[int]]) -> str:
+    """Return ranges of frames as '51-60, 99', counted from 0 with the last one."""
+    words = [f"{a}-{b - 1}" if b - a > 1 else str(a) for a, b in ranges]
+    return ", ".join(words[:12]) + (f" and {len(words) - 12} more" if len(words) > 12 else "")
+
+
 def _caption(scan: Scan) -> str:
     first, stop = scan.frames
+    without = shown_ranges(scan.excluded_frames)
     return (
         f"{Path(scan.path).name}: {len(scan.bins)} of {len(scan.all_bins['q'])} bins, "
-        f"frames {first} to {stop - 1} of {scan.n_frames}, "
+        f"frames {first} to {stop - 1} of {scan.n_frames}{without and f' without {without}'}, "
         f"{scan.time[first]:g} to {scan.time[stop - 1]:g} s, "
         f"sigma from {scan.attrs['sigma_source']}"
     )
@@ -309,7 +370,8 @@ def open_dataset(path: str | AnyPath) -> Scan:
     per_bin = {name: manifest.read_array(where, name) for name in _PER_BIN}
     time, mask = (manifest.read_array(where, name) for name in ("time", "frame_mask"))
     _check_values(where, time, per_bin["sigma_row"], per_bin["q"])
-    every, path = tuple(range(bins)), str(where.resolve())
+    known = np.flatnonzero(manifest.pairs.sum(axis=(1, 2)))  # a bin without data is left out
+    every, path = tuple(known.tolist()), str(where.resolve())
     return Scan(path, attrs, manifest, time, mask, every, (0, frames), per_bin)
 
 
@@ -355,17 +417,18 @@ def open_selection(selection: Selection) -> Scan:
     scan = open_dataset(selection.path)
     if scan.digest != selection.digest:
         raise StoreError(f"{selection.path} changed while it was being read: start the fit again")
-    return replace(scan, bins=selection.bins, frames=selection.frames, excluded=selection.excluded)
+    _, _, bins, frames, excluded, excluded_frames = selection
+    return replace(
+        scan, bins=bins, frames=frames, excluded=excluded, excluded_frames=excluded_frames
+    )
 
 
 def coarse_use(scan: Scan, factor: int) -> Bool[np.ndarray, " t"]:
-    """Return the frames of a level that are inside the selection, at least half of their frames in use."""
+    """Return the frames of a level of which all frames are selected, and at least half are in use."""
     if factor == 1:
         return scan.use
     of = _by_cell(scan, factor)
-    inside = np.zeros(scan.n_frames, bool)
-    inside[slice(*scan.frames)] = True
-    return (of(scan.use).sum(-1) >= factor / 2) & of(inside).all(-1)
+    return (of(scan.use).sum(-1) >= factor / 2) & of(scan.selected_frames).all(-1)
 
 
 def coarse_weights(

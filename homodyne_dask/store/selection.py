@@ -1,14 +1,14 @@
 """Selection of bins and frames by q, φ, label, frame number and time."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any, Protocol
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from homodyne_dask.errors import SelectionError, shown
+from homodyne_dask.errors import SelectionError, nearest, shown
 from homodyne_dask.store.rings import format_rings, nearest_angles, nearest_ring, rings_of
 
 ROUNDING_OF_TIMES = 1e-6
@@ -17,6 +17,12 @@ FrameRange = tuple[int | None, int | None] | slice
 """(first, after the last), counted from 0; None is the first frame, and the end."""
 TimeRange = tuple[float | None, float | None] | slice
 """(from, to) in s; None is the first frame, and the end."""
+
+
+FrameRanges = tuple[tuple[int, int], ...]
+"""Ranges (first, after the last) in ascending order that do not touch."""
+EXCLUSIONS = ("frames", "phi", "label", "time")
+"""What `Scan.select` can exclude."""
 
 
 class BinsAndFrames(Protocol):
@@ -87,6 +93,73 @@ def select_frames(
 
     Raises SelectionError for ranges that cannot be meant, and if fewer than three frames remain.
     """
+    first, stop = _interval(scan, frames, time)
+    if stop - first < 3:
+        raise SelectionError(
+            f"{_given(frames=frames, time=time)} leaves fewer than 3 frames; {_available_frames(scan)}"
+        )
+    return first, stop
+
+
+def excluded_from(scan: BinsAndFrames, exclude: Any) -> tuple[set[int], FrameRanges]:
+    """Return the positions of the bins that are excluded, and the ranges of frames (see `Scan.select`).
+
+    exclude: {"frames": ..., "phi": ..., "label": ..., "time": ...}. Raises SelectionError for anything else,
+    and for what excludes nothing.
+    """
+    if not isinstance(exclude, Mapping):
+        raise SelectionError(
+            f"exclude = {shown(exclude)} cannot be used: give a dictionary, as {{'frames': (51, 61)}}"
+        )
+    unknown = [key for key in exclude if key not in EXCLUSIONS]
+    if unknown:
+        raise SelectionError(
+            f"exclude has no {shown(unknown[0])}; {nearest(unknown[0], EXCLUSIONS)}"
+        )
+    given = {key: value for key, value in exclude.items() if value is not None}
+    bins, ranges = set[int](), list[tuple[int, int]]()
+    for key in given.keys() & {"phi", "label"}:
+        bins.update(select_bins(scan, None, **({"phi": None, "label": None} | {key: given[key]})))
+    for key in given.keys() & {"frames", "time"}:
+        for one in _each_range(given[key]):
+            first, stop = _interval(scan, **({"frames": None, "time": None} | {key: one}))
+            if stop <= first:
+                raise SelectionError(
+                    f"exclude: {_given(**{key: one})} contains no frame; {_available_frames(scan)}"
+                )
+            ranges.append((first, stop))
+    return bins, tuple(ranges)
+
+
+def merged(ranges: Iterable[tuple[int, int]], frames: tuple[int, int]) -> FrameRanges:
+    """Return ranges of frames in ascending order, those that touch as one, as far as they lie in `frames`."""
+    found: list[tuple[int, int]] = []
+    for first, stop in sorted(ranges):
+        first, stop = max(first, frames[0]), min(stop, frames[1])
+        if found and first <= found[-1][1]:
+            found[-1] = found[-1][0], max(stop, found[-1][1])
+        elif first < stop:
+            found.append((first, stop))
+    return tuple(found)
+
+
+def _each_range(given: Any) -> list[Any]:
+    """Return the ranges of a list of them, or of one."""
+    one = not isinstance(given, list | tuple) or not all(
+        isinstance(part, list | tuple | slice) for part in given
+    )
+    return [given] if one else list(given)
+
+
+def _available_frames(scan: BinsAndFrames) -> str:
+    first, stop = scan.frames
+    return f"there are those from {first} to {stop - 1}, at {scan.time[first]:g} to {scan.time[stop - 1]:g} s"
+
+
+def _interval(
+    scan: BinsAndFrames, frames: FrameRange | None, time: TimeRange | None
+) -> tuple[int, int]:
+    """Return the first frame and the one after the last that lie in both ranges, perhaps none."""
     first, stop = scan.frames
     if frames is not None:
         low, high = _range("frames", _ends(frames, 0))
@@ -101,12 +174,6 @@ def select_frames(
         rounding = ROUNDING_OF_TIMES * float(np.median(np.diff(scan.time)))
         inside = np.searchsorted(scan.time, np.array([low, high]) - rounding)
         first, stop = max(first, int(inside[0])), min(stop, int(inside[1]))
-    if stop - first < 3:
-        raise SelectionError(
-            f"{_given(frames=frames, time=time)} leaves fewer than 3 frames; there are those from "
-            f"{scan.frames[0]} to {scan.frames[1] - 1}, at {scan.time[scan.frames[0]]:g} to "
-            f"{scan.time[scan.frames[1] - 1]:g} s"
-        )
     return first, stop
 
 

@@ -88,8 +88,8 @@ def stored_sums(
     if source.factor != 1:
         return None
     i, j = place.tile
-    first, stop = scan.frames
-    complete = first <= i * source.side and min((j + 1) * source.side, scan.n_frames) <= stop
+    axes = (scan.selected_frames[at * source.side : (at + 1) * source.side] for at in place.tile)
+    complete = all(axis.all() for axis in axes)
     nearest = max((j - i - 1) * source.side + 1, 1)
     if not complete or min_lag > nearest:
         return None

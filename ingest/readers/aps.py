@@ -184,7 +184,7 @@ def _flux(file, n_frames: int, begin: int, stride: int, avg: int) -> np.ndarray 
 
 def _intensity(means, flux, avg: int) -> tuple[np.ndarray | None, list[str]]:
     """Return counts per pixel and analysed frame; averaging a frames multiplies their mean by a."""
-    if means is None or not np.isfinite(means).all() or (means <= 0).any():
+    if means is None or not np.isfinite(means).all() or (means < 0).any() or not means.any():
         return None, ["the file has no counts for every bin: sigma is taken from the scatter"]
     if flux is None or not np.isfinite(flux).all() or (flux < 0).any() or not flux.mean() > 0:
         return None, [f"{FLUX} does not cover the frames: sigma is taken from the scatter"]

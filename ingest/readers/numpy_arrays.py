@@ -2,21 +2,24 @@
 
 import json
 import math
+import warnings
 import zipfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.errors import OptionError, SourceError
+from homodyne_dask.errors import OptionError, SourceError, shown
 from ingest.readers.source import IngestOptions, Source, check_frames, decimal, per_bin
 
 MAX_SMALL_BYTES = 800_000_000
 """Bytes of an array that is none of matrices."""
-KNOWN = ("c2", "q", "phi", "dt", "time", "sigma")
+KNOWN = ("c2", "q", "phi", "dt", "time", "sigma", "counts", "pixels")
 UNREADABLE = (OSError, ValueError, EOFError, KeyError, TypeError, SyntaxError, zipfile.BadZipFile)
 CACHE_MATRICES = "c2_exp"
 CACHE_Q, CACHE_PHI, CACHE_T1, CACHE_T2 = "wavevector_q_list", "phi_angles_list", "t1", "t2"
@@ -43,6 +46,40 @@ def open_npz(path: Path, options: IngestOptions) -> Source:
     ignored = [key for key in keys if key not in KNOWN]
     notes = (f"ignored in {path.name}: {', '.join(ignored)}",) if ignored else ()
     return replace(source, notes=source.notes + notes)
+
+
+@contextmanager
+def saved_arrays(source: Any, beside: Path | None, **others: Any) -> Iterator[Path]:
+    """Yield an .npz file of an array of matrices and of others, in a folder of its own that is removed.
+
+    source: what NumPy makes an array of. beside: a store on the same disk, None for the folder of temporary
+    files. others: by their names in the file, None where unknown. Raises OptionError for what is no array.
+    """
+    with warnings.catch_warnings(action="ignore"):
+        arrays: dict[str, Any] = {"c2": _as_array("c2", source)}
+        arrays |= {name: _as_array(name, of) for name, of in others.items() if of is not None}
+    folder = None
+    if beside is not None:
+        folder = beside.absolute().parent
+        folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".array-", dir=folder) as made:
+        path = Path(made, "array.npz")
+        np.savez(path, **arrays)
+        yield path
+
+
+def _as_array(name: str, given: Any) -> np.ndarray:
+    try:
+        found = np.ascontiguousarray(given)
+    except Exception as error:
+        found, why = np.empty(0, object), f" ({error})"
+    else:
+        found, why = found.reshape(np.shape(given)), ""
+    if found.dtype.kind not in "fiu" or found.size == 0 or (name == "c2" and found.ndim < 2):
+        what = "source" if name == "c2" else name
+        how = "the path of a file, or an array (t, t) or (bin, t, t)" if name == "c2" else "numbers"
+        raise OptionError(f"{what} = {shown(given)} cannot be used{why}: give {how}")
+    return found
 
 
 def array_names(path: Path) -> list[str]:
@@ -161,8 +198,10 @@ def _shape(
     if dtype.kind not in "fiu":
         raise SourceError(f"{name} of {path.name} holds {dtype}, not real numbers")
     if len(shape) not in (2, 3) or shape[-1] != shape[-2] or 0 in shape:
+        last = len(shape) == 3 and shape[0] == shape[1]
+        how = "; the bins are its last axis: give np.moveaxis(c2, -1, 0)" if last else ""
         raise SourceError(
-            f"{name} of {path.name} has shape {shape}: it must be (N, N) or (bin, N, N)"
+            f"{name} of {path.name} has shape {shape}: it must be (N, N) or (bin, N, N){how}"
         )
     n_bins = 1 if len(shape) == 2 else shape[0]
     check_frames(shape[-1], path, n_bins)
@@ -184,7 +223,8 @@ def source_of(
         label=np.arange(1, n_bins + 1),
         q=_from_file_or_option(path, held, "q", options.q, "1/Å", n_bins),
         phi=_from_file_or_option(path, held, "phi", options.phi, "degrees", n_bins),
-        n_pixels=np.zeros(n_bins, dtype=np.int64),
+        n_pixels=_pixels(path, held, n_bins),
+        intensity=_counts(path, held, n_bins, n_frames),
         n_frames=n_frames,
         frame_time=float(f"{np.median(np.diff(time)):.12g}"),
         time=time,
@@ -246,6 +286,44 @@ def _sigma(path: Path, held: Contents, n_bins: int) -> np.ndarray | None:
     return per_bin("sigma", tuple(values.ravel()), n_bins)
 
 
+def _pixels(path: Path, held: Contents, n_bins: int) -> np.ndarray:
+    """Return the pixels of each bin, 0 where they are unknown."""
+    if "pixels" not in held:
+        return np.zeros(n_bins, dtype=np.int64)
+    values = held["pixels"].astype(np.float64).ravel()
+    found = per_bin(f"pixels of {path.name}", tuple(values), n_bins)
+    if not (np.isfinite(found).all() and (found >= 1).all() and (found == np.round(found)).all()):
+        raise SourceError(
+            f"pixels of {path.name} must be whole numbers from 1 up, one or one per bin"
+        )
+    return found.astype(np.int64)
+
+
+def _counts(path: Path, held: Contents, n_bins: int, n_frames: int) -> np.ndarray | None:
+    """Return the counts per pixel and frame of each bin, None where they are unknown."""
+    if "counts" not in held:
+        return None
+    if "pixels" not in held:
+        raise OptionError(f"{path.name} has counts and no pixels: give the pixels of each bin, too")
+    values = held["counts"].astype(np.float64)
+    whole = {
+        (): values.reshape(1, -1),
+        (n_bins,): values.reshape(-1, 1),
+        (n_frames,): values.reshape(1, -1),
+    }
+    if values.shape == (n_bins,) == (n_frames,):
+        raise SourceError(f"counts of {path.name} may be those of bins or of frames: give (bin, t)")
+    shaped = values if values.shape == (n_bins, n_frames) else whole.get(values.shape)
+    if shaped is None:
+        raise SourceError(
+            f"counts of {path.name} have the shape {values.shape}: give counts per pixel and frame as one "
+            f"number, ({n_bins},), ({n_frames},) or ({n_bins}, {n_frames})"
+        )
+    if not np.isfinite(shaped).all() or (shaped < 0).any() or not shaped.any():
+        raise SourceError(f"counts of {path.name} must be finite, none negative, not all 0")
+    return np.broadcast_to(shaped, (n_bins, n_frames)).copy()
+
+
 def _time(
     path: Path, held: Contents, options: IngestOptions, n_frames: int
 ) -> tuple[np.ndarray, list[str]]:
@@ -270,7 +348,7 @@ def _times_in_file(path: Path, held: Contents, n_frames: int) -> tuple[np.ndarra
     step = np.diff(time)
     if not np.isfinite(time).all() or (step <= 0).any():
         frame = int(np.argmin(np.where(np.isfinite(step), step, -np.inf)))
-        raise SourceError(f"time of {path.name} must increase: it does not after frame {frame + 1}")
+        raise SourceError(f"time of {path.name} must increase: it does not after frame {frame}")
     dt = held["dt"].ravel()[0] if "dt" in held else None
     if dt is not None and not np.isclose(dt, np.median(step), rtol=1e-6):
         raise SourceError(
@@ -306,7 +384,8 @@ def open_homodyne(path: Path, options: IngestOptions) -> Source:
     if not (isinstance(first, int) and isinstance(last, int)):
         return source
     note = (
-        f"cut by homodyne to frames {first} to {last} of its source: times count from frame {first}"
+        f"cut by homodyne to frames {first} to {last} of its source, counted from 1: times count from the "
+        f"first of these"
     )
     return replace(
         source,

@@ -76,7 +76,7 @@ BAD = {
     "unknown scenario": (None, ["simulate", "x.h5", "--scenario", "crep"], "'creep'?"),
     "unknown layout": (None, ["simulate", "x.h5", "--layout", "aps"], "layout 'aps' is unknown"),
     "no frames": (None, ["simulate", "x.h5", "--frames", "2"], "2 is not in the range"),
-    "outside bounds": (None, [*FIT, "--initial", "D0=1e9"], "D0 = 1e+09 is outside its bounds"),
+    "outside bounds": (None, [*FIT, "--initial", "D0=1e13"], "D0 = 1e+13 is outside its bounds"),
     "not a pair": (None, [*FIT, "--initial", "D0"], "--initial 'D0' is not NAME=VALUE"),
     "not a number": (None, [*FIT, "--min-lag", "x"], "--min-lag = 'x' cannot be used"),
     "no gap": (no_gap, ["fit", "N.zarr", "--model", "laminar_flow"], "needs the gap"),

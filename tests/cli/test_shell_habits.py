@@ -12,7 +12,9 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+import ingest
 from homodyne_dask.cli import main, progress_bar
+from homodyne_dask.cli.commands.simulate import SCENARIOS
 from homodyne_dask.cli.printing import echo
 from tests.apps.dashboard.example_progress import RUNNING
 from tests.run_command import done, run
@@ -40,7 +42,14 @@ def test_what_a_shell_reads_asks_this_program_for_completions(shell, tmp_path):
 
 @pytest.mark.parametrize(
     ("words", "completions"),
-    [("homodyne-dask pos", ["posterior"]), ("homodyne-dask show --c", ["--ci"])],
+    [
+        ("homodyne-dask pos", ["posterior"]),
+        ("homodyne-dask show --c", ["--ci"]),
+        ("homodyne-dask fit A --model co", ["couette"]),
+        ("homodyne-dask simulate A --scenario st", ["static", "step"]),
+        ("homodyne-dask submit --site a", ["alcf"]),
+        ("homodyne-dask explain cl", ["clusters"]),
+    ],
 )
 def test_commands_and_options_are_completed(words, completions):
     asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
@@ -53,6 +62,18 @@ def test_commands_and_options_are_completed(words, completions):
 def test_help_loads_no_numerical_library():
     ran = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True)
     assert ran.stderr.splitlines()[-1] == "[]"
+
+
+def test_every_scenario_is_completed():
+    assert set(SCENARIOS) == set(ingest.SCENARIOS)
+
+
+def test_frames_that_a_store_does_not_have_are_said(here):
+    said = run("fit", "A_c2.zarr", "--model", "brownian", "--frames", "0:5000", "--no-pictures")
+    assert "A_c2.zarr has 40 frames, of which 0 to 39 are taken" in said.stderr
+    assert (
+        "are taken" not in run("plan", "A_c2.zarr", "--model", "static", "--frames", "0:40").stderr
+    )
 
 
 def test_data_are_described_as_json(here):

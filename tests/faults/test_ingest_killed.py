@@ -124,7 +124,7 @@ def test_a_damaged_record_of_an_unfinished_ingest_is_named(source, tmp_path, tex
     store = tmp_path / "damaged.zarr"
     begun(source, store)
     next((store / store_writer.WORK_FOLDER).glob("bin-*.json")).write_text(text)
-    with pytest.raises(StoreError, match="give --overwrite to start over"):
+    with pytest.raises(StoreError, match="give overwrite=True to start over"):
         ingest.ingest(source, store)
     ingest.ingest(source, store, overwrite=True)
     assert chunks(store) == chunks(source.with_name("quiet.zarr"))

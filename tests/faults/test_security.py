@@ -72,8 +72,8 @@ def test_without_the_key_nobody_gets_in(key, encrypted, tmp_path):
     tls.make_key(tmp_path / "other")
     plain = encrypted.replace("tls://", "tcp://")
     for address, given, says in (
-        (encrypted, None, "give the folder of its key with --key"),
-        (encrypted, "none", "give the folder of its key with --key"),
+        (encrypted, None, "give the folder of its key with key"),
+        (encrypted, "none", "give the folder of its key with key"),
         (encrypted, tmp_path / "other", "is .*other its key"),
         (encrypted, tmp_path / "none_here", "the key of the cluster cannot be read"),
         (plain, None, "no scheduler answers"),
@@ -130,9 +130,7 @@ def test_the_file_of_dasks_own_scheduler_is_refused_with_what_to_give_in_its_pla
         "workers": {},
     }
     file.write_text(json.dumps(theirs))
-    match = (
-        r"a file of `dask scheduler`.*: give in place of it --scheduler tcp://127\.0\.0\.1:1 and"
-    )
+    match = r"a file of `dask scheduler`.*: give in place of it scheduler tcp://127\.0\.0\.1:1 and"
     with pytest.raises(ClusterError, match=match), connection_by(file):
         pass
 

@@ -57,10 +57,10 @@ def test_a_second_ingest_does_nothing_and_says_so(tmp_path):
 def test_another_source_or_option_needs_overwrite(tmp_path):
     path = simulated(tmp_path / "A.hdf", n=30)
     report = ingest.ingest(path)
-    with pytest.raises(StoreError, match="the same file with other options: give --overwrite"):
+    with pytest.raises(StoreError, match="the same file with other options: give overwrite=True"):
         ingest.ingest(path, time_offset=5)
     other = simulated(tmp_path / "B.hdf", n=30, seed=9)
-    with pytest.raises(StoreError, match=r"another file \(A.hdf\): give --overwrite"):
+    with pytest.raises(StoreError, match=r"another file \(A.hdf\): give overwrite=True"):
         ingest.ingest(other, report.store)
     again = ingest.ingest(other, report.store, overwrite=True)
     assert not again.skipped
@@ -83,7 +83,7 @@ def test_a_second_ingest_of_a_damaged_store_asks_for_overwrite(tmp_path):
     path = simulated(tmp_path / "A.hdf", n=30)
     chunk = ingest.ingest(path).store / "phi/c/0"
     chunk.write_bytes((chunk.parents[2] / "q/c/0").read_bytes())
-    with pytest.raises(StoreError, match=r"phi is not what was ingested: .* with --overwrite"):
+    with pytest.raises(StoreError, match=r"phi is not what was ingested: .* with overwrite=True"):
         ingest.ingest(path)
     assert str(ingest.ingest(path, overwrite=True)) == str(ingest.ingest(path)).replace(
         "already complete, nothing to do\n", ""
@@ -177,7 +177,7 @@ def test_an_unfinished_ingest_of_another_file_needs_overwrite(tmp_path):
     with pytest.raises(SourceError, match="not symmetric"):
         ingest.ingest(bad, tmp_path / "c2.zarr")
     good = simulated(tmp_path / "B.hdf", n=30)
-    with pytest.raises(StoreError, match="unfinished ingest of another file: give --overwrite"):
+    with pytest.raises(StoreError, match="unfinished ingest of another file: give overwrite=True"):
         ingest.ingest(good, tmp_path / "c2.zarr")
     assert not ingest.ingest(good, tmp_path / "c2.zarr", overwrite=True).skipped
 

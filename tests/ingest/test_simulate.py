@@ -122,7 +122,7 @@ def test_angles_spread_over_a_half_circle(n):
 
 def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path):
     path = simulated(tmp_path / "A.h5", n=20)
-    with pytest.raises(StoreError, match=r"A\.h5 exists: give --overwrite"):
+    with pytest.raises(StoreError, match=r"A\.h5 exists: give overwrite=True"):
         simulated(path, n=20)
     simulated(path, n=20, overwrite=True)
     with pytest.raises(OptionError, match="did you mean 'aps-u'"):

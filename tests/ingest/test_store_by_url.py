@@ -76,7 +76,7 @@ def test_a_store_by_url_holds_the_same_chunks_in_few_objects(plain, source):
     assert sum(name.startswith("A_c2.zarr/c2/c/") for name in names) == 3
     assert not [name for name in names if ".ingest" in name]
     assert ingest.ingest(source, report.store).skipped
-    with pytest.raises(StoreError, match="the same file with other options: give --overwrite"):
+    with pytest.raises(StoreError, match="the same file with other options: give overwrite=True"):
         ingest.ingest(source, report.store, sharded=False)
 
 

@@ -98,7 +98,7 @@ def test_angles_are_compared_modulo_their_period():
 
 def test_by_default_a_parameter_is_uniform_within_its_bounds():
     by_name = {p.name: default_prior(p) for p in LAMINAR_FLOW.parameters}
-    assert by_name["D0"] == Prior("loguniform", (1, 1e6), 1, 1e6)
+    assert by_name["D0"] == Prior("loguniform", (1, 1e12), 1, 1e12)
     assert by_name["D_offset"].text("Å²/s") == "uniform, -10000 to 10000 Å²/s"
     logarithmic = LAMINAR_FLOW.parameters[0]
     assert default_prior(logarithmic, (-5.0, 5.0)).name == "uniform"
@@ -140,7 +140,7 @@ MISTAKES = [
     ({"D0": "truncnormal:2:1:5:5"}, "low = 5 is not below high = 5"),
     ({"D0": "loguniform:0:1"}, "low = 0 is not positive"),
     ({"D0": "lognormal:-2:1"}, "median = -2 is not positive"),
-    ({"D0": "uniform:1e7:2e7"}, r"prior of D0 is 1e\+07 to 2e\+07, outside the bounds 1 to 1e\+06"),
+    ({"D0": "uniform:1e13:2e13"}, r"prior of D0 is 1e\+13 to 2e\+13, outside the bounds 1 to 1e\+12"),
     ({"beta": "0:1"}, "prior of beta: it is fixed at 0, and a prior would change nothing"),
     ("D0=1:2", "prior = 'D0=1:2' cannot be used: give priors by name"),
 ]  # fmt: skip

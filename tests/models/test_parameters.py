@@ -16,7 +16,7 @@ def test_by_default_all_is_free_and_unknown():
     assert np.isnan(found.start).all()
     assert found.free.all()
     assert found.lower.tolist() == [1, -2, -1e4, 1e-8, -2, -0.1, -90]
-    assert found.upper.tolist() == [1e6, 2, 1e4, 1, 2, 0.1, 90]
+    assert found.upper.tolist() == [1e12, 2, 1e4, 1, 2, 0.1, 90]
     assert found.period.tolist() == [math.inf] * 6 + [180]
 
 

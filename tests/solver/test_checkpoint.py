@@ -165,7 +165,7 @@ def test_a_crash_between_the_two_renames_loses_nothing(tmp_path):
 
 def test_no_checkpoint_is_said_so(tmp_path):
     with pytest.raises(
-        OptionError, match=r"no checkpoint to resume from at .*run without --resume"
+        OptionError, match=r"no checkpoint to resume from at .*run without resume=True"
     ):
         load(tmp_path / "none.ckpt", IDENTITY)
 

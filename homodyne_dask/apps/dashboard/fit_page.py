@@ -126,11 +126,12 @@ def _of(rate: float, target: float, unit: float, name: str) -> str:
 def _parameter_rows(fit: events.Progress) -> list[list[str]]:
     if not fit.theta:
         return []
-    rows = [["parameter", "value ± 1σ", "unit", "95 % from", "to"]]
-    for name, unit, value, error in zip(fit.names, fit.units, fit.theta, fit.stderr, strict=True):
-        band = [f"{value + sign * 1.96 * error:.5g}" for sign in (-1, 1)]
-        known = math.isfinite(error)
-        rows.append([name, value_and_error(value, error), unit, *(band if known else ("-", "-"))])
+    ended = len(fit.low) == len(fit.theta)
+    rows = [["parameter", "value ± stderr", "unit", *["95 % from", "to"] * ended]]
+    for n, (name, unit, value) in enumerate(zip(fit.names, fit.units, fit.theta, strict=True)):
+        ends = (fit.low[n], fit.high[n]) if ended else ()
+        band = [f"{end:.5g}" if math.isfinite(end) else "-" for end in ends]
+        rows.append([name, value_and_error(value, fit.stderr[n]), unit, *band])
     return rows
 
 

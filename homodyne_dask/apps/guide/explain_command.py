@@ -6,8 +6,12 @@ from homodyne_dask.apps.guide import user_guide as guide
 from homodyne_dask.cli.printing import echo
 
 
+def _pages(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
+    return [name for name in guide.PAGES if name.startswith(begun)]
+
+
 @click.command()
-@click.argument("page", required=False)
+@click.argument("page", required=False, shell_complete=_pages)
 def explain(page: str | None) -> None:
     """Print a PAGE of the user guide, or without PAGE the list of pages."""
     if page:

@@ -200,8 +200,8 @@ def _frames(theirs: HomodyneYaml, source: Path) -> tuple[tuple[int, int], float,
         return (1, stop), 0.0, remarks
     offset = -(first - 1) * theirs.number("analyzer_parameters.dt")
     remarks.append(
-        f"times: homodyne counts them from frame {first}, the store from frame 1; rates depend on this "
-        f"origin, hence --time-offset {offset:.12g} below"
+        f"times: homodyne counts them from frame {first}, the store from its first frame; rates depend on "
+        f"this origin, hence --time-offset {offset:.12g} below"
     )
     return (first, stop), offset, remarks
 

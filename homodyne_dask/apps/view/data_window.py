@@ -75,7 +75,7 @@ def cell_axes(scan: Scan, x: Span, y: Span) -> tuple[CellAxis, CellAxis]:
     Else squares of 2, 4, 8, ... frames, read from the coarsest level that has them.
     Raises SelectionError where no selected frame is in it.
     """
-    columns, rows = (_frames_in(scan, span) for span in (x, y))
+    columns, rows = (frames_in(scan, span) for span in (x, y))
     widest = max(stop - start for start, stop in (columns, rows))
     side = 1
     while side * MAX_CELLS < widest:
@@ -90,7 +90,7 @@ def cell_axes(scan: Scan, x: Span, y: Span) -> tuple[CellAxis, CellAxis]:
     return axis(*columns), axis(*rows)
 
 
-def _frames_in(scan: Scan, span: Span) -> tuple[int, int]:
+def frames_in(scan: Scan, span: Span) -> tuple[int, int]:
     """Return the first selected frame of a span and the one after the last."""
     low, high = sorted(span)
     edges = times_of(scan, np.arange(scan.frames[0], scan.frames[1] + 1) - 0.5)

@@ -1,14 +1,17 @@
 """homodyne-dask view: a page on which the data and the fits of one scan or several are looked into."""
 
+from typing import Any
+
 import click
 
 from homodyne_dask.cli.printing import echo
-from homodyne_dask.cli.shared_options import ANY_PATH
+from homodyne_dask.cli.shared_options import ANY_PATH, EXCLUSION, config_parameters, exclusions
 from homodyne_dask.store.files import AnyPath
 
 
 @click.command()
 @click.argument("what", metavar="STORE|RESULT...", nargs=-1, required=True, type=ANY_PATH)
+@config_parameters(EXCLUSION)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -19,10 +22,11 @@ from homodyne_dask.store.files import AnyPath
     "--open/--no-browser", "opens", default=None,
     help="Whether to open the page in a browser; default: where there is a display.",
 )  # fmt: skip
-def view(what: tuple[AnyPath, ...], port: int, opens: bool | None) -> None:
+def view(what: tuple[AnyPath, ...], port: int, opens: bool | None, **left_out: Any) -> None:
     """Show the matrices of STORE, or of a fit in the folder RESULT with model and residual, on a page.
 
-    Zoom in down to single pairs. Several stand side by side. The page is on this machine only, at
+    Zoom in down to single pairs. A range of frames that is marked is printed as the option that excludes it.
+    Several stand side by side. The page is on this machine only, at
     the address that is printed; Ctrl-C ends it.
 
     \b
@@ -30,5 +34,6 @@ def view(what: tuple[AnyPath, ...], port: int, opens: bool | None) -> None:
     homodyne-dask view A0123_fit A0124_fit
     """
     from homodyne_dask.apps.view.view_server import serve_page  # it loads xarray and Bokeh
+    from homodyne_dask.apps.view.viewed_data import excluding
 
-    serve_page(what, port, echo, opens)
+    serve_page(excluding(what, exclusions(left_out)), port, echo, opens)

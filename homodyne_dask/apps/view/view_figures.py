@@ -32,7 +32,7 @@ SMALL_SIDE = 235
 """The same of several stores or results: two of them stand side by side in a window of 800 pixels."""
 BAR = 90
 """Pixels for a colour bar and its labels."""
-TOOLS = "pan,wheel_zoom,box_zoom,reset,save"
+TOOLS = "pan,wheel_zoom,box_zoom,xbox_select,reset,save"
 PARTS = {"data": "data", "model": "model", "residual": "(data − model) / σ"}
 CENTRAL = (0.01, 0.99)
 """Quantiles between which the colours of c2 lie."""

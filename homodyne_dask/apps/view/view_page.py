@@ -7,9 +7,10 @@ from typing import Any, cast
 
 import numpy as np
 from bokeh.document import Document
-from bokeh.events import DocumentReady, Reset, Tap
+from bokeh.events import DocumentReady, Reset, SelectionGeometry, Tap
 from bokeh.layouts import column, row
 from bokeh.models import (
+    BoxAnnotation,
     Button,
     Column,
     ColumnDataSource,
@@ -24,7 +25,7 @@ from bokeh.models import Span as Mark
 from markupsafe import escape
 
 from homodyne_dask.apps.view import view_figures as figures
-from homodyne_dask.apps.view.data_window import Span, whole_span
+from homodyne_dask.apps.view.data_window import Span, frames_in, times_of, whole_span
 from homodyne_dask.apps.view.latest_request import Check, LatestRequest, Update
 from homodyne_dask.apps.view.maps_and_cuts import (
     Line,
@@ -35,7 +36,7 @@ from homodyne_dask.apps.view.maps_and_cuts import (
     with_model,
 )
 from homodyne_dask.apps.view.viewed_data import ShownScan, Viewed, bin_of
-from homodyne_dask.errors import HomodyneDaskError, printable
+from homodyne_dask.errors import HomodyneDaskError, SelectionError, printable
 from homodyne_dask.results.views.figures.style import bin_name
 
 KEYS = """
@@ -65,7 +66,7 @@ SCRIPTS = """{% block js_resources %}
 {% endblock %}"""
 """The page without half of Bokeh's scripts: no formulas are typeset, nothing is drawn with WebGL."""
 HELP = (
-    "Turn the wheel to zoom, drag to move, click to move the cuts. "
+    "Turn the wheel to zoom, drag to move, click to move the cuts; the tool with a dashed box marks frames. "
     "Cuts: circles are averages over cells of age and lag, dots what the map shows, lines the model, "
     "in the colours of the names."
 )
@@ -99,6 +100,8 @@ class ViewPage:
         self.along_age = figures.cut_figure("along-age", "age t₁ [s]", (begin, end), False, number)
         self.bins = bins_of(viewed.shown)
         self.heading, self.status = Div(name="bin"), Div(name="status")
+        self.marked = Div(name="marked")
+        self.bands = [self._bands(fig) for one in self.rows for fig in one.figures]
         self.latest = LatestRequest(pool, self._work, self._failed)
         self.layout = self._layout()
         self._connect()
@@ -144,7 +147,8 @@ class ViewPage:
         maps = [column(*group, align="end") for group in groups]
         table = column(row([*buttons, whole]), bin_table(self.bins, self.viewed.shown))
         lines = [_wrapped([*maps, table]), _wrapped(cuts + rates), Div(text=self.help)]
-        return Column(children=[self.heading, *lines, self.status], sizing_mode="stretch_width")
+        parts = [self.heading, *lines, self.marked, self.status]
+        return Column(children=parts, sizing_mode="stretch_width")
 
     def _connect(self) -> None:
         self.bins.selected.on_change("indices", lambda attr, old, new: self._bin_chosen())
@@ -154,6 +158,7 @@ class ViewPage:
         for one in self.rows:
             for fig in one.figures:
                 fig.on_event(Tap, self._tapped)
+                fig.on_event(SelectionGeometry, self._marked)
                 fig.on_event(Reset, lambda _: self._whole())
 
     def _step(self, by: int) -> None:
@@ -175,6 +180,33 @@ class ViewPage:
         self.t1, self.lag = early, max(late - early, self.first.attrs["frame_time"])
         self._move_marks()
         self.latest.ask()
+
+    @staticmethod
+    def _bands(fig: Any) -> tuple[BoxAnnotation, BoxAnnotation]:
+        """Return the bands of a marked range in a map, of its columns and of its rows; not yet visible."""
+        style: dict[str, Any] = {"fill_color": "black", "fill_alpha": 0.25, "visible": False}
+        bands = BoxAnnotation(**style), BoxAnnotation(**style)
+        for band in bands:
+            fig.add_layout(band)
+        return bands
+
+    def _marked(self, event: Any) -> None:
+        """Shade the frames of a range that is marked, and print the option that excludes them."""
+        if not event.final:
+            return
+        ends = sorted((float(event.geometry["x0"]), float(event.geometry["x1"])))
+        try:
+            first, stop = frames_in(self.first, (ends[0], ends[1]))
+        except SelectionError as e:
+            self.marked.text = f"<p>{escape(printable(str(e)))}</p>"
+            return
+        begin, end = times_of(self.first, np.array([first, stop]) - 0.5)
+        for columns, rows in self.bands:
+            columns.update(left=begin, right=end, visible=True)
+            rows.update(bottom=begin, top=end, visible=True)
+        self.marked.text = (
+            f"<p>to exclude the marked frames: <code>--exclude-frames {first}:{stop}</code></p>"
+        )
 
     def _move_marks(self) -> None:
         for mark, at in zip(self.marks, (self.t1, self.t1 + self.lag, self.t1), strict=True):

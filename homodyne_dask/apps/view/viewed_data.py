@@ -1,8 +1,9 @@
 """What a page shows: stores and results, and the bins of them that belong together."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -19,7 +20,7 @@ from homodyne_dask.errors import (
 )
 from homodyne_dask.results.data.block_means import as_fitted
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fit_view import FitView, fitted_scan
+from homodyne_dask.results.data.fit_view import FitView, fitted_scan, selected_as_fitted
 from homodyne_dask.results.files.folder import fits_in
 from homodyne_dask.results.files.saved_results import SERIES, SUMMARY, data_of, load_result
 from homodyne_dask.store.files import any_path, is_file
@@ -109,6 +110,14 @@ def viewed(what: Sequence[Viewable]) -> Viewed:
     return Viewed(shown, rates, tuple(notes))
 
 
+def excluding(what: Sequence[Viewable], exclude: Mapping[str, Any]) -> Sequence[Viewable]:
+    """Return what to view, its stores without the bins and frames that are excluded (see `Scan.select`)."""
+    if not exclude:
+        return what
+    opened = [(one, _opened(one)) for one in what]
+    return [of.select(exclude=exclude) if isinstance(of, Scan) else one for one, of in opened]
+
+
 def _name(what: Viewable) -> str:
     if isinstance(what, FitResult):
         return f"{what.config['model']} fitted to {what.provenance.inputs['store']}"
@@ -145,9 +154,7 @@ def _data_of(result: FitResult, source: Viewable, held: Scan | None) -> Scan:
             return as_fitted(data_of(result, folder, "view {}, too"), result)
         except StoreError as e:
             raise StoreError(f"{e}; or give the store beside the result, where it is now") from e
-    inputs = result.provenance.inputs
-    scan = held.select(label=inputs["labels"], frames=tuple(inputs["frames"]))
-    return as_fitted(FitView(result, scan).scan, result)
+    return as_fitted(FitView(result, selected_as_fitted(held, result)).scan, result)
 
 
 def matching_bins(first: Scan, scan: Scan) -> Int[np.ndarray, " bin"]:

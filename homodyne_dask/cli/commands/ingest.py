@@ -49,6 +49,11 @@ ADDRESSES = 600_000_000
     "--sharded/--no-sharded", default=None,
     help="Whether a file holds many chunks, as Zarr's shards; default: those of a store by URL do.",
 )  # fmt: skip
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Refuse a file of which a bin has no data, instead of leaving it out.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace a store with other contents.")
 @click.option("--scheduler", help="Address of a running Dask scheduler: tls://host:8786.")
 @click.option("--key", help="Folder with the key of the scheduler; none: unencrypted.")
@@ -70,7 +75,7 @@ def ingest(
             report = hd.ingest(
                 source, store, q=q, phi=phi, sigma=sigma, gap=options["gap"],
                 frame_time=options["frame_time"], time_offset=options["time_offset"],
-                trains=options["trains"], sharded=options["sharded"],
+                trains=options["trains"], sharded=options["sharded"], strict=options["strict"],
                 overwrite=overwrite, client=client,
             )  # fmt: skip
     except KeyboardInterrupt:

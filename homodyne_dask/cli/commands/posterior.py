@@ -18,6 +18,7 @@ from homodyne_dask.cli.shared_options import (
     config_parameters,
     options_given,
     values_by_name,
+    words,
 )
 from homodyne_dask.errors import OptionError, in_line
 from homodyne_dask.results.data import block_means
@@ -79,7 +80,7 @@ def posterior(
     if output is not None and output.exists():
         raise OptionError(f"{output} exists: give another --output")
     result = hd.load_result(folder)
-    priors = values_by_name("prior", prior) or None
+    priors = values_by_name("prior", words(prior)) or None
     data = data_of(result, folder, result_upload.WITH_STORE, store)
     scan = block_means.as_fitted(data, result)
     echo_progress(

@@ -6,14 +6,17 @@ import click
 
 import homodyne_dask as hd
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
-from homodyne_dask.cli.shared_options import LOCAL_PATH
+from homodyne_dask.cli.shared_options import LOCAL_PATH, Text
 from homodyne_dask.errors import in_line
+
+SCENARIOS = ("creep", "brownian", "static", "ageing", "andrade", "step", "laos")
+"""Those of `ingest.SCENARIOS`, whose module loads NumPy."""
 
 
 @click.command()
 @click.argument("path", metavar="OUT.h5", type=LOCAL_PATH)
 @click.option(
-    "--scenario", default="creep",
+    "--scenario", default="creep", type=Text(SCENARIOS),
     help="creep (default), brownian, static, ageing, andrade, step (of temperature) or laos "
     "(oscillating shear).",
 )  # fmt: skip
@@ -26,8 +29,18 @@ from homodyne_dask.errors import in_line
 @click.option(
     "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Seed of the noise."
 )
-@click.option("--layout", default="aps-u", help="aps-u (default) or aps-legacy.")
-@click.option("--convention", default="physical", help="physical (default) or homodyne.")
+@click.option(
+    "--layout",
+    default="aps-u",
+    type=Text(("aps-u", "aps-legacy")),
+    help="aps-u (default) or aps-legacy.",
+)
+@click.option(
+    "--convention",
+    default="physical",
+    type=Text(("physical", "homodyne")),
+    help="physical (default) or homodyne.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 @AS_JSON
 def simulate(

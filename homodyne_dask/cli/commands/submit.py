@@ -8,7 +8,7 @@ import click
 
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.cli.read_options import read_config
-from homodyne_dask.cli.shared_options import LOCAL_PATH
+from homodyne_dask.cli.shared_options import LOCAL_PATH, Text
 from homodyne_dask.cli.worker_options import check_worker_options, longest_task_of
 from homodyne_dask.cluster.slurm import jobs as batch
 from homodyne_dask.cluster.slurm import sites
@@ -18,8 +18,9 @@ from homodyne_dask.errors import OptionError
 @click.command()
 @click.argument("config", metavar="FIT.yaml", type=LOCAL_PATH)
 @click.option(
-    "--site", required=True, help="Site: generic, perlmutter, esrf, ..., or a user-defined one."
-)
+    "--site", required=True, type=Text(("generic", "perlmutter", "esrf", "alcf")),
+    help="Site: generic, perlmutter, esrf, ..., or a user-defined one.",
+)  # fmt: skip
 @click.option("--jobs", default="", help="Number of jobs of workers, or least and most: 1:20.")
 @click.option("--dry-run", is_flag=True, help="Print the job script and submit nothing.")
 @AS_JSON

@@ -19,6 +19,7 @@ from homodyne_dask.fitting.error_estimation.estimate_errors import (
 from homodyne_dask.fitting.error_estimation.fitted_cells import fitted_cells
 from homodyne_dask.fitting.error_estimation.misfit_test import examine_model
 from homodyne_dask.fitting.error_estimation.result_warnings import (
+    drifting_contrast,
     redchi_per_bin,
     undetermined_directions,
     warnings_about,
@@ -52,13 +53,18 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import Uncertainty
 from homodyne_dask.solver.influence import leave_one_out, left_out_chisqr, left_out_clusters
 from homodyne_dask.solver.information_criteria import compare_scalings
+from homodyne_dask.solver.power_of_q import NoiseOfRates, PowerOfQ, power_of_q
 from homodyne_dask.solver.reduce import mean_weight
 from homodyne_dask.store.processes import OUR_CODE, code_digest
-from homodyne_dask.store.rings import friedel_clusters
+from homodyne_dask.store.rings import rings_of
 
 NO_ESTIMATES = ErrorEstimates()
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "zarr", "dask", "distributed", "xarray")
 """They read the data and do the arithmetic."""
+
+
+MIN_RINGS = 3
+"""Rings from which on the power of q is tested."""
 
 
 def assemble_result(
@@ -78,15 +84,16 @@ def assemble_result(
     moved = search.free_inside_bounds(state.theta)
     seen = more.signal is None or more.signal.seen
     at_bound = search.free & ~moved & seen
-    clusters = friedel_clusters(scan.q, scan.phi)
+    clusters = request.clusters
     left_out = _left_out_chisqr(request, state, moved, clusters)
-    errors = uncertainty_at(request, state, more.speckle)
+    singular = state.outcome is lm.Outcome.SINGULAR
+    errors = uncertainty_at(request, state, None if singular else more.speckle)
     error = used_of(errors, more.lower)
     stderr = deviations(errors.robust, len(search.names))
     freedom = reduced.freedom(int(search.free.sum()))
     names = list(search.names)
-    converged = state.outcome is lm.Outcome.CONVERGED
-    check = examine_model(request, state, more.speckle) if converged else None
+    ended = singular or state.outcome is lm.Outcome.CONVERGED
+    check = examine_model(request, state, more.speckle) if ended else None
     known_noise = check is None or not check.misfit
     result = FitResult(
         outcome=state.outcome,
@@ -152,9 +159,13 @@ def assemble_result(
                 errors.naive is not None and seen,
                 more.speckle,
             )
+            + drifting_contrast(
+                scan, reduced.contrast, errors.scaling_robust[:, 1], request.problem.model.name
+            )
             + (warnings_about_priors(request, state, error) if seen else ())
             + _without_profile(request, more),
             check=check,
+            power_of_q=_power_of_q(request, state, moved, errors) if ended else None,
             identifiability=directions_table(errors.eigenvalues, errors.directions, names),
             left_out=None
             if left_out is None
@@ -187,6 +198,40 @@ def _gain(request: Request, state: lm.State, speckle: SpeckleErrors) -> Float[np
     if pairs and converged and moved.any() and speckle.objection is None:
         found[moved] = fitted_cells(request, state, speckle).gain
     return found
+
+
+def _power_of_q(
+    request: Request, state: lm.State, moved: Bool[np.ndarray, " p"], errors: Uncertainty
+) -> PowerOfQ | None:
+    """Return whether rates scale as q²; None of two rings or fewer, and where scaling joins the bins.
+
+    None, too, where the errors of the rates are not known, with which those of the power are compared.
+    """
+    reduced, q = state.reduced, request.scan.q
+    rates = np.array([p.q_power > 0 for p in request.parameters])
+    own = request.scaling.mode in ("individual", "fixed") and request.problem.loss == "linear"
+    seen = (reduced.count > 0) & ~reduced.undetermined
+    known = own and reduced.finite and (rates & moved).any() and np.isfinite(q).all()
+    if (
+        not known
+        or len(rings_of(q[seen])) < MIN_RINGS
+        or errors.robust is None
+        or errors.naive is None
+    ):
+        return None
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio = (np.diag(errors.robust) / np.diag(errors.naive))[rates & moved]
+    dof = errors.dof[rates & moved]
+    some = np.isfinite(ratio) & np.isfinite(dof)
+    if not some.any():
+        return None
+    noise = NoiseOfRates(
+        reduced.variance(int(request.search.free.sum())),
+        float(ratio[some].max()),
+        float(dof[some].min()),
+    )
+    of_bins = reduced.bin_gradient[seen], reduced.bin_hessian[seen]
+    return power_of_q(*of_bins, rates * state.theta, q[seen], moved, noise)
 
 
 def _left_out_chisqr(
@@ -285,7 +330,9 @@ def _inputs(request: Request) -> dict[str, Any]:
         "seconds": [float(scan.time[first]), float(scan.time[stop - 1])],
         "chunks_left_out": [list(chunk) for chunk in scan.excluded],
         "frames_masked": int((~scan.frame_mask[first:stop]).sum()),
+        "frames_excluded": [list(one) for one in scan.excluded_frames],
         **cells,
         "bins": len(scan.bins),
+        "independent_bins": len(np.unique(request.clusters)),
         "labels": scan.label.tolist(),
     }

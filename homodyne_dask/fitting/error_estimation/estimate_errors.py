@@ -29,7 +29,6 @@ from homodyne_dask.solver.covariance import (
     without,
 )
 from homodyne_dask.solver.normal_equations import deviation
-from homodyne_dask.store.rings import friedel_clusters
 from homodyne_dask.sweep.sweep import Sweep
 from homodyne_dask.sweep.tasks import CELL_MEANS, AtTheta
 
@@ -62,7 +61,7 @@ def estimate_errors(
     """
     reduced, scan = state.reduced, request.scan
     moved = request.search.free_inside_bounds(state.theta)
-    clusters = friedel_clusters(scan.q, scan.phi)
+    clusters = request.clusters
     determined = state.outcome in (
         lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.MAX_PASSES
     )  # fmt: skip
@@ -73,7 +72,8 @@ def estimate_errors(
         lower = dyadic(reduced, moments, moved, clusters)
     free = int(request.search.free.sum())
     signal = signal_of(state, request.scaling, free, clusters, moments)
-    if not determined or (signal is not None and not signal.seen):
+    at_valley = state.outcome is lm.Outcome.SINGULAR
+    if not (determined or at_valley) or (signal is not None and not signal.seen):
         return ErrorEstimates(signal=signal)
     doing("the noise of speckle")
     if weighted is not None:
@@ -82,6 +82,8 @@ def estimate_errors(
         means = None if scan.cells is None else sweep.over(CELL_MEANS, AtTheta(state.theta))
         averaged = averaged_cells(sweep, request)
         speckle = speckle_errors(request, state, moved, clusters, averaged, means)
+    if at_valley:
+        return ErrorEstimates(signal=signal, speckle=speckle)
     errors = uncertainty_at(request, state, speckle)
     lower = None if lower is None or errors.robust is not None else without(lower, errors.withheld)
     error = used_of(errors, lower)
@@ -117,8 +119,8 @@ def _profiles(
 
 
 def errors_from_scatter(request: Request, state: lm.State) -> Float[np.ndarray, " p"]:
-    """Return the errors of the parameters at a state that need no more than its sums."""
-    return used_of(uncertainty_at(request, state), None)
+    """Return the standard errors of the parameters at a state that need no more than its sums, else NaN."""
+    return deviations(uncertainty_at(request, state).robust, len(state.theta))
 
 
 def uncertainty_at(
@@ -129,8 +131,8 @@ def uncertainty_at(
     speckle: with fewer than 8 clusters its errors are those of the result, unless something speaks against
     it.
     """
-    scan, search = request.scan, request.search
-    moved, clusters = search.free_inside_bounds(state.theta), friedel_clusters(scan.q, scan.phi)
+    search = request.search
+    moved, clusters = search.free_inside_bounds(state.theta), request.clusters
     found = uncertainty(search.names, state.reduced, moved, clusters, search.free & ~moved)
     if found.naive is None or found.robust is not None or speckle is None or speckle.objection:
         return found

@@ -17,7 +17,7 @@ from homodyne_dask.fitting.request import Request
 from homodyne_dask.results.data.misfit import ModelCheck
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.state import State
-from homodyne_dask.store.rings import friedel_clusters, ring_numbers, rings_of
+from homodyne_dask.store.rings import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan
 
 LEVEL = 0.01
@@ -54,7 +54,7 @@ def examine_model(
     if np.isfinite(cells.residual).any(0).sum() < MIN_CELLS:
         return None
     contrast = np.abs(np.where(reduced.undetermined, 0.0, np.nan_to_num(reduced.contrast)))
-    means = _means(scan, cells, contrast)
+    means = _means(scan, request.clusters, cells, contrast)
     z = [np.abs(one.z) for one in means]
     tests = int(sum(np.isfinite(of).sum() for of in z))
     if tests < MIN_CELLS:  # the model interpolates the data
@@ -89,10 +89,14 @@ def examine_model(
     )
 
 
-def _means(scan: Scan, cells: FittedCells, contrast: Float[np.ndarray, " bin"]) -> list[_Means]:
+def _means(
+    scan: Scan,
+    clusters: Int[np.ndarray, " bin"],
+    cells: FittedCells,
+    contrast: Float[np.ndarray, " bin"],
+) -> list[_Means]:
     """Return the residuals of all bins together, of each ring if there are several, and of each bin."""
     known = np.array([b in cells.noise for b in range(len(scan.bins))])
-    clusters = friedel_clusters(scan.q, scan.phi)
     same = np.array([(clusters[known] == one).sum() for one in clusters])
     groups = [("all bins", known)] if known.sum() > 1 else []
     rings, numbers = rings_of(scan.q), ring_numbers(scan.q)

@@ -18,7 +18,7 @@ from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.problem import SUM_ROUNDING
 from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.models.transport import Convention, shear_rate_at
-from homodyne_dask.results.data.misfit import fit_command
+from homodyne_dask.results.data.misfit import WITHOUT_ANGLES, fit_command, wider_bounds
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.convergence import MAX_SLOW_STEPS
 from homodyne_dask.solver.covariance import MIN_CLUSTERS, clusters_in
@@ -26,6 +26,7 @@ from homodyne_dask.solver.elimination import rounding_of
 from homodyne_dask.solver.identifiability import determined_at, hidden_by_rounding
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.store.rings import describe_rings, rings_of
+from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.blocks import excluded_sentence
 
 MAX_CHISQR_PER_PAIR = {"counts": 2.0, "constant": 2.0, "scatter": 10.0}
@@ -33,6 +34,10 @@ MAX_CHISQR_PER_PAIR = {"counts": 2.0, "constant": 2.0, "scatter": 10.0}
 pattern are up to 1.5 times as noisy as counts say; their scatter from neighbours is several times less."""
 MAX_DEVIATION_FROM_PRIOR = 3.0
 """Standard deviations from the mean of a prior, above which a warning is given."""
+MAX_P_OF_DRIFT, MIN_DRIFT = 1e-4, 0.1
+"""Probability below which, and share of contrast above which, its change with q or φ is said."""
+LOWEST_OFFSET = 0.5
+"""Offset below which it is commented on; c2 without correlation is 1."""
 MAX_ERROR_OVER_PRIOR = 1.1
 """The error of a parameter over the standard deviation of its prior, above which a warning is given."""
 
@@ -67,11 +72,13 @@ def warnings_about(
     for n in np.flatnonzero(at_bound):
         if n in rate_of:
             continue
-        low, high = request.search.lower[n], request.search.upper[n]
+        low, high = float(request.search.lower[n]), float(request.search.upper[n])
+        name = request.search.names[n]
+        wider = wider_bounds(name, float(state.theta[n]), low, high, bool(request.search.log[n]))
+        own = name in (request.options.bounds or {})
         sentences.append(
-            f"{request.search.names[n]} is at its bound {state.theta[n]:g} (allowed {low:g} to "
-            f"{high:g}): widen the bound or fix the parameter; the errors of the others are valid with "
-            f"it fixed there"
+            f"{name} is at its {'' if own else 'default '}bound {state.theta[n]:g} (allowed {low:g} to "
+            f"{high:g}): {wider}, or fix it; the errors of the others are valid with it fixed there"
         )
     simpler = _simpler(request)
     if withheld.any() and at_bound.any():
@@ -87,9 +94,10 @@ def warnings_about(
         sentences.append(
             f"{undetermined} of {int(used.sum())} bins show no decay: their contrast is unknown"
         )
-    sentences += _at_bounds(state.reduced)
+    sentences += _at_bounds(state.reduced) + _strange_scaling(state.reduced)
     if (~used).any():
         sentences.append(f"{int((~used).sum())} of {len(used)} bins have no known pair")
+    sentences += _on_pairs(clusters)
     if errors_known and clusters_in(state.reduced, clusters) < MIN_CLUSTERS:
         sentences += _on_speckle(speckle)
     scaled = names_of_rates(
@@ -101,6 +109,19 @@ def warnings_about(
             f"{'their values' if len(scaled) > 1 else 'its value'}, in 1/s"
         )
     return tuple(sentences)
+
+
+def _on_pairs(clusters: Int[np.ndarray, " bin"]) -> list[str]:
+    """Return what Friedel pairs leave of bins, where standard errors need more than that."""
+    independent = len(np.unique(clusters))
+    if independent == len(clusters) or independent >= MIN_CLUSTERS:
+        return []
+    return [
+        f"{len(clusters)} bins are {independent} independent ones: bins of one q that are 180° apart see "
+        f"the same speckle; {len(clusters)} sectors over 180° instead of 360° would be {len(clusters)}, and "
+        f"from {MIN_CLUSTERS} on errors follow from their scatter; if yours do not see one speckle: "
+        f"`--friedel off`"
+    ]
 
 
 def _on_speckle(speckle: SpeckleErrors | None) -> list[str]:
@@ -274,6 +295,72 @@ def _negative_shear(request: Request, state: lm.State) -> str | None:
         f"observable, and the rate of the flow is as well {opposite}; bounds of {bounded} from 0 up allow "
         f"positive rates only"
     )
+
+
+def drifting_contrast(
+    scan: Scan,
+    contrast: Float[np.ndarray, " bin"],
+    error: Float[np.ndarray, " bin"],
+    model: str,
+) -> tuple[str, ...]:
+    """Return a sentence if contrast changes with q, or with φ, by more than its errors and much of itself.
+
+    error: standard errors of contrast, NaN where they are unknown. model: its name; a change with φ is said
+    of models whose f is the same at all φ: it may stand for motion in one direction.
+    """
+    from scipy.special import chdtrc  # loads for a fifth of a second
+
+    seen = np.isfinite(contrast) & np.isfinite(error) & (error > 0)
+    turn = np.deg2rad(2 * scan.phi)
+    of_q = np.log(scan.q / scan.q[0])  # NaN where one is unknown
+    columns = {"q": [of_q, of_q**2]}
+    columns |= {"φ": [np.cos(turn), np.sin(turn)]} if model in WITHOUT_ANGLES else {}
+    sentences = []
+    for name, more in columns.items():
+        X = np.stack([np.ones(len(contrast)), *more], axis=1)[seen]
+        if (
+            len(X) <= X.shape[1]
+            or not np.isfinite(X).all()
+            or np.ptp(X[:, 1:], axis=0).min() < 1e-6
+        ):
+            continue
+        root = 1 / error[seen]
+        found, *_ = np.linalg.lstsq(X * root[:, None], contrast[seen] * root, rcond=None)
+        line, mean = X @ found, float(np.average(contrast[seen], weights=root**2))
+        gain = float(
+            (((contrast[seen] - mean) * root) ** 2).sum()
+            - (((contrast[seen] - line) * root) ** 2).sum()
+        )
+        if chdtrc(len(more), max(gain, 0.0)) < MAX_P_OF_DRIFT and np.ptp(line) > MIN_DRIFT * abs(
+            mean
+        ):
+            sentences.append(
+                f"contrast changes with {name}, between {line.min():.3g} and {line.max():.3g}, by more than "
+                f"its errors: it makes up for a decay that the model does not have, or the setup has no one "
+                f"contrast"
+            )
+    return tuple(sentences)
+
+
+def _strange_scaling(reduced: ReducedProblem) -> list[str]:
+    """Return sentences on contrasts and offsets that no speckle has."""
+    seen = (reduced.count > 0) & ~reduced.undetermined
+    with np.errstate(invalid="ignore"):
+        low = int((reduced.offset[seen] < LOWEST_OFFSET).sum())
+        high = int((reduced.contrast[seen] > 1.0).sum())
+    of = f"{int(seen.sum())} bins"
+    why = "much of the decay is longer than the record or shorter than a frame, and the value is extrapolated"
+    sentences = []
+    if low:
+        sentences.append(
+            f"offset is below {LOWEST_OFFSET:g} in {low} of {of}, and c2 without correlation is 1: {why}; "
+            f"`--offset-prior 1:0.01` takes it as known"
+        )
+    if high:
+        sentences.append(
+            f"contrast is above 1 in {high} of {of}, and that of fully coherent light is 1: {why}"
+        )
+    return sentences
 
 
 def _at_bounds(reduced: ReducedProblem) -> list[str]:

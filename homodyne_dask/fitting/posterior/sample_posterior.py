@@ -406,12 +406,15 @@ def request_of(result: FitResult, scan: Scan) -> Request:
         raise OptionError(
             f"{scan.path} is not the store that was fitted, or has changed since: fit again"
         )
-    frames = result.provenance.inputs["frames"]
-    if list(scan.frames) != list(frames):
-        raise OptionError(
-            f"the fit was of frames {frames}, and the scan has {list(scan.frames)}: "
-            f"give the selection that was fitted"
-        )
+    inputs = result.provenance.inputs
+    for what, given in (("frames", [scan.frames]), ("frames_excluded", scan.excluded_frames)):
+        found = [list(one) for one in given]
+        fitted = [inputs["frames"]] if what == "frames" else inputs.get(what) or []
+        if found != fitted:
+            raise OptionError(
+                f"the fit was of {what.replace('_', ' ')} {fitted}, and the scan has {found}: "
+                f"give the selection that was fitted"
+            )
     model = result.provenance.definition or result.config["model"]
     options = {o.name: result.config.get(o.name, o.default) for o in fit_options()}
     if options["scaling"] != "fixed":

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Float32, Int
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fitted_model import FittedModel
 from homodyne_dask.store import schema
-from homodyne_dask.store.scan import Chunk, Scan
+from homodyne_dask.store.scan import Chunk, Scan, coarse_use
 
 MAX_BLOCKS_PER_SIDE = 256
 """Most blocks along one side of a map."""
@@ -90,7 +90,7 @@ def as_fitted(scan: Scan, result: FitResult) -> Scan:
 def bin_map(scan: Scan, result: FitResult, model: FittedModel, bin: int) -> BinMap:
     """Return the maps of one bin; at most one strip of tiles is in memory at a time."""
     grid, scan = block_grid(scan), as_fitted(scan, result)
-    use = scan.use if grid.level == 1 else np.ones(scan.n_frames // grid.level, bool)
+    use = coarse_use(scan, grid.level)
     into = np.empty((schema.tile_side(scan.n_frames),) * 2, np.float32)
 
     def read(i: int, j: int) -> Tile:

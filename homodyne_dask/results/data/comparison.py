@@ -213,6 +213,7 @@ _SAME: dict[str, Callable[[FitResult], Any]] = {
     ),
     "bins": lambda fit: fit.provenance.inputs["labels"],
     "frames": lambda fit: fit.provenance.inputs["frames"],
+    "excluded frames": lambda fit: fit.provenance.inputs.get("frames_excluded") or [],
     "excluded chunks": lambda fit: fit.provenance.inputs["chunks_left_out"],
     "min_lag": lambda fit: fit.config["min_lag"],
     "numbers of pairs": lambda fit: fit.scaling["ndata"].values.tolist(),

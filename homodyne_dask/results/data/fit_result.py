@@ -16,7 +16,13 @@ from homodyne_dask.results.data.fitted_parameters import (
     confidence_intervals,
     parameter_frame,
 )
-from homodyne_dask.results.data.misfit import ModelCheck, misfit_sentence, model_check_of
+from homodyne_dask.results.data.misfit import (
+    ModelCheck,
+    gross_sentence,
+    misfit_sentence,
+    model_check_of,
+    power_sentence,
+)
 from homodyne_dask.results.data.operations import (
     Plots,
     Reportable,
@@ -40,6 +46,7 @@ from homodyne_dask.results.data.result_tables import (
 )
 from homodyne_dask.results.data.stokes_einstein import DerivedQuantity, derived_quantities
 from homodyne_dask.solver.covariance import CLUSTER_ROBUST, error_used
+from homodyne_dask.solver.power_of_q import PowerOfQ
 from homodyne_dask.solver.state import Outcome
 
 if TYPE_CHECKING:
@@ -94,6 +101,8 @@ class Diagnosis:
     """Sentences on what the data do not determine, or only weakly."""
     warnings: tuple[str, ...]
     check: ModelCheck | None = None
+    power_of_q: PowerOfQ | None = None
+    """The power of q of the rates, of fits of three rings or more with contrasts of each bin."""
     """Whether the model describes the data; None where too little is known to test it."""
     influence: xarray.Dataset | None = None
     """change(bin, param): change of a parameter when the bin is excluded, in standard errors."""
@@ -197,7 +206,7 @@ class FitResult(Reportable):
 
     @property
     def error_used(self) -> np.ndarray:
-        """The errors in which influence, pulls and profiles count: stderr, else the larger other one."""
+        """The errors in which influence and profiles count: stderr, else the larger other one."""
         table, bound = self.parameters, self.errors.covariance_lower
         naive = table["stderr_naive"].values
         lower = np.full(len(naive), np.nan) if bound is None else np.sqrt(np.diag(bound.values))
@@ -226,7 +235,7 @@ class FitResult(Reportable):
     @property
     def derived(self) -> dict[str, DerivedQuantity]:
         """D_SE of Brownian motion and, with temperature and viscosity, R_h; empty for other models."""
-        return derived_quantities(self.config, self.parameters, self.error_used)
+        return derived_quantities(self.config, self.parameters)
 
     @property
     def periods(self) -> dict[str, float]:
@@ -236,16 +245,38 @@ class FitResult(Reportable):
     @property
     def misfit(self) -> bool:
         """Whether the fit ended at an optimum at which the model does not describe the data."""
-        return self.diagnosis.check is not None and self.diagnosis.check.misfit
+        check, law = self.diagnosis.check, self.diagnosis.power_of_q
+        return (check is not None and check.misfit) or (law is not None and law.differs)
 
     @property
     def verdict(self) -> str:
-        """How the fit ended and, if it is so, that the model does not describe the data, and where."""
-        check = self.diagnosis.check
-        if check is None or not check.misfit:
-            return self.outcome.value
-        store = self.provenance.inputs["store"]
-        return f"converged, but {misfit_sentence(check, store, self.config)}"
+        """How the fit ended; before it, if it is so, that the model does not describe the data, and where."""
+        law = self.diagnosis.power_of_q
+        if law is not None and law.differs:
+            store = self.provenance.inputs["store"]
+            also = self._fit.removeprefix("converged, but ")
+            words = f"{power_sentence(law, store, self.config)}; {also}"
+            return f"{'converged, but ' * self.converged}{words}"
+        return self._fit
+
+    @property
+    def _fit(self) -> str:
+        """How the fit ended, whatever the power of q; before it that the model does not hold, if so."""
+        check, sentence = self.diagnosis.check, self.outcome.value
+        if check is not None and check.misfit:
+            own, names = self.config.get("bounds") or {}, self.parameters["param"].values
+            ended = names[self.parameters["at_bound"].values]
+            bounded = [str(name) for name in ended if name not in own]
+            misfit = misfit_sentence(check, self.provenance.inputs["store"], self.config, bounded)
+            return (
+                f"converged, but {misfit}" if self.converged else f"{misfit}; besides, {sentence}"
+            )
+        gross = gross_sentence(
+            self.redchi, self.provenance.inputs["sigma_source"], check is not None
+        )
+        if not gross or self.outcome is Outcome.NO_DECAY:
+            return sentence
+        return f"converged, but {gross}" if self.converged else f"{gross}; besides, {sentence}"
 
     @property
     def plot(self) -> Plots:
@@ -319,7 +350,7 @@ class FitResult(Reportable):
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain values, as written to summary.json; unknown numbers are None."""
         diagnosis, errors, run, of = self.diagnosis, self.errors, self.run, self.provenance
-        check = diagnosis.check
+        check, law = diagnosis.check, diagnosis.power_of_q
         return plain_values(
             {
                 "format": FORMAT,
@@ -332,6 +363,7 @@ class FitResult(Reportable):
                 "outcome": self.outcome.name,
                 "outcome_sentence": self.verdict,
                 "model_check": None if check is None else check._asdict(),
+                "power_of_q": None if law is None else law._asdict(),
                 "parameters": plain_rows(self.parameters, "param"),
                 "derived": {name: quantity._asdict() for name, quantity in self.derived.items()},
                 "covariance": _matrix(errors.covariance),
@@ -411,6 +443,7 @@ def from_summary(read: dict[str, Any]) -> FitResult:
             undetermined=tuple(read["undetermined"]),
             warnings=tuple(read["warnings"]),
             check=model_check_of(read.get("model_check")),
+            power_of_q=PowerOfQ(**read["power_of_q"]) if read.get("power_of_q") else None,
             **{key: table_of(read.get(key)) for key in influences},
             minima=tuple(read.get("minima", ())),
             comparison=tuple(read.get("comparison", ())),

@@ -49,17 +49,11 @@ class Quantity(NamedTuple):
             return float(np.fmax(self.stderr_lower, self.stderr_naive))
         return getattr(self, kind)
 
-    @property
-    def error_used(self) -> float:
-        """The standard error, or else the larger of lower bound and naive error."""
-        return self.stderr if np.isfinite(self.stderr) else self.error("stderr_lower")
-
     def __str__(self) -> str:
-        """Return value and error for a table: '20100 ± 300', '20100 ± 300 *' of another error, 'at bound'."""
+        """Return value and standard error for a table: '20100 ± 300', the value alone, or 'at bound'."""
         if self.at_bound:
             return f"{self.value:.6g} at bound"
-        other = not np.isfinite(self.stderr) and np.isfinite(self.error_used)
-        return numbers.value_and_error(self.value, self.error_used) + (" *" if other else "")
+        return numbers.value_and_error(self.value, self.stderr)
 
 
 UNKNOWN_QUANTITY = Quantity("", np.nan, np.nan, np.nan, np.nan, np.nan)

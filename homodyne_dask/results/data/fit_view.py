@@ -30,9 +30,14 @@ def fitted_scan(result: FitResult, store: AnyPath | None = None) -> Scan:
         raise StoreError(
             f"{where} has changed since the fit: fit again, or give the scan as it was"
         )
-    return scan.select(
-        label=result.provenance.inputs["labels"], frames=tuple(result.provenance.inputs["frames"])
-    )
+    return selected_as_fitted(scan, result)
+
+
+def selected_as_fitted(scan: Scan, result: FitResult) -> Scan:
+    """Return the bins and frames of a store that were fitted."""
+    inputs = result.provenance.inputs
+    without = {"frames": inputs.get("frames_excluded") or None}
+    return scan.select(label=inputs["labels"], frames=tuple(inputs["frames"]), exclude=without)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from homodyne_dask.models import MODELS, convention_named
 from homodyne_dask.models.transport import Rates, true_rates
 from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.intervals import normal_deviate
 
 
 def truth_of(result: FitResult) -> dict[str, float] | None:
@@ -19,16 +20,18 @@ def truth_of(result: FitResult) -> dict[str, float] | None:
 
 
 def pulls(result: FitResult) -> dict[str, float]:
-    """Return (value - truth) / error by parameter, with the error that is used (`FitResult.error_used`).
+    """Return (value - truth) / stderr by parameter, as the normal deviate of the same probability.
 
+    That of Student's t for the degrees of freedom of stderr; parameters without stderr have none.
     Differences of periodic parameters are the shorter ones.
     """
     truth, table = truth_of(result) or {}, result.parameters
+    columns = (table[key].values for key in ("param", "value", "stderr", "dof"))
     return {
-        str(name): _difference(result, name, value - truth[name]) / float(error)
-        for name, value, error in zip(
-            table["param"].values, table["value"].values, result.error_used, strict=True
+        str(name): float(
+            normal_deviate(_difference(result, name, value - truth[name]) / error, dof)
         )
+        for name, value, error, dof in zip(*columns, strict=True)
         if name in truth and math.isfinite(error) and error > 0
     }
 

@@ -1,6 +1,11 @@
 """Whether a fitted model describes the data: the test of averaged residuals, as numbers and in words."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
+
+from homodyne_dask.models.parameters import joined_with_and
+from homodyne_dask.results.data.number_format import value_and_error
+from homodyne_dask.solver.power_of_q import PowerOfQ
 
 WITHOUT_ANGLES = (
     "brownian", "power_law", "static", "stretched", "stretched_q", "stretched_ageing"
@@ -28,6 +33,12 @@ _MOTION = (
     "the bins of one q deviate in different ways, as motion in one direction makes them: "
     '`homodyne-dask fit {} --model laminar_flow --gap "200 um"`, with your gap, has such motion'
 )
+
+
+LARGE_BOUND = 100.0
+"""From this size on a bound is moved by a power of ten, below, as that of an exponent, it is doubled."""
+MAX_REDCHI = {"counts": 2.0, "constant": 1.5, "scatter": 1.5, "tested": 3.0}
+"""χ²/N above which it is named first: by the source of σ, and where means of residuals were tested."""
 
 
 class ModelCheck(NamedTuple):
@@ -80,10 +91,36 @@ def fit_command(store: str, config: dict[str, Any]) -> str:
     return words if gap is None else f'{words} --gap "{gap / 1e4:g} um"'
 
 
-def misfit_sentence(check: ModelCheck, store: str, config: dict[str, Any]) -> str:
-    """Return where the model deviates and what to type; store: its name. config: options of the fit."""
+def wider_bounds(name: str, value: float, low: float, high: float, log: bool) -> str:
+    """Return what to do of a parameter that ended at a bound: 'raise it, `--bounds D0=1:1e+14`'."""
+    upper = value >= high
+    if log:
+        further = high * 100 if upper else low / 100
+    else:
+        reach = max(abs(low), abs(high))
+        more = (10 if reach >= LARGE_BOUND else 2) * reach
+        further = more if upper else -more
+    low, high = (low, further) if upper else (further, high)
+    return f"{'raise' if upper else 'lower'} it, `--bounds {name}={low:g}:{high:g}`"
+
+
+def misfit_sentence(
+    check: ModelCheck, store: str, config: dict[str, Any], bounded: Sequence[str] = ()
+) -> str:
+    """Return where the model deviates and what to type.
+
+    store: its name. config: options of the fit. bounded: parameters that ended at a default bound.
+    """
     side = "above" if check.residual > 0 else "below"
-    if check.depends_on == "bin" and config["scaling"] != "individual":
+    if bounded:
+        ended = (
+            "ended at their default bounds" if len(bounded) > 1 else "ended at its default bound"
+        )
+        advice = (
+            f"{joined_with_and(list(bounded))} {ended}: move it, as the warning below says, before other "
+            f"models are compared"
+        )
+    elif check.depends_on == "bin" and config["scaling"] != "individual":
         advice = _SCALING.format(fit_command(store, config))
     elif check.depends_on == "bin" and config["model"] in WITHOUT_ANGLES:
         advice = _MOTION.format(store)
@@ -98,6 +135,34 @@ def misfit_sentence(check: ModelCheck, store: str, config: dict[str, Any]) -> st
         f"ages {_span(check.age)} and lags {_span(check.lag)} in {check.where}, where c2 is "
         f"{100 * abs(check.share):.2g} % of the contrast {side} the model ({check.largest:.1f} standard "
         f"errors); {advice}"
+    )
+
+
+def power_sentence(law: PowerOfQ, store: str, config: dict[str, Any]) -> str:
+    """Return with which power of q rates scale, and what to type. store: its name; config: of the fit."""
+    power = value_and_error(law.power, law.stderr)
+    return (
+        f"the rates do not scale as q²: they scale as q to the power of about {power} (p = {law.p:.1g}); "
+        f"{config['model']} has q², so no parameter is that of all rings; `--model stretched_q` fits the "
+        f"power, `{fit_command(store, config)} --over q` each ring by itself"
+    )
+
+
+def gross_sentence(redchi: float, sigma_source: str, tested: bool) -> str:
+    """Return what a χ²/N far above 1 means, '' where it is not far above.
+
+    sigma_source: counts, scatter or constant. tested: whether means of residuals were compared with noise.
+    """
+    if not redchi > MAX_REDCHI["tested" if tested else sigma_source]:
+        return ""
+    of_sigma = {
+        "counts": "sigma from counts is too small",
+        "constant": "the sigma that was given is too small",
+        "scatter": "speckle is correlated over many pairs, which the scatter of neighbours does not show",
+    }
+    return (
+        f"χ²/N is {redchi:.3g}: the model does not describe the data, or {of_sigma[sigma_source]}; look at "
+        f"maps.png and residuals.png before the values, and compare models with `--model auto`"
     )
 
 

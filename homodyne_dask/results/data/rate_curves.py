@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray
 from jaxtyping import Float
-from scipy.special import stdtr, stdtrit
+from scipy.special import stdtr
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend import evaluation_of
@@ -16,6 +16,7 @@ from homodyne_dask.models.transport import RATE_FLOOR
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView, fitted_scan
 from homodyne_dask.results.data.fitted_model import model_of
+from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.solver.covariance import SPECKLE
 from homodyne_dask.solver.state import Outcome
 from homodyne_dask.store.scan import Scan
@@ -23,14 +24,6 @@ from homodyne_dask.store.scan import Scan
 WIDEST = 1e6
 """Standard errors: the search for c ends there."""
 _HALVINGS = 80
-
-
-def half_width(level: float, dof: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Return the half width, in standard errors, of a band that holds the curve at each time.
-
-    level: the probability. dof: infinite where the error is known.
-    """
-    return stdtrit(np.maximum(dof, 1.0), 0.5 + level / 2)
 
 
 def half_width_everywhere(
@@ -210,7 +203,7 @@ def _band(result: FitResult, name: str, curve: RateCurve, known: xarray.DataArra
     if name == "J":
         stderr = np.where(curve.value > RATE_FLOOR, stderr, np.nan)  # it has no derivative there
     dof = _freedom(result, name, curve.time, names)
-    halves = [half_width(level, dof) for level in LEVELS.values()]
+    halves = [half_width(100 * level, dof) for level in LEVELS.values()]
     halves.append(half_width_everywhere(LEVEL, curve.gradient, covariance, dof))
     return _Band(stderr, dof, halves, about)
 

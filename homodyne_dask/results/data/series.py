@@ -31,7 +31,7 @@ class HomogeneityTest(NamedTuple):
 
     mean: float
     stderr: float
-    """Standard error of the mean, from the errors of the values."""
+    """Standard error of the mean, from the standard errors of the values; NaN where these are not known."""
     chisqr: float
     """Σ (value - mean)²/stderr²."""
     freedom: int
@@ -41,12 +41,16 @@ class HomogeneityTest(NamedTuple):
 
 
 def homogeneity_test(
-    value: Float[np.ndarray, " n"], stderr: Float[np.ndarray, " n"], dof: Float[np.ndarray, " n"]
+    value: Float[np.ndarray, " n"],
+    stderr: Float[np.ndarray, " n"],
+    dof: Float[np.ndarray, " n"],
+    bounds: bool = False,
 ) -> HomogeneityTest | None:
     """Return the test of homogeneity; None for fewer than two values with a known error.
 
     dof: degrees of freedom of each error, NaN for a normal one. p is that of χ², corrected for errors
-    known from few degrees of freedom (Welch 1951).
+    known from few degrees of freedom (Welch 1951). bounds: whether the errors are lower bounds or naive ones,
+    from which the mean gets no error.
     """
     known = np.isfinite(value) & np.isfinite(stderr) & (stderr > 0)
     if known.sum() < 2:
@@ -66,7 +70,8 @@ def homogeneity_test(
     else:
         F = chisqr / (k - 1) / (1 + 2 * (k - 2) / (k**2 - 1) * slack)
         p = fdtrc(k - 1, (k**2 - 1) / (3 * slack), F)
-    return HomogeneityTest(float(mean), float(total**-0.5), chisqr, k - 1, float(p))
+    error = np.nan if bounds else float(total**-0.5)
+    return HomogeneityTest(float(mean), error, chisqr, k - 1, float(p))
 
 
 class PowerLawOfQ(NamedTuple):
@@ -74,19 +79,28 @@ class PowerLawOfQ(NamedTuple):
 
     exponent: float
     stderr: float
-    """From the errors of y, times √(χ²/freedom) where the values scatter by more than those."""
+    """From the errors of y, times √(χ²/freedom) where the values scatter by more than those; from their
+    scatter alone where the errors are lower bounds, NaN then for two values."""
     chisqr: float
     """Of ln y about the line."""
     freedom: int
     """Number of values - 2."""
     p: float
     """Probability of at least this scatter about a power law; NaN for two values."""
+    dof: float = np.inf
+    """Degrees of freedom of `stderr`."""
 
 
 def power_law_of_q(
-    x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"], stderr: Float[np.ndarray, " n"]
+    x: Float[np.ndarray, " n"],
+    y: Float[np.ndarray, " n"],
+    stderr: Float[np.ndarray, " n"],
+    bounds: bool = False,
 ) -> PowerLawOfQ | None:
-    """Return the exponent by weighted least squares in logarithms; None for fewer than two values."""
+    """Return the exponent by weighted least squares in logarithms; None for fewer than two values.
+
+    bounds: whether the errors are lower bounds or naive ones, which are weights only.
+    """
     known = np.isfinite(stderr) & (stderr > 0) & (y > 0) & (x > 0)
     if known.sum() < 2:
         return None
@@ -97,11 +111,14 @@ def power_law_of_q(
         return None
     exponent = float((weight * u * v).sum() / spread)
     chisqr, freedom = float((weight * (v - exponent * u) ** 2).sum()), int(known.sum()) - 2
-    scatter = max(1.0, chisqr / freedom) if freedom else 1.0
+    scatter = chisqr / freedom if freedom else np.nan
+    of_scatter = bounds or scatter > 1.0
+    stderr_of_law = float(((scatter if of_scatter else 1.0) / spread) ** 0.5)
     from scipy.special import chdtrc
 
     p = float(chdtrc(freedom, chisqr)) if freedom else np.nan
-    return PowerLawOfQ(exponent, float((scatter / spread) ** 0.5), chisqr, freedom, p)
+    dof = float(freedom) if of_scatter else np.inf
+    return PowerLawOfQ(exponent, stderr_of_law, chisqr, freedom, p, dof)
 
 
 VERSION = 1
@@ -215,7 +232,8 @@ class FitSeries(Reportable):
             value = np.array([q.value for q in known])
             stderr = np.array([q.error(self.errors) for q in known])
             dof = np.array([q.dof if self.errors == "stderr" else np.nan for q in known])
-            same = homogeneity_test(_unwrapped(value, self._period(name)), stderr, dof)
+            value = _unwrapped(value, self._period(name))
+            same = homogeneity_test(value, stderr, dof, self.errors != "stderr")
             if same is not None:
                 found[name] = same
         return found
@@ -235,7 +253,8 @@ class FitSeries(Reportable):
         q = np.array([entry.at["q"] for entry in self._good()])
         known = [entry.quantities[name] for entry in self._good()]
         value = np.array([one.value for one in known])
-        return power_law_of_q(q, value, np.array([one.error(self.errors) for one in known]))
+        errors = np.array([one.error(self.errors) for one in known])
+        return power_law_of_q(q, value, errors, self.errors != "stderr")
 
     @property
     def decay_rates(self) -> list[str]:
@@ -269,9 +288,13 @@ class FitSeries(Reportable):
             for entry in self.entries
         ]
         whole = {"format": FORMAT, "format_version": VERSION, "over": self.over, "fits": fits}
-        return whole | {
-            "agreement": {name: same._asdict() for name, same in self.agreement.items()}
+        known = {
+            name: {
+                key: value if np.isfinite(value) else None for key, value in same._asdict().items()
+            }
+            for name, same in self.agreement.items()
         }
+        return whole | {"agreement": known}
 
     def to_json(self, path: str | Path) -> None:
         """Write all results as JSON with a checksum, atomically; `load_series` reads it."""

@@ -7,6 +7,7 @@ from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.comparison import Comparison
 from homodyne_dask.results.data.fit_rows import SeriesEntry, methods_of
+from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.number_format import value_and_error
 from homodyne_dask.results.data.series import FitSeries, HomogeneityTest, PowerLawOfQ
 from homodyne_dask.text import aligned_columns, html_table, printed_lines, wrapped
@@ -164,11 +165,13 @@ def _power_of_q(series: FitSeries, name: str) -> str:
             f"{what} is no power of q ({_scatter(law)}): the nearest one is {power}{of_rate}, with errors "
             f"widened by the scatter"
         )
-    diffusive = abs(law.exponent - (0 if J else 2)) < 2 * law.stderr
+    reach = half_width(95.0, law.dof) * law.stderr
+    diffusive = abs(law.exponent - (0 if J else 2)) < reach
     words = "as expected for diffusion" if diffusive else "whereas diffusion gives 2"
+    words = f", {words}" if np.isfinite(reach) else ""
     tested = f" ({_scatter(law)})" if law.freedom else ""
     of_rate = f", the rate q²J to the power {rate}" * J
-    return f"{what} scales with q to the power {power}{of_rate}{tested}, {words}"
+    return f"{what} scales with q to the power {power}{of_rate}{tested}{words}"
 
 
 def _scatter(of: HomogeneityTest | PowerLawOfQ) -> str:

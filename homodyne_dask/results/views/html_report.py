@@ -191,8 +191,8 @@ def fits_table(
 def _errors_in_tables(entries: Sequence[Fitted]) -> str:
     known = methods_of(entries)
     return (
-        f"± is the standard error{f' ({known})' * bool(known)}; with *, where that is unknown, the larger of "
-        f"the naive error and the lower bound"
+        f"± is the standard error{f' ({known})' * bool(known)}; a value without it has none: naive errors "
+        f"and lower bounds are in the tables of its report"
     )
 
 

@@ -12,7 +12,9 @@ from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.known_truth import pulls, truth_mismatch, truth_of
 from homodyne_dask.solver.covariance import SPECKLE
 from homodyne_dask.store.rings import describe_rings
+from homodyne_dask.store.scan import shown_ranges
 
+ON_PULLS = "pull is (value - truth) / stderr as a normal deviate: beyond ±2 in 5 of 100 fits, whatever dof is"
 MAX_MINIMA = 5
 """Most minima listed beside the best."""
 _MEANING = {
@@ -39,6 +41,7 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
             datum(result),
             f"{numbers.format_count(_measured(result))} in {_bins(result)}, each counted once",
         ),
+        *([("independent", _independent(result))] if _independent(result) else []),
         ("excluded", _excluded(result)),
         ("passes", _passes(result)),
         *(
@@ -139,8 +142,21 @@ def _excluded(result: FitResult) -> str:
     missing = possible * result.provenance.inputs["bins"] - _measured(result)
     words = [f"{numbers.format_count(missing)} pairs masked or unknown"]
     words += [f"{result.provenance.inputs['frames_masked']} frames masked"]
+    if frames := result.provenance.inputs.get("frames_excluded"):
+        words += [f"frames {shown_ranges(frames)} excluded"]
     words += ["the diagonal"] if shortest == 1 else [f"lags below {shortest}"]
     return ", ".join(words)
+
+
+def _independent(result: FitResult) -> str:
+    """Return how many bins see speckle of their own, '' where all do or it is not known."""
+    inputs = result.provenance.inputs
+    number = inputs.get("independent_bins", inputs["bins"])
+    return (
+        ""
+        if number == inputs["bins"]
+        else f"{number} of {inputs['bins']} bins (Friedel pairs are one)"
+    )
 
 
 def _passes(result: FitResult) -> str:
@@ -263,7 +279,7 @@ def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]
         _on_errors(robust, lower is not None, naive, table.attrs["method"], _of_averages(result)),
         *_on_noise(result),
         *([bound] if lower is not None else []),
-        *([_on_pulls(robust, lower is not None)] if pull else []),
+        *([ON_PULLS] if pull else []),
     )
     return [head, *rows], notes
 
@@ -382,11 +398,6 @@ def _two_digits(values: np.ndarray) -> str:
     known = values[np.isfinite(values)]
     low, high = (f"{value:.2g}" for value in (known.min(), known.max()))
     return low if low == high else f"{low} to {high}"
-
-
-def _on_pulls(robust: bool, bounded: bool) -> str:
-    error = "stderr" if robust else "the larger error" if bounded else "naive error"
-    return f"pull is (value - truth) / {error}"
 
 
 def scaling_sentence(result: FitResult) -> str:

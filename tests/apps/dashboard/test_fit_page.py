@@ -43,7 +43,7 @@ def test_a_running_fit_is_told_with_tiles_rates_and_targets():
     said = text(RUNNING, workers=WORKERS, cost=0.1)
     for words in (
         "… the fit is still running", "12 of 45 tiles", "15 M (20 M with all threads busy)",
-        "0.06 GB (0.08 GB with all threads busy)", "1000 ± 10", "980.4 1019.6", "3 of 57",
+        "0.06 GB (0.08 GB with all threads busy)", "1000 ± 10", "3 of 57",
         "No worker was lost during this fit.", "700 MB 8 GB", "0.25 % of that of the fits",
         "pass 2 over 16×16 means", "rejected",
         """homodyne-dask view '/data/it'"'"'s <b>/A0001_c2.zarr'""",
@@ -56,6 +56,15 @@ def test_how_a_fit_ended_is_said_in_words_with_what_is_against_it():
     assert "✗ the data do not determine all parameters D0 is not determined" in said
     assert "Workers lost during this fit (1): tcp://gone" in said
     assert "singular after 1 pass" in said
+
+
+def test_intervals_are_shown_when_the_fit_has_ended_and_are_those_of_its_result():
+    assert "95 %" not in text(RUNNING)
+    said = text(replace(ENDED, low=(904.3, NAN), high=(1095.7, NAN)))
+    assert "1000 ± 10 Å²/s 904.3 1095.7" in said
+    assert "-0.5000 ± 0.0100 - -" in said.replace("-0.500 ±", "-0.5000 ±").replace(
+        "± 0.010 ", "± 0.0100 "
+    )
 
 
 def test_of_several_fits_each_has_a_link_and_the_one_shown_is_marked():

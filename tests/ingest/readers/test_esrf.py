@@ -125,10 +125,10 @@ def test_a_file_of_cells_needs_the_angle_and_says_which_analysis_was_read(tmp_pa
     ttcf = 1 + 0.01 * np.random.default_rng(0).standard_normal((2, 20, 5))
     path = esrf(tmp_path / "A.h5", ttcf, **held)
     esrf(path, ttcf, **held, analysis="sectors")
-    with pytest.raises(OptionError, match="give --phi"):
+    with pytest.raises(OptionError, match="give phi"):
         ingest.ingest(path)
     report = ingest.ingest(path, phi=0)
     assert any("analysis full was read; the file has sectors too" in n for n in report.notes)
     flat = esrf(tmp_path / "B.h5", np.ones((2, 20, 5)), **held)
-    with pytest.raises(SourceError, match="give --sigma"):
+    with pytest.raises(SourceError, match="give sigma"):
         ingest.ingest(flat, phi=0)

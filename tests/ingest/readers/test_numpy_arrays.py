@@ -66,11 +66,11 @@ GOOD = {"c2": C2, "q": 0.01, "phi": 0.0, "dt": 0.1}
         ("two frames", {"c2": np.ones((2, 2))}, "has 2 frames: .* at least 3"),
         ("no q", {"q": None}, "does not say q: give --q in 1/Å"),
         ("no phi", {"phi": None}, "does not say phi"),
-        ("no dt", {"dt": None}, "does not say its frame spacing: give --frame-time"),
+        ("no dt", {"dt": None}, "does not say its frame spacing: give frame_time"),
         (
             "nothing",
             {"q": None, "phi": None, "dt": None},
-            "does not say q, phi, its frame spacing: give --q in 1/Å.*--phi in degrees.*--frame-time in s",
+            "does not say q, phi, its frame spacing: give --q in 1/Å.*phi in degrees.*frame_time in s",
         ),
         ("q of three bins", {"q": [1, 2, 3]}, "has 3 values for 2 bins"),
         ("q negative", {"q": -1.0}, "q positive"),
@@ -80,7 +80,7 @@ GOOD = {"c2": C2, "q": 0.01, "phi": 0.0, "dt": 0.1}
         ("sigma NaN", {"sigma": [0.1, np.nan]}, "sigma of A.npz must be finite"),
         ("sigma matrix", {"sigma": np.ones((20, 20))}, "give one number or one per bin"),
         ("time short", {"time": np.arange(19.0)}, "19 entries for 20 frames"),
-        ("time back", {"time": np.r_[0:10, 8, 11:20]}, "does not after frame 10"),
+        ("time back", {"time": np.r_[0:10, 8, 11:20]}, "does not after frame 9"),
         (
             "q huge",
             {"q": 1e300},
@@ -143,7 +143,7 @@ def test_a_frame_time_equal_to_the_files_is_accepted(tmp_path):
 
 def test_a_bin_without_scatter_wants_a_sigma(tmp_path):
     path = npz(tmp_path / "A.npz", **(GOOD | {"c2": np.full((20, 20), 1.25)}))
-    with pytest.raises(SourceError, match=r"does not scatter at all .* give --sigma"):
+    with pytest.raises(SourceError, match=r"does not scatter at all .* give sigma"):
         ingest.ingest(path)
     report = ingest.ingest(path, sigma=0.01)
     assert report.bins[0].sigma == pytest.approx(0.01)
@@ -201,7 +201,7 @@ def test_homodynes_cache_is_read_as_it_is(tmp_path):
     np.testing.assert_allclose(held["time"], TIME, atol=1e-12)
     assert attrs["source_format"] == "homodyne"
     assert (attrs["begin_frame"], attrs["end_frame"]) == (11, 40)
-    assert any("times count from frame 11" in note for note in report.notes)
+    assert any("times count from the first of these" in note for note in report.notes)
 
 
 def test_an_older_cache_holds_its_times_as_planes_and_one_q(tmp_path):

@@ -157,7 +157,7 @@ def test_lists_that_are_absent_are_given_as_options(tmp_path):
     path = nexus(tmp_path / "A.nxs", FULL, masks=False)
     with pytest.raises(OptionError, match="give --q in 1/Å"):
         ingest.ingest(path)
-    with pytest.raises(OptionError, match="give --phi in degrees"):
+    with pytest.raises(OptionError, match="give phi in degrees"):
         ingest.ingest(path, q=Q)
     report = ingest.ingest(path, q=Q, phi=PHI)
     assert [row.phi for row in report.bins] == PHI

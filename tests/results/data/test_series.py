@@ -11,11 +11,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.fitting.series.rings_and_windows import parts_of
-from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.fit_rows import SeriesEntry
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.result_tables import covariance_table, influence_table
-from homodyne_dask.results.data.series import FitSeries
+from homodyne_dask.results.data.series import FitSeries, homogeneity_test, power_law_of_q
 from homodyne_dask.results.views.figures.captions import alternative
 from homodyne_dask.results.views.figures.scans_figure import scans_title
 from homodyne_dask.results.views.html_report import fits_table
@@ -366,12 +365,16 @@ def test_a_series_names_every_method_of_its_errors():
     assert "standard errors (speckle)" in scans_title([few], "scan")
 
 
-def test_a_table_shows_the_lower_bound_where_it_is_larger_than_the_naive_error():
-    entry = ended({}, {"q": 0.005, "age": 5.0})
-    D0 = entry.quantities["D0"]
-    assert D0.error_used == D0.stderr
-    D0 = D0._replace(stderr=np.nan)
-    assert D0.error_used == D0.stderr_naive
-    larger = D0._replace(stderr_lower=3 * D0.stderr_naive)
-    assert f"± {numbers.format_error(3 * D0.stderr_naive)} *" in str(larger)
-    assert f"± {numbers.format_error(D0.stderr_naive)} *" in str(D0._replace(stderr_lower=1e-9))
+def test_no_bound_of_an_error_follows_a_plus_minus():
+    """Lower bounds cover the truth in half of all fits, and read as errors."""
+    D0 = ended({}, {"q": 0.005, "age": 5.0}).quantities["D0"]
+    assert "±" in str(D0)
+    assert "±" not in str(D0._replace(stderr=np.nan, stderr_lower=3 * D0.stderr_naive))
+    value, error = np.array([1.0, 2.0, 3.2]), np.full(3, 0.1)
+    assert np.isnan(homogeneity_test(value, error, np.full(3, np.nan), bounds=True).stderr)
+    law = power_law_of_q(value, value**2 * [1, 1.1, 1], error, bounds=True)
+    assert law.stderr == pytest.approx(
+        power_law_of_q(value, value**2 * [1, 1.1, 1], 9 * error, True).stderr
+    )
+    assert law.dof == 1
+    assert np.isnan(power_law_of_q(value[:2], value[:2], error[:2], bounds=True).stderr)

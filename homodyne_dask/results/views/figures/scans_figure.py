@@ -200,8 +200,8 @@ def scans_title(entries: Sequence[Fitted], against: str) -> str:
     known = methods_of(entries)
     bars = f"standard errors ({known})" if known else "standard errors, of which none is known"
     return (
-        f"Parameters against {against}: bars are {bars}, for open symbols the larger of naive errors and "
-        f"lower bounds; crosses are values at a bound"
+        f"Parameters against {against}: bars are {bars}; open symbols have none, crosses are values at a "
+        f"bound"
     )
 
 
@@ -215,16 +215,15 @@ def _draw(
 ) -> None:
     for axis, name in zip(axes, entries[0].quantities, strict=False):
         found = [entry.quantities[name] for entry in entries]
-        value, robust, error = (
-            drawable(np.array([getattr(q, key) for q in found]))
-            for key in ("value", "stderr", "error_used")
+        value, error = (
+            drawable(np.array([getattr(q, key) for q in found])) for key in ("value", "stderr")
         )
         bound = np.array([q.at_bound for q in found])
         unit = found[0].unit
         label_axes(axis, "", plain_label(f"{name} [{unit}]" if unit else name))
         for some, marker, face in (
-            (np.isfinite(robust), "o", colour),
-            (~np.isfinite(robust) & ~bound, "o", "none"),
+            (np.isfinite(error), "o", colour),
+            (~np.isfinite(error) & ~bound, "o", "none"),
             (bound, "x", "none"),
         ):
             if some.any():

@@ -1,0 +1,72 @@
+"""Fits that end at a bound, and values that no speckle has."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.results.data.misfit import misfit_sentence, model_check_of, wider_bounds
+from tests.results.made_results import flow_result
+from tests.synthetic import measured, store
+
+Q: Any = np.array([0.002, 0.003, 0.004])
+
+
+@pytest.mark.parametrize(
+    "D0", [5.0, 5e8, 1e11], ids=["glass", "colloid of 100 nm", "small molecules"]
+)
+def test_the_search_covers_all_that_diffuses(tmp_path, D0):
+    """Its bound was 1e6 Å²/s: a colloid of 100 nm in water has 5e8."""
+    made = measured([D0, 0, 0], 150, np.zeros(3), q=Q, dt=1 / (Q[1] ** 2 * D0) / 20)
+    result = hd.fit(store(made, tmp_path), "brownian")
+    assert result.converged
+    assert result.params["D0"].value == pytest.approx(D0, rel=0.02)
+
+
+def test_a_fit_that_ends_at_a_default_bound_says_raise_it(tmp_path):
+    scan = store(measured([2000, 3.0, 0], 100, np.zeros(3), q=Q, dt=0.05), tmp_path)
+    said = " ".join(hd.fit(scan, "power_law").warnings)
+    assert "alpha is at its default bound 2" in said
+    assert "raise it, `--bounds alpha=-2:4`, or fix it" in said
+    own = hd.fit(scan, "power_law", bounds={"alpha": (-1, 1)})
+    assert "alpha is at its bound 1" in " ".join(own.warnings)
+
+
+def test_the_advice_of_a_misfit_is_the_bound_first():
+    made = flow_result()
+    check = model_check_of(
+        {
+            "tests": 10, "threshold": 3.0, "deviating": 2, "largest": 5.0, "where": "all bins", "age": (0, 1),
+            "lag": (0, 1), "residual": 0.1, "share": 0.1, "depends_on": "lag", "p_value": None,
+        }
+    )  # fmt: skip
+    assert check is not None
+    assert "compare other models" in misfit_sentence(check, "S", made.config)
+    said = misfit_sentence(check, "S", made.config, ["D0"])
+    assert "D0 ended at its default bound" in said
+    assert "compare other models" not in said
+
+
+WIDER = [
+    (("D0", 1e12, 1.0, 1e12, True), "raise it, `--bounds D0=1:1e+14`"),
+    (("D0", 1.0, 1.0, 1e12, True), "lower it, `--bounds D0=0.01:1e+12`"),
+    (("alpha", -2.0, -2.0, 2.0, False), "lower it, `--bounds alpha=-4:2`"),
+    (("D_offset", 1e4, -1e4, 1e4, False), "raise it, `--bounds D_offset=-10000:100000`"),
+    (("rate", 0.0, 0.0, 5.0, False), "lower it, `--bounds rate=-10:5`"),
+]
+
+
+@pytest.mark.parametrize(("given", "says"), WIDER, ids=[says for _, says in WIDER])
+def test_bounds_are_moved_to_where_the_fit_wants(given, says):
+    assert wider_bounds(*given) == says
+
+
+def test_offsets_and_contrasts_that_no_speckle_has_are_commented_on(tmp_path):
+    """The record shows a small part of the decay, and any offset fits."""
+    made = measured(
+        [200.0, 0, 0], 60, np.zeros(3), q=Q, dt=1.0, offset=0.3, contrast=1.3, sigma=1e-3
+    )
+    said = " ".join(hd.fit(store(made, tmp_path), "brownian").warnings)
+    assert "offset is below 0.5 in 3 of 3 bins" in said
+    assert "contrast is above 1 in 3 of 3 bins" in said

@@ -1,0 +1,44 @@
+"""Opposite sectors that see one speckle, and those that do not."""
+
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.errors import OptionError, SelectionError
+from tests.synthetic import CREEP, measured, store
+
+START = {"fixed": {"alpha": -0.4, "D_offset": 1000.0}}
+
+
+@pytest.fixture(scope="module")
+def turn(tmp_path_factory):
+    """Twelve sectors over 360°."""
+    made = measured(CREEP, 60, np.arange(12) * 30.0, dt=0.2)
+    return store(made, tmp_path_factory.mktemp("turn"))
+
+
+def test_twelve_sectors_over_a_turn_are_six_and_it_is_said(turn):
+    result = hd.fit(turn, "static", **START)
+    said = [warning for warning in result.warnings if "independent" in warning]
+    assert any(
+        "12 bins are 6 independent ones" in warning and "--friedel off" in warning
+        for warning in said
+    )
+    assert "6 of 12 bins (Friedel pairs are one)" in str(result)
+    half = hd.fit(turn.select(phi=(0, 150)), "static", **START)
+    assert "Friedel" not in str(half)
+
+
+def test_without_pairs_each_sector_is_independent(turn):
+    result = hd.fit(turn, "static", friedel="off", **START)
+    assert result.provenance.inputs["independent_bins"] == 12
+    assert result.parameters.attrs["method"] == "cluster-robust"
+    assert not any("independent" in warning for warning in result.warnings)
+    with pytest.raises(OptionError, match="friedel"):
+        hd.fit(turn, "static", friedel="maybe", **START)
+
+
+def test_a_comparison_takes_the_option(turn):
+    two = turn.select(phi=[0, 180, 180])
+    with pytest.raises(SelectionError, match="independent"):
+        hd.compare_models(two, ["brownian", "power_law"])

@@ -1,0 +1,61 @@
+"""What a report says first where the model does not describe the data, however the fit ended."""
+
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.results.data.misfit import gross_sentence
+from homodyne_dask.solver.state import Outcome
+from tests.results.made_results import changed, static_result
+from tests.synthetic import angles, measured, store
+
+Q, SPACING, FRAMES = 0.005, 0.5, 120
+
+
+def heterodyne(folder):
+    """Moving and still parts of one sample, as of a colloid in front of a wall."""
+    rng, t = np.random.default_rng(1), SPACING * np.arange(FRAMES)
+    lag, phi, still = np.abs(t[:, None] - t), angles(8), 0.4
+    g = np.exp(-0.5 * Q**2 * 2000 * lag)
+    turn = np.cos(Q * 60 * lag * np.cos(np.radians(phi))[:, None, None])
+    f = ((1 - still) * g) ** 2 + still**2 + 2 * still * (1 - still) * g * turn
+    made = measured([2000, 0, 0], FRAMES, phi, q=Q, dt=SPACING)
+    c2 = 1 + 0.2 * f + 0.01 * rng.standard_normal(f.shape)
+    c2[:, np.tril(np.ones((FRAMES, FRAMES), bool))] = np.nan
+    made.c2[:] = c2
+    return store(made, folder, sigma=0.01)
+
+
+def test_misfit_comes_before_parameters_that_are_not_determined(tmp_path):
+    """It was said in the last of four sentences."""
+    result = hd.fit(heterodyne(tmp_path), "static")
+    assert result.misfit or result.redchi > 2
+    assert result.verdict.startswith(("the model does not describe", "χ²/N is", "converged, but"))
+    if result.outcome is Outcome.SINGULAR:
+        assert result.verdict.endswith("; besides, the data do not determine all parameters")
+
+
+GROSS = [
+    (1.75, "scatter", False, "speckle is correlated"),
+    (1.75, "constant", False, "the sigma that was given"),
+    (2.5, "counts", False, "sigma from counts"),
+    (1.75, "counts", False, ""),
+    (1.3, "scatter", False, ""),
+    (2.5, "scatter", True, ""),
+    (4.0, "scatter", True, "speckle is correlated"),
+    (np.nan, "scatter", False, ""),
+]
+
+
+@pytest.mark.parametrize(("redchi", "source", "tested", "says"), GROSS)
+def test_a_gross_chisqr_is_named_with_what_it_may_mean(redchi, source, tested, says):
+    sentence = gross_sentence(redchi, source, tested)
+    assert says in sentence
+    assert bool(says) == bool(sentence)
+
+
+def test_the_verdict_names_a_gross_chisqr_first_however_the_fit_ended():
+    words = {Outcome.CONVERGED: "converged, but χ²/N is 7", Outcome.MAX_PASSES: "χ²/N is 7"}
+    for outcome, begins in words.items():
+        found = changed(static_result(), redchi=7.0, outcome=outcome, check=None)
+        assert found.verdict.startswith(begins)

@@ -1,0 +1,79 @@
+"""Rates that do not scale as q², and contrasts that make up for it."""
+
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.fitting.error_estimation.result_warnings import drifting_contrast
+from tests.synthetic import CREEP, angles, measured, store
+
+Q = np.array([0.002, 0.003, 0.004, 0.005, 0.006])
+FRAMES, SPACING = 120, 0.2
+
+
+def rings(folder, power, seed=0, q=Q):
+    """One bin on each ring, with rates that scale as q to a power."""
+    rng, t = np.random.default_rng(seed), SPACING * np.arange(FRAMES)
+    made = measured([1000, 0, 0], FRAMES, np.zeros(len(q)), q=q, dt=SPACING)  # pyright: ignore
+    rate = 0.3 * (q / 0.004) ** power
+    c2 = 1 + 0.2 * np.exp(-rate[:, None, None] * np.abs(t[:, None] - t))
+    c2 += 0.02 * rng.standard_normal(c2.shape)
+    c2[:, np.tril(np.ones((FRAMES, FRAMES), bool))] = np.nan
+    made.c2[:] = c2
+    return store(made, folder)
+
+
+def test_rings_of_ballistic_motion_are_not_called_brownian(tmp_path):
+    """They converged, with D_SE and its error, and contrast made up for the power of q."""
+    result = hd.fit(rings(tmp_path, 1.0), "brownian")
+    law = result.diagnosis.power_of_q
+    assert law is not None
+    assert law.power == pytest.approx(1.0, abs=0.2)
+    assert result.verdict.startswith(
+        "converged, but the rates do not scale as q²: they scale as q to the power"
+    )
+    assert "--model stretched_q" in result.verdict
+    assert result.misfit
+    assert any("contrast changes with q" in warning for warning in result.warnings)
+    kept = tmp_path / "fit.json"
+    result.to_json(kept)
+    assert hd.load_result(kept).diagnosis.power_of_q == law
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_diffusion_scales_as_q_squared(tmp_path, seed):
+    result = hd.fit(rings(tmp_path, 2.0, seed), "brownian")
+    law = result.diagnosis.power_of_q
+    assert law is not None
+    assert abs(law.power - 2) < 4 * law.stderr
+    assert not law.differs
+    assert "scale" not in result.verdict
+
+
+WITHOUT = [
+    ("two rings", {"q": Q[:2]}, {}),
+    ("one contrast for all", {}, {"scaling": "shared"}),
+    ("a loss", {}, {"loss": "huber"}),
+]
+
+
+@pytest.mark.parametrize(("word", "made", "options"), WITHOUT, ids=[w[0] for w in WITHOUT])
+def test_where_it_cannot_be_tested_it_is_absent(tmp_path, word, made, options):
+    scan = rings(tmp_path, 2.0, **made)
+    assert hd.fit(scan, "brownian", **options).diagnosis.power_of_q is None
+
+
+def test_a_contrast_that_drifts_is_said_and_one_that_scatters_is_not(tmp_path):
+    scan = store(measured(CREEP, 30, angles(8), dt=0.5), tmp_path)
+    error, turn = np.full(8, 0.002), np.cos(np.deg2rad(2 * scan.phi))
+    assert drifting_contrast(scan, 0.2 + 0.05 * turn, error, "static")[0].startswith(
+        "contrast changes with φ, between"
+    )
+    assert not drifting_contrast(scan, 0.2 + 0.05 * turn, error, "laminar_flow")
+    assert not drifting_contrast(scan, 0.2 + 0.002 * turn, error, "static")
+    assert not drifting_contrast(scan, 0.2 + 0.05 * turn, np.full(8, np.nan), "static")
+    rng = np.random.default_rng(1)
+    assert not any(
+        drifting_contrast(scan, 0.2 + 0.03 * rng.standard_normal(8), np.full(8, 0.03), "static")
+        for _ in range(50)
+    )

@@ -1,0 +1,71 @@
+"""Units that are probably others, axes in another order, and frames that notes name."""
+
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.errors import SourceError
+from tests.synthetic import CREEP, angles, measured, store
+
+TURNED = np.linspace(-np.pi, np.pi, 9)[:-1]
+
+
+def notes_of(tmp_path, **changes):
+    made = measured(CREEP, 40, angles(8), dt=0.5)
+    return store(made, tmp_path, **changes).attrs["notes"]
+
+
+UNITS = [
+    ("φ in radians", {"phi": TURNED}, "are the angles radians?"),
+    ("half a turn in radians", {"phi": np.arange(8) * np.pi / 8}, "are the angles radians?"),
+    ("q in 1/nm", {"q": np.full(8, 0.2)}, "is q in 1/nm?"),
+    ("times in ms", {"time": 1500.0 * np.arange(40)}, "is the frame time in ms?"),
+    ("a fine sector", {"phi": np.linspace(-1, 1, 8)}, None),
+    ("one angle", {"phi": np.zeros(8)}, None),
+    ("degrees", {}, None),
+    ("unknown angles and q", {"phi": np.full(8, np.nan), "q": np.full(8, np.nan)}, None),
+    ("a slow sample", {"time": 60.0 * np.arange(40)}, None),
+]
+
+
+@pytest.mark.parametrize(("word", "changes", "says"), UNITS, ids=[w[0] for w in UNITS])
+def test_units_that_are_probably_others_are_asked_about(tmp_path, word, changes, says):
+    notes = notes_of(tmp_path, **changes)
+    if says is None:
+        assert not any("?" in note for note in notes)
+    else:
+        assert notes[0].startswith(says)
+
+
+AXES = [
+    ("bins last", lambda c2: np.moveaxis(c2, 0, -1), r"give np\.moveaxis\(c2, -1, 0\)"),
+    ("upside down", lambda c2: c2[:, ::-1], r"it is upside down: give c2\[\.\.\., ::-1, :\]"),
+]
+
+
+@pytest.mark.parametrize(("word", "turned", "says"), AXES, ids=[w[0] for w in AXES])
+def test_axes_in_another_order_are_refused_with_the_way_out(tmp_path, word, turned, says):
+    made = measured(CREEP, 40, angles(3), dt=0.5).c2
+    full = np.where(np.isnan(made), np.swapaxes(made, 1, 2), made)
+    full[:, range(40), range(40)] = 1.2
+    np.savez(tmp_path / "S.npz", c2=turned(full), q=0.005, phi=angles(3), dt=0.5)
+    with pytest.raises(SourceError, match=says):
+        hd.ingest(tmp_path / "S.npz")
+
+
+def test_notes_count_frames_from_0_and_name_the_bins_that_lack_them(tmp_path):
+    made = measured(CREEP, 40, angles(3), dt=0.5)
+    made.c2[:, 5:8], made.c2[:, :, 5:8] = np.nan, np.nan
+    made.c2[1, 20], made.c2[1, :, 20] = np.nan, np.nan
+    notes = store(made, tmp_path).attrs["notes"]
+    assert "3 frames without any data in all bins: 5-7, counted from 0" in notes
+    assert "1 frames without any data in bin 2: 20, counted from 0" in notes
+
+
+def test_a_matrix_that_is_not_symmetric_in_either_way_is_not_called_upside_down(tmp_path):
+    c2 = measured(CREEP, 40, dt=0.5).c2[0]
+    full = np.where(np.isnan(c2), c2.T + 0.1, c2)
+    np.fill_diagonal(full, 1.2)
+    np.savez(tmp_path / "S.npz", c2=full, q=0.005, phi=0.0, dt=0.5)
+    with pytest.raises(SourceError, match="store one half only"):
+        hd.ingest(tmp_path / "S.npz")

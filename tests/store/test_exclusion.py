@@ -1,0 +1,160 @@
+"""Bins and frames left out of a scan that is already ingested."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.apps.view.view_page import ViewPage
+from homodyne_dask.apps.view.viewed_data import excluding, viewed
+from homodyne_dask.errors import SelectionError
+from homodyne_dask.fitting.error_estimation.cell_residuals import stored_cells
+from homodyne_dask.store.scan import coarse_use
+from tests.run_command import done
+from tests.synthetic import FAST_DECAY, FLOW, angles, fit_here, measured, store
+
+BAD = [(0, 3), (51, 61), (640, 641)]
+
+
+def spoilt(made, frames):
+    """The same scan with other values in some frames."""
+    c2 = made.c2.copy()
+    for first, stop in frames:
+        for axis in (1, 2):
+            c2[(slice(None),) * axis + (slice(first, stop),)] += np.float32(0.4)
+    return type(made)(**{**vars(made), "c2": c2})
+
+
+@pytest.fixture(scope="module")
+def scans(tmp_path_factory):
+    """A scan of several chunks with bad frames, and the same with them unknown."""
+    folder = tmp_path_factory.mktemp("excluded")
+    made = measured(
+        FAST_DECAY, 700, angles(3), dt=0.1
+    )  # far blocks are not read, their sums are stored
+    unknown = made.c2.copy()
+    for first, stop in BAD:
+        unknown[:, first:stop], unknown[:, :, first:stop] = np.nan, np.nan
+    without = type(made)(**{**vars(made), "c2": unknown})
+    return store(spoilt(made, BAD), folder, "bad"), store(without, folder, "without")
+
+
+def test_excluded_frames_are_as_if_they_had_no_data(scans):
+    bad, empty = scans
+    exclude = {"frames": BAD[:2], "time": (64.0, 64.1)}
+    found, truth = (
+        fit_here(one, hd.LAMINAR_FLOW, gap="200 um") for one in (bad.select(exclude=exclude), empty)
+    )
+    assert found is not None
+    assert truth is not None
+    assert found.ndata == truth.ndata
+    assert found.chisqr == pytest.approx(truth.chisqr, rel=1e-6)
+    values = found.parameters["value"].values
+    np.testing.assert_allclose(values, truth.parameters["value"].values, rtol=1e-3)
+    assert found.provenance.inputs["frames_excluded"] == [list(one) for one in BAD]
+    assert "frames 0-2, 51-60, 640 excluded" in str(found)
+
+
+def test_no_average_has_a_pair_of_an_excluded_frame(scans):
+    bad, _ = scans
+    chosen = bad.select(exclude={"frames": BAD})
+    cells = stored_cells(chosen, 1)
+    assert 0 < len(cells.intervals) < len(stored_cells(bad, 1).intervals)
+    for one in cells.intervals:
+        i = np.arange(one.first, one.stop)
+        j = np.concatenate([i + lag for lag in range(one.shortest, one.end)])
+        assert chosen.use[i].all()
+        assert chosen.use[j[j < 700]].all()
+    assert not coarse_use(chosen, 4)[[0, 12, 13, 14, 15, 160]].any()
+    assert coarse_use(chosen, 4).sum() == 175 - 6
+
+
+EXCLUDED = [
+    ("an angle", {"phi": -90}, [2, 3], ()),
+    ("angles between", {"phi": (-40, 40)}, [1], ()),
+    ("labels", {"label": [1, 3]}, [2], ()),
+    ("a slice of frames", {"frames": slice(690, None)}, [1, 2, 3], ((690, 700),)),
+    ("ranges that touch", {"frames": [(9, 12), (5, 9), [11, 14]]}, [1, 2, 3], ((5, 14),)),
+    ("both", {"frames": (0, 2), "time": (0.1, 0.3), "label": 2}, [1, 3], ((0, 3),)),
+    ("nothing", {}, [1, 2, 3], ()),
+    ("what an option leaves out", {"frames": None, "phi": None}, [1, 2, 3], ()),
+]
+
+
+@pytest.mark.parametrize(
+    ("word", "exclude", "labels", "ranges"), EXCLUDED, ids=[w[0] for w in EXCLUDED]
+)
+def test_bins_and_frames_are_excluded(scans, word, exclude, labels, ranges):
+    found = scans[0].select(exclude=exclude)
+    assert found.label.tolist() == labels
+    assert found.excluded_frames == ranges
+    assert found.use.sum() == 700 - sum(b - a for a, b in ranges)
+
+
+def test_exclusions_add_up_and_keep_to_the_selected_frames(scans):
+    once = scans[0].select(frames=(40, 200), exclude={"frames": (0, 50)})
+    twice = once.select(exclude={"frames": (100, 120)})
+    assert once.excluded_frames == ((40, 50),)
+    assert twice.excluded_frames == ((40, 50), (100, 120))
+    assert twice.select(frames=(110, 200)).excluded_frames == ((110, 120),)
+    assert "frames 40 to 199 of 700 without 40-49, 100-119" in str(twice)
+    assert not twice.dataset["frame_mask"].values[:10].any()
+
+
+MISTAKES = [
+    ({"frame": (1, 2)}, "exclude has no 'frame'; did you mean 'frames'"),
+    ([(1, 2)], "give a dictionary, as {'frames': "),
+    (
+        {"frames": (700, 800)},
+        "exclude: frames = .* contains no frame; there are those from 0 to 699",
+    ),
+    ({"frames": (20, 5)}, "frames = 20:5 is empty"),
+    ({"frames": (2, 700)}, "excluding frames 2-699 leaves fewer than 3"),
+    ({"label": [1, 2, 3]}, "excluding all bins leaves none"),
+    ({"label": 9}, "no bin is labelled 9"),
+    ({"phi": 10}, "no angle within 1"),
+]
+
+
+@pytest.mark.parametrize(("exclude", "says"), MISTAKES, ids=str)
+def test_what_cannot_be_excluded_is_refused(scans, exclude, says):
+    with pytest.raises(SelectionError, match=says):
+        scans[0].select(exclude=exclude)
+
+
+def test_a_fit_excludes_what_options_name_and_its_result_remembers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = measured(FLOW, 60, angles(4), dt=0.5)
+    store(spoilt(made, [(20, 24)]), tmp_path, "S_c2")
+    words = ["--exclude-frames", "20:22,22:24", "--exclude-label", "4,1", "--no-pictures"]
+    printed = done("fit", "S_c2.zarr", "--model", "static", *words)
+    assert "frames 20-23 excluded" in printed
+    result = hd.load_result("S_fit")
+    assert result.provenance.inputs["labels"] == [2, 3]
+    assert result.ndata == 2 * (56 * 55 // 2)
+    assert "maps.png" in done("show", "S_fit", "--pictures")
+    plan = done("plan", "S_c2.zarr", "--model", "static", "--no-measure", "--exclude-phi", "-90,0")
+    assert "bins               2 in" in plan
+
+
+def test_a_comma_between_values_is_as_good_as_a_second_option(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store(measured(FLOW, 40, angles(4), dt=0.5), tmp_path, "S_c2")
+    fit = ["fit", "S_c2.zarr", "--model", "static", "--no-pictures", "--overwrite"]
+    for words in (["--phi", "-90,45"], ["--phi", "-90", "--phi", "45"]):
+        done(*fit, *words, "--fixed", "alpha=0,D_offset=0")
+        found = hd.load_result("S_fit")
+        assert found.provenance.inputs["labels"] == [1, 4]
+        assert found.config["fixed"] == {"alpha": 0, "D_offset": 0}
+
+
+def test_the_page_prints_the_option_that_excludes_what_is_marked(scans):
+    page = ViewPage(viewed(excluding([scans[0]], {"label": [2]})), cast(Any, None), keys=False)
+    assert page.first.label.tolist() == [1, 3]
+    page._marked(SimpleNamespace(final=True, geometry={"x0": 6.04, "x1": 5.08}))
+    assert "--exclude-frames 51:61" in page.marked.text
+    assert page.bands[0][0].left == pytest.approx(5.05)
+    page._marked(SimpleNamespace(final=True, geometry={"x0": 900.0, "x1": 901.0}))
+    assert "no frames" in page.marked.text
