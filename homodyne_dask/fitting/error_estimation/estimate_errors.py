@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -57,10 +58,9 @@ def estimate_errors(
     determined = state.outcome in (
         lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.MAX_PASSES
     )  # fmt: skip
-    lower = moments = None
+    lower, moments = None, cache(partial(frame_scores, sweep, request, state))
     if determined and moved.any() and clusters_in(reduced, clusters) < MIN_CLUSTERS:
-        moments = frame_scores(sweep, request, state)
-        lower = dyadic(reduced, moments, moved, clusters)
+        lower = dyadic(reduced, moments(), moved, clusters)
     free = int(request.search.free.sum())
     signal = signal_of(state, request.scaling, free, clusters, moments)
     if not determined or (signal is not None and not signal.seen):
