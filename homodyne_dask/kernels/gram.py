@@ -54,6 +54,14 @@ class BlockGrams(NamedTuple):
     pairs: Int[np.ndarray, " bin"]
 
 
+class CellSums(NamedTuple):
+    """Sums of the data over the known pairs of each cell of age and lag."""
+
+    weighted: Float[np.ndarray, "bin cell 4"]
+    """Of w, w (c2 - 1), w t1 and w t2."""
+    pairs: Int[np.ndarray, " bin"]
+
+
 class CellMeans(NamedTuple):
     """The measurements of some bins, and the model at one theta."""
 
@@ -65,7 +73,7 @@ class CellMeans(NamedTuple):
     """Cells that count."""
 
 
-type AnyGram = Gram | RobustGram | CandidateGrams | WideGram | BlockGrams | CellMeans
+type AnyGram = Gram | RobustGram | CandidateGrams | WideGram | BlockGrams | CellMeans | CellSums
 
 
 def gram_of_data(sums: Float[np.ndarray, "bin 4"], p: int) -> Gram:
