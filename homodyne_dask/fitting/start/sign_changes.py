@@ -40,14 +40,14 @@ MAX_TURNS = 8
 """Most changes of sign that are made one after the other."""
 
 
-class CellEdges(NamedTuple):
+class AgeLagEdges(NamedTuple):
     """Argument of a task: frames between which pairs are averaged, by their first frame and their lag."""
 
     ages: Int[np.ndarray, " edge"]
     lags: Int[np.ndarray, " edge"]
 
 
-def cell_sums_of(context: TaskContext, run: Run, edges: CellEdges) -> tuple[CellSums, Report]:
+def cell_sums_of(context: TaskContext, run: Run, edges: AgeLagEdges) -> tuple[CellSums, Report]:
     """Return the sums over cells of a run of blocks of data."""
     began, before = time.perf_counter(), compilations()
     times, min_lag = open_selection(context.source.selection).time, context.problem.min_lag
@@ -61,7 +61,9 @@ def cell_sums_of(context: TaskContext, run: Run, edges: CellEdges) -> tuple[Cell
 CELL_SUMS = Task(cell_sums_of, "cell_sums", "over ages and lags")
 
 
-def _leaf(data: Block, times: Float[np.ndarray, " t"], edges: CellEdges, min_lag: int) -> CellSums:
+def _leaf(
+    data: Block, times: Float[np.ndarray, " t"], edges: AgeLagEdges, min_lag: int
+) -> CellSums:
     c2 = np.asarray(data.c2)
     i, j = data.i0 + np.arange(c2.shape[-1])[:, None], data.j0 + np.arange(c2.shape[-1])
     lag, last = j - i, len(times) - 1
@@ -89,7 +91,7 @@ def fine_averages(scan: Scan, data: Sweep, summary: BinnedAverages) -> BinnedAve
     step = max(1, (stop - first) // AGES)
     short = [lag for k in range(2 * int(np.log2(2 * step))) for lag in [round(2 ** (k / 2))]]
     lags = np.unique([*short, *range(step, stop - first + step, step)])
-    edges = CellEdges(np.arange(first, stop, step), lags)
+    edges = AgeLagEdges(np.arange(first, stop, step), lags)
     sums = data.over(CELL_SUMS, edges).weighted
     weight, total = sums[..., 0], sums.sum(0)
     lag = np.where(total[:, 0] > 0, total[:, 3] - total[:, 2], np.inf) / total[:, 0].clip(1e-300)
