@@ -172,7 +172,7 @@ def _find_start(
     """Return the lowest minimum found in the averages and the block means, or in fits to the data."""
     from homodyne_dask.fitting.start import coarse_to_fine, initial_values
 
-    minima = initial_values.find_initial_values(request)
+    minima = initial_values.find_initial_values(request, data)
     trim_memory()
     record.minima = [_reported(request.search.names, at) for at in minima]
     record.timings["start"] = time.perf_counter() - record.started

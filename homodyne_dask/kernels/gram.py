@@ -54,6 +54,16 @@ class BlockGrams(NamedTuple):
     pairs: Int[np.ndarray, " bin"]
 
 
+class CellSums(NamedTuple):
+    """Sums of the data over the known pairs of each cell of age and lag."""
+
+    weighted: Float[np.ndarray, "bin cell 4"]
+    """Of w, w (c2 - 1), w t1 and w t2."""
+    total: Float[np.ndarray, "bin cell"]
+    """Of c2 - 1."""
+    pairs: Int[np.ndarray, "bin cell"]
+
+
 class CellMeans(NamedTuple):
     """The measurements of some bins, and the model at one theta."""
 
@@ -63,15 +73,6 @@ class CellMeans(NamedTuple):
     """Σ 1/sigma² over the pairs of a cell; 0 where one of them is unknown or not selected."""
     pairs: Int[np.ndarray, " bin"]
     """Cells that count."""
-
-
-class CellSums(NamedTuple):
-    """Sums of the measurements of some bins over cells of age and lag."""
-
-    total: Float[np.ndarray, "bin cell"]
-    """Σ (y - 1)."""
-    pairs: Int[np.ndarray, "bin cell"]
-    """How many."""
 
 
 type AnyGram = Gram | RobustGram | CandidateGrams | WideGram | BlockGrams | CellMeans | CellSums

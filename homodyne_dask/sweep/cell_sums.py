@@ -4,12 +4,14 @@ import time
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Float32, Int
+from jaxtyping import Float, Int
 
 from homodyne_dask.kernels.backend import compilations
 from homodyne_dask.kernels.gram import CellSums, merge_tree
+from homodyne_dask.kernels.problem import Block
+from homodyne_dask.store.scan import open_selection
 from homodyne_dask.sweep.block_cache import block, prefetched
-from homodyne_dask.sweep.blocks import Cost, Place
+from homodyne_dask.sweep.blocks import NO_COST, Place
 from homodyne_dask.sweep.layout import Run
 from homodyne_dask.sweep.tasks import Report, Task, TaskContext, report_of
 
@@ -24,28 +26,33 @@ class AgeAndLagEdges(NamedTuple):
 def cell_sums_of(context: TaskContext, run: Run, at: AgeAndLagEdges) -> tuple[CellSums, Report]:
     """Return the sums over the known pairs of a run of blocks; cell a·lags + l is that of age a and lag l."""
     began, before = time.perf_counter(), compilations()
-    source, size = context.source, (len(at.age) - 1) * (len(at.lag) - 1)
-    frame, leaves, reading = np.arange(source.side), [], 0.0
-    with prefetched(source, [Place(run.members, tile) for tile in run.tiles]) as turns:
-        for place in turns:
-            start = time.perf_counter()
-            data = block(source, place, context.budget)
-            reading += time.perf_counter() - start
-            i, j = data.i0 + frame[:, None], data.j0 + frame[None, :]
-            cell = _cell(i, j, at, context.problem.min_lag)
-            of_bins = [np.asarray(data.c2[b]) for b in range(len(run.members))]
-            sums = zip(*(_sums(c2, cell, size) for c2 in of_bins), strict=True)
-            leaves.append(CellSums(*map(np.stack, sums)))
-    cost = Cost(read=len(run.tiles), blocks=len(run.tiles), reading=reading)
-    return merge_tree(leaves), report_of(began, before, cost)
+    source, lowest = context.source, context.problem.min_lag
+    times = open_selection(source.selection).time
+    places = [Place(run.members, tile) for tile in run.tiles]
+    with prefetched(source, places) as turns:
+        blocks = (block(source, place, context.budget) for place in turns)
+        sums = merge_tree(_sums(data, times, at, lowest) for data in blocks)
+    return sums, report_of(began, before, NO_COST)
 
 
 def _sums(
-    c2: Float32[np.ndarray, "T T"], cell: Int[np.ndarray, "T T"], size: int
-) -> tuple[Float[np.ndarray, " cell"], Int[np.ndarray, " cell"]]:
-    known = np.isfinite(c2) & (cell < size)
-    of = cell[known]
-    return np.bincount(of, c2[known].astype(float) - 1, size), np.bincount(of, minlength=size)
+    data: Block, times: Float[np.ndarray, " t"], at: AgeAndLagEdges, min_lag: int
+) -> CellSums:
+    c2 = np.asarray(data.c2)
+    i, j = data.i0 + np.arange(c2.shape[-1])[:, None], data.j0 + np.arange(c2.shape[-1])[None, :]
+    first, second = (times[np.minimum(frame, len(times) - 1)] for frame in (i, j))
+    cells, size = _cell(i, j, at, min_lag), (len(at.age) - 1) * (len(at.lag) - 1)
+    weighted, total = np.zeros((len(data.q), size, 4)), np.zeros((len(data.q), size))
+    pairs = np.zeros((len(data.q), size), np.int64)
+    for b in range(len(data.q)):
+        known = np.isfinite(c2[b]) & (cells < size)
+        cell, y = cells[known], c2[b][known] - 1.0
+        w = (data.weight_rows[b][:, None] * data.weight_columns[b])[known]
+        t1, t2 = (np.broadcast_to(t, known.shape)[known] for t in (first, second))
+        for n, value in enumerate((np.ones_like(w), y, t1, t2)):
+            weighted[b, :, n] = np.bincount(cell, w * value, size)
+        total[b], pairs[b] = np.bincount(cell, y, size), np.bincount(cell, minlength=size)
+    return CellSums(weighted, total, pairs)
 
 
 def _cell(
@@ -59,4 +66,4 @@ def _cell(
     return np.where(inside, age * lags + lag, ages * lags)
 
 
-CELL_SUMS = Task(cell_sums_of, "cell_sums", "for the noise")
+CELL_SUMS = Task(cell_sums_of, "cell_sums", "over ages and lags")

@@ -2,6 +2,7 @@
 
 import json
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -110,11 +111,14 @@ def test_correlated_speckle_deceives_the_naive_aic_and_not_the_angles_left_out(t
 
 
 def test_a_model_that_sees_no_decay_is_not_chosen(tmp_path):
-    """Where shear is over before diffusion begins, only the model with shear sees the decay."""
-    scan = store(
-        measured(FLOW * [1, 1, 1, 5, 1, 1, 1], 60, angles(9), sigma=0.02, seed=5), tmp_path
+    """Where c2 rises with the lag only a model that rises, too, sees its signal."""
+    scan = store(measured(STATIC_THETA, 40, angles(9), contrast=-0.1, seed=5), tmp_path)
+    rising = hd.separable(
+        lambda theta, t1, t2, bin: 1 - jnp.exp(-theta[0] * (t2 - t1)),
+        [hd.Parameter("rate", "1/s", (1e-3, 10.0))],
+        name="rising",
     )
-    found = hd.compare_models(scan, [hd.STATIC, hd.LAMINAR_FLOW], gap="200 um")
+    found = hd.compare_models(scan, [hd.STATIC, rising])
     first, second = found.table
     assert (first.outcome, second.outcome) == ("NO_DECAY", "CONVERGED")
     assert np.isnan(first.score)

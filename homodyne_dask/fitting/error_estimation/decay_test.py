@@ -1,6 +1,8 @@
 """Whether a decay is seen at all: contrast times f against a constant, from the last Gram."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -21,18 +23,22 @@ CONSTANT_F = 1e-10
 
 
 class Signal(NamedTuple):
-    """The contrast common to all bins, each with its own offset, at the end of a fit."""
+    """Contrasts at the end of a fit: the one common to all bins, each with its own offset, and each bin's."""
 
     contrast: float
     stderr: float
     """The larger of the error for white noise and the one robust to correlation."""
     threshold: float
-    """Standard errors that the contrast must exceed."""
+    """Standard errors that the common contrast must exceed."""
+    of_bins: float
+    """The largest contrast of a bin over its standard error."""
+    threshold_of_bins: float
+    """What it must exceed."""
 
     @property
     def seen(self) -> bool:
         """Whether there is a decay; a contrast below zero is none."""
-        return self.contrast > self.threshold * self.stderr
+        return self.contrast > self.threshold * self.stderr or self.of_bins > self.threshold_of_bins
 
     @property
     def sentence(self) -> str:
@@ -41,8 +47,10 @@ class Signal(NamedTuple):
         opposite = "; c2 rises where the model falls" if size < -self.threshold else ""
         return (
             f"the mean contrast is {self.contrast:.2g} ± {self.stderr:.2g}, {size:.1f} standard errors, and "
-            f"noise alone gives up to {self.threshold:.1f}{opposite}: no parameter is measured; for a faster "
-            f"decay use shorter frames or --min-lag 1, for a weaker one more pixels or frames"
+            f"noise alone gives up to {self.threshold:.1f}; that of one bin is at most {self.of_bins:.1f} of "
+            f"its own, and noise alone gives up to {self.threshold_of_bins:.1f}{opposite}: no parameter is "
+            f"measured; for a faster decay use shorter frames or --min-lag 1, for a weaker one more pixels "
+            f"or frames"
         )
 
 
@@ -51,13 +59,17 @@ def signal_of(
     scaling: Scaling,
     free: int,
     clusters: Int[np.ndarray, " bin"],
-    blocks: Float[np.ndarray, "bin block block 3 k"] | None,
+    blocks: Callable[[], Float[np.ndarray, "bin block block 3 k"]] | None,
 ) -> Signal | None:
     """Return the test for a decay; None where there is nothing to test.
 
-    free: parameters that were searched: noise has as many ways to look like f. blocks: the moments of
-    pairs of blocks of frames, with few bins. Fits that ended more than MAX_DISTANCE from the optimum are
-    not tested, nor those with a given offset, where an f that does not decay is seen, too.
+    A decay is in the contrast common to all bins, or in that of one of them: strong shear leaves hardly a
+    bin with a signal, and that of one raises the error of the common one as it rises. Each of the two
+    has half of LEVEL, and each bin its share of that.
+    free: parameters that were searched: noise has as many ways to look like f. blocks: returns the moments
+    of pairs of blocks of frames, in one pass; None where the weights allow for correlated pairs. Fits that
+    ended more than MAX_DISTANCE from the optimum are not tested, nor those with a given offset, where an f
+    that does not decay is seen, too.
     """
     reduced = state.reduced
     given = scaling.fixed_params is not None or (
@@ -73,21 +85,28 @@ def signal_of(
     if not total > CONSTANT_F * M[:, 2, 2].sum():
         return None
     slope = np.where(reduced.count > 0, M[:, 1, 2] - mean * M[:, 0, 1], 0.0)
-    contrast = float(slope.sum() / total)
-    variance = reduced.variance(free) / total
-    if clusters_in(reduced, clusters) >= MIN_CLUSTERS:
+    contrast, noise = float(slope.sum() / total), reduced.variance(free)
+    varied = spread > CONSTANT_F * M[:, 2, 2]
+    own = np.divide(slope, spread, out=np.zeros_like(slope), where=varied)
+    scores = partial(_scores, weight=weight, mean=mean, M=M)
+    groups, robust = clusters_in(reduced, clusters), 0.0
+    if groups >= MIN_CLUSTERS:
         numbers = np.unique(clusters, return_inverse=True)[1]
-        groups = clusters_in(reduced, clusters)
-        scores = np.bincount(numbers, slope - contrast * spread)
-        robust = (scores**2).sum() * groups / (groups - 1) / total**2
+        of_cluster = np.bincount(numbers, slope - contrast * spread)
+        robust = (of_cluster**2).sum() * groups / (groups - 1)
     elif blocks is not None:
-        robust = _dyadic(blocks, contrast, weight, mean, M) / total**2
-    else:
-        robust = 0.0
-    error = float(np.sqrt(max(variance, robust)))
+        robust = float(_dyadic(scores(blocks(), np.full(len(own), contrast)).sum(0)))
+    error = float(np.sqrt(max(noise / total, robust / total**2)))
     if not error > 0:  # the model interpolates the data
         return None
-    return Signal(contrast, error, float(np.sqrt(chdtri(1 + free, LEVEL))))
+    threshold = float(np.sqrt(chdtri(1 + free, LEVEL / 2)))
+    limit = float(np.sqrt(chdtri(1 + free, LEVEL / 2 / varied.sum())))
+    largest = float((own * np.sqrt(spread / noise)).max())
+    if blocks is not None and largest > limit and not contrast > threshold * error:
+        robust = _dyadic(scores(blocks(), own))
+        errors = np.sqrt(np.maximum(noise * spread, robust))
+        largest = float((own[varied] * spread[varied] / errors[varied]).max())
+    return Signal(contrast, error, threshold, largest, limit)
 
 
 def without_decay(result: FitResult, sentence: str) -> FitResult:
@@ -118,21 +137,25 @@ def without_decay(result: FitResult, sentence: str) -> FitResult:
     )  # fmt: skip
 
 
-def _dyadic(
+def _scores(
     blocks: Float[np.ndarray, "bin block block 3 k"],
-    contrast: float,
+    contrast: Float[np.ndarray, " bin"],
     weight: Float[np.ndarray, " bin"],
     mean: Float[np.ndarray, " bin"],
     M: Float[np.ndarray, "bin k k"],
-) -> float:
-    """Return the variance of Σ w (f - mean f) residual, pairs that share a block being correlated.
-
-    As `errors.dyadic`, for the common contrast with an offset for each bin.
-    """
+) -> Float[np.ndarray, "bin block block"]:
+    """Return Σ w (f - mean f) residual of every pair of blocks, for these contrasts."""
     offset = M[:, 0, 1] / weight - contrast * mean
-    x = np.stack([-offset, np.ones(len(offset)), np.full(len(offset), -contrast)], axis=1)
+    x = np.stack([-offset, np.ones(len(offset)), -contrast], axis=1)
     score = np.einsum("kz,kabzy->kaby", x, blocks[..., :3])
-    s = (score[..., 2] - mean[:, None, None] * score[..., 0]).sum(0)
-    alone = np.diag(s)
-    of_block = s.sum(0) + s.sum(1) - alone
-    return float((of_block**2).sum() - ((s - np.diag(alone)) ** 2).sum())
+    return score[..., 2] - mean[:, None, None] * score[..., 0]
+
+
+def _dyadic(s: Float[np.ndarray, "*bin block block"]) -> Float[np.ndarray, "*bin"]:
+    """Return the variance of the sum of scores, pairs that share a block being correlated.
+
+    As `errors.dyadic`, for a contrast with an offset for each bin.
+    """
+    alone = np.einsum("...aa->...a", s)
+    of_block = s.sum(-1) + s.sum(-2) - alone
+    return (of_block**2).sum(-1) - (s**2).sum((-1, -2)) + (alone**2).sum(-1)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -65,11 +66,12 @@ def estimate_errors(
     determined = state.outcome in (
         lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.MAX_PASSES
     )  # fmt: skip
-    lower = moments = None
+    lower, moments = None, None
+    if weighted is None:
+        moments = cache(partial(frame_scores, sweep, request, state))
     few = clusters_in(reduced, clusters) < MIN_CLUSTERS
-    if determined and moved.any() and few and weighted is None:
-        moments = frame_scores(sweep, request, state)
-        lower = dyadic(reduced, moments, moved, clusters)
+    if determined and moved.any() and few and moments is not None:
+        lower = dyadic(reduced, moments(), moved, clusters)
     free = int(request.search.free.sum())
     signal = signal_of(state, request.scaling, free, clusters, moments)
     at_valley = state.outcome is lm.Outcome.SINGULAR

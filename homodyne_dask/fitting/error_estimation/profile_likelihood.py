@@ -239,6 +239,7 @@ class Profiler:
         request, at = replace(self.request, search=search), self.state
         first = self._reduced(grams, at.theta, search)
         start = lm.initial_state(search, at.theta, first, _WIDE_OPTIONS)
+        start = replace(start, outcome=at.outcome)  # the centre of a profile is the fit's own end
         rise = at.reduced.chisqr - first.chisqr
 
         def evaluate(theta: Float[np.ndarray, " p"], _: object) -> Gram:

@@ -281,17 +281,25 @@ def _same_at_all_q(request: Request, state: lm.State) -> str | None:
 
 
 def _negative_shear(request: Request, state: lm.State) -> str | None:
-    """Return a sentence if the shear rate in the middle of the record is negative: no data show its sign."""
+    """Return a sentence if the shear rate is negative in the middle or in part: no data show its sign."""
     problem, scan = request.problem, request.scan
-    middle = np.median(scan.time[scan.use & (scan.time > 0)])
-    rates = shear_rate_at(problem.model, state.theta, np.array([middle]))
-    if rates is None or problem.convention is Convention.HOMODYNE or rates[0] >= 0:
+    times = scan.time[scan.use & (scan.time > 0)]
+    middle = np.median(times)
+    rates = shear_rate_at(problem.model, state.theta, np.append(times, middle))
+    if rates is None or problem.convention is Convention.HOMODYNE:
+        return None
+    if rates.min() < 0 < rates.max() and getattr(problem.model, "splines", {}):
+        return (
+            "the shear rate changes its sign: c2 shows where it does, not the sign of the whole; "
+            "-gamma_dot(t) fits as well"
+        )
+    if rates[-1] >= 0:
         return None
     free = "gamma_dot_t0" not in problem.model.names
     opposite = "-gamma_dot(t)" if free else "-gamma_dot_t0·t^beta - gamma_dot_t_offset"
     bounded = "gamma_dot" if free else "gamma_dot_t_offset"
     return (
-        f"the shear rate is negative, {rates[0]:.3g} 1/s in the middle of the record: its sign is not "
+        f"the shear rate is negative, {rates[-1]:.3g} 1/s in the middle of the record: its sign is not "
         f"observable, and the rate of the flow is as well {opposite}; bounds of {bounded} from 0 up allow "
         f"positive rates only"
     )

@@ -79,6 +79,11 @@ class BinnedFits:
             states = after
         return [replace(end, state=state) for end, state in zip(ends, states, strict=True)]
 
+    def chisqr_at(self, thetas: Sequence[Float[np.ndarray, " p"]]) -> list[float]:
+        """Return χ² at each theta, without penalties; infinite where it is not a number."""
+        found = [at.chisqr for at in self._evaluated([lm.Trial(theta) for theta in thetas])]
+        return [value if np.isfinite(value) else np.inf for value in found]
+
     def _evaluated(self, trials: Sequence[lm.Trial]) -> list[ReducedProblem]:
         """Return the reduced problem at each trial, all reduced together."""
         grams = [self.summary(trial.theta) for trial in trials]

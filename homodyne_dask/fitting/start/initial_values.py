@@ -14,6 +14,11 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.request import Request, parameters_for_q
 from homodyne_dask.fitting.start.averages import BinnedAverages, binned_averages
 from homodyne_dask.fitting.start.binned_fits import BinnedFits, promising
+from homodyne_dask.fitting.start.sign_changes import (
+    fine_averages,
+    only_short_lags,
+    with_sign_changes,
+)
 from homodyne_dask.fitting.start.transport_minima import (
     MAX_CHISQR_RATIO,
     N_COMPLETED,
@@ -32,10 +37,11 @@ from homodyne_dask.kernels.user_function_checks import check_finite
 from homodyne_dask.models.parameters import Search, search
 from homodyne_dask.models.rate_forms import power_laws
 from homodyne_dask.models.spline_rates import of_power_law, power_law_model
-from homodyne_dask.models.transport import positive_times
+from homodyne_dask.models.transport import Convention, positive_times
 from homodyne_dask.models.user_defined import Bin, SeparableModel
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.reduce import reduce
+from homodyne_dask.sweep.sweep import Sweep
 
 MAX_SPLINE_STARTS = 4
 """Minima of power laws from which fits of free forms to the averages start."""
@@ -46,14 +52,48 @@ POINTS_PER_PARAMETER = 100
 MAX_POINTS = 1000
 
 
-def free_rate_minima(request: Request, summary: BinnedAverages) -> list[Minimum]:
+def free_rate_minima(
+    request: Request, summary: BinnedAverages, data: Sweep | None = None
+) -> list[Minimum]:
     """Return the minima of fits to the averages that start from those of power laws, best first.
 
-    Values that a user gave are where they start.
+    Values that a user gave are where they start. data: passes over the data, in which a shear rate of
+    either sign is searched (`sign_changes`).
     """
-    problem, found = request.problem, request.search
+    found, model = request.search, request.problem.model
     if np.isfinite(found.start).all():
         return [Minimum(found.start, np.nan, 1)]
+    mode, starts = request.scaling.mode_for_initial_values, request.options.starts
+    points = _points_of_power_laws(request, summary)[: starts or MAX_SPLINE_STARTS]
+    rate = model.places.get("gamma_dot")
+    if data is not None and rate is not None and _may_change_sign(request, rate):
+        fine = fine_averages(request.scan, data, summary)
+        near = only_short_lags(fine)
+        sizes = _points_of_power_laws(request, near)[:MAX_SPLINE_STARTS]
+        fits, ends = with_sign_changes(fine, found, mode, rate, sizes, points)
+    else:
+        fits = BinnedFits(summary, found, mode)
+        ends = fits.merged(fits.advanced(fits.started(points), PASSES_TO_MINIMUM))
+    size = int(found.free.sum())
+    return [
+        Minimum(end.lowest.theta, end.chisqr, end.starts, end.lowest.reduced.variance(size))
+        for end in ends
+    ]
+
+
+def _may_change_sign(request: Request, rate: slice) -> bool:
+    """Return whether a shear rate without initial values may be negative, and pairs of frames show it."""
+    search, physical = request.search, request.problem.convention is Convention.PHYSICAL
+    low, high, start = (v[rate] for v in (search.lower, search.upper, search.start))
+    both = bool(((low < 0) & (high > 0) & np.isnan(start)).all())
+    return both and physical and request.scan.cells is None
+
+
+def _points_of_power_laws(
+    request: Request, summary: BinnedAverages
+) -> list[Float[np.ndarray, " p"]]:
+    """Return the rates nearest to the minima of power laws, best first."""
+    problem, found = request.problem, request.search
     model, law = problem.model, power_law_model(problem.model)
     of_law = replace(summary, problem=replace(problem, model=law))
     mode, starts = request.scaling.mode_for_initial_values, request.options.starts
@@ -61,28 +101,19 @@ def free_rate_minima(request: Request, summary: BinnedAverages) -> list[Minimum]
     scan = request.scan
     t = positive_times(problem.convention, scan.time[scan.use], of_law.spacing)
 
+    shear = model.places.get("gamma_dot", slice(0))
+
     def free(theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, " m"]:
         made = of_power_law(model, theta, t)
+        made[shear] = np.abs(made[shear])
         floor = np.zeros(model.size)
         for at in model.places.values():  # where a rate is 0, c2 does not show that it should rise
             floor[at] = 1e-3 * np.abs(made[at]).mean()
         made = np.where(made < floor, floor, made)
         return found.inside(np.where(np.isfinite(found.start), found.start, made))
 
-    points = [
-        free(at.theta)
-        for at in minima
-        if at.chisqr <= MAX_SPLINE_START_CHISQR_RATIO * minima[0].chisqr
-    ]
-    fits = BinnedFits(summary, found, mode)
-    ends = fits.merged(
-        fits.advanced(fits.started(points[: starts or MAX_SPLINE_STARTS]), PASSES_TO_MINIMUM)
-    )
-    size = int(found.free.sum())
-    return [
-        Minimum(end.lowest.theta, end.chisqr, end.starts, end.lowest.reduced.variance(size))
-        for end in ends
-    ]
+    lowest = minima[0].chisqr
+    return [free(at.theta) for at in minima if at.chisqr <= MAX_SPLINE_START_CHISQR_RATIO * lowest]
 
 
 def _search_of_power_law(request: Request) -> Search:
@@ -109,9 +140,10 @@ def averages_of(request: Request) -> Callable[[Float[np.ndarray, " p"]], Gram]:
 
 
 @one_blas_thread()
-def find_initial_values(request: Request) -> list[Minimum]:
+def find_initial_values(request: Request, data: Sweep | None = None) -> list[Minimum]:
     """Return the distinct minima of fits to the averages, the best first.
 
+    data: passes over the data, for what the stored averages do not show.
     If the user gives all initial values, that point is returned as it is. Raises OptionError where a
     user-defined model has no finite value to start from, or a parameter has neither an initial value nor
     finite bounds.
@@ -120,7 +152,7 @@ def find_initial_values(request: Request) -> list[Minimum]:
     search, starts = request.search, request.options.starts
     mode = request.scaling.mode_for_initial_values
     if search.smoothness is not None:
-        return free_rate_minima(request, summary)
+        return free_rate_minima(request, summary, data)
     if request.problem.model.has_transport_rates:
         return transport_minima(summary, search, mode, starts)
     if np.isfinite(search.start).all():

@@ -20,8 +20,6 @@ from homodyne_dask.store.files import path_of, write_atomic
 
 FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 """Letters with which a formula begins, those of full width in some spreadsheets."""
-DIGITS = 8
-"""Of the numbers of rates."""
 
 
 def parameters_csv(result: FitResult) -> str:
@@ -38,12 +36,7 @@ def rates_csv(rates: xarray.Dataset) -> str:
     """Return a row for each time: t, then each rate with its error and bands, as in `FitResult.rates`."""
     columns = {"t": rates["t"].values} | {str(name): rates[name].values for name in rates.data_vars}
     rows = zip(*columns.values(), strict=True)
-    return rows_csv(
-        [
-            {name: float(f"{value:.{DIGITS}g}") for name, value in zip(columns, row, strict=True)}
-            for row in rows
-        ]
-    )
+    return rows_csv([dict(zip(columns, map(float, row), strict=True)) for row in rows])
 
 
 def entries_csv(

@@ -114,6 +114,7 @@ def test_profiles_from_one_wide_pass_are_those_of_passes(still, options, steps):
             rises.append(known.chisqr - state.reduced.chisqr)
             there = point.chisqr - found.points[name][2].chisqr
             assert there == pytest.approx(rises[-1], abs=1e-3)
+        assert found.points[name][2].converged
     assert max(rises) > 4
 
 

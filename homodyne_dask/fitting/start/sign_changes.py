@@ -1,0 +1,144 @@
+"""Where a shear rate of free form changes its sign, from averages of the data over short ages and lags.
+
+Pairs of short lags show only the size of the rate: χ² of a rate and of one that changes its sign where it
+is zero are alike, and no step leads from one to the other. So the size is fitted to short lags first, then
+longer and longer lags are added, and at each of them the rate is tried with another sign from any spline on.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from homodyne_dask.fitting.start.averages import BinnedAverages
+from homodyne_dask.fitting.start.binned_fits import BinnedFit, BinnedFits
+from homodyne_dask.models.parameters import Search
+from homodyne_dask.solver.state import State
+from homodyne_dask.store.scan import Scan
+from homodyne_dask.sweep.cell_sums import CELL_SUMS, AgeAndLagEdges
+from homodyne_dask.sweep.sweep import Sweep
+
+AGES = 64
+"""Steps of age in which the data are averaged."""
+MAX_CELLS = 1000
+"""Most averages that are fitted, chosen at random, as many in each octave of lags."""
+SHARES = (1 / 16, 1 / 8, 1 / 4, 1.0)
+"""Longest lags of the fits that follow each other, over the record."""
+LEAST_LAGS = 8
+"""The same over the shortest lag, where that is more."""
+PASSES, PASSES_OF_TURN = 10, 5
+"""Passes of a fit to some of the lags, and of one with another sign from a spline on."""
+MAX_TURNS = 8
+"""Most changes of sign that are made one after the other."""
+
+
+def fine_averages(scan: Scan, data: Sweep, summary: BinnedAverages) -> BinnedAverages:
+    """Return averages of the selected pairs over shorter ages and lags than those stored: one pass."""
+    first, stop = scan.frames
+    step = max(1, (stop - first) // AGES)
+    short = [lag for k in range(2 * int(np.log2(2 * step))) for lag in [round(2 ** (k / 2))]]
+    lags = np.unique([*short, *range(step, stop - first + step, step)])
+    ages = np.append(np.arange(first, stop, step), stop)
+    edges = AgeAndLagEdges(ages, np.append(lags[lags < stop - first], stop - first))
+    sums = data.over(CELL_SUMS, edges).weighted
+    weight, total = sums[..., 0], sums.sum(0)
+    lag = np.where(total[:, 0] > 0, total[:, 3] - total[:, 2], np.inf) / total[:, 0].clip(1e-300)
+    order = np.argsort(np.random.default_rng(0).random(len(lag)) * lag)[:MAX_CELLS]
+    at = np.sort(order[np.isfinite(lag[order])])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        c2 = 1 + sums[:, at, 1] / weight[:, at]
+    t1, t2 = (total[at, n] / total[at, 0] for n in (2, 3))
+    return replace(summary, c2=np.nan_to_num(c2, nan=1.0), weight=weight[:, at], t1=t1, t2=t2)
+
+
+def only_short_lags(summary: BinnedAverages) -> BinnedAverages:
+    """Return the averages of the shortest lags, which do not show signs of the shear rate."""
+    at = _near(summary, SHARES[0])
+    c2, weight = summary.c2[:, at], summary.weight[:, at]
+    return replace(summary, c2=c2, weight=weight, t1=summary.t1[at], t2=summary.t2[at])
+
+
+def _near(summary: BinnedAverages, share: float) -> Bool[np.ndarray, " cell"]:
+    """Return which averages have lags up to a share of the record."""
+    lag = summary.t2 - summary.t1
+    return lag <= max(share * (summary.t2.max() - summary.t1.min()), LEAST_LAGS * lag.min())
+
+
+def _up_to_lag(summary: BinnedAverages, share: float) -> BinnedAverages:
+    """Return the averages of which only those of lags up to a share of the record have a weight."""
+    return replace(summary, weight=np.where(_near(summary, share), summary.weight, 0.0))
+
+
+def with_sign_changes(
+    summary: BinnedAverages, search: Search, mode: str, rate: slice,
+    sizes: list[Float[np.ndarray, " p"]], others: list[Float[np.ndarray, " p"]],
+) -> tuple[BinnedFits, list[BinnedFit]]:  # fmt: skip
+    """Return the fits to all lags, best first, that began with the size of the rate at short lags.
+
+    rate: the coefficients of the shear rate in theta. sizes: points whose rate keeps its sign. others:
+    points from which fits to all lags start, too.
+    """
+    lower = search.lower.copy()
+    lower[rate] = np.maximum(lower[rate], 0.0)
+    fits = BinnedFits(_up_to_lag(summary, SHARES[0]), replace(search, lower=lower), mode)
+    theta = fits.merged(fits.advanced(fits.started(sizes), 2 * PASSES))[0].lowest.theta
+    for share in SHARES:
+        near = _up_to_lag(summary, share)
+        fits = BinnedFits(near, search, mode)
+        state = fits.advanced(fits.started([theta]), PASSES)[0].lowest
+        fits = BinnedFits(near, _with_strengths(search, state), mode)
+        theta = _turned_without_fit(fits, state.theta, rate)
+        theta = _turned_with_fits(fits, theta, rate)
+    fits = BinnedFits(summary, search, mode)
+    return fits, fits.merged(fits.advanced(fits.started([theta, *others]), 4 * PASSES))
+
+
+def _with_strengths(search: Search, state: State) -> Search:
+    """Return the search with the strengths of smoothing at a state: to choose them takes time."""
+    penalty = state.reduced.penalty
+    if penalty is None or search.smoothness is None:
+        return search
+    given = dict(zip(penalty.names, penalty.strengths.values.tolist(), strict=True))
+    return replace(search, smoothness=replace(search.smoothness, given=given))
+
+
+def _turned(
+    search: Search, theta: Float[np.ndarray, " p"], rate: slice
+) -> list[Float[np.ndarray, " p"]]:
+    """Return theta with the other sign of the rate from any spline on."""
+    turned = []
+    for n in range(rate.start + 1, rate.stop):
+        other = theta.copy()
+        other[n : rate.stop] *= -1
+        turned.append(search.inside(other))
+    return turned
+
+
+def _turned_without_fit(
+    fits: BinnedFits, theta: Float[np.ndarray, " p"], rate: slice
+) -> Float[np.ndarray, " p"]:
+    """Return theta with the signs of the lowest χ² that is found by turning one spline after the other."""
+    lowest = fits.chisqr_at([theta])[0]
+    for _ in range(MAX_TURNS):
+        points = _turned(fits.search, theta, rate)
+        chisqr = fits.chisqr_at(points)
+        n = int(np.argmin(chisqr))
+        if not chisqr[n] < lowest:
+            break
+        theta, lowest = points[n], chisqr[n]
+    return theta
+
+
+def _turned_with_fits(
+    fits: BinnedFits, theta: Float[np.ndarray, " p"], rate: slice
+) -> Float[np.ndarray, " p"]:
+    """Return theta of the lowest fit that is found by turning one spline after the other."""
+    best = fits.advanced(fits.started([theta]), PASSES)[0]
+    for _ in range(MAX_TURNS):
+        points = _turned(fits.search, best.lowest.theta, rate)
+        turned = fits.advanced(fits.started(points), PASSES_OF_TURN)
+        lowest = fits.advanced([min(turned, key=lambda end: end.chisqr)], PASSES)[0]
+        if not lowest.chisqr < best.chisqr - best.lowest.reduced.variance(len(theta)):
+            break
+        best = lowest
+    return best.lowest.theta
