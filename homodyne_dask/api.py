@@ -105,6 +105,12 @@ def ingest(
     time_offset: float = 0.0,
     gap: str | float | None = None,
     trains: str | tuple[int, int] | None = None,
+    dataset: str | None = None,
+    q_dataset: str | None = None,
+    phi_dataset: str | None = None,
+    time_dataset: str | None = None,
+    axes: str | Sequence[str] | None = None,
+    half: str | None = None,
     sharded: bool | None = None,
     overwrite: bool = False,
     client: "Client | None" = None,
@@ -112,16 +118,20 @@ def ingest(
 ) -> "IngestReport":
     """Write the two-time matrices c2(bin, t1, t2) of a result file into a Zarr store.
 
-    source: HDF5 (APS-U, APS legacy, NXxpcs, ESRF, midtools), .npy of shape (t, t) or (bin, t, t), or .npz
-    with c2, q, phi, dt or time, sigma. store: a folder, or a URL as s3://bucket/A0123_c2.zarr; by default
-    beside the source, A0123_results.hdf → A0123_c2.zarr.
+    source: HDF5 (APS-U, APS legacy, NXxpcs, CHX, ESRF, midtools, or any layout with `dataset`), .npy of shape
+    (t, t) or (bin, t, t), or .npz with c2, q, phi, dt or time or t1 and t2, sigma. store: a folder, or a URL
+    as s3://bucket/A0123_c2.zarr; by default beside the source, A0123_results.hdf → A0123_c2.zarr.
     q [1/Å], phi [degree], frame_time [s]: for plain arrays, which do not hold them; one number, or for q
     and phi one per bin. sigma: standard deviation of c2 of one pair, one number or one per bin; by default
     from counts or scatter. time_offset [s] is added to all times. gap: '200 um', or Å as a number; kept
     with the data. trains: the first train, counted from 0, and the one after the last, as (0, 500), whose
-    matrices are averaged, of a file that has one for each train; by default all. sharded: whether a file
-    holds many chunks, by default those of a store by URL. overwrite: replace a store with other contents.
-    client: a Dask client; by default two threads work. progress: called with (bins done, bins) after each.
+    matrices are averaged, of a file that has one for each train; by default all. dataset: where the matrices
+    are in an HDF5 file (a dataset, or a group of one for each bin) or .npz of another layout; q_dataset,
+    phi_dataset: where q and φ are; time_dataset: the times of the frames, or their spacing, in s. axes: as
+    't,t,q' where shape and symmetry do not tell which axes are the times. half: 'upper', 'lower' or 'mean',
+    of matrices that are not symmetric. sharded: whether a file holds many chunks, by default those of a store
+    by URL. overwrite: replace a store with other contents. client: a Dask client; by default two threads
+    work. progress: called with (bins done, bins) after each.
 
     The same call continues an interrupted ingest. Returns a report, which prints the bins; `report.store`
     is the path for `open_dataset`. Raises a HomodyneDaskError for every mistake.
@@ -142,7 +152,8 @@ def ingest(
         return data.ingest(
             source, store, q=q, phi=phi, frame_time=frame_time, sigma=sigma, time_offset=time_offset,
             gap=None if gap is None else gap_in_angstrom(gap), trains=trains, sharded=sharded,
-            overwrite=overwrite, client=client, progress=progress,
+            overwrite=overwrite, client=client, progress=progress, dataset=dataset, q_dataset=q_dataset,
+            phi_dataset=phi_dataset, time_dataset=time_dataset, axes=axes, half=half,
         )  # fmt: skip
 
 

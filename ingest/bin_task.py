@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Float32, Int
 
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store import schema
+from homodyne_dask.store.arrays import is_uneven
 from homodyne_dask.store.chunk_codec import encode_chunk, shard_content
 from homodyne_dask.store.files import AnyPath
 from homodyne_dask.store.processes import set_allocator_thresholds
@@ -24,8 +25,6 @@ MIN_STEP = 5.5
 """Difference from the next pair, in σ, above which a pair is examined: noise exceeds it once in 10⁴ pairs."""
 NEIGHBOURS = (-2, -1, 0, 1, 2)
 """Offsets of the neighbours along the lag diagonal, where c2 changes slowly at any decay; 0 is the pair."""
-MAX_SPACING_VARIATION = 0.01
-"""Largest relative variation of the frame spacing."""
 MIN_NEIGHBOURS = 3
 """Known neighbours, the pair included, below which a pair is kept."""
 
@@ -40,8 +39,7 @@ def exclude_outliers(matrix: MaskedMatrix, sigma: float, time: Float[np.ndarray,
     to c2, and a pair counts as far from 8 σ² on. Between frames that are not evenly spaced in time
     neighbours differ without being outliers: none is excluded.
     """
-    steps = np.diff(time)
-    if np.ptp(steps) > MAX_SPACING_VARIATION * np.median(steps):
+    if is_uneven(time):
         return 0
     sigma = max(sigma, sigma**2)
     i, j = (np.concatenate(at) for at in zip(*_candidates(matrix.value, sigma), strict=True))
@@ -99,7 +97,10 @@ def write_bin(
     """Write the only bin of `source` at position `index`, its record last; return the record."""
     set_allocator_thresholds(spare=2 * 2**20)
     side = schema.tile_side(source.n_frames)
-    cleaned = clean(source.read(0), source.n_frames, source.name(0), source.baseline)
+    cleaned = clean(source.read(0), source.n_frames, source.name(0), source.baseline, source.half)
+    if source.masked is not None:
+        cleaned.c2[source.masked] = np.nan
+        cleaned.c2[:, source.masked] = np.nan
     record = {
         "baseline": cleaned.baseline,
         "dead": cleaned.dead.tolist(),
@@ -107,7 +108,7 @@ def write_bin(
         "infinite": cleaned.infinite,
         "one_sided": cleaned.one_sided,
         "contrast": measure_contrast(cleaned.c2),
-        "scatter": measure_scatter(cleaned.c2),
+        "scatter": measure_scatter(cleaned.c2, source.time),
     }
     rows = noise.sigma_rows(source, [record]).rows
     record["pairs"] = _pairs(cleaned.c2)

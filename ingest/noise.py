@@ -7,8 +7,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.errors import SourceError
+from homodyne_dask.store.arrays import is_uneven, spacing_text
 from ingest.clean import sigma_from_counts
-from ingest.readers.source import Source
+from ingest.readers.source import HALVES, Source
 
 Record = dict[str, Any]
 
@@ -24,7 +25,7 @@ class Noise(NamedTuple):
 
 def frame_mask(source: Source) -> Bool[np.ndarray, " t"]:
     """Return which frames to use: not those in a beam trip, below half the median intensity."""
-    if source.intensity is None:
+    if source.intensity is None or source.scans:  # repeats are masked one by one
         return np.ones(source.n_frames, dtype=bool)
     flux = source.intensity.mean(axis=0)
     return (flux >= 0.5 * np.median(flux)) & (flux > 0)
@@ -34,7 +35,9 @@ def sigma_rows(source: Source, records: list[Record]) -> Noise:
     """Return the noise as given, else from counts, else from the scatter of each bin."""
     if source.sigma is not None:
         return Noise(_constant(source, source.sigma), "constant", [])
-    if source.intensity is None:
+    if (
+        source.intensity is None or source.half == "mean"
+    ):  # the mean of two halves has noise of its own
         return Noise(_constant(source, _scatter(source, records)), "scatter", [])
     rows = np.stack(
         [
@@ -80,6 +83,13 @@ def _notes_on_disagreement(source: Source, rows, records: list[Record]) -> list[
 def notes_on(source: Source, records: list[Record], use: Bool[np.ndarray, " t"]) -> list[str]:
     """Return notes on dropped, masked and converted pairs and frames, with counts."""
     notes = []
+    if is_uneven(source.time):
+        spacing = spacing_text(source.time, source.frame_time)
+        notes.append(
+            f"frames are not even in time, they are {spacing}: no pair is examined as an outlier"
+        )
+    if source.half is not None:
+        notes.append(f"half = {source.half}: {HALVES[source.half]}")
     if _baseline(source, records) == 0:
         notes.append("baseline 0 in the file: 1 was added to all pairs")
     if not use.all():

@@ -8,6 +8,7 @@ import homodyne_dask as hd
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.cli.shared_options import ANY_PATH
 from homodyne_dask.errors import in_line
+from homodyne_dask.store.arrays import spacing_text
 from homodyne_dask.store.files import AnyPath
 
 
@@ -24,7 +25,7 @@ def info(store: AnyPath, as_json: bool) -> None:
     echo(str(scan))
     echo(
         f"from {in_line(attrs['source_file'])} ({attrs['source_format']}), "
-        f"SHA-256 {attrs['source_sha256'][:12]}, frames of {attrs['frame_time']:g} s, "
+        f"SHA-256 {attrs['source_sha256'][:12]}, frames {spacing_text(scan.time, attrs['frame_time'])}, "
         + (f"gap {gap / 1e4:g} um" if gap else "no gap")
     )
 

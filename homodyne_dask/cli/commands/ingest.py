@@ -21,6 +21,9 @@ ADDRESSES = 600_000_000
 """Bytes of address space that an ingest reserves: libraries, and 75 MB for each of its threads."""
 
 
+LAYOUT = ("trains", "dataset", "q_dataset", "phi_dataset", "time_dataset", "axes", "half")
+
+
 @click.command()
 @click.argument("source", type=LOCAL_PATH)
 @click.argument("store", type=ANY_PATH, required=False)
@@ -46,6 +49,23 @@ ADDRESSES = 600_000_000
     help="First train, counted from 0, and the one after the last: 0:500; of a file with a matrix for each.",
 )
 @click.option(
+    "--dataset", help="Name of the matrices in an HDF5 file or .npz of any layout: /data/c2."
+)
+@click.option("--q-dataset", help="Name of q, beside --dataset.")
+@click.option("--phi-dataset", help="Name of φ, beside --dataset.")
+@click.option(
+    "--time-dataset",
+    help="Name of the times of the frames, or of their spacing, in s, beside --dataset.",
+)
+@click.option(
+    "--axes", help="Axes of the matrices, t for the two times, where they are not found: t,t,q."
+)
+@click.option(
+    "--half",
+    type=click.Choice(["upper", "lower", "mean"]),
+    help="What to take of matrices that are not symmetric: one half, or the mean of both.",
+)
+@click.option(
     "--sharded/--no-sharded", default=None,
     help="Whether a file holds many chunks, as Zarr's shards; default: those of a store by URL do.",
 )  # fmt: skip
@@ -58,7 +78,9 @@ def ingest(
 ) -> None:
     """Write the two-time correlations in SOURCE to a Zarr STORE.
 
-    SOURCE is an HDF5 file (APS-U, APS legacy, NXxpcs, ESRF, midtools), or arrays in .npy or .npz.
+    SOURCE is an HDF5 file (APS-U, APS legacy, NXxpcs, CHX, ESRF, midtools), or arrays in .npy or .npz. Of
+    an HDF5 file of another layout, MATLAB's v7.3 included, --dataset names the matrices; without it the
+    message lists what may be meant.
 
     By default A0123_results.hdf is written to A0123_c2.zarr in the same folder. To give several values,
     repeat the option or separate them by commas. To continue an interrupted ingest, repeat the command.
@@ -70,8 +92,8 @@ def ingest(
             report = hd.ingest(
                 source, store, q=q, phi=phi, sigma=sigma, gap=options["gap"],
                 frame_time=options["frame_time"], time_offset=options["time_offset"],
-                trains=options["trains"], sharded=options["sharded"],
-                overwrite=overwrite, client=client,
+                sharded=options["sharded"], overwrite=overwrite, client=client,
+                **{name: options[name] for name in LAYOUT},
             )  # fmt: skip
     except KeyboardInterrupt:
         raise Interrupted(

@@ -42,7 +42,7 @@ def midtools(path, ttc, stride=None, t=None):
 
 
 def opened(path, phi=None, q=None, trains=None, frame_time=None) -> Source:
-    return open_source(path, checked_options(q, phi, frame_time, None, 0.0, None, trains))
+    return open_source(path, checked_options(q, phi, frame_time, None, 0.0, None, trains=trains))
 
 
 def bins(path, **options) -> np.ndarray:

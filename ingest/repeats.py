@@ -1,0 +1,126 @@
+"""Scans that repeat one measurement as one source: the bins of the first, then those of the second, ..."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from homodyne_dask.errors import OptionError, SourceError
+from homodyne_dask.store.arrays import same_times
+from ingest import noise
+from ingest.readers.source import Source
+
+MAX_NAMED = 3
+"""Notes are of so many scans one by one."""
+
+
+def joined(scans: Sequence[Source], names: Sequence[str]) -> Source:
+    """Return scans as one source, in which frames in a beam trip are masked in the scan that has it.
+
+    Raises SourceError, naming the scan that differs from the first, and in what.
+    """
+    first, *others = scans
+    for name, other in zip(names[1:], others, strict=True):
+        _check_alike(first, other, names[0], name)
+    masked = [replace(one, masked=~noise.frame_mask(one)) for one in scans]
+    return replace(
+        first,
+        matrices=sum((one.matrices for one in scans), ()),
+        **{
+            field: np.concatenate([getattr(one, field) for one in scans])
+            for field in ("label", "q", "phi", "n_pixels", "intensity", "sigma")
+            if getattr(first, field) is not None
+        },
+        truth=first.truth if all(one.truth == first.truth for one in scans) else None,
+        notes=_notes(masked, names),
+        scans=tuple(masked),
+        scan_names=tuple(names),
+    )
+
+
+def _check_alike(first: Source, other: Source, name: str, other_name: str) -> None:
+    """Raise SourceError where two scans have not the same grid of bins and frames."""
+    checks: dict[str, Callable[[Source], object]] = {
+        "the format": lambda one: one.format,
+        "bins": lambda one: len(one.label),
+        "frames": lambda one: one.n_frames,
+        "frame time in s": lambda one: one.frame_time,
+        "gap in Å": lambda one: one.gap,
+        "cells of age and lag": lambda one: one.cells and len(one.cells.lag) * len(one.cells.age),
+        "noise given": lambda one: one.sigma is not None,
+        "counts": lambda one: one.intensity is not None,
+    }
+    for what, of in checks.items():
+        if of(first) != of(other):
+            raise _differ(name, other_name, what, of(first), of(other))
+    if not same_times(first.time, other.time, first.frame_time):
+        at = int(np.argmax(np.abs(first.time - other.time)))
+        raise _differ(
+            name, other_name, f"the time of frame {at + 1} in s", first.time[at], other.time[at]
+        )
+    for what in ("label", "q", "phi"):
+        one, two = (np.asarray(getattr(source, what), float) for source in (first, other))
+        apart = ~np.isclose(one, two, rtol=1e-6, atol=1e-9, equal_nan=True)
+        if apart.any():
+            at = int(np.argmax(apart))
+            raise _differ(name, other_name, f"{what} of bin {at + 1}", one[at], two[at])
+    if first.cells != other.cells:
+        raise _differ(name, other_name, "cells of age and lag", "its own", "others")
+
+
+def _differ(name: str, other_name: str, what: str, one: object, other: object) -> SourceError:
+    shown = [f"{value:.9g}" if isinstance(value, float) else str(value) for value in (one, other)]
+    return SourceError(
+        f"{other_name} cannot be a repeat of {name}: {what} is {shown[1]}, not {shown[0]}; leave it out, or "
+        f"ingest it by itself"
+    )
+
+
+def _notes(scans: Sequence[Source], names: Sequence[str]) -> tuple[str, ...]:
+    """Return the notes of scans, once where all have one, else with the scans that have it."""
+    of_scan = [(*one.notes, *_masked_frames(one)) for one in scans]
+    count = Counter(note for notes in of_scan for note in dict.fromkeys(notes))
+    said = []
+    for note, number in count.items():
+        having = [name for name, notes in zip(names, of_scan, strict=True) if note in notes]
+        some = ", ".join(having[:MAX_NAMED]) + f" and {number - MAX_NAMED} more" * (
+            number > MAX_NAMED
+        )
+        said.append(note if number == len(scans) else f"{some}: {note}")
+    return (
+        f"{len(scans)} scans: {', '.join(names[:MAX_NAMED])}{', ...' * (len(names) > MAX_NAMED)}",
+        *said,
+    )
+
+
+def _masked_frames(one: Source) -> list[str]:
+    assert one.masked is not None
+    if not one.masked.any():
+        return []
+    frames = noise.as_ranges(np.flatnonzero(one.masked) + 1)
+    return [
+        f"{np.count_nonzero(one.masked)} frames masked, intensity below half its median: {frames}"
+    ]
+
+
+def names_of(paths: Sequence[Path]) -> list[str]:
+    """Return a name for each file: its own, with as many folders as tell the files apart."""
+    for parts in range(1, max(len(path.parts) for path in paths) + 1):
+        names = ["/".join(path.parts[-parts:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    twice = next(name for name, number in Counter(map(str, paths)).items() if number > 1)
+    raise OptionError(f"{twice} is given twice: give each file once")
+
+
+def check_different(paths: Sequence[Path], digests: Sequence[str]) -> None:
+    """Raise SourceError where two files have the same content, of these SHA-256."""
+    seen: dict[str, Path] = {}
+    for path, digest in zip(paths, digests, strict=True):
+        if digest in seen:
+            raise SourceError(
+                f"{path} has the same content as {seen[digest]}: one measurement counts once, leave one out"
+            )
+        seen[digest] = path
