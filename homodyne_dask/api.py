@@ -95,7 +95,7 @@ def _fitting_any_data() -> "ModuleType":
 
 
 def ingest(
-    source: str | Path,
+    source: str | Path | Sequence[str | Path],
     store: str | AnyPath | None = None,
     *,
     q: float | Sequence[float] | None = None,
@@ -111,6 +111,7 @@ def ingest(
     time_dataset: str | None = None,
     axes: str | Sequence[str] | None = None,
     half: str | None = None,
+    average: str | None = None,
     sharded: bool | None = None,
     overwrite: bool = False,
     client: "Client | None" = None,
@@ -118,14 +119,16 @@ def ingest(
 ) -> "IngestReport":
     """Write the two-time matrices c2(bin, t1, t2) of a result file into a Zarr store.
 
+    A list of files is one measurement, repeated: the store has the bins of every scan, which must agree in
+    bins and frames. average: 'scans' writes the mean of scans instead, with the noise of their scatter.
     source: HDF5 (APS-U, APS legacy, NXxpcs, CHX, ESRF, midtools, or any layout with `dataset`), .npy of shape
     (t, t) or (bin, t, t), or .npz with c2, q, phi, dt or time or t1 and t2, sigma. store: a folder, or a URL
     as s3://bucket/A0123_c2.zarr; by default beside the source, A0123_results.hdf → A0123_c2.zarr.
     q [1/Å], phi [degree], frame_time [s]: for plain arrays, which do not hold them; one number, or for q
     and phi one per bin. sigma: standard deviation of c2 of one pair, one number or one per bin; by default
     from counts or scatter. time_offset [s] is added to all times. gap: '200 um', or Å as a number; kept
-    with the data. trains: the first train, counted from 0, and the one after the last, as (0, 500), whose
-    matrices are averaged, of a file that has one for each train; by default all. dataset: where the matrices
+    with the data. trains: the first train, counted from 0, and the one after the last, as (0, 500), of a
+    file with a matrix for each, of which groups become scans; by default all. dataset: where the matrices
     are in an HDF5 file (a dataset, or a group of one for each bin) or .npz of another layout; q_dataset,
     phi_dataset: where q and φ are; time_dataset: the times of the frames, or their spacing, in s. axes: as
     't,t,q' where shape and symmetry do not tell which axes are the times. half: 'upper', 'lower' or 'mean',
@@ -154,6 +157,7 @@ def ingest(
             gap=None if gap is None else gap_in_angstrom(gap), trains=trains, sharded=sharded,
             overwrite=overwrite, client=client, progress=progress, dataset=dataset, q_dataset=q_dataset,
             phi_dataset=phi_dataset, time_dataset=time_dataset, axes=axes, half=half,
+            average=average,
         )  # fmt: skip
 
 

@@ -14,9 +14,10 @@ from homodyne_dask.store.files import AnyPath
 from homodyne_dask.store.processes import set_allocator_thresholds
 from ingest import averages_and_sums, noise, store_writer
 from ingest.averages_and_sums import MaskedMatrix
-from ingest.clean import BAND_ROWS, clean, measure_contrast, measure_scatter, upper_blocks
+from ingest.clean import BAND_ROWS, measure_contrast, measure_scatter, upper_blocks
 from ingest.noise import Record
 from ingest.readers.source import Source
+from ingest.repeats import cleaned_scan, mean_of_scans
 
 MAX_DEVIATION = 8.0
 """Deviation of an outlier from the median of its neighbours, in σ and in units of their spread: noise
@@ -87,7 +88,7 @@ def _at(matrix: MaskedMatrix, i: np.ndarray, j: np.ndarray) -> Float[np.ndarray,
 
 _KEYS = {
     "baseline", "dead", "zeros", "infinite", "one_sided", "contrast", "scatter", "pairs",
-    "chunks", "sizes", "sums", "outliers",
+    "chunks", "sizes", "sums", "outliers", "spread",
 }  # fmt: skip
 
 
@@ -97,10 +98,11 @@ def write_bin(
     """Write the only bin of `source` at position `index`, its record last; return the record."""
     set_allocator_thresholds(spare=2 * 2**20)
     side = schema.tile_side(source.n_frames)
-    cleaned = clean(source.read(0), source.n_frames, source.name(0), source.baseline, source.half)
-    if source.masked is not None:
-        cleaned.c2[source.masked] = np.nan
-        cleaned.c2[:, source.masked] = np.nan
+    if source.mean_of:
+        cleaned, scatter, spread = mean_of_scans(source)
+    else:
+        cleaned = cleaned_scan(source)
+        scatter, spread = measure_scatter(cleaned.c2, source.time), None
     record = {
         "baseline": cleaned.baseline,
         "dead": cleaned.dead.tolist(),
@@ -108,7 +110,8 @@ def write_bin(
         "infinite": cleaned.infinite,
         "one_sided": cleaned.one_sided,
         "contrast": measure_contrast(cleaned.c2),
-        "scatter": measure_scatter(cleaned.c2, source.time),
+        "scatter": scatter,
+        "spread": spread,
     }
     rows = noise.sigma_rows(source, [record]).rows
     record["pairs"] = _pairs(cleaned.c2)

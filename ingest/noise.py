@@ -88,6 +88,12 @@ def notes_on(source: Source, records: list[Record], use: Bool[np.ndarray, " t"])
         notes.append(
             f"frames are not even in time, they are {spacing}: no pair is examined as an outlier"
         )
+    spread = [record["spread"] for record in records if record["spread"]]
+    if spread:
+        notes.append(
+            f"mean of {len(source.mean_of)} scans, which scatter {np.median(spread):.2g} times as much as "
+            f"their noise; sigma is that of their scatter"
+        )
     if source.half is not None:
         notes.append(f"half = {source.half}: {HALVES[source.half]}")
     if _baseline(source, records) == 0:

@@ -10,6 +10,7 @@ import numpy as np
 from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.store.arrays import same_times
 from ingest import noise
+from ingest.clean import CleanMatrix, clean, measure_scatter
 from ingest.readers.source import Source
 
 MAX_NAMED = 3
@@ -24,7 +25,10 @@ def joined(scans: Sequence[Source], names: Sequence[str]) -> Source:
     first, *others = scans
     for name, other in zip(names[1:], others, strict=True):
         _check_alike(first, other, names[0], name)
-    masked = [replace(one, masked=~noise.frame_mask(one)) for one in scans]
+    masked = [
+        one if one.intensity is None else replace(one, masked=~noise.frame_mask(one))
+        for one in scans
+    ]
     return replace(
         first,
         matrices=sum((one.matrices for one in scans), ()),
@@ -38,6 +42,72 @@ def joined(scans: Sequence[Source], names: Sequence[str]) -> Source:
         scans=tuple(masked),
         scan_names=tuple(names),
     )
+
+
+def averaged(source: Source) -> Source:
+    """Return the mean of the scans of a source as one scan; raises OptionError where it is one."""
+    if not source.scans:
+        raise OptionError(
+            f"{source.path.name} is one scan, and average is of several: leave it out"
+        )
+    return replace(
+        source.scans[0],
+        intensity=None,
+        sigma=None,
+        truth=None,
+        masked=None,
+        notes=source.notes,
+        mean_of=source.scans,
+    )
+
+
+def mean_of_scans(source: Source) -> tuple[CleanMatrix, float | None, float | None]:
+    """Return the mean matrix of the only bin of scans, its σ from their scatter, and that scatter.
+
+    Weights are 1/σ² of each scan. The scatter is relative to σ of the scans: 1 where they differ by noise.
+    None for σ where no pair is known twice.
+    """
+    n = source.n_frames
+    weight, first, second, number = (np.zeros((n, n)) for _ in range(4))
+    cleaned = []
+    for one in source.mean_of:
+        found = cleaned_scan(one)
+        sigma = measure_scatter(found.c2, one.time) if one.sigma is None else float(one.sigma[0])
+        known = ~np.isnan(found.c2)
+        w = known / (sigma or 1.0) ** 2
+        value = np.where(known, found.c2 - 1.0, 0.0)
+        weight += w
+        first += w * value
+        second += w * value**2
+        number += known
+        cleaned.append(found._replace(c2=np.empty((0, 0), np.float32)))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = first / weight
+        chisqr = second - weight * mean**2
+    twice = number > 1
+    freedom = float((number - 1)[twice].sum())
+    scatter = float(np.sqrt(max(chisqr[twice].sum(), 0.0) / freedom)) if freedom else None
+    sigma = scatter and scatter * float(np.sqrt(np.median(1 / weight[twice])))
+    dead = set.intersection(*(set(one.dead.tolist()) for one in cleaned))
+    matrix = CleanMatrix(
+        (1 + mean).astype(np.float32),
+        cleaned[0].baseline,
+        np.array(sorted(dead), dtype=np.int64),
+        *(
+            sum(getattr(one, what) for one in cleaned)
+            for what in ("zeros", "infinite", "one_sided")
+        ),
+    )
+    return matrix, sigma, scatter
+
+
+def cleaned_scan(source: Source) -> CleanMatrix:
+    """Return the clean matrix of the only bin of a source, without the frames that are masked in its scan."""
+    cleaned = clean(source.read(0), source.n_frames, source.name(0), source.baseline, source.half)
+    if source.masked is not None:
+        cleaned.c2[source.masked] = np.nan
+        cleaned.c2[:, source.masked] = np.nan
+    return cleaned
 
 
 def _check_alike(first: Source, other: Source, name: str, other_name: str) -> None:
@@ -96,8 +166,7 @@ def _notes(scans: Sequence[Source], names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _masked_frames(one: Source) -> list[str]:
-    assert one.masked is not None
-    if not one.masked.any():
+    if one.masked is None or not one.masked.any():
         return []
     frames = noise.as_ranges(np.flatnonzero(one.masked) + 1)
     return [

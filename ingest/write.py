@@ -27,11 +27,11 @@ from ingest.averages_and_sums import sums_by_chunk
 from ingest.bin_task import Record, read_record, write_bin
 from ingest.readers.detect import check_opens, open_source
 from ingest.readers.source import IngestOptions, Source, checked_options, sha256
-from ingest.repeats import check_different, joined, names_of
+from ingest.repeats import averaged, check_different, joined, names_of
 from ingest.report import IngestReport, read_report
 
 Progress = Callable[[int, int], None]
-RECORD_VERSION = 6
+RECORD_VERSION = 7
 """Form of the records of finished bins: an ingest begun with another form is begun again."""
 LOCAL_TASKS = 2
 """Matrices worked on at once without a cluster; each takes its float32 size, twice that when read."""
@@ -103,12 +103,17 @@ def _open_all(paths: list[Path], options: IngestOptions) -> Source:
     for path in paths:
         check_opens(path, options)
     sources = [open_source(path, options) for path in paths]
-    if len(sources) == 1:
-        return sources[0]
-    names = names_of(paths)
-    if any(source.scans for source in sources):
-        raise OptionError(f"{names[0]} holds several scans itself: ingest it by itself")
-    return joined(sources, names)
+    source = sources[0] if len(sources) == 1 else _joined_files(sources, names_of(paths))
+    return source if options.average is None else averaged(source)
+
+
+def _joined_files(sources: list[Source], files: list[str]) -> Source:
+    """Return the scans of all files as one source; a file may hold several."""
+    scans, names = [], []
+    for source, file in zip(sources, files, strict=True):
+        scans += source.scans or (source,)
+        names += [f"{file}, {name}" for name in source.scan_names] or [file]
+    return joined(scans, names)
 
 
 def _digest(paths: list[Path]) -> str:

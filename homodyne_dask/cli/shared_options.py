@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from homodyne_dask.store.scan import Scan
 
 Command = Callable[..., Any]
-SELECTION = ("q", "phi", "label", "frames", "time")
-"""Names of the options that select bins and frames of a store."""
 CLUSTER = ("scheduler", "key", "scheduler_file", "site", "jobs")
 """Names of the options that choose workers."""
 _HELP_ALL = "homodyne_dask.help_all"

@@ -40,7 +40,6 @@ from homodyne_dask.solver.sign_flip_test import (
     spread,
     weighted,
 )
-from homodyne_dask.store.rings import friedel_clusters
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.sweep import sweep_of
 
@@ -359,7 +358,7 @@ def check_rates(
         progress("one pass at the optimum")
     theta = result.parameters["value"].values.astype(float)
     moved = request.search.free_inside_bounds(theta)
-    clusters = friedel_clusters(request.scan.q, request.scan.phi)
+    clusters = request.scan.clusters
     with _passes(request, result, alternative, client) as evaluate:
         found = deviations_in(alternative, evaluate, theta, moved, clusters)
     return RatesCheck(

@@ -26,7 +26,6 @@ from homodyne_dask.fitting.series.parallel_fits import workers_for
 from homodyne_dask.models import BROWNIAN, LAMINAR_FLOW, POWER_LAW, STATIC, Model, scan_model
 from homodyne_dask.results.data.comparison import ranked, require_independent_bins
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.store.rings import friedel_clusters
 from homodyne_dask.store.scan import Scan, as_scan
 from homodyne_dask.text import html_table
 
@@ -124,7 +123,7 @@ def compare_models(
         raise OptionError(
             "models are compared by least squares: leave out the loss, or choose a model"
         )
-    require_independent_bins(len(np.unique(friedel_clusters(scan.q, scan.phi))))
+    require_independent_bins(len(np.unique(scan.clusters)))
     if models is not None:
         require_type("models", models, list | tuple, "a list of models, or of their names")
     compared = [scan_model(model) for model in models or _default_models(scan, options)]

@@ -1,7 +1,7 @@
 """The Zarr store, schema version 2: what ingest writes and a scan reads.
 
-One store holds one scan, or several that repeat one measurement (attribute `scans`): of n bins and m scans the
-first n/m bins are those of the first scan, the next those of the second. All arrays of the root group share these dimensions:
+One store holds one scan, or several that repeat one measurement (attribute `scans`): of n bins and m scans
+the first n/m bins are those of the first scan, and so on. Arrays of the root group share these dimensions:
 bin (one (q, phi) region of the detector), t1 = t2 = t (frames).
 
     c2(bin, t1, t2)       float32, only t2 > t1 filled, NaN elsewhere; chunk (1, T, T)

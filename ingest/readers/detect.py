@@ -22,6 +22,7 @@ from ingest.readers.numpy_arrays import (
     open_npz,
 )
 from ingest.readers.source import IngestOptions, Source, apply_options, checked_options
+from ingest.repeats import joined
 
 GROUP = "homodyne_dask.readers"
 """The group of entry points in which installed packages register readers of other formats.
@@ -82,6 +83,8 @@ def open_source(path: Path, options: IngestOptions) -> Source:
         source, failures = _open_installed(path, options)
         if source is None:
             raise SourceError("; ".join([why, *failures]))
+    if source.scans:
+        return joined([apply_options(one, options) for one in source.scans], source.scan_names)
     return apply_options(source, options)
 
 

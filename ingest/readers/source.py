@@ -76,6 +76,8 @@ class Source:
     scans: "tuple[Source, ...]" = ()
     """The scans of which this holds the bins, one after the other (`ingest/repeats.py`); () for one scan."""
     scan_names: tuple[str, ...] = ()
+    mean_of: "tuple[Source, ...]" = ()
+    """The scans of whose matrices those of this source are the mean."""
 
     def scan_of(self, bin_index: int) -> "tuple[Source, int]":
         """Return the scan of a bin, and the position of the bin in it."""
@@ -101,7 +103,7 @@ class Source:
         if self.scans:
             one, own = self.scan_of(bin_index)
             return one.only(own)
-        one = slice(bin_index, bin_index + 1)
+        one, mean_of = slice(bin_index, bin_index + 1), self.mean_of
         return replace(
             self,
             matrices=self.matrices[one],
@@ -113,6 +115,7 @@ class Source:
             sigma=None if self.sigma is None else self.sigma[one],
             truth=None,
             notes=(),
+            mean_of=tuple(scan.only(bin_index) for scan in mean_of),
         )
 
 
@@ -137,6 +140,8 @@ class IngestOptions:
     """Times of the frames, or their spacing, in s."""
     axes: tuple[str, ...] | None = None
     """The axes of the matrices, t for each of the two times."""
+    average: str | None = None
+    """"scans" for the mean of scans."""
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values that compare equal when the options are the same."""
@@ -154,7 +159,16 @@ def _listed(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-LAYOUT = ("trains", "half", "dataset", "q_dataset", "phi_dataset", "time_dataset", "axes")
+LAYOUT = (
+    "trains",
+    "average",
+    "half",
+    "dataset",
+    "q_dataset",
+    "phi_dataset",
+    "time_dataset",
+    "axes",
+)
 """Options that say where in a file something is; only those given are recorded."""
 
 
@@ -182,15 +196,27 @@ def checked_options(q, phi, frame_time, sigma, time_offset, gap, **layout: Any) 
     )
 
 
-def _checked_layout(trains=None, half=None, axes=None, **names: str | None) -> dict[str, Any]:
+def _checked_layout(
+    trains=None, half=None, axes=None, average=None, **names: str | None
+) -> dict[str, Any]:
     """Return the options of LAYOUT; each error names the option and its value."""
+    if average not in (None, "scans"):
+        raise OptionError(
+            f"average = {shown(average)} is unknown: give scans, for the mean of scans"
+        )
     if half is not None and half not in HALVES:
         each = "; ".join(f"{name}, {what}" for name, what in HALVES.items())
         raise OptionError(f"half = {shown(half)} is unknown; choose from {each}")
     for name, value in names.items():
         if value is not None and (not isinstance(value, str) or not value.strip("/ ")):
             raise OptionError(f"{name} = {shown(value)} is no name of an array: give it as /c2")
-    return {"trains": _trains(trains), "half": half, "axes": _axes(axes), **names}
+    return {
+        "trains": _trains(trains),
+        "half": half,
+        "axes": _axes(axes),
+        "average": average,
+        **names,
+    }
 
 
 def _axes(value) -> tuple[str, ...] | None:

@@ -19,7 +19,7 @@ from homodyne_dask.errors import (
 )
 from homodyne_dask.results.data.block_means import as_fitted
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fit_view import FitView, fitted_scan
+from homodyne_dask.results.data.fit_view import FitView, as_selected, fitted_scan
 from homodyne_dask.results.files.folder import fits_in
 from homodyne_dask.results.files.saved_results import SERIES, SUMMARY, data_of, load_result
 from homodyne_dask.store.files import any_path, is_file
@@ -145,9 +145,7 @@ def _data_of(result: FitResult, source: Viewable, held: Scan | None) -> Scan:
             return as_fitted(data_of(result, folder, "view {}, too"), result)
         except StoreError as e:
             raise StoreError(f"{e}; or give the store beside the result, where it is now") from e
-    inputs = result.provenance.inputs
-    scan = held.select(label=inputs["labels"], frames=tuple(inputs["frames"]))
-    return as_fitted(FitView(result, scan).scan, result)
+    return as_fitted(FitView(result, as_selected(held, result)).scan, result)
 
 
 def matching_bins(first: Scan, scan: Scan) -> Int[np.ndarray, " bin"]:

@@ -51,7 +51,6 @@ from homodyne_dask.solver.influence import leave_one_out, left_out_chisqr, left_
 from homodyne_dask.solver.information_criteria import compare_scalings
 from homodyne_dask.solver.reduce import mean_weight
 from homodyne_dask.store.processes import OUR_CODE, code_digest
-from homodyne_dask.store.rings import friedel_clusters
 
 NO_ESTIMATES = ErrorEstimates()
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "zarr", "dask", "distributed", "xarray")
@@ -75,7 +74,7 @@ def assemble_result(
     moved = search.free_inside_bounds(state.theta)
     seen = more.signal is None or more.signal.seen
     at_bound = search.free & ~moved & seen
-    clusters = friedel_clusters(scan.q, scan.phi)
+    clusters = scan.clusters
     left_out = _left_out_chisqr(request, state, moved, clusters)
     errors = uncertainty_at(request, state, more.speckle)
     error = used_of(errors, more.lower)
@@ -103,6 +102,7 @@ def assemble_result(
         scaling=scaling_table(
             {
                 "label": scan.label,
+                **({"scan": scan.scan_number} if "scans" in scan.attrs else {}),
                 "q": scan.q,
                 "phi": scan.phi,
                 "contrast": reduced.contrast,
@@ -214,7 +214,14 @@ def _sensitivity(
         by_data &= ~np.isfinite(request.search.priors.mean)
     ratio = (error / deviations(errors.naive, len(names)))[by_data] ** 2
     effect = max(float(ratio.mean()), 1.0) if len(ratio) and np.isfinite(ratio).all() else 1.0
-    tables = {"influence": influence_table(change, names, scan.label)}
+    influence = influence_table(change, names, scan.label)
+    if len(np.unique(scan.scan_number)) > 1:
+        numbers, of = np.unique(scan.scan_number, return_inverse=True)
+        by_scan = leave_one_out(state.reduced, moved, of) / error
+        influence = influence.assign(change_of_scan=(("scan", "param"), by_scan)).assign_coords(
+            scan=numbers
+        )
+    tables = {"influence": influence}
     if request.problem.loss != "linear" or request.scaling.prior is not None:
         return tables  # another mode would change the weights, or has no such prior
     modes = compare_scalings(
@@ -255,6 +262,7 @@ def _without_profile(request: Request, more: ErrorEstimates) -> tuple[str, ...]:
 
 def _inputs(request: Request) -> dict[str, Any]:
     scan = request.scan
+    scans = {"scans": scan.scan_number.tolist(), "scan_names": scan.scan_names}
     kept = ("source_file", "source_sha256", "source_format", "frame_time", "sigma_source", "notes")
     first, stop = scan.frames
     cells: dict[str, int] = {}
@@ -272,4 +280,5 @@ def _inputs(request: Request) -> dict[str, Any]:
         **cells,
         "bins": len(scan.bins),
         "labels": scan.label.tolist(),
+        **(scans if "scans" in scan.attrs else {}),
     }

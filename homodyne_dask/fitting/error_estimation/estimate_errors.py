@@ -27,7 +27,6 @@ from homodyne_dask.solver.covariance import (
     without,
 )
 from homodyne_dask.solver.normal_equations import deviation
-from homodyne_dask.store.rings import friedel_clusters
 from homodyne_dask.sweep.sweep import Sweep
 from homodyne_dask.sweep.tasks import CELL_MEANS, AtTheta
 
@@ -53,7 +52,7 @@ def estimate_errors(
     """
     reduced, scan = state.reduced, request.scan
     moved = request.search.free_inside_bounds(state.theta)
-    clusters = friedel_clusters(scan.q, scan.phi)
+    clusters = scan.clusters
     determined = state.outcome in (
         lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.MAX_PASSES
     )  # fmt: skip
@@ -115,7 +114,7 @@ def uncertainty_at(
     it.
     """
     scan, search = request.scan, request.search
-    moved, clusters = search.free_inside_bounds(state.theta), friedel_clusters(scan.q, scan.phi)
+    moved, clusters = search.free_inside_bounds(state.theta), scan.clusters
     found = uncertainty(search.names, state.reduced, moved, clusters, search.free & ~moved)
     if found.naive is None or found.robust is not None or speckle is None or speckle.objection:
         return found

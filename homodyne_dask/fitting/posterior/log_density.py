@@ -42,7 +42,6 @@ from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.solver.covariance import SPECKLE, clusters_in, freedom_of_size, uncertainty
 from homodyne_dask.solver.eigendirections import inverse_of
 from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.store.rings import friedel_clusters
 
 _FOR_SOME, _FOR_ALL = 2, 3
 """Independent bins for each direction from which directions are adjusted: in part, and as V says."""
@@ -206,7 +205,7 @@ def _without_prior(
 def _of_scatter(optimum: _Optimum, request: Request, result: FitResult) -> Adjustment:
     """Return the adjustment to the scatter between bins; with few of them to the lower bound of the fit."""
     reduced, moved = optimum.reduced, optimum.moved
-    clusters = friedel_clusters(request.scan.q, request.scan.phi)
+    clusters = request.scan.clusters
     errors = uncertainty(request.search.names, reduced, moved, clusters)
     some, number = np.ix_(moved, moved), clusters_in(reduced, clusters)
     lower = result.errors.covariance_lower
