@@ -174,7 +174,7 @@ def _masked_frames(one: Source) -> list[str]:
     ]
 
 
-def names_of(paths: Sequence[Path]) -> list[str]:
+def scan_names_of(paths: Sequence[Path]) -> list[str]:
     """Return a name for each file: its own, with as many folders as tell the files apart."""
     for parts in range(1, max(len(path.parts) for path in paths) + 1):
         names = ["/".join(path.parts[-parts:]) for path in paths]

@@ -27,7 +27,7 @@ from ingest.averages_and_sums import sums_by_chunk
 from ingest.bin_task import Record, read_record, write_bin
 from ingest.readers.detect import check_opens, open_source
 from ingest.readers.source import IngestOptions, Source, checked_options, sha256
-from ingest.repeats import averaged, check_different, joined, names_of
+from ingest.repeats import averaged, check_different, joined, scan_names_of
 from ingest.report import IngestReport, read_report
 
 Progress = Callable[[int, int], None]
@@ -103,7 +103,7 @@ def _open_all(paths: list[Path], options: IngestOptions) -> Source:
     for path in paths:
         check_opens(path, options)
     sources = [open_source(path, options) for path in paths]
-    source = sources[0] if len(sources) == 1 else _joined_files(sources, names_of(paths))
+    source = sources[0] if len(sources) == 1 else _joined_files(sources, scan_names_of(paths))
     return source if options.average is None else averaged(source)
 
 

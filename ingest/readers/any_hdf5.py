@@ -10,7 +10,7 @@ import numpy as np
 
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError, nearest
 from ingest.readers import hdf5
-from ingest.readers.layout import Layout, layout_of
+from ingest.readers.array_axes import MatrixAxes, layout_of
 from ingest.readers.numpy_arrays import source_of
 from ingest.readers.source import (
     MIN_FRAMES,
@@ -47,7 +47,7 @@ def open_any(path: Path, options: IngestOptions) -> Source:
     return source_of(path, "hdf5", shape, held, options, reader, names, notes)
 
 
-def layout_in(file: h5py.File, name: str, options: IngestOptions) -> Layout:
+def layout_in(file: h5py.File, name: str, options: IngestOptions) -> MatrixAxes:
     """Return the layout of a dataset of matrices."""
     path = Path(hdf5.file_name(file))
     found = _dataset(file, name)
@@ -61,14 +61,14 @@ def layout_in(file: h5py.File, name: str, options: IngestOptions) -> Layout:
     )
 
 
-def read_slice(path: Path, where: str, layout: Layout) -> np.ndarray:
+def read_slice(path: Path, where: str, layout: MatrixAxes) -> np.ndarray:
     """Return one matrix of a dataset, named as '/c2[3]'."""
     name, _, number = where.removesuffix("]").rpartition("[")
     with hdf5.open_hdf5(path) as file:
         return _slice(file, name, layout, int(number))
 
 
-def _slice(file: h5py.File, name: str, layout: Layout, number: int) -> np.ndarray:
+def _slice(file: h5py.File, name: str, layout: MatrixAxes, number: int) -> np.ndarray:
     found, index = _dataset(file, name), layout.index_of(number)
     try:
         return found[index[::-1]].T if MATLAB in found.attrs else found[index]

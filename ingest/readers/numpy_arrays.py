@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, SourceError
-from ingest.readers.layout import Index, Layout, layout_of
+from ingest.readers.array_axes import Index, MatrixAxes, layout_of
 from ingest.readers.source import IngestOptions, Source, decimal, per_bin
 
 MAX_SMALL_BYTES = 800_000_000
@@ -69,7 +69,7 @@ def array_names(path: Path) -> list[str]:
         return [name.removesuffix(".npy") for name in archive.namelist()]
 
 
-def _layout(path: Path, name: str, options: IngestOptions) -> Layout:
+def _layout(path: Path, name: str, options: IngestOptions) -> MatrixAxes:
     """Return the layout of the matrices under a name of a .npz file, reading as little as tells it."""
     with as_source_error(path), zipfile.ZipFile(path) as archive:
         shape, dtype = _claimed(path, archive, name)
@@ -101,14 +101,14 @@ def check_small(path: Path, names: list[str]) -> None:
                 )
 
 
-def read_npy(path: Path, where: str, layout: Layout) -> np.ndarray:
+def read_npy(path: Path, where: str, layout: MatrixAxes) -> np.ndarray:
     """Return one matrix of a .npy file."""
     with as_source_error(path):
         c2 = np.load(path, mmap_mode="r", allow_pickle=False)
         return np.array(c2[layout.index_of(_number_in(where))])
 
 
-def read_npz(path: Path, where: str, layout: Layout) -> np.ndarray:
+def read_npz(path: Path, where: str, layout: MatrixAxes) -> np.ndarray:
     """Return one matrix of a .npz file, as 'c2[3]', reading no other into memory."""
     name, index = where.rpartition("[")[0], layout.index_of(_number_in(where))
     with (

@@ -16,7 +16,13 @@ from homodyne_dask.results.data.fitted_parameters import (
     confidence_intervals,
     parameter_frame,
 )
-from homodyne_dask.results.data.misfit import ModelCheck, misfit_sentence, model_check_of
+from homodyne_dask.results.data.misfit import (
+    FAR_OFF,
+    ModelCheck,
+    far_off_sentence,
+    misfit_sentence,
+    model_check_of,
+)
 from homodyne_dask.results.data.operations import (
     Plots,
     Reportable,
@@ -226,7 +232,7 @@ class FitResult(Reportable):
     @property
     def derived(self) -> dict[str, DerivedQuantity]:
         """D_SE of Brownian motion and, with temperature and viscosity, R_h; empty for other models."""
-        return derived_quantities(self.config, self.parameters, self.error_used)
+        return derived_quantities(self.config, self.parameters)
 
     @property
     def periods(self) -> dict[str, float]:
@@ -242,10 +248,16 @@ class FitResult(Reportable):
     def verdict(self) -> str:
         """How the fit ended and, if it is so, that the model does not describe the data, and where."""
         check = self.diagnosis.check
+        if check is None and self.converged and self.statistics.redchi > FAR_OFF:
+            return f"converged, but {far_off_sentence(self.statistics.redchi)}"
         if check is None or not check.misfit:
             return self.outcome.value
+        known = {
+            f"{name}_known": bool(np.isfinite(self.scaling[name].values).all())
+            for name in ("q", "phi")
+        }
         store = self.provenance.inputs["store"]
-        return f"converged, but {misfit_sentence(check, store, self.config)}"
+        return f"converged, but {misfit_sentence(check, store, self.config, **known)}"
 
     @property
     def plot(self) -> Plots:

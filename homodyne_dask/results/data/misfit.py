@@ -24,10 +24,15 @@ _SCALING = (
     "the bins of one q deviate in different ways: `{} --scaling individual` gives each its own contrast "
     "and offset"
 )
+_LABELS = "the bins of one q deviate in different ways: `{} --label N` fits one by itself"
 _MOTION = (
     "the bins of one q deviate in different ways, as motion in one direction makes them: "
     '`homodyne-dask fit {} --model laminar_flow --gap "200 um"`, with your gap, has such motion'
 )
+
+
+FAR_OFF = 25.0
+"""χ² per pair above which no correlation of speckle explains residuals; they are five times the noise."""
 
 
 class ModelCheck(NamedTuple):
@@ -80,12 +85,19 @@ def fit_command(store: str, config: dict[str, Any]) -> str:
     return words if gap is None else f'{words} --gap "{gap / 1e4:g} um"'
 
 
-def misfit_sentence(check: ModelCheck, store: str, config: dict[str, Any]) -> str:
-    """Return where the model deviates and what to type; store: its name. config: options of the fit."""
+def misfit_sentence(
+    check: ModelCheck, store: str, config: dict[str, Any], *, q_known: bool, phi_known: bool
+) -> str:
+    """Return where the model deviates and what to type; store: its name. config: options of the fit.
+
+    q_known, phi_known: of all bins; models of motion need both.
+    """
     side = "above" if check.residual > 0 else "below"
     if check.depends_on == "bin" and config["scaling"] != "individual":
         advice = _SCALING.format(fit_command(store, config))
-    elif check.depends_on == "bin" and config["model"] in WITHOUT_ANGLES:
+    elif check.depends_on == "bin" and not phi_known:
+        advice = _LABELS.format(fit_command(store, config))
+    elif check.depends_on == "bin" and q_known and config["model"] in WITHOUT_ANGLES:
         advice = _MOTION.format(store)
     elif check.depends_on == "age" and config["model"] in _FREE_RATES:
         command = fit_command(store, config)
@@ -96,8 +108,23 @@ def misfit_sentence(check: ModelCheck, store: str, config: dict[str, Any]) -> st
         f"the model does not describe the data: {check.deviating} of {check.tests} means of residuals "
         f"exceed what noise and correlated speckle allow ({check.threshold:.1f} standard errors), most at "
         f"ages {_span(check.age)} and lags {_span(check.lag)} in {check.where}, where c2 is "
-        f"{100 * abs(check.share):.2g} % of the contrast {side} the model ({check.largest:.1f} standard "
+        f"{_share(abs(check.share))} the contrast {side} the model ({check.largest:.1f} standard "
         f"errors); {advice}"
+    )
+
+
+def _share(share: float) -> str:
+    """Return '7.8 % of', '84 % of', or '8.9 times'."""
+    percent = f"{100 * share:.0f}" if share >= 0.1 else f"{100 * share:.2g}"
+    return f"{share:.2g} times" if share >= 2 else f"{percent} % of"
+
+
+def far_off_sentence(redchi: float) -> str:
+    """Return what so large a reduced χ² says where means of residuals were not tested."""
+    return (
+        f"χ² per pair is {redchi:.3g}: residuals are {redchi**0.5:.2g} times the noise; the model does not "
+        f"describe the data, or sigma is too small; maps.png shows where, and other models are listed by "
+        f"`homodyne-dask explain models`"
     )
 
 

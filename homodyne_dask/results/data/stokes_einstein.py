@@ -9,9 +9,6 @@ from collections.abc import Mapping
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-from jaxtyping import Float
-
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models import BROWNIAN
 
@@ -30,7 +27,7 @@ class DerivedQuantity(NamedTuple):
 
     value: float
     stderr: float
-    """From that of D0 that is used (`FitResult.error_used`); NaN where none is known."""
+    """From that of D0; NaN where D0 has none."""
     unit: str
     """Å²/s of D_SE, nm of R_h."""
     formula: str
@@ -63,19 +60,18 @@ def check_fluid(model: str, temperature: float | None, viscosity: float | None) 
 
 
 def derived_quantities(
-    config: Mapping[str, Any], parameters: "xarray.Dataset", error: Float[np.ndarray, " p"]
+    config: Mapping[str, Any], parameters: "xarray.Dataset"
 ) -> dict[str, DerivedQuantity]:
     """Return D_SE and, where the fluid is known, R_h; none of other models, or of unknown q or D0.
 
-    config: the options of the fit. parameters: its table, over `param`. error: theirs that is used.
+    config: the options of the fit. parameters: its table, over `param`.
     """
     if config["model"] != BROWNIAN.name:
         return {}
     D0 = parameters.sel(param="D0")
     if D0["unit"].item() != "Å²/s" or not math.isfinite(D0["value"]):
         return {}
-    at = parameters["param"].values.tolist().index("D0")
-    D, share = float(D0["value"]) / 2, float(error[at] / D0["value"])
+    D, share = float(D0["value"]) / 2, float(D0["stderr"] / D0["value"])
     found = {"D_SE": DerivedQuantity(D, share * D, "Å²/s", "D0 / 2")}
     temperature, viscosity = (config.get(key) for key in ("temperature", "viscosity"))
     if temperature and viscosity:

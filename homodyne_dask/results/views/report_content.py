@@ -180,7 +180,7 @@ def _meaning(result: FitResult) -> str:
 
 LARGE_RATIO = 2.0
 """Errors from the scatter of bins over those of speckle, above which it is said what that means."""
-INFLUENCE = "influence of single bins, in standard errors"
+INFLUENCE = "influence of single bins (of repeats: scans), in standard errors"
 MODES_NOTE = (
     "each mode: one Gauss-Newton step from this optimum; AIC and BIC: differences from the lowest, "
     "corrected for correlated pairs; changes in standard errors"

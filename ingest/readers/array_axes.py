@@ -16,7 +16,7 @@ SYMMETRY_TOLERANCE = 1e-4
 Index = tuple[int | slice, ...]
 
 
-class Layout(NamedTuple):
+class MatrixAxes(NamedTuple):
     """Which axes of an array are the two times; the others count bins, the last one fastest."""
 
     shape: tuple[int, ...]
@@ -55,8 +55,8 @@ def layout_of(
     shape: tuple[int, ...],
     dtype: np.dtype,
     axes: tuple[str, ...] | None,
-    read: Callable[[Layout, int], np.ndarray],
-) -> Layout:
+    read: Callable[[MatrixAxes, int], np.ndarray],
+) -> MatrixAxes:
     """Return which axes are the times: those given, the two of one length, or those of symmetry.
 
     read: of one matrix, for where lengths do not tell. Raises SourceError or OptionError, saying what to
@@ -83,9 +83,9 @@ def layout_of(
     )
 
 
-def _layouts_of_lengths(what: str, shape: tuple[int, ...]) -> list[Layout]:
+def _layouts_of_lengths(what: str, shape: tuple[int, ...]) -> list[MatrixAxes]:
     """Return the layouts in which two axes of one length are the times."""
-    pairs = [Layout(shape, pair) for pair in combinations(range(len(shape)), 2)]
+    pairs = [MatrixAxes(shape, pair) for pair in combinations(range(len(shape)), 2)]
     equal = [one for one in pairs if shape[one.times[0]] == shape[one.times[1]] > 1]
     if not equal or 0 in shape:
         raise SourceError(
@@ -94,17 +94,17 @@ def _layouts_of_lengths(what: str, shape: tuple[int, ...]) -> list[Layout]:
     return [one for one in equal if one.n_frames >= MIN_FRAMES] or equal
 
 
-def _given_layout(what: str, shape: tuple[int, ...], axes: tuple[str, ...]) -> Layout:
+def _given_layout(what: str, shape: tuple[int, ...], axes: tuple[str, ...]) -> MatrixAxes:
     first, second = (at for at, axis in enumerate(axes) if axis == "t")
     if len(axes) != len(shape) or shape[first] != shape[second] or 0 in shape:
         raise OptionError(
             f"axes = {','.join(axes)} cannot be those of {what}, which has shape {shape}: name each axis, "
             f"and t the two that are as long as there are frames"
         )
-    return Layout(shape, (first, second))
+    return MatrixAxes(shape, (first, second))
 
 
-def _axes_text(layout: Layout) -> str:
+def _axes_text(layout: MatrixAxes) -> str:
     return ",".join("t" if axis in layout.times else "q" for axis in range(len(layout.shape)))
 
 

@@ -152,7 +152,9 @@ def test_scans_that_differ_by_more_than_noise_have_a_mean_with_that_scatter(tmp_
     files = [repeat(tmp_path / f"R{k}.npz", k) for k in range(6)]
     for k, path in enumerate(files):
         with np.load(path) as held:
-            np.savez(path, **{**held, "c2": held["c2"] + np.triu(np.full((N, N), 0.1 * (-1) ** k), 1)})
+            np.savez(
+                path, **{**held, "c2": held["c2"] + np.triu(np.full((N, N), 0.1 * (-1) ** k), 1)}
+            )
     report = ingest.ingest(files, tmp_path / "mean.zarr", average="scans")
     assert [row.sigma for row in report.bins] == pytest.approx([0.11 / 6**0.5] * 2, rel=0.1)
     with pytest.raises(OptionError, match="is one scan, and average is of several"):
