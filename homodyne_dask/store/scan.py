@@ -286,18 +286,6 @@ class Scan:
             lag_edges=stored["lag_edges"],
         )
 
-    def g2(self) -> "xarray.Dataset":
-        """Return g2 over (bin, lag), c2 averaged over age, with its stderr from the scatter between ages.
-
-        Raises OptionError for frames that are not even in time.
-
-        >>> hd.open_dataset("A0123_c2.zarr").g2()["g2"].dims
-        ('bin', 'lag')
-        """
-        from homodyne_dask.store.g2 import g2_of
-
-        return g2_of(self)
-
     def __str__(self) -> str:
         """Return the table as `homodyne-dask info` prints it."""
         lines = aligned_columns(_rows(self), left=0)

@@ -204,7 +204,7 @@ def _checked_layout(
         raise OptionError(
             f"average = {shown(average)} is unknown: give scans, for the mean of scans"
         )
-    if half is not None and half not in HALVES:
+    if half is not None and (not isinstance(half, str) or half not in HALVES):
         each = "; ".join(f"{name}, {what}" for name, what in HALVES.items())
         raise OptionError(f"half = {shown(half)} is unknown; choose from {each}")
     for name, value in names.items():

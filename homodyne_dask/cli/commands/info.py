@@ -20,14 +20,17 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("store", type=ANY_PATH)
 @click.option(
-    "--g2", type=LOCAL_PATH, help="Write g2 of every bin, c2 averaged over age, into this CSV file."
+    "--csv",
+    "table",
+    type=LOCAL_PATH,
+    help="Write g2 of every bin, c2 averaged over age, into this CSV file.",
 )
 @AS_JSON
-def info(store: AnyPath, g2: Path | None, as_json: bool) -> None:
+def info(store: AnyPath, table: Path | None, as_json: bool) -> None:
     """Print the bins of STORE (label, q, φ, pixels, σ) and the file they were ingested from."""
     scan = hd.open_dataset(store)
-    if g2 is not None:
-        write_atomic(g2, rows_csv(g2_rows(scan.g2())))
+    if table is not None:
+        write_atomic(table, rows_csv(g2_rows(hd.g2(scan))))
     attrs, gap = scan.attrs, scan.attrs["gap_angstrom"]
     if as_json:
         echo_json(store_values(scan))
