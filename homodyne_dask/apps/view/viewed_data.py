@@ -151,7 +151,8 @@ def _data_of(result: FitResult, source: Viewable, held: Scan | None) -> Scan:
 def matching_bins(first: Scan, scan: Scan) -> Int[np.ndarray, " bin"]:
     """Return the position in `scan` of each bin of `first`, -1 where there is none.
 
-    In one store, or where q or φ is unknown, bins are told apart by their labels, else by q and φ.
+    In one store, or where q or φ is unknown, bins are told apart by their labels, else by q and φ; those of
+    different scans of a store of repeats are different bins.
     """
     same = scan.label == first.label[:, None]
     known = np.isfinite(np.concatenate([scan.q, scan.phi, first.q, first.phi])).all()
@@ -162,6 +163,7 @@ def matching_bins(first: Scan, scan: Scan) -> Int[np.ndarray, " bin"]:
         near &= turned <= NEAREST_ANGLE_TOLERANCE
         away = np.where(near, np.abs(scan.q / q - 1) + turned, np.inf)
         same = near & (away == away.min(axis=1, keepdims=True))
+    same &= scan.scan_number == first.scan_number[:, None]
     return np.where(same.any(1), same.argmax(1), -1)
 
 
