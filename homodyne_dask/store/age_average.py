@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 
 def g2(data: Scan | str | Path) -> "xarray.Dataset":
-    """Return g2, stderr and pairs over (bin, lag) of the selected bins and frames.
+    """Return g2, stderr and pairs over (bin, lag): c2 of every bin averaged over age.
 
+    data: a scan, of which the selected bins and frames count, or the path of a store.
     Lags [s] are those of the stored averages: single ones up to 4 frames, then intervals that grow by a third
     to a half, each at the mean lag of its pairs. stderr is the scatter between intervals of age over the root
     of their number: NaN for one interval, and too small where neighbouring intervals see the same speckle.
