@@ -57,6 +57,7 @@ _NAMES = {
     "results.files.posterior_netcdf": ("load_posterior",),
     "results.files.saved_results": ("compare", "load_comparison", "load_result", "load_series"),
     "solver.state": ("Outcome",),
+    "store.age_average": ("g2",),
     "store.scan": ("Scan", "open_dataset"),
 }
 """Public names by the module that defines them."""

@@ -44,6 +44,7 @@ from homodyne_dask.results.files.saved_results import load_comparison as load_co
 from homodyne_dask.results.files.saved_results import load_result as load_result
 from homodyne_dask.results.files.saved_results import load_series as load_series
 from homodyne_dask.solver.state import Outcome as Outcome
+from homodyne_dask.store.age_average import g2 as g2
 from homodyne_dask.store.scan import Scan as Scan
 from homodyne_dask.store.scan import open_dataset as open_dataset
 

@@ -98,7 +98,7 @@ def _fitting_any_data() -> "ModuleType":
 
 
 def ingest(
-    source: "str | Path | ArrayLike",
+    source: "str | Path | Sequence[str | Path] | ArrayLike",
     store: str | AnyPath | None = None,
     *,
     q: float | Sequence[float] | None = None,
@@ -111,6 +111,13 @@ def ingest(
     time_offset: float = 0.0,
     gap: str | float | None = None,
     trains: str | tuple[int, int] | None = None,
+    dataset: str | None = None,
+    q_dataset: str | None = None,
+    phi_dataset: str | None = None,
+    time_dataset: str | None = None,
+    axes: str | Sequence[str] | None = None,
+    half: str | None = None,
+    average: str | None = None,
     sharded: bool | None = None,
     strict: bool = False,
     overwrite: bool = False,
@@ -119,19 +126,26 @@ def ingest(
 ) -> "IngestReport":
     """Write the two-time matrices c2(bin, t1, t2) of a result file or of an array into a Zarr store.
 
-    source: HDF5 (APS-U, APS legacy, NXxpcs, ESRF, midtools), .npy of shape (t, t) or (bin, t, t), or .npz
-    with c2, q, phi, dt or time, sigma, counts, pixels; or an array (NumPy, xarray, torch) with `store` given.
-    store: a folder, or a URL as s3://bucket/A0123_c2.zarr; by default beside the source, A0123_results.hdf →
-    A0123_c2.zarr. q [1/Å], phi [degree], dt [s, also frame_time]: for plain arrays, which do not hold them;
-    one number, or for q and phi one per bin. counts: mean counts per pixel and frame of an array, one number,
-    (bin,), (t,) or (bin, t), from which sigma follows with pixels: of each bin, one number or one per bin.
-    sigma: standard deviation of c2 of one pair, one number or one per bin; by default
-    from counts or scatter. time_offset [s] is added to all times. gap: '200 um', or Å as a number; kept
-    with the data. trains: the first train, counted from 0, and the one after the last, as (0, 500), whose
-    matrices are averaged, of a file that has one for each train; by default all. sharded: whether a file
-    holds many chunks, by default those of a store by URL. strict: refuse a file of which a bin has no data;
-    by default the bin is left out, and a note says so. overwrite: replace a store with other contents.
-    client: a Dask client; by default two threads work. progress: called with (bins done, bins) after each.
+    A list of files is one measurement, repeated: the store has the bins of every scan, which must agree in
+    bins and frames. average: 'scans' writes the mean of scans instead, with the noise of their scatter.
+    source: HDF5 (APS-U, APS legacy, NXxpcs, CHX, ESRF, midtools, or any layout with `dataset`), .npy of
+    shape (t, t) or (bin, t, t), or .npz with c2, q, phi, dt or time or t1 and t2, sigma, counts, pixels; or
+    an array (NumPy, xarray, torch) with `store` given. store: a folder, or a URL as
+    s3://bucket/A0123_c2.zarr; by default beside the source, A0123_results.hdf → A0123_c2.zarr. q [1/Å], phi
+    [degree], dt [s, also frame_time]: for plain arrays, which do not hold them; one number, or for q and
+    phi one per bin. counts: mean counts per pixel and frame of an array, one number, (bin,), (t,) or (bin,
+    t), from which sigma follows with pixels: of each bin, one number or one per bin. sigma: standard
+    deviation of c2 of one pair, one number or one per bin; by default from counts or scatter. time_offset
+    [s] is added to all times. gap: '200 um', or Å as a number; kept with the data. trains: the first train,
+    counted from 0, and the one after the last, as (0, 500), of a file with a matrix for each, of which
+    groups become scans; by default all. dataset: where the matrices are in an HDF5 file (a dataset, or a
+    group of one for each bin) or .npz of another layout; q_dataset, phi_dataset: where q and φ are;
+    time_dataset: the times of the frames, or their spacing, in s. axes: as 't,t,q' where shape and symmetry
+    do not tell which axes are the times. half: 'upper', 'lower' or 'mean', of matrices that are not
+    symmetric. sharded: whether a file holds many chunks, by default those of a store by URL. strict: refuse
+    a file of which a bin has no data; by default the bin is left out, and a note says so. overwrite:
+    replace a store with other contents. client: a Dask client; by default two threads work. progress:
+    called with (bins done, bins) after each.
 
     The same call continues an interrupted ingest. Returns a report, which prints the bins; `report.store`
     is the path for `open_dataset`. Raises a HomodyneDaskError for every mistake.
@@ -153,7 +167,9 @@ def ingest(
             f"dt = {dt} and frame_time = {frame_time} are one thing: give one of them"
         )
     frame_time = dt if frame_time is None else frame_time
-    if isinstance(source, str | PathLike | UrlPath):
+    files = (str, PathLike, UrlPath)
+    several = isinstance(source, list | tuple) and all(isinstance(one, files) for one in source)
+    if isinstance(source, files) or several:
         for name, value in (("counts", counts), ("pixels", pixels)):
             if value is not None:
                 raise OptionError(
@@ -166,7 +182,9 @@ def ingest(
         return data.ingest(
             path, store, q=q, phi=phi, frame_time=frame_time, sigma=sigma, time_offset=time_offset,
             gap=None if gap is None else gap_in_angstrom(gap), trains=trains, sharded=sharded,
-            strict=strict, overwrite=overwrite, client=client, progress=progress,
+            strict=strict, overwrite=overwrite, client=client, progress=progress, dataset=dataset,
+            q_dataset=q_dataset, phi_dataset=phi_dataset, time_dataset=time_dataset, axes=axes, half=half,
+            average=average,
         )  # fmt: skip
 
 

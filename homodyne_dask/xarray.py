@@ -17,6 +17,7 @@ from jaxtyping import Float
 
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError, SelectionError
+from homodyne_dask.store.scan import with_bins
 
 if TYPE_CHECKING:
     from homodyne_dask.api import Plan
@@ -49,9 +50,10 @@ class XpcsAccessor:
         scan = hd.open_dataset(where)
         if scan.digest != self._dataset.attrs["store_sha256"]:
             raise OptionError(f"{where} has changed since this dataset was opened: open it again")
-        scan = scan.select(
-            label=np.atleast_1d(c2["label"].values).tolist(), frames=_frames(c2, scan)
-        )
+        frames = _frames(c2, scan)
+        labels = np.atleast_1d(c2["label"].values).tolist()
+        scans = np.atleast_1d(c2["scan"].values).tolist() if "scan" in c2.coords else None
+        scan = with_bins(scan, labels, scans).select(frames=frames)
         _check_unchanged(self._dataset, c2, scan)
         return scan
 

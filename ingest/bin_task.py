@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Float32, Int
 
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store import schema
+from homodyne_dask.store.arrays import is_uneven
 from homodyne_dask.store.cells import age_edges, lag_edges
 from homodyne_dask.store.chunk_codec import encode_chunk, shard_content
 from homodyne_dask.store.files import AnyPath
@@ -18,13 +19,13 @@ from ingest.clean import (
     BAND_ROWS,
     CleanMatrix,
     NoDataError,
-    clean,
     measure_contrast,
     measure_scatter,
     upper_blocks,
 )
 from ingest.noise import Record
 from ingest.readers.source import Source
+from ingest.repeats import cleaned_scan, mean_of_scans
 
 MAX_DEVIATION = 8.0
 """Deviation of an outlier from the median of its neighbours, in σ and in units of their spread: noise
@@ -33,8 +34,6 @@ MIN_STEP = 5.5
 """Difference from the next pair, in σ, above which a pair is examined: noise exceeds it once in 10⁴ pairs."""
 NEIGHBOURS = (-2, -1, 0, 1, 2)
 """Offsets of the neighbours along the lag diagonal, where c2 changes slowly at any decay; 0 is the pair."""
-MAX_SPACING_VARIATION = 0.01
-"""Largest relative variation of the frame spacing."""
 MIN_NEIGHBOURS = 3
 """Known neighbours, the pair included, below which a pair is kept."""
 
@@ -49,8 +48,7 @@ def exclude_outliers(matrix: MaskedMatrix, sigma: float, time: Float[np.ndarray,
     to c2, and a pair counts as far from 8 σ² on. Between frames that are not evenly spaced in time
     neighbours differ without being outliers: none is excluded.
     """
-    steps = np.diff(time)
-    if np.ptp(steps) > MAX_SPACING_VARIATION * np.median(steps):
+    if is_uneven(time):
         return 0
     sigma = max(sigma, sigma**2)
     i, j = (np.concatenate(at) for at in zip(*_candidates(matrix.value, sigma), strict=True))
@@ -98,7 +96,7 @@ def _at(matrix: MaskedMatrix, i: np.ndarray, j: np.ndarray) -> Float[np.ndarray,
 
 _KEYS = {
     "baseline", "dead", "zeros", "infinite", "one_sided", "contrast", "scatter", "pairs",
-    "chunks", "sizes", "sums", "outliers", "left_out",
+    "chunks", "sizes", "sums", "outliers", "left_out", "spread",
 }  # fmt: skip
 
 
@@ -109,12 +107,16 @@ def write_bin(
     set_allocator_thresholds(spare=2 * 2**20)
     side = schema.tile_side(source.n_frames)
     try:
-        cleaned = clean(source.read(0), source.n_frames, source.name(0), source.baseline)
-        record = _record(cleaned)
+        if source.mean_of:
+            cleaned, scatter, spread = mean_of_scans(source)
+        else:
+            cleaned = cleaned_scan(source)
+            scatter, spread = measure_scatter(cleaned.c2, source.time), None
+        record = _record(cleaned, scatter, spread)
         rows = noise.sigma_rows(source, [record]).rows
     except NoDataError as e:
         cleaned = _nothing(source.n_frames)
-        record = _record(cleaned, str(e))
+        record = _record(cleaned, None, None, str(e))
         rows = np.ones((1, source.n_frames))
     record["pairs"] = _pairs(cleaned.c2)
     written = {"c2": _write_matrix(target / "c2", index, cleaned.c2, side, sharded)}
@@ -132,7 +134,9 @@ def write_bin(
     return record
 
 
-def _record(cleaned: CleanMatrix, left_out: str = "") -> Record:
+def _record(
+    cleaned: CleanMatrix, scatter: float | None, spread: float | None, left_out: str = ""
+) -> Record:
     """Return what is noted of a matrix before it is written."""
     return {
         "baseline": cleaned.baseline,
@@ -141,7 +145,8 @@ def _record(cleaned: CleanMatrix, left_out: str = "") -> Record:
         "infinite": cleaned.infinite,
         "one_sided": cleaned.one_sided,
         "contrast": measure_contrast(cleaned.c2),
-        "scatter": measure_scatter(cleaned.c2),
+        "scatter": scatter,
+        "spread": spread,
         "left_out": left_out,
     }
 

@@ -7,6 +7,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
 
 from homodyne_dask.errors import SourceError
+from homodyne_dask.store.arrays import is_uneven
+from ingest.readers.source import HALVES, Half
 
 BLOCK_SIDE = 512
 BAND_ROWS = 64
@@ -19,7 +21,11 @@ MAX_ASYMMETRY = 1e-5
 SAMPLED_FRAMES = 100
 """Frames of which the symmetry of a matrix is looked at, to say how it is wrong."""
 MIN_DIFFERENCES = 10
-"""Fewest second differences from which the scatter is estimated."""
+"""Fewest differences from which the scatter is estimated."""
+NEIGHBOURS = 3
+"""On each side along a lag diagonal, for frames that are not even in time."""
+MIN_LEFT = 0.05
+"""Share of the variance of a pair that a curve through it must leave."""
 
 
 class NoDataError(SourceError):
@@ -43,20 +49,23 @@ class CleanMatrix(NamedTuple):
     """Pairs a full matrix knows on one side of the diagonal only: no data."""
 
 
-def clean(raw: np.ndarray, n_frames: int, name: str, baseline: int | None = None) -> CleanMatrix:
+def clean(
+    raw: np.ndarray, n_frames: int, name: str, baseline: int | None = None, half: Half | None = None
+) -> CleanMatrix:
     """Return the clean upper half of a matrix given as upper, lower or full.
 
     0 is a measurement, and with few photons most pairs may be 0. It means no data in an empty half, and
     in the row and column of a frame that have nothing else: such a frame had no photon.
 
     baseline: 0 or 1 where the file says it; else it is detected. A float32 `raw` that may be written to
-    is cleaned in place: a second matrix would double the memory.
+    is cleaned in place: a second matrix would double the memory. half: what to take of a matrix that is not
+    symmetric.
     """
     if raw.shape != (n_frames, n_frames) or raw.dtype.kind not in "fiu":
         raise SourceError(
             f"{name} is {raw.shape} {raw.dtype}, not a {n_frames}×{n_frames} matrix of numbers"
         )
-    side, counted = _side(raw, name)
+    side, counted = _side(raw, name, half)
     turned = side == "full" and _is_symmetric_upside_down(raw)
     in_place = raw.dtype == np.float32 and raw.flags.c_contiguous and raw.flags.writeable
     c2 = raw if in_place else np.empty(raw.shape, dtype=np.float32)
@@ -75,7 +84,10 @@ def clean(raw: np.ndarray, n_frames: int, name: str, baseline: int | None = None
             both = known & _known(lower) & (_is_zero(value) == _is_zero(lower))
             one_sided += int(np.count_nonzero((known | (_known(lower) & pairs)) & ~both))
             known = both
-            worst = max(worst, _asymmetry(value, lower, known))
+            if half == "mean":
+                value = (value + lower) / 2
+            else:
+                worst = max(worst, _asymmetry(value, lower, known))
         zeros += int(np.count_nonzero(_is_zero(value) & known))
         c2[rows, cols] = value if known.all() else np.where(known, value, np.nan)
         if rows != cols:
@@ -83,7 +95,8 @@ def clean(raw: np.ndarray, n_frames: int, name: str, baseline: int | None = None
         alive[rows] |= known.any(axis=1)
         alive[cols] |= known.any(axis=0)
     if worst:
-        how = "it is upside down: give c2[..., ::-1, :]" if turned else "store one half only"
+        halves = ", ".join(f"{one} for {of}" for one, of in HALVES.items())
+        how = "it is upside down: give c2[..., ::-1, :]" if turned else f"give --half {halves}"
         raise SourceError(f"{name} is not symmetric: the largest |C - Cᵀ| is {worst:.6g}; {how}")
     if baseline is None:
         baseline = _baseline(c2)
@@ -124,8 +137,11 @@ def _above(rows: slice, cols: slice) -> Bool[np.ndarray, "rows cols"]:
     return ~np.tri(*shape, k=0 if rows == cols else -shape[0], dtype=bool)
 
 
-def _side(raw: np.ndarray, name: str) -> tuple[str, Bool[np.ndarray, " n"]]:
-    """Return which half has values that are not 0 (upper, lower or full), and which frames have one."""
+def _side(raw: np.ndarray, name: str, half: Half | None) -> tuple[str, Bool[np.ndarray, " n"]]:
+    """Return which half to take (upper, lower, or full for both), and which frames have a value but 0.
+
+    half: the one to take where both have such values.
+    """
     above = below = 0
     counted = np.zeros(len(raw), dtype=bool)
     for start in range(0, len(raw), BAND_ROWS):
@@ -141,11 +157,16 @@ def _side(raw: np.ndarray, name: str) -> tuple[str, Bool[np.ndarray, " n"]]:
     if above == below == 0:
         raise NoDataError(f"{name} holds no data: every pair is 0 or not finite")
     if min(above, below) == 0:
-        return ("upper" if above else "lower"), counted
+        side = "upper" if above else "lower"
+        if half not in (None, side):
+            raise SourceError(f"{name} has its {side} half only: leave out half, which is {half}")
+        return side, counted
+    if half in ("upper", "lower"):
+        return half, counted
     if 2 * min(above, below) < max(above, below):
         raise SourceError(
             f"{name} is neither full nor one half: {above} pairs are known above the diagonal and "
-            f"{below} below; store one half only"
+            f"{below} below; give --half upper or lower for one of them"
         )
     return "full", counted
 
@@ -210,20 +231,58 @@ def _trimmed_mean(values: np.ndarray) -> float | None:
     return float(ordered[cut : len(known) - cut].mean(dtype=np.float64))
 
 
-def measure_scatter(c2: Float32[np.ndarray, "t t"], samples: int = 200_000) -> float | None:
-    """Return σ of one pair from second differences along the lag diagonal, None if too few.
+def measure_scatter(
+    c2: Float32[np.ndarray, "t t"],
+    time: Float[np.ndarray, " t"] | None = None,
+    samples: int = 200_000,
+) -> float | None:
+    """Return σ of one pair from its neighbours along the lag diagonal, None if too few.
 
-    1.4826 · MAD / √6: neighbours along a lag diagonal share no frame beyond lag 2, and what decays
-    slowly cancels. Where most differences are 0, with very few photons, the MAD is 0 and the root mean
-    square is taken. Rows are taken at even distance until there are about `samples` differences.
+    1.4826 · MAD of second differences / √6: neighbours along a lag diagonal share no frame beyond lag 2, and
+    what decays slowly cancels. Where most differences are 0, with very few photons, the MAD is 0 and the root
+    mean square is taken. Rows are taken at even distance until there are about `samples` differences.
+    time: of the frames; where they are uneven, lags along a diagonal are, too, and differences are those from
+    a smooth curve through seven pairs.
     """
-    step = max(1, len(c2) ** 2 // (2 * samples))
-    first, middle, last = c2[:-2:step, :-2], c2[1:-1:step, 1:-1], c2[2::step, 2:]
-    second = _known_of(first.astype(np.float64) - 2.0 * middle + last)
-    if len(second) < MIN_DIFFERENCES:
+    if time is not None and is_uneven(time):
+        apart = _from_smooth(c2, time, samples // 10)
+        scale = 1.0
+    else:
+        step = max(1, len(c2) ** 2 // (2 * samples))
+        first, middle, last = c2[:-2:step, :-2], c2[1:-1:step, 1:-1], c2[2::step, 2:]
+        apart, scale = _known_of(first.astype(np.float64) - 2.0 * middle + last), np.sqrt(6)
+    if len(apart) < MIN_DIFFERENCES:
         return None
-    spread = 1.4826 * np.median(np.abs(second - np.median(second)))
-    return float((spread or np.sqrt(np.mean(np.square(second)))) / np.sqrt(6))
+    spread = 1.4826 * np.median(np.abs(apart - np.median(apart)))
+    return float((spread or np.sqrt(np.mean(np.square(apart)))) / scale)
+
+
+def _from_smooth(
+    c2: Float32[np.ndarray, "t t"], time: Float[np.ndarray, " t"], samples: int
+) -> Float[np.ndarray, " n"]:
+    """Return how far pairs lie from a curve through their neighbours along the diagonal, in units of its σ.
+
+    The curve is quadratic in the position along the diagonal and in the logarithm of the lag.
+    """
+    along = np.arange(-NEIGHBOURS, NEIGHBOURS + 1)
+    i, j = np.triu_indices(len(c2), 1)
+    inside = np.flatnonzero((i >= NEIGHBOURS) & (j < len(c2) - NEIGHBOURS))
+    inside = inside[:: max(1, len(inside) // samples)]
+    i, j = i[inside, None] + along, j[inside, None] + along
+    values = c2[i, j].astype(np.float64)
+    known = np.isfinite(values).all(axis=1)
+    values, lag = values[known], np.log(time[j[known]] - time[i[known]])
+    lag -= lag[:, [NEIGHBOURS]]
+    step = np.broadcast_to(along / NEIGHBOURS, lag.shape)
+    terms = np.stack([np.ones_like(lag), step, step**2, lag, lag**2], axis=-1)
+    terms /= np.maximum(np.abs(terms).max(axis=1, keepdims=True), MIN_FLOAT32)
+    basis, size, _ = np.linalg.svd(terms, full_matrices=False)
+    basis *= (size > 1e-6 * size[:, :1])[:, None, :]
+    own = basis[:, NEIGHBOURS]
+    left = 1 - np.square(own).sum(axis=-1)
+    free = left > MIN_LEFT
+    apart = values[:, NEIGHBOURS] - np.einsum("nk,njk,nj->n", own, basis, values)
+    return apart[free] / np.sqrt(left[free])
 
 
 def sigma_from_counts(

@@ -7,8 +7,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.errors import SourceError
+from homodyne_dask.store.arrays import is_uneven, spacing_text
 from ingest.clean import NoDataError, sigma_from_counts
-from ingest.readers.source import Source
+from ingest.readers.source import HALVES, Source
 
 Record = dict[str, Any]
 TURN = 2 * np.pi
@@ -33,7 +34,7 @@ class Noise(NamedTuple):
 
 def frame_mask(source: Source) -> Bool[np.ndarray, " t"]:
     """Return which frames to use: not those in a beam trip, below half the median intensity."""
-    if source.intensity is None:
+    if source.intensity is None or source.scans:  # repeats are masked one by one
         return np.ones(source.n_frames, dtype=bool)
     lit = np.nan_to_num(source.intensity)
     flux = lit[lit.any(axis=1)].mean(axis=0) if lit.any() else lit.mean(axis=0)
@@ -44,7 +45,9 @@ def sigma_rows(source: Source, records: list[Record]) -> Noise:
     """Return the noise as given, else from counts, else from the scatter of each bin."""
     if source.sigma is not None:
         return Noise(_constant(source, source.sigma), "constant", [])
-    if source.intensity is None:
+    if (
+        source.intensity is None or source.half == "mean"
+    ):  # the mean of two halves has noise of its own
         return Noise(_constant(source, _scatter(source, records)), "scatter", [])
     rows = np.ones_like(source.intensity)
     for index, record in enumerate(records):
@@ -93,6 +96,19 @@ def notes_on(source: Source, records: list[Record], use: Bool[np.ndarray, " t"])
     notes = [
         f"{len(absent)} of {len(records)} bins left out: " + "; ".join(absent[:3]) + more
     ] * bool(absent)
+    if is_uneven(source.time):
+        spacing = spacing_text(source.time, source.frame_time)
+        notes.append(
+            f"frames are not even in time, they are {spacing}: no pair is examined as an outlier"
+        )
+    spread = [record["spread"] for record in records if record["spread"]]
+    if spread:
+        notes.append(
+            f"mean of {len(source.mean_of)} scans, which scatter {np.median(spread):.2g} times as much as "
+            f"their noise; sigma is that of their scatter"
+        )
+    if source.half is not None:
+        notes.append(f"half = {source.half}: {HALVES[source.half]}")
     if _baseline(source, records) == 0:
         notes.append("baseline 0 in the file: 1 was added to all pairs")
     if not use.all():

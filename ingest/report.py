@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from homodyne_dask.store.arrays import read_array
+from homodyne_dask.store.arrays import read_array, spacing_text
 from homodyne_dask.store.files import AnyPath
 from homodyne_dask.store.manifest import read_manifest
 from homodyne_dask.text import abridged, html_table, printed_lines
@@ -40,7 +40,9 @@ class IngestReport:
     bins: tuple[BinRow, ...]
     n_frames: int
     frame_time: float
-    """s."""
+    """s, median spacing."""
+    spacing: str
+    """Of the frames, as text."""
     n_pairs: int
     """Known pairs over all bins."""
     sigma_source: str
@@ -52,7 +54,7 @@ class IngestReport:
         bins = "1 bin" if len(self.bins) == 1 else f"{len(self.bins)} bins"
         title = (
             f"{self.source_file} ({self.source_format}) → {self.store}: {bins} × "
-            f"{self.n_frames} frames of {self.frame_time:g} s, {self.n_pairs} pairs"
+            f"{self.n_frames} frames {self.spacing}, {self.n_pairs} pairs"
         )
         skipped = ["already complete, nothing to do"] * self.skipped
         head = "{:>6} {:>10} {:>8} {:>7} {:>7} {:>9}".format(*_HEAD)
@@ -108,6 +110,7 @@ def read_report(target: AnyPath, *, skipped: bool = False) -> IngestReport:
         ),
         n_frames=len(mask),
         frame_time=attrs["frame_time"],
+        spacing=spacing_text(manifest.read_array(target, "time"), attrs["frame_time"]),
         n_pairs=int(manifest.pairs.sum()),
         sigma_source=attrs["sigma_source"],
         notes=tuple(attrs["notes"]),

@@ -1,7 +1,8 @@
 """Source → Zarr store: one task per matrix; an interrupted ingest can be resumed at any point."""
 
 import concurrent.futures as futures
-from collections.abc import Callable, Iterator
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -11,6 +12,7 @@ import numpy as np
 
 from homodyne_dask.errors import (
     ClusterError,
+    OptionError,
     SourceError,
     StoreError,
     require_function,
@@ -26,6 +28,7 @@ from ingest.averages_and_sums import sums_by_chunk
 from ingest.bin_task import Record, read_record, write_bin
 from ingest.readers.detect import check_opens, open_source
 from ingest.readers.source import IngestOptions, Source, checked_options, sha256
+from ingest.repeats import averaged, check_different, joined, scan_names_of
 from ingest.report import IngestReport, read_report
 
 Progress = Callable[[int, int], None]
@@ -36,7 +39,7 @@ LOCAL_TASKS = 2
 
 
 def ingest(
-    source_path: str | Path,
+    source_path: str | Path | Sequence[str | Path],
     store_path: str | AnyPath | None = None,
     *,
     q=None,
@@ -45,39 +48,42 @@ def ingest(
     sigma=None,
     time_offset: float = 0.0,
     gap: float | None = None,
-    trains=None,
     sharded: bool | None = None,
     strict: bool = False,
     overwrite: bool = False,
     client=None,
     progress: Progress | None = None,
+    **layout,
 ) -> IngestReport:
-    """Write the matrices of a result file into a store and return a report.
+    """Write the matrices of a result file, or of several that repeat a measurement, into a store.
+
+    Returns a report.
 
     q [1/Å], phi [degree] and frame_time [s] are for plain arrays, which do not hold them; sigma is
     the noise of one pair, one number or one per bin, instead of the one from counts or scatter.
-    time_offset [s] is added to all times; gap [Å] is kept with the data. trains: (first, after the last),
-    of a file with a matrix for each train. sharded: whether a file or object holds many chunks; by default
-    that is so in a store by URL. strict: refuse a file of which a bin has no data; by default the bin is left
-    out, and a note says so. The same call continues an interrupted ingest.
+    time_offset [s] is added to all times; gap [Å] is kept with the data. layout: options that say where in a
+    file something is (`ingest/readers/source.py:LAYOUT`). sharded: whether a file or object holds many
+    chunks; by default that is so in a store by URL. strict: refuse a file of which a bin has no data; by
+    default the bin is left out, and a note says so. The same call continues an interrupted ingest.
     `client` is a Dask client; without it two threads work.
     `progress` is called with (bins done, bins) after each.
     """
-    options = checked_options(q, phi, frame_time, sigma, time_offset, gap, trains)
+    options = checked_options(q, phi, frame_time, sigma, time_offset, gap, **layout)
     for name, value in (("overwrite", overwrite), ("strict", strict)):
         require_type(name, value, bool, "True or False")
     if sharded is not None:
         require_type("sharded", sharded, bool, "True or False")
     require_function("progress", progress)
-    path = path_of("source", source_path)
-    target = default_store(path) if store_path is None else any_path("store", store_path)
-    check_opens(path, options)
-    source = open_source(path, options)
+    paths = _paths(source_path)
+    if store_path is None and len(paths) > 1:
+        raise OptionError(f"{len(paths)} files become one store: give its name, as all_c2.zarr")
+    target = default_store(paths[0]) if store_path is None else any_path("store", store_path)
+    source = _open_all(paths, options)
     target = target.absolute()
     sharded = isinstance(target, UrlPath) if sharded is None else sharded
     try:
         with futures.ThreadPoolExecutor(1) as background:
-            job = _Job(background.submit(sha256, path), options, sharded)
+            job = _Job(background.submit(_digest, paths), options, sharded)
             with errors_of(target):
                 return _ingest(source, target, job, overwrite, strict, client, progress)
     except OSError as error:
@@ -85,6 +91,42 @@ def ingest(
             f"{target} cannot be written ({error.strerror or error}): make room or give another "
             "name, then run ingest again; it goes on where it stopped"
         ) from error
+
+
+def _paths(given: str | Path | Sequence[str | Path]) -> list[Path]:
+    each = [given] if isinstance(given, str | Path) else given
+    require_type("source", each, list | tuple, "the path of a file, or a list of them")
+    paths = [path_of("source", one) for one in each]
+    if not paths:
+        raise OptionError("source is an empty list: give the files of which the store is made")
+    return paths
+
+
+def _open_all(paths: list[Path], options: IngestOptions) -> Source:
+    """Return the source in a file, or in several that are scans of one measurement."""
+    for path in paths:
+        check_opens(path, options)
+    sources = [open_source(path, options) for path in paths]
+    source = sources[0] if len(sources) == 1 else _joined_files(sources, scan_names_of(paths))
+    return source if options.average is None else averaged(source)
+
+
+def _joined_files(sources: list[Source], files: list[str]) -> Source:
+    """Return the scans of all files as one source; a file may hold several."""
+    scans, names = [], []
+    for source, file in zip(sources, files, strict=True):
+        scans += source.scans or (source,)
+        names += [f"{file}, {name}" for name in source.scan_names] or [file]
+    return joined(scans, names)
+
+
+def _digest(paths: list[Path]) -> str:
+    """Return the SHA-256 of a file, or of those of several, none of which may be another's copy."""
+    digests = [sha256(path) for path in paths]
+    if len(paths) == 1:
+        return digests[0]
+    check_different(paths, digests)
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def default_store(source: Path) -> Path:
@@ -305,23 +347,33 @@ def _write_sums(target: AnyPath, n_frames: int, records) -> None:
 
 
 def _attributes(source: Source, job: _Job, sigma_source: str, notes) -> Record:
-    return {
-        "format": schema.FORMAT,
-        "schema_version": schema.VERSION,
-        "frame_time": source.frame_time,
-        "stride": source.stride,
-        "avg": source.avg,
-        "begin_frame": source.begin_frame,
-        "end_frame": source.end_frame,
-        "source_file": source.path.name,
-        "source_sha256": job.digest.result(),
-        "source_format": source.format,
-        "ingest_options": job.options_json(),
-        "sigma_source": sigma_source,
-        "baseline_reference": 1,
-        "populated_elements": "upper_half",
-        "gap_angstrom": source.gap,
-        "truth": source.truth,
-        "cells": source.cells and source.cells.model_dump(),
-        "notes": notes,
-    } | ({"experiment": source.experiment} if source.experiment else {})
+    return (
+        {
+            "format": schema.FORMAT,
+            "schema_version": schema.VERSION,
+            "frame_time": source.frame_time,
+            "stride": source.stride,
+            "avg": source.avg,
+            "begin_frame": source.begin_frame,
+            "end_frame": source.end_frame,
+            "source_file": _file_names(source),
+            "source_sha256": job.digest.result(),
+            "source_format": source.format,
+            "ingest_options": job.options_json(),
+            "sigma_source": sigma_source,
+            "baseline_reference": 1,
+            "populated_elements": "upper_half",
+            "gap_angstrom": source.gap,
+            "truth": source.truth,
+            "cells": source.cells and source.cells.model_dump(),
+            "notes": notes,
+        }
+        | ({"experiment": source.experiment} if source.experiment else {})
+        | ({"scans": list(source.scan_names)} if source.scans else {})
+    )
+
+
+def _file_names(source: Source) -> str:
+    """Return the name of the file, or of the first of several."""
+    files = dict.fromkeys(one.path.name for one in source.scans or (source,))
+    return source.path.name + f" and {len(files) - 1} more" * (len(files) > 1)

@@ -27,6 +27,10 @@ MODELS = (
 """Names that `model` may have, besides those of installed packages."""
 
 
+SELECTION = ("q", "phi", "label", "frames", "time", "scan")
+"""Names of the options that select bins and frames of a store."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Source:
     """The data and the model."""
@@ -62,6 +66,10 @@ class FitConfig(FitOptions, _Source):
         None, "bin numbers of the beamline", "[2, 3]", "a whole number, or a list",
         default_text="all", section=DATA,
     )  # fmt: skip
+    scan: Sequence[int | str] | None = define(
+        None, "scans of a store of repeats, by number from 1 up or by name", "[1, 2]",
+        "a number or name, or a list", default_text="all", metavar="NUMBER|NAME", section=DATA,
+    )  # fmt: skip
     frames: tuple[int, int] | None = define(
         None, "first frame, counted from 0, and the frame after the last", "[0, 300]", "two whole numbers",
         typed="0:300", default_text="all", metavar="FIRST:END", section=DATA, common=True,
@@ -90,8 +98,9 @@ class FitConfig(FitOptions, _Source):
         default_text="none", section=DATA,
     )  # fmt: skip
     over: str | None = define(
-        None, "fit each ring (q) or each window of age (age) separately", "q", "q or age",
-        suggestions=("q", "age"), default_text="the whole selection in one fit", section=DATA, common=True,
+        None, "fit each ring (q), window of age (age) or scan of a store of repeats (scan) separately", "q",
+        "q, age or scan", suggestions=("q", "age", "scan"), default_text="the whole selection in one fit",
+        section=DATA, common=True,
     )  # fmt: skip
     windows: int | Sequence[tuple[float, float]] | None = define(
         None, "with over age: the number of windows of equal length, or start and end of each in seconds",
@@ -140,11 +149,10 @@ class FitConfig(FitOptions, _Source):
 
     def selection(self) -> dict[str, Any]:
         """Return the arguments of `Scan.select`."""
-        chosen = {name: getattr(self, name) for name in ("q", "phi", "label", "frames", "time")}
         left_out = {
             name: getattr(self, f"exclude_{name}") for name in ("frames", "time", "phi", "label")
         }
-        return chosen | {"exclude": left_out}
+        return {name: getattr(self, name) for name in SELECTION} | {"exclude": left_out}
 
     @property
     def folder(self) -> Path | None:

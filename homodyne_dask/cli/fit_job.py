@@ -196,6 +196,8 @@ def _from_result(result: FitResult, request: Request) -> list[str]:
     of = result.provenance
     now |= {"labels": scan.label.tolist(), VERSION: version("homodyne-dask")}
     before |= {"labels": of.inputs.get("labels"), VERSION: of.version}
+    now |= {"scans": scan.scan_number.tolist()}
+    before |= {"scans": of.inputs.get("scans", [1] * len(scan.bins))}
     now |= {f"version of the {OUR_CODE}": code_digest()}
     before |= {f"version of the {OUR_CODE}": of.versions.get(OUR_CODE)}
     now |= {DATA: scan.digest, CODE: now.pop("model_digest")}

@@ -129,6 +129,10 @@ def _text(value: Any) -> str:
     return value
 
 
+def _number_or_name(value: Any) -> int | str:
+    return value if isinstance(value, str) and not value.isdecimal() else _whole_number(value)
+
+
 def _yes_or_no(value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError
@@ -155,6 +159,7 @@ _READ: dict[Any, Callable[[Any], Any]] = {
     float | Sequence[float]: _several(_number),
     Sequence[float]: _several(_number),
     Sequence[int]: _several(_whole_number),
+    Sequence[int | str]: _several(_number_or_name),
     Sequence[AnyPath]: _several(partial(any_path, "data")),
     tuple[str, ...]: _several(_text),
     tuple[float, float]: _pair,

@@ -226,9 +226,9 @@ class FitOptions:
     scaling: str = define(
         "individual",
         "contrast and offset: individual (per bin), shared (one of each), fourier1 to fourier3 (Fourier "
-        "series in φ), or fixed (given values)",
-        "individual", "individual, shared, fourier1, fourier2, fourier3 or fixed",
-        suggestions=("individual", "shared", "fourier1", "fourier2", "fourier3", "fixed"),
+        "series in φ), scans (one of each for a bin in all scans of repeats), or fixed (given values)",
+        "individual", "individual, shared, fourier1, fourier2, fourier3, scans or fixed",
+        suggestions=("individual", "shared", "fourier1", "fourier2", "fourier3", "scans", "fixed"),
         report=False, section=SCALING, common=True,
     )  # fmt: skip
     contrast: float | Sequence[float] | None = define(

@@ -31,7 +31,6 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.scaling_bounds import scaling_prior
 from homodyne_dask.solver.scaling_modes import Scaling, scaling_of
 from homodyne_dask.store.processes import code_digest
-from homodyne_dask.store.rings import friedel_clusters
 from homodyne_dask.store.scan import Scan, as_scan
 from homodyne_dask.sweep.plan import Device
 
@@ -67,7 +66,7 @@ class Request:
 
 def speckle_clusters(scan: Scan, friedel: str) -> Int[np.ndarray, " bin"]:
     """Return a cluster number per bin: bins that are Friedel pairs have one, unless friedel is off."""
-    return friedel_clusters(scan.q, scan.phi) if friedel == "on" else np.arange(len(scan.bins))
+    return scan.clusters if friedel == "on" else np.arange(len(scan.bins))
 
 
 def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Request:
@@ -274,7 +273,8 @@ def _scaling(options: FitOptions, scan: Scan) -> Scaling:
     prior = scaling_prior(
         options.contrast_bounds, options.offset_bounds, options.contrast_prior, options.offset_prior
     )
-    return scaling_of(options.scaling, scan.phi, options.contrast, options.offset, prior)
+    given = options.contrast, options.offset
+    return scaling_of(options.scaling, scan.phi, *given, prior, scan.bin_of_scan)
 
 
 def _loss_scale(loss: str, scale: Any) -> float:

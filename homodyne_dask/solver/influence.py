@@ -11,22 +11,26 @@ from homodyne_dask.solver.reduced_problem import ReducedProblem
 
 
 def leave_one_out(
-    reduced: ReducedProblem, moved: Bool[np.ndarray, " p"]
-) -> Float[np.ndarray, "bin p"]:
-    """Return the change of each parameter without one bin, in one Gauss-Newton step.
+    reduced: ReducedProblem,
+    moved: Bool[np.ndarray, " p"],
+    groups: Int[np.ndarray, " bin"] | None = None,
+) -> Float[np.ndarray, "group p"]:
+    """Return the change of each parameter without one bin, or one group of bins, in one Gauss-Newton step.
 
-    NaN for bins without pairs, and where the other bins do not determine all parameters. Contrasts
-    and offsets follow; those that bins share are fitted anew, too.
+    groups: number of each bin's group, from 0 up. NaN for groups without pairs, and where the others do not
+    determine all parameters. Contrasts and offsets follow; those that bins share are fitted anew, too.
     """
     joint = joint_equations(reduced, moved)
     total, gradient = joint.normal, joint.gradient
-    change = np.full((len(reduced.count), len(moved)), np.nan)
-    for b in np.flatnonzero(reduced.count > 0):
+    groups = np.arange(len(reduced.count)) if groups is None else groups
+    change = np.full((groups.max() + 1, len(moved)), np.nan)
+    for group in np.unique(groups[reduced.count > 0]):
+        of = (groups == group) & (reduced.count > 0)
         rest, known = solve_normal_equations(
-            total - joint.blocks[b], gradient - joint.scores[b], joint.moved
+            total - joint.blocks[of].sum(0), gradient - joint.scores[of].sum(0), joint.moved
         )
         if known:
-            change[b, moved] = rest[: joint.moved] / joint.size[: joint.moved]
+            change[group, moved] = rest[: joint.moved] / joint.size[: joint.moved]
     return change
 
 

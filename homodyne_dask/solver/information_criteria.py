@@ -62,7 +62,7 @@ def compare_scalings(
 def _comparable(scaling: Scaling, phi: Float[np.ndarray, " bin"]) -> list[str]:
     """Return the modes to compare: not 'fixed' values that nobody gave, nor series in unknown angles."""
     angles_known = bool(np.isfinite(phi).all())
-    given = [mode for mode in MODES if mode != "fixed" or scaling.mode == "fixed"]
+    given = [mode for mode in MODES if mode not in ("fixed", "scans") or scaling.mode == mode]
     return [mode for mode in given if angles_known or not mode.startswith("fourier")]
 
 

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from homodyne_dask.errors import OptionError, nearest, shown
 from homodyne_dask.solver.scaling_bounds import ScalingPrior
 
-MODES = ("individual", "shared", "fourier1", "fourier2", "fourier3", "fixed")
+MODES = ("individual", "shared", "fourier1", "fourier2", "fourier3", "scans", "fixed")
 _ALIASES = {"fourier": "fourier2"}
 _HOMODYNE_MODES = {
     "constant": (
@@ -73,8 +73,11 @@ def scaling_of(
     contrast: float | Sequence[float] | None = None,
     offset: float | Sequence[float] | None = None,
     prior: ScalingPrior | None = None,
+    alike: Int[np.ndarray, " bin"] | None = None,
 ) -> Scaling:
     """Return the scaling of bins at angles phi [degree].
+
+    alike: of repeats, a number for each bin; in mode 'scans' bins of one number share contrast and offset.
 
     contrast and offset, one value or one per bin, belong to 'fixed' and to no other mode; a prior
     to 'individual', where it holds for every bin, and to 'shared'. Raises OptionError for unknown
@@ -93,6 +96,8 @@ def scaling_of(
                 raise OptionError(f"{name} is given, but scaling is {mode!r}: use scaling 'fixed'")
         if plain == "individual":
             return Scaling(note=note, prior=prior)
+        if plain == "scans":
+            return Scaling(plain, _alike_columns(alike), note=note)
         order = 0 if plain == "shared" else int(plain[-1])
         if order and not np.isfinite(phi).all():
             raise OptionError(f"scaling {mode!r} needs φ, and it is unknown for some bins")
@@ -122,6 +127,16 @@ def fourier_columns(phi: Float[np.ndarray, " bin"], order: int) -> Float[np.ndar
         return series
     U, size, _ = np.linalg.svd(series, full_matrices=False)
     return U[:, size > _MIN_SINGULAR_VALUE * size[0]] * np.sqrt(len(phi))
+
+
+def _alike_columns(alike: Int[np.ndarray, " bin"] | None) -> Float[np.ndarray, "bin m"]:
+    """Return a column for each number, 1 at the bins that have it."""
+    if alike is None or len(np.unique(alike)) == len(alike):
+        raise OptionError(
+            "scaling 'scans' shares contrast and offset between scans that repeat each other, and no bin is "
+            "selected of two scans: use 'individual'"
+        )
+    return (alike[:, None] == np.unique(alike)).astype(float)
 
 
 def _per_bin(name: str, value: float | Sequence[float] | None, bins: int) -> np.ndarray:

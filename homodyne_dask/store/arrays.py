@@ -17,6 +17,7 @@ from homodyne_dask.store.chunk_codec import CHECKSUM_BYTES, MAX_OVERHEAD, decode
 from homodyne_dask.store.chunk_reader import ByteRange, read_bytes
 from homodyne_dask.store.files import AnyPath, inside, read_regular_file
 
+MAX_SPACING_VARIATION = 0.01
 MAX_BYTES = 1 << 30
 """Bytes of metadata, a manifest or a small array that are read."""
 
@@ -53,6 +54,29 @@ SMALL_ARRAYS = {
     "sums/second": ArraySpec(_SUM, "float64"),
     "sums/pairs": ArraySpec(_SUM, "int64"),
 }
+
+
+def is_uneven(time: Float[np.ndarray, " t"]) -> bool:
+    """Return whether the spacing of frames varies by more than 1 % of its median."""
+    steps = np.diff(time)
+    return bool(np.ptp(steps) > MAX_SPACING_VARIATION * np.median(steps))
+
+
+def same_times(
+    time: Float[np.ndarray, " t"], other: Float[np.ndarray, " t"], frame_time: float
+) -> bool:
+    """Return whether two lists of times differ by less than a millionth of the frame time."""
+    return bool(np.allclose(time, other, rtol=1e-9, atol=1e-6 * frame_time))
+
+
+def spacing_text(time: Float[np.ndarray, " t"], frame_time: float) -> str:
+    """Return 'of 0.1 s', or 'spaced by 0.1 to 20 s' where frames are not even in time."""
+    steps = np.diff(time)
+    return (
+        f"spaced by {steps.min():.3g} to {steps.max():.3g} s"
+        if is_uneven(time)
+        else f"of {frame_time:g} s"
+    )
 
 
 def out_of_range(name: str, values: Float[np.ndarray, "..."]) -> str:

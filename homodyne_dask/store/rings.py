@@ -28,14 +28,19 @@ def ring_numbers(q: Float[np.ndarray, " bin"]) -> Int[np.ndarray, " bin"]:
 
 
 def friedel_clusters(
-    q: Float[np.ndarray, " bin"], phi: Float[np.ndarray, " bin"]
+    q: Float[np.ndarray, " bin"],
+    phi: Float[np.ndarray, " bin"],
+    scans: Int[np.ndarray, " bin"] | None = None,
 ) -> Int[np.ndarray, " bin"]:
     """Return a cluster number per bin: bins of equal q whose φ differ by 180° see the same speckle.
 
-    The tolerance of φ is half the spacing of neighbouring angles of a ring, at most 5°.
+    Those of different scans, of these numbers, do not. The tolerance of φ is half the spacing of neighbouring
+    angles of a ring, at most 5°.
     """
     clusters = np.arange(len(q))
     rings = ring_numbers(q)
+    if scans is not None:
+        rings += (rings.max(initial=0) + 1) * scans
     for ring in np.unique(rings):
         members = np.flatnonzero(rings == ring)
         if len(members) < 2:

@@ -17,6 +17,7 @@ from homodyne_dask.store.cells import Cells
 from homodyne_dask.store.chunk_reader import ByteRange, chunk_path, read_chunk
 from homodyne_dask.store.files import AnyPath, any_path, zarr_store
 from homodyne_dask.store.manifest import Manifest, read_manifest
+from homodyne_dask.store.rings import friedel_clusters
 from homodyne_dask.store.selection import (
     FrameRange,
     FrameRanges,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 
 _PER_BIN = ("q", "phi", "label", "n_pixels", "sigma_row", "intensity", "beta_ingest")
-_HEAD = ("label", "q [1/Å]", "phi [deg]", "pixels", "sigma")
+_HEAD = ["label", "q [1/Å]", "phi [deg]", "pixels", "sigma"]
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,30 @@ class Scan:
     def label(self) -> Int[np.ndarray, " bin"]:
         """The beamline's number of each selected bin."""
         return self.all_bins["label"][list(self.bins)]
+
+    @property
+    def scan_number(self) -> Int[np.ndarray, " bin"]:
+        """The number, from 1 up, of the scan that each selected bin is of, in a store of repeats; else 1."""
+        return np.array(self.bins) // self._bins_per_scan + 1
+
+    @property
+    def bin_of_scan(self) -> Int[np.ndarray, " bin"]:
+        """The position in its scan of each selected bin: bins of one number repeat each other."""
+        return np.array(self.bins) % self._bins_per_scan
+
+    @property
+    def _bins_per_scan(self) -> int:
+        return len(self.all_bins["q"]) // len(self.scan_names)
+
+    @property
+    def scan_names(self) -> list[str]:
+        """The names of the scans of a store of repeats; of a store of one scan that of its file."""
+        return self.attrs.get("scans") or [self.attrs["source_file"]]
+
+    @property
+    def clusters(self) -> Int[np.ndarray, " bin"]:
+        """A number for each selected bin: those of one number see the same speckle."""
+        return friedel_clusters(self.q, self.phi, self.scan_number)
 
     @property
     def n_pixels(self) -> Int[np.ndarray, " bin"]:
@@ -207,9 +232,10 @@ class Scan:
     def dataset(self) -> "xarray.Dataset":
         """The selected bins and frames, lazily, of the arrays that a store has by bin and frame.
 
-        c2(bin, t1, t2), NaN where t2 <= t1, with the coordinates t1 and t2 [s], q [1/Å], phi [degree] and
-        label. frame_mask is false for frames that are masked or excluded. Its chunks are those of the store;
-        of what is read only the checksums of chunks are checked.
+        c2(bin, t1, t2), NaN where t2 <= t1, with the coordinates t1 and t2 [s], q [1/Å], phi [degree],
+        label and, of a store of repeats, scan. frame_mask is false for frames that are masked or
+        excluded. Its chunks are those of the store; of what is read only the checksums of chunks are
+        checked.
         """
         import xarray  # takes a second to import; workers do not need it
 
@@ -221,6 +247,9 @@ class Scan:
         whole = whole.assign_coords(times | bins | {"time": ("t", self.time, {"units": "s"})})
         if self.excluded_frames:
             whole["frame_mask"] = ("t", self.use)
+        if "scans" in self.attrs:
+            every = replace(self, bins=tuple(range(whole.sizes["bin"])))
+            whole = whole.assign_coords(scan=("bin", every.scan_number))
         chosen = whole.isel({name: slice(*self.frames) for name in ("t", "t1", "t2")})
         everything = self.bins == tuple(range(whole.sizes["bin"]))
         return chosen if everything else chosen.isel(bin=list(self.bins))
@@ -233,6 +262,7 @@ class Scan:
         frames: FrameRange | None = None,
         time: TimeRange | None = None,
         exclude: Mapping[str, Any] | None = None,
+        scan: int | str | Sequence[int | str] | None = None,
     ) -> "Scan":
         """Return the scan with fewer bins or frames.
 
@@ -243,12 +273,13 @@ class Scan:
         pairs, but not a list of two numbers, which might be either. label: the beamline's bin numbers;
         the bins get their order, and what is given for each bin has it, too. frames: (first, after the
         last), counted from 0. time: (from, to) in s, without the frame at `to`. Of both a start or an end
-        may be None, as in slices. exclude: bins and frames to leave out, {"frames": (51, 61), "time":
-        (3.0, 3.5), "phi": 90, "label": 7}, each as above; of frames and time lists of ranges, too.
-        Raises SelectionError, listing what can be selected, when nothing remains.
+        may be None, as in slices. scan: of a store of repeats, numbers from 1 up or names of scans. exclude:
+        bins and frames to leave out, {"frames": (51, 61), "time": (3.0, 3.5), "phi": 90, "label": 7}, each as
+        above; of frames and time lists of ranges, too. Raises SelectionError, listing what can be selected,
+        when nothing remains.
         """
         left_out, ranges = (set[int](), ()) if exclude is None else excluded_from(self, exclude)
-        bins = select_bins(self, q, phi, label)
+        bins = select_bins(self, q, phi, label, scan)
         kept = tuple(bin for bin in bins if bin not in left_out)
         window = (
             self.frames if frames is None and time is None else select_frames(self, frames, time)
@@ -298,7 +329,7 @@ class Scan:
 
     def __str__(self) -> str:
         """Return the table as `homodyne-dask info` prints it."""
-        lines = aligned_columns([_HEAD, *_rows(self)], left=0)
+        lines = aligned_columns(_rows(self), left=0)
         notes = [f"note: {note}" for note in self.attrs["notes"]]
         return printed_lines([_caption(self), *lines, *notes])
 
@@ -307,7 +338,7 @@ class Scan:
         return abridged(str(self))
 
     def _repr_html_(self) -> str:
-        return html_table(_caption(self), [_HEAD, *_rows(self)], self.attrs["notes"])
+        return html_table(_caption(self), _rows(self), self.attrs["notes"])
 
 
 def _has_frames(
@@ -342,11 +373,36 @@ def _caption(scan: Scan) -> str:
 
 
 def _rows(scan: Scan) -> list[list[str]]:
+    """Return the table of bins, header first."""
     pixels = scan.n_pixels
-    return [
+    rows = [
         [str(label), f"{q:.6g}" if np.isfinite(q) else "unknown", f"{phi:.2f}", str(n or "-"), f"{s:.4g}"]
         for label, q, phi, n, s in zip(scan.label, scan.q, scan.phi, pixels, scan.median_sigma, strict=True)
     ]  # fmt: skip
+    if "scans" not in scan.attrs:
+        return [_HEAD, *rows]
+    of = ["scan", *(f"{n} {scan.scan_names[n - 1]}" for n in scan.scan_number)]
+    return [[name, *row] for name, row in zip(of, [_HEAD, *rows], strict=True)]
+
+
+def with_bins(scan: Scan, labels: Sequence[int], scans: Sequence[int] | None) -> Scan:
+    """Return a scan with the bins of these labels, and numbers of scans, in this order.
+
+    Raises SelectionError where it has not all of them.
+    """
+    if scans is None:
+        return scan.select(label=labels)
+    at = {
+        key: n
+        for n, key in enumerate(zip(scan.scan_number.tolist(), scan.label.tolist(), strict=True))
+    }
+    wanted = list(zip(scans, labels, strict=True))
+    missing = [key for key in wanted if key not in at]
+    if missing:
+        raise SelectionError(
+            f"{scan.path} has no bin labelled {missing[0][1]} of scan {missing[0][0]}"
+        )
+    return replace(scan, bins=tuple(scan.bins[at[key]] for key in wanted))
 
 
 def open_dataset(path: str | AnyPath) -> Scan:

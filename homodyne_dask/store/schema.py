@@ -1,6 +1,7 @@
 """The Zarr store, schema version 2: what ingest writes and a scan reads.
 
-One store holds one scan. All arrays of the root group share these dimensions:
+One store holds one scan, or several that repeat one measurement (attribute `scans`): of n bins and m scans
+the first n/m bins are those of the first scan, and so on. Arrays of the root group share these dimensions:
 bin (one (q, phi) region of the detector), t1 = t2 = t (frames).
 
     c2(bin, t1, t2)       float32, only t2 > t1 filled, NaN elsewhere; chunk (1, T, T)
@@ -140,7 +141,7 @@ class Attributes(BaseModel):
     """Name of the file the data came from."""
     source_sha256: Sha256
     source_format: Words
-    """aps-u | aps-legacy | nxxpcs | esrf | midtools | npy | npz | homodyne."""
+    """aps-u | aps-legacy | nxxpcs | esrf | chx | midtools | hdf5 | npy | npz | homodyne."""
     ingest_options: dict[str, Any]
     """q, phi, frame_time, sigma, time_offset, gap as given to ingest, null where not; trains where given."""
     sigma_source: Literal["counts", "scatter", "constant"]
@@ -155,6 +156,8 @@ class Attributes(BaseModel):
     """None where c2 is that of each pair."""
     experiment: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """What the source says of the measurement, by its names in the NeXus definition NXxpcs: value, units."""
+    scans: Annotated[list[AnyWords], Field(min_length=2)] | None = None
+    """Names of the scans that repeat a measurement, whose bins follow one another; absent for one scan."""
     notes: list[InstanceOf[str]]
     """Sentences: what ingest dropped, masked or converted, with counts."""
     store_sha256: Sha256

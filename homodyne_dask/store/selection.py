@@ -54,6 +54,16 @@ class BinsAndFrames(Protocol):
         ...
 
     @property
+    def scan_number(self) -> Int[np.ndarray, " bin"]:
+        """The number of the scan of each bin, from 1 up."""
+        ...
+
+    @property
+    def scan_names(self) -> list[str]:
+        """The names of the scans."""
+        ...
+
+    @property
     def label(self) -> Int[np.ndarray, " bin"]:
         """The beamline's numbers."""
         ...
@@ -64,6 +74,7 @@ def select_bins(
     q: float | Sequence[float] | None,
     phi: Any,
     label: int | Sequence[int] | None,
+    scans: int | str | Sequence[int | str] | None = None,
 ) -> tuple[int, ...]:
     """Return the positions in the store of the selected bins of a scan (see `Scan.select`).
 
@@ -76,13 +87,17 @@ def select_bins(
         keep &= np.logical_or.reduce([_ring(scan, value) for value in rings])
     if phi is not None:
         keep &= _angles(scan, phi)
+    if scans is not None:
+        keep &= np.isin(scan.scan_number, _scan_numbers(scan, scans))
     if label is None:
         at = np.flatnonzero(keep)
     else:
         labels = _numbers("label", label, "a whole number, or a list of them", whole=True)
         at = _labelled(scan, labels.astype(int), keep)
     if not len(at):
-        raise SelectionError(f"no bin has {_given(q=q, phi=phi, label=label)}; {_available(scan)}")
+        raise SelectionError(
+            f"no bin has {_given(q=q, phi=phi, label=label, scan=scans)}; {_available(scan)}"
+        )
     return tuple(scan.bins[b] for b in at)
 
 
@@ -267,6 +282,24 @@ def _turn(pair: tuple[float, float]) -> tuple[float, float]:
             f"{high:g}:{low:g}, or for all but that {low:g}:180 and -180:{high:g}"
         )
     return low, high
+
+
+def _scan_numbers(scan: BinsAndFrames, given: Any) -> list[int]:
+    """Return the numbers of scans that are given by number or name."""
+    each: Any = [given] if isinstance(given, str | Real) else given
+    if not isinstance(each, Sequence | np.ndarray) or not len(each):
+        raise SelectionError(
+            f"scan = {shown(given)} cannot be selected: give a number, a name, or a list"
+        )
+    names, present = scan.scan_names, sorted(set(scan.scan_number.tolist()))
+    numbers = {**{name: n + 1 for n, name in enumerate(names)}, **{str(n): n for n in present}}
+    found = [numbers.get(str(one)) for one in each]
+    for number, one in zip(found, each, strict=True):
+        if number not in present:
+            some = ", ".join(f"{n} ({names[n - 1]})" for n in present[:4])
+            more = ", ..." * (len(present) > 4)
+            raise SelectionError(f"there is no scan {shown(one)}; choose from {some}{more}")
+    return [number for number in found if number is not None]
 
 
 def _labelled(

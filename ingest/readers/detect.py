@@ -12,7 +12,8 @@ from pathlib import Path
 
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError
 from homodyne_dask.store.processes import python_command
-from ingest.readers import aps, esrf, hdf5, nxxpcs, trains
+from ingest.readers import aps, chx, esrf, hdf5, nxxpcs, trains
+from ingest.readers.any_hdf5 import open_any, what_is_in
 from ingest.readers.numpy_arrays import (
     CACHE_MATRICES,
     array_names,
@@ -21,6 +22,7 @@ from ingest.readers.numpy_arrays import (
     open_npz,
 )
 from ingest.readers.source import IngestOptions, Source, apply_options, checked_options
+from ingest.repeats import joined
 
 GROUP = "homodyne_dask.readers"
 """The group of entry points in which installed packages register readers of other formats.
@@ -29,6 +31,16 @@ Each is a function of the path and the IngestOptions that returns a Source, or N
 format. They are asked about files that are of no format known here.
 """
 HDF5, NPY, ZIP = b"\x89HDF\r\n\x1a\n", b"\x93NUMPY", b"PK\x03\x04"
+MATLAB_HDF5 = b"MATLAB 7.3"
+"""With which a file of MATLAB v7.3 begins; HDF5 follows."""
+NOT_DATA = {
+    b"version https://git-lfs": "a pointer of Git LFS, not the file: run git lfs pull",
+    b"<": "a page of the web (HTML or XML), as sent instead of a file: sign in and download it again",
+    b"MATLAB 5.0": "a file of MATLAB v5 to v7, which is not HDF5: save it in MATLAB with -v7.3",
+    b"\x1f\x8b": "compressed with gzip: decompress it",
+    b"\x00" * 8: "zeros, as an interrupted copy leaves: copy it again",
+}
+"""By their first bytes, files that are taken for data."""
 G2 = ("/xpcs/multitau/normalized_g2", "/exchange/norm-0-g2", "/entry/data/g2")
 """Where result files hold g2(lag) of multi-tau: APS-U, APS before it, NXxpcs."""
 DESCRIPTION_TIMEOUT = 60.0
@@ -37,7 +49,7 @@ DESCRIPTION_TIMEOUT = 60.0
 
 def check_opens(path: Path, options: IngestOptions) -> None:
     """Raise SourceError for an HDF5 file whose description makes the library hang or crash."""
-    if first_bytes(path) != HDF5:
+    if not first_bytes(path).startswith((HDF5, MATLAB_HDF5)):
         return
     program = f"import sys; from {__name__} import _open_and_end; _open_and_end(*sys.argv[1:])"
     command = python_command("-c", program, str(path), json.dumps(options.as_json()))
@@ -71,6 +83,8 @@ def open_source(path: Path, options: IngestOptions) -> Source:
         source, failures = _open_installed(path, options)
         if source is None:
             raise SourceError("; ".join([why, *failures]))
+    if source.scans:
+        return joined([apply_options(one, options) for one in source.scans], source.scan_names)
     return apply_options(source, options)
 
 
@@ -84,18 +98,23 @@ def _open_built_in(path: Path, options: IngestOptions) -> tuple[Source | None, s
         return opener(path, options), ""
     if not magic:
         raise SourceError(f"{path} is empty: copy it again")
-    if not magic.startswith(HDF5):
-        return None, (
-            f"{path} is neither HDF5 nor .npy nor .npz (it begins with "
-            f"{magic.decode('latin-1')!r}): check the file"
-        )
+    if not magic.startswith((HDF5, MATLAB_HDF5)):
+        return None, _not_data(path, magic)
     source = _open_hdf5(path, options)
     if source is not None:
         return source, ""
-    return None, (
-        f"{path} is HDF5 but has no two-time matrices: neither {aps.MATRICES} nor "
-        f"{aps.LEGACY_MATRICES} nor, in an entry, {nxxpcs.MATRICES}, nor a ttcf of age and lag, nor "
-        f"{trains.MATRICES}"
+    with hdf5.open_hdf5(path) as file:
+        return None, f"{path} has no two-time matrices of a known layout; {what_is_in(file)}"
+
+
+def _not_data(path: Path, magic: bytes) -> str:
+    """Return the reason why a file that is neither HDF5 nor of NumPy cannot be read."""
+    for start, what in NOT_DATA.items():
+        if magic.lstrip(b" \r\n\t\xef\xbb\xbf").startswith(start):
+            return f"{path} is {what}"
+    return (
+        f"{path} is neither HDF5 nor .npy nor .npz (it begins with {magic[:8].decode('latin-1')!r}): check "
+        f"the file"
     )
 
 
@@ -120,9 +139,13 @@ def _open_installed(path: Path, options: IngestOptions) -> tuple[Source | None, 
 
 
 def _open_hdf5(path: Path, options: IngestOptions) -> Source | None:
+    if options.dataset is not None:
+        return open_any(path, options)
+    _refuse_names(path, options)
     with hdf5.open_hdf5(path) as file:
         groups = {name: hdf5.has_group(file, name) for name in (aps.MATRICES, aps.LEGACY_MATRICES)}
         nexus, ages = nxxpcs.entry_of(file) is not None, esrf.has_ages(file)
+        of_chx = hdf5.dataset(file, chx.MATRICES) is not None
         of_trains = hdf5.dataset(file, trains.MATRICES) is not None
         multi_tau = [name for name in G2 if hdf5.dataset(file, name) is not None]
     if groups[aps.MATRICES]:
@@ -131,6 +154,8 @@ def _open_hdf5(path: Path, options: IngestOptions) -> Source | None:
         return _refuse_q_and_phi(options, aps.open_aps_legacy(path))
     if nexus:
         return nxxpcs.open_nxxpcs(path, options)
+    if of_chx:
+        return chx.open_chx(path, options)
     if of_trains:
         return trains.open_trains(path, options)
     if ages:
@@ -143,6 +168,16 @@ def _open_hdf5(path: Path, options: IngestOptions) -> Source | None:
     return None
 
 
+def _refuse_names(path: Path, options: IngestOptions) -> None:
+    """Raise OptionError for names in a file whose matrices are not named."""
+    for name in ("q_dataset", "phi_dataset", "time_dataset"):
+        if (given := getattr(options, name)) is not None:
+            raise OptionError(
+                f"{name} = {given} is for a file whose matrices are named: give dataset, too, or leave both "
+                f"out for the layouts that are known here ({path.name})"
+            )
+
+
 def _refuse_q_and_phi(options: IngestOptions, source: Source) -> Source:
     """Return the source of a file that holds q and φ; raises OptionError if they are given too."""
     for name in ("q", "phi"):
@@ -152,11 +187,11 @@ def _refuse_q_and_phi(options: IngestOptions, source: Source) -> Source:
 
 
 def first_bytes(path: Path) -> bytes:
-    """Return the first 8 bytes of a file, which identify its format."""
+    """Return the first bytes of a file, which identify its format."""
     if not path.is_file():
         raise SourceError(f"{path} is no file: check the name")
     try:
         with path.open("rb") as file:
-            return file.read(8)
+            return file.read(64)
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror}") from error

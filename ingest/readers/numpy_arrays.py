@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any
@@ -15,11 +16,12 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, SourceError, shown
-from ingest.readers.source import IngestOptions, Source, check_frames, decimal, per_bin
+from ingest.readers.array_axes import Index, MatrixAxes, layout_of
+from ingest.readers.source import IngestOptions, Source, decimal, per_bin
 
 MAX_SMALL_BYTES = 800_000_000
 """Bytes of an array that is none of matrices."""
-KNOWN = ("c2", "q", "phi", "dt", "time", "sigma", "counts", "pixels")
+KNOWN = ("c2", "q", "phi", "dt", "time", "sigma", "counts", "pixels", "t1", "t2")
 UNREADABLE = (OSError, ValueError, EOFError, KeyError, TypeError, SyntaxError, zipfile.BadZipFile)
 CACHE_MATRICES = "c2_exp"
 CACHE_Q, CACHE_PHI, CACHE_T1, CACHE_T2 = "wavevector_q_list", "phi_angles_list", "t1", "t2"
@@ -29,23 +31,39 @@ Contents = dict[str, np.ndarray]
 
 
 def open_npy(path: Path, options: IngestOptions) -> Source:
-    """Return the bins of one array (N, N) or (bin, N, N)."""
+    """Return the bins of one array (N, N), (bin, N, N), or with its axes in another order."""
     with as_source_error(path):
         c2 = np.load(path, mmap_mode="r", allow_pickle=False)
-    return source_of(path, "npy", _shape(path, c2.shape, c2.dtype), {}, options, read_npy)
+    layout = layout_of(
+        path, "c2", c2.shape, c2.dtype, options.axes, lambda one, n: c2[one.index_of(n)]
+    )
+    reader = partial(read_npy, layout=layout)
+    return source_of(path, "npy", layout.size, {}, options, reader, layout.names("c2"))
 
 
 def open_npz(path: Path, options: IngestOptions) -> Source:
-    """Return the bins of an archive with c2, q, phi, dt or time, and optionally sigma."""
+    """Return the bins of an archive with c2, q, phi, dt or time or t1 and t2, and optionally sigma."""
     keys = array_names(path)
-    if "c2" not in keys:
-        raise SourceError(f"{path.name} has no array c2: there is {', '.join(keys) or 'nothing'}")
-    shape = matrix_shape(path, "c2")
-    held = small_arrays(path, [key for key in KNOWN[1:] if key in keys])
-    source = source_of(path, "npz", shape, held, options, read_npz)
-    ignored = [key for key in keys if key not in KNOWN]
+    name = options.dataset or "c2"
+    given = {"q": options.q_dataset, "phi": options.phi_dataset, "time": options.time_dataset}
+    missing = [one for one in (name, *given.values()) if one is not None and one not in keys]
+    if missing:
+        raise SourceError(
+            f"{path.name} has no array {missing[0]}: there is {', '.join(keys) or 'nothing'}; give "
+            f"--dataset NAME for the matrices, --q-dataset, --phi-dataset and --time-dataset for the others"
+        )
+    known = {key: given.get(key) or key for key in KNOWN[1:]}
+    held = small_arrays(path, [one for one in known.values() if one in keys])
+    held = {key: held[one] for key, one in known.items() if one in held}
+    if options.time_dataset is not None and held["time"].size == 1:
+        held["dt"] = held.pop("time")
+    if "time" not in held and {CACHE_T1, CACHE_T2} <= held.keys():
+        held["time"] = _cache_times(path, held)
+    layout = _layout(path, name, options)
+    ignored = [key for key in keys if key not in (name, *known.values())]
     notes = (f"ignored in {path.name}: {', '.join(ignored)}",) if ignored else ()
-    return replace(source, notes=source.notes + notes)
+    reader = partial(read_npz, layout=layout)
+    return source_of(path, "npz", layout.size, held, options, reader, layout.names(name), notes)
 
 
 @contextmanager
@@ -88,11 +106,13 @@ def array_names(path: Path) -> list[str]:
         return [name.removesuffix(".npy") for name in archive.namelist()]
 
 
-def matrix_shape(path: Path, name: str) -> tuple[int, int]:
-    """Return bins and frames of the matrices under a name of a .npz file, reading none."""
+def _layout(path: Path, name: str, options: IngestOptions) -> MatrixAxes:
+    """Return the layout of the matrices under a name of a .npz file, reading as little as tells it."""
     with as_source_error(path), zipfile.ZipFile(path) as archive:
         shape, dtype = _claimed(path, archive, name)
-    return _shape(path, shape, dtype, name)
+    return layout_of(
+        path, name, shape, dtype, options.axes, lambda one, n: read_npz(path, f"{name}[{n}]", one)
+    )
 
 
 def small_arrays(path: Path, names: list[str]) -> Contents:
@@ -118,30 +138,42 @@ def check_small(path: Path, names: list[str]) -> None:
                 )
 
 
-def read_npy(path: Path, where: str) -> np.ndarray:
+def read_npy(path: Path, where: str, layout: MatrixAxes) -> np.ndarray:
     """Return one matrix of a .npy file."""
     with as_source_error(path):
         c2 = np.load(path, mmap_mode="r", allow_pickle=False)
-        return np.array(c2.reshape(-1, *c2.shape[-2:])[_index(where)])
+        return np.array(c2[layout.index_of(_number_in(where))])
 
 
-def read_npz(path: Path, where: str) -> np.ndarray:
+def read_npz(path: Path, where: str, layout: MatrixAxes) -> np.ndarray:
     """Return one matrix of a .npz file, as 'c2[3]', reading no other into memory."""
-    member_name = where.partition("[")[0] + ".npy"
+    name, index = where.rpartition("[")[0], layout.index_of(_number_in(where))
     with (
         as_source_error(path),
         zipfile.ZipFile(path) as archive,
-        archive.open(member_name) as member,
+        archive.open(f"{name}.npy") as member,
     ):
         shape, fortran, dtype = _header(path, member)
-        if fortran and len(shape) == 3:
-            raise SourceError(
-                f"c2 of {path.name} is in Fortran order: save numpy.ascontiguousarray(c2)"
-            )
-        size = shape[-1] * shape[-2] * dtype.itemsize
-        _skip(member, _index(where) * size)
-        data = member.read(size)
-        return np.frombuffer(data, dtype).reshape(shape[-2:], order="F" if fortran else "C")
+        if fortran:
+            return _read_index(member, shape[::-1], dtype, index[::-1]).T
+        return _read_index(member, shape, dtype, index)
+
+
+def _read_index(
+    member: IO[bytes], shape: tuple[int, ...], dtype: np.dtype, index: Index
+) -> np.ndarray:
+    """Return a part of an array that is read from its start, a slab of its first long axis at a time."""
+    n_bytes = math.prod(shape[1:]) * dtype.itemsize
+    if not isinstance(index[0], slice):
+        _skip(member, index[0] * n_bytes)
+        return _read_index(member, shape[1:], dtype, index[1:])
+    found = np.empty(
+        (shape[0], *(n for n, at in zip(shape[1:], index[1:], strict=True) if at == slice(None))),
+        dtype,
+    )
+    for row in found:
+        row[...] = np.frombuffer(member.read(n_bytes), dtype).reshape(shape[1:])[index[1:]]
+    return found
 
 
 def _skip(member: IO[bytes], n_bytes: int) -> None:
@@ -152,8 +184,8 @@ def _skip(member: IO[bytes], n_bytes: int) -> None:
         n_bytes -= got
 
 
-def _index(where: str) -> int:
-    return int(where.partition("[")[2].removesuffix("]"))
+def _number_in(where: str) -> int:
+    return int(where.rpartition("[")[2].removesuffix("]"))
 
 
 def _header(path: Path, member: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
@@ -191,27 +223,10 @@ def _claimed(path: Path, archive: zipfile.ZipFile, name: str) -> tuple[tuple[int
     return shape, dtype
 
 
-def _shape(
-    path: Path, shape: tuple[int, ...], dtype: np.dtype, name: str = "c2"
-) -> tuple[int, int]:
-    """Return bins and frames."""
-    if dtype.kind not in "fiu":
-        raise SourceError(f"{name} of {path.name} holds {dtype}, not real numbers")
-    if len(shape) not in (2, 3) or shape[-1] != shape[-2] or 0 in shape:
-        last = len(shape) == 3 and shape[0] == shape[1]
-        how = "; the bins are its last axis: give np.moveaxis(c2, -1, 0)" if last else ""
-        raise SourceError(
-            f"{name} of {path.name} has shape {shape}: it must be (N, N) or (bin, N, N){how}"
-        )
-    n_bins = 1 if len(shape) == 2 else shape[0]
-    check_frames(shape[-1], path, n_bins)
-    return n_bins, shape[-1]
-
-
 def source_of(
-    path, kind, shape, held: Contents, options: IngestOptions, reader, name: str = "c2"
+    path, kind, shape, held: Contents, options: IngestOptions, reader, names, said=()
 ) -> Source:
-    """Return the source of the matrices under a name of a file and of its other arrays."""
+    """Return the source of matrices of these names and of the other arrays of a file, with notes."""
     n_bins, n_frames = shape
     _check_complete(path, held, options)
     time, notes = _time(path, held, options, n_frames)
@@ -219,7 +234,7 @@ def source_of(
         path=path,
         format=kind,
         reader=reader,
-        matrices=tuple(f"{name}[{index}]" for index in range(n_bins)),
+        matrices=tuple(names),
         label=np.arange(1, n_bins + 1),
         q=_from_file_or_option(path, held, "q", options.q, "1/Å", n_bins),
         phi=_from_file_or_option(path, held, "phi", options.phi, "degrees", n_bins),
@@ -229,7 +244,7 @@ def source_of(
         frame_time=float(f"{np.median(np.diff(time)):.12g}"),
         time=time,
         sigma=_sigma(path, held, n_bins),
-        notes=tuple(notes),
+        notes=(*notes, *said),
     )
 
 
@@ -252,7 +267,7 @@ def _check_complete(path: Path, held: Contents, options: IngestOptions) -> None:
     if missing:
         raise OptionError(
             f"{path.name} does not say {', '.join(missing)}: give {'; '.join(missing.values())} "
-            f"(or an .npz with arrays c2, q, phi, and dt or time)"
+            f"(or --q-dataset, --phi-dataset, --time-dataset where the file holds them)"
         )
 
 
@@ -371,15 +386,9 @@ def open_homodyne(path: Path, options: IngestOptions) -> Source:
         )
     held = small_arrays(path, [CACHE_Q, CACHE_PHI, CACHE_T1, CACHE_T2])
     known = {"q": held[CACHE_Q], "phi": held[CACHE_PHI], "time": _cache_times(path, held)}
-    source = source_of(
-        path,
-        "homodyne",
-        matrix_shape(path, CACHE_MATRICES),
-        known,
-        options,
-        read_npz,
-        CACHE_MATRICES,
-    )
+    layout = _layout(path, CACHE_MATRICES, options)
+    names, reader = layout.names(CACHE_MATRICES), partial(read_npz, layout=layout)
+    source = source_of(path, "homodyne", layout.size, known, options, reader, names)
     first, last = (_cache_metadata(path, keys).get(key) for key in ("start_frame", "end_frame"))
     if not (isinstance(first, int) and isinstance(last, int)):
         return source

@@ -5,17 +5,23 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import psutil
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.errors import OptionError, SourceError, shown
 from homodyne_dask.store import schema
 from homodyne_dask.store.arrays import out_of_range
 
 MIN_FRAMES = 3
+Half = Literal["upper", "lower", "mean"]
+HALVES: dict[Half, str] = {
+    "upper": "the pairs above the diagonal, of which the first axis is the earlier time",
+    "lower": "those below it",
+    "mean": "the mean of both, with the noise of the mean",
+}
 MAX_BINS = 100_000
 """Matrices of a file; one that claims more is damaged."""
 
@@ -26,7 +32,7 @@ class Source:
 
     path: Path
     format: str
-    """aps-u | aps-legacy | nxxpcs | esrf | midtools | npy | npz | homodyne."""
+    """aps-u | aps-legacy | nxxpcs | esrf | chx | midtools | hdf5 | npy | npz | homodyne."""
     reader: Callable[[Path, str], np.ndarray]
     """Reads one matrix; a function of a module, so that a task can carry it."""
     matrices: tuple[str, ...]
@@ -63,18 +69,41 @@ class Source:
     experiment: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What the file says of the measurement, by its names in NXxpcs (`ingest/readers/hdf5.py`)."""
     notes: tuple[str, ...] = ()
+    half: Half | None = None
+    """Which half of a matrix that is not symmetric is taken."""
+    masked: Bool[np.ndarray, " t"] | None = None
+    """Frames of a scan, one of several, without data."""
+    scans: "tuple[Source, ...]" = ()
+    """The scans of which this holds the bins, one after the other (`ingest/repeats.py`); () for one scan."""
+    scan_names: tuple[str, ...] = ()
+    mean_of: "tuple[Source, ...]" = ()
+    """The scans of whose matrices those of this source are the mean."""
+
+    def scan_of(self, bin_index: int) -> "tuple[Source, int]":
+        """Return the scan of a bin, and the position of the bin in it."""
+        if not self.scans:
+            return self, bin_index
+        scan, own = divmod(bin_index, len(self.scans[0].label))
+        return self.scans[scan], own
 
     def read(self, bin_index: int) -> np.ndarray:
         """Return the (n_frames, n_frames) matrix of one bin as the file holds it."""
-        return self.reader(self.path, self.matrices[bin_index])
+        one, own = self.scan_of(bin_index)
+        return one.reader(one.path, one.matrices[own])
 
     def name(self, bin_index: int) -> str:
         """Return the name of a bin for messages."""
+        if self.scans:
+            one, own = self.scan_of(bin_index)
+            return one.name(own)
         return f"bin {self.label[bin_index]} ({self.matrices[bin_index]}) of {self.path.name}"
 
     def only(self, bin_index: int) -> "Source":
         """Return the source of one bin alone, without what only the whole store says."""
-        one = slice(bin_index, bin_index + 1)
+        if self.scans:
+            one, own = self.scan_of(bin_index)
+            return one.only(own)
+        one, mean_of = slice(bin_index, bin_index + 1), self.mean_of
         return replace(
             self,
             matrices=self.matrices[one],
@@ -86,6 +115,7 @@ class Source:
             sigma=None if self.sigma is None else self.sigma[one],
             truth=None,
             notes=(),
+            mean_of=tuple(scan.only(bin_index) for scan in mean_of),
         )
 
 
@@ -101,6 +131,17 @@ class IngestOptions:
     gap: float | None = None
     trains: tuple[int, int] | None = None
     """The first train, counted from 0, and the one after the last."""
+    half: Half | None = None
+    dataset: str | None = None
+    """The matrices in a file of any layout: a dataset or group of HDF5, an array of .npz."""
+    q_dataset: str | None = None
+    phi_dataset: str | None = None
+    time_dataset: str | None = None
+    """Times of the frames, or their spacing, in s."""
+    axes: tuple[str, ...] | None = None
+    """The axes of the matrices, t for each of the two times."""
+    average: str | None = None
+    """"scans" for the mean of scans."""
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values that compare equal when the options are the same."""
@@ -111,7 +152,24 @@ class IngestOptions:
             "sigma": _plain(self.sigma),
             "time_offset": self.time_offset,
             "gap": self.gap,
-        } | ({"trains": list(self.trains)} if self.trains else {})
+        } | {name: _listed(value) for name in LAYOUT if (value := getattr(self, name)) is not None}
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+LAYOUT = (
+    "trains",
+    "average",
+    "half",
+    "dataset",
+    "q_dataset",
+    "phi_dataset",
+    "time_dataset",
+    "axes",
+)
+"""Options that say where in a file something is; only those given are recorded."""
 
 
 def _plain(values: tuple[float, ...] | None) -> list[float | str] | None:
@@ -120,7 +178,7 @@ def _plain(values: tuple[float, ...] | None) -> list[float | str] | None:
     return [value if np.isfinite(value) else str(value) for value in values]
 
 
-def checked_options(q, phi, frame_time, sigma, time_offset, gap, trains=None) -> IngestOptions:
+def checked_options(q, phi, frame_time, sigma, time_offset, gap, **layout: Any) -> IngestOptions:
     """Return checked options; each error names the option and its value."""
     width = _number("gap", gap, positive=True)
     if width is not None and not schema.GAPS[0] <= width <= schema.GAPS[1]:
@@ -134,8 +192,42 @@ def checked_options(q, phi, frame_time, sigma, time_offset, gap, trains=None) ->
         sigma=_numbers("sigma", sigma, positive=True),
         time_offset=_number("time_offset", time_offset) or 0.0,
         gap=width,
-        trains=_trains(trains),
+        **_checked_layout(**layout),
     )
+
+
+def _checked_layout(
+    trains=None, half=None, axes=None, average=None, **names: str | None
+) -> dict[str, Any]:
+    """Return the options of LAYOUT; each error names the option and its value."""
+    if average not in (None, "scans"):
+        raise OptionError(
+            f"average = {shown(average)} is unknown: give scans, for the mean of scans"
+        )
+    if half is not None and (not isinstance(half, str) or half not in HALVES):
+        each = "; ".join(f"{name}, {what}" for name, what in HALVES.items())
+        raise OptionError(f"half = {shown(half)} is unknown; choose from {each}")
+    for name, value in names.items():
+        if value is not None and (not isinstance(value, str) or not value.strip("/ ")):
+            raise OptionError(f"{name} = {shown(value)} is no name of an array: give it as /c2")
+    return {
+        "trains": _trains(trains),
+        "half": half,
+        "axes": _axes(axes),
+        "average": average,
+        **names,
+    }
+
+
+def _axes(value) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    parts = re.split(r"[,\s]+", value.strip()) if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or [*parts].count("t") != 2:
+        raise OptionError(
+            f"axes = {shown(value)} must name every axis of the matrices, the two of time t, as t,t,q"
+        )
+    return tuple(map(str, parts))
 
 
 def _trains(value) -> tuple[int, int] | None:
@@ -210,6 +302,7 @@ def apply_options(source: Source, options: IngestOptions) -> Source:
         notes += (f"{options.time_offset:g} s were added to all times (time_offset)",)
     return replace(
         source,
+        half=options.half,
         sigma=sigma,
         gap=options.gap or source.gap,
         time=time,

@@ -1,10 +1,12 @@
 """Results of midtools (European XFEL): /train_resolved/correlation/ttc, one two-time matrix for each train.
 
-A train is a burst of pulses, and each repeats the measurement on fresh sample or after a long pause: the
-matrices of one bin are averaged, and the pulses are the frames.
+A train is a burst of pulses, and each repeats the measurement on fresh sample or after a long pause. The
+pulses are the frames. The matrices of a bin are averaged over groups of trains, each of which is a scan.
 """
 
+from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import h5py
@@ -14,6 +16,7 @@ from jaxtyping import Float, Float32
 from homodyne_dask.errors import OptionError, SourceError
 from ingest.readers import hdf5
 from ingest.readers.source import IngestOptions, Source, check_frames, per_bin
+from ingest.repeats import joined
 
 GROUP = "/train_resolved/correlation"
 MATRICES = f"{GROUP}/ttc"
@@ -21,12 +24,15 @@ SLAB_BYTES = 64_000_000
 """Of the matrices that are read at once."""
 NO_PIXELS = -100.0
 """What midtools writes for a bin of a train that has too few good pixels."""
+SCANS = (8, 20)
+"""The fewest and the most scans of which a file of trains becomes one store."""
+TRAINS_PER_SCAN = 10
 Trains = tuple[int, int]
 """The first train, counted from 0, and the one after the last."""
 
 
 def open_trains(path: Path, options: IngestOptions) -> Source:
-    """Return the bins of a file of trains, each to be read as the mean over the selected trains."""
+    """Return the bins of a file of trains: a scan for each group of the selected trains, their mean."""
     if options.q is not None:
         raise OptionError(f"q is read from {path.name}: leave it out")
     with hdf5.open_hdf5(path) as file:
@@ -39,13 +45,15 @@ def open_trains(path: Path, options: IngestOptions) -> Source:
         raise SourceError(
             f"{GROUP}/q of {path.name} must be {n_bins} positive numbers, not {q * 10}"
         )
+    groups, number = _groups(trains), trains[1] - trains[0]
+    each = "mean" if len(groups) == 1 else f"{len(groups)} scans, each the mean of a group,"
     notes = [
-        f"mean of {trains[1] - trains[0]} of {n_trains} trains, {trains[0]} to {trains[1] - 1}",
+        f"{each} of {number} of {n_trains} trains, {trains[0]} to {trains[1] - 1}",
         f"{GROUP}/q is taken as 1/nm and converted to 1/Å",
     ]
     if options.phi is None:
         notes.append("φ is unknown: the bins are rings")
-    return Source(
+    source = Source(
         path=path,
         format="midtools",
         reader=partial(read_trains, trains=trains),
@@ -59,6 +67,18 @@ def open_trains(path: Path, options: IngestOptions) -> Source:
         time=time,
         notes=tuple(notes),
     )
+    if len(groups) == 1:
+        return source
+    scans = [replace(source, reader=partial(read_trains, trains=group)) for group in groups]
+    return joined(scans, [f"trains {first} to {end - 1}" for first, end in groups])
+
+
+def _groups(trains: Trains) -> list[Trains]:
+    """Return the trains of each scan: 8 to 20 groups, one of fewer than 16 trains."""
+    first, end = trains
+    number = int(np.clip((end - first) // TRAINS_PER_SCAN, *SCANS))
+    edges = np.linspace(first, end, (number if end - first >= 2 * SCANS[0] else 1) + 1)
+    return list(pairwise(edges.round().astype(int).tolist()))
 
 
 def read_trains(path: Path, where: str, trains: Trains) -> Float32[np.ndarray, "t t"]:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.predict import predict
 from homodyne_dask.models import LAMINAR_FLOW, STATIC, Convention, convention_named, model_named
 from homodyne_dask.models.transport import frame_spacing, tables
+from homodyne_dask.results.views.report_content import derived_sentences
 from tests import reference
 from tests.synthetic import FLOW, GAP, Q, angles, fit_here, measured, store
 
@@ -175,6 +177,15 @@ def test_the_stokes_einstein_coefficient_and_the_radius_are_reported(brownian, t
     read = json.loads((tmp_path / "r.json").read_text())["derived"]
     assert read["R_h"] == radius._asdict()
     assert hd.load_result(tmp_path / "r.json").derived == brownian.derived
+
+
+def test_a_quantity_that_follows_from_d0_has_an_error_exactly_where_d0_has_one(brownian):
+    table = brownian.parameters.copy(deep=True)
+    table["stderr"].loc[{"param": "D0"}] = np.nan
+    assert np.isfinite(float(table["stderr_naive"].sel(param="D0")))
+    derived = replace(brownian, parameters=table).derived
+    assert [name for name, of in derived.items() if np.isnan(of.stderr)] == ["D_SE", "R_h"]
+    assert "±" not in "".join(derived_sentences(replace(brownian, parameters=table)))
 
 
 def test_other_models_have_no_radius(scan):

@@ -94,14 +94,14 @@ def cut_along_lag(one: ShownScan, bin: int, maps: Maps, t1: float) -> Line:
 
 def cut_along_age(one: ShownScan, bin: int, maps: Maps, lag: float) -> Line:
     """Return c2 against age at the lag [s]."""
-    frames = max(round(lag / one.scan.attrs["frame_time"]), 1)
-    cut = cut_at_lag(
-        one.scan, one.cuts, bin, int(np.searchsorted(one.cuts.lag_edges, frames, side="right")) - 1
-    )
-    columns = np.arange(maps.columns.number)
+    cut = cut_at_lag(one.scan, one.cuts, bin, max(lag, float(np.diff(one.scan.time).min())))
+    columns, time = np.arange(maps.columns.number), one.scan.time
+    t1 = times_of(one.scan, maps.columns.middles)
+    later = np.interp(t1 + lag, time, np.arange(len(time))) - maps.columns.middles
+    frames = np.maximum(np.rint(later), 1)
     rows = np.floor((maps.columns.middles + frames) / maps.rows.side).astype(int) - maps.rows.first
-    there = (rows >= 0) & (rows < maps.rows.number)
-    view = (times_of(one.scan, maps.columns.middles)[there], maps.data[rows[there], columns[there]])
+    there = (rows >= 0) & (rows < maps.rows.number) & (t1 + lag <= time[-1])
+    view = (t1[there], maps.data[rows[there], columns[there]])
     return _line(one, bin, cut, cut.t1, view)
 
 

@@ -280,6 +280,7 @@ def bins_of(shown: Sequence[ShownScan]) -> ColumnDataSource:
     scan = shown[0].scan
     pixels = scan.all_bins["n_pixels"][list(scan.bins)]
     columns: dict[str, Any] = {
+        "scan": scan.scan_number,
         "label": scan.label,
         "q": scan.q,
         "phi": scan.phi,
@@ -298,7 +299,8 @@ def bins_of(shown: Sequence[ShownScan]) -> ColumnDataSource:
 def bin_table(source: ColumnDataSource, shown: Sequence[ShownScan]) -> DataTable:
     """Return the table; with several results χ²/N of each stands in it, but contrast and offset do not."""
     several = sum(one.result is not None for one in shown) > 1
-    columns = [("label", "bin", "0"), ("q", "q [1/Å]", "0.00000"), ("phi", "φ [°]", "0.0")]
+    columns = [("scan", "scan", "0")] * ("scans" in shown[0].scan.attrs)
+    columns += [("label", "bin", "0"), ("q", "q [1/Å]", "0.00000"), ("phi", "φ [°]", "0.0")]
     for n, one in enumerate(shown):
         if one.result is not None:
             named = f"χ²/N {n + 1}" if several else "χ²/N"

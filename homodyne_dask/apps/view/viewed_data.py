@@ -20,7 +20,7 @@ from homodyne_dask.errors import (
 )
 from homodyne_dask.results.data.block_means import as_fitted
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fit_view import FitView, fitted_scan, selected_as_fitted
+from homodyne_dask.results.data.fit_view import FitView, as_selected, fitted_scan
 from homodyne_dask.results.files.folder import fits_in
 from homodyne_dask.results.files.saved_results import SERIES, SUMMARY, data_of, load_result
 from homodyne_dask.store.files import any_path, is_file
@@ -154,13 +154,14 @@ def _data_of(result: FitResult, source: Viewable, held: Scan | None) -> Scan:
             return as_fitted(data_of(result, folder, "view {}, too"), result)
         except StoreError as e:
             raise StoreError(f"{e}; or give the store beside the result, where it is now") from e
-    return as_fitted(FitView(result, selected_as_fitted(held, result)).scan, result)
+    return as_fitted(FitView(result, as_selected(held, result)).scan, result)
 
 
 def matching_bins(first: Scan, scan: Scan) -> Int[np.ndarray, " bin"]:
     """Return the position in `scan` of each bin of `first`, -1 where there is none.
 
-    In one store, or where q or φ is unknown, bins are told apart by their labels, else by q and φ.
+    In one store, or where q or φ is unknown, bins are told apart by their labels, else by q and φ; those of
+    different scans of a store of repeats are different bins.
     """
     same = scan.label == first.label[:, None]
     known = np.isfinite(np.concatenate([scan.q, scan.phi, first.q, first.phi])).all()
@@ -171,6 +172,7 @@ def matching_bins(first: Scan, scan: Scan) -> Int[np.ndarray, " bin"]:
         near &= turned <= NEAREST_ANGLE_TOLERANCE
         away = np.where(near, np.abs(scan.q / q - 1) + turned, np.inf)
         same = near & (away == away.min(axis=1, keepdims=True))
+    same &= scan.scan_number == first.scan_number[:, None]
     return np.where(same.any(1), same.argmax(1), -1)
 
 

@@ -1,22 +1,36 @@
 """homodyne-dask info: the contents of a store."""
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import homodyne_dask as hd
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
-from homodyne_dask.cli.shared_options import ANY_PATH
+from homodyne_dask.cli.shared_options import ANY_PATH, LOCAL_PATH
 from homodyne_dask.errors import in_line
-from homodyne_dask.store.files import AnyPath
+from homodyne_dask.results.files.csv_tables import rows_csv
+from homodyne_dask.store.arrays import spacing_text
+from homodyne_dask.store.files import AnyPath, write_atomic
+
+if TYPE_CHECKING:
+    from xarray import Dataset
 
 
 @click.command()
 @click.argument("store", type=ANY_PATH)
+@click.option(
+    "--csv",
+    "table",
+    type=LOCAL_PATH,
+    help="Write g2 of every bin, c2 averaged over age, into this CSV file.",
+)
 @AS_JSON
-def info(store: AnyPath, as_json: bool) -> None:
+def info(store: AnyPath, table: Path | None, as_json: bool) -> None:
     """Print the bins of STORE (label, q, φ, pixels, σ) and the file they were ingested from."""
     scan = hd.open_dataset(store)
+    if table is not None:
+        write_atomic(table, rows_csv(g2_rows(hd.g2(scan))))
     attrs, gap = scan.attrs, scan.attrs["gap_angstrom"]
     if as_json:
         echo_json(store_values(scan))
@@ -24,9 +38,21 @@ def info(store: AnyPath, as_json: bool) -> None:
     echo(str(scan))
     echo(
         f"from {in_line(attrs['source_file'])} ({attrs['source_format']}), "
-        f"SHA-256 {attrs['source_sha256'][:12]}, frames of {attrs['frame_time']:g} s, "
+        f"SHA-256 {attrs['source_sha256'][:12]}, frames {spacing_text(scan.time, attrs['frame_time'])}, "
         + (f"gap {gap / 1e4:g} um" if gap else "no gap")
     )
+
+
+def g2_rows(g2: "Dataset") -> list[dict[str, Any]]:
+    """Return a row for each bin and lag: lag in s, q in 1/Å, φ in degrees."""
+    names = [name for name in ("scan", "label", "q", "phi") if name in g2.coords]
+    return [
+        {name: g2[name].values[b] for name in names}
+        | {"lag": lag}
+        | {name: g2[name].values[b, n] for name in ("g2", "stderr", "pairs")}
+        for b in range(g2.sizes["bin"])
+        for n, lag in enumerate(g2["lag"].values)
+    ]
 
 
 def store_values(scan: "hd.Scan") -> dict[str, Any]:

@@ -10,9 +10,9 @@ import homodyne_dask as hd
 from homodyne_dask.cli.commands.info import store_values
 from homodyne_dask.cli.exit_status import Interrupted
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
-from homodyne_dask.cli.shared_options import ANY_PATH, LOCAL_PATH, numbers_of_option
+from homodyne_dask.cli.shared_options import ANY_PATH, numbers_of_option
 from homodyne_dask.cluster.memory import require_addresses
-from homodyne_dask.store.files import AnyPath
+from homodyne_dask.store.files import AnyPath, path_of
 
 MIN_BYTES_FOR_WORKERS = 500_000_000
 """Bytes of source from which on workers are started; for less, two threads are faster."""
@@ -21,9 +21,26 @@ ADDRESSES = 600_000_000
 """Bytes of address space that an ingest reserves: libraries, and 75 MB for each of its threads."""
 
 
+LAYOUT = (
+    "trains",
+    "average",
+    "dataset",
+    "q_dataset",
+    "phi_dataset",
+    "time_dataset",
+    "axes",
+    "half",
+)
+
+
 @click.command()
-@click.argument("source", type=LOCAL_PATH)
-@click.argument("store", type=ANY_PATH, required=False)
+@click.argument("sources", type=ANY_PATH, nargs=-1, required=True, metavar="SOURCE... [STORE]")
+@click.option("--output", "-o", "store", type=ANY_PATH, help="The store; needed for several files.")
+@click.option(
+    "--average",
+    type=click.Choice(["scans"]),
+    help="Write the mean of scans instead of the bins of each.",
+)
 @click.option("--q", multiple=True, help="1/Å; for plain arrays, one number or one per bin.")
 @click.option("--phi", multiple=True, help="Degrees; for plain arrays, one number or one per bin.")
 @click.option(
@@ -46,6 +63,23 @@ ADDRESSES = 600_000_000
     help="First train, counted from 0, and the one after the last: 0:500; of a file with a matrix for each.",
 )
 @click.option(
+    "--dataset", help="Name of the matrices in an HDF5 file or .npz of any layout: /data/c2."
+)
+@click.option("--q-dataset", help="Name of q, beside --dataset.")
+@click.option("--phi-dataset", help="Name of φ, beside --dataset.")
+@click.option(
+    "--time-dataset",
+    help="Name of the times of the frames, or of their spacing, in s, beside --dataset.",
+)
+@click.option(
+    "--axes", help="Axes of the matrices, t for the two times, where they are not found: t,t,q."
+)
+@click.option(
+    "--half",
+    type=click.Choice(["upper", "lower", "mean"]),
+    help="What to take of matrices that are not symmetric: one half, or the mean of both.",
+)
+@click.option(
     "--sharded/--no-sharded", default=None,
     help="Whether a file holds many chunks, as Zarr's shards; default: those of a store by URL do.",
 )  # fmt: skip
@@ -59,28 +93,37 @@ ADDRESSES = 600_000_000
 @click.option("--key", help="Folder with the key of the scheduler; none: unencrypted.")
 @AS_JSON
 def ingest(
-    source: Path, store: AnyPath | None, overwrite: bool, as_json: bool, **options: Any
+    sources: tuple[AnyPath, ...],
+    store: AnyPath | None,
+    overwrite: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Write the two-time correlations in SOURCE to a Zarr STORE.
 
-    SOURCE is an HDF5 file (APS-U, APS legacy, NXxpcs, ESRF, midtools), or arrays in .npy or .npz.
+    Several files, with --output, are scans that repeat one measurement: the store has the bins of all.
+
+    SOURCE is an HDF5 file (APS-U, APS legacy, NXxpcs, CHX, ESRF, midtools), or arrays in .npy or .npz. Of
+    an HDF5 file of another layout, MATLAB's v7.3 included, --dataset names the matrices; without it the
+    message lists what may be meant.
 
     By default A0123_results.hdf is written to A0123_c2.zarr in the same folder. To give several values,
     repeat the option or separate them by commas. To continue an interrupted ingest, repeat the command.
     """
     require_addresses("an ingest", ADDRESSES)
+    files, store = _sources_and_store(sources, store)
     q, phi, sigma = (numbers_of_option(what, options[what]) for what in ("q", "phi", "sigma"))
     try:
-        with _workers(source, options["scheduler"], options["key"]) as client:
+        with _workers(files, options["scheduler"], options["key"]) as client:
             report = hd.ingest(
-                source, store, q=q, phi=phi, sigma=sigma, gap=options["gap"],
+                files, store, q=q, phi=phi, sigma=sigma, gap=options["gap"],
                 frame_time=options["frame_time"], time_offset=options["time_offset"],
-                trains=options["trains"], sharded=options["sharded"], strict=options["strict"],
-                overwrite=overwrite, client=client,
+                sharded=options["sharded"], strict=options["strict"], overwrite=overwrite, client=client,
+                **{name: options[name] for name in LAYOUT},
             )  # fmt: skip
     except KeyboardInterrupt:
         raise Interrupted(
-            f"interrupted: what is written of {source} is kept; repeat the command to continue"
+            f"interrupted: what is written of {files[0]} is kept; repeat the command to continue"
         ) from None
     if as_json:
         values = {"pairs": report.n_pairs, "already_complete": report.skipped}
@@ -89,10 +132,21 @@ def ingest(
     echo(str(report))
 
 
-def _workers(source: Path, scheduler: str | None, key: str | None) -> AbstractContextManager[Any]:
-    """Return a context with the Dask client to write with, None for a small file."""
-    if scheduler is None and not (
-        source.is_file() and source.stat().st_size >= MIN_BYTES_FOR_WORKERS
-    ):
+def _sources_and_store(
+    given: tuple[AnyPath, ...], store: AnyPath | None
+) -> tuple[list[Path], AnyPath | None]:
+    """Return the files and the store; without --output the second of two is the store if it is no file."""
+    *first, last = given
+    if store is None and len(first) == 1 and not (isinstance(last, Path) and last.is_file()):
+        given, store = tuple(first), last
+    return [path_of("source", one) for one in given], store
+
+
+def _workers(
+    files: list[Path], scheduler: str | None, key: str | None
+) -> AbstractContextManager[Any]:
+    """Return a context with the Dask client to write with, None for small files."""
+    size = sum(path.stat().st_size for path in files if path.is_file())
+    if scheduler is None and size < MIN_BYTES_FOR_WORKERS:
         return nullcontext()
     return hd.connect(scheduler, key) if scheduler is not None else hd.local_cluster()

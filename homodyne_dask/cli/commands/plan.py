@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import homodyne_dask as hd
+from homodyne_dask.cli.fit_config import SELECTION
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.cli.shared_options import (
     CLUSTER,
-    SELECTION,
     SectionCommand,
     SectionOption,
     config_parameters,

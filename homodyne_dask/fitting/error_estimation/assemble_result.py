@@ -113,6 +113,7 @@ def assemble_result(
         scaling=scaling_table(
             {
                 "label": scan.label,
+                **({"scan": scan.scan_number} if "scans" in scan.attrs else {}),
                 "q": scan.q,
                 "phi": scan.phi,
                 "contrast": reduced.contrast,
@@ -275,7 +276,14 @@ def _sensitivity(
         by_data &= ~np.isfinite(request.search.priors.mean)
     ratio = (error / deviations(errors.naive, len(names)))[by_data] ** 2
     effect = max(float(ratio.mean()), 1.0) if len(ratio) and np.isfinite(ratio).all() else 1.0
-    tables = {"influence": influence_table(change, names, scan.label)}
+    influence = influence_table(change, names, scan.label)
+    if len(np.unique(scan.scan_number)) > 1:
+        numbers, of = np.unique(scan.scan_number, return_inverse=True)
+        by_scan = leave_one_out(state.reduced, moved, of) / error
+        influence = influence.assign(change_of_scan=(("scan", "param"), by_scan)).assign_coords(
+            scan=numbers
+        )
+    tables = {"influence": influence}
     if request.problem.loss != "linear" or request.scaling.prior is not None:
         return tables  # another mode would change the weights, or has no such prior
     modes = compare_scalings(
@@ -316,6 +324,7 @@ def _without_profile(request: Request, more: ErrorEstimates) -> tuple[str, ...]:
 
 def _inputs(request: Request) -> dict[str, Any]:
     scan = request.scan
+    scans = {"scans": scan.scan_number.tolist(), "scan_names": scan.scan_names}
     kept = ("source_file", "source_sha256", "source_format", "frame_time", "sigma_source", "notes")
     first, stop = scan.frames
     cells: dict[str, int] = {}
@@ -335,4 +344,5 @@ def _inputs(request: Request) -> dict[str, Any]:
         "bins": len(scan.bins),
         "independent_bins": len(np.unique(request.clusters)),
         "labels": scan.label.tolist(),
+        **(scans if "scans" in scan.attrs else {}),
     }

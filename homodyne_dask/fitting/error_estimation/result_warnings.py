@@ -248,7 +248,8 @@ def _far_off(request: Request, state: lm.State) -> str | None:
     far = np.flatnonzero(redchi > MAX_CHISQR_PER_PAIR[request.scan.attrs["sigma_source"]])
     if not len(far):
         return None
-    labels = [str(label) for label in request.scan.label[far]]
+    of_scan = [f" of scan {n}" * ("scans" in request.scan.attrs) for n in request.scan.scan_number]
+    labels = [f"{request.scan.label[b]}{of_scan[b]}" for b in far]
     bins = ", ".join(labels[:6]) + (f" and {len(labels) - 6} more" if len(labels) > 6 else "")
     pairs = request.scan.cells is None and request.options.weighting == PAIRS
     datum = "pair" if pairs else "cell"

@@ -39,7 +39,7 @@ from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.store.rings import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan, as_scan
 
-OVER = ("q", "age")
+OVER = ("q", "age", "scan")
 Windows = int | Sequence[tuple[float, float]] | None
 _MIN_FRAMES = 3
 
@@ -60,7 +60,7 @@ class Part:
 
 
 def parts_of(scan: Scan, over: str, windows: Windows = None) -> tuple[Part, ...]:
-    """Return the rings (over='q') or the windows of age (over='age') of a scan.
+    """Return the rings (over='q'), the windows of age ('age') or the scans of a store of repeats ('scan').
 
     windows, for age only: the number of windows of equal length in frames, or a list of (from, to) in
     s. Raises OptionError for options that exclude each other, SelectionError where q is unknown or a
@@ -68,10 +68,10 @@ def parts_of(scan: Scan, over: str, windows: Windows = None) -> tuple[Part, ...]
     """
     if not isinstance(over, str) or over not in OVER:
         raise OptionError(f"over {shown(over)} is unknown; {nearest(over, OVER)}")
-    if over == "q":
+    if over != "age":
         if windows is not None:
             raise OptionError(f"windows = {shown(windows)} belong to over 'age': leave them out")
-        return _rings(scan)
+        return _rings(scan) if over == "q" else _scans(scan)
     if windows is None:
         raise OptionError("over 'age' needs windows: how many, or from and to of each in seconds")
     return _windows(scan, windows)
@@ -90,6 +90,23 @@ def _rings(scan: Scan) -> tuple[Part, ...]:
         here = replace(scan, bins=tuple(scan.bins[b] for b in members))
         at = {"q": float(q), "age": _age(scan)}
         parts.append(Part(f"q = {q:.6g} 1/Å", f"q_{q:.6g}", at, here, members))
+    return tuple(parts)
+
+
+def _scans(scan: Scan) -> tuple[Part, ...]:
+    numbers = scan.scan_number
+    if len(np.unique(numbers)) < 2:
+        raise SelectionError(
+            f"{scan.path} holds one selected scan: over 'scan' is for a store of repeats, made by ingest of "
+            f"several files"
+        )
+    parts = []
+    for number in np.unique(numbers).tolist():
+        members = tuple(np.flatnonzero(numbers == number).tolist())
+        here = replace(scan, bins=tuple(scan.bins[b] for b in members))
+        at = {"scan": float(number), "age": _age(scan)}
+        name = f"scan {number}: {scan.scan_names[number - 1]}"
+        parts.append(Part(name, f"scan_{number:03d}", at, here, members))
     return tuple(parts)
 
 
@@ -152,9 +169,9 @@ def fit_each(
     callbacks: Sequence[Callback] = (),
     **options: Any,
 ) -> FitSeries:
-    """Fit a model to each ring (over='q') or each window of age (over='age') of a scan by itself.
+    """Fit a model to each ring (over='q'), window of age ('age') or scan of repeats ('scan') by itself.
 
-    over: 'q' or 'age'.
+    over: 'q', 'age' or 'scan'.
     windows: for 'age', the number of windows of equal length in frames, or a list of (from, to) in s.
         Times keep their origin, and a window counts the pairs with both frames in it.
     client: a Dask client; by default workers are started once for all parts, if any are needed.

@@ -11,7 +11,7 @@ from homodyne_dask.results.data.block_means import BinMap, bin_map, representati
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fitted_model import FittedModel, decay_times, fitted_model
 from homodyne_dask.store.files import AnyPath
-from homodyne_dask.store.scan import Cuts, Scan, open_dataset
+from homodyne_dask.store.scan import Cuts, Scan, open_dataset, with_bins
 
 
 def fitted_scan(result: FitResult, store: AnyPath | None = None) -> Scan:
@@ -30,14 +30,15 @@ def fitted_scan(result: FitResult, store: AnyPath | None = None) -> Scan:
         raise StoreError(
             f"{where} has changed since the fit: fit again, or give the scan as it was"
         )
-    return selected_as_fitted(scan, result)
+    return as_selected(scan, result)
 
 
-def selected_as_fitted(scan: Scan, result: FitResult) -> Scan:
-    """Return the bins and frames of a store that were fitted."""
+def as_selected(scan: Scan, result: FitResult) -> Scan:
+    """Return the bins and frames of a store that were fitted; raises SelectionError where it lacks them."""
     inputs = result.provenance.inputs
+    chosen = with_bins(scan, inputs["labels"], inputs.get("scans"))
     without = {"frames": inputs.get("frames_excluded") or None}
-    return scan.select(label=inputs["labels"], frames=tuple(inputs["frames"]), exclude=without)
+    return chosen.select(frames=tuple(inputs["frames"]), exclude=without)
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ class FitView:
     def __post_init__(self) -> None:
         require_type("scan", self.scan, Scan, "the scan that was fitted")
         fitted, given = self.result.scaling["label"].values, self.scan.label
-        if not np.array_equal(fitted, given):
+        scans = self.result.provenance.inputs.get("scans", [1] * len(given))
+        if not np.array_equal(fitted, given) or not np.array_equal(scans, self.scan.scan_number):
             raise SelectionError(
                 f"the result is of {len(fitted)} bins, labels {fitted[0]} to {fitted[-1]}, and the scan "
                 f"has {len(given)}, labels {given[0]} to {given[-1]}: give the selection that was fitted"

@@ -29,6 +29,7 @@ _SCALING = (
     "the bins of one q deviate in different ways: `{} --scaling individual` gives each its own contrast "
     "and offset"
 )
+_LABELS = "the bins of one q deviate in different ways: `{} --label N` fits one by itself"
 _MOTION = (
     "the bins of one q deviate in different ways, as motion in one direction makes them: "
     '`homodyne-dask fit {} --model laminar_flow --gap "200 um"`, with your gap, has such motion'
@@ -105,11 +106,13 @@ def wider_bounds(name: str, value: float, low: float, high: float, log: bool) ->
 
 
 def misfit_sentence(
-    check: ModelCheck, store: str, config: dict[str, Any], bounded: Sequence[str] = ()
-) -> str:
+    check: ModelCheck, store: str, config: dict[str, Any], bounded: Sequence[str] = (), *,
+    q_known: bool = True, phi_known: bool = True,
+) -> str:  # fmt: skip
     """Return where the model deviates and what to type.
 
     store: its name. config: options of the fit. bounded: parameters that ended at a default bound.
+    q_known, phi_known: of all bins; models of motion need both.
     """
     side = "above" if check.residual > 0 else "below"
     if bounded:
@@ -122,7 +125,9 @@ def misfit_sentence(
         )
     elif check.depends_on == "bin" and config["scaling"] != "individual":
         advice = _SCALING.format(fit_command(store, config))
-    elif check.depends_on == "bin" and config["model"] in WITHOUT_ANGLES:
+    elif check.depends_on == "bin" and not phi_known:
+        advice = _LABELS.format(fit_command(store, config))
+    elif check.depends_on == "bin" and q_known and config["model"] in WITHOUT_ANGLES:
         advice = _MOTION.format(store)
     elif check.depends_on == "age" and config["model"] in _FREE_RATES:
         command = fit_command(store, config)
@@ -133,7 +138,7 @@ def misfit_sentence(
         f"the model does not describe the data: {check.deviating} of {check.tests} means of residuals "
         f"exceed what noise and correlated speckle allow ({check.threshold:.1f} standard errors), most at "
         f"ages {_span(check.age)} and lags {_span(check.lag)} in {check.where}, where c2 is "
-        f"{100 * abs(check.share):.2g} % of the contrast {side} the model ({check.largest:.1f} standard "
+        f"{_share(abs(check.share))} the contrast {side} the model ({check.largest:.1f} standard "
         f"errors); {advice}"
     )
 
@@ -164,6 +169,12 @@ def gross_sentence(redchi: float, sigma_source: str, tested: bool) -> str:
         f"χ²/N is {redchi:.3g}: the model does not describe the data, or {of_sigma[sigma_source]}; look at "
         f"maps.png and residuals.png before the values, and compare models with `--model auto`"
     )
+
+
+def _share(share: float) -> str:
+    """Return '7.8 % of', '84 % of', or '8.9 times'."""
+    percent = f"{100 * share:.0f}" if share >= 0.1 else f"{100 * share:.2g}"
+    return f"{share:.2g} times" if share >= 2 else f"{percent} % of"
 
 
 def _span(of: tuple[float, float]) -> str:

@@ -148,7 +148,7 @@ def parameter_table(columns: Mapping[str, Sequence[object] | np.ndarray]) -> xar
 
 def scaling_table(columns: Mapping[str, Sequence[object] | np.ndarray]) -> xarray.Dataset:
     """Return the Dataset over `bin` from columns; `label` becomes a coordinate, None becomes NaN."""
-    dtypes = {"label": np.int64, "undetermined": bool, "ndata": np.int64}
+    dtypes = {"label": np.int64, "scan": np.int64, "undetermined": bool, "ndata": np.int64}
     arrays = {key: ("bin", np.array(v, dtypes.get(key, float))) for key, v in columns.items()}
     return xarray.Dataset(
         {key: value for key, value in arrays.items() if key != "label"},

@@ -123,7 +123,7 @@ def power_law_of_q(
 
 VERSION = 1
 FORMAT = "homodyne_dask series"
-UNITS = {"q": "1/Å", "age": "s", "from": "s", "to": "s"}
+UNITS = {"q": "1/Å", "scan": "1", "age": "s", "from": "s", "to": "s"}
 _AGREEMENT = {"mean": "mean", "mean_stderr": "stderr", "scatter": "chisqr", "p": "p"}
 _ERRORS = ("stderr", "stderr_lower", "stderr_naive")
 
@@ -133,7 +133,7 @@ class FitSeries(Reportable):
     """Independent fits of each q or each window of age of one scan. `print(series)` is the report."""
 
     over: str
-    """'q' or 'age'."""
+    """'q', 'age' or 'scan'."""
     entries: tuple[SeriesEntry, ...]
 
     @property
@@ -163,7 +163,8 @@ class FitSeries(Reportable):
         ndata, passes, outcome, method (of stderr, or ''), message; over param their agreement: mean,
         mean_stderr, scatter (χ²), p.
 
-        Coordinates: q [1/Å] and age, or age, from and to [s] over fit; unit over param. NaN is unknown.
+        Coordinates: q [1/Å] or scan and age [s], or age, from and to [s] over fit; unit over param. NaN is
+        unknown.
         """
         shape = ("fit", "param")
         columns: dict[str, Any] = {

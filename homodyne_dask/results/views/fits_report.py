@@ -17,10 +17,17 @@ SURE, DOUBTFUL = 0.001, 0.05
 SMALLEST_P = 1e-99
 """Smaller ones are not written: they may be rounded to 0."""
 WIDTH = 100
-_WHERE = {"q": "at {} values of q", "age": "in {} windows of age"}
+_WHERE = {"q": "at {} values of q", "age": "in {} windows of age", "scan": "in {} scans"}
 _NOT_ONE = {
     "q": "one value does not describe all q",
     "age": "one set of parameters does not describe the whole record",
+    "scan": "the scans do not repeat one measurement",
+}
+_EVERYWHERE = {"q": "at all q", "age": "in all windows", "scan": "in all scans"}
+_SOMEWHERE = {
+    "q": "at {} of {} values of q",
+    "age": "in {} of {} windows",
+    "scan": "in {} of {} scans",
 }
 _ERRORS = {
     "stderr": "standard errors ({}); p accounts for their degrees of freedom",
@@ -110,10 +117,8 @@ def _agreement(series: FitSeries, name: str, same: HomogeneityTest) -> str:
 def _everywhere(series: FitSeries, fits: int) -> str:
     """Return where so many of the fits are."""
     if fits == len(series.entries):
-        return {"q": "at all q", "age": "in all windows"}[series.over]
-    return {"q": "at {} of {} values of q", "age": "in {} of {} windows"}[series.over].format(
-        fits, len(series.entries)
-    )
+        return _EVERYWHERE[series.over]
+    return _SOMEWHERE[series.over].format(fits, len(series.entries))
 
 
 def _not_converged(series: FitSeries) -> list[str]:

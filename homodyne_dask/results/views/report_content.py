@@ -206,7 +206,7 @@ LARGEST_GAIN_SAID = 0.9
 """Errors with weighting speckle over those of a fit of pairs, above which it is not worth saying."""
 LARGE_RATIO = 2.0
 """Errors from the scatter of bins over those of speckle, above which it is said what that means."""
-INFLUENCE = "influence of single bins, in standard errors"
+INFLUENCE = "influence of single bins (of repeats: scans), in standard errors"
 MODES_NOTE = (
     "each mode: one Gauss-Newton step from this optimum; AIC and BIC: differences from the lowest, "
     "corrected for correlated pairs; changes in standard errors"
@@ -435,6 +435,7 @@ def bin_rows(result: FitResult) -> list[list[str]]:
     table = result.scaling
     empty = table["ndata"].values == 0
     rows = [["label", "q [1/Å]", "φ [°]", "contrast", "offset", datum(result), "χ²/N"]]
+    scans = ["scan", *map(str, result.provenance.inputs.get("scans", ()))]
     for b in range(len(empty)):
         at: dict[str, Any] = {str(key): table[key].values[b] for key in table.data_vars}
         contrast = "no decay" if at["undetermined"] else _or_dash(at["contrast"], ".5f")
@@ -449,7 +450,9 @@ def bin_rows(result: FitResult) -> list[list[str]]:
                 _or_dash(at["redchi"], ".4f"),
             ]
         )
-    return rows
+    if len(scans) == 1:
+        return rows
+    return [[scan, *row] for scan, row in zip(scans, rows, strict=True)]
 
 
 def influence_sentences(result: FitResult) -> tuple[str, ...]:
@@ -464,9 +467,15 @@ def influence_sentences(result: FitResult) -> tuple[str, ...]:
     rings, phi = describe_rings(result.scaling["q"].values), result.scaling["phi"].values
     where = [f"q {q:.6g} 1/Å, " * bool(rings) for q in result.scaling["q"].values]
     where = [f"{ring}φ {angle:.2f}°" for ring, angle in zip(where, phi, strict=True)]
-    largest = np.nanargmax(np.abs(np.where(moved, change, 0.0)), axis=0)
+    where = [
+        f"label {label} ({at})" for label, at in zip(table["label"].values, where, strict=True)
+    ]
+    if "change_of_scan" in table:
+        change, names = table["change_of_scan"].values, result.provenance.inputs["scan_names"]
+        where = [f"scan {n} ({names[n - 1]})" for n in table["scan"].values]
+    largest = np.nanargmax(np.abs(np.where(moved, np.nan_to_num(change), 0.0)), axis=0)
     words = [
-        f"{name} changes by {change[b, p]:+.1f} without label {table['label'].values[b]} ({where[b]})"
+        f"{name} changes by {change[b, p]:+.1f} without {where[b]}"
         for p, (name, b) in enumerate(zip(table["param"].values, largest, strict=True))
         if moved[p] and abs(change[b, p]) > 1
     ]

@@ -133,6 +133,9 @@ ADVICE = [
         "`homodyne-dask fit A.zarr --model static --scaling individual`",
     ),
     ({"depends_on": "bin"}, {}, "`homodyne-dask fit A.zarr --model laminar_flow --gap"),
+    ({"depends_on": "bin"}, {"q": False}, "--phi -30:30` fits some angles"),
+    ({"depends_on": "bin"}, {"q": False, "phi": False}, "--label N` fits one by itself"),
+    ({"depends_on": "bin"}, {"phi": False}, "--label N` fits one by itself"),
     (
         {"depends_on": "bin"},
         {"model": "laminar_flow", "gap_angstrom": 2e6},
@@ -157,9 +160,34 @@ ADVICE = [
 def test_the_command_to_type_goes_with_what_the_deviations_depend_on(changes, options, says):
     check = ModelCheck(100, 4.0, 3, 9.0, "all bins", (0.0, 1.0), (1.0, 1.0), -0.01, -0.05, "q")
     config = {"model": "static", "scaling": "individual", "gap_angstrom": None} | options
-    sentence = misfit_sentence(check._replace(**changes), "A.zarr", config)
+    known = {f"{name}_known": config.pop(name, True) for name in ("q", "phi")}
+    sentence = misfit_sentence(check._replace(**changes), "A.zarr", config, **known)
     assert says in sentence
     assert "lags 1 s in all bins, where c2 is 5 % of the contrast below the model" in sentence
+
+
+@pytest.mark.parametrize(
+    ("share", "says"),
+    [
+        (-0.0123, "1.2 % of the contrast below"),
+        (0.844, "84 % of the contrast above"),
+        (1.5, "150 % of the contrast above"),
+        (8.9, "8.9 times the contrast above"),
+        (-1234.0, "1.2e+03 times the contrast below"),
+    ],
+)
+def test_a_deviation_is_written_as_a_plain_share_of_the_contrast(share, says):
+    check = ModelCheck(100, 4.0, 3, 9.0, "all bins", (0.0, 1.0), (1.0, 1.0), share, share, "lag")
+    config = {"model": "static", "scaling": "individual", "gap_angstrom": None}
+    assert says in misfit_sentence(check, "A.zarr", config, q_known=True, phi_known=True)
+
+
+def test_a_fit_that_ends_far_off_says_so_where_nothing_else_is_tested(tmp_path):
+    scan = store(measured(DIFFUSION, 12, angles(3)), tmp_path)
+    result = fit_here(scan, hd.STATIC, fixed={"alpha": -0.4, "D_offset": 1000.0})
+    assert result.verdict == result.outcome.value
+    far = replace(result, statistics=replace(result.statistics, redchi=391.0))
+    assert "converged, but χ² per pair is 391: residuals are 20 times the noise" in far.verdict
 
 
 def test_too_few_cells_are_not_tested(tmp_path):

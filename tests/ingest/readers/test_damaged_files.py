@@ -44,7 +44,10 @@ WRONG = {
         {TWOTIME + "correlation_map/c2_00002": noisy(20) + np.tri(20, k=-1)},
         r"bin \d .*c2_00002.* of A.hdf is not symmetric",
     ),
-    "no matrices": ({TWOTIME + "correlation_map": None}, "has no two-time matrices: neither"),
+    "no matrices": (
+        {TWOTIME + "correlation_map": None},
+        "has no two-time matrices of a known layout; if",
+    ),
     "processed bins missing": ({TWOTIME + "processed_bins": None}, "has no .*processed_bins"),
     "processed bins twice": ({TWOTIME + "processed_bins": [1, 2, 2]}, "different bin numbers"),
     "processed bins zero": ({TWOTIME + "processed_bins": [0, 1, 2]}, "from 1 on"),
@@ -131,7 +134,7 @@ def test_a_missing_file_and_a_foreign_hdf5_are_refused(tmp_path):
         ingest.ingest(tmp_path / "B.hdf")
     with h5py.File(tmp_path / "A.hdf", "w") as file:
         file["/entry/data"] = [1, 2, 3]
-    with pytest.raises(SourceError, match="is HDF5 but has no two-time matrices"):
+    with pytest.raises(SourceError, match="has no two-time matrices of a known layout; no dataset"):
         ingest.ingest(tmp_path / "A.hdf")
 
 

@@ -12,7 +12,7 @@ from ingest.readers.source import Source, checked_options
 from tests.ingest_files import arrays, attributes, decay, edited, upper
 from tests.run_command import done
 
-N, TRAINS, SIGMA, DT = 24, 40, 0.1, 4.4e-7
+N, TRAINS, SIGMA, DT = 24, 12, 0.1, 4.4e-7
 WHERE = "train_resolved/correlation"
 Q = [0.1, 0.2]
 """1/nm."""
@@ -42,7 +42,7 @@ def midtools(path, ttc, stride=None, t=None):
 
 
 def opened(path, phi=None, q=None, trains=None, frame_time=None) -> Source:
-    return open_source(path, checked_options(q, phi, frame_time, None, 0.0, None, trains))
+    return open_source(path, checked_options(q, phi, frame_time, None, 0.0, None, trains=trains))
 
 
 def bins(path, **options) -> np.ndarray:
@@ -70,7 +70,7 @@ def test_the_matrices_of_all_trains_become_one_dataset_of_their_mean(tmp_path):
 def test_trains_are_selected_and_a_store_of_others_is_not_taken_for_it(tmp_path):
     ttc, path = trains(), tmp_path / "r.h5"
     midtools(path, ttc)
-    assert "mean of 7 of 40 trains, 5 to 11" in done("ingest", str(path), "--trains", "5:12")
+    assert "mean of 7 of 12 trains, 5 to 11" in done("ingest", str(path), "--trains", "5:12")
     store = tmp_path / "r_c2.zarr"
     np.testing.assert_allclose(
         arrays(store)["c2"], upper(ttc[5:12].astype(float).mean(0)), rtol=1e-6
@@ -135,3 +135,22 @@ def test_trains_of_a_file_without_are_refused(tmp_path):
     np.save(tmp_path / "A.npy", decay(N))
     with pytest.raises(OptionError, match="holds no trains: leave trains out"):
         opened(tmp_path / "A.npy", q=0.01, phi=0.0, frame_time=1.0, trains=(0, 3))
+
+
+def test_groups_of_many_trains_are_scans(tmp_path):
+    ttc, path = trains(n=100), tmp_path / "r.h5"
+    report = ingest.ingest(midtools(path, ttc))
+    groups = ttc.reshape(10, 10, 2, N, N).astype(float).mean(1)
+    np.testing.assert_allclose(
+        arrays(report.store)["c2"], upper(groups.reshape(20, N, N)), rtol=1e-6
+    )
+    scan = open_dataset(report.store)
+    assert scan.scan_names[:2] == ["trains 0 to 9", "trains 10 to 19"]
+    assert scan.scan_number.tolist() == sorted([*range(1, 11)] * 2)
+    assert any("10 scans, each the mean of a group, of 100 of 100" in one for one in report.notes)
+    assert len(opened(path, trains="10:58").scans) == 8
+    mean = ingest.ingest(path, tmp_path / "mean.zarr", average="scans")
+    np.testing.assert_allclose(
+        arrays(mean.store)["c2"], upper(ttc.astype(float).mean(0)), atol=SIGMA / 15
+    )
+    np.testing.assert_allclose(open_dataset(mean.store).median_sigma, SIGMA / 10, rtol=0.1)

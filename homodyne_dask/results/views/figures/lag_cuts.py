@@ -25,6 +25,8 @@ AGES = (0.01, 0.06, 0.2, 0.5, 0.75)
 """Ages shown, as fractions of the selected time."""
 MIN_LAGS = 4
 """Fewest lags at which an age is shown."""
+NEAR_LAG = 1.5
+"""Factor within which lags of a cut at one lag are."""
 CURVE_POINTS = 200
 """Points of a model curve."""
 
@@ -100,10 +102,14 @@ def cut_of(scan: Scan, read: Cuts, bin: int, age: int) -> Cut:
     return _cut(scan, read, bin, cells[np.argsort(read.lag[cells])])
 
 
-def cut_at_lag(scan: Scan, read: Cuts, bin: int, lag: int) -> Cut:
-    """Return the cells of one bin and interval of lag, sorted by age."""
-    cells = np.flatnonzero((read.lag == lag) & _known(read, bin))
-    return _cut(scan, read, bin, cells[np.argsort(read.age[cells])])
+def cut_at_lag(scan: Scan, read: Cuts, bin: int, lag: float) -> Cut:
+    """Return the cell of each age of one bin whose lag is nearest to `lag` [s], sorted by age."""
+    cells = np.flatnonzero(_known(read, bin))
+    apart = np.abs(np.log((read.t2 - read.t1)[cells] / lag))
+    order = np.lexsort((apart, read.age[cells]))
+    cells, apart = cells[order], apart[order]
+    first = np.flatnonzero(np.diff(read.age[cells], prepend=-1))
+    return _cut(scan, read, bin, cells[first[apart[first] < np.log(NEAR_LAG)]])
 
 
 def _cut(scan: Scan, read: Cuts, bin: int, cells: Int[np.ndarray, " l"]) -> Cut:

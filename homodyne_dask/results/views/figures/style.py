@@ -117,7 +117,8 @@ def bin_name(scan: Scan, bin: int) -> str:
     q, phi = scan.q[bin], scan.phi[bin]
     parts = [f"q = {q:.4g} Å⁻¹" if np.isfinite(q) else "q unknown"]
     parts += [f"φ = {_signed(phi)}°" if np.isfinite(phi) else "φ unknown"]
-    return ", ".join([*parts, f"bin {scan.label[bin]}"])
+    parts += [f"bin {scan.label[bin]}"]
+    return ", ".join(parts + [f"scan {scan.scan_number[bin]}"] * ("scans" in scan.attrs))
 
 
 def _signed(value: float) -> str:

@@ -1,0 +1,170 @@
+"""HDF5 files of any layout, of which the user names the datasets."""
+
+import re
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError, nearest
+from ingest.readers import hdf5
+from ingest.readers.array_axes import MatrixAxes, layout_of
+from ingest.readers.numpy_arrays import source_of
+from ingest.readers.source import (
+    MIN_FRAMES,
+    IngestOptions,
+    Source,
+    check_frames,
+    check_seconds,
+    degrees,
+    inverse_angstrom,
+)
+
+MAX_LISTED = 12
+MAX_OBJECTS = 10_000
+"""Of a file, that are looked at to list its matrices."""
+MATLAB = "MATLAB_class"
+"""Attribute of every array that MATLAB writes (v7.3), with its axes in reverse order."""
+
+
+def open_any(path: Path, options: IngestOptions) -> Source:
+    """Return the bins in the dataset of an HDF5 file, or the group of matrices, that the user names."""
+    assert options.dataset is not None
+    name = "/" + options.dataset.strip("/")
+    with hdf5.open_hdf5(path) as file:
+        held, notes = _held(file, options)
+        if hdf5.has_group(file, name):
+            names = _matrices_in(file, name)
+            side = hdf5.common_side(file, names)
+            check_frames(side, path, len(names))
+            shape, reader = (len(names), side), hdf5.read_matrix
+        else:
+            layout = layout_in(file, name, options)
+            names, shape = layout.names(name), layout.size
+            reader = partial(read_slice, layout=layout)
+    return source_of(path, "hdf5", shape, held, options, reader, names, notes)
+
+
+def layout_in(file: h5py.File, name: str, options: IngestOptions) -> MatrixAxes:
+    """Return the layout of a dataset of matrices."""
+    path = Path(hdf5.file_name(file))
+    found = _dataset(file, name)
+    return layout_of(
+        path,
+        name,
+        _shape(found),
+        found.dtype,
+        options.axes,
+        lambda one, n: _slice(file, name, one, n),
+    )
+
+
+def read_slice(path: Path, where: str, layout: MatrixAxes) -> np.ndarray:
+    """Return one matrix of a dataset, named as '/c2[3]'."""
+    name, _, number = where.removesuffix("]").rpartition("[")
+    with hdf5.open_hdf5(path) as file:
+        return _slice(file, name, layout, int(number))
+
+
+def _slice(file: h5py.File, name: str, layout: MatrixAxes, number: int) -> np.ndarray:
+    found, index = _dataset(file, name), layout.index_of(number)
+    try:
+        return found[index[::-1]].T if MATLAB in found.attrs else found[index]
+    except MemoryError:
+        raise  # its size was checked: the file is not what is wrong
+    except hdf5.UNREADABLE as error:
+        raise hdf5.damaged(file, name, error) from error
+
+
+def _shape(found: h5py.Dataset) -> tuple[int, ...]:
+    """Return the shape of a dataset as who wrote it sees it."""
+    shape = found.shape or ()
+    return shape[::-1] if MATLAB in found.attrs else shape
+
+
+def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
+    found = hdf5.dataset(file, name)
+    if found is None:
+        names = [one for one, _ in _datasets(file)]
+        raise OptionError(f"{hdf5.file_name(file)} has no dataset {name}; {nearest(name, names)}")
+    return found
+
+
+def _matrices_in(file: h5py.File, group: str) -> list[str]:
+    """Return the square datasets of a group, 2 before 10."""
+    names = [f"{group.rstrip('/')}/{one}" for one in hdf5.members(file, group)]
+    found = [(name, hdf5.dataset(file, name)) for name in names]
+    square = [name for name, held in found if held is not None and _equal_axes(_shape(held)) == 2]
+    if not square:
+        raise SourceError(
+            f"{group} of {hdf5.file_name(file)} holds no square matrix; {what_is_in(file)}"
+        )
+    return sorted(square, key=_by_number)
+
+
+def _by_number(name: str) -> list[tuple[int, str]]:
+    """Return the key that sorts g2 before g10."""
+    return [(int(part or 0), text) for text, part in re.findall(r"(\D*)(\d*)", name)]
+
+
+def _held(file: h5py.File, options: IngestOptions) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Return q [1/Å], φ [degree] and times [s] of the datasets that the user names, and notes."""
+    held, notes = {}, []
+    for key, name in (("q", options.q_dataset), ("phi", options.phi_dataset)):
+        if name is not None:
+            values = hdf5.finite_numbers(file, _dataset(file, name).name or name)
+            convert = inverse_angstrom if key == "q" else degrees
+            held[key], said = convert(values, hdf5.unit(file, name), name)
+            notes += said
+    if options.time_dataset is not None:
+        name = options.time_dataset
+        check_seconds(hdf5.unit(file, name), f"{name} of {hdf5.file_name(file)}")
+        values = hdf5.finite_numbers(file, _dataset(file, name).name or name)
+        held["dt" if values.size == 1 else "time"] = values
+    return held, notes
+
+
+def what_is_in(file: h5py.File) -> str:
+    """Return what may be matrices in a file, and which option takes them."""
+    shapes = list(_datasets(file))
+    found = [(name, shape) for name, shape in shapes if _equal_axes(shape) >= 2]
+    lists = [(name, shape) for name, shape in shapes if 1 <= sum(n > 1 for n in shape) == 1]
+    if not found:
+        return "no dataset in it has two axes of one length"
+    text = f"if they are among these, give --dataset NAME: {_listed(found)}"
+    return (
+        text
+        + f"; and for --q-dataset, --phi-dataset or --time-dataset there are {_listed(lists)}"
+        * bool(lists)
+    )
+
+
+def _listed(found: list[tuple[str, tuple[int, ...]]]) -> str:
+    some = ", ".join(f"{name} {shape}" for name, shape in found[:MAX_LISTED])
+    return some + f" and {len(found) - MAX_LISTED} more" * (len(found) > MAX_LISTED)
+
+
+def _equal_axes(shape: tuple[int, ...]) -> int:
+    """Return the number of axes of an array in which two have one length, 0 of any other."""
+    lengths = [n for n in shape if n >= MIN_FRAMES]
+    return len(shape) if len(set(lengths)) < len(lengths) else 0
+
+
+def _datasets(file: h5py.File) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield name and shape of the datasets of numbers in a file, those that cannot be read left out."""
+    waiting, left = [""], MAX_OBJECTS
+    while waiting and left:
+        group = waiting.pop(0)
+        for member in hdf5.members(file, group or "/")[:left]:
+            left -= 1
+            name = f"{group}/{member}"
+            try:
+                found = hdf5.dataset(file, name)
+            except HomodyneDaskError:
+                continue
+            if found is None:
+                waiting.append(name)
+            elif found.dtype.kind in "fiu" and found.shape is not None:
+                yield name, _shape(found)

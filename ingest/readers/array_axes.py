@@ -1,0 +1,122 @@
+"""Which axes of an array of matrices are the two times."""
+
+from collections.abc import Callable
+from itertools import combinations
+from math import prod
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from homodyne_dask.errors import OptionError, SourceError
+from ingest.readers.source import MIN_FRAMES, check_frames
+
+SYMMETRY_TOLERANCE = 1e-4
+"""Relative to the spread of a matrix: |C - Cᵀ| of most pairs, by which its axes are those of time."""
+Index = tuple[int | slice, ...]
+
+
+class MatrixAxes(NamedTuple):
+    """Which axes of an array are the two times; the others count bins, the last one fastest."""
+
+    shape: tuple[int, ...]
+    times: tuple[int, int]
+
+    @property
+    def n_frames(self) -> int:
+        """Frames."""
+        return self.shape[self.times[0]]
+
+    @property
+    def n_bins(self) -> int:
+        """Matrices."""
+        return prod(self.shape) // self.n_frames**2
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Matrices, and frames."""
+        return self.n_bins, self.n_frames
+
+    def names(self, array: str) -> list[str]:
+        """Return the names of the matrices of an array: c2[0], c2[1], ..."""
+        return [f"{array}[{number}]" for number in range(self.n_bins)]
+
+    def index_of(self, number: int) -> Index:
+        """Return the index by which an array gives the matrix of a number."""
+        bins = [axis for axis in range(len(self.shape)) if axis not in self.times]
+        at = np.unravel_index(number, [self.shape[axis] for axis in bins]) if bins else ()
+        of = dict(zip(bins, map(int, at), strict=True))
+        return tuple(of.get(axis, slice(None)) for axis in range(len(self.shape)))
+
+
+def layout_of(
+    path: Path,
+    name: str,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    axes: tuple[str, ...] | None,
+    read: Callable[[MatrixAxes, int], np.ndarray],
+) -> MatrixAxes:
+    """Return which axes are the times: those given, the two of one length, or those of symmetry.
+
+    read: of one matrix, for where lengths do not tell. Raises SourceError or OptionError, saying what to
+    give, where nothing tells.
+    """
+    what = f"{name} of {path.name}"
+    if dtype.kind not in "fiu":
+        raise SourceError(f"{what} holds {dtype}, not real numbers")
+    if axes is not None:
+        found = [_given_layout(what, shape, axes)]
+    else:
+        found = _layouts_of_lengths(what, shape)
+    for one in found:
+        check_frames(one.n_frames, path, one.n_bins)
+    if len(found) == 1:
+        return found[0]
+    symmetric = [one for one in found if is_two_time(read(one, one.n_bins // 2))]
+    if len(symmetric) == 1:
+        return symmetric[0]
+    ways = " or ".join(_axes_text(one) for one in found)
+    raise OptionError(
+        f"{what} has shape {shape}, and neither lengths nor symmetry tell which two axes are the times: "
+        f"give --axes {ways}, t for the times"
+    )
+
+
+def _layouts_of_lengths(what: str, shape: tuple[int, ...]) -> list[MatrixAxes]:
+    """Return the layouts in which two axes of one length are the times."""
+    pairs = [MatrixAxes(shape, pair) for pair in combinations(range(len(shape)), 2)]
+    equal = [one for one in pairs if shape[one.times[0]] == shape[one.times[1]] > 1]
+    if not equal or 0 in shape:
+        raise SourceError(
+            f"{what} has shape {shape}: it must be (N, N), (bin, N, N) or (N, N, bin), N being the frames"
+        )
+    return [one for one in equal if one.n_frames >= MIN_FRAMES] or equal
+
+
+def _given_layout(what: str, shape: tuple[int, ...], axes: tuple[str, ...]) -> MatrixAxes:
+    first, second = (at for at, axis in enumerate(axes) if axis == "t")
+    if len(axes) != len(shape) or shape[first] != shape[second] or 0 in shape:
+        raise OptionError(
+            f"axes = {','.join(axes)} cannot be those of {what}, which has shape {shape}: name each axis, "
+            f"and t the two that are as long as there are frames"
+        )
+    return MatrixAxes(shape, (first, second))
+
+
+def _axes_text(layout: MatrixAxes) -> str:
+    return ",".join("t" if axis in layout.times else "q" for axis in range(len(layout.shape)))
+
+
+def is_two_time(matrix: np.ndarray) -> bool:
+    """Return whether a square matrix is symmetric, or has one half only."""
+    i, j = np.triu_indices(len(matrix), 1)
+    upper, lower = matrix[i, j].astype(float), matrix[j, i].astype(float)
+    filled = [np.isfinite(half) & (half != 0) for half in (upper, lower)]
+    if filled[0].any() != filled[1].any():
+        return True
+    both = filled[0] & filled[1]
+    if not both.any():
+        return False
+    apart = np.abs(upper[both] - lower[both])
+    return bool(np.quantile(apart, 0.9) <= SYMMETRY_TOLERANCE * max(np.ptp(upper[both]), 1e-12))

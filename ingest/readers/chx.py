@@ -1,0 +1,69 @@
+"""Results of pyCHX (NSLS-II, CHX), uid=..._Res.h5: /g12b (t, t, bin).
+
+Dictionaries are attributes of datasets: of /qval_dict each key is the number of a bin, each value (q,),
+(q, φ) of sectors, or (q_r, q_z) of reflection; of /md what is known of the measurement. /tausb are lags in s.
+"""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from homodyne_dask.errors import OptionError
+from ingest.readers import hdf5
+from ingest.readers.any_hdf5 import layout_in, read_slice
+from ingest.readers.numpy_arrays import source_of
+from ingest.readers.source import IngestOptions, Source, decimal
+
+MATRICES, BINS, LAGS, METADATA = "/g12b", "/qval_dict", "/tausb", "/md"
+PERIODS = ("cam_acquire_period", "acquire period")
+"""Names of the time between frames in s, newer and older."""
+MAX_Q = 3.0
+"""1/Å; a second number of some bin above it is an angle."""
+
+
+def open_chx(path: Path, options: IngestOptions) -> Source:
+    """Return the bins of a result of pyCHX; q, φ and the frame time may be given where it lacks them."""
+    with hdf5.open_hdf5(path) as file:
+        layout = layout_in(file, MATRICES, replace(options, axes=options.axes or ("t", "t", "q")))
+        held, notes = _bins(file, layout.n_bins)
+        held |= _spacing(file)
+    if "phi" not in held and options.phi is None:
+        options = replace(options, phi=(np.nan,))
+        notes.append("φ is unknown: the bins are rings")
+    reader, names = partial(read_slice, layout=layout), layout.names(MATRICES)
+    return source_of(path, "chx", layout.size, held, options, reader, names, notes)
+
+
+def _bins(file: h5py.File, n_bins: int) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Return q [1/Å] and, of sectors, φ [degree], with notes."""
+    attributes = hdf5.attributes_of(file, BINS)
+    found = {int(key): np.ravel(value) for key, value in attributes.items() if key.isdigit()}
+    if not found:
+        return {}, []
+    lengths = {len(value) for value in found.values()}
+    if len(found) != n_bins or len(lengths) != 1 or not lengths <= {1, 2}:
+        raise OptionError(
+            f"{BINS} of {hdf5.file_name(file)} describes {len(found)} bins and {MATRICES} has {n_bins}: give "
+            f"--dataset {MATRICES} with --q, --phi and --dt"
+        )
+    values = np.array([found[key] for key in sorted(found)])
+    held = {"q": values[:, 0]}
+    notes = [f"{BINS} is taken as 1/Å"]
+    if values.shape[1] == 2 and np.abs(values[:, 1]).max() > MAX_Q:
+        held["phi"] = values[:, 1]
+    elif values.shape[1] == 2:
+        notes.append(f"the second number of each bin in {BINS} is taken as q_z and left out")
+    return held, notes
+
+
+def _spacing(file: h5py.File) -> dict[str, np.ndarray]:
+    """Return the time between frames, the least of the lags or else what the detector was set to."""
+    lags = hdf5.optional(file, LAGS)
+    if lags is not None and (lags > 0).any():
+        return {"dt": np.array([lags[lags > 0].min()])}
+    metadata = hdf5.attributes_of(file, METADATA)
+    known = [decimal(np.ravel(metadata[name])[0]) for name in PERIODS if name in metadata]
+    return {"dt": np.array(known[:1])} if known else {}

@@ -1,0 +1,195 @@
+"""Scans that repeat one measurement as one source: the bins of the first, then those of the second, ..."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from homodyne_dask.errors import OptionError, SourceError
+from homodyne_dask.store.arrays import same_times
+from ingest import noise
+from ingest.clean import CleanMatrix, clean, measure_scatter
+from ingest.readers.source import Source
+
+MAX_NAMED = 3
+"""Notes are of so many scans one by one."""
+
+
+def joined(scans: Sequence[Source], names: Sequence[str]) -> Source:
+    """Return scans as one source, in which frames in a beam trip are masked in the scan that has it.
+
+    Raises SourceError, naming the scan that differs from the first, and in what.
+    """
+    first, *others = scans
+    for name, other in zip(names[1:], others, strict=True):
+        _check_alike(first, other, names[0], name)
+    masked = [
+        one if one.intensity is None else replace(one, masked=~noise.frame_mask(one))
+        for one in scans
+    ]
+    return replace(
+        first,
+        matrices=sum((one.matrices for one in scans), ()),
+        **{
+            field: np.concatenate([getattr(one, field) for one in scans])
+            for field in ("label", "q", "phi", "n_pixels", "intensity", "sigma")
+            if getattr(first, field) is not None
+        },
+        truth=first.truth if all(one.truth == first.truth for one in scans) else None,
+        notes=_notes(masked, names),
+        scans=tuple(masked),
+        scan_names=tuple(names),
+    )
+
+
+def averaged(source: Source) -> Source:
+    """Return the mean of the scans of a source as one scan; raises OptionError where it is one."""
+    if not source.scans:
+        raise OptionError(
+            f"{source.path.name} is one scan, and average is of several: leave it out"
+        )
+    return replace(
+        source.scans[0],
+        intensity=None,
+        sigma=None,
+        truth=None,
+        masked=None,
+        notes=source.notes,
+        mean_of=source.scans,
+    )
+
+
+def mean_of_scans(source: Source) -> tuple[CleanMatrix, float | None, float | None]:
+    """Return the mean matrix of the only bin of scans, its σ from their scatter, and that scatter.
+
+    Weights are 1/σ² of each scan. The scatter is relative to σ of the scans: 1 where they differ by noise.
+    None for σ where no pair is known twice.
+    """
+    n = source.n_frames
+    weight, first, second, number = (np.zeros((n, n)) for _ in range(4))
+    cleaned = []
+    for one in source.mean_of:
+        found = cleaned_scan(one)
+        sigma = measure_scatter(found.c2, one.time) if one.sigma is None else float(one.sigma[0])
+        known = ~np.isnan(found.c2)
+        w = known / (sigma or 1.0) ** 2
+        value = np.where(known, found.c2 - 1.0, 0.0)
+        weight += w
+        first += w * value
+        second += w * value**2
+        number += known
+        cleaned.append(found._replace(c2=np.empty((0, 0), np.float32)))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = first / weight
+        chisqr = second - weight * mean**2
+    twice = number > 1
+    freedom = float((number - 1)[twice].sum())
+    scatter = float(np.sqrt(max(chisqr[twice].sum(), 0.0) / freedom)) if freedom else None
+    sigma = scatter and scatter * float(np.sqrt(np.median(1 / weight[twice])))
+    dead = set.intersection(*(set(one.dead.tolist()) for one in cleaned))
+    matrix = CleanMatrix(
+        (1 + mean).astype(np.float32),
+        cleaned[0].baseline,
+        np.array(sorted(dead), dtype=np.int64),
+        *(
+            sum(getattr(one, what) for one in cleaned)
+            for what in ("zeros", "infinite", "one_sided")
+        ),
+    )
+    return matrix, sigma, scatter
+
+
+def cleaned_scan(source: Source) -> CleanMatrix:
+    """Return the clean matrix of the only bin of a source, without the frames that are masked in its scan."""
+    cleaned = clean(source.read(0), source.n_frames, source.name(0), source.baseline, source.half)
+    if source.masked is not None:
+        cleaned.c2[source.masked] = np.nan
+        cleaned.c2[:, source.masked] = np.nan
+    return cleaned
+
+
+def _check_alike(first: Source, other: Source, name: str, other_name: str) -> None:
+    """Raise SourceError where two scans have not the same grid of bins and frames."""
+    checks: dict[str, Callable[[Source], object]] = {
+        "the format": lambda one: one.format,
+        "bins": lambda one: len(one.label),
+        "frames": lambda one: one.n_frames,
+        "frame time in s": lambda one: one.frame_time,
+        "gap in Å": lambda one: one.gap,
+        "cells of age and lag": lambda one: one.cells and len(one.cells.lag) * len(one.cells.age),
+        "noise given": lambda one: one.sigma is not None,
+        "counts": lambda one: one.intensity is not None,
+    }
+    for what, of in checks.items():
+        if of(first) != of(other):
+            raise _differ(name, other_name, what, of(first), of(other))
+    if not same_times(first.time, other.time, first.frame_time):
+        at = int(np.argmax(np.abs(first.time - other.time)))
+        raise _differ(
+            name, other_name, f"the time of frame {at + 1} in s", first.time[at], other.time[at]
+        )
+    for what in ("label", "q", "phi"):
+        one, two = (np.asarray(getattr(source, what), float) for source in (first, other))
+        apart = ~np.isclose(one, two, rtol=1e-6, atol=1e-9, equal_nan=True)
+        if apart.any():
+            at = int(np.argmax(apart))
+            raise _differ(name, other_name, f"{what} of bin {at + 1}", one[at], two[at])
+    if first.cells != other.cells:
+        raise _differ(name, other_name, "cells of age and lag", "its own", "others")
+
+
+def _differ(name: str, other_name: str, what: str, one: object, other: object) -> SourceError:
+    shown = [f"{value:.9g}" if isinstance(value, float) else str(value) for value in (one, other)]
+    return SourceError(
+        f"{other_name} cannot be a repeat of {name}: {what} is {shown[1]}, not {shown[0]}; leave it out, or "
+        f"ingest it by itself"
+    )
+
+
+def _notes(scans: Sequence[Source], names: Sequence[str]) -> tuple[str, ...]:
+    """Return the notes of scans, once where all have one, else with the scans that have it."""
+    of_scan = [(*one.notes, *_masked_frames(one)) for one in scans]
+    count = Counter(note for notes in of_scan for note in dict.fromkeys(notes))
+    said = []
+    for note, number in count.items():
+        having = [name for name, notes in zip(names, of_scan, strict=True) if note in notes]
+        some = ", ".join(having[:MAX_NAMED]) + f" and {number - MAX_NAMED} more" * (
+            number > MAX_NAMED
+        )
+        said.append(note if number == len(scans) else f"{some}: {note}")
+    return (
+        f"{len(scans)} scans: {', '.join(names[:MAX_NAMED])}{', ...' * (len(names) > MAX_NAMED)}",
+        *said,
+    )
+
+
+def _masked_frames(one: Source) -> list[str]:
+    if one.masked is None or not one.masked.any():
+        return []
+    frames = noise.as_ranges(np.flatnonzero(one.masked) + 1)
+    return [
+        f"{np.count_nonzero(one.masked)} frames masked, intensity below half its median: {frames}"
+    ]
+
+
+def scan_names_of(paths: Sequence[Path]) -> list[str]:
+    """Return a name for each file: its own, with as many folders as tell the files apart."""
+    for parts in range(1, max(len(path.parts) for path in paths) + 1):
+        names = ["/".join(path.parts[-parts:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    twice = next(name for name, number in Counter(map(str, paths)).items() if number > 1)
+    raise OptionError(f"{twice} is given twice: give each file once")
+
+
+def check_different(paths: Sequence[Path], digests: Sequence[str]) -> None:
+    """Raise SourceError where two files have the same content, of these SHA-256."""
+    seen: dict[str, Path] = {}
+    for path, digest in zip(paths, digests, strict=True):
+        if digest in seen:
+            raise SourceError(
+                f"{path} has the same content as {seen[digest]}: one measurement counts once, leave one out"
+            )
+        seen[digest] = path

@@ -1,0 +1,118 @@
+"""Fits of a store of repeats: all scans in one, each by itself, and what a result says of scans."""
+
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+import homodyne_dask.xarray  # registers the accessor
+import ingest
+from homodyne_dask.apps.view.viewed_data import matching_bins
+from homodyne_dask.errors import OptionError, SelectionError
+from homodyne_dask.results.data.fit_view import FitView, fitted_scan
+from homodyne_dask.results.views.figures.style import bin_name
+from tests.ingest_files import DT
+
+Q, D0, N, SIGMA = 0.0054, 2e4, 50, 0.02
+PHI = [-60.0, 0.0, 60.0]
+SCANS = 6
+
+
+def scan_file(path, seed, rate=D0, contrast=0.3):
+    rng, lag = (
+        np.random.default_rng(seed),
+        DT * np.abs(np.subtract.outer(np.arange(N), np.arange(N))),
+    )
+    f = np.exp(-(Q**2) * rate * lag)
+    c2 = np.stack([np.triu(1 + contrast * f + rng.normal(0, SIGMA, (N, N)), 1) for _ in PHI])
+    np.savez(path, c2=c2, q=Q, phi=PHI, dt=DT, sigma=SIGMA)
+    return path
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """Six scans of one sample, of which the contrast falls from scan to scan."""
+    folder = tmp_path_factory.mktemp("repeats")
+    files = [scan_file(folder / f"R{k}.npz", k, contrast=0.3 - 0.02 * k) for k in range(SCANS)]
+    return ingest.ingest(files, folder / "all.zarr").store
+
+
+@pytest.fixture(scope="module")
+def result(store):
+    return hd.fit(store, "brownian")
+
+
+def test_scans_share_dynamics_and_have_contrasts_of_their_own(result):
+    assert result.converged
+    value, stderr = (float(result.parameters[name].sel(param="D0")) for name in ("value", "stderr"))
+    assert abs(value - D0) < 4 * stderr
+    assert stderr < 0.02 * D0
+    assert float(result.parameters["dof"].sel(param="D0")) > 10  # of 18 clusters, not of 3
+    contrast = result.scaling["contrast"].values.reshape(SCANS, 3)
+    np.testing.assert_allclose(contrast.mean(1), 0.3 - 0.02 * np.arange(SCANS), atol=0.01)
+    assert result.scaling["scan"].values.tolist() == np.repeat(range(1, SCANS + 1), 3).tolist()
+
+
+def test_a_scan_selected_from_a_store_of_repeats_is_fitted_with_the_bits_of_its_own_store(
+    store, tmp_path
+):
+    alone = ingest.ingest(
+        scan_file(tmp_path / "R2.npz", 2, contrast=0.26), tmp_path / "R2.zarr"
+    ).store
+    one = hd.fit(hd.open_dataset(store).select(scan=3), "brownian")
+    other = hd.fit(alone, "brownian")
+    for name in ("value", "stderr"):
+        np.testing.assert_array_equal(one.parameters[name], other.parameters[name])
+
+
+def test_a_bin_may_share_contrast_and_offset_over_scans(store):
+    shared = hd.fit(store, "brownian", scaling="scans")
+    contrast = shared.scaling["contrast"].values.reshape(SCANS, 3)
+    np.testing.assert_array_equal(contrast, contrast[[0] * SCANS])
+    assert len(np.unique(contrast)) == 3
+    one = hd.open_dataset(store).select(scan=1)
+    with pytest.raises(OptionError, match="no bin is selected of two scans"):
+        hd.fit(one, "brownian", scaling="scans")
+
+
+def test_each_scan_is_fitted_by_itself_and_their_agreement_is_tested(store, tmp_path):
+    series = hd.fit_each(store, "brownian", over="scan")
+    assert series.table["scan"].values.tolist() == [*range(1, SCANS + 1)]
+    assert series.agreement["D0"].p > 0.001
+    assert "scan 2: R1.npz" in str(series)
+    files = [scan_file(tmp_path / f"B{k}.npz", 20 + k, D0 * (2 if k == 4 else 1)) for k in range(6)]
+    odd = ingest.ingest(files, tmp_path / "odd.zarr").store
+    text = str(hd.fit_each(odd, "brownian", over="scan"))
+    assert "the scans do not repeat one measurement" in " ".join(text.split())
+    whole = hd.fit(odd, "brownian")
+    assert "D0 changes by" in str(whole)
+    assert "without scan 5 (B4.npz)" in " ".join(str(whole).split())
+    with pytest.raises(SelectionError, match="holds one selected scan"):
+        hd.fit_each(hd.open_dataset(odd).select(scan=2), "brownian", over="scan")
+
+
+def test_a_result_knows_its_scans_again(result, store, tmp_path):
+    chosen = hd.fit(hd.open_dataset(store).select(scan=[2, 5], phi=(-10, 70)), "brownian")
+    chosen.to_json(tmp_path / "summary.json")
+    chosen.to_nexus(tmp_path / "result.nx.h5")
+    read = hd.load_result(tmp_path / "summary.json")
+    assert fitted_scan(read).bins == (4, 5, 13, 14)
+    assert [shown.bin for shown in FitView(read, fitted_scan(read)).maps] == [0, 1, 2, 3]
+    assert read.scaling["scan"].values.tolist() == [2, 2, 5, 5]
+    assert read.diagnosis.influence["change_of_scan"].shape == (2, 3)
+    whole = hd.open_dataset(store)
+    with pytest.raises(SelectionError, match="give the selection that was fitted"):
+        FitView(read, whole.select(scan=[1, 5], phi=(-10, 70)))
+
+
+def test_a_page_shows_the_bins_of_the_scan_that_was_chosen(store):
+    whole = hd.open_dataset(store)
+    some = whole.select(scan=[2, 5], phi=(-10, 70))
+    assert matching_bins(some, whole).tolist() == [4, 5, 13, 14]
+    assert matching_bins(whole, some)[[3, 4, 5]].tolist() == [-1, 0, 1]
+    assert bin_name(some, 3).endswith("bin 3, scan 5")
+
+
+def test_datasets_of_xarray_keep_their_scans(store):
+    dataset = hd.open_dataset(store).dataset
+    assert dataset.isel(bin=slice(4, 9)).xpcs.scan.bins == (4, 5, 6, 7, 8)
+    assert dataset.isel(bin=7).xpcs.scan.bins == (7,)

@@ -1,0 +1,309 @@
+"""Files of any layout: datasets that the user names, axes in any order, one half of matrices, no data."""
+
+import gzip
+
+import h5py
+import numpy as np
+import pytest
+
+import ingest
+from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError
+from ingest.clean import clean, measure_scatter
+from tests.ingest_files import DT, arrays, attributes, noisy, simulated, upper
+
+N, BINS = 20, 3
+C2 = np.stack([noisy(N, k) for k in range(BINS)])
+LAST = np.moveaxis(C2, 0, -1)
+NUMBERS = {"q": [0.01, 0.02, 0.03], "phi": 0.0, "frame_time": DT}
+
+
+def hdf5(path, attrs=None, **datasets):
+    with h5py.File(path, "w") as file:
+        for name, value in datasets.items():
+            file.create_dataset(name.replace("__", "/"), data=value)
+        for name, held in (attrs or {}).items():
+            file[name].attrs.update(held)
+    return path
+
+
+def matlab(path, **arrays_):
+    """A file as MATLAB v7.3 writes it: 512 bytes of its own before HDF5, axes in reverse order."""
+    with h5py.File(path, "w", userblock_size=512) as file:
+        for name, value in arrays_.items():
+            file[name] = np.asarray(value).T
+            file[name].attrs["MATLAB_class"] = np.bytes_("double")
+    with path.open("r+b") as file:
+        file.write(b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(512))
+    return path
+
+
+def stored(report):
+    return arrays(report.store)["c2"]
+
+
+@pytest.mark.parametrize(
+    ("word", "c2", "options"),
+    [
+        ("bins first", C2, {}),
+        ("bins last", LAST, {}),
+        ("bins between", np.moveaxis(C2, 0, 1), {}),
+        ("Fortran order", np.asfortranarray(LAST), {}),
+        ("axes given", LAST, {"axes": "t,t,q"}),
+        ("axes as a list", LAST, {"axes": ["t", "t", "ring"]}),
+        ("one ring of many angles", C2[None], {}),
+        ("rings and angles", np.stack([C2[:1], C2[1:2], C2[2:]]), {}),
+    ],
+)
+@pytest.mark.parametrize("kind", ["npy", "npz", "hdf5", "matlab"])
+def test_the_two_times_are_found_in_any_order_of_axes(tmp_path, kind, word, c2, options):
+    path = tmp_path / "A"
+    if kind == "npy":
+        np.save(path.with_suffix(".npy"), c2)
+        path = path.with_suffix(".npy")
+    elif kind == "npz":
+        path = path.with_suffix(".npz")
+        np.savez_compressed(path, c2=c2)
+    else:
+        path = (hdf5 if kind == "hdf5" else matlab)(path, c2=c2)
+        options = options | {"dataset": "c2"}
+    report = ingest.ingest(path, tmp_path / "s.zarr", **NUMBERS, **options)
+    np.testing.assert_array_equal(stored(report), upper(C2))
+
+
+def test_symmetry_tells_the_times_where_all_axes_are_as_long(tmp_path):
+    c2 = np.stack([noisy(7, k) for k in range(7)])
+    np.save(tmp_path / "A.npy", np.moveaxis(c2, 0, -1))
+    report = ingest.ingest(tmp_path / "A.npy", q=0.01, phi=0, frame_time=1, sigma=0.01)
+    np.testing.assert_array_equal(stored(report), upper(c2))
+
+
+def test_axes_that_nothing_tells_are_asked_for(tmp_path):
+    c2 = np.random.default_rng(1).normal(1, 0.1, (7, 7, 7))
+    np.save(tmp_path / "A.npy", c2)
+    with pytest.raises(OptionError, match=r"give --axes t,t,q or t,q,t or q,t,t, t for the times"):
+        ingest.ingest(tmp_path / "A.npy", q=0.01, phi=0, frame_time=1)
+    np.save(tmp_path / "A.npy", np.ones((4, 5, 5)))
+    with pytest.raises(OptionError, match=r"axes = t,q,t cannot be those of c2 .* \(4, 5, 5\)"):
+        ingest.ingest(tmp_path / "A.npy", q=0.01, phi=0, frame_time=1, axes="t,q,t")
+    with pytest.raises(OptionError, match=r"axes = 'x,y,t' must name every axis .* as t,t,q"):
+        ingest.ingest(tmp_path / "A.npy", axes="x,y,t")
+
+
+def test_named_datasets_give_q_phi_and_times_with_their_units(tmp_path):
+    path = hdf5(
+        tmp_path / "A.h5", my__c2=C2, my__q=[0.1, 0.2, 0.3], my__phi=[0.0, np.pi / 2, np.pi],
+        my__time=DT * np.arange(N), attrs={"my/q": {"units": "nm^-1"}, "my/phi": {"units": "rad"}},
+    )  # fmt: skip
+    names = {"q_dataset": "/my/q", "phi_dataset": "my/phi", "time_dataset": "/my/time"}
+    report = ingest.ingest(path, dataset="/my/c2", **names)
+    assert [row.q for row in report.bins] == pytest.approx([0.01, 0.02, 0.03])
+    assert [row.phi for row in report.bins] == pytest.approx([0, 90, 180])
+    assert report.frame_time == pytest.approx(DT)
+    assert "q converted from nm^-1 to 1/Å" in report.notes
+    assert attributes(report.store)["ingest_options"]["dataset"] == "/my/c2"
+    assert ingest.ingest(path, dataset="/my/c2", **names).skipped
+
+
+def test_a_group_of_matrices_is_taken_in_the_order_of_their_numbers(tmp_path):
+    path = hdf5(
+        tmp_path / "A.h5", **{f"ttc__q{k}": C2[n] for n, k in enumerate((1, 2, 10))}, ttc__q=[1.0]
+    )
+    report = ingest.ingest(path, dataset="/ttc", **NUMBERS)
+    np.testing.assert_array_equal(stored(report), upper(C2))
+
+
+def test_an_unknown_layout_is_answered_with_what_is_in_the_file(tmp_path):
+    path = hdf5(tmp_path / "A.h5", a__ttc=C2, a__mask=np.ones((4, 5)), q=[1.0, 2.0], words="fine")
+    with pytest.raises(
+        SourceError,
+        match=r"give --dataset NAME: /a/ttc \(3, 20, 20\); and for .* there are /q \(2,\)",
+    ):
+        ingest.ingest(path)
+    with pytest.raises(SourceError, match="no dataset in it has two axes of one length"):
+        ingest.ingest(hdf5(tmp_path / "B.h5", mask=np.ones((4, 5))))
+    with pytest.raises(OptionError, match=r"has no dataset /a/tc; did you mean '/a/ttc'\?"):
+        ingest.ingest(path, dataset="a/tc", **NUMBERS)
+    with pytest.raises(OptionError, match=r"A.h5 does not say q, phi.* --q-dataset"):
+        ingest.ingest(path, dataset="a/ttc")
+    with pytest.raises(OptionError, match="q_dataset = q is for a file whose matrices are named"):
+        ingest.ingest(path, q_dataset="q")
+    with pytest.raises(SourceError, match=r"a/mask of A.h5 has shape"):
+        ingest.ingest(path, dataset="a/mask", **NUMBERS)
+
+
+def chx(path, values, lags=(0, 2 * DT, DT), **md):
+    """A file as pyCHX writes its results: dictionaries are attributes of datasets of one number."""
+    attrs = {"qval_dict": {str(k): value for k, value in enumerate(values)}, "md": md}
+    held = {"g12b": LAST, "qval_dict": [0], "md": [0], "g2b": np.ones((3, BINS))}
+    return hdf5(path, attrs, **held, **({"tausb": lags} if lags else {}))
+
+
+@pytest.mark.parametrize(
+    ("word", "values", "phi"),
+    [
+        ("rings", [[0.01], [0.02], [0.03]], [np.nan] * 3),
+        ("sectors", [[0.01, -60.0], [0.02, 0.0], [0.03, 60.0]], [-60, 0, 60]),
+        ("reflection", [[0.01, 0.02], [0.02, 0.02], [0.03, 0.02]], [np.nan] * 3),
+    ],
+)
+def test_results_of_chx_are_read(tmp_path, word, values, phi):
+    report = ingest.ingest(chx(tmp_path / "uid=ab12_Res.h5", values))
+    np.testing.assert_array_equal(stored(report), upper(C2))
+    assert report.source_format == "chx"
+    assert [row.q for row in report.bins] == [0.01, 0.02, 0.03]
+    np.testing.assert_array_equal([row.phi for row in report.bins], phi)
+    assert report.frame_time == DT
+
+
+def test_results_of_chx_without_lags_have_the_period_of_the_detector(tmp_path):
+    rings = [[0.01], [0.02], [0.03]]
+    path = chx(tmp_path / "A_Res.h5", rings, lags=None, **{"acquire period": 0.25})
+    assert ingest.ingest(path).frame_time == 0.25
+    with pytest.raises(OptionError, match="does not say its frame spacing: give --frame-time"):
+        ingest.ingest(chx(tmp_path / "B_Res.h5", rings, lags=None))
+    with pytest.raises(
+        OptionError, match="describes 2 bins and /g12b has 3: give --dataset /g12b with"
+    ):
+        ingest.ingest(chx(tmp_path / "C_Res.h5", rings[:2]))
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_t1_and_t2_of_an_npz_are_its_times(tmp_path, full):
+    time = DT * np.arange(N)
+    t1, t2 = np.meshgrid(time, time, indexing="ij") if full else (time, time)
+    np.savez(tmp_path / "A.npz", c2=C2, q=0.01, phi=0.0, t1=t1, t2=t2)
+    report = ingest.ingest(tmp_path / "A.npz")
+    assert report.frame_time == pytest.approx(DT)
+    assert not any("ignored" in note for note in report.notes)
+    np.savez(tmp_path / "B.npz", c2=C2, q=0.01, phi=0.0, t1=time, t2=time + 1)
+    with pytest.raises(SourceError, match=r"t1 and t2 of B.npz are not the same times"):
+        ingest.ingest(tmp_path / "B.npz")
+
+
+def test_arrays_of_an_npz_may_have_any_name(tmp_path):
+    np.savez(tmp_path / "A.npz", ttc=LAST, qs=[0.01, 0.02, 0.03], angle=0.0, step=DT)
+    names = {"q_dataset": "qs", "phi_dataset": "angle", "time_dataset": "step"}
+    report = ingest.ingest(tmp_path / "A.npz", dataset="ttc", **names)
+    np.testing.assert_array_equal(stored(report), upper(C2))
+    assert report.frame_time == DT
+    with pytest.raises(
+        SourceError, match="has no array c2: there is ttc, qs, angle, step; give --dataset"
+    ):
+        ingest.ingest(tmp_path / "A.npz")
+
+
+ASYMMETRIC = C2 + np.tril(np.full((N, N), 0.1, np.float32))
+
+
+@pytest.mark.parametrize(("half", "more"), [("upper", 0.0), ("lower", 0.1), ("mean", 0.05)])
+@pytest.mark.parametrize("kind", ["npy", "matlab"])
+def test_one_half_or_the_mean_of_a_matrix_that_is_not_symmetric(tmp_path, half, more, kind):
+    options = NUMBERS
+    if kind == "npy":
+        path = tmp_path / "A.npy"
+        np.save(path, ASYMMETRIC)
+    else:
+        path = matlab(tmp_path / "A.mat", c2=ASYMMETRIC)
+        options = options | {"dataset": "c2"}
+    with pytest.raises(SourceError, match=r"not symmetric: .* give --half upper .* lower .* mean"):
+        ingest.ingest(path, tmp_path / "s.zarr", **options)
+    report = ingest.ingest(path, tmp_path / "s.zarr", **options, half=half)
+    np.testing.assert_allclose(stored(report), upper(C2) + np.float32(more), rtol=1e-6)
+    assert any(note.startswith(f"half = {half}: ") for note in report.notes)
+
+
+def test_the_mean_of_two_halves_has_the_noise_of_the_mean():
+    rng = np.random.default_rng(0)
+    c2 = 1 + rng.normal(0, 0.01, (100, 100))
+    one, both = (measure_scatter(clean(c2, 100, "a", 1, half).c2) for half in ("upper", "mean"))
+    assert one == pytest.approx(0.01, rel=0.05)
+    assert both == pytest.approx(0.01 / np.sqrt(2), rel=0.05)
+
+
+def test_the_mean_of_halves_of_a_file_of_counts_has_its_noise_from_scatter(tmp_path):
+    path = simulated(tmp_path / "A.hdf", counts=0.8, n_pixels=3000)
+    with h5py.File(path, "r+") as file:
+        group = file["/xpcs/twotime/correlation_map"]
+        for name in group:
+            full = np.maximum(group[name][...], group[name][...].T)
+            del group[name]
+            group[name] = full
+    assert ingest.ingest(path, tmp_path / "a.zarr").sigma_source == "counts"
+    assert ingest.ingest(path, tmp_path / "b.zarr", half="mean").sigma_source == "scatter"
+    with pytest.raises(OptionError, match="half = 'both' is unknown; choose from upper, "):
+        ingest.ingest(path, half="both")
+
+
+def test_a_half_that_is_empty_is_refused(tmp_path):
+    np.save(tmp_path / "A.npy", np.triu(C2))
+    with pytest.raises(
+        SourceError, match="has its upper half only: leave out half, which is lower"
+    ):
+        ingest.ingest(tmp_path / "A.npy", **NUMBERS, half="lower")
+
+
+@pytest.mark.parametrize(
+    ("word", "content", "message"),
+    [
+        (
+            "Git LFS",
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\n",
+            "a pointer of Git LFS",
+        ),
+        ("HTML", b"<!DOCTYPE html><html><title>Sign in</title>", "a page of the web"),
+        ("HTML after blanks", b"\n\n  <html>", "a page of the web"),
+        ("XML", b'\xef\xbb\xbf<?xml version="1.0"?><Error/>', "a page of the web"),
+        ("old MATLAB", b"MATLAB 5.0 MAT-file", "save it in MATLAB with -v7.3"),
+        ("gzip", gzip.compress(b"x" * 100), "compressed with gzip"),
+        ("zeros", bytes(4096), "zeros, as an interrupted copy leaves"),
+        ("empty", b"", "is empty: copy it again"),
+        ("text", b"0.1 0.2 0.3", "neither HDF5 nor .npy nor .npz .it begins with '0.1 0.2 '"),
+    ],
+)
+def test_what_is_no_data_is_named_as_what_it_is(tmp_path, word, content, message):
+    (tmp_path / "A_results.hdf").write_bytes(content)
+    with pytest.raises(SourceError, match=message):
+        ingest.ingest(tmp_path / "A_results.hdf")
+
+
+def uneven(word, rng):
+    """Times that are not even."""
+    return {
+        "logarithmic": np.geomspace(1, 1e4, 60),
+        "alternating": np.cumsum(np.where(np.arange(60) % 2, 1, 10.0)),
+        "random": np.cumsum(np.exp(rng.normal(0, 1.5, 60))),
+        "bursts": np.concatenate([np.geomspace(1, 1000, 20) + 1000 * k for k in range(3)]),
+        "a pause": np.r_[np.arange(30), 500 + np.arange(30.0)],
+    }[word]
+
+
+@pytest.mark.parametrize("word", ["logarithmic", "alternating", "random", "bursts", "a pause"])
+@pytest.mark.parametrize("decay", [3, 30, 300])
+def test_scatter_is_right_where_frames_are_uneven_in_time(word, decay):
+    rng = np.random.default_rng(decay)
+    time = uneven(word, rng)
+    lag = np.abs(time[:, None] - time)
+    c2 = (1 + 0.3 * np.exp(-2 * (lag / decay) ** 0.8) + rng.normal(0, 0.002, lag.shape)).astype(
+        "f4"
+    )
+    c2[np.tri(len(c2), dtype=bool)] = np.nan
+    assert measure_scatter(c2, time) == pytest.approx(0.002, rel=0.2)
+
+
+def test_a_report_says_that_frames_are_uneven(tmp_path):
+    time = np.geomspace(1, 100, N)
+    np.savez(tmp_path / "A.npz", c2=C2, q=0.01, phi=0.0, time=time)
+    report = ingest.ingest(tmp_path / "A.npz")
+    assert "20 frames spaced by 0.274 to 21.5 s" in str(report)
+    assert any("not even in time" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("damage", ["dataset of text", "complex", "flat", "empty", "objects"])
+def test_a_dataset_that_is_no_matrix_is_refused_in_one_sentence(tmp_path, damage):
+    value = {
+        "dataset of text": ["a", "b"], "complex": C2 * 1j, "flat": np.ones(9), "empty": np.empty((0, 0)),
+        "objects": [b"abc"],
+    }[damage]  # fmt: skip
+    with pytest.raises(HomodyneDaskError) as raised:
+        ingest.ingest(hdf5(tmp_path / "A.h5", c2=value), dataset="c2", **NUMBERS)
+    assert "A.h5" in str(raised.value)

@@ -1,0 +1,192 @@
+"""Scans that repeat one measurement become one store, with the bins of each."""
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import homodyne_dask as hd
+import ingest
+from homodyne_dask.cli.program import main
+from homodyne_dask.errors import OptionError, SelectionError, SourceError
+from homodyne_dask.store.scan import with_bins
+from tests.ingest_files import arrays, attributes, decay, edited, simulated, upper
+
+N, SIGMA = 40, 0.02
+FLUX = "/xpcs/spatial_mean/intensity_vs_time"
+
+
+def repeat(path, seed, n=N, bins=2, sigma=SIGMA, **changes):
+    rng = np.random.default_rng(seed)
+    c2 = np.stack([np.triu(rng.normal(decay(n, k), sigma), 1) for k in range(bins)]).astype("f4")
+    held = {"q": 0.01, "phi": 30.0 * np.arange(bins), "dt": 0.1} | changes
+    np.savez(path, c2=c2, **held)
+    return path
+
+
+@pytest.fixture
+def scans(tmp_path):
+    return [repeat(tmp_path / f"R{k}.npz", k) for k in (1, 2, 10)]
+
+
+def test_repeats_are_one_store_with_a_number_for_each_scan(tmp_path, scans):
+    report = ingest.ingest(scans, tmp_path / "all.zarr")
+    apart = [arrays(ingest.ingest(path).store) for path in scans]
+    held = arrays(report.store)
+    for name in ("c2", "q", "phi", "label", "sigma_row"):
+        np.testing.assert_array_equal(held[name], np.concatenate([one[name] for one in apart]))
+    assert attributes(report.store)["scans"] == ["R1.npz", "R2.npz", "R10.npz"]
+    assert attributes(report.store)["source_file"] == "R1.npz and 2 more"
+    scan = hd.open_dataset(report.store)
+    assert scan.scan_number.tolist() == [1, 1, 2, 2, 3, 3]
+    assert scan.dataset["c2"].coords["scan"].values.tolist() == [1, 1, 2, 2, 3, 3]
+    assert "3 R10.npz" in str(scan)
+    assert ingest.ingest(scans, tmp_path / "all.zarr").skipped
+
+
+def test_scans_are_selected_by_number_and_name(tmp_path, scans):
+    scan = hd.open_dataset(ingest.ingest(scans, tmp_path / "all.zarr").store)
+    assert scan.select(scan=2).bins == (2, 3)
+    assert scan.select(scan="R10.npz").bins == (4, 5)
+    assert scan.select(scan=[1, "R10.npz"], phi=30).bins == (1, 5)
+    assert scan.select(label=2).scan_number.tolist() == [1, 2, 3]
+    assert with_bins(scan, [2, 1], [3, 1]).bins == (5, 0)
+    for wrong in (0, 4, "R3.npz", 1.5, True, None.__class__):
+        with pytest.raises(SelectionError, match="scan"):
+            scan.select(scan=wrong)
+    with pytest.raises(SelectionError, match=r"no scan 3; choose from 1 \(R1.npz\), 2 \(R2.npz\)$"):
+        scan.select(scan=[1, 2]).select(scan=3)
+
+
+def test_bins_of_one_place_in_several_scans_are_clusters_of_their_own(tmp_path):
+    files = [repeat(tmp_path / f"R{k}.npz", k, bins=2, phi=[0.0, 180.0]) for k in range(3)]
+    scan = hd.open_dataset(ingest.ingest(files, tmp_path / "all.zarr").store)
+    assert scan.clusters.tolist() == [0, 0, 2, 2, 4, 4]  # Friedel pairs in each scan
+
+
+@pytest.mark.parametrize(
+    ("word", "changes", "message"),
+    [
+        ("frames", {"n": 30}, "R9.npz cannot be a repeat of R1.npz: frames is 30, not 40"),
+        ("bins", {"bins": 3}, "bins is 3, not 2"),
+        ("q", {"q": [0.01, 0.02]}, r"q of bin 2 is 0\.02, not 0\.01"),
+        ("phi", {"phi": [0.0, 31.0]}, "phi of bin 2 is 31, not 30"),
+        ("phi unknown", {"phi": [0.0, np.nan]}, "phi of bin 2 is nan, not 30"),
+        ("spacing", {"dt": 0.2}, r"frame time in s is 0\.2, not 0\.1"),
+        (
+            "times",
+            {"time": np.r_[0.1 * np.arange(39), 5.0]},
+            r"the time of frame 40 in s is 5, not 3\.9",
+        ),
+        ("noise", {"given": 0.01}, "noise given is True, not False"),
+    ],
+)
+def test_a_scan_that_differs_is_refused_by_name_and_difference(
+    tmp_path, scans, word, changes, message
+):
+    changes = {"sigma" if key == "given" else key: value for key, value in changes.items()}
+    if word == "noise":
+        other = repeat(tmp_path / "R9.npz", 9)
+        with np.load(other) as held:
+            np.savez(other, **held, sigma=0.01)
+    else:
+        other = repeat(tmp_path / "R9.npz", 9, **changes)
+    with pytest.raises(SourceError, match=message):
+        ingest.ingest([*scans, other], tmp_path / "all.zarr")
+
+
+def test_a_copy_of_a_scan_is_refused(tmp_path, scans):
+    copy = tmp_path / "again.npz"
+    copy.write_bytes(scans[1].read_bytes())
+    with pytest.raises(SourceError, match=r"again.npz has the same content as .*R2.npz"):
+        ingest.ingest([*scans, copy], tmp_path / "all.zarr")
+    with pytest.raises(OptionError, match=r"R1.npz is given twice"):
+        ingest.ingest([scans[0], scans[0]], tmp_path / "all.zarr")
+    with pytest.raises(OptionError, match="3 files become one store: give its name"):
+        ingest.ingest(scans)
+    with pytest.raises(OptionError, match="source is an empty list"):
+        ingest.ingest([])
+
+
+def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path):
+    for k in (1, 2):
+        (tmp_path / f"run{k}").mkdir()
+    files = [repeat(tmp_path / f"run{k}" / "c2.npz", k) for k in (1, 2)]
+    report = ingest.ingest(files, tmp_path / "all.zarr")
+    assert attributes(report.store)["scans"] == ["run1/c2.npz", "run2/c2.npz"]
+
+
+def test_a_beam_trip_masks_the_frames_of_its_scan_alone(tmp_path):
+    def trip(flux):
+        flux[1, 6:9] *= 0.1
+        return flux
+
+    files = [simulated(tmp_path / f"{k}.hdf", seed=k) for k in range(3)]
+    edited(files[1], **{FLUX: trip})
+    report = ingest.ingest(files, tmp_path / "all.zarr")
+    held = arrays(report.store)
+    known = np.isfinite(held["c2"])
+    assert held["frame_mask"].all()
+    assert not known[3:6, 6:9].any()
+    assert not known[3:6, :, 6:9].any()
+    assert known[:3].sum() == known[6:].sum() == 3 * N * (N - 1) // 2
+    assert "1.hdf: 3 frames masked, intensity below half its median: 7-9" in report.notes
+    assert report.sigma_source == "counts"
+
+
+def test_the_mean_of_scans_has_the_noise_of_their_scatter(tmp_path):
+    noise = (0.01, 0.02, 0.03, 0.02, 0.01)
+    files = [repeat(tmp_path / f"R{k}.npz", k, n=80, sigma=s) for k, s in enumerate(noise)]
+    report = ingest.ingest(files, tmp_path / "mean.zarr", average="scans")
+    held = arrays(report.store)
+    weight = 1 / np.square(noise)
+    expected = sum(
+        w * upper(np.load(path)["c2"]) for w, path in zip(weight, files, strict=True)
+    ) / sum(weight)
+    np.testing.assert_allclose(held["c2"], expected, atol=2e-3)  # weights are measured
+    assert "scans" not in attributes(report.store)
+    assert [row.sigma for row in report.bins] == pytest.approx([sum(weight) ** -0.5] * 2, rel=0.1)
+    assert any("mean of 5 scans, which scatter" in note for note in report.notes)
+
+
+def test_scans_that_differ_by_more_than_noise_have_a_mean_with_that_scatter(tmp_path):
+    files = [repeat(tmp_path / f"R{k}.npz", k) for k in range(6)]
+    for k, path in enumerate(files):
+        with np.load(path) as held:
+            np.savez(
+                path, **{**held, "c2": held["c2"] + np.triu(np.full((N, N), 0.1 * (-1) ** k), 1)}
+            )
+    report = ingest.ingest(files, tmp_path / "mean.zarr", average="scans")
+    assert [row.sigma for row in report.bins] == pytest.approx([0.11 / 6**0.5] * 2, rel=0.1)
+    with pytest.raises(OptionError, match="is one scan, and average is of several"):
+        ingest.ingest(files[0], average="scans")
+    with pytest.raises(OptionError, match="average = 'bins' is unknown"):
+        ingest.ingest(files, tmp_path / "b.zarr", average="bins")
+
+
+def test_an_interrupted_ingest_of_scans_is_continued(tmp_path, scans):
+    def stop(done, of):
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ingest.ingest(scans, tmp_path / "all.zarr", progress=stop)
+    steps = []
+    ingest.ingest(scans, tmp_path / "all.zarr", progress=lambda done, of: steps.append(done))
+    assert steps[0] >= 4
+    assert steps[-1] == 6
+    straight = ingest.ingest(scans, tmp_path / "straight.zarr").store
+    assert attributes(straight)["store_sha256"] == attributes(tmp_path / "all.zarr")["store_sha256"]
+
+
+def test_the_command_takes_several_files(tmp_path, scans):
+    run = CliRunner()
+    files = [str(path) for path in scans]
+    made = run.invoke(main, ["ingest", *files, "-o", str(tmp_path / "all.zarr")])
+    assert made.exit_code == 0, made.output
+    assert "3 scans: R1.npz, R2.npz, R10.npz" in made.output
+    assert run.invoke(main, ["ingest", files[0], str(tmp_path / "one.zarr")]).exit_code == 0
+    assert run.invoke(main, ["ingest", *files[:2]]).exit_code != 0
+    assert (
+        run.invoke(main, ["ingest", files[0], str(tmp_path / "none.npz.zarr"), files[1]]).exit_code
+        != 0
+    )
