@@ -10,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 import homodyne_dask as hd
-from homodyne_dask.cli.fit_config import FitConfig, config_options
+from homodyne_dask.cli.fit_config import SELECTION, FitConfig, config_options
 from homodyne_dask.cli.printing import echo
 from homodyne_dask.cli.read_options import from_options, read_config, read_value
 from homodyne_dask.errors import OptionError
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Command = Callable[..., Any]
 EXCLUSION = ("exclude_frames", "exclude_time", "exclude_phi", "exclude_label")
 """Names of the options that exclude bins and frames of a store."""
-SELECTION = ("q", "phi", "label", "frames", "time", *EXCLUSION)
+SELECTED = (*SELECTION, *EXCLUSION)
 """Names of the options that select bins and frames of a store."""
 CLUSTER = ("scheduler", "key", "scheduler_file", "site", "jobs")
 """Names of the options that choose workers."""

@@ -37,19 +37,12 @@ def test_units_that_are_probably_others_are_asked_about(tmp_path, word, changes,
         assert notes[0].startswith(says)
 
 
-AXES = [
-    ("bins last", lambda c2: np.moveaxis(c2, 0, -1), r"give np\.moveaxis\(c2, -1, 0\)"),
-    ("upside down", lambda c2: c2[:, ::-1], r"it is upside down: give c2\[\.\.\., ::-1, :\]"),
-]
-
-
-@pytest.mark.parametrize(("word", "turned", "says"), AXES, ids=[w[0] for w in AXES])
-def test_axes_in_another_order_are_refused_with_the_way_out(tmp_path, word, turned, says):
+def test_a_matrix_upside_down_is_refused_with_the_way_out(tmp_path):
     made = measured(CREEP, 40, angles(3), dt=0.5).c2
     full = np.where(np.isnan(made), np.swapaxes(made, 1, 2), made)
     full[:, range(40), range(40)] = 1.2
-    np.savez(tmp_path / "S.npz", c2=turned(full), q=0.005, phi=angles(3), dt=0.5)
-    with pytest.raises(SourceError, match=says):
+    np.savez(tmp_path / "S.npz", c2=full[:, ::-1], q=0.005, phi=angles(3), dt=0.5)
+    with pytest.raises(SourceError, match=r"it is upside down: give c2\[\.\.\., ::-1, :\]"):
         hd.ingest(tmp_path / "S.npz")
 
 
@@ -67,5 +60,5 @@ def test_a_matrix_that_is_not_symmetric_in_either_way_is_not_called_upside_down(
     full = np.where(np.isnan(c2), c2.T + 0.1, c2)
     np.fill_diagonal(full, 1.2)
     np.savez(tmp_path / "S.npz", c2=full, q=0.005, phi=0.0, dt=0.5)
-    with pytest.raises(SourceError, match="store one half only"):
+    with pytest.raises(SourceError, match="give half upper"):
         hd.ingest(tmp_path / "S.npz")

@@ -48,9 +48,8 @@ def test_the_store_is_what_the_schema_says(tmp_path):
         "frame_mask": (("t",), "|b1"),
         "beta_ingest": (("bin",), "<f8"),
     }
-    assert set(found.attrs) == set(schema.Attributes.model_fields) - {
-        "experiment"
-    }  # nothing is known
+    of_others = {"experiment", "scans"}  # nothing is known of one, and it is one scan
+    assert set(found.attrs) == set(schema.Attributes.model_fields) - of_others
     assert found.attrs["truth"] == truth
     assert found.attrs["gap_angstrom"] == 2e6
     assert (found.attrs["format"], found.attrs["complete"]) == ("homodyne_dask", True)

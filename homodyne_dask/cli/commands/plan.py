@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import homodyne_dask as hd
-from homodyne_dask.cli.fit_config import SELECTION
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.cli.shared_options import (
     CLUSTER,
+    SELECTED,
     SectionCommand,
     SectionOption,
     config_parameters,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=SectionCommand)
 @click.argument("source")
-@config_parameters(["model", *(option.name for option in plan_options()), *SELECTION, *CLUSTER])
+@config_parameters(["model", *(option.name for option in plan_options()), *SELECTED, *CLUSTER])
 @click.option(
     "--workers", cls=SectionOption, section=WORKERS,
     help="Plan for a hypothetical cluster: number of workers, with threads and memory of each "

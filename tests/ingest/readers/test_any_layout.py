@@ -80,7 +80,7 @@ def test_symmetry_tells_the_times_where_all_axes_are_as_long(tmp_path):
 def test_axes_that_nothing_tells_are_asked_for(tmp_path):
     c2 = np.random.default_rng(1).normal(1, 0.1, (7, 7, 7))
     np.save(tmp_path / "A.npy", c2)
-    with pytest.raises(OptionError, match=r"give --axes t,t,q or t,q,t or q,t,t, t for the times"):
+    with pytest.raises(OptionError, match=r"give axes t,t,q or t,q,t or q,t,t, t for the times"):
         ingest.ingest(tmp_path / "A.npy", q=0.01, phi=0, frame_time=1)
     np.save(tmp_path / "A.npy", np.ones((4, 5, 5)))
     with pytest.raises(OptionError, match=r"axes = t,q,t cannot be those of c2 .* \(4, 5, 5\)"):
@@ -116,7 +116,7 @@ def test_an_unknown_layout_is_answered_with_what_is_in_the_file(tmp_path):
     path = hdf5(tmp_path / "A.h5", a__ttc=C2, a__mask=np.ones((4, 5)), q=[1.0, 2.0], words="fine")
     with pytest.raises(
         SourceError,
-        match=r"give --dataset NAME: /a/ttc \(3, 20, 20\); and for .* there are /q \(2,\)",
+        match=r"give dataset NAME: /a/ttc \(3, 20, 20\); and for .* there are /q \(2,\)",
     ):
         ingest.ingest(path)
     with pytest.raises(SourceError, match="no dataset in it has two axes of one length"):
@@ -159,7 +159,7 @@ def test_results_of_chx_without_lags_have_the_period_of_the_detector(tmp_path):
     rings = [[0.01], [0.02], [0.03]]
     path = chx(tmp_path / "A_Res.h5", rings, lags=None, **{"acquire period": 0.25})
     assert ingest.ingest(path).frame_time == 0.25
-    with pytest.raises(OptionError, match="does not say its frame spacing: give --frame-time"):
+    with pytest.raises(OptionError, match="does not say its frame spacing: give frame_time"):
         ingest.ingest(chx(tmp_path / "B_Res.h5", rings, lags=None))
     with pytest.raises(
         OptionError, match="describes 2 bins and /g12b has 3: give --dataset /g12b with"
@@ -187,7 +187,7 @@ def test_arrays_of_an_npz_may_have_any_name(tmp_path):
     np.testing.assert_array_equal(stored(report), upper(C2))
     assert report.frame_time == DT
     with pytest.raises(
-        SourceError, match="has no array c2: there is ttc, qs, angle, step; give --dataset"
+        SourceError, match="has no array c2: there is ttc, qs, angle, step; give dataset"
     ):
         ingest.ingest(tmp_path / "A.npz")
 
@@ -205,7 +205,7 @@ def test_one_half_or_the_mean_of_a_matrix_that_is_not_symmetric(tmp_path, half, 
     else:
         path = matlab(tmp_path / "A.mat", c2=ASYMMETRIC)
         options = options | {"dataset": "c2"}
-    with pytest.raises(SourceError, match=r"not symmetric: .* give --half upper .* lower .* mean"):
+    with pytest.raises(SourceError, match=r"not symmetric: .* give half upper .* lower .* mean"):
         ingest.ingest(path, tmp_path / "s.zarr", **options)
     report = ingest.ingest(path, tmp_path / "s.zarr", **options, half=half)
     np.testing.assert_allclose(stored(report), upper(C2) + np.float32(more), rtol=1e-6)
