@@ -123,7 +123,7 @@ def test_an_unknown_layout_is_answered_with_what_is_in_the_file(tmp_path):
         ingest.ingest(hdf5(tmp_path / "B.h5", mask=np.ones((4, 5))))
     with pytest.raises(OptionError, match=r"has no dataset /a/tc; did you mean '/a/ttc'\?"):
         ingest.ingest(path, dataset="a/tc", **NUMBERS)
-    with pytest.raises(OptionError, match=r"A.h5 does not say q, phi.* --q-dataset"):
+    with pytest.raises(OptionError, match=r"A.h5 does not say q, phi.* q_dataset"):
         ingest.ingest(path, dataset="a/ttc")
     with pytest.raises(OptionError, match="q_dataset = q is for a file whose matrices are named"):
         ingest.ingest(path, q_dataset="q")
@@ -162,7 +162,7 @@ def test_results_of_chx_without_lags_have_the_period_of_the_detector(tmp_path):
     with pytest.raises(OptionError, match="does not say its frame spacing: give frame_time"):
         ingest.ingest(chx(tmp_path / "B_Res.h5", rings, lags=None))
     with pytest.raises(
-        OptionError, match="describes 2 bins and /g12b has 3: give --dataset /g12b with"
+        OptionError, match="describes 2 bins and /g12b has 3: give dataset /g12b with"
     ):
         ingest.ingest(chx(tmp_path / "C_Res.h5", rings[:2]))
 
