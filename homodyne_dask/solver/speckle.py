@@ -27,6 +27,8 @@ AT_ENDS = 0.05
 """Likelihood of the least and largest μ over the largest, below which μ is known."""
 NEGLIGIBLE = 0.003
 """Share of the contrast below which a direction of the intensities' covariance does not matter."""
+ROUNDING = 1e-8
+"""Of sums in float32, relative to the sum of all variances."""
 MOST_MERGED = 48
 """Blocks on which the part of the covariance is computed that takes their fourth power."""
 
@@ -284,24 +286,27 @@ def fit_noise(
     too. mean_counts: the values of μ that are possible.
     """
     outside = _complement(columns)
-    left, of_left = outside.T @ residual, noise.mapped(outside.T)
-    k = len(left)
+    left, k = outside.T @ residual, outside.shape[1]
+
+    def of_left(mu: float) -> Float[np.ndarray, "left left"]:
+        return outside.T @ regular(noise.at(mu)) @ outside
+
     square, log_size = np.zeros((2, len(mean_counts)))
     for n, mu in enumerate(mean_counts):
-        root = np.linalg.cholesky(regular(of_left.at(float(mu))))
+        root = np.linalg.cholesky(of_left(float(mu)))
         square[n] = np.sum(solve_triangular(root, left, lower=True) ** 2)
         log_size[n] = np.log(np.diag(root)).sum()
     likelihood = -log_size - 0.5 * k * np.log(square)
     weight, best = np.exp(likelihood - likelihood.max()), int(np.argmax(likelihood))
-    values, vectors = np.linalg.eigh(regular(of_left.at(float(mean_counts[best]))))
+    values, vectors = np.linalg.eigh(of_left(float(mean_counts[best])))
     whitened = (vectors.T @ left / np.sqrt(values))[::-1]
     whitened *= np.sqrt(k / (whitened @ whitened))
     return NoiseFit(mean_counts, weight / weight.sum(), square, likelihood.max(), k, whitened)
 
 
 def regular(covariance: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
-    """Return a covariance without directions of no noise."""
-    return covariance + np.eye(len(covariance)) * 1e-10 * np.trace(covariance)
+    """Return a covariance without directions in which there is less noise than its rounding."""
+    return covariance + np.eye(len(covariance)) * ROUNDING * np.trace(covariance)
 
 
 def pair_variance(contrast: float, sums: Float[np.ndarray, " 3"]) -> NoiseCovariance:

@@ -148,6 +148,13 @@ def test_a_window_inside_a_few_intervals_of_stored_averages_has_errors_of_its_ow
     assert 1.2 < part["stderr"].values[0] / whole["stderr"].values[0] < 6
 
 
+def test_a_fit_whose_model_hardly_decays_has_an_end(tmp_path):
+    """Its noise is in one direction, that of the contrast, which the fit takes out."""
+    fast = replace(RING, theta=np.array([5e8, 0.0, 0.0]), spacing=1e-6)
+    result = hd.fit(store(fast.scan(0), tmp_path), "brownian", bounds={"D0": (1.0, 1e6)})
+    assert result.parameters["at_bound"].values[0]
+
+
 def test_under_a_loss_errors_are_those_of_least_squares_where_nothing_lies_far_off(tmp_path):
     scan = store(replace(RING, frames=150).scan(1), tmp_path)
     options = STATIC | {"initial": {"D0": 1e4, "alpha": 0.0}}
