@@ -112,7 +112,7 @@ class BinNoise:
     """The same with the counts that are known, whatever the residuals say of them."""
     least_pixels: Float[np.ndarray, " mu"]
     """The fewest pixels at each μ of `expected` with which single pairs scatter no more than they do. 0 under
-    a loss, where χ² is no sum of squares, and where averages are fitted: no scatter of pairs is known."""
+    a loss, where χ² is no sum of squares, and where averages or cells are fitted: pairs are not known."""
 
     @property
     def covariance(self) -> Float[np.ndarray, "cell cell"]:
@@ -258,7 +258,7 @@ def bin_noise(
     residual = cells.c2 - state.reduced.offset[bin] - contrast * cells.f
     fit, expected = _fits(residual, columns, of_cells, _mean_counts(request, bin))
     least = np.zeros(len(expected.mean_counts))
-    if of_pairs and not isinstance(state.reduced.gram, RobustGram):
+    if of_pairs and means is None and not isinstance(state.reduced.gram, RobustGram):
         least = _least_pixels(request, state, bin, contrast, of_fields, weights, expected)
     distance = max(part.distance for part in parts)
     return BinNoise(cells, residual, of_cells, of_fields, weights, distance, fit, expected, least)

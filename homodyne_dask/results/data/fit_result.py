@@ -272,7 +272,7 @@ class FitResult(Reportable):
                 f"converged, but {misfit}" if self.converged else f"{misfit}; besides, {sentence}"
             )
         gross = gross_sentence(
-            self.redchi, self.provenance.inputs["sigma_source"], check is not None
+            self.redchi, self.provenance.inputs.get("sigma_source"), check is not None
         )
         if not gross or self.outcome is Outcome.NO_DECAY:
             return sentence

@@ -153,12 +153,13 @@ def power_sentence(law: PowerOfQ, store: str, config: dict[str, Any]) -> str:
     )
 
 
-def gross_sentence(redchi: float, sigma_source: str, tested: bool) -> str:
+def gross_sentence(redchi: float, sigma_source: str | None, tested: bool) -> str:
     """Return what a χ²/N far above 1 means, '' where it is not far above.
 
-    sigma_source: counts, scatter or constant. tested: whether means of residuals were compared with noise.
+    sigma_source: counts, scatter or constant; None where unknown: nothing is said. tested: whether means of
+    residuals were compared with noise.
     """
-    if not redchi > MAX_REDCHI["tested" if tested else sigma_source]:
+    if sigma_source is None or not redchi > MAX_REDCHI["tested" if tested else sigma_source]:
         return ""
     of_sigma = {
         "counts": "sigma from counts is too small",

@@ -187,7 +187,7 @@ def test_a_fit_that_ends_far_off_says_so_where_nothing_else_is_tested(tmp_path):
     result = fit_here(scan, hd.STATIC, fixed={"alpha": -0.4, "D_offset": 1000.0})
     assert result.verdict == result.outcome.value
     far = replace(result, statistics=replace(result.statistics, redchi=391.0))
-    assert "converged, but χ² per pair is 391: residuals are 20 times the noise" in far.verdict
+    assert "converged, but χ²/N is 391: the model does not describe the data" in far.verdict
 
 
 def test_too_few_cells_are_not_tested(tmp_path):
