@@ -54,6 +54,7 @@ add_module_names = False
 python_use_unqualified_type_names = True
 maximum_signature_line_length = 80
 
+html_domain_indices = False  # two modules need no index: names are in the general one
 html_theme = "pydata_sphinx_theme"
 html_title = f"homodyne_dask {release}"
 html_static_path = ["static"]
