@@ -16,8 +16,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.fitting.error_estimation.cell_residuals import AveragedCells, averaged_cells
+from homodyne_dask.fitting.error_estimation.speckle_blocks import CellGrid
 from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors, weighted_errors
-from homodyne_dask.fitting.error_estimation.speckle_noise import BinNoise, CellGrid, bin_noise
+from homodyne_dask.fitting.error_estimation.speckle_noise import BinNoise, bin_noise
 from homodyne_dask.fitting.minimize import FitRecord, StartingPoint, minimize, minimize_from
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.backend import evaluation_of

@@ -1,35 +1,30 @@
-"""The noise of each bin of a fit: what its speckle and counts give, on the frames that were fitted.
+"""The noise of each bin of a fit: what its speckle and counts give, on the frames that were fitted."""
 
-A record is divided into blocks of frames that see one speckle pattern. One that is long against its decay is
-represented by a stretch in the middle of each interval of age: its other pairs are as noisy, and pairs far
-apart hardly matter.
-"""
-
-from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
-from homodyne_dask.fitting.error_estimation.cell_residuals import (
-    AveragedCells,
-    Interval,
+from homodyne_dask.fitting.error_estimation.cell_residuals import AveragedCells, Interval
+from homodyne_dask.fitting.error_estimation.speckle_blocks import (
+    STEP,
+    BinFrames,
+    BinModel,
+    CellGrid,
+    Division,
+    blocks_of,
+    divided,
+    noise_of_cells,
+    noise_of_fields,
 )
 from homodyne_dask.fitting.request import Request
-from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.gram import CellMeans, RobustGram
 from homodyne_dask.solver.normal_equations import JointEquations
 from homodyne_dask.solver.speckle import (
-    CellPairs,
     NoiseCovariance,
     NoiseFit,
-    Record,
-    cell_noise,
-    field_noise,
     fit_noise,
-    nearest_correlation,
     pair_variance,
     regular,
     sum_over_stretches,
@@ -37,21 +32,10 @@ from homodyne_dask.solver.speckle import (
 from homodyne_dask.solver.state import State
 from homodyne_dask.store.scan import q_or_one
 
-PER_DECAY = 8
-"""Blocks of frames in which f falls to 1/e, where frames are short enough; half with more than MANY_BINS."""
-MANY_BINS = 7
-FEWEST_BLOCKS = 80
-"""Blocks of a record, where it has as many frames."""
-MOST_BLOCKS = 400
-"""A record that needs more is represented by stretches."""
-CORE, MARGIN, REACH = 10.0, 2.0, 9.0
-"""Decay times of a stretch: of its first frames that count, of more on both sides of these, and of lags."""
 MOST_AGES, FEWER_AGES, FEW_BINS = 8, 5, 2
 """Intervals of age of up to FEW_BINS bins, and of more: P and μ need fewer cells of each."""
 MIN_PAIRS = 16
 """Fewest pairs of a cell: the noise of means over fewer is not normal."""
-STEP = 0.1
-"""Step of a numerical derivative by a parameter, in its error for white noise with all others known."""
 SCATTERS = 2.5
 """Standard deviations by which the scatter of single pairs may be below that of the noise, by chance."""
 MOST_BELOW = 5.0
@@ -65,15 +49,6 @@ UNLIKELY = 1e-3
 SMALLEST_CONTRAST = 1e-4
 FEWEST_CELLS = 6
 """More cells than columns, with fewer of which P is not estimated."""
-
-
-class CellGrid(NamedTuple):
-    """How finely a record is divided into cells of age and lag."""
-
-    ages: int
-    """Most intervals of age."""
-    min_pairs: int
-    """Fewest pairs of a cell."""
 
 
 def grid_of_errors(bins: int) -> CellGrid:
@@ -151,71 +126,6 @@ class BinNoise:
         return self.expected.weight, self.expected.mean_counts, pixels
 
 
-class _FrameStretch(NamedTuple):
-    """Frames whose noise is computed together, in blocks."""
-
-    edges: Int[np.ndarray, " edge"]
-    core: tuple[int, int]
-    """First frames that count, from the first to before the last."""
-    represents: tuple[int, int]
-    """The first frames they stand for."""
-
-
-class _BinModel:
-    """f and its derivatives of one bin at pairs of frames, and g."""
-
-    def __init__(self, request: Request, state: State, joint: JointEquations, bin: int) -> None:
-        self.evaluation = evaluation_of(request.problem.model)
-        self.time, self.frames = request.scan.time, np.arange(request.scan.n_frames)
-        self.q = q_or_one(request.scan)[bin : bin + 1]
-        self.phi = request.scan.phi[bin : bin + 1]
-        self.at = self._point(request, state.theta)
-        steps = STEP / joint.size[: joint.moved]
-        self.beside = []
-        for n, step in zip(np.flatnonzero(joint.which), steps, strict=True):
-            ends = [state.theta.copy(), state.theta.copy()]
-            ends[0][n] -= step
-            ends[1][n] += step
-            self.beside.append([self._point(request, end) for end in ends])
-
-    def _point(self, request: Request, theta: Float[np.ndarray, " p"]):
-        return self.evaluation.point(request.problem, theta, self.time)
-
-    def _times(self, i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return np.interp(i, self.frames, self.time), np.interp(j, self.frames, self.time)
-
-    def _at_times(self, of: Callable, at, times: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-        return of(at, self.time, self.q, self.phi, *times)[0]
-
-    def f(self, i: np.ndarray, j: np.ndarray) -> Float[np.ndarray, "..."]:
-        """Return f of pairs of frames, which need not be whole."""
-        return self._at_times(self.evaluation.f_at, self.at, self._times(i, j))
-
-    def g(self, i: np.ndarray, j: np.ndarray) -> Float[np.ndarray, "..."]:
-        """Return g; the root of f where the model gives f alone."""
-        if self.evaluation.g_at is None:
-            return np.sqrt(np.clip(self.f(i, j), 0, 1))
-        return self._at_times(self.evaluation.g_at, self.at, self._times(i, j))
-
-    def slopes(self, i: np.ndarray, j: np.ndarray) -> Float[np.ndarray, "m ..."]:
-        """Return the derivatives of f by the scaled parameters that moved."""
-        found, times = np.empty((len(self.beside), *np.shape(i))), self._times(i, j)
-        for n, (low, high) in enumerate(self.beside):
-            found[n] = self._at_times(self.evaluation.f_at, high, times)
-            found[n] -= self._at_times(self.evaluation.f_at, low, times)
-        return found / (2 * STEP)
-
-    def decay(self, frame: int, last: int) -> float:
-        """Return the frames after `frame` in which f falls to 1/e, at most those up to `last`."""
-        lag = np.unique(np.geomspace(1, max(last - frame, 2), 60).round()).astype(int)
-        lag = lag[frame + lag <= last]
-        if not len(lag):
-            return float(max(last - frame, 1))
-        f = self.f(np.full(len(lag), frame), frame + lag)
-        below = np.flatnonzero(f < np.exp(-1))
-        return float(lag[below[0]]) if len(below) else float(lag[-1])
-
-
 def bin_noise(
     request: Request,
     state: State,
@@ -231,28 +141,24 @@ def bin_noise(
     means: of data that are means over cells of age and lag. of_pairs: whether the noise of sums over pairs
     is wanted, too; else it is empty.
     """
-    scan, model = request.scan, _BinModel(request, state, joint, bin)
+    model, frames = _model_and_frames(request, state, joint, bin)
     contrast = float(np.clip(state.reduced.contrast[bin], SMALLEST_CONTRAST, 1.0))
-    ages = _ages(request, averaged, grid)
-    decay = np.array([model.decay(int(frame), scan.frames[1] - 1) for frame in ages[:-1]])
-    per_decay = PER_DECAY if len(scan.bins) <= MANY_BINS else PER_DECAY / 2
-    stretches = _stretches(scan.frames, ages, decay, per_decay)
+    division = divided(model, frames, averaged, grid, len(request.scan.bins))
     if means is None:
-        fine = _averages(averaged, bin, model)
+        fine = averages_of(averaged, bin, model)
     else:
         fine = _averages_of_means(request, joint, bin, means)
-    lags = [_lags(request, averaged, stretches, ages, a, one) for a, one in enumerate(decay)]
-    cells = _merged(fine, ages, lags, grid.min_pairs)
+    cells = merged_averages(fine, division, grid.min_pairs)
     columns = np.column_stack([np.ones(len(cells.f)), cells.f, contrast * cells.slopes.T])
     exact = state.reduced.chisqr_per_bin[bin] <= state.reduced.rounding_per_bin[bin]
     if exact or len(columns) < columns.shape[1] + FEWEST_CELLS:
         return None
-    parts = [_blocks(request, model, stretch, contrast, bin) for stretch in stretches]
-    of_cells = sum_over_stretches([_noise_of_cells(part, cells.intervals) for part in parts])
+    parts = [blocks_of(model, frames, stretch, contrast) for stretch in division.stretches]
+    of_cells = sum_over_stretches([noise_of_cells(part, cells.intervals) for part in parts])
     of_fields, weights = NoiseCovariance(*np.zeros((3, 0, 0))), np.zeros((0, 0))
     if of_pairs:
         noises, squares = zip(
-            *(_noise_of_fields(request, model, part) for part in parts), strict=True
+            *(noise_of_fields(model, part, frames.min_lag) for part in parts), strict=True
         )
         of_fields, weights = sum_over_stretches(list(noises)), np.sum(squares, axis=0)
     residual = cells.c2 - state.reduced.offset[bin] - contrast * cells.f
@@ -262,6 +168,16 @@ def bin_noise(
         least = _least_pixels(request, state, bin, contrast, of_fields, weights, expected)
     distance = max(part.distance for part in parts)
     return BinNoise(cells, residual, of_cells, of_fields, weights, distance, fit, expected, least)
+
+
+def _model_and_frames(
+    request: Request, state: State, joint: JointEquations, bin: int
+) -> tuple[BinModel, BinFrames]:
+    scan, steps = request.scan, STEP / joint.size[: joint.moved]
+    at = float(q_or_one(scan)[bin]), float(scan.phi[bin]), state.theta
+    model = BinModel(request.problem, scan.time, *at, steps, joint.which)
+    weight = np.where(scan.use, scan.sigma_row[bin] ** -2.0, 0.0)
+    return model, BinFrames(scan.frames, scan.use, weight, request.problem.min_lag)
 
 
 def _fits(
@@ -318,75 +234,7 @@ def _mean_counts(request: Request, bin: int) -> float | None:
     return mean if mean > 0 else None
 
 
-def _ages(request: Request, averaged: AveragedCells, grid: CellGrid) -> Int[np.ndarray, " edge"]:
-    """Return edges of intervals of age, of those of the averages inside the selected frames."""
-    first, stop = request.scan.frames
-    n, lags = stop - first, int((averaged.lag_edges < stop - first).sum())
-    enough = n**2 // (2 * grid.min_pairs * max(lags, 1))
-    wanted = int(np.clip(enough, 2, grid.ages))
-    at = first + np.concatenate([[0.0], np.geomspace(max(2, n / 32, n / wanted**2), n, wanted)])
-    edges = averaged.age_edges
-    return np.unique(edges[np.abs(edges[:, None] - at).argmin(0)])
-
-
-def _lags(
-    request: Request,
-    averaged: AveragedCells,
-    stretches: list[_FrameStretch],
-    ages: Int[np.ndarray, " edge"],
-    age: int,
-    decay: float,
-) -> Int[np.ndarray, " edge"]:
-    """Return edges of intervals of lags for an interval of age: none shorter than two blocks."""
-    stretch = stretches[min(age, len(stretches) - 1)]
-    of_age = stretch.edges[(stretch.edges >= ages[age]) & (stretch.edges <= ages[age + 1])]
-    block = (
-        int(np.diff(of_age).max(initial=1))
-        if len(of_age) > 1
-        else int(np.diff(stretch.edges).max())
-    )
-    edges = averaged.lag_edges
-    longest = request.scan.n_frames if len(stretches) == 1 else REACH * decay
-    lowest = max(request.problem.min_lag, 1)
-    least = max(lowest, 2 * block if block > 1 else lowest)
-    chosen = [lowest]
-    for edge in edges[(edges > least) & (edges <= longest)]:
-        if edge - chosen[-1] >= block:
-            chosen.append(int(edge))
-    return np.array(chosen)
-
-
-def _stretches(
-    frames: tuple[int, int],
-    ages: Int[np.ndarray, " edge"],
-    decay: Float[np.ndarray, " age"],
-    per_decay: float,
-) -> list[_FrameStretch]:
-    """Return the whole record in blocks, or where these are too many a stretch for each interval of age."""
-    first, stop = frames
-    # Pairs before the first cell and after the last have noise, too.
-    bounds = np.concatenate([[first], ages[1:-1], [stop]])
-    block = np.clip(decay / per_decay, 1, max(1, (stop - first) / FEWEST_BLOCKS)).astype(int)
-    parts = [
-        np.arange(low, high, k) for (low, high), k in zip(pairwise(bounds), block, strict=True)
-    ]
-    edges = np.concatenate([*parts, bounds[-1:]])
-    if len(edges) <= MOST_BLOCKS + 1:
-        return [_FrameStretch(edges, (first, stop), (first, stop))]
-    found = []
-    for (low, high), k, one in zip(pairwise(bounds), block, decay, strict=True):
-        core = int(min(high - low, max(CORE * one, 4 * k)))
-        start = low + (high - low - core) // 2
-        begin = max(first, start - int(MARGIN * one))
-        end = min(stop, start + core + int((MARGIN + REACH) * one))
-        before = np.arange(start, begin, -k)[::-1]
-        after = np.arange(start, end, k)
-        edges = np.unique(np.concatenate([[begin], before, after, [start + core, end]]))
-        found.append(_FrameStretch(edges, (start, start + core), (int(low), int(high))))
-    return found
-
-
-def _averages(averaged: AveragedCells, bin: int, model: _BinModel) -> Averages:
+def averages_of(averaged: AveragedCells, bin: int, model: BinModel) -> Averages:
     """Return c2 and the model averaged over the cells of a bin."""
     points, number = averaged.points, len(averaged.intervals)
     f = points.mean(model.f(points.i, points.j), number)
@@ -427,13 +275,9 @@ def _averages_of_means(
     return Averages(intervals, 1 + y, count[some].astype(np.int64), f, scaled, share)
 
 
-def _merged(
-    fine: Averages,
-    ages: Int[np.ndarray, " edge"],
-    lags: list[Int[np.ndarray, " edge"]],
-    min_pairs: int,
-) -> Averages:
-    """Return the averages over larger cells: of `ages`, each with lags of its own."""
+def merged_averages(fine: Averages, division: Division, min_pairs: int) -> Averages:
+    """Return the averages over the larger cells of a division."""
+    ages, lags = division.ages, division.lags
     members: dict[Interval, list[int]] = {}
     for n, cell in enumerate(fine.intervals):
         a = int(np.searchsorted(ages, cell.first, "right")) - 1
@@ -450,112 +294,3 @@ def _merged(
         list(members), share @ fine.c2, count, share @ fine.f, fine.slopes @ share.T,
         share @ fine.share,
     )  # fmt: skip
-
-
-class _Blocks(NamedTuple):
-    """The blocks of frames of a stretch that hold used ones."""
-
-    stretch: _FrameStretch
-    record: Record
-    middle: Float[np.ndarray, " block"]
-    """Mean of their used frames."""
-    inverse: Float[np.ndarray, " block"]
-    """Mean of 1/sigma_row² over these."""
-    rows: Bool[np.ndarray, " block"]
-    """Whether their pairs count as first frames."""
-    share: float
-    """Of the first frames for which the stretch stands, those that count."""
-    distance: float
-    """Of g from a correlation, relative."""
-
-
-def _blocks(
-    request: Request, model: _BinModel, stretch: _FrameStretch, contrast: float, bin: int
-) -> _Blocks:
-    scan, first = request.scan, stretch.edges[:-1]
-    used = np.add.reduceat(scan.use[: stretch.edges[-1]].astype(int), first)
-    total = np.add.reduceat((np.arange(scan.n_frames) * scan.use)[: stretch.edges[-1]], first)
-    inverse = np.where(scan.use, 1 / scan.sigma_row[bin] ** 2, 0.0)
-    weight = np.add.reduceat(inverse[: stretch.edges[-1]], first)
-    some = used > 0
-    used, middle, weight = used[some], total[some] / used[some], weight[some] / used[some]
-    i, j = np.triu_indices(len(middle))
-    g, distance = _symmetric(model.g(middle[i], middle[j]), len(middle)), 0.0
-    if model.evaluation.g_at is None:
-        g, distance = nearest_correlation(g)
-    rows = (middle >= stretch.core[0]) & (middle < stretch.core[1])
-    low, high = stretch.represents
-    share = (stretch.core[1] - stretch.core[0]) / (high - low)
-    record = Record(g, contrast, used)
-    return _Blocks(stretch, record, middle, weight, rows, share, distance)
-
-
-def _noise_of_cells(blocks: _Blocks, intervals: list[Interval]) -> NoiseCovariance:
-    """Return the noise of the cells that a stretch represents; 0 for the others."""
-    low, high = blocks.stretch.represents
-    mine = np.array(
-        [n for n, cell in enumerate(intervals) if low <= cell.first and cell.stop <= high], int
-    )
-    found = NoiseCovariance(*np.zeros((3, len(intervals), len(intervals))))
-    if len(mine):
-        cells = _cells(blocks, [intervals[n] for n in mine])
-        for whole, part in zip(found, cell_noise(blocks.record, cells), strict=True):
-            whole[np.ix_(mine, mine)] = part * blocks.share
-    return found
-
-
-def _noise_of_fields(
-    request: Request, model: _BinModel, blocks: _Blocks
-) -> tuple[NoiseCovariance, Float[np.ndarray, "column column"]]:
-    """Return the noise of Σ w ψ, Σ w f ψ and Σ w ∂f/∂θ ψ, and Σ w of the products of these fields."""
-    middle, used, lowest = blocks.middle, blocks.record.frames, request.problem.min_lag
-    far = middle[None, :] - middle[:, None] >= lowest - 0.5
-    far |= np.eye(len(middle), dtype=bool) & (used > lowest)
-    scale = np.outer(blocks.inverse, blocks.inverse) * np.triu(far)
-    i, j = np.triu_indices(len(middle))
-    plain = np.zeros((2 + len(model.beside), *far.shape))
-    plain[0] = 1
-    plain[1][i, j] = model.f(middle[i], middle[j])
-    for n, slope in enumerate(model.slopes(middle[i], middle[j])):
-        plain[2 + n][i, j] = slope
-    plain *= scale > 0
-    fields = plain * scale
-    noise = field_noise(blocks.record, fields, blocks.rows)
-    counted = fields * (blocks.record.pairs * blocks.rows[:, None])
-    weights = np.tensordot(counted, plain, ((1, 2), (1, 2))) / blocks.share
-    return NoiseCovariance(*(part / blocks.share for part in noise)), weights
-
-
-def _symmetric(upper: Float[np.ndarray, " pair"], n: int) -> Float[np.ndarray, "n n"]:
-    full = np.zeros((n, n))
-    full[np.triu_indices(n)] = upper
-    full += np.triu(full, 1).T
-    np.fill_diagonal(full, 1.0)
-    return full
-
-
-def _cells(blocks: _Blocks, intervals: list[Interval]) -> CellPairs:
-    """Return cells as sums over blocks; those of a stretch that stands for more are of its core alone."""
-    middle, used, rows = blocks.middle, blocks.record.frames, blocks.rows
-    whole = blocks.stretch.core == blocks.stretch.represents
-    ages = sorted({(cell.first, cell.stop) for cell in intervals})
-    slots = [
-        [n for n, cell in enumerate(intervals) if (cell.first, cell.stop) == age] for age in ages
-    ]
-    most = max(len(of_age) for of_age in slots)
-    number = np.full((len(ages), most), -1)
-    block = np.arange(len(middle))
-    start, end = (np.zeros((most, len(middle)), int) for _ in range(2))
-    first, stop = [], 0
-    for a, (age, of_age) in enumerate(zip(ages, slots, strict=True)):
-        own = (middle >= age[0]) & (middle < age[1]) if whole else rows
-        first.append(int(np.flatnonzero(own)[0]))
-        stop = int(np.flatnonzero(own)[-1]) + 1
-        for slot, n in enumerate(of_age):
-            cell = intervals[n]
-            number[a, slot] = n
-            low = np.searchsorted(middle, middle[own] + cell.shortest - 0.5)
-            inside = (slot == 0) & (used[own] > cell.shortest)
-            start[slot, own] = np.where(inside, block[own], np.maximum(low, block[own] + 1))
-            end[slot, own] = np.searchsorted(middle, middle[own] + cell.end - 0.5)
-    return CellPairs(np.array(first), stop, start, np.maximum(end, start), number)

@@ -1,0 +1,327 @@
+"""The noise of one bin in blocks of frames that see one speckle pattern: of a model, without data.
+
+A record that is long against its decay is represented by a stretch in the middle of each interval of age:
+its other pairs are as noisy, and pairs far apart hardly matter.
+"""
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from homodyne_dask.fitting.error_estimation.cell_residuals import AveragedCells, Interval
+from homodyne_dask.kernels.backend import evaluation_of
+from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.solver.speckle import (
+    CellPairs,
+    NoiseCovariance,
+    Record,
+    cell_noise,
+    field_noise,
+    nearest_correlation,
+)
+
+PER_DECAY = 8
+"""Blocks of frames in which f falls to 1/e, where frames are short enough; half with more than MANY_BINS."""
+MANY_BINS = 7
+FEWEST_BLOCKS = 80
+"""Blocks of a record, where it has as many frames."""
+MOST_BLOCKS = 400
+"""A record that needs more is represented by stretches."""
+CORE, MARGIN, REACH = 10.0, 2.0, 9.0
+"""Decay times of a stretch: of its first frames that count, of more on both sides of these, and of lags."""
+STEP = 0.1
+"""Step of a numerical derivative by a parameter, in the unit of its derivative."""
+
+
+class CellGrid(NamedTuple):
+    """How finely a record is divided into cells of age and lag."""
+
+    ages: int
+    """Most intervals of age."""
+    min_pairs: int
+    """Fewest pairs of a cell."""
+
+
+class BinFrames(NamedTuple):
+    """The frames of a bin that are fitted."""
+
+    selected: tuple[int, int]
+    """The first, and the one after the last."""
+    use: Bool[np.ndarray, " t"]
+    """Of all frames of the record, those that are selected and not masked."""
+    weight: Float[np.ndarray, " t"]
+    """The weight of a pair is the product of those of its frames."""
+    min_lag: int
+
+
+class BinModel:
+    """f, its derivatives and g of one bin at pairs of frames.
+
+    steps: of numerical derivatives by the parameters in `which`, in which their unit is a STEP-th.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        time: Float[np.ndarray, " t"],
+        q: float,
+        phi: float,
+        theta: Float[np.ndarray, " p"],
+        steps: Float[np.ndarray, " m"],
+        which: Bool[np.ndarray, " p"],
+    ) -> None:
+        self.evaluation = evaluation_of(problem.model)
+        self.time, self.frames = time, np.arange(len(time))
+        self.q, self.phi = np.array([q]), np.array([phi])
+        self.at = self.evaluation.point(problem, theta, time)
+        self.beside = []
+        for n, step in zip(np.flatnonzero(which), steps, strict=True):
+            ends = [theta.copy(), theta.copy()]
+            ends[0][n] -= step
+            ends[1][n] += step
+            self.beside.append([self.evaluation.point(problem, end, time) for end in ends])
+
+    def _times(self, i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.interp(i, self.frames, self.time), np.interp(j, self.frames, self.time)
+
+    def _at_times(self, of: Callable, at, times: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        return of(at, self.time, self.q, self.phi, *times)[0]
+
+    def f(self, i: np.ndarray, j: np.ndarray) -> Float[np.ndarray, "..."]:
+        """Return f of pairs of frames, which need not be whole."""
+        return self._at_times(self.evaluation.f_at, self.at, self._times(i, j))
+
+    def g(self, i: np.ndarray, j: np.ndarray) -> Float[np.ndarray, "..."]:
+        """Return g; the root of f where the model gives f alone."""
+        if self.evaluation.g_at is None:
+            return np.sqrt(np.clip(self.f(i, j), 0, 1))
+        return self._at_times(self.evaluation.g_at, self.at, self._times(i, j))
+
+    def slopes(self, i: np.ndarray, j: np.ndarray) -> Float[np.ndarray, "m ..."]:
+        """Return the derivatives of f by the scaled parameters that moved."""
+        found, times = np.empty((len(self.beside), *np.shape(i))), self._times(i, j)
+        for n, (low, high) in enumerate(self.beside):
+            found[n] = self._at_times(self.evaluation.f_at, high, times)
+            found[n] -= self._at_times(self.evaluation.f_at, low, times)
+        return found / (2 * STEP)
+
+    def decay(self, frame: int, last: int) -> float:
+        """Return the frames after `frame` in which f falls to 1/e, at most those up to `last`."""
+        lag = np.unique(np.geomspace(1, max(last - frame, 2), 60).round()).astype(int)
+        lag = lag[frame + lag <= last]
+        if not len(lag):
+            return float(max(last - frame, 1))
+        f = self.f(np.full(len(lag), frame), frame + lag)
+        below = np.flatnonzero(f < np.exp(-1))
+        return float(lag[below[0]]) if len(below) else float(lag[-1])
+
+
+class FrameStretch(NamedTuple):
+    """Frames whose noise is computed together, in blocks."""
+
+    edges: Int[np.ndarray, " edge"]
+    core: tuple[int, int]
+    """First frames that count, from the first to before the last."""
+    represents: tuple[int, int]
+    """The first frames they stand for."""
+
+
+class Division(NamedTuple):
+    """How a record is divided into blocks and cells."""
+
+    stretches: list[FrameStretch]
+    ages: Int[np.ndarray, " edge"]
+    """Edges of the intervals of age of cells."""
+    lags: list[Int[np.ndarray, " edge"]]
+    """Those of lag in each."""
+
+
+def divided(
+    model: BinModel, frames: BinFrames, averaged: AveragedCells, grid: CellGrid, bins: int
+) -> Division:
+    """Return the division of one of so many bins into cells of the averages, by the decay of the model."""
+    ages = _ages(frames, averaged, grid)
+    decay = np.array([model.decay(int(frame), frames.selected[1] - 1) for frame in ages[:-1]])
+    per_decay = PER_DECAY if bins <= MANY_BINS else PER_DECAY / 2
+    parts = _stretches(frames.selected, ages, decay, per_decay)
+    lags = [_lags(frames, averaged, parts, ages, a, one) for a, one in enumerate(decay)]
+    return Division(parts, ages, lags)
+
+
+def _ages(frames: BinFrames, averaged: AveragedCells, grid: CellGrid) -> Int[np.ndarray, " edge"]:
+    """Return edges of intervals of age, of those of the averages inside the selected frames."""
+    first, stop = frames.selected
+    n, lags = stop - first, int((averaged.lag_edges < stop - first).sum())
+    enough = n**2 // (2 * grid.min_pairs * max(lags, 1))
+    wanted = int(np.clip(enough, 2, grid.ages))
+    at = first + np.concatenate([[0.0], np.geomspace(max(2, n / 32, n / wanted**2), n, wanted)])
+    edges = averaged.age_edges
+    return np.unique(edges[np.abs(edges[:, None] - at).argmin(0)])
+
+
+def _lags(
+    frames: BinFrames,
+    averaged: AveragedCells,
+    stretches: list[FrameStretch],
+    ages: Int[np.ndarray, " edge"],
+    age: int,
+    decay: float,
+) -> Int[np.ndarray, " edge"]:
+    """Return edges of intervals of lags for an interval of age: none shorter than two blocks."""
+    stretch = stretches[min(age, len(stretches) - 1)]
+    of_age = stretch.edges[(stretch.edges >= ages[age]) & (stretch.edges <= ages[age + 1])]
+    block = (
+        int(np.diff(of_age).max(initial=1))
+        if len(of_age) > 1
+        else int(np.diff(stretch.edges).max())
+    )
+    edges = averaged.lag_edges
+    longest = len(frames.use) if len(stretches) == 1 else REACH * decay
+    lowest = max(frames.min_lag, 1)
+    least = max(lowest, 2 * block if block > 1 else lowest)
+    chosen = [lowest]
+    for edge in edges[(edges > least) & (edges <= longest)]:
+        if edge - chosen[-1] >= block:
+            chosen.append(int(edge))
+    return np.array(chosen)
+
+
+def _stretches(
+    frames: tuple[int, int],
+    ages: Int[np.ndarray, " edge"],
+    decay: Float[np.ndarray, " age"],
+    per_decay: float,
+) -> list[FrameStretch]:
+    """Return the whole record in blocks, or where these are too many a stretch for each interval of age."""
+    first, stop = frames
+    # Pairs before the first cell and after the last have noise, too.
+    bounds = np.concatenate([[first], ages[1:-1], [stop]])
+    block = np.clip(decay / per_decay, 1, max(1, (stop - first) / FEWEST_BLOCKS)).astype(int)
+    parts = [
+        np.arange(low, high, k) for (low, high), k in zip(pairwise(bounds), block, strict=True)
+    ]
+    edges = np.concatenate([*parts, bounds[-1:]])
+    if len(edges) <= MOST_BLOCKS + 1:
+        return [FrameStretch(edges, (first, stop), (first, stop))]
+    found = []
+    for (low, high), k, one in zip(pairwise(bounds), block, decay, strict=True):
+        core = int(min(high - low, max(CORE * one, 4 * k)))
+        start = low + (high - low - core) // 2
+        begin = max(first, start - int(MARGIN * one))
+        end = min(stop, start + core + int((MARGIN + REACH) * one))
+        before = np.arange(start, begin, -k)[::-1]
+        after = np.arange(start, end, k)
+        edges = np.unique(np.concatenate([[begin], before, after, [start + core, end]]))
+        found.append(FrameStretch(edges, (start, start + core), (int(low), int(high))))
+    return found
+
+
+class Blocks(NamedTuple):
+    """The blocks of frames of a stretch that hold used ones."""
+
+    stretch: FrameStretch
+    record: Record
+    middle: Float[np.ndarray, " block"]
+    """Mean of their used frames."""
+    inverse: Float[np.ndarray, " block"]
+    """Mean of 1/sigma_row² over these."""
+    rows: Bool[np.ndarray, " block"]
+    """Whether their pairs count as first frames."""
+    share: float
+    """Of the first frames for which the stretch stands, those that count."""
+    distance: float
+    """Of g from a correlation, relative."""
+
+
+def blocks_of(model: BinModel, frames: BinFrames, stretch: FrameStretch, contrast: float) -> Blocks:
+    """Return the blocks of a stretch, with g at the middle of each."""
+    first = stretch.edges[:-1]
+    used = np.add.reduceat(frames.use[: stretch.edges[-1]].astype(int), first)
+    total = np.add.reduceat((np.arange(len(frames.use)) * frames.use)[: stretch.edges[-1]], first)
+    inverse = np.where(frames.use, frames.weight, 0.0)
+    weight = np.add.reduceat(inverse[: stretch.edges[-1]], first)
+    some = used > 0
+    used, middle, weight = used[some], total[some] / used[some], weight[some] / used[some]
+    i, j = np.triu_indices(len(middle))
+    g, distance = _symmetric(model.g(middle[i], middle[j]), len(middle)), 0.0
+    if model.evaluation.g_at is None:
+        g, distance = nearest_correlation(g)
+    rows = (middle >= stretch.core[0]) & (middle < stretch.core[1])
+    low, high = stretch.represents
+    share = (stretch.core[1] - stretch.core[0]) / (high - low)
+    record = Record(g, contrast, used)
+    return Blocks(stretch, record, middle, weight, rows, share, distance)
+
+
+def noise_of_cells(blocks: Blocks, intervals: list[Interval]) -> NoiseCovariance:
+    """Return the noise of the cells that a stretch represents; 0 for the others."""
+    low, high = blocks.stretch.represents
+    mine = np.array(
+        [n for n, cell in enumerate(intervals) if low <= cell.first and cell.stop <= high], int
+    )
+    found = NoiseCovariance(*np.zeros((3, len(intervals), len(intervals))))
+    if len(mine):
+        cells = _cells(blocks, [intervals[n] for n in mine])
+        for whole, part in zip(found, cell_noise(blocks.record, cells), strict=True):
+            whole[np.ix_(mine, mine)] = part * blocks.share
+    return found
+
+
+def noise_of_fields(
+    model: BinModel, blocks: Blocks, lowest: int
+) -> tuple[NoiseCovariance, Float[np.ndarray, "column column"]]:
+    """Return the noise of Σ w ψ, Σ w f ψ and Σ w ∂f/∂θ ψ, and Σ w of the products of these fields."""
+    middle, used = blocks.middle, blocks.record.frames
+    far = middle[None, :] - middle[:, None] >= lowest - 0.5
+    far |= np.eye(len(middle), dtype=bool) & (used > lowest)
+    scale = np.outer(blocks.inverse, blocks.inverse) * np.triu(far)
+    i, j = np.triu_indices(len(middle))
+    plain = np.zeros((2 + len(model.beside), *far.shape))
+    plain[0] = 1
+    plain[1][i, j] = model.f(middle[i], middle[j])
+    for n, slope in enumerate(model.slopes(middle[i], middle[j])):
+        plain[2 + n][i, j] = slope
+    plain *= scale > 0
+    fields = plain * scale
+    noise = field_noise(blocks.record, fields, blocks.rows)
+    counted = fields * (blocks.record.pairs * blocks.rows[:, None])
+    weights = np.tensordot(counted, plain, ((1, 2), (1, 2))) / blocks.share
+    return NoiseCovariance(*(part / blocks.share for part in noise)), weights
+
+
+def _symmetric(upper: Float[np.ndarray, " pair"], n: int) -> Float[np.ndarray, "n n"]:
+    full = np.zeros((n, n))
+    full[np.triu_indices(n)] = upper
+    full += np.triu(full, 1).T
+    np.fill_diagonal(full, 1.0)
+    return full
+
+
+def _cells(blocks: Blocks, intervals: list[Interval]) -> CellPairs:
+    """Return cells as sums over blocks; those of a stretch that stands for more are of its core alone."""
+    middle, used, rows = blocks.middle, blocks.record.frames, blocks.rows
+    whole = blocks.stretch.core == blocks.stretch.represents
+    ages = sorted({(cell.first, cell.stop) for cell in intervals})
+    slots = [
+        [n for n, cell in enumerate(intervals) if (cell.first, cell.stop) == age] for age in ages
+    ]
+    most = max(len(of_age) for of_age in slots)
+    number = np.full((len(ages), most), -1)
+    block = np.arange(len(middle))
+    start, end = (np.zeros((most, len(middle)), int) for _ in range(2))
+    first, stop = [], 0
+    for a, (age, of_age) in enumerate(zip(ages, slots, strict=True)):
+        own = (middle >= age[0]) & (middle < age[1]) if whole else rows
+        first.append(int(np.flatnonzero(own)[0]))
+        stop = int(np.flatnonzero(own)[-1]) + 1
+        for slot, n in enumerate(of_age):
+            cell = intervals[n]
+            number[a, slot] = n
+            low = np.searchsorted(middle, middle[own] + cell.shortest - 0.5)
+            inside = (slot == 0) & (used[own] > cell.shortest)
+            start[slot, own] = np.where(inside, block[own], np.maximum(low, block[own] + 1))
+            end[slot, own] = np.searchsorted(middle, middle[own] + cell.end - 0.5)
+    return CellPairs(np.array(first), stop, start, np.maximum(end, start), number)
