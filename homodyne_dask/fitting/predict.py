@@ -50,19 +50,21 @@ def predict(
     array([[[1.2  , 1.195],
             [1.195, 1.2  ]]])
     """
-    time = _numbers("times", times)
+    time = numbers_of("times", times)
     if time.ndim != 1:
         raise OptionError(f"times = {shown(times)} are not a list of times in seconds")
     number = len(params) if isinstance(params, Mapping) else np.size(params)
     model = with_coefficients(scan_model(model), number, time)
-    theta = _vector(model, params)
+    theta = vector_of(model, params)
     known = convention_named(convention)
     if model.shear and gap is None:
         raise OptionError(f"{model.name} needs the gap between the plates: gap='200 um'")
     width = None if gap is None else gap_in_angstrom(gap)
     named = {"q": q, "phi": phi, "contrast": contrast, "offset": offset}
     try:
-        per_bin = np.broadcast_arrays(*(_per_bin(name, value) for name, value in named.items()))
+        per_bin = np.broadcast_arrays(
+            *(per_bin_values(name, value) for name, value in named.items())
+        )
     except ValueError:
         lengths = ", ".join(f"{name} {np.size(v)}" for name, v in named.items())
         raise OptionError(
@@ -113,7 +115,8 @@ def _c2(
     return offset[:, None, None] + contrast[:, None, None] * f
 
 
-def _numbers(name: str, value: Any) -> Float[np.ndarray, "..."]:
+def numbers_of(name: str, value: Any) -> Float[np.ndarray, "..."]:
+    """Return a value as float64; raises OptionError, which begins with its name, for what is none."""
     try:
         if (
             value is None or np.asarray(value).dtype.kind in "cmMV"
@@ -125,24 +128,26 @@ def _numbers(name: str, value: Any) -> Float[np.ndarray, "..."]:
 
 
 def _number(name: Any, value: Any) -> float:
-    numbers = _numbers(str(name), value)
+    numbers = numbers_of(str(name), value)
     if numbers.size != 1:
         raise OptionError(f"{name} = {shown(value)} is not one number")
     return float(numbers.item())
 
 
-def _per_bin(name: str, value: Any) -> Float[np.ndarray, " bin"]:
-    numbers = np.atleast_1d(_numbers(name, value))
+def per_bin_values(name: str, value: Any) -> Float[np.ndarray, " bin"]:
+    """Return one number, or one for each bin; raises OptionError, which begins with its name, for others."""
+    numbers = np.atleast_1d(numbers_of(name, value))
     if numbers.ndim > 1 or not len(numbers):
         raise OptionError(f"{name} = {shown(value)} is neither one number nor one for each bin")
     return numbers
 
 
-def _vector(model: Model, params: Mapping[str, float] | ArrayLike) -> Float[np.ndarray, " p"]:
+def vector_of(model: Model, params: Mapping[str, float] | ArrayLike) -> Float[np.ndarray, " p"]:
+    """Return theta of parameters by name or in order; raises OptionError for unknown and missing ones."""
     constants = {p.name: p.constant for p in model.parameters if p.constant is not None}
     wanted = [name for name in model.names if name not in constants]
     if not isinstance(params, Mapping):
-        values = _numbers("params", params)
+        values = numbers_of("params", params)
         if values.shape != (len(wanted),):
             raise OptionError(
                 f"{model.name} has {len(wanted)} parameters ({', '.join(wanted)}), "

@@ -150,7 +150,8 @@ class SpeckleWeighting:
         used = [b for b in self.weights if not state.reduced.undetermined[b]]
         if not joint.determined.all() or not used:
             return False
-        grid, bins = _grid(request, averaged, len(used)), {}
+        first, stop = request.scan.frames
+        grid, bins = grid_of_weights(averaged, stop - first, len(used)), {}
         for b in used:
             found = bin_noise(request, state, joint, b, grid, averaged, None, of_pairs=False)
             if found is None:
@@ -174,13 +175,11 @@ class SpeckleWeighting:
         return weighted_errors(state.reduced, self.joint, at_end, self.bins, self.request.clusters)
 
 
-def _grid(request: Request, averaged: AveragedCells, bins: int) -> CellGrid:
+def grid_of_weights(averaged: AveragedCells, frames: int, bins: int) -> CellGrid:
     """Return cells as fine as those that are averaged, or as many as the cost allows."""
-    first, stop = request.scan.frames
-    lags = int((averaged.lag_edges < stop - first).sum())
+    lags = int((averaged.lag_edges < frames).sum())
     most = BUDGET if bins <= FEW_BINS else BUDGET_OF_MANY
-    ages = most // (max(lags, 1) * (stop - first))
-    return CellGrid(int(np.clip(ages, 8, MOST_AGES)), 1)
+    return CellGrid(int(np.clip(most // (max(lags, 1) * frames), 8, MOST_AGES)), 1)
 
 
 def _computing(

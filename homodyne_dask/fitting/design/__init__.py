@@ -1,0 +1,1 @@
+"""Errors that a planned scan will give."""

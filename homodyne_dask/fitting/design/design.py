@@ -1,0 +1,222 @@
+"""`design`: the errors that a planned scan will give, before the beam time."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import xarray
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+
+from homodyne_dask.errors import OptionError, nearest, shown
+from homodyne_dask.fitting.design.expected_errors import (
+    WEIGHTINGS,
+    ExpectedErrors,
+    PlannedScan,
+    expected_errors,
+)
+from homodyne_dask.fitting.predict import numbers_of, per_bin_values, vector_of
+from homodyne_dask.kernels.backend import check_model
+from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.models import Model, convention_named, scan_model
+from homodyne_dask.models.units import gap_in_angstrom
+from homodyne_dask.results.data.planned_errors import Design
+
+VARIED = ("frames", "counts", "pixels", "contrast", "angles", "exposure")
+"""What can be varied."""
+FEWEST_FRAMES = 10
+MOST_FRAMES = 1_000_000
+
+
+def design(
+    model: Model | str,
+    params: Mapping[str, float] | ArrayLike,
+    *,
+    q: ArrayLike,
+    frames: int,
+    dt: float,
+    contrast: ArrayLike,
+    counts: ArrayLike,
+    pixels: ArrayLike,
+    phi: ArrayLike = 0.0,
+    gap: str | float | None = None,
+    fixed: Sequence[str] = (),
+    ages: ArrayLike | None = None,
+    vary: Mapping[str, ArrayLike] | None = None,
+    min_lag: int = 1,
+    convention: str = "physical",
+) -> Design:
+    """Return the standard errors that a fit of a planned scan will give, for both weightings.
+
+    model: itself or its name; params: its values, by name or in order; fixed: names of those that will not be
+    fitted. q [1/Å], phi [degree], contrast, counts (per pixel and frame) and pixels (independent ones of a
+    bin): one number, or one per bin. frames, dt [s]: of the record. gap: '200 um', for models with shear.
+    ages [s]: at which the errors of J and γ̇ are wanted, by default the middle of the shortest record. vary:
+    one of frames, counts, pixels, contrast, angles (the ring divided into so many bins, each at the first q)
+    and exposure (frame time [s], of the same total time and dose), with the values to try.
+
+    The noise is that of speckle and counting (docs/explanation/speckle_noise.md); contrast and offset of
+    every bin are fitted. Raises OptionError for values that no scan has.
+
+    >>> print(hd.design("brownian", {"D0": 1e4}, q=0.005, frames=300, dt=0.1, contrast=0.2, counts=0.5,
+    ...                 pixels=1000))
+    """
+    model = scan_model(model).current()
+    known = convention_named(convention)
+    if model.shear and gap is None:
+        raise OptionError(f"{model.name} needs the gap between the plates: gap='200 um'")
+    bins = {"q": q, "phi": phi, "contrast": contrast, "counts": counts, "pixels": pixels}
+    per_bin = {name: per_bin_values(name, value) for name, value in bins.items()}
+    lengths = {len(value) for value in per_bin.values()} - {1}
+    if len(lengths) > 1:
+        listed = ", ".join(f"{name} {len(value)}" for name, value in per_bin.items())
+        raise OptionError(f"one value per bin: the lengths differ ({listed})")
+    number = max(lengths, default=1)
+    each = {name: np.broadcast_to(value, number).astype(float) for name, value in per_bin.items()}
+    theta = vector_of(model, params)
+    check_model(model, _count("frames", frames), known, "float64")
+    problem = Problem(
+        model, known, gap_in_angstrom(gap) if gap is not None and model.shear else None, min_lag
+    )
+    scan = PlannedScan(problem, theta, _free(model, fixed), frames, _positive("dt", dt), **each)
+    _check(scan)
+    varied, values = _varied(vary)
+    scans = [_with(scan, varied, value) for value in values]
+    shortest = min(float(one.time[-1]) for one in scans)
+    wanted = np.atleast_1d(np.array([shortest / 2]) if ages is None else numbers_of("ages", ages))
+    if (wanted < 0).any():
+        raise OptionError(f"ages = {shown(ages)}: an age is in seconds since the first frame")
+    found = [expected_errors(one, wanted) for one in scans]
+    return Design(_dataset(scan, varied, values, wanted, found))
+
+
+def _count(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not float(value).is_integer():
+        raise OptionError(f"{name} = {shown(value)} is not a whole number")
+    if not FEWEST_FRAMES <= value <= MOST_FRAMES:
+        raise OptionError(f"{name} = {value:g}: give from {FEWEST_FRAMES} to {MOST_FRAMES}")
+    return int(value)
+
+
+def _positive(name: str, value: Any) -> float:
+    number = float(numbers_of(name, value))
+    if not 0 < number < np.inf:
+        raise OptionError(f"{name} = {shown(value)} is not a positive number")
+    return number
+
+
+def _free(model: Model, fixed: Sequence[str]) -> np.ndarray:
+    if isinstance(fixed, str):
+        fixed = (fixed,)
+    for name in fixed:
+        if name not in model.names:
+            raise OptionError(
+                f"fixed: {model.name} has no parameter {name!r}; {nearest(name, model.names)}"
+            )
+    free = [p.constant is None and p.name not in fixed for p in model.parameters]
+    if not any(free):
+        raise OptionError("fixed: all parameters are fixed, and there is no error to compute")
+    return np.array(free)
+
+
+def _check(scan: PlannedScan) -> None:
+    for name, highest in (("contrast", 1.0), ("counts", np.inf), ("pixels", np.inf)):
+        values = getattr(scan, name)
+        if not ((values > 0) & (values <= highest) & np.isfinite(values)).all():
+            most = " and at most 1" if highest == 1 else ""
+            raise OptionError(f"{name} = {shown(values.tolist())}: give positive numbers{most}")
+    if not (np.isfinite(scan.q).all() and (scan.q > 0).all()):
+        raise OptionError(f"q = {shown(scan.q.tolist())}: give positive numbers, in 1/Å")
+    if not np.isfinite(scan.phi).all():
+        raise OptionError(f"phi = {shown(scan.phi.tolist())}: give angles in degrees")
+
+
+def _varied(vary: Mapping[str, ArrayLike] | None) -> tuple[str | None, list[float]]:
+    if not vary:
+        return None, [np.nan]
+    if len(vary) > 1:
+        raise OptionError(f"vary = {shown(dict(vary))}: one quantity at a time")
+    name, given = next(iter(vary.items()))
+    if name not in VARIED:
+        raise OptionError(f"vary: {name!r} cannot be varied; {nearest(name, VARIED)}")
+    values = np.atleast_1d(numbers_of(name, given)).ravel()
+    return name, [_positive(f"vary: {name}", value) for value in values]
+
+
+def _with(scan: PlannedScan, varied: str | None, value: float) -> PlannedScan:
+    """Return the scan with one quantity changed."""
+    if varied is None:
+        return scan
+    if varied == "frames":
+        return replace(scan, frames=_count("frames", value))
+    if varied == "exposure":
+        frames = round(scan.frames * scan.dt / value)
+        return replace(
+            scan, dt=value, frames=_count(f"frames at exposure {value:g} s", frames),
+            counts=scan.counts * value / scan.dt,
+        )  # fmt: skip
+    if varied == "angles":
+        return _with_angles(scan, value)
+    changed = replace(scan, **{varied: np.full(len(scan.q), value)})
+    _check(changed)
+    return changed
+
+
+def _with_angles(scan: PlannedScan, value: float) -> PlannedScan:
+    """Return a ring of as many pixels in so many bins, evenly spaced over 180°."""
+    if not value.is_integer():
+        raise OptionError(f"vary: angles = {value:g} is not a whole number")
+    n = int(value)
+    one = {name: np.full(n, getattr(scan, name)[0]) for name in ("q", "contrast", "counts")}
+    phi = scan.phi[0] + 180 / n * np.arange(n)
+    return replace(scan, phi=phi, pixels=np.full(n, scan.pixels.sum() / n), **one)
+
+
+def _dataset(
+    scan: PlannedScan,
+    varied: str | None,
+    values: list[float],
+    ages: Float[np.ndarray, " age"],
+    found: list[ExpectedErrors],
+) -> xarray.Dataset:
+    model, free = scan.problem.model, scan.free
+    some = np.ix_(free, free)
+    covariance = np.array([[one.covariance[name][some] for one in found] for name in WEIGHTINGS])
+    stderr = np.sqrt(np.einsum("wpaa->wpa", covariance))
+    rates = list(found[0].values)
+    of_rates = [[[one.rates[name][r] for r in rates] for one in found] for name in WEIGHTINGS]
+    shape = (len(WEIGHTINGS), len(found), len(rates), len(ages))
+    parameters = [p for p, one in zip(model.parameters, free, strict=True) if one]
+    with np.errstate(invalid="ignore"):
+        correlation = covariance / (stderr[..., :, None] * stderr[..., None, :])
+    about = (
+        f"{model.name}, {len(scan.q)} {'bin' if len(scan.q) == 1 else 'bins'}, {scan.frames} frames of "
+        f"{scan.dt:g} s, contrast {scan.contrast.mean():.3g}, {scan.counts.mean():.3g} counts per pixel and "
+        f"frame, {scan.pixels.mean():.4g} independent pixels a bin"
+    )
+    if varied is not None:
+        about += f"; {varied} varied"
+    each = ("weighting", "point")
+    return xarray.Dataset(
+        {
+            "value": ("parameter", scan.theta[free]),
+            "unit": ("parameter", [p.unit for p in parameters]),
+            "stderr": ((*each, "parameter"), stderr),
+            "correlation": ((*each, "parameter", "other"), correlation),
+            "rate_value": (
+                ("rate", "age"),
+                np.array([found[0].values[r] for r in rates]).reshape(shape[2:]),
+            ),
+            "rate_stderr": ((*each, "rate", "age"), np.array(of_rates).reshape(shape)),
+        },
+        coords={
+            "weighting": list(WEIGHTINGS),
+            "parameter": [p.name for p in parameters],
+            "other": [p.name for p in parameters],
+            "rate": np.array(rates, dtype=str),
+            "age": ("age", ages, {"units": "s"}),
+            "varied": ("point", values),
+        },
+        attrs={"scan": about} | ({"varied": varied} if varied is not None else {}),
+    )

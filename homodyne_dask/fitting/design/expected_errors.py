@@ -1,0 +1,241 @@
+"""The covariance that a fit of a planned scan will have, from the noise of speckle and counting alone.
+
+The sums of a fit over pairs, and over the cells of `--weighting speckle`, follow from the model: no data are
+simulated. Contrast and offset of every bin are fitted, too.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from homodyne_dask.fitting.error_estimation.cell_residuals import (
+    AveragedCells,
+    Interval,
+    cell_points,
+)
+from homodyne_dask.fitting.error_estimation.speckle_blocks import (
+    STEP,
+    BinFrames,
+    BinModel,
+    blocks_of,
+    divided,
+    noise_of_cells,
+    noise_of_fields,
+)
+from homodyne_dask.fitting.error_estimation.speckle_noise import averages_of, merged_averages
+from homodyne_dask.fitting.options import PAIRS, SPECKLE_WEIGHTS
+from homodyne_dask.fitting.speckle_weighting import grid_of_weights
+from homodyne_dask.kernels.backend import evaluation_of
+from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.models.rate_forms import rate_stderr
+from homodyne_dask.solver._numpy_internals import one_blas_thread
+from homodyne_dask.solver.speckle import regular, sum_over_stretches
+from homodyne_dask.store.cells import age_edges, lag_edges
+from homodyne_dask.store.rings import friedel_clusters
+
+WEIGHTINGS = (PAIRS, SPECKLE_WEIGHTS)
+CHANGE = 1e-4
+"""Root mean square change of f by the step of a numerical derivative, in the bin where it is largest."""
+SINGULAR = 1e-10
+"""Eigenvalue of a normal matrix of unit diagonal, below which a direction is not determined."""
+INVOLVED = 1e-3
+"""Component of a parameter in such a direction, from which on it is not determined."""
+
+
+@dataclass(frozen=True)
+class PlannedScan:
+    """A scan that has not been measured."""
+
+    problem: Problem
+    theta: Float[np.ndarray, " p"]
+    free: Bool[np.ndarray, " p"]
+    """Parameters that will be fitted."""
+    frames: int
+    dt: float
+    """s between frames."""
+    q: Float[np.ndarray, " bin"]
+    """1/Å; NaN where the model does not use it."""
+    phi: Float[np.ndarray, " bin"]
+    """degree."""
+    contrast: Float[np.ndarray, " bin"]
+    counts: Float[np.ndarray, " bin"]
+    """Of a pixel in a frame."""
+    pixels: Float[np.ndarray, " bin"]
+    """Independent ones."""
+
+    @property
+    def time(self) -> Float[np.ndarray, " t"]:
+        """s."""
+        return self.dt * np.arange(self.frames)
+
+
+class ExpectedErrors(NamedTuple):
+    """What fits of a planned scan will give, by weighting."""
+
+    covariance: dict[str, Float[np.ndarray, "p p"]]
+    """Of theta; NaN where a parameter is fixed or not determined."""
+    rates: dict[str, dict[str, Float[np.ndarray, " age"]]]
+    """Standard errors of the rates of transport at chosen ages, by weighting and rate."""
+    values: dict[str, Float[np.ndarray, " age"]]
+    """The rates themselves; NaN at ages outside the scan."""
+
+
+@one_blas_thread()
+def expected_errors(scan: PlannedScan, ages: Float[np.ndarray, " age"]) -> ExpectedErrors:
+    """Return the covariance of the parameters for each weighting, and the errors of rates at ages [s]."""
+    averaged = _cells(scan.frames, scan.problem.min_lag)
+    steps = _steps(scan, averaged)
+    m = int(scan.free.sum())
+    hessian = {name: np.zeros((m, m)) for name in WEIGHTINGS}
+    scores = {name: np.zeros((m, m)) for name in WEIGHTINGS}
+    clusters = friedel_clusters(scan.q, scan.phi, np.ones(len(scan.q), int))
+    same: dict[int, list[dict[str, _Scores]]] = {}
+    for b, cluster in enumerate(clusters):
+        found = _of_bin(scan, b, averaged, steps)
+        for name, of in found.items():
+            hessian[name] += of.hessian
+            scores[name] += of.variance
+            for other in same.get(int(cluster), []):
+                scores[name] += of.intensity + other[name].intensity
+        same.setdefault(int(cluster), []).append(found)
+    covariance = {}
+    for name in WEIGHTINGS:
+        inverse = _inverse(hessian[name])
+        scaled = inverse @ scores[name] @ inverse * np.outer(steps, steps) / STEP**2
+        covariance[name] = np.full((len(scan.theta),) * 2, np.nan)
+        covariance[name][np.ix_(scan.free, scan.free)] = scaled
+    return ExpectedErrors(covariance, *_rates(scan, covariance, ages))
+
+
+class _Scores(NamedTuple):
+    """What a bin adds to the normal equations of the scaled parameters."""
+
+    hessian: Float[np.ndarray, "m m"]
+    variance: Float[np.ndarray, "m m"]
+    """Of its scores."""
+    intensity: Float[np.ndarray, "m m"]
+    """The part of their variance that bins of the same speckle share."""
+
+
+def _of_bin(
+    scan: PlannedScan, bin: int, averaged: AveragedCells, steps: Float[np.ndarray, " m"]
+) -> dict[str, _Scores]:
+    contrast, mu, pixels = scan.contrast[bin], float(scan.counts[bin]), scan.pixels[bin]
+    at = float(scan.q[bin]), float(scan.phi[bin]), scan.theta
+    model = BinModel(scan.problem, scan.time, *at, steps, scan.free)
+    frames = BinFrames(
+        (0, scan.frames), np.ones(scan.frames, bool), np.ones(scan.frames), scan.problem.min_lag
+    )
+    bins = len(scan.q)
+    grid = grid_of_weights(averaged, scan.frames, bins)
+    division = divided(model, frames, averaged, grid, bins)
+    parts = [blocks_of(model, frames, stretch, contrast) for stretch in division.stretches]
+    size = np.append([1.0, 1.0], np.full(int(scan.free.sum()), contrast))
+
+    noises, squares = zip(
+        *(noise_of_fields(model, part, frames.min_lag) for part in parts), strict=True
+    )
+    of_fields, weights = sum_over_stretches(list(noises)), np.sum(squares, axis=0)
+    project = _eliminating(weights * np.outer(size, size)) * size
+    of_scores = of_fields.mapped(project)
+    found = {
+        PAIRS: _Scores(
+            project @ weights @ project.T, of_scores.at(mu) / pixels, of_scores.constant / pixels
+        )
+    }
+    cells = merged_averages(averages_of(averaged, 0, model), division, grid.min_pairs)
+    noise = sum_over_stretches([noise_of_cells(part, cells.intervals) for part in parts])
+    X = np.column_stack([np.ones(len(cells.f)), cells.f, cells.slopes.T]) * size
+    weighted = np.linalg.solve(regular(noise.at(mu)), X)
+    normal = X.T @ weighted
+    project = _eliminating(normal)
+    shared = project @ weighted.T @ noise.constant @ weighted @ project.T
+    information = project @ normal @ project.T * pixels
+    found[SPECKLE_WEIGHTS] = _Scores(information, information, shared * pixels)
+    return found
+
+
+def _eliminating(normal: Float[np.ndarray, "column column"]) -> Float[np.ndarray, "m column"]:
+    """Return the map from sums with offset, contrast and parameters to scores without offset and contrast."""
+    own, across = normal[:2, :2], normal[2:, :2]
+    return np.concatenate([-across @ np.linalg.pinv(own, 1e-12), np.eye(len(across))], axis=1)
+
+
+def _inverse(hessian: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
+    """Return the inverse, NaN in the rows of parameters that are not determined."""
+    known = np.diag(hessian) > 0
+    size = np.sqrt(np.where(known, np.diag(hessian), 1.0))
+    values, vectors = np.linalg.eigh(hessian / np.outer(size, size))
+    flat = values < SINGULAR
+    inverse = vectors[:, ~flat] / values[~flat] @ vectors[:, ~flat].T / np.outer(size, size)
+    known &= np.abs(vectors[:, flat]).max(axis=1, initial=0.0) < INVOLVED
+    inverse[~known] = 0.0
+    inverse[:, ~known] = 0.0
+    inverse[~known, ~known] = np.nan
+    return inverse
+
+
+def _cells(frames: int, min_lag: int) -> AveragedCells:
+    """Return the cells over which ingest will average c2, with their pairs and no c2."""
+    ages, lags = age_edges(frames), lag_edges(frames)
+    every = [
+        Interval(first, stop, max(shortest, 1), end)
+        for first, stop in pairwise(ages.tolist())
+        for shortest, end in pairwise(lags.tolist())
+        if shortest >= min_lag and first + max(shortest, 1) < frames
+    ]
+    points = cell_points(every, np.ones(frames, bool))
+    pairs = np.round(np.bincount(points.cell, points.weight, len(every))).astype(np.int64)
+    return AveragedCells(every, np.zeros((1, len(every))), pairs[None], points, ages, lags)
+
+
+def _steps(scan: PlannedScan, averaged: AveragedCells) -> Float[np.ndarray, " m"]:
+    """Return steps of derivatives by the free parameters that change f by CHANGE where it changes most."""
+    theta = scan.theta[scan.free]
+    steps = 1e-6 * np.where(theta != 0, np.abs(theta), 1.0)
+    at = averaged.points.i, averaged.points.j
+    for _ in range(3):
+        largest = np.zeros(len(steps))
+        for b in {0, len(scan.q) // 2, len(scan.q) - 1, int(np.nanargmax(_or_zero(scan.q)))}:
+            model = BinModel(
+                scan.problem, scan.time, scan.q[b], scan.phi[b], scan.theta, steps, scan.free
+            )
+            change = np.sqrt(np.mean(model.slopes(*at) ** 2, axis=1)) * STEP
+            largest = np.maximum(largest, change)
+        steps = steps * np.clip(CHANGE / np.maximum(largest, 1e-300), 1e-3, 1e3)
+    return steps
+
+
+def _or_zero(q: Float[np.ndarray, " bin"]) -> Float[np.ndarray, " bin"]:
+    return np.nan_to_num(q)
+
+
+def _rates(
+    scan: PlannedScan,
+    covariance: dict[str, Float[np.ndarray, "p p"]],
+    ages: Float[np.ndarray, " age"],
+) -> tuple[dict, dict]:
+    """Return standard errors of the rates by weighting, and the rates."""
+    evaluation, time = evaluation_of(scan.problem.model), scan.time
+    if evaluation.rates is None:
+        return {name: {} for name in WEIGHTINGS}, {}
+    at = evaluation.point(scan.problem, scan.theta, time)
+    inside = ages <= time[-1]
+    values, errors = {}, {name: {} for name in WEIGHTINGS}
+    names = list(scan.problem.model.names)
+    for rate, curve in evaluation.rates(at, time, (0, scan.frames)).items():
+        if rate not in ("J", "gamma_dot"):
+            continue
+        values[rate] = np.where(inside, np.interp(ages, curve.time, curve.value), np.nan)
+        gradient = np.array([np.interp(ages, curve.time, one) for one in curve.gradient])
+        which = [names.index(name) for name in curve.parameters]
+        for name, of in covariance.items():
+            own = of[np.ix_(which, which)]
+            unknown = np.isnan(np.diag(own)) & scan.free[which]
+            error = rate_stderr(gradient, own)
+            lost = (np.abs(gradient[unknown]) > 0).any(axis=0)
+            errors[name][rate] = np.where(inside & ~lost, error, np.nan)
+    return errors, values

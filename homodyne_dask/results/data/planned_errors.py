@@ -1,0 +1,107 @@
+"""`design`: the errors that a planned scan will give, as a dataset, a table and a picture."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xarray
+
+from homodyne_dask.results.data.number_format import format_error, value_and_error
+from homodyne_dask.text import aligned_columns, wrapped
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+CORRELATED = 0.95
+"""Correlation of two parameters, from which on it is printed."""
+
+
+@dataclass(frozen=True)
+class Design:
+    """Expected errors of a planned scan, by weighting; `print(design)` shows them.
+
+    dataset: `value` and `stderr` over (weighting, varied quantity, parameter), `correlation`, and
+    `rate` and `rate_stderr` over (rate, age). NaN is what the scan does not determine.
+    """
+
+    dataset: xarray.Dataset
+
+    @property
+    def varied(self) -> str | None:
+        """The quantity that is varied, None where there is one scan only."""
+        return self.dataset.attrs.get("varied")
+
+    def plot(self, ax: "Axes | None" = None) -> "Figure":
+        """Draw the relative error of each parameter against the quantity that is varied."""
+        from homodyne_dask.results.views.figures.design_figure import draw_design
+
+        return draw_design(self, ax)
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> list[str]:
+        data = self.dataset
+        lines = wrapped("", [data.attrs["scan"]])
+        if self.varied is None:
+            return lines + self._one_scan(data.isel(point=0))
+        for name in data["weighting"].values:
+            lines += ["", f"standard errors with --weighting {name}"]
+            head = [self.varied, *map(str, data["parameter"].values), *self._rate_heads()]
+            rows = [head]
+            for point in range(data.sizes["point"]):
+                one = data.isel(point=point).sel(weighting=name)
+                errors = [*one["stderr"].values, *one["rate_stderr"].values.ravel()]
+                rows.append([f"{float(one['varied']):.4g}", *map(format_error, errors)])
+            lines += aligned_columns(rows, 0)
+        return lines + self._not_determined(data)
+
+    def _rate_heads(self) -> list[str]:
+        data = self.dataset
+        return [f"{rate}({age:g} s)" for rate in data["rate"].values for age in data["age"].values]
+
+    def _one_scan(self, data: xarray.Dataset) -> list[str]:
+        rows = [["", *(f"--weighting {name}" for name in data["weighting"].values)]]
+        units = data["unit"].values
+        for n, name in enumerate(map(str, data["parameter"].values)):
+            value, unit = (
+                float(data["value"][n]),
+                f" {units[n]}" if units[n] not in ("", "1") else "",
+            )
+            errors = data["stderr"].isel(parameter=n).values
+            cells = [
+                "-" if np.isnan(of) else value_and_error(value, float(of)) + unit for of in errors
+            ]
+            rows.append([name, *cells])
+        for r, rate in enumerate(map(str, data["rate"].values)):
+            for a, age in enumerate(data["age"].values):
+                value = float(data["rate_value"][r, a])
+                errors = data["rate_stderr"].isel(rate=r, age=a).values
+                cells = [
+                    "-" if np.isnan(of) else value_and_error(value, float(of)) for of in errors
+                ]
+                rows.append([f"{rate} at {age:g} s", *cells])
+        lines = ["", *aligned_columns(rows, 1)]
+        return lines + self._correlations(data) + self._not_determined(self.dataset)
+
+    def _correlations(self, data: xarray.Dataset) -> list[str]:
+        names = list(map(str, data["parameter"].values))
+        strong = []
+        correlation = data["correlation"].isel(weighting=0).values
+        for a, one in enumerate(names):
+            for b in range(a):
+                if abs(correlation[a, b]) >= CORRELATED:
+                    strong.append(f"{names[b]} and {one} {correlation[a, b]:+.3f}")
+        if not strong:
+            return []
+        return wrapped("", [f"strongly correlated: {', '.join(strong)}"])
+
+    def _not_determined(self, data: xarray.Dataset) -> list[str]:
+        lost = np.isnan(data["stderr"].values).any(axis=(0, 1))
+        names = [str(name) for name, one in zip(data["parameter"].values, lost, strict=True) if one]
+        if not names:
+            return []
+        where = " everywhere" if self.varied else ""
+        remedy = "fix some of them, or choose other angles, lags or counts"
+        return wrapped("", [f"not determined{where}: {', '.join(names)}; {remedy}"])
