@@ -17,6 +17,7 @@ from homodyne_dask.fitting.check_rates import check_rates as check_rates
 from homodyne_dask.fitting.choose_model import compare_models as compare_models
 from homodyne_dask.fitting.curve_fit.curve_fit import curve_fit as curve_fit
 from homodyne_dask.fitting.curve_fit.curve_fit_result import CurveFit as CurveFit
+from homodyne_dask.fitting.design.design import design as design
 from homodyne_dask.fitting.forecast import forecast as forecast
 from homodyne_dask.fitting.posterior.sample_posterior import posterior as posterior
 from homodyne_dask.fitting.predict import predict as predict
@@ -36,6 +37,7 @@ from homodyne_dask.models import separable as separable
 from homodyne_dask.models.parameters import Parameter as Parameter
 from homodyne_dask.results.data.comparison import Comparison as Comparison
 from homodyne_dask.results.data.fit_result import FitResult as FitResult
+from homodyne_dask.results.data.planned_errors import Design as Design
 from homodyne_dask.results.data.posterior import Posterior as Posterior
 from homodyne_dask.results.data.series import FitSeries as FitSeries
 from homodyne_dask.results.files.posterior_netcdf import load_posterior as load_posterior

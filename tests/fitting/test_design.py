@@ -1,0 +1,155 @@
+"""Errors of planned scans, against fits of counted photons."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from tests.speckle_scans import FLOW, RING, SHEAR, STATIC, STILL, Photons
+from tests.synthetic import store
+
+SIX = Photons(FLOW, q=(0.0054,) * 6, phi=(-75, -45, -15, 15, 45, 75), mean=8.0)
+RINGS = Photons(STILL, frames=150, q=(0.006, 0.008, 0.01, 0.012, 0.014), mean=1.0)
+DIFFUSION = {"model": hd.BROWNIAN}
+PLAN = {"q": 0.01, "frames": 100, "dt": 0.1, "contrast": 0.25, "counts": 1.0, "pixels": 400}
+VALUES = dict(zip(hd.LAMINAR_FLOW.names, FLOW, strict=True))
+FIXED = ("D_offset", "gamma_dot_t_offset")
+
+
+def planned(photons, options, **more):
+    model = options["model"]
+    values = dict(zip(hd.LAMINAR_FLOW.names, photons.theta, strict=False))
+    constants = {p.name for p in model.parameters if p.constant is not None}
+    return hd.design(
+        model, {name: values[name] for name in model.names if name not in constants},
+        q=photons.q, phi=photons.angles, frames=photons.frames, dt=photons.spacing,
+        contrast=1 / photons.modes, counts=photons.mean, pixels=photons.pixels,
+        gap=options.get("gap"), fixed=tuple(options.get("fixed", ())), **more,
+    )  # fmt: skip
+
+
+def errors(design, weighting="pairs"):
+    one = design.dataset.sel(weighting=weighting).isel(point=0)
+    return dict(zip(one["parameter"].values.tolist(), one["stderr"].values, strict=True))
+
+
+@pytest.mark.parametrize("weighting", ["pairs", "speckle"])
+def test_a_fit_of_the_scan_that_was_planned_has_the_errors_that_were_expected(weighting, tmp_path):
+    scan = store(RINGS.scan(1), tmp_path)
+    found = hd.fit(scan, "brownian", weighting=weighting).parameters["stderr"].sel(param="D0")
+    expected = errors(planned(RINGS, DIFFUSION), weighting)["D0"]
+    assert float(found) == pytest.approx(expected, rel=0.25)
+
+
+def test_errors_fall_with_the_root_of_the_pixels():
+    design = hd.design("brownian", {"D0": 1e4}, **PLAN, vary={"pixels": [100, 400, 1600]})
+    error = design.dataset["stderr"].values[:, :, 0]
+    np.testing.assert_allclose(error[:, :-1] / error[:, 1:], 2, rtol=1e-6)
+    assert "pixels" in str(design)
+
+
+def test_bins_that_see_one_speckle_bring_only_their_counts():
+    plan = PLAN | {"counts": 1e4}
+    alone = hd.design("brownian", {"D0": 1e4}, **plan)
+    twice = hd.design("brownian", {"D0": 1e4}, **plan, phi=[10.0, 190.0])
+    apart = hd.design("brownian", {"D0": 1e4}, **plan, phi=[10.0, 100.0])
+    for weighting in ("pairs", "speckle"):
+        one = errors(alone, weighting)["D0"]
+        assert errors(twice, weighting)["D0"] == pytest.approx(one, rel=2e-3)
+        assert errors(apart, weighting)["D0"] == pytest.approx(one / np.sqrt(2), rel=1e-6)
+
+
+def test_what_a_scan_does_not_determine_has_no_error():
+    values = VALUES | {"gamma_dot_t_offset": 0.0}  # else the ratio of both rates tells the angle
+    flow = hd.design("laminar_flow", values, fixed=FIXED, gap=2e6, phi=[35.0], **PLAN)
+    assert np.isnan(errors(flow)["phi0"])
+    assert np.isnan(errors(flow)["gamma_dot_t0"])
+    assert np.isfinite(errors(flow)["D0"])
+    assert "not determined: gamma_dot_t0, phi0" in str(flow)
+    assert np.isnan(flow.dataset["rate_stderr"].sel(rate="gamma_dot").values).all()
+
+
+def test_a_longer_exposure_keeps_time_and_dose():
+    design = hd.design("brownian", {"D0": 1e3}, **PLAN, vary={"exposure": [0.1, 0.2, 0.4]})
+    longer = hd.design("brownian", {"D0": 1e3}, **PLAN | {"frames": 50, "dt": 0.2, "counts": 2.0})
+    np.testing.assert_allclose(
+        design.dataset["stderr"].values[:, 1], longer.dataset["stderr"].values[:, 0]
+    )
+
+
+def test_more_angles_divide_the_pixels_of_the_ring():
+    plan = PLAN | {"pixels": 2400}
+    design = hd.design(
+        "laminar_flow", VALUES, fixed=FIXED, gap=2e6, **plan, vary={"angles": [3, 12]}
+    )
+    D0 = design.dataset["stderr"].sel(parameter="D0").values
+    assert (D0[:, 1] > 0.5 * D0[:, 0]).all()
+
+
+def test_the_rates_have_the_errors_that_follow_from_the_parameters():
+    design = hd.design(
+        "static", {"D0": 1e4, "alpha": 0, "D_offset": 0}, fixed="D_offset", **PLAN, ages=[1.0, 99.0]
+    )
+    one = design.dataset.isel(point=0)
+    D0, alpha = one["stderr"].values[0]
+    correlation = one["correlation"].values[0, 0, 1]
+    # at 1 s J = D0, dJ/dD0 = 1 and dJ/dalpha = 0
+    assert one["rate_stderr"].values[0, 0, 0] == pytest.approx(D0, rel=1e-3)
+    assert abs(correlation) < 1
+    assert alpha > 0
+    assert np.isnan(one["rate_stderr"].values[0, 0, 1])  # after the record
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"contrast": 1.2}, "contrast"),
+        ({"counts": 0}, "counts"),
+        ({"pixels": -1}, "pixels"),
+        ({"frames": 3}, "frames"),
+        ({"frames": 30.5}, "frames"),
+        ({"dt": 0}, "dt"),
+        ({"q": [0.01, 0.02], "phi": [1, 2, 3]}, "lengths differ"),
+        ({"q": np.nan}, "q"),
+        ({"fixed": "D1"}, "D0"),
+        ({"fixed": "D0"}, "all parameters"),
+        ({"vary": {"colour": [1]}}, "colour"),
+        ({"vary": {"frames": [100], "counts": [1]}}, "one quantity"),
+        ({"vary": {"counts": [0.0]}}, "positive"),
+        ({"ages": -1.0}, "ages"),
+    ],
+)
+def test_values_that_no_scan_has_are_refused_with_their_name(change, words):
+    with pytest.raises(hd.HomodyneDaskError, match=words):
+        hd.design("brownian", {"D0": 1e4}, **PLAN | change)
+
+
+CASES = [
+    ("one ring", replace(RING, mean=0.5), STATIC),
+    ("six angles", SIX, SHEAR),
+    ("five rings", RINGS, DIFFUSION),
+    ("full contrast", Photons(STILL / 5, frames=60, mean=3.0, modes=1, pixels=1000), STATIC),
+]
+REPEATS = 100
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("photons", "options"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_estimates_scatter_as_was_expected(photons, options, tmp_path):
+    design = planned(photons, options)
+    for weighting in ("pairs", "speckle"):
+        expected = errors(design, weighting)
+        found = []
+        for seed in range(REPEATS):
+            scan = store(photons.scan(seed), tmp_path)
+            table = hd.fit(scan, **options, weighting=weighting).parameters.sel(
+                param=list(expected)
+            )
+            found.append(table["value"].values)
+        middle = np.median(found, axis=0)
+        scatter = np.sqrt(np.mean((np.array(found) - middle) ** 2, axis=0))
+        ratio = np.array(list(expected.values())) / scatter
+        print(weighting, np.round(ratio, 2))
+        assert ((ratio > 0.85) & (ratio < 1.2)).all(), (weighting, ratio)
