@@ -13,7 +13,7 @@ from homodyne_dask.fitting.speckle_weighting import SpeckleWeighting, minimize_w
 from homodyne_dask.models.stretched_exponentials import STRETCHED
 from homodyne_dask.sweep.sweep import sweep_of
 from tests.speckle_scans import FLOW, RING, SHEAR, STATIC, STILL, Photons
-from tests.synthetic import plan_here, store
+from tests.synthetic import measured, plan_here, store
 
 BRIGHT = replace(RING, mean=8.0)
 SIX = Photons(FLOW, q=(0.0054,) * 6, phi=(-75, -45, -15, 15, 45, 75), mean=8.0)
@@ -58,6 +58,13 @@ def test_a_fit_of_pairs_says_what_the_weights_would_gain(bright, result):
     assert np.isnan(gain[2])
     assert "with --weighting speckle errors would be" in str(pairs)
     assert np.isnan(result.errors.noise["weighted_ratio"].values).all()
+
+
+def test_weights_gain_little_where_residuals_are_white_whatever_counts_say(tmp_path):
+    scan = measured(STILL, 100, q=0.01, dt=0.1, sigma=0.02)
+    counted = {"sigma": None, "counts": np.full((1, 100), 2.0), "pixels": np.array([1225])}
+    found = hd.fit(store(scan, tmp_path, **counted), **STATIC)
+    assert (found.errors.noise["weighted_ratio"].values[:2] > 0.85).all()
 
 
 def test_no_pair_is_read(bright, result, monkeypatch):

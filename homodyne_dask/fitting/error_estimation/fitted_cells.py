@@ -39,7 +39,9 @@ class FittedCells(NamedTuple):
     fitted: Float[np.ndarray, "n n"]
     """Covariance of the scores of the fitted parameters."""
     best: Float[np.ndarray, "n n"]
-    """The normal matrix with the inverse covariance of the noise as weights."""
+    """The normal matrix with the inverse covariance of the measured noise as weights."""
+    measured: Float[np.ndarray, "n n"]
+    """`fitted` by the measured noise."""
     moved: int
     """How many of the parameters, the last, are of theta."""
     freedom: float
@@ -66,7 +68,7 @@ class FittedCells(NamedTuple):
     @property
     def gain(self) -> Float[np.ndarray, " moved"]:
         """Return the errors of a fit weighted by the inverse covariance over those of this one."""
-        errors = np.diag(self.inverse @ self.fitted @ self.inverse)[-self.moved :]
+        errors = np.diag(self.inverse @ self.measured @ self.inverse)[-self.moved :]
         return np.sqrt(np.diag(_inverse(self.best))[-self.moved :] / errors)
 
 
@@ -80,7 +82,7 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
     place = {cell: n for n, cell in enumerate(intervals)}
     linear, m = _linear_columns(request, state), joint.moved
     n, size = linear.shape[2] + m, len(intervals)
-    normal, fitted, best = np.zeros((3, n, n))
+    normal, fitted, best, measured = np.zeros((4, n, n))
     if joint.prior is not None:
         normal[-m:, -m:] += joint.prior.normal[:m, :m]
         best[-m:, -m:] += joint.prior.normal[:m, :m]
@@ -100,7 +102,8 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
         weighted = weight @ own
         scores = covariance @ weighted
         normal += own.T @ weighted
-        best += own.T @ one.inverse @ own
+        best += own.T @ np.linalg.solve(one.measured, own)
+        measured += weighted.T @ one.measured @ weighted
         fitted += weighted.T @ scores
         noise[b], columns[b], correlated[b] = (
             np.zeros((size, size)), np.zeros((size, n)), np.zeros((size, n))
@@ -116,6 +119,7 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
         _inverse(normal),
         fitted,
         best,
+        measured,
         m,
         freedom,
     )

@@ -99,15 +99,20 @@ class BinNoise:
         return total
 
     @property
-    def inverse(self) -> Float[np.ndarray, "cell cell"]:
-        """The inverse covariance of the means over cells, of the noise that the residuals show."""
+    def measured(self) -> Float[np.ndarray, "cell cell"]:
+        """The covariance of the means over cells, of the noise that the residuals show."""
         total = np.zeros_like(self.of_cells.constant)
         for weight, mu, pixels in zip(
             self.fit.weight, self.fit.mean_counts, self.fit.pixels, strict=True
         ):
             if weight > UNLIKELY:
                 total += weight / pixels * self.of_cells.at(float(mu))
-        return np.linalg.inv(regular(total))
+        return regular(total)
+
+    @property
+    def inverse(self) -> Float[np.ndarray, "cell cell"]:
+        """The inverse of `measured`."""
+        return np.linalg.inv(self.measured)
 
     @property
     def chisqr(self) -> float:
