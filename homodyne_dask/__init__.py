@@ -31,7 +31,7 @@ _NAMES = {
     "fitting.choose_model": ("compare_models",),
     "fitting.curve_fit.curve_fit": ("curve_fit",),
     "fitting.curve_fit.curve_fit_result": ("CurveFit",),
-    "fitting.design.design": ("design",),
+    "fitting.design.design": ("design", "design_like"),
     "fitting.forecast": ("forecast",),
     "fitting.posterior.sample_posterior": ("posterior",),
     "fitting.predict": ("predict",),

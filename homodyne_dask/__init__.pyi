@@ -18,6 +18,7 @@ from homodyne_dask.fitting.choose_model import compare_models as compare_models
 from homodyne_dask.fitting.curve_fit.curve_fit import curve_fit as curve_fit
 from homodyne_dask.fitting.curve_fit.curve_fit_result import CurveFit as CurveFit
 from homodyne_dask.fitting.design.design import design as design
+from homodyne_dask.fitting.design.design import design_like as design_like
 from homodyne_dask.fitting.forecast import forecast as forecast
 from homodyne_dask.fitting.posterior.sample_posterior import posterior as posterior
 from homodyne_dask.fitting.predict import predict as predict

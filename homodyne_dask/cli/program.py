@@ -36,6 +36,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "simulate": (f"{_CORE}.simulate", "Write a result file with known parameters."),
     },
     "Fits": {
+        "design": (f"{_CORE}.design", "Print the errors that a planned scan will give."),
         "plan": (f"{_CORE}.plan", "Print size, memory and time of a fit before it runs."),
         "fit": (f"{_CORE}.fit", "Fit a model to stores; write results to folders."),
         "watch": (f"{_APPS}.watch.watch_command", "Fit each result file that appears in a folder."),

@@ -21,7 +21,11 @@ from homodyne_dask.kernels.backend import check_model
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models import Model, convention_named, scan_model
 from homodyne_dask.models.units import gap_in_angstrom
+from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fit_view import as_selected, fitted_scan
+from homodyne_dask.results.data.fitted_model import model_of
 from homodyne_dask.results.data.planned_errors import Design
+from homodyne_dask.store.scan import Scan, q_or_one
 
 VARIED = ("frames", "counts", "pixels", "contrast", "angles", "exposure")
 """What can be varied."""
@@ -220,3 +224,44 @@ def _dataset(
         },
         attrs={"scan": about} | ({"varied": varied} if varied is not None else {}),
     )
+
+
+def design_like(result: FitResult, scan: Scan | None = None, **changes: Any) -> Design:
+    """Return the expected errors of a scan like the one of a fit, with changes.
+
+    Model, values, bins, frames and contrast are those of the fit, counts and pixels what its residuals say of
+    them. changes: arguments of `design`, such as vary={"frames": [300, 600, 1200]}. scan: what was fitted; by
+    default it is opened where it was. Raises OptionError where the residuals do not tell counts and pixels.
+
+    >>> print(hd.design_like(result, vary={"frames": [300, 600, 1200]}))
+    """
+    scan = fitted_scan(result) if scan is None else as_selected(scan, result)
+    table, config, noise = result.parameters, result.config, result.errors.noise
+    bins = ~result.scaling["undetermined"].values & (result.scaling["ndata"].values > 0)
+    known = {"counts": "mean_counts", "pixels": "pixels"}
+    of_bins = {}
+    for name, column in known.items():
+        if name in changes:
+            continue
+        values = np.full(len(bins), np.nan) if noise is None else noise[column].values
+        if not np.isfinite(values[bins]).all():
+            raise OptionError(
+                f"the residuals of this fit do not tell {name}: give counts (per pixel and frame) and pixels "
+                f"(of a bin)"
+            )
+        of_bins[name] = values[bins]
+    gap = config["gap_angstrom"]
+    value = {name: float(table["value"].sel(param=name)) for name in table["param"].values}
+    time = scan.time[scan.use]
+    given = {
+        "q": q_or_one(scan)[bins],
+        "phi": np.nan_to_num(scan.phi[bins]),
+        "contrast": np.clip(result.scaling["contrast"].values[bins], 1e-6, 1.0),
+        "frames": len(time),
+        "dt": float((time[-1] - time[0]) / (len(time) - 1)),
+        "gap": gap,
+        "fixed": [str(name) for name in table["param"].values[table["fixed"].values]],
+        "min_lag": config["min_lag"],
+        "convention": config["convention"],
+    }
+    return design(model_of(result), value, **given | of_bins | changes)

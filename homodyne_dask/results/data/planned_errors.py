@@ -1,7 +1,7 @@
 """`design`: the errors that a planned scan will give, as a dataset, a table and a picture."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray
@@ -37,6 +37,20 @@ class Design:
         from homodyne_dask.results.views.figures.design_figure import draw_design
 
         return draw_design(self, ax)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the scan, what is varied, and a row of errors for each value of it and each weighting."""
+        rows = []
+        for weighting in map(str, self.dataset["weighting"].values):
+            for point in range(self.dataset.sizes["point"]):
+                one = self.dataset.isel(point=point).sel(weighting=weighting)
+                errors = zip(one["parameter"].values, one["stderr"].values, strict=True)
+                row = {"weighting": weighting} | (
+                    {self.varied: float(one["varied"])} if self.varied else {}
+                )
+                known = {str(name): float(of) if np.isfinite(of) else None for name, of in errors}
+                rows.append(row | {"stderr": known})
+        return {"scan": self.dataset.attrs["scan"], "varied": self.varied, "errors": rows}
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
