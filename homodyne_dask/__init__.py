@@ -20,7 +20,7 @@ from importlib import import_module
 __path__.append(f"{__path__[0]}/apps/old_names")  # former names of modules
 
 _NAMES = {
-    "api": ("fit", "ingest", "iterate", "plan", "simulate"),
+    "api": ("fit", "ingest", "iterate", "plan", "simulate", "toys"),
     "apps.migration.translate_yaml": ("from_homodyne_yaml",),
     "apps.view.view_server": ("view",),
     "cluster.connect": ("connect",),
@@ -31,7 +31,7 @@ _NAMES = {
     "fitting.choose_model": ("compare_models",),
     "fitting.curve_fit.curve_fit": ("curve_fit",),
     "fitting.curve_fit.curve_fit_result": ("CurveFit",),
-    "fitting.design.design": ("design", "design_like"),
+    "fitting.design.planned_scan": ("design", "design_like"),
     "fitting.forecast": ("forecast",),
     "fitting.posterior.sample_posterior": ("posterior",),
     "fitting.predict": ("predict",),
@@ -56,6 +56,7 @@ _NAMES = {
     "results.data.planned_errors": ("Design",),
     "results.data.posterior": ("Posterior",),
     "results.data.series": ("FitSeries",),
+    "results.data.toys": ("Toys",),
     "results.files.posterior_netcdf": ("load_posterior",),
     "results.files.saved_results": ("compare", "load_comparison", "load_result", "load_series"),
     "solver.state": ("Outcome",),

@@ -5,6 +5,7 @@ from homodyne_dask.api import ingest as ingest
 from homodyne_dask.api import iterate as iterate
 from homodyne_dask.api import plan as plan
 from homodyne_dask.api import simulate as simulate
+from homodyne_dask.api import toys as toys
 from homodyne_dask.apps.guide import user_guide
 from homodyne_dask.apps.migration.translate_yaml import from_homodyne_yaml as from_homodyne_yaml
 from homodyne_dask.apps.view.view_server import view as view
@@ -17,8 +18,8 @@ from homodyne_dask.fitting.check_rates import check_rates as check_rates
 from homodyne_dask.fitting.choose_model import compare_models as compare_models
 from homodyne_dask.fitting.curve_fit.curve_fit import curve_fit as curve_fit
 from homodyne_dask.fitting.curve_fit.curve_fit_result import CurveFit as CurveFit
-from homodyne_dask.fitting.design.design import design as design
-from homodyne_dask.fitting.design.design import design_like as design_like
+from homodyne_dask.fitting.design.planned_scan import design as design
+from homodyne_dask.fitting.design.planned_scan import design_like as design_like
 from homodyne_dask.fitting.forecast import forecast as forecast
 from homodyne_dask.fitting.posterior.sample_posterior import posterior as posterior
 from homodyne_dask.fitting.predict import predict as predict
@@ -41,6 +42,7 @@ from homodyne_dask.results.data.fit_result import FitResult as FitResult
 from homodyne_dask.results.data.planned_errors import Design as Design
 from homodyne_dask.results.data.posterior import Posterior as Posterior
 from homodyne_dask.results.data.series import FitSeries as FitSeries
+from homodyne_dask.results.data.toys import Toys as Toys
 from homodyne_dask.results.files.posterior_netcdf import load_posterior as load_posterior
 from homodyne_dask.results.files.saved_results import compare as compare
 from homodyne_dask.results.files.saved_results import load_comparison as load_comparison

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import ingest as data
     from homodyne_dask.fitting.curve_fit.curve_fit_result import CurveFit
     from homodyne_dask.results.data.fit_result import FitResult
+    from homodyne_dask.results.data.toys import Toys
     from homodyne_dask.solver.state import State
     from homodyne_dask.store.scan import Scan
     from homodyne_dask.sweep.plan import Plan
@@ -259,3 +260,34 @@ def simulate(
         frame_time=made.frame_time, seed=seed, truth=made.truth(phi, known.value), overwrite=overwrite,
     )  # fmt: skip
     return made
+
+
+def toys(
+    result: "FitResult",
+    scan: "Scan | None" = None,
+    *,
+    n: int = 100,
+    seed: int = 1,
+    weighting: str | None = None,
+    counts: float | None = None,
+    pixels: float | None = None,
+    client: "Client | None" = None,
+    progress: Callable[[str], None] | None = None,
+) -> "Toys":
+    """Simulate photons at a fit, ingest and fit them as it was, n times, and return how the fits scatter.
+
+    scan: what was fitted; by default it is opened where it was. seed: of the photons. weighting: pairs or
+    speckle, by default that of the fit. counts (per pixel and frame), pixels (of a bin): by default what the
+    residuals say of them. client: a Dask client, whose workers make the toys side by side; by default workers
+    of this machine. progress: called with a sentence after each. Masked frames are simulated, too.
+
+    Raises OptionError where the residuals do not tell counts and pixels, and for what cannot be fitted again.
+
+    >>> print(hd.toys(hd.fit("A0123_c2.zarr", "brownian"), n=20).table)
+    """
+    from homodyne_dask.fitting.design.fit_toys import fitted_toys
+
+    return fitted_toys(
+        result, scan, ingest, n=n, seed=seed, weighting=weighting, counts=counts, pixels=pixels,
+        client=client, progress=progress,
+    )  # fmt: skip

@@ -27,6 +27,8 @@ SAME_NAME = {
     "iterate": "the function for scans and for other data",
     "plan": "the function and its command",
     "compare": "the function and its command",
+    "design": "the function and its command",
+    "toys": "the function and its command",
     "ingest": "the function and its command",
     "simulate": "the function and its command",
     "posterior": "the function and its command",

@@ -49,6 +49,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "show": (f"{_CORE}.show", "Print the report of a fit."),
         "view": (f"{_APPS}.view.view_command", "Show data, model and residual on a page."),
         "compare": (f"{_CORE}.compare", "Compare fits of several models to the same data."),
+        "toys": (f"{_CORE}.toys", "Fit photons simulated at a fit: bias, errors, coverage."),
         "posterior": (f"{_CORE}.posterior", "Draw from the posterior of a fit."),
     },
     "Clusters": {

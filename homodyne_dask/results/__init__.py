@@ -26,6 +26,7 @@ def _register(group: str) -> None:
             of.html_of.register(fits_report.comparison_html)
         case "figures":
             from homodyne_dask.results.views.figures import (
+                design_figure,
                 fit_figures,
                 posterior_figures,
                 scans_figure,
@@ -34,6 +35,8 @@ def _register(group: str) -> None:
             of.figure_of.register(fit_figures.FitResult, fit_figures.fit_figure)
             of.figure_of.register(posterior_figures.Posterior, posterior_figures.posterior_figure)
             of.figure_of.register(scans_figure.FitSeries, scans_figure.draw_series)
+            of.figure_of.register(design_figure.Design, design_figure.draw_design)
+            of.figure_of.register(design_figure.Toys, design_figure.draw_pulls)
         case "evaluation":
             from homodyne_dask.results.data import c2_evaluation, rate_curves
 

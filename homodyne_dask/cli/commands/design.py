@@ -54,7 +54,7 @@ def design(
     """Print the standard errors that a planned scan will give, with both weightings.
 
     The scan is like that of the folder FIT, with what is given changed, or what is given alone.
-    `homodyne-dask explain weighting` says what is computed.
+    `homodyne-dask explain planning` says what is computed.
     """
     given = _given(options)
     if vary is not None:

@@ -150,7 +150,7 @@ def bin_noise(
     contrast = float(np.clip(state.reduced.contrast[bin], SMALLEST_CONTRAST, 1.0))
     division = divided(model, frames, averaged, grid, len(request.scan.bins))
     if means is None:
-        fine = averages_of(averaged, bin, model)
+        fine = bin_averages(averaged, bin, model)
     else:
         fine = _averages_of_means(request, joint, bin, means)
     cells = merged_averages(fine, division, grid.min_pairs)
@@ -239,7 +239,7 @@ def _mean_counts(request: Request, bin: int) -> float | None:
     return mean if mean > 0 else None
 
 
-def averages_of(averaged: AveragedCells, bin: int, model: BinModel) -> Averages:
+def bin_averages(averaged: AveragedCells, bin: int, model: BinModel) -> Averages:
     """Return c2 and the model averaged over the cells of a bin."""
     points, number = averaged.points, len(averaged.intervals)
     f = points.mean(model.f(points.i, points.j), number)

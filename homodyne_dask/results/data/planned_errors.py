@@ -7,10 +7,10 @@ import numpy as np
 import xarray
 
 from homodyne_dask.results.data.number_format import format_error, value_and_error
+from homodyne_dask.results.data.operations import figure_of
 from homodyne_dask.text import aligned_columns, wrapped
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 CORRELATED = 0.95
@@ -32,11 +32,9 @@ class Design:
         """The quantity that is varied, None where there is one scan only."""
         return self.dataset.attrs.get("varied")
 
-    def plot(self, ax: "Axes | None" = None) -> "Figure":
+    def plot(self) -> "Figure":
         """Draw the relative error of each parameter against the quantity that is varied."""
-        from homodyne_dask.results.views.figures.design_figure import draw_design
-
-        return draw_design(self, ax)
+        return figure_of(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the scan, what is varied, and a row of errors for each value of it and each weighting."""

@@ -1,10 +1,12 @@
-"""The picture of a design: relative errors against the quantity that is varied."""
+"""Pictures of planned scans: errors against the quantity that is varied, pulls of toys."""
 
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from homodyne_dask.errors import OptionError
+from homodyne_dask.results.data.planned_errors import Design
+from homodyne_dask.results.data.toys import Toys
 from homodyne_dask.results.views.figures.style import (
     COLOURS,
     MARKERS,
@@ -15,10 +17,7 @@ from homodyne_dask.results.views.figures.style import (
 )
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from homodyne_dask.results.data.planned_errors import Design
+    from homodyne_dask.results.views.figures.picture import FitFigure
 
 AXIS = {
     "frames": "frames",
@@ -30,18 +29,18 @@ AXIS = {
 }
 LINES = ("--", "-")
 """By weighting: pairs, speckle."""
+REACH, BINS = 4.0, 16
+COLUMNS = 3
 
 
-def draw_design(design: "Design", axes: "Axes | None" = None) -> "Figure":
+def draw_design(design: Design) -> "FitFigure":
     """Draw errors relative to the parameters, errors themselves of parameters that are 0."""
     data, varied = design.dataset, design.varied
     if varied is None:
         raise OptionError(
             "a design of one scan has no picture: give vary, as vary={'frames': [300, 3000]}"
         )
-    picture = None
-    if axes is None:
-        picture, (axes,) = panels(1, 1, 5.0, 3.6)
+    picture, (axes,) = panels(1, 1, 5.0, 3.6)
     x = data["varied"].values
     for n, name in enumerate(map(str, data["parameter"].values)):
         value = abs(float(data["value"][n]))
@@ -59,4 +58,21 @@ def draw_design(design: "Design", axes: "Axes | None" = None) -> "Figure":
     logarithmic(axes, "x")
     logarithmic(axes, "y")
     axes.legend(frameon=False, fontsize=8, ncols=2)
-    return picture if picture is not None else axes.figure  # type: ignore[return-value]
+    return picture
+
+
+def draw_pulls(toys: Toys) -> "FitFigure":
+    """Draw a histogram of (estimate - truth)/error of each parameter, with the expected curve."""
+    names, pulls = toys.dataset["param"].values, toys.pulls
+    picture, axes = panels(len(names), COLUMNS, 2.2, 1.7)
+    edges = np.linspace(-REACH, REACH, BINS + 1)
+    x = np.linspace(-REACH, REACH, 161)
+    for axis, name, values in zip(axes, names, pulls.T, strict=True):
+        known = np.clip(values[np.isfinite(values)], -REACH + 1e-9, REACH - 1e-9)
+        axis.hist(known, edges.tolist(), color=COLOURS[0], alpha=0.5)
+        width = edges[1] - edges[0]
+        axis.plot(
+            x, len(known) * width * np.exp(-0.5 * x**2) / np.sqrt(2 * np.pi), color=COLOURS[1]
+        )
+        label_axes(axis, "(estimate - truth) / error", "toys", plain_label(str(name)))
+    return picture

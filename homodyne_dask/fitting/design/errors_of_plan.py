@@ -25,7 +25,7 @@ from homodyne_dask.fitting.error_estimation.speckle_blocks import (
     noise_of_cells,
     noise_of_fields,
 )
-from homodyne_dask.fitting.error_estimation.speckle_noise import averages_of, merged_averages
+from homodyne_dask.fitting.error_estimation.speckle_noise import bin_averages, merged_averages
 from homodyne_dask.fitting.options import PAIRS, SPECKLE_WEIGHTS
 from homodyne_dask.fitting.speckle_weighting import grid_of_weights
 from homodyne_dask.kernels.backend import evaluation_of
@@ -146,7 +146,7 @@ def _of_bin(
             project @ weights @ project.T, of_scores.at(mu) / pixels, of_scores.constant / pixels
         )
     }
-    cells = merged_averages(averages_of(averaged, 0, model), division, grid.min_pairs)
+    cells = merged_averages(bin_averages(averaged, 0, model), division, grid.min_pairs)
     noise = sum_over_stretches([noise_of_cells(part, cells.intervals) for part in parts])
     X = np.column_stack([np.ones(len(cells.f)), cells.f, cells.slopes.T]) * size
     weighted = np.linalg.solve(regular(noise.at(mu)), X)

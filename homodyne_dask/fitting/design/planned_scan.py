@@ -10,7 +10,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from homodyne_dask.errors import OptionError, nearest, shown
-from homodyne_dask.fitting.design.expected_errors import (
+from homodyne_dask.fitting.design.errors_of_plan import (
     WEIGHTINGS,
     ExpectedErrors,
     PlannedScan,

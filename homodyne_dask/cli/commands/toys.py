@@ -1,0 +1,73 @@
+"""homodyne-dask toys: photons simulated at a fit, and fitted as it was."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+import homodyne_dask as hd
+from homodyne_dask.cli import result_upload, worker_options
+from homodyne_dask.cli.printing import AS_JSON, echo, echo_json, echo_progress
+from homodyne_dask.cli.read_options import from_options
+from homodyne_dask.cli.shared_options import (
+    ANY_PATH,
+    CLUSTER,
+    LOCAL_PATH,
+    STORE,
+    Text,
+    config_parameters,
+    options_given,
+)
+from homodyne_dask.errors import in_line
+from homodyne_dask.results.files.saved_results import data_of
+from homodyne_dask.store.files import AnyPath
+
+
+@click.command()
+@click.argument("folder", metavar="FIT", type=ANY_PATH)
+@click.option(
+    "-n", "--number", type=click.IntRange(2), default=100, show_default=True, help="Number of toys."
+)
+@click.option(
+    "--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of the photons."
+)
+@click.option(
+    "--weighting", type=Text(("pairs", "speckle")), help="pairs or speckle; default: that of FIT."
+)
+@click.option("--counts", type=float, help="Per pixel and frame, where the residuals do not tell.")
+@click.option("--pixels", type=float, help="Of a bin, where the residuals do not tell.")
+@click.option("--picture", type=LOCAL_PATH, help="Draw the pulls (PNG).")
+@STORE
+@config_parameters(CLUSTER)
+@AS_JSON
+def toys(
+    folder: AnyPath,
+    number: int,
+    seed: int,
+    weighting: str | None,
+    counts: float | None,
+    pixels: float | None,
+    picture: Path | None,
+    store: AnyPath | None,
+    as_json: bool,
+    **workers: Any,
+) -> None:
+    """Simulate photons at the fit in the folder FIT, ingest and fit them; print how the fits scatter.
+
+    The table has bias, scatter over error, and how often intervals hold the truth.
+    """
+    result = hd.load_result(folder)
+    scan = data_of(result, folder, result_upload.WITH_STORE, store)
+    source = {"data": [scan.path], "model": result.config["model"]}
+    with worker_options.client_of(from_options(source | options_given(workers))) as client:
+        found = hd.toys(
+            result, scan, n=number, seed=seed, weighting=weighting, counts=counts, pixels=pixels,
+            client=client, progress=echo_progress,
+        )  # fmt: skip
+    if as_json:
+        echo_json(found.to_dict())
+    else:
+        echo(str(found))
+    if picture is not None:
+        found.plot().savefig(picture)
+        echo(f"\nwritten: {in_line(str(picture))}", err=as_json)

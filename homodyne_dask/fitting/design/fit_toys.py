@@ -1,0 +1,192 @@
+"""`toys`: photons simulated at a fit, and fitted as it was, many times."""
+
+import tempfile
+from collections.abc import Callable
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import xarray
+from jaxtyping import Float
+
+from homodyne_dask.cluster.local import cluster_errors, gathered, local_cluster
+from homodyne_dask.errors import HomodyneDaskError, OptionError, require_count
+from homodyne_dask.fitting.design.photons import PhotonScan
+from homodyne_dask.fitting.fit import fit
+from homodyne_dask.fitting.options import PAIRS
+from homodyne_dask.fitting.posterior.sample_posterior import request_of
+from homodyne_dask.models import Model
+from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fit_view import fitted_scan
+from homodyne_dask.results.data.toys import Toys
+from homodyne_dask.store.processes import cores
+from homodyne_dask.store.scan import Scan, open_dataset, q_or_one
+from homodyne_dask.sweep.admission import checked_workers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from distributed import Client
+
+MOST_FRAMES = 5000
+"""Of a toy: fields are drawn by the eigenvectors of their correlation."""
+FEW = 4
+"""Toys up to which no workers are started."""
+
+
+class _Toy(NamedTuple):
+    """What each toy is made of, and how it is fitted."""
+
+    photons: PhotonScan
+    model: Model | str
+    options: dict[str, Any]
+    known_q: bool
+    ingest: Callable[..., Any]
+
+
+class _Fitted(NamedTuple):
+    value: Float[np.ndarray, " p"]
+    stderr: Float[np.ndarray, " p"]
+    dof: Float[np.ndarray, " p"]
+    outcome: str
+
+
+def fitted_toys(
+    result: FitResult,
+    scan: Scan | None,
+    ingest: Callable[..., Any],
+    *,
+    n: int,
+    seed: int,
+    weighting: str | None,
+    counts: float | None,
+    pixels: float | None,
+    client: "Client | None",
+    progress: Callable[[str], None] | None,
+) -> Toys:
+    """Return the fits of n scans of photons (see `homodyne_dask.toys`)."""
+    require_count("n", n)
+    scan = fitted_scan(result) if scan is None else scan
+    toy = _toy(result, scan, ingest, weighting, counts, pixels)
+    seeds = [seed * 1_000_000 + k for k in range(n)]
+    found = []
+    with _workers(client, n) as connected:
+        for k, one in enumerate(_all(toy, seeds, connected)):
+            found.append(one)
+            if progress is not None:
+                progress(f"{k + 1} of {n} toys fitted")
+    names = result.parameters["param"].values
+    free = ~result.parameters["fixed"].values
+    columns = {
+        name: (("toy", "param"), np.array([getattr(one, name) for one in found])[:, free])
+        for name in ("value", "stderr", "dof")
+    }
+    data = xarray.Dataset(
+        columns | {"truth": ("param", toy.photons.theta[free])},
+        coords={"param": names[free], "outcome": ("toy", [one.outcome for one in found])},
+        attrs={
+            "weighting": toy.options["weighting"],
+            "model": result.config["model"],
+            "pixels": float(toy.photons.pixels.mean()),
+            "counts": float(toy.photons.counts.mean()),
+            "seed": seed,
+        },
+    )
+    return Toys(data, {name: of for name, of in result.periods.items() if name in names[free]})
+
+
+def _toy(
+    result: FitResult,
+    scan: Scan,
+    ingest: Callable[..., Any],
+    weighting: str | None,
+    counts: float | None,
+    pixels: float | None,
+) -> _Toy:
+    request = request_of(result, scan)
+    scan, options = request.scan, request.options.values()
+    used = ~result.scaling["undetermined"].values & (result.scaling["ndata"].values > 0)
+    time = scan.time[slice(*scan.frames)]
+    if len(time) > MOST_FRAMES:
+        raise OptionError(
+            f"toys of {len(time)} frames take too long: fit at most {MOST_FRAMES} of them"
+        )
+    noise = result.errors.noise
+    size = {}
+    for name, given in (("counts", counts), ("pixels", pixels)):
+        column = {"counts": "mean_counts"}.get(name, name)
+        of_fit = np.full(len(used), np.nan) if noise is None else noise[column].values
+        values = of_fit[used] if given is None else np.full(int(used.sum()), float(given))
+        if not (np.isfinite(values) & (values > 0)).all():
+            raise OptionError(
+                f"the residuals of this fit do not tell {name}: give counts (per pixel and frame) and pixels "
+                f"(of a bin)"
+            )
+        size[name] = values
+    table = result.parameters
+    photons = PhotonScan(
+        request.problem, table["value"].values.astype(float), time,
+        q_or_one(scan)[used], np.nan_to_num(scan.phi[used]),
+        np.clip(result.scaling["contrast"].values[used], 1e-4, 1.0), result.scaling["offset"].values[used],
+        size["counts"], np.maximum(size["pixels"].round(), 2).astype(int), request.clusters[used],
+    )  # fmt: skip
+    fixed = table["param"].values[table["fixed"].values]
+    options |= {
+        "gap": request.problem.gap,
+        "fixed": {str(name): float(table["value"].sel(param=name)) for name in fixed} or None,
+        "weighting": weighting or options["weighting"] or PAIRS,
+        "precision": "float64",
+        "loss_scale": None if options["loss"] == "linear" else options["loss_scale"],
+    }
+    if options["scaling"] != "fixed":
+        options |= {"contrast": None, "offset": None}
+    model = result.provenance.definition or result.config["model"]
+    return _Toy(photons, model, options, bool(np.isfinite(scan.q).all()), ingest)
+
+
+def fit_toy(toy: _Toy, seed: int) -> _Fitted:
+    """Simulate, ingest and fit one scan; this is a task."""
+    photons = toy.photons
+    with tempfile.TemporaryDirectory(prefix="homodyne-dask-toy-") as folder:
+        file, store = Path(folder, "toy.npz"), Path(folder, "toy.zarr")
+        held: dict[str, Any] = {
+            "c2": photons.c2(seed), "phi": photons.phi, "time": photons.time,
+            "counts": np.broadcast_to(photons.counts[:, None], (len(photons.q), len(photons.time))),
+            "pixels": photons.pixels,
+        }  # fmt: skip
+        np.savez(file, allow_pickle=False, **held | ({"q": photons.q} if toy.known_q else {}))
+        toy.ingest(file, store)
+        p = len(photons.theta)
+        try:
+            result = fit(open_dataset(store), toy.model, **toy.options)
+        except HomodyneDaskError as e:
+            unknown = np.full(p, np.nan)
+            return _Fitted(unknown, unknown, unknown, str(e))
+    table = result.parameters
+    value, stderr, dof = (table[name].values.astype(float) for name in ("value", "stderr", "dof"))
+    return _Fitted(value, stderr, dof, result.outcome.name)
+
+
+@contextmanager
+def _workers(client: "Client | None", n: int) -> "Iterator[Client | None]":
+    if client is not None:
+        with checked_workers(client):
+            yield client
+    elif n <= FEW:
+        yield None
+    else:
+        with local_cluster(min(cores(), n)) as started:
+            yield started
+
+
+def _all(toy: _Toy, seeds: list[int], client: "Client | None") -> "Iterator[_Fitted]":
+    if client is None:
+        yield from map(partial(fit_toy, toy), seeds)
+        return
+    with cluster_errors(client):
+        whole = client.scatter(toy, hash=False)
+        futures = [client.submit(fit_toy, whole, seed, pure=False) for seed in seeds]
+    for future in futures:
+        yield gathered(client, [future])[0]

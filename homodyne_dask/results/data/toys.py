@@ -1,0 +1,140 @@
+"""`toys`: how fits of simulated photons scatter about the truth, as a table and a picture of pulls."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray
+from jaxtyping import Float
+
+from homodyne_dask.results.data.intervals import half_width, normal_deviate
+from homodyne_dask.results.data.number_format import format_error
+from homodyne_dask.results.data.operations import figure_of
+from homodyne_dask.text import aligned_columns, wrapped
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LEVELS = (68.0, 95.0)
+CONVERGED = "CONVERGED"
+HEAD = ("", "truth", "bias", "scatter", "error", "scatter / error", "68 %", "95 %")
+
+
+@dataclass(frozen=True)
+class Toys:
+    """Fits of scans of photons simulated at the parameters of a fit; `print(toys)` shows how they scatter.
+
+    dataset: value, stderr and dof over (toy, param), truth over param and outcome over toy.
+    """
+
+    dataset: xarray.Dataset
+    periods: Mapping[str, float] = field(default_factory=dict)
+    """Of parameters that are angles."""
+
+    @property
+    def converged(self) -> xarray.Dataset:
+        """The toys whose fit converged."""
+        return self.dataset.isel(toy=self.dataset["outcome"].values == CONVERGED)
+
+    @property
+    def deviations(self) -> Float[np.ndarray, "toy param"]:
+        """Estimates less the truth."""
+        found = self.converged["value"].values - self.dataset["truth"].values
+        for n, name in enumerate(self.dataset["param"].values):
+            if period := self.periods.get(str(name)):
+                found[:, n] = (found[:, n] + period / 2) % period - period / 2
+        return found
+
+    @property
+    def pulls(self) -> Float[np.ndarray, "toy param"]:
+        """Deviations in standard errors, as normal deviates; NaN where an error is absent."""
+        data = self.converged
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return normal_deviate(self.deviations / data["stderr"].values, data["dof"].values)
+
+    @property
+    def table(self) -> xarray.Dataset:
+        """Over param: bias and its error, scatter, the median error, their ratio, shares of intervals that
+        hold the truth, and how many have an error."""
+        away, error, dof = self.deviations, *(self.converged[of].values for of in ("stderr", "dof"))
+        scatter = _of_columns(away, lambda x: x.std(ddof=1) if len(x) > 1 else np.nan)
+        typical = _of_columns(error, np.median)
+        columns = {
+            "truth": self.dataset["truth"].values,
+            "bias": _of_columns(away, np.mean),
+            "bias_stderr": scatter / np.sqrt(max(len(away), 1)),
+            "scatter": scatter,
+            "error": typical,
+            "errors": np.isfinite(error).sum(axis=0),
+            "ratio": scatter / typical,
+        }
+        for level in LEVELS:
+            inside = np.where(
+                np.isfinite(error), np.abs(away) <= half_width(level, dof) * error, np.nan
+            )
+            columns[f"inside_{level:.0f}"] = _of_columns(inside, np.mean)
+        return xarray.Dataset(
+            {name: ("param", of) for name, of in columns.items()},
+            coords={"param": self.dataset["param"]},
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the table by parameter, how many toys there are and how many converged."""
+        table = self.table
+        rows = {
+            str(name): {key: _plain(table[key].sel(param=name)) for key in table}
+            for name in table["param"].values
+        }
+        facts = {
+            key: self.dataset.attrs[key]
+            for key in ("model", "weighting", "pixels", "counts", "seed")
+        }
+        sizes = {"toys": self.dataset.sizes["toy"], "converged": self.converged.sizes["toy"]}
+        return facts | sizes | {"parameters": rows}
+
+    def plot(self) -> "Figure":
+        """Draw the pulls of every parameter beside the normal distribution."""
+        return figure_of(self)
+
+    def __str__(self) -> str:
+        data, table = self.dataset, self.table
+        about, number = data.attrs, data.sizes["toy"]
+        size = (
+            f"{about['pixels']:.4g} pixels a bin, {about['counts']:.3g} counts per pixel and frame"
+        )
+        what = (
+            f"{number} scans of counted photons at the fit of {about['model']} ({size}), fitted with "
+            f"--weighting {about['weighting']}: {self.converged.sizes['toy']} converged"
+        )
+        lines = wrapped("", [what])
+        rows: list[list[str]] = [list(HEAD)]
+        for name in map(str, table["param"].values):
+            one = {key: float(table[key].sel(param=name)) for key in table}
+            rows.append([
+                name, f"{one['truth']:.6g}", f"{one['bias']:.2g} ± {format_error(one['bias_stderr'])}",
+                format_error(one["scatter"]), format_error(one["error"]), _share(one["ratio"], "{:.2f}"),
+                _share(100 * one["inside_68"], "{:.0f} %"), _share(100 * one["inside_95"], "{:.0f} %"),
+            ])  # fmt: skip
+        lines += ["", *aligned_columns(rows, 1)]
+        lacking = int(self.converged.sizes["toy"] - table["errors"].values.min(initial=number))
+        if lacking > 0:
+            words = f"{lacking} of the converged fits lack an error: the last columns are without"
+            lines += wrapped("", [words])
+        return "\n".join(lines)
+
+
+def _of_columns(
+    values: Float[np.ndarray, "toy param"], of: Callable[[np.ndarray], Any]
+) -> Float[np.ndarray, " param"]:
+    """Return a number of each column, of what is known there; NaN of nothing."""
+    known = (column[np.isfinite(column)] for column in values.T)
+    return np.array([of(column) if len(column) else np.nan for column in known])
+
+
+def _share(value: float, form: str) -> str:
+    return form.format(value) if np.isfinite(value) else "-"
+
+
+def _plain(value: Any) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -1,0 +1,120 @@
+"""Photons simulated at a fit, and fitted as it was."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.fitting.design.photons import PhotonScan
+from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.models.stretched_exponentials import STRETCHED
+from tests.speckle_scans import RING, STATIC, STILL
+from tests.synthetic import store
+
+DIM = replace(RING, frames=40, pixels=300, mean=2.0)
+
+
+@pytest.fixture(scope="module")
+def scan(tmp_path_factory):
+    return store(DIM.scan(1), tmp_path_factory.mktemp("toys"))
+
+
+@pytest.fixture(scope="module")
+def result(scan):
+    return hd.fit(scan, **STATIC)
+
+
+def photons(
+    model=hd.STATIC, theta=STILL, contrast=0.25, clusters=(0, 0), n=30, pixels=20_000, counts=3.0
+):
+    bins = len(clusters)
+    same = (np.full(bins, value) for value in (contrast, 1.1, counts))
+    return PhotonScan(
+        Problem(model), np.asarray(theta, float), 0.1 * np.arange(n), np.full(bins, 0.01), np.zeros(bins),
+        *same, np.full(bins, pixels), np.array(clusters),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("contrast", [1.0, 0.4, 0.25])
+def test_photons_have_the_correlation_of_the_model_with_any_contrast(contrast):
+    of = photons(contrast=contrast, clusters=(0,))
+    c2 = of.c2(1)[0]
+    model = hd.predict("static", STILL, of.time, q=0.01, contrast=contrast, offset=1.1)[0]
+    pairs = np.triu_indices(len(of.time), 1)
+    size = (1 / 3 + contrast) / np.sqrt(20_000)
+    assert np.abs(c2 - model)[pairs].mean() < 2 * size
+    assert np.isnan(np.diag(c2)).all()
+
+
+def test_bins_of_one_cluster_see_one_speckle_and_have_counts_of_their_own():
+    pairs = np.triu_indices(30, 1)
+
+    def correlation(clusters):
+        c2 = photons(clusters=clusters, pixels=300, counts=100.0).c2(3)
+        mean = photons(clusters=(5,), counts=100.0, pixels=60_000).c2(9)[0]
+        return np.corrcoef(*(one[pairs] - mean[pairs] for one in c2))[0, 1]
+
+    assert correlation((0, 0)) > 0.7
+    assert abs(correlation((0, 1))) < 0.5
+    two = photons(clusters=(0, 0)).c2(3)
+    assert not np.array_equal(two[0], two[1], equal_nan=True)
+
+
+def test_the_same_seed_gives_the_same_photons():
+    assert np.array_equal(photons().c2(4), photons().c2(4), equal_nan=True)
+
+
+def test_photons_of_a_model_given_as_f_alone():
+    c2 = photons(STRETCHED, [1.0, 0.8], clusters=(0,)).c2(1)[0]
+    assert np.isfinite(c2[np.triu_indices(30, 1)]).all()
+
+
+def test_toys_scatter_about_the_fit_and_say_how(scan, result):
+    toys = hd.toys(result, scan, n=3, counts=2.0, pixels=300)
+    table = toys.table
+    assert toys.dataset.sizes == {"toy": 3, "param": 2}
+    np.testing.assert_allclose(table["truth"], result.parameters["value"].values[:2])
+    assert (table["scatter"] > 0).all()
+    assert "3 scans of counted photons" in str(toys)
+    assert toys.to_dict()["parameters"]["D0"]["scatter"] == float(table["scatter"][0])
+    assert len(toys.plot().axes) == 2
+
+
+def test_another_seed_is_other_photons_and_the_same_seed_the_same_fits(scan, result):
+    given = {"n": 2, "counts": 2.0, "pixels": 300, "weighting": "speckle"}
+    first, again = (hd.toys(result, scan, **given).dataset["value"].values for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    assert (first != hd.toys(result, scan, **given, seed=2).dataset["value"].values).all()
+
+
+def test_counts_that_are_not_known_are_asked_for(scan, result):
+    unknown = replace(result, errors=replace(result.errors, noise=None))
+    with pytest.raises(hd.HomodyneDaskError, match="give counts"):
+        hd.toys(unknown, scan, n=2)
+    with pytest.raises(hd.HomodyneDaskError, match="give counts"):
+        hd.design_like(unknown, scan, pixels=300)
+
+
+def test_an_angle_deviates_by_less_than_half_a_turn():
+    import xarray
+
+    data = xarray.Dataset(
+        {
+            "value": (("toy", "param"), [[179.0], [-178.0]]),
+            "stderr": (("toy", "param"), [[1.0], [1.0]]),
+            "dof": (("toy", "param"), [[9.0], [9.0]]),
+            "truth": ("param", [1.0]),
+        },
+        coords={"param": ["phi0"], "outcome": ("toy", ["CONVERGED", "CONVERGED"])},
+    )
+    found = hd.Toys(data, {"phi0": 180.0})
+    np.testing.assert_allclose(found.deviations[:, 0], [-2.0, 1.0])
+
+
+def test_a_scan_like_that_of_a_fit_is_planned_with_its_counts_and_pixels(scan, result):
+    design = hd.design_like(result, scan, counts=2.0, pixels=300, vary={"frames": [40, 80]})
+    expected = design.dataset["stderr"].sel(weighting="pairs").values[0]
+    found = result.parameters["stderr"].values[:2]
+    assert ((expected / found > 0.5) & (expected / found < 2)).all()
+    assert (design.dataset["stderr"].values[:, 1] < design.dataset["stderr"].values[:, 0]).all()
