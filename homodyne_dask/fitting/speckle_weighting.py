@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.fitting.error_estimation.cell_residuals import AveragedCells, averaged_cells
+from homodyne_dask.fitting.error_estimation.fitted_cells import difference_of_weights
 from homodyne_dask.fitting.error_estimation.speckle_blocks import CellGrid
 from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors, weighted_errors
 from homodyne_dask.fitting.error_estimation.speckle_noise import BinNoise, bin_noise
@@ -25,6 +26,7 @@ from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.gram import AnyGram, CandidateGrams, Gram, WideGram
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
+from homodyne_dask.solver.hausman import HausmanTest
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
 from homodyne_dask.store.scan import q_or_one
 from homodyne_dask.sweep.blocks import NO_COST
@@ -60,6 +62,8 @@ class SpeckleWeighting:
     """Of numerical derivatives; 0 before they are chosen."""
     joint: JointEquations | None = None
     """The normal equations at the fit for which the weights were computed."""
+    by_pairs: Float[np.ndarray, " p"] | None = None
+    """theta of the first fit, of averages weighted by their pairs, where it converged."""
 
     @classmethod
     def of(cls, request: Request, sweep: Sweep) -> "SpeckleWeighting":
@@ -174,6 +178,14 @@ class SpeckleWeighting:
             return None
         return weighted_errors(state.reduced, self.joint, at_end, self.bins, self.request.clusters)
 
+    @one_blas_thread()
+    def hausman(self, state: lm.State, errors: SpeckleErrors | None) -> HausmanTest | None:
+        """Return whether the weights lead to another estimate; None where it cannot be told."""
+        if errors is None or errors.objection or self.by_pairs is None or self.joint is None:
+            return None
+        size = self.joint.size
+        return difference_of_weights(self.request, state, errors, self.by_pairs, size)
+
 
 def grid_of_weights(averaged: AveragedCells, frames: int, bins: int) -> CellGrid:
     """Return cells as fine as those that are averaged, or as many as the cost allows."""
@@ -215,6 +227,8 @@ def minimize_weighted(
         if state.outcome not in (lm.Outcome.CONVERGED, lm.Outcome.STALLED):
             return
         before, passes = state, state.passes
+        if weighting.by_pairs is None and state.outcome is lm.Outcome.CONVERGED:
+            weighting.by_pairs = before.theta
         if not weighting.weigh(before):
             return
         weighting.set_steps(before.theta)

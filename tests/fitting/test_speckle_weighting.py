@@ -11,6 +11,7 @@ from homodyne_dask.fitting.minimize import FitRecord
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.fitting.speckle_weighting import SpeckleWeighting, minimize_weighted
 from homodyne_dask.models.stretched_exponentials import STRETCHED
+from homodyne_dask.results.data.fit_result import from_summary
 from homodyne_dask.sweep.sweep import sweep_of
 from tests.speckle_scans import FLOW, RING, SHEAR, STATIC, STILL, Photons
 from tests.synthetic import measured, plan_here, store
@@ -65,6 +66,26 @@ def test_weights_gain_little_where_residuals_are_white_whatever_counts_say(tmp_p
     counted = {"sigma": None, "counts": np.full((1, 100), 2.0), "pixels": np.array([1225])}
     found = hd.fit(store(scan, tmp_path, **counted), **STATIC)
     assert (found.errors.noise["weighted_ratio"].values[:2] > 0.85).all()
+
+
+def test_the_difference_from_all_pairs_is_noise_where_the_model_is_right(result):
+    test = result.diagnosis.hausman
+    assert test.directions == 2
+    assert 0.001 < test.p <= 1
+    assert "agree with those of all pairs (Hausman test" in str(result)
+    assert from_summary(result.to_dict()).diagnosis.hausman == test
+
+
+def test_a_wrong_model_is_seen_where_the_weights_lead_to_another_estimate(tmp_path):
+    static = {"model": hd.STATIC, "fixed": {"D_offset": 1000.0}}
+    found = fitted(store(SIX.scan(1), tmp_path), static)
+    assert found.diagnosis.hausman.differs
+    assert found.misfit
+    assert "the model does not describe the data" in found.verdict
+
+
+def test_a_prior_leaves_no_test(bright):
+    assert fitted(bright, prior={"D0": (1e4, 500)}).diagnosis.hausman is None
 
 
 def test_no_pair_is_read(bright, result, monkeypatch):

@@ -167,6 +167,7 @@ def assemble_result(
             + _without_profile(request, more),
             check=check,
             power_of_q=_power_of_q(request, state, moved, errors) if ended else None,
+            hausman=more.hausman,
             identifiability=directions_table(errors.eigenvalues, errors.directions, names),
             left_out=None
             if left_out is None

@@ -29,6 +29,7 @@ from homodyne_dask.solver.covariance import (
     uncertainty,
     without,
 )
+from homodyne_dask.solver.hausman import HausmanTest
 from homodyne_dask.solver.normal_equations import deviation
 from homodyne_dask.sweep.sweep import Sweep
 from homodyne_dask.sweep.tasks import CELL_MEANS, AtTheta
@@ -47,6 +48,8 @@ class ErrorEstimates(NamedTuple):
     profiles: Profiles = Profiles()
     signal: Signal | None = None
     """The test for a decay; None where it is not made."""
+    hausman: HausmanTest | None = None
+    """Whether a weighted fit differs from an unweighted one; None where it cannot be told."""
 
 
 def estimate_errors(
@@ -86,6 +89,9 @@ def estimate_errors(
         speckle = speckle_errors(request, state, moved, clusters, averaged, means)
     if at_valley:
         return ErrorEstimates(signal=signal, speckle=speckle)
+    hausman = None
+    if weighted is not None and state.outcome is lm.Outcome.CONVERGED:
+        hausman = weighted.hausman(state, speckle)
     errors = uncertainty_at(request, state, speckle)
     lower = None if lower is None or errors.robust is not None else without(lower, errors.withheld)
     error = used_of(errors, lower)
@@ -95,7 +101,7 @@ def estimate_errors(
         if moved[at := request.search.names.index(name)] and np.isfinite(error[at])
     }
     profiles = _profiles(request, sweep, state, steps, doing) if steps else Profiles()
-    return ErrorEstimates(lower, speckle, profiles, signal)
+    return ErrorEstimates(lower, speckle, profiles, signal, hausman)
 
 
 def _profiles(

@@ -14,6 +14,7 @@ from homodyne_dask.fitting.error_estimation.cell_residuals import Interval
 from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
 from homodyne_dask.fitting.options import SPECKLE_WEIGHTS
 from homodyne_dask.fitting.request import Request
+from homodyne_dask.solver.hausman import HausmanTest, hausman_test
 from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.state import State
 
@@ -40,8 +41,8 @@ class FittedCells(NamedTuple):
     """Covariance of the scores of the fitted parameters."""
     best: Float[np.ndarray, "n n"]
     """The normal matrix with the inverse covariance of the measured noise as weights."""
-    measured: Float[np.ndarray, "n n"]
-    """`fitted` by the measured noise."""
+    of_pairs: Float[np.ndarray, "n n"]
+    """The covariance that the measured noise gives to a fit of all pairs."""
     moved: int
     """How many of the parameters, the last, are of theta."""
     freedom: float
@@ -66,10 +67,39 @@ class FittedCells(NamedTuple):
         return np.maximum(left, LEAST_LEFT * total)
 
     @property
+    def weighted(self) -> Float[np.ndarray, "moved moved"]:
+        """The covariance of a fit weighted by the inverse covariance of the measured noise."""
+        return _inverse(self.best)[-self.moved :, -self.moved :]
+
+    @property
     def gain(self) -> Float[np.ndarray, " moved"]:
-        """Return the errors of a fit weighted by the inverse covariance over those of this one."""
-        errors = np.diag(self.inverse @ self.measured @ self.inverse)[-self.moved :]
-        return np.sqrt(np.diag(_inverse(self.best))[-self.moved :] / errors)
+        """Return the errors of a fit weighted by the inverse covariance over those of one of pairs."""
+        return np.sqrt(np.diag(self.weighted) / np.diag(self.of_pairs)[-self.moved :])
+
+
+def difference_of_weights(
+    request: Request,
+    state: State,
+    speckle: SpeckleErrors,
+    by_pairs: Float[np.ndarray, " p"],
+    size: Float[np.ndarray, " n"],
+) -> HausmanTest | None:
+    """Return whether a weighted fit differs from `by_pairs`, theta of the same averages weighted by pairs.
+
+    size: by which the noise was computed with scaled parameters. None where a prior or a bound stands between
+    the two, or the weights do not matter.
+    """
+    moved = request.search.free_inside_bounds(state.theta)
+    if request.search.priors is not None or request.search.smoothness is not None:
+        return None
+    if not moved.any() or (request.search.free_inside_bounds(by_pairs) != moved).any():
+        return None
+    cells, period = fitted_cells(request, state, speckle), request.search.period
+    step, turn = state.theta - by_pairs, np.where(np.isfinite(period), period, 1.0)
+    step = np.where(np.isfinite(period), step - turn * np.round(step / turn), step)[moved]
+    some = slice(-cells.moved, None)
+    step = step * size[: cells.moved]
+    return hausman_test(step, cells.of_pairs[some, some], cells.weighted, cells.freedom)
 
 
 def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> FittedCells:
@@ -82,10 +112,10 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
     place = {cell: n for n, cell in enumerate(intervals)}
     linear, m = _linear_columns(request, state), joint.moved
     n, size = linear.shape[2] + m, len(intervals)
-    normal, fitted, best, measured = np.zeros((4, n, n))
+    normal, fitted, best, by_pairs, scores = np.zeros((5, n, n))
     if joint.prior is not None:
-        normal[-m:, -m:] += joint.prior.normal[:m, :m]
-        best[-m:, -m:] += joint.prior.normal[:m, :m]
+        for of in (normal, best, by_pairs):
+            of[-m:, -m:] += joint.prior.normal[:m, :m]
     noise, columns, correlated = {}, {}, {}
     residual = np.full((len(scan.bins), size), np.nan)
     for b, one in known.items():
@@ -94,22 +124,22 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
         contrast = reduced.contrast[b]
         own = np.stack([np.ones(len(at)), one.cells.f], axis=1) @ linear[b]
         own = np.concatenate([own, contrast * one.cells.slopes.T], axis=1)
-        covariance = one.covariance
-        if request.options.weighting == SPECKLE_WEIGHTS:
-            weight = one.inverse
-        else:
-            weight = np.diag(one.cells.pairs * (1 / scan.sigma_row[b] ** 2).mean() ** 2)
-        weighted = weight @ own
-        scores = covariance @ weighted
+        covariance, measured = one.covariance, one.measured
+        pairs = own * (one.cells.pairs * (1 / scan.sigma_row[b] ** 2).mean() ** 2)[:, None]
+        whitened = np.linalg.solve(measured, own)
+        weighted = whitened if request.options.weighting == SPECKLE_WEIGHTS else pairs
+        across = covariance @ weighted
         normal += own.T @ weighted
-        best += own.T @ np.linalg.solve(one.measured, own)
-        measured += weighted.T @ one.measured @ weighted
-        fitted += weighted.T @ scores
+        best += own.T @ whitened
+        by_pairs += own.T @ pairs
+        scores += pairs.T @ measured @ pairs
+        fitted += weighted.T @ across
         noise[b], columns[b], correlated[b] = (
             np.zeros((size, size)), np.zeros((size, n)), np.zeros((size, n))
         )  # fmt: skip
-        noise[b][np.ix_(at, at)], columns[b][at], correlated[b][at] = covariance, own, scores
+        noise[b][np.ix_(at, at)], columns[b][at], correlated[b][at] = covariance, own, across
     freedom = float(np.median([one.fit.freedom for one in known.values()]))
+    of_pairs = _inverse(by_pairs)
     return FittedCells(
         intervals,
         residual,
@@ -119,7 +149,7 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
         _inverse(normal),
         fitted,
         best,
-        measured,
+        of_pairs @ scores @ of_pairs,
         m,
         freedom,
     )

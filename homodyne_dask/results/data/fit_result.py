@@ -19,6 +19,7 @@ from homodyne_dask.results.data.fitted_parameters import (
 from homodyne_dask.results.data.misfit import (
     ModelCheck,
     gross_sentence,
+    hausman_sentence,
     misfit_sentence,
     model_check_of,
     power_sentence,
@@ -46,6 +47,7 @@ from homodyne_dask.results.data.result_tables import (
 )
 from homodyne_dask.results.data.stokes_einstein import DerivedQuantity, derived_quantities
 from homodyne_dask.solver.covariance import CLUSTER_ROBUST, error_used
+from homodyne_dask.solver.hausman import HausmanTest, hausman_of
 from homodyne_dask.solver.power_of_q import PowerOfQ
 from homodyne_dask.solver.state import Outcome
 
@@ -101,9 +103,11 @@ class Diagnosis:
     """Sentences on what the data do not determine, or only weakly."""
     warnings: tuple[str, ...]
     check: ModelCheck | None = None
+    """Whether the model describes the data; None where too little is known to test it."""
     power_of_q: PowerOfQ | None = None
     """The power of q of the rates, of fits of three rings or more with contrasts of each bin."""
-    """Whether the model describes the data; None where too little is known to test it."""
+    hausman: HausmanTest | None = None
+    """With weighting speckle: whether the estimates differ from those of least squares."""
     influence: xarray.Dataset | None = None
     """change(bin, param): change of a parameter when the bin is excluded, in standard errors."""
     scalings: xarray.Dataset | None = None
@@ -246,7 +250,8 @@ class FitResult(Reportable):
     def misfit(self) -> bool:
         """Whether the fit ended at an optimum at which the model does not describe the data."""
         check, law = self.diagnosis.check, self.diagnosis.power_of_q
-        return (check is not None and check.misfit) or (law is not None and law.differs)
+        told = self.diagnosis.hausman is not None and self.diagnosis.hausman.differs
+        return (check is not None and check.misfit) or (law is not None and law.differs) or told
 
     @property
     def verdict(self) -> str:
@@ -274,6 +279,11 @@ class FitResult(Reportable):
         gross = gross_sentence(
             self.redchi, self.provenance.inputs.get("sigma_source"), check is not None
         )
+        hausman = self.diagnosis.hausman
+        if not gross and hausman is not None and hausman.differs:
+            still = self.parameters["fixed"].values | self.parameters["at_bound"].values
+            names = self.parameters["param"].values[~still]
+            gross = hausman_sentence(hausman, list(map(str, names)))
         if not gross or self.outcome is Outcome.NO_DECAY:
             return sentence
         return f"converged, but {gross}" if self.converged else f"{gross}; besides, {sentence}"
@@ -364,6 +374,7 @@ class FitResult(Reportable):
                 "outcome_sentence": self.verdict,
                 "model_check": None if check is None else check._asdict(),
                 "power_of_q": None if law is None else law._asdict(),
+                "hausman": None if diagnosis.hausman is None else diagnosis.hausman._asdict(),
                 "parameters": plain_rows(self.parameters, "param"),
                 "derived": {name: quantity._asdict() for name, quantity in self.derived.items()},
                 "covariance": _matrix(errors.covariance),
@@ -444,6 +455,7 @@ def from_summary(read: dict[str, Any]) -> FitResult:
             warnings=tuple(read["warnings"]),
             check=model_check_of(read.get("model_check")),
             power_of_q=PowerOfQ(**read["power_of_q"]) if read.get("power_of_q") else None,
+            hausman=hausman_of(read.get("hausman")),
             **{key: table_of(read.get(key)) for key in influences},
             minima=tuple(read.get("minima", ())),
             comparison=tuple(read.get("comparison", ())),

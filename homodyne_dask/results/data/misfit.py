@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.results.data.number_format import value_and_error
+from homodyne_dask.solver.hausman import HausmanTest
 from homodyne_dask.solver.power_of_q import PowerOfQ
 
 WITHOUT_ANGLES = (
@@ -150,6 +151,17 @@ def power_sentence(law: PowerOfQ, store: str, config: dict[str, Any]) -> str:
         f"the rates do not scale as q²: they scale as q to the power of about {power} (p = {law.p:.1g}); "
         f"{config['model']} has q², so no parameter is that of all rings; `--model stretched_q` fits the "
         f"power, `{fit_command(store, config)} --over q` each ring by itself"
+    )
+
+
+def hausman_sentence(test: HausmanTest, names: Sequence[str]) -> str:
+    """Return that the two weightings disagree, and in which of the parameters that moved most."""
+    size = [abs(of) for of in test.difference]
+    most = size.index(max(size))
+    return (
+        f"the model does not describe the data: the estimates differ from those with --weighting pairs by "
+        f"more than noise (Hausman test, p = {test.p:.1g}), most in {names[most]}, by {size[most]:.1f} "
+        f"standard deviations of the difference; try other models"
     )
 
 

@@ -378,6 +378,10 @@ def _on_noise(result: FitResult) -> list[str]:
         lines.append(
             f"with --weighting speckle errors would be {_two_digits(gain)} of these, or less"
         )
+    if (test := result.diagnosis.hausman) is not None and not test.differs:
+        lines.append(
+            f"the estimates agree with those of all pairs (Hausman test, p = {test.p:.2g})"
+        )
     if result.parameters.attrs["method"] != SPECKLE:
         with np.errstate(invalid="ignore", divide="ignore"):
             ratio = result.parameters["stderr"].values / noise["stderr"].values

@@ -1,0 +1,63 @@
+"""Whether two estimates agree: least squares of all pairs, and weighted by the noise (Hausman 1978).
+
+Both are right where the model is, and differ by noise of known size: the covariance of least squares less
+that of the best weights. Where the model is wrong they are drawn to different compromises.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import fdtrc
+
+SIGNIFICANT = 1e-3
+"""p below which the estimates differ."""
+LEAST = 0.02
+"""Variance of a difference over that of least squares, below which the weights do not matter."""
+
+
+class HausmanTest(NamedTuple):
+    """The difference of the two estimates, and the test whether it is noise."""
+
+    difference: tuple[float, ...]
+    """Of each parameter that moved: weighted less unweighted, in standard deviations of the difference."""
+    directions: int
+    """Combinations of parameters that are compared."""
+    p: float
+    """Probability of so large a difference if the model is right."""
+
+    @property
+    def differs(self) -> bool:
+        """Whether the estimates differ by more than noise."""
+        return self.p < SIGNIFICANT
+
+
+def hausman_of(values: dict[str, Any] | None) -> HausmanTest | None:
+    """Return a test from its plain values; None of none."""
+    if values is None:
+        return None
+    return HausmanTest(tuple(values["difference"]), int(values["directions"]), float(values["p"]))
+
+
+def hausman_test(
+    difference: Float[np.ndarray, " m"],
+    unweighted: Float[np.ndarray, "m m"],
+    weighted: Float[np.ndarray, "m m"],
+    freedom: float,
+) -> HausmanTest | None:
+    """Return the test of a difference of estimates with these covariances; None where weights do not matter.
+
+    freedom: degrees of freedom of the size of the noise.
+    """
+    size = np.sqrt(np.diag(unweighted))
+    if not (np.isfinite(size).all() and (size > 0).all()):
+        return None
+    values, vectors = np.linalg.eigh((unweighted - weighted) / np.outer(size, size))
+    known = values > LEAST
+    if not known.any():
+        return None
+    along = vectors[:, known].T @ (difference / size)
+    k = int(known.sum())
+    p = float(fdtrc(k, freedom, np.sum(along**2 / values[known]) / k))
+    spread = np.sqrt(np.maximum(np.diag(unweighted - weighted), LEAST * size**2))
+    return HausmanTest(tuple((difference / spread).tolist()), k, p)
