@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
+from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.error_estimation.cell_residuals import AveragedCells, averaged_cells
 from homodyne_dask.fitting.error_estimation.fitted_cells import difference_of_weights
 from homodyne_dask.fitting.error_estimation.speckle_blocks import CellGrid
@@ -28,6 +29,7 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.hausman import HausmanTest
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
+from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.store.scan import q_or_one
 from homodyne_dask.sweep.blocks import NO_COST
 from homodyne_dask.sweep.layout import Run
@@ -246,3 +248,19 @@ def _distance(request: Request, before: lm.State, after: lm.State) -> float:
     error = deviation(np.diag(joint.of_theta(joint.inverse)))
     step = np.abs(after.theta - before.theta)[joint.which]
     return float((step / np.maximum(error, np.finfo(float).tiny)).max(initial=0.0))
+
+
+def weighted_at(request: Request, sweep: Sweep, theta: Float[np.ndarray, " p"]) -> Sweep:
+    """Return passes over the averages with the weights of a finished fit; OptionError without its noise."""
+    weighting = SpeckleWeighting.of(request, sweep)
+    weighting.set_steps(theta)
+    found = weighting.sweep(sweep)
+    for _ in range(2):  # the second with contrasts of the first
+        reduced = reduce(found(theta), request.scaling, request.sum_rounding)
+        state = lm.initial_state(request.search, theta, reduced, lm.Options())
+        if not weighting.weigh(state):
+            raise OptionError(
+                "the noise of speckle is not known for all bins, so the weights are not: fit with weighting "
+                "'pairs'"
+            )
+    return found

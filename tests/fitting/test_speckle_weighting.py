@@ -84,6 +84,16 @@ def test_a_wrong_model_is_seen_where_the_weights_lead_to_another_estimate(tmp_pa
     assert "the model does not describe the data" in found.verdict
 
 
+def test_the_posterior_is_as_wide_as_the_errors_and_reads_no_pair(bright, result):
+    table = result.parameters
+    found = hd.posterior(result, bright, draws=500)
+    free = found.draws.theta.reshape(-1, 3)[:, :2]
+    np.testing.assert_allclose(free.std(axis=0), table["stderr"].values[:2], rtol=0.25)
+    away = np.median(free, axis=0) - table["value"].values[:2]
+    assert (np.abs(away) < 0.5 * table["stderr"].values[:2]).all()
+    assert "covariance of speckle and counting" in str(found)
+
+
 def test_a_prior_leaves_no_test(bright):
     assert fitted(bright, prior={"D0": (1e4, 500)}).diagnosis.hausman is None
 
@@ -220,7 +230,6 @@ def test_with_many_bins_errors_are_cluster_robust(tmp_path):
         (lambda scan, _: fitted(scan, loss="huber"), "minimizes squares"),
         (lambda scan, _: hd.forecast(scan, "static", weighting="speckle"), "forecast"),
         (lambda scan, _: hd.compare_models(scan, weighting="speckle"), "comparison"),
-        (lambda scan, result: hd.posterior(result, scan), "posterior"),
         (lambda scan, result: hd.check_rates(result, scan), "check of rates"),
     ],
 )  # fmt: skip

@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.errors import OptionError
+from homodyne_dask.fitting.options import SPECKLE_WEIGHTS
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.fitting.surrogate.coordinates import Coordinates, free_laws
 from homodyne_dask.fitting.surrogate.proposal import LogDensity, Proposal, Weighted, proposal
@@ -146,6 +147,9 @@ def adjustment_of(
     step = inverse_of(H) @ gradient
     centre, below = at.of(at.x) + step, float(step @ gradient)
     optimum = _Optimum(reduced, at.free, moved, to_u, H, centre, below)
+    if request.options.weighting == SPECKLE_WEIGHTS:
+        note = "the likelihood is that of the averages with the covariance of speckle and counting"
+        return optimum.adjustment("robust", note, 1.0, np.inf)
     if adjust == "none":
         note = "the noise of pairs counts as uncorrelated: widths are those of the naive errors"
         return optimum.adjustment("none", note, 1.0, np.inf)

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from homodyne_dask.errors import OptionError, load_ahead, nearest, require_function, require_type
 from homodyne_dask.fitting.error_estimation.profile_likelihood import Profiler
 from homodyne_dask.fitting.fit import plan_for, workers_for_plan
-from homodyne_dask.fitting.options import fit_options
+from homodyne_dask.fitting.options import SPECKLE_WEIGHTS, fit_options
 from homodyne_dask.fitting.posterior.importance_sampling_and_nuts import (
     Draws,
     importance_draws,
@@ -30,7 +30,8 @@ from homodyne_dask.fitting.posterior.log_density import (
     prior_draws,
     target_priors,
 )
-from homodyne_dask.fitting.request import Request, prepare, require_pairs
+from homodyne_dask.fitting.request import Request, prepare
+from homodyne_dask.fitting.speckle_weighting import weighted_at
 from homodyne_dask.fitting.surrogate.coordinates import coordinates
 from homodyne_dask.fitting.surrogate.interpolation_nodes import SIZES, Basis, choose_basis
 from homodyne_dask.fitting.surrogate.pair_sample import (
@@ -72,7 +73,6 @@ def require_posterior(result: FitResult, request: Request, draws: int, adjust: s
         raise OptionError(
             f"the posterior is that of a fit that converged, and this one ended so: {result.outcome.value}"
         )
-    require_pairs(options.weighting, "a posterior")
     if options.loss != "linear":
         raise OptionError(
             f"a fit with loss {options.loss!r} has no likelihood: fit with loss 'linear', or exclude outliers"
@@ -290,7 +290,8 @@ def posterior(
         a rate, where all are free and none has a prior, have the one of `models.rate_priors`.
     draws: number of them. seed: of their random numbers; the same seed gives the same draws.
     adjust: "robust" makes the likelihood as wide as the standard errors of the fit, by the scatter between
-        bins or the noise of speckle; "none" leaves it as if the noise of pairs were uncorrelated.
+        bins or the noise of speckle; "none" leaves it as if the noise of pairs were uncorrelated. The
+        likelihood of a fit with weighting speckle knows its noise, and is as it is with both.
     client: a Dask client; None starts workers where a fit would.
     progress: called with words for each step.
 
@@ -339,6 +340,8 @@ def posterior_draws(
     with workers_for_plan(request.scan, plan, client) as (connected, _):
         sweep = sweep_of(plan, request.scan.selection, request.problem, connected)
         doing("one pass at the optimum")
+        if request.options.weighting == SPECKLE_WEIGHTS:
+            sweep = weighted_at(request, sweep, theta)
         reduced = reduce(sweep(theta), request.scaling, request.sum_rounding)
         moved = request.search.free_inside_bounds(theta)
         adjustment = adjustment_of(request, reduced, at, moved, result, adjust)
