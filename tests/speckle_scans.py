@@ -29,6 +29,14 @@ class Photons:
     """Part of the speckle of a pixel that its neighbour sees, too."""
     spacing: float = 0.1
     gap: float = 2e6
+    stretching: float = 1.0
+    """Exponent of the decay."""
+    q_power: float = 2.0
+    """Of q, with which rates scale."""
+    hotter: float = 0.0
+    """By this share the rate of the third bin is larger."""
+    drift: float = 0.0
+    """Change of the contrast over the record, relative."""
 
     @property
     def time(self):
@@ -43,7 +51,8 @@ class Photons:
         theta, t = np.asarray(self.theta, float), self.time
         at = np.maximum(t, self.spacing / 2)
         C = reference.integral(np.maximum(theta[0] * at ** theta[1] + theta[2], 1e-10), t)
-        g = np.exp(-0.5 * self.q[bin] ** 2 * np.abs(C[:, None] - C))
+        scale = (self.q[bin] / 0.01) ** self.q_power * 1e-4 * (1 + self.hotter * (bin == 2))
+        g = np.exp(-0.5 * (scale * np.abs(C[:, None] - C)) ** self.stretching)
         if len(theta) == 3:
             return g
         G = reference.integral(theta[3] * at ** theta[4] + theta[5], t)
@@ -72,7 +81,8 @@ class Photons:
             counts = self.counts(rng, bin)
             counts /= counts.mean(axis=0)
             c2.append(counts.T @ counts / self.pixels)
-        c2 = np.array(c2)
+        c2, part = np.array(c2), np.linspace(-0.5, 0.5, self.frames)
+        c2 = 1 + (c2 - 1) * (1 + self.drift * (part[:, None] + part) / 2)
         c2[:, np.tril(np.ones((self.frames, self.frames), bool))] = np.nan
         bins, sigma = len(self.q), (1 / self.mean + 1 / self.modes) / np.sqrt(self.pixels)
         return Scans(

@@ -29,6 +29,8 @@ class FittedCells(NamedTuple):
     """Of all bins; a bin has some of them."""
     residual: Float[np.ndarray, "bin cell"]
     """NaN where a bin has no such cell."""
+    f: Float[np.ndarray, "bin cell"]
+    """Its mean in each cell; NaN where a bin has no such cell."""
     noise: dict[int, Float[np.ndarray, "cell cell"]]
     """The covariance of the noise of each bin; 0 where it has no cell."""
     columns: dict[int, Float[np.ndarray, "cell n"]]
@@ -117,10 +119,10 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
         for of in (normal, best, by_pairs):
             of[-m:, -m:] += joint.prior.normal[:m, :m]
     noise, columns, correlated = {}, {}, {}
-    residual = np.full((len(scan.bins), size), np.nan)
+    residual, f = np.full((2, len(scan.bins), size), np.nan)
     for b, one in known.items():
         at = [place[cell] for cell in one.cells.intervals]
-        residual[b, at] = one.residual
+        residual[b, at], f[b, at] = one.residual, one.cells.f
         contrast = reduced.contrast[b]
         own = np.stack([np.ones(len(at)), one.cells.f], axis=1) @ linear[b]
         own = np.concatenate([own, contrast * one.cells.slopes.T], axis=1)
@@ -143,6 +145,7 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
     return FittedCells(
         intervals,
         residual,
+        f,
         noise,
         columns,
         correlated,

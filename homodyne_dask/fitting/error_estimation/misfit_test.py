@@ -2,7 +2,7 @@
 
 Residuals are averaged over cells of age and lag, these over bins, and over all ages or lags. The variance of
 each such mean is that of the noise (`solver.speckle`) less what the fit takes out of it; nothing
-else is assumed, and it costs no pass.
+else is assumed, and it costs no pass. Alternatives that have a name are tested beside (`score_tests`).
 """
 
 from typing import NamedTuple
@@ -12,15 +12,16 @@ from jaxtyping import Bool, Float, Int
 from scipy.special import stdtrit
 
 from homodyne_dask.fitting.error_estimation.fitted_cells import FittedCells, fitted_cells
+from homodyne_dask.fitting.error_estimation.score_tests import best_alternative
 from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
 from homodyne_dask.fitting.request import Request
-from homodyne_dask.results.data.misfit import ModelCheck
+from homodyne_dask.results.data.misfit import WITHOUT_ANGLES, ModelCheck
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.state import State
 from homodyne_dask.store.rings import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan
 
-LEVEL = 0.01
+LEVEL = 0.005
 """Probability that a right model is called wrong, by Bonferroni's bound over all means."""
 MIN_SHARE = 0.005
 """Deviations below this share of the contrast are not called misfit, however certain."""
@@ -86,6 +87,14 @@ def examine_model(
         share=float(worst.residual[test] / max(worst.contrast, np.finfo(float).tiny)),
         depends_on=_depends_on(scan, cells),
         p_value=speckle.p_value,
+        alternative=best_alternative(
+            scan,
+            cells,
+            speckle.bins,
+            contrast,
+            request.problem.model.name not in WITHOUT_ANGLES,
+            MIN_SHARE,
+        ),
     )
 
 

@@ -75,6 +75,8 @@ class BinNoise:
 
     cells: Averages
     residual: Float[np.ndarray, " cell"]
+    columns: Float[np.ndarray, "cell column"]
+    """Derivatives of c2 by offset, contrast and the scaled parameters that moved."""
     of_cells: NoiseCovariance
     of_fields: NoiseCovariance
     """Of Σ w ψ, Σ w f ψ and Σ w ∂f/∂θ ψ, θ scaled."""
@@ -92,10 +94,24 @@ class BinNoise:
     @property
     def covariance(self) -> Float[np.ndarray, "cell cell"]:
         """Of the means over cells, of the expected noise, and no more of it than single pairs show."""
+        return self._covariance(self.expected)
+
+    def covariance_beside(
+        self, more: Float[np.ndarray, "cell column"]
+    ) -> Float[np.ndarray, "cell cell"]:
+        """Return the same with the part of the residuals that more columns explain taken for no noise."""
+        own = np.column_stack([self.columns, more])
+        if len(own) < own.shape[1] + FEWEST_CELLS:
+            return self.covariance
+        mu = self.expected.mean_counts
+        return self._covariance(fit_noise(self.residual, own, self.of_cells, mu))
+
+    def _covariance(self, expected: NoiseFit) -> Float[np.ndarray, "cell cell"]:
         total = np.zeros_like(self.of_cells.constant)
-        for weight, mu, pixels in zip(*self._likely, strict=True):
+        pixels = np.maximum(expected.pixels, self.least_pixels)
+        for weight, mu, P in zip(expected.weight, expected.mean_counts, pixels, strict=True):
             if weight > UNLIKELY:
-                total += weight / pixels * self.of_cells.at(float(mu))
+                total += weight / P * self.of_cells.at(float(mu))
         return total
 
     @property
@@ -172,7 +188,9 @@ def bin_noise(
     if of_pairs and means is None and not isinstance(state.reduced.gram, RobustGram):
         least = _least_pixels(request, state, bin, contrast, of_fields, weights, expected)
     distance = max(part.distance for part in parts)
-    return BinNoise(cells, residual, of_cells, of_fields, weights, distance, fit, expected, least)
+    return BinNoise(
+        cells, residual, columns, of_cells, of_fields, weights, distance, fit, expected, least
+    )
 
 
 def _model_and_frames(

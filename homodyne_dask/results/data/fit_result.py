@@ -258,9 +258,10 @@ class FitResult(Reportable):
         """How the fit ended; before it, if it is so, that the model does not describe the data, and where."""
         law = self.diagnosis.power_of_q
         if law is not None and law.differs:
-            store = self.provenance.inputs["store"]
-            also = self._fit.removeprefix("converged, but ")
-            words = f"{power_sentence(law, store, self.config)}; {also}"
+            words = power_sentence(law, self.provenance.inputs["store"], self.config)
+            check = self.diagnosis.check
+            if check is None or check.alternative is None or check.deviating:
+                words += f"; {self._fit.removeprefix('converged, but ')}"
             return f"{'converged, but ' * self.converged}{words}"
         return self._fit
 
@@ -372,7 +373,7 @@ class FitResult(Reportable):
                 "scaling": self.config["scaling"],
                 "outcome": self.outcome.name,
                 "outcome_sentence": self.verdict,
-                "model_check": None if check is None else check._asdict(),
+                "model_check": None if check is None else check.to_dict(),
                 "power_of_q": None if law is None else law._asdict(),
                 "hausman": None if diagnosis.hausman is None else diagnosis.hausman._asdict(),
                 "parameters": plain_rows(self.parameters, "param"),

@@ -32,7 +32,7 @@ _SCALING = (
 )
 _LABELS = "the bins of one q deviate in different ways: `{} --label N` fits one by itself"
 _MOTION = (
-    "the bins of one q deviate in different ways, as motion in one direction makes them: "
+    "as motion in one direction makes them: "
     '`homodyne-dask fit {} --model laminar_flow --gap "200 um"`, with your gap, has such motion'
 )
 
@@ -41,6 +41,21 @@ LARGE_BOUND = 100.0
 """From this size on a bound is moved by a power of ten, below, as that of an exponent, it is doubled."""
 MAX_REDCHI = {"counts": 2.0, "constant": 1.5, "scatter": 1.5, "tested": 3.0}
 """χ²/N above which it is named first: by the source of σ, and where means of residuals were tested."""
+
+
+class Alternative(NamedTuple):
+    """What explains the deviations of a model from the data, by a score test."""
+
+    name: str
+    """stretching, power_of_q, shear, contrast_drift, bin or frames."""
+    words: str
+    """What it is of: '', 'the bin labelled 5', 'frames 30 to 35'."""
+    size: float
+    """One step from the fit, about: of the exponent, of the power of q, of a rate, of the contrast."""
+    share: float
+    """The largest change of c2 by it that no parameter of the model could make, over the contrast."""
+    p_value: float
+    """Probability of so large a score of any alternative if the model is right."""
 
 
 class ModelCheck(NamedTuple):
@@ -71,11 +86,18 @@ class ModelCheck(NamedTuple):
     """What the deviations depend on most: q, bin, age or lag."""
     p_value: float | None = None
     """Probability of so large a χ² of the means over cells, made uncorrelated, if the model is right."""
+    alternative: Alternative | None = None
+    """What explains the deviations best; None where nothing that has a name does."""
 
     @property
     def misfit(self) -> bool:
         """Whether the model does not describe the data."""
-        return self.deviating > 0
+        return self.deviating > 0 or self.alternative is not None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields by name, for JSON."""
+        found = self.alternative
+        return self._asdict() | {"alternative": None if found is None else found._asdict()}
 
 
 def model_check_of(read: dict[str, Any] | None) -> ModelCheck | None:
@@ -83,6 +105,8 @@ def model_check_of(read: dict[str, Any] | None) -> ModelCheck | None:
     if read is None:
         return None
     fields: dict[str, Any] = read | {key: tuple(read[key]) for key in ("age", "lag")}
+    if found := read.get("alternative"):
+        fields["alternative"] = Alternative(**found)
     return ModelCheck(**fields)
 
 
@@ -115,7 +139,6 @@ def misfit_sentence(
     store: its name. config: options of the fit. bounded: parameters that ended at a default bound.
     q_known, phi_known: of all bins; models of motion need both.
     """
-    side = "above" if check.residual > 0 else "below"
     if bounded:
         ended = (
             "ended at their default bounds" if len(bounded) > 1 else "ended at its default bound"
@@ -124,23 +147,81 @@ def misfit_sentence(
             f"{joined_with_and(list(bounded))} {ended}: move it, as the warning below says, before other "
             f"models are compared"
         )
-    elif check.depends_on == "bin" and config["scaling"] != "individual":
-        advice = _SCALING.format(fit_command(store, config))
-    elif check.depends_on == "bin" and not phi_known:
-        advice = _LABELS.format(fit_command(store, config))
-    elif check.depends_on == "bin" and q_known and config["model"] in WITHOUT_ANGLES:
-        advice = _MOTION.format(store)
-    elif check.depends_on == "age" and config["model"] in _FREE_RATES:
-        command = fit_command(store, config)
-        advice = _RATES.format(command, command)
+    elif check.alternative is not None and config["scaling"] == "individual":
+        advice = _of_alternative(check.alternative, store, config)
     else:
-        advice = _ADVICE[check.depends_on].format(fit_command(store, config))
+        advice = _of_deviations(check.depends_on, store, config, q_known, phi_known)
+    return f"the model does not describe the data: {_evidence(check)}; {advice}"
+
+
+def _evidence(check: ModelCheck) -> str:
+    found, side = check.alternative, "above" if check.residual > 0 else "below"
+    if found is not None and not check.deviating:
+        return (
+            f"c2 deviates by {_share(found.share)} the contrast in a way that no value of its parameters "
+            f"explains (p = {found.p_value:.1g})"
+        )
     return (
-        f"the model does not describe the data: {check.deviating} of {check.tests} means of residuals "
+        f"{check.deviating} of {check.tests} means of residuals "
         f"exceed what noise and correlated speckle allow ({check.threshold:.1f} standard errors), most at "
         f"ages {_span(check.age)} and lags {_span(check.lag)} in {check.where}, where c2 is "
-        f"{_share(abs(check.share))} the contrast {side} the model ({check.largest:.1f} standard "
-        f"errors); {advice}"
+        f"{_share(abs(check.share))} the contrast {side} the model ({check.largest:.1f} standard errors)"
+    )
+
+
+def _of_deviations(
+    depends_on: str, store: str, config: dict[str, Any], q_known: bool, phi_known: bool
+) -> str:
+    """Return the advice by what the means of residuals depend on."""
+    command = fit_command(store, config)
+    if depends_on == "bin" and config["scaling"] != "individual":
+        return _SCALING.format(command)
+    if depends_on == "bin" and not phi_known:
+        return _LABELS.format(command)
+    if depends_on == "bin" and q_known and config["model"] in WITHOUT_ANGLES:
+        return f"the bins of one q deviate in different ways, {_MOTION.format(store)}"
+    if depends_on == "age" and config["model"] in _FREE_RATES:
+        return _RATES.format(command, command)
+    return _ADVICE[depends_on].format(command)
+
+
+def _of_alternative(found: Alternative, store: str, config: dict[str, Any]) -> str:
+    """Return the advice by what explains the deviations."""
+    command, size = fit_command(store, config), found.size
+    if found.name == "stretching":
+        word = "stretched" if size < 0 else "compressed"
+        other = (
+            "compare `--model stretched`, `--model stretched_q` and `--model stretched_ageing`"
+            if config["model"] in WITHOUT_ANGLES
+            else "a model of yours can have the exponent (`homodyne-dask explain models`)"
+        )
+        return (
+            f"the decay is {word}, with an exponent of about {1 + size:.2g} in place of 1: {other}"
+        )
+    if found.name == "power_of_q":
+        return (
+            f"the power of q with which rates go is by about {size:+.2g} not that of the model: `--model "
+            f"stretched_q` fits the power, `{command} --over q` each ring by itself"
+        )
+    if found.name == "shear":
+        return f"decays depend on the angle, {_MOTION.format(store)}"
+    change = f"{abs(100 * size):.2g} %"
+    if found.name == "contrast_drift":
+        return (
+            f"the contrast {'rises' if size > 0 else 'falls'} by some {change} over the record, as with a "
+            f"beam that drifts: `{command} --over age --windows 4` gives each age its own"
+        )
+    label = found.words.split()[-1]
+    if found.name == "bin":
+        side = "faster" if size > 0 else "slower"
+        return (
+            f"{found.words} decays some {change} {side} than the others: `{command} --exclude-label "
+            f"{label}` fits these"
+        )
+    first, last = (int(one) for one in found.words.split(maxsplit=1)[1].split(" to "))
+    return (
+        f"c2 of {found.words} is some {change} of the contrast {'higher' if size > 0 else 'lower'} than of "
+        f"others: look at maps.png; `{command} --exclude-frames {first}:{last + 1}` fits these"
     )
 
 

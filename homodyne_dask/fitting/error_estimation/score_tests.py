@@ -1,0 +1,226 @@
+"""Score tests of a fitted model against named alternatives, from residuals averaged over cells.
+
+Each alternative is a column d, the derivative of c2 by a parameter that is not in the model. Its part
+orthogonal to all fitted columns X, in the metric of the noise Σ of the cells, has the score d·Σ⁻¹r, which no
+fit of X changes, with the variance d·Σ⁻¹d (Rao 1948). That is the best linear test of d, and takes no pass.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.special import fdtrc
+
+from homodyne_dask.fitting.error_estimation.cell_residuals import Interval
+from homodyne_dask.fitting.error_estimation.fitted_cells import FittedCells
+from homodyne_dask.fitting.error_estimation.speckle_noise import BinNoise
+from homodyne_dask.results.data.misfit import Alternative
+from homodyne_dask.solver.speckle import regular
+from homodyne_dask.store.rings import ring_numbers, rings_of
+from homodyne_dask.store.scan import Scan
+
+LEVEL = 0.002
+"""Probability that a right model is called wrong, by Bonferroni's bound over names and all of each name."""
+LEAST_OWN = 1e-3
+"""Share of the information of an alternative that the fitted parameters leave, from which on it is tested."""
+SMOOTH = ("stretching", "contrast_drift", "shear")
+"""Alternatives whose parts in the residuals of a bin are taken for no noise."""
+DECAYED = 1e-6
+"""f below which its logarithm is that of this."""
+FEWEST_ANGLES = 4
+"""With fewer angles that differ, changes with φ are not tested."""
+
+
+class Score(NamedTuple):
+    """The test of one alternative."""
+
+    name: str
+    """A key of the advice: stretching, power_of_q, shear, contrast_drift, bin or frames."""
+    words: str
+    """What it is of: '', 'the bin labelled 5', 'frames 30 to 35'."""
+    square: float
+    """Of the score in standard deviations."""
+    p: float
+    """Probability of so large a score if the model is right."""
+    size: Float[np.ndarray, " k"]
+    """One step of Gauss and Newton from the fit, by the parameters of the alternative."""
+    share: float
+    """The largest change of c2 by that step which no fitted parameter could make, over the contrast."""
+
+
+class _Column(NamedTuple):
+    name: str
+    words: str
+    of: Float[np.ndarray, "bin cell k"]
+    """0 where a bin has no such cell."""
+
+
+def best_alternative(
+    scan: Scan,
+    cells: FittedCells,
+    noise: Mapping[int, BinNoise],
+    contrast: Float[np.ndarray, " bin"],
+    angular: bool,
+    least_share: float,
+) -> Alternative | None:
+    """Return the alternative that explains most of what the model does not, None where none is significant.
+
+    angular: whether f of the model depends on φ. least_share: of the contrast, below which nothing counts.
+    """
+    found = score_tests(scan, cells, noise, contrast, angular)
+    names = [one.name for one in found]
+    tests = len(set(names))
+    significant = [
+        one
+        for one in found
+        if one.share >= least_share and one.p * tests * names.count(one.name) < LEVEL
+    ]
+    if not significant:
+        return None
+    best = max(
+        significant,
+        key=lambda one: one.square - 2 * len(one.size) - 2 * np.log(names.count(one.name)),
+    )
+    p = min(1.0, best.p * tests * names.count(best.name))
+    return Alternative(best.name, best.words, float(best.size[0]), best.share, p)
+
+
+def score_tests(
+    scan: Scan,
+    cells: FittedCells,
+    noise: Mapping[int, BinNoise],
+    contrast: Float[np.ndarray, " bin"],
+    angular: bool,
+) -> list[Score]:
+    """Return the score tests of all alternatives that are not combinations of fitted parameters."""
+    place = {cell: n for n, cell in enumerate(cells.intervals)}
+    at = {b: [place[cell] for cell in one.cells.intervals] for b, one in noise.items()}
+    columns = list(_columns(scan, cells, contrast, angular))
+    smooth = np.concatenate([one.of for one in columns if one.name in SMOOTH], axis=2)
+    metric = _Metric(cells, noise, {b: smooth[b, at[b]] for b in noise}, at)
+    found = []
+    for one in columns:
+        left = metric.outside({b: one.of[b, at[b]] for b in noise})
+        if left is None:
+            continue
+        score = sum(left.weighted[b].T @ noise[b].residual for b in noise)
+        step = np.linalg.solve(left.information, score)
+        square, k = float(score @ step), len(step)
+        changes = [
+            np.abs(left.columns[b] @ step).max() / contrast[b] for b in noise if contrast[b] > 0
+        ]
+        change = float(max(changes, default=0.0))
+        p = float(fdtrc(k, left.freedom, square / k))
+        found.append(Score(one.name, one.words, square, p, step, change))
+    return found
+
+
+class _Outside(NamedTuple):
+    """What fitted parameters leave of columns."""
+
+    columns: dict[int, Float[np.ndarray, "cell k"]]
+    weighted: dict[int, Float[np.ndarray, "cell k"]]
+    """Times the inverse of the noise."""
+    information: Float[np.ndarray, "k k"]
+    freedom: float
+    """Of the size of the noise."""
+
+
+class _Metric:
+    """The inverse of the noise, and the fitted columns in it."""
+
+    def __init__(
+        self,
+        cells: FittedCells,
+        noise: Mapping[int, BinNoise],
+        smooth: Mapping[int, Float[np.ndarray, "cell k"]],
+        at: Mapping[int, list[int]],
+    ) -> None:
+        self.inverse = {
+            b: np.linalg.inv(regular(one.covariance_beside(smooth[b]))) for b, one in noise.items()
+        }
+        self.freedom = {b: one.expected.freedom for b, one in noise.items()}
+        own = {b: cells.columns[b][at[b]] for b in noise}
+        size = np.sum([((of @ own[b]) * own[b]).sum(0) for b, of in self.inverse.items()], axis=0)
+        scale = np.sqrt(np.where(size > 0, size, 1.0))
+        self.fitted = {b: of / scale for b, of in own.items()}
+        self.weighted = {b: of @ self.fitted[b] for b, of in self.inverse.items()}
+        normal = np.sum([self.fitted[b].T @ of for b, of in self.weighted.items()], axis=0)
+        self.solve = np.linalg.pinv(normal, 1e-10, hermitian=True)
+
+    def outside(self, columns: Mapping[int, Float[np.ndarray, "cell k"]]) -> _Outside | None:
+        """Return what fitted parameters leave of columns; None where that is next to nothing."""
+        take = self.solve @ np.sum([self.weighted[b].T @ of for b, of in columns.items()], axis=0)
+        left = {b: of - self.fitted[b] @ take for b, of in columns.items()}
+        weighted = {b: self.inverse[b] @ of for b, of in left.items()}
+        whole = np.sum([((self.inverse[b] @ of) * of).sum(0) for b, of in columns.items()], axis=0)
+        parts = {b: left[b].T @ of for b, of in weighted.items()}
+        information = np.sum(list(parts.values()), axis=0)
+        if not (np.diag(information) > LEAST_OWN * whole).all():
+            return None
+        shares = {
+            b: np.trace(np.linalg.solve(information, of)) / len(of) for b, of in parts.items()
+        }
+        freedom = 1 / sum(share**2 / self.freedom[b] for b, share in shares.items())
+        return _Outside(left, weighted, information, freedom)
+
+
+def _columns(
+    scan: Scan, cells: FittedCells, contrast: Float[np.ndarray, " bin"], angular: bool
+) -> Iterator[_Column]:
+    """Yield the derivatives of c2 by the alternatives that the bins of a scan can show."""
+    f = np.clip(cells.f, DECAYED, 1 - DECAYED)
+    there, scale, x = np.isfinite(cells.residual), contrast[:, None] * f, -np.log(f)
+    known, rings = np.array(sorted(cells.noise)), ring_numbers(scan.q)
+    first, stop = scan.frames
+    middle = np.array([_middle(one) for one in cells.intervals]) / (stop - first)
+    faster = -scale * x
+
+    def named(name: str, of: Float[np.ndarray, "..."], words: str = "") -> _Column:
+        of = np.broadcast_to(of.reshape(*of.shape[:2], -1), (*there.shape, of[0, 0].size))
+        return _Column(name, words, np.where(there[:, :, None], of, 0.0))
+
+    yield named("stretching", faster * np.log(x))
+    yield named("contrast_drift", scale * (middle.sum(1) / 2 - middle.sum(1).mean() / 2))
+    if len(rings_of(scan.q[known])) > 1 and not np.isnan(scan.q).any():
+        yield named("power_of_q", faster * np.log(scan.q / scan.q[known].mean())[:, None])
+    if not angular and _angles(scan, known) >= FEWEST_ANGLES:
+        yield named("shear", _of_shear(scan, faster, middle[:, 1] - middle[:, 0]))
+    for b in known if len(known) > len(np.unique(rings[known])) + 1 else ():
+        own = (np.arange(len(there)) == b)[:, None]
+        yield named("bin", faster * own, f"the bin labelled {scan.label[b]}")
+    for low, end in sorted({(cell.first, cell.stop) for cell in cells.intervals}):
+        share = np.array([_share_with(cell, low, end) for cell in cells.intervals])
+        yield named("frames", contrast[:, None] * share, f"frames {low} to {end - 1}")
+
+
+def _angles(scan: Scan, known: Int[np.ndarray, " some"]) -> int:
+    """Return how many angles differ, 180° apart being one."""
+    phi = scan.phi[known]
+    return len(np.unique(np.round(phi[np.isfinite(phi)] % 180, 3)))
+
+
+def _of_shear(
+    scan: Scan, faster: Float[np.ndarray, "bin cell"], lag: Float[np.ndarray, " cell"]
+) -> Float[np.ndarray, "bin cell 5"]:
+    """Return what shear does to f: as (q lag)² and its changes with cos 2φ and sin 2φ, to lowest order.
+
+    Where it is strong the fitted rate has followed it: then rates go with cos 2φ and sin 2φ.
+    """
+    turn = np.deg2rad(2 * np.nan_to_num(scan.phi))
+    turned = np.stack([np.cos(turn), np.sin(turn)], axis=1)[:, None]
+    slow = (faster * lag)[:, :, None]
+    return np.concatenate([slow, slow * turned, faster[:, :, None] * turned], axis=2)
+
+
+def _middle(cell: Interval) -> tuple[float, float]:
+    t1 = (cell.first + cell.stop - 1) / 2
+    return t1, t1 + (cell.shortest + cell.end - 1) / 2
+
+
+def _share_with(cell: Interval, low: int, end: int) -> float:
+    """Return the share of the pairs of a cell of which a frame is from low to before end."""
+    t1 = np.arange(cell.first, cell.stop)[:, None]
+    t2 = t1 + np.arange(cell.shortest, cell.end)
+    return float((((t1 >= low) & (t1 < end)) | ((t2 >= low) & (t2 < end))).mean())

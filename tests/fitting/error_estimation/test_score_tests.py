@@ -1,0 +1,93 @@
+"""Score tests of named alternatives: what is wrong with a model is found, and what to try is said."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.fitting.error_estimation.score_tests import LEVEL
+from homodyne_dask.results.data.misfit import Alternative, ModelCheck, misfit_sentence
+from tests.speckle_scans import RING, Photons
+from tests.synthetic import fit_here, store
+
+RINGS = replace(RING, q=(0.007, 0.01, 0.014))
+ANGLES = replace(RING, q=(0.01,) * 6, phi=(-80.0, -50.0, -20.0, 10.0, 40.0, 70.0))
+WEAK_SHEAR = np.array([9e3, -0.3, 300.0, 6e-5, 0.0, 0.0, 5.0])
+WRONG = {
+    "stretched": (replace(RINGS, stretching=0.7), hd.POWER_LAW, "stretching"),
+    "flow": (replace(ANGLES, theta=WEAK_SHEAR), hd.STATIC, "shear"),
+    "power of q": (replace(RINGS, q_power=1.5, frames=200), hd.POWER_LAW, "power_of_q"),
+    "one hot angle": (replace(ANGLES, hotter=0.4, frames=150), hd.POWER_LAW, "bin"),
+}
+"""Deviations that means over cells do not show, each with what explains it."""
+
+
+def checked(folder, photons: Photons, model, seed=0, **options) -> ModelCheck:
+    check = fit_here(store(photons.scan(seed), folder), model, **options).diagnosis.check
+    assert check is not None
+    return check
+
+
+@pytest.mark.parametrize("word", WRONG)
+def test_a_wrong_shape_of_all_ages_is_misfit_and_named(word, tmp_path):
+    photons, model, name = WRONG[word]
+    check = checked(tmp_path, photons, model)
+    assert check.misfit
+    assert check.alternative is not None
+    assert check.alternative.name == name
+    assert check.alternative.p_value < LEVEL
+
+
+def test_the_step_toward_the_alternative_is_about_what_is_wrong(tmp_path):
+    check = checked(tmp_path, *WRONG["stretched"][:2])
+    assert check.alternative is not None
+    assert check.alternative.size == pytest.approx(-0.3, abs=0.12)
+
+
+def test_what_the_model_has_among_its_parameters_is_no_alternative(tmp_path):
+    """A stretched exponential has no better exponent, nor another power of q."""
+    right = hd.MODELS["stretched_q"]
+    check = checked(tmp_path, WRONG["stretched"][0], right)
+    assert not check.misfit, check
+
+
+def test_an_alternative_is_kept_with_the_result(tmp_path):
+    photons, model, _ = WRONG["stretched"]
+    result = fit_here(store(photons.scan(0), tmp_path), model)
+    result.to_json(tmp_path / "fit.json")
+    read = hd.load_result(tmp_path / "fit.json")
+    assert read.diagnosis.check == result.diagnosis.check
+    assert "the decay is stretched, with an exponent of about 0." in " ".join(read.verdict.split())
+
+
+SAYS = [
+    (
+        ("stretching", "", -0.3),
+        {},
+        "stretched, with an exponent of about 0.7 in place of 1: compare",
+    ),
+    (
+        ("stretching", "", 0.2),
+        {"model": "laminar_flow"},
+        "compressed, with an exponent of about 1.2",
+    ),
+    (("power_of_q", "", -0.5), {}, "by about -0.5 not that of the model: `--model stretched_q`"),
+    (("shear", "", 1.0), {}, "decays depend on the angle, as motion in one direction makes them"),
+    (("contrast_drift", "", -0.05), {}, "the contrast falls by some 5 % over the record"),
+    (("bin", "the bin labelled 7", 0.25), {}, "decays some 25 % faster than the others"),
+    (("bin", "the bin labelled 7", 0.25), {}, "--model static --exclude-label 7`"),
+    (("frames", "frames 30 to 35", 0.12), {}, "--exclude-frames 30:36` fits these"),
+    (("shear", "", 1.0), {"scaling": "shared"}, "--scaling individual"),
+]
+
+
+@pytest.mark.parametrize(("found", "options", "says"), SAYS)
+def test_the_message_names_what_to_try(found, options, says):
+    alternative = Alternative(*found, 0.031, 2e-6)
+    place = ("all bins", (0.0, 1.0), (1.0, 1.0), -0.01, -0.05, "bin")
+    check = ModelCheck(100, 4.0, 0, 3.0, *place, alternative=alternative)
+    config = {"model": "static", "scaling": "individual", "gap_angstrom": None} | options
+    sentence = misfit_sentence(check, "A.zarr", config, q_known=True, phi_known=True)
+    assert says in sentence
+    assert "c2 deviates by 3.1 % of the contrast" in sentence
