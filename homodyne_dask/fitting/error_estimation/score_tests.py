@@ -20,7 +20,7 @@ from homodyne_dask.solver.speckle import regular
 from homodyne_dask.store.rings import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan
 
-LEVEL = 0.002
+LEVEL = 0.003
 """Probability that a right model is called wrong, by Bonferroni's bound over names and all of each name."""
 LEAST_OWN = 1e-3
 """Share of the information of an alternative that the fitted parameters leave, from which on it is tested."""

@@ -8,7 +8,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.fitting.error_estimation.score_tests import LEVEL
 from homodyne_dask.results.data.misfit import Alternative, ModelCheck, misfit_sentence
-from tests.speckle_scans import RING, Photons
+from tests.speckle_scans import RING, STILL, Photons
 from tests.synthetic import fit_here, store
 
 RINGS = replace(RING, q=(0.007, 0.01, 0.014))
@@ -91,3 +91,42 @@ def test_the_message_names_what_to_try(found, options, says):
     sentence = misfit_sentence(check, "A.zarr", config, q_known=True, phi_known=True)
     assert says in sentence
     assert "c2 deviates by 3.1 % of the contrast" in sentence
+
+
+POWER = {
+    "stretched": (replace(RING, stretching=0.7, frames=200), hd.STATIC),
+    "drift": (replace(RINGS, drift=0.05, frames=200, pixels=10_000), hd.POWER_LAW),
+    "flow": WRONG["flow"][:2],
+    "power of q": WRONG["power of q"][:2],
+    "one hot angle": (replace(ANGLES, hotter=0.3, frames=150), hd.POWER_LAW),
+}
+"""Cases of docs/misfit.md; a test that knew noise and alternative would find 99 % of them."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("word", POWER)
+def test_wrong_models_are_found_in_four_cases_of_five(word, tmp_path):
+    photons, model = POWER[word]
+    found = [checked(tmp_path, photons, model, seed).misfit for seed in range(15)]
+    assert sum(found) >= 11, found
+
+
+RIGHT = {
+    "one ring": (RING, hd.STATIC),
+    "rings": (RINGS, hd.POWER_LAW),
+    "few counts": (replace(RINGS, mean=0.05, pixels=20_000), hd.BROWNIAN),
+    "slow": (replace(RINGS, theta=0.1 * STILL), hd.POWER_LAW),
+    "angles, fast": (replace(ANGLES, theta=4 * STILL), hd.STATIC),
+    "long": (replace(RINGS, frames=800), hd.POWER_LAW),
+}
+
+
+@pytest.mark.slow
+def test_right_models_are_called_wrong_in_hardly_more_than_one_fit_of_a_hundred(tmp_path):
+    wrong = [
+        (word, seed)
+        for word, (photons, model) in RIGHT.items()
+        for seed in range(25)
+        if checked(tmp_path, photons, model, seed).misfit
+    ]
+    assert len(wrong) <= 6, wrong  # 2.2 are expected of 150 at 1.5 %; more than 6 in 1 of 200
