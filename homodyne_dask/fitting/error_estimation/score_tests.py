@@ -16,7 +16,7 @@ from homodyne_dask.fitting.error_estimation.cell_residuals import Interval
 from homodyne_dask.fitting.error_estimation.fitted_cells import FittedCells
 from homodyne_dask.fitting.error_estimation.speckle_noise import BinNoise
 from homodyne_dask.results.data.misfit import Alternative
-from homodyne_dask.solver.speckle import regular
+from homodyne_dask.solver.speckle import regular, variance_of
 from homodyne_dask.store.rings import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan
 
@@ -137,10 +137,11 @@ class _Metric:
         smooth: Mapping[int, Float[np.ndarray, "cell k"]],
         at: Mapping[int, list[int]],
     ) -> None:
+        known = {b: one.beside(smooth[b]) for b, one in noise.items()}
         self.inverse = {
-            b: np.linalg.inv(regular(one.covariance_beside(smooth[b]))) for b, one in noise.items()
+            b: np.linalg.inv(regular(covariance)) for b, (covariance, _) in known.items()
         }
-        self.freedom = {b: one.expected.freedom for b, one in noise.items()}
+        self.noise = {b: (noise[b].of_cells, fit) for b, (_, fit) in known.items()}
         own = {b: cells.columns[b][at[b]] for b in noise}
         size = np.sum([((of @ own[b]) * own[b]).sum(0) for b, of in self.inverse.items()], axis=0)
         scale = np.sqrt(np.where(size > 0, size, 1.0))
@@ -162,7 +163,11 @@ class _Metric:
         shares = {
             b: np.trace(np.linalg.solve(information, of)) / len(of) for b, of in parts.items()
         }
-        freedom = 1 / sum(share**2 / self.freedom[b] for b, share in shares.items())
+        sizes = {
+            b: variance_of(of.mapped(weighted[b].T), fit) for b, (of, fit) in self.noise.items()
+        }
+        spread = sum(share**2 * sizes[b].relative.max() for b, share in shares.items())
+        freedom = 2 / max(spread, np.finfo(float).tiny)
         return _Outside(left, weighted, information, freedom)
 
 

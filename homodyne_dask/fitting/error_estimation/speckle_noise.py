@@ -96,15 +96,14 @@ class BinNoise:
         """Of the means over cells, of the expected noise, and no more of it than single pairs show."""
         return self._covariance(self.expected)
 
-    def covariance_beside(
+    def beside(
         self, more: Float[np.ndarray, "cell column"]
-    ) -> Float[np.ndarray, "cell cell"]:
+    ) -> tuple[Float[np.ndarray, "cell cell"], NoiseFit]:
         """Return the same with the part of the residuals that more columns explain taken for no noise."""
-        own = np.column_stack([self.columns, more])
-        if len(own) < own.shape[1] + FEWEST_CELLS:
-            return self.covariance
-        mu = self.expected.mean_counts
-        return self._covariance(fit_noise(self.residual, own, self.of_cells, mu))
+        own, expected = np.column_stack([self.columns, more]), self.expected
+        if len(own) >= own.shape[1] + FEWEST_CELLS:
+            expected = fit_noise(self.residual, own, self.of_cells, expected.mean_counts)
+        return self._covariance(expected), expected
 
     def _covariance(self, expected: NoiseFit) -> Float[np.ndarray, "cell cell"]:
         total = np.zeros_like(self.of_cells.constant)
