@@ -21,6 +21,12 @@ QUANTILES = (0.025, 0.16, 0.5, 0.84, 0.975)
 KNOWN = 0.1
 """Largest error of a shift from the number of draws with which those of the fit may be called enough."""
 ENDS = [0, -1]
+LIMIT = 0.95
+"""Probability that a one-sided limit holds the true value."""
+AT_END = 0.01
+"""Share of the draws outside the narrowest interval, toward a bound, up to which it includes the bound."""
+NEAR = 0.05
+"""Distance of the outermost draw from a bound, over the length of that interval, up to which it is there."""
 
 
 def summary_table(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
@@ -29,7 +35,9 @@ def summary_table(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
     And beside them value and stderr of the fit, unit, prior; shift: the larger distance of an end of the
     95 % interval from that of the fit, in units of its stderr, NaN where there is none; shift_error: the
     error of shift from the number of draws; enough: whether shift is below 0.05, within two of its errors,
-    which are then at most 0.1 each.
+    which are then at most 0.1 each. limit: 'upper' or 'lower' where the values of largest density are those
+    at a bound, and limit_value with 95 % of the probability on the side of that bound; '' and NaN elsewhere.
+    fit_excluded: whether the value of the fit is outside the 95 % interval.
     """
     free = free_names(result)
     at, names = list(free.values()), list(free)
@@ -43,6 +51,12 @@ def summary_table(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
     shift = np.abs(quantile[:, ENDS] - of_fit).max(axis=1) / stderr
     independent = min(draws.effective_draws, len(theta))
     shift_error = _errors_of_ends(theta, independent).max(axis=1) / stderr
+    parameters = result.params
+    limits = [
+        one_sided(theta[:, n], parameters[name].min, parameters[name].max, parameters[name].value)
+        for n, name in enumerate(names)
+    ]
+    value, of_draws = table["value"].values, quantile[:, ENDS]
     columns = {
         "mean": theta.mean(axis=0),
         "sd": theta.std(axis=0, ddof=1),
@@ -51,6 +65,9 @@ def summary_table(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
         "shift": shift,
         "shift_error": shift_error,
         "enough": (shift <= ENOUGH + 2 * shift_error) & (shift_error <= KNOWN),
+        "limit": np.array([side for side, _ in limits], str),
+        "limit_value": np.array([value for _, value in limits]),
+        "fit_excluded": (of_draws[:, 0] > value) | (of_draws[:, 1] < value),
         "unit": table["unit"].values,
         "prior": np.array([draws.priors.get(name, "") for name in names], str),
     }
@@ -59,6 +76,29 @@ def summary_table(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
         | {"quantile": (("param", "quantiles"), quantile)},
         {"param": names, "quantiles": list(QUANTILES)},
     )
+
+
+def one_sided(
+    draws: Float[np.ndarray, " draw"], low: float | None, high: float | None, best: float
+) -> tuple[str, float]:
+    """Return 'upper' or 'lower' and the limit where the interval of highest density includes a bound.
+
+    low, high: the bounds; None where they are not known. best: the value of the fit; where the limit would
+    exclude it the prior decides, and there is none. '' and NaN, too, where the interval includes neither.
+    """
+    x = np.sort(draws)
+    inside = int(np.ceil(LIMIT * len(x)))
+    if inside >= len(x):
+        return "", np.nan
+    widths = x[inside:] - x[: len(x) - inside]
+    first = int(np.argmin(widths))
+    below, above = first, len(x) - 1 - inside - first
+    for side, bound, beyond, end in (("upper", low, below, x[0]), ("lower", high, above, x[-1])):
+        if bound is None or beyond > AT_END * len(x) or abs(end - bound) > NEAR * widths[first]:
+            continue
+        limit = float(np.quantile(x, LIMIT if side == "upper" else 1 - LIMIT))
+        return (side, limit) if (best <= limit) == (side == "upper") else ("", np.nan)
+    return "", np.nan
 
 
 def _errors_of_ends(
@@ -78,7 +118,18 @@ def plain_summary(result: FitResult, draws: PosteriorDraws) -> dict[str, Any]:
     """Return the numbers of a posterior as plain values: the entry `posterior` of summary.json."""
     table = summary_table(result, draws)
     percent = [f"{100 * q:g}" for q in QUANTILES]
-    columns = ("unit", "prior", "mean", "sd", "shift", "shift_error", "enough")
+    columns = (
+        "unit",
+        "prior",
+        "mean",
+        "sd",
+        "shift",
+        "shift_error",
+        "enough",
+        "limit",
+        "limit_value",
+        "fit_excluded",
+    )
     names = (
         "sampler", "adjust", "adjust_note", "dof", "pareto_k", "effective_draws", "r_hat", "seed", "columns",
         "checked", "largest_error",
@@ -128,11 +179,13 @@ def enough_sentences(held: dict[str, Any]) -> list[str]:
             "this is the naive posterior, of uncorrelated noise: it is too narrow, and not compared with the "
             "errors of the fit"
         ]
-    known = {n: of for n, of in held["parameters"].items() if of["shift"] is not None}
+    limited = {n: of for n, of in held["parameters"].items() if of.get("limit")}
+    others = {n: of for n, of in held["parameters"].items() if n not in limited}
+    known = {n: of for n, of in others.items() if of["shift"] is not None}
     enough = [name for name, of in known.items() if of["enough"]]
     other = [n for n, of in known.items() if of["shift"] > ENOUGH + 2 * of["shift_error"]]
     undecided = [name for name in known if name not in (*enough, *other)]
-    unknown = [name for name in held["parameters"] if name not in known]
+    unknown = [name for name in others if name not in known]
     words = []
     if enough:
         error = 100 * max(known[name]["shift_error"] for name in enough)
@@ -155,7 +208,23 @@ def enough_sentences(held: dict[str, Any]) -> list[str]:
         words.append(f"the fit has no interval of {', '.join(unknown)} to compare with")
     if known and not enough:
         words[0] = words[0].replace("they", "the error bars of the fit", 1)
-    return words
+    decided = [name for name, of in others.items() if of.get("fit_excluded")]
+    if decided:
+        words.append(
+            f"the 95 % interval of {', '.join(decided)} excludes the value of the fit: the prior decides, as "
+            f"where amplitude, exponent and offset of a rate make up for each other; quote the rate, J(t) or "
+            f"the shear rate, or give the prior you have"
+        )
+    return [_limit_sentence(name, of) for name, of in limited.items()] + words
+
+
+def _limit_sentence(name: str, of: dict[str, Any]) -> str:
+    side, value = of["limit"], f"{of['limit_value']:.3g} {of['unit']}".rstrip()
+    than = "below" if side == "upper" else "above"
+    return (
+        f"of {name} only an {side} limit is known: it is {than} {value} with a probability of 95 %, and its "
+        f"bound is as good as any value: quote the limit, not median and interval"
+    ).replace("an lower", "a lower")
 
 
 def nan_if_none(value: float | None) -> float:

@@ -21,6 +21,10 @@ def posterior_rows(held: dict[str, Any]) -> list[list[str]]:
     for name, of in held["parameters"].items():
         sd, shift = nan_if_none(of["sd"]), nan_if_none(of["shift"])
         ends = numbers.quantiles([of["quantiles"][p] for p in ("2.5", "50", "97.5")], sd)
+        if side := of.get("limit"):
+            limit = numbers.quantiles([of["limit_value"]], sd)[0]
+            ends = ["", "", f"< {limit}"] if side == "upper" else [f"> {limit}", "", ""]
+            shift = math.nan
         shown = f"{100 * shift:.0f} %" if math.isfinite(shift) else "-"
         rows.append([name, numbers.value_and_error(of["mean"], sd), of["unit"], *ends, shown])
     return rows

@@ -19,7 +19,7 @@ from homodyne_dask.models.rate_forms import some_ages
 from homodyne_dask.results.data.arviz_tree import AGES, OTHERS, variable_names
 from homodyne_dask.results.data.fitted_model import fitted_model
 from homodyne_dask.results.data.posterior import posterior_of
-from homodyne_dask.results.data.posterior_summary import QUANTILES
+from homodyne_dask.results.data.posterior_summary import QUANTILES, enough_sentences, one_sided
 from homodyne_dask.results.data.result_tables import parameter_table
 from homodyne_dask.results.files.posterior_netcdf import load_posterior
 from tests.results.made_draws import banana, draws_of, gaussian
@@ -332,3 +332,56 @@ def test_it_prints_in_about_twenty_lines(normal):
     assert 12 < len(repr(normal).splitlines()) <= 26
     assert max(map(len, str(normal).splitlines())) <= 100
     assert "<table>" in normal._repr_html_()
+
+
+LIMITS = [
+    ("at the lower bound", np.abs, 0.0, 10.0, "upper", 1.96),
+    ("at the upper bound", lambda z: -np.abs(z), -10.0, 0.0, "lower", -1.96),
+    ("far from both", lambda z: z + 5, 0.0, 10.0, "", np.nan),
+    ("near, the density there small", lambda z: np.abs(z + 2.7), 0.0, 10.0, "", np.nan),
+    ("piled up where no bound is", np.abs, -np.inf, 10.0, "", np.nan),
+    ("bounds unknown", np.abs, None, None, "", np.nan),
+    ("constant", lambda z: 0 * z, 0.0, 10.0, "upper", 0.0),
+]
+
+
+@pytest.mark.parametrize(("word", "of", "low", "high", "side", "limit"), LIMITS)
+def test_a_limit_is_given_where_the_largest_density_is_at_a_bound(word, of, low, high, side, limit):
+    draws = of(np.random.default_rng(4).normal(size=4000))
+    found, value = one_sided(draws, low, high, float(np.abs(draws).min() * np.sign(draws.mean())))
+    assert found == side, word
+    np.testing.assert_allclose(value, limit, atol=0.08)
+
+
+def test_a_limit_that_would_exclude_the_fit_is_none():
+    """The prior had piled the draws up at a bound from which the data were far."""
+    draws = np.abs(np.random.default_rng(4).normal(size=4000))
+    assert one_sided(draws, 0.0, 10.0, 3.0)[0] == ""
+
+
+def test_a_posterior_that_excludes_the_fit_is_owed_to_its_prior(flowing, fitted):
+    theta = gaussian(fitted)
+    theta[..., 3] *= 0.5
+    posterior = posterior_of(fitted, draws_of(fitted, theta), flowing)
+    said = " ".join(enough_sentences(posterior.plain))
+    assert (
+        "the 95 % interval of gamma_dot_t0 excludes the value of the fit: the prior decides" in said
+    )
+
+
+def test_a_posterior_beside_a_bound_is_an_upper_limit_in_words(flowing, fitted):
+    """Quantiles on both sides of a median never hold a truth at the bound."""
+    theta = gaussian(fitted)
+    at, low = 0, fitted.params["D0"].min
+    theta[..., at] = low + np.abs(theta[..., at] - FLOW[at])
+    table = fitted.parameters
+    value = np.where(np.arange(len(FLOW)) == at, low, FLOW)
+    fitted = changed(fitted, parameters=table.assign(value=("param", value)))
+    posterior = posterior_of(fitted, draws_of(fitted, theta), flowing)
+    row = posterior.summary.sel(param="D0")
+    assert row["limit"].item() == "upper"
+    assert row["limit_value"].item() == pytest.approx(low + 1.96 * SD[at], rel=0.1)
+    said = " ".join(enough_sentences(posterior.plain))
+    assert "of D0 only an upper limit is known: it is below" in said
+    assert "not enough for D0" not in said
+    assert "< " in " ".join(str(posterior).split())
