@@ -29,6 +29,8 @@ EXPONENTS = (1.0, 2.0, 3.0)
 """Of ages, that are compared with 0."""
 MAX_STRENGTH = 1e5
 """Largest λ, in units of the mean curvature of χ² over that of the penalty: the rate is a straight line."""
+UNSEEN = 1e-100
+"""Curvature of χ² over that of the penalty, below which no pair shows the rate, whatever its unit."""
 MIN_CLUSTERS = 3
 """Fewest clusters whose scores tell φ."""
 
@@ -181,7 +183,7 @@ def _units(at: _Quadratic) -> Float[np.ndarray, " rate"]:
     """Return the mean curvature of χ² over that of the penalty, for each rate."""
     H, places = at.reduced.hessian, at.smoothness.places.values()
     unit = np.array([np.trace(H[p, p]) / np.trace(S) for p, S in zip(places, at.S, strict=True)])
-    return np.where(unit > 0, unit, 1.0)
+    return np.where(unit > UNSEEN, unit, 1.0)
 
 
 def _strengths(
