@@ -347,6 +347,10 @@ def _number(value: Any) -> float:
     return number
 
 
+FLAT_IN_RATE = "flat in the rate"
+"""The words for a prior of amplitude or exponent of a rate that is one of its shape and size."""
+
+
 @dataclass(frozen=True)
 class _OfRate:
     low: float
@@ -368,7 +372,7 @@ class _OfRate:
 
     def text(self, unit: str = "") -> str:
         """Return it in words."""
-        return f"flat in the rate, {self.low:g} to {self.high:g} {unit}".rstrip()
+        return f"{FLAT_IN_RATE}, {self.low:g} to {self.high:g} {unit}".rstrip()
 
     def _inside(self, x: Any) -> tuple[Any, Any, Any]:
         x = x if hasattr(x, "__array_namespace__") else np.asarray(x, float)

@@ -7,6 +7,7 @@ import numpy as np
 import xarray
 from jaxtyping import Float
 
+from homodyne_dask.models.parameter_priors import FLAT_IN_RATE
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fitted_parameters import confidence_intervals
 from homodyne_dask.results.data.posterior_draws import PosteriorDraws, free_names
@@ -53,7 +54,11 @@ def summary_table(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
     shift_error = _errors_of_ends(theta, independent).max(axis=1) / stderr
     parameters = result.params
     limits = [
-        one_sided(theta[:, n], parameters[name].min, parameters[name].max, parameters[name].value)
+        ("", np.nan)  # density at a bound that shapes of the rate made, not the data
+        if draws.priors.get(name, "").startswith(FLAT_IN_RATE)
+        else one_sided(
+            theta[:, n], *(getattr(parameters[name], of) for of in ("min", "max", "value"))
+        )
         for n, name in enumerate(names)
     ]
     value, of_draws = table["value"].values, quantile[:, ENDS]

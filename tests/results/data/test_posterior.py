@@ -381,6 +381,8 @@ def test_a_posterior_beside_a_bound_is_an_upper_limit_in_words(flowing, fitted):
     row = posterior.summary.sel(param="D0")
     assert row["limit"].item() == "upper"
     assert row["limit_value"].item() == pytest.approx(low + 1.96 * SD[at], rel=0.1)
+    shapes = draws_of(fitted, theta, priors={"D0": "flat in the rate, 1 to 1e+12 Å²/s"})
+    assert posterior_of(fitted, shapes, flowing).summary.sel(param="D0")["limit"].item() == ""
     said = " ".join(enough_sentences(posterior.plain))
     assert "of D0 only an upper limit is known: it is below" in said
     assert "not enough for D0" not in said
