@@ -260,7 +260,8 @@ class FitResult(Reportable):
         if law is not None and law.differs:
             words = power_sentence(law, self.provenance.inputs["store"], self.config)
             check = self.diagnosis.check
-            if check is None or check.alternative is None or check.deviating:
+            found = None if check is None or check.deviating else check.alternative
+            if found is None or found.name != "power_of_q":
                 words += f"; {self._fit.removeprefix('converged, but ')}"
             return f"{'converged, but ' * self.converged}{words}"
         return self._fit

@@ -67,7 +67,7 @@ class ModelCheck(NamedTuple):
     tests: int
     """Number of means tested."""
     threshold: float
-    """Standard errors that no mean exceeds in 99 of 100 fits of a right model."""
+    """Standard errors that no mean exceeds in 199 of 200 fits of a right model."""
     deviating: int
     """Number of means beyond it."""
     largest: float
