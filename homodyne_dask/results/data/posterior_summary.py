@@ -1,4 +1,4 @@
-"""The posterior in numbers: quantiles of each parameter, and whether the errors of the fit are enough."""
+"""The posterior in numbers: quantiles of each parameter, and whether value ± stderr suffices."""
 
 import math
 from typing import Any
@@ -18,6 +18,11 @@ MAX_PARETO_K, MAX_R_HAT = 0.7, 1.05
 ENOUGH = 0.05
 """Shift of the ends of the 95 % interval, in standard errors, up to which those of the fit are enough."""
 QUANTILES = (0.025, 0.16, 0.5, 0.84, 0.975)
+SYMMETRIC = 0.1
+"""Sum of the distances of both ends from the value of the fit, in half the width of the interval, up to
+which an interval counts as symmetric about it."""
+INFORMATIVE = 3.0
+"""Width of the prior over that of the posterior, below which the prior narrows the posterior."""
 KNOWN = 0.1
 """Largest error of a shift from the number of draws with which those of the fit may be called enough."""
 ENDS = [0, -1]
@@ -29,7 +34,8 @@ def summary_table(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
     And beside them value and stderr of the fit, unit, prior; shift: the larger distance of an end of the
     95 % interval from that of the fit, in units of its stderr, NaN where there is none; shift_error: the
     error of shift from the number of draws; enough: whether shift is below 0.05, within two of its errors,
-    which are then at most 0.1 each.
+    which are then at most 0.1 each; cause of a difference: prior, shape (not symmetric about the fit) or
+    width.
     """
     free = free_names(result)
     at, names = list(free.values()), list(free)
@@ -43,6 +49,10 @@ def summary_table(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
     shift = np.abs(quantile[:, ENDS] - of_fit).max(axis=1) / stderr
     independent = min(draws.effective_draws, len(theta))
     shift_error = _errors_of_ends(theta, independent).max(axis=1) / stderr
+    with np.errstate(invalid="ignore"):
+        width_ratio = np.ptp(quantile[:, ENDS], axis=1) / np.where(
+            naive, np.nan, np.ptp(of_fit, axis=1)
+        )
     columns = {
         "mean": theta.mean(axis=0),
         "sd": theta.std(axis=0, ddof=1),
@@ -50,7 +60,9 @@ def summary_table(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
         "stderr": table["stderr"].values,
         "shift": shift,
         "shift_error": shift_error,
+        "width_ratio": width_ratio,
         "enough": (shift <= ENOUGH + 2 * shift_error) & (shift_error <= KNOWN),
+        "cause": _causes(quantile, table["value"].values, shift_error * stderr, draws.prior[:, at]),
         "unit": table["unit"].values,
         "prior": np.array([draws.priors.get(name, "") for name in names], str),
     }
@@ -58,6 +70,22 @@ def summary_table(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
         {name: ("param", value) for name, value in columns.items()}
         | {"quantile": (("param", "quantiles"), quantile)},
         {"param": names, "quantiles": list(QUANTILES)},
+    )
+
+
+def _causes(
+    quantile: Float[np.ndarray, "p quantile"],
+    value: Float[np.ndarray, " p"],
+    error_of_end: Float[np.ndarray, " p"],
+    prior: Float[np.ndarray, "draw p"],
+) -> np.ndarray:
+    """Return why an interval of the posterior differs, where it does, from that of the fit."""
+    low, high = quantile[:, ENDS].T
+    of_prior = np.ptp(np.quantile(prior, np.array(QUANTILES)[ENDS], axis=0), axis=0)
+    skew = np.abs(high + low - 2 * value)
+    skewed = skew > SYMMETRIC * (high - low) / 2 + 2 * np.sqrt(2) * error_of_end
+    return np.where(
+        of_prior < INFORMATIVE * (high - low), "prior", np.where(skewed, "shape", "width")
     )
 
 
@@ -78,7 +106,17 @@ def plain_summary(result: FitResult, draws: PosteriorDraws) -> dict[str, Any]:
     """Return the numbers of a posterior as plain values: the entry `posterior` of summary.json."""
     table = summary_table(result, draws)
     percent = [f"{100 * q:g}" for q in QUANTILES]
-    columns = ("unit", "prior", "mean", "sd", "shift", "shift_error", "enough")
+    columns = (
+        "unit",
+        "prior",
+        "mean",
+        "sd",
+        "shift",
+        "shift_error",
+        "width_ratio",
+        "enough",
+        "cause",
+    )
     names = (
         "sampler", "adjust", "adjust_note", "dof", "pareto_k", "effective_draws", "r_hat", "seed", "columns",
         "checked", "largest_error",
@@ -103,30 +141,41 @@ def why_unreliable(held: dict[str, Any]) -> str:
     k, r_hat = nan_if_none(held["pareto_k"]), nan_if_none(held["r_hat"])
     if held["sampler"] == "nuts" and not r_hat <= MAX_R_HAT:
         return (
-            f"these draws are not to be trusted: the chains did not mix (R̂ {r_hat:.3g}, above {MAX_R_HAT}); "
-            f"give more --draws or narrower priors, or fix what the data do not determine"
+            f"the draws are unreliable, and no interval is given: the chains did not mix (R̂ {r_hat:.3g}, "
+            f"above {MAX_R_HAT}); give more --draws or narrower priors, or fix what the data do not determine"
         )
     if held["sampler"] == "importance" and not k <= MAX_PARETO_K:
         return (
-            f"these draws are not to be trusted: a few of them have nearly all the weight (Pareto k̂ {k:.2f}, "
-            f"above {MAX_PARETO_K}); give more --draws or narrower priors"
+            f"the draws are unreliable, and no interval is given: a few have nearly all the weight "
+            f"(Pareto k̂ {k:.2f}, above {MAX_PARETO_K}); give more --draws or narrower priors"
         )
     error = nan_if_none(held["largest_error"])
     if error > UNTRUSTED_ERROR:
         return (
-            f"these draws are not to be trusted: {held['columns']} columns do not give the likelihood where "
-            f"they are (its logarithm differs by {error:.2g}); give narrower priors, or fix what the data do "
-            f"not determine"
+            f"the draws are unreliable, and no interval is given: the likelihood interpolated from "
+            f"{held['columns']} columns is wrong there (its logarithm differs by {error:.2g}); give "
+            f"narrower priors, or fix what the data do not determine"
         )
     return ""
 
 
+_ADVICE = {
+    "width": "intervals of the posterior are symmetric about the fit but {ratio} as wide as value ± t·stderr "
+    "for {names}: stderr has the noise and the degrees of freedom of each parameter, the posterior those of "
+    "all together; quote value ± stderr",
+    "shape": "the posterior of {names} is not symmetric about the fit (a bound, or χ² is no parabola): quote "
+    "its median and 95 % interval",
+    "prior": "the prior narrows the posterior of {names}: quote its median and 95 % interval, and the prior",
+}
+"""By cause of a difference: what it means, and what to quote."""
+
+
 def enough_sentences(held: dict[str, Any]) -> list[str]:
-    """Return for which parameters the error bars of the fit are enough, and for which they are not."""
+    """Return for which parameters value ± stderr suffices, and for the others why not and what to quote."""
     if held["adjust"] == "none":
         return [
-            "this is the naive posterior, of uncorrelated noise: it is too narrow, and not compared with the "
-            "errors of the fit"
+            "this is the naive posterior, which takes the noise as uncorrelated: it is too narrow, and is not "
+            "compared with the errors of the fit"
         ]
     known = {n: of for n, of in held["parameters"].items() if of["shift"] is not None}
     enough = [name for name, of in known.items() if of["enough"]]
@@ -137,25 +186,28 @@ def enough_sentences(held: dict[str, Any]) -> list[str]:
     if enough:
         error = 100 * max(known[name]["shift_error"] for name in enough)
         words.append(
-            f"the error bars of the fit are enough for {', '.join(enough)}: the ends of the 95 % intervals "
-            f"agree to 5 % of stderr (error of an end from the number of draws: up to {error:.0f} %)"
+            f"value ± stderr suffices for {', '.join(enough)}: the 95 % intervals of fit and posterior agree "
+            f"to 5 % of stderr (error of an end from the number of draws: up to {error:.0f} %)"
         )
-    if other:
-        words.append(
-            f"they are not enough for {', '.join(other)}: use the interval of the posterior, an end of which "
-            f"differs from that of the fit by the shift, in per cent of stderr"
-        )
+    for cause, advice in _ADVICE.items():
+        if names := [name for name in other if known[name]["cause"] == cause]:
+            ratio = _span([known[name]["width_ratio"] for name in names])
+            words.append(advice.format(names=", ".join(names), ratio=ratio))
     if undecided:
         error = 100 * max(known[name]["shift_error"] for name in undecided)
         words.append(
-            f"whether they are enough for {', '.join(undecided)} is not known from so few draws (error of an "
+            f"too few draws to tell whether value ± stderr suffices for {', '.join(undecided)} (error of an "
             f"end: up to {error:.0f} % of stderr)"
         )
     if unknown:
         words.append(f"the fit has no interval of {', '.join(unknown)} to compare with")
-    if known and not enough:
-        words[0] = words[0].replace("they", "the error bars of the fit", 1)
     return words
+
+
+def _span(ratios: list[float]) -> str:
+    """Return the range of ratios in words: '1.2 times', '1.2 to 1.7 times'."""
+    ends = list(dict.fromkeys(f"{ratio:.2g}" for ratio in (min(ratios), max(ratios))))
+    return f"{' to '.join(ends)} times"
 
 
 def nan_if_none(value: float | None) -> float:
