@@ -14,6 +14,7 @@ from jaxtyping import Float, Float32, Int
 from homodyne_dask.errors import OptionError, StoreError, nearest
 from homodyne_dask.store.files import replacing
 from ingest.clean import sigma_from_counts
+from ingest.photon_counts import counted_c2
 
 
 class FileForHdf5(io.FileIO):
@@ -75,6 +76,10 @@ class FileForHdf5(io.FileIO):
 
 
 LAYOUTS = ("aps-u", "aps-legacy")
+NOISE = ("pairs", "speckle")
+"""Of simulated scans: independent for each pair, or of photons counted in moving speckle."""
+COUNTED_PIXELS = 1000
+"""Of a bin in which photons are counted one pixel at a time."""
 Matrix = Callable[[int], np.ndarray]
 
 
@@ -200,13 +205,17 @@ def simulate(
     seed: int = 0,
     truth: Mapping[str, Any] | None = None,
     overwrite: bool = False,
+    field_of_bin: Matrix | None = None,
+    offset: float | Float[np.ndarray, " bin"] = 1.0,
 ) -> Path:
     """Write a file of measured matrices: c2_of_bin(k), noise-free (N, N), and counting noise.
 
     q [1/Å] and contrast are one number or one per bin; frame_time [s] is the spacing of the stored
     frames; counts is the mean per pixel and stored frame. σ² = (1/μ(t1) + β)(1/μ(t2) + β)/n_pixels,
     independent for each pair t1 < t2. One matrix at a time is in memory; seed and bin fix
-    its noise. Files list their bins by q, then φ, and so does the truth they carry.
+    its noise. With field_of_bin(k), the correlation of the field, photons of moving speckle are counted
+    instead (`ingest.photon_counts`), and c2_of_bin is not called.
+    Files list their bins by q, then φ, and so does the truth they carry.
     """
     path = Path(path)
     if layout not in LAYOUTS:
@@ -216,6 +225,7 @@ def simulate(
     phi = np.asarray(phi, dtype=np.float64)
     q = np.broadcast_to(np.asarray(q, dtype=np.float64), phi.shape)
     contrasts = np.broadcast_to(np.asarray(contrast, dtype=np.float64), phi.shape)
+    offsets = np.broadcast_to(np.asarray(offset, dtype=np.float64), phi.shape)
     order = np.lexsort((phi, q))
     scan = _Scan(
         q=q[order],
@@ -231,8 +241,13 @@ def simulate(
     def noisy(index: int) -> Float32[np.ndarray, "t t"]:
         output.check()
         k = int(order[index])
+        rng = np.random.default_rng([seed, k])
+        if field_of_bin is not None:
+            mean = scan.counts * scan.flux
+            of_bin = float(contrasts[k]), float(offsets[k]), mean, n_pixels
+            return np.triu(counted_c2(field_of_bin(k), *of_bin, rng))
         row = sigma_from_counts(scan.counts * scan.flux, float(contrasts[k]), n_pixels)
-        return _noisy(c2_of_bin(k), row, np.random.default_rng([seed, k]), counts)
+        return _noisy(c2_of_bin(k), row, rng, counts)
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
