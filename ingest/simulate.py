@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,6 @@ from jaxtyping import Float, Float32, Int
 from homodyne_dask.errors import OptionError, StoreError, nearest
 from homodyne_dask.store.files import replacing
 from ingest.clean import sigma_from_counts
-from ingest.photon_counts import counted_c2
 
 
 class FileForHdf5(io.FileIO):
@@ -214,7 +214,7 @@ def simulate(
     frames; counts is the mean per pixel and stored frame. σ² = (1/μ(t1) + β)(1/μ(t2) + β)/n_pixels,
     independent for each pair t1 < t2. One matrix at a time is in memory; seed and bin fix
     its noise. With field_of_bin(k), the correlation of the field, photons of moving speckle are counted
-    instead (`ingest.photon_counts`), and c2_of_bin is not called.
+    instead (`counted_c2`), and c2_of_bin is not called.
     Files list their bins by q, then φ, and so does the truth they carry.
     """
     path = Path(path)
@@ -307,6 +307,44 @@ def _noisy(c2, row, rng: np.random.Generator, counts: float) -> Float32[np.ndarr
     upper = np.triu(np.asarray(c2, dtype=np.float32) + noise, 1)
     np.fill_diagonal(upper, np.diagonal(c2) + 1 / counts)
     return upper
+
+
+def counted_c2(
+    field: Float[np.ndarray, "t t"],
+    contrast: float,
+    offset: float,
+    counts: Float[np.ndarray, " t"],
+    pixels: int,
+    rng: np.random.Generator,
+) -> Float32[np.ndarray, "t t"]:
+    """Return c2 as beamlines compute it from photons counted in independent pixels.
+
+    field: the correlation of the complex field, c2 being offset + contrast·field². counts: mean of each frame
+    per pixel. offset stands for the normalization, which all pixels of a bin share. One speckle moves through
+    all frames, so that pairs that share a frame or see one speckle have correlated noise.
+    """
+    values, vectors = np.linalg.eigh(field)
+    root = (vectors * np.sqrt(np.maximum(values, 0.0))).astype(np.float32).T
+    intensity = np.zeros((pixels, len(field)), np.float32)
+    for weight in mode_weights(contrast / offset):
+        for _ in range(2):  # real and imaginary part
+            part = rng.standard_normal(intensity.shape, np.float32) @ root
+            intensity += np.float32(weight / 2) * part * part
+    photons = rng.poisson(intensity * counts).astype(np.float32)
+    photons /= photons.mean(axis=0)
+    return np.float32(offset) * (photons.T @ photons) / np.float32(pixels)
+
+
+def mode_weights(contrast: float) -> list[float]:
+    """Return the shares of independent modes in the intensity: their sum is 1, that of squares the contrast.
+
+    As few modes as there can be; all but the first have the same share.
+    """
+    modes = math.ceil(1 / contrast - 1e-9)
+    if modes == 1:
+        return [1.0]
+    excess = math.sqrt(max((contrast - 1 / modes) * (modes - 1) / modes, 0.0))
+    return [1 / modes + excess, *[1 / modes - excess / (modes - 1)] * (modes - 1)]
 
 
 def _write_aps_u(file: h5py.File, scan: _Scan, noisy: Matrix, seed: int) -> None:

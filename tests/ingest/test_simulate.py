@@ -5,8 +5,7 @@ import pytest
 import homodyne_dask as hd
 import ingest
 from homodyne_dask.errors import OptionError, StoreError
-from ingest.photon_counts import mode_weights
-from ingest.simulate import angles
+from ingest.simulate import angles, mode_weights
 from tests.ingest_files import arrays, attributes, decay, simulated
 
 CREEP = {

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import xarray
 
+from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fit_rows import SeriesEntry
 from homodyne_dask.results.data.known_truth import pulls, truth_mismatch, truth_of
 from homodyne_dask.solver.covariance import SPECKLE
 from homodyne_dask.store.rings import describe_rings
@@ -276,6 +278,7 @@ def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]
         *_priors(result),
         *_free_rates(result),
         *derived_sentences(result),
+        *mean_rates(result),
         _on_errors(robust, lower is not None, naive, table.attrs["method"], _of_averages(result)),
         *_on_noise(result),
         *([bound] if lower is not None else []),
@@ -336,6 +339,18 @@ def derived_sentences(result: FitResult) -> list[str]:
     return [
         f"{name} = {numbers.value_and_error(of.value, of.stderr)} {of.unit} ({of.formula})"
         for name, of in result.derived.items()
+    ]
+
+
+def mean_rates(result: FitResult) -> list[str]:
+    """Return a line for each rate at the mean age, unless it is constant: 'J = 1.2 ± 0.1 Å²/s at 15 s'."""
+    age = float(np.mean(result.provenance.inputs["seconds"]))
+    found = SeriesEntry("", None, result, at={"age": age}).quantities
+    values = result.parameters["value"].values
+    return [
+        f"{name} = {of} {of.unit} at the mean age of {age:.4g} s"
+        for name, of in found.items()
+        if name in RATES and isfinite(of.stderr) and of.value not in values
     ]
 
 
