@@ -143,7 +143,7 @@ def test_photons_of_speckle_have_the_c2_of_the_scenario(tmp_path, scenario, conv
         arrays(ingest.ingest(tmp_path / f"{noise}.h5").store) for noise in ("pairs", "speckle")
     )
     upper = np.triu_indices(80, 1)
-    for one, other, row in zip(pairs["c2"], speckle["c2"], pairs["sigma_row"], strict=True):
+    for one, other, row in zip(pairs["c2"], speckle["c2"], speckle["sigma_row"], strict=True):
         away = (other - one)[upper] / np.outer(row, row)[upper]
         assert abs(away.mean()) < 0.6  # one speckle for all pairs
         assert 1.0 < away.std() < 2.0

@@ -164,8 +164,9 @@ _ADVICE = {
     "for {names}: stderr has the noise and the degrees of freedom of each parameter, the posterior those of "
     "all together; quote value ± stderr",
     "shape": "the posterior of {names} is not symmetric about the fit (a bound, or χ² is no parabola): quote "
-    "its median and 95 % interval",
-    "prior": "the prior narrows the posterior of {names}: quote its median and 95 % interval, and the prior",
+    "the median and the 95 % interval",
+    "prior": "the prior narrows the posterior of {names}: quote the median, the 95 % "
+    "interval and the prior",
 }
 """By cause of a difference: what it means, and what to quote."""
 
