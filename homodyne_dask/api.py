@@ -146,7 +146,7 @@ def ingest(
     time_dataset: the times of the frames, or their spacing, in s. axes: as 't,t,q' where shape and symmetry
     do not tell which axes are the times. half: 'upper', 'lower' or 'mean', of matrices that are not
     symmetric. sharded: whether a file holds many chunks, by default those of a store by URL. strict: refuse
-    a file of which a bin has no data; by default the bin is left out, and a note says so. overwrite:
+    a file with a bin without data; by default the bin is left out, and a note says so. overwrite:
     replace a store with other contents. client: a Dask client; by default two threads work. progress:
     called with (bins done, bins) after each.
 

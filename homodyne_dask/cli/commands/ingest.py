@@ -86,7 +86,7 @@ LAYOUT = (
 @click.option(
     "--strict",
     is_flag=True,
-    help="Refuse a file of which a bin has no data, instead of leaving it out.",
+    help="Refuse a file with a bin without data, instead of leaving the bin out.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace a store with other contents.")
 @click.option("--scheduler", help="Address of a running Dask scheduler: tls://host:8786.")

@@ -69,7 +69,7 @@ def posterior(
     (for ArviZ), posterior.json and pictures, and its report a section "Posterior".
     `homodyne-dask explain posterior` says what the numbers mean.
 
-    Exit status: 0 done, 2 bad input, 3 the draws are not to be trusted, 130 interrupted.
+    Exit status: 0 done, 2 bad input, 3 the draws are unreliable, 130 interrupted.
     """
     fits = [] if is_file(folder / SUMMARY) else fits_in(folder)
     if fits:

@@ -85,8 +85,8 @@ def warnings_about(
         names = np.array(request.search.names)
         bounded, these = (joined_with_and(names[some].tolist()) for some in (at_bound, withheld))
         sentences.append(
-            f"{these} {'have' if withheld.sum() > 1 else 'has'} no error: most of it would be owed to "
-            f"{bounded}, at a bound (correlation above 0.7){simpler and f'; {simpler}'}"
+            f"{these} {'have' if withheld.sum() > 1 else 'has'} no error: undefined, strongly correlated "
+            f"with {bounded} at a bound (above 0.7){simpler and f'; {simpler}'}"
         )
     used = state.reduced.count > 0
     undetermined = int(state.reduced.undetermined.sum())
@@ -125,7 +125,7 @@ def _on_pairs(clusters: Int[np.ndarray, " bin"]) -> list[str]:
 
 
 def _on_speckle(speckle: SpeckleErrors | None) -> list[str]:
-    """Return why there are no standard errors with few bins, or what is to be said of them."""
+    """Return why there are no standard errors with few bins, or what qualifies them."""
     if speckle is not None and speckle.objection is None:
         return [] if speckle.note is None else [speckle.note]
     why = (

@@ -190,7 +190,7 @@ class FitResult(Reportable):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Sentences on what is to be known before the numbers are used."""
+        """Sentences on what to consider before the numbers are used."""
         return self.diagnosis.warnings
 
     @property

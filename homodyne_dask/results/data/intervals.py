@@ -17,7 +17,7 @@ def half_width(percent: float, dof: Float[np.ndarray, "*n"] | float) -> Float[np
     dof: of the standard error, infinite where the error is known; NaN gives NaN.
     """
     if not 0 < percent < 100:
-        raise OptionError(f"an interval of {percent!r} % is none: give a number as 95")
+        raise OptionError(f"percent = {percent!r}: give a number between 0 and 100, such as 95")
     return stdtrit(np.maximum(dof, FEWEST), 0.5 + percent / 200)
 
 
@@ -27,7 +27,7 @@ def joint_reach(percent: float, dof: float) -> float:
     percent: probability that the region holds both, above 0 and below 100, else OptionError.
     """
     if not 0 < percent < 100:
-        raise OptionError(f"a region of {percent!r} % is none: give a number as 95")
+        raise OptionError(f"percent = {percent!r}: give a number between 0 and 100, such as 95")
     dof = max(dof, FEWEST)
     # F of 2 and ν degrees of freedom has the survival function (1 + 2F/ν)^(-ν/2)
     outside = 1 - percent / 100

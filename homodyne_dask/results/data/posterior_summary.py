@@ -12,9 +12,9 @@ from homodyne_dask.results.data.fitted_parameters import confidence_intervals
 from homodyne_dask.results.data.posterior_draws import PosteriorDraws, free_names
 
 UNTRUSTED_ERROR = 0.5
-"""The same above which draws are not to be trusted: they have the wrong weight by more than half."""
+"""The same above which draws are unreliable: they have the wrong weight by more than half."""
 MAX_PARETO_K, MAX_R_HAT = 0.7, 1.05
-"""Of importance weights (Vehtari et al. 2024) and of chains, above which draws are not to be trusted."""
+"""Of importance weights (Vehtari et al. 2024) and of chains, above which draws are unreliable."""
 ENOUGH = 0.05
 """Shift of the ends of the 95 % interval, in standard errors, up to which those of the fit are enough."""
 QUANTILES = (0.025, 0.16, 0.5, 0.84, 0.975)
@@ -137,7 +137,7 @@ def plain_summary(result: FitResult, draws: PosteriorDraws) -> dict[str, Any]:
 
 
 def why_unreliable(held: dict[str, Any]) -> str:
-    """Return why the draws are not to be trusted, '' if they are."""
+    """Return why the draws are unreliable, '' if they are."""
     k, r_hat = nan_if_none(held["pareto_k"]), nan_if_none(held["r_hat"])
     if held["sampler"] == "nuts" and not r_hat <= MAX_R_HAT:
         return (

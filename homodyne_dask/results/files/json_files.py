@@ -23,7 +23,7 @@ def write_with_checksum(path: Path, values: Mapping[str, object]) -> None:
 
 
 def write_values(values: Mapping[str, object], path: str | Path) -> None:
-    """Write plain values and their checksum; raises OptionError for what is no path."""
+    """Write plain values and their checksum; raises OptionError for what is not a path."""
     write_with_checksum(path_of("path", path), values)
 
 

@@ -81,7 +81,11 @@ def _comparison(result: FitResult) -> str:
         f"{name} {value:.3g}" if value is not None and isfinite(value) else f"{name} -"
         for name, value in above
     ]
-    return f"{result.config['model']} was chosen by χ² of bins left out, above the lowest: {', '.join(rows)}"
+    chosen = (
+        f"{result.config['model']} was chosen by χ² of bins left out, above the lowest: "
+        f"{', '.join(rows)}"
+    )
+    return f"none is adequate; {chosen}" if result.misfit else chosen
 
 
 def _changed(config: dict[str, Any]) -> str:

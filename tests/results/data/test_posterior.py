@@ -264,9 +264,9 @@ def test_what_is_no_posterior_is_refused_in_a_sentence(content, words, tmp_path)
 
 def test_another_netcdf_file_and_another_folder_are_no_posterior(normal, tmp_path):
     normal.result.to_dataset().to_netcdf(tmp_path / "r.nc", engine="h5netcdf")
-    with pytest.raises(SourceError, match="is no homodyne_dask posterior"):
+    with pytest.raises(SourceError, match="is not a homodyne_dask posterior"):
         load_posterior(tmp_path / "r.nc")
-    with pytest.raises(OptionError, match="is no homodyne_dask posterior, and is not replaced"):
+    with pytest.raises(OptionError, match="is not a homodyne_dask posterior, and is not replaced"):
         normal.to_zarr(tmp_path)
 
 

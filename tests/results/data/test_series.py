@@ -211,7 +211,7 @@ def test_a_series_is_kept_whole_in_json_and_its_table_in_netcdf(over_q, tmp_path
 def test_what_is_no_series_is_refused(text, tmp_path):
     (tmp_path / "series.json").write_text(text)
     with pytest.raises(
-        HomodyneDaskError, match=r"series.json.*(is damaged|no homodyne_dask series|version 9)"
+        HomodyneDaskError, match=r"series.json.*(is damaged|not a homodyne_dask series|version 9)"
     ):
         hd.load_series(tmp_path)
 
@@ -306,7 +306,7 @@ def test_rates_that_are_no_power_of_q_are_not_called_one(tmp_path):
     scan = store(three_rings([CREEP, CREEP * [2, 1, 2], CREEP], n=40), tmp_path)
     series = hd.fit_each(scan, hd.STATIC, over="q", fixed={"alpha": -0.4, "D_offset": 0.0})
     assert series.q_dependence.p < 1e-6
-    assert "is no power of q (χ² " in one_line(series)
+    assert "is not a power of q (χ² " in one_line(series)
     assert "diffusion gives" not in one_line(series)
     assert "for diffusion" not in one_line(series)
 

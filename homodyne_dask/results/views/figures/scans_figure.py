@@ -288,7 +288,7 @@ def _windows(entries: Sequence[SeriesEntry], at: np.ndarray) -> np.ndarray | Non
 def scans_title(entries: Sequence[Fitted], against: str) -> str:
     """Return the title of a figure of several fits: which errors its bars are."""
     known = methods_of(entries)
-    bars = f"standard errors ({known})" if known else "standard errors, of which none is known"
+    bars = f"standard errors ({known})" if known else "standard errors (none is known)"
     return (
         f"Parameters against {against}: bars are {bars}; open symbols have none, crosses are values at a "
         f"bound"
