@@ -191,7 +191,7 @@ def enough_sentences(held: dict[str, Any]) -> list[str]:
             f"to 5 % of stderr (error of an end from the number of draws: up to {error:.0f} %)"
         )
     for cause, advice in _ADVICE.items():
-        if names := [name for name in other if known[name]["cause"] == cause]:
+        if names := [name for name in other if known[name].get("cause") == cause]:
             ratio = _span([known[name]["width_ratio"] for name in names])
             words.append(advice.format(names=", ".join(names), ratio=ratio))
     if undecided:
