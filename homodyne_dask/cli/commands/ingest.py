@@ -103,9 +103,9 @@ def ingest(
 
     Several files, with --output, are scans that repeat one measurement: the store has the bins of all.
 
-    SOURCE is an HDF5 file (APS-U, APS legacy, NXxpcs, CHX, ESRF, midtools), or arrays in .npy or .npz. Of
-    an HDF5 file of another layout, MATLAB's v7.3 included, --dataset names the matrices; without it the
-    message lists what may be meant.
+    SOURCE is an HDF5 file (APS-U, APS legacy, NXxpcs, CHX, ESRF, midtools), or arrays in .npy or .npz. For
+    any other layout of HDF5, including MATLAB v7.3, give --dataset; without it the message lists the
+    candidates.
 
     By default A0123_results.hdf is written to A0123_c2.zarr in the same folder. To give several values,
     repeat the option or separate them by commas. To continue an interrupted ingest, repeat the command.

@@ -65,7 +65,7 @@ def posterior(
 ) -> None:
     """Draw from the posterior of the fit in the folder FIT, and write it there.
 
-    The data are read about as often as in a short fit, from where the store was. FIT gets posterior.nc
+    The data are read about as often as in a short fit, from the store at its former place. FIT gets posterior.nc
     (for ArviZ), posterior.json and pictures, and its report a section "Posterior".
     `homodyne-dask explain posterior` says what the numbers mean.
 

@@ -117,9 +117,9 @@ def _on_pairs(clusters: Int[np.ndarray, " bin"]) -> list[str]:
     if independent == len(clusters) or independent >= MIN_CLUSTERS:
         return []
     return [
-        f"{len(clusters)} bins are {independent} independent ones: bins of one q that are 180° apart see "
-        f"the same speckle; {len(clusters)} sectors over 180° instead of 360° would be {len(clusters)}, and "
-        f"from {MIN_CLUSTERS} on errors follow from their scatter; if yours do not see one speckle: "
+        f"only {independent} of {len(clusters)} bins are independent: bins of one q that are 180° apart see "
+        f"the same speckle; {len(clusters)} sectors over 180° would all be independent, and from "
+        f"{MIN_CLUSTERS} on errors follow from their scatter; if opposite bins see different speckle, give "
         f"`--friedel off`"
     ]
 
@@ -292,7 +292,7 @@ def _negative_shear(request: Request, state: lm.State) -> str | None:
     if rates.min() < 0 < rates.max() and getattr(problem.model, "splines", {}):
         return (
             "the shear rate changes its sign: c2 shows where it does, not the sign of the whole; "
-            "-gamma_dot(t) fits as well"
+            "-gamma_dot(t) fits equally well"
         )
     if rates[-1] >= 0:
         return None
@@ -301,7 +301,7 @@ def _negative_shear(request: Request, state: lm.State) -> str | None:
     bounded = "gamma_dot" if free else "gamma_dot_t_offset"
     return (
         f"the shear rate is negative, {rates[-1]:.3g} 1/s in the middle of the record: its sign is not "
-        f"observable, and the rate of the flow is as well {opposite}; bounds of {bounded} from 0 up allow "
+        f"observable, and the rate may equally be {opposite}; bounds of {bounded} from 0 up allow "
         f"positive rates only"
     )
 

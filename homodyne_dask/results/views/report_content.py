@@ -389,13 +389,11 @@ def _on_noise(result: FitResult) -> list[str]:
     lines = []
     if np.isfinite(noise["pixels"].values).any():
         pixels, counts = (_two_digits(noise[name].values) for name in ("pixels", "mean_counts"))
-        lines.append(
-            f"noise as of {pixels} independent pixels a bin with {counts} counts in a frame"
-        )
+        lines.append(f"noise of {pixels} independent pixels per bin with {counts} counts per frame")
     gain = noise["weighted_ratio"].values if "weighted_ratio" in noise else np.full(1, np.nan)
     if np.isfinite(gain).any() and np.nanmin(gain) < LARGEST_GAIN_SAID:
         lines.append(
-            f"with --weighting speckle errors would be {_two_digits(gain)} of these, or less"
+            f"--weighting speckle would make errors {_two_digits(gain)} times as large, or smaller"
         )
     if (test := result.diagnosis.hausman) is not None and not test.differs:
         lines.append(
@@ -409,7 +407,7 @@ def _on_noise(result: FitResult) -> list[str]:
             lines.append(
                 f"stderr is {typical:.2g} times that of speckle and counting alone"
                 + (
-                    ": bins differ by more than speckle, by the beam, the sample or a wrong model"
+                    ": bins differ by more than speckle does: because of the beam, the sample or a wrong model"
                     if typical > LARGE_RATIO
                     else ""
                 )
@@ -419,7 +417,7 @@ def _on_noise(result: FitResult) -> list[str]:
 
 def _two_digits(values: np.ndarray) -> str:
     known = values[np.isfinite(values)]
-    low, high = (f"{value:.2g}" for value in (known.min(), known.max()))
+    low, high = (f"{float(f'{value:.2g}'):g}" for value in (known.min(), known.max()))
     return low if low == high else f"{low} to {high}"
 
 
