@@ -340,5 +340,6 @@ def _check_same(first: str, one: FitResult, second: str, two: FitResult) -> None
     if (modes[0] == "individual") != (modes[1] == "individual"):
         raise OptionError(
             f"{first} and {second} have the scalings {modes[0]} and {modes[1]}: contrast and offset of an "
-            f"angle left out are fitted to it in the one, and predicted in the other; fit both in the same way"
+            f"angle left out are fitted to it in the one, and predicted in the other; fit both in the same "
+            f"way"
         )

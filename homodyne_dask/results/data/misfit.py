@@ -149,8 +149,8 @@ def power_sentence(law: PowerOfQ, store: str, config: dict[str, Any]) -> str:
     power = value_and_error(law.power, law.stderr)
     return (
         f"the rates do not scale as q²: they scale as q to the power of about {power} (p = {law.p:.1g}); "
-        f"{config['model']} assumes q², so its parameters do not hold for all rings; `--model stretched_q` fits the "
-        f"power, `{fit_command(store, config)} --over q` each ring by itself"
+        f"{config['model']} assumes q², so its parameters do not hold for all rings; "
+        f"`--model stretched_q` fits the power, `{fit_command(store, config)} --over q` each ring by itself"
     )
 
 

@@ -407,7 +407,8 @@ def _on_noise(result: FitResult) -> list[str]:
             lines.append(
                 f"stderr is {typical:.2g} times that of speckle and counting alone"
                 + (
-                    ": bins differ by more than speckle does: because of the beam, the sample or a wrong model"
+                    ": bins differ by more than speckle does, because of the beam, the sample or a "
+                    "wrong model"
                     if typical > LARGE_RATIO
                     else ""
                 )

@@ -42,21 +42,21 @@ VERDICTS = {
     "not told": (
         [result_of_model("laminar_flow", FLOW), result_of_model("static", STATIC, EVEN)],
         "static",
-        "the data do not distinguish laminar_flow from static (difference 1.0 ± 3.3): take the one with fewer "
-        "parameters, static",
+        "the data do not distinguish laminar_flow from static (difference 1.0 ± 3.3): take the one with "
+        "fewer parameters, static",
     ),
     "one of three": (
         [result_of_model("laminar_flow", FLOW, EVEN), result_of_model("static", STATIC),
          result_of_model("brownian", BROWNIAN, WORSE)],
         "static",
-        "the data do not distinguish static from laminar_flow (difference 1.0 ± 3.3): take the one with fewer "
-        "parameters, static; brownian predicts angles left out worse by 90 ± 11",
+        "the data do not distinguish static from laminar_flow (difference 1.0 ± 3.3): take the one with "
+        "fewer parameters, static; brownian predicts angles left out worse by 90 ± 11",
     ),
     "as many": (
         [result_of_model("stretched", STATIC), result_of_model("static", STATIC, EVEN)],
         "stretched",
-        "the data do not distinguish stretched from static (difference 1.0 ± 3.3): take stretched, the better of "
-        "those with 21 parameters",
+        "the data do not distinguish stretched from static (difference 1.0 ± 3.3): take stretched, the better "
+        "of those with 21 parameters",
     ),
     "a misfit": (
         [result_of_model("laminar_flow", FLOW), result_of_model("static", STATIC, -EVEN, misfit=True)],
