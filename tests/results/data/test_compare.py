@@ -55,8 +55,8 @@ VERDICTS = {
     "as many": (
         [result_of_model("stretched", STATIC), result_of_model("static", STATIC, EVEN)],
         "stretched",
-        "the data do not distinguish stretched from static (difference 1.0 ± 3.3): take stretched, the better "
-        "of those with 21 parameters",
+        "the data do not distinguish stretched from static (difference 1.0 ± 3.3): take stretched, the "
+        "better of those with 21 parameters",
     ),
     "a misfit": (
         [result_of_model("laminar_flow", FLOW), result_of_model("static", STATIC, -EVEN, misfit=True)],
