@@ -14,7 +14,8 @@ import numpy as np
 from homodyne_dask.cluster.memory import JAX_BYTES, require_memory
 from homodyne_dask.errors import OptionError, nearest, require_count, require_type, shown
 from homodyne_dask.fitting import fit as fitting
-from homodyne_dask.fitting.predict import c2_of_rates, field_of_rates, predict
+from homodyne_dask.fitting.design.photons import counted_c2, field_root
+from homodyne_dask.fitting.predict import c2_of_rates, point_of_scenario, predict
 from homodyne_dask.models import MODELS, Model, ResidualModel, as_model, convention_named
 from homodyne_dask.models.units import gap_in_angstrom
 from homodyne_dask.store.files import AnyPath, any_path, path_of
@@ -263,18 +264,17 @@ def simulate(
             return c2_of_rates(made.model, made.parameters, time, **of_bin)
         return predict(MODELS[made.model], made.parameters, time, **of_bin)[0]
 
-    def field_of_bin(k: int) -> np.ndarray:
-        of_bin: dict[str, Any] = {"q": made.q, "phi": phi[k], "gap": made.gap, "convention": known}
-        return field_of_rates(made.model, made.parameters, time, **of_bin)
+    def counted(k: int, counts: np.ndarray) -> np.ndarray:
+        at = point_of_scenario(made.model, made.parameters, time, made.gap, known)
+        root = field_root(at, time, np.array([made.q]), phi[k : k + 1])
+        rngs = (np.random.default_rng([seed, k, part]) for part in range(2))
+        return counted_c2(root, contrast[k], counts, data.COUNTED_PIXELS, *rngs) + offset[k] - 1
 
-    counted: dict[str, Any] = {}
-    if noise == "speckle":
-        pixels = data.COUNTED_PIXELS
-        counted = {"field_of_bin": field_of_bin, "offset": offset, "n_pixels": pixels}
+    photons_of = {"counted": counted, "n_pixels": data.COUNTED_PIXELS} if noise == "speckle" else {}
     data.simulate(
         file, c2_of_bin, layout=layout, q=made.q, phi=phi, contrast=contrast, n_frames=frames,
         frame_time=made.frame_time, seed=seed, truth=made.truth(phi, known.value), overwrite=overwrite,
-        **counted,
+        **photons_of,
     )  # fmt: skip
     return made
 

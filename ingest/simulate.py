@@ -2,7 +2,6 @@
 
 import io
 import json
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -205,16 +204,14 @@ def simulate(
     seed: int = 0,
     truth: Mapping[str, Any] | None = None,
     overwrite: bool = False,
-    field_of_bin: Matrix | None = None,
-    offset: float | Float[np.ndarray, " bin"] = 1.0,
+    counted: Callable[[int, np.ndarray], np.ndarray] | None = None,
 ) -> Path:
     """Write a file of measured matrices: c2_of_bin(k), noise-free (N, N), and counting noise.
 
     q [1/Å] and contrast are one number or one per bin; frame_time [s] is the spacing of the stored
     frames; counts is the mean per pixel and stored frame. σ² = (1/μ(t1) + β)(1/μ(t2) + β)/n_pixels,
     independent for each pair t1 < t2. One matrix at a time is in memory; seed and bin fix
-    its noise. With field_of_bin(k), the correlation of the field, photons of moving speckle are counted
-    instead (`counted_c2`), and c2_of_bin is not called.
+    its noise. With counted(k, counts of each frame) that is c2, noise included, instead.
     Files list their bins by q, then φ, and so does the truth they carry.
     """
     path = Path(path)
@@ -225,7 +222,6 @@ def simulate(
     phi = np.asarray(phi, dtype=np.float64)
     q = np.broadcast_to(np.asarray(q, dtype=np.float64), phi.shape)
     contrasts = np.broadcast_to(np.asarray(contrast, dtype=np.float64), phi.shape)
-    offsets = np.broadcast_to(np.asarray(offset, dtype=np.float64), phi.shape)
     order = np.lexsort((phi, q))
     scan = _Scan(
         q=q[order],
@@ -242,10 +238,8 @@ def simulate(
         output.check()
         k = int(order[index])
         rng = np.random.default_rng([seed, k])
-        if field_of_bin is not None:
-            mean = scan.counts * scan.flux
-            of_bin = float(contrasts[k]), float(offsets[k]), mean, n_pixels
-            return np.triu(counted_c2(field_of_bin(k), *of_bin, rng))
+        if counted is not None:
+            return np.triu(counted(k, scan.counts * scan.flux)).astype(np.float32)
         row = sigma_from_counts(scan.counts * scan.flux, float(contrasts[k]), n_pixels)
         return _noisy(c2_of_bin(k), row, rng, counts)
 
@@ -307,44 +301,6 @@ def _noisy(c2, row, rng: np.random.Generator, counts: float) -> Float32[np.ndarr
     upper = np.triu(np.asarray(c2, dtype=np.float32) + noise, 1)
     np.fill_diagonal(upper, np.diagonal(c2) + 1 / counts)
     return upper
-
-
-def counted_c2(
-    field: Float[np.ndarray, "t t"],
-    contrast: float,
-    offset: float,
-    counts: Float[np.ndarray, " t"],
-    pixels: int,
-    rng: np.random.Generator,
-) -> Float32[np.ndarray, "t t"]:
-    """Return c2 as beamlines compute it from photons counted in independent pixels.
-
-    field: the correlation of the complex field, c2 being offset + contrast·field². counts: mean of each frame
-    per pixel. offset stands for the normalization, which all pixels of a bin share. One speckle moves through
-    all frames, so that pairs that share a frame or see one speckle have correlated noise.
-    """
-    values, vectors = np.linalg.eigh(field)
-    root = (vectors * np.sqrt(np.maximum(values, 0.0))).astype(np.float32).T
-    intensity = np.zeros((pixels, len(field)), np.float32)
-    for weight in mode_weights(contrast / offset):
-        for _ in range(2):  # real and imaginary part
-            part = rng.standard_normal(intensity.shape, np.float32) @ root
-            intensity += np.float32(weight / 2) * part * part
-    photons = rng.poisson(intensity * counts).astype(np.float32)
-    photons /= photons.mean(axis=0)
-    return np.float32(offset) * (photons.T @ photons) / np.float32(pixels)
-
-
-def mode_weights(contrast: float) -> list[float]:
-    """Return the shares of independent modes in the intensity: their sum is 1, that of squares the contrast.
-
-    As few modes as there can be; all but the first have the same share.
-    """
-    modes = math.ceil(1 / contrast - 1e-9)
-    if modes == 1:
-        return [1.0]
-    excess = math.sqrt(max((contrast - 1 / modes) * (modes - 1) / modes, 0.0))
-    return [1 / modes + excess, *[1 / modes - excess / (modes - 1)] * (modes - 1)]
 
 
 def _write_aps_u(file: h5py.File, scan: _Scan, noisy: Matrix, seed: int) -> None:

@@ -92,47 +92,24 @@ def c2_of_rates(
 
     time [s], q [1/Å], phi [degree], gap [Å]. model: one that has rates.
     """
-    at = _point_of_rates(model, parameters, time, gap, convention)
+    at = point_of_scenario(model, parameters, time, gap, convention)
     bins = (np.array([value]) for value in (q, phi, contrast, offset))
     return _c2(at, time, *bins)[0]
 
 
-def _point_of_rates(
+def point_of_scenario(
     model: str,
     parameters: Mapping[str, float],
     time: Float[np.ndarray, " n"],
     gap: float | None,
     convention: Convention,
 ) -> TransportPoint:
+    """Return the integrals of the rates of a simulated scan; arguments are those of `c2_of_rates`."""
     t = positive_times(convention, time, frame_spacing(time, convention))
     rates = true_rates(model, parameters, t, convention)
     assert rates is not None  # as the scenarios have them
     problem = Problem(LAMINAR_FLOW if "gamma_dot" in rates else STATIC, convention, gap)
     return point_of_rates(problem, rates, parameters.get(DIRECTION, 0.0), time)
-
-
-def field_of_rates(
-    model: str,
-    parameters: Mapping[str, float],
-    time: Float[np.ndarray, " n"],
-    *,
-    q: float,
-    phi: float,
-    gap: float | None,
-    convention: Convention,
-) -> Float[np.ndarray, "t1 t2"]:
-    """Return the correlation of the field of one bin with its sign, whose square is f.
-
-    Arguments are those of `c2_of_rates`.
-    """
-    at = _point_of_rates(model, parameters, time, gap, convention)
-    angle, ring = np.array([phi]), np.array([q])
-    field = np.sqrt(_c2(at, time, ring, angle, np.ones(1), np.zeros(1))[0])
-    if not at.problem.model.shear or convention is Convention.HOMODYNE:  # sinc⁴: the field is sinc²
-        return field
-    strain = at.rows[-2]
-    x = at.scales(ring, angle).s[0] * (strain[:, None] - strain)
-    return np.where(np.sinc(x / np.pi) < 0, -field, field)
 
 
 def _c2(

@@ -5,7 +5,7 @@ import pytest
 import homodyne_dask as hd
 import ingest
 from homodyne_dask.errors import OptionError, StoreError
-from ingest.simulate import angles, mode_weights
+from ingest.simulate import angles
 from tests.ingest_files import arrays, attributes, decay, simulated
 
 CREEP = {
@@ -159,14 +159,6 @@ def test_photons_of_speckle_make_pairs_that_share_a_frame_correlated(tmp_path):
         near = (noise[:, :-1] * noise[:, 1:]).mean() / noise.var()
         assert near > 0.1
         assert abs(far) < near
-
-
-@pytest.mark.parametrize("contrast", [0.05, 0.27, 1 / 3, 0.5, 0.9, 1.0])
-def test_modes_have_the_contrast_that_is_wanted(contrast):
-    shares = mode_weights(contrast)
-    assert min(shares) >= 0
-    assert sum(shares) == pytest.approx(1)
-    assert sum(share**2 for share in shares) == pytest.approx(contrast)
 
 
 def test_a_noise_that_is_unknown_is_refused(tmp_path):
