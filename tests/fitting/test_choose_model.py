@@ -108,7 +108,7 @@ def test_correlated_speckle_deceives_the_naive_aic_and_not_the_angles_left_out(t
     aic = found.table["aic_naive"].sel(fit=["brownian", "power_law"]).values
     assert aic[0] - aic[1] > 5
     assert found.chosen == "brownian"
-    assert "the data do not tell" in found.sentence
+    assert "the data do not distinguish" in found.sentence
 
 
 def test_a_model_that_sees_no_decay_is_not_chosen(tmp_path):
