@@ -186,7 +186,7 @@ def test_without_a_standard_error_there_is_none():
 
 @pytest.mark.parametrize("percent", [0, 100, -5, float("nan")])
 def test_a_percentage_that_makes_none_is_refused(percent):
-    with pytest.raises(OptionError, match="is none"):
+    with pytest.raises(OptionError, match="give a number between"):
         confidence_intervals(flow_result().parameters, percent)
 
 
