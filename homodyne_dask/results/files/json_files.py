@@ -42,7 +42,7 @@ def read_with_checksum(
     except (ValueError, RecursionError) as e:
         raise SourceError(f"{path} is damaged or no JSON, {why_unreadable(e)}: {remedy}") from e
     if not isinstance(read, dict) or read.get("format") != form:
-        raise SourceError(f"{path} is no {form}: {remedy}")
+        raise SourceError(f"{path} is not a {form}: {remedy}")
     checksum = read.pop(CHECKSUM, None)
     if required and checksum != _digest(read):
         raise SourceError(

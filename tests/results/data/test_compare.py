@@ -222,7 +222,7 @@ def test_results_and_comparisons_are_read_back(tmp_path):
     rows = (tmp_path / "c.csv").read_text().splitlines()
     assert rows[0].split(",") == ["name", *found.table.data_vars]
     assert [row.split(",")[0] for row in rows[1:]] == ["brownian", "static", "laminar_flow"]
-    with pytest.raises(SourceError, match="is no homodyne_dask comparison"):
+    with pytest.raises(SourceError, match="is not a homodyne_dask comparison"):
         hd.load_comparison(tmp_path / "static.json")
 
 
