@@ -19,7 +19,7 @@ install: $(VENV)/ready  ## everything into .venv
 
 demo: install  ## simulate, ingest and fit a scan of known truth; leaves demo/
 	mkdir -p demo
-	$(BIN)/homodyne-dask simulate demo/A0001_results.hdf --scenario creep --angles 23 --frames 300 --overwrite
+	$(BIN)/homodyne-dask simulate demo/A0001_results.hdf --scenario creep --angles 23 --frames 300 --noise speckle --overwrite
 	$(BIN)/homodyne-dask ingest demo/A0001_results.hdf --overwrite
 	$(BIN)/homodyne-dask fit demo/A0001_c2.zarr --model laminar_flow --overwrite
 	cp demo/A0001_fit/* demo/

@@ -14,7 +14,8 @@ import numpy as np
 from homodyne_dask.cluster.memory import JAX_BYTES, require_memory
 from homodyne_dask.errors import OptionError, nearest, require_count, require_type, shown
 from homodyne_dask.fitting import fit as fitting
-from homodyne_dask.fitting.predict import c2_of_rates, predict
+from homodyne_dask.fitting.design.photons import counted_c2, field_root
+from homodyne_dask.fitting.predict import c2_of_rates, point_of_scenario, predict
 from homodyne_dask.models import MODELS, Model, ResidualModel, as_model, convention_named
 from homodyne_dask.models.units import gap_in_angstrom
 from homodyne_dask.store.files import AnyPath, any_path, path_of
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 ARRAYS = 6
 """Most arrays of frames x frames float64 numbers that a simulation holds at once."""
+PHOTON_ARRAYS = 4
+"""The same of pixels x frames float32 numbers, of simulated photons."""
 MIN_FRAMES = 3
 
 
@@ -144,7 +147,7 @@ def ingest(
     time_dataset: the times of the frames, or their spacing, in s. axes: as 't,t,q' where shape and symmetry
     do not tell which axes are the times. half: 'upper', 'lower' or 'mean', of matrices that are not
     symmetric. sharded: whether a file holds many chunks, by default those of a store by URL. strict: refuse
-    a file of which a bin has no data; by default the bin is left out, and a note says so. overwrite:
+    a file with a bin without data; by default the bin is left out, and a note says so. overwrite:
     replace a store with other contents. client: a Dask client; by default two threads work. progress:
     called with (bins done, bins) after each.
 
@@ -211,13 +214,16 @@ def simulate(
     seed: int = 1,
     layout: str = "aps-u",
     convention: str = "physical",
+    noise: str = "pairs",
     overwrite: bool = False,
 ) -> "data.Scenario":
     """Write a result file of known parameters with the noise of photon counting.
 
     path: the HDF5 file. scenario: creep, brownian, static, ageing, andrade, step or laos. angles: number of
     bins, spread over half a turn. frames: length of the record; a matrix takes 8·frames² bytes. seed: of the
-    noise. layout: aps-u or aps-legacy. convention: physical or homodyne. overwrite: replace the file.
+    noise. layout: aps-u or aps-legacy. convention: physical or homodyne. overwrite: replace the file. noise:
+    pairs, independent for each pair of frames; or speckle, photons counted in moving speckle pixel by pixel,
+    whose pairs are correlated as those measured are (some 0.2 s per angle of 300 frames).
 
     Returns the scenario: model, parameters, q [1/Å], gap [Å], frame_time [s]; the file holds them, and the
     report of a fit prints them beside the estimates. Raises a HomodyneDaskError for every mistake.
@@ -241,7 +247,10 @@ def simulate(
         raise OptionError(f"seed = {shown(seed)} cannot be used: give a whole number from 0 up")
     require_type("overwrite", overwrite, bool, "True or False")
     known = convention_named(convention)
-    require_memory("a simulation", JAX_BYTES + ARRAYS * 8 * frames**2)
+    if noise not in data.NOISE:
+        raise OptionError(f"noise {shown(noise)} is unknown; {nearest(str(noise), data.NOISE)}")
+    photons = PHOTON_ARRAYS * 4 * data.COUNTED_PIXELS * frames * (noise == "speckle")
+    require_memory("a simulation", JAX_BYTES + ARRAYS * 8 * frames**2 + photons)
     made = made.over(frames)
     phi, time = data.angles(angles), made.frame_time * np.arange(frames)
     contrast, offset = made.contrasts(phi), made.offsets(phi)
@@ -255,9 +264,17 @@ def simulate(
             return c2_of_rates(made.model, made.parameters, time, **of_bin)
         return predict(MODELS[made.model], made.parameters, time, **of_bin)[0]
 
+    def counted(k: int, counts: np.ndarray) -> np.ndarray:
+        at = point_of_scenario(made.model, made.parameters, time, made.gap, known)
+        root = field_root(at, time, np.array([made.q]), phi[k : k + 1])
+        rngs = (np.random.default_rng([seed, k, part]) for part in range(2))
+        return counted_c2(root, contrast[k], counts, data.COUNTED_PIXELS, *rngs) + offset[k] - 1
+
+    photons_of = {"counted": counted, "n_pixels": data.COUNTED_PIXELS} if noise == "speckle" else {}
     data.simulate(
         file, c2_of_bin, layout=layout, q=made.q, phi=phi, contrast=contrast, n_frames=frames,
         frame_time=made.frame_time, seed=seed, truth=made.truth(phi, known.value), overwrite=overwrite,
+        **photons_of,
     )  # fmt: skip
     return made
 

@@ -13,7 +13,7 @@ from typing import Any
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-_OPTION, _FLAGS = re.compile(r"(?<![\w-])--([a-z][a-z-]+)"), ("overwrite", "resume", "strict")
+_OPTION, _FLAGS = re.compile(r"(?<![\w-])--([a-z][a-z-]*)"), ("overwrite", "resume", "strict")
 _typed = False
 """Whether a command of the command line runs, whose options messages name."""
 _MAX_SHOWN = 100

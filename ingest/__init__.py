@@ -6,10 +6,12 @@ print(report)                                   # bins: label, q, φ, pixels, fr
 
 from ingest.readers.numpy_arrays import saved_arrays
 from ingest.report import BinRow, IngestReport
-from ingest.simulate import SCENARIOS, Scenario, angles, simulate
+from ingest.simulate import COUNTED_PIXELS, NOISE, SCENARIOS, Scenario, angles, simulate
 from ingest.write import default_store, ingest
 
 __all__ = [
+    "COUNTED_PIXELS",
+    "NOISE",
     "SCENARIOS",
     "BinRow",
     "IngestReport",

@@ -75,6 +75,10 @@ class FileForHdf5(io.FileIO):
 
 
 LAYOUTS = ("aps-u", "aps-legacy")
+NOISE = ("pairs", "speckle")
+"""Of simulated scans: independent for each pair, or of photons counted in moving speckle."""
+COUNTED_PIXELS = 1000
+"""Of a bin in which photons are counted one pixel at a time."""
 Matrix = Callable[[int], np.ndarray]
 
 
@@ -200,13 +204,15 @@ def simulate(
     seed: int = 0,
     truth: Mapping[str, Any] | None = None,
     overwrite: bool = False,
+    counted: Callable[[int, np.ndarray], np.ndarray] | None = None,
 ) -> Path:
     """Write a file of measured matrices: c2_of_bin(k), noise-free (N, N), and counting noise.
 
     q [1/Å] and contrast are one number or one per bin; frame_time [s] is the spacing of the stored
     frames; counts is the mean per pixel and stored frame. σ² = (1/μ(t1) + β)(1/μ(t2) + β)/n_pixels,
     independent for each pair t1 < t2. One matrix at a time is in memory; seed and bin fix
-    its noise. Files list their bins by q, then φ, and so does the truth they carry.
+    its noise. With counted(k, counts of each frame) that is c2, noise included, instead.
+    Files list their bins by q, then φ, and so does the truth they carry.
     """
     path = Path(path)
     if layout not in LAYOUTS:
@@ -231,8 +237,11 @@ def simulate(
     def noisy(index: int) -> Float32[np.ndarray, "t t"]:
         output.check()
         k = int(order[index])
+        rng = np.random.default_rng([seed, k])
+        if counted is not None:
+            return np.triu(counted(k, scan.counts * scan.flux)).astype(np.float32)
         row = sigma_from_counts(scan.counts * scan.flux, float(contrasts[k]), n_pixels)
-        return _noisy(c2_of_bin(k), row, np.random.default_rng([seed, k]), counts)
+        return _noisy(c2_of_bin(k), row, rng, counts)
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

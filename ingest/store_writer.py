@@ -74,7 +74,7 @@ def check_no_foreign_files(store: AnyPath, overwrite: bool = False) -> None:
         if not store.exists() and not store.is_symlink():
             return
         if not store.is_dir():
-            raise StoreError(f"{store} exists and is no store: give another name")
+            raise StoreError(f"{store} exists and is not a store: give another name")
     if exists(store / WORK_FOLDER) or not (held := children(store)):
         return
     if exists(store / schema.MANIFEST) and {path.name for path in held} <= NAMES:
@@ -82,7 +82,7 @@ def check_no_foreign_files(store: AnyPath, overwrite: bool = False) -> None:
             return
         raise StoreError(f"{store} is a damaged store: give --overwrite to replace it")
     if root_attributes(store).get("format") != schema.FORMAT:
-        raise StoreError(f"{store} exists and is no store of homodyne_dask: give another name")
+        raise StoreError(f"{store} exists and is not a store of homodyne_dask: give another name")
 
 
 @contextmanager

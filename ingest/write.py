@@ -63,7 +63,7 @@ def ingest(
     the noise of one pair, one number or one per bin, instead of the one from counts or scatter.
     time_offset [s] is added to all times; gap [Å] is kept with the data. layout: options that say where in a
     file something is (`ingest/readers/source.py:LAYOUT`). sharded: whether a file or object holds many
-    chunks; by default that is so in a store by URL. strict: refuse a file of which a bin has no data; by
+    chunks; by default that is so in a store by URL. strict: refuse a file with a bin without data; by
     default the bin is left out, and a note says so. The same call continues an interrupted ingest.
     `client` is a Dask client; without it two threads work.
     `progress` is called with (bins done, bins) after each.

@@ -119,3 +119,14 @@ def test_the_conda_package_needs_the_packages_of_the_core():
     assert same == {name: set(specifier.split(",")) for name, specifier in wanted.items()}
     (program,) = PROJECT["scripts"].items()
     assert RECIPE["build"]["python"]["entry_points"] == [" = ".join(program)]
+
+
+def test_pip_on_an_older_python_finds_no_package_missing_before_it_says_which_python_is_needed():
+    """Those whose oldest accepted release needs Python 3.12 itself."""
+    of_old = {"python_version": "3.11"}
+    needed = [
+        one
+        for line in PROJECT["dependencies"]
+        if (one := Requirement(line)).marker is None or one.marker.evaluate(of_old)
+    ]
+    assert not {"jax", "jaxlib", "zarr", "numcodecs", "xarray"} & {one.name for one in needed}

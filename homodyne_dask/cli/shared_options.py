@@ -129,7 +129,7 @@ def _click_option(option: Option) -> Callable[[Command], Command]:
 def _help(option: Option) -> str:
     text = option.description[0].upper() + option.description[1:]
     more = [f"as {option.typed}"] if option.typed else []
-    more += ["several: repeated, or with commas"] if option.repeatable else []
+    more += ["several: repeat the option, or separate by commas"] if option.repeatable else []
     return "; ".join([text, *more]) + "."
 
 
@@ -236,5 +236,5 @@ ANY_PATH = _AnyPath()
 LOCAL_PATH = _LocalPath()
 STORE = click.option(
     "--store", type=ANY_PATH,
-    help="The data of the fit, where they are neither beside its folder nor yours.",
+    help="The data of the fit, if they are neither beside its folder nor yours.",
 )  # fmt: skip

@@ -294,7 +294,7 @@ def require_client(client: object) -> None:
 def workers_of(client: Client) -> Workers:
     """Return the workers of a client's cluster; for a cluster of jobs, all that it may have.
 
-    Raises ClusterError when no worker connects in time, OptionError for what is no client.
+    Raises ClusterError when no worker connects in time, OptionError for what is not a client.
     """
     require_client(client)
     _wait_for_one(client)

@@ -23,11 +23,24 @@ from homodyne_dask.fitting.fit import fit
 from homodyne_dask.fitting.options import takes_options
 from homodyne_dask.fitting.request import prepare, require_pairs, speckle_clusters
 from homodyne_dask.fitting.series.parallel_fits import workers_for
-from homodyne_dask.models import BROWNIAN, LAMINAR_FLOW, POWER_LAW, STATIC, Model, scan_model
+from homodyne_dask.models import (
+    BROWNIAN,
+    LAMINAR_FLOW,
+    POWER_LAW,
+    STATIC,
+    STRETCHED,
+    STRETCHED_Q,
+    TWO_COMPONENT,
+    Model,
+    scan_model,
+)
 from homodyne_dask.results.data.comparison import ranked, require_independent_bins
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.store.scan import Scan, as_scan
 from homodyne_dask.text import html_table
+
+FEWEST = 3
+"""Rings from which a power of q, and angles from which a velocity, can be told from the rest."""
 
 
 class ComparedModel(NamedTuple):
@@ -47,6 +60,8 @@ class ComparedModel(NamedTuple):
     stderr: float
     """Of that difference, from its scatter over independent bins."""
     chosen: bool
+    at_bound: tuple[str, ...] = ()
+    """Parameters that ended at a bound: the score is that of the model with these values fixed there."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +82,27 @@ class ModelComparison:
         """The fit of the chosen model."""
         return self.results[self.chosen]
 
+    @property
+    def adequate(self) -> bool:
+        """Whether the chosen model describes the data; otherwise none of those compared does."""
+        return not self.result.misfit
+
+    @property
+    def sentence(self) -> str:
+        """The outcome in words."""
+        if self.adequate:
+            return f"the simplest adequate model is {self.chosen}"
+        return f"none of these models is adequate: {self.chosen} is the one that comes nearest"
+
     def __str__(self) -> str:
         lines = [
             f"{row.model:<14}{row.fitted} fitted, {row.outcome}, χ² {row.chisqr:.6g}, left out "
             f"{_known(row.score, '.6g')}, above the lowest by {_known(row.above_lowest, '.3g')} ± "
             f"{_known(row.stderr, '.2g')}{', does not describe the data' * row.misfit}"
+            f"{_bounded(row.at_bound)}"
             for row in self.table
         ]
-        return "\n".join([*lines, f"the simplest adequate model is {self.chosen}"])
+        return "\n".join([*lines, self.sentence])
 
     __repr__ = __str__
 
@@ -87,7 +115,11 @@ class ModelComparison:
             ]
             for row in self.table
         ]  # fmt: skip
-        return html_table(f"the simplest adequate model is {self.chosen}", [head, *rows])
+        return html_table(self.sentence, [head, *rows])
+
+
+def _bounded(names: tuple[str, ...]) -> str:
+    return f", with {' and '.join(names)} at a bound" if names else ""
 
 
 def _known(value: float, form: str) -> str:
@@ -106,7 +138,9 @@ def compare_models(
     """Fit several models and say which is the simplest adequate one, by angles left out.
 
     models: or their names, the simplest first; by default brownian, power_law and static, and
-        laminar_flow where the store or `gap` gives the distance between the plates.
+        laminar_flow where the store or `gap` gives the distance between the plates. If none describes the
+        data, also stretched (stretched_q with three rings or more) and, with three angles or more,
+        two_component, unless options name parameters.
     client, callbacks: as of `fit`.
     {options}
 
@@ -134,12 +168,27 @@ def compare_models(
     with workers_for([scan], client, 2) as connected:
         more = {"client": connected, "callbacks": callbacks}
         results = {model.name: fit(scan, model, **options, **more) for model in compared}
+        if models is None and all(
+            found.misfit or not found.converged for found in results.values()
+        ):
+            further = _further_models(scan, options)
+            results |= {model.name: fit(scan, model, **options, **more) for model in further}
     return ModelComparison(_compared(results), results)
 
 
 def _default_models(scan: Scan, options: dict[str, Any]) -> list[Model]:
     has_gap = options.get("gap") is not None or scan.attrs["gap_angstrom"] is not None
     return [BROWNIAN, POWER_LAW, STATIC, *[LAMINAR_FLOW] * has_gap]
+
+
+def _further_models(scan: Scan, options: dict[str, Any]) -> list[Model]:
+    """Return models of other motions that the bins can tell apart, the simplest first."""
+    if any(options.get(name) for name in ("initial", "fixed", "bounds", "prior", "profile")):
+        return []
+    rings, angles = (np.unique(of[np.isfinite(of)]) for of in (scan.q, scan.phi))
+    several = len(rings) >= FEWEST and np.isfinite(scan.q).all()
+    apart = len(angles) >= FEWEST and np.isfinite(scan.phi).all()
+    return [STRETCHED_Q if several else STRETCHED, *[TWO_COMPONENT] * bool(apart)]
 
 
 def _compared(results: dict[str, FitResult]) -> tuple[ComparedModel, ...]:
@@ -161,6 +210,9 @@ def _compared(results: dict[str, FitResult]) -> tuple[ComparedModel, ...]:
             float(order.above[n]),
             float(order.stderr[n]),
             n == order.chosen,
+            tuple(
+                map(str, result.parameters["param"].values[result.parameters["at_bound"].values])
+            ),
         )
         for n, (name, result) in enumerate(results.items())
     )

@@ -134,7 +134,7 @@ def minimize_from(
 def checkpoint_path(checkpoint: str | Path | None, resume: bool) -> Path | None:
     """Return where a fit keeps its checkpoint, None for nowhere.
 
-    Raises OptionError for what is no path, a file that is not a checkpoint, or nothing to resume from.
+    Raises OptionError for what is not a path, a file that is not a checkpoint, or nothing to resume from.
     """
     require_type("resume", resume, bool, "True or False")
     if checkpoint is None:

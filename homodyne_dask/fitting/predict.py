@@ -11,7 +11,7 @@ from homodyne_dask.errors import OptionError, nearest, shown
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.backend_interface import ModelPoint
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.kernels.transport_evaluation import point_of_rates
+from homodyne_dask.kernels.transport_evaluation import TransportPoint, point_of_rates
 from homodyne_dask.models import (
     LAMINAR_FLOW,
     STATIC,
@@ -92,13 +92,24 @@ def c2_of_rates(
 
     time [s], q [1/Å], phi [degree], gap [Å]. model: one that has rates.
     """
+    at = point_of_scenario(model, parameters, time, gap, convention)
+    bins = (np.array([value]) for value in (q, phi, contrast, offset))
+    return _c2(at, time, *bins)[0]
+
+
+def point_of_scenario(
+    model: str,
+    parameters: Mapping[str, float],
+    time: Float[np.ndarray, " n"],
+    gap: float | None,
+    convention: Convention,
+) -> TransportPoint:
+    """Return the integrals of the rates of a simulated scan; arguments are those of `c2_of_rates`."""
     t = positive_times(convention, time, frame_spacing(time, convention))
     rates = true_rates(model, parameters, t, convention)
     assert rates is not None  # as the scenarios have them
     problem = Problem(LAMINAR_FLOW if "gamma_dot" in rates else STATIC, convention, gap)
-    at = point_of_rates(problem, rates, parameters.get(DIRECTION, 0.0), time)
-    bins = (np.array([value]) for value in (q, phi, contrast, offset))
-    return _c2(at, time, *bins)[0]
+    return point_of_rates(problem, rates, parameters.get(DIRECTION, 0.0), time)
 
 
 def _c2(

@@ -60,7 +60,7 @@ def columns_kernel(
 
 
 def _checked(model: ResidualModel, *given: Array) -> Any:
-    """Return the residual; raises OptionError for what is no array of real numbers."""
+    """Return the residual; raises OptionError for what is not an array of real numbers."""
     values = model.residual(*given)
     if values is not None:
         require_real(model.name, model.written, values)

@@ -85,7 +85,7 @@ def point_of_rates(
 ) -> TransportPoint:
     """Return the point of the full resolution at which J [Å²/s] and gamma_dot [1/s] have these values.
 
-    Only f is to be had of it: no theta of the model has such rates.
+    Only f can be evaluated: no theta of the model has such rates.
     """
     theta = problem.model.with_parts(np.ones(problem.model.size), phi0=phi0)
     at = transport_point(problem, theta, time)

@@ -131,8 +131,8 @@ def check_priors(model: Parametrized, given: object) -> None:
     for name, form in getattr(model, "splines", {}).items():
         if isinstance(given, Mapping) and name in given:
             raise OptionError(
-                f"prior of {name}: {model.name} has this rate without a formula, and one number is no prior "
-                f"of a whole curve: give bounds of {name}, or priors of {name}_1 to {name}_{form.size}"
+                f"prior of {name}: {model.name} has this rate without a formula, and one number is not a "
+                f"prior of a whole curve: give bounds of {name}, or priors of {name}_1 to {name}_{form.size}"
             )
 
 
@@ -144,8 +144,8 @@ def smoothness_of(
 ) -> Smoothness | None:
     """Return how the rates of free form are smoothed; None where there are none.
 
-    given: strengths by rate. Raises OptionError for unknown rates, for what is no positive number, and where
-    bounds let J be negative.
+    given: strengths by rate. Raises OptionError for unknown rates, for what is not a positive number,
+    and where bounds let J be negative.
     """
     places = model.places if isinstance(model, TransportModel) else {}
     if "J" in places and (search.lower[places["J"]] < 0).any():

@@ -37,7 +37,7 @@ def length_in_angstrom(text: str | float) -> float:
 def gap_in_angstrom(gap: str | float) -> float:
     """Return a gap in Å: text needs its unit, a number is in Å.
 
-    Raises OptionError for what is no length, and outside of 1 um to 10 cm, where the unit is wrong.
+    Raises OptionError for what is not a length, and outside of 1 um to 10 cm, where the unit is wrong.
     """
     if isinstance(gap, str):
         return _plausible(gap, length_in_angstrom(gap))

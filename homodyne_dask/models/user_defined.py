@@ -228,7 +228,7 @@ def separable(
 
 
 def name_of_model(name: str | None, function: Callable[..., Any]) -> str:
-    """Return the name given, or that of the function; raises OptionError for what is no text."""
+    """Return the name given, or that of the function; raises OptionError for what is not a text."""
     if name is not None:
         require_type("name", name, str, "a text")
     return name or str(getattr(function, "__name__", "model"))

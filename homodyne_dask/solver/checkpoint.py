@@ -107,7 +107,7 @@ def check_checkpoint_target(path: Path) -> None:
     """
     foreign = path.exists() and _body(path) is None and not previous(path).exists()
     if foreign and path.stat().st_size > 0:
-        raise OptionError(f"{path} exists and is no checkpoint: remove it, or give another name")
+        raise OptionError(f"{path} exists and is not a checkpoint: remove it, or give another name")
 
 
 def _newest(path: Path) -> dict[str, Any]:
@@ -258,7 +258,7 @@ def _from_zero_up(value: Any) -> float:
 
 def _count(value: Any) -> int:
     if not isinstance(value, int) or not 0 <= value <= _MAX_COUNT:
-        raise ValueError("a count is no whole number")
+        raise ValueError("a count is not a whole number")
     return value
 
 

@@ -130,7 +130,7 @@ def _prior(name: str, pair: Any, shift: float) -> tuple[float, float]:
     mean, deviation = _numbers(name, pair, "mean and standard deviation")
     if not (np.isfinite(mean) and 0 < deviation < np.inf):
         raise OptionError(
-            f"{name} = ({mean:g}, {deviation:g}) is no prior: give a mean and a positive standard "
+            f"{name} = ({mean:g}, {deviation:g}) is not a prior: give a mean and a positive standard "
             f"deviation"
         )
     return mean - shift, deviation**-2.0

@@ -1,5 +1,6 @@
 """g2(lag) of each bin: c2 averaged over age, from the averages stored with the data."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,3 +63,19 @@ def _at_lag(read: Cuts, lag: int) -> tuple[Float[np.ndarray, "*bin"], ...]:
         stderr = np.sqrt(np.where(ages > 1, squares * ages / (ages - 1), np.nan))
     used = count.sum(axis=0)
     return np.average((read.t2 - read.t1)[at], weights=np.maximum(used, 1)), mean, stderr, total
+
+
+def average_over_age(
+    read: Cuts, values: Sequence[Float[np.ndarray, "bin cell"]]
+) -> tuple[Float[np.ndarray, " lag"], ...]:
+    """Return the lags [s], and each of some values of all cells averaged over age and bins."""
+    found = []
+    for lag in np.unique(read.lag):
+        at = read.lag == lag
+        count = read.count[:, at]
+        row = [float(np.average((read.t2 - read.t1)[at], weights=np.maximum(count.sum(0), 1)))]
+        for of in values:
+            some = np.isfinite(of[:, at]) & (count > 0)
+            row.append(np.average(of[:, at][some], weights=count[some]) if some.any() else np.nan)
+        found.append(row)
+    return tuple(np.array(found).T)

@@ -107,7 +107,7 @@ def read_metadata(store: str | AnyPath, name: str = "") -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as e:
         raise ingest_again(store, f"the metadata {file} cannot be read ({_short(e)})") from e
     if not isinstance(metadata, dict) or not isinstance(metadata.get("attributes", {}), dict):
-        raise ingest_again(store, f"{file} is no metadata")
+        raise ingest_again(store, f"{file} is not metadata")
     return metadata
 
 

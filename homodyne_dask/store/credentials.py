@@ -68,7 +68,7 @@ def _hosts(scheme: str, named: list[str]) -> tuple[str, ...]:
 
 
 def _check_address(name: str, address: str, plain: bool, variable: str) -> None:
-    """Refuse what is no address, which ends obstore, or is not to be used; it may hold a password."""
+    """Refuse what is not an address, which ends obstore, or is not to be used; it may hold a password."""
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.netloc or "@" in parts.netloc:
         raise OptionError(
@@ -128,7 +128,7 @@ class AmazonCredentials:
     def __call__(self) -> "S3Credential":
         """Return the keys; NoCredentialsError, or another of botocore's, where it finds none.
 
-        OptionError for what is no key.
+        OptionError for what is not a key.
         """
         from botocore.exceptions import NoCredentialsError
 

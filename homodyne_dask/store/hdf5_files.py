@@ -23,7 +23,7 @@ MAX_LINKS = 8
 def open_hdf5(path: Path) -> Iterator[h5py.File]:
     """Open a file for reading; a truncated or foreign one is a SourceError."""
     if not path.is_file():
-        raise SourceError(f"{path} is no file: check the name")
+        raise SourceError(f"{path} is not a file: check the name")
     try:
         file = h5py.File(path, "r", locking="best-effort")
     except UNREADABLE as error:

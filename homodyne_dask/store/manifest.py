@@ -109,7 +109,7 @@ def read_manifest(store: str | AnyPath, digest: str, bins: int, frames: int) -> 
     try:
         return _parsed(json.loads(content), bins, frames)
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as e:
-        why = f"{schema.MANIFEST} is no manifest ({type(e).__name__}: {why_unreadable(e)})"
+        why = f"{schema.MANIFEST} is not a manifest ({type(e).__name__}: {why_unreadable(e)})"
         raise ingest_again(store, why) from e
 
 

@@ -12,7 +12,7 @@ WORK_FOLDER = ".ingest"
 
 
 def is_own_store(folder: Path) -> bool:
-    """Return whether a folder is a store, one being made, or empty; a link is none."""
+    """Return whether a folder is a store, one being made, or empty; a link is not one."""
     if folder.is_symlink() or not folder.is_dir():
         return False
     if (folder / WORK_FOLDER).is_dir() or not any(folder.iterdir()):

@@ -106,7 +106,7 @@ def select_frames(
 ) -> tuple[int, int]:
     """Return the first frame and the one after the last (see `Scan.select`).
 
-    Raises SelectionError for ranges that cannot be meant, and if fewer than three frames remain.
+    Raises SelectionError for implausible ranges, and if fewer than three frames remain.
     """
     first, stop = _interval(scan, frames, time)
     if stop - first < 3:
@@ -272,7 +272,7 @@ def _angles(scan: BinsAndFrames, phi: Any) -> Bool[np.ndarray, " bin"]:
 
 
 def _turn(pair: tuple[float, float]) -> tuple[float, float]:
-    """Return a range of angles; raises SelectionError for one that cannot be meant."""
+    """Return a range of angles; raises SelectionError for an implausible one."""
     low, high = pair
     if not (math.isfinite(low) and math.isfinite(high)) or high - low > 360:
         raise SelectionError(f"phi = {low:g}:{high:g} is more than a turn: leave it out for all")

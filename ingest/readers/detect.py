@@ -189,7 +189,7 @@ def _refuse_q_and_phi(options: IngestOptions, source: Source) -> Source:
 def first_bytes(path: Path) -> bytes:
     """Return the first bytes of a file, which identify its format."""
     if not path.is_file():
-        raise SourceError(f"{path} is no file: check the name")
+        raise SourceError(f"{path} is not a file: check the name")
     try:
         with path.open("rb") as file:
             return file.read(64)

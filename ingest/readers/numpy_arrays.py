@@ -71,7 +71,8 @@ def saved_arrays(source: Any, beside: Path | None, **others: Any) -> Iterator[Pa
     """Yield an .npz file of an array of matrices and of others, in a folder of its own that is removed.
 
     source: what NumPy makes an array of. beside: a store on the same disk, None for the folder of temporary
-    files. others: by their names in the file, None where unknown. Raises OptionError for what is no array.
+    files. others: by their names in the file, None where unknown. Raises OptionError for what is not an
+    array.
     """
     with warnings.catch_warnings(action="ignore"):
         arrays: dict[str, Any] = {"c2": _as_array("c2", source)}

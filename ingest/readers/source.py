@@ -209,7 +209,9 @@ def _checked_layout(
         raise OptionError(f"half = {shown(half)} is unknown; choose from {each}")
     for name, value in names.items():
         if value is not None and (not isinstance(value, str) or not value.strip("/ ")):
-            raise OptionError(f"{name} = {shown(value)} is no name of an array: give it as /c2")
+            raise OptionError(
+                f"{name} = {shown(value)} is not the name of an array: write it as /c2"
+            )
     return {
         "trains": _trains(trains),
         "half": half,

@@ -45,7 +45,7 @@ def masked(here: Path) -> None:
 
 
 BAD = {
-    "missing HDF5": (None, ["ingest", "none.h5"], "none.h5 is no file"),
+    "missing HDF5": (None, ["ingest", "none.h5"], "none.h5 is not a file"),
     "foreign file": (files, ["ingest", "foreign.h5"], "foreign.h5 is neither HDF5 nor"),
     "HDF5 of another kind": (files, ["ingest", "other.h5"], "has no two-time matrices"),
     "truncated HDF5": (files, ["ingest", "cut.h5"], "truncated"),

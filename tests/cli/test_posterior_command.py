@@ -54,11 +54,11 @@ def test_options_are_passed_on_and_the_folder_is_written(given):
         "adjust": "none", "client": None,
     }  # fmt: skip
     assert scan.digest == load_result("A_fit").provenance.inputs["store_sha256"]
-    assert printed.startswith("posterior of static fitted to A_c2.zarr\n\nparameter ")
+    assert printed.startswith("posterior of static fitted to A_c2.zarr\n\ntoo few draws")
     assert "written: A_fit/posterior.json, A_fit/posterior.nc, " in printed
     assert load_posterior("A_fit").draws.seed == 3
     shown = done("show", "A_fit")
-    assert "\nPosterior\nparameter " in shown
+    assert "\nPosterior\ntoo few draws" in shown
     assert "seed 3" in shown
     assert json.loads(done("show", "A_fit", "--json"))["posterior"]["draws"] == 200
 
@@ -83,10 +83,10 @@ def test_a_file_of_another_name_leaves_the_folder_as_it_is(name, given):
     ("changes", "words"),
     [
         ({"sampler": "nuts", "r_hat": 1.9}, "the chains did not mix (R̂ 1.9, above 1.05)"),
-        ({"pareto_k": 0.9}, "a few of them have nearly all the weight (Pareto k̂ 0.90, above 0.7)"),
+        ({"pareto_k": 0.9}, "a few have nearly all the weight (Pareto k̂ 0.90, above 0.7)"),
         (
             {"largest_error": 0.7},
-            "24 columns do not give the likelihood where they are (its logarithm",
+            "the likelihood interpolated from 24 columns is wrong there (its logarithm",
         ),
     ],
 )

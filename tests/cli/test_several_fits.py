@@ -279,7 +279,10 @@ def test_the_figure_of_many_scans_shows_every_value_with_its_error(tmp_path):
     np.testing.assert_array_equal(bars.lines[0].get_ydata(), [68612.3] * 40)
     segment = bars.lines[2][0].get_segments()[0]
     assert segment[1, 1] - segment[0, 1] == pytest.approx(2 * 1532)
-    assert [t.get_text() for t in picture.axes[7].get_xticklabels()][:2] == ["A0000_c2", "A0004_c2"]
+    assert [t.get_text() for t in picture.axes[-1].get_xticklabels()][:2] == [
+        "A0000_c2",
+        "A0004_c2",
+    ]
     labels = {axes.get_ylabel(): axes.yaxis.label.get_window_extent() for axes in picture.axes}
     assert "gamma_dot_t0 [1/s]" in labels
     assert all(box.x0 > 0 for box in labels.values())

@@ -74,7 +74,7 @@ def test_a_worker_of_globus_compute_returns_the_json_of_the_fit(scan):
 
 
 def test_a_mistake_comes_back_from_globus_compute_as_one_sentence(scan):
-    assert "none.hdf is no file: check the name" in run_by_globus(scan, "none.hdf")
+    assert "none.hdf is not a file: check the name" in run_by_globus(scan, "none.hdf")
 
 
 def test_a_workflow_of_ewoks_returns_the_json_of_the_fit(scan, monkeypatch):
@@ -94,4 +94,4 @@ def test_a_workflow_of_ewoks_returns_the_json_of_the_fit(scan, monkeypatch):
         ewokscore.execute_graph(
             {"graph": {"id": "fit"}, "nodes": [node]}, inputs=[source | {"value": "none.hdf"}]
         )
-    assert "none.hdf is no file: check the name" in f"{raised.value} {raised.value.__cause__}"
+    assert "none.hdf is not a file: check the name" in f"{raised.value} {raised.value.__cause__}"

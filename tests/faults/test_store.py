@@ -106,7 +106,7 @@ METADATA = [
     ("chunk_grid", lambda held: {"name": "regular"}, "chunk_grid of .* is"),
     ("fill_value", lambda held: 7, "fill_value of .* is 7 where"),
     ("attributes", lambda held: {"units": "fortnight"}, "units of .* is fortnight where"),
-    ("attributes", lambda held: [], "is no metadata"),
+    ("attributes", lambda held: [], "is not metadata"),
     ("node_type", lambda held: "group", "node_type of .* is group"),
     ("zarr_format", lambda held: 4, "zarr_format of"),
 ]

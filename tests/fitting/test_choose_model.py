@@ -14,6 +14,7 @@ from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.influence import left_out_chisqr
 from homodyne_dask.solver.reduce import reduce
 from tests.photons import photographed
+from tests.results.three_rings import Q, three_rings
 from tests.solver.dense_problem import scaling_at, without_bins
 from tests.synthetic import FLOW, angles, asked, evaluator, measured, solve, store
 
@@ -107,7 +108,7 @@ def test_correlated_speckle_deceives_the_naive_aic_and_not_the_angles_left_out(t
     aic = found.table["aic_naive"].sel(fit=["brownian", "power_law"]).values
     assert aic[0] - aic[1] > 5
     assert found.chosen == "brownian"
-    assert "the data do not tell" in found.sentence
+    assert "the data do not distinguish" in found.sentence
 
 
 def test_a_model_that_sees_no_decay_is_not_chosen(tmp_path):
@@ -125,6 +126,24 @@ def test_a_model_that_sees_no_decay_is_not_chosen(tmp_path):
     assert second.chosen
     with pytest.raises(OptionError, match="none of the models compared converged"):
         hd.compare_models(scan, [hd.STATIC])
+
+
+def test_rings_of_ballistic_motion_are_described_by_a_power_of_q(tmp_path):
+    """Γ goes as q, and no model of diffusion describes it."""
+    thetas = [[20000.0 * 0.005 / q, 0.0, 0.0] for q in Q]
+    found = hd.compare_models(store(three_rings(thetas), tmp_path))
+    assert next(row.model for row in found.table if row.misfit) == "brownian"
+    assert (found.chosen, found.adequate) == ("stretched_q", True)
+    exponent = found.result.params["q_exponent"]
+    assert exponent.value == pytest.approx(1.0, abs=0.1)
+
+
+def test_that_no_model_is_adequate_is_said(tmp_path):
+    thetas = [[20000.0 * scale, 0.0, 0.0] for scale in (1.0, 4.0, 0.5)]
+    scan = store(three_rings(thetas), tmp_path)
+    found = hd.compare_models(scan, ["brownian", "power_law"])
+    assert not found.adequate
+    assert str(found).splitlines()[-1].startswith("none of these models is adequate")
 
 
 def test_too_few_bins_and_losses_are_refused(tmp_path):

@@ -21,7 +21,7 @@ def test_twelve_sectors_over_a_turn_are_six_and_it_is_said(turn):
     result = hd.fit(turn, "static", **START)
     said = [warning for warning in result.warnings if "independent" in warning]
     assert any(
-        "12 bins are 6 independent ones" in warning and "--friedel off" in warning
+        "only 6 of 12 bins are independent" in warning and "--friedel off" in warning
         for warning in said
     )
     assert "6 of 12 bins (Friedel pairs are one)" in str(result)

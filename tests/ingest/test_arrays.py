@@ -111,3 +111,9 @@ def test_messages_spell_options_as_where_they_are_read(c2, tmp_path):
     assert str(error) == "give on_bad_tile, or run `fit --resume`; -- is no option, nor a--b"
     with as_typed():
         assert "--on-bad-tile" in str(error)
+
+
+def test_options_of_one_letter_are_spelled_as_in_python_too():
+    assert str(OptionError("give --q and --time-offset")) == "give q and time_offset"
+    with as_typed():
+        assert str(OptionError("give --q")) == "give --q"

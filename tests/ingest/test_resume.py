@@ -102,7 +102,7 @@ def foreign_zarr(path):
 @pytest.mark.parametrize(
     ("word", "make", "message"),
     [
-        ("a file", lambda path: path.write_text("x"), "exists and is no store: give another"),
+        ("a file", lambda path: path.write_text("x"), "exists and is not a store: give another"),
         ("a folder of something else", foreign_folder, "no store of homodyne_dask"),
         ("a store of another kind", foreign_zarr, "no store of homodyne_dask"),
     ],

@@ -2,6 +2,7 @@ import h5py
 import numpy as np
 import pytest
 
+import homodyne_dask as hd
 import ingest
 from homodyne_dask.errors import OptionError, StoreError
 from ingest.simulate import angles
@@ -130,3 +131,36 @@ def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path):
     with pytest.raises(StoreError, match="cannot be written"):
         simulated(path / "B.h5")
     assert [file.name for file in tmp_path.iterdir()] == ["A.h5"]
+
+
+@pytest.mark.parametrize("scenario", ["creep", "laos", "step", "brownian"])
+@pytest.mark.parametrize("convention", ["physical", "homodyne"])
+def test_photons_of_speckle_have_the_c2_of_the_scenario(tmp_path, scenario, convention):
+    options = {"angles": 2, "frames": 80, "convention": convention}
+    for noise in ("pairs", "speckle"):
+        hd.simulate(tmp_path / f"{noise}.h5", scenario, noise=noise, **options)
+    pairs, speckle = (
+        arrays(ingest.ingest(tmp_path / f"{noise}.h5").store) for noise in ("pairs", "speckle")
+    )
+    upper = np.triu_indices(80, 1)
+    for one, other, row in zip(pairs["c2"], speckle["c2"], speckle["sigma_row"], strict=True):
+        away = (other - one)[upper] / np.outer(row, row)[upper]
+        assert abs(away.mean()) < 0.6  # one speckle for all pairs
+        assert 1.0 < away.std() < 2.0
+
+
+def test_photons_of_speckle_make_pairs_that_share_a_frame_correlated(tmp_path):
+    hd.simulate(tmp_path / "A.h5", "brownian", angles=3, frames=200, noise="speckle", seed=4)
+    held = arrays(ingest.ingest(tmp_path / "A.h5").store)
+    for c2 in held["c2"]:
+        late = c2[:60, 140:]  # decayed: noise alone
+        noise = late - late.mean()
+        far = (noise[:, :-20] * noise[:, 20:]).mean() / noise.var()
+        near = (noise[:, :-1] * noise[:, 1:]).mean() / noise.var()
+        assert near > 0.1
+        assert abs(far) < near
+
+
+def test_a_noise_that_is_unknown_is_refused(tmp_path):
+    with pytest.raises(OptionError, match="noise 'photons' is unknown; choose from pairs, speckle"):
+        hd.simulate(tmp_path / "A.h5", noise="photons")

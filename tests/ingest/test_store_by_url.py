@@ -106,7 +106,7 @@ def test_an_interrupted_ingest_is_incomplete_and_goes_on(source, plain):
 def test_objects_of_other_programs_are_left_alone(source):
     other = url_path("other", f"{ROOT}/notes/today.txt")
     objects.write(other, b"mine")
-    with pytest.raises(StoreError, match="exists and is no store of homodyne_dask"):
+    with pytest.raises(StoreError, match="exists and is not a store of homodyne_dask"):
         ingest.ingest(source, f"{ROOT}/notes", overwrite=True)
     for write in (
         lambda: objects.write(url_path("there", "https://host/a"), b""),

@@ -52,7 +52,7 @@ def render_sections(shown: PageState) -> str:
 
 
 def render_cell(fit: events.Progress) -> str:
-    """Return outcome, progress and parameters, for the output of a notebook cell."""
+    """Return outcome and progress for the output of a notebook cell, and parameters while the fit runs."""
     return render(PACKAGE, "cell.html", **_fit_content(fit))
 
 

@@ -38,7 +38,7 @@ class Rates(NamedTuple):
     lines: dict[str, RateLine]
     """J and gamma_dot, those that it has."""
     notes: tuple[str, ...]
-    """What is to be known about the bands."""
+    """What qualifies the bands."""
 
 
 @dataclass(frozen=True)

@@ -25,13 +25,14 @@ from homodyne_dask.store.files import AnyPath
 def view(what: tuple[AnyPath, ...], port: int, opens: bool | None, **left_out: Any) -> None:
     """Show the matrices of STORE, or of a fit in the folder RESULT with model and residual, on a page.
 
-    Zoom in down to single pairs. A range of frames that is marked is printed as the option that excludes it.
-    Several stand side by side. The page is on this machine only, at
-    the address that is printed; Ctrl-C ends it.
+    Zoom in down to single pairs. Mark a range of frames to see the option that excludes it. Several stores
+    or results are shown side by side; those of a series are chosen on the page. The page is on this machine
+    only, at the address that is printed; Ctrl-C ends it.
 
     \b
     homodyne-dask view A0123_fit
     homodyne-dask view A0123_fit A0124_fit
+    homodyne-dask view A0123_fit_q
     """
     from homodyne_dask.apps.view.view_server import serve_page  # it loads xarray and Bokeh
     from homodyne_dask.apps.view.viewed_data import excluding

@@ -7,9 +7,15 @@ from typing import Any
 import numpy as np
 from bokeh.models import (
     Band,
+    BasicTicker,
+    BasicTickFormatter,
     ColorBar,
     ColumnDataSource,
     LinearColorMapper,
+    LinearScale,
+    LogScale,
+    LogTicker,
+    LogTickFormatter,
     Range1d,
     Title,
     Whisker,
@@ -96,7 +102,7 @@ def map_row(
             width=side + 60 + BAR * barred, height=side + 80, x_range=x, y_range=y, tools=TOOLS,
             active_scroll="wheel_zoom", x_axis_label="t₁ [s]", y_axis_label="t₂ [s]" if n == 0 else None,
             name=f"{part}-map-{number}", frame_width=side, frame_height=side,
-            toolbar_location="above" if n == 0 else None,
+            toolbar_location="below" if n == 0 else None,
         )  # fmt: skip
         image: Any = fig.image  # takes a mapper, too
         image(
@@ -104,8 +110,7 @@ def map_row(
             level="image",
         )  # fmt: skip
         fig.add_layout(titles[part], "above")
-        if n == 0:
-            fig.add_layout(named, "above")
+        fig.add_layout(named if n == 0 else Title(text=" "), "above")
         if barred:
             fig.add_layout(ColorBar(color_mapper=colours[part], width=12), "right")
         for mark in marks:
@@ -125,7 +130,19 @@ def clear_maps(row: MapRow, parts: Sequence[str]) -> None:
         row.images[part].data = _no_image()
 
 
-def put_maps(row: MapRow, scan: Scan, maps: Maps, parts: Sequence[str]) -> None:
+@dataclass(frozen=True)
+class Limits:
+    """The colours of the maps that are given by the user; None chooses them by the values shown."""
+
+    low: float | None = None
+    high: float | None = None
+    reach: float | None = None
+    """Of residuals, in σ."""
+
+
+def put_maps(
+    row: MapRow, scan: Scan, maps: Maps, parts: Sequence[str], limits: Limits = Limits()
+) -> None:
     """Show some of the maps; the others stay as they are."""
     for part in parts:
         values, source = getattr(maps, part), row.images[part]
@@ -133,7 +150,7 @@ def put_maps(row: MapRow, scan: Scan, maps: Maps, parts: Sequence[str]) -> None:
         image = values[evenly(scan, maps.rows)][:, evenly(scan, maps.columns)]
         corner = {"x": [x0], "y": [y0], "dw": [x1 - x0], "dh": [y1 - y0]}
         source.update(data={"image": [image], **corner})
-        _colour(row.colours[part], part, values)
+        _colour(row.colours[part], part, values, limits)
 
 
 def evenly(scan: Scan, axis: CellAxis) -> np.ndarray:
@@ -148,15 +165,21 @@ def evenly(scan: Scan, axis: CellAxis) -> np.ndarray:
     return np.searchsorted(edges, middles, side="right") - 1
 
 
-def _colour(mapper: LinearColorMapper, part: str, values: Float32[np.ndarray, "r c"]) -> None:
+def _colour(
+    mapper: LinearColorMapper, part: str, values: Float32[np.ndarray, "r c"], limits: Limits
+) -> None:
     known = values[np.isfinite(values)]
     if not len(known) or part == "model":  # has the colours of the data
         return
     if part == "residual":
-        reach = max(LEAST_REACH, float(np.quantile(np.abs(known), CENTRAL[1])))
+        reach = limits.reach or max(LEAST_REACH, float(np.quantile(np.abs(known), CENTRAL[1])))
         mapper.update(low=-reach, high=reach)
         return
     low, high = (float(end) for end in np.quantile(known, CENTRAL))
+    low, high = (
+        given if given is not None else found
+        for given, found in ((limits.low, low), (limits.high, high))
+    )
     mapper.update(low=low, high=high if high > low else low + 1)
 
 
@@ -177,7 +200,7 @@ def cut_figure(name: str, x: str, ends: Span, log: bool, number: int) -> CutFigu
         width=SIDE + 60, height=SIDE, tools=TOOLS, active_scroll="wheel_zoom", name=name,
         x_axis_type="log" if log else "linear", x_axis_label=x, y_axis_label="c₂",
         x_range=Range1d(start=ends[0], end=ends[1]), y_range=Range1d(start=0, end=1),
-        toolbar_location="above",
+        toolbar_location="below",
     )  # fmt: skip
     fig.add_layout(title, "above")
     sources = []
@@ -196,6 +219,16 @@ def cut_figure(name: str, x: str, ends: Span, log: bool, number: int) -> CutFigu
         fig.line("x", "c2", source=model, color=colour, line_width=2)
         sources.append((averages, view, model))
     return CutFigure(fig, tuple(sources), title)
+
+
+def set_log(fig: figure, log: bool) -> None:
+    """Make the x axis of a figure logarithmic or linear."""
+    fig.x_scale = LogScale() if log else LinearScale()
+    (axis,) = fig.xaxis
+    axis.ticker = LogTicker() if log else BasicTicker()
+    axis.formatter = LogTickFormatter() if log else BasicTickFormatter()
+    for grid in fig.xgrid:
+        grid.ticker = axis.ticker
 
 
 def fit_heights(cut: CutFigure) -> None:
@@ -240,7 +273,7 @@ def rate_figures(
         )
         fig = figure(
             width=SIDE + 60, height=SIDE, tools=TOOLS, active_scroll="wheel_zoom", name=rate,
-            x_axis_type=x, y_axis_type=y, x_axis_label="t [s]", y_axis_label=label, toolbar_location="above",
+            x_axis_type=x, y_axis_type=y, x_axis_label="t [s]", y_axis_label=label, toolbar_location="below",
         )  # fmt: skip
         low, high = _limits([line for _, line in of], y == "log")
         fig.y_range.update(start=low, end=high)
@@ -249,7 +282,7 @@ def rate_figures(
         fig.add_layout(mark)
         words = {line.errors for _, line in of} - {"none"}
         bands = f"bands: 68 and 95 %, {' or '.join(sorted(words))} errors" if words else "no errors"
-        fig.add_layout(Title(text=bands, text_font_style="normal", text_font_size="8pt"), "below")
+        fig.add_layout(Title(text=bands, text_font_style="normal", text_font_size="8pt"), "above")
         made.append(fig)
     return made
 

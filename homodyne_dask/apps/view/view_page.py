@@ -1,6 +1,6 @@
 """The page: its parts, and what happens when a bin, a window or a pair of times is chosen."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, cast
@@ -8,17 +8,20 @@ from typing import Any, cast
 import numpy as np
 from bokeh.document import Document
 from bokeh.events import DocumentReady, Reset, SelectionGeometry, Tap
-from bokeh.layouts import column, row
+from bokeh.layouts import column
 from bokeh.models import (
     BoxAnnotation,
     Button,
+    CheckboxButtonGroup,
     Column,
     ColumnDataSource,
     CustomJS,
     DataTable,
     Div,
     NumberFormatter,
+    NumericInput,
     Row,
+    Select,
     TableColumn,
 )
 from bokeh.models import Span as Mark
@@ -35,9 +38,17 @@ from homodyne_dask.apps.view.maps_and_cuts import (
     data_map,
     with_model,
 )
-from homodyne_dask.apps.view.viewed_data import ShownScan, Viewed, bin_of
+from homodyne_dask.apps.view.viewed_data import (
+    ShownScan,
+    Viewable,
+    Viewed,
+    bin_of,
+    nearest_bin,
+    viewed,
+)
 from homodyne_dask.errors import HomodyneDaskError, SelectionError, printable
-from homodyne_dask.results.views.figures.style import bin_name
+from homodyne_dask.results.data import number_format as numbers
+from homodyne_dask.results.views.figures.style import COLOURS, bin_name
 
 KEYS = """
 if (window.homodyneKeys) return
@@ -67,11 +78,28 @@ SCRIPTS = """{% block js_resources %}
 """The page without half of Bokeh's scripts: no formulas are typeset, nothing is drawn with WebGL."""
 HELP = (
     "Turn the wheel to zoom, drag to move, click to move the cuts; the tool with a dashed box marks frames. "
-    "Cuts: circles are averages over cells of age and lag, dots what the map shows, lines the model, "
+    "Cuts: circles are averages over cells of age and lag, dots are cells of the map, lines are the model, "
     "in the colours of the names."
 )
 KEYS_HELP = " Keys: ← → Home End for bins, 0 for the whole matrix."
-TABLE_WIDTH = 330
+TABLE_WIDTH = 430
+RESIZE = """
+const fit = () => {
+  const groups = maps.children.map(group => group.children)
+  const room = window.innerWidth - 40 - groups.length * (60 + bar)
+  const side = Math.floor(Math.max(smallest, Math.min(room / groups.length, 0.55 * window.innerHeight)))
+  for (const fig of groups.flat()) {
+    const width = side + 60 + (fig.right.length ? bar : 0)
+    fig.setv({frame_width: side, frame_height: side, height: side + 110, width})
+  }
+  const share = Math.min((window.innerWidth - 40) / cuts.children.length, 600)
+  const cut = Math.floor(Math.max(smallest + 60, share))
+  for (const fig of cuts.children) fig.setv({width: cut, height: Math.floor(Math.max(0.7 * cut, smallest))})
+}
+fit()
+window.onresize = fit
+"""
+"""Maps and cuts grow with the window."""
 FIRST_CUTS = 0.25, 0.02
 """Age and lag of the first cuts, of the whole time."""
 
@@ -79,32 +107,63 @@ FIRST_CUTS = 0.25, 0.02
 class ViewPage:
     """One page in one browser."""
 
-    def __init__(self, viewed: Viewed, pool: Executor, keys: bool) -> None:
-        self.viewed, self.keys = viewed, keys
-        self.first = viewed.shown[0].scan
-        self.x, self.y = (figures.common_range([one.scan for one in viewed.shown]) for _ in "xy")
-        begin, end = whole_span(self.first)
+    def __init__(
+        self,
+        content: Viewed,
+        pool: Executor,
+        keys: bool,
+        choices: Mapping[str, Sequence[Viewable]] | None = None,
+    ) -> None:
+        """Make the page; choices: what it may show, by name, of which `content` is the first."""
+        self.keys, self.choices = keys, choices or {}
+        self.x, self.y = (figures.common_range([one.scan for one in content.shown]) for _ in "xy")
+        self.heading, self.status = Div(name="bin"), Div(name="status")
+        self.marked = Div(name="marked")
+        self.bins = bins_of(content.shown)
+        self.limits = [
+            NumericInput(mode="float", title=title, placeholder="automatic", width=110, name=name)
+            for title, name in (
+                ("c₂ colours from", "colour-low"), ("to", "colour-high"), ("residuals to ±", "colour-reach"),
+            )
+        ]  # fmt: skip
+        self.log = CheckboxButtonGroup(labels=["log lag", "log age"], active=[0], name="log")
+        self.latest = LatestRequest(pool, self._work, self._failed)
+        self.help = HELP + KEYS_HELP * keys
+        self.maps, self.cuts, self.layout = (
+            _wrapped([]),
+            _wrapped([]),
+            Column(sizing_mode="stretch_width"),
+        )
+        begin, end = whole_span(content.shown[0].scan)
         age, lag = FIRST_CUTS
         self.t1, self.lag = begin + age * (end - begin), lag * (end - begin)
+        self._connect()
+        self._show(content)
+
+    def _show(self, content: Viewed) -> None:
+        """Fill the page."""
+        self.viewed, self.first = content, content.shown[0].scan
         self.marks = [
             Mark(location=0, dimension=dimension, line_color="black", line_dash="dotted")
             for dimension in ("height", "width", "height")
         ]
         self._move_marks()
-        self.help = HELP + KEYS_HELP * keys
-        self.rows = [self._row(n, one) for n, one in enumerate(viewed.shown)]
-        number = len(viewed.shown)
-        begin, end = _span(self.x)
+        self.rows = [self._row(n, one) for n, one in enumerate(content.shown)]
+        number, (begin, end) = len(content.shown), _span(self.x)
         lags = 0.8 * self.first.attrs["frame_time"], 1.2 * (end - begin)
         self.along_lag = figures.cut_figure("along-lag", "lag t₂ − t₁ [s]", lags, True, number)
         self.along_age = figures.cut_figure("along-age", "age t₁ [s]", (begin, end), False, number)
-        self.bins = bins_of(viewed.shown)
-        self.heading, self.status = Div(name="bin"), Div(name="status")
-        self.marked = Div(name="marked")
+        self._log_chosen()
+        unknown = bool(np.isnan(self.first.q).any())
+        self.rates = figures.rate_figures(content.rates, self.marks[2], unknown)
         self.bands = [self._bands(fig) for one in self.rows for fig in one.figures]
-        self.latest = LatestRequest(pool, self._work, self._failed)
-        self.layout = self._layout()
-        self._connect()
+        self.marked.text = ""
+        for one in self.rows:
+            for fig in one.figures:
+                fig.on_event(Tap, self._tapped)
+                fig.on_event(SelectionGeometry, self._marked)
+                fig.on_event(Reset, lambda _: self._whole())
+        self.layout.children = self._parts()
 
     def show_in(self, document: Document) -> None:
         """Become the page of a browser."""
@@ -115,6 +174,10 @@ class ViewPage:
         if self.keys:
             arguments = {"bins": self.bins, "x": self.x, "y": self.y}
             document.js_on_event(DocumentReady, CustomJS(args=arguments, code=KEYS))
+            arguments = {"maps": self.maps, "cuts": self.cuts, "bar": figures.BAR}
+            resize = CustomJS(args=arguments | {"smallest": figures.SMALL_SIDE}, code=RESIZE)
+            document.js_on_event(DocumentReady, resize)
+            self.cuts.js_on_change("children", resize)
         self.latest.document = document
         self._bin_chosen()
 
@@ -130,9 +193,8 @@ class ViewPage:
         marks = self.marks[0], self.marks[1]
         return figures.map_row(parts, self.x, self.y, marks, one.name, n, side)
 
-    def _layout(self) -> Any:
-        unknown = bool(np.isnan(self.first.q).any())
-        rates = figures.rate_figures(self.viewed.rates, self.marks[2], unknown)
+    def _parts(self) -> list[Any]:
+        """Return the parts of the page, from top to bottom."""
         buttons = []
         for name, step in (("◀ previous bin", -1), ("next bin ▶", 1)):
             button = Button(label=name, width=110, name="previous" if step < 0 else "next")
@@ -140,26 +202,67 @@ class ViewPage:
             buttons.append(button)
         whole = Button(label="whole matrix", width=110, name="whole")
         whole.on_click(self._whole)
+        controls: list[Any] = [*buttons, whole, self.log, *self.limits]
+        if len(self.choices) > 1:
+            controls.insert(0, self._choice())
         cuts: list[Any] = [self.along_lag.figure, self.along_age.figure]
         groups = [one.figures for one in self.rows]
         if len(groups) == 1:
             groups = [[part] for part in groups[0]]
-        maps = [column(*group, align="end") for group in groups]
-        table = column(row([*buttons, whole]), bin_table(self.bins, self.viewed.shown))
-        lines = [_wrapped([*maps, table]), _wrapped(cuts + rates), Div(text=self.help)]
-        parts = [self.heading, *lines, self.marked, self.status]
-        return Column(children=parts, sizing_mode="stretch_width")
+        self.maps.children = [column(*group, align="start") for group in groups]
+        self.cuts.children = cuts + self.rates
+        tables = [
+            bin_table(self.bins, self.viewed.shown),
+            *map(_parameters, range(99), self.viewed.shown),
+        ]
+        lines = [_wrapped(controls), self.maps, self.cuts, _wrapped(tables)]
+        return [self.heading, *lines, Div(text=self.help), self.marked, self.status]
+
+    def _choice(self) -> Select:
+        """Return the list of the fits of a series."""
+        names: list[Any] = [printable(name) for name in self.choices]
+        select = Select(
+            title="fit", options=names, value=printable(self.viewed.title), name="choice"
+        )
+        select.on_change("value", lambda attr, old, new: self._choose(names.index(new)))
+        return select
+
+    def _choose(self, number: int) -> None:
+        """Show another fit of the series at the same bin and in the same ranges, where it has them."""
+        bin, before = self.bin, self.first
+        try:
+            content = viewed([*self.choices.values()][number])
+        except HomodyneDaskError as e:
+            self._say([str(e)])
+            return
+        scans = [one.scan for one in content.shown]
+        for axis in (self.x, self.y):
+            _keep_range(axis, figures.common_range(scans))
+        self._show(content)
+        source = bins_of(content.shown)
+        self.bins.selected.indices = []
+        self.bins.data = dict(source.data)
+        self.bins.selected.indices = [nearest_bin(before, bin, scans[0])]
 
     def _connect(self) -> None:
-        self.bins.selected.on_change("indices", lambda attr, old, new: self._bin_chosen())
+        self.bins.selected.on_change("indices", lambda attr, old, new: new and self._bin_chosen())
+        self.log.on_change("active", lambda attr, old, new: self._log_chosen())
+        for limit in self.limits:
+            limit.on_change("value", lambda attr, old, new: self.latest.ask())
         for axis in (self.x, self.y):
             for end in ("start", "end"):
                 axis.on_change(end, lambda attr, old, new: self.latest.ask())
-        for one in self.rows:
-            for fig in one.figures:
-                fig.on_event(Tap, self._tapped)
-                fig.on_event(SelectionGeometry, self._marked)
-                fig.on_event(Reset, lambda _: self._whole())
+
+    def _log_chosen(self) -> None:
+        for n, cut in enumerate((self.along_lag, self.along_age)):
+            figures.set_log(cut.figure, n in self.log.active)
+        begin, end = _span(self.x)
+        least = max(begin, self.first.attrs["frame_time"])
+        self.along_age.figure.x_range.update(
+            start=least if 1 in self.log.active else begin, end=end
+        )
+        least = 0.8 * self.first.attrs["frame_time"] if 0 in self.log.active else 0.0
+        self.along_lag.figure.x_range.update(start=least)
 
     def _step(self, by: int) -> None:
         last = len(self.viewed.shown[0].scan.bins) - 1
@@ -239,7 +342,8 @@ class ViewPage:
 
     def _show_maps(self, n: int, maps: Maps, parts: Sequence[str]) -> None:
         one, side = self.viewed.shown[n], maps.rows.side
-        figures.put_maps(self.rows[n], one.scan, maps, parts)
+        limits = figures.Limits(*(limit.value for limit in self.limits))
+        figures.put_maps(self.rows[n], one.scan, maps, parts, limits)
         means = f"means over {side}×{side} pairs" if side > 1 else "single pairs"
         self.rows[n].resolution.text = f"data: {means}"
 
@@ -269,6 +373,39 @@ class ViewPage:
 def _wrapped(parts: Sequence[Any]) -> Row:
     """Return parts beside one another, on as many lines as a window needs."""
     return Row(children=[*parts], sizing_mode="stretch_width", styles={"flex-wrap": "wrap"})
+
+
+def _keep_range(axis: Any, new: Any) -> None:
+    """Let an axis have the limits of a new one, and stay where it is as far as they allow."""
+    whole = (axis.start, axis.end) == (axis.reset_start, axis.reset_end)
+    begin, end = max(axis.start, new.start), min(axis.end, new.end)
+    if whole or end - begin < new.min_interval:
+        begin, end = new.start, new.end
+    limits = {
+        key: getattr(new, key) for key in ("bounds", "reset_start", "reset_end", "min_interval")
+    }
+    axis.update(start=begin, end=end, **limits)
+
+
+def _parameters(number: int, one: ShownScan) -> Div:
+    """Return how a fit ended and its parameters; of a store nothing."""
+    if one.result is None:
+        return Div(visible=False)
+    table = one.result.parameters
+    columns = (table[key].values for key in ("param", "value", "stderr", "unit"))
+    rows = "".join(
+        f"<tr><td>{escape(str(name))}</td><td>{numbers.value_and_error(value, error)}</td>"
+        f"<td>{escape(str(unit))}</td></tr>"
+        for name, value, error, unit in zip(*columns, strict=True)
+    )
+    title = f"<b style='color:{COLOURS[number]}'>{escape(printable(one.name))}</b>"
+    verdict = escape(printable(one.result.verdict))
+    cells = "<style>td{padding:1px 10px 1px 0}</style>"
+    return Div(
+        text=f"{cells}{title}<p>{verdict}</p><table>{rows}</table>",
+        width=TABLE_WIDTH,
+        name=f"fit-{number}",
+    )
 
 
 def _span(axis: Any) -> Span:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from tornado.ioloop import IOLoop
 
-from homodyne_dask.apps.view.viewed_data import Viewable, viewed
+from homodyne_dask.apps.view.viewed_data import Viewable, choices_of, viewed
 from homodyne_dask.errors import OptionError, require_package, require_type
 
 if TYPE_CHECKING:
@@ -51,12 +51,13 @@ def page_server(what: Sequence[Viewable], port: int = ANY_PORT, keys: bool = Tru
 
     token = secrets.token_urlsafe(TOKEN_BYTES)
     with ThreadPoolExecutor(1) as pool:
-        content = viewed(what)
+        choices = choices_of(what)
+        content = viewed(next(iter(choices.values())))
         made: list[ViewPage] = []
 
         def make() -> None:
             if not made:
-                made.append(ViewPage(content, pool, keys))
+                made.append(ViewPage(content, pool, keys, choices))
 
         def modify(document: "Document") -> None:
             make()
@@ -162,7 +163,8 @@ class View:
 def view(*what: Viewable, port: int = ANY_PORT) -> View | None:
     """Show stores and results on a page: data, model and residual, down to single pairs.
 
-    what: paths of stores and of folders of fits, scans, results of `fit`; up to 6. port: by default a free
+    what: paths of stores and of folders of fits, scans, results of `fit`; up to 6. Or the folder of one
+    series, whose fits are chosen on the page. port: by default a free
     one; give one that is forwarded where the browser is on another machine.
 
     In a notebook the page is the output of the cell. Elsewhere its address is printed, a browser opened

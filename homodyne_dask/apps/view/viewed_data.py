@@ -23,6 +23,7 @@ from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView, as_selected, fitted_scan
 from homodyne_dask.results.files.folder import fits_in
 from homodyne_dask.results.files.saved_results import SERIES, SUMMARY, data_of, load_result
+from homodyne_dask.results.views.figures.style import bin_name
 from homodyne_dask.store.files import any_path, is_file
 from homodyne_dask.store.rings import NEAREST_ANGLE_TOLERANCE, NEAREST_Q_TOLERANCE
 from homodyne_dask.store.scan import Cuts, Scan, open_dataset
@@ -31,6 +32,8 @@ from homodyne_dask.store.url_path import UrlPath
 Viewable = str | Path | UrlPath | Scan | FitResult
 MAX_SHOWN = 6
 """Most stores and results of one page."""
+MAX_NAMED = 8
+"""Most bins named one by one that have no counterpart."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,7 @@ def viewed(what: Sequence[Viewable]) -> Viewed:
         except HomodyneDaskError as e:
             of = Rates({}, (str(e),))
         rates.append(of.lines)
-        notes += [f"{one.name}: {note}" for note in of.notes]
+        notes += [f"{one.name}: {note}" for note in (*of.notes, *unmatched(shown[0], one))]
     return Viewed(shown, rates, tuple(notes))
 
 
@@ -132,13 +135,32 @@ def _opened(what: Viewable) -> Scan | FitResult:
     path = any_path("what to view", what)
     if path.name.endswith(".json") or is_file(path / SUMMARY):
         return load_result(path)
-    parts = fits_in(path)
-    if parts or is_file(path / SERIES):
-        raise OptionError(
-            f"{path} holds several fits: view up to {MAX_SHOWN} of them, as "
-            + " ".join(str(path / part) for part in parts[:2])
-        )
     return open_dataset(path)
+
+
+def choices_of(what: Sequence[Viewable]) -> dict[str, Sequence[Viewable]]:
+    """Return what a page lets choose from, by name: each fit of a series, or all that is given at once.
+
+    Raises OptionError for a series beside something else, and for one without a fit.
+    """
+    for one in what:
+        if isinstance(one, Scan | FitResult):
+            continue
+        path = any_path("what to view", one)
+        if path.name.endswith(".json") or is_file(path / SUMMARY):
+            continue
+        parts = fits_in(path)
+        if not (parts or is_file(path / SERIES)):
+            continue
+        if len(what) > 1:
+            raise OptionError(
+                f"{path} holds several fits: view it alone, or up to {MAX_SHOWN} of them, as "
+                + " ".join(str(path / part) for part in parts[:2])
+            )
+        if not parts:
+            raise OptionError(f"{path} holds a series without a finished fit")
+        return {str(part): [path / part] for part in parts}
+    return {"": what}
 
 
 def _data_of(result: FitResult, source: Viewable, held: Scan | None) -> Scan:
@@ -176,6 +198,23 @@ def matching_bins(first: Scan, scan: Scan) -> Int[np.ndarray, " bin"]:
     return np.where(same.any(1), same.argmax(1), -1)
 
 
+def unmatched(first: ShownScan, one: ShownScan) -> list[str]:
+    """Return which bins of a page a store or result lacks, and which of its bins the page does not have."""
+    own = set(range(len(one.scan.bins))) - set(one.bins.tolist())
+    found = []
+    if lacking := [bin_name(first.scan, int(n)) for n in np.flatnonzero(one.bins < 0)]:
+        found.append(f"has no bin at {_listed(lacking)}")
+    if more := [bin_name(one.scan, n) for n in sorted(own)]:
+        found.append(f"not shown, as {first.name} lacks them: {_listed(more)}")
+    return found
+
+
+def _listed(names: list[str]) -> str:
+    """Return names, of many the first ones and the number of the others."""
+    others = len(names) - MAX_NAMED
+    return "; ".join(names[:MAX_NAMED]) + (f" and {others} others" if others > 0 else "")
+
+
 def linear_params(one: ShownScan, bin: int) -> tuple[float, float]:
     """Return contrast and offset of a bin of a result."""
     assert one.result is not None
@@ -189,3 +228,12 @@ def bin_of(one: ShownScan, at: int) -> int:
     if bin < 0:
         raise SelectionError("there is no bin at this q and φ")
     return bin
+
+
+def nearest_bin(first: Scan, bin: int, scan: Scan) -> int:
+    """Return the position in `scan` of a bin of `first`: the same one, else that of the nearest angle."""
+    same = int(matching_bins(first, scan)[bin])
+    turned = np.abs((scan.phi - first.phi[bin] + 180) % 360 - 180)
+    if same >= 0 or not np.isfinite(turned).any():
+        return max(same, 0)
+    return int(np.nanargmin(turned))

@@ -69,7 +69,7 @@ class WatchStatus:
     """What a page says of the watcher that writes it."""
 
     reload: float | None
-    """Seconds after which the page loads itself again; None when the watcher has ended."""
+    """Seconds after which the page reloads; None when the watcher has ended."""
     sentence: str
     """What it does."""
     waiting: Sequence[str] = ()

@@ -45,7 +45,7 @@ LONGEST_PAUSE = 0.05
 """Seconds until it is asked again whether a fit has ended."""
 TOUCH = ", then touch the file"
 RELOAD = 10.0
-"""Seconds after which the page loads itself again."""
+"""Seconds after which the page reloads."""
 
 
 class WatchOptions(NamedTuple):
@@ -350,7 +350,7 @@ class FolderWatch:
     def _remove_store(self, store: str) -> bool:
         """Remove a store; return False for what is none, or cannot be removed: it stays, and that is said."""
         try:
-            removed, why = self.state.remove_store(store), "it is no store of homodyne_dask"
+            removed, why = self.state.remove_store(store), "it is not a store of homodyne_dask"
         except OSError as e:
             removed, why = False, error_sentence(e, then="")
         if not removed:

@@ -66,7 +66,7 @@ def listed(folder: Path, patterns: Sequence[str], before: Mapping[str, Seen]) ->
 
 
 def _seen(entry: "os.DirEntry[str]", before: Seen | None) -> Seen | None:
-    """Return a file as it is now, None for what is no file."""
+    """Return a file as it is now, None for what is not a file."""
     try:
         if not entry.is_file():
             return None

@@ -86,7 +86,7 @@ LAYOUT = (
 @click.option(
     "--strict",
     is_flag=True,
-    help="Refuse a file of which a bin has no data, instead of leaving it out.",
+    help="Refuse a file with a bin without data, instead of leaving the bin out.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace a store with other contents.")
 @click.option("--scheduler", help="Address of a running Dask scheduler: tls://host:8786.")
@@ -103,9 +103,9 @@ def ingest(
 
     Several files, with --output, are scans that repeat one measurement: the store has the bins of all.
 
-    SOURCE is an HDF5 file (APS-U, APS legacy, NXxpcs, CHX, ESRF, midtools), or arrays in .npy or .npz. Of
-    an HDF5 file of another layout, MATLAB's v7.3 included, --dataset names the matrices; without it the
-    message lists what may be meant.
+    SOURCE is an HDF5 file (APS-U, APS legacy, NXxpcs, CHX, ESRF, midtools), or arrays in .npy or .npz. For
+    any other layout of HDF5, including MATLAB v7.3, give --dataset; without it the message lists the
+    candidates.
 
     By default A0123_results.hdf is written to A0123_c2.zarr in the same folder. To give several values,
     repeat the option or separate them by commas. To continue an interrupted ingest, repeat the command.

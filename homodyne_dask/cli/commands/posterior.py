@@ -65,11 +65,11 @@ def posterior(
 ) -> None:
     """Draw from the posterior of the fit in the folder FIT, and write it there.
 
-    The data are read about as often as in a short fit, from where the store was. FIT gets posterior.nc
-    (for ArviZ), posterior.json and pictures, and its report a section "Posterior".
+    The data are read about as often as in a short fit, from the store at its former place. FIT gets
+    posterior.nc (for ArviZ), posterior.json and pictures, and its report a section "Posterior".
     `homodyne-dask explain posterior` says what the numbers mean.
 
-    Exit status: 0 done, 2 bad input, 3 the draws are not to be trusted, 130 interrupted.
+    Exit status: 0 done, 2 bad input, 3 the draws are unreliable, 130 interrupted.
     """
     fits = [] if is_file(folder / SUMMARY) else fits_in(folder)
     if fits:

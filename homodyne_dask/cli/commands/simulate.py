@@ -41,6 +41,10 @@ SCENARIOS = ("creep", "brownian", "static", "ageing", "andrade", "step", "laos")
     type=Text(("physical", "homodyne")),
     help="physical (default) or homodyne.",
 )
+@click.option(
+    "--noise", default="pairs", type=Text(("pairs", "speckle")),
+    help="pairs (default): independent for each pair of frames; speckle: photons counted in moving speckle.",
+)  # fmt: skip
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 @AS_JSON
 def simulate(
@@ -51,6 +55,7 @@ def simulate(
     seed: int,
     layout: str,
     convention: str,
+    noise: str,
     overwrite: bool,
     as_json: bool,
 ) -> None:
@@ -60,11 +65,17 @@ def simulate(
     """
     made = hd.simulate(
         path, scenario, angles=angles, frames=frames, seed=seed, layout=layout, convention=convention,
-        overwrite=overwrite,
+        noise=noise, overwrite=overwrite,
     )  # fmt: skip
     if as_json:
         facts = {"scenario": scenario, "model": made.model, "convention": convention}
-        sizes = {"angles": angles, "frames": frames, "frame_time_s": made.frame_time, "seed": seed}
+        sizes = {
+            "angles": angles,
+            "frames": frames,
+            "frame_time_s": made.frame_time,
+            "seed": seed,
+            "noise": noise,
+        }
         units = {"q_per_angstrom": made.q, "gap_angstrom": made.gap}
         parameters = {"parameters": dict(made.parameters)}
         echo_json({"file": str(path)} | facts | sizes | units | parameters)

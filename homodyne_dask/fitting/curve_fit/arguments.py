@@ -64,7 +64,7 @@ def bounds_by_name(names: tuple[str, ...], bounds: Any) -> dict[str, tuple[float
     if isinstance(bounds, Mapping):
         unknown = [name for name in bounds if name not in names]
         if unknown:
-            raise OptionError(f"bounds: {unknown[0]!r} is no parameter of {', '.join(names)}")
+            raise OptionError(f"bounds: {unknown[0]!r} is not a parameter of {', '.join(names)}")
         return {name: bounds.get(name, (-np.inf, np.inf)) for name in names}
     try:
         low, high = (np.broadcast_to(np.asarray(edge, float), len(names)) for edge in bounds)
@@ -163,7 +163,7 @@ def points_from_arrays(xdata: Any, ydata: Any) -> tuple[xarray.Dataset, list[str
 
     ydata: of M values. xdata: of M values, or of k rows of M values as an array or a list of k arrays: the
     coordinates are then x0, x1, ...; arrays of several dimensions are raveled. Raises OptionError for
-    other shapes, and for what is no number.
+    other shapes, and for what is not a number.
     """
     x, y = _numbers("xdata", xdata), _numbers("ydata", ydata)
     several = x.shape != y.shape and x.ndim > 1

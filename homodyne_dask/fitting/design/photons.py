@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Int
 
 from homodyne_dask.kernels.backend import evaluation_of
+from homodyne_dask.kernels.backend_interface import ModelPoint
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.solver.speckle import nearest_correlation
 
@@ -46,36 +47,57 @@ class PhotonScan(NamedTuple):
     def _c2_of_bin(
         self, b: int, of_pattern: np.random.Generator, of_counts: np.random.Generator
     ) -> Float32[np.ndarray, "t t"]:
-        contrast, n = float(self.contrast[b]), len(self.time)
-        modes = max(1, int(1 / contrast + 1e-9))
-        root, spread = self._root(b), np.sqrt(contrast * modes)
-        total, mean = np.zeros((n, n)), np.zeros(n)
-        pixels, step = int(self.pixels[b]), max(1, AT_ONCE // (2 * modes * n))
-        for first in range(0, pixels, step):
-            some = min(step, pixels - first)
-            field = of_pattern.standard_normal((some, 2 * modes, n), np.float32) @ root
-            intensity = 1 + spread * ((field**2).mean(axis=1) - 1)
-            counts = of_counts.poisson(self.counts[b] * np.maximum(intensity, 0)).astype(np.float32)
-            total += counts.T @ counts
-            mean += counts.sum(axis=0)
-        c2 = total * pixels / np.outer(mean, mean)
+        at = evaluation_of(self.problem.model).point(self.problem, self.theta, self.time)
+        root = field_root(at, self.time, self.q[b : b + 1], self.phi[b : b + 1])
+        size = float(self.contrast[b]), self.counts[b], int(self.pixels[b])
+        c2 = counted_c2(root, *size, of_pattern, of_counts)
         np.fill_diagonal(c2, np.nan)  # a frame with itself has the noise of counting once more
         return (c2 + self.offset[b] - 1).astype(np.float32)
 
-    def _root(self, b: int) -> Float32[np.ndarray, "r t"]:
-        """Return L with LᵀL the correlation of the field of a bin."""
-        evaluation, t = evaluation_of(self.problem.model), self.time
-        at = evaluation.point(self.problem, self.theta, t)
-        bin = self.q[b : b + 1], self.phi[b : b + 1]
-        times = t[:, None], t[None, :]
-        if evaluation.g_at is None:
-            f = np.clip(evaluation.f_at(at, t, *bin, *times)[0], 0, 1)
-            g, _ = nearest_correlation(np.sqrt(_symmetric(f)))
-        else:
-            g = _symmetric(evaluation.g_at(at, t, *bin, *times)[0])
-        values, vectors = np.linalg.eigh(g)
-        some = values > 1e-7 * values[-1]
-        return (np.sqrt(values[some])[:, None] * vectors[:, some].T).astype(np.float32)
+
+def counted_c2(
+    root: Float32[np.ndarray, "r t"],
+    contrast: float,
+    counts: float | Float[np.ndarray, " t"],
+    pixels: int,
+    of_pattern: np.random.Generator,
+    of_counts: np.random.Generator,
+) -> Float[np.ndarray, "t t"]:
+    """Return c2 as beamlines compute it, of offset 1, from photons counted in independent pixels.
+
+    root: of the correlation of the field (`field_root`). counts: mean of a pixel, of all frames or of each.
+    """
+    n = root.shape[1]
+    modes = max(1, int(1 / contrast + 1e-9))
+    spread, total, mean = np.sqrt(contrast * modes), np.zeros((n, n)), np.zeros(n)
+    step = max(1, AT_ONCE // (2 * modes * n))
+    for first in range(0, pixels, step):
+        some = min(step, pixels - first)
+        field = of_pattern.standard_normal((some, 2 * modes, len(root)), np.float32) @ root
+        intensity = 1 + spread * ((field**2).mean(axis=1) - 1)
+        photons = of_counts.poisson(counts * np.maximum(intensity, 0)).astype(np.float32)
+        total += photons.T @ photons
+        mean += photons.sum(axis=0)
+    return total * pixels / np.outer(mean, mean)
+
+
+def field_root(
+    at: ModelPoint,
+    time: Float[np.ndarray, " t"],
+    q: Float[np.ndarray, " one"],
+    phi: Float[np.ndarray, " one"],
+) -> Float32[np.ndarray, "r t"]:
+    """Return L with LᵀL the correlation of the field of a bin."""
+    evaluation = evaluation_of(at.problem.model)
+    times = time[:, None], time[None, :]
+    if evaluation.g_at is None:
+        f = np.clip(evaluation.f_at(at, time, q, phi, *times)[0], 0, 1)
+        g, _ = nearest_correlation(np.sqrt(_symmetric(f)))
+    else:
+        g = _symmetric(evaluation.g_at(at, time, q, phi, *times)[0])
+    values, vectors = np.linalg.eigh(g)
+    some = values > 1e-7 * values[-1]
+    return (np.sqrt(values[some])[:, None] * vectors[:, some].T).astype(np.float32)
 
 
 def _symmetric(of_pairs: Float[np.ndarray, "t t"]) -> Float[np.ndarray, "t t"]:

@@ -85,8 +85,8 @@ def warnings_about(
         names = np.array(request.search.names)
         bounded, these = (joined_with_and(names[some].tolist()) for some in (at_bound, withheld))
         sentences.append(
-            f"{these} {'have' if withheld.sum() > 1 else 'has'} no error: most of it would be owed to "
-            f"{bounded}, at a bound (correlation above 0.7){simpler and f'; {simpler}'}"
+            f"{these} {'have' if withheld.sum() > 1 else 'has'} no error: undefined, strongly correlated "
+            f"with {bounded} at a bound (above 0.7){simpler and f'; {simpler}'}"
         )
     used = state.reduced.count > 0
     undetermined = int(state.reduced.undetermined.sum())
@@ -117,15 +117,15 @@ def _on_pairs(clusters: Int[np.ndarray, " bin"]) -> list[str]:
     if independent == len(clusters) or independent >= MIN_CLUSTERS:
         return []
     return [
-        f"{len(clusters)} bins are {independent} independent ones: bins of one q that are 180° apart see "
-        f"the same speckle; {len(clusters)} sectors over 180° instead of 360° would be {len(clusters)}, and "
-        f"from {MIN_CLUSTERS} on errors follow from their scatter; if yours do not see one speckle: "
+        f"only {independent} of {len(clusters)} bins are independent: bins of one q that are 180° apart see "
+        f"the same speckle; {len(clusters)} sectors over 180° would all be independent, and from "
+        f"{MIN_CLUSTERS} on errors follow from their scatter; if opposite bins see different speckle, give "
         f"`--friedel off`"
     ]
 
 
 def _on_speckle(speckle: SpeckleErrors | None) -> list[str]:
-    """Return why there are no standard errors with few bins, or what is to be said of them."""
+    """Return why there are no standard errors with few bins, or what qualifies them."""
     if speckle is not None and speckle.objection is None:
         return [] if speckle.note is None else [speckle.note]
     why = (
@@ -292,7 +292,7 @@ def _negative_shear(request: Request, state: lm.State) -> str | None:
     if rates.min() < 0 < rates.max() and getattr(problem.model, "splines", {}):
         return (
             "the shear rate changes its sign: c2 shows where it does, not the sign of the whole; "
-            "-gamma_dot(t) fits as well"
+            "-gamma_dot(t) fits equally well"
         )
     if rates[-1] >= 0:
         return None
@@ -301,7 +301,7 @@ def _negative_shear(request: Request, state: lm.State) -> str | None:
     bounded = "gamma_dot" if free else "gamma_dot_t_offset"
     return (
         f"the shear rate is negative, {rates[-1]:.3g} 1/s in the middle of the record: its sign is not "
-        f"observable, and the rate of the flow is as well {opposite}; bounds of {bounded} from 0 up allow "
+        f"observable, and the rate may equally be {opposite}; bounds of {bounded} from 0 up allow "
         f"positive rates only"
     )
 

@@ -74,8 +74,8 @@ class SpeckleErrors(NamedTuple):
         if distance < FAR_FROM_CORRELATION:
             return None
         return (
-            f"the root of f is no correlation of fields that do not change sign ({100 * distance:.0f} % from "
-            f"the nearest): the standard errors are those of the nearest"
+            f"the root of f is not a correlation of fields that do not change sign "
+            f"({100 * distance:.0f} % from the nearest): the standard errors are those of the nearest"
         )
 
 

@@ -51,7 +51,7 @@ def importance_draws(
     weight /= weight.sum()
     chosen = _systematic(weight, draws, rng)
     stats = {"log_weight": log_weight[chosen][None]}
-    effective = float(1 / (weight**2).sum())
+    effective = min(float(1 / (weight**2).sum()), float(draws))
     return Draws(x[chosen][None], "importance", float(k), effective, None, stats)
 
 
@@ -142,7 +142,7 @@ def nuts_draws(
         x = np.asarray(x_of(centre + z @ root.T))
     diagnostics: Any = array_stats
     r_hat = max(float(diagnostics.rhat(x[..., n])) for n in range(x.shape[-1]))
-    effective = min(float(diagnostics.ess(x[..., n])) for n in range(x.shape[-1]))
+    effective = min([CHAINS * each, *(diagnostics.ess(x[..., n]) for n in range(x.shape[-1]))])
     stats = {"lp": lp, "diverging": diverging.astype(float), "acceptance_rate": acceptance,
              "n_steps": steps.astype(float)}  # fmt: skip
-    return Draws(x, "nuts", pareto_k, effective, r_hat, stats)
+    return Draws(x, "nuts", pareto_k, float(effective), r_hat, stats)

@@ -127,7 +127,7 @@ class Comparison(Reportable):
 
 
 def _not_told(best: ComparedFit, equal: Sequence[ComparedFit]) -> str:
-    """Return which fits the data do not tell from the best, and which of all these to take."""
+    """Return which fits the data do not distinguish from the best, and which of all these to take."""
     others = " or ".join(f"{fit.name} (difference {_difference(fit)})" for fit in equal)
     fewest = min(fit.parameters + fit.linear for fit in (best, *equal))
     simplest = [fit for fit in (best, *equal) if fit.parameters + fit.linear == fewest]
@@ -136,7 +136,7 @@ def _not_told(best: ComparedFit, equal: Sequence[ComparedFit]) -> str:
         take = f"{chosen}, the better of those with {fewest} parameters"
     else:
         take = f"the one with {'fewer' if len(equal) == 1 else 'the fewest'} parameters, {chosen}"
-    return f"the data do not tell {best.name} from {others}: take {take}"
+    return f"the data do not distinguish {best.name} from {others}: take {take}"
 
 
 def _worse(fits: Sequence[ComparedFit], none_describes: bool) -> str:
@@ -334,11 +334,12 @@ def _check_same(first: str, one: FitResult, second: str, two: FitResult) -> None
         if values[0] != values[1]:
             raise OptionError(
                 f"{first} and {second} were fitted with different {what}, {shown(values[0])} and "
-                f"{shown(values[1])}: fit both alike"
+                f"{shown(values[1])}: fit both in the same way"
             )
     modes = one.config["scaling"], two.config["scaling"]
     if (modes[0] == "individual") != (modes[1] == "individual"):
         raise OptionError(
             f"{first} and {second} have the scalings {modes[0]} and {modes[1]}: contrast and offset of an "
-            f"angle left out are fitted to it in the one, and predicted in the other; fit both alike"
+            f"angle left out are fitted to it in the one, and predicted in the other; fit both in the same "
+            f"way"
         )

@@ -9,7 +9,7 @@ import numpy as np
 import xarray
 from jaxtyping import Float
 
-from homodyne_dask.errors import printable
+from homodyne_dask.errors import OptionError, printable
 from homodyne_dask.results.data.fitted_parameters import (
     FittedParameters,
     bounds_of,
@@ -190,7 +190,7 @@ class FitResult(Reportable):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Sentences on what is to be known before the numbers are used."""
+        """Sentences on what to consider before the numbers are used."""
         return self.diagnosis.warnings
 
     @property
@@ -207,6 +207,46 @@ class FitResult(Reportable):
     def converged(self) -> bool:
         """Whether the fit reached an optimum at which every parameter is determined."""
         return self.outcome is Outcome.CONVERGED
+
+    @property
+    def success(self) -> bool:
+        """Whether the fit converged and nothing says that the model does not describe the data."""
+        return self.converged and not self.misfit
+
+    @property
+    def correlation(self) -> xarray.DataArray | None:
+        """(cov_i, cov_j) of the standard errors; None where they are not known."""
+        if self.covariance is None:
+            return None
+        error = np.sqrt(np.diag(self.covariance.values))
+        return self.covariance / np.outer(error, error)
+
+    def contour(
+        self, first: str, second: str, percent: float = 95.0, points: int = 100
+    ) -> Float[np.ndarray, "point 2"]:
+        """Return points around the joint confidence region of two parameters: an ellipse, from `covariance`.
+
+        Its size is that of the F distribution for the smaller dof of the two. percent: probability that the
+        region holds both true values. `hd.posterior` has regions of any shape. Raises OptionError for unknown
+        names and for parameters without a standard error.
+
+        >>> result.contour("D0", "alpha").shape  # doctest: +SKIP
+        (100, 2)
+        """
+        of = [self.params[first], self.params[second]]
+        known = None if self.covariance is None else self.covariance.values
+        if known is None or first == second or any(one.stderr is None for one in of):
+            raise OptionError(
+                f"{first} and {second} have no joint region: give two parameters with standard errors"
+            )
+        at = [list(self.params).index(one.name) for one in of]
+        from homodyne_dask.results.data.intervals import joint_reach  # it loads SciPy
+
+        reach = joint_reach(percent, min(one.dof or np.inf for one in of))
+        turn = np.linspace(0.0, 2 * np.pi, points)
+        circle = np.stack([np.cos(turn), np.sin(turn)])
+        root = np.linalg.cholesky(known[np.ix_(at, at)])
+        return np.array([one.value for one in of]) + reach * (root @ circle).T
 
     @property
     def error_used(self) -> np.ndarray:
@@ -227,6 +267,10 @@ class FitResult(Reportable):
         The columns are the fields of `params`; NaN is unknown, and in JSON everything is `to_dict`.
         """
         return parameter_frame(self.params)
+
+    def to_dataframe(self) -> "DataFrame":
+        """Return the table of `summary`."""
+        return self.summary()
 
     def ci(self, percent: float = 95.0) -> xarray.Dataset:
         """Return low and high over `param`, the confidence intervals of the parameters.

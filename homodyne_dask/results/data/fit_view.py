@@ -45,7 +45,7 @@ def as_selected(scan: Scan, result: FitResult) -> Scan:
 class FitView:
     """A result and the scan that was fitted; raises SelectionError where the scan has other bins.
 
-    OptionError for what is no scan.
+    OptionError for what is not a scan.
     """
 
     result: FitResult

@@ -78,7 +78,7 @@ def _on(
 
 
 def decay_times(model: FittedModel, scan: Scan) -> Float[np.ndarray, " bin"]:
-    """Return the lag [s] at which f of each bin first falls to 1/e, at the age in the middle.
+    """Return the lag [s] at which f of each bin of the model first falls to 1/e, at the age in the middle.
 
     NaN where f stays above 1/e to the end of the selected frames.
     """
@@ -86,7 +86,7 @@ def decay_times(model: FittedModel, scan: Scan) -> Float[np.ndarray, " bin"]:
     middle = 0.5 * (first + last)
     shortest = 1e-3 * frame_spacing(scan.time)
     lag = np.concatenate([[0.0], np.geomspace(shortest, last - middle, DECAY_POINTS)])
-    f = model.shape(np.arange(len(scan.bins)), np.array([middle]), middle + lag)
+    f = model.shape(np.arange(len(model.q)), np.array([middle]), middle + lag)
     return np.array([_first_below(lag, row, np.exp(-1)) for row in f])
 
 

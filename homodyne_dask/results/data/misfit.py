@@ -230,8 +230,8 @@ def power_sentence(law: PowerOfQ, store: str, config: dict[str, Any]) -> str:
     power = value_and_error(law.power, law.stderr)
     return (
         f"the rates do not scale as q²: they scale as q to the power of about {power} (p = {law.p:.1g}); "
-        f"{config['model']} has q², so no parameter is that of all rings; `--model stretched_q` fits the "
-        f"power, `{fit_command(store, config)} --over q` each ring by itself"
+        f"{config['model']} assumes q², so its parameters do not hold for all rings; "
+        f"`--model stretched_q` fits the power, `{fit_command(store, config)} --over q` each ring by itself"
     )
 
 
@@ -256,7 +256,7 @@ def gross_sentence(redchi: float, sigma_source: str | None, tested: bool) -> str
         return ""
     of_sigma = {
         "counts": "sigma from counts is too small",
-        "constant": "the sigma that was given is too small",
+        "constant": "the given sigma is too small",
         "scatter": "speckle is correlated over many pairs, which the scatter of neighbours does not show",
     }
     return (

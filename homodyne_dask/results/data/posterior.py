@@ -54,10 +54,10 @@ class Posterior(Reportable):
 
     @property
     def gaussian_enough(self) -> dict[str, bool]:
-        """By parameter, whether the error bar of the fit is enough: its 95 % interval is the posterior's.
+        """By parameter, whether value ± stderr suffices: its 95 % interval is that of the posterior.
 
-        To 5 % of stderr, within two errors of the ends from the number of draws. Without those of which
-        the fit has no interval.
+        To 5 % of stderr, within two errors of the ends from the number of draws. Parameters for which
+        the fit has no interval are absent.
         """
         known = self.summary.isel(param=np.isfinite(self.summary["shift"].values))
         names, enough = known["param"].values.tolist(), known["enough"].values.tolist()
@@ -70,7 +70,7 @@ class Posterior(Reportable):
 
     @property
     def sentences(self) -> list[str]:
-        """In words, for which parameters the error bars of the fit are enough."""
+        """In words: for which parameters value ± stderr suffices, and what to quote for the others."""
         return enough_sentences(self.plain)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The posterior in numbers: quantiles of each parameter, and whether the errors of the fit are enough."""
+"""The posterior in numbers: quantiles of each parameter, and whether value ± stderr suffices."""
 
 import math
 from typing import Any
@@ -13,12 +13,17 @@ from homodyne_dask.results.data.fitted_parameters import confidence_intervals
 from homodyne_dask.results.data.posterior_draws import PosteriorDraws, free_names
 
 UNTRUSTED_ERROR = 0.5
-"""The same above which draws are not to be trusted: they have the wrong weight by more than half."""
+"""The same above which draws are unreliable: they have the wrong weight by more than half."""
 MAX_PARETO_K, MAX_R_HAT = 0.7, 1.05
-"""Of importance weights (Vehtari et al. 2024) and of chains, above which draws are not to be trusted."""
+"""Of importance weights (Vehtari et al. 2024) and of chains, above which draws are unreliable."""
 ENOUGH = 0.05
 """Shift of the ends of the 95 % interval, in standard errors, up to which those of the fit are enough."""
 QUANTILES = (0.025, 0.16, 0.5, 0.84, 0.975)
+SYMMETRIC = 0.1
+"""Sum of the distances of both ends from the value of the fit, in half the width of the interval, up to
+which an interval counts as symmetric about it."""
+INFORMATIVE = 3.0
+"""Width of the prior over that of the posterior, below which the prior narrows the posterior."""
 KNOWN = 0.1
 """Largest error of a shift from the number of draws with which those of the fit may be called enough."""
 ENDS = [0, -1]
@@ -36,9 +41,10 @@ def summary_table(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
     And beside them value and stderr of the fit, unit, prior; shift: the larger distance of an end of the
     95 % interval from that of the fit, in units of its stderr, NaN where there is none; shift_error: the
     error of shift from the number of draws; enough: whether shift is below 0.05, within two of its errors,
-    which are then at most 0.1 each. limit: 'upper' or 'lower' where the values of largest density are those
-    at a bound, and limit_value with 95 % of the probability on the side of that bound; '' and NaN elsewhere.
-    fit_excluded: whether the value of the fit is outside the 95 % interval.
+    which are then at most 0.1 each; cause of a difference: prior, shape (not symmetric about the fit) or
+    width. limit: 'upper' or 'lower' where the values of largest density are those at a bound, and
+    limit_value with 95 % of the probability on the side of that bound; '' and NaN elsewhere. fit_excluded:
+    whether the value of the fit is outside the 95 % interval.
     """
     free = free_names(result)
     at, names = list(free.values()), list(free)
@@ -62,6 +68,10 @@ def summary_table(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
         for n, name in enumerate(names)
     ]
     value, of_draws = table["value"].values, quantile[:, ENDS]
+    with np.errstate(invalid="ignore"):
+        width_ratio = np.ptp(quantile[:, ENDS], axis=1) / np.where(
+            naive, np.nan, np.ptp(of_fit, axis=1)
+        )
     columns = {
         "mean": theta.mean(axis=0),
         "sd": theta.std(axis=0, ddof=1),
@@ -69,10 +79,12 @@ def summary_table(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
         "stderr": table["stderr"].values,
         "shift": shift,
         "shift_error": shift_error,
+        "width_ratio": width_ratio,
         "enough": (shift <= ENOUGH + 2 * shift_error) & (shift_error <= KNOWN),
         "limit": np.array([side for side, _ in limits], str),
         "limit_value": np.array([value for _, value in limits]),
         "fit_excluded": (of_draws[:, 0] > value) | (of_draws[:, 1] < value),
+        "cause": _causes(quantile, table["value"].values, shift_error * stderr, draws.prior[:, at]),
         "unit": table["unit"].values,
         "prior": np.array([draws.priors.get(name, "") for name in names], str),
     }
@@ -106,6 +118,22 @@ def one_sided(
     return "", np.nan
 
 
+def _causes(
+    quantile: Float[np.ndarray, "p quantile"],
+    value: Float[np.ndarray, " p"],
+    error_of_end: Float[np.ndarray, " p"],
+    prior: Float[np.ndarray, "draw p"],
+) -> np.ndarray:
+    """Return why an interval of the posterior differs, where it does, from that of the fit."""
+    low, high = quantile[:, ENDS].T
+    of_prior = np.ptp(np.quantile(prior, np.array(QUANTILES)[ENDS], axis=0), axis=0)
+    skew = np.abs(high + low - 2 * value)
+    skewed = skew > SYMMETRIC * (high - low) / 2 + 2 * np.sqrt(2) * error_of_end
+    return np.where(
+        of_prior < INFORMATIVE * (high - low), "prior", np.where(skewed, "shape", "width")
+    )
+
+
 def _errors_of_ends(
     theta: Float[np.ndarray, "draw p"], effective: float
 ) -> Float[np.ndarray, "p 2"]:
@@ -130,7 +158,9 @@ def plain_summary(result: FitResult, draws: PosteriorDraws) -> dict[str, Any]:
         "sd",
         "shift",
         "shift_error",
+        "width_ratio",
         "enough",
+        "cause",
         "limit",
         "limit_value",
         "fit_excluded",
@@ -155,34 +185,46 @@ def plain_summary(result: FitResult, draws: PosteriorDraws) -> dict[str, Any]:
 
 
 def why_unreliable(held: dict[str, Any]) -> str:
-    """Return why the draws are not to be trusted, '' if they are."""
+    """Return why the draws are unreliable, '' if they are."""
     k, r_hat = nan_if_none(held["pareto_k"]), nan_if_none(held["r_hat"])
     if held["sampler"] == "nuts" and not r_hat <= MAX_R_HAT:
         return (
-            f"these draws are not to be trusted: the chains did not mix (R̂ {r_hat:.3g}, above {MAX_R_HAT}); "
-            f"give more --draws or narrower priors, or fix what the data do not determine"
+            f"the draws are unreliable, and no interval is given: the chains did not mix (R̂ {r_hat:.3g}, "
+            f"above {MAX_R_HAT}); give more --draws or narrower priors, or fix what the data do not determine"
         )
     if held["sampler"] == "importance" and not k <= MAX_PARETO_K:
         return (
-            f"these draws are not to be trusted: a few of them have nearly all the weight (Pareto k̂ {k:.2f}, "
-            f"above {MAX_PARETO_K}); give more --draws or narrower priors"
+            f"the draws are unreliable, and no interval is given: a few have nearly all the weight "
+            f"(Pareto k̂ {k:.2f}, above {MAX_PARETO_K}); give more --draws or narrower priors"
         )
     error = nan_if_none(held["largest_error"])
     if error > UNTRUSTED_ERROR:
         return (
-            f"these draws are not to be trusted: {held['columns']} columns do not give the likelihood where "
-            f"they are (its logarithm differs by {error:.2g}); give narrower priors, or fix what the data do "
-            f"not determine"
+            f"the draws are unreliable, and no interval is given: the likelihood interpolated from "
+            f"{held['columns']} columns is wrong there (its logarithm differs by {error:.2g}); give "
+            f"narrower priors, or fix what the data do not determine"
         )
     return ""
 
 
+_ADVICE = {
+    "width": "intervals of the posterior are symmetric about the fit but {ratio} as wide as value ± t·stderr "
+    "for {names}: stderr has the noise and the degrees of freedom of each parameter, the posterior those of "
+    "all together; quote value ± stderr",
+    "shape": "the posterior of {names} is not symmetric about the fit (a bound, or χ² is no parabola): quote "
+    "the median and the 95 % interval",
+    "prior": "the prior narrows the posterior of {names}: quote the median, the 95 % "
+    "interval and the prior",
+}
+"""By cause of a difference: what it means, and what to quote."""
+
+
 def enough_sentences(held: dict[str, Any]) -> list[str]:
-    """Return for which parameters the error bars of the fit are enough, and for which they are not."""
+    """Return for which parameters value ± stderr suffices, and for the others why not and what to quote."""
     if held["adjust"] == "none":
         return [
-            "this is the naive posterior, of uncorrelated noise: it is too narrow, and not compared with the "
-            "errors of the fit"
+            "this is the naive posterior, which takes the noise as uncorrelated: it is too narrow, and is "
+            "not compared with the errors of the fit"
         ]
     limited = {n: of for n, of in held["parameters"].items() if of.get("limit")}
     others = {n: of for n, of in held["parameters"].items() if n not in limited}
@@ -195,25 +237,24 @@ def enough_sentences(held: dict[str, Any]) -> list[str]:
     if enough:
         error = 100 * max(known[name]["shift_error"] for name in enough)
         words.append(
-            f"the error bars of the fit are enough for {', '.join(enough)}: the ends of the 95 % intervals "
-            f"agree to 5 % of stderr (error of an end from the number of draws: up to {error:.0f} %)"
+            f"value ± stderr suffices for {', '.join(enough)}: the 95 % intervals of fit and posterior agree "
+            f"to 5 % of stderr (error of an end from the number of draws: up to {error:.0f} %)"
         )
-    if other:
-        words.append(
-            f"they are not enough for {', '.join(other)}: use the interval of the posterior, an end of which "
-            f"differs from that of the fit by the shift, in per cent of stderr"
-        )
+    decided = [name for name, of in others.items() if of.get("fit_excluded")]
+    for cause, advice in _ADVICE.items():
+        if names := [
+            name for name in other if known[name].get("cause") == cause and name not in decided
+        ]:
+            ratio = _span([known[name]["width_ratio"] for name in names])
+            words.append(advice.format(names=", ".join(names), ratio=ratio))
     if undecided:
         error = 100 * max(known[name]["shift_error"] for name in undecided)
         words.append(
-            f"whether they are enough for {', '.join(undecided)} is not known from so few draws (error of an "
+            f"too few draws to tell whether value ± stderr suffices for {', '.join(undecided)} (error of an "
             f"end: up to {error:.0f} % of stderr)"
         )
     if unknown:
         words.append(f"the fit has no interval of {', '.join(unknown)} to compare with")
-    if known and not enough:
-        words[0] = words[0].replace("they", "the error bars of the fit", 1)
-    decided = [name for name, of in others.items() if of.get("fit_excluded")]
     if decided:
         words.append(
             f"the 95 % interval of {', '.join(decided)} excludes the value of the fit: the prior decides, as "
@@ -230,6 +271,12 @@ def _limit_sentence(name: str, of: dict[str, Any]) -> str:
         f"of {name} only an {side} limit is known: it is {than} {value} with a probability of 95 %, and its "
         f"bound is as good as any value: quote the limit, not median and interval"
     ).replace("an lower", "a lower")
+
+
+def _span(ratios: list[float]) -> str:
+    """Return the range of ratios in words: '1.2 times', '1.2 to 1.7 times'."""
+    ends = list(dict.fromkeys(f"{ratio:.2g}" for ratio in (min(ratios), max(ratios))))
+    return f"{' to '.join(ends)} times"
 
 
 def nan_if_none(value: float | None) -> float:

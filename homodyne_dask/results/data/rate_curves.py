@@ -175,7 +175,7 @@ class _Band(NamedTuple):
     half_widths: list[Float[np.ndarray, " n"]]
     """Of each of `BANDS`, in standard errors."""
     about: dict[str, str]
-    """What is to be known about the band."""
+    """What qualifies the band."""
 
 
 def _band(result: FitResult, name: str, curve: RateCurve, known: xarray.DataArray | None) -> _Band:

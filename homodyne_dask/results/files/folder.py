@@ -152,7 +152,7 @@ def check_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) 
 
 
 def is_summary(file: Path) -> bool:
-    """Return whether a file is the summary of a result, damaged perhaps; a link is none."""
+    """Return whether a file is the summary of a result, damaged perhaps; a link is not one."""
     if file.is_symlink() or not file.is_file():
         return False
     with file.open("rb") as opened:

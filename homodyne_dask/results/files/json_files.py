@@ -23,7 +23,7 @@ def write_with_checksum(path: Path, values: Mapping[str, object]) -> None:
 
 
 def write_values(values: Mapping[str, object], path: str | Path) -> None:
-    """Write plain values and their checksum; raises OptionError for what is no path."""
+    """Write plain values and their checksum; raises OptionError for what is not a path."""
     write_with_checksum(path_of("path", path), values)
 
 
@@ -42,7 +42,7 @@ def read_with_checksum(
     except (ValueError, RecursionError) as e:
         raise SourceError(f"{path} is damaged or no JSON, {why_unreadable(e)}: {remedy}") from e
     if not isinstance(read, dict) or read.get("format") != form:
-        raise SourceError(f"{path} is no {form}: {remedy}")
+        raise SourceError(f"{path} is not a {form}: {remedy}")
     checksum = read.pop(CHECKSUM, None)
     if required and checksum != _digest(read):
         raise SourceError(

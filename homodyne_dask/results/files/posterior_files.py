@@ -8,6 +8,7 @@ import numpy as np
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.posterior import Posterior, with_posterior
+from homodyne_dask.results.data.posterior_summary import why_unreliable
 from homodyne_dask.results.files.folder import (
     LOCK,
     POSTERIOR_PICTURES,
@@ -108,6 +109,8 @@ def _alternative(posterior: Posterior, name: str) -> str:
             low, middle, high = (of[percent][-1] for percent in ("2.5", "50", "97.5"))
             words.append(f"{rate} {middle:.3g}, 95 % from {low:.3g} to {high:.3g}")
         return f"At the last frame: {'; '.join(words)}."
+    if why := why_unreliable(posterior.plain):
+        return f"{why}. {posterior.draws.adjust_note}"
     words = [
         f"{parameter} {of['quantiles']['50']:.4g}, 95 % from {of['quantiles']['2.5']:.4g} to "
         f"{of['quantiles']['97.5']:.4g}"

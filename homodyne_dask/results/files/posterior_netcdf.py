@@ -37,7 +37,7 @@ def write_zarr(tree: DataTree, path: str | Path) -> None:
     """Write a tree as a Zarr folder beside the path, and let it take the place of an earlier one."""
     path = path_of("path", path)
     if path.exists() and not _is_posterior(path):
-        raise OptionError(f"{path} is no {FORMAT}, and is not replaced: give another path")
+        raise OptionError(f"{path} is not a {FORMAT}, and is not replaced: give another path")
     partial = path.with_name(f"{path.name}.{uuid4().hex}{PARTIAL}")
     try:
         tree.to_zarr(partial, consolidated=True, zarr_format=2)
@@ -73,7 +73,7 @@ def read_tree(path: Path) -> DataTree:
     except (ValueError, KeyError, TypeError, RuntimeError) as e:
         raise SourceError(f"{path} is damaged, {why_unreadable(e)}: {_REMEDY}") from e
     if tree.attrs.get("format") != FORMAT:
-        raise SourceError(f"{path} is no {FORMAT}: {_REMEDY}")
+        raise SourceError(f"{path} is not a {FORMAT}: {_REMEDY}")
     if tree.attrs.get("format_version") != VERSION:
         raise SourceError(
             f"{path} has format version {tree.attrs.get('format_version')}, this program reads {VERSION}: "

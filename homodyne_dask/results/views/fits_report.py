@@ -167,7 +167,7 @@ def _power_of_q(series: FitSeries, name: str) -> str:
     if law.p < SURE:
         of_rate = f", that of the rate q²J {rate}" * J
         return (
-            f"{what} is no power of q ({_scatter(law)}): the nearest one is {power}{of_rate}, with errors "
+            f"{what} is not a power of q ({_scatter(law)}): the nearest one is {power}{of_rate}, with errors "
             f"widened by the scatter"
         )
     reach = half_width(95.0, law.dof) * law.stderr

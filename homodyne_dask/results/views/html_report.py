@@ -32,6 +32,7 @@ from homodyne_dask.results.views.posterior_section import (
     HEADING,
     posterior_rows,
     posterior_sentences,
+    posterior_verdict,
 )
 from homodyne_dask.results.views.report_content import (
     INFLUENCE,
@@ -124,8 +125,12 @@ def posterior_fragment(posterior: Posterior) -> str:
 
 def _posterior(held: dict[str, Any] | None) -> dict[str, Any]:
     if held is None:
-        return {"posterior": [], "posterior_notes": []}
-    return {"posterior": posterior_rows(held), "posterior_notes": posterior_sentences(held)}
+        return {"posterior": [], "posterior_verdict": [], "posterior_notes": []}
+    return {
+        "posterior": posterior_rows(held),
+        "posterior_verdict": posterior_verdict(held),
+        "posterior_notes": posterior_sentences(held),
+    }
 
 
 def _content(result: FitResult) -> dict[str, Any]:

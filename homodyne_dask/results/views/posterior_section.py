@@ -16,7 +16,9 @@ MAX_ERROR = 0.05
 
 
 def posterior_rows(held: dict[str, Any]) -> list[list[str]]:
-    """Return the table of quantiles, header first."""
+    """Return the table of quantiles, header first; none of draws that are unreliable."""
+    if why_unreliable(held):
+        return []
     rows = [["parameter", "mean ± sd", "unit", "2.5 %", "50 %", "97.5 %", "shift"]]
     for name, of in held["parameters"].items():
         sd, shift = nan_if_none(of["sd"]), nan_if_none(of["shift"])
@@ -30,11 +32,15 @@ def posterior_rows(held: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
+def posterior_verdict(held: dict[str, Any]) -> list[str]:
+    """Return why the draws are unreliable, or what to quote of each parameter."""
+    return [why] if (why := why_unreliable(held)) else enough_sentences(held)
+
+
 def posterior_sentences(held: dict[str, Any]) -> list[str]:
-    """Return what was done, with which priors, and whether the errors of the fit are enough."""
+    """Return what was done, and with which priors."""
     priors = "; ".join(f"{name} {of['prior']}" for name, of in held["parameters"].items())
-    verdict = [why] if (why := why_unreliable(held)) else enough_sentences(held)
-    return [*verdict, _adjustment(held), f"priors: {priors}", *_sampling(held)]
+    return [_adjustment(held), f"priors: {priors}", *_sampling(held)]
 
 
 def _sampling(held: dict[str, Any]) -> list[str]:

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import xarray
 
+from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fit_rows import SeriesEntry
 from homodyne_dask.results.data.known_truth import pulls, truth_mismatch, truth_of
 from homodyne_dask.solver.covariance import SPECKLE
 from homodyne_dask.store.rings import describe_rings
@@ -79,7 +81,11 @@ def _comparison(result: FitResult) -> str:
         f"{name} {value:.3g}" if value is not None and isfinite(value) else f"{name} -"
         for name, value in above
     ]
-    return f"{result.config['model']} was chosen by χ² of bins left out, above the lowest: {', '.join(rows)}"
+    chosen = (
+        f"{result.config['model']} was chosen by χ² of bins left out, above the lowest: "
+        f"{', '.join(rows)}"
+    )
+    return f"none is adequate; {chosen}" if result.misfit else chosen
 
 
 def _changed(config: dict[str, Any]) -> str:
@@ -276,6 +282,7 @@ def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]
         *_priors(result),
         *_free_rates(result),
         *derived_sentences(result),
+        *mean_rates(result),
         _on_errors(robust, lower is not None, naive, table.attrs["method"], _of_averages(result)),
         *_on_noise(result),
         *([bound] if lower is not None else []),
@@ -339,6 +346,18 @@ def derived_sentences(result: FitResult) -> list[str]:
     ]
 
 
+def mean_rates(result: FitResult) -> list[str]:
+    """Return a line for each rate at the mean age, unless it is constant: 'J = 1.2 ± 0.1 Å²/s at 15 s'."""
+    age = float(np.mean(result.provenance.inputs["seconds"]))
+    found = SeriesEntry("", None, result, at={"age": age}).quantities
+    values = result.parameters["value"].values
+    return [
+        f"{name} = {of} {of.unit} at the mean age of {age:.4g} s"
+        for name, of in found.items()
+        if name in RATES and isfinite(of.stderr) and of.value not in values
+    ]
+
+
 def _on_errors(robust: bool, bounded: bool, naive: bool, method: str, averages: bool) -> str:
     if averages and robust:
         return (
@@ -370,13 +389,11 @@ def _on_noise(result: FitResult) -> list[str]:
     lines = []
     if np.isfinite(noise["pixels"].values).any():
         pixels, counts = (_two_digits(noise[name].values) for name in ("pixels", "mean_counts"))
-        lines.append(
-            f"noise as of {pixels} independent pixels a bin with {counts} counts in a frame"
-        )
+        lines.append(f"noise of {pixels} independent pixels per bin with {counts} counts per frame")
     gain = noise["weighted_ratio"].values if "weighted_ratio" in noise else np.full(1, np.nan)
     if np.isfinite(gain).any() and np.nanmin(gain) < LARGEST_GAIN_SAID:
         lines.append(
-            f"with --weighting speckle errors would be {_two_digits(gain)} of these, or less"
+            f"--weighting speckle would make errors {_two_digits(gain)} times as large, or smaller"
         )
     if (test := result.diagnosis.hausman) is not None and not test.differs:
         lines.append(
@@ -390,7 +407,8 @@ def _on_noise(result: FitResult) -> list[str]:
             lines.append(
                 f"stderr is {typical:.2g} times that of speckle and counting alone"
                 + (
-                    ": bins differ by more than speckle, by the beam, the sample or a wrong model"
+                    ": bins differ by more than speckle does, because of the beam, the sample or a "
+                    "wrong model"
                     if typical > LARGE_RATIO
                     else ""
                 )
@@ -400,7 +418,7 @@ def _on_noise(result: FitResult) -> list[str]:
 
 def _two_digits(values: np.ndarray) -> str:
     known = values[np.isfinite(values)]
-    low, high = (f"{value:.2g}" for value in (known.min(), known.max()))
+    low, high = (f"{float(f'{value:.2g}'):g}" for value in (known.min(), known.max()))
     return low if low == high else f"{low} to {high}"
 
 

@@ -14,6 +14,7 @@ from homodyne_dask.results.views.posterior_section import (
     HEADING,
     posterior_rows,
     posterior_sentences,
+    posterior_verdict,
 )
 from homodyne_dask.results.views.report_content import (
     INFLUENCE,
@@ -68,8 +69,12 @@ def _posterior(held: dict[str, Any] | None) -> list[str]:
 
 
 def _posterior_lines(held: dict[str, Any]) -> list[str]:
-    table = aligned_columns(posterior_rows(held), left=3)
-    return table + wrapped("", tuple(posterior_sentences(held)))
+    rows = posterior_rows(held)
+    return [
+        *wrapped("", tuple(posterior_verdict(held))),
+        *(aligned_columns(rows, left=3) if rows else []),
+        *wrapped("", tuple(posterior_sentences(held))),
+    ]
 
 
 def _scaling(result: FitResult) -> list[str]:

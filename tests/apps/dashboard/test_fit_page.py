@@ -8,7 +8,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.apps.dashboard.event_messages import event_of, message_of
-from homodyne_dask.apps.dashboard.fit_page import PageState, WorkerRow, render_page
+from homodyne_dask.apps.dashboard.fit_page import PageState, WorkerRow, render_cell, render_page
 from homodyne_dask.apps.dashboard.page_charts import Mark, chart, scale_of, ticks
 from homodyne_dask.apps.dashboard.scheduler_plugin import FitPage
 from tests.apps.dashboard.example_progress import ENDED, NAN, RUNNING
@@ -188,3 +188,8 @@ def test_the_elapsed_time_of_a_fit_follows_no_clock_that_is_set(monkeypatch, now
     monkeypatch.setattr(time, "time", lambda: now)
     running = replace(RUNNING, seen=time.monotonic() - 60.0)
     assert "elapsed time 1 min 10 s" in text(running) or "elapsed time 70" in text(running)
+
+
+def test_a_notebook_shows_parameters_while_a_fit_runs_and_leaves_them_to_the_result_then():
+    assert "value ± stderr" in render_cell(RUNNING)
+    assert "value ± stderr" not in render_cell(replace(RUNNING, outcome="CONVERGED"))

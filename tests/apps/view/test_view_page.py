@@ -14,7 +14,7 @@ from homodyne_dask.apps.view.maps_and_cuts import data_map, with_model
 from homodyne_dask.apps.view.model_values import quadrature
 from homodyne_dask.apps.view.view_figures import evenly
 from homodyne_dask.apps.view.view_page import ViewPage
-from homodyne_dask.apps.view.viewed_data import matching_bins, open_shown, viewed
+from homodyne_dask.apps.view.viewed_data import choices_of, matching_bins, open_shown, viewed
 from homodyne_dask.errors import OptionError, SelectionError, StoreError
 from homodyne_dask.store.scan import Chunk, Scan
 from tests.html_pages import NASTY
@@ -158,8 +158,8 @@ def test_what_cannot_be_shown_is_said(small, scan, tmp_path):
         open_shown([tmp_path / "nothing"])
     (tmp_path / "A_fit").mkdir()
     (tmp_path / "A_fit" / "summary.json").touch()
-    with pytest.raises(OptionError, match=r"holds several fits: view up to 6 of them, as .*/A_fit"):
-        open_shown([tmp_path])
+    with pytest.raises(OptionError, match=r"several fits: view it alone, or up to 6 .*/A_fit"):
+        choices_of([tmp_path, scan])
 
 
 def test_a_window_beyond_the_frames_is_said_to_be(scan):
@@ -192,6 +192,76 @@ def test_rates_are_those_of_the_result_with_bands(small):
         np.testing.assert_array_equal(line.value, expected[name])
         np.testing.assert_array_equal(line.bands[1][0], expected[f"{name}_low_95"])
     assert content.notes == (f"{content.shown[0].name}: {expected.attrs['notes']}",)
+
+
+@pytest.fixture
+def series(small, tmp_path):
+    """A folder with fits of two windows of frames."""
+    for n, frames in enumerate([(10, 90), (60, 150)]):
+        (tmp_path / f"age_{n}").mkdir()
+        fit = flow_result_of(small[0].select(frames=frames))
+        fit.to_json(tmp_path / f"age_{n}" / "summary.json")
+    return tmp_path
+
+
+@pytest.fixture
+def page_of_series(series):
+    choices = choices_of([series])
+    with ThreadPoolExecutor(1) as pool:
+        yield ViewPage(viewed(choices["age_0"]), pool, True, choices)
+
+
+def test_another_fit_of_a_series_is_shown_at_the_same_bin_and_in_the_same_range(page_of_series):
+    page = page_of_series
+    page.bins.selected.indices = [1]
+    page.x.update(start=7.0, end=8.5)
+    page._choose(1)
+    assert page.viewed.title == "age_1"
+    assert page.bin == 1
+    assert (page.x.start, page.x.end) == (7.0, 8.5)
+    assert (page.y.start, page.y.end) == pytest.approx(
+        (5.95, 14.95), abs=0.06
+    )  # all of it, as before
+
+
+def test_a_fit_of_a_series_that_cannot_be_opened_leaves_the_page_as_it_is(page_of_series, series):
+    (series / "age_1" / "summary.json").write_text("{")
+    page_of_series._choose(1)
+    assert page_of_series.viewed.title == "age_0"
+    assert "summary.json" in page_of_series.status.text
+
+
+def test_the_page_shows_the_parameters_and_how_the_fit_ended(page_of_series):
+    (table,) = page_of_series.layout.select({"name": "fit-0"})
+    assert page_of_series.viewed.shown[0].result.verdict in table.text
+    assert "<td>phi0</td><td>5.000 ± 0.0" in table.text
+
+
+def test_colours_that_are_given_are_those_of_the_maps(page_of_series):
+    page = page_of_series
+    page.limits[0].value, page.limits[2].value = 1.05, 8.0
+    (one,) = page.viewed.shown
+    maps, sigma = data_map(one, 0, (2.0, 4.0), (4.0, 8.0), nobody)
+    page._show_maps(0, with_model(one, 0, maps, sigma), ("data", "residual"))
+    colours = page.rows[0].colours
+    assert colours["data"].low == 1.05
+    assert colours["data"].high == pytest.approx(np.nanquantile(maps.data, 0.99))
+    assert (colours["residual"].low, colours["residual"].high) == (-8.0, 8.0)
+
+
+def test_axes_of_cuts_are_logarithmic_as_chosen(page_of_series):
+    page = page_of_series
+    page.log.active = [1]
+    scales = [type(cut.figure.x_scale).__name__ for cut in (page.along_lag, page.along_age)]
+    assert scales == ["LinearScale", "LogScale"]
+    assert page.along_age.figure.x_range.start > 0
+
+
+def test_bins_without_a_counterpart_are_named(scan, tmp_path):
+    other = store(measured(FLOW, 40, [45.0, 0.4, 180.0], dt=0.1), tmp_path)
+    lacks, more = viewed([scan, other]).notes
+    assert lacks.endswith(f"has no bin at q = 0.0054 Å⁻¹, φ = −90°, bin {scan.label[0]}")
+    assert "lacks them: q = 0.0054 Å⁻¹, φ = 45°, bin 1; q = 0.0054 Å⁻¹, φ = 180°, bin 3" in more
 
 
 def test_a_store_that_is_given_with_its_result_is_its_data(small):

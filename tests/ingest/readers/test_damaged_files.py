@@ -130,7 +130,7 @@ def test_a_foreign_file_is_refused(tmp_path, word, content, message):
 
 
 def test_a_missing_file_and_a_foreign_hdf5_are_refused(tmp_path):
-    with pytest.raises(SourceError, match=r"B\.hdf is no file"):
+    with pytest.raises(SourceError, match=r"B\.hdf is not a file"):
         ingest.ingest(tmp_path / "B.hdf")
     with h5py.File(tmp_path / "A.hdf", "w") as file:
         file["/entry/data"] = [1, 2, 3]

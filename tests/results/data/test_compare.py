@@ -42,21 +42,21 @@ VERDICTS = {
     "not told": (
         [result_of_model("laminar_flow", FLOW), result_of_model("static", STATIC, EVEN)],
         "static",
-        "the data do not tell laminar_flow from static (difference 1.0 ± 3.3): take the one with fewer "
-        "parameters, static",
+        "the data do not distinguish laminar_flow from static (difference 1.0 ± 3.3): take the one with "
+        "fewer parameters, static",
     ),
     "one of three": (
         [result_of_model("laminar_flow", FLOW, EVEN), result_of_model("static", STATIC),
          result_of_model("brownian", BROWNIAN, WORSE)],
         "static",
-        "the data do not tell static from laminar_flow (difference 1.0 ± 3.3): take the one with fewer "
-        "parameters, static; brownian predicts angles left out worse by 90 ± 11",
+        "the data do not distinguish static from laminar_flow (difference 1.0 ± 3.3): take the one with "
+        "fewer parameters, static; brownian predicts angles left out worse by 90 ± 11",
     ),
     "as many": (
         [result_of_model("stretched", STATIC), result_of_model("static", STATIC, EVEN)],
         "stretched",
-        "the data do not tell stretched from static (difference 1.0 ± 3.3): take stretched, the better of "
-        "those with 21 parameters",
+        "the data do not distinguish stretched from static (difference 1.0 ± 3.3): take stretched, the "
+        "better of those with 21 parameters",
     ),
     "a misfit": (
         [result_of_model("laminar_flow", FLOW), result_of_model("static", STATIC, -EVEN, misfit=True)],
@@ -128,7 +128,7 @@ def test_a_fit_is_not_told_from_itself():
         {"one": result_of_model("static", STATIC), "two": result_of_model("static", STATIC)}
     )
     assert [fit.worse_by for fit in found.fits] == [0.0, 0.0]
-    assert "the data do not tell one from two (difference 0)" in found.sentence
+    assert "the data do not distinguish one from two (difference 0)" in found.sentence
     assert len({fit[2:-3] for fit in found.fits}) == 1
     many = hd.compare({f"fit {n}": result_of_model("static", STATIC) for n in range(20)})
     assert len(repr(many).splitlines()) == 20 < len(str(many).splitlines())
@@ -167,7 +167,10 @@ REFUSED = {
         r"different frames, \[0, 300\] and \[0, 9\]",
     ),
     "chunks": ([GOOD, in_inputs(OTHER, chunks_left_out=[[1, 0, 0, 0]])], "excluded chunks, .. and"),
-    "lags": ([GOOD, in_config(OTHER, min_lag=2)], "different min_lag, 1 and 2: fit both alike"),
+    "lags": (
+        [GOOD, in_config(OTHER, min_lag=2)],
+        "different min_lag, 1 and 2: fit both in the same way",
+    ),
     "pairs": ([GOOD, replace(OTHER, scaling=LESS)], "different numbers of pairs"),
     "precision": ([GOOD, in_config(OTHER, precision="mixed")], "precision, 'float64' and 'mixed'"),
     "a prior": (
@@ -219,7 +222,7 @@ def test_results_and_comparisons_are_read_back(tmp_path):
     rows = (tmp_path / "c.csv").read_text().splitlines()
     assert rows[0].split(",") == ["name", *found.table.data_vars]
     assert [row.split(",")[0] for row in rows[1:]] == ["brownian", "static", "laminar_flow"]
-    with pytest.raises(SourceError, match="is no homodyne_dask comparison"):
+    with pytest.raises(SourceError, match="is not a homodyne_dask comparison"):
         hd.load_comparison(tmp_path / "static.json")
 
 
@@ -245,7 +248,7 @@ def test_the_command_prints_table_and_verdict(tmp_path, monkeypatch):
     assert values["chosen"] == "laminar_flow"
     assert [fit["name"] for fit in values["fits"]] == ["laminar_flow", "static"]
     GOOD.to_json(tmp_path / "B_fit" / "summary.json")
-    assert "the data do not tell A_fit from B_fit" in " ".join(
+    assert "the data do not distinguish A_fit from B_fit" in " ".join(
         done("compare", "A_fit", "B_fit").split()
     )
     for words in (["A_fit"], ["A_fit", "A_fit"], ["A_fit", "nowhere"], []):

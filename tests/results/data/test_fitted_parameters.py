@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import f as f_distribution
 
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SelectionError
@@ -185,5 +186,41 @@ def test_without_a_standard_error_there_is_none():
 
 @pytest.mark.parametrize("percent", [0, 100, -5, float("nan")])
 def test_a_percentage_that_makes_none_is_refused(percent):
-    with pytest.raises(OptionError, match="is none"):
+    with pytest.raises(OptionError, match="give a number between"):
         confidence_intervals(flow_result().parameters, percent)
+
+
+def test_correlations_and_success_are_those_of_the_fit(scan):
+    result = flow_result_of(scan)
+    error = np.sqrt(np.diag(result.covariance.values))
+    np.testing.assert_allclose(
+        result.correlation.values * np.outer(error, error), result.covariance.values
+    )
+    np.testing.assert_allclose(np.diag(result.correlation.values)[:5], 1.0)
+    assert result.success
+    assert static_result().correlation is None
+    assert result.to_dataframe().equals(result.summary())
+
+
+def test_the_contour_of_two_parameters_is_the_joint_region_of_their_covariance(scan):
+    result = flow_result_of(scan)
+    names = ["D0", "alpha"]
+    points = result.contour(*names, percent=68.27)
+    value = result.parameters["value"].sel(param=names).values
+    covariance = result.covariance.sel(cov_i=names, cov_j=names).values
+    away = np.einsum("ni,ij,nj->n", points - value, np.linalg.inv(covariance), points - value)
+    dof = float(result.parameters["dof"].sel(param=names).min())
+    np.testing.assert_allclose(away, 2 * f_distribution.ppf(0.6827, 2, dof), rtol=1e-9)
+    for wrong in (("D0", "D0"), ("D0", "gamma_dot_t_offset")):
+        with pytest.raises(OptionError, match="no joint region"):
+            flow_result().contour(*wrong)
+    with pytest.raises(OptionError, match="no parameter 'D'"):
+        result.contour("D", "alpha")
+
+
+def test_the_report_has_the_rates_at_the_mean_age(scan):
+    (shown,) = [line for line in str(flow_result_of(scan)).splitlines() if line.startswith("J = ")]
+    age = np.mean(flow_result_of(scan).provenance.inputs["seconds"])
+    assert shown.endswith(f"Å²/s at the mean age of {age:.4g} s")
+    J = FLOW[0] * age ** FLOW[1] + FLOW[2]
+    assert float(shown.split()[2]) == pytest.approx(J, rel=0.05)

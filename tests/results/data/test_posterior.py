@@ -60,7 +60,9 @@ def test_the_shift_is_that_of_the_ends_from_those_of_the_fit(normal):
     shift = normal.summary["shift"].values
     assert (np.abs(shift - (stdtrit(6, 0.975) - ndtri(0.975))) < 0.17).all()
     assert normal.gaussian_enough == dict.fromkeys(normal.summary["param"].values, False)
-    assert normal.sentences[0].startswith("the error bars of the fit are not enough for D0, alpha")
+    (words,) = normal.sentences
+    assert "0.78 to 0.82 times as wide as value ± t·stderr for D0, alpha" in words
+    assert words.endswith("quote value ± stderr")
 
 
 def test_error_bars_are_enough_where_the_ends_agree_to_five_per_cent(flowing, fitted):
@@ -77,8 +79,8 @@ def test_error_bars_are_enough_where_the_ends_agree_to_five_per_cent(flowing, fi
     error = made.summary["shift_error"].values
     known = math.sqrt(0.025 * 0.975 / 3200) / (math.exp(-0.5 * 1.96**2) / math.sqrt(2 * math.pi))
     np.testing.assert_allclose(error, known, rtol=0.1)
-    assert "enough for D0, alpha, D_offset, beta" in made.sentences[0]
-    assert "not enough for gamma_dot_t0:" in made.sentences[1]
+    assert "suffices for D0, alpha, D_offset, beta" in made.sentences[0]
+    assert "posterior of gamma_dot_t0 is not symmetric about the fit" in made.sentences[1]
     assert abs(z[0]) > 3
 
 
@@ -88,15 +90,36 @@ def test_too_few_draws_do_not_make_error_bars_enough(flowing, fitted):
     few = posterior_of(result, draws, flowing)
     assert few.gaussian_enough == dict.fromkeys(few.gaussian_enough, False)
     (words,) = few.sentences
-    assert words.startswith("whether the error bars of the fit are enough for D0, alpha")
-    assert "not known from so few draws" in words
+    assert words.startswith("too few draws to tell whether value ± stderr suffices for D0, alpha")
 
 
 def test_a_naive_posterior_is_called_so_and_not_compared(flowing, fitted):
     naive = posterior_of(fitted, draws_of(fitted, gaussian(fitted, 400), adjust="none"), flowing)
     assert naive.gaussian_enough == {}
     assert "naive" in naive.sentences[0]
-    assert "enough" not in str(naive)
+    assert "suffices" not in str(naive)
+
+
+def test_a_posterior_that_its_prior_narrows_is_quoted_with_the_prior(flowing, fitted):
+    narrow = gaussian(fitted)
+    narrow[..., 0] = FLOW[0] + 0.3 * (narrow[..., 0] - FLOW[0])
+    made = posterior_of(fitted, draws_of(fitted, narrow, prior=narrow[0]), flowing)
+    assert made.summary["cause"].sel(param="D0") == "prior"
+    assert "the prior narrows the posterior of D0" in made.sentences[0]
+
+
+@pytest.mark.parametrize(
+    "check", [{"pareto_k": 1.51}, {"sampler": "nuts", "r_hat": 1.06}, {"largest_error": 0.6}]
+)
+def test_draws_that_fail_their_check_have_a_headline_that_says_so_and_no_interval(
+    check, flowing, fitted
+):
+    made = posterior_of(fitted, draws_of(fitted, gaussian(fitted), **check), flowing)
+    text = str(made)
+    assert text.splitlines()[2].startswith("the draws are unreliable, and no interval is given")
+    for shown in (text, made._repr_html_()):
+        assert "mean ± sd" not in shown
+        assert "quote" not in shown
 
 
 def test_a_periodic_parameter_is_drawn_about_the_value_of_the_fit(flowing, fitted):
@@ -241,9 +264,9 @@ def test_what_is_no_posterior_is_refused_in_a_sentence(content, words, tmp_path)
 
 def test_another_netcdf_file_and_another_folder_are_no_posterior(normal, tmp_path):
     normal.result.to_dataset().to_netcdf(tmp_path / "r.nc", engine="h5netcdf")
-    with pytest.raises(SourceError, match="is no homodyne_dask posterior"):
+    with pytest.raises(SourceError, match="is not a homodyne_dask posterior"):
         load_posterior(tmp_path / "r.nc")
-    with pytest.raises(OptionError, match="is no homodyne_dask posterior, and is not replaced"):
+    with pytest.raises(OptionError, match="is not a homodyne_dask posterior, and is not replaced"):
         normal.to_zarr(tmp_path)
 
 

@@ -211,7 +211,7 @@ def test_a_series_is_kept_whole_in_json_and_its_table_in_netcdf(over_q, tmp_path
 def test_what_is_no_series_is_refused(text, tmp_path):
     (tmp_path / "series.json").write_text(text)
     with pytest.raises(
-        HomodyneDaskError, match=r"series.json.*(is damaged|no homodyne_dask series|version 9)"
+        HomodyneDaskError, match=r"series.json.*(is damaged|not a homodyne_dask series|version 9)"
     ):
         hd.load_series(tmp_path)
 
@@ -224,8 +224,31 @@ def test_the_picture_shows_every_value_at_its_q_with_its_error(over_q, over_age)
     np.testing.assert_allclose(bars.lines[0].get_xdata(), Q, rtol=1e-9)
     np.testing.assert_array_equal(bars.lines[0].get_ydata(), over_q.table["value"].values[:, 0])
     assert first.get_ylabel() == "D0 [Å²/s]"
-    assert picture.axes[4].get_xlabel() == "q [Å⁻¹]"
-    assert over_age.plot().axes[4].get_xlabel() == "age [s]"
+    assert [axis.get_ylabel() for axis in over_age.plot().axes] == ["D0 [Å²/s]", "reduced χ²"]
+
+
+def test_the_picture_over_q_has_decay_rates_with_the_line_of_q_squared_and_all_decays(over_q):
+    rates, decays = over_q.plot().axes[-2:]
+    assert (rates.get_xscale(), rates.get_yscale()) == ("log", "log")
+    np.testing.assert_allclose(
+        rates.lines[0].get_ydata(), 0.5 * np.array(Q) ** 2 * over_q.table["value"].sel(param="J")
+    )
+    q, line = rates.lines[-1].get_data()
+    np.testing.assert_allclose(line / q**2, line[0] / q[0] ** 2)
+    for data, model in zip(decays.lines[::2], decays.lines[1::2], strict=True):
+        near = data.get_xdata() < 2.0
+        np.testing.assert_allclose(data.get_ydata()[near], model.get_ydata()[near], atol=0.02)
+    assert "τ = " in decays.get_legend().get_texts()[-1].get_text()
+
+
+def test_the_picture_of_a_series_whose_store_has_gone_lacks_the_decays_alone(over_q):
+    gone = [
+        replace(
+            e, result=changed(e.result, inputs=e.result.provenance.inputs | {"store_path": "/no"})
+        )
+        for e in over_q.entries
+    ]
+    assert len(replace(over_q, entries=tuple(gone)).plot().axes) == len(over_q.plot().axes) - 1
 
 
 def test_a_report_fits_a_terminal_of_100_columns(over_q, over_age):
@@ -283,7 +306,7 @@ def test_rates_that_are_no_power_of_q_are_not_called_one(tmp_path):
     scan = store(three_rings([CREEP, CREEP * [2, 1, 2], CREEP], n=40), tmp_path)
     series = hd.fit_each(scan, hd.STATIC, over="q", fixed={"alpha": -0.4, "D_offset": 0.0})
     assert series.q_dependence.p < 1e-6
-    assert "is no power of q (χ² " in one_line(series)
+    assert "is not a power of q (χ² " in one_line(series)
     assert "diffusion gives" not in one_line(series)
     assert "for diffusion" not in one_line(series)
 

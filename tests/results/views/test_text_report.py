@@ -78,7 +78,7 @@ def test_every_interval_is_that_of_t_with_the_dof_of_the_error():
     np.testing.assert_allclose(high - low, 2 * t)
     np.testing.assert_allclose(half_width(95, np.array([3.0, np.inf])), [3.1824463, 1.9599640])
     assert np.isnan(half_width(95, np.nan))
-    with pytest.raises(OptionError, match="an interval of 100 % is none"):
+    with pytest.raises(OptionError, match="percent = 100: give a number between"):
         half_width(100, 3.0)
 
 

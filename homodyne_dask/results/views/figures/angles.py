@@ -1,6 +1,6 @@
 """Contrast, offset, χ² and decay of every bin against φ."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView
-from homodyne_dask.results.data.fitted_model import fitted_at_angles
+from homodyne_dask.results.data.fitted_model import FittedModel, decay_times, fitted_at_angles
 from homodyne_dask.results.views.figures.style import (
     COLOURS,
     label_axes,
@@ -31,6 +31,8 @@ AGE_FRACTION = 1 / 3
 """Share of the selected time: age at which the decays of the bins are compared at one lag."""
 MARKS_PER_ROW = 4
 """Of the legend."""
+LINE_POINTS = 181
+"""Of a line of the model against φ."""
 CIRCLE = np.linspace(-180.0, 180.0, 361)
 """Degrees."""
 MAX_SAMPLES = 12
@@ -45,7 +47,7 @@ def draw_angles(view: FitView) -> "FitFigure":
     hollow = table["undetermined"].values
     marks = legend_marks(scan.q, bool(hollow.any()))
     picture, axes = panels(5 + around, 3, 2.85, 2.3, legend_height(marks, MARKS_PER_ROW))
-    decay = np.where(hollow, np.nan, view.decay_times)
+    decay, decay_error = measured_decay_times(view)
     middle = 0.5 * (scan.time[scan.frames[0]] + scan.time[scan.frames[1] - 1])
     contrast = np.where(hollow, np.nan, table["contrast"].values)
     errors = {name: scaling_errors(view.result, name) for name in ("contrast", "offset")}
@@ -53,13 +55,17 @@ def draw_angles(view: FitView) -> "FitFigure":
         (contrast, errors["contrast"][0], "contrast", errors["contrast"][1]),
         (table["offset"].values, errors["offset"][0], "offset", errors["offset"][1]),
         (table["redchi"].values, None, "reduced χ²", ""),
-        (decay, None, "decay time [s]", f"lag at which f = 1/e, age {middle:.3g} s"),
+        (decay, decay_error, "decay time [s]", f"lag of f = 1/e, age {middle:.3g} s; line: model"),
     )
     for axis, (values, stderr, y, title) in zip(axes, columns, strict=False):
         by_angle(axis, scan, values, hollow, stderr)
         label_axes(axis, "", y, title)
-    log_scale_if_wide(axes[3], "y", decay)
-    if not np.isfinite(decay).any():
+    of_model = np.where(hollow, np.nan, view.decay_times)
+    for ring, colour, _ in ring_colours(scan.q):
+        x, of_ring = _model_line(view, ring, of_model, lambda model: decay_times(model, scan))
+        axes[3].plot(x, of_ring, color=colour, lw=1)
+    log_scale_if_wide(axes[3], "y", np.concatenate([decay, of_model]))
+    if not np.isfinite(np.concatenate([decay, of_model])).any():
         _write(axes[3], "slower than the scan")
     _at_one_lag(axes[4], _compass(picture, axes[5]) if around else None, view, found)
     for axis in axes[:5]:
@@ -76,6 +82,54 @@ def scaling_errors(result: FitResult, name: str) -> tuple[Float[np.ndarray, " bi
         if stderr is not None and np.isfinite(stderr.values).any():
             return stderr.values, f"bars: one standard error, {words}"
     return None, ""
+
+
+def measured_decay_times(
+    view: FitView,
+) -> tuple[Float[np.ndarray, " bin"], Float[np.ndarray, " bin"]]:
+    """Return the lag [s] at which the data of each bin fall to 1/e, and its error; NaN where they do not.
+
+    Between cells in the middle of the record, as if pairs were independent.
+    """
+    scan, read, table = view.scan, view.cuts, view.result.scaling
+    first, last = scan.time[scan.frames[0]], scan.time[scan.frames[1] - 1]
+    age = read.age[np.argmin(np.abs(read.t1 - 0.5 * (first + last)))]
+    cells = np.flatnonzero(read.age == age)
+    cells = cells[np.argsort(read.lag[cells])]
+    contrast = np.where(table["undetermined"].values, np.nan, table["contrast"].values)[:, None]
+    f = (read.c2[:, cells] - table["offset"].values[:, None]) / contrast
+    log_lag = np.log(read.t2[cells] - read.t1[cells])
+    i, j = (
+        np.searchsorted(scan.time, t[cells]).clip(0, scan.n_frames - 1) for t in (read.t1, read.t2)
+    )
+    count = np.maximum(read.count[:, cells], 1)
+    sigma = np.abs(scan.sigma_row[:, i] * scan.sigma_row[:, j] / np.sqrt(count) / contrast)
+    found = np.full((2, len(f)), np.nan)
+    for bin, row in enumerate(f):
+        below = np.flatnonzero(row < np.exp(-1))
+        if len(below) and below[0] > 0:
+            at = slice(below[0] - 1, below[0] + 1)
+            (high, low), (begin, end) = row[at], log_lag[at]
+            slope = (high - low) / (end - begin)
+            lag = np.exp(begin + (high - np.exp(-1)) / slope)
+            found[:, bin] = lag, lag * sigma[bin, at].mean() / slope
+    return found[0], found[1]
+
+
+def _model_line(
+    view: FitView,
+    ring: float,
+    of_bins: Float[np.ndarray, " bin"],
+    value: Callable[[FittedModel], Float[np.ndarray, " n"]],
+) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """Return φ between the bins of a ring and a value of the model there; of the bins if φ is unknown."""
+    scan = view.scan
+    here = np.flatnonzero((scan.q == ring) | np.isnan(ring))
+    if not np.isfinite(scan.phi).all():
+        here = here[np.argsort(scan.label[here])]
+        return scan.label[here], of_bins[here]
+    x = np.linspace(scan.phi[here].min(), scan.phi[here].max(), LINE_POINTS)
+    return x, value(fitted_at_angles(view.result, scan, ring if np.isfinite(ring) else 1.0, x))
 
 
 class AtLag(NamedTuple):
@@ -149,7 +203,8 @@ def _at_one_lag(axis: "Axes", compass: "Axes | None", view: FitView, found: AtLa
         values, stderr = found.f[here], found.stderr[here]
         look = {"fmt": marker, "ms": 4, "color": colour, "elinewidth": 0.8}
         axis.errorbar(x[here], values, stderr, **look)
-        axis.plot(x[here], found.model[here], color=colour, linewidth=1)
+        line = _model_line(view, ring, found.model, lambda model: _at_lag(model, found))
+        axis.plot(*line, color=colour, linewidth=1)
         if compass is not None:
             f = _ring(view, ring, found)
             compass.errorbar(np.deg2rad(x[here]), values, stderr, **look)
@@ -167,8 +222,13 @@ def _all_around(scan: Scan) -> bool:
 
 def _ring(view: FitView, q: float, at: AtLag) -> Float[np.ndarray, " n"]:
     """Return the model's f of one ring on the full circle."""
-    model = fitted_at_angles(view.result, view.scan, q if np.isfinite(q) else 1.0, CIRCLE)
-    return model.shape(np.arange(len(CIRCLE)), at.t1, at.t2).mean(axis=1)
+    return _at_lag(
+        fitted_at_angles(view.result, view.scan, q if np.isfinite(q) else 1.0, CIRCLE), at
+    )
+
+
+def _at_lag(model: FittedModel, at: AtLag) -> Float[np.ndarray, " n"]:
+    return model.shape(np.arange(len(model.phi)), at.t1, at.t2).mean(axis=1)
 
 
 def _compass(picture: "FitFigure", panel: "Axes") -> Any:

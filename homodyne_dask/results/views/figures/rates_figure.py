@@ -63,7 +63,7 @@ def draw_rates(view: FitView) -> "FitFigure":
 
 
 def bands_sentence(rates: xarray.Dataset) -> str:
-    """Return what the bands of the picture are, and what is to be known of them."""
+    """Return what the bands of the picture are, and what qualifies them."""
     kinds = rates.attrs["bands"]
     if rates.attrs["covariance"] != "none":
         kinds = f"bands: 68 % and 95 % at each time, dotted: 95 % at all times at once; {kinds}"

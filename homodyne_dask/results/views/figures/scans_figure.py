@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
-from homodyne_dask.errors import in_line
+from homodyne_dask.errors import HomodyneDaskError, in_line
 from homodyne_dask.results.data.fit_rows import (
     FitRow,
     Fitted,
@@ -14,6 +15,7 @@ from homodyne_dask.results.data.fit_rows import (
     local_time,
     methods_of,
 )
+from homodyne_dask.results.data.fit_view import FitView, fitted_scan
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.views.figures.style import (
     COLOURS,
@@ -25,8 +27,10 @@ from homodyne_dask.results.views.figures.style import (
     logarithmic,
     panels,
     plain_label,
+    ring_colours,
 )
 from homodyne_dask.results.views.fits_report import DOUBTFUL
+from homodyne_dask.store.age_average import average_over_age
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -145,13 +149,18 @@ def draw_last_rates(tables: Sequence[tuple[str, Columns]]) -> "FitFigure":
 def draw_series(whole: FitSeries) -> "FitFigure":
     """Draw each parameter and rate with its error, and the reduced χ², against q or age.
 
-    A dashed line is the weighted mean of consistent fits; horizontal bars are the windows of age.
+    Over q also the decay rates on logarithmic axes with the line of q² and, where the stores are, the decays
+    averaged over age. A dashed line is the weighted mean of consistent fits; horizontal bars are the windows
+    of age.
     """
     entries = [entry for entry in whole.entries if entry.result is not None]
-    picture, axes = _panels(entries, FOOT)
+    rates = whole.decay_rates if whole.over == "q" and len(entries) > 1 else []
+    decays = _decays(entries) if rates else []
+    names = names_drawn(entries)
+    picture, axes = panels(len(names) + 1 + len(rates) + bool(decays), COLUMNS, 2.85, 1.9, FOOT)
     at = np.array([entry.at[whole.over] for entry in entries])
     _draw(axes, entries, at, _windows(entries, at))
-    for axis, name in zip(axes, whole.names, strict=False):
+    for axis, name in zip(axes, names, strict=False):
         axis.set_title(_TITLES.get(name, ""), fontsize=10)
         same = whole.agreement.get(name)
         if same is not None and same.p >= DOUBTFUL:
@@ -159,14 +168,95 @@ def draw_series(whole: FitSeries) -> "FitFigure":
             picture.supxlabel(
                 "dashed: weighted mean of fits that agree", fontsize=8, color="#555555"
             )
-    for axis in axes[-COLUMNS:]:
+    for axis in axes:
         axis.set_xlabel(_AXES[whole.over])
+    for axis, name in zip(axes[len(names) + 1 :], rates, strict=False):
+        _draw_decay_rates(axis, name, entries, at)
+    if decays:
+        _draw_decays(axes[-1], decays)
     return picture
+
+
+def _draw_decay_rates(
+    axis: "Axes", name: str, entries: Sequence[SeriesEntry], q: np.ndarray
+) -> None:
+    """Draw the decay rate Γ of each q on logarithmic axes, and the line ∝ q² through them."""
+    found = [entry.quantities[name] for entry in entries]
+    factor = 0.5 * q**2 if name == "J" else np.ones(len(q))
+    rate, error = (factor * [getattr(one, key) for one in found] for key in ("value", "stderr"))
+    known = np.isfinite(drawable(rate)) & (rate > 0)
+    q, rate, error = q[known], rate[known], np.nan_to_num(error[known])
+    label_axes(axis, _AXES["q"], "Γ = q²J/2 [1/s]" if name == "J" else plain_label(f"{name} [1/s]"))
+    axis.errorbar(q, rate, error, fmt="o", ms=5, color=COLOURS[0], elinewidth=1)
+    if len(q):
+        line = q**2 * np.exp(np.mean(np.log(rate / q**2)))
+        axis.plot(q, line, color=COLOURS[4], zorder=0, label="∝ q²")
+        axis.legend(fontsize=8, frameon=False)
+    for which in "xy":
+        logarithmic(axis, which)
+
+
+class _Decay(NamedTuple):
+    """The decay of one fit, averaged over age and bins, from 1 to 0."""
+
+    q: float
+    lag: Float[np.ndarray, " n"]
+    f: Float[np.ndarray, " n"]
+    model: Float[np.ndarray, " n"]
+    decay_time: float
+    """s; NaN if the model decays to 1/e in no bin."""
+
+
+def _decays(entries: Sequence[SeriesEntry]) -> list[_Decay]:
+    """Return the decay of each fit whose store is where it was."""
+    found = []
+    for entry in entries:
+        assert entry.result is not None
+        try:
+            view = FitView(entry.result, fitted_scan(entry.result))
+        except HomodyneDaskError:  # moved, changed, or at a URL that is closed to this process
+            continue
+        scaling, read = view.result.scaling, view.cuts
+        offset, contrast = (scaling[name].values[:, None] for name in ("offset", "contrast"))
+        model = view.model.shape(np.arange(len(contrast)), read.t1, read.t2)
+        both = ((read.c2 - offset) / contrast, np.where(np.isfinite(read.c2), model, np.nan))
+        lag, f, of_model = average_over_age(read, both)
+        times = view.decay_times[np.isfinite(view.decay_times)]
+        middle = float(np.median(times)) if len(times) else np.nan
+        found.append(_Decay(entry.at["q"], lag, f, of_model, middle))
+    return found
+
+
+def _draw_decays(axis: "Axes", decays: Sequence[_Decay]) -> None:
+    """Draw f against lag for all q: symbols are data, lines the model."""
+    label_axes(axis, "lag [s]", "(g₂ − offset) / contrast", "mean over age; line: model")
+    colours = ring_colours(np.array([decay.q for decay in decays]))
+    for decay, (q, colour, marker) in zip(sorted(decays, key=lambda d: d.q), colours, strict=True):
+        time = f", τ = {decay.decay_time:.3g} s" if np.isfinite(decay.decay_time) else ""
+        look = {"color": colour, "ms": 3}
+        axis.plot(decay.lag, decay.f, marker, label=f"q = {q:.4g}{time}", **look)
+        axis.plot(decay.lag, decay.model, color=colour, lw=1)
+    logarithmic(axis, "x")
+    if len(decays) <= MAX_NAMES:
+        axis.legend(fontsize=5.5, frameon=False)
+
+
+def names_drawn(entries: Sequence[Fitted]) -> list[str]:
+    """Return the parameters and rates worth a panel: none that is fixed, and no rate equal to a parameter."""
+    drawn: dict[str, list[float]] = {}
+    for name in entries[0].quantities:
+        found = [entry.quantities[name] for entry in entries]
+        values = [one.value for one in found]
+        free = any(np.isfinite(one.stderr_naive) or one.at_bound for one in found)
+        constant = not free and len(entries) > 1 and len(set(values)) == 1
+        if not constant and not any(np.array_equal(values, of) for of in drawn.values()):
+            drawn[name] = values
+    return list(drawn)
 
 
 def _panels(entries: Sequence[Fitted], below: float = 0.0) -> "tuple[FitFigure, list[Axes]]":
     """Return a figure with axes for each quantity and for χ²; below: inches more for labels below all."""
-    number = len(entries[0].quantities) + 1
+    number = len(names_drawn(entries)) + 1
     picture, axes = panels(number, COLUMNS, 2.85, 1.9, below)
     for axis in axes[: max(number - COLUMNS, 0)]:
         axis.tick_params(labelbottom=False)
@@ -198,7 +288,7 @@ def _windows(entries: Sequence[SeriesEntry], at: np.ndarray) -> np.ndarray | Non
 def scans_title(entries: Sequence[Fitted], against: str) -> str:
     """Return the title of a figure of several fits: which errors its bars are."""
     known = methods_of(entries)
-    bars = f"standard errors ({known})" if known else "standard errors, of which none is known"
+    bars = f"standard errors ({known})" if known else "standard errors (none is known)"
     return (
         f"Parameters against {against}: bars are {bars}; open symbols have none, crosses are values at a "
         f"bound"
@@ -213,7 +303,8 @@ def _draw(
     colour: Any = COLOURS[0],
     of_redchi: Any = COLOURS[1],
 ) -> None:
-    for axis, name in zip(axes, entries[0].quantities, strict=False):
+    names = names_drawn(entries)
+    for axis, name in zip(axes, names, strict=False):
         found = [entry.quantities[name] for entry in entries]
         value, error = (
             drawable(np.array([getattr(q, key) for q in found])) for key in ("value", "stderr")
@@ -233,6 +324,7 @@ def _draw(
                     color=colour, markerfacecolor=face, elinewidth=1,
                 )  # fmt: skip
         log_scale_if_wide(axis, "y", value)
-    label_axes(axes[-1], "", "reduced χ²")
+    of_chisqr = axes[len(names)]
+    label_axes(of_chisqr, "", "reduced χ²")
     redchi = drawable(np.array([entry.redchi for entry in entries], float))
-    axes[-1].plot(at, redchi, "o", ms=5, color=of_redchi)
+    of_chisqr.plot(at, redchi, "o", ms=5, color=of_redchi)

@@ -15,7 +15,7 @@ from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.fitted_model import fitted_at_angles, fitted_model
 from homodyne_dask.results.views.figures import DPI
 from homodyne_dask.results.views.figures import fit_figures as plots
-from homodyne_dask.results.views.figures.angles import at_one_lag
+from homodyne_dask.results.views.figures.angles import at_one_lag, measured_decay_times
 from homodyne_dask.results.views.figures.captions import TITLES, alternative
 from homodyne_dask.results.views.figures.picture import png_of, replace_ticks
 from homodyne_dask.results.views.figures.style import panels
@@ -200,6 +200,19 @@ def test_a_result_draws_each_picture_of_the_scan_that_was_fitted(name, flowing):
     assert [a.get_title() for a in drawn.axes] == [a.get_title() for a in expected.axes]
     with pytest.raises(SelectionError, match="give the selection that was fitted"):
         draw(flowing.select(label=2))
+
+
+def test_measured_decay_times_scatter_about_a_smooth_line_of_the_model(tmp_path):
+    scan = scan_of(tmp_path, FLOW, n=200, phi=np.arange(-80.0, 81.0, 20.0))
+    view = FitView(result_for(scan, FLOW), scan)
+    time, stderr = measured_decay_times(view)
+    known = np.isfinite(time)
+    assert known.sum() > 5
+    assert (np.abs(time - view.decay_times)[known] < 5 * stderr[known] + 0.02 * time[known]).all()
+    lines = plots.draw_angles(view).axes[3].get_lines()
+    line = next(line for line in lines if len(line.get_xdata()) > len(scan.bins))
+    (here,) = np.flatnonzero(np.isclose(line.get_xdata(), 0.0))
+    assert line.get_ydata()[here] == pytest.approx(view.decay_times[scan.phi == 0.0][0])
 
 
 def test_a_scan_that_was_not_fitted_is_refused(diffusing, tmp_path):
