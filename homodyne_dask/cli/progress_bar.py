@@ -47,6 +47,8 @@ def _lines(console: Console) -> ShowProgress:
         if passes < 0:
             bins = "1 bin" if progress.bins == 1 else f"{progress.bins} bins"
             console.print(f"{progress.pairs:,} pairs of {bins}, {progress.where}")
+            if progress.note:
+                console.print(f"note: {printable(progress.note)}", markup=False)
             if progress.page:
                 console.print(f"live: {progress.page}")
             passes = 0

@@ -69,6 +69,8 @@ class FitPlanned(Event):
     """Address of the live page; "" if there is none."""
     store: str = ""
     """Path of the data; "" where they are in no store."""
+    note: str = ""
+    """What is to be known of the data before the fit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,6 +224,8 @@ class Progress:
     """Address of the live page; "" if there is none."""
     store: str = ""
     """Path of the data; "" where they are in no store."""
+    note: str = ""
+    """What is to be known of the data before the fit."""
     doing: str = "searching initial values"
     now: CurrentPass | None = None
     done: tuple[Pass, ...] = ()

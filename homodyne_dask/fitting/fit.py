@@ -13,6 +13,7 @@ from jaxtyping import Float
 
 from homodyne_dask.cluster.workers import Workers, local_workers, this_process, workers_asked
 from homodyne_dask.errors import OptionError
+from homodyne_dask.fitting.aliasing import limit_of_fringes
 from homodyne_dask.fitting.callbacks import require_callbacks
 from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.fit_observer import FitDescription, FitObserver
@@ -283,4 +284,5 @@ def _description(request: Request) -> FitDescription:
         tuple(parameter.unit for parameter in request.parameters),
         errors,
         request.scan.path,
+        limit_of_fringes(request),
     )

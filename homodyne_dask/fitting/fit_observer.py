@@ -49,6 +49,8 @@ class FitDescription(NamedTuple):
     """Standard errors of theta at a state; NaN if unknown."""
     store: str = ""
     """Path of the data; "" where they are in no store."""
+    note: str = ""
+    """What is to be known of the data before the fit."""
 
 
 class FitObserver:
@@ -84,6 +86,7 @@ class FitObserver:
                 at=self.clocks[0],
                 title=description.title,
                 store=description.store,
+                note=description.note,
                 where=plan.workers.in_words + (f", on {plan.device.gpus}" if plan.gpus else ""),
                 names=description.names,
                 units=description.units,

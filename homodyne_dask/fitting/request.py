@@ -178,10 +178,12 @@ def _check_times(model: Model, scan: Scan) -> None:
 
 def _check_angles(model: Model, scan: Scan) -> None:
     unknown = int(np.isnan(scan.phi).sum())
-    if model.shear and unknown:
+    directed = model.beat is not None and bool(model.beat.direction)
+    if unknown and (model.shear or directed):
+        instead = ", or fit damped_cosine, which needs none" if directed else ""
         raise SelectionError(
             f"{model.name} needs φ, and it is unknown for {unknown} of {len(scan.bins)} selected bins: "
-            f"ingest with --phi, or select the others with label"
+            f"ingest with --phi, or select the others with label{instead}"
         )
 
 

@@ -297,8 +297,9 @@ def separable_adequate(
     t = np.arange(first, stop - factor, factor)
     if not t.size:
         return False
-    near, far = (_by_frame(at, q, phi, t, t + lag) for lag in (1, factor))
-    share = np.abs(far - near) / np.maximum(np.abs(near), np.finfo(float).tiny)
+    # of fringes, a whole turn over `factor` frames is none between its ends
+    near, *far = (_by_frame(at, q, phi, t, t + lag) for lag in range(1, factor + 1))
+    share = np.abs(np.array(far) - near).max(0) / np.maximum(np.abs(near), np.finfo(float).tiny)
     return bool(np.quantile(share, 0.75, axis=1).max() < MAX_CHANGE_PER_CELL)
 
 

@@ -19,7 +19,12 @@ from homodyne_dask.models.transport import (
     TransportModel,
     convention_named,
 )
-from homodyne_dask.models.two_component import TWO_COMPONENT
+from homodyne_dask.models.two_component import (
+    BEATING,
+    DAMPED_COSINE,
+    TWO_COMPONENT,
+    TWO_COMPONENT_XPCSJAX,
+)
 from homodyne_dask.models.user_defined import (
     BUILT_IN,
     USER_DEFINED,
@@ -32,8 +37,10 @@ from homodyne_dask.models.user_defined import (
 )
 
 __all__ = [
+    "BEATING",
     "BROWNIAN",
     "COUETTE",
+    "DAMPED_COSINE",
     "LAMINAR_FLOW",
     "LAMINAR_FLOW_FREE",
     "LAMINAR_FLOW_FREE_J",
@@ -46,6 +53,7 @@ __all__ = [
     "STRETCHED_AGEING",
     "STRETCHED_Q",
     "TWO_COMPONENT",
+    "TWO_COMPONENT_XPCSJAX",
     "Bin",
     "Convention",
     "Model",
@@ -71,7 +79,10 @@ MODELS: dict[str, Model] = {
         STATIC,
         COUETTE,
         LAMINAR_FLOW,
+        BEATING,
         TWO_COMPONENT,
+        TWO_COMPONENT_XPCSJAX,
+        DAMPED_COSINE,
         STRETCHED,
         STRETCHED_Q,
         STRETCHED_AGEING,

@@ -116,6 +116,36 @@ class Parameter:
             require_type(f"constant of {self.name}", self.constant, Real, "a number, or None")
 
 
+@dataclass(frozen=True)
+class Beat:
+    """Names of the parameters by which fringes of c2 turn and decay, for the search of initial values."""
+
+    speed: str
+    """[Å/s] of a motion against a reference; where it has no direction the frequency of fringes [Hz]."""
+    exponent: str = ""
+    """Of the time in the speed."""
+    direction: str = ""
+    """[degree]."""
+    decays: tuple[str, ...] = ()
+    """Rates of decay [1/s], or where there is a direction diffusion coefficients [Å²/s]."""
+    fraction: str = ""
+    """Share of the moving part in the field."""
+    turn: int = 1
+    """1 where phases have cos(direction - φ), -1 where they have cos(direction + φ)."""
+    exchange: str = ""
+    """How parameters of both components are exchanged without a change of c2, if both may decay alike."""
+
+    def turns(
+        self, theta: dict[str, float], t: Float[np.ndarray, " n"], q: float, phi: float
+    ) -> Float[np.ndarray, " n"]:
+        """Return the turns of the fringes per second at times above 0 in a bin of q [1/Å] and φ [degree]."""
+        speed = theta[self.speed] * t ** (theta[self.exponent] if self.exponent else 0.0)
+        if not self.direction:
+            return speed
+        away = np.deg2rad(theta[self.direction] - self.turn * phi)
+        return np.abs(q * speed * np.cos(away)) / (2 * np.pi)
+
+
 @dataclass(frozen=True, repr=False)
 class Parametrized:
     """Base of all models: name, parameters and power laws. `print(model)` lists the parameters."""
@@ -126,6 +156,8 @@ class Parametrized:
     """Names (a, b, c) of parameters that make a rate a t^b + c, t in s: steps are curved along it."""
     simpler: str = field(default="", kw_only=True)
     """The model with fewer parameters that a user may take where the data do not determine all."""
+    beat: Beat | None = field(default=None, kw_only=True)
+    """Of models whose f has fringes: the parameters that they depend on."""
     of_scans: ClassVar[bool] = True
     """Whether it is fitted to c2 of a scan; else to the variables of any dataset."""
     has_transport_rates: ClassVar[bool] = False

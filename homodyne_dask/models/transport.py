@@ -354,7 +354,8 @@ def free_form(name: str, shear: bool, splines: Mapping[str, SplineForm]) -> Tran
         shear=shear,
         power_laws=tuple(laws),
         simpler="laminar_flow" if shear else "static",
-        **splines,
+        J=splines.get("J", POWER_LAW_FORM),
+        gamma_dot=splines.get("gamma_dot", POWER_LAW_FORM),
     )
 
 

@@ -1,18 +1,28 @@
-"""Two components that scatter together, one of them moving: the heterodyne model of xpcsjax.
+"""Two components that scatter together, one of them moving against the other: c2 beats.
 
-With the fractions f_r and f_s = 1 - f_r of the two components at each time, their own decays
-h = exp(-½ q² ΔC) and the phase ψ = q cos(φ + phi0_het) ΔV of the moving one,
+With the fractions f_r and f_s = 1 - f_r of the two components in the field at each time, their own decays
+h = exp(-½ q² ΔC) and the phase ψ of the moving one, q cos(phi0 - φ) ΔV,
 
     f = [(f_r1 f_r2)² h_r² + (f_s1 f_s2)² h_s² + 2 f_r1 f_r2 f_s1 f_s2 h_r h_s cos ψ] / norm,
-    norm = (f_s1² + f_r1²)(f_s2² + f_r2²).
+    norm = (f_s1² + f_r1²)(f_s2² + f_r2²)
 
-C and V are trapezoid sums over the frame times of max(D0 t^alpha + D_offset, 0) and of
-v0 t^v_beta + v_offset; t^a is 0 at t = 0. Smoothings and floors are those of xpcsjax.
+(He et al. 2025). C and V are trapezoid sums over the frame times of D0 t^alpha and of v0 t^v_beta; t^a is 0
+at t = 0.
+
+    two_component           f_s = fraction at t = 0, and its odds grow by exp(fraction_growth t)
+    beating                 the same with a reference that does not decay, and constant fractions
+    two_component_xpcsjax   the 14 parameters of xpcsjax: rates with offsets, at least 0 for diffusion, and
+                            f_s = f0 exp(f1 (t - f2)) + f3 between soft limits; ψ has cos(φ + phi0_het)
+    damped_cosine           f = exp(-rate (t2 - t1)) cos(2π frequency (t2 - t1)): a quick look at one bin
+
+In two_component_xpcsjax f0, f2 and f3 are one number for a constant fraction. Smoothings and floors are those
+of xpcsjax.
 """
 
+from dataclasses import replace
 from typing import Any
 
-from homodyne_dask.models.parameters import Parameter
+from homodyne_dask.models.parameters import Beat, Parameter
 from homodyne_dask.models.user_defined import Bin, SeparableModel
 
 _SHARPNESS = 50.0
@@ -23,20 +33,39 @@ _MAX_EXPONENT = 700.0
 _MIN_NORM = 1e-10
 
 
-def _tables(theta: Any, times: Any) -> dict[str, Any]:
-    """Return both integrals of diffusion, that of the velocity, and the fraction that moves."""
+def _power(times: Any, exponent: Any) -> Any:
     import jax.numpy as jnp  # JAX loads while workers start, and not with the names of models
 
-    def power(exponent: Any) -> Any:
-        positive = times > 0
-        return jnp.where(positive, jnp.where(positive, times, 1.0) ** exponent, 0.0)
+    positive = times > 0
+    return jnp.where(positive, jnp.where(positive, times, 1.0) ** exponent, 0.0)
 
-    def integral(rate: Any) -> Any:
-        steps = 0.5 * (rate[1:] + rate[:-1]) * jnp.diff(times)
-        return jnp.concatenate([jnp.zeros(1), jnp.cumsum(steps)])
+
+def _integral(rate: Any, times: Any) -> Any:
+    import jax.numpy as jnp
+
+    steps = 0.5 * (rate[1:] + rate[:-1]) * jnp.diff(times)
+    return jnp.concatenate([jnp.zeros(1), jnp.cumsum(steps)])
+
+
+def _tables(theta: Any, times: Any) -> dict[str, Any]:
+    """Return both integrals of diffusion, that of the velocity, and the fraction that moves."""
+    import jax
+
+    D_ref, alpha_ref, D_sample, alpha_sample, v0, v_beta, fraction, growth, _ = theta
+    return {
+        "C_r": _integral(D_ref * _power(times, alpha_ref), times),
+        "C_s": _integral(D_sample * _power(times, alpha_sample), times),
+        "V": _integral(v0 * _power(times, v_beta), times),
+        "moving": jax.nn.sigmoid(jax.scipy.special.logit(fraction) + growth * times),
+    }
+
+
+def _xpcsjax_tables(theta: Any, times: Any) -> dict[str, Any]:
+    """Return the same for rates with offsets and an exponential fraction."""
+    import jax.numpy as jnp
 
     def diffusion(D0: Any, alpha: Any, D_offset: Any) -> Any:
-        return integral(jnp.maximum(D0 * power(alpha) + D_offset, 0.0))
+        return _integral(jnp.maximum(D0 * _power(times, alpha) + D_offset, 0.0), times)
 
     v0, v_beta, v_offset, f0, f1, f2, f3 = theta[6:13]
     x = f0 * jnp.exp(jnp.clip(f1 * (times - f2), -_MAX_EXPONENT, _MAX_EXPONENT)) + f3
@@ -45,12 +74,13 @@ def _tables(theta: Any, times: Any) -> dict[str, Any]:
     return {
         "C_r": diffusion(*theta[:3]),
         "C_s": diffusion(*theta[3:6]),
-        "V": integral(v0 * power(v_beta) + v_offset),
+        "V": _integral(v0 * _power(times, v_beta) + v_offset, times),
         "moving": moving,
     }
 
 
-def _f(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
+def _mixed(t1: Any, t2: Any, bin: Bin, direction: Any) -> Any:
+    """Return f of the components at t1 and t2; direction: of the velocity, from the bin's [degree]."""
     import jax.numpy as jnp
 
     def decay(name: str) -> Any:
@@ -60,26 +90,85 @@ def _f(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
     s1, s2 = t1["moving"], t2["moving"]
     r1, r2 = 1 - s1, 1 - s2
     at_rest, moved = r1 * r2 * decay("C_r"), s1 * s2 * decay("C_s")
-    phase = bin.q * jnp.cos(jnp.deg2rad(bin.phi + theta[13])) * (t2["V"] - t1["V"])
+    phase = bin.q * jnp.cos(jnp.deg2rad(direction)) * (t2["V"] - t1["V"])
     norm = jnp.maximum((s1**2 + r1**2) * (s2**2 + r2**2), _MIN_NORM)
     return (at_rest**2 + moved**2 + 2 * at_rest * moved * jnp.cos(phase)) / norm
 
 
-def _diffusion(of: str) -> tuple[Parameter, ...]:
+def _f(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
+    return _mixed(t1, t2, bin, bin.phi - theta[8])
+
+
+def _xpcsjax_f(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
+    return _mixed(t1, t2, bin, bin.phi + theta[13])
+
+
+def _cosine(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
+    import jax.numpy as jnp
+
+    rate, frequency = theta
+    return jnp.exp(-rate * abs(t2 - t1)) * jnp.cos(2 * jnp.pi * frequency * (t2 - t1))
+
+
+def _diffusion(of: str) -> tuple[Parameter, Parameter]:
     return (
         Parameter(f"D0_{of}", "Å²/s", (1.0, 1e12), scale="log"),
         Parameter(f"alpha_{of}", "", (-2.0, 2.0)),
-        Parameter(f"D_offset_{of}", "Å²/s", (-1e4, 1e4)),
     )
 
 
+def _offset(of: str) -> Parameter:
+    return Parameter(f"D_offset_{of}", "Å²/s", (-1e4, 1e4))
+
+
+_SPEED = (
+    Parameter("v0", "Å/s", (1e-2, 1e7), scale="log"),
+    Parameter("v_beta", "", (-2.0, 2.0)),
+)
+_LAWS = (
+    ("D0_ref", "alpha_ref", "D_offset_ref"),
+    ("D0_sample", "alpha_sample", "D_offset_sample"),
+    ("v0", "v_beta", "v_offset"),
+)
+_BEAT = Beat("v0", "v_beta", "phi0", ("D0_sample", "D0_ref"), "fraction")
 TWO_COMPONENT = SeparableModel(
     "two_component",
     (
         *_diffusion("ref"),
         *_diffusion("sample"),
-        Parameter("v0", "Å/s", (1e-2, 1e5), scale="log"),
-        Parameter("v_beta", "", (-2.0, 2.0)),
+        *_SPEED,
+        Parameter("fraction", "", (1e-3, 1 - 1e-3)),
+        Parameter("fraction_growth", "1/s", (-1e3, 1e3)),
+        Parameter("phi0", "degree", (-90.0, 90.0), period=180.0),
+    ),
+    _f,
+    _tables,
+    simpler="beating",
+    beat=replace(
+        _BEAT,
+        exchange="D0_ref and alpha_ref for D0_sample and alpha_sample, fraction for 1 - fraction and "
+        "fraction_growth for its opposite",
+    ),
+)
+"""Reference and sample that scatter together; the sample moves with the velocity v."""
+_CONSTANTS = {"D0_ref": 0.0, "alpha_ref": 0.0, "fraction_growth": 0.0}
+BEATING = SeparableModel(
+    "beating",
+    tuple(replace(p, constant=_CONSTANTS.get(p.name)) for p in TWO_COMPONENT.parameters),
+    _f,
+    _tables,
+    beat=_BEAT,
+)
+"""A sample that moves against a reference that does not decay: a static scatterer, or a second beam."""
+TWO_COMPONENT_XPCSJAX = SeparableModel(
+    "two_component_xpcsjax",
+    (
+        *_diffusion("ref"),
+        _offset("ref"),
+        *_diffusion("sample"),
+        _offset("sample"),
+        replace(_SPEED[0], bounds=(1e-2, 1e5)),
+        _SPEED[1],
         Parameter("v_offset", "Å/s", (-1e3, 1e3)),
         Parameter("f0", "", (0.0, 1.0)),
         Parameter("f1", "1/s", (-1.0, 1.0)),
@@ -87,12 +176,28 @@ TWO_COMPONENT = SeparableModel(
         Parameter("f3", "", (0.0, 1.0)),
         Parameter("phi0_het", "degree", (-180.0, 180.0), period=360.0),
     ),
-    _f,
-    _tables,
-    power_laws=(
-        ("D0_ref", "alpha_ref", "D_offset_ref"),
-        ("D0_sample", "alpha_sample", "D_offset_sample"),
-        ("v0", "v_beta", "v_offset"),
+    _xpcsjax_f,
+    _xpcsjax_tables,
+    power_laws=_LAWS,
+    simpler="two_component",
+    beat=Beat(
+        "v0",
+        "v_beta",
+        "phi0_het",
+        ("D0_sample", "D0_ref"),
+        "f0",
+        turn=-1,
+        exchange="all of _ref for all of _sample and, for f1 = 0, f0 + f3 for 1 - f0 - f3",
     ),
 )
-"""Reference and sample that scatter together; the sample moves with the velocity v."""
+"""The same with the parameters of xpcsjax."""
+DAMPED_COSINE = SeparableModel(
+    "damped_cosine",
+    (
+        Parameter("rate", "1/s", (1e-9, 1e9), scale="log"),
+        Parameter("frequency", "Hz", (1e-9, 1e9), scale="log"),
+    ),
+    _cosine,
+    beat=Beat("frequency", decays=("rate",)),
+)
+"""Fringes of one frequency that decay, on a baseline."""

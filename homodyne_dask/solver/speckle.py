@@ -305,8 +305,12 @@ def fit_noise(
 
 
 def regular(covariance: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
-    """Return a covariance without directions in which there is less noise than its rounding."""
-    return covariance + np.eye(len(covariance)) * ROUNDING * np.trace(covariance)
+    """Return a covariance without directions in which there is less noise than its rounding.
+
+    That of fields with a root of f that is no correlation may have directions of negative noise, too.
+    """
+    lowest = np.linalg.eigvalsh(covariance)[0]
+    return covariance + np.eye(len(covariance)) * max(ROUNDING * np.trace(covariance), -2 * lowest)
 
 
 def pair_variance(contrast: float, sums: Float[np.ndarray, " 3"]) -> NoiseCovariance:

@@ -309,7 +309,9 @@ class Scan:
             np.arange(len(stored["lag_edges"]) - 1),
             indexing="ij",
         )
-        first, last = self.time[self.frames[0]], self.time[self.frames[1] - 1]
+        # means of times are rounded: those of a cell at the edge may lie an ulp outside
+        slack = 1e-3 * np.diff(self.time).min()
+        first, last = self.time[self.frames[0]] - slack, self.time[self.frames[1] - 1] + slack
         inside = np.isfinite(stored["t1"]) & (stored["t1"] >= first) & (stored["t2"] <= last)
         inside &= stored["lag_edges"][lag] >= min_lag
         edges = stored["age_edges"], stored["lag_edges"]

@@ -25,7 +25,7 @@ TRUTH = {
     "f3": 0.0,
     "phi0_het": 20.0,
 }
-MODEL = hd.MODELS["two_component"]
+MODEL = hd.MODELS["two_component_xpcsjax"]
 
 
 @pytest.mark.parametrize(

@@ -72,3 +72,11 @@ def test_one_interval_of_age_has_no_error(tmp_path):
     g2 = hd.g2(ingest.ingest(tmp_path / "A.npz").store)
     assert g2["pairs"].values.tolist() == [[3, 2, 1]]
     assert np.isnan(g2["stderr"].values[0, -1])
+
+
+@pytest.mark.parametrize(("frames", "dt"), [(60, 0.1), (200, 1e-6)])
+def test_no_pair_of_the_last_frame_is_lost_to_the_rounding_of_times(tmp_path, frames, dt):
+    c2 = np.triu(np.random.default_rng(0).normal(1.1, 0.01, (frames, frames)), 1)
+    np.savez(tmp_path / "A.npz", c2=c2[None], q=0.01, phi=[0.0], dt=dt)
+    scan = hd.open_dataset(ingest.ingest(tmp_path / "A.npz").store)
+    assert hd.g2(scan)["pairs"].values[0, :3].tolist() == [frames - 1, frames - 2, frames - 3]

@@ -13,9 +13,9 @@ MODES = {
     "static_isotropic": "static",
     "static_anisotropic": "static",
     "laminar_flow": "laminar_flow",
-    "two_component": "two_component",
-    "two-component": "two_component",
-    "heterodyne": "two_component",
+    "two_component": "two_component_xpcsjax",
+    "two-component": "two_component_xpcsjax",
+    "heterodyne": "two_component_xpcsjax",
 }
 """analysis_mode in lower case → name of the model here."""
 

@@ -21,7 +21,9 @@ from homodyne_dask.errors import OptionError, nearest
 from homodyne_dask.store import schema
 from homodyne_dask.store.files import AnyPath, path_of
 
-NAMES = {name: hd.MODELS[name].names for name in ("static", "laminar_flow", "two_component")}
+NAMES = {
+    name: hd.MODELS[name].names for name in ("static", "laminar_flow", "two_component_xpcsjax")
+}
 ALIASES = {"gamma_dot_0": "gamma_dot_t0", "gamma_dot_offset": "gamma_dot_t_offset", "phi_0": "phi0"}
 SCALING = ("contrast", "offset")
 _ELIMINATED = "contrast and offset are eliminated exactly"
@@ -147,7 +149,7 @@ def _translated(where: Path, theirs: HomodyneYaml) -> Translation:
     if model == hd.LAMINAR_FLOW.name:
         gap = theirs.number("analyzer_parameters.geometry.stator_rotor_gap")
         options["gap"] = f"{gap:.12g} A"
-    if model != "two_component":
+    if model != "two_component_xpcsjax":
         options["convention"] = "homodyne"
         remarks.append(
             "convention homodyne, to continue a series; the physical convention, for new work, gives a γ̇ "

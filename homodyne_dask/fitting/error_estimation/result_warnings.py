@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from homodyne_dask.fitting.aliasing import aliased_fringes
 from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
 from homodyne_dask.fitting.error_estimation.spline_rate_errors import (
     names_of_rates,
@@ -64,6 +65,8 @@ def warnings_about(
         _far_off(request, state),
         _same_at_all_q(request, state),
         _negative_shear(request, state),
+        aliased_fringes(request, state.theta),
+        _exchangeable(request),
         _of_precision(request, state.reduced),
     )
     sentences = [sentence for sentence in candidates if sentence]
@@ -278,6 +281,19 @@ def _same_at_all_q(request: Request, state: lm.State) -> str | None:
     return (
         f"{model.name} has one f for all q, and the data have {describe_rings(scan.q)}: unless the rates "
         f"are the same there, fit each q by itself, `{command} --over q`"
+    )
+
+
+def _exchangeable(request: Request) -> str | None:
+    """Return a sentence if the two components of a model can be told apart by their names alone."""
+    beat = request.problem.model.beat
+    names, free = np.array(request.search.names), request.search.free
+    of_one = np.char.endswith(names, "_ref") | np.char.endswith(names, "_sample")
+    if beat is None or not beat.exchange or not free[of_one].all():
+        return None
+    return (
+        f"reference and sample are exchangeable: c2 is the same with {beat.exchange}; which of them moves "
+        f"is not observable"
     )
 
 

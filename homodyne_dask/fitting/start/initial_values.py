@@ -4,16 +4,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.request import Request, parameters_for_q
 from homodyne_dask.fitting.start.averages import BinnedAverages, binned_averages
+from homodyne_dask.fitting.start.beats import beat_points, single_lags
 from homodyne_dask.fitting.start.binned_fits import BinnedFits, promising
+from homodyne_dask.fitting.start.separable_averages import averaged_gram, best_points
 from homodyne_dask.fitting.start.sign_changes import (
     fine_averages,
     only_short_lags,
@@ -29,18 +28,13 @@ from homodyne_dask.fitting.start.transport_minima import (
     completed,
     transport_minima,
 )
-from homodyne_dask.kernels.autodiff import Tables, f_with_derivatives, separable_point
-from homodyne_dask.kernels.compiled import plain_kernel
-from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.user_function_checks import check_finite
 from homodyne_dask.models.parameters import Search, search
 from homodyne_dask.models.rate_forms import power_laws
 from homodyne_dask.models.spline_rates import of_power_law, power_law_model
 from homodyne_dask.models.transport import Convention, positive_times
-from homodyne_dask.models.user_defined import Bin, SeparableModel
 from homodyne_dask.solver._numpy_internals import one_blas_thread
-from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.sweep.sweep import Sweep
 
 MAX_SPLINE_STARTS = 4
@@ -158,38 +152,24 @@ def find_initial_values(request: Request, data: Sweep | None = None) -> list[Min
     if np.isfinite(search.start).all():
         check_finite(request.problem, search.start, summary.time, summary.q, summary.phi)
         return [Minimum(search.start, np.nan, 1)]
+    model = request.problem.model
+    if model.beat is not None:
+        summary = single_lags(request.scan, data, summary)
+        best = beat_points(summary, model.beat, search, mode)
+    else:
+        best = best_points(summary, search, mode, starts or N_STARTS, latin_hypercube(search))
     fits = BinnedFits(partial(averaged_gram, summary), search, mode)
-    ends = fits.advanced(
-        fits.started(_best_points(summary, search, mode, starts or N_STARTS)), PASSES_FREE
-    )
+    ends = fits.advanced(fits.started(best), PASSES_FREE)
     if starts is None:
         ends = promising(ends, MAX_CHISQR_RATIO)
     ends = completed(fits, ends, starts or N_COMPLETED)
     return [Minimum(end.lowest.theta, end.chisqr, end.starts) for end in ends]
 
 
-def _best_points(
-    summary: BinnedAverages, search: Search, mode: str, best: int
-) -> list[Float[np.ndarray, " p"]]:
-    """Return the best points of a scan inside the bounds, in log scale for parameters of log scale."""
-    points = latin_hypercube(search)
-    chisqr = np.full(len(points), np.inf)
-    for n, gram in enumerate(_grams(summary, points)):
-        reduced = reduce(gram, mode)
-        # c2 must decay: contrast is not negative
-        if np.isfinite(reduced.chisqr) and np.nanmedian(reduced.contrast) >= 0:
-            chisqr[n] = reduced.chisqr + search.prior_chisqr(points[n])
-    if not np.isfinite(chisqr).any():
-        check_finite(summary.problem, points[0], summary.time, summary.q, summary.phi)
-        raise OptionError(
-            f"model {summary.problem.model.name!r} fits the data nowhere inside its bounds: give "
-            f"initial values"
-        )
-    return [points[n] for n in np.argsort(chisqr)[:best] if np.isfinite(chisqr[n])]
-
-
 def latin_hypercube(search: Search) -> Float[np.ndarray, "point p"]:
     """Return a Latin hypercube of points inside the bounds, with a fixed seed; the user's values stay.
+
+    It is one in log scale for parameters of log scale.
 
     Of parameters with a prior the points are within two standard deviations of its mean.
     """
@@ -223,77 +203,3 @@ def _searched_range(search: Search) -> tuple[Float[np.ndarray, " p"], Float[np.n
     mean, width = search.priors.mean, 2 * search.priors.sd
     low, high = np.fmax(lower, mean - width), np.fmin(upper, mean + width)
     return np.where(low < high, low, lower), np.where(low < high, high, upper)
-
-
-def _at(summary: BinnedAverages, tables: Tables) -> tuple[Tables, Tables]:
-    """Return tables, or their derivatives, at the mean times of the cells."""
-
-    def between(times: np.ndarray) -> Tables:
-        return jax.tree.map(
-            lambda v: np.apply_along_axis(partial(np.interp, times, summary.time), -1, v), tables
-        )
-
-    return between(summary.t1), between(summary.t2)
-
-
-def averaged_gram(summary: BinnedAverages, theta: Float[np.ndarray, " p"]) -> Gram:
-    """Return the Gram of the averages at theta."""
-    at = separable_point(summary.problem, theta, summary.time)
-    here, there = zip(_at(summary, at.tables), _at(summary, at.derivatives), strict=True)
-    with float64_on_cpu():
-        moments = _moments(
-            summary.c2, summary.weight, at.theta, here, there, Bin(summary.q, summary.phi),
-            model=summary.problem.model,
-        )  # fmt: skip
-        return Gram(np.asarray(moments), (summary.weight > 0).sum(1))
-
-
-def _grams(summary: BinnedAverages, points: Float[np.ndarray, "point p"]) -> list[Gram]:
-    """Return the Grams of [1, y - 1, f] of the averages at many points."""
-    pairs = (summary.weight > 0).sum(1)
-    with float64_on_cpu():
-        moments = _moments_of_points(
-            summary.c2, summary.weight, points, summary.time, (summary.t1, summary.t2),
-            Bin(summary.q, summary.phi), model=summary.problem.model,
-        )  # fmt: skip
-        return [Gram(one, pairs) for one in np.asarray(moments)]
-
-
-@plain_kernel("model")
-def _moments(
-    c2: Array, weight: Array, theta: Array, here: tuple[Tables, Tables],
-    there: tuple[Tables, Tables], bins: Bin, *, model: SeparableModel,
-) -> Array:  # fmt: skip
-    """Return Xᵀ W X over [1, y - 1, f, ∂f/∂theta] of every bin over cells."""
-
-    def of_bin(y: Array, w: Array, bin: Bin) -> Array:
-        f, derivatives = f_with_derivatives(model, theta, here, there, bin)
-        first = [jnp.ones_like(y), y - 1, jnp.broadcast_to(f, y.shape)]
-        X = jnp.concatenate(
-            [jnp.stack(first), jnp.broadcast_to(derivatives, (len(theta), *y.shape))]
-        )
-        X = jnp.where(w > 0, X * jnp.sqrt(w), 0.0)
-        return X @ X.T
-
-    return jax.vmap(of_bin)(c2, weight, bins)
-
-
-@plain_kernel("model")
-def _moments_of_points(
-    c2: Array, weight: Array, points: Array, time: Array, cells: tuple[Array, Array], bins: Bin,
-    *, model: SeparableModel,
-) -> Array:  # fmt: skip
-    """Return Xᵀ W X over [1, y - 1, f] at every point, of every bin over cells."""
-
-    def at_point(theta: Array) -> Array:
-        tables = time if model.precompute is None else model.precompute(theta, time)
-        t1, t2 = (jax.tree.map(lambda v, t=t: jnp.interp(t, time, v), tables) for t in cells)
-
-        def of_bin(y: Array, w: Array, bin: Bin) -> Array:
-            f = jnp.broadcast_to(jnp.asarray(model.f(theta, t1, t2, bin), float), y.shape)
-            X = jnp.where(w > 0, jnp.stack([jnp.ones_like(y), y - 1, f]) * jnp.sqrt(w), 0.0)
-            return X @ X.T
-
-        return jax.vmap(of_bin)(c2, weight, bins)
-
-    return jax.lax.map(at_point, points)

@@ -8,7 +8,7 @@ longer and longer lags are added, and at each of them the rate is tried with ano
 from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.fitting.start.averages import BinnedAverages
 from homodyne_dask.fitting.start.binned_fits import BinnedFit, BinnedFits
@@ -32,18 +32,29 @@ MAX_TURNS = 8
 """Most changes of sign that are made one after the other."""
 
 
-def fine_averages(scan: Scan, data: Sweep, summary: BinnedAverages) -> BinnedAverages:
-    """Return averages of the selected pairs over shorter ages and lags than those stored: one pass."""
+def fine_averages(
+    scan: Scan,
+    data: Sweep,
+    summary: BinnedAverages,
+    lags: Int[np.ndarray, " edge"] | None = None,
+    number: int = MAX_CELLS,
+) -> BinnedAverages:
+    """Return averages of the selected pairs over shorter ages and lags than those stored: one pass.
+
+    lags: frames between which they are averaged, by default about as many as ages. number: of averages that
+    are kept.
+    """
     first, stop = scan.frames
     step = max(1, (stop - first) // AGES)
-    short = [lag for k in range(2 * int(np.log2(2 * step))) for lag in [round(2 ** (k / 2))]]
-    lags = np.unique([*short, *range(step, stop - first + step, step)])
+    if lags is None:
+        short = [lag for k in range(2 * int(np.log2(2 * step))) for lag in [round(2 ** (k / 2))]]
+        lags = np.unique([*short, *range(step, stop - first + step, step)])
     ages = np.append(np.arange(first, stop, step), stop)
     edges = AgeAndLagEdges(ages, np.append(lags[lags < stop - first], stop - first))
     sums = data.over(CELL_SUMS, edges).weighted
     weight, total = sums[..., 0], sums.sum(0)
     lag = np.where(total[:, 0] > 0, total[:, 3] - total[:, 2], np.inf) / total[:, 0].clip(1e-300)
-    order = np.argsort(np.random.default_rng(0).random(len(lag)) * lag)[:MAX_CELLS]
+    order = np.argsort(np.random.default_rng(0).random(len(lag)) * lag)[:number]
     at = np.sort(order[np.isfinite(lag[order])])
     with np.errstate(invalid="ignore", divide="ignore"):
         c2 = 1 + sums[:, at, 1] / weight[:, at]

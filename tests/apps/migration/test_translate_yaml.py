@@ -119,8 +119,8 @@ def test_the_order_of_the_fourier_series_is_kept(tmp_path):
         ("STATIC", "static"),
         ("static_isotropic", "static"),
         ("static_anisotropic", "static"),
-        ("heterodyne", "two_component"),
-        ("two_component", "two_component"),
+        ("heterodyne", "two_component_xpcsjax"),
+        ("two_component", "two_component_xpcsjax"),
     ],
 )
 def test_every_mode_of_either_program_has_a_model(tmp_path, mode, model):

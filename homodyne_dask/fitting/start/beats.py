@@ -1,0 +1,207 @@
+"""Initial values of models whose c2 has fringes: their frequency is scanned, in averages of single lags.
+
+χ² has a minimum for each number of turns over the record. So speed, its exponent and its direction come from
+a scan of damped cosines on what slow decays leave of c2, and on c2 itself for fringes as slow as the decay.
+Each bin sees the speed and its direction as one frequency, so one table over frequencies does for all.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from homodyne_dask.fitting.start.averages import BinnedAverages
+from homodyne_dask.fitting.start.binned_fits import BinnedFits
+from homodyne_dask.fitting.start.grid_scan import chisqr_with_best_scaling, local_minima
+from homodyne_dask.fitting.start.separable_averages import averaged_gram, chisqr_at_points
+from homodyne_dask.fitting.start.sign_changes import fine_averages
+from homodyne_dask.models.parameters import Beat, Search
+from homodyne_dask.store.scan import Scan
+from homodyne_dask.sweep.sweep import Sweep
+
+MAX_LAG = 512
+"""Frames up to which lags are single; longer ones are averaged over about a thirtieth of them."""
+MAX_CELLS = 1500
+"""Most averages that are fitted."""
+EXPONENTS = (-1.5, -1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0, 1.5)
+N_DECAYS = 6
+"""Rates of decay that are scanned, for fringes and for each of the components."""
+N_ANGLES = 90
+LEAST_LAGS, FACTOR = 8, 4
+"""Longest lag of the first fits in frames, and the ratio of those of two fits that follow each other."""
+N_STARTS, PASSES = 6, 8
+"""Points from which fits up to a lag start, and their passes."""
+STEPS_PER_TURN = 8
+"""Frequencies that are scanned for each turn over the longest lag."""
+N_FREQUENCIES = 6
+"""Minima of the scan from which fits start, of each of the two sets of data."""
+NEAR_SPEED, NEAR_ANGLE = 0.1, 10.0
+"""Logarithm of the ratio of speeds, and angle [degree], up to which minima are one."""
+FRACTIONS = (0.15, 0.3, 0.5, 0.7, 0.85)
+
+
+class _Fringes(NamedTuple):
+    """A minimum of the scan."""
+
+    chisqr: float
+    values: dict[str, float]
+
+
+def single_lags(scan: Scan, data: Sweep | None, summary: BinnedAverages) -> BinnedAverages:
+    """Return averages of single lags by one pass over the data, or those stored where there is none."""
+    if data is None or scan.cells is not None:
+        return summary
+    frames = scan.frames[1] - scan.frames[0]
+    longer = MAX_LAG * 2 ** np.arange(0, np.log2(max(frames / MAX_LAG, 1)), 0.05)
+    lags = np.unique([*range(1, min(MAX_LAG, frames)), *longer.astype(int)])
+    return fine_averages(scan, data, summary, lags, MAX_CELLS)
+
+
+def beat_points(
+    summary: BinnedAverages, beat: Beat, search: Search, mode: str
+) -> list[Float[np.ndarray, " p"]]:
+    """Return points from which fits to all lags start; none where no fringes lower χ².
+
+    From the best frequencies at short lags follow fits to longer and longer ones, which know more and more
+    turns; frequencies that only longer lags show join them there. In the first, exponents stay where the
+    scan has them: short lags do not show them.
+    """
+    lag, points = summary.t2 - summary.t1, []
+    scanned = np.isin(search.names, [beat.speed, beat.direction, beat.fraction, *beat.decays])
+    longest, last = LEAST_LAGS * summary.spacing, lag.max() / FACTOR
+    while True:
+        longest = longest if longest < last else lag.max()
+        near = replace(summary, weight=np.where(lag <= longest * (1 + 1e-9), summary.weight, 0.0))
+        for found in _starts(near, beat, search, longest):
+            chisqr = chisqr_at_points(near, search, mode, found)
+            points += [found[np.argmin(chisqr)]] if np.isfinite(chisqr).any() else []
+        fits = BinnedFits(
+            partial(averaged_gram, near), replace(search, free=search.free & scanned), mode
+        )
+        ends = fits.merged(fits.advanced(fits.started(points), PASSES))
+        points = [end.lowest.theta for end in ends[:N_STARTS]]
+        if longest == lag.max():
+            return points
+        longest = FACTOR * longest
+        scanned = search.free
+
+
+def _starts(
+    summary: BinnedAverages, beat: Beat, search: Search, longest: float
+) -> Iterator[Float[np.ndarray, "point p"]]:
+    """Yield points of each of the best frequencies, with rates of decay and fractions.
+
+    They are found in a scan of the averages up to a lag.
+    """
+    near = (summary.weight > 0).any(0)
+    summary = replace(
+        summary, c2=summary.c2[:, near], weight=summary.weight[:, near], t1=summary.t1[near],
+        t2=summary.t2[near],
+    )  # fmt: skip
+    rates = np.geomspace(0.1 / longest, 2 / summary.spacing, N_DECAYS)
+    q2 = float(np.nanmedian(summary.q**2)) if beat.direction else 1.0
+    of_decays = [_values(search, name, rates / q2) for name in beat.decays]
+    fractions, rest = (
+        _values(search, beat.fraction, FRACTIONS),
+        np.clip(0.0, search.lower, search.upper),
+    )
+    for c2 in (_without_slow_decays(summary), summary.c2 - 1):
+        for fringes in _distinct(_minima(summary, c2, beat, search, rates), beat):
+            points = []
+            for fraction, *decays in product(fractions, *of_decays):
+                at = (
+                    fringes
+                    | {beat.fraction: fraction}
+                    | dict(zip(beat.decays, decays, strict=True))
+                )
+                point = np.array([at.get(name, rest[n]) for n, name in enumerate(search.names)])
+                point = np.where(np.isfinite(search.start), search.start, search.inside(point))
+                points.append(point)
+            yield np.array(points)
+
+
+def _distinct(minima: Iterable[_Fringes], beat: Beat) -> list[dict[str, float]]:
+    """Return the lowest minima of different speeds and directions."""
+    chosen: list[dict[str, float]] = []
+    for one in sorted(minima, key=lambda fringes: fringes.chisqr):
+        near = (
+            abs(np.log(one.values[beat.speed] / other[beat.speed])) < NEAR_SPEED
+            and abs((one.values[beat.direction] - other[beat.direction] + 90) % 180 - 90)
+            < NEAR_ANGLE
+            for other in chosen
+        )
+        if len(chosen) < N_FREQUENCIES and not any(near):
+            chosen.append(one.values)
+    return chosen
+
+
+def _values(search: Search, name: str, otherwise: "np.ndarray | tuple[float, ...]") -> np.ndarray:
+    """Return the value that a user gave, or the others inside its bounds; 0 where a model has no such."""
+    if name not in search.names:
+        return np.zeros(1)
+    at = search.names.index(name)
+    if np.isfinite(search.start[at]):
+        return search.start[at : at + 1]
+    return np.unique(np.clip(otherwise, search.lower[at], search.upper[at]))
+
+
+def _without_slow_decays(
+    summary: BinnedAverages,
+) -> Float[np.ndarray, "bin cell"]:
+    """Return c2 - 1 without the best combination of a constant and two slow decays of the lag."""
+    lag, left = summary.t2 - summary.t1, []
+    slow = np.exp(-np.array([0.0, 0.5, 3.0]) / lag.max() * lag[:, None])
+    for y, weight in zip(summary.c2 - 1, summary.weight, strict=True):
+        root = np.sqrt(weight)
+        found, *_ = np.linalg.lstsq(slow * root[:, None], y * root, rcond=1e-6)
+        left.append(y - slow @ found)
+    return np.array(left)
+
+
+def _minima(
+    summary: BinnedAverages, c2: Float[np.ndarray, "bin cell"], beat: Beat, search: Search,
+    rates: Float[np.ndarray, " n"],
+) -> Iterator[_Fringes]:  # fmt: skip
+    """Yield the minima of χ² of damped cosines over speed and direction, for each exponent."""
+    time, lag = summary.time, summary.t2 - summary.t1
+    middle, damping = float(np.median(time[time > 0])), np.exp(-rates[:, None] * lag)
+    top = 0.5 / summary.spacing
+    frequency = top * np.arange(1, 2 + int(STEPS_PER_TURN * top * lag.max()))
+    frequency /= len(frequency)
+    angles = _values(search, beat.direction, tuple(180.0 * np.arange(N_ANGLES) / N_ANGLES - 90))
+    angles = angles if beat.direction else np.zeros(1)
+    unit = {beat.speed: 1.0, beat.exponent: 0.0}
+    scale = np.array([
+        [float(beat.turns(unit | {beat.direction: angle}, np.ones(1), q, phi)[0]) for angle in angles]
+        for q, phi in zip(summary.q, summary.phi, strict=True)
+    ])  # fmt: skip
+    for exponent in _values(search, beat.exponent, EXPONENTS):
+        # turns at the frequency 1 in the middle of the record
+        turned = _integral(time, exponent, summary) / middle**exponent
+        cosines = np.cos(2 * np.pi * frequency[:, None] * turned).astype(np.float32)
+        chisqr = [
+            chisqr_with_best_scaling(y, w, damping.astype(np.float32), cosines).min(0)
+            for y, w in zip(c2, summary.weight, strict=True)
+        ]
+        speeds = _values(search, beat.speed, frequency / scale.max() / middle**exponent)
+        of_bin = speeds[:, None] * middle**exponent * scale[:, None, :]
+        at = np.clip(np.rint(of_bin / frequency[0]).astype(int) - 1, 0, len(frequency) - 1)
+        total = sum(
+            (row[cell] for row, cell in zip(chisqr, at, strict=True)), np.zeros(at[0].shape)
+        )
+        for n, m in local_minima(total)[:N_FREQUENCIES]:
+            values = {beat.speed: speeds[n], beat.exponent: exponent, beat.direction: angles[m]}
+            yield _Fringes(float(total[n, m]), values)
+
+
+def _integral(
+    time: Float[np.ndarray, " t"], exponent: float, summary: BinnedAverages
+) -> Float[np.ndarray, " cell"]:
+    """Return the integral of t^exponent over the cells."""
+    rate = np.where(time > 0, np.where(time > 0, time, 1.0) ** exponent, 0.0)
+    whole = np.append(0.0, np.cumsum(0.5 * (rate[1:] + rate[:-1]) * np.diff(time)))
+    return np.interp(summary.t2, time, whole) - np.interp(summary.t1, time, whole)

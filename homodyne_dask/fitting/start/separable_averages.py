@@ -1,0 +1,122 @@
+"""Averages of the data under models that are given as f: their Grams, and the best of many points."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+
+from homodyne_dask.errors import OptionError
+from homodyne_dask.fitting.start.averages import BinnedAverages
+from homodyne_dask.kernels.autodiff import Tables, f_with_derivatives, separable_point
+from homodyne_dask.kernels.compiled import plain_kernel
+from homodyne_dask.kernels.devices import float64_on_cpu
+from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.kernels.user_function_checks import check_finite
+from homodyne_dask.models.parameters import Search
+from homodyne_dask.models.user_defined import Bin, SeparableModel
+from homodyne_dask.solver.reduce import reduce
+
+
+def best_points(
+    summary: BinnedAverages, search: Search, mode: str, best: int,
+    points: Float[np.ndarray, "point p"],
+) -> list[Float[np.ndarray, " p"]]:  # fmt: skip
+    """Return the best of some points; raises OptionError where χ² is a number at none of them."""
+    chisqr = chisqr_at_points(summary, search, mode, points)
+    if not np.isfinite(chisqr).any():
+        check_finite(summary.problem, points[0], summary.time, summary.q, summary.phi)
+        raise OptionError(
+            f"model {summary.problem.model.name!r} fits the data nowhere inside its bounds: give "
+            f"initial values"
+        )
+    return [points[n] for n in np.argsort(chisqr)[:best] if np.isfinite(chisqr[n])]
+
+
+def chisqr_at_points(
+    summary: BinnedAverages, search: Search, mode: str, points: Float[np.ndarray, "point p"]
+) -> Float[np.ndarray, " point"]:
+    """Return χ² of the averages at points; infinite where it is no number, or contrast is negative."""
+    chisqr = np.full(len(points), np.inf)
+    for n, gram in enumerate(_grams(summary, points)):
+        reduced = reduce(gram, mode)
+        # c2 must decay: contrast is not negative
+        if np.isfinite(reduced.chisqr) and np.nanmedian(reduced.contrast) >= 0:
+            chisqr[n] = reduced.chisqr + search.prior_chisqr(points[n])
+    return chisqr
+
+
+def _at(summary: BinnedAverages, tables: Tables) -> tuple[Tables, Tables]:
+    """Return tables, or their derivatives, at the mean times of the cells."""
+
+    def between(times: np.ndarray) -> Tables:
+        return jax.tree.map(
+            lambda v: np.apply_along_axis(partial(np.interp, times, summary.time), -1, v), tables
+        )
+
+    return between(summary.t1), between(summary.t2)
+
+
+def averaged_gram(summary: BinnedAverages, theta: Float[np.ndarray, " p"]) -> Gram:
+    """Return the Gram of the averages at theta."""
+    at = separable_point(summary.problem, theta, summary.time)
+    here, there = zip(_at(summary, at.tables), _at(summary, at.derivatives), strict=True)
+    with float64_on_cpu():
+        moments = _moments(
+            summary.c2, summary.weight, at.theta, here, there, Bin(summary.q, summary.phi),
+            model=summary.problem.model,
+        )  # fmt: skip
+        return Gram(np.asarray(moments), (summary.weight > 0).sum(1))
+
+
+def _grams(summary: BinnedAverages, points: Float[np.ndarray, "point p"]) -> list[Gram]:
+    """Return the Grams of [1, y - 1, f] of the averages at many points."""
+    pairs = (summary.weight > 0).sum(1)
+    with float64_on_cpu():
+        moments = _moments_of_points(
+            summary.c2, summary.weight, points, summary.time, (summary.t1, summary.t2),
+            Bin(summary.q, summary.phi), model=summary.problem.model,
+        )  # fmt: skip
+        return [Gram(one, pairs) for one in np.asarray(moments)]
+
+
+@plain_kernel("model")
+def _moments(
+    c2: Array, weight: Array, theta: Array, here: tuple[Tables, Tables],
+    there: tuple[Tables, Tables], bins: Bin, *, model: SeparableModel,
+) -> Array:  # fmt: skip
+    """Return Xᵀ W X over [1, y - 1, f, ∂f/∂theta] of every bin over cells."""
+
+    def of_bin(y: Array, w: Array, bin: Bin) -> Array:
+        f, derivatives = f_with_derivatives(model, theta, here, there, bin)
+        first = [jnp.ones_like(y), y - 1, jnp.broadcast_to(f, y.shape)]
+        X = jnp.concatenate(
+            [jnp.stack(first), jnp.broadcast_to(derivatives, (len(theta), *y.shape))]
+        )
+        X = jnp.where(w > 0, X * jnp.sqrt(w), 0.0)
+        return X @ X.T
+
+    return jax.vmap(of_bin)(c2, weight, bins)
+
+
+@plain_kernel("model")
+def _moments_of_points(
+    c2: Array, weight: Array, points: Array, time: Array, cells: tuple[Array, Array], bins: Bin,
+    *, model: SeparableModel,
+) -> Array:  # fmt: skip
+    """Return Xᵀ W X over [1, y - 1, f] at every point, of every bin over cells."""
+
+    def at_point(theta: Array) -> Array:
+        tables = time if model.precompute is None else model.precompute(theta, time)
+        t1, t2 = (jax.tree.map(lambda v, t=t: jnp.interp(t, time, v), tables) for t in cells)
+
+        def of_bin(y: Array, w: Array, bin: Bin) -> Array:
+            f = jnp.broadcast_to(jnp.asarray(model.f(theta, t1, t2, bin), float), y.shape)
+            X = jnp.where(w > 0, jnp.stack([jnp.ones_like(y), y - 1, f]) * jnp.sqrt(w), 0.0)
+            return X @ X.T
+
+        return jax.vmap(of_bin)(c2, weight, bins)
+
+    return jax.lax.map(at_point, points)

@@ -1,0 +1,208 @@
+"""Models of c2 that beats: fits from nothing to counted photons of a sample that moves on a reference."""
+
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.errors import SelectionError
+from homodyne_dask.kernels.autodiff import separable_point
+from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.kernels.separable_backend import separable_adequate
+from homodyne_dask.solver.speckle import regular
+from tests import reference
+from tests.photons import MEAN, MODES, PIXELS, noise
+from tests.synthetic import Scans, measured, store
+
+Q, DT = 0.01, 0.1
+BEATING, TWO = hd.MODELS["beating"], hd.MODELS["two_component"]
+ANGLES = np.arange(6) * 30.0
+
+
+def power(t, exponent):
+    return np.where(t > 0, np.where(t > 0, t, 1.0) ** exponent, 0.0)
+
+
+def field(rng, C):
+    """(frame, pixel·mode): a field that loses its memory as exp(-½ q² ΔC)."""
+    shape = (PIXELS * MODES,)
+    fields = [noise(rng, shape)]
+    for memory in np.exp(-0.5 * Q**2 * np.diff(C)):
+        fields.append(memory * fields[-1] + np.sqrt(1 - memory**2) * noise(rng, shape))
+    return np.array(fields)
+
+
+def photographed(truth, seed, n=100, phi=ANGLES) -> Scans:
+    """A scan of counted photons of two components, from parameters of two_component by name."""
+    rng, t = np.random.default_rng(seed), DT * np.arange(n)
+
+    def rate_integrated(amplitude, exponent):
+        return reference.integral(truth[amplitude] * power(t, truth[exponent]), t)
+
+    odds = truth["fraction"] / (1 - truth["fraction"]) * np.exp(truth["fraction_growth"] * t)
+    moving, V, c2 = odds / (1 + odds), rate_integrated("v0", "v_beta"), []
+    for angle in phi:
+        turned = np.exp(1j * Q * np.cos(np.deg2rad(truth["phi0"] - angle)) * V)
+        at_rest = (1 - moving)[:, None] * field(rng, rate_integrated("D0_ref", "alpha_ref"))
+        moved = (moving * turned)[:, None] * field(
+            rng, rate_integrated("D0_sample", "alpha_sample")
+        )
+        power_of = np.abs(at_rest + moved) ** 2 / ((1 - moving) ** 2 + moving**2)[:, None]
+        counts = rng.poisson(MEAN * power_of.reshape(n, PIXELS, MODES).mean(2).T).astype(float)
+        counts /= counts.mean(0)
+        c2.append(counts.T @ counts / PIXELS)
+    c2 = np.array(c2)
+    c2[:, np.tril(np.ones((n, n), bool))] = np.nan
+    sigma, bins = (1 / MEAN + 1 / MODES) / np.sqrt(PIXELS), len(phi)
+    theta = np.array([truth[name] for name in TWO.names])
+    return Scans(
+        theta, t, np.full(bins, Q), np.asarray(phi, float), np.full(bins, 1 / MODES), np.ones(bins),
+        np.full((bins, n), np.sqrt(sigma)), c2.astype(np.float32), "physical",
+    )  # fmt: skip
+
+
+def drawn(model, rng, n):
+    """Random parameters: fringes of 0.1 to 0.45 turns per frame, decays in 5 frames to the record."""
+    span = n * DT
+    truth = {
+        "fraction": rng.uniform(0.2, 0.8),
+        "phi0": rng.uniform(-90, 90),
+        "fraction_growth": 0.0,
+    }
+    truth["v_beta"] = beta = rng.uniform(-0.5, 0.5)
+    fastest = span**beta if beta > 0 else (0.05 * span) ** beta
+    reach = np.abs(np.cos(np.deg2rad(truth["phi0"] - ANGLES))).max()
+    truth["v0"] = 2 * np.pi * rng.uniform(0.1, 0.45) / DT / (Q * reach * fastest)
+    for of in ("ref", "sample"):
+        alpha, time = rng.uniform(-0.5, 0.5), np.exp(rng.uniform(np.log(5 * DT), np.log(span)))
+        truth |= {f"D0_{of}": 2 / (Q**2 * time) / (span / 2) ** alpha, f"alpha_{of}": alpha}
+    if model is BEATING:
+        return truth | {"D0_ref": 0.0, "alpha_ref": 0.0}
+    return truth | {"fraction_growth": rng.uniform(-1, 1) / span}
+
+
+def free(model, truth):
+    """The values of the parameters that the model fits, inside their bounds."""
+    fitted = [p for p in model.parameters if p.constant is None]
+    return {p.name: float(np.clip(truth[p.name], *p.bounds)) for p in fitted}
+
+
+TRUTH = {
+    "D0_ref": 0.0, "alpha_ref": 0.0, "D0_sample": 8000.0, "alpha_sample": -0.2, "v0": 1800.0, "v_beta": 0.1,
+    "fraction": 0.4, "fraction_growth": 0.0, "phi0": -47.0,
+}  # fmt: skip
+"""Up to 0.35 turns per frame."""
+
+
+@pytest.fixture(scope="module")
+def flowing(tmp_path_factory):
+    return store(photographed(TRUTH, 1, 64, ANGLES[::2]), tmp_path_factory.mktemp("beats"))
+
+
+def test_a_fit_from_nothing_finds_the_velocity_and_the_fraction(flowing):
+    notes = []
+    result = hd.fit(
+        flowing,
+        "beating",
+        friedel="off",
+        callbacks=[lambda e: notes.append(getattr(e, "note", ""))],
+    )
+    assert result.converged
+    at_truth = hd.fit(flowing, "beating", friedel="off", initial=free(BEATING, TRUTH))
+    assert result.chisqr < at_truth.chisqr + 0.1
+    value = {name: result.params[name].value for name in BEATING.names}
+    assert value["v0"] == pytest.approx(TRUTH["v0"], rel=0.02)
+    assert value["phi0"] == pytest.approx(TRUTH["phi0"], abs=2)
+    assert value["fraction"] == pytest.approx(TRUTH["fraction"], abs=0.1)
+    assert any("above 3142 Å/s along q at q = 0.01 1/Å, look slower" in note for note in notes)
+    assert not any("exchangeable" in warning for warning in result.warnings)
+
+
+def test_an_aliased_speed_is_said_before_the_fit_and_after_it(flowing):
+    notes = []
+    far = free(BEATING, TRUTH) | {"v0": 6000.0, "v_beta": 0.0}
+    result = hd.fit(
+        flowing, "beating", initial=far, max_passes=1,
+        callbacks=[lambda e: notes.append(getattr(e, "note", ""))],
+    )  # fmt: skip
+    assert any(
+        "v0 = 6000 turns the fringes of 2 of 3 bins by up to 0.93 periods" in n for n in notes
+    )
+    assert any("look slower than they are" in warning for warning in result.warnings)
+
+
+def test_a_damped_cosine_is_a_quick_look_at_the_fringes_of_one_bin(flowing):
+    result = hd.fit(flowing.select(phi=(-5, 5)), "damped_cosine")
+    t = flowing.time[1:]
+    turns = Q * TRUTH["v0"] * np.cos(np.deg2rad(TRUTH["phi0"])) * t ** TRUTH["v_beta"] / (2 * np.pi)
+    assert result.converged
+    assert turns.min() < result.params["frequency"].value < turns.max()
+
+
+def test_the_parameters_of_xpcsjax_give_the_same_c2():
+    truth = TRUTH | {"D0_ref": 500.0, "alpha_ref": 0.3}
+    theirs = hd.MODELS["two_component_xpcsjax"]
+    values = dict.fromkeys(theirs.names, 0.0) | {
+        k: v for k, v in truth.items() if k in theirs.names
+    }
+    values |= {"f0": truth["fraction"], "phi0_het": -truth["phi0"]}
+    time = DT * np.arange(30)
+    for phi in (0.0, 70.0):
+        ours, other = (
+            hd.predict(model, given, time, q=Q, phi=phi, contrast=0.3, offset=1.0)
+            for model, given in ((TWO, truth), (theirs, values))
+        )
+        assert np.abs(ours - other).max() < 1e-9
+
+
+def test_exchanged_components_give_the_same_c2_and_that_is_said(tmp_path):
+    truth = TRUTH | {"D0_ref": 500.0, "alpha_ref": 0.3, "fraction_growth": 0.1}
+    exchanged = truth | {
+        "D0_ref": truth["D0_sample"], "alpha_ref": truth["alpha_sample"], "D0_sample": 500.0,
+        "alpha_sample": 0.3, "fraction": 1 - truth["fraction"], "fraction_growth": -0.1,
+    }  # fmt: skip
+    time = DT * np.arange(30)
+    one, other = (
+        hd.predict(TWO, given, time, q=Q, phi=20.0, contrast=0.3, offset=1.0)
+        for given in (truth, exchanged)
+    )
+    assert np.abs(one - other).max() < 1e-12
+    scan = store(photographed(truth, 0, 40, [0.0, 90.0]), tmp_path)
+    said = hd.fit(scan, TWO, initial=truth, max_passes=1).warnings
+    assert any("reference and sample are exchangeable" in warning for warning in said)
+    fixed = hd.fit(scan, TWO, initial={k: v for k, v in truth.items() if k != "D0_ref"},
+                   fixed={"D0_ref": 500.0}, max_passes=1).warnings  # fmt: skip
+    assert not any("exchangeable" in warning for warning in fixed)
+
+
+def test_fringes_need_the_angles_of_the_bins(tmp_path):
+    unknown = measured([1e4, 0, 0], phi=(np.nan,), gap=None)
+    with pytest.raises(SelectionError, match="φ"):
+        hd.fit(store(unknown, tmp_path), "beating")
+
+
+def test_a_whole_turn_over_the_frames_of_a_level_is_not_taken_for_none():
+    fringes = hd.MODELS["damped_cosine"]
+    for frequency, adequate in ((1 / (3 * DT), False), (0.01 / DT, True)):
+        at = separable_point(Problem(fringes), np.array([1e-3, frequency]), DT * np.arange(200))
+        found = separable_adequate(at, np.array([Q]), np.zeros(1), (0, 200), 4)
+        assert found is adequate
+
+
+def test_noise_of_what_is_no_correlation_of_fields_is_made_positive():
+    covariance = np.array([[1.0, 1.2], [1.2, 1.0]])
+    assert np.linalg.eigvalsh(regular(covariance))[0] > 0
+    fine = np.diag([1.0, 2.0])
+    assert regular(fine) == pytest.approx(fine, abs=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [BEATING, TWO], ids=lambda model: model.name)
+def test_of_sixty_draws_nearly_all_end_in_the_lowest_minimum(tmp_path, model):
+    found = 0
+    for seed in range(60):
+        truth = drawn(model, np.random.default_rng(seed), 150)
+        scan = store(photographed(truth, seed, 150), tmp_path, str(seed))
+        nothing = hd.fit(scan, model, friedel="off")
+        at_truth = hd.fit(scan, model, friedel="off", initial=free(model, truth))
+        found += nothing.chisqr < at_truth.chisqr + 0.1
+    assert found >= 57
