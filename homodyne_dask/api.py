@@ -300,7 +300,9 @@ def toys(
 
     Raises OptionError where the residuals do not tell counts and pixels, and for what cannot be fitted again.
 
-    >>> print(hd.toys(hd.fit("A0123_c2.zarr", "brownian"), n=20).table)
+    >>> result = hd.fit("A0123_c2.zarr", "brownian")
+    >>> sorted(hd.toys(result, n=2, counts=2, pixels=500).table["param"].values.tolist())
+    ['D0']
     """
     from homodyne_dask.fitting.design.fit_toys import fitted_toys
 

@@ -58,13 +58,16 @@ def design(
     bin): one number, or one per bin. frames, dt [s]: of the record. gap: '200 um', for models with shear.
     ages [s]: at which the errors of J and γ̇ are wanted, by default the middle of the shortest record. vary:
     one of frames, counts, pixels, contrast, angles (the ring divided into so many bins, each at the first q)
-    and exposure (frame time [s], of the same total time and dose), with the values to try.
+    and exposure (frame time [s], of the same total time and dose), with the values to try. min_lag: closer
+    pairs are excluded [frames]. convention: physical or homodyne.
 
     The noise is that of speckle and counting (docs/explanation/speckle_noise.md); contrast and offset of
     every bin are fitted. Raises OptionError for values that no scan has.
 
-    >>> print(hd.design("brownian", {"D0": 1e4}, q=0.005, frames=300, dt=0.1, contrast=0.2, counts=0.5,
-    ...                 pixels=1000))
+    >>> detector = {"contrast": 0.2, "counts": 0.5, "pixels": 1000}
+    >>> plan = hd.design("brownian", {"D0": 1e4}, q=0.005, frames=300, dt=0.1, **detector)
+    >>> plan.dataset["stderr"].values.round(-1).ravel().tolist()  # pairs, speckle
+    [610.0, 480.0]
     """
     model = scan_model(model).current()
     known = convention_named(convention)
@@ -233,7 +236,9 @@ def design_like(result: FitResult, scan: Scan | None = None, **changes: Any) -> 
     them. changes: arguments of `design`, such as vary={"frames": [300, 600, 1200]}. scan: what was fitted; by
     default it is opened where it was. Raises OptionError where the residuals do not tell counts and pixels.
 
-    >>> print(hd.design_like(result, vary={"frames": [300, 600, 1200]}))
+    >>> result = hd.fit("A0123_c2.zarr", "brownian")
+    >>> hd.design_like(result, counts=2, pixels=1000, vary={"frames": [40, 80]}).varied
+    'frames'
     """
     scan = fitted_scan(result) if scan is None else as_selected(scan, result)
     table, config, noise = result.parameters, result.config, result.errors.noise
