@@ -20,7 +20,7 @@ def blocks(language: str, *files: Path) -> list[str]:
 
 def commands(*files: Path) -> list[str]:
     """Return the lines of `sh` and `text` blocks that begin with homodyne-dask, without that word."""
-    text = "".join(blocks("(?:sh|text)", *files))
+    text = "".join(blocks("(?:sh|text)", *files)).replace("\\\n", " ")
     return re.findall(r"^homodyne-dask (.*)", text, re.MULTILINE)
 
 
