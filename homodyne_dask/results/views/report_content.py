@@ -389,7 +389,9 @@ def _on_noise(result: FitResult) -> list[str]:
     lines = []
     if np.isfinite(noise["pixels"].values).any():
         pixels, counts = (_two_digits(noise[name].values) for name in ("pixels", "mean_counts"))
-        lines.append(f"noise of {pixels} independent pixels per bin with {counts} counts per frame")
+        lines.append(
+            f"noise of {pixels} independent pixels per bin; counts per pixel and frame: {counts}"
+        )
     gain = noise["weighted_ratio"].values if "weighted_ratio" in noise else np.full(1, np.nan)
     if np.isfinite(gain).any() and np.nanmin(gain) < LARGEST_GAIN_SAID:
         lines.append(
