@@ -7,7 +7,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.apps.view.maps_and_cuts import data_map
-from homodyne_dask.apps.view.viewed_data import open_shown
+from homodyne_dask.apps.view.viewed_data import choices_of, open_shown
 from homodyne_dask.errors import ObjectStoreError, OptionError
 from homodyne_dask.store import objects
 from homodyne_dask.store.url_path import url_path
@@ -103,8 +103,10 @@ def test_the_page_of_view_opens_stores_and_results_by_url(here):
         maps.append(data_map(shown, 1, window, window, lambda: None)[0].data)
     assert (shown.name, shown.result is None) == ("A_fit", False)
     assert maps[0].tobytes() == maps[1].tobytes() == maps[2].tobytes()
+    several = choices_of([f"{ROOT}/results"])
+    assert [open_shown(one)[0].name for one in several.values()] == list(several)
     with pytest.raises(OptionError, match=f"{ROOT}/results holds several fits"):
-        open_shown([f"{ROOT}/results"])
+        choices_of([f"{ROOT}/results", STORE])
 
 
 def test_fits_by_url_are_compared(here, no_pictures):

@@ -103,8 +103,8 @@ def foreign_zarr(path):
     ("word", "make", "message"),
     [
         ("a file", lambda path: path.write_text("x"), "exists and is not a store: give another"),
-        ("a folder of something else", foreign_folder, "no store of homodyne_dask"),
-        ("a store of another kind", foreign_zarr, "no store of homodyne_dask"),
+        ("a folder of something else", foreign_folder, "not a store of homodyne_dask"),
+        ("a store of another kind", foreign_zarr, "not a store of homodyne_dask"),
     ],
 )
 @pytest.mark.parametrize("overwrite", [False, True])

@@ -155,7 +155,7 @@ def test_q_and_phi_may_be_two_columns_of_one_list(tmp_path):
 
 def test_lists_that_are_absent_are_given_as_options(tmp_path):
     path = nexus(tmp_path / "A.nxs", FULL, masks=False)
-    with pytest.raises(OptionError, match="give --q in 1/Å"):
+    with pytest.raises(OptionError, match="give q in 1/Å"):
         ingest.ingest(path)
     with pytest.raises(OptionError, match="give phi in degrees"):
         ingest.ingest(path, q=Q)
