@@ -205,7 +205,7 @@ def _of_alternative(found: Alternative, store: str, config: dict[str, Any]) -> s
         )
     if found.name == "shear":
         return f"decays depend on the angle, {_MOTION.format(store)}"
-    change = f"{abs(100 * size):.2g} %"
+    change = _change(abs(size))
     if found.name == "contrast_drift":
         return (
             f"the contrast {'rises' if size > 0 else 'falls'} by some {change} over the record, as with a "
@@ -219,9 +219,10 @@ def _of_alternative(found: Alternative, store: str, config: dict[str, Any]) -> s
             f"{label}` fits these"
         )
     first, last = (int(one) for one in found.words.split(maxsplit=1)[1].split(" to "))
+    side = "higher" if size > 0 else "lower"
     return (
-        f"c2 of {found.words} is some {change} of the contrast {'higher' if size > 0 else 'lower'} than of "
-        f"others: look at maps.png; `{command} --exclude-frames {first}:{last + 1}` fits these"
+        f"c2 of {found.words} is some {_share(abs(size))} the contrast {side} than of others: look at "
+        f"maps.png; `{command} --exclude-frames {first}:{last + 1}` fits these"
     )
 
 
@@ -267,8 +268,17 @@ def gross_sentence(redchi: float, sigma_source: str | None, tested: bool) -> str
 
 def _share(share: float) -> str:
     """Return '7.8 % of', '84 % of', or '8.9 times'."""
-    percent = f"{100 * share:.0f}" if share >= 0.1 else f"{100 * share:.2g}"
-    return f"{share:.2g} times" if share >= 2 else f"{percent} % of"
+    change = _change(share)
+    return f"{change} of" if change.endswith("%") else change
+
+
+def _change(share: float) -> str:
+    """Return '7.8 %', '120 %', or '8.9 times'."""
+    return f"{_rounded(share)} times" if share >= 2 else f"{_rounded(100 * share)} %"
+
+
+def _rounded(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def _span(of: tuple[float, float]) -> str:
