@@ -118,3 +118,13 @@ def test_a_scan_like_that_of_a_fit_is_planned_with_its_counts_and_pixels(scan, r
     found = result.parameters["stderr"].values[:2]
     assert ((expected / found > 0.5) & (expected / found < 2)).all()
     assert (design.dataset["stderr"].values[:, 1] < design.dataset["stderr"].values[:, 0]).all()
+
+
+def test_the_amplitude_of_a_shear_rate_with_a_fixed_offset_is_found(tmp_path):
+    made = hd.simulate(tmp_path / "A.h5", "creep", angles=8, frames=100, noise="speckle")
+    scan = hd.open_dataset(hd.ingest(tmp_path / "A.h5", tmp_path / "A.zarr").store)
+    fixed = {name: made.parameters[name] for name in ("D_offset", "gamma_dot_t_offset")}
+    result = hd.fit(scan, "laminar_flow", fixed=fixed, weighting="speckle")
+    toys = hd.toys(result, scan, n=3, counts=1, pixels=500)
+    place = toys.dataset["param"].values.tolist().index("beta")
+    assert (np.abs(toys.deviations[:, place]) < 0.1).all()  # the third was -1.8

@@ -74,10 +74,13 @@ def shear_candidates(
     Values given by the user stay as in theta. below: points with a higher χ² are excluded.
     """
     shear_rate = summary.problem.model.shear_rate
-    found = _points(grid, summary, theta, [_Shape(*theta[shear_rate])], FITTED_SHAPE_RESOLUTION)
-    if np.isnan(grid.search.start[shear_rate]).all():
-        powers = [_Shape(grid.middle**-beta, beta, grid.shear_offset) for beta in grid.betas]
-        found += _points(grid, summary, theta, powers, POWER_LAW_RESOLUTION)
+    given = grid.search.start[shear_rate]
+    whole = bool(np.isnan(given).all())
+    fitted = [_Shape(*theta[shear_rate])]
+    found = _points(grid, summary, theta, fitted, FITTED_SHAPE_RESOLUTION, whole)
+    if np.isnan(given[0]):
+        powers = [_Shape(grid.middle**-beta, beta, 0.0) for beta in grid.betas]
+        found += _points(grid, summary, theta, powers, POWER_LAW_RESOLUTION, True)
     return [point for value, point in found if value < below]
 
 
@@ -105,8 +108,12 @@ def _points(
     theta: Float[np.ndarray, " p"],
     shapes: list[_Shape],
     resolution: _Resolution,
+    all_sizes: bool,
 ) -> list[tuple[float, Float[np.ndarray, " p"]]]:
-    """Return the lowest minima of the shapes' maps with their χ², best first."""
+    """Return the lowest minima of the shapes' maps with their χ², best first.
+
+    all_sizes: whether shapes are scaled; where the offset of the rate is given, by the amplitude alone.
+    """
     model, given = summary.problem.model, np.isfinite(grid.search.start)
     phi0 = model.direction
     angles = theta[phi0] if given[phi0].all() else _angles(grid, resolution.angles)
@@ -114,9 +121,11 @@ def _points(
     for shape in shapes:
         table = _table(summary, theta, shape, resolution.rows)
         sizes = table.sizes[:: resolution.size_step]
-        sizes = np.ones(1) if given[model.shear_rate].any() else sizes
-        for value, size, angle in _minima(table, sizes, angles):
-            rate = shape.amplitude * size, shape.beta, shape.offset * size
+        for value, size, angle in _minima(table, sizes if all_sizes else np.ones(1), angles):
+            power = size - grid.shear_offset if all_sizes else size
+            if power <= 0:
+                continue
+            rate = shape.amplitude * power, shape.beta, shape.offset * size
             point = np.where(given, theta, model.with_parts(theta, shear_rate=rate, phi0=angle))
             scored.append((value, grid.search.inside(point)))
     scored.sort(key=lambda entry: entry[0])
