@@ -173,7 +173,7 @@ def test_the_command_to_type_goes_with_what_the_deviations_depend_on(changes, op
         (0.844, "84 % of the contrast above"),
         (1.5, "150 % of the contrast above"),
         (8.9, "8.9 times the contrast above"),
-        (-1234.0, "1.2e+03 times the contrast below"),
+        (-1234.0, "1234 times the contrast below"),
     ],
 )
 def test_a_deviation_is_written_as_a_plain_share_of_the_contrast(share, says):
