@@ -20,10 +20,11 @@ from homodyne_dask.fitting.error_estimation.cell_residuals import AveragedCells,
 from homodyne_dask.fitting.error_estimation.fitted_cells import difference_of_weights
 from homodyne_dask.fitting.error_estimation.speckle_blocks import CellGrid
 from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors, weighted_errors
-from homodyne_dask.fitting.error_estimation.speckle_noise import BinNoise, bin_noise
+from homodyne_dask.fitting.error_estimation.speckle_noise import BinNoise, bin_noise, fitted_point
 from homodyne_dask.fitting.minimize import FitRecord, StartingPoint, minimize, minimize_from
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.backend import evaluation_of
+from homodyne_dask.kernels.backend_interface import ModelPoint
 from homodyne_dask.kernels.gram import AnyGram, CandidateGrams, Gram, WideGram
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
@@ -40,8 +41,8 @@ STAYS = 0.05
 """Standard errors: weights are final when a fit with them moves no parameter further."""
 MOST_UPDATES = 5
 """Times that the weights are computed."""
-CHANGE = 1e-6
-"""Root mean square change of f over the cells by the step of a numerical derivative."""
+AT_ONCE = 4_000_000
+"""Derivatives of f that are held before they are averaged."""
 MOST_AGES = 64
 """Intervals of age of a record of few frames: all that are stored."""
 BUDGET, BUDGET_OF_MANY, FEW_BINS = 75_000, 40_000, 2
@@ -60,8 +61,6 @@ class SpeckleWeighting:
     """Averages that count in each bin: those over the finest cells are merged."""
     bins: dict[int, BinNoise]
     """Their noise at the fit; empty before the first."""
-    steps: Float[np.ndarray, " p"]
-    """Of numerical derivatives; 0 before they are chosen."""
     joint: JointEquations | None = None
     """The normal equations at the fit for which the weights were computed."""
     by_pairs: Float[np.ndarray, " p"] | None = None
@@ -79,48 +78,49 @@ class SpeckleWeighting:
             typical = float(np.mean(scan.sigma_row[b][scan.use] ** -2.0) ** 2)
             weights[b] = np.diag(np.where(known, pairs * typical, 0.0))
             counted[b] = int(known.sum())
-        return cls(request, averaged, weights, counted, {}, np.zeros(len(request.search.names)))
+        return cls(request, averaged, weights, counted, {})
 
     def columns(
         self, theta: Float[np.ndarray, " p"], slopes: bool = True
     ) -> Float[np.ndarray, "bin cell k"]:
         """Return X = [1, y - 1, f] of every bin, and ∂f/∂theta with `slopes`; 0 where a cell has no pair."""
-        y, f = self.averaged.c2 - 1, self._f(theta)
-        parts = [np.ones_like(y), y, f]
-        if slopes:
-            if not self.steps.any():
-                self.set_steps(theta)
-            changes = self._changes(theta, f)
-            parts += [of / step for of, step in zip(changes, self.steps, strict=True)]
-        X = np.stack(parts, axis=-1)
+        f, derivatives = self._f_and_derivatives(theta) if slopes else (self._f(theta), [])
+        y = self.averaged.c2 - 1
+        X = np.stack([np.ones_like(y), y, f, *derivatives], axis=-1)
         return np.where(np.isfinite(X).all(-1, keepdims=True), X, 0.0)
 
-    def set_steps(self, theta: Float[np.ndarray, " p"]) -> None:
-        """Choose steps of derivatives at theta that change f by CHANGE."""
-        self.steps, f = 1e-6 * np.where(theta != 0, np.abs(theta), 1.0), self._f(theta)
-        for _ in range(2):
-            size = [np.sqrt(np.nanmean(of**2)) for of in self._changes(theta, f)]
-            self.steps *= [CHANGE / of if of > 0 else 1.0 for of in size]
-
-    def _changes(
-        self, theta: Float[np.ndarray, " p"], f: Float[np.ndarray, "bin cell"]
-    ) -> Iterator[Float[np.ndarray, "bin cell"]]:
-        """Yield the change of f by a step of every parameter that is not fixed; 0 of others."""
-        for n, step in enumerate(self.steps):
-            if not self.request.search.free[n]:
-                yield np.zeros_like(f)
-                continue
-            beside = theta.copy()
-            beside[n] += step
-            yield self._f(beside) - f
-
     def _f(self, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, "bin cell"]:
-        scan, points = self.request.scan, self.averaged.points
-        evaluation, frames = evaluation_of(self.request.problem.model), np.arange(scan.n_frames)
-        t1, t2 = (np.interp(at, frames, scan.time) for at in (points.i, points.j))
-        point = evaluation.point(self.request.problem, theta, scan.time)
-        f = evaluation.f_at(point, scan.time, q_or_one(scan), scan.phi, t1, t2)
-        return points.mean(f, len(self.averaged.intervals))
+        at, times = self._points(theta)
+        scan, evaluation = self.request.scan, evaluation_of(self.request.problem.model)
+        f = evaluation.f_at(*at, q_or_one(scan), scan.phi, *times)
+        return self.averaged.points.mean(f, len(self.averaged.intervals))
+
+    def _f_and_derivatives(
+        self, theta: Float[np.ndarray, " p"]
+    ) -> tuple[Float[np.ndarray, "bin cell"], Float[np.ndarray, "p bin cell"]]:
+        """Return f and its derivatives, 0 by parameters that are fixed."""
+        (at, times), points = self._points(theta), self.averaged.points
+        scan, evaluation = self.request.scan, evaluation_of(self.request.problem.model)
+        q, phi, number = q_or_one(scan), scan.phi, len(self.averaged.intervals)
+        f = np.empty((len(q), number))
+        derivatives = np.empty((len(theta), len(q), number))
+        some = max(AT_ONCE // (len(theta) * len(points.i)), 1)
+        for n in range(0, len(q), some):
+            bins = slice(n, n + some)
+            values, slopes = evaluation.f_and_derivatives_at(*at, q[bins], phi[bins], *times)
+            f[bins] = points.mean(values, number)
+            derivatives[:, bins] = np.swapaxes(points.mean(slopes, number), 0, 1)
+        derivatives[~self.request.search.free] = 0.0
+        return f, derivatives
+
+    def _points(
+        self, theta: Float[np.ndarray, " p"]
+    ) -> tuple[tuple[ModelPoint, np.ndarray], list[np.ndarray]]:
+        """Return the model at theta with the times of all frames, and the times of the pairs of cells."""
+        request, points = self.request, self.averaged.points
+        time, frames = request.scan.time, np.arange(request.scan.n_frames)
+        point = evaluation_of(request.problem.model).point(request.problem, theta, time)
+        return (point, time), [np.interp(at, frames, time) for at in (points.i, points.j)]
 
     def sweep(self, like: Sweep) -> Sweep:
         """Return passes over the averages in place of those over all pairs."""
@@ -156,10 +156,10 @@ class SpeckleWeighting:
         used = [b for b in self.weights if not state.reduced.undetermined[b]]
         if not joint.determined.all() or not used:
             return False
-        first, stop = request.scan.frames
+        at, (first, stop) = fitted_point(request, state, joint), request.scan.frames
         grid, bins = grid_of_weights(averaged, stop - first, len(used)), {}
         for b in used:
-            found = bin_noise(request, state, joint, b, grid, averaged, None, of_pairs=False)
+            found = bin_noise(request, state, at, b, grid, averaged, None, of_pairs=False)
             if found is None:
                 return False
             bins[b] = found
@@ -233,7 +233,6 @@ def minimize_weighted(
             weighting.by_pairs = before.theta
         if not weighting.weigh(before):
             return
-        weighting.set_steps(before.theta)
         start = StartingPoint(before.theta, None, [])
         for here in minimize_from(lambda _, start=start: start, request, sweep, None, record):
             state = replace(here, passes=passes + here.passes)
@@ -253,7 +252,6 @@ def _distance(request: Request, before: lm.State, after: lm.State) -> float:
 def weighted_at(request: Request, sweep: Sweep, theta: Float[np.ndarray, " p"]) -> Sweep:
     """Return passes over the averages with the weights of a finished fit; OptionError without its noise."""
     weighting = SpeckleWeighting.of(request, sweep)
-    weighting.set_steps(theta)
     found = weighting.sweep(sweep)
     for _ in range(2):  # the second with contrasts of the first
         reduced = reduce(found(theta), request.scaling, request.sum_rounding)

@@ -87,6 +87,10 @@ class Evaluation:
     are averaged; frames that are selected, the first and the one after the last, by default all."""
     f_at: Callable[..., Float[np.ndarray, "bin ..."]]
     """(point of the full resolution, time, q, phi, t1, t2): f of any bins at times that broadcast."""
+    f_and_derivatives_at: Callable[
+        ..., tuple[Float[np.ndarray, "bin ..."], Float[np.ndarray, "bin p ..."]]
+    ]
+    """The same arguments: f, and its derivatives by theta."""
     rates: Callable[..., dict[str, RateCurve]] | None
     """(point of the full resolution, time, frames): J, and with shear gamma_dot and the strain; None
     for models that have no such rates."""

@@ -1,6 +1,6 @@
 """The backend of user-defined models: Grams of f and its derivatives by JAX."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import jax
@@ -260,22 +260,58 @@ def separable_f(
 
     It is evaluated in parts of two sizes, each of which is compiled once.
     """
+    shape = np.broadcast_shapes(np.shape(t1), np.shape(t2))
+    f = np.empty((len(q), int(np.prod(shape))))
+    for some, there in _parts(at.tables, time, t1, t2):
+        into = f[:, some]
+        for b, bin in enumerate(zip(q, phi, strict=True)):
+            with float64_on_cpu():
+                values = _shape(at.theta, *there, Bin(*bin), model=at.problem.model)
+            into[b] = values[: into.shape[1]]
+    return f.reshape(len(q), *shape)
+
+
+def separable_derivatives(
+    at: SeparablePoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
+) -> tuple[Float[np.ndarray, "bin ..."], Float[np.ndarray, "bin p ..."]]:
+    """Return f and its derivatives by theta, of bins at times that broadcast together.
+
+    A derivative that is no number where both times are one, as of a power of the lag, is 0 there.
+    """
+    shape = np.broadcast_shapes(np.shape(t1), np.shape(t2))
+    found = np.empty((len(q), 1 + len(at.theta), int(np.prod(shape))))
+    for some, there in _parts((at.tables, at.derivatives), time, t1, t2):
+        into = found[:, :, some]
+        for b, bin in enumerate(zip(q, phi, strict=True)):
+            with float64_on_cpu():
+                values = _shape_and_slopes(at.theta, *there, Bin(*bin), model=at.problem.model)
+            into[b] = np.asarray(values)[:, : into.shape[2]]
+    same = np.broadcast_to(np.equal(t1, t2), shape).ravel()
+    found[:, 1:, same] = np.nan_to_num(found[:, 1:, same], nan=0.0, posinf=0.0, neginf=0.0)
+    return found[:, 0].reshape(len(q), *shape), found[:, 1:].reshape(len(q), -1, *shape)
+
+
+def _parts(
+    tables: Tables, time: np.ndarray, t1: np.ndarray, t2: np.ndarray
+) -> Iterator[tuple[slice, list[Tables]]]:
+    """Yield parts of all times, of one of two sizes, with the tables at the earlier and the later ones."""
     both = np.broadcast_arrays(np.minimum(t1, t2), np.maximum(t1, t2))
     first, second = (of.ravel() for of in both)
-    some = MANY_TIMES if first.size > 16 * FEW_TIMES else FEW_TIMES
-    f = np.empty((len(q), first.size))
+    size = MANY_TIMES if first.size > 16 * FEW_TIMES else FEW_TIMES
 
-    def tables_at(times: np.ndarray) -> Tables:
-        return jax.tree.map(lambda values: np.interp(times, time, values), at.tables)
+    def at(times: np.ndarray) -> Tables:
+        return jax.tree.map(partial(_interpolated, times, time), tables)
 
-    with float64_on_cpu():
-        for n in range(0, first.size, some):
-            there = [tables_at(_filled(of[n : n + some], some)) for of in (first, second)]
-            into = f[:, n : n + some]
-            for b, bin in enumerate(zip(q, phi, strict=True)):
-                values = _shape(at.theta, *there, Bin(*bin), model=at.problem.model)
-                into[b] = values[: into.shape[1]]
-    return f.reshape(len(q), *both[0].shape)
+    for n in range(0, first.size, size):
+        some = slice(n, n + size)
+        yield some, [at(_filled(of[some], size)) for of in (first, second)]
+
+
+def _interpolated(
+    times: np.ndarray, time: np.ndarray, values: Float[np.ndarray, "... n"]
+) -> Float[np.ndarray, "... m"]:
+    rows = [np.interp(times, time, row) for row in values.reshape(-1, len(time))]
+    return np.reshape(rows, (*values.shape[:-1], len(times)))
 
 
 def _filled(values: np.ndarray, length: int) -> np.ndarray:
@@ -287,6 +323,17 @@ def _filled(values: np.ndarray, length: int) -> np.ndarray:
 def _shape(theta: Array, t1: Tables, t2: Tables, bin: Bin, *, model: SeparableModel) -> Array:
     f = jnp.asarray(model.f(theta, t1, t2, bin), float)
     return jnp.broadcast_to(f, jax.tree.leaves(t1)[0].shape[-1:])
+
+
+@plain_kernel("model")
+def _shape_and_slopes(
+    theta: Array, t1: tuple[Tables, Tables], t2: tuple[Tables, Tables], bin: Bin, *,
+    model: SeparableModel,
+) -> Array:  # fmt: skip
+    f, slopes = f_with_derivatives(model, theta, t1, t2, bin)
+    times = jax.tree.leaves(t1)[0].shape[-1:]
+    f = jnp.broadcast_to(f, times)
+    return jnp.concatenate([f[None], jnp.broadcast_to(slopes, (len(theta), *times))])
 
 
 def separable_adequate(
@@ -327,6 +374,7 @@ def _by_frame(at: SeparablePoint, q: Bins, phi: Bins, i: np.ndarray, j: np.ndarr
 SEPARABLE = Backend(
     point=separable_point,
     f_at=separable_f,
+    f_and_derivatives_at=separable_derivatives,
     rates=None,
     rates_of_draws=None,
     g_at=None,

@@ -202,6 +202,34 @@ def transport_f(
     return f.reshape(len(q), *both.shape)
 
 
+def transport_derivatives(
+    at: TransportPoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
+) -> tuple[Float[np.ndarray, "bin ..."], Float[np.ndarray, "bin p ..."]]:
+    """Return f and its derivatives by theta, of bins at times that broadcast together."""
+    problem, model = at.problem, at.problem.model
+    scales = at.scales(q, phi)
+    k, s, ds = (of[:, None] for of in (scales.k, scales.s, scales.ds))
+    rows = np.stack([_between(row, time, t1, t2) for row in at.rows[1:]])
+    shape = rows.shape[1:]
+    *by_rates, dC = rows.reshape(len(rows), -1)
+    E = decay(problem.convention, k, np.abs(dC))
+    found = np.empty((len(q), model.size, dC.size))
+    if model.shear:
+        dG, slope = strain(problem.convention, by_rates.pop())
+        with np.errstate(divide="ignore", invalid="ignore"):  # as in `transport_f`
+            f, by_x = sheared(problem.convention, E, wave(s * dG))
+        found[:, model.direction] = (by_x * ds * dG)[:, None]
+        stronger = by_x * s * slope
+        for n in range(model.size)[model.shear_rate]:
+            found[:, n] = stronger * by_rates[n]
+    else:
+        f = unsheared(problem.convention, E)
+    faster = -k * np.sign(dC) * f
+    for n in range(model.size)[model.diffusion]:
+        found[:, n] = faster * by_rates[n]
+    return f.reshape(len(q), *shape), found.reshape(len(q), model.size, *shape)
+
+
 def transport_g(
     at: TransportPoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
 ) -> Float[np.ndarray, "bin ..."]:
@@ -228,5 +256,10 @@ def f_at(dC: Array, dG: Array, k: Array, s: Array, *, shear: bool, convention: C
 
 
 TRANSPORT_EVALUATION = Evaluation(
-    transport_point, transport_f, transport_rates, transport_rates_of_draws, transport_g
+    point=transport_point,
+    f_at=transport_f,
+    f_and_derivatives_at=transport_derivatives,
+    rates=transport_rates,
+    rates_of_draws=transport_rates_of_draws,
+    g_at=transport_g,
 )

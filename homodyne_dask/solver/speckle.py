@@ -29,7 +29,7 @@ NEGLIGIBLE = 0.003
 """Share of the contrast below which a direction of the intensities' covariance does not matter."""
 ROUNDING = 1e-8
 """Of sums in float32, relative to the sum of all variances."""
-MOST_MERGED = 48
+MOST_MERGED = 32
 """Blocks on which the part of the covariance is computed that takes their fourth power."""
 
 
@@ -287,21 +287,27 @@ def fit_noise(
     """
     outside = _complement(columns)
     left, k = outside.T @ residual, outside.shape[1]
-
-    def of_left(mu: float) -> Float[np.ndarray, "left left"]:
-        return outside.T @ regular(noise.at(mu)) @ outside
-
+    of_left, more = noise.mapped(outside.T), _regularization(noise, mean_counts)
     square, log_size = np.zeros((2, len(mean_counts)))
     for n, mu in enumerate(mean_counts):
-        root = np.linalg.cholesky(of_left(float(mu)))
-        square[n] = np.sum(solve_triangular(root, left, lower=True) ** 2)
+        root = np.linalg.cholesky(of_left.at(mu) + more[n] * np.eye(k))
+        square[n] = np.sum(solve_triangular(root, left, lower=True, check_finite=False) ** 2)
         log_size[n] = np.log(np.diag(root)).sum()
     likelihood = -log_size - 0.5 * k * np.log(square)
     weight, best = np.exp(likelihood - likelihood.max()), int(np.argmax(likelihood))
-    values, vectors = np.linalg.eigh(of_left(float(mean_counts[best])))
+    values, vectors = np.linalg.eigh(of_left.at(mean_counts[best]) + more[best] * np.eye(k))
     whitened = (vectors.T @ left / np.sqrt(values))[::-1]
     whitened *= np.sqrt(k / (whitened @ whitened))
     return NoiseFit(mean_counts, weight / weight.sum(), square, likelihood.max(), k, whitened)
+
+
+def _regularization(
+    noise: NoiseCovariance, mean_counts: Float[np.ndarray, " mu"]
+) -> Float[np.ndarray, " mu"]:
+    """Return what `regular` adds to the diagonal at each μ, at most: no variance of counts is negative."""
+    lowest = np.linalg.eigvalsh(noise.constant)[0]
+    traces = np.array([np.trace(noise.at(mu)) for mu in mean_counts])
+    return np.maximum(ROUNDING * traces, -2 * lowest)
 
 
 def regular(covariance: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:

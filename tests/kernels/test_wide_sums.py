@@ -108,3 +108,33 @@ def test_f_that_jax_traces_is_f_at_pairs_of_frames(word, convention):
     step, unit = 1e-6 * thetas[1, 0], np.eye(len(thetas[1]))[0]
     up, down = (f_of(scans, problem, thetas[1] + s * unit)[:, i, j] for s in (step, -step))
     np.testing.assert_allclose(slope[..., 0], (up - down) / (2 * step), rtol=1e-4, atol=1e-12)
+
+
+@pytest.mark.parametrize("convention", ["physical", "homodyne"])
+@pytest.mark.parametrize("word", CASES)
+def test_derivatives_of_f_are_those_of_jax_in_either_order_of_frames_and_at_one_frame(
+    word, convention
+):
+    model, _ = CASES[word]
+    if model is not None and convention == "homodyne":
+        pytest.skip("a convention of the transport models")
+    scans, problem, thetas = scans_of(word, convention)
+    i, j = np.array([1, 3, 75, 148]), np.array([2, 90, 70, 149])
+    backend, time, theta = backend_of(problem.model), scans.time, thetas[1]
+    at = PairSet(
+        backend.pair_times(problem, time), np.minimum(i, j), np.maximum(i, j), scans.q, scans.phi,
+        problem.gap or 0.0,
+    )  # fmt: skip
+
+    def f_of_theta(theta):
+        return backend.f_of_theta(theta, at, problem.model, problem.convention)
+
+    with float64_on_cpu():
+        expected = np.moveaxis(np.asarray(jax.jit(jax.jacfwd(f_of_theta))(theta)), 2, 1)
+    of_bins = backend.point(problem, theta, time), time, scans.q, scans.phi
+    f, found = backend.f_and_derivatives_at(*of_bins, time[i], time[j])
+    np.testing.assert_allclose(f, f_of(scans, problem, theta)[:, i, j], rtol=0, atol=1e-12)
+    size = np.abs(expected).max((0, 2), keepdims=True)
+    np.testing.assert_allclose(found / size, expected / size, rtol=0, atol=1e-9)
+    same = backend.f_and_derivatives_at(*of_bins, time[i], time[i])[1]
+    np.testing.assert_allclose(same / size, 0.0, rtol=0, atol=1e-5)  # homodyne smooths there

@@ -17,9 +17,9 @@ from homodyne_dask.fitting.error_estimation.cell_residuals import (
     cell_points,
 )
 from homodyne_dask.fitting.error_estimation.speckle_blocks import (
-    STEP,
     BinFrames,
     BinModel,
+    FittedPoint,
     blocks_of,
     divided,
     noise_of_cells,
@@ -37,8 +37,6 @@ from homodyne_dask.store.cells import age_edges, lag_edges
 from homodyne_dask.store.rings import friedel_clusters
 
 WEIGHTINGS = (PAIRS, SPECKLE_WEIGHTS)
-CHANGE = 1e-4
-"""Root mean square change of f by the step of a numerical derivative, in the bin where it is largest."""
 SINGULAR = 1e-10
 """Eigenvalue of a normal matrix of unit diagonal, below which a direction is not determined."""
 INVOLVED = 1e-3
@@ -87,14 +85,14 @@ class ExpectedErrors(NamedTuple):
 def expected_errors(scan: PlannedScan, ages: Float[np.ndarray, " age"]) -> ExpectedErrors:
     """Return the covariance of the parameters for each weighting, and the errors of rates at ages [s]."""
     averaged = _cells(scan.frames, scan.problem.min_lag)
-    steps = _steps(scan, averaged)
+    at = _fitted_point(scan, averaged)
     m = int(scan.free.sum())
     hessian = {name: np.zeros((m, m)) for name in WEIGHTINGS}
     scores = {name: np.zeros((m, m)) for name in WEIGHTINGS}
     clusters = friedel_clusters(scan.q, scan.phi, np.ones(len(scan.q), int))
     same: dict[int, list[dict[str, _Scores]]] = {}
     for b, cluster in enumerate(clusters):
-        found = _of_bin(scan, b, averaged, steps)
+        found = _of_bin(scan, b, averaged, at)
         for name, of in found.items():
             hessian[name] += of.hessian
             scores[name] += of.variance
@@ -104,7 +102,7 @@ def expected_errors(scan: PlannedScan, ages: Float[np.ndarray, " age"]) -> Expec
     covariance = {}
     for name in WEIGHTINGS:
         inverse = _inverse(hessian[name])
-        scaled = inverse @ scores[name] @ inverse * np.outer(steps, steps) / STEP**2
+        scaled = inverse @ scores[name] @ inverse * np.outer(at.units, at.units)
         covariance[name] = np.full((len(scan.theta),) * 2, np.nan)
         covariance[name][np.ix_(scan.free, scan.free)] = scaled
     return ExpectedErrors(covariance, *_rates(scan, covariance, ages))
@@ -121,11 +119,10 @@ class _Scores(NamedTuple):
 
 
 def _of_bin(
-    scan: PlannedScan, bin: int, averaged: AveragedCells, steps: Float[np.ndarray, " m"]
+    scan: PlannedScan, bin: int, averaged: AveragedCells, at: FittedPoint
 ) -> dict[str, _Scores]:
     contrast, mu, pixels = scan.contrast[bin], float(scan.counts[bin]), scan.pixels[bin]
-    at = float(scan.q[bin]), float(scan.phi[bin]), scan.theta
-    model = BinModel(scan.problem, scan.time, *at, steps, scan.free)
+    model = BinModel(at, float(scan.q[bin]), float(scan.phi[bin]))
     frames = BinFrames(
         (0, scan.frames), np.ones(scan.frames, bool), np.ones(scan.frames), scan.problem.min_lag
     )
@@ -192,21 +189,16 @@ def _cells(frames: int, min_lag: int) -> AveragedCells:
     return AveragedCells(every, np.zeros((1, len(every))), pairs[None], points, ages, lags)
 
 
-def _steps(scan: PlannedScan, averaged: AveragedCells) -> Float[np.ndarray, " m"]:
-    """Return steps of derivatives by the free parameters that change f by CHANGE where it changes most."""
-    theta = scan.theta[scan.free]
-    steps = 1e-6 * np.where(theta != 0, np.abs(theta), 1.0)
-    at = averaged.points.i, averaged.points.j
-    for _ in range(3):
-        largest = np.zeros(len(steps))
-        for b in {0, len(scan.q) // 2, len(scan.q) - 1, int(np.nanargmax(_or_zero(scan.q)))}:
-            model = BinModel(
-                scan.problem, scan.time, scan.q[b], scan.phi[b], scan.theta, steps, scan.free
-            )
-            change = np.sqrt(np.mean(model.slopes(*at) ** 2, axis=1)) * STEP
-            largest = np.maximum(largest, change)
-        steps = steps * np.clip(CHANGE / np.maximum(largest, 1e-300), 1e-3, 1e3)
-    return steps
+def _fitted_point(scan: PlannedScan, averaged: AveragedCells) -> FittedPoint:
+    """Return the model, with units of the free parameters in which no derivative of f is far from 1."""
+    point = evaluation_of(scan.problem.model).point(scan.problem, scan.theta, scan.time)
+    at = FittedPoint(point, scan.time, scan.free, np.ones(int(scan.free.sum())))
+    largest = np.zeros(len(at.units))
+    for b in {0, len(scan.q) // 2, len(scan.q) - 1, int(np.nanargmax(_or_zero(scan.q)))}:
+        model = BinModel(at, scan.q[b], scan.phi[b])
+        slopes = model.f_and_slopes(averaged.points.i, averaged.points.j)[1]
+        largest = np.maximum(largest, np.sqrt(np.mean(slopes**2, axis=1)))
+    return at._replace(units=np.where(largest > 0, 1 / np.where(largest > 0, largest, 1.0), 1.0))
 
 
 def _or_zero(q: Float[np.ndarray, " bin"]) -> Float[np.ndarray, " bin"]:

@@ -4,16 +4,15 @@ A record that is long against its decay is represented by a stretch in the middl
 its other pairs are as noisy, and pairs far apart hardly matter.
 """
 
-from collections.abc import Callable
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.fitting.error_estimation.cell_residuals import AveragedCells, Interval
 from homodyne_dask.kernels.backend import evaluation_of
-from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.kernels.backend_interface import ModelPoint
 from homodyne_dask.solver.speckle import (
     CellPairs,
     NoiseCovariance,
@@ -23,17 +22,14 @@ from homodyne_dask.solver.speckle import (
     nearest_correlation,
 )
 
-PER_DECAY = 8
-"""Blocks of frames in which f falls to 1/e, where frames are short enough; half with more than MANY_BINS."""
-MANY_BINS = 7
-FEWEST_BLOCKS = 80
-"""Blocks of a record, where it has as many frames."""
+PER_DECAY, FEWEST_BLOCKS = 8, 80
+"""Blocks of frames in which f falls to 1/e, and those of a record, where frames are short enough."""
+MANY_BINS, PER_DECAY_OF_MANY, FEWEST_OF_MANY = 7, 3, 50
+"""With more bins than this blocks are longer: standard errors change by 1 %, in half the time."""
 MOST_BLOCKS = 400
 """A record that needs more is represented by stretches."""
 CORE, MARGIN, REACH = 10.0, 2.0, 9.0
 """Decay times of a stretch: of its first frames that count, of more on both sides of these, and of lags."""
-STEP = 0.1
-"""Step of a numerical derivative by a parameter, in the unit of its derivative."""
 
 
 class CellGrid(NamedTuple):
@@ -57,56 +53,50 @@ class BinFrames(NamedTuple):
     min_lag: int
 
 
+class FittedPoint(NamedTuple):
+    """A model at one theta, with the units in which derivatives by some parameters are wanted."""
+
+    point: ModelPoint
+    time: Float[np.ndarray, " t"]
+    """s."""
+    which: Bool[np.ndarray, " p"]
+    units: Float[np.ndarray, " m"]
+    """Of the parameters in `which`."""
+
+
 class BinModel:
-    """f, its derivatives and g of one bin at pairs of frames.
+    """f, its derivatives and g of one bin at pairs of frames."""
 
-    steps: of numerical derivatives by the parameters in `which`, in which their unit is a STEP-th.
-    """
-
-    def __init__(
-        self,
-        problem: Problem,
-        time: Float[np.ndarray, " t"],
-        q: float,
-        phi: float,
-        theta: Float[np.ndarray, " p"],
-        steps: Float[np.ndarray, " m"],
-        which: Bool[np.ndarray, " p"],
-    ) -> None:
-        self.evaluation = evaluation_of(problem.model)
-        self.time, self.frames = time, np.arange(len(time))
+    def __init__(self, at: FittedPoint, q: float, phi: float) -> None:
+        self.of, self.evaluation = at, evaluation_of(at.point.problem.model)
+        self.frames = np.arange(len(at.time))
         self.q, self.phi = np.array([q]), np.array([phi])
-        self.at = self.evaluation.point(problem, theta, time)
-        self.beside = []
-        for n, step in zip(np.flatnonzero(which), steps, strict=True):
-            ends = [theta.copy(), theta.copy()]
-            ends[0][n] -= step
-            ends[1][n] += step
-            self.beside.append([self.evaluation.point(problem, end, time) for end in ends])
 
     def _times(self, i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return np.interp(i, self.frames, self.time), np.interp(j, self.frames, self.time)
+        time = self.of.time
+        return np.interp(i, self.frames, time), np.interp(j, self.frames, time)
 
-    def _at_times(self, of: Callable, at, times: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-        return of(at, self.time, self.q, self.phi, *times)[0]
+    def _at(self, i: np.ndarray, j: np.ndarray) -> tuple[Any, ...]:
+        return self.of.point, self.of.time, self.q, self.phi, *self._times(i, j)
 
     def f(self, i: np.ndarray, j: np.ndarray) -> Float[np.ndarray, "..."]:
         """Return f of pairs of frames, which need not be whole."""
-        return self._at_times(self.evaluation.f_at, self.at, self._times(i, j))
+        return self.evaluation.f_at(*self._at(i, j))[0]
 
     def g(self, i: np.ndarray, j: np.ndarray) -> Float[np.ndarray, "..."]:
         """Return g; the root of f where the model gives f alone."""
         if self.evaluation.g_at is None:
             return np.sqrt(np.clip(self.f(i, j), 0, 1))
-        return self._at_times(self.evaluation.g_at, self.at, self._times(i, j))
+        return self.evaluation.g_at(*self._at(i, j))[0]
 
-    def slopes(self, i: np.ndarray, j: np.ndarray) -> Float[np.ndarray, "m ..."]:
-        """Return the derivatives of f by the scaled parameters that moved."""
-        found, times = np.empty((len(self.beside), *np.shape(i))), self._times(i, j)
-        for n, (low, high) in enumerate(self.beside):
-            found[n] = self._at_times(self.evaluation.f_at, high, times)
-            found[n] -= self._at_times(self.evaluation.f_at, low, times)
-        return found / (2 * STEP)
+    def f_and_slopes(
+        self, i: np.ndarray, j: np.ndarray
+    ) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "m ..."]]:
+        """Return f and its derivatives by the parameters in their units."""
+        f, slopes = self.evaluation.f_and_derivatives_at(*self._at(i, j))
+        found = slopes[0, self.of.which]
+        found *= self.of.units.reshape(-1, *[1] * np.ndim(i))
+        return f[0], found
 
     def decay(self, frame: int, last: int) -> float:
         """Return the frames after `frame` in which f falls to 1/e, at most those up to `last`."""
@@ -145,8 +135,12 @@ def divided(
     """Return the division of one of so many bins into cells of the averages, by the decay of the model."""
     ages = _ages(frames, averaged, grid)
     decay = np.array([model.decay(int(frame), frames.selected[1] - 1) for frame in ages[:-1]])
-    per_decay = PER_DECAY if bins <= MANY_BINS else PER_DECAY / 2
-    parts = _stretches(frames.selected, ages, decay, per_decay)
+    per_decay, fewest = (
+        (PER_DECAY, FEWEST_BLOCKS) if bins <= MANY_BINS else (PER_DECAY_OF_MANY, FEWEST_OF_MANY)
+    )
+    first, stop = frames.selected
+    longest = np.clip(decay / per_decay, 1, max(1, (stop - first) / fewest)).astype(int)
+    parts = _stretches(frames.selected, ages, decay, longest)
     lags = [_lags(frames, averaged, parts, ages, a, one) for a, one in enumerate(decay)]
     return Division(parts, ages, lags)
 
@@ -193,13 +187,15 @@ def _stretches(
     frames: tuple[int, int],
     ages: Int[np.ndarray, " edge"],
     decay: Float[np.ndarray, " age"],
-    per_decay: float,
+    block: Int[np.ndarray, " age"],
 ) -> list[FrameStretch]:
-    """Return the whole record in blocks, or where these are too many a stretch for each interval of age."""
+    """Return the whole record in blocks, or where these are too many a stretch for each interval of age.
+
+    decay, block: frames in which f falls to 1/e, and of a block, in each interval.
+    """
     first, stop = frames
     # Pairs before the first cell and after the last have noise, too.
     bounds = np.concatenate([[first], ages[1:-1], [stop]])
-    block = np.clip(decay / per_decay, 1, max(1, (stop - first) / FEWEST_BLOCKS)).astype(int)
     parts = [
         np.arange(low, high, k) for (low, high), k in zip(pairwise(bounds), block, strict=True)
     ]
@@ -279,11 +275,11 @@ def noise_of_fields(
     far |= np.eye(len(middle), dtype=bool) & (used > lowest)
     scale = np.outer(blocks.inverse, blocks.inverse) * np.triu(far)
     i, j = np.triu_indices(len(middle))
-    plain = np.zeros((2 + len(model.beside), *far.shape))
+    f, slopes = model.f_and_slopes(middle[i], middle[j])
+    plain = np.zeros((2 + len(slopes), *far.shape))
     plain[0] = 1
-    plain[1][i, j] = model.f(middle[i], middle[j])
-    for n, slope in enumerate(model.slopes(middle[i], middle[j])):
-        plain[2 + n][i, j] = slope
+    plain[1][i, j] = f
+    plain[2:, i, j] = slopes
     plain *= scale > 0
     fields = plain * scale
     noise = field_noise(blocks.record, fields, blocks.rows)

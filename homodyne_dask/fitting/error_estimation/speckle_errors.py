@@ -7,7 +7,12 @@ from jaxtyping import Bool, Float, Int
 from scipy.special import chdtrc, chdtri, kolmogorov, ndtr
 
 from homodyne_dask.fitting.error_estimation.cell_residuals import AveragedCells
-from homodyne_dask.fitting.error_estimation.speckle_noise import BinNoise, bin_noise, grid_of_errors
+from homodyne_dask.fitting.error_estimation.speckle_noise import (
+    BinNoise,
+    bin_noise,
+    fitted_point,
+    grid_of_errors,
+)
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.gram import CellMeans
 from homodyne_dask.solver._numpy_internals import one_blas_thread
@@ -107,9 +112,9 @@ def speckle_errors(
     used = np.flatnonzero((reduced.count > 0) & ~reduced.undetermined)
     if not joint.determined.all() or not len(used):
         return None
-    grid, bins = grid_of_errors(len(used)), {}
+    at, grid, bins = fitted_point(request, state, joint), grid_of_errors(len(used)), {}
     for b in used:
-        found = bin_noise(request, state, joint, int(b), grid, averaged, means)
+        found = bin_noise(request, state, at, int(b), grid, averaged, means)
         if found is None:
             return None
         bins[int(b)] = found

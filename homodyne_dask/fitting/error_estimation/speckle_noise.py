@@ -8,17 +8,18 @@ from jaxtyping import Float, Int
 
 from homodyne_dask.fitting.error_estimation.cell_residuals import AveragedCells, Interval
 from homodyne_dask.fitting.error_estimation.speckle_blocks import (
-    STEP,
     BinFrames,
     BinModel,
     CellGrid,
     Division,
+    FittedPoint,
     blocks_of,
     divided,
     noise_of_cells,
     noise_of_fields,
 )
 from homodyne_dask.fitting.request import Request
+from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.gram import CellMeans, RobustGram
 from homodyne_dask.solver.normal_equations import JointEquations
 from homodyne_dask.solver.speckle import (
@@ -149,7 +150,7 @@ class BinNoise:
 def bin_noise(
     request: Request,
     state: State,
-    joint: JointEquations,
+    at: FittedPoint,
     bin: int,
     grid: CellGrid,
     averaged: AveragedCells,
@@ -158,16 +159,18 @@ def bin_noise(
 ) -> BinNoise | None:
     """Return the noise of a bin at the end of a fit; None with too few cells, or where the model is exact.
 
-    means: of data that are means over cells of age and lag. of_pairs: whether the noise of sums over pairs
-    is wanted, too; else it is empty.
+    at: the model there. means: of data that are means over cells of age and lag. of_pairs: whether the noise
+    of sums over pairs is wanted, too; else it is empty.
     """
-    model, frames = _model_and_frames(request, state, joint, bin)
+    scan = request.scan
+    model = BinModel(at, float(q_or_one(scan)[bin]), float(scan.phi[bin]))
+    frames = _frames_of(request, bin)
     contrast = float(np.clip(state.reduced.contrast[bin], SMALLEST_CONTRAST, 1.0))
-    division = divided(model, frames, averaged, grid, len(request.scan.bins))
+    division = divided(model, frames, averaged, grid, len(scan.bins))
     if means is None:
         fine = bin_averages(averaged, bin, model)
     else:
-        fine = _averages_of_means(request, joint, bin, means)
+        fine = _averages_of_means(request, at, bin, means)
     cells = merged_averages(fine, division, grid.min_pairs)
     columns = np.column_stack([np.ones(len(cells.f)), cells.f, contrast * cells.slopes.T])
     exact = state.reduced.chisqr_per_bin[bin] <= state.reduced.rounding_per_bin[bin]
@@ -192,14 +195,17 @@ def bin_noise(
     )
 
 
-def _model_and_frames(
-    request: Request, state: State, joint: JointEquations, bin: int
-) -> tuple[BinModel, BinFrames]:
-    scan, steps = request.scan, STEP / joint.size[: joint.moved]
-    at = float(q_or_one(scan)[bin]), float(scan.phi[bin]), state.theta
-    model = BinModel(request.problem, scan.time, *at, steps, joint.which)
+def fitted_point(request: Request, state: State, joint: JointEquations) -> FittedPoint:
+    """Return the model of a fit at its end, with derivatives by the scaled parameters that moved."""
+    time = request.scan.time
+    point = evaluation_of(request.problem.model).point(request.problem, state.theta, time)
+    return FittedPoint(point, time, joint.which, 1 / joint.size[: joint.moved])
+
+
+def _frames_of(request: Request, bin: int) -> BinFrames:
+    scan = request.scan
     weight = np.where(scan.use, scan.sigma_row[bin] ** -2.0, 0.0)
-    return model, BinFrames(scan.frames, scan.use, weight, request.problem.min_lag)
+    return BinFrames(scan.frames, scan.use, weight, request.problem.min_lag)
 
 
 def _fits(
@@ -259,8 +265,7 @@ def _mean_counts(request: Request, bin: int) -> float | None:
 def bin_averages(averaged: AveragedCells, bin: int, model: BinModel) -> Averages:
     """Return c2 and the model averaged over the cells of a bin."""
     points, number = averaged.points, len(averaged.intervals)
-    f = points.mean(model.f(points.i, points.j), number)
-    slopes = points.mean(model.slopes(points.i, points.j), number)
+    f, slopes = (points.mean(of, number) for of in model.f_and_slopes(points.i, points.j))
     known = (averaged.pairs[bin] > 0) & np.isfinite(f)
     intervals = [one for one, some in zip(averaged.intervals, known, strict=True) if some]
     return Averages(
@@ -269,9 +274,7 @@ def bin_averages(averaged: AveragedCells, bin: int, model: BinModel) -> Averages
     )  # fmt: skip
 
 
-def _averages_of_means(
-    request: Request, joint: JointEquations, bin: int, means: CellMeans
-) -> Averages:
+def _averages_of_means(request: Request, at: FittedPoint, bin: int, means: CellMeans) -> Averages:
     """Return the same of data that are means over cells: over those whose middle lies in a stored cell."""
     scan, cuts = request.scan, request.scan.cuts(request.problem.min_lag)
     assert scan.cells is not None
@@ -290,7 +293,7 @@ def _averages_of_means(
     shortest, end = cuts.lag_edges[cuts.lag], cuts.lag_edges[cuts.lag + 1]
     some = (count > 0) & (first >= scan.frames[0]) & (stop <= scan.frames[1])
     y, f, *slopes = total[1:, some] / count[some]
-    scaled = np.array(slopes)[joint.which] / joint.size[: joint.moved, None]
+    scaled = np.array(slopes)[at.which] * at.units[:, None]
     edges = zip(first[some], stop[some], shortest[some], end[some], strict=True)
     intervals = [Interval(*map(int, one)) for one in edges]
     share = np.eye(len(intervals))
@@ -299,20 +302,21 @@ def _averages_of_means(
 
 def merged_averages(fine: Averages, division: Division, min_pairs: int) -> Averages:
     """Return the averages over the larger cells of a division."""
-    ages, lags = division.ages, division.lags
-    members: dict[Interval, list[int]] = {}
-    for n, cell in enumerate(fine.intervals):
-        a = int(np.searchsorted(ages, cell.first, "right")) - 1
-        k = int(np.searchsorted(lags[a], cell.shortest, "right")) - 1
-        if 0 <= k < len(lags[a]) - 1 and cell.end <= lags[a][k + 1]:
-            edges = ages[a], ages[a + 1], lags[a][k], lags[a][k + 1]
-            members.setdefault(Interval(*map(int, edges)), []).append(n)
-    members = {cell: of for cell, of in members.items() if fine.pairs[of].sum() >= min_pairs}
-    share = np.zeros((len(members), len(fine.pairs)))
-    for row, of in zip(share, members.values(), strict=True):
-        row[of] = fine.pairs[of] / fine.pairs[of].sum()
-    count = np.array([fine.pairs[of].sum() for of in members.values()], np.int64)
+    ages, first, cells, rows = division.ages, [one.first for one in fine.intervals], [], []
+    shortest, end = (np.array([one[n] for one in fine.intervals], int) for n in (2, 3))
+    of_age = np.searchsorted(ages, first, "right") - 1
+    for a, lags in enumerate(division.lags):
+        of_lag = np.searchsorted(lags, shortest, "right") - 1
+        inside = (of_age == a) & (of_lag >= 0) & (of_lag < len(lags) - 1)
+        inside[inside] = end[inside] <= lags[of_lag[inside] + 1]
+        for k in np.unique(of_lag[inside]):
+            pairs = np.where(inside & (of_lag == k), fine.pairs, 0)
+            if pairs.sum() >= min_pairs:
+                cells.append(Interval(*map(int, (ages[a], ages[a + 1], lags[k], lags[k + 1]))))
+                rows.append(pairs)
+    members = np.array(rows, np.int64).reshape(len(cells), len(fine.pairs))
+    count = members.sum(1)
+    share = members / np.maximum(count, 1)[:, None]
     return Averages(
-        list(members), share @ fine.c2, count, share @ fine.f, fine.slopes @ share.T,
-        share @ fine.share,
-    )  # fmt: skip
+        cells, share @ fine.c2, count, share @ fine.f, fine.slopes @ share.T, share @ fine.share
+    )
