@@ -13,6 +13,7 @@ frame twice.
 P and μ follow from residuals averaged over cells of age and lag, by restricted maximum likelihood.
 """
 
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -25,6 +26,9 @@ MEAN_COUNTS = np.geomspace(0.003, 300, 41)
 that of counting, above the last none."""
 AT_ENDS = 0.05
 """Likelihood of the least and largest μ over the largest, below which μ is known."""
+COARSE, FAR_BELOW = 4, 12.0
+"""Every how many values of μ are tried first; those between are tried beside the ones whose logarithm of the
+likelihood is no farther below the largest."""
 NEGLIGIBLE = 0.003
 """Share of the contrast below which a direction of the intensities' covariance does not matter."""
 ROUNDING = 1e-8
@@ -249,7 +253,7 @@ class NoiseFit(NamedTuple):
     weight: Float[np.ndarray, " mu"]
     """Their share of the likelihood; they sum to 1."""
     square: Float[np.ndarray, " mu"]
-    """Sum of the squares of whitened residuals for one pixel: it is near `freedom` / P."""
+    """Sum of the squares of whitened residuals for one pixel, near `freedom` / P; 1 where the weight is 0."""
     log_likelihood: float
     """The largest, but for a constant."""
     freedom: int
@@ -288,12 +292,11 @@ def fit_noise(
     outside = _complement(columns)
     left, k = outside.T @ residual, outside.shape[1]
     of_left, more = noise.mapped(outside.T), _regularization(noise, mean_counts)
-    square, log_size = np.zeros((2, len(mean_counts)))
-    for n, mu in enumerate(mean_counts):
-        root = np.linalg.cholesky(of_left.at(mu) + more[n] * np.eye(k))
+    square, likelihood = np.ones(len(mean_counts)), np.full(len(mean_counts), -np.inf)
+    for n in _from_coarse_to_fine(likelihood):
+        root = np.linalg.cholesky(of_left.at(mean_counts[n]) + more[n] * np.eye(k))
         square[n] = np.sum(solve_triangular(root, left, lower=True, check_finite=False) ** 2)
-        log_size[n] = np.log(np.diag(root)).sum()
-    likelihood = -log_size - 0.5 * k * np.log(square)
+        likelihood[n] = -np.log(np.diag(root)).sum() - 0.5 * k * np.log(square[n])
     weight, best = np.exp(likelihood - likelihood.max()), int(np.argmax(likelihood))
     values, vectors = np.linalg.eigh(of_left.at(mean_counts[best]) + more[best] * np.eye(k))
     whitened = (vectors.T @ left / np.sqrt(values))[::-1]
@@ -301,12 +304,22 @@ def fit_noise(
     return NoiseFit(mean_counts, weight / weight.sum(), square, likelihood.max(), k, whitened)
 
 
+def _from_coarse_to_fine(likelihood: Float[np.ndarray, " mu"]) -> Iterator[int]:
+    """Yield which μ to try next, given the logarithms of the likelihood of those tried so far."""
+    every = np.arange(len(likelihood))
+    coarse = every[::COARSE]
+    yield from coarse
+    near = coarse[likelihood[coarse] >= likelihood[coarse].max() - FAR_BELOW]
+    beside = (np.abs(every[:, None] - near) < COARSE).any(1)
+    yield from np.setdiff1d(every[beside], coarse)
+
+
 def _regularization(
     noise: NoiseCovariance, mean_counts: Float[np.ndarray, " mu"]
 ) -> Float[np.ndarray, " mu"]:
     """Return what `regular` adds to the diagonal at each μ, at most: no variance of counts is negative."""
     lowest = np.linalg.eigvalsh(noise.constant)[0]
-    traces = np.array([np.trace(noise.at(mu)) for mu in mean_counts])
+    traces = NoiseCovariance(*(np.trace(part) for part in noise)).at(mean_counts)
     return np.maximum(ROUNDING * traces, -2 * lowest)
 
 
@@ -351,9 +364,10 @@ class Variance(NamedTuple):
 
 def variance_of(noise: NoiseCovariance, fit: NoiseFit) -> Variance:
     """Return the covariance of sums of ψ over the P pixels of a bin."""
-    each = np.stack([noise.at(mu) / P for mu, P in zip(fit.mean_counts, fit.pixels, strict=True)])
-    covariance = np.einsum("m,mab->ab", fit.weight, each)
-    variances = np.einsum("maa->ma", each)
+    counted = fit.mean_counts
+    of_part = np.stack([np.ones_like(counted), 1 / counted, counted**-2.0]) / fit.pixels
+    covariance = np.tensordot(of_part @ fit.weight, np.stack(noise), 1)
+    variances = of_part.T @ np.stack([np.diag(part) for part in noise])
     log = np.log(np.maximum(variances, np.finfo(float).tiny))
     mean = fit.weight @ log
     known = np.diag(covariance) > 0

@@ -63,37 +63,33 @@ def estimate_errors(
 
     doing: called with words for each point of a profile. weighted: how a fit was weighted by speckle.
     """
-    reduced, scan = state.reduced, request.scan
-    moved = request.search.free_inside_bounds(state.theta)
-    clusters = request.clusters
+    moved, clusters = request.search.free_inside_bounds(state.theta), request.clusters
     determined = state.outcome in (
         lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.MAX_PASSES
     )  # fmt: skip
-    lower, moments = None, None
-    if weighted is None:
-        moments = cache(partial(frame_scores, sweep, request, state))
-    few = clusters_in(reduced, clusters) < MIN_CLUSTERS
-    if determined and moved.any() and few and moments is not None:
-        lower = dyadic(reduced, moments(), moved, clusters)
-    free = int(request.search.free.sum())
-    signal = signal_of(state, request.scaling, free, clusters, moments)
     at_valley = state.outcome is lm.Outcome.SINGULAR
+    moments = None if weighted is not None else cache(partial(frame_scores, sweep, request, state))
+    speckle = None
+    if determined or at_valley:
+        doing("the noise of speckle")
+        speckle = _speckle(request, sweep, state, weighted)
+    signal = None
+    if speckle is None or not speckle.sees_decay(state.reduced.contrast):
+        free = int(request.search.free.sum())
+        signal = signal_of(state, request.scaling, free, clusters, moments)
     if not (determined or at_valley) or (signal is not None and not signal.seen):
         return ErrorEstimates(signal=signal)
-    doing("the noise of speckle")
-    if weighted is not None:
-        speckle = weighted.errors(state, moved)
-    else:
-        means = None if scan.cells is None else sweep.over(CELL_MEANS, AtTheta(state.theta))
-        averaged = averaged_cells(sweep, request)
-        speckle = speckle_errors(request, state, moved, clusters, averaged, means)
     if at_valley:
         return ErrorEstimates(signal=signal, speckle=speckle)
     hausman = None
     if weighted is not None and state.outcome is lm.Outcome.CONVERGED:
         hausman = weighted.hausman(state, speckle)
     errors = uncertainty_at(request, state, speckle)
-    lower = None if lower is None or errors.robust is not None else without(lower, errors.withheld)
+    lower = None
+    few = clusters_in(state.reduced, clusters) < MIN_CLUSTERS
+    if moved.any() and few and errors.robust is None and moments is not None:
+        lower = dyadic(state.reduced, moments(), moved, clusters)
+        lower = None if lower is None else without(lower, errors.withheld)
     error = used_of(errors, lower)
     steps = {
         name: float(error[at])
@@ -102,6 +98,18 @@ def estimate_errors(
     }
     profiles = _profiles(request, sweep, state, steps, doing) if steps else Profiles()
     return ErrorEstimates(lower, speckle, profiles, signal, hausman)
+
+
+def _speckle(
+    request: Request, sweep: Sweep, state: lm.State, weighted: "SpeckleWeighting | None"
+) -> SpeckleErrors | None:
+    moved = request.search.free_inside_bounds(state.theta)
+    if weighted is not None:
+        return weighted.errors(state, moved)
+    of_cells = request.scan.cells is not None
+    means = sweep.over(CELL_MEANS, AtTheta(state.theta)) if of_cells else None
+    averaged = averaged_cells(sweep, request)
+    return speckle_errors(request, state, moved, request.clusters, averaged, means)
 
 
 def _profiles(

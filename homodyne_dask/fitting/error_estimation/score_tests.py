@@ -226,6 +226,7 @@ def _middle(cell: Interval) -> tuple[float, float]:
 
 def _share_with(cell: Interval, low: int, end: int) -> float:
     """Return the share of the pairs of a cell of which a frame is from low to before end."""
-    t1 = np.arange(cell.first, cell.stop)[:, None]
-    t2 = t1 + np.arange(cell.shortest, cell.end)
-    return float((((t1 >= low) & (t1 < end)) | ((t2 >= low) & (t2 < end))).mean())
+    t1, lags = np.arange(cell.first, cell.stop), cell.end - cell.shortest
+    later = np.minimum(t1 + cell.end, end) - np.maximum(t1 + cell.shortest, low)
+    pairs = np.where((t1 >= low) & (t1 < end), lags, np.clip(later, 0, lags))
+    return float(pairs.mean() / lags)

@@ -4,6 +4,7 @@ A record that is long against its decay is represented by a stretch in the middl
 its other pairs are as noisy, and pairs far apart hardly matter.
 """
 
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -100,13 +101,18 @@ class BinModel:
 
     def decay(self, frame: int, last: int) -> float:
         """Return the frames after `frame` in which f falls to 1/e, at most those up to `last`."""
-        lag = np.unique(np.geomspace(1, max(last - frame, 2), 60).round()).astype(int)
+        lag = _tried_lags(last)
         lag = lag[frame + lag <= last]
         if not len(lag):
             return float(max(last - frame, 1))
         f = self.f(np.full(len(lag), frame), frame + lag)
         below = np.flatnonzero(f < np.exp(-1))
         return float(lag[below[0]]) if len(below) else float(lag[-1])
+
+
+@lru_cache(maxsize=16)
+def _tried_lags(longest: int) -> Int[np.ndarray, " lag"]:
+    return np.unique(np.geomspace(1, max(longest, 2), 60).round()).astype(int)
 
 
 class FrameStretch(NamedTuple):

@@ -24,6 +24,8 @@ from homodyne_dask.solver.state import State
 
 IMPROBABLE = 1e-4
 """Probability of the residuals below which their noise is not that of speckle and counting."""
+CERTAIN = 10.0
+"""Standard errors of a contrast that no search of parameters finds in noise."""
 FAR_FROM_CORRELATION = 0.05
 """Relative distance of the root of f from a field correlation, above which it is said."""
 
@@ -71,6 +73,12 @@ class SpeckleErrors(NamedTuple):
         if _of_normal(np.concatenate([fit.whitened for fit in self.fits])) < IMPROBABLE:
             return "the residuals are not normal"
         return None
+
+    def sees_decay(self, contrast: Float[np.ndarray, " bin"]) -> bool:
+        """Whether the contrast of a bin is so far above its error that no test of a decay is needed."""
+        if self.scaling is None or self.objection:
+            return False
+        return bool((contrast > CERTAIN * self.scaling[:, 1]).any())
 
     @property
     def note(self) -> str | None:
