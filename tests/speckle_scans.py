@@ -28,6 +28,8 @@ class Photons:
     shared: float = 0.0
     """Part of the speckle of a pixel that its neighbour sees, too."""
     spacing: float = 0.1
+    longer: float = 1.0
+    """Each step from frame to frame is longer by this factor than the one before."""
     gap: float = 2e6
     stretching: float = 1.0
     """Exponent of the decay."""
@@ -40,7 +42,8 @@ class Photons:
 
     @property
     def time(self):
-        return self.spacing * np.arange(self.frames)
+        steps = self.spacing * self.longer ** np.arange(self.frames - 1)
+        return np.concatenate([[0.0], np.cumsum(steps)])
 
     @property
     def angles(self):

@@ -59,3 +59,11 @@ def test_the_verdict_names_a_gross_chisqr_first_however_the_fit_ended():
     for outcome, begins in words.items():
         found = changed(static_result(), redchi=7.0, outcome=outcome, check=None)
         assert found.verdict.startswith(begins)
+
+
+def test_c2_that_is_quieter_than_its_counts_is_said(tmp_path):
+    """As of repeats that were averaged before, or of pixels that were counted wrongly."""
+    quiet = measured([1e4, 0, 0], 60, q=0.01, dt=0.1, sigma=0.005)
+    counted = {"sigma": None, "counts": np.full((1, 60), 2.0), "pixels": np.array([400])}
+    result = hd.fit(store(quiet, tmp_path, **counted), "brownian")
+    assert any("c2 scatters less than its counts" in warning for warning in result.warnings)

@@ -33,6 +33,8 @@ from homodyne_dask.sweep.blocks import excluded_sentence
 MAX_CHISQR_PER_PAIR = {"counts": 2.0, "constant": 2.0, "scatter": 10.0}
 """χ² per pair of a bin above which a warning is given, by the source of σ. Pairs that see one speckle
 pattern are up to 1.5 times as noisy as counts say; their scatter from neighbours is several times less."""
+MIN_CHISQR_PER_PAIR = 0.5
+"""That below which a warning is given where σ is from counts: no noise of photons is smaller."""
 MAX_DEVIATION_FROM_PRIOR = 3.0
 """Standard deviations from the mean of a prior, above which a warning is given."""
 MAX_P_OF_DRIFT, MIN_DRIFT = 1e-4, 0.1
@@ -63,6 +65,7 @@ def warnings_about(
         excluded_sentence(request.scan),
         _flat(state.reduced),
         _far_off(request, state),
+        _too_quiet(request, state),
         _same_at_all_q(request, state),
         _negative_shear(request, state),
         aliased_fringes(request, state.theta),
@@ -251,15 +254,36 @@ def _far_off(request: Request, state: lm.State) -> str | None:
     far = np.flatnonzero(redchi > MAX_CHISQR_PER_PAIR[request.scan.attrs["sigma_source"]])
     if not len(far):
         return None
-    of_scan = [f" of scan {n}" * ("scans" in request.scan.attrs) for n in request.scan.scan_number]
-    labels = [f"{request.scan.label[b]}{of_scan[b]}" for b in far]
-    bins = ", ".join(labels[:6]) + (f" and {len(labels) - 6} more" if len(labels) > 6 else "")
     pairs = request.scan.cells is None and request.options.weighting == PAIRS
     datum = "pair" if pairs else "cell"
     return (
-        f"χ² per {datum} is up to {redchi[far].max():.3g} (in the bins labelled {bins}): some {datum}s lie "
+        f"χ² per {datum} is up to {redchi[far].max():.3g} ({_labels(request.scan, far)}): some {datum}s lie "
         f"far from all others, sigma is too small, or the model does not hold; maps.png shows where"
     )
+
+
+def _too_quiet(request: Request, state: lm.State) -> str | None:
+    """Return a sentence if c2 of some bins scatters by far less than their counts do."""
+    pairs = request.scan.cells is None and request.options.weighting == PAIRS
+    if request.scan.attrs["sigma_source"] != "counts" or not pairs:
+        return None
+    redchi = redchi_per_bin(request, state)
+    quiet = np.flatnonzero(redchi < MIN_CHISQR_PER_PAIR)
+    if not len(quiet):
+        return None
+    return (
+        f"χ² per pair is down to {redchi[quiet].min():.3g} ({_labels(request.scan, quiet)}): c2 scatters less "
+        f"than its counts; their number or that of pixels in the file is too small, or c2 was averaged over "
+        f"repeats or smoothed"
+    )
+
+
+def _labels(scan: Scan, bins: Int[np.ndarray, " some"]) -> str:
+    """Return "in the bins labelled 1, 2 and 3 more"."""
+    of_scan = [f" of scan {n}" * ("scans" in scan.attrs) for n in scan.scan_number]
+    labels = [f"{scan.label[b]}{of_scan[b]}" for b in bins]
+    more = f" and {len(labels) - 6} more" if len(labels) > 6 else ""
+    return f"in the bins labelled {', '.join(labels[:6])}{more}"
 
 
 def _same_at_all_q(request: Request, state: lm.State) -> str | None:
