@@ -272,9 +272,9 @@ def _too_quiet(request: Request, state: lm.State) -> str | None:
     if not len(quiet):
         return None
     return (
-        f"χ² per pair is down to {redchi[quiet].min():.3g} ({_labels(request.scan, quiet)}): c2 scatters less "
-        f"than its counts; their number or that of pixels in the file is too small, or c2 was averaged over "
-        f"repeats or smoothed"
+        f"χ² per pair is down to {redchi[quiet].min():.3g} ({_labels(request.scan, quiet)}): c2 scatters "
+        f"less than its counts; their number or that of pixels in the file is too small, or c2 was averaged "
+        f"over repeats or smoothed"
     )
 
 
