@@ -30,6 +30,8 @@ MOST_BLOCKS = 400
 """A record that needs more is represented by stretches."""
 CORE, MARGIN, REACH = 10.0, 2.0, 9.0
 """Decay times of a stretch: of its first frames that count, of more on both sides of these, and of lags."""
+MOST_OF_BEATS, LAGS_OF_BEATS = 1000, 400
+"""Blocks of a record whose f oscillates, that needs no stretches; lags at which f is looked at for that."""
 
 
 class CellGrid(NamedTuple):
@@ -108,6 +110,13 @@ class BinModel:
         below = np.flatnonzero(f < np.exp(-1))
         return float(lag[below[0]]) if len(below) else float(lag[-1])
 
+    def lasting(self, frame: int, last: int) -> float:
+        """Return the frames after which f stays below 1/e: longer than its decay where it oscillates."""
+        lag = np.unique(np.geomspace(1, max(last - frame, 2), LAGS_OF_BEATS).round()).astype(int)
+        lag = lag[frame + lag <= last]
+        above = np.flatnonzero(self.f(np.full(len(lag), frame), frame + lag) >= np.exp(-1))
+        return float(lag[above[-1]]) if len(above) else 1.0
+
 
 class FrameStretch(NamedTuple):
     """Frames whose noise is computed together, in blocks."""
@@ -140,8 +149,11 @@ def divided(
     )
     first, stop = frames.selected
     longest = np.clip(decay / per_decay, 1, max(1, (stop - first) / fewest)).astype(int)
-    parts = _stretches(frames.selected, ages, decay, longest)
-    lags = [_lags(frames, averaged, parts, ages, a, one) for a, one in enumerate(decay)]
+    lasting = np.array([model.lasting(int(frame), stop - 1) for frame in ages[:-1]])
+    lasting = np.clip(lasting, decay, np.maximum(decay, MOST_BLOCKS * longest / (CORE + MARGIN + REACH)))
+    most = MOST_OF_BEATS if (lasting > decay).any() else MOST_BLOCKS
+    parts = _stretches(frames.selected, ages, lasting, longest, most)
+    lags = [_lags(frames, averaged, parts, ages, a, one) for a, one in enumerate(lasting)]
     return Division(parts, ages, lags)
 
 
@@ -188,10 +200,11 @@ def _stretches(
     ages: Int[np.ndarray, " edge"],
     decay: Float[np.ndarray, " age"],
     block: Int[np.ndarray, " age"],
+    most: int,
 ) -> list[FrameStretch]:
-    """Return the whole record in blocks, or where these are too many a stretch for each interval of age.
+    """Return the record in blocks, or where these are more than `most` a stretch for each interval of age.
 
-    decay, block: frames in which f falls to 1/e, and of a block, in each interval.
+    decay, block: frames in which f falls to 1/e for good, and of a block, in each interval.
     """
     first, stop = frames
     # Pairs before the first cell and after the last have noise, too.
@@ -200,7 +213,7 @@ def _stretches(
         np.arange(low, high, k) for (low, high), k in zip(pairwise(bounds), block, strict=True)
     ]
     edges = np.concatenate([*parts, bounds[-1:]])
-    if len(edges) <= MOST_BLOCKS + 1:
+    if len(edges) <= most + 1:
         return [FrameStretch(edges, (first, stop), (first, stop))]
     found = []
     for (low, high), k, one in zip(pairwise(bounds), block, decay, strict=True):
