@@ -100,22 +100,25 @@ class BinModel:
         found *= self.of.units.reshape(-1, *[1] * np.ndim(i))
         return f[0], found
 
-    def decay(self, frame: int, last: int) -> float:
-        """Return the frames after `frame` in which f falls to 1/e, at most those up to `last`."""
-        lag = np.unique(np.geomspace(1, max(last - frame, 2), 60).round()).astype(int)
-        lag = lag[frame + lag <= last]
-        if not len(lag):
-            return float(max(last - frame, 1))
-        f = self.f(np.full(len(lag), frame), frame + lag)
-        below = np.flatnonzero(f < np.exp(-1))
-        return float(lag[below[0]]) if len(below) else float(lag[-1])
+    def decay(self, frame: int, last: int) -> tuple[float, float]:
+        """Return the frames after `frame` in which f falls to 1/e, and those after which it stays below.
 
-    def lasting(self, frame: int, last: int) -> float:
-        """Return the frames after which f stays below 1/e: longer than its decay where it oscillates."""
-        lag = np.unique(np.geomspace(1, max(last - frame, 2), LAGS_OF_BEATS).round()).astype(int)
+        Both at most those up to `last`; the second is longer where f oscillates.
+        """
+        lag, f = self._along(frame, last, 60)
+        below = np.flatnonzero(f < np.exp(-1))
+        first = float(lag[below[0]]) if len(below) else float(lag[-1])
+        if not len(below) or (f[below[0] :] < np.exp(-1)).all():
+            return first, first
+        lag, f = self._along(frame, last, LAGS_OF_BEATS)
+        return first, float(lag[np.flatnonzero(f >= np.exp(-1))[-1]])
+
+    def _along(self, frame: int, last: int, number: int) -> tuple[np.ndarray, np.ndarray]:
+        lag = np.unique(np.geomspace(1, max(last - frame, 2), number).round()).astype(int)
         lag = lag[frame + lag <= last]
-        above = np.flatnonzero(self.f(np.full(len(lag), frame), frame + lag) >= np.exp(-1))
-        return float(lag[above[-1]]) if len(above) else 1.0
+        if not len(lag):  # the last frame: taken as decayed there
+            return np.array([max(last - frame, 1)]), np.zeros(1)
+        return lag, self.f(np.full(len(lag), frame), frame + lag)
 
 
 class FrameStretch(NamedTuple):
@@ -143,13 +146,13 @@ def divided(
 ) -> Division:
     """Return the division of one of so many bins into cells of the averages, by the decay of the model."""
     ages = _ages(frames, averaged, grid)
-    decay = np.array([model.decay(int(frame), frames.selected[1] - 1) for frame in ages[:-1]])
+    last = frames.selected[1] - 1
+    decay, lasting = np.array([model.decay(int(frame), last) for frame in ages[:-1]]).T
     per_decay, fewest = (
         (PER_DECAY, FEWEST_BLOCKS) if bins <= MANY_BINS else (PER_DECAY_OF_MANY, FEWEST_OF_MANY)
     )
     first, stop = frames.selected
     longest = np.clip(decay / per_decay, 1, max(1, (stop - first) / fewest)).astype(int)
-    lasting = np.array([model.lasting(int(frame), stop - 1) for frame in ages[:-1]])
     lasting = np.clip(lasting, decay, np.maximum(decay, MOST_BLOCKS * longest / (CORE + MARGIN + REACH)))
     most = MOST_OF_BEATS if (lasting > decay).any() else MOST_BLOCKS
     parts = _stretches(frames.selected, ages, lasting, longest, most)
