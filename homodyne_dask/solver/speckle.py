@@ -95,7 +95,7 @@ def nearest_correlation(
 
 
 def cell_noise(record: Record, cells: CellPairs) -> NoiseCovariance:
-    """Return the covariance of the means of ψ over cells, in closed form but for small parts.
+    """Return the covariance of the means of ψ over cells, but for small parts; 0 where a cell has no pair.
 
     The largest part of `field_noise`, of normal deviations, with F in its leading directions; it is
     multiplied by what the cumulants and the division by the mean counts do to the variance of a pair with the
@@ -110,21 +110,22 @@ def cell_noise(record: Record, cells: CellPairs) -> NoiseCovariance:
     for age, (low, high) in enumerate(pairwise([*cells.first.tolist(), cells.stop])):
         rows = block[low:high, None]
         for start, end, number in zip(cells.start, cells.end, cells.number[age], strict=True):
-            if number < 0:
+            if number < 0 or (start[low:high] >= end[low:high]).all():
                 continue
             span = slice(int(start[low:high].min()), int(end[low:high].max()))
             inside = (block[span] >= start[low:high, None]) & (block[span] < end[low:high, None])
             own = np.where(block[span] == rows, (n[low:high, None] - 1) / 2, n[span])
             weight = inside * own * n[low:high, None]
-            pairs[number] = weight.sum()
-            f[number] = (weight * record.g[low:high, span] ** 2).sum()
-            weight = (weight / (2 * pairs[number])).astype(np.float32)
+            if (total := weight.sum()) == 0:
+                continue
+            pairs[number] = total
+            f[number] = (weight * record.g[low:high, span] ** 2).sum() / total
+            weight = (weight / (2 * total)).astype(np.float32)
             after = weight @ root[span]
             squares[number] = root[low:high].T @ after
             squares[number] += squares[number].T.copy()
             products[number, low:high] += after
             products[number, span] += weight.T @ root[low:high]
-    f /= pairs
     constant = 2 * _gram(squares)
     products /= np.sqrt(n, dtype=np.float32)[:, None]
     counted = 4 * _gram(products)
@@ -134,7 +135,7 @@ def cell_noise(record: Record, cells: CellPairs) -> NoiseCovariance:
     return NoiseCovariance(
         constant * np.outer(more, more),
         counted * np.outer(once, once),
-        np.diag((1 + b * f) / pairs),
+        np.diag((1 + b * f) * (pairs > 0) / np.maximum(pairs, 1)),
     )
 
 

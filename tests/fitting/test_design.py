@@ -101,6 +101,24 @@ def test_the_rates_have_the_errors_that_follow_from_the_parameters():
     assert np.isnan(one["rate_stderr"].values[0, 0, 1])  # after the record
 
 
+def test_the_errors_of_beats_count_all_lags_on_which_they_are_seen():
+    """f falls below 1/e after a sixth of a beat, and rises again for 200 frames: these lags count, too."""
+    plan = PLAN | {"counts": 8.0}
+    short, long = (
+        hd.design("damped_cosine", {"rate": 0.1, "frequency": 1.0}, **plan | {"frames": n})
+        for n in (400, 450)  # the second has more than 400 blocks
+    )
+    ratio = long.dataset["stderr"].values / short.dataset["stderr"].values
+    np.testing.assert_allclose(ratio, np.sqrt(400 / 450), rtol=0.05)
+    assert (errors(long, "speckle")["rate"]) < errors(long)["rate"]
+
+
+def test_blocks_that_become_longer_leave_no_cell_without_its_noise():
+    flow = PLAN | {"q": 0.0054, "phi": np.arange(30) * 6.0}
+    design = hd.design("laminar_flow", VALUES, fixed=FIXED, gap=2e6, **flow)
+    assert np.isfinite(design.dataset["stderr"].values).all()
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

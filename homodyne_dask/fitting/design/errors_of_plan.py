@@ -22,7 +22,6 @@ from homodyne_dask.fitting.error_estimation.speckle_blocks import (
     FittedPoint,
     blocks_of,
     divided,
-    noise_of_cells,
     noise_of_fields,
 )
 from homodyne_dask.fitting.error_estimation.speckle_noise import bin_averages, merged_averages
@@ -143,8 +142,8 @@ def _of_bin(
             project @ weights @ project.T, of_scores.at(mu) / pixels, of_scores.constant / pixels
         )
     }
-    cells = merged_averages(bin_averages(averaged, 0, model), division, grid.min_pairs)
-    noise = sum_over_stretches([noise_of_cells(part, cells.intervals) for part in parts])
+    fine = bin_averages(averaged, 0, model)
+    cells, noise = merged_averages(fine, division, grid.min_pairs).with_noise(parts)
     X = np.column_stack([np.ones(len(cells.f)), cells.f, cells.slopes.T]) * size
     weighted = np.linalg.solve(regular(noise.at(mu)), X)
     normal = X.T @ weighted

@@ -31,6 +31,8 @@ MOST_BLOCKS = 400
 """A record that needs more is represented by stretches."""
 CORE, MARGIN, REACH = 10.0, 2.0, 9.0
 """Decay times of a stretch: of its first frames that count, of more on both sides of these, and of lags."""
+MOST_OF_BEATS, LAGS_OF_BEATS = 1000, 400
+"""Blocks of a record whose f oscillates, that needs no stretches; lags at which f is looked at for that."""
 
 
 class CellGrid(NamedTuple):
@@ -99,20 +101,30 @@ class BinModel:
         found *= self.of.units.reshape(-1, *[1] * np.ndim(i))
         return f[0], found
 
-    def decay(self, frame: int, last: int) -> float:
-        """Return the frames after `frame` in which f falls to 1/e, at most those up to `last`."""
-        lag = _tried_lags(last)
-        lag = lag[frame + lag <= last]
-        if not len(lag):
-            return float(max(last - frame, 1))
-        f = self.f(np.full(len(lag), frame), frame + lag)
+    def decay(self, frame: int, last: int) -> tuple[float, float]:
+        """Return the frames after `frame` in which f falls to 1/e, and those after which it stays below.
+
+        Both at most those up to `last`; the second is longer where f oscillates.
+        """
+        lag, f = self._along(frame, last, 60)
         below = np.flatnonzero(f < np.exp(-1))
-        return float(lag[below[0]]) if len(below) else float(lag[-1])
+        first = float(lag[below[0]]) if len(below) else float(lag[-1])
+        if not len(below) or (f[below[0] :] < np.exp(-1)).all():
+            return first, first
+        lag, f = self._along(frame, last, LAGS_OF_BEATS)
+        return first, float(lag[np.flatnonzero(f >= np.exp(-1))[-1]])
+
+    def _along(self, frame: int, last: int, number: int) -> tuple[np.ndarray, np.ndarray]:
+        lag = _tried_lags(last, number)
+        lag = lag[frame + lag <= last]
+        if not len(lag):  # the last frame: taken as decayed there
+            return np.array([max(last - frame, 1)]), np.zeros(1)
+        return lag, self.f(np.full(len(lag), frame), frame + lag)
 
 
 @lru_cache(maxsize=16)
-def _tried_lags(longest: int) -> Int[np.ndarray, " lag"]:
-    return np.unique(np.geomspace(1, max(longest, 2), 60).round()).astype(int)
+def _tried_lags(longest: int, number: int) -> Int[np.ndarray, " lag"]:
+    return np.unique(np.geomspace(1, max(longest, 2), number).round()).astype(int)
 
 
 class FrameStretch(NamedTuple):
@@ -140,14 +152,17 @@ def divided(
 ) -> Division:
     """Return the division of one of so many bins into cells of the averages, by the decay of the model."""
     ages = _ages(frames, averaged, grid)
-    decay = np.array([model.decay(int(frame), frames.selected[1] - 1) for frame in ages[:-1]])
+    last = frames.selected[1] - 1
+    decay, lasting = np.array([model.decay(int(frame), last) for frame in ages[:-1]]).T
     per_decay, fewest = (
         (PER_DECAY, FEWEST_BLOCKS) if bins <= MANY_BINS else (PER_DECAY_OF_MANY, FEWEST_OF_MANY)
     )
     first, stop = frames.selected
     longest = np.clip(decay / per_decay, 1, max(1, (stop - first) / fewest)).astype(int)
-    parts = _stretches(frames.selected, ages, decay, longest)
-    lags = [_lags(frames, averaged, parts, ages, a, one) for a, one in enumerate(decay)]
+    lasting = np.clip(lasting, decay, np.maximum(decay, MOST_BLOCKS * longest / (CORE + MARGIN + REACH)))
+    most = MOST_OF_BEATS if (lasting > decay).any() else MOST_BLOCKS
+    parts = _stretches(frames.selected, ages, lasting, longest, most)
+    lags = [_lags(frames, averaged, parts, ages, a, one) for a, one in enumerate(lasting)]
     return Division(parts, ages, lags)
 
 
@@ -194,10 +209,11 @@ def _stretches(
     ages: Int[np.ndarray, " edge"],
     decay: Float[np.ndarray, " age"],
     block: Int[np.ndarray, " age"],
+    most: int,
 ) -> list[FrameStretch]:
-    """Return the whole record in blocks, or where these are too many a stretch for each interval of age.
+    """Return the record in blocks, or where these are more than `most` a stretch for each interval of age.
 
-    decay, block: frames in which f falls to 1/e, and of a block, in each interval.
+    decay, block: frames in which f falls to 1/e for good, and of a block, in each interval.
     """
     first, stop = frames
     # Pairs before the first cell and after the last have noise, too.
@@ -206,7 +222,7 @@ def _stretches(
         np.arange(low, high, k) for (low, high), k in zip(pairwise(bounds), block, strict=True)
     ]
     edges = np.concatenate([*parts, bounds[-1:]])
-    if len(edges) <= MOST_BLOCKS + 1:
+    if len(edges) <= most + 1:
         return [FrameStretch(edges, (first, stop), (first, stop))]
     found = []
     for (low, high), k, one in zip(pairwise(bounds), block, decay, strict=True):

@@ -10,6 +10,7 @@ from homodyne_dask.fitting.error_estimation.cell_residuals import AveragedCells,
 from homodyne_dask.fitting.error_estimation.speckle_blocks import (
     BinFrames,
     BinModel,
+    Blocks,
     CellGrid,
     Division,
     FittedPoint,
@@ -68,6 +69,19 @@ class Averages(NamedTuple):
     """Derivatives of f by the scaled parameters that moved."""
     share: Float[np.ndarray, "cell fine"]
     """Each as a mean over the finest cells."""
+
+    def with_noise(self, blocks: list[Blocks]) -> "tuple[Averages, NoiseCovariance]":
+        """Return the cells that hold a pair of blocks, with their noise.
+
+        Others hold few pairs: at the end of the record, or before blocks become longer.
+        """
+        noise = sum_over_stretches([noise_of_cells(part, self.intervals) for part in blocks])
+        known = np.diag(noise.counted_twice) > 0
+        cells = Averages(
+            [one for one, some in zip(self.intervals, known, strict=True) if some], self.c2[known],
+            self.pairs[known], self.f[known], self.slopes[:, known], self.share[known],
+        )  # fmt: skip
+        return cells, NoiseCovariance(*(part[np.ix_(known, known)] for part in noise))
 
 
 @dataclass(frozen=True)
@@ -171,13 +185,12 @@ def bin_noise(
         fine = bin_averages(averaged, bin, model)
     else:
         fine = _averages_of_means(request, at, bin, means)
-    cells = merged_averages(fine, division, grid.min_pairs)
+    parts = [blocks_of(model, frames, stretch, contrast) for stretch in division.stretches]
+    cells, of_cells = merged_averages(fine, division, grid.min_pairs).with_noise(parts)
     columns = np.column_stack([np.ones(len(cells.f)), cells.f, contrast * cells.slopes.T])
     exact = state.reduced.chisqr_per_bin[bin] <= state.reduced.rounding_per_bin[bin]
     if exact or len(columns) < columns.shape[1] + FEWEST_CELLS:
         return None
-    parts = [blocks_of(model, frames, stretch, contrast) for stretch in division.stretches]
-    of_cells = sum_over_stretches([noise_of_cells(part, cells.intervals) for part in parts])
     of_fields, weights = NoiseCovariance(*np.zeros((3, 0, 0))), np.zeros((0, 0))
     if of_pairs:
         noises, squares = zip(
