@@ -75,14 +75,18 @@ class GlobalSweep:
         """Most memory that a process of the workers has had [bytes]."""
         return self.sweep.peak
 
-    def __call__(self, theta: Float[np.ndarray, " g"], linear_params: None = None) -> Gram:
+    def __call__(
+        self, theta: Float[np.ndarray, " g"], _: Float[np.ndarray, "bin 2"] | None = None
+    ) -> Gram:
         """Return the Gram of all bins at the global parameters: one pass over the data."""
         return self.parameters.gram(self.of_bins(theta), self.scan)
 
     def of_bins(self, theta: Float[np.ndarray, " g"]) -> Gram:
         """Return the Gram of each bin in the parameters of its scan."""
         at = AtThetaOfBins(theta[self.parameters.place[self.scan]])
-        return self.sweep.over(GRAM, at)
+        gram = self.sweep.over(GRAM, at)
+        assert isinstance(gram, Gram)  # there is no loss
+        return gram
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ class GlobalRequest:
                     f"per_scan: {name} is fixed, and cannot differ by scan: leave out one of them"
                 )
 
-    @cached_property
+    @property
     def search(self) -> Search:
         """The global parameters."""
         return self.parameters.search(self.whole.search)
