@@ -1,8 +1,8 @@
 """The variance of c2 over age at each lag, and how much of it the noise of speckle and counting explains.
 
-At a fixed lag c2 fluctuates from age to age by its noise, and by more where the dynamics do: the excess is the
-dynamical susceptibility of time-resolved correlation (Duri, Bissig, Trappe and Cipelletti 2005) times the
-square of the contrast.
+At a fixed lag c2 fluctuates from age to age by its noise, and by more where the dynamics do: the excess is
+the dynamical susceptibility of time-resolved correlation (Duri, Bissig, Trappe and Cipelletti 2005) times
+the square of the contrast.
 """
 
 from pathlib import Path
@@ -35,9 +35,9 @@ def age_variance(data: Scan | str | Path) -> "xarray.Dataset":
 
     data: a scan, of which the selected bins and frames count, or the path of a store; c2 is read once.
     Lags [s] are single ones, up to half the record. variance: of c2 over age. noise: the variance that
-    speckle and counting give as many ages, of dynamics that are the same at all ages, with the mean counts of a
-    pixel as stored and the independent pixels that c2 shows from one age to the next (`pixels`). excess:
-    variance - noise: that of the dynamics, an ageing of the sample and a drift of the contrast included. stderr:
+    speckle and counting give as many ages, of dynamics that are the same at all ages, with the mean counts of
+    a pixel as stored and the independent pixels that c2 shows from one age to the next (`pixels`). excess:
+    variance - noise, that of the dynamics, with an ageing of the sample and a drift of the contrast. stderr:
     of the excess, if it is 0. Without counts in the store noise, excess, stderr and pixels are NaN.
     Raises OptionError for frames that are not even in time, and for c2 that was averaged before ingest.
 

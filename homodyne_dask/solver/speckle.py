@@ -335,8 +335,8 @@ def covariance_over_age(
 ) -> Float[np.ndarray, " t"]:
     """Return the covariance of ψ(t, t + lag) and ψ(t + d, t + d + lag) for each distance d from 0 up.
 
-    f: of stationary dynamics, at lags of 0, 1, 2 ... frames; the field correlation is its root. From the joint
-    cumulants κ of x at the times 1 to 4 of both pairs,
+    f: of stationary dynamics, at lags of 0, 1, 2 ... frames; the field correlation is its root. From the
+    joint cumulants κ of x at the times 1 to 4 of both pairs,
 
     κ13 κ24 + κ14 κ23 + κ1234 - β f (κ123 + κ124 + κ134 + κ234) + β² f² (κ13 + κ14 + κ23 + κ24).
     """

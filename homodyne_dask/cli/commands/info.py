@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 @click.option(
     "--dynamics",
     type=LOCAL_PATH,
-    help="Write the variance of c2 over age at each lag of every bin, and how much of it noise explains, into "
-    "this CSV file; c2 is read.",
+    help="Write the variance of c2 over age at each lag of every bin, and how much of it noise explains, "
+    "into this CSV file; c2 is read.",
 )
 @AS_JSON
 def info(store: AnyPath, table: Path | None, dynamics: Path | None, as_json: bool) -> None:
@@ -53,8 +53,8 @@ def info(store: AnyPath, table: Path | None, dynamics: Path | None, as_json: boo
     )
     if dynamics is not None and not np.isfinite(scan.mean_counts).any():
         echo(
-            f"noise and excess in {in_line(str(dynamics))} are empty: they follow from the counts of a pixel, "
-            f"which the store does not have"
+            f"noise and excess in {in_line(str(dynamics))} are empty: they follow from the counts of a "
+            f"pixel, which the store does not have"
         )
 
 
