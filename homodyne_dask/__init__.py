@@ -27,6 +27,7 @@ _NAMES = {
     "cluster.local": ("local_cluster",),
     "cluster.slurm.cluster": ("slurm_cluster",),
     "errors": ("HomodyneDaskError",),
+    "fitting.age_variance": ("age_variance",),
     "fitting.check_rates": ("check_rates",),
     "fitting.choose_model": ("compare_models",),
     "fitting.curve_fit.curve_fit": ("curve_fit",),

@@ -102,6 +102,11 @@ class FitConfig(FitOptions, _Source):
         "q, age or scan", suggestions=("q", "age", "scan"), default_text="the whole selection in one fit",
         section=DATA, common=True,
     )  # fmt: skip
+    per_scan: tuple[str, ...] = define(
+        (),
+        "of a store of repeats: parameters that differ by scan, others being shared, in one fit of all scans",
+        "D0", "the name of a parameter, or a list", default_text="none", metavar="NAME", section=DATA,
+    )  # fmt: skip
     windows: int | Sequence[tuple[float, float]] | None = define(
         None, "with over age: the number of windows of equal length, or start and end of each in seconds",
         "4", "a number: 4, or windows in seconds: 0:30 and 30:60 as options, [[0, 30], [30, 60]] in a file",

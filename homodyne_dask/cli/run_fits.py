@@ -49,7 +49,7 @@ class RunOptions(NamedTuple):
 def run_fits(config: FitConfig, chosen: RunOptions) -> int:
     """Make the fits of a configuration, print and write their results; return the exit status."""
     resume = chosen.resume or chosen.go_on
-    with delivered(config) as (config, where):
+    with delivered(_with_scans(config, resume)) as (config, where):
         config, comparison = _with_model(config, resume)
         jobs = fit_jobs(config)
         drawn = len(jobs) <= MOST_DRAWN if chosen.pictures is None else chosen.pictures
@@ -71,14 +71,33 @@ def run_fits(config: FitConfig, chosen: RunOptions) -> int:
         jobs = list(map(several.opened, jobs))
         with several.shared_workers(config, jobs, drawn) as client:
             status = several.fit_all(
-                config, model_named(config.model), jobs, client, resume, partial(run, client), more
-            )
+                config, model_named(config.model), jobs, client, resume, partial(run, client), more,
+                partial(_together, config, client) if config.per_scan else None,
+            )  # fmt: skip
             if not drawn and chosen.pictures is None:
                 echo(
                     f"figures of single fits were not drawn: show "
                     f"{in_line(where(jobs[0].folder))} --pictures draws them"
                 )
     return status
+
+
+def _with_scans(config: FitConfig, resume: bool) -> FitConfig:
+    """Return the configuration with over 'scan' where parameters differ by scan; OptionError for a resume."""
+    if not config.per_scan:
+        return config
+    if resume:
+        raise OptionError("a fit with per_scan has no checkpoint: leave out --resume and --go-on")
+    return replace(config, over=config.over or "scan")
+
+
+def _together(config: FitConfig, client: "Client | None") -> hd.FitSeries:
+    """Return the series of a global fit of all scans."""
+    with progress_bar.progress_on_stderr() as show:
+        return hd.fit_each(
+            selected(config, config.data[0]), config.model, over=config.over or "scan",
+            per_scan=config.per_scan, client=client, callbacks=[show], **config.fit_options(),
+        )  # fmt: skip
 
 
 def _run_one(

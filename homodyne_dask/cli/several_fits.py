@@ -77,8 +77,11 @@ def fit_all(
     resume: bool,
     fit: RunFit,
     more: MoreFiles,
+    together: Callable[[], FitSeries] | None = None,
 ) -> int:
     """Run every job, list them in an index, and return the worst exit status.
+
+    together: makes the fits of all jobs in one, which are then only written.
 
     With `resume`, jobs that have a result of the same fit keep it, and those whose data, model or
     program changed since are fitted again; one with other options raises OptionError before anything
@@ -92,17 +95,24 @@ def fit_all(
         left = [find_previous(model, job) if resume else PreviousFit() for job in jobs]
         jobs = [j._replace(replace=bool(of.changed)) for j, of in zip(jobs, left, strict=True)]
         new = [job for job, of in zip(jobs, left, strict=True) if of.nothing]
-        with submitted_jobs(config, client, model, new, more) as sent:
+        series = together and together()
+        made = (
+            dict(zip([job.folder for job in jobs], series.results, strict=True)) if series else {}
+        )
+        known = series.global_fit if series else None
+        with submitted_jobs(config, client, model, [] if made else new, more) as sent:
             for job, before in zip(jobs, left, strict=True):
                 echo_progress(f"\n{in_line(job.name)}, {len(entries) + 1} of {len(jobs)}")
                 future = sent.pop(job.folder, None)
                 wait = None if future is None else partial(wait_for_fit, client, future)
+                if (result := made.get(job.folder)) is not None:
+                    wait = partial(FitOutput, (), result)
                 entry, status = _run_job(job, before, fit, wait)
                 entries.append(entry)
                 statuses.add(status)
-                files = index.write_index(where, model.names, entries, len(jobs), kind)
+                files = index.write_index(where, model.names, entries, len(jobs), kind, known)
     if config.over:
-        echo(f"\n{FitSeries(config.over, tuple(entries))}")
+        echo(f"\n{FitSeries(config.over, tuple(entries), known)}")
     echo(
         f"\n{index.outcome_counts(entries, len(entries), kind)}: {in_line(', '.join(map(str, files)))}"
     )

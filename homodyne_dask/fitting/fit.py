@@ -221,12 +221,17 @@ def plan(
     return plan_for(prepare(data, model, **options), client, workers)
 
 
-def plan_for(request: Request, client: "Client | None", asked: int | str | None = None) -> Plan:
+def plan_for(
+    request: Request,
+    client: "Client | None",
+    asked: int | str | None = None,
+    by_scan: bool = False,
+) -> Plan:
     """Return the plan for the client's workers or, without a client, for this process or new workers.
 
-    asked: workers of a hypothetical cluster, for which it is then.
+    asked: workers of a hypothetical cluster, for which it is then. by_scan: see `layout`.
     """
-    cut = layout(request.scan, request.problem.min_lag)
+    cut = layout(request.scan, request.problem.min_lag, by_scan=by_scan)
     memory = request.options.memory
     find = partial(gpus_for, client) if asked is None else lambda: NO_GPUS_ASKED
     given = _workers_given(client, asked)  # waits for the first, which is then asked for its GPU

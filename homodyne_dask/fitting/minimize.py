@@ -29,6 +29,7 @@ from homodyne_dask.store.processes import OUR_CODE, code_digest, trim_memory
 
 if TYPE_CHECKING:
     from homodyne_dask.fitting.start.transport_minima import Minimum
+    from homodyne_dask.kernels.gram import Gram, RobustGram
     from homodyne_dask.sweep.blocks import Cost
     from homodyne_dask.sweep.sweep import Sweep
 
@@ -72,6 +73,29 @@ class SolverRequest(Protocol):
         ...
 
 
+class Passes(Protocol):
+    """What makes a pass: a `Sweep`, or one in which parts of the data have their own parameters."""
+
+    @property
+    def cost(self) -> "Cost":
+        """Of the last pass."""
+        ...
+
+    @property
+    def peak(self) -> int:
+        """Most memory that a process of the workers has had [bytes]."""
+        ...
+
+    def __call__(
+        self,
+        theta: Float[np.ndarray, " p"],
+        linear_params: Float[np.ndarray, "bin 2"] | None,
+        /,
+    ) -> "Gram | RobustGram":
+        """Return the Gram of all bins."""
+        ...
+
+
 def minimize(
     request: Request,
     sweep: "Sweep",
@@ -91,7 +115,7 @@ def minimize(
 def minimize_from(
     find_start: "Callable[[FitRecord], StartingPoint]",
     request: SolverRequest,
-    sweep: "Sweep",
+    sweep: "Passes",
     resume: "CheckpointFile | None" = None,
     record: FitRecord | None = None,
 ) -> Iterator[lm.State]:

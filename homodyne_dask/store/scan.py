@@ -147,6 +147,15 @@ class Scan:
         return self.all_bins["n_pixels"][list(self.bins)]
 
     @property
+    def mean_counts(self) -> Float[np.ndarray, " bin"]:
+        """Mean counts of a pixel in a selected frame, of each selected bin; NaN where unknown."""
+        if self.attrs["sigma_source"] != "counts":
+            return np.full(len(self.bins), np.nan)
+        counts = self.all_bins["intensity"][list(self.bins), slice(*self.frames)]
+        mean = np.array([float(np.nanmean(of_bin)) for of_bin in counts])
+        return np.where(mean > 0, mean, np.nan)
+
+    @property
     def sigma_row(self) -> Float[np.ndarray, "bin t"]:
         """sigma(t1, t2) = sigma_row(t1)·sigma_row(t2)."""
         return self.all_bins["sigma_row"][list(self.bins)]

@@ -120,8 +120,11 @@ class Layout:
         ]
 
 
-def layout(scan: Scan, min_lag: int = 1, factor: int = 1) -> Layout:
-    """Return how a level of the scan is cut; raises SelectionError where no pair is left."""
+def layout(scan: Scan, min_lag: int = 1, factor: int = 1, by_scan: bool = False) -> Layout:
+    """Return how a level of the scan is cut; raises SelectionError where no pair is left.
+
+    by_scan: whether the bins of a group are of one scan, of a store of repeats.
+    """
     side = schema.tile_side(scan.n_frames)
     lag = coarse_min_lag(min_lag, factor)
     used = level_weights.coarse_use(scan, factor).astype(np.int64)
@@ -137,7 +140,8 @@ def layout(scan: Scan, min_lag: int = 1, factor: int = 1) -> Layout:
     tiles = tuple(
         (i, j) for i in with_frames for j in with_frames if i <= j and (j - i + 1) * side > lag
     )
-    groups, cells, by_url = _groups(scan.q), 0, is_url(scan.path)
+    of_scan = scan.scan_number if by_scan else np.ones(len(scan.bins), int)
+    groups, cells, by_url = _groups(scan.q, of_scan), 0, is_url(scan.path)
     if scan.cells is not None and factor == 1:
         scan.cells.check_any_in(scan.frames, min_lag)
         groups, cells = tuple((b,) for b in range(len(scan.bins))), scan.cells.number
@@ -157,12 +161,12 @@ def coarse_levels(scan: Scan, fine: Layout, min_lag: int) -> list[Layout]:
     return [layout(scan, min_lag, factor) for factor in stored if used[factor] >= 8]
 
 
-def _groups(q: np.ndarray) -> tuple[tuple[int, ...], ...]:
-    """Return bins of equal q together, in equal shares of at most MAX_PADDED_BINS."""
+def _groups(q: np.ndarray, of_scan: np.ndarray) -> tuple[tuple[int, ...], ...]:
+    """Return bins of equal q and scan together, in equal shares of at most MAX_PADDED_BINS."""
     known = np.nan_to_num(q, nan=-1.0)  # one value for all that are unknown
     groups: list[tuple[int, ...]] = []
-    for value in dict.fromkeys(known.tolist()):
-        members = np.flatnonzero(known == value)
+    for number, value in dict.fromkeys(zip(of_scan.tolist(), known.tolist(), strict=True)):
+        members = np.flatnonzero((known == value) & (of_scan == number))
         shares = np.array_split(members, -(-len(members) // MAX_PADDED_BINS))
         groups += [tuple(int(b) for b in share) for share in shares]
     return tuple(groups)

@@ -60,6 +60,12 @@ class AtTheta(NamedTuple):
     theta: Float[np.ndarray, " p"]
 
 
+class AtThetaOfBins(NamedTuple):
+    """Argument of a task: the parameters of every selected bin, the same in all bins of a group."""
+
+    thetas: Float[np.ndarray, "bin p"]
+
+
 class AtThetaAndLinear(NamedTuple):
     """Argument of a task under a loss, whose weights depend on the residuals."""
 
@@ -114,11 +120,13 @@ class Report(NamedTuple):
 
 
 def gram_of(
-    context: TaskContext, run: Run, at: AtTheta | AtThetaAndLinear
+    context: TaskContext, run: Run, at: AtTheta | AtThetaOfBins | AtThetaAndLinear
 ) -> tuple[Gram | RobustGram, Report]:
     """Return the merged Gram of a run of blocks, under the problem's loss where linear_params are given."""
     set_allocator_thresholds()
     began, before = time.perf_counter(), compilations()
+    if isinstance(at, AtThetaOfBins):
+        at = AtTheta(at.thetas[run.members[0]])
     if cells_of(context.source) is not None:
         gram, cost = _of_cells(context, run, at)
         return gram, report_of(began, before, cost)

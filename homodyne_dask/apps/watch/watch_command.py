@@ -20,6 +20,8 @@ from homodyne_dask.errors import OptionError
 
 _OF_DATA: dict[str, Any] = {"cls": SectionOption, "section": DATA}
 _OF_OUTPUT: dict[str, Any] = {"cls": SectionOption, "section": OUTPUT}
+NOT_OF_WATCHED = ("data", "per_scan", "output", "overwrite", "checkpoint")
+"""Options of a fit that a watched folder does not have, or has in another form."""
 
 
 @click.command(cls=SectionCommand)
@@ -43,9 +45,7 @@ _OF_OUTPUT: dict[str, Any] = {"cls": SectionOption, "section": OUTPUT}
     "--time-offset", type=float, default=0.0, **_OF_DATA,
     help="Seconds between loading of the sample and the first frame of each scan.",
 )  # fmt: skip
-@config_parameters(
-    name for name in config_options() if name not in ("data", "output", "overwrite", "checkpoint")
-)
+@config_parameters(name for name in config_options() if name not in NOT_OF_WATCHED)
 @click.option(
     "--output", "-o", required=True, type=LOCAL_PATH, **_OF_OUTPUT,
     help="Folder of all results, of scans.csv and scans.html.",
@@ -101,6 +101,10 @@ def _configuration(folder: Path, fit_yaml: Path | None, options: dict[str, Any])
     )
     if config.model == "auto":
         raise OptionError("the model auto is for one new fit: compare models on one scan first")
+    if config.per_scan:
+        raise OptionError(
+            "per_scan is for a store of repeats, and each file is a scan: leave it out"
+        )
     if config.checkpoint is not None:
         raise OptionError("checkpoint is for a single fit, and each scan has its own: leave it out")
     return config

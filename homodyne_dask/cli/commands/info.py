@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
 
 import homodyne_dask as hd
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
@@ -25,12 +26,21 @@ if TYPE_CHECKING:
     type=LOCAL_PATH,
     help="Write g2 of every bin, c2 averaged over age, into this CSV file.",
 )
+@click.option(
+    "--dynamics",
+    type=LOCAL_PATH,
+    help="Write the variance of c2 over age at each lag of every bin, and how much of it noise explains, "
+    "into this CSV file; c2 is read.",
+)
 @AS_JSON
-def info(store: AnyPath, table: Path | None, as_json: bool) -> None:
+def info(store: AnyPath, table: Path | None, dynamics: Path | None, as_json: bool) -> None:
     """Print the bins of STORE (label, q, φ, pixels, σ) and the file they were ingested from."""
     scan = hd.open_dataset(store)
     if table is not None:
-        write_atomic(table, rows_csv(g2_rows(hd.g2(scan))))
+        write_atomic(table, rows_csv(rows_of(hd.g2(scan), "g2", "stderr", "pairs")))
+    if dynamics is not None:
+        names = ("mean", "variance", "noise", "excess", "stderr", "ages")
+        write_atomic(dynamics, rows_csv(rows_of(hd.age_variance(scan), *names)))
     attrs, gap = scan.attrs, scan.attrs["gap_angstrom"]
     if as_json:
         echo_json(store_values(scan))
@@ -41,17 +51,22 @@ def info(store: AnyPath, table: Path | None, as_json: bool) -> None:
         f"SHA-256 {attrs['source_sha256'][:12]}, frames {spacing_text(scan.time, attrs['frame_time'])}, "
         + (f"gap {gap / 1e4:g} um" if gap else "no gap")
     )
+    if dynamics is not None and not np.isfinite(scan.mean_counts).any():
+        echo(
+            f"noise and excess in {in_line(str(dynamics))} are empty: they follow from the counts of a "
+            f"pixel, which the store does not have"
+        )
 
 
-def g2_rows(g2: "Dataset") -> list[dict[str, Any]]:
-    """Return a row for each bin and lag: lag in s, q in 1/Å, φ in degrees."""
-    names = [name for name in ("scan", "label", "q", "phi") if name in g2.coords]
+def rows_of(table: "Dataset", *columns: str) -> list[dict[str, Any]]:
+    """Return a row for each bin and lag of a table: lag in s, q in 1/Å, φ in degrees."""
+    names = [name for name in ("scan", "label", "q", "phi") if name in table.coords]
     return [
-        {name: g2[name].values[b] for name in names}
+        {name: table[name].values[b] for name in names}
         | {"lag": lag}
-        | {name: g2[name].values[b, n] for name in ("g2", "stderr", "pairs")}
-        for b in range(g2.sizes["bin"])
-        for n, lag in enumerate(g2["lag"].values)
+        | {name: table[name].values[b, n] for name in columns}
+        for b in range(table.sizes["bin"])
+        for n, lag in enumerate(table["lag"].values)
     ]
 
 

@@ -85,9 +85,12 @@ def assemble_result(
     seen = more.signal is None or more.signal.seen
     at_bound = search.free & ~moved & seen
     clusters = request.clusters
-    left_out = _left_out_chisqr(request, state, moved, clusters)
+    alone = more.of_global_fit is None  # sums of one scan tell of its own optimum only
+    left_out = _left_out_chisqr(request, state, moved, clusters) if alone else None
     singular = state.outcome is lm.Outcome.SINGULAR
-    errors = uncertainty_at(request, state, None if singular else more.speckle)
+    errors = more.of_global_fit or uncertainty_at(
+        request, state, None if singular else more.speckle
+    )
     error = used_of(errors, more.lower)
     stderr = deviations(errors.robust, len(search.names))
     freedom = reduced.freedom(int(search.free.sum()))
@@ -141,7 +144,12 @@ def assemble_result(
             covariance_lower=covariance_table(more.lower, names),
             noise=None
             if more.speckle is None
-            else noise_table(more.speckle, scan.label, names, _gain(request, state, more.speckle)),
+            else noise_table(
+                more.speckle,
+                scan.label,
+                names,
+                _gain(request, state, more.speckle) if alone else np.full(len(names), np.nan),
+            ),
             rate_dof=None
             if errors.robust is None
             else rate_freedom(request, state, moved, clusters, errors),
@@ -166,7 +174,7 @@ def assemble_result(
             + (warnings_about_priors(request, state, error) if seen else ())
             + _without_profile(request, more),
             check=check,
-            power_of_q=_power_of_q(request, state, moved, errors) if ended else None,
+            power_of_q=_power_of_q(request, state, moved, errors) if ended and alone else None,
             hausman=more.hausman,
             identifiability=directions_table(errors.eigenvalues, errors.directions, names),
             left_out=None
@@ -174,7 +182,7 @@ def assemble_result(
             else left_out_table(left_out_clusters(reduced, moved, clusters, left_out), scan.label),
             smoothing=smoothing_of(request, state),
             minima=tuple(minima),
-            **_sensitivity(request, state, moved, errors, error, known_noise),
+            **(_sensitivity(request, state, moved, errors, error, known_noise) if alone else {}),
         ),
         run=FitRun(state.passes, tuple(history), compilations, timings),
         provenance=Provenance(

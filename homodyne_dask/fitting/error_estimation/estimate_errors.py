@@ -50,6 +50,8 @@ class ErrorEstimates(NamedTuple):
     """The test for a decay; None where it is not made."""
     hausman: HausmanTest | None = None
     """Whether a weighted fit differs from an unweighted one; None where it cannot be told."""
+    of_global_fit: Uncertainty | None = None
+    """Of a scan that was fitted together with others: the covariances that they give; None of a fit alone."""
 
 
 def estimate_errors(

@@ -268,11 +268,8 @@ def _least_pixels(
 
 def _mean_counts(request: Request, bin: int) -> float | None:
     """Return μ of a bin where counts are known."""
-    if request.scan.attrs["sigma_source"] != "counts":
-        return None
-    first, stop = request.scan.frames
-    mean = float(np.nanmean(request.scan.all_bins["intensity"][request.scan.bins[bin], first:stop]))
-    return mean if mean > 0 else None
+    mean = float(request.scan.mean_counts[bin])
+    return mean if np.isfinite(mean) else None
 
 
 def bin_averages(averaged: AveragedCells, bin: int, model: BinModel) -> Averages:

@@ -23,7 +23,7 @@ from homodyne_dask.fitting.callbacks import require_callbacks
 from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.fit import fit
 from homodyne_dask.fitting.options import takes_options
-from homodyne_dask.fitting.request import prepare, require_gap
+from homodyne_dask.fitting.request import Request, prepare, require_gap
 from homodyne_dask.fitting.series.parallel_fits import (
     MIN_FITS_FOR_WORKERS,
     FitOutput,
@@ -36,6 +36,7 @@ from homodyne_dask.models import Model, scan_model
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_rows import SeriesEntry
 from homodyne_dask.results.data.series import FitSeries
+from homodyne_dask.solver.global_parameters import GlobalParameters
 from homodyne_dask.store.rings import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan, as_scan
 
@@ -165,6 +166,7 @@ def fit_each(
     *,
     over: str,
     windows: Windows = None,
+    per_scan: str | Sequence[str] = (),
     client: Client | None = None,
     callbacks: Sequence[Callback] = (),
     **options: Any,
@@ -174,6 +176,8 @@ def fit_each(
     over: 'q', 'age' or 'scan'.
     windows: for 'age', the number of windows of equal length in frames, or a list of (from, to) in s.
         Times keep their origin, and a window counts the pairs with both frames in it.
+    per_scan: for 'scan', names of parameters that differ by scan while the others are shared: one global fit
+        of all scans, whose parameters and covariance are `global_fit` of the series.
     client: a Dask client; by default workers are started once for all parts, if any are needed.
     callbacks: functions, each called with every event of the fits (`hd.events`); for a small part (below)
         with all its events when its fit has ended.
@@ -192,7 +196,10 @@ def fit_each(
     require_client(client)
     require_callbacks(callbacks)
     parts = parts_of(scan, over, windows)
-    require_gap(prepare(scan, model, **options))
+    whole = prepare(scan, model, **options)
+    require_gap(whole)
+    if per_scan:
+        return _fitted_together(whole, parts, over, per_scan, client, callbacks)
     fits = [FitRequest(part.scan, options_for_part(part, scan, options)) for part in parts]
     entries = []
     with (
@@ -213,6 +220,34 @@ def fit_each(
             else:
                 entries.append(SeriesEntry(part.name, None, result, "", part.at))
     return FitSeries(over, tuple(entries))
+
+
+def _fitted_together(
+    whole: Request,
+    parts: Sequence[Part],
+    over: str,
+    per_scan: str | Sequence[str],
+    client: Client | None,
+    callbacks: Sequence[Callback],
+) -> FitSeries:
+    """Return the series of a global fit of all scans."""
+    from homodyne_dask.fitting.series.scans_together import GlobalRequest, fit_together
+
+    if over != "scan":
+        raise OptionError(
+            f"per_scan belongs to over 'scan', and over is {over!r}: leave one of them out"
+        )
+    chosen = (per_scan,) if isinstance(per_scan, str) else tuple(per_scan)
+    numbers = [int(part.at["scan"]) for part in parts]
+    parameters = GlobalParameters.of(whole.search.names, chosen, numbers)
+    scans, members = tuple(part.scan for part in parts), tuple(part.members for part in parts)
+    request = GlobalRequest(whole, scans, members, chosen, parameters)
+    found, results = fit_together(request, client, callbacks)
+    entries = [
+        SeriesEntry(part.name, None, result, "", part.at)
+        for part, result in zip(parts, results, strict=True)
+    ]
+    return FitSeries(over, tuple(entries), found)
 
 
 def _replayed(output: FitOutput, callbacks: Sequence[Callback]) -> FitResult:

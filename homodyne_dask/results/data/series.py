@@ -1,4 +1,4 @@
-"""A series: independent fits at each q or age of one scan, and tests of their agreement."""
+"""A series: fits at each q or age of one scan, or of each scan, and tests of their agreement."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +20,7 @@ from homodyne_dask.results.data.fit_rows import (
     covariances,
     method_of,
 )
+from homodyne_dask.results.data.global_fit import GlobalFit
 from homodyne_dask.results.data.operations import Reportable, figure_of, save_csv, save_json
 
 if TYPE_CHECKING:
@@ -130,11 +131,13 @@ _ERRORS = ("stderr", "stderr_lower", "stderr_naive")
 
 @dataclass(frozen=True, repr=False)
 class FitSeries(Reportable):
-    """Independent fits of each q or each window of age of one scan. `print(series)` is the report."""
+    """Fits of each q or window of age of one scan, or of each scan. `print(series)` is the report."""
 
     over: str
     """'q', 'age' or 'scan'."""
     entries: tuple[SeriesEntry, ...]
+    global_fit: GlobalFit | None = None
+    """Of scans that were fitted together, each entry being one of them; None of independent fits."""
 
     @property
     def ended(self) -> tuple[SeriesEntry, ...]:
@@ -223,18 +226,24 @@ class FitSeries(Reportable):
         """Of each parameter and rate, the test whether the converged fits agree (see `homogeneity_test`).
 
         Without parameters that are fixed, ended at a bound (or of a rate with one that did), or have no
-        known error; empty if windows overlap.
+        known error; empty if windows overlap. Of scans fitted together only of parameters that differ by
+        scan, the shared ones taken as known: the mean then has no error.
         """
         if self.overlap:
             return {}
-        found = {}
-        for name in self.names:
+        together, found = self.global_fit, {}
+        for name in self.names if together is None else together.per_scan:
             known = [q for e in self._good() if not (q := e.quantities[name]).conditional]
             value = np.array([q.value for q in known])
             stderr = np.array([q.error(self.errors) for q in known])
             dof = np.array([q.dof if self.errors == "stderr" else np.nan for q in known])
-            value = _unwrapped(value, self._period(name))
-            same = homogeneity_test(value, stderr, dof, self.errors != "stderr")
+            value, bounds = _unwrapped(value, self._period(name)), self.errors != "stderr"
+            if together is not None:
+                covariance = together.covariance_naive if bounds else together.covariance
+                if covariance is None or len(known) < len(self.entries):
+                    continue
+                stderr, bounds = together.own_errors(name, covariance), True
+            same = homogeneity_test(value, stderr, dof, bounds)
             if same is not None:
                 found[name] = same
         return found
@@ -289,6 +298,8 @@ class FitSeries(Reportable):
             for entry in self.entries
         ]
         whole = {"format": FORMAT, "format_version": VERSION, "over": self.over, "fits": fits}
+        if self.global_fit is not None:
+            whole["global_fit"] = self.global_fit.to_dict()
         known = {
             name: {
                 key: value if np.isfinite(value) else None for key, value in same._asdict().items()

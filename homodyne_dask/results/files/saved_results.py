@@ -13,6 +13,7 @@ from homodyne_dask.results.data.comparison import ComparedFit, Comparison, compa
 from homodyne_dask.results.data.fit_result import FORMAT, VERSION, FitResult, from_summary
 from homodyne_dask.results.data.fit_rows import SeriesEntry
 from homodyne_dask.results.data.fit_view import fitted_scan
+from homodyne_dask.results.data.global_fit import global_fit_of
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.files.json_files import is_plain_name, missing_values, read_with_checksum
 from homodyne_dask.store.files import AnyPath, any_path, path_of
@@ -92,7 +93,12 @@ def load_series(path: str | AnyPath) -> FitSeries:
     )
     folder = where.parent if isinstance(where, Path) else None
     with missing_values(where):
-        return FitSeries(read["over"], tuple(_entry(fit, folder) for fit in read["fits"]))
+        together = read.get("global_fit")
+        return FitSeries(
+            read["over"],
+            tuple(_entry(fit, folder) for fit in read["fits"]),
+            None if together is None else global_fit_of(together),
+        )
 
 
 def _entry(read: dict[str, Any], folder: Path | None) -> SeriesEntry:

@@ -17,6 +17,7 @@ from homodyne_dask.results.data.fit_rows import (
     outcome_counts,
     quantity_names,
 )
+from homodyne_dask.results.data.global_fit import GlobalFit
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.files.csv_tables import entries_csv
 from homodyne_dask.results.files.folder import is_summary
@@ -72,7 +73,12 @@ def _is_index(table: Path, prefix: str) -> bool:
 
 
 def write_index(
-    folder: Path, names: Sequence[str], entries: Sequence[SeriesEntry], of: int, prefix: str = SCANS
+    folder: Path,
+    names: Sequence[str],
+    entries: Sequence[SeriesEntry],
+    of: int,
+    prefix: str = SCANS,
+    global_fit: GlobalFit | None = None,
 ) -> list[Path]:
     """Write the index of the fits done so far, `of` how many in all, and return its files.
 
@@ -80,6 +86,7 @@ def write_index(
     for each of its errors, one for the method of the standard errors, and for parts q or age; unknown numbers
     are empty cells.
     When all are done there is a figure, and for parts the series with its agreement (see `FitSeries`).
+    global_fit: of scans that were fitted together.
     """
     folder.mkdir(parents=True, exist_ok=True)
     fitted = (list(entry.quantities) for entry in entries if entry.result is not None)
@@ -87,7 +94,7 @@ def write_index(
     good = [entry for entry in entries if entry.result is not None]
     complete = len(entries) == of
     series = (
-        FitSeries(next(iter(entries[0].at)), tuple(entries))
+        FitSeries(next(iter(entries[0].at)), tuple(entries), global_fit)
         if prefix == PARTS and complete
         else None
     )

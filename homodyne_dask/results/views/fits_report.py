@@ -47,10 +47,27 @@ def series_text(series: FitSeries) -> str:
         f"{result.config['model']} fitted to {result.provenance.inputs['store']} {where}"
     ]  # fmt: skip
     failed = [f"{entry.name} failed: {entry.message}" for entry in entries if entry.result is None]
-    head += wrapped("", tuple(failed))
+    head += wrapped("", (*_fitted_together(series), *failed))
     agreement = wrapped("- ", tuple(agreement_sentences(series)))
     parts = [head, *(_columns(series, some) for some in _blocks(series)), agreement]
     return "\n\n".join(printed_lines(part) for part in parts if part)
+
+
+def _fitted_together(series: FitSeries) -> list[str]:
+    """Return how the scans were fitted together; nothing of independent fits."""
+    together = series.global_fit
+    if together is None:
+        return []
+    names = together.parameters["param"].values[~together.parameters["fixed"].values].tolist()
+    shared = [name for name in names if " of scan " not in name]
+    words = f"; {joined_with_and(shared)} {'is' if len(shared) == 1 else 'are'} shared" * bool(
+        shared
+    )
+    return [
+        f"one fit of all scans: {joined_with_and(together.per_scan)} by scan{words}; "
+        f"χ²/N {together.redchi:.4f}",
+        *together.undetermined,
+    ]
 
 
 def _blocks(series: FitSeries) -> list[list[SeriesEntry]]:
@@ -107,6 +124,9 @@ def _agreement(series: FitSeries, name: str, same: HomogeneityTest) -> str:
     unit = series.unit(name)
     mean = numbers.value_and_error(same.mean, same.stderr) + (f" {unit}" if unit else "")
     scatter = _scatter(same)
+    if series.global_fit is not None:
+        differs = "may be the same" if same.p >= DOUBTFUL else "differs"
+        return f"{differs} {everywhere} ({scatter}), the shared parameters taken as known"
     if same.p >= DOUBTFUL:
         return f"consistent {everywhere} ({scatter}), weighted mean {mean}"
     if same.p >= SURE:

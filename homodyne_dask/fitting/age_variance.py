@@ -1,0 +1,189 @@
+"""The variance of c2 over age at each lag, and how much of it the noise of speckle and counting explains.
+
+At a fixed lag c2 fluctuates from age to age by its noise, and by more where the dynamics do: the excess is
+the dynamical susceptibility of time-resolved correlation (Duri, Bissig, Trappe and Cipelletti 2005) times
+the square of the contrast.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Float32, Int
+
+from homodyne_dask.errors import OptionError
+from homodyne_dask.solver.speckle import covariance_over_age
+from homodyne_dask.store import schema
+from homodyne_dask.store.age_average import g2
+from homodyne_dask.store.arrays import is_uneven
+from homodyne_dask.store.scan import Chunk, Scan, as_scan
+
+if TYPE_CHECKING:
+    import xarray
+
+LAGS_PER_DECADE = 8
+FEWEST_AGES = 10
+"""Of a lag: with fewer there is no variance."""
+_OF_NORMAL = 0.454936
+"""Median of the square of a normal deviate."""
+_SECOND = np.array([6.0, -8.0, 2.0])
+"""Variance of c(t) - 2 c(t + 1) + c(t + 2) from the covariances at distances 0, 1 and 2."""
+
+
+def age_variance(data: Scan | str | Path) -> "xarray.Dataset":
+    """Return mean, variance, noise, excess, stderr and ages over (bin, lag), and pixels over bin.
+
+    data: a scan, of which the selected bins and frames count, or the path of a store; c2 is read once.
+    Lags [s] are single ones, up to half the record. variance: of c2 over age. noise: the variance that
+    speckle and counting give as many ages, of dynamics that are the same at all ages, with the mean counts of
+    a pixel as stored and the independent pixels that c2 shows from one age to the next (`pixels`). excess:
+    variance - noise, that of the dynamics, with an ageing of the sample and a drift of the contrast. stderr:
+    of the excess, if it is 0. Without counts in the store noise, excess, stderr and pixels are NaN.
+    Raises OptionError for frames that are not even in time, and for c2 that was averaged before ingest.
+
+    >>> hd.age_variance("A0123_c2.zarr")["excess"].dims
+    ('bin', 'lag')
+    """
+    import xarray  # takes a second to import
+
+    scan = as_scan(data)
+    if is_uneven(scan.time):
+        raise OptionError(
+            f"the frames of {scan.path} are not even in time, and ages have no lags in common: fit c2, or "
+            f"look at it with view"
+        )
+    if scan.cells is not None:
+        raise OptionError(
+            f"c2 of {scan.path} was averaged over cells of age and lag before ingest: its variance over age "
+            f"is not known"
+        )
+    lags, mean_over_age = _lags(scan), g2(scan)
+    rows, pixels = [], []
+    for bin in range(len(scan.bins)):
+        c2 = _c2_at_lags(scan, bin, lags)
+        f = _decay(mean_over_age.isel(bin=bin), scan)
+        noise, of_bin = _noise(c2, lags, f, float(scan.mean_counts[bin]))
+        known = np.isfinite(c2)
+        ages = known.sum(1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean = np.where(known, c2, 0.0).sum(1) / ages
+            variance = (np.where(known, c2 - mean[:, None], 0.0) ** 2).sum(1) / (ages - 1)
+        variance[ages < FEWEST_AGES] = np.nan
+        rows.append([mean, variance, noise[:, 0], variance - noise[:, 0], noise[:, 1], ages])
+        pixels.append(of_bin)
+    columns = np.moveaxis(np.array(rows), 1, 0)
+    names = ("mean", "variance", "noise", "excess", "stderr", "ages")
+    coords = {name: ("bin", getattr(scan, name)) for name in ("label", "q", "phi")}
+    coords |= {"scan": ("bin", scan.scan_number)} if "scans" in scan.attrs else {}
+    spacing = scan.attrs["frame_time"]
+    seconds = [float(f"{one:.12g}") for one in lags * spacing]
+    found = {name: (("bin", "lag"), of) for name, of in zip(names, columns, strict=True)}
+    return xarray.Dataset(
+        found | {"ages": (("bin", "lag"), columns[-1].astype(int)), "pixels": ("bin", pixels)},
+        coords=coords | {"lag": ("lag", seconds, {"units": "s"})},
+        attrs={"store_sha256": scan.digest, "source_file": scan.attrs["source_file"]},
+    )
+
+
+def _lags(scan: Scan) -> Int[np.ndarray, " lag"]:
+    """Return lags in frames, evenly on a logarithmic scale."""
+    first, stop = scan.frames
+    most = max((stop - first) // 2, 1)
+    number = int(LAGS_PER_DECADE * np.log10(most)) + 1
+    return np.unique(np.geomspace(1, most, number).round().astype(int))
+
+
+def _c2_at_lags(
+    scan: Scan, bin: int, lags: Int[np.ndarray, " lag"]
+) -> Float32[np.ndarray, "lag t"]:
+    """Return c2(t, t + lag) of a bin; NaN where it is unknown or not selected."""
+    side, use = schema.tile_side(scan.n_frames), scan.use
+    found = np.full((len(lags), scan.n_frames), np.nan, np.float32)
+    into = np.empty((side, side), np.float32)
+    tiles = sorted({int(t) // side for t in np.flatnonzero(use)})
+    for i in tiles:
+        for j in tiles:
+            inside = np.flatnonzero((lags > (j - i - 1) * side) & (lags < (j - i + 1) * side))
+            if j < i or not len(inside):
+                continue
+            scan.read_chunk(Chunk(1, scan.bins[bin], i, j), into)
+            for n in inside:
+                offset = int(lags[n]) - (j - i) * side
+                values = np.diagonal(into, offset)
+                first = i * side + max(-offset, 0)
+                span = slice(first, min(first + len(values), scan.n_frames))
+                found[n, span] = values[: span.stop - first]
+    for row, lag in zip(found, lags, strict=True):
+        row[:-lag][~(use[:-lag] & use[lag:])] = np.nan
+        row[-lag:] = np.nan
+    return found
+
+
+class _Decay(NamedTuple):
+    contrast: float
+    f: Float[np.ndarray, " t"]
+    """At lags of 0, 1, 2 ... frames."""
+
+
+def _decay(mean: "xarray.Dataset", scan: Scan) -> _Decay:
+    """Return contrast and f of the mean over age, taken for c2 - 1; what is below its error is 0."""
+    value, error = mean["g2"].values - 1, np.nan_to_num(mean["stderr"].values)
+    known = np.isfinite(value)
+    lag, value = mean["lag"].values[known], np.where(value > 2 * error, value, 0.0)[known]
+    near = value[:2] if len(value) > 1 else np.repeat(value, 2)
+    # what is lost in the first frame, as in the second
+    contrast = float(np.clip(near[0] * near[0] / max(near[1], near[0] / 2, 1e-12), 1e-4, 1.0))
+    at = scan.attrs["frame_time"] * np.arange(scan.n_frames)
+    f = np.interp(at, np.concatenate([[0.0], lag]), np.concatenate([[1.0], value / contrast]))
+    return _Decay(contrast, np.clip(f, 0.0, 1.0))
+
+
+def _noise(
+    c2: Float32[np.ndarray, "lag t"],
+    lags: Int[np.ndarray, " lag"],
+    decay: _Decay,
+    mean_counts: float,
+) -> tuple[Float[np.ndarray, "lag 2"], float]:
+    """Return the variance that noise gives and the standard deviation of that, and the independent pixels."""
+    found = np.full((len(lags), 2), np.nan)
+    if not np.isfinite(mean_counts):
+        return found, np.nan
+    covariances = [
+        covariance_over_age(decay.f, decay.contrast, mean_counts, int(lag)) for lag in lags
+    ]
+    ratios, weights = [], []
+    for row, of in zip(c2, covariances, strict=True):
+        second = np.diff(row.astype(float), 2)
+        second = second[np.isfinite(second)]
+        if len(second) >= FEWEST_AGES:
+            ratios.append(np.median(second**2) / _OF_NORMAL / (_SECOND @ of[:3]))
+            weights.append(len(second))
+    if not ratios:
+        return found, np.nan
+    pixels = 1 / float(np.average(ratios, weights=weights))
+    for n, (row, of) in enumerate(zip(c2, covariances, strict=True)):
+        known = np.isfinite(row)
+        if known.sum() >= FEWEST_AGES:
+            found[n] = _of_variance(known, of / pixels)
+    return found, pixels
+
+
+def _of_variance(
+    known: Bool[np.ndarray, " t"], covariance: Float[np.ndarray, " t"]
+) -> tuple[float, float]:
+    """Return mean and standard deviation of the variance of values at known ages.
+
+    covariance: by their distance. With M the projection that takes off the mean of n values and C their
+    covariance: tr(M C)/(n - 1), and the root of 2 tr(M C M C)/(n - 1)².
+    """
+    from scipy.signal import correlate, fftconvolve  # loads for a fifth of a second
+
+    use, n = known.astype(float), int(known.sum())
+    pairs = np.maximum(correlate(use, use, method="fft")[len(use) - 1 :], 0.0)
+    pairs[1:] *= 2
+    both = np.concatenate([covariance[:0:-1], covariance])
+    rows = fftconvolve(use, both, mode="full")[len(use) - 1 : 2 * len(use) - 1]
+    total, squares = pairs @ covariance, pairs @ covariance**2
+    mean = (n * covariance[0] - total / n) / (n - 1)
+    spread = squares - 2 / n * (use @ rows**2) + (total / n) ** 2
+    return mean, float(np.sqrt(2 * max(spread, 0.0))) / (n - 1)

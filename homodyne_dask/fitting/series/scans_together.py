@@ -1,0 +1,384 @@
+"""A global fit of the scans of a store of repeats: some parameters differ by scan, the others are shared.
+
+The scans are evaluated in one pass, each at its own parameters. Their Grams get a column for each global
+parameter, and what follows is that of any fit.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from homodyne_dask.errors import OptionError
+from homodyne_dask.fitting.error_estimation.assemble_result import assemble_result
+from homodyne_dask.fitting.error_estimation.cell_residuals import averaged_cells
+from homodyne_dask.fitting.error_estimation.estimate_errors import ErrorEstimates, deviations
+from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors, speckle_errors
+from homodyne_dask.fitting.events import Callback, FitEnded
+from homodyne_dask.fitting.fit import plan_for, workers_for_plan
+from homodyne_dask.fitting.fit_observer import FitDescription, FitObserver
+from homodyne_dask.fitting.minimize import FitRecord, StartingPoint, minimize_from
+from homodyne_dask.fitting.options import PAIRS
+from homodyne_dask.fitting.request import Request
+from homodyne_dask.fitting.start.binned_fits import BinnedFits
+from homodyne_dask.fitting.start.initial_values import averages_of, find_initial_values
+from homodyne_dask.fitting.start.transport_minima import PASSES_TO_MINIMUM
+from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.models.parameters import Search
+from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.global_fit import GlobalFit
+from homodyne_dask.results.data.result_tables import covariance_table, parameter_table
+from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.covariance import (
+    MIN_CLUSTERS,
+    SPECKLE,
+    Uncertainty,
+    clusters_in,
+    uncertainty,
+    without,
+)
+from homodyne_dask.solver.global_parameters import GlobalParameters
+from homodyne_dask.solver.reduce import reduce
+from homodyne_dask.solver.scaling_modes import Scaling
+from homodyne_dask.store.scan import Scan
+from homodyne_dask.sweep.blocks import Cost
+from homodyne_dask.sweep.sweep import Sweep, sweep_of
+from homodyne_dask.sweep.tasks import GRAM, AtThetaOfBins
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+FACTORS = np.array([0.1, 0.3, 1.0, 3.0, 10.0])
+"""Of parameters of logarithmic scale that differ by scan: those of all scans times these are tried first."""
+
+
+@dataclass
+class GlobalSweep:
+    """Passes in which each scan has its own parameters."""
+
+    sweep: Sweep
+    parameters: GlobalParameters
+    scan: Int[np.ndarray, " bin"]
+    """The position of the scan of each bin."""
+
+    @property
+    def cost(self) -> Cost:
+        """Of the last pass."""
+        return self.sweep.cost
+
+    @property
+    def peak(self) -> int:
+        """Most memory that a process of the workers has had [bytes]."""
+        return self.sweep.peak
+
+    def __call__(
+        self, theta: Float[np.ndarray, " g"], _: Float[np.ndarray, "bin 2"] | None = None
+    ) -> Gram:
+        """Return the Gram of all bins at the global parameters: one pass over the data."""
+        return self.parameters.gram(self.of_bins(theta), self.scan)
+
+    def of_bins(self, theta: Float[np.ndarray, " g"]) -> Gram:
+        """Return the Gram of each bin in the parameters of its scan."""
+        at = AtThetaOfBins(theta[self.parameters.place[self.scan]])
+        gram = self.sweep.over(GRAM, at)
+        assert isinstance(gram, Gram)  # there is no loss
+        return gram
+
+
+@dataclass(frozen=True)
+class GlobalRequest:
+    """A global fit that has been checked; raises OptionError for options that it cannot have."""
+
+    whole: Request
+    """Of all scans."""
+    data: tuple[Scan, ...]
+    """Of each."""
+    members: tuple[tuple[int, ...], ...]
+    """The bins of each among all."""
+    per_scan: tuple[str, ...]
+    parameters: GlobalParameters
+
+    def __post_init__(self) -> None:
+        options, search = self.whole.options, self.whole.search
+        refused = {
+            "weighting": options.weighting != PAIRS,
+            "loss": options.loss != "linear",
+            "rates": search.smoothness is not None,
+            "profile": bool(options.profile),
+            "on_bad_tile": options.on_bad_tile != "raise",
+        }
+        for name, given in refused.items():
+            if given:
+                raise OptionError(f"{name} is not available with per_scan: leave out one of them")
+        fixed = {name for name, free in zip(search.names, search.free, strict=True) if not free}
+        for name in self.per_scan:
+            if name in fixed:
+                raise OptionError(
+                    f"per_scan: {name} is fixed, and cannot differ by scan: leave out one of them"
+                )
+
+    @property
+    def search(self) -> Search:
+        """The global parameters."""
+        return self.parameters.search(self.whole.search)
+
+    @cached_property
+    def scans(self) -> tuple[Request, ...]:
+        """The request of each scan; contrast and offset that scans share are those of all."""
+        fixed = self.scaling.fixed_params
+        own = [
+            self.scaling if fixed is None else replace(self.scaling, fixed_params=fixed[list(bins)])
+            for bins in self.members
+        ]
+        return tuple(
+            replace(self.whole, scan=scan, scaling=scaling)
+            for scan, scaling in zip(self.data, own, strict=True)
+        )
+
+    @property
+    def scaling(self) -> Scaling:
+        """How contrast and offset of the bins depend on each other."""
+        return self.whole.scaling
+
+    @property
+    def solver(self) -> lm.Options:
+        """When the fit ends."""
+        return self.whole.solver
+
+    @property
+    def sum_rounding(self) -> float:
+        """Accuracy of the sums."""
+        return self.whole.sum_rounding
+
+    @property
+    def scan_of_bin(self) -> Int[np.ndarray, " bin"]:
+        """The position of the scan of each bin."""
+        found = np.empty(len(self.whole.scan.bins), int)
+        for scan, bins in enumerate(self.members):
+            found[list(bins)] = scan
+        return found
+
+
+def fit_together(
+    request: GlobalRequest, client: "Client | None", callbacks: Sequence[Callback]
+) -> tuple[GlobalFit, list[FitResult]]:
+    """Return the global fit, and the result of each scan at it."""
+    started = time.perf_counter()
+    planned = plan_for(request.whole, client, by_scan=True)
+    with workers_for_plan(request.whole.scan, planned, client) as (connected, refused):
+        observer = FitObserver(_description(request), planned, connected, callbacks, refused)
+        with observer.failures_emitted():
+            whole = request.whole
+            of_data = sweep_of(planned, whole.scan.selection, whole.problem, connected)
+            sweep = GlobalSweep(observer.observed(of_data), request.parameters, request.scan_of_bin)
+            of_data.warm_up()
+            record, state = FitRecord(started), None
+            for state in minimize_from(
+                _start_finder(request, sweep.sweep), request, sweep, None, record
+            ):
+                observer.state(state)
+            assert state is not None  # there is at least one pass
+            observer.start_phase("estimating the errors")
+            states = _states_of_scans(request, state, sweep.of_bins(state.theta))
+            speckle = [
+                _speckle(one, at, sweep.sweep)
+                for one, at in zip(request.scans, states, strict=True)
+            ]
+            errors = _uncertainty(request, state, states, speckle)
+            record.timings["errors"] = time.perf_counter() - started - sum(record.timings.values())
+            record.timings["total"] = time.perf_counter() - started
+            compiled = of_data.compilations()
+            results = [
+                assemble_result(
+                    one, at, record.history, record.timings, compiled,
+                    ErrorEstimates(speckle=noise, of_global_fit=_of_scan(request, errors, scan)),
+                    record.minima,
+                )
+                for scan, (one, at, noise) in enumerate(zip(request.scans, states, speckle, strict=True))
+            ]  # fmt: skip
+            found = _global_fit(request, state, errors)
+            observer.emit(_ended(observer, found, results))
+    return found, results
+
+
+def _description(request: GlobalRequest) -> FitDescription:
+    whole, parameters = request.whole, request.parameters
+    units = np.array([one.unit for one in whole.parameters])[parameters.of_model]
+
+    def errors(state: lm.State) -> Float[np.ndarray, " g"]:
+        return deviations(_uncertainty(request, state).robust, len(state.theta))
+
+    return FitDescription(
+        f"{whole.problem.model.name} fitted to {len(request.scans)} scans together",
+        parameters.names,
+        tuple(units.tolist()),
+        errors,
+        whole.scan.path,
+    )
+
+
+def _start_finder(request: GlobalRequest, data: Sweep) -> Callable[[FitRecord], StartingPoint]:
+    """Return what finds the first point: of one fit of all averages, then of each scan's own parameters."""
+
+    def find(record: FitRecord) -> StartingPoint:
+        whole, parameters = request.whole, request.parameters
+        [common, *_] = find_initial_values(whole, data)
+        mode = whole.scaling.mode_for_initial_values
+        averages = [averages_of(one) for one in request.scans]
+        own = np.isin(whole.search.names, request.per_scan)
+        thetas = []
+        for of_scan in averages:
+            search = replace(whole.search, free=whole.search.free & own, laws=())
+            fits = BinnedFits(of_scan, search, mode)
+            points = [
+                search.inside(np.where(own & search.log, factor * common.theta, common.theta))
+                for factor in FACTORS
+            ]
+            ends = fits.merged(fits.advanced(fits.started(points), PASSES_TO_MINIMUM))
+            thetas.append(ends[0].lowest.theta)
+
+        def of_all(theta: Float[np.ndarray, " g"]) -> Gram:
+            grams = [of(at) for of, at in zip(averages, theta[parameters.place], strict=True)]
+            order = np.argsort(np.concatenate([list(bins) for bins in request.members]))
+            moments, pairs = (np.concatenate(part)[order] for part in zip(*grams, strict=True))
+            return parameters.gram(Gram(moments, pairs), request.scan_of_bin)
+
+        fits = BinnedFits(of_all, request.search, mode)
+        start = parameters.start(np.array(thetas))
+        [end] = fits.advanced(fits.started([start]), PASSES_TO_MINIMUM)
+        record.timings["start"] = time.perf_counter() - record.started
+        return StartingPoint(end.lowest.theta, None, [])
+
+    return find
+
+
+def _states_of_scans(request: GlobalRequest, state: lm.State, gram: Gram) -> list[lm.State]:
+    """Return the state of each scan at the end of the global fit, with its own sums."""
+    found = []
+    for scan, (one, bins) in enumerate(zip(request.scans, request.members, strict=True)):
+        scaling, here = one.scaling, list(bins)
+        if scaling.columns is not None:  # bins of other scans share them, too
+            scaling = Scaling("fixed", fixed_params=state.reduced.linear_params[here])
+        own = Gram(gram.moments[here], gram.pairs[here])
+        reduced = reduce(own, scaling, request.sum_rounding)
+        theta = state.theta[request.parameters.place[scan]]
+        found.append(
+            replace(state, theta=theta, reduced=reduced, best=None, second_order_term=None)
+        )
+    return found
+
+
+def _speckle(request: Request, state: lm.State, sweep: Sweep) -> SpeckleErrors | None:
+    """Return the noise of the bins of a scan; None where the fit has no errors, or too little is known."""
+    moved = request.search.free_inside_bounds(state.theta)
+    ended = state.outcome in (lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.MAX_PASSES)
+    if not ended or not moved.any() or request.scan.cells is not None:
+        return None
+    averaged = averaged_cells(sweep, request)
+    return speckle_errors(request, state, moved, request.clusters, averaged)
+
+
+def _uncertainty(
+    request: GlobalRequest,
+    state: lm.State,
+    states: Sequence[lm.State] = (),
+    speckle: Sequence[SpeckleErrors | None] = (),
+) -> Uncertainty:
+    """Return the covariances of the global parameters.
+
+    Where a scan has fewer than 8 clusters of bins, which alone determine its own parameters, that of speckle:
+    from the sum of the covariances of the scores of all scans, with the degrees of freedom of a sum of
+    variances (Satterthwaite), those of a scan the fewest of its parameters.
+    """
+    search = request.search
+    moved = search.free_inside_bounds(state.theta)
+    at_bound = search.free & ~moved
+    found = uncertainty(search.names, state.reduced, moved, request.whole.clusters, at_bound)
+    known = [one for one in speckle if one is not None and one.objection is None]
+    if found.naive is None or not known or len(known) < len(states):
+        return found
+    of_scans = zip(states, request.scans, strict=True)
+    if min(clusters_in(at.reduced, one.clusters) for at, one in of_scans) >= MIN_CLUSTERS:
+        return found
+    total, spread = np.zeros_like(found.naive), np.zeros(len(search.names))
+    scaling = found.scaling_naive.copy()
+    for scan, (at, one) in enumerate(zip(states, known, strict=True)):
+        own = np.isfinite(np.diag(one.covariance))
+        to = (
+            found.naive[:, request.parameters.place[scan][own]]
+            @ at.reduced.hessian[np.ix_(own, own)]
+        )
+        part = to @ one.covariance[np.ix_(own, own)] @ to.T
+        total, spread = total + part, spread + np.diag(part) ** 2 / np.nanmin(one.dof)
+        if one.scaling is not None:
+            scaling[list(request.members[scan])] = one.scaling
+    with np.errstate(divide="ignore", invalid="ignore"):
+        dof = np.diag(total) ** 2 / spread
+    return replace(
+        found,
+        robust=without(total, found.withheld),
+        dof=np.where(moved & ~found.withheld, dof, np.nan),
+        scaling_robust=scaling,
+        method=SPECKLE,
+    )
+
+
+def _of_scan(request: GlobalRequest, errors: Uncertainty, scan: int) -> Uncertainty:
+    """Return the covariances of the parameters of one scan."""
+    place, bins = request.parameters.place[scan], list(request.members[scan])
+    here = np.ix_(place, place)
+    return replace(
+        errors,
+        naive=None if errors.naive is None else errors.naive[here],
+        robust=None if errors.robust is None else errors.robust[here],
+        dof=errors.dof[place],
+        withheld=errors.withheld[place],
+        scaling_naive=errors.scaling_naive[bins],
+        scaling_robust=errors.scaling_robust[bins],
+        directions=errors.directions[:, place],
+    )
+
+
+def _global_fit(request: GlobalRequest, state: lm.State, errors: Uncertainty) -> GlobalFit:
+    search, reduced, names = request.search, state.reduced, list(request.search.names)
+    stderr = deviations(errors.robust, len(names))
+    units = [one.unit for one in request.whole.parameters]
+    moved = search.free_inside_bounds(state.theta)
+    return GlobalFit(
+        per_scan=request.per_scan,
+        outcome=state.outcome,
+        parameters=parameter_table(
+            {
+                "param": names,
+                "value": state.theta,
+                "stderr": stderr,
+                "stderr_naive": deviations(errors.naive, len(names)),
+                "dof": errors.dof,
+                "method": [errors.method if np.isfinite(one) else "" for one in stderr],
+                "at_bound": search.free & ~moved,
+                "fixed": ~search.free,
+                "unit": [units[n] for n in request.parameters.of_model],
+            }
+        ),
+        covariance=covariance_table(errors.robust, names),
+        covariance_naive=covariance_table(errors.naive, names),
+        chisqr=reduced.fit_chisqr,
+        redchi=reduced.fit_chisqr / reduced.freedom(int(search.free.sum())),
+        ndata=reduced.ndata,
+        undetermined=errors.sentences,
+    )
+
+
+def _ended(observer: FitObserver, found: GlobalFit, results: Sequence[FitResult]) -> FitEnded:
+    table, unknown = found.parameters, (np.nan,) * len(found.parameters["param"])
+    compiled: dict[str, Any] = results[0].run.compilations
+    return FitEnded(
+        fit=observer.fit, outcome=found.outcome.name, sentence=found.outcome.value,
+        reservations=found.undetermined, theta=tuple(table["value"].values.tolist()),
+        stderr=tuple(table["stderr"].values.tolist()), low=unknown, high=unknown,
+        compilations=sum(compiled.values()),
+    )  # fmt: skip

@@ -1,0 +1,90 @@
+"""The parameters of scans that were fitted together: shared ones, and those that differ by scan."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray
+from jaxtyping import Float
+
+from homodyne_dask.results.data.result_tables import (
+    covariance_table,
+    plain_table,
+    plain_values,
+    table_of,
+)
+from homodyne_dask.solver.state import Outcome
+
+
+@dataclass(frozen=True)
+class GlobalFit:
+    """The parameters of several scans from one fit, with their covariance."""
+
+    per_scan: tuple[str, ...]
+    """Parameters that differ by scan; the others are shared."""
+    outcome: Outcome
+    parameters: xarray.Dataset
+    """Over param ('alpha', 'D0 of scan 3'): value, stderr, stderr_naive, dof, method, at_bound, fixed."""
+    covariance: xarray.DataArray | None
+    """(cov_i, cov_j), of stderr; None where it is not known."""
+    covariance_naive: xarray.DataArray | None
+    """That for pairs with independent noise."""
+    chisqr: float
+    redchi: float
+    """χ² over pairs less fitted parameters, contrasts and offsets."""
+    ndata: int
+    undetermined: tuple[str, ...]
+    """Sentences on what the data do not determine, or only weakly."""
+
+    @property
+    def correlation(self) -> xarray.DataArray | None:
+        """(cov_i, cov_j) of the standard errors; None where they are not known."""
+        if self.covariance is None:
+            return None
+        error = np.sqrt(np.diag(self.covariance.values))
+        return self.covariance / np.outer(error, error)
+
+    def own_errors(self, name: str, known: xarray.DataArray) -> Float[np.ndarray, " scan"]:
+        """Return the errors of a parameter that differs by scan, the shared ones taken as known.
+
+        The errors that shared ones pass on are the same in all scans: those left are independent. known: one
+        of the covariances.
+        """
+        names = self.parameters["param"].values.tolist()
+        free = np.isfinite(np.diag(known.values))
+        own = np.array([one.startswith(f"{name} of scan ") for one in names])
+        shared = free & np.array([" of scan " not in one for one in names])
+        V = known.values
+        left = V[np.ix_(own, own)]
+        if shared.any():
+            across = V[np.ix_(own, shared)]
+            left = left - across @ np.linalg.solve(V[np.ix_(shared, shared)], across.T)
+        return np.sqrt(np.maximum(np.diag(left), 0.0))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        columns = {"outcome": self.outcome.name, "parameters": plain_table(self.parameters)}
+        for key in ("per_scan", "chisqr", "redchi", "ndata", "undetermined"):
+            columns[key] = getattr(self, key)
+        for key in ("covariance", "covariance_naive"):
+            table = getattr(self, key)
+            columns[key] = None if table is None else table.values
+        return plain_values(columns)
+
+
+def global_fit_of(read: dict[str, Any]) -> GlobalFit:
+    """Return the fit that `to_dict` took apart."""
+    parameters = table_of(read["parameters"])
+    assert parameters is not None
+    names = list(map(str, parameters["param"].values))
+    return GlobalFit(
+        tuple(read["per_scan"]),
+        Outcome[read["outcome"]],
+        parameters,
+        covariance_table(read["covariance"], names),
+        covariance_table(read["covariance_naive"], names),
+        read["chisqr"],
+        read["redchi"],
+        read["ndata"],
+        tuple(read["undetermined"]),
+    )

@@ -1,0 +1,91 @@
+"""The parameters of a global fit of several scans: some differ by scan, the others are shared."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from homodyne_dask.errors import OptionError, nearest
+from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.models.parameters import GaussianPriors, Search
+from homodyne_dask.models.rate_forms import PowerLaw
+
+_BEFORE = 3
+"""Columns of a Gram before those of the parameters."""
+
+
+@dataclass(frozen=True)
+class GlobalParameters:
+    """Which global parameter each parameter of the model is in each scan."""
+
+    names: tuple[str, ...]
+    """'D0 of scan 3' where it differs by scan, 'alpha' where it is shared."""
+    place: Int[np.ndarray, "scan p"]
+    """Among the global parameters, of each parameter of the model."""
+    of_model: Int[np.ndarray, " g"]
+    """Position in the model of each global parameter."""
+
+    @classmethod
+    def of(
+        cls, names: Sequence[str], per_scan: Sequence[str], scans: Sequence[int]
+    ) -> "GlobalParameters":
+        """Return those of a model with these names in scans of these numbers.
+
+        per_scan: parameters that differ. Raises OptionError for a name that the model does not have.
+        """
+        unknown = next((name for name in per_scan if name not in names), None)
+        if unknown is not None:
+            raise OptionError(f"per_scan: unknown parameter {unknown!r}; {nearest(unknown, names)}")
+        found: list[str] = []
+        of_model: list[int] = []
+        place = np.empty((len(scans), len(names)), int)
+        for n, name in enumerate(names):
+            own = [f"{name} of scan {scan}" for scan in scans] if name in per_scan else [name]
+            place[:, n] = len(found) + np.arange(len(own))
+            found += own
+            of_model += [n] * len(own)
+        return cls(tuple(found), place, np.array(of_model))
+
+    def search(self, of: Search) -> Search:
+        """Return the search with bounds, fixed values and priors of the model's parameters.
+
+        Steps are curved along rates that share no parameter with another one.
+        """
+        take, priors = self.of_model, of.priors
+        if priors is not None:
+            priors = GaussianPriors(priors.mean[take], priors.sd[take], priors.period[take])
+        laws = {law.at: law for one in of.laws for law in self._laws(one)}
+        users = Counter(at for law in laws for at in law)
+        per_parameter = ("start", "lower", "upper", "free", "period", "log")
+        return replace(
+            of,
+            names=self.names,
+            **{name: getattr(of, name)[take] for name in per_parameter},
+            laws=tuple(law for at, law in laws.items() if all(users[n] == 1 for n in at)),
+            priors=priors,
+        )
+
+    def _laws(self, law: PowerLaw) -> list[PowerLaw]:
+        """Return the power law of each scan."""
+        return [law._replace(at=tuple(row)) for row in self.place[:, list(law.at)].tolist()]
+
+    def gram(self, of_bins: Gram, scan: Int[np.ndarray, " bin"]) -> Gram:
+        """Return the Gram with a column for each global parameter, 0 for those of other scans.
+
+        of_bins: that of each bin at the parameters of its scan. scan: the position of that scan.
+        """
+        before = np.tile(np.arange(_BEFORE), (len(scan), 1))
+        columns = np.concatenate([before, _BEFORE + self.place[scan]], axis=1)
+        k = _BEFORE + len(self.names)
+        moments = np.zeros((len(scan), k, k))
+        bins = np.arange(len(scan))[:, None, None]
+        moments[bins, columns[:, :, None], columns[:, None, :]] = of_bins.moments
+        return Gram(moments, of_bins.pairs)
+
+    def start(self, thetas: Float[np.ndarray, "scan p"]) -> Float[np.ndarray, " g"]:
+        """Return the global parameters of those in each scan, in which shared ones are equal."""
+        found = np.empty(len(self.names))
+        found[self.place] = thetas
+        return found

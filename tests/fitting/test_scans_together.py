@@ -1,0 +1,237 @@
+"""Global fits of repeats: parameters that differ by scan beside shared ones, against dense least squares."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.stats
+
+import homodyne_dask as hd
+import ingest
+from homodyne_dask.errors import OptionError, SelectionError
+from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.models.parameters import search
+from homodyne_dask.models.rate_forms import PowerLaw
+from homodyne_dask.models.transport import LAMINAR_FLOW
+from homodyne_dask.solver.global_parameters import GlobalParameters
+from tests import reference
+from tests.run_command import done, run
+from tests.speckle_scans import Photons
+
+Q, N, DT, SIGMA = 0.0054, 40, 0.1, 0.02
+PHI = [-60.0, 0.0, 60.0]
+RATES, ALPHA = (2e4, 5e4, 1e4), -0.4
+TIME = DT * np.arange(N)
+FIXED = {"D_offset": 0.0}
+
+
+def decay(D0, alpha):
+    """f of all pairs of frames."""
+    C = reference.integral(D0 * np.maximum(TIME, DT / 2) ** alpha, TIME)
+    return np.exp(-(Q**2) * np.abs(C[:, None] - C))
+
+
+def measured(rate, seed):
+    rng = np.random.default_rng(seed)
+    return np.stack([1 + 0.3 * decay(rate, ALPHA) + rng.normal(0, SIGMA, (N, N)) for _ in PHI])
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """Three scans of one exponent, of three rates."""
+    folder, files = tmp_path_factory.mktemp("together"), []
+    for k, rate in enumerate(RATES):
+        files.append(folder / f"R{k}.npz")
+        np.savez(files[-1], c2=np.triu(measured(rate, k), 1), q=Q, phi=PHI, dt=DT, sigma=SIGMA)
+    return ingest.ingest(files, folder / "all.zarr").store
+
+
+@pytest.fixture(scope="module")
+def series(store):
+    return hd.fit_each(store, "power_law", over="scan", per_scan="D0")
+
+
+def dense_fit():
+    """Values and naive covariance of (ln D0 of each scan, alpha), every pair a row, nothing eliminated."""
+    i, j = np.triu_indices(N, 1)
+    data = [measured(rate, k)[:, i, j].astype(np.float32) for k, rate in enumerate(RATES)]
+    bins = len(RATES) * len(PHI)
+
+    def residual(x):
+        rates, alpha, (contrast, offset) = np.exp(x[:3]), x[3], x[4:].reshape(2, bins)
+        parts = [
+            data[k // 3][k % 3] - offset[k] - contrast[k] * decay(rates[k // 3], alpha)[i, j]
+            for k in range(bins)
+        ]
+        return np.concatenate(parts) / SIGMA
+
+    start = np.concatenate([np.log(RATES), [ALPHA], np.full(bins, 0.3), np.ones(bins)])
+    found = scipy.optimize.least_squares(residual, start, xtol=1e-12, ftol=1e-12, gtol=1e-12)
+    return found.x[:4], np.linalg.inv(found.jac.T @ found.jac)[:4, :4], 2 * found.cost
+
+
+def test_a_global_fit_is_that_of_dense_least_squares(series):
+    value, covariance, chisqr = dense_fit()
+    found = series.global_fit
+    assert found.outcome is hd.Outcome.CONVERGED
+    names = [f"D0 of scan {n}" for n in (1, 2, 3)] + ["alpha"]
+    at = found.parameters.sel(param=names)["value"].values
+    naive = found.covariance_naive.sel(cov_i=names, cov_j=names).values
+    scale = np.array([*np.exp(value[:3]), 1.0])  # from logarithms of rates
+    expected = covariance * np.outer(scale, scale)
+    error = np.sqrt(np.diag(expected))
+    np.testing.assert_allclose(
+        at, [*np.exp(value[:3]), value[3]], atol=2e-3 * error.min(), rtol=2e-5
+    )
+    np.testing.assert_allclose(naive, expected, atol=1e-3 * np.outer(error, error).min(), rtol=2e-3)
+    assert found.chisqr == pytest.approx(chisqr, rel=1e-5)
+    assert found.ndata == 9 * N * (N - 1) // 2
+
+
+def test_each_scan_has_a_result_at_the_global_fit_with_its_errors(series):
+    found = series.global_fit
+    for n, result in enumerate(series.results, 1):
+        own = result.parameters.sel(param=["D0", "alpha"])
+        of = found.parameters.sel(param=[f"D0 of scan {n}", "alpha"])
+        for name in ("value", "stderr", "stderr_naive", "dof"):
+            np.testing.assert_array_equal(own[name], of[name])
+        assert abs(float(own["value"][0]) - RATES[n - 1]) < 4 * float(own["stderr"][0])
+        assert result.scaling["scan"].values.tolist() == [n] * 3
+        assert 0.9 < result.redchi < 1.1
+        assert not result.misfit
+    assert result.diagnosis.influence is None  # sums of one scan tell nothing of the others
+    assert sum(one.chisqr for one in series.results) == pytest.approx(found.chisqr)
+    assert found.correlation.sel(cov_i="alpha", cov_j="alpha") == pytest.approx(1)
+
+
+def test_parameters_that_all_differ_are_those_of_each_scan_by_itself(store):
+    options = {"over": "scan", "fixed": FIXED}
+    together = hd.fit_each(store, "static", per_scan=["D0", "alpha"], **options)
+    alone = hd.fit_each(store, "static", **options)
+    for one, other in zip(together.results, alone.results, strict=True):
+        error = other.parameters["stderr_naive"].values[:2]
+        away = (one.parameters["value"].values - other.parameters["value"].values)[:2] / error
+        assert np.abs(away).max() < 1e-3
+        np.testing.assert_allclose(one.parameters["stderr_naive"].values[:2], error, rtol=1e-4)
+
+
+def test_contrasts_may_be_shared_where_rates_differ(store):
+    shared = hd.fit_each(store, "power_law", over="scan", per_scan="D0", scaling="scans")
+    contrast = np.array([one.scaling["contrast"].values for one in shared.results])
+    np.testing.assert_allclose(contrast, np.tile(contrast[0], (3, 1)), rtol=1e-12)
+    assert len(np.unique(contrast.round(9))) == 3
+    at = shared.global_fit.parameters["value"].values[:3]
+    np.testing.assert_allclose(at, RATES, rtol=0.1)
+
+
+def test_a_report_says_what_is_shared_and_whether_the_rest_differs(series, tmp_path):
+    text = " ".join(str(series).split())
+    assert "one fit of all scans: D0 by scan; alpha is shared" in text
+    assert "D0: differs in all scans" in text
+    assert "alpha: " not in text  # it is one number
+    series.to_json(tmp_path / "series.json")
+    read = hd.load_series(tmp_path / "series.json")
+    assert str(read) == str(series)
+    assert read.global_fit.parameters.equals(series.global_fit.parameters)
+    assert read.global_fit.covariance.equals(series.global_fit.covariance)
+
+
+def test_equal_rates_are_found_equal(tmp_path):
+    files = []
+    for k in range(4):
+        files.append(tmp_path / f"R{k}.npz")
+        np.savez(files[-1], c2=np.triu(measured(2e4, 10 + k), 1), q=Q, phi=PHI, dt=DT, sigma=SIGMA)
+    one = ingest.ingest(files, tmp_path / "all.zarr").store
+    found = hd.fit_each(one, "power_law", over="scan", per_scan="D0")
+    assert found.agreement["D0"].p > 0.01
+    assert "D0: may be the same in all scans" in " ".join(str(found).split())
+
+
+def test_the_command_writes_a_folder_for_each_scan_and_the_series(store, tmp_path):
+    options = ["--model", "power_law", "--output", str(tmp_path / "out"), "--no-pictures"]
+    text = done("fit", str(store), *options, "--per-scan", "D0")
+    assert "one fit of all scans: D0 by scan" in text
+    read = hd.load_series(tmp_path / "out")
+    assert read.global_fit.per_scan == ("D0",)
+    summary = json.loads((tmp_path / "out" / "scan_002" / "summary.json").read_text())
+    assert summary["parameters"]["alpha"]["value"] == float(
+        read.global_fit.parameters["value"].sel(param="alpha")
+    )
+    again = run("fit", str(store), *options, "--per-scan", "D0", "--resume")
+    assert again.exit_code == 2
+    assert "has no checkpoint" in again.output
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"per_scan": "D1"}, "per_scan: unknown parameter 'D1'; .*D0"),
+        ({"per_scan": "D0", "over": "q"}, "per_scan belongs to over 'scan'"),
+        ({"per_scan": "D0", "loss": "huber"}, "loss is not available with per_scan"),
+        ({"per_scan": "D0", "weighting": "speckle"}, "weighting is not available with per_scan"),
+        ({"per_scan": "D0", "profile": ["alpha"]}, "profile is not available with per_scan"),
+        ({"per_scan": "D_offset"}, "D_offset is fixed, and cannot differ by scan"),
+    ],
+)
+def test_what_does_not_fit_is_refused(store, options, message):
+    with pytest.raises(OptionError, match=message):
+        hd.fit_each(store, "power_law", **{"over": "scan"} | options)
+
+
+def test_one_scan_has_nothing_to_share(store):
+    one = hd.open_dataset(store).select(scan=2)
+    with pytest.raises(SelectionError, match="holds one selected scan"):
+        hd.fit_each(one, "power_law", over="scan", per_scan="D0")
+
+
+def test_columns_and_limits_of_global_parameters_are_those_of_the_model():
+    made = GlobalParameters.of(["a", "b", "c"], ["a", "c"], [4, 7])
+    assert made.names == ("a of scan 4", "a of scan 7", "b", "c of scan 4", "c of scan 7")
+    assert made.place.tolist() == [[0, 2, 3], [1, 2, 4]]
+    rng, scan = np.random.default_rng(0), np.array([0, 1, 1])
+    X = rng.normal(size=(3, 20, 6))
+    found = made.gram(Gram(np.einsum("bni,bnj->bij", X, X), np.full(3, 20)), scan)
+    for b in range(3):
+        wide = np.zeros((20, 8))
+        wide[:, [0, 1, 2, *(3 + made.place[scan[b]])]] = X[b]
+        np.testing.assert_allclose(found.moments[b], wide.T @ wide)
+    np.testing.assert_array_equal(made.start(np.array([[1, 2, 3], [4, 2, 6.0]])), [1, 4, 2, 3, 6])
+
+
+def test_steps_are_curved_along_rates_of_one_scan_or_of_all():
+    laws = (PowerLaw((0, 1, 2), 1.0, 2.0), PowerLaw((3, 4, 5), 1.0, 2.0))
+    of = replace(search(LAMINAR_FLOW.parameters), laws=laws)
+    both = GlobalParameters.of(of.names, ["D0", "alpha", "D_offset"], [1, 2]).search(of)
+    assert [law.at for law in both.laws] == [(0, 2, 4), (1, 3, 5), (6, 7, 8)]
+    amplitude = GlobalParameters.of(of.names, ["D0"], [1, 2]).search(of)
+    assert [law.at for law in amplitude.laws] == [(4, 5, 6)]  # alpha would follow two rates at once
+    assert amplitude.period[-1] == 180
+    assert amplitude.lower[:2].tolist() == [of.lower[0]] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("bins", "method"), [(1, "speckle"), (9, "cluster-robust")])
+def test_errors_of_global_fits_to_counted_photons_are_those_of_their_scatter(
+    bins, method, tmp_path
+):
+    truth, away, dof = np.array([6e3, 1e4, 2e4, -0.3]), [], []
+    phi = tuple(np.linspace(-80, 80, bins))
+    for repeat in range(30):
+        files = []
+        for k, rate in enumerate(truth[:3]):
+            theta = np.array([rate, truth[3], 0.0])
+            scan = Photons(theta, frames=60, q=(0.01,) * bins, phi=phi, pixels=300, mean=1.0)
+            c2 = np.nan_to_num(scan.scan(1000 * repeat + k).c2)
+            files.append(tmp_path / f"R{k}.npz")
+            np.savez(files[-1], c2=c2, q=0.01, phi=phi, dt=0.1, sigma=0.05)
+        made = ingest.ingest(files, tmp_path / "all.zarr", overwrite=True).store
+        options = {"over": "scan", "per_scan": "D0", "friedel": "off"}
+        table = hd.fit_each(made, "power_law", **options).global_fit.parameters
+        assert table["method"].values[0] == method
+        away.append((table["value"].values[:4] - truth) / table["stderr"].values[:4])
+        dof.append(table["dof"].values[:4])
+    inside = np.abs(away) < scipy.stats.t.ppf(0.975, np.array(dof))
+    assert inside.mean() > 0.88
+    assert 0.7 < np.std(away) < 1.25
