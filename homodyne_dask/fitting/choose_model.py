@@ -24,10 +24,13 @@ from homodyne_dask.fitting.options import takes_options
 from homodyne_dask.fitting.request import prepare, require_pairs, speckle_clusters
 from homodyne_dask.fitting.series.parallel_fits import workers_for
 from homodyne_dask.models import (
+    BEATING,
     BROWNIAN,
     LAMINAR_FLOW,
+    LAMINAR_FLOW_FREE,
     POWER_LAW,
     STATIC,
+    STATIC_FREE,
     STRETCHED,
     STRETCHED_Q,
     TWO_COMPONENT,
@@ -35,7 +38,9 @@ from homodyne_dask.models import (
     scan_model,
 )
 from homodyne_dask.results.data.comparison import ranked, require_independent_bins
+from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.number_format import value_and_error
 from homodyne_dask.store.scan import Scan, as_scan
 from homodyne_dask.text import html_table
 
@@ -90,16 +95,33 @@ class ModelComparison:
     @property
     def sentence(self) -> str:
         """The outcome in words."""
+        chosen = next(row for row in self.table if row.chosen)
         if self.adequate:
-            return f"the simplest adequate model is {self.chosen}"
-        return f"none of these models is adequate: {self.chosen} is the one that comes nearest"
+            words = f"the simplest adequate model is {chosen.model}"
+        else:
+            words = (
+                f"none of these models is adequate: {chosen.model} is the one that comes nearest"
+            )
+        return words + self._cost_of_bounds(chosen)
+
+    def _cost_of_bounds(self, chosen: ComparedModel) -> str:
+        """Return what it costs that parameters of the chosen fit ended at a bound, '' where none did."""
+        if not chosen.at_bound:
+            return ""
+        table = self.result.parameters
+        free = ~(table["fixed"].values | table["at_bound"].values)
+        lost = list(map(str, table["param"].values[free & ~np.isfinite(table["stderr"].values)]))
+        several, many = len(chosen.at_bound) > 1, len(lost) > 1
+        return (
+            f"; {joined_with_and(list(chosen.at_bound))} ended at {'bounds' if several else 'a bound'}, and "
+            f"its score is that of the model with {'these values' if several else 'this value'} fixed"
+            + (f"; {joined_with_and(lost)} {'have' if many else 'has'} no error" if lost else "")
+        )
 
     def __str__(self) -> str:
         lines = [
-            f"{row.model:<14}{row.fitted} fitted, {row.outcome}, χ² {row.chisqr:.6g}, left out "
-            f"{_known(row.score, '.6g')}, above the lowest by {_known(row.above_lowest, '.3g')} ± "
-            f"{_known(row.stderr, '.2g')}{', does not describe the data' * row.misfit}"
-            f"{_bounded(row.at_bound)}"
+            f"{row.model:<14}{row.fitted} fitted, {row.outcome}, χ² {row.chisqr:.6g}, {_score(row)}"
+            f"{', does not describe the data' * row.misfit}{_bounded(row.at_bound)}"
             for row in self.table
         ]
         return "\n".join([*lines, self.sentence])
@@ -116,6 +138,14 @@ class ModelComparison:
             for row in self.table
         ]  # fmt: skip
         return html_table(self.sentence, [head, *rows])
+
+
+def _score(row: ComparedModel) -> str:
+    """Return the score and its difference from the lowest, or that there is none."""
+    if not np.isfinite(row.score):
+        return "no score"
+    above = f"above the lowest by {value_and_error(row.above_lowest, row.stderr)}"
+    return f"left out {row.score:.6g}, {above if row.stderr else 'the lowest'}"
 
 
 def _bounded(names: tuple[str, ...]) -> str:
@@ -139,8 +169,9 @@ def compare_models(
 
     models: or their names, the simplest first; by default brownian, power_law and static, and
         laminar_flow where the store or `gap` gives the distance between the plates. If none describes the
-        data, also stretched (stretched_q with three rings or more) and, with three angles or more,
-        two_component, unless options name parameters.
+        data, also stretched (stretched_q with three rings or more), with three angles or more beating and
+        two_component, and static and laminar_flow with rates without a formula (static_free,
+        laminar_flow_free), unless options name parameters or rates.
     client, callbacks: as of `fit`.
     {options}
 
@@ -177,18 +208,27 @@ def compare_models(
 
 
 def _default_models(scan: Scan, options: dict[str, Any]) -> list[Model]:
-    has_gap = options.get("gap") is not None or scan.attrs["gap_angstrom"] is not None
-    return [BROWNIAN, POWER_LAW, STATIC, *[LAMINAR_FLOW] * has_gap]
+    return [BROWNIAN, POWER_LAW, STATIC, *[LAMINAR_FLOW] * _has_gap(scan, options)]
+
+
+def _has_gap(scan: Scan, options: dict[str, Any]) -> bool:
+    return options.get("gap") is not None or scan.attrs["gap_angstrom"] is not None
 
 
 def _further_models(scan: Scan, options: dict[str, Any]) -> list[Model]:
     """Return models of other motions that the bins can tell apart, the simplest first."""
-    if any(options.get(name) for name in ("initial", "fixed", "bounds", "prior", "profile")):
+    named = ("initial", "fixed", "bounds", "prior", "profile", "rates")
+    if any(options.get(name) for name in named):
         return []
     rings, angles = (np.unique(of[np.isfinite(of)]) for of in (scan.q, scan.phi))
     several = len(rings) >= FEWEST and np.isfinite(scan.q).all()
-    apart = len(angles) >= FEWEST and np.isfinite(scan.phi).all()
-    return [STRETCHED_Q if several else STRETCHED, *[TWO_COMPONENT] * bool(apart)]
+    apart = bool(len(angles) >= FEWEST and np.isfinite(scan.phi).all())
+    return [
+        STRETCHED_Q if several else STRETCHED,
+        *[BEATING, TWO_COMPONENT] * apart,
+        STATIC_FREE,
+        *[LAMINAR_FLOW_FREE] * _has_gap(scan, options),
+    ]
 
 
 def _compared(results: dict[str, FitResult]) -> tuple[ComparedModel, ...]:

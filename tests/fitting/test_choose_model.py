@@ -1,6 +1,7 @@
 """The simplest adequate model, by bins left out."""
 
 import json
+from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,11 +10,13 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.cli import main
 from homodyne_dask.errors import OptionError, SelectionError
+from homodyne_dask.fitting.choose_model import ComparedModel, ModelComparison, _further_models
 from homodyne_dask.models import STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.influence import left_out_chisqr
 from homodyne_dask.solver.reduce import reduce
 from tests.photons import photographed
+from tests.results.made_results import static_result
 from tests.results.three_rings import Q, three_rings
 from tests.solver.dense_problem import scaling_at, without_bins
 from tests.synthetic import FLOW, angles, asked, evaluator, measured, solve, store
@@ -131,11 +134,65 @@ def test_a_model_that_sees_no_decay_is_not_chosen(tmp_path):
 def test_rings_of_ballistic_motion_are_described_by_a_power_of_q(tmp_path):
     """Γ goes as q, and no model of diffusion describes it."""
     thetas = [[20000.0 * 0.005 / q, 0.0, 0.0] for q in Q]
-    found = hd.compare_models(store(three_rings(thetas), tmp_path))
-    assert next(row.model for row in found.table if row.misfit) == "brownian"
+    found = hd.compare_models(store(three_rings(thetas), tmp_path), ["brownian", "stretched_q"])
+    assert [row.misfit for row in found.table] == [True, False]
     assert (found.chosen, found.adequate) == ("stretched_q", True)
     exponent = found.result.params["q_exponent"]
     assert exponent.value == pytest.approx(1.0, abs=0.1)
+
+
+OTHERS = {
+    "beating": lambda lag, late, phi: (
+        0.36 * np.exp(-0.03 * lag)
+        + 0.16
+        + 0.48 * np.exp(-0.015 * lag) * np.cos(0.3 * lag * np.cos(phi))
+    ),
+    "static_free": lambda lag, late, phi: np.exp(-0.02 * lag - 0.15 * late),
+}
+"""f of a sample that moves against a static one, and of a rate that rises after half the record."""
+
+
+def test_where_no_default_model_is_adequate_those_are_tried_that_bins_can_tell_apart(tmp_path):
+    def tried(made, **options):
+        return [one.name for one in _further_models(store(made, tmp_path), options)]
+
+    one_ring = measured([1e4, 0.0, 0.0], 12, angles(4))
+    rings = measured([1e4, 0.0, 0.0], 12, np.zeros(3), q=np.array(Q))
+    assert tried(one_ring) == ["stretched", "beating", "two_component", "static_free"]
+    assert tried(one_ring, gap="200 um")[-1] == "laminar_flow_free"
+    assert tried(rings) == ["stretched_q", "static_free"]
+    assert tried(rings, rates="spline") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chosen", OTHERS)
+def test_motions_that_no_default_model_has_are_tried(tmp_path, chosen):
+    made, t = measured([1e4, 0.0, 0.0], 80, angles(6), q=0.005, dt=1.0, sigma=0.02), np.arange(80.0)
+    late = np.maximum(t - 40, 0)
+    lag, late = np.abs(t[:, None] - t), np.abs(late[:, None] - late)
+    noise = np.where(
+        np.isnan(made.c2), np.nan, np.random.default_rng(3).normal(0, 0.02, made.c2.shape)
+    )
+    phi = np.deg2rad(made.phi)[:, None, None]
+    made.c2[:] = 1 + 0.2 * OTHERS[chosen](lag, late, phi) + noise
+    found = hd.compare_models(store(made, tmp_path))
+    assert (found.chosen, found.adequate) == (chosen, True), found
+
+
+def test_what_a_bound_costs_is_said_with_the_choice():
+    fit = static_result()
+    table = fit.parameters.copy(deep=True)
+    table["at_bound"].values[:] = [False, False, True]
+    table["stderr"].values[:] = np.nan
+    rows = (ComparedModel("static", "CONVERGED", 3, 9.0, True, 9.0, 0.0, 0.0, True, ("D_offset",)),)
+    found = ModelComparison(rows, {"static": replace(fit, parameters=table)})
+    assert found.sentence.endswith(
+        "D_offset ended at a bound, and its score is that of the model with this value fixed; D0 and alpha "
+        "have no error"
+    )
+    assert "left out 9, the lowest, does not describe the data, with D_offset at a bound" in str(
+        found
+    )
 
 
 def test_that_no_model_is_adequate_is_said(tmp_path):

@@ -179,7 +179,8 @@ def bin_noise(
     scan = request.scan
     model = BinModel(at, float(q_or_one(scan)[bin]), float(scan.phi[bin]))
     frames = _frames_of(request, bin)
-    contrast = float(np.clip(state.reduced.contrast[bin], SMALLEST_CONTRAST, 1.0))
+    offset, fitted = float(state.reduced.offset[bin]), float(state.reduced.contrast[bin])
+    contrast = float(np.clip(fitted, SMALLEST_CONTRAST, 1.0))  # that of the noise
     division = divided(model, frames, averaged, grid, len(scan.bins))
     if means is None:
         fine = bin_averages(averaged, bin, model)
@@ -197,7 +198,7 @@ def bin_noise(
             *(noise_of_fields(model, part, frames.min_lag) for part in parts), strict=True
         )
         of_fields, weights = sum_over_stretches(list(noises)), np.sum(squares, axis=0)
-    residual = cells.c2 - state.reduced.offset[bin] - contrast * cells.f
+    residual = cells.c2 - offset - fitted * cells.f
     fit, expected = _fits(residual, columns, of_cells, _mean_counts(request, bin))
     least = np.zeros(len(expected.mean_counts))
     if of_pairs and means is None and not isinstance(state.reduced.gram, RobustGram):

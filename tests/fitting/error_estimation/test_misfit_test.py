@@ -238,3 +238,11 @@ def test_a_corner_of_the_record_with_few_pairs_is_not_taken_for_decayed(tmp_path
     scan = store(measured(slow, 800, np.zeros(1), noise=False), tmp_path)
     check = fit_here(scan, hd.BROWNIAN, initial={"D0": 500.0}).diagnosis.check
     assert abs(check.share) < 0.02
+
+
+def test_a_contrast_above_1_is_not_taken_for_misfit(tmp_path):
+    """Residuals were taken at a contrast of 1: they grow as f, of slow decays above all."""
+    scan = store(measured([60_000.0, 0, 0], 60, (0.0, 90.0), contrast=1.6, dt=0.1), tmp_path)
+    result = fit_here(scan, hd.BROWNIAN)
+    assert result.scaling["contrast"].values.min() > 1.5
+    assert not result.misfit, result.diagnosis.check

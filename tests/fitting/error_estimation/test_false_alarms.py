@@ -1,0 +1,53 @@
+"""False alarms: verdicts of a misfit on the true model, over scenarios, frames, angles and both noises."""
+
+from itertools import product
+
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.models import MODELS
+from ingest import NOISE, SCENARIOS, ingest
+from tests.synthetic import fit_here
+
+TRUE = [name for name, made in SCENARIOS.items() if made.model in MODELS]
+"""The scenarios that a model of the package describes."""
+SIZES = [*product((100, 300, 1000), (1, 2, 5, 12, 23)), (2000, 12), (3000, 1), (3000, 3)]
+"""Frames and angles."""
+MOST_COUNTED = 3000
+"""Frames times angles up to which photons are simulated: they take time in proportion to pairs and pixels."""
+ALARMS = ("contrast changes with", "far from all others", "offset is below", "contrast is above")
+"""Of warnings that a right model should not have."""
+
+
+def alarm(folder, scenario: str, frames: int, angles: int, noise: str, seed: int) -> str:
+    """Return what a fit of the true model is blamed for, '' where it is not."""
+    hd.simulate(
+        folder / "s.h5",
+        scenario,
+        angles=angles,
+        frames=frames,
+        seed=seed,
+        noise=noise,
+        overwrite=True,
+    )
+    ingest(folder / "s.h5", folder / "s.zarr", overwrite=True)
+    model = MODELS[SCENARIOS[scenario].model]
+    result = fit_here(hd.open_dataset(folder / "s.zarr"), model)
+    said = [one for one in result.warnings if any(word in one for word in ALARMS)]
+    return "; ".join([result.verdict] * (result.verdict != result.outcome.value) + said)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", TRUE)
+def test_the_true_model_is_called_wrong_in_hardly_more_than_one_fit_of_a_hundred(
+    scenario, tmp_path
+):
+    cases = [
+        (scenario, *size, noise, seed)
+        for size in SIZES
+        for noise in NOISE
+        for seed in range(3)
+        if noise == "pairs" or size[0] * size[1] <= MOST_COUNTED
+    ]
+    found = {case: words for case in cases if (words := alarm(tmp_path, *case))}
+    assert len(found) <= 4, found  # 1.2 are expected of 78 at 1.5 %; more than 4 in 1 of 150
