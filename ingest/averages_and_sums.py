@@ -67,6 +67,12 @@ def cell_averages(
     return _mean(total, count) + 1, count
 
 
+def frame_means(matrix: MaskedMatrix) -> Float[np.ndarray, " t"]:
+    """Return the mean of c2 over the known pairs of each used frame with all others; NaN without any."""
+    total = matrix.value.sum(0, dtype=np.float64) + matrix.value.sum(1, dtype=np.float64)
+    return _mean(total, matrix.known.sum(0) + matrix.known.sum(1)) + 1
+
+
 def _cells(values: np.ndarray, ages: Edges, lags: Edges, dtype) -> np.ndarray:
     """Sum over cells: a sheared view has the lag along its second axis.
 

@@ -207,3 +207,5 @@ def _write_cuts(target: AnyPath, index: int, matrix: MaskedMatrix) -> None:
     mean, count = averages_and_sums.cell_averages(matrix, ages, lags)
     store_writer.write_chunk(target / "cuts/c2", (index, 0, 0), mean)
     store_writer.write_chunk(target / "cuts/count", (index, 0, 0), count)
+    means = averages_and_sums.frame_means(matrix)
+    store_writer.write_chunk(target / "cuts/frames", (index, 0), means[None])

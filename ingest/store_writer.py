@@ -163,6 +163,7 @@ def create_arrays(store: AnyPath, source: Source, sharded: bool) -> None:
     cut = root.create_group("cuts")
     _create(cut, "c2", (bins, *cells), "float64", ("bin", "age", "lag"), (1, *cells))
     _create(cut, "count", (bins, *cells), "int64", ("bin", "age", "lag"), (1, *cells))
+    _create(cut, "frames", (bins, n), "float64", ("bin", "t"), (1, n))
     for name, edges in (("age_edges", ages), ("lag_edges", lags)):
         write_array(cut, name, edges, (name.removesuffix("s"),))
     for name, times in zip(("t1", "t2"), cell_times(source.time, ages, lags), strict=True):

@@ -39,6 +39,8 @@ class Photons:
     """By this share the rate of the third bin is larger."""
     drift: float = 0.0
     """Change of the contrast over the record, relative."""
+    flash: float = 0.0
+    """c2 of all pairs with the middle frame is higher by this."""
 
     @property
     def time(self):
@@ -86,6 +88,8 @@ class Photons:
             c2.append(counts.T @ counts / self.pixels)
         c2, part = np.array(c2), np.linspace(-0.5, 0.5, self.frames)
         c2 = 1 + (c2 - 1) * (1 + self.drift * (part[:, None] + part) / 2)
+        c2[:, self.frames // 2] += self.flash
+        c2[:, :, self.frames // 2] += self.flash
         c2[:, np.tril(np.ones((self.frames, self.frames), bool))] = np.nan
         bins, sigma = len(self.q), (1 / self.mean + 1 / self.modes) / np.sqrt(self.pixels)
         return Scans(

@@ -100,6 +100,8 @@ def forecast(
 
     data, model, client: as in `fit`; workers on this machine are started where `fit` would start some.
     workers: those of a hypothetical cluster, as in `plan`; the sample is computed on this machine.
+    initial: with a value for every free parameter the sample is computed there, else at the best of the
+    search.
     {options}
 
     Raises the same mistakes as `fit`, and PlanError where the workers' memory is too small.
@@ -115,7 +117,9 @@ def forecast(
     here = plan if workers is None else plan_for(on_cpu, None)
     with workers_for_plan(request.scan, here, client) as (connected, _):
         sweep = sweep_of(here, request.scan.selection, request.problem, connected)
-        theta = find_initial_values(request)[0].theta
+        theta = request.search.start
+        if not np.isfinite(theta).all():
+            theta = find_initial_values(request)[0].theta
         linear_params = None
         if request.problem.loss != "linear":
             linear_params = reduce_gram(averages_of(request)(theta), request.scaling).linear_params

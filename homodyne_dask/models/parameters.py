@@ -233,6 +233,10 @@ class Search:
         means = self.inside(self.priors.mean)
         return replace(self, start=np.where(np.isnan(self.start), means, self.start))
 
+    def without_initial_values(self) -> Self:
+        """Return the search with the values of fixed parameters alone."""
+        return replace(self, start=np.where(self.free, np.nan, self.start))
+
     def moved(
         self, theta: Float[np.ndarray, " p"], step: Float[np.ndarray, " p"]
     ) -> Float[np.ndarray, " p"]:

@@ -45,6 +45,7 @@ SMALL_ARRAYS = {
     "intensity": ArraySpec(("bin", "t"), "float64"),
     "cuts/c2": ArraySpec(_CELL, "float64", whole=False),
     "cuts/count": ArraySpec(_CELL, "int64", whole=False),
+    "cuts/frames": ArraySpec(("bin", "t"), "float64", whole=False),
     "cuts/t1": ArraySpec(_CELL[1:], "float64", "s"),
     "cuts/t2": ArraySpec(_CELL[1:], "float64", "s"),
     "cuts/age_edges": ArraySpec(("age_edge",), "int64"),

@@ -161,6 +161,11 @@ class Scan:
         return self.all_bins["sigma_row"][list(self.bins)]
 
     @property
+    def frame_means(self) -> Float[np.ndarray, "bin t"]:
+        """c2 averaged over all pairs with each frame, as ingest stored it; NaN where it has none."""
+        return self.manifest.read_array(self.path, "cuts/frames")[list(self.bins)]
+
+    @property
     def median_sigma(self) -> Float[np.ndarray, " bin"]:
         """The median of sigma(t, t) over the selected frames."""
         return np.median(self.sigma_row[:, slice(*self.frames)], axis=1) ** 2

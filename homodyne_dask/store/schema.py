@@ -18,6 +18,7 @@ bin (one (q, phi) region of the detector), t1 = t2 = t (frames).
     cuts/                 c2 averaged over cells of age (frame of t1) and lag, for initial values and plots
         c2(bin, age, lag)     float64, NaN where a cell has no pair
         count(bin, age, lag)  int64, pairs averaged
+        frames(bin, t)        c2 averaged over all pairs with a frame, float64; NaN where it has none
         t1(age, lag), t2(age, lag)   s, mean times of all pairs of the cell, masked or not; NaN where none
         age_edges(age_edge), lag_edges(lag_edge)   frames; cell a, l holds edges[a] <= i < edges[a+1]
                                                    and lag_edges[l] <= j - i < lag_edges[l+1]

@@ -70,7 +70,7 @@ def test_a_bit_turned_in_any_chunk_is_found(copy, index, i, j):
 
 SMALL = [
     "q", "phi", "label", "n_pixels", "beta_ingest", "time", "frame_mask", "sigma_row", "intensity",
-    "cuts/c2", "cuts/count", "cuts/t1", "cuts/t2", "cuts/age_edges", "cuts/lag_edges",
+    "cuts/c2", "cuts/count", "cuts/frames", "cuts/t1", "cuts/t2", "cuts/age_edges", "cuts/lag_edges",
     "sums/weight", "sums/first", "sums/second", "sums/pairs",
 ]  # fmt: skip
 

@@ -173,6 +173,15 @@ def test_cuts_are_the_means_of_a_slow_double_loop(n):
         same(t2[cell], [time[j] for _, j in pairs])
 
 
+def test_means_of_frames_are_those_of_all_their_known_pairs():
+    c2, use = holed(37)
+    found = block_means.frame_means(block_means.mask_matrix(c2.copy(), use))
+    both = np.where(np.tri(37, dtype=bool).T, c2, c2.T)
+    for i in range(37):
+        others = [both[i, j] for j in range(37) if j != i and use[i] and use[j]]
+        same(found[i], [value for value in others if not np.isnan(value)])
+
+
 def same(found, values):
     if values:
         assert found == pytest.approx(np.mean(values, dtype=np.float64), rel=1e-6)

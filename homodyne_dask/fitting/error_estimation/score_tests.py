@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.special import fdtrc
+from scipy.special import chdtri, fdtrc
 
 from homodyne_dask.fitting.error_estimation.cell_residuals import Interval
 from homodyne_dask.fitting.error_estimation.fitted_cells import FittedCells
+from homodyne_dask.fitting.error_estimation.odd_frame import odd_frame
 from homodyne_dask.fitting.error_estimation.speckle_noise import BinNoise
 from homodyne_dask.results.data.misfit import Alternative
 from homodyne_dask.solver.speckle import regular, variance_of
@@ -36,9 +37,9 @@ class Score(NamedTuple):
     """The test of one alternative."""
 
     name: str
-    """A key of the advice: stretching, power_of_q, shear, contrast_drift, bin or frames."""
+    """A key of the advice: stretching, power_of_q, shear, contrast_drift, bin, frames or frame."""
     words: str
-    """What it is of: '', 'the bin labelled 5', 'frames 30 to 35'."""
+    """What it is of: '', 'the bin labelled 5', 'frames 30 to 35', 'frame 31'."""
     square: float
     """Of the score in standard deviations."""
     p: float
@@ -47,6 +48,8 @@ class Score(NamedTuple):
     """One step of Gauss and Newton from the fit, by the parameters of the alternative."""
     share: float
     """The largest change of c2 by that step which no fitted parameter could make, over the contrast."""
+    among: int = 1
+    """Tests of this name, of which it is the one with the least p where others are left out."""
 
 
 class _Column(NamedTuple):
@@ -69,21 +72,30 @@ def best_alternative(
     angular: whether f of the model depends on φ. least_share: of the contrast, below which nothing counts.
     """
     found = score_tests(scan, cells, noise, contrast, angular)
-    names = [one.name for one in found]
-    tests = len(set(names))
+    if (frame := _of_frame(scan, contrast)) is not None:
+        found.append(frame)
+    tests = len({one.name for one in found})
     significant = [
-        one
-        for one in found
-        if one.share >= least_share and one.p * tests * names.count(one.name) < LEVEL
+        one for one in found if one.share >= least_share and one.p * tests * one.among < LEVEL
     ]
     if not significant:
         return None
     best = max(
-        significant,
-        key=lambda one: one.square - 2 * len(one.size) - 2 * np.log(names.count(one.name)),
+        significant, key=lambda one: one.square - 2 * len(one.size) - 2 * np.log(one.among)
     )
-    p = min(1.0, best.p * tests * names.count(best.name))
+    p = min(1.0, best.p * tests * best.among)
     return Alternative(best.name, best.words, float(best.size[0]), best.share, p)
+
+
+def _of_frame(scan: Scan, contrast: Float[np.ndarray, " bin"]) -> Score | None:
+    """Return the test of the frame that differs most from those beside it."""
+    odd, typical = odd_frame(scan), float(np.median(contrast))
+    if odd is None or not typical > 0:
+        return None
+    size = odd.excess / typical
+    square = float(chdtri(1, max(odd.p, np.finfo(float).tiny)))
+    words = f"frame {odd.frame}"
+    return Score("frame", words, square, odd.p, np.array([size]), abs(size), odd.tests)
 
 
 def score_tests(
@@ -99,7 +111,7 @@ def score_tests(
     columns = list(_columns(scan, cells, contrast, angular))
     smooth = np.concatenate([one.of for one in columns if one.name in SMOOTH], axis=2)
     metric = _Metric(cells, noise, {b: smooth[b, at[b]] for b in noise}, at)
-    found = []
+    found, names = [], [one.name for one in columns]
     for one in columns:
         left = metric.outside({b: one.of[b, at[b]] for b in noise})
         if left is None:
@@ -112,7 +124,8 @@ def score_tests(
         ]
         change = float(max(changes, default=0.0))
         p = float(fdtrc(k, left.freedom, square / k))
-        found.append(Score(one.name, one.words, square, p, step, change))
+        among = names.count(one.name)
+        found.append(Score(one.name, one.words, square, p, step, change, among))
     return found
 
 

@@ -138,9 +138,9 @@ def find_initial_values(request: Request, data: Sweep | None = None) -> list[Min
     """Return the distinct minima of fits to the averages, the best first.
 
     data: passes over the data, for what the stored averages do not show.
-    If the user gives all initial values, that point is returned as it is. Raises OptionError where a
-    user-defined model has no finite value to start from, or a parameter has neither an initial value nor
-    finite bounds.
+    Of models without rates of transport, if the user gives all initial values, that point is returned as it
+    is. Raises OptionError where a user-defined model has no finite value to start from, or a parameter has
+    neither an initial value nor finite bounds.
     """
     summary = binned_averages(request.scan, request.problem)
     search, starts = request.search, request.options.starts

@@ -100,12 +100,32 @@ def transport_minima(
 ) -> list[Minimum]:
     """Return the distinct minima of fits to the averages, the best first.
 
-    If the user gives all initial values, that point is returned as it is. starts: how many points of the
-    scan are followed to their minimum; by default a few, of which the most promising are completed.
+    Initial values that the user gives are where a search begins beside the one that knows none: alone they
+    may lead to a minimum that is not the lowest. starts: how many points of the scan are followed to their
+    minimum; by default a few, of which the most promising are completed.
     """
-    if np.isfinite(search.start).all():
+    if not search.free.any():
         return [Minimum(search.start, np.nan, 1)]
-    grid, fits = Grid(summary, search), BinnedFits(summary, search, mode)
+    fits, unaided = BinnedFits(summary, search, mode), search.without_initial_values()
+    ends = _searched(summary, fits, unaided, starts)
+    given = np.isfinite(search.start)
+    if given.all():
+        own = fits.advanced(fits.started([search.inside(search.start)]), PASSES_TO_MINIMUM)
+        ends = fits.merged([*ends, *own])
+    elif given[search.free].any():
+        ends = fits.merged([*ends, *_searched(summary, fits, search, starts)])
+    free = int(search.free.sum())
+    return [
+        Minimum(end.lowest.theta, end.chisqr, end.starts, end.lowest.reduced.variance(free))
+        for end in ends
+    ]
+
+
+def _searched(
+    summary: BinnedAverages, fits: BinnedFits, search: Search, starts: int | None
+) -> list[BinnedFit]:
+    """Return the fits from a scan of what has no initial value, and from finer scans, best first."""
+    grid = Grid(summary, search)
     ends = _scanned(grid, fits, starts)
     for _ in range(MAX_RESCANS if summary.problem.model.shear else 0):
         best = ends[0]
@@ -114,11 +134,7 @@ def transport_minima(
             break
     if summary.problem.model.shear:
         ends = _with_mirrored(grid, fits, ends)
-    free = int(search.free.sum())
-    return [
-        Minimum(end.lowest.theta, end.chisqr, end.starts, end.lowest.reduced.variance(free))
-        for end in ends
-    ]
+    return ends
 
 
 def competing_minima(minima: list[Minimum]) -> list[Float[np.ndarray, " p"]]:
@@ -143,7 +159,7 @@ def _scanned(grid: Grid, fits: BinnedFits, starts: int | None) -> list[BinnedFit
     The offsets are fixed at first: with all parameters free, a fit often attributes the full rate to them
     and leaves amplitude and exponent at a bound, where χ² does not depend on them.
     """
-    search = fits.search
+    search = grid.search
     free = [
         name not in _OFFSETS or np.isfinite(at)
         for name, at in zip(search.names, search.start, strict=True)

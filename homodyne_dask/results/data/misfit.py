@@ -47,9 +47,9 @@ class Alternative(NamedTuple):
     """What explains the deviations of a model from the data, by a score test."""
 
     name: str
-    """stretching, power_of_q, shear, contrast_drift, bin or frames."""
+    """stretching, power_of_q, shear, contrast_drift, bin, frames or frame."""
     words: str
-    """What it is of: '', 'the bin labelled 5', 'frames 30 to 35'."""
+    """What it is of: '', 'the bin labelled 5', 'frames 30 to 35', 'frame 31'."""
     size: float
     """One step from the fit, about: of the exponent, of the power of q, of a rate, of the contrast."""
     share: float
@@ -218,7 +218,7 @@ def _of_alternative(found: Alternative, store: str, config: dict[str, Any]) -> s
             f"{found.words} decays some {change} {side} than the others: `{command} --exclude-label "
             f"{label}` fits these"
         )
-    first, last = (int(one) for one in found.words.split(maxsplit=1)[1].split(" to "))
+    first, *_, last = (int(one) for one in found.words.split()[1::2] * 2)
     side = "higher" if size > 0 else "lower"
     return (
         f"c2 of {found.words} is some {_share(abs(size))} the contrast {side} than of others: look at "

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
+from homodyne_dask.fitting.error_estimation.odd_frame import odd_frame
 from homodyne_dask.fitting.error_estimation.score_tests import LEVEL
 from homodyne_dask.results.data.misfit import Alternative, ModelCheck, misfit_sentence
 from tests.speckle_scans import RING, STILL, Photons
@@ -19,6 +20,7 @@ WRONG = {
     "flow": (replace(ANGLES, theta=WEAK_SHEAR), hd.STATIC, "shear"),
     "power of q": (replace(RINGS, q_power=1.5, frames=200), hd.POWER_LAW, "power_of_q"),
     "one hot angle": (replace(ANGLES, hotter=0.4, frames=150), hd.POWER_LAW, "bin"),
+    "one frame": (replace(ANGLES, flash=0.035), hd.STATIC, "frame"),
 }
 """Deviations that means over cells do not show, each with what explains it."""
 
@@ -61,6 +63,27 @@ def test_an_alternative_is_kept_with_the_result(tmp_path):
     assert "the decay is stretched, with an exponent of about 0." in " ".join(read.verdict.split())
 
 
+def test_without_the_odd_frame_the_model_describes_the_data(tmp_path):
+    scan = store(WRONG["one frame"][0].scan(0), tmp_path)
+    check = fit_here(scan.select(exclude={"frames": (50, 51)}), hd.STATIC).diagnosis.check
+    assert check is not None
+    assert not check.misfit, check
+
+
+def test_a_frame_is_compared_with_those_beside_it_where_these_are_known(tmp_path):
+    scan = store(replace(RING, flash=0.2).scan(0), tmp_path)
+    odd = odd_frame(scan)
+    assert odd is not None
+    assert odd.frame == 50
+    assert odd.excess == pytest.approx(0.2, abs=0.05)
+    beside = odd_frame(scan.select(exclude={"frames": (51, 52)}))
+    assert beside is not None
+    assert beside.p * beside.tests > 0.001
+    assert odd_frame(scan.select(frames=(40, 60))) is None
+    uneven = replace(scan, time=scan.time**1.01)
+    assert odd_frame(uneven) is None
+
+
 SAYS = [
     (
         ("stretching", "", -0.3),
@@ -79,6 +102,8 @@ SAYS = [
     (("bin", "the bin labelled 7", 0.25), {}, "decays some 25 % faster than the others"),
     (("bin", "the bin labelled 7", 111.0), {}, "decays some 111 times faster than the others"),
     (("frames", "frames 3 to 4", 2.5), {}, "some 2.5 times the contrast higher than of others"),
+    (("frame", "frame 31", -0.12), {}, "c2 of frame 31 is some 12 % of the contrast lower than"),
+    (("frame", "frame 31", 0.12), {}, "--exclude-frames 31:32` fits these"),
     (("bin", "the bin labelled 7", 0.25), {}, "--model static --exclude-label 7`"),
     (("frames", "frames 30 to 35", 0.12), {}, "--exclude-frames 30:36` fits these"),
     (("shear", "", 1.0), {"scaling": "shared"}, "--scaling individual"),
@@ -102,6 +127,7 @@ POWER = {
     "flow": WRONG["flow"][:2],
     "power of q": WRONG["power of q"][:2],
     "one hot angle": (replace(ANGLES, hotter=0.3, frames=150), hd.POWER_LAW),
+    "one frame": (replace(ANGLES, flash=0.03), hd.POWER_LAW),
 }
 """Cases of docs/misfit.md; a test that knew noise and alternative would find 99 % of them."""
 

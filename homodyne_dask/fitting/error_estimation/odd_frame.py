@@ -1,0 +1,85 @@
+"""Whether a frame differs from those beside it: in the mean of c2 over all pairs with it, stored at ingest.
+
+Under any model that mean changes little from frame to frame, so its neighbours say what it should be, and how
+noisy it is.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import stdtr
+
+from homodyne_dask.store.arrays import is_uneven
+from homodyne_dask.store.scan import Scan
+
+BESIDE = 2
+"""Frames on each side that say what the mean should be."""
+ENDS = 4
+"""Frames at both ends of the record that are not tested: their means change with the frame."""
+WINDOW = 100
+"""Frames around one that say how noisy it is."""
+FEWEST = 16
+"""With fewer of them nothing is tested."""
+CORRELATED = 1.45
+"""Σ ρ² of the differences of uncorrelated means."""
+
+
+class OddFrame(NamedTuple):
+    """The frame that differs most."""
+
+    frame: int
+    excess: float
+    """Mean of c2 over all pairs with it above what those of its neighbours are."""
+    p: float
+    """Probability of so large an excess of one frame by chance."""
+    tests: int
+    """Frames tested."""
+
+
+def odd_frame(scan: Scan) -> OddFrame | None:
+    """Return the frame of the selection that differs most; None where there are too few to compare.
+
+    Bins are weighted by the inverse of their noise. Frames that are uneven in time are not compared, nor are
+    those beside masked ones, nor data that are means over cells.
+    """
+    if scan.cells is not None or scan.n_frames < FEWEST or is_uneven(scan.time):
+        return None
+    own = _differences(np.where(scan.use, scan.frame_means, np.nan))
+    own[:, np.r_[:ENDS, len(scan.time) - ENDS : len(scan.time)]] = np.nan
+    own = own[np.isfinite(own).any(1)]
+    some = np.isfinite(own).all(0)
+    if not len(own) or not some.any():
+        return None
+    weight = 1 / np.maximum((own[:, some] ** 2).mean(1), np.finfo(float).tiny)
+    excess = (weight / weight.sum()) @ own
+    square, number = _around(np.where(some, excess, 0.0) ** 2), _around(some.astype(float))
+    known = some & (number >= FEWEST) & (square > 0)
+    if not known.any():
+        return None
+    freedom = number[known] / CORRELATED
+    t = np.abs(excess[known]) / np.sqrt(square[known] / number[known])
+    p = 2 * stdtr(freedom, -t)
+    at = int(p.argmin())
+    frame = int(np.flatnonzero(known)[at])
+    return OddFrame(frame, float(excess[frame]), float(p[at]), int(known.sum()))
+
+
+def _differences(means: Float[np.ndarray, "bin t"]) -> Float[np.ndarray, "bin t"]:
+    """Return the means less those of the frames beside each; NaN where one is unknown."""
+    n, left = means.shape[1], np.full(means.shape, np.nan)
+    inside = slice(BESIDE, n - BESIDE)
+    beside = [means[:, BESIDE + k : n - BESIDE + k] for k in range(-BESIDE, BESIDE + 1) if k]
+    left[:, inside] = means[:, inside] - np.mean(beside, axis=0)
+    return left
+
+
+def _around(values: Float[np.ndarray, " t"]) -> Float[np.ndarray, " t"]:
+    """Return the sums over the frames around each but those that share a mean with it."""
+    n, before = len(values), np.concatenate([[0.0], np.cumsum(values)])
+    frame = np.arange(n)
+
+    def within(reach: int) -> Float[np.ndarray, " t"]:
+        return before[np.minimum(frame + reach + 1, n)] - before[np.maximum(frame - reach, 0)]
+
+    return within(WINDOW // 2) - within(2 * BESIDE)
