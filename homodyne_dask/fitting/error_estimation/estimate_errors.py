@@ -64,7 +64,7 @@ def estimate_errors(
     doing: called with words for each point of a profile. weighted: how a fit was weighted by speckle.
     """
     reduced, scan = state.reduced, request.scan
-    moved = request.search.free_inside_bounds(state.theta)
+    moved = request.search.with_errors(state.theta)
     clusters = request.clusters
     determined = state.outcome in (
         lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.MAX_PASSES
@@ -140,7 +140,7 @@ def uncertainty_at(
     it.
     """
     search = request.search
-    moved, clusters = search.free_inside_bounds(state.theta), request.clusters
+    moved, clusters = search.with_errors(state.theta), request.clusters
     found = uncertainty(search.names, state.reduced, moved, clusters, search.free & ~moved)
     if found.naive is None or found.robust is not None or speckle is None or speckle.objection:
         return found
