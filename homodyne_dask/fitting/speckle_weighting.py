@@ -152,7 +152,7 @@ class SpeckleWeighting:
     def weigh(self, state: lm.State) -> bool:
         """Compute the weights from the noise at a state; False where the noise of a bin is not known."""
         request, averaged = self.request, self.averaged
-        joint = joint_equations(state.reduced, request.search.free_inside_bounds(state.theta))
+        joint = joint_equations(state.reduced, request.search.with_errors(state.theta))
         used = [b for b in self.weights if not state.reduced.undetermined[b]]
         if not joint.determined.all() or not used:
             return False
@@ -243,7 +243,7 @@ def minimize_weighted(
 
 def _distance(request: Request, before: lm.State, after: lm.State) -> float:
     """Return the largest step of a parameter in standard errors."""
-    joint = joint_equations(after.reduced, request.search.free_inside_bounds(after.theta))
+    joint = joint_equations(after.reduced, request.search.with_errors(after.theta))
     error = deviation(np.diag(joint.of_theta(joint.inverse)))
     step = np.abs(after.theta - before.theta)[joint.which]
     return float((step / np.maximum(error, np.finfo(float).tiny)).max(initial=0.0))

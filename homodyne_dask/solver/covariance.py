@@ -121,6 +121,7 @@ def _robust(
     The last are None where these are fixed.
     """
     scores, blocks = by_cluster(joint, clusters, reduced.count > 0)
+    scores = scores - blocks @ (joint.inverse @ joint.gradient)  # 0 but for coefficients at a bound
     known = None if joint.prior is None else joint.prior.scores
     of_theta = np.eye(len(joint.inverse))[: joint.moved]
     covariance, freedom = cr3(joint.inverse, scores, blocks, of_theta, known)

@@ -152,7 +152,7 @@ def assemble_result(
             ),
             rate_dof=None
             if errors.robust is None
-            else rate_freedom(request, state, moved, clusters, errors),
+            else rate_freedom(request, state, clusters, errors),
             profiles=_profiles(request, state, errors, more),
         ),
         diagnosis=Diagnosis(
@@ -202,7 +202,7 @@ def assemble_result(
 def _gain(request: Request, state: lm.State, speckle: SpeckleErrors) -> Float[np.ndarray, " p"]:
     """Return the errors with weighting speckle over those of a fit of pairs; NaN where none is known."""
     found = np.full(len(request.search.names), np.nan)
-    moved = request.search.free_inside_bounds(state.theta)
+    moved = request.search.with_errors(state.theta)
     pairs = request.options.weighting == PAIRS and request.problem.loss == "linear"
     converged = state.outcome is lm.Outcome.CONVERGED
     if pairs and converged and moved.any() and speckle.objection is None:

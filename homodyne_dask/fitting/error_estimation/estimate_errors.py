@@ -65,7 +65,7 @@ def estimate_errors(
 
     doing: called with words for each point of a profile. weighted: how a fit was weighted by speckle.
     """
-    moved, clusters = request.search.free_inside_bounds(state.theta), request.clusters
+    moved, clusters = request.search.with_errors(state.theta), request.clusters
     determined = state.outcome in (
         lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.MAX_PASSES
     )  # fmt: skip
@@ -105,7 +105,7 @@ def estimate_errors(
 def _speckle(
     request: Request, sweep: Sweep, state: lm.State, weighted: "SpeckleWeighting | None"
 ) -> SpeckleErrors | None:
-    moved = request.search.free_inside_bounds(state.theta)
+    moved = request.search.with_errors(state.theta)
     if weighted is not None:
         return weighted.errors(state, moved)
     of_cells = request.scan.cells is not None
@@ -150,7 +150,7 @@ def uncertainty_at(
     it.
     """
     search = request.search
-    moved, clusters = search.free_inside_bounds(state.theta), request.clusters
+    moved, clusters = search.with_errors(state.theta), request.clusters
     found = uncertainty(search.names, state.reduced, moved, clusters, search.free & ~moved)
     if found.naive is None or found.robust is not None or speckle is None or speckle.objection:
         return found

@@ -107,7 +107,7 @@ def difference_of_weights(
 def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> FittedCells:
     """Return the residuals of the bins whose noise is known."""
     scan, reduced = request.scan, state.reduced
-    moved = request.search.free_inside_bounds(state.theta)
+    moved = request.search.with_errors(state.theta)
     joint = joint_equations(reduced, moved)
     known = speckle.bins
     intervals = sorted({cell for one in known.values() for cell in one.cells.intervals})

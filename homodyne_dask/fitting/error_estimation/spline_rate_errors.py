@@ -25,7 +25,6 @@ AGES = 50
 def rate_freedom(
     request: Request,
     state: lm.State,
-    moved: Bool[np.ndarray, " p"],
     clusters: Int[np.ndarray, " bin"],
     errors: Uncertainty,
 ) -> xarray.Dataset | None:
@@ -53,7 +52,8 @@ def rate_freedom(
         freedom = np.repeat(np.where(np.isfinite(fewest), fewest, np.nan)[:, None], len(at), axis=1)
     else:
         rows = np.concatenate([of_theta(curve) for curve in curves.values()])
-        freedom = combination_freedom(state.reduced, moved, clusters, rows).reshape(len(curves), -1)
+        known = request.search.with_errors(state.theta)
+        freedom = combination_freedom(state.reduced, known, clusters, rows).reshape(len(curves), -1)
     columns = {name: ("age", of) for name, of in zip(curves, freedom, strict=True)}
     return xarray.Dataset(columns, coords={"age": curves["J"].time[at]})
 
@@ -92,7 +92,7 @@ def rates_at_bounds(
     places = {} if smoothness is None else smoothness.places
     return [
         f"{rate}(t) is at its bound {state.theta[at][at_bound[at]].min():g} in {int(at_bound[at].sum())} of "
-        f"{at.stop - at.start} splines: it has no error there"
+        f"{at.stop - at.start} splines: beside it the band is a limit"
         for rate, at in places.items()
         if at_bound[at].any()
     ]

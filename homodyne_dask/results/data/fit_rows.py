@@ -217,7 +217,7 @@ def _with_free_rates(
             for one in known
         ]
         coefficient = [quantities[name] for name in names]
-        bound = np.array([q.at_bound for q in coefficient])[of]
+        bound = np.array([q.at_bound and np.isnan(q.stderr) for q in coefficient])[of]
         value = float(np.array([q.value for q in coefficient]) @ basis[:, 0])
         rates[rate_name] = Quantity(
             coefficient[0].unit, value, *errors, dof=_dof_at(result, rate_name, at),

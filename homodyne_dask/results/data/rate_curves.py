@@ -106,7 +106,7 @@ def rates_in(view: FitView) -> xarray.Dataset:
     units = UNITS | (UNITS_OF_UNKNOWN_Q if np.isnan(scan.q).any() else {})
     curves = of(view.model.at, scan.time, scan.frames)
     for name, curve in curves.items():
-        floor = 0.0 if name.startswith("J") else -np.inf
+        lowest, highest = _ends(result, name, curve)
         band = _band(result, name, curve, known)
         about = {"units": units[name], "long_name": WORDS[name]} | band.about
         columns[name] = ("t", curve.value, about)
@@ -114,7 +114,8 @@ def rates_in(view: FitView) -> xarray.Dataset:
         columns[f"{name}_dof"] = ("t", band.dof, {"units": "1"})
         for suffix, half in zip(BANDS, band.half_widths, strict=True):
             low, high = (curve.value + sign * half * band.stderr for sign in (-1, 1))
-            columns[f"{name}_low_{suffix}"] = ("t", np.maximum(low, floor), {"units": units[name]})
+            low, high = np.maximum(low, lowest), np.minimum(high, highest)
+            columns[f"{name}_low_{suffix}"] = ("t", low, {"units": units[name]})
             columns[f"{name}_high_{suffix}"] = ("t", high, {"units": units[name]})
         if name in (result.config.get("splines") or {}):
             law = nearest_power_law(curve.time, curve.value, band.stderr)
@@ -167,6 +168,15 @@ def _covariance(result: FitResult) -> tuple[str, xarray.DataArray | None]:
     ), result.errors.covariance_naive
 
 
+def _ends(result: FitResult, name: str, curve: RateCurve) -> tuple[float, float]:
+    """Return between which values a rate is: of splines, which sum to 1, the bounds of their coefficients."""
+    if name in (result.config.get("splines") or {}):
+        of = [result.params[one] for one in curve.parameters]
+        if all(one.min is not None and one.max is not None for one in of):
+            return min(one.min for one in of), max(one.max for one in of)
+    return (0.0 if name.startswith("J") else -np.inf), np.inf
+
+
 class _Band(NamedTuple):
     stderr: Float[np.ndarray, " n"]
     """NaN where it is not known."""
@@ -187,14 +197,15 @@ def _band(result: FitResult, name: str, curve: RateCurve, known: xarray.DataArra
         result.parameters.sel(param=names),
         known.sel(cov_i=names, cov_j=names).values,
     )
-    moved = ~(table["fixed"].values | table["at_bound"].values)
+    bounded = table["at_bound"].values & np.isnan(np.diag(covariance))
+    moved = ~(table["fixed"].values | bounded)
     missing = moved & np.isnan(np.diag(covariance))
     if missing.any():
         word = f"no band, because the error of {_listed(names, missing)} is not known"
         return nothing._replace(about={"no_band": word})
     about = {}
-    if table["at_bound"].values.any():
-        bound = _listed(names, table["at_bound"].values)
+    if bounded.any():
+        bound = _listed(names, bounded)
         about["conditional"] = (
             f"the band holds only with {bound} at the bound, where the fit ended: it is too narrow"
         )
