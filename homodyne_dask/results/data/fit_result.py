@@ -15,6 +15,7 @@ from homodyne_dask.results.data.fitted_parameters import (
     bounds_of,
     confidence_intervals,
     parameter_frame,
+    tied_quantities,
 )
 from homodyne_dask.results.data.misfit import (
     ModelCheck,
@@ -282,8 +283,9 @@ class FitResult(Reportable):
 
     @property
     def derived(self) -> dict[str, DerivedQuantity]:
-        """D_SE of Brownian motion and, with temperature and viscosity, R_h; empty for other models."""
-        return derived_quantities(self.config, self.parameters)
+        """Tied parameters; D_SE of Brownian motion and, with temperature and viscosity, R_h."""
+        tied = tied_quantities(self.provenance, self.parameters, self.covariance)
+        return tied | derived_quantities(self.config, self.parameters)
 
     @property
     def periods(self) -> dict[str, float]:
