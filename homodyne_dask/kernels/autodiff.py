@@ -40,7 +40,7 @@ class SeparablePoint:
 
     def bins(self, q: Any, phi: Any) -> Bin:
         """Return the bin argument of f."""
-        return bins_of(self.problem, q, phi)
+        return bin_argument(self.problem, q, phi)
 
     def sub_blocks(self, q: float, i0: int, j0: int, T: int) -> SubBlocks:
         """Return the sub-blocks of a block that hold a pair: all are active, since nothing is known of f."""
@@ -48,7 +48,7 @@ class SeparablePoint:
         return sub_blocks(i0, j0, T, self.min_lag, everywhere, self.frames)
 
 
-def bins_of(problem: Problem, q: Any, phi: Any) -> Bin:
+def bin_argument(problem: Problem, q: Any, phi: Any) -> Bin:
     """Return the bin argument of f, of one bin or of several."""
     return Bin(q, phi, np.full(np.shape(q), np.nan if problem.gap is None else problem.gap))
 

@@ -8,8 +8,8 @@ from functools import cache
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend_interface import Backend, Evaluation
-from homodyne_dask.kernels.transport_evaluation import TRANSPORT_EVALUATION
 from homodyne_dask.kernels.tied_backend import tied, tied_kernels
+from homodyne_dask.kernels.transport_evaluation import TRANSPORT_EVALUATION
 from homodyne_dask.models import Convention, Model, TransportModel
 from homodyne_dask.models.tied import TiedModel
 

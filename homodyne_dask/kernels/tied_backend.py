@@ -1,10 +1,9 @@
 """The backend of models with tied parameters: that of the model itself, and the chain rule.
 
-Columns of derivatives by its parameters are combinations of those by all parameters of the model that is tied,
-so that its Gram is JᵀMJ with the derivatives J of the expressions, which JAX takes. No kernel is its own.
+Derivatives of f by its parameters are combinations of those by all parameters of the model that is tied, so
+that its Gram is JᵀMJ with the derivatives J of the expressions, which JAX takes. It has no kernel of its own.
 """
 
-from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -93,7 +92,8 @@ def tied[E: Evaluation](of: E) -> E:
         assert of.rates is not None
         return {
             name: curve._replace(
-                gradient=at.slopes[[names.index(one) for one in curve.parameters]].T @ curve.gradient,
+                gradient=at.slopes[[names.index(one) for one in curve.parameters]].T
+                @ curve.gradient,
                 parameters=free,
             )
             for name, curve in of.rates(at.base, *where).items()

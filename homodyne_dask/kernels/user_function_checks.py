@@ -168,7 +168,9 @@ def check_finite(
             for some in (i, j)
         )
         for one in zip(q, phi, strict=True):
-            f, derivatives = f_with_derivatives(model, jnp.asarray(theta), here, there, at.bins(*one))
+            f, derivatives = f_with_derivatives(
+                model, jnp.asarray(theta), here, there, at.bins(*one)
+            )
             values = np.concatenate([np.asarray(f)[None], np.asarray(derivatives)])
             values = np.broadcast_to(values, (len(values), len(i)))
             if not np.isfinite(values).all():

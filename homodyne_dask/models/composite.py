@@ -99,7 +99,9 @@ def composed(symbol: Literal["+", "*"], first: Any, second: Any) -> CompositeMod
 
 
 def _in_product(part: Leaf) -> str:
-    return f"({part.name})" if isinstance(part, CompositeModel) and part.symbol == "+" else part.name
+    return (
+        f"({part.name})" if isinstance(part, CompositeModel) and part.symbol == "+" else part.name
+    )
 
 
 def _leaves(model: Leaf) -> Iterator[Leaf]:
@@ -191,9 +193,13 @@ def parsed(text: str, models: Mapping[str, Parametrized]) -> CompositeModel | No
         if isinstance(node, ast.BinOp) and type(node.op) in _SYMBOLS:
             return composed(_SYMBOLS[type(node.op)], made(node.left), made(node.right))
         if not isinstance(node, ast.Name):
-            raise OptionError(f"model {text!r} cannot be read: give names with + and *, as 'static + brownian'")
+            raise OptionError(
+                f"model {text!r} cannot be read: give names with + and *, as 'static + brownian'"
+            )
         if node.id not in models:
-            raise OptionError(f"model {node.id!r} of {text!r} is unknown; {nearest(node.id, models)}")
+            raise OptionError(
+                f"model {node.id!r} of {text!r} is unknown; {nearest(node.id, models)}"
+            )
         return models[node.id]
 
     try:

@@ -121,7 +121,9 @@ def _check(base: Parametrized, name: str, text: object) -> None:
         raise OptionError(f"tie: {name} is {constant:g} by the definition of {base.name}")
     for used in _names(name, text):
         if used not in base.names:
-            raise OptionError(f"tie of {name}: unknown parameter {used!r}; {nearest(used, base.names)}")
+            raise OptionError(
+                f"tie of {name}: unknown parameter {used!r}; {nearest(used, base.names)}"
+            )
 
 
 def _names(name: str, text: object) -> list[str]:
@@ -159,9 +161,13 @@ def _ordered(given: dict[str, str]) -> list[tuple[str, str]]:
     """Return the ties, each after those that it refers to."""
     ordered: list[tuple[str, str]] = []
     while given:
-        ready = [name for name, text in given.items() if given.keys().isdisjoint(_names(name, text))]
+        ready = [
+            name for name, text in given.items() if given.keys().isdisjoint(_names(name, text))
+        ]
         if not ready:
-            raise OptionError(f"tie: {' and '.join(given)} refer to each other: leave one of them out")
+            raise OptionError(
+                f"tie: {' and '.join(given)} refer to each other: leave one of them out"
+            )
         ordered += [(name, given.pop(name)) for name in ready]
     return ordered
 

@@ -68,18 +68,22 @@ def test_names_are_numbered_where_two_parts_have_them():
 
 
 @pytest.mark.parametrize(
-    "text", ["static + brownian", "(static + brownian) * stretched", "static * stretched + brownian"]
+    "text",
+    ["static + brownian", "(static + brownian) * stretched", "static * stretched + brownian"],
 )
 def test_a_composite_is_known_by_its_name_and_goes_to_workers(text):
     model = model_named(text).current()
-    assert model.name == text and model.digest
+    assert model.name == text
+    assert model.digest
     assert pickle.loads(pickle.dumps(model)) == model
     assert model_of_digest(text, model.digest) == model
 
 
 def test_a_composite_holds_models_of_a_user():
     rate = hd.Parameter("rate", "1/s", bounds=(1e-3, 1e3))
-    slow = hd.separable(lambda theta, t1, t2, bin: jnp.exp(-theta[0] * (t2 - t1)), [rate], name="slow")
+    slow = hd.separable(
+        lambda theta, t1, t2, bin: jnp.exp(-theta[0] * (t2 - t1)), [rate], name="slow"
+    )
     found = f_of(slow * MODELS["brownian"], {"rate": 0.5, "D0": 2e4})
     lag = np.abs(TIME[:, None] - TIME)
     np.testing.assert_allclose(found, np.exp(-0.5 * lag) * f_of("brownian", FAST), atol=1e-12)

@@ -139,12 +139,16 @@ def averages_of(request: Request) -> Callable[[Float[np.ndarray, " p"]], Gram]:
 
 def _untied(request: Request) -> Request:
     """Return the request for the model without its ties: what is given of the others holds for it."""
-    problem, options, found = untied(request.problem), request.options, request.search
+    problem, options, _found = untied(request.problem), request.options, request.search
     parameters = parameters_for_q(problem.model, request.scan, False)
-    laws = power_laws(problem.model.names, problem.model.power_laws, request.scan.time[request.scan.use])
+    laws = power_laws(
+        problem.model.names, problem.model.power_laws, request.scan.time[request.scan.use]
+    )
     whole = search(parameters, options.initial, options.fixed, options.bounds, laws)
     priors = gaussian_priors(options.prior, whole)
-    return replace(request, problem=problem, parameters=parameters, search=replace(whole, priors=priors))
+    return replace(
+        request, problem=problem, parameters=parameters, search=replace(whole, priors=priors)
+    )
 
 
 def _minima_of_ties(request: Request, data: Sweep | None) -> list[Minimum]:

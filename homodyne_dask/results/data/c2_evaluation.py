@@ -58,7 +58,12 @@ def c2_at(
         ) from None
     chosen = scan.select(phi=phi, label=label)
     known = list(zip(labels, scan.scan_number.tolist(), strict=True))
-    bins = np.array([known.index(one) for one in zip(chosen.label.tolist(), chosen.scan_number.tolist(), strict=True)])
+    bins = np.array(
+        [
+            known.index(one)
+            for one in zip(chosen.label.tolist(), chosen.scan_number.tolist(), strict=True)
+        ]
+    )
     contrast, offset = (
         result.scaling[name].values[bins].reshape(-1, *[1] * one.ndim)
         for name in ("contrast", "offset")
@@ -79,11 +84,19 @@ def _half_width(
     """Return that of the confidence interval of f; raises OptionError where no standard error is known."""
     table = result.parameters
     moved = ~(table["fixed"].values | table["at_bound"].values)
-    known = None if result.covariance is None else np.where(moved[:, None] & moved, result.covariance, 0)
+    known = (
+        None
+        if result.covariance is None
+        else np.where(moved[:, None] & moved, result.covariance, 0)
+    )
     if known is None or np.isnan(known).any():
-        raise OptionError("the fit has no standard errors of all parameters, and so no band: leave it out")
+        raise OptionError(
+            "the fit has no standard errors of all parameters, and so no band: leave it out"
+        )
     stderr = np.sqrt(np.einsum("bp...,pr,br...->b...", slopes, known, slopes))
-    return half_width(percent, float(np.nanmin(table["dof"].values[moved], initial=np.inf))) * stderr
+    return (
+        half_width(percent, float(np.nanmin(table["dof"].values[moved], initial=np.inf))) * stderr
+    )
 
 
 def _times(name: str, value: ArrayLike, first: float, last: float) -> Float[np.ndarray, "..."]:

@@ -38,7 +38,6 @@ class FittedModel:
         f_at = evaluation_of(self.at.problem.model).f_at
         return f_at(self.at, self.time, self.q[bins], self.phi[bins], t1, t2)
 
-
     def slopes(
         self,
         bins: Int[np.ndarray, " b"],

@@ -62,9 +62,7 @@ def html_of(result: object) -> str:
 
 
 @_operation("figures")
-def figure_of(
-    result: object, name: str = "", scan: "Scan | None" = None
-) -> "Figure | SubFigure":
+def figure_of(result: object, name: str = "", scan: "Scan | None" = None) -> "Figure | SubFigure":
     """Return a figure by its name; scan: what was fitted, by default from where its store was."""
     raise NotImplementedError
 
@@ -96,7 +94,12 @@ def c2_of(result: object, scan: "Scan | None") -> "xarray.DataArray":
 
 @_operation("evaluation")
 def c2_at_times(
-    result: object, t1: "ArrayLike", t2: "ArrayLike", label: int | None, scan: "Scan | None", **more: Any
+    result: object,
+    t1: "ArrayLike",
+    t2: "ArrayLike",
+    label: int | None,
+    scan: "Scan | None",
+    **more: Any,
 ) -> Any:
     """Return the fitted c2 at pairs of times [s], with its band where one is asked for."""
     raise NotImplementedError
