@@ -59,8 +59,8 @@ class CompositeModel(SeparableModel):
 def composed(symbol: Literal["+", "*"], first: Any, second: Any) -> CompositeModel:
     """Return the sum or the product of two models of scans.
 
-    Parameters of one name in both have the number of their part behind them, D0_1 and D0_2. Raises OptionError
-    for what is not a model of scans, has rates without a formula, or beats in a sum.
+    Parameters whose name both have are numbered, D0_1 and D0_2. Raises OptionError for what is not a model of
+    scans, for rates without a formula, and in a sum for models of beats.
     """
     for part in (first, second):
         if not isinstance(part, TransportModel | SeparableModel) or getattr(part, "splines", {}):

@@ -57,13 +57,10 @@ def c2_at(
             f"the times cannot be paired: {shapes}; give shapes that broadcast"
         ) from None
     chosen = scan.select(phi=phi, label=label)
-    known = list(zip(labels, scan.scan_number.tolist(), strict=True))
-    bins = np.array(
-        [
-            known.index(one)
-            for one in zip(chosen.label.tolist(), chosen.scan_number.tolist(), strict=True)
-        ]
+    all_bins, wanted = (
+        list(zip(of.label.tolist(), of.scan_number.tolist(), strict=True)) for of in (scan, chosen)
     )
+    bins = np.array([all_bins.index(one) for one in wanted])
     contrast, offset = (
         result.scaling[name].values[bins].reshape(-1, *[1] * one.ndim)
         for name in ("contrast", "offset")

@@ -157,10 +157,9 @@ class Reportable:
 class Plots:
     """The figures of a result, `result.plot`, as matplotlib Figures that notebooks show.
 
-    scan: what was fitted; by default it is opened where it was then. ax: axes made by `plt.subplots`, in whose
-    place in their figure the picture is drawn. Each raises SelectionError where the
-    scan's bins are not those of the result, and a HomodyneDaskError where no scan is given and the store
-    is not there as it was.
+    scan: what was fitted; by default it is opened where it was then. ax: axes made by `plt.subplots`, in
+    whose place in their figure the picture is drawn. Each raises SelectionError where the scan's bins are not
+    those of the result, and a HomodyneDaskError where no scan is given and the store is not there as it was.
     """
 
     def __init__(self, result: object) -> None:
