@@ -171,6 +171,7 @@ _READ: dict[Any, Callable[[Any], Any]] = {
     int | Sequence[tuple[float, float]]: _windows,
     Mapping[str, float]: _by_name(_number),
     Mapping[str, tuple[float, float]]: _by_name(_pair),
+    Mapping[str, str]: _by_name(str),
     Mapping[str, str | tuple[float, float]]: _by_name(lambda value: value),
 }
 """What reads a value, as YAML has it or as it is typed, by the type of the option."""

@@ -115,6 +115,7 @@ _PLACEHOLDERS: dict[Any, str] = {
     tuple[float, float]: "LOW:HIGH",
     Mapping[str, float]: "NAME=VALUE",
     Mapping[str, tuple[float, float]]: "NAME=LOW:HIGH",
+    Mapping[str, str]: "NAME=EXPRESSION",
     Mapping[str, str | tuple[float, float]]: "NAME=MEAN:SD",
 }
 """What stands for a value in the help of a command, by the type of the option."""
@@ -180,6 +181,7 @@ _PLAIN: dict[Any, Callable[[Any], Any]] = {
     tuple[str, ...]: lambda value: (value,) if isinstance(value, str) else tuple(value),
     Mapping[str, float]: _mapping,
     Mapping[str, tuple[float, float]]: _mapping,
+    Mapping[str, str]: _mapping,
     Mapping[str, str | tuple[float, float]]: _mapping,
 }
 """By the type of an option: what returns its value as one of Python's own types, or a TypeError."""
@@ -265,6 +267,12 @@ class FitOptions:
     bounds: Mapping[str, tuple[float, float]] | None = define(
         None, "bounds by parameter", "{D0: [1, 1e7]}", "two numbers by parameter", typed="D0=1:1e7",
         default_text="those of the model", identity=False, plan=True, section=MODEL, common=True,
+    )  # fmt: skip
+    tie: Mapping[str, str] | None = define(
+        None, "parameters that follow from others, as expressions of them: + - * / **, exp, log, log10, "
+        "sqrt, sin, cos, tan and abs",
+        '{beta: alpha, D_offset: "0.1*D0"}', "expressions by parameter", typed='"beta = alpha"', plan=True,
+        section=MODEL,
     )  # fmt: skip
     prior: Mapping[str, str | tuple[float, float]] | None = define(
         None, "parameters known beforehand: mean and standard deviation of each, counted as one more "

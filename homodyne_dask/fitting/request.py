@@ -24,6 +24,7 @@ from homodyne_dask.models.spline_rates import (
     smoothness_of,
     with_free_rates,
 )
+from homodyne_dask.models.tied import check_untied, with_ties
 from homodyne_dask.models.transport import frame_spacing
 from homodyne_dask.models.units import gap_in_angstrom
 from homodyne_dask.results.data.stokes_einstein import check_fluid
@@ -85,7 +86,9 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
             f"{int(scan.use.sum())} of {scan.n_frames} frames are in use, and a fit needs 3: "
             f"widen the selection"
         )
-    model = on_times(model, scan.time[scan.use], options.knots)
+    model = with_ties(on_times(model, scan.time[scan.use], options.knots), options.tie)
+    for what in ("initial", "fixed", "bounds", "prior", "profile"):
+        check_untied(model, what, getattr(options, what))
     for name in options.profile:
         check_profile(model, name)
     check_priors(model, options.prior)
@@ -169,7 +172,7 @@ def computed_on(request: Request, device: Device) -> Request:
 
 def _check_times(model: Model, scan: Scan) -> None:
     first = scan.time[scan.use][0]
-    if model.has_transport_rates and first < 0:
+    if (model.has_transport_rates or model.power_laws) and first < 0:
         raise SelectionError(
             f"the selected times begin at {first:g} s, and the rates of {model.name} are powers of the time "
             f"since 0 s: select later ones (--time 0:...), or ingest again with another --time-offset"

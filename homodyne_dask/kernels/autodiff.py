@@ -15,6 +15,7 @@ from homodyne_dask.kernels.decayed_subblocks import SubBlocks, sub_blocks
 from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.problem import Problem, coarse_frames, coarse_min_lag
 from homodyne_dask.kernels.subblock_loop import SubBlock
+from homodyne_dask.models.tied import Ties
 from homodyne_dask.models.user_defined import Bin, SeparableModel
 
 Tables = Any
@@ -37,10 +38,19 @@ class SeparablePoint:
     frames: tuple[int, int]
     """The first of the level that is selected, and the one after the last."""
 
+    def bins(self, q: Any, phi: Any) -> Bin:
+        """Return the bin argument of f."""
+        return bin_argument(self.problem, q, phi)
+
     def sub_blocks(self, q: float, i0: int, j0: int, T: int) -> SubBlocks:
         """Return the sub-blocks of a block that hold a pair: all are active, since nothing is known of f."""
         everywhere = np.zeros((1, self.n))
         return sub_blocks(i0, j0, T, self.min_lag, everywhere, self.frames)
+
+
+def bin_argument(problem: Problem, q: Any, phi: Any) -> Bin:
+    """Return the bin argument of f, of one bin or of several."""
+    return Bin(q, phi, np.full(np.shape(q), np.nan if problem.gap is None else problem.gap))
 
 
 def separable_point(
@@ -121,3 +131,14 @@ def sides_of[T](rows: T, columns: T, at: SubBlock) -> tuple[T, T]:
         jax.tree.map(lambda v: lax.dynamic_slice_in_dim(v, at.i, R, -1)[..., :, None], rows),
         jax.tree.map(lambda v: lax.dynamic_slice_in_dim(v, at.j, S, -1)[..., None, :], columns),
     )
+
+
+def slopes_of_ties(ties: Ties, theta: Float[np.ndarray, " m"]) -> Float[np.ndarray, "p m"]:
+    """Return the derivatives of all parameters of a model by those that are not tied."""
+    with float64_on_cpu():
+        return np.asarray(_slopes_of_ties(np.asarray(theta, float), ties=ties))
+
+
+@plain_kernel("ties")
+def _slopes_of_ties(theta: Array, *, ties: Ties) -> Array:
+    return jax.jacfwd(ties.expand)(theta)

@@ -3,23 +3,38 @@
 Backends load JAX, which takes a second: they are imported on first use.
 """
 
+from dataclasses import replace
+from functools import cache
+
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend_interface import Backend, Evaluation
+from homodyne_dask.kernels.tied_backend import tied, tied_kernels
 from homodyne_dask.kernels.transport_evaluation import TRANSPORT_EVALUATION
 from homodyne_dask.models import Convention, Model, TransportModel
+from homodyne_dask.models.tied import TiedModel
 
 
 def backend_of(model: Model) -> Backend:
     """Return the backend that computes a model."""
+    return _backend(type(model), type(getattr(model, "base", None)))
+
+
+@cache
+def _backend(of: type, base: type) -> Backend:
     from homodyne_dask.kernels import separable_backend, transport_backend
 
-    if isinstance(model, TransportModel):
+    if issubclass(of, TiedModel):
+        whole = _backend(base, type(None))
+        return replace(tied(whole), **tied_kernels(whole))
+    if issubclass(of, TransportModel):
         return transport_backend.TRANSPORT
     return separable_backend.SEPARABLE
 
 
 def evaluation_of(model: Model) -> Evaluation:
     """Return what is computed of a model without data; JAX is not loaded for transport models."""
+    if isinstance(model, TiedModel):
+        return tied(evaluation_of(model.base))
     if isinstance(model, TransportModel):
         return TRANSPORT_EVALUATION
     return backend_of(model)
@@ -31,6 +46,8 @@ def check_model(model: Model, frames: int, convention: Convention, precision: st
     Raises OptionError for what is wrong with the functions of a user-defined model, and for
     options that only the transport models have. JAX is loaded for user-defined models alone.
     """
+    if isinstance(model, TiedModel):
+        return check_model(model.base, frames, convention, precision)
     if isinstance(model, TransportModel):
         return model.shear
     if convention is not Convention.PHYSICAL:

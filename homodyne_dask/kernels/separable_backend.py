@@ -49,7 +49,7 @@ def separable_wide_gram(
             np.stack([of.theta for of in points]),
             of_frames(every, at.n, block.i0, T),
             of_frames(every, at.n, block.j0, T),
-            Bin(block.padded(block.q), block.padded(block.phi)),
+            at.bins(block.padded(block.q), block.padded(block.phi)),
             sums,
             data is None,
             model=at.problem.model,
@@ -74,7 +74,7 @@ def separable_wide_kernel(
     """Return the wide moments and the sums of the data of every bin; tables have an axis of points first."""
 
     def f_of(sides: tuple[Tables, Tables], pairs: BinPairs, known: Bool[Array, "R S"]) -> Array:
-        bin = Bin(bins.q[pairs.bin], bins.phi[pairs.bin])
+        bin = bins.some(pairs.bin)
 
         def at_point(theta: Array, t1: Tables, t2: Tables) -> Array:
             f = jnp.asarray(model.f(theta, t1, t2, bin), float)
@@ -101,7 +101,7 @@ def separable_f_of_theta(
     t2 = jax.tree.map(lambda v: jnp.asarray(v)[..., at.j], tables)
 
     def of_bin(q: Array, phi: Array) -> Array:
-        f = jnp.asarray(model.f(theta, t1, t2, Bin(q, phi)), float)
+        f = jnp.asarray(model.f(theta, t1, t2, Bin(q, phi, at.gap)), float)
         return jnp.broadcast_to(f, at.i.shape)
 
     return jax.vmap(of_bin)(jnp.asarray(at.q), jnp.asarray(at.phi))
@@ -142,7 +142,7 @@ def _arguments(
     T, both = block.c2.shape[-1], (at.tables, at.derivatives)
     cut = at.sub_blocks(0.0, block.i0, block.j0, T)
     rows, columns = (of_frames(both, at.n, first, T) for first in (block.i0, block.j0))
-    bins = Bin(block.padded(block.q), block.padded(block.phi))
+    bins = at.bins(block.padded(block.q), block.padded(block.phi))
     return measured_block(block, cut, at.min_lag), at.theta, rows, columns, bins
 
 
@@ -185,7 +185,7 @@ def separable_kernel(
         b, w_i, w_j, shape = pairs.bin, pairs.w_i, pairs.w_j, pairs.c2.shape
         known = jnp.isfinite(pairs.c2) & pairs.at.counted
         y = pairs.c2.astype(float) - 1
-        f, derivatives = f_with_derivatives(model, theta, *sides, Bin(bins.q[b], bins.phi[b]))
+        f, derivatives = f_with_derivatives(model, theta, *sides, bins.some(b))
         X = jnp.stack([jnp.ones(shape), y, jnp.broadcast_to(f, shape)])
         X = jnp.concatenate([X, jnp.broadcast_to(derivatives, (m - 3, *shape))])
         root = jnp.sqrt(w_i)[:, None] * jnp.sqrt(w_j)
@@ -235,7 +235,7 @@ def separable_cells_kernel(
         pairs: BinPairs,
     ) -> Array:
         b, shape = pairs.bin, pairs.at.counted.shape
-        f, derivatives = f_with_derivatives(model, theta, *sides, Bin(bins.q[b], bins.phi[b]))
+        f, derivatives = f_with_derivatives(model, theta, *sides, bins.some(b))
         fields = [
             jnp.broadcast_to(f, (1, *shape)),
             jnp.broadcast_to(derivatives, (len(theta), *shape)),
@@ -266,7 +266,7 @@ def separable_f(
         into = f[:, some]
         for b, bin in enumerate(zip(q, phi, strict=True)):
             with float64_on_cpu():
-                values = _shape(at.theta, *there, Bin(*bin), model=at.problem.model)
+                values = _shape(at.theta, *there, at.bins(*bin), model=at.problem.model)
             into[b] = values[: into.shape[1]]
     return f.reshape(len(q), *shape)
 
@@ -284,7 +284,7 @@ def separable_derivatives(
         into = found[:, :, some]
         for b, bin in enumerate(zip(q, phi, strict=True)):
             with float64_on_cpu():
-                values = _shape_and_slopes(at.theta, *there, Bin(*bin), model=at.problem.model)
+                values = _shape_and_slopes(at.theta, *there, at.bins(*bin), model=at.problem.model)
             into[b] = np.asarray(values)[:, : into.shape[2]]
     same = np.broadcast_to(np.equal(t1, t2), shape).ravel()
     found[:, 1:, same] = np.nan_to_num(found[:, 1:, same], nan=0.0, posinf=0.0, neginf=0.0)

@@ -55,7 +55,7 @@ def in_function(model: str, function: Callable[..., Any]) -> Iterator[None]:
 
 def line_of(function: Callable[..., Any], error: Exception | None = None) -> str:
     """Return the deepest line of the function's file that an error passed, else its first line."""
-    code = getattr(function, "__code__", None)
+    code = getattr(getattr(function, "func", function), "__code__", None)
     if code is None:
         return repr(function)
     stack = [] if error is None else traceback.extract_tb(error.__traceback__)
@@ -79,7 +79,7 @@ def check_separable(model: SeparableModel, frames: int) -> bool:
             _one_per_time(model, tables, frames)
 
         def f(theta: Any, t1: Any, t2: Any, q: Any, phi: Any) -> Any:
-            return _checked(model.name, model.f)(theta, t1, t2, Bin(q, phi))
+            return _checked(model.name, model.f)(theta, t1, t2, Bin(q, phi, 1.0))
 
         shape = 3, 2
         t1, t2 = (
@@ -168,7 +168,9 @@ def check_finite(
             for some in (i, j)
         )
         for one in zip(q, phi, strict=True):
-            f, derivatives = f_with_derivatives(model, jnp.asarray(theta), here, there, Bin(*one))
+            f, derivatives = f_with_derivatives(
+                model, jnp.asarray(theta), here, there, at.bins(*one)
+            )
             values = np.concatenate([np.asarray(f)[None], np.asarray(derivatives)])
             values = np.broadcast_to(values, (len(values), len(i)))
             if not np.isfinite(values).all():

@@ -2,9 +2,14 @@
 packages, and those made in this process.
 """
 
+from contextlib import suppress
+from functools import partial
+
 from homodyne_dask.errors import OptionError, nearest, shown
-from homodyne_dask.models.parameters import Parametrized
+from homodyne_dask.models.composite import composed, parsed
+from homodyne_dask.models.parameters import OPERATORS, Parametrized
 from homodyne_dask.models.stretched_exponentials import STRETCHED, STRETCHED_AGEING, STRETCHED_Q
+from homodyne_dask.models.tied import TiedModel
 from homodyne_dask.models.transport import (
     BROWNIAN,
     COUETTE,
@@ -69,7 +74,7 @@ __all__ = [
     "separable",
 ]
 
-Model = TransportModel | SeparableModel
+Model = TransportModel | SeparableModel | TiedModel
 """Models that are fitted to scans."""
 MODELS: dict[str, Model] = {
     model.name: model
@@ -93,11 +98,14 @@ MODELS: dict[str, Model] = {
     )
 }
 BUILT_IN.update(MODELS)
+OPERATORS.update({"+": partial(composed, "+"), "*": partial(composed, "*")})
 
 
 def model_of_digest(name: str, digest: str) -> Model | None:
     """Return the model of that name and digest, None where this process has none."""
     known = [models[name] for models in (importable_models(), USER_DEFINED) if name in models]
+    with suppress(OptionError):
+        known += [model_named(name)] if not known else []
     return next(
         (now for model in known if (now := _of_scans(model).current()).digest == digest), None
     )
@@ -112,7 +120,7 @@ def as_model(model: object) -> Model | ResidualModel:
         )
     if isinstance(model, str):
         return model_named(model)
-    if isinstance(model, TransportModel | SeparableModel | ResidualModel):
+    if isinstance(model, Model | ResidualModel):
         return model
     remedy = (
         "make one of a function with hd.separable"
@@ -130,13 +138,15 @@ def scan_model(model: object) -> Model:
 def model_named(name: str) -> Model:
     """Return the model of that name; raises OptionError with the nearest name."""
     models = {**USER_DEFINED, **importable_models()}
+    if name not in models and (made := parsed(name, models)) is not None:
+        return made
     if name not in models:
         raise OptionError(f"model {name!r} is unknown; {nearest(name, models)}")
     return _of_scans(models[name])
 
 
 def _of_scans(model: Parametrized) -> Model:
-    if not isinstance(model, TransportModel | SeparableModel):
+    if not isinstance(model, Model):
         raise OptionError(
             f"model {model.name!r} is made by hd.model, for data that are not scans: make one of "
             f"f(theta, t1, t2, bin) with hd.separable"

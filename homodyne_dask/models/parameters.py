@@ -1,10 +1,10 @@
 """The parameters of a fit: names, units, bounds, fixed and initial values, and Gaussian priors."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
-from typing import ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -15,6 +15,10 @@ from homodyne_dask.models.spline_basis import Smoothness
 from homodyne_dask.text import aligned_columns, html_table
 
 SCALES = ("linear", "log")
+
+
+OPERATORS: dict[str, Callable[[Any, object], Any]] = {}
+"""What makes a sum or a product of models; filled when `homodyne_dask.models` is imported."""
 
 
 class PriorTerms(NamedTuple):
@@ -172,6 +176,14 @@ class Parametrized:
     def size(self) -> int:
         """The number of parameters p."""
         return len(self.parameters)
+
+    def __add__(self, other: object) -> Any:
+        """Return the model of two populations whose fields add up (`models.composite`)."""
+        return OPERATORS["+"](self, other)
+
+    def __mul__(self, other: object) -> Any:
+        """Return the model of the product of both f (`models.composite`)."""
+        return OPERATORS["*"](self, other)
 
     def __repr__(self) -> str:
         return f"<model {self.name} of {', '.join(self.names)}>"

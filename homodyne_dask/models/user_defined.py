@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, Self
 
 import cloudpickle
+import numpy as np
 from cloudpickle import register_pickle_by_value, unregister_pickle_by_value
 from zict import LRU
 
@@ -159,6 +160,12 @@ class Bin(NamedTuple):
     """1/Å."""
     phi: Any
     """degree."""
+    gap: Any = np.nan
+    """Å; of models under shear."""
+
+    def some(self, which: Any) -> "Bin":
+        """Return one of several bins, or some."""
+        return Bin(*(of[which] for of in self))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -342,4 +342,6 @@ def _cells(blocks: Blocks, intervals: list[Interval]) -> CellPairs:
             inside = (slot == 0) & (used[own] > cell.shortest)
             start[slot, own] = np.where(inside, block[own], np.maximum(low, block[own] + 1))
             end[slot, own] = np.searchsorted(middle, middle[own] + cell.end - 0.5)
+            if (end[slot, own] <= start[slot, own]).all():  # beyond the middle of the last block
+                start[slot, first[a]], end[slot, first[a]] = len(middle) - 1, len(middle)
     return CellPairs(np.array(first), stop, start, np.maximum(end, start), number)

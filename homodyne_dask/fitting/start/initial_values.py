@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.request import Request, parameters_for_q
+from homodyne_dask.fitting.request import Request, gaussian_priors, parameters_for_q
 from homodyne_dask.fitting.start.averages import BinnedAverages, binned_averages
 from homodyne_dask.fitting.start.beats import beat_points, single_lags
 from homodyne_dask.fitting.start.binned_fits import BinnedFits, promising
@@ -29,10 +29,12 @@ from homodyne_dask.fitting.start.transport_minima import (
     transport_minima,
 )
 from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.kernels.tied_backend import averages_of_ties, untied
 from homodyne_dask.kernels.user_function_checks import check_finite
 from homodyne_dask.models.parameters import Search, search
 from homodyne_dask.models.rate_forms import power_laws
 from homodyne_dask.models.spline_rates import of_power_law, power_law_model
+from homodyne_dask.models.tied import TiedModel
 from homodyne_dask.models.transport import Convention, positive_times
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.sweep.sweep import Sweep
@@ -127,10 +129,39 @@ def _search_of_power_law(request: Request) -> Search:
 
 def averages_of(request: Request) -> Callable[[Float[np.ndarray, " p"]], Gram]:
     """Return a function that returns the Gram of the averages at theta."""
+    if isinstance(request.problem.model, TiedModel):
+        return averages_of_ties(request.problem.model, averages_of(_untied(request)))
     summary = binned_averages(request.scan, request.problem)
     if request.problem.model.has_transport_rates:
         return summary
     return partial(averaged_gram, summary)
+
+
+def _untied(request: Request) -> Request:
+    """Return the request for the model without its ties: what is given of the others holds for it."""
+    problem, options, _found = untied(request.problem), request.options, request.search
+    parameters = parameters_for_q(problem.model, request.scan, False)
+    laws = power_laws(
+        problem.model.names, problem.model.power_laws, request.scan.time[request.scan.use]
+    )
+    whole = search(parameters, options.initial, options.fixed, options.bounds, laws)
+    priors = gaussian_priors(options.prior, whole)
+    return replace(
+        request, problem=problem, parameters=parameters, search=replace(whole, priors=priors)
+    )
+
+
+def _minima_of_ties(request: Request, data: Sweep | None) -> list[Minimum]:
+    """Return the minima of a model with ties, from those of the model without."""
+    search, mode = request.search, request.scaling.mode_for_initial_values
+    if np.isfinite(search.start).all():
+        return [Minimum(search.start, np.nan, 1)]
+    base = _untied(request)
+    kept = [base.search.names.index(name) for name in search.names]
+    points = [search.inside(at.theta[kept]) for at in find_initial_values(base, data)]
+    fits = BinnedFits(averages_of(request), search, mode)
+    ends = fits.merged(fits.advanced(fits.started(points), PASSES_TO_MINIMUM))
+    return [Minimum(end.lowest.theta, end.chisqr, end.starts) for end in ends]
 
 
 @one_blas_thread()
@@ -142,6 +173,8 @@ def find_initial_values(request: Request, data: Sweep | None = None) -> list[Min
     is. Raises OptionError where a user-defined model has no finite value to start from, or a parameter has
     neither an initial value nor finite bounds.
     """
+    if isinstance(request.problem.model, TiedModel):
+        return _minima_of_ties(request, data)
     summary = binned_averages(request.scan, request.problem)
     search, starts = request.search, request.options.starts
     mode = request.scaling.mode_for_initial_values

@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.start.averages import BinnedAverages
-from homodyne_dask.kernels.autodiff import Tables, f_with_derivatives, separable_point
+from homodyne_dask.kernels.autodiff import Tables, bin_argument, f_with_derivatives, separable_point
 from homodyne_dask.kernels.compiled import plain_kernel
 from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.gram import Gram
@@ -65,7 +65,8 @@ def averaged_gram(summary: BinnedAverages, theta: Float[np.ndarray, " p"]) -> Gr
     here, there = zip(_at(summary, at.tables), _at(summary, at.derivatives), strict=True)
     with float64_on_cpu():
         moments = _moments(
-            summary.c2, summary.weight, at.theta, here, there, Bin(summary.q, summary.phi),
+            summary.c2, summary.weight, at.theta, here, there,
+            bin_argument(summary.problem, summary.q, summary.phi),
             model=summary.problem.model,
         )  # fmt: skip
         return Gram(np.asarray(moments), (summary.weight > 0).sum(1))
@@ -77,7 +78,7 @@ def _grams(summary: BinnedAverages, points: Float[np.ndarray, "point p"]) -> lis
     with float64_on_cpu():
         moments = _moments_of_points(
             summary.c2, summary.weight, points, summary.time, (summary.t1, summary.t2),
-            Bin(summary.q, summary.phi), model=summary.problem.model,
+            bin_argument(summary.problem, summary.q, summary.phi), model=summary.problem.model,
         )  # fmt: skip
         return [Gram(one, pairs) for one in np.asarray(moments)]
 

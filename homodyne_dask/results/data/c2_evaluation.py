@@ -13,6 +13,7 @@ from homodyne_dask.errors import OptionError, SelectionError, nearest, shown
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView, fitted_scan
 from homodyne_dask.results.data.fitted_model import FittedModel
+from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.store.scan import Scan
 
 
@@ -34,8 +35,9 @@ def fitted_c2(result: FitResult, scan: Scan | None) -> xarray.DataArray:
 
 
 def c2_at(
-    result: FitResult, t1: ArrayLike, t2: ArrayLike, label: int | None, scan: Scan | None
-) -> Float[np.ndarray, "..."]:
+    result: FitResult, t1: ArrayLike, t2: ArrayLike, label: int | None, scan: Scan | None,
+    *, phi: Any = None, band: float | None = None,
+) -> Any:  # fmt: skip
     """Return offset + contrast·f at times [s] that broadcast together; see `FitResult.eval`."""
     scan = fitted_scan(result) if scan is None else scan
     view, labels = FitView(result, scan), scan.label.tolist()
@@ -54,12 +56,44 @@ def c2_at(
         raise OptionError(
             f"the times cannot be paired: {shapes}; give shapes that broadcast"
         ) from None
-    f = view.model.shape(np.arange(len(labels)), np.minimum(one, other), np.maximum(one, other))
-    contrast, offset = (
-        result.scaling[name].values.reshape(-1, *[1] * one.ndim) for name in ("contrast", "offset")
+    chosen = scan.select(phi=phi, label=label)
+    all_bins, wanted = (
+        list(zip(of.label.tolist(), of.scan_number.tolist(), strict=True)) for of in (scan, chosen)
     )
-    c2 = offset + contrast * f
-    return c2 if label is None else c2[labels.index(label)]
+    bins = np.array([all_bins.index(one) for one in wanted])
+    contrast, offset = (
+        result.scaling[name].values[bins].reshape(-1, *[1] * one.ndim)
+        for name in ("contrast", "offset")
+    )
+    ends = np.minimum(one, other), np.maximum(one, other)
+    c2 = offset + contrast * view.model.shape(bins, *ends)
+    found = [c2]
+    if band is not None:
+        half = contrast * _half_width(result, view.model.slopes(bins, *ends), band)
+        found += [c2 - half, c2 + half]
+    found = [of if label is None or len(bins) > 1 else of[0] for of in found]
+    return found[0] if band is None else tuple(found)
+
+
+def _half_width(
+    result: FitResult, slopes: Float[np.ndarray, "bin p ..."], percent: float
+) -> Float[np.ndarray, "bin ..."]:
+    """Return that of the confidence interval of f; raises OptionError where no standard error is known."""
+    table = result.parameters
+    moved = ~(table["fixed"].values | table["at_bound"].values)
+    known = (
+        None
+        if result.covariance is None
+        else np.where(moved[:, None] & moved, result.covariance, 0)
+    )
+    if known is None or np.isnan(known).any():
+        raise OptionError(
+            "the fit has no standard errors of all parameters, and so no band: leave it out"
+        )
+    stderr = np.sqrt(np.einsum("bp...,pr,br...->b...", slopes, known, slopes))
+    return (
+        half_width(percent, float(np.nanmin(table["dof"].values[moved], initial=np.inf))) * stderr
+    )
 
 
 def _times(name: str, value: ArrayLike, first: float, last: float) -> Float[np.ndarray, "..."]:

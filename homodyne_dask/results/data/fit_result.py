@@ -15,6 +15,7 @@ from homodyne_dask.results.data.fitted_parameters import (
     bounds_of,
     confidence_intervals,
     parameter_frame,
+    tied_quantities,
 )
 from homodyne_dask.results.data.misfit import (
     ModelCheck,
@@ -179,6 +180,15 @@ class FitResult(Reportable):
         return self.statistics.ndata
 
     @property
+    def aic(self) -> float:
+        """N ln(χ²/N) + 2·(number fitted, contrasts and offsets included), as lmfit has it.
+
+        Pairs of frames count as independent, which they are not: `hd.compare_models` chooses models without.
+        """
+        freedom = self.chisqr / self.redchi
+        return self.ndata * np.log(self.chisqr / self.ndata) + 2 * (self.ndata - freedom)
+
+    @property
     def passes(self) -> int:
         """Passes over all data, one per trial step."""
         return self.run.passes
@@ -282,8 +292,9 @@ class FitResult(Reportable):
 
     @property
     def derived(self) -> dict[str, DerivedQuantity]:
-        """D_SE of Brownian motion and, with temperature and viscosity, R_h; empty for other models."""
-        return derived_quantities(self.config, self.parameters)
+        """Tied parameters; D_SE of Brownian motion and, with temperature and viscosity, R_h."""
+        tied = tied_quantities(self.provenance, self.parameters, self.covariance)
+        return tied | derived_quantities(self.config, self.parameters)
 
     @property
     def periods(self) -> dict[str, float]:
@@ -347,15 +358,28 @@ class FitResult(Reportable):
         return c2_of(self, scan)
 
     def eval(
-        self, t1: "ArrayLike", t2: "ArrayLike", label: int | None = None, scan: "Scan | None" = None
-    ) -> Float[np.ndarray, "..."]:
+        self,
+        t1: "ArrayLike",
+        t2: "ArrayLike",
+        label: int | None = None,
+        scan: "Scan | None" = None,
+        *,
+        phi: Any = None,
+        band: float | None = None,
+    ) -> Any:
         """Return the fitted c2 at pairs of times [s]: (bin, ...), or (...) of the bin of a label.
 
-        t1, t2: shapes that broadcast together, inside the scan; between frames f is interpolated. scan: what
-        was fitted, by default from where its store was. NaN in bins whose contrast or offset is unknown.
-        Raises OptionError for other times, SelectionError for an unknown label or another scan.
+        t1, t2: shapes that broadcast together, inside the scan; between frames f is interpolated. phi: of the
+        bins, as in `scan.select`. scan: what was fitted, by default from where its store was. NaN in bins
+        whose contrast or offset is unknown.
+        band: with a percentage, such as 95, three arrays: c2, and the ends of the confidence interval that
+        the errors of the parameters make, contrast and offset being those of the fit.
+        Raises OptionError for other times and where no standard error is known, SelectionError for an unknown
+        label, angle or another scan.
+
+        >>> c2, low, high = result.eval(0.0, [1.0, 2.0], phi=30, band=95)  # doctest: +SKIP
         """
-        return c2_at_times(self, t1, t2, label, scan)
+        return c2_at_times(self, t1, t2, label, scan, phi=phi, band=band)
 
     def to_nexus(self, path: str | Path, scan: "Scan | None" = None) -> None:
         """Write a NeXus file as `fit --nexus` does: NXxpcs with maps of all bins, the fit as NXfit.

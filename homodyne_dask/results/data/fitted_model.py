@@ -38,6 +38,16 @@ class FittedModel:
         f_at = evaluation_of(self.at.problem.model).f_at
         return f_at(self.at, self.time, self.q[bins], self.phi[bins], t1, t2)
 
+    def slopes(
+        self,
+        bins: Int[np.ndarray, " b"],
+        t1: Float[np.ndarray, "..."],
+        t2: Float[np.ndarray, "..."],
+    ) -> Float[np.ndarray, "b p ..."]:
+        """Return the derivatives of f by the parameters at such times."""
+        of = evaluation_of(self.at.problem.model).f_and_derivatives_at
+        return of(self.at, self.time, self.q[bins], self.phi[bins], t1, t2)[1]
+
 
 def model_of(result: FitResult) -> Model:
     """Return the model that was fitted; raises OptionError where this process does not have it."""

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray
+from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, nearest, printable, shown
+from homodyne_dask.kernels.tied_backend import slopes
 from homodyne_dask.models.spline_rates import by_coefficient
+from homodyne_dask.models.tied import TiedModel
 from homodyne_dask.results.data.number_format import value_and_error
 from homodyne_dask.results.data.provenance import Provenance
+from homodyne_dask.results.data.stokes_einstein import DerivedQuantity
 from homodyne_dask.text import html_table
 
 if TYPE_CHECKING:
@@ -111,6 +115,37 @@ def bounds_of(of: Provenance, table: xarray.Dataset) -> Bounds:
             for p in model.parameters
         }
     return {}
+
+
+def tied_quantities(
+    of: Provenance, table: xarray.Dataset, covariance: xarray.DataArray | None
+) -> dict[str, DerivedQuantity]:
+    """Return the parameters that are tied to others, with errors from `covariance` by the delta method."""
+    if not of.config.get("tie"):
+        return {}
+    with suppress(OptionError):
+        model = of.fitted_model(table["param"].values.tolist())
+        theta = table["value"].values
+        if not isinstance(model, TiedModel) or not np.isfinite(theta).all():
+            return {}
+        slope, whole = slopes(model.ties, theta), model.ties.expand(theta)
+        moved = slope * ~table["fixed"].values
+        known = np.full((len(theta),) * 2, np.nan) if covariance is None else covariance.values
+        return {
+            name: DerivedQuantity(
+                float(whole[n]), _error_along(moved[n], known), model.ties.parameters[n].unit, text
+            )
+            for name, text in model.ties.expressions
+            for n in [model.base.names.index(name)]
+        }
+    return {}
+
+
+def _error_along(slope: Float[np.ndarray, " p"], covariance: Float[np.ndarray, "p p"]) -> float:
+    """Return the standard error of a combination of parameters; NaN where one of theirs is not known."""
+    used = np.flatnonzero(slope)
+    variance = slope[used] @ covariance[np.ix_(used, used)] @ slope[used]
+    return float(np.sqrt(variance)) if variance > 0 else np.nan
 
 
 def _each(table: xarray.Dataset, bounds: Bounds) -> Iterator[FittedParameter]:

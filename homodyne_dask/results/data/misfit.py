@@ -1,6 +1,7 @@
 """Whether a fitted model describes the data: the test of averaged residuals, as numbers and in words."""
 
 from collections.abc import Sequence
+from shlex import quote
 from typing import Any, NamedTuple
 
 from homodyne_dask.models.parameters import joined_with_and
@@ -113,7 +114,8 @@ def model_check_of(read: dict[str, Any] | None) -> ModelCheck | None:
 def fit_command(store: str, config: dict[str, Any]) -> str:
     """Return the command that fits this model to this store, without the other options."""
     gap = config.get("gap_angstrom")
-    words = f"homodyne-dask fit {store} --model {config['model']}"
+    words = f"homodyne-dask fit {store} --model {quote(config['model'])}"
+    words += "".join(f' --tie "{name} = {of}"' for name, of in (config.get("tie") or {}).items())
     return words if gap is None else f'{words} --gap "{gap / 1e4:g} um"'
 
 
@@ -180,7 +182,7 @@ def _of_deviations(
         return _LABELS.format(command)
     if depends_on == "bin" and q_known and config["model"] in WITHOUT_ANGLES:
         return f"the bins of one q deviate in different ways, {_MOTION.format(store)}"
-    if depends_on == "age" and config["model"] in _FREE_RATES:
+    if depends_on == "age" and config["model"] in _FREE_RATES and not config.get("tie"):
         return _RATES.format(command, command)
     return _ADVICE[depends_on].format(command)
 

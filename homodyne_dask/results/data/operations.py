@@ -6,6 +6,7 @@ a result loads neither templates nor matplotlib.
 """
 
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from functools import singledispatch, update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from homodyne_dask.text import abridged
 
 if TYPE_CHECKING:
-    import numpy as np
     import xarray
-    from jaxtyping import Float
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
     from numpy.typing import ArrayLike
     from xarray import DataTree
 
@@ -62,9 +62,22 @@ def html_of(result: object) -> str:
 
 
 @_operation("figures")
-def figure_of(result: object, name: str = "", scan: "Scan | None" = None) -> "Figure":
+def figure_of(result: object, name: str = "", scan: "Scan | None" = None) -> "Figure | SubFigure":
     """Return a figure by its name; scan: what was fitted, by default from where its store was."""
     raise NotImplementedError
+
+
+AXES: ContextVar["Axes | None"] = ContextVar("AXES", default=None)
+"""The axes in whose place a figure is drawn; None for a figure of its own."""
+
+
+def drawn(result: object, *which: Any, ax: "Axes | None" = None) -> "Figure | SubFigure":
+    """Return a figure, or draw it in the place of axes of another one, which then are a SubFigure."""
+    token = AXES.set(ax)
+    try:
+        return figure_of(result, *which)
+    finally:
+        AXES.reset(token)
 
 
 @_operation("evaluation")
@@ -81,9 +94,14 @@ def c2_of(result: object, scan: "Scan | None") -> "xarray.DataArray":
 
 @_operation("evaluation")
 def c2_at_times(
-    result: object, t1: "ArrayLike", t2: "ArrayLike", label: int | None, scan: "Scan | None"
-) -> 'Float[np.ndarray, "..."]':
-    """Return the fitted c2 at pairs of times [s]."""
+    result: object,
+    t1: "ArrayLike",
+    t2: "ArrayLike",
+    label: int | None,
+    scan: "Scan | None",
+    **more: Any,
+) -> Any:
+    """Return the fitted c2 at pairs of times [s], with its band where one is asked for."""
     raise NotImplementedError
 
 
@@ -139,57 +157,60 @@ class Reportable:
 class Plots:
     """The figures of a result, `result.plot`, as matplotlib Figures that notebooks show.
 
-    scan: what was fitted; by default it is opened where it was then. Each raises SelectionError where the
-    scan's bins are not those of the result, and a HomodyneDaskError where no scan is given and the store
-    is not there as it was.
+    scan: what was fitted; by default it is opened where it was then. ax: axes made by `plt.subplots`, in
+    whose place in their figure the picture is drawn. Each raises SelectionError where the scan's bins are not
+    those of the result, and a HomodyneDaskError where no scan is given and the store is not there as it was.
     """
 
     def __init__(self, result: object) -> None:
         self.result = result
 
-    def maps(self, scan: "Scan | None" = None) -> "Figure":
+    def maps(self, scan: "Scan | None" = None, ax: "Axes | None" = None) -> Any:
         """Data, model and residual of single bins against both times."""
-        return figure_of(self.result, "maps", scan)
+        return drawn(self.result, "maps", scan, ax=ax)
 
-    def cuts(self, scan: "Scan | None" = None) -> "Figure":
+    def cuts(self, scan: "Scan | None" = None, ax: "Axes | None" = None) -> Any:
         """c2 against lag at several ages: data with error bars, model as lines."""
-        return figure_of(self.result, "cuts", scan)
+        return drawn(self.result, "cuts", scan, ax=ax)
 
-    def angles(self, scan: "Scan | None" = None) -> "Figure":
+    def angles(self, scan: "Scan | None" = None, ax: "Axes | None" = None) -> Any:
         """Contrast, offset, reduced χ², decay time and the decay at one lag, by angle."""
-        return figure_of(self.result, "angles", scan)
+        return drawn(self.result, "angles", scan, ax=ax)
 
-    def rates(self, scan: "Scan | None" = None) -> "Figure":
+    def rates(self, scan: "Scan | None" = None, ax: "Axes | None" = None) -> Any:
         """J(t), the shear rate and the strain, with bands of 68 and 95 %."""
-        return figure_of(self.result, "rates", scan)
+        return drawn(self.result, "rates", scan, ax=ax)
 
-    def passes(self, scan: "Scan | None" = None) -> "Figure":
+    def passes(self, scan: "Scan | None" = None, ax: "Axes | None" = None) -> Any:
         """Convergence of the fit: χ², estimated distance to the minimum and time of each pass."""
-        return figure_of(self.result, "passes", scan)
+        return drawn(self.result, "passes", scan, ax=ax)
 
-    def residuals(self, scan: "Scan | None" = None) -> "Figure":
+    def residuals(self, scan: "Scan | None" = None, ax: "Axes | None" = None) -> Any:
         """Distribution of the residuals, and their dependence on lag."""
-        return figure_of(self.result, "residuals", scan)
+        return drawn(self.result, "residuals", scan, ax=ax)
 
-    def influence(self, scan: "Scan | None" = None) -> "Figure":
+    def influence(self, scan: "Scan | None" = None, ax: "Axes | None" = None) -> Any:
         """Change of each parameter, in standard errors, when one bin is excluded."""
-        return figure_of(self.result, "influence", scan)
+        return drawn(self.result, "influence", scan, ax=ax)
 
 
 class PosteriorPlots:
-    """The figures of a posterior, `posterior.plot`, as matplotlib Figures that notebooks show."""
+    """The figures of a posterior, `posterior.plot`, as matplotlib Figures that notebooks show.
+
+    ax: as in `Plots`.
+    """
 
     def __init__(self, posterior: object) -> None:
         self.posterior = posterior
 
-    def corner(self) -> "Figure":
+    def corner(self, ax: "Axes | None" = None) -> Any:
         """Densities of each parameter and each pair, with 68 and 95 % contours and the fit's Gaussian."""
-        return figure_of(self.posterior, "corner")
+        return drawn(self.posterior, "corner", ax=ax)
 
-    def rates(self) -> "Figure":
+    def rates(self, ax: "Axes | None" = None) -> Any:
         """J(t), the shear rate and the strain: median with 68 and 95 % bands, over those of the fit."""
-        return figure_of(self.posterior, "rates")
+        return drawn(self.posterior, "rates", ax=ax)
 
-    def trace(self) -> "Figure":
+    def trace(self, ax: "Axes | None" = None) -> Any:
         """The draws of each chain, one after the other."""
-        return figure_of(self.posterior, "trace")
+        return drawn(self.posterior, "trace", ax=ax)

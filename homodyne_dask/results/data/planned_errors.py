@@ -7,11 +7,12 @@ import numpy as np
 import xarray
 
 from homodyne_dask.results.data.number_format import format_error, value_and_error
-from homodyne_dask.results.data.operations import figure_of
+from homodyne_dask.results.data.operations import drawn
 from homodyne_dask.text import aligned_columns, wrapped
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
 
 CORRELATED = 0.95
 """Correlation of two parameters, from which on it is printed."""
@@ -32,9 +33,9 @@ class Design:
         """The quantity that is varied, None where there is one scan only."""
         return self.dataset.attrs.get("varied")
 
-    def plot(self) -> "Figure":
+    def plot(self, ax: "Axes | None" = None) -> "Figure | SubFigure":
         """Draw the relative error of each parameter against the quantity that is varied."""
-        return figure_of(self)
+        return drawn(self, ax=ax)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the scan, what is varied, and a row of errors for each value of it and each weighting."""

@@ -8,6 +8,7 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.models import MODELS, Model, model_of_digest
 from homodyne_dask.models.fingerprint import known_part
 from homodyne_dask.models.spline_rates import with_stored_splines
+from homodyne_dask.models.tied import with_ties
 
 
 @dataclass(frozen=True)
@@ -55,4 +56,4 @@ class Provenance:
                 f"the model {name!r} that was fitted is not known here: define it with hd.separable as it "
                 f"was, or fit again; only the numbers of this result can be shown"
             )
-        return found
+        return with_ties(found, self.config.get("tie"))

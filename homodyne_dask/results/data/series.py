@@ -21,10 +21,11 @@ from homodyne_dask.results.data.fit_rows import (
     method_of,
 )
 from homodyne_dask.results.data.global_fit import GlobalFit
-from homodyne_dask.results.data.operations import Reportable, figure_of, save_csv, save_json
+from homodyne_dask.results.data.operations import Reportable, drawn, save_csv, save_json
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
 
 
 class HomogeneityTest(NamedTuple):
@@ -277,9 +278,9 @@ class FitSeries(Reportable):
     def _period(self, name: str) -> float | None:
         return next(r.periods for r in self.results if r is not None).get(name)
 
-    def plot(self) -> "Figure":
+    def plot(self, ax: "Axes | None" = None) -> "Figure | SubFigure":
         """Return a figure of each parameter and rate with its error against q or age."""
-        return figure_of(self)
+        return drawn(self, ax=ax)
 
     def to_csv(self, path: str | Path) -> None:
         """Write a row for each fit; unknown numbers are empty cells."""

@@ -23,11 +23,11 @@ _M2_PER_A2, _NM_PER_M = 1e-20, 1e9
 
 
 class DerivedQuantity(NamedTuple):
-    """The Stokes-Einstein diffusion coefficient, or the hydrodynamic radius."""
+    """The Stokes-Einstein diffusion coefficient, the hydrodynamic radius, or a tied parameter."""
 
     value: float
     stderr: float
-    """From that of D0; NaN where it is not known."""
+    """From those of the parameters it follows from; NaN where they are not known."""
     unit: str
     """Å²/s of D_SE, nm of R_h."""
     formula: str

@@ -10,11 +10,12 @@ from jaxtyping import Float
 
 from homodyne_dask.results.data.intervals import half_width, normal_deviate
 from homodyne_dask.results.data.number_format import format_error
-from homodyne_dask.results.data.operations import figure_of
+from homodyne_dask.results.data.operations import drawn
 from homodyne_dask.text import aligned_columns, wrapped
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
 
 LEVELS = (68.0, 95.0)
 CONVERGED = "CONVERGED"
@@ -93,9 +94,9 @@ class Toys:
         sizes = {"toys": self.dataset.sizes["toy"], "converged": self.converged.sizes["toy"]}
         return facts | sizes | {"parameters": rows}
 
-    def plot(self) -> "Figure":
+    def plot(self, ax: "Axes | None" = None) -> "Figure | SubFigure":
         """Draw the pulls of every parameter beside the normal distribution."""
-        return figure_of(self)
+        return drawn(self, ax=ax)
 
     def __str__(self) -> str:
         data, table = self.dataset, self.table

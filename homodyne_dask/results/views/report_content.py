@@ -341,7 +341,8 @@ def _free_rates(result: FitResult) -> list[str]:
 def derived_sentences(result: FitResult) -> list[str]:
     """Return a line for each quantity that follows from the parameters: 'D_SE = 1.2 ± 0.1 Å²/s (D0 / 2)'."""
     return [
-        f"{name} = {numbers.value_and_error(of.value, of.stderr)} {of.unit} ({of.formula})"
+        f"{name} = {numbers.value_and_error(of.value, of.stderr)} {of.unit}".rstrip()
+        + f" ({of.formula})"
         for name, of in result.derived.items()
     ]
 

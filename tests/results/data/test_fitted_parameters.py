@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.stats import f as f_distribution
+from scipy.stats import t as student
 
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SelectionError
@@ -127,6 +128,36 @@ def test_c2_at_times_is_that_of_the_model_at_all_pairs(scan):
     np.testing.assert_array_equal(result.eval(time[4:], time[3], label, scan), one)
     between = result.eval(time[3], (time[4] + time[5]) / 2, label)
     assert wanted[1, 3, 5] < between < wanted[1, 3, 4]
+
+
+def test_c2_at_an_angle_is_that_of_its_bins_with_a_band_by_the_errors(scan):
+    result, time = flow_result_of(scan), scan.time
+    phi, label = float(scan.phi[1]), int(scan.label[1])
+    c2, low, high = result.eval(time[3], time[4:9], phi=phi, band=95)
+    np.testing.assert_array_equal(c2[0], result.eval(time[3], time[4:9], label))
+    assert c2.shape == low.shape == high.shape == (1, 5)
+    np.testing.assert_allclose(high - c2, c2 - low, rtol=1e-6)
+    assert (high > c2).all()
+    narrow = result.eval(time[3], time[4:9], phi=phi, band=68.27)
+    wider = (high - low) / (narrow[2] - narrow[1])
+    fewest = float(np.nanmin(result.parameters["dof"]))
+    np.testing.assert_allclose(
+        wider, student.ppf(0.975, fewest) / student.ppf(0.84135, fewest), rtol=1e-3
+    )
+
+
+def test_a_fit_without_errors_has_no_band(scan):
+    result = flow_result_of(scan)
+    bare = replace(result, errors=replace(result.errors, covariance=None))
+    with pytest.raises(OptionError, match="no standard errors of all parameters"):
+        bare.eval(0.0, 1.0, band=95)
+
+
+def test_aic_is_that_of_lmfit():
+    result = flow_result()
+    fitted = result.ndata - result.chisqr / result.redchi
+    wanted = result.ndata * np.log(result.chisqr / result.ndata) + 2 * fitted
+    assert result.aic == pytest.approx(wanted)
 
 
 MISTAKES = [

@@ -1,10 +1,11 @@
 """Style of the figures: colours for colour-blind readers, axes, labels with units."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from homodyne_dask.errors import printable
+from homodyne_dask.errors import OptionError, printable
+from homodyne_dask.results.data.operations import AXES
 from homodyne_dask.results.views.figures import DPI
 from homodyne_dask.store.scan import Scan
 
@@ -30,10 +31,26 @@ FOOT = 0.3
 
 
 def figure(width: float, height: float) -> "FitFigure":
-    """Return an empty figure; width and height in inches. No global state of matplotlib is changed."""
+    """Return an empty figure; width and height in inches. No global state of matplotlib is changed.
+
+    Where `AXES` are given it is a SubFigure in their place, of whatever size that is. Raises OptionError for
+    axes that are in no grid.
+    """
+    if (axes := AXES.get()) is not None:
+        return _in_place_of(axes, width, height)
     from homodyne_dask.results.views.figures.picture import FitFigure
 
     return FitFigure(figsize=(width, height), dpi=DPI)
+
+
+def _in_place_of(axes: "Axes", width: float, height: float) -> Any:
+    cell = getattr(axes, "get_subplotspec", lambda: None)()
+    if cell is None:
+        raise OptionError("ax is not one of a grid of axes: make it by plt.subplots()")
+    made = axes.figure.add_subfigure(cell)
+    axes.remove()
+    vars(made)["get_size_inches"] = lambda: (width, height)  # where `place` puts axes
+    return made
 
 
 def panels(

@@ -7,6 +7,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from PIL import Image
 
 from homodyne_dask.errors import OptionError, SelectionError
@@ -240,3 +241,25 @@ def test_units_follow_what_is_known(tmp_path):
     assert (
         "q unknown" in plots.draw_cuts(FitView(result_for(scan, CREEP), scan)).axes[0].get_title()
     )
+
+
+@pytest.mark.parametrize("name", plots.PICTURES)
+def test_every_picture_is_drawn_in_the_place_of_axes(name, flowing):
+    result = result_for(flowing, FLOW)
+    alone = getattr(result.plot, name)(flowing)
+    whole = Figure(figsize=(24, 9))
+    left, right = whole.subplots(1, 2)
+    part = getattr(result.plot, name)(flowing, ax=left)
+    assert len(part.axes) == len(alone.axes)
+    assert whole.axes[-1] is not left
+    assert right in whole.axes
+    for one, other in zip(part.axes, alone.axes, strict=True):
+        assert one.get_title() == other.get_title()
+        low, high = whole.transFigure.inverted().transform(one.bbox.get_points())[:, 0]
+        assert 0 <= low < high <= 0.5
+
+
+def test_axes_of_no_grid_are_refused(flowing):
+    result = result_for(flowing, FLOW)
+    with pytest.raises(OptionError, match="ax is not one of a grid of axes"):
+        result.plot.passes(flowing, ax=Figure().add_axes((0, 0, 1, 1)))

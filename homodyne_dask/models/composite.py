@@ -1,0 +1,208 @@
+"""Sums and products of models: `hd.models["static"] + hd.models["brownian"]`, or "static + brownian" by name.
+
+    A * B    f = f_A f_B: independent motions of the same scatterers
+    A + B    f = (fraction g_A + (1 - fraction) g_B)², f = g²: two populations, whose fields add up
+
+g of models that are given as f is √f; that of laminar flow has the sign of sin x/x.
+"""
+
+import ast
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Literal, Self, cast
+
+import numpy as np
+
+from homodyne_dask.errors import OptionError, nearest
+from homodyne_dask.models.parameters import Parameter, Parametrized
+from homodyne_dask.models.transport import Convention, TransportModel, bin_scales, rows_of
+from homodyne_dask.models.user_defined import Bin, SeparableModel
+
+type Leaf = TransportModel | SeparableModel
+FRACTION = Parameter("fraction", "", (0.0, 1.0))
+"""Of the scattered intensity, that of the first of two populations."""
+TINY = 1e-300
+"""Below which √f is taken as 0."""
+_SYMBOLS: dict[type, Literal["+", "*"]] = {ast.Add: "+", ast.Mult: "*"}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CompositeModel(SeparableModel):
+    """The sum or the product of two models; its f is differentiated by JAX."""
+
+    symbol: Literal["+", "*"] = field(kw_only=True)
+    parts: tuple[Leaf, Leaf] = field(kw_only=True)
+
+    @property
+    def shear(self) -> bool:
+        """Whether f depends on the gap between plates."""
+        return any(part.shear for part in self.parts)
+
+    @property
+    def functions(self) -> tuple[Callable[..., Any] | None, ...]:
+        """Those of the user-defined parts."""
+        own = (part.functions for part in self.parts if isinstance(part, SeparableModel))
+        return tuple(function for functions in own for function in functions)
+
+    def current(self) -> Self:
+        """Return the composite of its parts as they are now."""
+        made = composed(self.symbol, *(part.current() for part in self.parts))
+        return self if made.digest == self.digest else cast(Self, made)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Pickle by the parts."""
+        return composed, (self.symbol, *self.parts)
+
+
+def composed(symbol: Literal["+", "*"], first: Any, second: Any) -> CompositeModel:
+    """Return the sum or the product of two models of scans.
+
+    Parameters whose name both have are numbered, D0_1 and D0_2. Raises OptionError for what is not a model of
+    scans, for rates without a formula, and in a sum for models of beats.
+    """
+    for part in (first, second):
+        if not isinstance(part, TransportModel | SeparableModel) or getattr(part, "splines", {}):
+            raise OptionError(
+                f"{getattr(part, 'name', part)} cannot be part of a sum or product: take models of scans "
+                f"whose rates have formulas"
+            )
+        if symbol == "+" and part.beat is not None:
+            raise OptionError(
+                f"{part.name} cannot be part of a sum: its field has a phase; take two_component"
+            )
+    parts = first, second
+    leaves = [leaf for part in parts for leaf in _leaves(part)]
+    count = Counter(one.name for leaf in leaves for one in leaf.parameters)
+    fractions = sum(map(_sums, parts)) + (symbol == "+")
+    kept, laws = [], []
+    for n, leaf in enumerate(leaves, 1):
+        named = {p.name: f"{p.name}_{n}" if count[p.name] > 1 else p.name for p in leaf.parameters}
+        kept += [replace(p, name=named[p.name]) for p in leaf.parameters]
+        laws += [(named[a], named[b], named[c]) for a, b, c in leaf.power_laws]
+    kept += [
+        replace(FRACTION, name=f"fraction_{n + 1}" if fractions > 1 else "fraction")
+        for n in range(fractions)
+    ]
+    text = f" {symbol} ".join(_in_product(part) if symbol == "*" else part.name for part in parts)
+    return CompositeModel(
+        text,
+        tuple(kept),
+        partial(_f, symbol, parts),
+        partial(_tables, parts),
+        power_laws=tuple(laws),
+        digest=" ".join((symbol, *(part.digest for part in parts))) * all(p.digest for p in parts),
+        symbol=symbol,
+        parts=parts,
+    )
+
+
+def _in_product(part: Leaf) -> str:
+    return (
+        f"({part.name})" if isinstance(part, CompositeModel) and part.symbol == "+" else part.name
+    )
+
+
+def _leaves(model: Leaf) -> Iterator[Leaf]:
+    if not isinstance(model, CompositeModel):
+        yield model
+        return
+    for part in model.parts:
+        yield from _leaves(part)
+
+
+def _sums(model: Leaf) -> int:
+    """Return how many fractions a model has."""
+    if not isinstance(model, CompositeModel):
+        return 0
+    return sum(map(_sums, model.parts)) + (model.symbol == "+")
+
+
+def _split(theta: Any, parts: tuple[Leaf, Leaf], own: int) -> tuple[Any, Any, Any]:
+    """Return the parameters of both parts, in their own order, and the fraction; own: 1 of a sum, else 0."""
+    sizes = [sum(leaf.size for leaf in _leaves(part)) for part in parts]
+    sums = [_sums(part) for part in parts]
+    xp, first, last = theta.__array_namespace__(), sizes[0], sum(sizes)
+    thetas = [
+        xp.concatenate([theta[:first], theta[last : last + sums[0]]]),
+        xp.concatenate([theta[first:last], theta[last + sums[0] : last + sum(sums)]]),
+    ]
+    return thetas[0], thetas[1], theta[-1] if own else None
+
+
+def _tables(parts: tuple[Leaf, Leaf], theta: Any, time: Any) -> tuple[Any, Any]:
+    """Return what f of each part needs at each time."""
+    first, second, _ = _split(theta, parts, theta.shape[0] - sum(part.size for part in parts))
+    return _tables_of(parts[0], first, time), _tables_of(parts[1], second, time)
+
+
+def _tables_of(part: Leaf, theta: Any, time: Any) -> Any:
+    """Return the integrals of rates, the values of `precompute`, or the times."""
+    if isinstance(part, SeparableModel):
+        return time if part.precompute is None else part.precompute(theta, time)
+    xp = time.__array_namespace__()
+    steps = xp.diff(time)
+    t = xp.maximum(time, xp.median(steps) / 2)
+    return tuple(rows_of(part, Convention.PHYSICAL, theta, t, steps)[-2 if part.shear else -1 :])
+
+
+def _f(symbol: str, parts: tuple[Leaf, Leaf], theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
+    if symbol == "+":
+        return _mean_field(parts, theta, t1, t2, bin) ** 2
+    first, second, _ = _split(theta, parts, 0)
+    return _f_of(parts[0], first, t1[0], t2[0], bin) * _f_of(parts[1], second, t1[1], t2[1], bin)
+
+
+def _f_of(part: Leaf, theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
+    if isinstance(part, SeparableModel):
+        return part.f(theta, t1, t2, bin)
+    return _field(part, theta, t1, t2, bin) ** 2
+
+
+def _field(part: Leaf, theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
+    """Return g of f = g²; its slope where f is 0 is 0."""
+    xp = theta.__array_namespace__()
+    if isinstance(part, CompositeModel) and part.symbol == "+":
+        return _mean_field(part.parts, theta, t1, t2, bin)
+    if isinstance(part, SeparableModel):
+        f = xp.asarray(part.f(theta, t1, t2, bin))
+        known = f > TINY
+        return xp.where(known, xp.sqrt(xp.where(known, f, 1.0)), 0.0)
+    q, phi = xp.asarray(bin.q), xp.asarray(bin.phi)
+    scales = bin_scales(part, Convention.PHYSICAL, theta, q, phi, bin.gap, 0.0)
+    g = xp.exp(-0.5 * scales.k * (t2[-1] - t1[-1]))
+    return g * xp.sinc(scales.s * (t2[-2] - t1[-2]) / np.pi) if part.shear else g
+
+
+def _mean_field(parts: tuple[Leaf, Leaf], theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
+    first, second, fraction = _split(theta, parts, 1)
+    one = _field(parts[0], first, t1[0], t2[0], bin)
+    return fraction * one + (1 - fraction) * _field(parts[1], second, t1[1], t2[1], bin)
+
+
+def parsed(text: str, models: Mapping[str, Parametrized]) -> CompositeModel | None:
+    """Return the model of a text as 'static + brownian'; None of a text without + or *.
+
+    Raises OptionError where it cannot be read.
+    """
+    if not set("+*") & set(text):
+        return None
+
+    def made(node: ast.AST) -> Any:
+        if isinstance(node, ast.BinOp) and type(node.op) in _SYMBOLS:
+            return composed(_SYMBOLS[type(node.op)], made(node.left), made(node.right))
+        if not isinstance(node, ast.Name):
+            raise OptionError(
+                f"model {text!r} cannot be read: give names with + and *, as 'static + brownian'"
+            )
+        if node.id not in models:
+            raise OptionError(
+                f"model {node.id!r} of {text!r} is unknown; {nearest(node.id, models)}"
+            )
+        return models[node.id]
+
+    try:
+        return made(ast.parse(text, mode="eval").body)
+    except SyntaxError:
+        return made(ast.Pass())

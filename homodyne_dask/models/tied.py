@@ -1,0 +1,187 @@
+"""Parameters that are expressions of others, as lmfit ties them: `beta = alpha`, `D_offset = 0.1*D0`."""
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from homodyne_dask.errors import OptionError, nearest, require_type, shown
+from homodyne_dask.models.parameters import Parameter, Parametrized
+from homodyne_dask.models.transport import TransportModel
+from homodyne_dask.models.user_defined import SeparableModel
+
+FUNCTIONS = ("exp", "log", "log10", "sqrt", "sin", "cos", "tan", "abs")
+"""Of one argument, as NumPy has them."""
+_OPERATORS: dict[type, Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+}
+
+
+@dataclass(frozen=True)
+class Ties:
+    """Which parameters of a model follow from the others. Raises OptionError where they do not."""
+
+    parameters: tuple[Parameter, ...]
+    """All of the model."""
+    expressions: tuple[tuple[str, str], ...]
+    """By name, each after those that it refers to."""
+
+    @property
+    def tied(self) -> tuple[str, ...]:
+        """The names of the parameters that follow from others."""
+        return tuple(name for name, _ in self.expressions)
+
+    @property
+    def free(self) -> tuple[Parameter, ...]:
+        """The others."""
+        return tuple(one for one in self.parameters if one.name not in self.tied)
+
+    def expand(self, theta: Float[np.ndarray, " m"]) -> Float[np.ndarray, " p"]:
+        """Return all parameters of the model from those that are not tied; of JAX where theta is."""
+        xp = theta.__array_namespace__()
+        values: dict[str, Any] = {one.name: theta[n] for n, one in enumerate(self.free)}
+        for name, text in self.expressions:
+            values[name] = _value(ast.parse(text, mode="eval").body, values, xp)
+        return xp.stack([xp.asarray(values[one.name], dtype=float) for one in self.parameters])
+
+
+@dataclass(frozen=True, repr=False)
+class TiedModel(Parametrized):
+    """A model some of whose parameters are expressions of the others, which are its parameters."""
+
+    base: TransportModel | SeparableModel
+    ties: Ties
+
+    @property
+    def shear(self) -> bool:
+        """Whether f depends on the gap between plates."""
+        return self.base.shear
+
+    @property
+    def digest(self) -> str:
+        """That of the model that is tied; its ties are an option of the fit."""
+        return self.base.digest
+
+    def current(self) -> "TiedModel":
+        """Return the model with its base as it is now."""
+        return replace(self, base=self.base.current())
+
+
+def with_ties(
+    model: TransportModel | SeparableModel | TiedModel, given: Mapping[str, str] | None
+) -> TransportModel | SeparableModel | TiedModel:
+    """Return the model with parameters tied by expressions of others, by name; tied anew where it was.
+
+    Raises OptionError for unknown names, for expressions of anything else than numbers, parameters,
+    + - * / ** and `FUNCTIONS`, for parameters tied to themselves, and where none is left.
+    """
+    base = model.base if isinstance(model, TiedModel) else model
+    if not given:
+        return base
+    require_type("tie", given, Mapping, "expressions by name, as tie={'beta': 'alpha'}")
+    if getattr(base, "splines", {}):
+        raise OptionError(f"{base.name} has rates without a formula, and no ties: leave out tie")
+    for name, text in given.items():
+        _check(base, name, text)
+    ties = Ties(base.parameters, tuple(_ordered(dict(given))))
+    if not ties.free:
+        raise OptionError("tie leaves no parameter to fit: leave one of them out")
+    names = {one.name for one in ties.free}
+    return TiedModel(
+        base.name,
+        ties.free,
+        power_laws=tuple(law for law in base.power_laws if names.issuperset(law)),
+        base=base,
+        ties=ties,
+    )
+
+
+def check_untied(model: Parametrized, what: str, names: object) -> None:
+    """Raise OptionError where an option names a parameter that follows from others."""
+    for name, text in model.ties.expressions if isinstance(model, TiedModel) else ():
+        if isinstance(names, Mapping | tuple | list) and name in names:
+            raise OptionError(f"{what}: {name} is tied to {text}: leave one of them out")
+
+
+def _check(base: Parametrized, name: str, text: object) -> None:
+    if name not in base.names:
+        raise OptionError(f"tie: unknown parameter {shown(name)}; {nearest(name, base.names)}")
+    constant = base.parameters[base.names.index(name)].constant
+    if constant is not None:
+        raise OptionError(f"tie: {name} is {constant:g} by the definition of {base.name}")
+    for used in _names(name, text):
+        if used not in base.names:
+            raise OptionError(
+                f"tie of {name}: unknown parameter {used!r}; {nearest(used, base.names)}"
+            )
+
+
+def _names(name: str, text: object) -> list[str]:
+    """Return the parameters in an expression; raises OptionError where it cannot be read."""
+    try:
+        tree = ast.parse(str(text), mode="eval") if isinstance(text, str) else None
+    except (SyntaxError, ValueError):
+        tree = None
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree else []
+    functions = [call.func for call in calls]
+    known = tree is not None and all(
+        isinstance(call.func, ast.Name)
+        and call.func.id in FUNCTIONS
+        and len(call.args) == 1
+        and not call.keywords
+        for call in calls
+    )
+    if not known or tree is None or not all(map(_allowed, ast.walk(tree))):
+        raise OptionError(
+            f"tie of {name} = {shown(text)} cannot be read: give numbers and parameters with + - * / ** and "
+            f"{', '.join(FUNCTIONS)}, as 'alpha' or '0.1*D0'"
+        )
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    return [node.id for node in found if node not in functions]
+
+
+def _allowed(node: ast.AST) -> bool:
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, int | float) and not isinstance(node.value, bool)
+    whole = ast.Expression | ast.BinOp | ast.UnaryOp | ast.Call | ast.Name | ast.Load
+    return isinstance(node, whole) or type(node) in _OPERATORS
+
+
+def _ordered(given: dict[str, str]) -> list[tuple[str, str]]:
+    """Return the ties, each after those that it refers to."""
+    ordered: list[tuple[str, str]] = []
+    while given:
+        ready = [
+            name for name, text in given.items() if given.keys().isdisjoint(_names(name, text))
+        ]
+        if not ready:
+            raise OptionError(
+                f"tie: {' and '.join(given)} refer to each other: leave one of them out"
+            )
+        ordered += [(name, given.pop(name)) for name in ready]
+    return ordered
+
+
+def _value(node: ast.AST, values: Mapping[str, Any], xp: Any) -> Any:
+    match node:
+        case ast.Constant(value=value):
+            return float(str(value))
+        case ast.Name(id=name):
+            return values[name]
+        case ast.BinOp(left=left, op=op, right=right):
+            return _OPERATORS[type(op)](_value(left, values, xp), _value(right, values, xp))
+        case ast.UnaryOp(op=op, operand=operand):
+            return _OPERATORS[type(op)](_value(operand, values, xp))
+        case ast.Call(func=ast.Name(id=name), args=[argument]):
+            return getattr(xp, name)(_value(argument, values, xp))
+    raise AssertionError(ast.dump(node))
