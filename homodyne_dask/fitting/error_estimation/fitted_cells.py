@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from homodyne_dask.fitting.error_estimation.cell_residuals import Interval
 from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
@@ -31,6 +31,8 @@ class FittedCells(NamedTuple):
     """NaN where a bin has no such cell."""
     f: Float[np.ndarray, "bin cell"]
     """Its mean in each cell; NaN where a bin has no such cell."""
+    pairs: Int[np.ndarray, "bin cell"]
+    """Averaged in each cell."""
     noise: dict[int, Float[np.ndarray, "cell cell"]]
     """The covariance of the noise of each bin; 0 where it has no cell."""
     columns: dict[int, Float[np.ndarray, "cell n"]]
@@ -120,9 +122,10 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
             of[-m:, -m:] += joint.prior.normal[:m, :m]
     noise, columns, correlated = {}, {}, {}
     residual, f = np.full((2, len(scan.bins), size), np.nan)
+    pairs_of = np.zeros(residual.shape, np.int64)
     for b, one in known.items():
         at = [place[cell] for cell in one.cells.intervals]
-        residual[b, at], f[b, at] = one.residual, one.cells.f
+        residual[b, at], f[b, at], pairs_of[b, at] = one.residual, one.cells.f, one.cells.pairs
         contrast = reduced.contrast[b]
         own = np.stack([np.ones(len(at)), one.cells.f], axis=1) @ linear[b]
         own = np.concatenate([own, contrast * one.cells.slopes.T], axis=1)
@@ -146,6 +149,7 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
         intervals,
         residual,
         f,
+        pairs_of,
         noise,
         columns,
         correlated,

@@ -14,6 +14,7 @@ from scipy.special import stdtrit
 from homodyne_dask.fitting.error_estimation.fitted_cells import FittedCells, fitted_cells
 from homodyne_dask.fitting.error_estimation.score_tests import best_alternative
 from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
+from homodyne_dask.fitting.error_estimation.speckle_noise import MIN_PAIRS
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.results.data.misfit import WITHOUT_ANGLES, ModelCheck
 from homodyne_dask.solver._numpy_internals import one_blas_thread
@@ -136,23 +137,25 @@ def _of_group(
 ) -> list[_Means]:
     """Return the means over some bins of each cell, over all ages at each lag, and all lags at each age.
 
-    several: bins of the group that see one speckle pattern.
+    several: bins of the group that see one speckle pattern. Means over fewer pairs than MIN_PAIRS are not
+    tested: their noise is not normal.
     """
     of = np.flatnonzero(members)
     variance = np.stack([np.diag(cells.noise[b]) for b in map(int, of)])
     there = np.isfinite(cells.residual[of]) & (variance > 0)
     weight = np.where(there, 1 / np.where(there, variance, 1.0), 0.0)
     each = weight / np.maximum(weight.sum(0), np.finfo(float).tiny)
-    number = np.arange(len(cells.intervals))
-    single = number[there.any(0)]
+    number, pairs = np.arange(len(cells.intervals)), (cells.pairs[of] * there).sum(0)
+    known = number[there.any(0)]
     ages, lags = (
         np.array([getattr(cell, name) for cell in cells.intervals])
         for name in ("first", "shortest")
     )
-    sets = [np.array([n]) for n in single]
+    sets = [np.array([n]) for n in known]
     for key in (lags, ages):
-        sets += [single[key[single] == value] for value in np.unique(key[single])]
-    sets = [of_set for n, of_set in enumerate(sets) if n < len(single) or len(of_set) > 1]
+        several_cells = (known[key[known] == value] for value in np.unique(key[known]))
+        sets += [of_set for of_set in several_cells if len(of_set) > 1]
+    sets = [of_set for of_set in sets if pairs[of_set].sum() >= MIN_PAIRS]
     total = weight.sum(0)
     mix = np.zeros((len(number), len(sets)))
     for n, of_set in enumerate(sets):
@@ -183,7 +186,8 @@ def _with_phi(
 ) -> list[_Means]:
     """Return the parts of the residuals that go with cos 2φ and sin 2φ, where there are enough bins."""
     basis = _trends(scan)[known]
-    whole = np.flatnonzero(np.isfinite(cells.residual[known]).all(0))
+    enough = cells.pairs[known].sum(0) >= MIN_PAIRS
+    whole = np.flatnonzero(np.isfinite(cells.residual[known]).all(0) & enough)
     if _freedom(basis) < MIN_FREEDOM or not len(whole):
         return []
     of, found = np.flatnonzero(known), []
