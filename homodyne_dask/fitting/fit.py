@@ -140,6 +140,7 @@ def iterate(
                 )
 
                 weighted = SpeckleWeighting.of(request, sweep)
+                request = weighted.request
                 sweep = observer.observed(weighted.sweep(of_data))
                 states = minimize_weighted(weighted, sweep, record)
             else:

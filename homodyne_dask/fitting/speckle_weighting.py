@@ -78,7 +78,8 @@ class SpeckleWeighting:
             typical = float(np.mean(scan.sigma_row[b][scan.use] ** -2.0) ** 2)
             weights[b] = np.diag(np.where(known, pairs * typical, 0.0))
             counted[b] = int(known.sum())
-        return cls(request, averaged, weights, counted, {})
+        config = request.config | {"averages": "read" if averaged.read else "stored"}
+        return cls(replace(request, config=config), averaged, weights, counted, {})
 
     def columns(
         self, theta: Float[np.ndarray, " p"], slopes: bool = True

@@ -176,7 +176,7 @@ def _inverse(hessian: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
 
 def _cells(frames: int, min_lag: int) -> AveragedCells:
     """Return the cells over which ingest will average c2, with their pairs and no c2."""
-    ages, lags = age_edges(frames), lag_edges(frames)
+    ages, lags = age_edges(frames), np.unique([*lag_edges(frames), min_lag])
     every = [
         Interval(first, stop, max(shortest, 1), end)
         for first, stop in pairwise(ages.tolist())

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from homodyne_dask.fitting.options import PAIRS
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.store.cells import age_edges, lag_edges
 from homodyne_dask.store.scan import Scan
@@ -21,8 +22,10 @@ NODES = 5
 """Frames, not necessarily whole, that stand for an interval along age and along lag."""
 FEWEST_AGES = 8
 """Stored intervals of age inside the selected frames, with fewer of which others are averaged over."""
-MAX_PAIRS = 40_000
-"""Pairs of a cell with masked frames up to which f is evaluated at all of them; a larger one is not used."""
+LEAST_COVERED = 0.98
+"""Part of the selected pairs, a mean over intervals of lag, that lies in the stored cells of a weighted fit."""
+MAX_RUNS = 200
+"""Pairs of runs of used frames in a cell, with more of which it is not used."""
 
 
 class Interval(NamedTuple):
@@ -63,42 +66,57 @@ def cell_points(cells: list[Interval], use: Bool[np.ndarray, " t"]) -> CellPoint
     if not cells:
         none = np.zeros(0)
         return CellPoints(none, none, none, np.zeros(0, int))
-    parts = [_points(cell, use, last) for cell in cells]
+    runs = _runs(use)
+    parts = [_points(cell, runs, last) for cell in cells]
     lengths = [len(part[0]) for part in parts]
     i, j, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
     return CellPoints(i, j, weight, np.repeat(np.arange(len(cells)), lengths))
 
 
-def _points(cell: Interval, use: Bool[np.ndarray, " t"], last: int) -> tuple[np.ndarray, ...]:
+def _runs(use: Bool[np.ndarray, " t"]) -> list[tuple[int, int]]:
+    """Return the first frame of every run of used ones, and the one after its last."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], use, [False]]).astype(int)))
+    return list(pairwise(edges.tolist()))[::2]
+
+
+def _points(
+    cell: Interval, runs: list[tuple[int, int]], last: int
+) -> tuple[Float[np.ndarray, " point"], ...]:
+    """Return the pairs that stand for those of a cell whose frames are both in runs of used frames."""
     stop = min(cell.stop, last + 1 - cell.shortest)
-    if stop <= cell.first:
-        return (np.empty(0),) * 3
-    reach = min(stop - 1 + cell.end, last + 1)
-    whole = use[cell.first : stop].all() and use[cell.first + cell.shortest : reach].all()
-    if not whole:
-        return _every_pair(cell, use, last)
-    cut = np.clip(
-        last + 1 - cell.end + 1, cell.first, stop
-    )  # from there on the record ends the lags
+    firsts = [run for run in runs if run[0] < stop and run[1] > cell.first]
     parts = []
-    for first, end in ((cell.first, cut), (cut, stop)):
-        if end <= first:
-            continue
-        for i, weight in zip(*_gauss(first, end), strict=True):
-            after = min(cell.end, last + 1 - i)
-            lag, of_lag = _gauss(cell.shortest, after)
+    for a, b in firsts:
+        a, b = max(a, cell.first), min(b, stop)
+        seconds = [run for run in runs if run[0] - cell.end < b - 1 and run[1] - cell.shortest > a]
+        if len(firsts) * len(seconds) > MAX_RUNS:
+            return _NONE
+        for run in seconds:
+            parts += _points_of_runs(cell, (a, b), run)
+    return tuple(np.concatenate(column) for column in zip(*parts, strict=True)) or _NONE
+
+
+_NONE = (np.empty(0),) * 3
+
+
+def _points_of_runs(
+    cell: Interval, firsts: tuple[int, int], seconds: tuple[int, int]
+) -> list[tuple[Float[np.ndarray, " point"], ...]]:
+    """Return points for pairs of a cell from one run of frames to another.
+
+    Between edges over t1 the shortest and longest lag are constant or change with it, evenly.
+    """
+    (a, b), (c, d) = firsts, seconds
+    low, high = max(a, c - cell.end + 1), min(b, d - cell.shortest)
+    edges = [c - cell.shortest, d - cell.end + 1]
+    edges = sorted({low, high, *(edge for edge in edges if low < edge < high)}) if low < high else []
+    parts = []
+    for start, end in pairwise(edges):
+        for i, weight in zip(*_gauss(start, end), strict=True):
+            shortest = max(cell.shortest, c - i)
+            lag, of_lag = _gauss(shortest, min(cell.end, d - i))
             parts.append((np.full(len(lag), i), i + lag, weight * of_lag))
-    return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
-
-
-def _every_pair(cell: Interval, use: Bool[np.ndarray, " t"], last: int) -> tuple[np.ndarray, ...]:
-    if (cell.stop - cell.first) * (cell.end - cell.shortest) > MAX_PAIRS:
-        return (np.empty(0),) * 3
-    i = np.arange(cell.first, cell.stop)[:, None]
-    j = i + np.arange(cell.shortest, cell.end)
-    known = (j <= last) & use[i] & use[np.minimum(j, last)]
-    i, j = np.broadcast_to(i, j.shape)[known], j[known]
-    return i.astype(float), j.astype(float), np.ones(len(i))
+    return parts
 
 
 def _gauss(first: float, stop: float) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
@@ -132,21 +150,23 @@ class AveragedCells(NamedTuple):
     age_edges: Int[np.ndarray, " a"]
     """Of the intervals of age inside the selected frames."""
     lag_edges: Int[np.ndarray, " l"]
+    read: bool = False
+    """Whether pairs were read for them."""
 
 
 def averaged_cells(sweep: Sweep, request: Request) -> AveragedCells:
     """Return the averages of the selected bins, and the pairs that stand for their cells.
 
-    Those stored with the data; where too few of them lie inside the selected frames, others from one pass
-    over the data.
+    Those stored with the data; where too few of them lie inside the selected frames, or a weighted fit would
+    lose pairs of the selection, others from one pass over the data.
     """
     scan, min_lag = request.scan, request.problem.min_lag
     stored = stored_cells(scan, min_lag)
-    whole = scan.frames == (0, scan.n_frames)
-    if whole or scan.cells is not None or len(stored.age_edges) > FEWEST_AGES:
+    if scan.cells is not None or _enough(stored, request):
         return stored
     first, stop = scan.frames
-    edges = AgeAndLagEdges(first + age_edges(stop - first), lag_edges(stop - first))
+    lags = np.unique([*lag_edges(stop - first), min(min_lag, stop - first)])
+    edges = AgeAndLagEdges(first + age_edges(stop - first), lags)
     sums = sweep.over(CELL_SUMS, edges)
     ages, lags = (list(pairwise(of.tolist())) for of in edges)
     cells = [Interval(*age, max(lag[0], 1), lag[1]) for age in ages for lag in lags]
@@ -156,7 +176,28 @@ def averaged_cells(sweep: Sweep, request: Request) -> AveragedCells:
     pairs = sums.pairs[:, some]
     with np.errstate(invalid="ignore"):
         c2 = 1 + sums.total[:, some] / pairs
-    return AveragedCells(intervals, c2, pairs, cell_points(intervals, scan.use), *edges)
+    return AveragedCells(intervals, c2, pairs, cell_points(intervals, scan.use), *edges, True)
+
+
+def _enough(stored: AveragedCells, request: Request) -> bool:
+    """Return whether the stored averages do for the selected frames."""
+    scan, min_lag = request.scan, request.problem.min_lag
+    if request.options.weighting == PAIRS:
+        whole = scan.frames == (0, scan.n_frames)
+        return whole or len(stored.age_edges) > FEWEST_AGES
+    use = scan.use[slice(*scan.frames)]
+    n = int(use.sum())
+    if round(stored.points.weight.sum()) == n * (n - 1) // 2:
+        return True
+    selected = np.correlate(use.astype(float), use.astype(float), "full")[len(use) - 1 :].round()
+    selected[:min_lag] = 0
+    edges = np.append(stored.lag_edges[stored.lag_edges < len(use)], len(use))
+    expected = np.add.reduceat(selected, edges[:-1])
+    shortest = np.array([cell.shortest for cell in stored.intervals], int)[stored.points.cell]
+    of_lag = np.searchsorted(edges, shortest, "right") - 1
+    found = np.bincount(of_lag, stored.points.weight, len(expected))
+    covered = found[expected > 0] / expected[expected > 0]
+    return bool(len(covered)) and float(covered.mean()) > LEAST_COVERED
 
 
 def stored_cells(scan: Scan, min_lag: int) -> AveragedCells:

@@ -93,3 +93,37 @@ def test_a_window_of_few_stored_intervals_is_averaged_from_its_pairs(
         assert cell.shortest >= min_lag
         np.testing.assert_array_equal(found.pairs[:, n], len(i))
         np.testing.assert_allclose(found.c2[:, n], scans.c2[:, i, j].mean(1), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("selected", "min_lag", "read"),
+    [
+        ({}, 1, False),
+        ({}, 5, True),
+        ({"frames": (7, 93)}, 1, True),
+        ({"exclude": {"frames": [(50, 53), (71, 72)]}}, 1, True),
+    ],
+)
+def test_a_weighted_fit_loses_no_pair_of_its_selection(selected, min_lag, read, tmp_path):
+    scans = measured(np.array([2e4, -0.2, 0.0]), 100, angles(2))
+    scan = store(scans, tmp_path).select(**selected)
+    request = prepare(scan, hd.STATIC, min_lag=min_lag, weighting="speckle")
+    sweep = sweep_of(plan_here(request), scan.selection, request.problem, None)
+    found = averaged_cells(sweep, request)
+    i, j = np.nonzero(np.outer(scan.use, scan.use))
+    assert found.read == read
+    np.testing.assert_array_equal(found.pairs.sum(1), (j - i >= min_lag).sum())
+    weight = np.bincount(found.points.cell, found.points.weight, len(found.intervals))
+    np.testing.assert_allclose(weight, found.pairs[0])
+
+
+def test_cells_of_long_records_with_a_dead_frame_are_used():
+    use = np.ones(6300, bool)
+    use[[1000, 3000]] = False
+    cells = [Interval(2900, 3293, 256, 384), Interval(900, 1200, 1536, 2048)]
+    points = cell_points(cells, use)
+    for n, cell in enumerate(cells):
+        i, j = pairs_of(cell, use)
+        mean = points.mean(decay(points.i, points.j), len(cells))[n]
+        np.testing.assert_allclose(points.weight[points.cell == n].sum(), len(i))
+        np.testing.assert_allclose(mean, decay(i, j).mean(), atol=1e-6)
