@@ -134,7 +134,7 @@ def _of_group(
     several: float,
     contrast: float,
 ) -> list[_Means]:
-    """Return the means over some bins of each cell, over all ages at each lag, and all lags at each age.
+    """Return the means over some bins of each cell, of all ages at each lag, all lags at each age, and all.
 
     several: bins of the group that see one speckle pattern.
     """
@@ -152,6 +152,7 @@ def _of_group(
     sets = [np.array([n]) for n in single]
     for key in (lags, ages):
         sets += [single[key[single] == value] for value in np.unique(key[single])]
+    sets.append(single)
     sets = [of_set for n, of_set in enumerate(sets) if n < len(single) or len(of_set) > 1]
     total = weight.sum(0)
     mix = np.zeros((len(number), len(sets)))
