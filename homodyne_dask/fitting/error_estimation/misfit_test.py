@@ -135,7 +135,7 @@ def _of_group(
     several: float,
     contrast: float,
 ) -> list[_Means]:
-    """Return the means over some bins of each cell, over all ages at each lag, and all lags at each age.
+    """Return the means over some bins of each cell, of all ages at each lag, all lags at each age, and all.
 
     several: bins of the group that see one speckle pattern. Means over fewer pairs than MIN_PAIRS are not
     tested: their noise is not normal.
@@ -153,8 +153,9 @@ def _of_group(
     )
     sets = [np.array([n]) for n in known]
     for key in (lags, ages):
-        several_cells = (known[key[known] == value] for value in np.unique(key[known]))
-        sets += [of_set for of_set in several_cells if len(of_set) > 1]
+        sets += [known[key[known] == value] for value in np.unique(key[known])]
+    sets.append(known)
+    sets = [of_set for n, of_set in enumerate(sets) if n < len(known) or len(of_set) > 1]
     sets = [of_set for of_set in sets if pairs[of_set].sum() >= MIN_PAIRS]
     total = weight.sum(0)
     mix = np.zeros((len(number), len(sets)))

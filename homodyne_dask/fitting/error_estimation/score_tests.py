@@ -80,9 +80,7 @@ def best_alternative(
     ]
     if not significant:
         return None
-    best = max(
-        significant, key=lambda one: one.square - 2 * len(one.size) - 2 * np.log(one.among)
-    )
+    best = max(significant, key=lambda one: one.square - 2 * len(one.size) - 2 * np.log(one.among))
     p = min(1.0, best.p * tests * best.among)
     return Alternative(best.name, best.words, float(best.size[0]), best.share, p)
 

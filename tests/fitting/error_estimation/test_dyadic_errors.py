@@ -13,6 +13,7 @@ from homodyne_dask.solver.information_criteria import compare_scalings
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.speckle import nearest_correlation
 from tests.solver.dense_problem import DenseProblem, scaling_at
+from tests.speckle_scans import RING
 from tests.synthetic import (
     CREEP,
     STRONG_FLOW,
@@ -64,6 +65,17 @@ def test_a_fit_of_few_bins_gives_a_lower_bound_and_no_robust_error(tmp_path):
     lower = np.sqrt(np.diag(result.errors.covariance_lower))
     naive = np.sqrt(np.diag(result.errors.covariance_naive))
     assert ((lower > 0.2 * naive) & (lower < 3 * naive)).all()  # white noise: about the same
+
+
+@pytest.mark.usefixtures("noise_not_of_speckle")
+def test_of_one_angle_of_photons_the_lower_bound_is_a_covariance(tmp_path):
+    """The sum over pairs of blocks has a correlation of -1.15 here."""
+    scan = store(replace(RING, frames=40).scan(0), tmp_path)
+    lower = fit_here(scan, STATIC, fixed={"D_offset": 0.0}).errors.covariance_lower
+    assert lower is not None
+    known = lower.values[:2, :2]
+    size = np.sqrt(np.diag(known))
+    assert np.linalg.eigvalsh(known / np.outer(size, size)).min() > -1e-12
 
 
 @pytest.mark.slow

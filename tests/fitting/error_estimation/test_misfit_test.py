@@ -12,6 +12,7 @@ from homodyne_dask.results.data.misfit import ModelCheck, misfit_sentence
 from ingest import SCENARIOS, ingest, simulate
 from ingest import angles as spread
 from tests import photons
+from tests.speckle_scans import RING
 from tests.synthetic import angles, fit_here, measured, store
 
 DIFFUSION = np.array([20000.0, -0.4, 1000.0])
@@ -231,6 +232,16 @@ def test_right_models_are_hardly_ever_called_wrong(tmp_path):
                 fits += 1
                 wrong += [(rate, seed, sigma, result.diagnosis.check)] * result.misfit
     assert len(wrong) <= 0.05 * fits, wrong
+
+
+def test_a_bin_that_deviates_by_less_than_the_noise_of_any_cell_is_found_in_its_mean(tmp_path):
+    """Of no cell, lag or age the mean is beyond 4 standard errors, that of all cells is at 6."""
+    scans = replace(RING, q=(0.007, 0.01, 0.014), mean=0.05, pixels=20_000).scan(0)
+    scans.c2[1] += 0.024
+    check = fit_here(store(scans, tmp_path), hd.BROWNIAN, scaling="shared").diagnosis.check
+    assert check is not None
+    assert check.misfit
+    assert (check.where, check.depends_on) == ("the bins of q 0.01 1/Å", "bin")
 
 
 def test_a_corner_of_the_record_with_few_pairs_is_not_taken_for_decayed(tmp_path):
