@@ -37,8 +37,8 @@ from homodyne_dask.models import (
     Model,
     scan_model,
 )
-from homodyne_dask.results.data.comparison import ranked, require_independent_bins
 from homodyne_dask.models.parameters import joined_with_and
+from homodyne_dask.results.data.comparison import ranked, require_independent_bins
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.number_format import value_and_error
 from homodyne_dask.store.scan import Scan, as_scan

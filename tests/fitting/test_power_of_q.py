@@ -90,3 +90,14 @@ def test_a_contrast_that_drifts_is_said_and_one_that_scatters_is_not(tmp_path):
         drifting_contrast(scan, 0.2 + 0.03 * rng.standard_normal(8), np.full(8, 0.03), "static")
         for _ in range(50)
     )
+
+
+def test_three_rings_of_one_bin_each_and_two_angles_are_enough_to_see_a_drift(tmp_path):
+    rings = store(measured(CREEP, 30, np.zeros(3), q=Q[:3], dt=0.5), tmp_path)  # pyright: ignore
+    contrast, error = np.array([0.3, 0.25, 0.2]), np.full(3, 0.002)
+    (said,) = drifting_contrast(rings, contrast, error, "brownian")
+    assert said.startswith("contrast changes with q")
+    assert not drifting_contrast(rings, contrast, 30 * error, "brownian")
+    one_q = store(measured(CREEP, 30, [0.0, 90.0], dt=0.5), tmp_path)
+    (said,) = drifting_contrast(one_q, contrast[:2], error[:2], "brownian")
+    assert said.startswith("contrast changes with φ")

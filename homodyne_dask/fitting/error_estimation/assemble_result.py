@@ -155,7 +155,11 @@ def assemble_result(
                 more.speckle,
             )
             + drifting_contrast(
-                scan, reduced.contrast, errors.scaling_robust[:, 1], request.problem.model.name
+                scan,
+                reduced.contrast,
+                errors.scaling_robust[:, 1]
+                * np.sqrt([(clusters == one).sum() for one in clusters]),  # of one speckle
+                request.problem.model.name,
             )
             + (warnings_about_priors(request, state, error) if seen else ())
             + _without_profile(request, more),

@@ -314,7 +314,7 @@ class FitResult(Reportable):
         )
 
     def _fit(self, power_said: bool = False) -> str:
-        """Return how the fit ended, whatever the power of q; before it that the model does not hold, if so."""
+        """Return how the fit ended; before it, if it is so, that the model does not hold, and where."""
         check, sentence = self.diagnosis.check, self.outcome.value
         if check is not None and check.misfit:
             own, names = self.config.get("bounds") or {}, self.parameters["param"].values

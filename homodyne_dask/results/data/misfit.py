@@ -187,9 +187,9 @@ def _evidence(check: ModelCheck) -> str:
             f"explains (p = {found.p_value:.1g})"
         )
     return (
-        f"{check.deviating} of {check.tests} means of residuals "
-        f"exceed{'s' * (check.deviating == 1)} what noise and correlated speckle allow ({check.threshold:.1f} standard errors), most at "
-        f"ages {_span(check.age)} and lags {_span(check.lag)} in {check.where}, where c2 is "
+        f"{check.deviating} of {check.tests} means of residuals exceed{'s' * (check.deviating == 1)} what "
+        f"noise and correlated speckle allow ({check.threshold:.1f} standard errors), most at ages "
+        f"{_span(check.age)} and lags {_span(check.lag)} in {check.where}, where c2 is "
         f"{_share(abs(check.share))} the contrast {side} the model ({check.largest:.1f} standard errors)"
     )
 
