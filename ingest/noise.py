@@ -15,6 +15,8 @@ Record = dict[str, Any]
 TURN = 2 * np.pi
 MIN_ANGLES = 4
 """Angles from which on their range tells whether they may be radians."""
+ROUND = 0.5
+"""Degrees: angles that are multiples of it in degrees, and none as they are read, are probably radians."""
 MIN_RANGE = 2.5
 """Radians that the angles of a detector cover at least, somewhat below half a turn."""
 LARGEST_Q = 0.1
@@ -191,11 +193,19 @@ def implausible(source: Source) -> list[str]:
 
 def _angles(source: Source) -> Iterator[str]:
     phi = np.unique(source.phi[np.isfinite(source.phi)])
-    if len(phi) >= MIN_ANGLES and np.abs(phi).max() <= TURN and np.ptp(phi) >= MIN_RANGE:
+    if not len(phi) or np.abs(phi).max() > TURN:
+        return
+    around = len(phi) >= MIN_ANGLES and np.ptp(phi) >= MIN_RANGE
+    if around or (_multiples(np.degrees(phi)) and not _multiples(phi)):
         yield (
-            f"are the angles radians? {len(phi)} values of phi lie between {phi[0]:.3g} and {phi[-1]:.3g}°: "
-            f"phi is read in degrees; if they are radians, ingest np.degrees(phi)"
+            f"are the angles radians? {len(phi)} value{'s' * (len(phi) > 1)} of phi from {phi[0]:.3g} to "
+            f"{phi[-1]:.3g}°: phi is read in degrees; if they are radians, ingest np.degrees(phi)"
         )
+
+
+def _multiples(angles: Float[np.ndarray, " n"]) -> bool:
+    """Return whether all angles are round, to the digits that radians are written with."""
+    return bool((np.abs(angles / ROUND - np.round(angles / ROUND)) < 2e-3).all())
 
 
 def _wavevectors(source: Source) -> Iterator[str]:

@@ -20,6 +20,7 @@ def rings(folder, power, seed=0, q=Q):
     c2 += 0.02 * rng.standard_normal(c2.shape)
     c2[:, np.tril(np.ones((FRAMES, FRAMES), bool))] = np.nan
     made.c2[:] = c2
+    folder.mkdir(exist_ok=True)
     return store(made, folder)
 
 
@@ -50,17 +51,29 @@ def test_diffusion_scales_as_q_squared(tmp_path, seed):
     assert "scale" not in result.verdict
 
 
-WITHOUT = [
-    ("two rings", {"q": Q[:2]}, {}),
-    ("one contrast for all", {}, {"scaling": "shared"}),
-    ("a loss", {}, {"loss": "huber"}),
-]
+OPTIONS = [{"scaling": "shared"}, {"loss": "huber"}, {"model": "static", "rates": "spline"}]
 
 
-@pytest.mark.parametrize(("word", "made", "options"), WITHOUT, ids=[w[0] for w in WITHOUT])
-def test_where_it_cannot_be_tested_it_is_absent(tmp_path, word, made, options):
-    scan = rings(tmp_path, 2.0, **made)
-    assert hd.fit(scan, "brownian", **options).diagnosis.power_of_q is None
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_the_power_is_tested_whatever_the_scaling_loss_and_rates(tmp_path, options):
+    for power in (1.0, 2.0):
+        result = hd.fit(rings(tmp_path / f"{power}", power), **({"model": "brownian"} | options))
+        law = result.diagnosis.power_of_q
+        assert law is not None
+        assert law.differs == (power == 1.0)
+
+
+def test_two_rings_and_a_model_with_its_own_power_have_none(tmp_path):
+    scan = rings(tmp_path, 2.0)
+    assert hd.fit(scan.select(q=Q[:2].tolist()), "brownian").diagnosis.power_of_q is None
+    assert hd.fit(scan, "stretched_q").diagnosis.power_of_q is None
+
+
+def test_the_advice_is_given_once(tmp_path):
+    """The check of the model repeated it, with the same command."""
+    verdict = hd.fit(rings(tmp_path, 1.0), "brownian").verdict
+    assert verdict.count("--model stretched_q") == 1
+    assert "means of residuals exceed" in verdict
 
 
 def test_a_contrast_that_drifts_is_said_and_one_that_scatters_is_not(tmp_path):
@@ -77,3 +90,14 @@ def test_a_contrast_that_drifts_is_said_and_one_that_scatters_is_not(tmp_path):
         drifting_contrast(scan, 0.2 + 0.03 * rng.standard_normal(8), np.full(8, 0.03), "static")
         for _ in range(50)
     )
+
+
+def test_three_rings_of_one_bin_each_and_two_angles_are_enough_to_see_a_drift(tmp_path):
+    rings = store(measured(CREEP, 30, np.zeros(3), q=Q[:3], dt=0.5), tmp_path)  # pyright: ignore
+    contrast, error = np.array([0.3, 0.25, 0.2]), np.full(3, 0.002)
+    (said,) = drifting_contrast(rings, contrast, error, "brownian")
+    assert said.startswith("contrast changes with q")
+    assert not drifting_contrast(rings, contrast, 30 * error, "brownian")
+    one_q = store(measured(CREEP, 30, [0.0, 90.0], dt=0.5), tmp_path)
+    (said,) = drifting_contrast(one_q, contrast[:2], error[:2], "brownian")
+    assert said.startswith("contrast changes with φ")

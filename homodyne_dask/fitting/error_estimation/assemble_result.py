@@ -53,18 +53,12 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import Uncertainty
 from homodyne_dask.solver.influence import leave_one_out, left_out_chisqr, left_out_clusters
 from homodyne_dask.solver.information_criteria import compare_scalings
-from homodyne_dask.solver.power_of_q import NoiseOfRates, PowerOfQ, power_of_q
 from homodyne_dask.solver.reduce import mean_weight
 from homodyne_dask.store.processes import OUR_CODE, code_digest
-from homodyne_dask.store.rings import rings_of
 
 NO_ESTIMATES = ErrorEstimates()
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "zarr", "dask", "distributed", "xarray")
 """They read the data and do the arithmetic."""
-
-
-MIN_RINGS = 3
-"""Rings from which on the power of q is tested."""
 
 
 def assemble_result(
@@ -96,7 +90,7 @@ def assemble_result(
     freedom = reduced.freedom(int(search.free.sum()))
     names = list(search.names)
     ended = singular or state.outcome is lm.Outcome.CONVERGED
-    check = examine_model(request, state, more.speckle) if ended else None
+    check, power = examine_model(request, state, more.speckle) if ended else (None, None)
     known_noise = check is None or not check.misfit
     result = FitResult(
         outcome=state.outcome,
@@ -169,12 +163,16 @@ def assemble_result(
                 more.speckle,
             )
             + drifting_contrast(
-                scan, reduced.contrast, errors.scaling_robust[:, 1], request.problem.model.name
+                scan,
+                reduced.contrast,
+                errors.scaling_robust[:, 1]
+                * np.sqrt([(clusters == one).sum() for one in clusters]),  # of one speckle
+                request.problem.model.name,
             )
             + (warnings_about_priors(request, state, error) if seen else ())
             + _without_profile(request, more),
             check=check,
-            power_of_q=_power_of_q(request, state, moved, errors) if ended and alone else None,
+            power_of_q=power,
             hausman=more.hausman,
             identifiability=directions_table(errors.eigenvalues, errors.directions, names),
             left_out=None
@@ -208,40 +206,6 @@ def _gain(request: Request, state: lm.State, speckle: SpeckleErrors) -> Float[np
     if pairs and converged and moved.any() and speckle.objection is None:
         found[moved] = fitted_cells(request, state, speckle).gain
     return found
-
-
-def _power_of_q(
-    request: Request, state: lm.State, moved: Bool[np.ndarray, " p"], errors: Uncertainty
-) -> PowerOfQ | None:
-    """Return whether rates scale as q²; None of two rings or fewer, and where scaling joins the bins.
-
-    None, too, where the errors of the rates are not known, with which those of the power are compared.
-    """
-    reduced, q = state.reduced, request.scan.q
-    rates = np.array([p.q_power > 0 for p in request.parameters])
-    own = request.scaling.mode in ("individual", "fixed") and request.problem.loss == "linear"
-    seen = (reduced.count > 0) & ~reduced.undetermined
-    known = own and reduced.finite and (rates & moved).any() and np.isfinite(q).all()
-    if (
-        not known
-        or len(rings_of(q[seen])) < MIN_RINGS
-        or errors.robust is None
-        or errors.naive is None
-    ):
-        return None
-    with np.errstate(invalid="ignore", divide="ignore"):
-        ratio = (np.diag(errors.robust) / np.diag(errors.naive))[rates & moved]
-    dof = errors.dof[rates & moved]
-    some = np.isfinite(ratio) & np.isfinite(dof)
-    if not some.any():
-        return None
-    noise = NoiseOfRates(
-        reduced.variance(int(request.search.free.sum())),
-        float(ratio[some].max()),
-        float(dof[some].min()),
-    )
-    of_bins = reduced.bin_gradient[seen], reduced.bin_hessian[seen]
-    return power_of_q(*of_bins, rates * state.theta, q[seen], moved, noise)
 
 
 def _left_out_chisqr(

@@ -23,7 +23,7 @@ NODES = 5
 FEWEST_AGES = 8
 """Stored intervals of age inside the selected frames, with fewer of which others are averaged over."""
 LEAST_COVERED = 0.98
-"""Part of the selected pairs, a mean over intervals of lag, that lies in the stored cells of a weighted fit."""
+"""Part of the selected pairs, a mean over intervals of lag, in the stored cells of a weighted fit."""
 MAX_RUNS = 200
 """Pairs of runs of used frames in a cell, with more of which it is not used."""
 
@@ -109,7 +109,9 @@ def _points_of_runs(
     (a, b), (c, d) = firsts, seconds
     low, high = max(a, c - cell.end + 1), min(b, d - cell.shortest)
     edges = [c - cell.shortest, d - cell.end + 1]
-    edges = sorted({low, high, *(edge for edge in edges if low < edge < high)}) if low < high else []
+    edges = (
+        sorted({low, high, *(edge for edge in edges if low < edge < high)}) if low < high else []
+    )
     parts = []
     for start, end in pairwise(edges):
         for i, weight in zip(*_gauss(start, end), strict=True):

@@ -12,11 +12,15 @@ from jaxtyping import Bool, Float, Int
 from scipy.special import stdtrit
 
 from homodyne_dask.fitting.error_estimation.fitted_cells import FittedCells, fitted_cells
-from homodyne_dask.fitting.error_estimation.score_tests import best_alternative
+from homodyne_dask.fitting.error_estimation.score_tests import (
+    best_alternative,
+    power_of_q,
+    score_tests,
+)
 from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
 from homodyne_dask.fitting.error_estimation.speckle_noise import MIN_PAIRS
 from homodyne_dask.fitting.request import Request
-from homodyne_dask.results.data.misfit import WITHOUT_ANGLES, ModelCheck
+from homodyne_dask.results.data.misfit import WITHOUT_ANGLES, ModelCheck, PowerOfQ
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.state import State
 from homodyne_dask.store.rings import ring_numbers, rings_of
@@ -28,6 +32,8 @@ MIN_SHARE = 0.005
 """Deviations below this share of the contrast are not called misfit, however certain."""
 MIN_CELLS = 12
 """With fewer cells nothing is tested."""
+MIN_RINGS = 3
+"""Rings from which on the power of q is said first."""
 MIN_FREEDOM = 4
 """Fewest more bins than rings and trends with φ, with which these trends are tested."""
 
@@ -47,20 +53,26 @@ class _Means(NamedTuple):
 @one_blas_thread()
 def examine_model(
     request: Request, state: State, speckle: SpeckleErrors | None
-) -> ModelCheck | None:
-    """Return the test of the model at the end of a fit; None where there is too little to test."""
+) -> tuple[ModelCheck | None, PowerOfQ | None]:
+    """Return the test of the model at the end of a fit, and that of the power of q of its rates.
+
+    None where there is too little to test; of the power, too, with fewer than 3 rings, and of models whose
+    rates do not scale as q².
+    """
     scan, reduced = request.scan, state.reduced
     if speckle is None or not reduced.finite:
-        return None
+        return None, None
     cells = fitted_cells(request, state, speckle)
     if np.isfinite(cells.residual).any(0).sum() < MIN_CELLS:
-        return None
+        return None, None
     contrast = np.abs(np.where(reduced.undetermined, 0.0, np.nan_to_num(reduced.contrast)))
     means = _means(scan, request.clusters, cells, contrast)
     z = [np.abs(one.z) for one in means]
     tests = int(sum(np.isfinite(of).sum() for of in z))
     if tests < MIN_CELLS:  # the model interpolates the data
-        return None
+        return None, None
+    angular = request.problem.model.name not in WITHOUT_ANGLES
+    scores = score_tests(scan, cells, speckle.bins, contrast, angular, request.clusters)
     threshold = float(-stdtrit(cells.freedom, LEVEL / 2 / tests))
     strict = [
         np.where(np.isfinite(of) & (np.abs(one.residual) >= MIN_SHARE * one.contrast), of, 0.0)
@@ -70,7 +82,7 @@ def examine_model(
     worst, test = means[at], int(np.argmax(strict[at]))
     some = [cells.intervals[n] for n in worst.cells[test]]
     spacing = (scan.time[-1] - scan.time[0]) / max(scan.n_frames - 1, 1)
-    return ModelCheck(
+    check = ModelCheck(
         tests=tests,
         threshold=threshold,
         deviating=int(sum((of > threshold).sum() for of in strict)),
@@ -88,15 +100,12 @@ def examine_model(
         share=float(worst.residual[test] / max(worst.contrast, np.finfo(float).tiny)),
         depends_on=_depends_on(scan, cells),
         p_value=speckle.p_value,
-        alternative=best_alternative(
-            scan,
-            cells,
-            speckle.bins,
-            contrast,
-            request.problem.model.name not in WITHOUT_ANGLES,
-            MIN_SHARE,
-        ),
+        alternative=best_alternative(scores, MIN_SHARE),
     )
+    moved = request.search.free_inside_bounds(state.theta)
+    scaled = any(p.q_power > 0 for p, free in zip(request.parameters, moved, strict=True) if free)
+    several = len(rings_of(scan.q[list(speckle.bins)])) >= MIN_RINGS
+    return check, power_of_q(scores) if scaled and several else None
 
 
 def _means(

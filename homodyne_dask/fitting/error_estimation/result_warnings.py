@@ -39,6 +39,8 @@ MAX_DEVIATION_FROM_PRIOR = 3.0
 """Standard deviations from the mean of a prior, above which a warning is given."""
 MAX_P_OF_DRIFT, MIN_DRIFT = 1e-4, 0.1
 """Probability below which, and share of contrast above which, its change with q or φ is said."""
+MIN_SPREAD = 1e-3
+"""Of ln q, and of the cosine of 2φ, below which q and φ are taken for one."""
 LOWEST_OFFSET = 0.5
 """Offset below which it is commented on; c2 without correlation is 1."""
 MAX_ERROR_OVER_PRIOR = 1.1
@@ -367,11 +369,9 @@ def drifting_contrast(
     sentences = []
     for name, more in columns.items():
         X = np.stack([np.ones(len(contrast)), *more], axis=1)[seen]
-        if (
-            len(X) <= X.shape[1]
-            or not np.isfinite(X).all()
-            or np.ptp(X[:, 1:], axis=0).min() < 1e-6
-        ):
+        known = len(X) and np.isfinite(X).all()
+        freedom = int(np.linalg.matrix_rank(X, tol=MIN_SPREAD)) - 1 if known else 0
+        if freedom < 1:
             continue
         root = 1 / error[seen]
         found, *_ = np.linalg.lstsq(X * root[:, None], contrast[seen] * root, rcond=None)
@@ -380,7 +380,7 @@ def drifting_contrast(
             (((contrast[seen] - mean) * root) ** 2).sum()
             - (((contrast[seen] - line) * root) ** 2).sum()
         )
-        if chdtrc(len(more), max(gain, 0.0)) < MAX_P_OF_DRIFT and np.ptp(line) > MIN_DRIFT * abs(
+        if chdtrc(freedom, max(gain, 0.0)) < MAX_P_OF_DRIFT and np.ptp(line) > MIN_DRIFT * abs(
             mean
         ):
             sentences.append(

@@ -5,7 +5,7 @@ orthogonal to all fitted columns X, in the metric of the noise Σ of the cells, 
 fit of X changes, with the variance d·Σ⁻¹d (Rao 1948). That is the best linear test of d, and takes no pass.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from homodyne_dask.fitting.error_estimation.cell_residuals import Interval
 from homodyne_dask.fitting.error_estimation.fitted_cells import FittedCells
 from homodyne_dask.fitting.error_estimation.odd_frame import odd_frame
 from homodyne_dask.fitting.error_estimation.speckle_noise import BinNoise
-from homodyne_dask.results.data.misfit import Alternative
+from homodyne_dask.results.data.misfit import Alternative, PowerOfQ
 from homodyne_dask.solver.speckle import regular, variance_of
 from homodyne_dask.store.rings import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan
@@ -42,6 +42,8 @@ class Score(NamedTuple):
     """What it is of: '', 'the bin labelled 5', 'frames 30 to 35', 'frame 31'."""
     square: float
     """Of the score in standard deviations."""
+    freedom: float
+    """Degrees of freedom of the size of the noise."""
     p: float
     """Probability of so large a score if the model is right."""
     size: Float[np.ndarray, " k"]
@@ -59,21 +61,11 @@ class _Column(NamedTuple):
     """0 where a bin has no such cell."""
 
 
-def best_alternative(
-    scan: Scan,
-    cells: FittedCells,
-    noise: Mapping[int, BinNoise],
-    contrast: Float[np.ndarray, " bin"],
-    angular: bool,
-    least_share: float,
-) -> Alternative | None:
+def best_alternative(found: Sequence[Score], least_share: float) -> Alternative | None:
     """Return the alternative that explains most of what the model does not, None where none is significant.
 
-    angular: whether f of the model depends on φ. least_share: of the contrast, below which nothing counts.
+    least_share: of the contrast, below which nothing counts.
     """
-    found = score_tests(scan, cells, noise, contrast, angular)
-    if (frame := _of_frame(scan, contrast)) is not None:
-        found.append(frame)
     tests = len({one.name for one in found})
     significant = [
         one for one in found if one.share >= least_share and one.p * tests * one.among < LEVEL
@@ -93,7 +85,16 @@ def _of_frame(scan: Scan, contrast: Float[np.ndarray, " bin"]) -> Score | None:
     size = odd.excess / typical
     square = float(chdtri(1, max(odd.p, np.finfo(float).tiny)))
     words = f"frame {odd.frame}"
-    return Score("frame", words, square, odd.p, np.array([size]), abs(size), odd.tests)
+    return Score("frame", words, square, np.inf, odd.p, np.array([size]), abs(size), odd.tests)
+
+
+def power_of_q(found: Sequence[Score]) -> PowerOfQ | None:
+    """Return the power of q of rates that the model scales as q²; None where it was not tested."""
+    for one in found:
+        if one.name == "power_of_q" and one.square > 0:
+            step = float(one.size[0])
+            return PowerOfQ(2 + step, abs(step) / one.square**0.5, one.freedom, one.p)
+    return None
 
 
 def score_tests(
@@ -102,13 +103,19 @@ def score_tests(
     noise: Mapping[int, BinNoise],
     contrast: Float[np.ndarray, " bin"],
     angular: bool,
+    clusters: Int[np.ndarray, " bin"],
 ) -> list[Score]:
-    """Return the score tests of all alternatives that are not combinations of fitted parameters."""
+    """Return the score tests of all alternatives that are not combinations of fitted parameters.
+
+    angular: whether f of the model depends on φ. clusters: bins that see the same speckle share a number.
+    """
     place = {cell: n for n, cell in enumerate(cells.intervals)}
     at = {b: [place[cell] for cell in one.cells.intervals] for b, one in noise.items()}
     columns = list(_columns(scan, cells, contrast, angular))
     smooth = np.concatenate([one.of for one in columns if one.name in SMOOTH], axis=2)
-    metric = _Metric(cells, noise, {b: smooth[b, at[b]] for b in noise}, at)
+    bins = np.array(list(noise))
+    same = {b: int((clusters[bins] == clusters[b]).sum()) for b in noise}
+    metric = _Metric(cells, noise, {b: smooth[b, at[b]] for b in noise}, at, same)
     found, names = [], [one.name for one in columns]
     for one in columns:
         left = metric.outside({b: one.of[b, at[b]] for b in noise})
@@ -123,7 +130,9 @@ def score_tests(
         change = float(max(changes, default=0.0))
         p = float(fdtrc(k, left.freedom, square / k))
         among = names.count(one.name)
-        found.append(Score(one.name, one.words, square, p, step, change, among))
+        found.append(Score(one.name, one.words, square, left.freedom, p, step, change, among))
+    if (frame := _of_frame(scan, contrast)) is not None:
+        found.append(frame)
     return found
 
 
@@ -147,10 +156,12 @@ class _Metric:
         noise: Mapping[int, BinNoise],
         smooth: Mapping[int, Float[np.ndarray, "cell k"]],
         at: Mapping[int, list[int]],
+        same: Mapping[int, int],
     ) -> None:
+        """same: bins with the speckle of each; together they tell as much as one of them."""
         known = {b: one.beside(smooth[b]) for b, one in noise.items()}
         self.inverse = {
-            b: np.linalg.inv(regular(covariance)) for b, (covariance, _) in known.items()
+            b: np.linalg.inv(regular(covariance)) / same[b] for b, (covariance, _) in known.items()
         }
         self.noise = {b: (noise[b].of_cells, fit) for b, (_, fit) in known.items()}
         own = {b: cells.columns[b][at[b]] for b in noise}

@@ -159,7 +159,9 @@ def divided(
     )
     first, stop = frames.selected
     longest = np.clip(decay / per_decay, 1, max(1, (stop - first) / fewest)).astype(int)
-    lasting = np.clip(lasting, decay, np.maximum(decay, MOST_BLOCKS * longest / (CORE + MARGIN + REACH)))
+    lasting = np.clip(
+        lasting, decay, np.maximum(decay, MOST_BLOCKS * longest / (CORE + MARGIN + REACH))
+    )
     most = MOST_OF_BEATS if (lasting > decay).any() else MOST_BLOCKS
     parts = _stretches(frames.selected, ages, lasting, longest, most)
     lags = [_lags(frames, averaged, parts, ages, a, one) for a, one in enumerate(lasting)]

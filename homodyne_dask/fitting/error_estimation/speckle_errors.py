@@ -153,7 +153,7 @@ def _combined(
     shared = _shared_speckle({b: one.of_fields for b, one in bins.items()}, bins, parts, clusters)
     size, total = size + np.diag(shared), total + shared
     freedom = 2 * size**2 / np.maximum(spread, np.finfo(float).tiny)
-    scale = np.sqrt(size / np.maximum(np.diag(total), np.finfo(float).tiny))
+    scale = np.sqrt(np.maximum(size, 0) / np.maximum(np.diag(total), np.finfo(float).tiny))
     total = total * np.outer(scale, scale)
     if joint.prior is not None:
         known = joint.known

@@ -19,6 +19,7 @@ from homodyne_dask.results.data.fitted_parameters import (
 )
 from homodyne_dask.results.data.misfit import (
     ModelCheck,
+    PowerOfQ,
     gross_sentence,
     hausman_sentence,
     misfit_sentence,
@@ -49,7 +50,6 @@ from homodyne_dask.results.data.result_tables import (
 from homodyne_dask.results.data.stokes_einstein import DerivedQuantity, derived_quantities
 from homodyne_dask.solver.covariance import CLUSTER_ROBUST, error_used
 from homodyne_dask.solver.hausman import HausmanTest, hausman_of
-from homodyne_dask.solver.power_of_q import PowerOfQ
 from homodyne_dask.solver.state import Outcome
 
 if TYPE_CHECKING:
@@ -311,25 +311,33 @@ class FitResult(Reportable):
     @property
     def verdict(self) -> str:
         """How the fit ended; before it, if it is so, that the model does not describe the data, and where."""
-        law = self.diagnosis.power_of_q
-        if law is not None and law.differs:
-            words = power_sentence(law, self.provenance.inputs["store"], self.config)
-            check = self.diagnosis.check
-            found = None if check is None or check.deviating else check.alternative
-            if found is None or found.name != "power_of_q":
-                words += f"; {self._fit.removeprefix('converged, but ')}"
-            return f"{'converged, but ' * self.converged}{words}"
-        return self._fit
+        law, check = self.diagnosis.power_of_q, self.diagnosis.check
+        if law is None or not law.differs:
+            return self._fit()
+        words = power_sentence(law, self.provenance.inputs["store"], self.config)
+        found = None if check is None or check.deviating else check.alternative
+        all_said = found is not None and found.name == "power_of_q"
+        rest = self.outcome.value if all_said else self._fit(power_said=True)
+        if rest == self.outcome.value:
+            return f"converged, but {words}" if self.converged else f"{words}; besides, {rest}"
+        return (
+            f"{'converged, but ' * self.converged}{words}; {rest.removeprefix('converged, but ')}"
+        )
 
-    @property
-    def _fit(self) -> str:
-        """How the fit ended, whatever the power of q; before it that the model does not hold, if so."""
+    def _fit(self, power_said: bool = False) -> str:
+        """Return how the fit ended; before it, if it is so, that the model does not hold, and where."""
         check, sentence = self.diagnosis.check, self.outcome.value
         if check is not None and check.misfit:
             own, names = self.config.get("bounds") or {}, self.parameters["param"].values
             ended = names[self.parameters["at_bound"].values]
             bounded = [str(name) for name in ended if name not in own]
-            misfit = misfit_sentence(check, self.provenance.inputs["store"], self.config, bounded)
+            known = {
+                f"{key}_known": bool(np.isfinite(self.scaling[key].values).all())
+                for key in ("q", "phi")
+            }
+            misfit = misfit_sentence(
+                check, self.provenance.inputs["store"], self.config, bounded, power_said=power_said, **known
+            )  # fmt: skip
             return (
                 f"converged, but {misfit}" if self.converged else f"{misfit}; besides, {sentence}"
             )

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.results.data.number_format import value_and_error
 from homodyne_dask.solver.hausman import HausmanTest
-from homodyne_dask.solver.power_of_q import PowerOfQ
 
 WITHOUT_ANGLES = (
     "brownian", "power_law", "static", "stretched", "stretched_q", "stretched_ageing"
@@ -57,6 +56,28 @@ class Alternative(NamedTuple):
     """The largest change of c2 by it that no parameter of the model could make, over the contrast."""
     p_value: float
     """Probability of so large a score of any alternative if the model is right."""
+
+
+LARGEST_P, SMALLEST = 1e-4, 0.05
+"""p below which, and deviation from 2 above which, rates scale with another power of q."""
+
+
+class PowerOfQ(NamedTuple):
+    """The power of q with which rates scale, by the score test of it, and the test whether it is 2."""
+
+    power: float
+    """2 and one step from the fit: far from 2 it is about right only."""
+    stderr: float
+    """From the noise of speckle and counting."""
+    dof: float
+    """Degrees of freedom of the size of that noise."""
+    p: float
+    """Probability of so much from 2 if rates scale as q²."""
+
+    @property
+    def differs(self) -> bool:
+        """Whether rates do not scale as q²."""
+        return self.p < LARGEST_P and abs(self.power - 2) > SMALLEST
 
 
 class ModelCheck(NamedTuple):
@@ -134,13 +155,17 @@ def wider_bounds(name: str, value: float, low: float, high: float, log: bool) ->
 
 def misfit_sentence(
     check: ModelCheck, store: str, config: dict[str, Any], bounded: Sequence[str] = (), *,
-    q_known: bool = True, phi_known: bool = True,
+    q_known: bool = True, phi_known: bool = True, power_said: bool = False,
 ) -> str:  # fmt: skip
     """Return where the model deviates and what to type.
 
     store: its name. config: options of the fit. bounded: parameters that ended at a default bound.
-    q_known, phi_known: of all bins; models of motion need both.
+    q_known, phi_known: of all bins; models of motion need both. power_said: whether `power_sentence` comes
+    before, whose advice is not repeated.
     """
+    found = check.alternative
+    if power_said and found is not None and found.name == "power_of_q":
+        return f"the model does not describe the data: {_evidence(check)}"
     if bounded:
         ended = (
             "ended at their default bounds" if len(bounded) > 1 else "ended at its default bound"
@@ -149,8 +174,8 @@ def misfit_sentence(
             f"{joined_with_and(list(bounded))} {ended}: move it, as the warning below says, before other "
             f"models are compared"
         )
-    elif check.alternative is not None and config["scaling"] == "individual":
-        advice = _of_alternative(check.alternative, store, config)
+    elif found is not None and config["scaling"] == "individual":
+        advice = _of_alternative(found, store, config)
     else:
         advice = _of_deviations(check.depends_on, store, config, q_known, phi_known)
     return f"the model does not describe the data: {_evidence(check)}; {advice}"
@@ -164,9 +189,9 @@ def _evidence(check: ModelCheck) -> str:
             f"explains (p = {found.p_value:.1g})"
         )
     return (
-        f"{check.deviating} of {check.tests} means of residuals "
-        f"exceed what noise and correlated speckle allow ({check.threshold:.1f} standard errors), most at "
-        f"ages {_span(check.age)} and lags {_span(check.lag)} in {check.where}, where c2 is "
+        f"{check.deviating} of {check.tests} means of residuals exceed{'s' * (check.deviating == 1)} what "
+        f"noise and correlated speckle allow ({check.threshold:.1f} standard errors), most at ages "
+        f"{_span(check.age)} and lags {_span(check.lag)} in {check.where}, where c2 is "
         f"{_share(abs(check.share))} the contrast {side} the model ({check.largest:.1f} standard errors)"
     )
 
@@ -202,8 +227,8 @@ def _of_alternative(found: Alternative, store: str, config: dict[str, Any]) -> s
         )
     if found.name == "power_of_q":
         return (
-            f"the power of q with which rates go is by about {size:+.2g} not that of the model: `--model "
-            f"stretched_q` fits the power, `{command} --over q` each ring by itself"
+            f"the power of q with which rates scale differs from that of the model by about {size:+.2g}: "
+            f"`--model stretched_q` fits the power, `{command} --over q` each ring by itself"
         )
     if found.name == "shear":
         return f"decays depend on the angle, {_MOTION.format(store)}"

@@ -50,9 +50,9 @@ def homogeneity_test(
 ) -> HomogeneityTest | None:
     """Return the test of homogeneity; None for fewer than two values with a known error.
 
-    dof: degrees of freedom of each error, NaN for a normal one. p is that of χ², corrected for errors
-    known from few degrees of freedom (Welch 1951). bounds: whether the errors are lower bounds or naive ones,
-    from which the mean gets no error.
+    dof: degrees of freedom of each error, NaN for a normal one. p is that of χ², and the error that of the
+    mean, corrected for errors known from few degrees of freedom (Welch 1951, Meier 1953). bounds: whether the
+    errors are lower bounds or naive ones, from which the mean gets no error.
     """
     known = np.isfinite(value) & np.isfinite(stderr) & (stderr > 0)
     if known.sum() < 2:
@@ -62,18 +62,36 @@ def homogeneity_test(
     total = weight.sum()
     mean = (weight * value).sum() / total
     chisqr = float((weight * (value - mean) ** 2).sum())
-    k = len(value)
-    freedom = np.where(np.isfinite(dof), np.maximum(dof, 1.0), np.inf)
-    slack = float(((1 - weight / total) ** 2 / freedom).sum())
+    share = weight / total
+    p = _welch_p(chisqr, len(value) - 1, share, dof)
+    widening = 1 + 4 * float((share * (1 - share) / _known_freedom(dof)).sum())
+    error = np.nan if bounds else float((widening / total) ** 0.5)
+    return HomogeneityTest(float(mean), error, chisqr, len(value) - 1, p)
+
+
+def _known_freedom(dof: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """Return degrees of freedom of at least 1, infinite where they are NaN, as of normal errors."""
+    return np.where(np.isfinite(dof), np.maximum(dof, 1.0), np.inf)
+
+
+def _welch_p(
+    chisqr: float,
+    freedom: int,
+    leverage: Float[np.ndarray, " n"],
+    dof: Float[np.ndarray, " n"],
+) -> float:
+    """Return the probability of at least this χ² of values whose errors have few degrees of freedom.
+
+    leverage: of each value in the fit that χ² is about: its share of the weight for a mean (Welch 1951;
+    Johansen 1980 for others).
+    """
     from scipy.special import chdtrc, fdtrc  # loads for a fifth of a second
 
+    slack = float(((1 - leverage) ** 2 / _known_freedom(dof)).sum())
     if slack == 0:
-        p = chdtrc(k - 1, chisqr)
-    else:
-        F = chisqr / (k - 1) / (1 + 2 * (k - 2) / (k**2 - 1) * slack)
-        p = fdtrc(k - 1, (k**2 - 1) / (3 * slack), F)
-    error = np.nan if bounds else float(total**-0.5)
-    return HomogeneityTest(float(mean), error, chisqr, k - 1, float(p))
+        return float(chdtrc(freedom, chisqr))
+    F = chisqr / (freedom + 2 * slack * (freedom - 1) / (freedom + 2))
+    return float(fdtrc(freedom, freedom * (freedom + 2) / (3 * slack), F))
 
 
 class PowerLawOfQ(NamedTuple):
@@ -98,10 +116,12 @@ def power_law_of_q(
     y: Float[np.ndarray, " n"],
     stderr: Float[np.ndarray, " n"],
     bounds: bool = False,
+    dof: Float[np.ndarray, " n"] | float = np.nan,
 ) -> PowerLawOfQ | None:
     """Return the exponent by weighted least squares in logarithms; None for fewer than two values.
 
-    bounds: whether the errors are lower bounds or naive ones, which are weights only.
+    bounds: whether the errors are lower bounds or naive ones, which are weights only. dof: degrees of freedom
+    of each error, NaN for a normal one, from which those of `stderr` (Satterthwaite 1946) and p follow.
     """
     known = np.isfinite(stderr) & (stderr > 0) & (y > 0) & (x > 0)
     if known.sum() < 2:
@@ -116,11 +136,15 @@ def power_law_of_q(
     scatter = chisqr / freedom if freedom else np.nan
     of_scatter = bounds or scatter > 1.0
     stderr_of_law = float(((scatter if of_scatter else 1.0) / spread) ** 0.5)
-    from scipy.special import chdtrc
-
-    p = float(chdtrc(freedom, chisqr)) if freedom else np.nan
-    dof = float(freedom) if of_scatter else np.inf
-    return PowerLawOfQ(exponent, stderr_of_law, chisqr, freedom, p, dof)
+    dof, part = (
+        np.broadcast_to(dof, known.shape)[known],
+        weight * u**2 / spread,
+    )  # of the variance of the exponent
+    leverage = weight / weight.sum() + part
+    p = _welch_p(chisqr, freedom, leverage, dof) if freedom else np.nan
+    spare = float((part**2 / _known_freedom(dof)).sum())
+    dof_of_law = float(freedom) if of_scatter else 1 / spare if spare > 0 else np.inf
+    return PowerLawOfQ(exponent, stderr_of_law, chisqr, freedom, p, dof_of_law)
 
 
 VERSION = 1
@@ -265,7 +289,8 @@ class FitSeries(Reportable):
         known = [entry.quantities[name] for entry in self._good()]
         value = np.array([one.value for one in known])
         errors = np.array([one.error(self.errors) for one in known])
-        return power_law_of_q(q, value, errors, self.errors != "stderr")
+        dof = np.array([one.dof for one in known])
+        return power_law_of_q(q, value, errors, self.errors != "stderr", dof)
 
     @property
     def decay_rates(self) -> list[str]:

@@ -35,10 +35,10 @@ from homodyne_dask.results.views.posterior_section import (
     posterior_verdict,
 )
 from homodyne_dask.results.views.report_content import (
-    INFLUENCE,
     bin_rows,
     facts,
     influence_sentences,
+    influence_title,
     mode_notes,
     mode_rows,
     parameter_rows,
@@ -151,7 +151,9 @@ def _content(result: FitResult) -> dict[str, Any]:
         "bins": bin_rows(result),
         "bins_caption": "Contrast, offset, pairs and reduced χ² of each bin",
         "max_open_rows": MAX_OPEN_ROWS,
-        "influence": [f"{INFLUENCE}: {sentence}" for sentence in influence_sentences(result)],
+        "influence": [
+            f"{influence_title(result)}: {sentence}" for sentence in influence_sentences(result)
+        ],
         "modes": [] if result.diagnosis.scalings is None else mode_rows(result.diagnosis.scalings),
         "mode_notes": mode_notes(result),
         "profiles": {name: [head, *profile_rows(points)] for name, points in profiles},

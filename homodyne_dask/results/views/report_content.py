@@ -214,11 +214,11 @@ LARGEST_GAIN_SAID = 0.9
 """Errors with weighting speckle over those of a fit of pairs, above which it is not worth saying."""
 LARGE_RATIO = 2.0
 """Errors from the scatter of bins over those of speckle, above which it is said what that means."""
-INFLUENCE = "influence of single bins (of repeats: scans), in standard errors"
 MODES_NOTE = (
     "each mode: one Gauss-Newton step from this optimum; AIC and BIC: differences from the lowest, "
-    "corrected for correlated pairs; changes in standard errors"
+    "corrected for correlated pairs; changes in {}"
 )
+"""In which errors goes into the braces."""
 WITHOUT_CRITERIA = (
     "AIC and BIC are not known: the model does not describe the data, and they would take its misfit "
     "for noise"
@@ -228,6 +228,17 @@ WITHOUT_CRITERIA = (
 def report_title(result: FitResult) -> str:
     """Return what was fitted to what."""
     return f"{result.config['model']} fitted to {result.provenance.inputs['store']}"
+
+
+def errors_of_changes(result: FitResult) -> str:
+    """Return in which errors changes of parameters are given (`FitResult.error_used`)."""
+    other = np.isfinite(result.error_used) & ~np.isfinite(result.parameters["stderr"].values)
+    return "naive errors or lower bounds" if other.any() else "standard errors"
+
+
+def influence_title(result: FitResult) -> str:
+    """Return what the sentences on influence are about."""
+    return f"influence of single bins (of repeats: scans), in {errors_of_changes(result)}"
 
 
 def reservations(result: FitResult) -> list[tuple[str, str]]:
@@ -512,7 +523,8 @@ def influence_sentences(result: FitResult) -> tuple[str, ...]:
 def mode_notes(result: FitResult) -> tuple[str, ...]:
     """Return notes on the table of scaling modes, or why there is none."""
     if result.diagnosis.scalings is not None:
-        return (MODES_NOTE, WITHOUT_CRITERIA) if result.misfit else (MODES_NOTE,)
+        note = MODES_NOTE.format(errors_of_changes(result))
+        return (note, WITHOUT_CRITERIA) if result.misfit else (note,)
     constraints = [
         f"{part}_{kind}" for part in ("contrast", "offset") for kind in ("bounds", "prior")
     ]

@@ -17,10 +17,10 @@ from homodyne_dask.results.views.posterior_section import (
     posterior_verdict,
 )
 from homodyne_dask.results.views.report_content import (
-    INFLUENCE,
     bin_rows,
     facts,
     influence_sentences,
+    influence_title,
     mode_notes,
     mode_rows,
     parameter_rows,
@@ -86,7 +86,7 @@ def _scaling(result: FitResult) -> list[str]:
 
 def sensitivity_lines(result: FitResult) -> list[str]:
     """Return lines on the influence of single bins, the scaling modes and the profiles."""
-    lines = wrapped(f"{INFLUENCE}: ", influence_sentences(result))
+    lines = wrapped(f"{influence_title(result)}: ", influence_sentences(result))
     if result.diagnosis.scalings is not None:
         lines += aligned_columns(mode_rows(result.diagnosis.scalings), left=1)
     lines += wrapped("", mode_notes(result))

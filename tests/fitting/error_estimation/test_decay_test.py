@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
+from homodyne_dask.fitting.error_estimation.decay_test import Signal
 from homodyne_dask.results.files.folder import write_result
 from tests import reference
 from tests.synthetic import Q, angles, fit_here, measured, store
@@ -100,3 +101,9 @@ def test_noise_alone_is_taken_for_a_decay_as_rarely_as_stated(model, bins, tmp_p
         for seed in range(20)
     ]
     assert outcomes.count("CONVERGED") < 2, outcomes
+
+
+def test_no_plus_minus_stands_before_an_error_that_may_be_naive():
+    said = Signal(0.001, 0.002, 3.3, 1.2, 3.5).sentence
+    assert "the mean contrast is 0.001, 0.5 times its error of 0.002" in said
+    assert "±" not in said

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.series import homogeneity_test, power_law_of_q
 
 
@@ -65,3 +66,36 @@ def test_two_values_give_an_exponent_that_nothing_tests():
     assert law.exponent == pytest.approx(2.0)
     assert (law.freedom, law.chisqr) == (0, pytest.approx(0.0, abs=1e-20))
     assert np.isnan(law.p)
+
+
+def drawn(rng, dof, n=5):
+    """Repeats of values 0 with errors of 1 that are estimated with so many degrees of freedom."""
+    size = (4000, n)
+    return rng.standard_normal(size), np.sqrt(rng.chisquare(dof, size) / dof)
+
+
+def test_the_error_of_a_mean_allows_for_errors_of_few_degrees_of_freedom():
+    """It was 0.85 of the scatter of means of five values with 8 each."""
+    dof = np.full(5, 8.0)
+    found = [
+        homogeneity_test(y, s, dof)
+        for y, s in zip(*drawn(np.random.default_rng(1), 8), strict=True)
+    ]
+    scatter = np.std([one.mean for one in found if one])
+    typical = np.sqrt(np.mean([one.stderr**2 for one in found if one]))
+    assert typical == pytest.approx(scatter, rel=0.06)
+
+
+def test_an_exponent_has_the_degrees_of_freedom_of_the_errors_that_it_follows_from():
+    """Its interval was that of a normal deviate, and p that of exact errors."""
+    q, rng = np.array([1.0, 1.3, 1.7, 2.2, 2.9]), np.random.default_rng(2)
+    size, inside, rejected = 0.05, [], []
+    for y, s in zip(*drawn(rng, 5), strict=True):
+        law = power_law_of_q(
+            q, q**2 * np.exp(size * y), size * s * q**2 * np.exp(size * y), dof=5.0
+        )
+        assert law is not None
+        rejected.append(law.p < 0.05)
+        inside.append(abs(law.exponent - 2) < half_width(95, law.dof) * law.stderr)
+    assert np.mean(inside) == pytest.approx(0.95, abs=0.03)
+    assert np.mean(rejected) < 0.08

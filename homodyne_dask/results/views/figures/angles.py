@@ -77,10 +77,10 @@ def draw_angles(view: FitView) -> "FitFigure":
 def scaling_errors(result: FitResult, name: str) -> tuple[Float[np.ndarray, " bin"] | None, str]:
     """Return the errors of contrast or offset, and which they are: by their method, else naive, else none."""
     method = result.parameters.attrs["method"] or CLUSTER_ROBUST
-    for suffix, words in (("", method), ("_naive", "naive")):
+    for suffix, words in (("", f"one standard error, {method}"), ("_naive", "naive error")):
         stderr = result.scaling.get(f"{name}_stderr{suffix}")  # absent in results of early programs
         if stderr is not None and np.isfinite(stderr.values).any():
-            return stderr.values, f"bars: one standard error, {words}"
+            return stderr.values, f"bars: {words}"
     return None, ""
 
 

@@ -13,17 +13,17 @@ from homodyne_dask.results.data.rate_curves import rates_in
 from homodyne_dask.results.views.figures.angles import at_one_lag
 from homodyne_dask.results.views.figures.rates_figure import bands_sentence
 from homodyne_dask.results.views.figures.style import bin_name
-from homodyne_dask.results.views.report_content import influence_sentences
+from homodyne_dask.results.views.report_content import errors_of_changes, influence_sentences
 from homodyne_dask.store.rings import describe_rings
 
 TITLES = {
     "maps": "Data, model and residual of single bins against both times",
-    "cuts": "c₂ against lag at several ages: data with error bars, model as lines",
-    "angles": "Dependence on the direction φ",
+    "cuts": "c₂ against lag at several ages: data with error bars (pairs as if independent), model as lines",
+    "angles": "Dependence on the direction φ; bars of f and decay time are of pairs as if independent",
     "rates": "Rates against time, with bands of 68 % and 95 %",
     "passes": "Convergence of the fit",
     "residuals": "Residuals: distribution, and dependence on lag",
-    "influence": "Change of each parameter, in standard errors, when one bin is excluded",
+    "influence": "Change of each parameter, in errors of its own, when one bin is excluded",
 }
 
 
@@ -95,7 +95,8 @@ def _residuals(view: FitView) -> str:
 
 def _influence(view: FitView) -> str:
     (sentence,) = influence_sentences(view.result)
-    return f"Against φ, one panel per parameter; the band is one standard error: {sentence}."
+    errors = errors_of_changes(view.result)
+    return f"Against φ, one panel per parameter; the band is one of the {errors} to either side: {sentence}."
 
 
 _ALTERNATIVES: dict[str, Callable[[FitView], str]] = {

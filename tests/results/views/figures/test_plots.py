@@ -105,7 +105,7 @@ def test_contrast_and_offset_are_drawn_with_their_errors(flowing):
         | {"offset_stderr": ("bin", stderr / 2), "offset_stderr_naive": ("bin", stderr / 9)}
     )
     axes = plots.draw_angles(FitView(replace(result, scaling=scaling), flowing)).axes
-    for axis, wanted, which in ((axes[0], stderr, "naive"), (axes[1], stderr / 2, "robust")):
+    for axis, wanted, which in ((axes[0], stderr, "naive error"), (axes[1], stderr / 2, "robust")):
         drawn = [segment for bars in axis.containers for segment in bars.lines[2][0].get_segments()]
         np.testing.assert_allclose([np.ptp(segment[:, 1]) / 2 for segment in drawn], wanted)
         assert axis.get_title().endswith(which)
