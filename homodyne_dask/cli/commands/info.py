@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @click.option(
     "--mean-counts",
     type=float,
-    help="With --dynamics: counts of a pixel in a frame, from which noise follows; default: those of the store.",
+    help="With --dynamics: counts of a pixel in a frame, from which noise follows; default: as stored.",
 )
 @AS_JSON
 def info(
