@@ -98,8 +98,9 @@ class FitConfig(FitOptions, _Source):
         default_text="none", section=DATA,
     )  # fmt: skip
     over: str | None = define(
-        None, "fit each ring (q), window of age (age) or scan of a store of repeats (scan) separately", "q",
-        "q, age or scan", suggestions=("q", "age", "scan"), default_text="the whole selection in one fit",
+        None, "fit each ring (q), angle (phi), window of age (age) or scan of repeats (scan) separately", "q",
+        "q, phi, age or scan", suggestions=("q", "phi", "age", "scan"),
+        default_text="the whole selection in one fit",
         section=DATA, common=True,
     )  # fmt: skip
     per_scan: tuple[str, ...] = define(

@@ -5,13 +5,14 @@ the dynamical susceptibility of time-resolved correlation (Duri, Bissig, Trappe 
 the square of the contrast.
 """
 
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
 
-from homodyne_dask.errors import OptionError
+from homodyne_dask.errors import OptionError, require_type
 from homodyne_dask.solver.speckle import covariance_over_age
 from homodyne_dask.store import schema
 from homodyne_dask.store.age_average import g2
@@ -30,16 +31,18 @@ _SECOND = np.array([6.0, -8.0, 2.0])
 """Variance of c(t) - 2 c(t + 1) + c(t + 2) from the covariances at distances 0, 1 and 2."""
 
 
-def age_variance(data: Scan | str | Path) -> "xarray.Dataset":
+def age_variance(data: Scan | str | Path, mean_counts: float | None = None) -> "xarray.Dataset":
     """Return mean, variance, noise, excess, stderr and ages over (bin, lag), and pixels over bin.
 
     data: a scan, of which the selected bins and frames count, or the path of a store; c2 is read once.
+    mean_counts: of a pixel in a frame, by default as stored; the report of a fit estimates it.
     Lags [s] are single ones, up to half the record. variance: of c2 over age. noise: the variance that
-    speckle and counting give as many ages, of dynamics that are the same at all ages, with the mean counts of
-    a pixel as stored and the independent pixels that c2 shows from one age to the next (`pixels`). excess:
-    variance - noise, that of the dynamics, with an ageing of the sample and a drift of the contrast. stderr:
-    of the excess, if it is 0. Without counts in the store noise, excess, stderr and pixels are NaN.
-    Raises OptionError for frames that are not even in time, and for c2 that was averaged before ingest.
+    speckle and counting give as many ages, of dynamics that are the same at all ages, with as many
+    independent pixels as c2 shows from one age to the next (`pixels`). excess: variance - noise, that of the
+    dynamics, with an ageing of the sample and a drift of the contrast. stderr: of the excess, if it is 0.
+    Without counts noise, excess, stderr and pixels are NaN.
+    Raises OptionError for frames that are not even in time, for c2 that was averaged before ingest, and for
+    mean_counts that are not above 0.
 
     >>> hd.age_variance("A0123_c2.zarr")["excess"].dims
     ('bin', 'lag')
@@ -57,12 +60,18 @@ def age_variance(data: Scan | str | Path) -> "xarray.Dataset":
             f"c2 of {scan.path} was averaged over cells of age and lag before ingest: its variance over age "
             f"is not known"
         )
+    counts = scan.mean_counts
+    if mean_counts is not None:
+        require_type("mean_counts", mean_counts, Real, "a number above 0, or None")
+        if not 0 < mean_counts < np.inf:
+            raise OptionError(f"mean_counts = {mean_counts:g} is not a number above 0")
+        counts = np.full(len(scan.bins), float(mean_counts))
     lags, mean_over_age = _lags(scan), g2(scan)
     rows, pixels = [], []
     for bin in range(len(scan.bins)):
         c2 = _c2_at_lags(scan, bin, lags)
         f = _decay(mean_over_age.isel(bin=bin), scan)
-        noise, of_bin = _noise(c2, lags, f, float(scan.mean_counts[bin]))
+        noise, of_bin = _noise(c2, lags, f, float(counts[bin]))
         known = np.isfinite(c2)
         ages = known.sum(1)
         with np.errstate(invalid="ignore", divide="ignore"):

@@ -19,7 +19,7 @@ MIN_FRAMES = 3
 Half = Literal["upper", "lower", "mean"]
 HALVES: dict[Half, str] = {
     "upper": "the pairs above the diagonal, of which the first axis is the earlier time",
-    "lower": "those below it",
+    "lower": "the pairs below the diagonal, of which the first axis is the later time",
     "mean": "the mean of both, with the noise of the mean",
 }
 MAX_BINS = 100_000

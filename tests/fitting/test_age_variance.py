@@ -9,7 +9,7 @@ import homodyne_dask as hd
 import ingest
 from homodyne_dask.errors import OptionError
 from homodyne_dask.solver.speckle import Record, covariance_over_age, field_noise
-from tests.run_command import done
+from tests.run_command import done, run
 from tests.speckle_scans import Photons
 
 BINS, FRAMES = 12, 120
@@ -124,6 +124,15 @@ def test_the_command_writes_a_table_and_says_what_it_does_not_know(still, tmp_pa
     rows = list(csv.DictReader(out.read_text().splitlines()))
     assert {row["noise"] for row in rows} == {""}
     assert float(rows[0]["variance"]) > 0
+    text = done("info", str(unknown), "--dynamics", str(out), "--mean-counts", "2")
+    assert "are empty" not in text
+    rows = list(csv.DictReader(out.read_text().splitlines()))
+    assert float(rows[0]["noise"]) > 0
+    wrong = run("info", str(unknown), "--mean-counts", "2")
+    assert wrong.exit_code == 2
+    assert "belongs to --dynamics" in wrong.output
+    with pytest.raises(OptionError, match="mean_counts = -1 is not a number above 0"):
+        hd.age_variance(unknown, -1)
 
 
 def test_ages_without_common_lags_have_no_variance(tmp_path):

@@ -9,7 +9,7 @@ import numpy as np
 import homodyne_dask as hd
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.cli.shared_options import ANY_PATH, LOCAL_PATH
-from homodyne_dask.errors import in_line
+from homodyne_dask.errors import OptionError, in_line
 from homodyne_dask.results.files.csv_tables import rows_csv
 from homodyne_dask.store.arrays import spacing_text
 from homodyne_dask.store.files import AnyPath, write_atomic
@@ -32,15 +32,28 @@ if TYPE_CHECKING:
     help="Write the variance of c2 over age at each lag of every bin, and how much of it noise explains, "
     "into this CSV file; c2 is read.",
 )
+@click.option(
+    "--mean-counts",
+    type=float,
+    help="With --dynamics: counts of a pixel in a frame, from which noise follows; default: as stored.",
+)
 @AS_JSON
-def info(store: AnyPath, table: Path | None, dynamics: Path | None, as_json: bool) -> None:
+def info(
+    store: AnyPath,
+    table: Path | None,
+    dynamics: Path | None,
+    mean_counts: float | None,
+    as_json: bool,
+) -> None:
     """Print the bins of STORE (label, q, φ, pixels, σ) and the file they were ingested from."""
     scan = hd.open_dataset(store)
     if table is not None:
         write_atomic(table, rows_csv(rows_of(hd.g2(scan), "g2", "stderr", "pairs")))
     if dynamics is not None:
         names = ("mean", "variance", "noise", "excess", "stderr", "ages")
-        write_atomic(dynamics, rows_csv(rows_of(hd.age_variance(scan), *names)))
+        write_atomic(dynamics, rows_csv(rows_of(hd.age_variance(scan, mean_counts), *names)))
+    elif mean_counts is not None:
+        raise OptionError("mean_counts belongs to --dynamics: give that, too, or leave it out")
     attrs, gap = scan.attrs, scan.attrs["gap_angstrom"]
     if as_json:
         echo_json(store_values(scan))
@@ -51,10 +64,11 @@ def info(store: AnyPath, table: Path | None, dynamics: Path | None, as_json: boo
         f"SHA-256 {attrs['source_sha256'][:12]}, frames {spacing_text(scan.time, attrs['frame_time'])}, "
         + (f"gap {gap / 1e4:g} um" if gap else "no gap")
     )
-    if dynamics is not None and not np.isfinite(scan.mean_counts).any():
+    known = mean_counts is not None or np.isfinite(scan.mean_counts).any()
+    if dynamics is not None and not known:
         echo(
             f"noise and excess in {in_line(str(dynamics))} are empty: they follow from the counts of a "
-            f"pixel, which the store does not have"
+            f"pixel, which the store does not have; give --mean-counts, which the report of a fit estimates"
         )
 
 

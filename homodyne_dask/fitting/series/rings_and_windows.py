@@ -40,7 +40,7 @@ from homodyne_dask.solver.global_parameters import GlobalParameters
 from homodyne_dask.store.rings import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan, as_scan
 
-OVER = ("q", "age", "scan")
+OVER = ("q", "phi", "age", "scan")
 Windows = int | Sequence[tuple[float, float]] | None
 _MIN_FRAMES = 3
 
@@ -61,10 +61,10 @@ class Part:
 
 
 def parts_of(scan: Scan, over: str, windows: Windows = None) -> tuple[Part, ...]:
-    """Return the rings (over='q'), the windows of age ('age') or the scans of a store of repeats ('scan').
+    """Return the rings (over='q'), angles ('phi'), windows of age ('age') or scans of repeats ('scan').
 
     windows, for age only: the number of windows of equal length in frames, or a list of (from, to) in
-    s. Raises OptionError for options that exclude each other, SelectionError where q is unknown or a
+    s. Raises OptionError for options that exclude each other, SelectionError where q or φ is unknown or a
     window has fewer than 3 frames.
     """
     if not isinstance(over, str) or over not in OVER:
@@ -72,7 +72,7 @@ def parts_of(scan: Scan, over: str, windows: Windows = None) -> tuple[Part, ...]
     if over != "age":
         if windows is not None:
             raise OptionError(f"windows = {shown(windows)} belong to over 'age': leave them out")
-        return _rings(scan) if over == "q" else _scans(scan)
+        return {"q": _rings, "phi": _angles, "scan": _scans}[over](scan)
     if windows is None:
         raise OptionError("over 'age' needs windows: how many, or from and to of each in seconds")
     return _windows(scan, windows)
@@ -91,6 +91,27 @@ def _rings(scan: Scan) -> tuple[Part, ...]:
         here = replace(scan, bins=tuple(scan.bins[b] for b in members))
         at = {"q": float(q), "age": _age(scan)}
         parts.append(Part(f"q = {q:.6g} 1/Å", f"q_{q:.6g}", at, here, members))
+    return tuple(parts)
+
+
+def _angles(scan: Scan) -> tuple[Part, ...]:
+    """Return the bins of each ring at each angle, those that repeat each other together."""
+    unknown = int(np.isnan(scan.phi).sum())
+    if unknown:
+        raise SelectionError(
+            f"φ is unknown for {unknown} of {len(scan.bins)} selected bins: select those with φ, or single "
+            f"bins with label"
+        )
+    rings, several = ring_numbers(scan.q), len(rings_of(scan.q)) > 1
+    parts = []
+    for ring, phi in sorted(set(zip(rings.tolist(), scan.phi.tolist(), strict=True))):
+        members = tuple(int(b) for b in np.flatnonzero((rings == ring) & (scan.phi == phi)))
+        here = replace(scan, bins=tuple(scan.bins[b] for b in members))
+        name, folder, at = f"φ = {phi:.6g}°", f"phi_{phi:.6g}", {"phi": phi, "age": _age(scan)}
+        if several:
+            q = float(scan.q[members[0]])
+            name, folder, at = f"q = {q:.6g} 1/Å, {name}", f"q_{q:.6g}_{folder}", at | {"q": q}
+        parts.append(Part(name, folder, at, here, members))
     return tuple(parts)
 
 
@@ -171,9 +192,9 @@ def fit_each(
     callbacks: Sequence[Callback] = (),
     **options: Any,
 ) -> FitSeries:
-    """Fit a model to each ring (over='q'), window of age ('age') or scan of repeats ('scan') by itself.
+    """Fit a model to each ring (over='q'), angle ('phi'), window of age ('age') or scan ('scan') by itself.
 
-    over: 'q', 'age' or 'scan'.
+    over: 'q', 'phi', 'age' or 'scan' (of a store of repeats).
     windows: for 'age', the number of windows of equal length in frames, or a list of (from, to) in s.
         Times keep their origin, and a window counts the pairs with both frames in it.
     per_scan: for 'scan', names of parameters that differ by scan while the others are shared: one global fit

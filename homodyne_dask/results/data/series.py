@@ -149,7 +149,7 @@ def power_law_of_q(
 
 VERSION = 1
 FORMAT = "homodyne_dask series"
-UNITS = {"q": "1/Å", "scan": "1", "age": "s", "from": "s", "to": "s"}
+UNITS = {"q": "1/Å", "phi": "degree", "scan": "1", "age": "s", "from": "s", "to": "s"}
 _AGREEMENT = {"mean": "mean", "mean_stderr": "stderr", "scatter": "chisqr", "p": "p"}
 _ERRORS = ("stderr", "stderr_lower", "stderr_naive")
 
@@ -159,7 +159,7 @@ class FitSeries(Reportable):
     """Fits of each q or window of age of one scan, or of each scan. `print(series)` is the report."""
 
     over: str
-    """'q', 'age' or 'scan'."""
+    """'q', 'phi', 'age' or 'scan'."""
     entries: tuple[SeriesEntry, ...]
     global_fit: GlobalFit | None = None
     """Of scans that were fitted together, each entry being one of them; None of independent fits."""
@@ -191,8 +191,8 @@ class FitSeries(Reportable):
         ndata, passes, outcome, method (of stderr, or ''), message; over param their agreement: mean,
         mean_stderr, scatter (χ²), p.
 
-        Coordinates: q [1/Å] or scan and age [s], or age, from and to [s] over fit; unit over param. NaN is
-        unknown.
+        Coordinates: q [1/Å], phi [degree] or scan and age [s], or age, from and to [s] over fit; unit over
+        param. NaN is unknown.
         """
         shape = ("fit", "param")
         columns: dict[str, Any] = {

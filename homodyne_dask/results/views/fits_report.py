@@ -17,15 +17,27 @@ SURE, DOUBTFUL = 0.001, 0.05
 SMALLEST_P = 1e-99
 """Smaller ones are not written: they may be rounded to 0."""
 WIDTH = 100
-_WHERE = {"q": "at {} values of q", "age": "in {} windows of age", "scan": "in {} scans"}
+_WHERE = {
+    "q": "at {} values of q",
+    "phi": "at {} angles",
+    "age": "in {} windows of age",
+    "scan": "in {} scans",
+}
 _NOT_ONE = {
     "q": "one value does not describe all q",
+    "phi": "one value does not describe all angles",
     "age": "one set of parameters does not describe the whole record",
     "scan": "the scans do not repeat one measurement",
 }
-_EVERYWHERE = {"q": "at all q", "age": "in all windows", "scan": "in all scans"}
+_EVERYWHERE = {
+    "q": "at all q",
+    "phi": "at all angles",
+    "age": "in all windows",
+    "scan": "in all scans",
+}
 _SOMEWHERE = {
     "q": "at {} of {} values of q",
+    "phi": "at {} of {} angles",
     "age": "in {} of {} windows",
     "scan": "in {} of {} scans",
 }

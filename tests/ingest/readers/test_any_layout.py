@@ -209,7 +209,8 @@ def test_one_half_or_the_mean_of_a_matrix_that_is_not_symmetric(tmp_path, half, 
         ingest.ingest(path, tmp_path / "s.zarr", **options)
     report = ingest.ingest(path, tmp_path / "s.zarr", **options, half=half)
     np.testing.assert_allclose(stored(report), upper(C2) + np.float32(more), rtol=1e-6)
-    assert any(note.startswith(f"half = {half}: ") for note in report.notes)
+    words = {"upper": "the pairs above", "lower": "the pairs below", "mean": "the mean of both"}
+    assert any(note.startswith(f"half = {half}: {words[half]}") for note in report.notes)
 
 
 def test_the_mean_of_two_halves_has_the_noise_of_the_mean():

@@ -46,7 +46,7 @@ MAX_LETTERS = 40
 """Most letters of a name in a figure."""
 LETTER = 0.075
 """Inches of a letter of their names."""
-_AXES = {"q": "q [Å⁻¹]", "age": "age [s]", "scan": "scan"}
+_AXES = {"q": "q [Å⁻¹]", "phi": "φ [°]", "age": "age [s]", "scan": "scan"}
 _RATES = {"J": "J(t) [Å²/s]", "gamma_dot": "γ̇(t) [1/s]"}
 LEGEND = 0.3
 """Inches of the names of parts below a figure."""
