@@ -41,6 +41,10 @@ class Photons:
     """Change of the contrast over the record, relative."""
     flash: float = 0.0
     """c2 of all pairs with the middle frame is higher by this."""
+    beam: float = 0.0
+    """Standard deviation of the beam's intensity from frame to frame, relative."""
+    dead: tuple[int, ...] = ()
+    """Frames that are lost."""
 
     @property
     def time(self):
@@ -76,7 +80,8 @@ class Photons:
                 own, other = np.sqrt(np.float32([1 - self.shared, self.shared]))
                 z = own * z + other * np.roll(z, 1, axis=0)
             intensity += (z @ root) ** 2
-        return rng.poisson(self.mean * intensity / (2 * self.modes)).astype(np.float32)
+        beam = self.beam * rng.standard_normal(self.frames) if self.beam else 0.0
+        return rng.poisson((1 + beam) * self.mean * intensity / (2 * self.modes)).astype(np.float32)
 
     def scan(self, seed) -> Scans:
         """The two-time correlation of each bin as beamlines compute it."""
@@ -91,6 +96,7 @@ class Photons:
         c2[:, self.frames // 2] += self.flash
         c2[:, :, self.frames // 2] += self.flash
         c2[:, np.tril(np.ones((self.frames, self.frames), bool))] = np.nan
+        c2[:, self.dead, :] = c2[:, :, self.dead] = np.nan
         bins, sigma = len(self.q), (1 / self.mean + 1 / self.modes) / np.sqrt(self.pixels)
         return Scans(
             np.asarray(self.theta, float), self.time, np.array(self.q), self.angles,

@@ -99,11 +99,6 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
             f"c2 of {scan.path} is the mean over cells of age and lag, and such means are computed in "
             f"float64 only: leave precision out"
         )
-    if scan.cells is not None and options.weighting != PAIRS:
-        raise OptionError(
-            f"weighting {options.weighting!r} is not available for {scan.path}: its c2 was averaged over "
-            f"cells of age and lag before ingest, so leave it out"
-        )
     convention = convention_named(options.convention)
     frame_spacing(scan.time, convention)
     width = _gap(options.gap, scan)

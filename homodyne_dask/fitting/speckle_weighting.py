@@ -16,11 +16,20 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.error_estimation.cell_residuals import AveragedCells, averaged_cells
+from homodyne_dask.fitting.error_estimation.cell_residuals import (
+    AveragedCells,
+    averaged_cells,
+    cell_points,
+)
 from homodyne_dask.fitting.error_estimation.fitted_cells import difference_of_weights
 from homodyne_dask.fitting.error_estimation.speckle_blocks import CellGrid
 from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors, weighted_errors
-from homodyne_dask.fitting.error_estimation.speckle_noise import BinNoise, bin_noise, fitted_point
+from homodyne_dask.fitting.error_estimation.speckle_noise import (
+    BinNoise,
+    bin_noise,
+    fitted_point,
+    grouped_cells,
+)
 from homodyne_dask.fitting.minimize import FitRecord, StartingPoint, minimize, minimize_from
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.backend import evaluation_of
@@ -35,7 +44,15 @@ from homodyne_dask.store.scan import q_or_one
 from homodyne_dask.sweep.blocks import NO_COST
 from homodyne_dask.sweep.layout import Run
 from homodyne_dask.sweep.sweep import Sweep
-from homodyne_dask.sweep.tasks import CANDIDATES, GRAM, WIDE_GRAM, Report, Task
+from homodyne_dask.sweep.tasks import (
+    CANDIDATES,
+    CELL_MEANS,
+    GRAM,
+    WIDE_GRAM,
+    AtTheta,
+    Report,
+    Task,
+)
 
 STAYS = 0.05
 """Standard errors: weights are final when a fit with them moves no parameter further."""
@@ -55,6 +72,8 @@ class SpeckleWeighting:
 
     request: Request
     averaged: AveragedCells
+    data: Sweep
+    """Over the data; read only if they are means over cells themselves."""
     weights: dict[int, Float[np.ndarray, "cell cell"]]
     """Of each bin with data: the inverse of the covariance of its averages."""
     counted: dict[int, int]
@@ -69,7 +88,8 @@ class SpeckleWeighting:
     @classmethod
     def of(cls, request: Request, sweep: Sweep) -> "SpeckleWeighting":
         """Return the averages of a request, weighted by their pairs as if these were independent."""
-        scan, averaged = request.scan, averaged_cells(sweep, request)
+        scan = request.scan
+        averaged = averaged_cells(sweep, request) if scan.cells is None else _grouped(sweep, request)
         weights, counted = {}, {}
         for b, pairs in enumerate(averaged.pairs):
             known = (pairs > 0) & np.isfinite(averaged.c2[b])
@@ -79,16 +99,29 @@ class SpeckleWeighting:
             weights[b] = np.diag(np.where(known, pairs * typical, 0.0))
             counted[b] = int(known.sum())
         config = request.config | {"averages": "read" if averaged.read else "stored"}
-        return cls(replace(request, config=config), averaged, weights, counted, {})
+        return cls(replace(request, config=config), averaged, sweep, weights, counted, {})
 
     def columns(
         self, theta: Float[np.ndarray, " p"], slopes: bool = True
     ) -> Float[np.ndarray, "bin cell k"]:
         """Return X = [1, y - 1, f] of every bin, and ∂f/∂theta with `slopes`; 0 where a cell has no pair."""
+        if self.request.scan.cells is not None:
+            return self._columns_of_means(theta, slopes)
         f, derivatives = self._f_and_derivatives(theta) if slopes else (self._f(theta), [])
         y = self.averaged.c2 - 1
         X = np.stack([np.ones_like(y), y, f, *derivatives], axis=-1)
         return np.where(np.isfinite(X).all(-1, keepdims=True), X, 0.0)
+
+    def _columns_of_means(
+        self, theta: Float[np.ndarray, " p"], slopes: bool
+    ) -> Float[np.ndarray, "bin cell k"]:
+        """Return `columns` of data that are means over cells, with those of f from a pass."""
+        scan = self.request.scan
+        means = self.data.over(CELL_MEANS, AtTheta(theta))
+        groups = grouped_cells(scan, self.request.problem.min_lag)
+        X = groups.averaged(scan, means)[0]
+        X[..., 3:][..., ~self.request.search.free] = 0.0
+        return np.nan_to_num(X if slopes else X[..., :3])
 
     def _f(self, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, "bin cell"]:
         at, times = self._points(theta)
@@ -159,8 +192,10 @@ class SpeckleWeighting:
             return False
         at, (first, stop) = fitted_point(request, state, joint), request.scan.frames
         grid, bins = grid_of_weights(averaged, stop - first, len(used)), {}
+        cells = request.scan.cells
+        means = None if cells is None else self.data.over(CELL_MEANS, AtTheta(state.theta))
         for b in used:
-            found = bin_noise(request, state, at, b, grid, averaged, None, of_pairs=False)
+            found = bin_noise(request, state, at, b, grid, averaged, means, of_pairs=False)
             if found is None:
                 return False
             bins[b] = found
@@ -188,6 +223,16 @@ class SpeckleWeighting:
             return None
         size = self.joint.size
         return difference_of_weights(self.request, state, errors, self.by_pairs, size)
+
+
+def _grouped(sweep: Sweep, request: Request) -> AveragedCells:
+    """Return the averages of data that are means over cells, from one pass at any parameters."""
+    scan, search = request.scan, request.search
+    groups = grouped_cells(scan, request.problem.min_lag)
+    some = np.where(np.isfinite(search.start), search.start, search.inside(np.ones(len(search.start))))
+    columns, pairs = groups.averaged(scan, sweep.over(CELL_MEANS, AtTheta(some)))
+    none = cell_points([], scan.use)
+    return AveragedCells(groups.intervals, 1 + columns[..., 1], pairs, none, *groups.edges, True)
 
 
 def grid_of_weights(averaged: AveragedCells, frames: int, bins: int) -> CellGrid:

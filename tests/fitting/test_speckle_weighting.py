@@ -109,14 +109,38 @@ def test_no_pair_is_read(bright, result, monkeypatch):
     )
 
 
-def test_values_and_errors_are_those_of_dense_generalised_least_squares(tmp_path):
-    """The weights are taken over; everything else is brute force over all pairs of every cell."""
-    photons = replace(BRIGHT, frames=40, q=(0.009, 0.012))
-    scan = store(photons.scan(3), tmp_path)
+def minimized(photons, folder):
+    scan = store(photons.scan(3), folder)
     request = prepare(scan, hd.STATIC, fixed={"D_offset": 0.0}, weighting="speckle")
     sweep = sweep_of(plan_here(request), scan.selection, request.problem, None)
     weighting = SpeckleWeighting.of(request, sweep)
     *_, state = minimize_weighted(weighting, weighting.sweep(sweep), FitRecord(0.0))
+    return scan, weighting, state
+
+
+def test_chisqr_hessian_and_errors_are_those_of_whitened_least_squares_to_rounding(tmp_path):
+    _, weighting, state = minimized(replace(BRIGHT, frames=40, q=(0.009, 0.012)), tmp_path)
+    columns, chisqr, hessian = weighting.columns(state.theta), 0.0, np.zeros((2, 2))
+    for b, noise in weighting.bins.items():
+        root = np.linalg.cholesky(noise.measured)
+        one, y, f, *slopes = np.linalg.solve(root, noise.cells.share @ columns[b]).T
+        Z = np.linalg.qr(np.stack([one, f], axis=1))[0]
+        left, J = (of - Z @ (Z.T @ of) for of in (y, np.array(slopes[:2]).T))
+        chisqr += left @ left
+        hessian += state.reduced.contrast[b] ** 2 * J.T @ J
+    size = np.sqrt(np.diag(hessian))
+    np.testing.assert_allclose(state.reduced.chisqr, chisqr, rtol=1e-10)
+    scaled = (state.reduced.hessian[:2, :2] - hessian) / np.outer(size, size)
+    np.testing.assert_allclose(scaled, 0, atol=1e-10)
+    errors = weighting.errors(state, np.array([True, True, False])).covariance[:2, :2]
+    expected = np.linalg.inv(hessian / np.outer(size, size)) / np.outer(size, size)
+    np.testing.assert_allclose(errors / expected, 1, rtol=1e-8)  # inverted, of correlation 0.95
+
+
+def test_values_and_errors_are_those_of_dense_generalised_least_squares(tmp_path):
+    """The weights are taken over; everything else is brute force over all pairs of every cell."""
+    photons = replace(BRIGHT, frames=40, q=(0.009, 0.012))
+    scan, weighting, state = minimized(photons, tmp_path)
     c2, members = scan.cuts().c2, []
     for cell in weighting.averaged.intervals:
         i, j = np.meshgrid(np.arange(cell.first, cell.stop), np.arange(40), indexing="ij")
@@ -245,6 +269,9 @@ CASES = [
     ("1 ring, 8 counts", BRIGHT, STATIC, (0.7, 0.7)),
     ("1 ring, 50 counts", replace(RING, mean=50.0), STATIC, (0.6, 0.6)),
     ("1 ring, neighbours share half", replace(BRIGHT, shared=0.5), STATIC, (0.8, 0.8)),
+    ("1 ring, beam of 2 % noise", replace(BRIGHT, beam=0.02), STATIC, (0.8, 0.8)),
+    ("1 ring, contrast that drifts by 5 %", replace(BRIGHT, drift=0.05), STATIC, (0.8, 0.8)),
+    ("1 ring, dead frames", replace(BRIGHT, dead=(13, 14, 50, 77)), STATIC, (0.8, 0.8)),
     ("flow, 6 angles, 1 count", replace(SIX, mean=1.0), SHEAR, (0.95, 1.0, 0.95, 0.95, 1.0)),
     ("flow, 6 angles, 8 counts", SIX, SHEAR, (0.55, 0.6, 0.65, 0.65, 0.75)),
 ]  # fmt: skip

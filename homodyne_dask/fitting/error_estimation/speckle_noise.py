@@ -32,7 +32,7 @@ from homodyne_dask.solver.speckle import (
     sum_over_stretches,
 )
 from homodyne_dask.solver.state import State
-from homodyne_dask.store.scan import q_or_one
+from homodyne_dask.store.scan import Scan, q_or_one
 
 MOST_AGES, FEWER_AGES, FEW_BINS = 8, 5, 2
 """Intervals of age of up to FEW_BINS bins, and of more: P and μ need fewer cells of each."""
@@ -285,30 +285,56 @@ def bin_averages(averaged: AveragedCells, bin: int, model: BinModel) -> Averages
     )  # fmt: skip
 
 
-def _averages_of_means(request: Request, at: FittedPoint, bin: int, means: CellMeans) -> Averages:
-    """Return the same of data that are means over cells: over those whose middle lies in a stored cell."""
-    scan, cuts = request.scan, request.scan.cuts(request.problem.min_lag)
+class GroupedCells(NamedTuple):
+    """Stored cells inside the selection, over which those that c2 was averaged over before ingest are averaged."""
+
+    intervals: list[Interval]
+    place: Int[np.ndarray, " cell"]
+    """Of each cell before ingest: the stored one in which its middle lies; their number where in none."""
+    edges: tuple[Int[np.ndarray, " a"], Int[np.ndarray, " l"]]
+    """Of age and lag."""
+
+    def averaged(
+        self, scan: Scan, means: CellMeans
+    ) -> tuple[Float[np.ndarray, "bin group k"], Int[np.ndarray, "bin group"]]:
+        """Return the averages of columns, NaN without pairs, and the pairs in each."""
+        assert scan.cells is not None
+        pairs, number = np.where(means.weight > 0, scan.cells.pairs, 0), len(self.intervals)
+        member = np.zeros((number + 1, len(self.place)))
+        member[self.place, np.arange(len(self.place))] = 1
+        count = pairs @ member[:-1].T
+        with np.errstate(invalid="ignore"):
+            columns = member[:-1] @ (means.columns * pairs[..., None]) / count[..., None]
+        return columns, count.astype(np.int64)
+
+
+def grouped_cells(scan: Scan, min_lag: int) -> GroupedCells:
+    """Return the stored cells for data that were averaged over cells before ingest."""
     assert scan.cells is not None
-    t1, t2 = scan.cells.middle
-    number = np.full((len(cuts.age_edges) + 1, len(cuts.lag_edges) + 1), len(cuts.t1))
-    number[cuts.age, cuts.lag] = np.arange(len(cuts.t1))
+    cuts, (t1, t2) = scan.cuts(min_lag), scan.cells.middle
+    first, stop = cuts.age_edges[cuts.age], cuts.age_edges[cuts.age + 1]
+    shortest, end = cuts.lag_edges[cuts.lag], cuts.lag_edges[cuts.lag + 1]
+    some = np.flatnonzero((first >= scan.frames[0]) & (stop <= scan.frames[1]))
+    number = np.full((len(cuts.age_edges) + 1, len(cuts.lag_edges) + 1), len(some))
+    number[cuts.age[some], cuts.lag[some]] = np.arange(len(some))
     place = number[
         np.searchsorted(cuts.age_edges, t1, "right") - 1,
         np.searchsorted(cuts.lag_edges, t2 - t1, "right") - 1,
     ]
-    pairs = np.where(means.weight[bin] > 0, scan.cells.pairs, 0)
-    count = np.bincount(place, pairs, len(cuts.t1) + 1)[:-1]
-    columns = means.columns[bin].T
-    total = np.stack([np.bincount(place, pairs * one, len(cuts.t1) + 1)[:-1] for one in columns])
-    first, stop = cuts.age_edges[cuts.age], cuts.age_edges[cuts.age + 1]
-    shortest, end = cuts.lag_edges[cuts.lag], cuts.lag_edges[cuts.lag + 1]
-    some = (count > 0) & (first >= scan.frames[0]) & (stop <= scan.frames[1])
-    y, f, *slopes = total[1:, some] / count[some]
-    scaled = np.array(slopes)[at.which] * at.units[:, None]
     edges = zip(first[some], stop[some], shortest[some], end[some], strict=True)
     intervals = [Interval(*map(int, one)) for one in edges]
-    share = np.eye(len(intervals))
-    return Averages(intervals, 1 + y, count[some].astype(np.int64), f, scaled, share)
+    return GroupedCells(intervals, place, (cuts.age_edges, cuts.lag_edges))
+
+
+def _averages_of_means(request: Request, at: FittedPoint, bin: int, means: CellMeans) -> Averages:
+    """Return c2 and the model averaged over the cells of a bin, of data that are means over cells."""
+    groups = grouped_cells(request.scan, request.problem.min_lag)
+    columns, count = (of[bin] for of in groups.averaged(request.scan, means))
+    known = count > 0
+    _, y, f, *slopes = columns[known].T
+    scaled = np.array(slopes)[at.which] * at.units[:, None]
+    intervals = [one for one, some in zip(groups.intervals, known, strict=True) if some]
+    return Averages(intervals, 1 + y, count[known], f, scaled, np.eye(len(known))[known])
 
 
 def merged_averages(fine: Averages, division: Division, min_pairs: int) -> Averages:

@@ -138,6 +138,8 @@ def _measured(result: FitResult) -> int:
 def _excluded(result: FitResult) -> str:
     """Return how many pairs of the selection, or cells of the store, were excluded, and why."""
     if _of_averages(result):
+        if result.provenance.inputs.get("cells"):
+            return "none: the cells are averages of those of the file"
         if result.config.get("averages") == "read":
             return "none: the cells are averages of all pairs, read once because the stored ones do not fit"
         return "no pair was read: the cells are averages of all pairs"
