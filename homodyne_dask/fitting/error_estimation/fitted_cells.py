@@ -15,7 +15,7 @@ from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
 from homodyne_dask.fitting.options import SPECKLE_WEIGHTS
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.solver.hausman import HausmanTest, hausman_test
-from homodyne_dask.solver.normal_equations import joint_equations
+from homodyne_dask.solver.normal_equations import JointEquations, joint_equations
 from homodyne_dask.solver.state import State
 
 LEAST_LEFT = 0.4
@@ -49,6 +49,8 @@ class FittedCells(NamedTuple):
     """How many of the parameters, the last, are of theta."""
     freedom: float
     """Degrees of freedom of the size of the noise."""
+    smoothed: Mapping[str, Float[np.ndarray, "size n"]]
+    """Of each rate whose smoothness a user gave: which combination of the columns each coefficient is."""
 
     def variance(
         self, weights: Mapping[int, Float[np.ndarray, "cell test"]]
@@ -155,7 +157,19 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
         of_pairs @ scores @ of_pairs,
         m,
         freedom,
+        _smoothed_by_hand(request, joint, n),
     )
+
+
+def _smoothed_by_hand(
+    request: Request, joint: JointEquations, columns: int
+) -> dict[str, Float[np.ndarray, "size n"]]:
+    smoothness, m = request.search.smoothness, joint.moved
+    if smoothness is None:
+        return {}
+    of_theta = np.zeros((len(joint.which), columns))
+    of_theta[joint.which, columns - m :] = np.diag(joint.size[:m])
+    return {name: of_theta[smoothness.places[name]] for name in smoothness.given}
 
 
 def _inverse(normal: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
