@@ -29,7 +29,12 @@ from homodyne_dask.kernels.gram import AnyGram, CandidateGrams, Gram, WideGram
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.hausman import HausmanTest
-from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
+from homodyne_dask.solver.normal_equations import (
+    JointEquations,
+    deviation,
+    joint_equations,
+    parameters_with_errors,
+)
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.store.scan import q_or_one
 from homodyne_dask.sweep.blocks import NO_COST
@@ -152,7 +157,9 @@ class SpeckleWeighting:
     def weigh(self, state: lm.State) -> bool:
         """Compute the weights from the noise at a state; False where the noise of a bin is not known."""
         request, averaged = self.request, self.averaged
-        joint = joint_equations(state.reduced, request.search.with_errors(state.theta))
+        joint = joint_equations(
+            state.reduced, parameters_with_errors(request.search, state.theta, state.reduced)
+        )
         used = [b for b in self.weights if not state.reduced.undetermined[b]]
         if not joint.determined.all() or not used:
             return False
@@ -243,7 +250,9 @@ def minimize_weighted(
 
 def _distance(request: Request, before: lm.State, after: lm.State) -> float:
     """Return the largest step of a parameter in standard errors."""
-    joint = joint_equations(after.reduced, request.search.with_errors(after.theta))
+    joint = joint_equations(
+        after.reduced, parameters_with_errors(request.search, after.theta, after.reduced)
+    )
     error = deviation(np.diag(joint.of_theta(joint.inverse)))
     step = np.abs(after.theta - before.theta)[joint.which]
     return float((step / np.maximum(error, np.finfo(float).tiny)).max(initial=0.0))

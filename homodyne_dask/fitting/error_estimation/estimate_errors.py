@@ -30,7 +30,7 @@ from homodyne_dask.solver.covariance import (
     without,
 )
 from homodyne_dask.solver.hausman import HausmanTest
-from homodyne_dask.solver.normal_equations import deviation
+from homodyne_dask.solver.normal_equations import deviation, parameters_with_errors
 from homodyne_dask.sweep.sweep import Sweep
 from homodyne_dask.sweep.tasks import CELL_MEANS, AtTheta
 
@@ -64,7 +64,7 @@ def estimate_errors(
     doing: called with words for each point of a profile. weighted: how a fit was weighted by speckle.
     """
     reduced, scan = state.reduced, request.scan
-    moved = request.search.with_errors(state.theta)
+    moved = parameters_with_errors(request.search, state.theta, state.reduced)
     clusters = request.clusters
     determined = state.outcome in (
         lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.MAX_PASSES
@@ -95,10 +95,11 @@ def estimate_errors(
     errors = uncertainty_at(request, state, speckle)
     lower = None if lower is None or errors.robust is not None else without(lower, errors.withheld)
     error = used_of(errors, lower)
+    inside = request.search.free_inside_bounds(state.theta)
     steps = {
         name: float(error[at])
         for name in request.options.profile
-        if moved[at := request.search.names.index(name)] and np.isfinite(error[at])
+        if inside[at := request.search.names.index(name)] and np.isfinite(error[at])
     }
     profiles = _profiles(request, sweep, state, steps, doing) if steps else Profiles()
     return ErrorEstimates(lower, speckle, profiles, signal, hausman)
@@ -140,7 +141,7 @@ def uncertainty_at(
     it.
     """
     search = request.search
-    moved, clusters = search.with_errors(state.theta), request.clusters
+    moved, clusters = parameters_with_errors(search, state.theta, state.reduced), request.clusters
     found = uncertainty(search.names, state.reduced, moved, clusters, search.free & ~moved)
     if found.naive is None or found.robust is not None or speckle is None or speckle.objection:
         return found
