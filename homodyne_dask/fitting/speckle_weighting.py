@@ -38,7 +38,12 @@ from homodyne_dask.kernels.gram import AnyGram, CandidateGrams, Gram, WideGram
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.hausman import HausmanTest
-from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
+from homodyne_dask.solver.normal_equations import (
+    JointEquations,
+    deviation,
+    joint_equations,
+    parameters_with_errors,
+)
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.store.scan import q_or_one
 from homodyne_dask.sweep.blocks import NO_COST
@@ -89,7 +94,9 @@ class SpeckleWeighting:
     def of(cls, request: Request, sweep: Sweep) -> "SpeckleWeighting":
         """Return the averages of a request, weighted by their pairs as if these were independent."""
         scan = request.scan
-        averaged = averaged_cells(sweep, request) if scan.cells is None else _grouped(sweep, request)
+        averaged = (
+            averaged_cells(sweep, request) if scan.cells is None else _grouped(sweep, request)
+        )
         weights, counted = {}, {}
         for b, pairs in enumerate(averaged.pairs):
             known = (pairs > 0) & np.isfinite(averaged.c2[b])
@@ -186,7 +193,9 @@ class SpeckleWeighting:
     def weigh(self, state: lm.State) -> bool:
         """Compute the weights from the noise at a state; False where the noise of a bin is not known."""
         request, averaged = self.request, self.averaged
-        joint = joint_equations(state.reduced, request.search.with_errors(state.theta))
+        joint = joint_equations(
+            state.reduced, parameters_with_errors(request.search, state.theta, state.reduced)
+        )
         used = [b for b in self.weights if not state.reduced.undetermined[b]]
         if not joint.determined.all() or not used:
             return False
@@ -229,7 +238,9 @@ def _grouped(sweep: Sweep, request: Request) -> AveragedCells:
     """Return the averages of data that are means over cells, from one pass at any parameters."""
     scan, search = request.scan, request.search
     groups = grouped_cells(scan, request.problem.min_lag)
-    some = np.where(np.isfinite(search.start), search.start, search.inside(np.ones(len(search.start))))
+    some = np.where(
+        np.isfinite(search.start), search.start, search.inside(np.ones(len(search.start)))
+    )
     columns, pairs = groups.averaged(scan, sweep.over(CELL_MEANS, AtTheta(some)))
     none = cell_points([], scan.use)
     return AveragedCells(groups.intervals, 1 + columns[..., 1], pairs, none, *groups.edges, True)
@@ -289,7 +300,9 @@ def minimize_weighted(
 
 def _distance(request: Request, before: lm.State, after: lm.State) -> float:
     """Return the largest step of a parameter in standard errors."""
-    joint = joint_equations(after.reduced, request.search.with_errors(after.theta))
+    joint = joint_equations(
+        after.reduced, parameters_with_errors(request.search, after.theta, after.reduced)
+    )
     error = deviation(np.diag(joint.of_theta(joint.inverse)))
     step = np.abs(after.theta - before.theta)[joint.which]
     return float((step / np.maximum(error, np.finfo(float).tiny)).max(initial=0.0))

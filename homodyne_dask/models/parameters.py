@@ -274,17 +274,6 @@ class Search:
         at_bound = (theta <= self.lower) | (theta >= self.upper)
         return self.free & (np.isfinite(self.period) | ~at_bound)
 
-    def with_errors(self, theta: Float[np.ndarray, " p"]) -> Bool[np.ndarray, " p"]:
-        """Return the parameters of which a fit that ends at theta knows errors.
-
-        They are those inside their bounds, and the coefficients of smoothed rates at a bound, too: with those
-        held there the band of a rate would be too narrow beside it, and nothing where it is at the bound.
-        """
-        found = self.free_inside_bounds(theta)
-        for at in self.smoothness.places.values() if self.smoothness else ():
-            found[at] = self.free[at]
-        return found
-
     def inside(self, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
         """Return theta with periodic parameters wrapped and the others clipped into their bounds.
 

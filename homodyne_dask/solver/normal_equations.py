@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
+from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver.eigendirections import above_rounding
 from homodyne_dask.solver.elimination import Z
 from homodyne_dask.solver.reduced_problem import ReducedProblem
@@ -194,3 +195,18 @@ def _of_linear_params(
     A = np.einsum("km,kzy,kn->kzmyn", columns, A_k, columns).reshape(bins, n, n)
     C = np.einsum("km,kzp->kzmp", columns, B_k[:, :, moved]).reshape(bins, n, -1)
     return A, C
+
+
+def parameters_with_errors(
+    search: Search, theta: Float[np.ndarray, " p"], reduced: ReducedProblem
+) -> Bool[np.ndarray, " p"]:
+    """Return the parameters of which a fit that ends at theta knows errors.
+
+    They are all free ones, those at a bound included: with these held there, errors would be those of the
+    repeats in which the bound was reached, and depend on that. Where the data do not determine all of
+    them together, they are those inside their bounds.
+    """
+    inside = search.free_inside_bounds(theta)
+    if (inside == search.free).all() or not reduced.finite:
+        return inside
+    return search.free if joint_equations(reduced, search.free).determined.all() else inside

@@ -53,6 +53,7 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import Uncertainty
 from homodyne_dask.solver.influence import leave_one_out, left_out_chisqr, left_out_clusters
 from homodyne_dask.solver.information_criteria import compare_scalings
+from homodyne_dask.solver.normal_equations import parameters_with_errors
 from homodyne_dask.solver.reduce import mean_weight
 from homodyne_dask.store.processes import OUR_CODE, code_digest
 
@@ -158,8 +159,8 @@ def assemble_result(
                 state,
                 at_bound,
                 clusters,
-                errors.withheld,
-                errors.naive is not None and seen,
+                errors,
+                seen,
                 more.speckle,
             )
             + drifting_contrast(
@@ -200,7 +201,7 @@ def assemble_result(
 def _gain(request: Request, state: lm.State, speckle: SpeckleErrors) -> Float[np.ndarray, " p"]:
     """Return the errors with weighting speckle over those of a fit of pairs; NaN where none is known."""
     found = np.full(len(request.search.names), np.nan)
-    moved = request.search.with_errors(state.theta)
+    moved = parameters_with_errors(request.search, state.theta, state.reduced)
     pairs = request.options.weighting == PAIRS and request.problem.loss == "linear"
     converged = state.outcome is lm.Outcome.CONVERGED
     if pairs and converged and moved.any() and speckle.objection is None:

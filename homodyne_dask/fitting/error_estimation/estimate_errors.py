@@ -30,7 +30,7 @@ from homodyne_dask.solver.covariance import (
     without,
 )
 from homodyne_dask.solver.hausman import HausmanTest
-from homodyne_dask.solver.normal_equations import deviation
+from homodyne_dask.solver.normal_equations import deviation, parameters_with_errors
 from homodyne_dask.sweep.sweep import Sweep
 from homodyne_dask.sweep.tasks import CELL_MEANS, AtTheta
 
@@ -65,7 +65,8 @@ def estimate_errors(
 
     doing: called with words for each point of a profile. weighted: how a fit was weighted by speckle.
     """
-    moved, clusters = request.search.with_errors(state.theta), request.clusters
+    clusters = request.clusters
+    moved = parameters_with_errors(request.search, state.theta, state.reduced)
     determined = state.outcome in (
         lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.MAX_PASSES
     )  # fmt: skip
@@ -93,10 +94,11 @@ def estimate_errors(
         lower = dyadic(state.reduced, moments(), moved, clusters)
         lower = None if lower is None else without(lower, errors.withheld)
     error = used_of(errors, lower)
+    inside = request.search.free_inside_bounds(state.theta)
     steps = {
         name: float(error[at])
         for name in request.options.profile
-        if moved[at := request.search.names.index(name)] and np.isfinite(error[at])
+        if inside[at := request.search.names.index(name)] and np.isfinite(error[at])
     }
     profiles = _profiles(request, sweep, state, steps, doing) if steps else Profiles()
     return ErrorEstimates(lower, speckle, profiles, signal, hausman)
@@ -105,7 +107,7 @@ def estimate_errors(
 def _speckle(
     request: Request, sweep: Sweep, state: lm.State, weighted: "SpeckleWeighting | None"
 ) -> SpeckleErrors | None:
-    moved = request.search.with_errors(state.theta)
+    moved = parameters_with_errors(request.search, state.theta, state.reduced)
     if weighted is not None:
         return weighted.errors(state, moved)
     of_cells = request.scan.cells is not None
@@ -150,7 +152,7 @@ def uncertainty_at(
     it.
     """
     search = request.search
-    moved, clusters = search.with_errors(state.theta), request.clusters
+    moved, clusters = parameters_with_errors(search, state.theta, state.reduced), request.clusters
     found = uncertainty(search.names, state.reduced, moved, clusters, search.free & ~moved)
     if found.naive is None or found.robust is not None or speckle is None or speckle.objection:
         return found

@@ -15,7 +15,11 @@ from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
 from homodyne_dask.fitting.options import SPECKLE_WEIGHTS
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.solver.hausman import HausmanTest, hausman_test
-from homodyne_dask.solver.normal_equations import joint_equations
+from homodyne_dask.solver.normal_equations import (
+    JointEquations,
+    joint_equations,
+    parameters_with_errors,
+)
 from homodyne_dask.solver.state import State
 
 LEAST_LEFT = 0.4
@@ -51,6 +55,8 @@ class FittedCells(NamedTuple):
     """How many of the parameters, the last, are of theta."""
     freedom: float
     """Degrees of freedom of the size of the noise."""
+    smoothed: Mapping[str, Float[np.ndarray, "size n"]]
+    """Of each rate whose smoothness a user gave: which combination of the columns each coefficient is."""
 
     def variance(
         self, weights: Mapping[int, Float[np.ndarray, "cell test"]]
@@ -93,10 +99,11 @@ def difference_of_weights(
     size: by which the noise was computed with scaled parameters. None where a prior or a bound stands between
     the two, or the weights do not matter.
     """
-    moved = request.search.free_inside_bounds(state.theta)
+    moved = request.search.free
     if request.search.priors is not None or request.search.smoothness is not None:
         return None
-    if not moved.any() or (request.search.free_inside_bounds(by_pairs) != moved).any():
+    inside = [request.search.free_inside_bounds(theta) for theta in (state.theta, by_pairs)]
+    if not moved.any() or (np.array(inside) != moved).any():
         return None
     cells, period = fitted_cells(request, state, speckle), request.search.period
     step, turn = state.theta - by_pairs, np.where(np.isfinite(period), period, 1.0)
@@ -109,7 +116,7 @@ def difference_of_weights(
 def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> FittedCells:
     """Return the residuals of the bins whose noise is known."""
     scan, reduced = request.scan, state.reduced
-    moved = request.search.with_errors(state.theta)
+    moved = parameters_with_errors(request.search, state.theta, state.reduced)
     joint = joint_equations(reduced, moved)
     known = speckle.bins
     intervals = sorted({cell for one in known.values() for cell in one.cells.intervals})
@@ -159,7 +166,19 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
         of_pairs @ scores @ of_pairs,
         m,
         freedom,
+        _smoothed_by_hand(request, joint, n),
     )
+
+
+def _smoothed_by_hand(
+    request: Request, joint: JointEquations, columns: int
+) -> dict[str, Float[np.ndarray, "size n"]]:
+    smoothness, m = request.search.smoothness, joint.moved
+    if smoothness is None:
+        return {}
+    of_theta = np.zeros((len(joint.which), columns))
+    of_theta[joint.which, columns - m :] = np.diag(joint.size[:m])
+    return {name: of_theta[smoothness.places[name]] for name in smoothness.given}
 
 
 def _inverse(normal: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:

@@ -1,5 +1,6 @@
 """Warnings of a result, and sentences on what the data do not determine."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,9 +23,10 @@ from homodyne_dask.models.transport import Convention, shear_rate_at
 from homodyne_dask.results.data.misfit import WITHOUT_ANGLES, fit_command, wider_bounds
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.convergence import MAX_SLOW_STEPS
-from homodyne_dask.solver.covariance import MIN_CLUSTERS, clusters_in
+from homodyne_dask.solver.covariance import MIN_CLUSTERS, Uncertainty, clusters_in
 from homodyne_dask.solver.elimination import rounding_of
 from homodyne_dask.solver.identifiability import determined_at, hidden_by_rounding
+from homodyne_dask.solver.normal_equations import deviation
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.store.rings import describe_rings, rings_of
 from homodyne_dask.store.scan import Scan
@@ -52,15 +54,14 @@ def warnings_about(
     state: lm.State,
     at_bound: Bool[np.ndarray, " p"],
     clusters: Int[np.ndarray, " bin"],
-    withheld: Bool[np.ndarray, " p"],
-    errors_known: bool,
+    errors: Uncertainty,
+    seen: bool,
     speckle: SpeckleErrors | None,
 ) -> tuple[str, ...]:
     """Return the warnings of a result, a sentence each.
 
     at_bound: parameters at a bound. clusters: which bins are the same speckle (Friedel pairs).
-    withheld: parameters without errors, because their values follow from another one's bound.
-    errors_known: whether any parameter has an error. speckle: the noise of speckle, where it is known.
+    errors: of the parameters. seen: whether a decay was seen. speckle: the noise of speckle, if known.
     """
     candidates = (
         request.scaling.note,
@@ -84,10 +85,15 @@ def warnings_about(
         name = request.search.names[n]
         wider = wider_bounds(name, float(state.theta[n]), low, high, bool(request.search.log[n]))
         own = name in (request.options.bounds or {})
+        known = errors.robust is not None and np.isfinite(errors.robust[n, n])
+        allowing = "errors allow for values beyond it"
+        with_it = allowing if known else "the errors of the others are valid with it fixed there"
         sentences.append(
             f"{name} is at its {'' if own else 'default '}bound {state.theta[n]:g} (allowed {low:g} to "
-            f"{high:g}): {wider}, or fix it; the errors of the others are valid with it fixed there"
+            f"{high:g}): {wider}, or fix it; {with_it}"
         )
+    sentences += _limits(request, state, errors, rate_of) if seen else []
+    withheld = errors.withheld
     simpler = _simpler(request)
     if withheld.any() and at_bound.any():
         names = np.array(request.search.names)
@@ -106,7 +112,7 @@ def warnings_about(
     if (~used).any():
         sentences.append(f"{int((~used).sum())} of {len(used)} bins have no known pair")
     sentences += _on_pairs(clusters)
-    if errors_known and clusters_in(state.reduced, clusters) < MIN_CLUSTERS:
+    if errors.naive is not None and seen and clusters_in(state.reduced, clusters) < MIN_CLUSTERS:
         sentences += _on_speckle(speckle)
     scaled = names_of_rates(
         request, [n for n, p in enumerate(request.parameters) if p.q_power and p.constant is None]
@@ -117,6 +123,42 @@ def warnings_about(
             f"{'their values' if len(scaled) > 1 else 'its value'}, in 1/s"
         )
     return tuple(sentences)
+
+
+def _limits(
+    request: Request, state: lm.State, errors: Uncertainty, rate_of: Collection[int]
+) -> list[str]:
+    """Return a sentence on the parameters whose intervals have a bound in them: only their limits are known.
+
+    It is the same beside a bound and at it: at which a fit ends is chance. rate_of: coefficients of rates.
+    """
+    from homodyne_dask.results.data.intervals import half_width  # it loads SciPy
+
+    if errors.robust is None:
+        return []
+    search, error = request.search, deviation(np.diag(errors.robust))
+    both, one = (half_width(percent, errors.dof) * error for percent in (95.0, 90.0))
+    low = (state.theta - both <= search.lower) & ~np.isfinite(search.period)
+    high = (state.theta + both >= search.upper) & ~np.isfinite(search.period)
+    known = []
+    for n in np.flatnonzero(low | high):
+        unit = request.parameters[n].unit
+        if n in rate_of:
+            continue
+        if low[n] and high[n]:
+            known.append(
+                f"{search.names[n]} anywhere between {search.lower[n]:g} and {search.upper[n]:g}"
+            )
+        elif low[n]:
+            known.append(f"{search.names[n]} below {state.theta[n] + one[n]:.3g} {unit}".rstrip())
+        else:
+            known.append(f"{search.names[n]} above {state.theta[n] - one[n]:.3g} {unit}".rstrip())
+    if not known:
+        return []
+    return [
+        f"bounds lie within the 95 % intervals, so that only limits are known (95 %): {', '.join(known)}; "
+        f"value ± error does not describe {'them' if len(known) > 1 else 'it'}"
+    ]
 
 
 def _on_pairs(clusters: Int[np.ndarray, " bin"]) -> list[str]:

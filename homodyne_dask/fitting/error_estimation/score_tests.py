@@ -27,6 +27,8 @@ LEAST_OWN = 1e-3
 """Share of the information of an alternative that the fitted parameters leave, from which on it is tested."""
 SMOOTH = ("stretching", "contrast_drift", "shear")
 """Alternatives whose parts in the residuals of a bin are taken for no noise."""
+BENDS = 3
+"""Ways to bend of a rate whose smoothness was given, which are tested together."""
 DECAYED = 1e-6
 """f below which its logarithm is that of this."""
 FEWEST_ANGLES = 4
@@ -37,9 +39,10 @@ class Score(NamedTuple):
     """The test of one alternative."""
 
     name: str
-    """A key of the advice: stretching, power_of_q, shear, contrast_drift, bin, frames or frame."""
+    """A key of the advice: stretching, power_of_q, shear, contrast_drift, bin, frames, frame or
+    smoothness."""
     words: str
-    """What it is of: '', 'the bin labelled 5', 'frames 30 to 35', 'frame 31'."""
+    """What it is of: '', 'the bin labelled 5', 'frames 30 to 35', 'frame 31', 'J'."""
     square: float
     """Of the score in standard deviations."""
     freedom: float
@@ -116,6 +119,34 @@ def score_tests(
     bins = np.array(list(noise))
     same = {b: int((clusters[bins] == clusters[b]).sum()) for b in noise}
     metric = _Metric(cells, noise, {b: smooth[b, at[b]] for b in noise}, at, same)
+    found = _scores(columns, metric, noise, at, contrast)
+    for name, of in cells.smoothed.items():
+        lines, bends = _lines_and_bends(of)
+        others = np.eye(of.shape[1])[:, ~of.any(0)]
+        straight = {
+            b: own @ np.concatenate([others, lines], axis=1) for b, own in cells.columns.items()
+        }
+        bent = np.zeros((*cells.residual.shape, bends.shape[1]))
+        for b, own in cells.columns.items():
+            bent[b] = own @ bends
+        known = np.concatenate([smooth, bent], axis=2)
+        stiff = _Metric(
+            cells._replace(columns=straight), noise, {b: known[b, at[b]] for b in noise}, at, same
+        )
+        found += _scores([_Column("smoothness", name, bent)], stiff, noise, at, contrast)
+    if (frame := _of_frame(scan, contrast)) is not None:
+        found.append(frame)
+    return found
+
+
+def _scores(
+    columns: list[_Column],
+    metric: "_Metric",
+    noise: Mapping[int, BinNoise],
+    at: Mapping[int, list[int]],
+    contrast: Float[np.ndarray, " bin"],
+) -> list[Score]:
+    """Return the score test of each column that is not a combination of those of the metric."""
     found, names = [], [one.name for one in columns]
     for one in columns:
         left = metric.outside({b: one.of[b, at[b]] for b in noise})
@@ -131,9 +162,19 @@ def score_tests(
         p = float(fdtrc(k, left.freedom, square / k))
         among = names.count(one.name)
         found.append(Score(one.name, one.words, square, left.freedom, p, step, change, among))
-    if (frame := _of_frame(scan, contrast)) is not None:
-        found.append(frame)
     return found
+
+
+def _lines_and_bends(
+    of: Float[np.ndarray, "size n"],
+) -> tuple[Float[np.ndarray, "n 2"], Float[np.ndarray, "n bend"]]:
+    """Return straight lines of a rate, which no penalty holds, and bends, more of them early in the record.
+
+    of: combinations of the columns that its coefficients are.
+    """
+    x = np.clip((np.arange(len(of)) - 1) / (len(of) - 3), 0, 1)
+    bends = np.cos(np.pi * np.arange(1, BENDS + 1) * np.sqrt(x)[:, None])
+    return of.T @ np.stack([np.ones_like(x), x], axis=1), of.T @ bends
 
 
 class _Outside(NamedTuple):

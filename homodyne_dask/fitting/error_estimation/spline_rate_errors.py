@@ -15,7 +15,7 @@ from homodyne_dask.results.data.result_tables import smoothing_table
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.cluster_robust import by_cluster, cr3
 from homodyne_dask.solver.covariance import SPECKLE, Uncertainty
-from homodyne_dask.solver.normal_equations import joint_equations
+from homodyne_dask.solver.normal_equations import joint_equations, parameters_with_errors
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 
 AGES = 50
@@ -52,7 +52,7 @@ def rate_freedom(
         freedom = np.repeat(np.where(np.isfinite(fewest), fewest, np.nan)[:, None], len(at), axis=1)
     else:
         rows = np.concatenate([of_theta(curve) for curve in curves.values()])
-        known = request.search.with_errors(state.theta)
+        known = parameters_with_errors(request.search, state.theta, state.reduced)
         freedom = combination_freedom(state.reduced, known, clusters, rows).reshape(len(curves), -1)
     columns = {name: ("age", of) for name, of in zip(curves, freedom, strict=True)}
     return xarray.Dataset(columns, coords={"age": curves["J"].time[at]})

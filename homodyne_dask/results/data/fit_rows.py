@@ -147,7 +147,9 @@ class SeriesEntry:
 
 def _of_rates_at_bound(parameters: Mapping[str, Quantity]) -> set[str]:
     """Return the parameters at a bound, and those that share a rate with one."""
-    bound = {name for name, found in parameters.items() if found.at_bound}
+    bound = {
+        name for name, found in parameters.items() if found.at_bound and np.isnan(found.stderr)
+    }
     shared = (of for of in RATES.values() if bound.intersection(of))
     return bound.union(*shared).intersection(parameters)
 

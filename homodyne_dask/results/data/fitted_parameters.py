@@ -46,7 +46,7 @@ class FittedParameter:
     vary: bool
     """Whether it was fitted; else it was given."""
     at_bound: bool
-    """Whether it ended at a bound; it then has no error."""
+    """Whether it ended at a bound; `stderr` is then that of its value were it not bounded."""
 
     def __repr__(self) -> str:
         """Return name, value ± error and unit."""

@@ -47,9 +47,9 @@ class Alternative(NamedTuple):
     """What explains the deviations of a model from the data, by a score test."""
 
     name: str
-    """stretching, power_of_q, shear, contrast_drift, bin, frames or frame."""
+    """stretching, power_of_q, shear, contrast_drift, bin, frames, frame or smoothness."""
     words: str
-    """What it is of: '', 'the bin labelled 5', 'frames 30 to 35', 'frame 31'."""
+    """What it is of: '', 'the bin labelled 5', 'frames 30 to 35', 'frame 31', 'J'."""
     size: float
     """One step from the fit, about: of the exponent, of the power of q, of a rate, of the contrast."""
     share: float
@@ -229,6 +229,11 @@ def _of_alternative(found: Alternative, store: str, config: dict[str, Any]) -> s
         return (
             f"the power of q with which rates scale differs from that of the model by about {size:+.2g}: "
             f"`--model stretched_q` fits the power, `{command} --over q` each ring by itself"
+        )
+    if found.name == "smoothness":
+        return (
+            f"{found.words}(t) bends more than the smoothness that was given allows: leave out "
+            f"`--smoothness {found.words}=...`, and it is chosen from the data, or give a smaller one"
         )
     if found.name == "shear":
         return f"decays depend on the angle, {_MOTION.format(store)}"
