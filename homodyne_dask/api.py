@@ -168,7 +168,7 @@ def ingest(
         workers = checked_workers(client)
     if dt is not None and frame_time is not None:
         raise OptionError(
-            f"dt = {dt} and frame_time = {frame_time} are one thing: give one of them"
+            f"dt = {dt} and frame_time = {frame_time} mean the same: give one of them"
         )
     frame_time = dt if frame_time is None else frame_time
     files = (str, PathLike, UrlPath)

@@ -159,7 +159,9 @@ def _side(raw: np.ndarray, name: str, half: Half | None) -> tuple[str, Bool[np.n
     if min(above, below) == 0:
         side = "upper" if above else "lower"
         if half not in (None, side):
-            raise SourceError(f"{name} has its {side} half only: leave out half, which is {half}")
+            raise SourceError(
+                f"{name} has only its {side} half, and half is {half}: leave half out"
+            )
         return side, counted
     if half in ("upper", "lower"):
         return half, counted

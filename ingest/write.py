@@ -182,7 +182,9 @@ def _check_left_out(target: AnyPath, records: list[Record], strict: bool) -> Non
     """Raise SourceError where no bin has data, or with `strict` where one has none."""
     reasons = [record["left_out"] for record in records if record["left_out"]]
     if reasons and (strict or len(reasons) == len(records)):
-        how = "leave out strict, and the others are ingested" if len(reasons) < len(records) else ""
+        how = (
+            "leave out --strict, and the others are ingested" if len(reasons) < len(records) else ""
+        )
         raise SourceError("; ".join(filter(None, [reasons[0], how or "no bin is left to fit"])))
 
 

@@ -42,7 +42,8 @@ class _Source:
     )  # fmt: skip
     model: str = define(
         MISSING,
-        f"model: {', '.join(MODELS[:-1])}, one of a package, or auto, the simplest adequate model",
+        f"model: {', '.join(MODELS[:-1])}, one of a package, a sum or product "
+        "of models, as 'static + brownian', or auto, the simplest adequate model",
         "laminar_flow", "static, laminar_flow or another model's name",
         metavar="NAME", suggestions=MODELS, section=MODEL, common=True,
     )  # fmt: skip

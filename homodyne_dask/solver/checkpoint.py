@@ -144,7 +144,7 @@ def identity_differences(
 def _check_same(path: Path, before: dict[str, object], identity: dict[str, object]) -> None:
     for key, (then, now) in identity_differences(before, identity).items():
         raise OptionError(
-            f"{path} is of another fit: {key} was {_quoted(then)}, now {_quoted(now)}; "
+            f"{path} belongs to another fit: {key} was {_quoted(then)}, now {_quoted(now)}; "
             f"give the same options, or fit again without --resume"
         )
 

@@ -92,7 +92,7 @@ def _check_header(body: bytes, into: np.ndarray) -> None:
     """
     version, lz4_version, flags, itemsize, size, block, encoded = _HEADER.unpack_from(body)
     if size != into.nbytes:
-        raise ValueError(f"it holds {size} bytes where {into.nbytes} belong")
+        raise ValueError(f"it holds {size} bytes instead of {into.nbytes}")
     if encoded != len(body):
         raise ValueError(f"its header says {encoded} bytes and it has {len(body)}")
     if (version, lz4_version, flags >> 5) != (_BLOSC_FORMAT, _LZ4_FORMAT, _LZ4):

@@ -147,7 +147,7 @@ def read(path: UrlPath, max_bytes: int) -> bytes:
     with object_errors(path):
         found = connection(path.root).get(path.key)
         if found.meta["size"] > max_bytes:
-            raise OSError(f"it holds {found.meta['size']} bytes where {max_bytes} are most")
+            raise OSError(f"it holds {found.meta['size']} bytes, and {max_bytes} are allowed")
         return found.bytes().to_bytes()
 
 

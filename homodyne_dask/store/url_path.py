@@ -116,7 +116,7 @@ def url_path(what: str, url: str) -> UrlPath:
         parts = urlsplit(url)
         host = parts.hostname
     except ValueError:
-        raise OptionError(f"{what} = {shown(url)} is no URL: give {_FORMS}") from None
+        raise OptionError(f"{what} = {shown(url)} is not a URL: give {_FORMS}") from None
     bare = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise OptionError(

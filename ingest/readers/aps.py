@@ -279,5 +279,5 @@ def _legacy_q_phi(file: h5py.File, label: np.ndarray) -> tuple[np.ndarray, np.nd
     if len(q) != len(phi):
         raise hdf5.wrong(file, f"{DQLIST} has {len(q)} entries but {DPHILIST}", f"has {len(phi)}")
     if label.max() > len(q):
-        raise hdf5.wrong(file, DQLIST, f"has {len(q)} entries: there is bin {label.max()}")
+        raise hdf5.wrong(file, DQLIST, f"has {len(q)} entries, but bin {label.max()} exists")
     return q[label - 1], phi[label - 1], notes_q + notes_phi

@@ -49,7 +49,7 @@ def open_npz(path: Path, options: IngestOptions) -> Source:
     missing = [one for one in (name, *given.values()) if one is not None and one not in keys]
     if missing:
         raise SourceError(
-            f"{path.name} has no array {missing[0]}: there is {', '.join(keys) or 'nothing'}; give "
+            f"{path.name} has no array {missing[0]}; it has {', '.join(keys) or 'none'}: give "
             f"--dataset NAME for the matrices, --q-dataset, --phi-dataset and --time-dataset for the others"
         )
     known = {key: given.get(key) or key for key in KNOWN[1:]}
@@ -64,6 +64,11 @@ def open_npz(path: Path, options: IngestOptions) -> Source:
     notes = (f"ignored in {path.name}: {', '.join(ignored)}",) if ignored else ()
     reader = partial(read_npz, layout=layout)
     return source_of(path, "npz", layout.size, held, options, reader, layout.names(name), notes)
+
+
+ARRAY = "array.npz"
+"""The name of the file in which arrays are saved for the readers."""
+_OF_ARRAYS = {"its frame spacing": "dt in s", "q": "q in 1/Å", "phi": "phi in degrees"}
 
 
 @contextmanager
@@ -82,7 +87,7 @@ def saved_arrays(source: Any, beside: Path | None, **others: Any) -> Iterator[Pa
         folder = beside.absolute().parent
         folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".array-", dir=folder) as made:
-        path = Path(made, "array.npz")
+        path = Path(made, ARRAY)
         np.savez(path, **arrays)
         yield path
 
@@ -265,6 +270,11 @@ def _check_complete(path: Path, held: Contents, options: IngestOptions) -> None:
         for name, (keys, option, how) in given.items()
         if option is None and not any(key in held for key in keys)
     }
+    if missing and path.name == ARRAY:  # Python's own spelling
+        spelled = [_OF_ARRAYS[name] for name in missing]
+        raise OptionError(
+            f"an array does not say {', '.join(missing)}: give {' and '.join(spelled)}"
+        )
     if missing:
         raise OptionError(
             f"{path.name} does not say {', '.join(missing)}: give {'; '.join(missing.values())} "

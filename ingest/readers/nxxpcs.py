@@ -63,7 +63,7 @@ def _column(file: h5py.File, name: str, column: int, label: np.ndarray) -> np.nd
     held = hdf5.array(file, name)
     values = held[:, column] if held.ndim == 2 and held.shape[1] == 2 else held.ravel()
     if len(values) < label.max():
-        raise hdf5.wrong(file, name, f"has {len(values)} entries: there is bin {label.max()}")
+        raise hdf5.wrong(file, name, f"has {len(values)} entries, but bin {label.max()} exists")
     found = np.array([decimal(value) for value in values[label - 1]])
     if not np.isfinite(found).all():
         raise hdf5.wrong(file, name, f"holds no finite numbers: {found[:5]}")
@@ -128,7 +128,7 @@ def open_nxxpcs(path: Path, options: IngestOptions) -> Source:
     with hdf5.open_hdf5(path) as file:
         entry = entry_of(file)
         if entry is None:
-            raise SourceError(f"{path.name} has no {MATRICES}: it is no NXxpcs result")
+            raise SourceError(f"{path.name} has no {MATRICES}: it is not an NXxpcs result")
         where = f"{entry}/{MATRICES}"
         storage = _storage(file, where)
         names, n_frames = _matrices(file, where, storage)

@@ -46,7 +46,7 @@ def test_a_scan_is_ingested_planned_fitted_and_shown_by_url(here):
     done(*FIT, "-o", RESULT, "--overwrite")
     assert "result.nx.h5" not in names_below(RESULT)
     other = run(*FIT, "-o", ROOT, "--overwrite")
-    assert "holds objects that are no result: give another --output" in other.output
+    assert "holds objects that do not belong to a result: give another --output" in other.output
     assert f"{RESULT}/report.html" in done("show", RESULT, "--pictures")
     assert "residuals.png" in names_below(RESULT)
     assert b"<img" in objects.read(url_path("report", f"{RESULT}/report.html"), 10**8)

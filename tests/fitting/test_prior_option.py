@@ -105,7 +105,7 @@ def test_a_resumed_fit_has_the_same_bits_and_no_other_prior(scan, result, tmp_pa
     resumed = fit_here(scan, hd.STATIC, path, resume=True, **given)
     assert resumed.chisqr == result.chisqr
     assert resumed.parameters.equals(result.parameters)
-    with pytest.raises(OptionError, match="is of another fit: prior was"):
+    with pytest.raises(OptionError, match="belongs to another fit: prior was"):
         fit_here(scan, hd.STATIC, path, resume=True, prior={"D0": (20500, 31)})
 
 

@@ -159,7 +159,7 @@ class WatchState:
             if os.path.lexists(here) and not os.path.lexists(there):
                 if not holds_results(here):
                     raise OptionError(
-                        f"{here} is noted as a result and holds none: move it elsewhere, or give another "
+                        f"{here} is recorded as a result but is not one: move it elsewhere, or give another "
                         f"--output"
                     )
                 here.rename(there)

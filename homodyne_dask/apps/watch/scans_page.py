@@ -130,7 +130,7 @@ def _rates(file: Path) -> Columns:
     places = np.unique(np.geomspace(1, len(lines), TIMES).astype(int)) - 1
     some = np.array([[float(of or "nan") for of in lines[n][: len(head)]] for n in places])
     if not np.isfinite(drawable(some[:, head.index("t")])).all():
-        raise ValueError("some of its times are no numbers")
+        raise ValueError("some of its times are not numbers")
     return dict(zip(head, some.T, strict=True))
 
 

@@ -74,8 +74,8 @@ def posterior(
     fits = [] if is_file(folder / SUMMARY) else fits_in(folder)
     if fits:
         raise OptionError(
-            f"{folder} holds {len(fits)} fits, and a posterior is that of one: give {folder / fits[0]}, or "
-            f"another one of them"
+            f"{folder} holds {len(fits)} fits, and a posterior is computed for one: give {folder / fits[0]}, "
+            f"or another one of them"
         )
     if output is not None and output.exists():
         raise OptionError(f"{output} exists: give another --output")

@@ -52,7 +52,7 @@ def read_scheduler_file(file: Path) -> PersistentScheduler:
         written = json.loads(read_regular_file(file, MAX_FILE_BYTES))
         if isinstance(written, dict) and written.get("type") == "Scheduler":
             raise ClusterError(
-                f"{file} is a file of `dask scheduler`, which names no key: give in place of it --scheduler "
+                f"{file} is a file of `dask scheduler`, which names no key: give instead --scheduler "
                 f"{printable(str(written.get('address')))} and, for tls://, the folder of its key with --key"
             )
         read = PersistentScheduler(**written)

@@ -127,7 +127,7 @@ def _of_bin(
     )
     bins = len(scan.q)
     grid = grid_of_weights(averaged, scan.frames, bins)
-    division = divided(model, frames, averaged, grid, bins)
+    division = divided(model, frames, averaged, grid)
     parts = [blocks_of(model, frames, stretch, contrast) for stretch in division.stretches]
     size = np.append([1.0, 1.0], np.full(int(scan.free.sum()), contrast))
 

@@ -121,8 +121,8 @@ def _toy(
         values = of_fit[used] if given is None else np.full(int(used.sum()), float(given))
         if not (np.isfinite(values) & (values > 0)).all():
             raise OptionError(
-                f"the residuals of this fit do not tell {name}: give counts (per pixel and frame) and pixels "
-                f"(of a bin)"
+                f"the residuals of this fit do not determine {name}: give counts (per pixel and frame) and "
+                f"pixels (of a bin)"
             )
         size[name] = values
     table = result.parameters

@@ -251,8 +251,8 @@ def design_like(result: FitResult, scan: Scan | None = None, **changes: Any) -> 
         values = np.full(len(bins), np.nan) if noise is None else noise[column].values
         if not np.isfinite(values[bins]).all():
             raise OptionError(
-                f"the residuals of this fit do not tell {name}: give counts (per pixel and frame) and pixels "
-                f"(of a bin)"
+                f"the residuals of this fit do not determine {name}: give counts (per pixel and frame) and "
+                f"pixels (of a bin)"
             )
         of_bins[name] = values[bins]
     gap = config["gap_angstrom"]

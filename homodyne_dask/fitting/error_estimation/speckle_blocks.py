@@ -25,8 +25,6 @@ from homodyne_dask.solver.speckle import (
 
 PER_DECAY, FEWEST_BLOCKS = 8, 80
 """Blocks of frames in which f falls to 1/e, and those of a record, where frames are short enough."""
-MANY_BINS, PER_DECAY_OF_MANY, FEWEST_OF_MANY = 7, 3, 50
-"""With more bins than this blocks are longer: standard errors change by 1 %, in half the time."""
 MOST_BLOCKS = 400
 """A record that needs more is represented by stretches."""
 CORE, MARGIN, REACH = 10.0, 2.0, 9.0
@@ -42,6 +40,10 @@ class CellGrid(NamedTuple):
     """Most intervals of age."""
     min_pairs: int
     """Fewest pairs of a cell."""
+    per_decay: int = PER_DECAY
+    """Blocks of frames in which f falls to 1/e."""
+    fewest: int = FEWEST_BLOCKS
+    """Blocks of a record that has so many frames."""
 
 
 class BinFrames(NamedTuple):
@@ -148,17 +150,14 @@ class Division(NamedTuple):
 
 
 def divided(
-    model: BinModel, frames: BinFrames, averaged: AveragedCells, grid: CellGrid, bins: int
+    model: BinModel, frames: BinFrames, averaged: AveragedCells, grid: CellGrid
 ) -> Division:
-    """Return the division of one of so many bins into cells of the averages, by the decay of the model."""
+    """Return the division of a bin into cells of the averages, by the decay of the model."""
     ages = _ages(frames, averaged, grid)
     last = frames.selected[1] - 1
     decay, lasting = np.array([model.decay(int(frame), last) for frame in ages[:-1]]).T
-    per_decay, fewest = (
-        (PER_DECAY, FEWEST_BLOCKS) if bins <= MANY_BINS else (PER_DECAY_OF_MANY, FEWEST_OF_MANY)
-    )
     first, stop = frames.selected
-    longest = np.clip(decay / per_decay, 1, max(1, (stop - first) / fewest)).astype(int)
+    longest = np.clip(decay / grid.per_decay, 1, max(1, (stop - first) / grid.fewest)).astype(int)
     lasting = np.clip(
         lasting, decay, np.maximum(decay, MOST_BLOCKS * longest / (CORE + MARGIN + REACH))
     )

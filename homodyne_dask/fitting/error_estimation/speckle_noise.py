@@ -8,6 +8,8 @@ from jaxtyping import Float, Int
 
 from homodyne_dask.fitting.error_estimation.cell_residuals import AveragedCells, Interval
 from homodyne_dask.fitting.error_estimation.speckle_blocks import (
+    FEWEST_BLOCKS,
+    PER_DECAY,
     BinFrames,
     BinModel,
     Blocks,
@@ -36,6 +38,8 @@ from homodyne_dask.store.scan import Scan, q_or_one
 
 MOST_AGES, FEWER_AGES, FEW_BINS = 8, 5, 2
 """Intervals of age of up to FEW_BINS bins, and of more: P and μ need fewer cells of each."""
+MANY_BINS, PER_DECAY_OF_MANY, FEWEST_OF_MANY = 7, 3, 50
+"""With more bins than this blocks are longer: standard errors change by 1 %, in half the time."""
 MIN_PAIRS = 16
 """Fewest pairs of a cell: the noise of means over fewer is not normal."""
 SCATTERS = 2.5
@@ -55,7 +59,8 @@ FEWEST_CELLS = 6
 
 def grid_of_errors(bins: int) -> CellGrid:
     """Return the cells from which P and μ follow: means over fewer pairs are not normal."""
-    return CellGrid(MOST_AGES if bins <= FEW_BINS else FEWER_AGES, MIN_PAIRS)
+    blocks = (PER_DECAY_OF_MANY, FEWEST_OF_MANY) if bins > MANY_BINS else (PER_DECAY, FEWEST_BLOCKS)
+    return CellGrid(MOST_AGES if bins <= FEW_BINS else FEWER_AGES, MIN_PAIRS, *blocks)
 
 
 class Averages(NamedTuple):
@@ -181,7 +186,7 @@ def bin_noise(
     frames = _frames_of(request, bin)
     offset, fitted = float(state.reduced.offset[bin]), float(state.reduced.contrast[bin])
     contrast = float(np.clip(fitted, SMALLEST_CONTRAST, 1.0))  # that of the noise
-    division = divided(model, frames, averaged, grid, len(scan.bins))
+    division = divided(model, frames, averaged, grid)
     if means is None:
         fine = bin_averages(averaged, bin, model)
     else:
@@ -286,7 +291,7 @@ def bin_averages(averaged: AveragedCells, bin: int, model: BinModel) -> Averages
 
 
 class GroupedCells(NamedTuple):
-    """Stored cells inside the selection, over which those that c2 was averaged over before ingest are averaged."""
+    """Stored cells inside the selection, over which cells of before the ingest are averaged."""
 
     intervals: list[Interval]
     place: Int[np.ndarray, " cell"]

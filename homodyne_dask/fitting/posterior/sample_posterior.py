@@ -119,8 +119,8 @@ def require_proper(request: Request, sweep: Sweep, reduced: ReducedProblem, targ
             rise = point.chisqr - reduced.chisqr
             if away and np.isinf(end) and rise < 2 * _GONE * factor:
                 raise OptionError(
-                    f"the posterior of {name} has no end: at {point.theta[place]:.3g} the data fit nearly as "
-                    f"well as at the optimum, and its prior is {target.priors[name].text()}: give it bounds "
+                    f"the posterior of {name} is unbounded: at {point.theta[place]:.3g} the data fit nearly "
+                    f"as well as at the optimum, and its prior is {target.priors[name].text()}: give it bounds "
                     f"in the fit, or a prior"
                 )
 

@@ -322,8 +322,8 @@ def _check_score(name: str, fit: FitResult) -> None:
         )
     if fit.diagnosis.left_out is None:
         raise OptionError(
-            f"{name} was fitted by homodyne-dask {fit.provenance.version}, and its result does not say "
-            f"what angles left out do: fit again"
+            f"{name} was fitted by homodyne-dask {fit.provenance.version}, and its result lacks the "
+            f"fits without single angles: fit again"
         )
 
 

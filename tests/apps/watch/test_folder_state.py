@@ -164,7 +164,7 @@ def test_a_folder_without_a_result_is_not_renamed(folders):
     (results / "precious").mkdir(parents=True)
     (results / "precious" / "notes.txt").write_text("precious")
     write_state(results, moves=[["precious", "A_fit"]])
-    with pytest.raises(OptionError, match="precious is noted as a result and holds none"):
+    with pytest.raises(OptionError, match="precious is recorded as a result but is not one"):
         watch_of(source, results).resume()
     assert (results / "precious" / "notes.txt").exists()
 

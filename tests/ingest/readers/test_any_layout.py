@@ -187,7 +187,7 @@ def test_arrays_of_an_npz_may_have_any_name(tmp_path):
     np.testing.assert_array_equal(stored(report), upper(C2))
     assert report.frame_time == DT
     with pytest.raises(
-        SourceError, match="has no array c2: there is ttc, qs, angle, step; give dataset"
+        SourceError, match="has no array c2; it has ttc, qs, angle, step: give dataset"
     ):
         ingest.ingest(tmp_path / "A.npz")
 
@@ -238,7 +238,7 @@ def test_the_mean_of_halves_of_a_file_of_counts_has_its_noise_from_scatter(tmp_p
 def test_a_half_that_is_empty_is_refused(tmp_path):
     np.save(tmp_path / "A.npy", np.triu(C2))
     with pytest.raises(
-        SourceError, match="has its upper half only: leave out half, which is lower"
+        SourceError, match="has only its upper half, and half is lower: leave half out"
     ):
         ingest.ingest(tmp_path / "A.npy", **NUMBERS, half="lower")
 
