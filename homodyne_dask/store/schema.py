@@ -57,7 +57,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, InstanceOf, ValidationError
 
-VERSION = 2
+VERSION = 3
 FORMAT = "homodyne_dask"
 MANIFEST = "c2/manifest.json"
 LEVELS = (4, 16)
