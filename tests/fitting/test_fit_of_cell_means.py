@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ from homodyne_dask.sweep.sweep import sweep_of
 from tests import photons, reference
 from tests.esrf_files import averaged, cell_columns, cells_fit, esrf, mean_over, members
 from tests.ingest_files import DT, reseal
+from tests.speckle_scans import RING, STILL
 from tests.synthetic import FLOW, angles
 
 N, CELLS, SIGMA = 90, (12, 1, 6), 0.003
@@ -232,3 +233,39 @@ def test_of_counted_photons_the_right_model_passes_and_a_wrong_one_fails(tmp_pat
         wrong = hd.fit(store, hd.STATIC, fixed={"D_offset": 100.0, "alpha": 1.2})
         assert not right.misfit, (seed, rate, right.diagnosis.check)
         assert wrong.misfit or rate == 3e3, (seed, rate, wrong.diagnosis.check)  # 3e3 hardly decays
+
+
+def speckle_store(folder, seed=1):
+    bright = replace(RING, mean=8.0, spacing=DT, theta=STILL * 0.1 / DT)
+    c2 = np.nan_to_num(bright.scan(seed).c2).astype(float)
+    full = c2 + c2.transpose(0, 2, 1) + 2 * np.eye(bright.frames)
+    ttcf, age, lag, _ = averaged(full, *CELLS)
+    path = esrf(folder / f"{seed}.h5", ttcf, DT * age, DT * lag, q=10 * np.array(bright.q))
+    return bright.theta, ingest.ingest(path, phi=[0.0]).store
+
+
+def test_means_are_weighted_by_their_noise_too(tmp_path):
+    theta, data = speckle_store(tmp_path)
+    pairs, weighted = (
+        hd.fit(data, hd.STATIC, fixed={"D_offset": 0.0}, weighting=weighting)
+        for weighting in ("pairs", "speckle")
+    )
+    table, errors = weighted.parameters, weighted.parameters["stderr"].values[:2]
+    assert weighted.converged
+    assert (table["method"].values[:2] == "speckle").all()
+    assert (errors < 0.8 * pairs.parameters["stderr"].values[:2]).all()
+    assert (np.abs(table["value"].values - theta)[:2] < 4 * errors).all()
+    assert "the cells are averages of those of the file" in str(weighted)
+
+
+@pytest.mark.slow
+def test_intervals_of_weighted_means_hold_the_truth(tmp_path):
+    away = []
+    for seed in range(40):
+        theta, data = speckle_store(tmp_path, seed)
+        start = {"D0": theta[0], "alpha": 0.0}
+        result = hd.fit(data, hd.STATIC, fixed={"D_offset": 0.0}, initial=start, weighting="speckle")
+        table = result.parameters
+        away.append(np.abs(table["value"].values - theta)[:2] / table["stderr"].values[:2])
+    assert (np.abs((np.array(away) < 1).mean(0) - 0.68) < 0.2).all()
+    assert ((np.array(away) < 2).mean(0) > 0.85).all()

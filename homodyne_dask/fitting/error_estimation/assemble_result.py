@@ -1,6 +1,7 @@
 """The result of a fit from its last state."""
 
 from collections.abc import Sequence
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
@@ -60,6 +61,11 @@ from homodyne_dask.store.processes import OUR_CODE, code_digest
 NO_ESTIMATES = ErrorEstimates()
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "zarr", "dask", "distributed", "xarray")
 """They read the data and do the arithmetic."""
+
+
+@cache
+def _versions_of_packages() -> dict[str, str]:
+    return {"Python": python_version()} | {name: version(name) for name in PACKAGES}
 
 
 def assemble_result(
@@ -189,8 +195,7 @@ def assemble_result(
             inputs=_inputs(request),
             truth=scan.attrs["truth"],
             version=version("homodyne-dask"),
-            versions={"Python": python_version()}
-            | {name: version(name) for name in PACKAGES}
+            versions=_versions_of_packages()
             | {OUR_CODE: code_digest()},
             definition=request.problem.model,
         ),
