@@ -264,7 +264,9 @@ def test_intervals_of_weighted_means_hold_the_truth(tmp_path):
     for seed in range(40):
         theta, data = speckle_store(tmp_path, seed)
         start = {"D0": theta[0], "alpha": 0.0}
-        result = hd.fit(data, hd.STATIC, fixed={"D_offset": 0.0}, initial=start, weighting="speckle")
+        result = hd.fit(
+            data, hd.STATIC, fixed={"D_offset": 0.0}, initial=start, weighting="speckle"
+        )
         table = result.parameters
         away.append(np.abs(table["value"].values - theta)[:2] / table["stderr"].values[:2])
     assert (np.abs((np.array(away) < 1).mean(0) - 0.68) < 0.2).all()

@@ -195,8 +195,7 @@ def assemble_result(
             inputs=_inputs(request),
             truth=scan.attrs["truth"],
             version=version("homodyne-dask"),
-            versions=_versions_of_packages()
-            | {OUR_CODE: code_digest()},
+            versions=_versions_of_packages() | {OUR_CODE: code_digest()},
             definition=request.problem.model,
         ),
     )
