@@ -21,8 +21,9 @@ from homodyne_dask.store.files import AnyPath, path_of
 from homodyne_dask.store.url_path import UrlPath
 
 MODELS = (
-    "brownian", "power_law", "static", "couette", "laminar_flow", "beating", "two_component",
-    "two_component_xpcsjax", "damped_cosine", "stretched", "stretched_q", "stretched_ageing", "auto",
+    "brownian", "power_law", "static", "couette", "laminar_flow", "beating", "beating_spline",
+    "two_component", "two_component_spline", "two_component_xpcsjax", "damped_cosine", "stretched",
+    "stretched_q", "stretched_ageing", "auto",
 )  # fmt: skip
 """Names that `model` may have, besides those of installed packages."""
 

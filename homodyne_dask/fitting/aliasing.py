@@ -4,6 +4,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.fitting.request import Request
+from homodyne_dask.models.parameters import Beat
 
 HIGHEST = 0.5
 """Turns per frame above which fringes look slower than they are."""
@@ -19,9 +20,8 @@ def limit_of_fringes(request: Request) -> str:
         return ""
     spacing = float(np.median(np.diff(scan.time)))
     given = dict(zip(search.names, search.start.tolist(), strict=True))
-    if np.isfinite(
-        [given.get(name, 0.0) for name in (beat.speed, beat.exponent, beat.direction)]
-    ).all():
+    known = search.names if beat.law else (beat.speed, beat.exponent, beat.direction)
+    if np.isfinite([given.get(name, 0.0) for name in known]).all():
         found = aliased_fringes(request, search.start)
         if found:
             return found
@@ -33,6 +33,10 @@ def limit_of_fringes(request: Request) -> str:
         f"fringes are followed up to half a turn per frame of {spacing:.4g} s: faster ones, above "
         f"{highest:.4g} {unit}{where}, look slower than they are"
     )
+
+
+def _speed(beat: Beat, values: dict[str, float]) -> str:
+    return f"{beat.speed}(t)" if beat.law else f"{beat.speed} = {values[beat.speed]:.4g}"
 
 
 def aliased_fringes(request: Request, theta: Float[np.ndarray, " p"]) -> str:
@@ -50,7 +54,7 @@ def aliased_fringes(request: Request, theta: Float[np.ndarray, " p"]) -> str:
     if not len(over):
         return ""
     return (
-        f"{model.beat.speed} = {values[model.beat.speed]:.4g} turns the fringes of {len(over)} of "
+        f"{_speed(model.beat, values)} turns the fringes of {len(over)} of "
         f"{len(turns)} bins by up to {turns.max():.3g} periods per frame: above {HIGHEST:g} they look slower "
         f"than they are, and a lower speed may fit as well; exclude these bins, or take shorter frames"
     )

@@ -26,8 +26,10 @@ from homodyne_dask.models.transport import (
 )
 from homodyne_dask.models.two_component import (
     BEATING,
+    BEATING_SPLINE,
     DAMPED_COSINE,
     TWO_COMPONENT,
+    TWO_COMPONENT_SPLINE,
     TWO_COMPONENT_XPCSJAX,
 )
 from homodyne_dask.models.user_defined import (
@@ -43,6 +45,7 @@ from homodyne_dask.models.user_defined import (
 
 __all__ = [
     "BEATING",
+    "BEATING_SPLINE",
     "BROWNIAN",
     "COUETTE",
     "DAMPED_COSINE",
@@ -58,6 +61,7 @@ __all__ = [
     "STRETCHED_AGEING",
     "STRETCHED_Q",
     "TWO_COMPONENT",
+    "TWO_COMPONENT_SPLINE",
     "TWO_COMPONENT_XPCSJAX",
     "Bin",
     "Convention",
@@ -85,7 +89,9 @@ MODELS: dict[str, Model] = {
         COUETTE,
         LAMINAR_FLOW,
         BEATING,
+        BEATING_SPLINE,
         TWO_COMPONENT,
+        TWO_COMPONENT_SPLINE,
         TWO_COMPONENT_XPCSJAX,
         DAMPED_COSINE,
         STRETCHED,

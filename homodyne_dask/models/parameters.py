@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 
 from homodyne_dask.errors import OptionError, nearest, require_type, shown
 from homodyne_dask.models.rate_forms import PowerLaw
-from homodyne_dask.models.spline_basis import Smoothness
+from homodyne_dask.models.spline_basis import Smoothness, SplineForm
 from homodyne_dask.text import aligned_columns, html_table
 
 SCALES = ("linear", "log")
@@ -136,6 +136,8 @@ class Beat:
     """Share of the moving part in the field."""
     turn: int = 1
     """1 where phases have cos(direction - φ), -1 where they have cos(direction + φ)."""
+    law: str = ""
+    """Of a speed Σ speed_k B_k(t), the B_k splines over the record: the model in which it is a power law."""
     exchange: str = ""
     """How parameters of both components are exchanged without a change of c2, if both may decay alike."""
 
@@ -143,11 +145,19 @@ class Beat:
         self, theta: dict[str, float], t: Float[np.ndarray, " n"], q: float, phi: float
     ) -> Float[np.ndarray, " n"]:
         """Return the turns of the fringes per second at times above 0 in a bin of q [1/Å] and φ [degree]."""
-        speed = theta[self.speed] * t ** (theta[self.exponent] if self.exponent else 0.0)
+        speed = self._speed(theta, t)
         if not self.direction:
             return speed
         away = np.deg2rad(theta[self.direction] - self.turn * phi)
         return np.abs(q * speed * np.cos(away)) / (2 * np.pi)
+
+    def _speed(
+        self, theta: dict[str, float], t: Float[np.ndarray, " n"]
+    ) -> Float[np.ndarray, " n"]:
+        if self.law:
+            values = [value for name, value in theta.items() if name.startswith(f"{self.speed}_")]
+            return SplineForm(len(values), t[0], t[-1]).basis(t).T @ values
+        return theta[self.speed] * t ** (theta[self.exponent] if self.exponent else 0.0)
 
 
 @dataclass(frozen=True, repr=False)

@@ -11,6 +11,7 @@ at t = 0.
 
     two_component           f_s = fraction at t = 0, and its odds grow by exp(fraction_growth t)
     beating                 the same with a reference that does not decay, and constant fractions
+    two_component_spline, beating_spline    the same with the speed Σ v_k B_k(t), six splines over the record
     two_component_xpcsjax   the 14 parameters of xpcsjax: rates with offsets, at least 0 for diffusion, and
                             f_s = f0 exp(f1 (t - f2)) + f3 between soft limits; ψ has cos(φ + phi0_het)
     damped_cosine           f = exp(-rate (t2 - t1)) cos(2π frequency (t2 - t1)): a quick look at one bin
@@ -23,6 +24,7 @@ from dataclasses import replace
 from typing import Any
 
 from homodyne_dask.models.parameters import Beat, Parameter
+from homodyne_dask.models.spline_basis import SplineForm
 from homodyne_dask.models.user_defined import Bin, SeparableModel
 
 _SHARPNESS = 50.0
@@ -31,6 +33,8 @@ _SMOOTHING = 1e-12
 """Å⁴: |ΔC| is the root of ΔC² plus this."""
 _MAX_EXPONENT = 700.0
 _MIN_NORM = 1e-10
+SPLINES = 6
+"""Of a speed without a formula."""
 
 
 def _power(times: Any, exponent: Any) -> Any:
@@ -49,13 +53,23 @@ def _integral(rate: Any, times: Any) -> Any:
 
 def _tables(theta: Any, times: Any) -> dict[str, Any]:
     """Return both integrals of diffusion, that of the velocity, and the fraction that moves."""
+    return _moving_with(theta[4] * _power(times, theta[5]), theta, times)
+
+
+def _spline_tables(theta: Any, times: Any) -> dict[str, Any]:
+    """Return the same for a speed of splines over the times."""
+    form = SplineForm(SPLINES, times[0], times[-1])
+    return _moving_with(theta[4 : 4 + SPLINES] @ form.basis(times), theta, times)
+
+
+def _moving_with(velocity: Any, theta: Any, times: Any) -> dict[str, Any]:
     import jax
 
-    D_ref, alpha_ref, D_sample, alpha_sample, v0, v_beta, fraction, growth, _ = theta
+    (D_ref, alpha_ref, D_sample, alpha_sample), (fraction, growth) = theta[:4], theta[-3:-1]
     return {
         "C_r": _integral(D_ref * _power(times, alpha_ref), times),
         "C_s": _integral(D_sample * _power(times, alpha_sample), times),
-        "V": _integral(v0 * _power(times, v_beta), times),
+        "V": _integral(velocity, times),
         "moving": jax.nn.sigmoid(jax.scipy.special.logit(fraction) + growth * times),
     }
 
@@ -96,7 +110,7 @@ def _mixed(t1: Any, t2: Any, bin: Bin, direction: Any) -> Any:
 
 
 def _f(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
-    return _mixed(t1, t2, bin, bin.phi - theta[8])
+    return _mixed(t1, t2, bin, bin.phi - theta[-1])
 
 
 def _xpcsjax_f(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
@@ -131,6 +145,10 @@ _LAWS = (
     ("v0", "v_beta", "v_offset"),
 )
 _BEAT = Beat("v0", "v_beta", "phi0", ("D0_sample", "D0_ref"), "fraction")
+_EXCHANGE = (
+    "D0_ref and alpha_ref for D0_sample and alpha_sample, fraction for 1 - fraction and fraction_growth for "
+    "its opposite"
+)
 TWO_COMPONENT = SeparableModel(
     "two_component",
     (
@@ -144,11 +162,7 @@ TWO_COMPONENT = SeparableModel(
     _f,
     _tables,
     simpler="beating",
-    beat=replace(
-        _BEAT,
-        exchange="D0_ref and alpha_ref for D0_sample and alpha_sample, fraction for 1 - fraction and "
-        "fraction_growth for its opposite",
-    ),
+    beat=replace(_BEAT, exchange=_EXCHANGE),
 )
 """Reference and sample that scatter together; the sample moves with the velocity v."""
 _CONSTANTS = {"D0_ref": 0.0, "alpha_ref": 0.0, "fraction_growth": 0.0}
@@ -160,6 +174,21 @@ BEATING = SeparableModel(
     beat=_BEAT,
 )
 """A sample that moves against a reference that does not decay: a static scatterer, or a second beam."""
+
+
+def _with_splines(of: SeparableModel, beat: Beat) -> SeparableModel:
+    """Return the model with a speed of splines in place of the power law."""
+    before, after = of.parameters[:4], of.parameters[6:]
+    speeds = [Parameter(f"v_{n + 1}", "Å/s", (-1e7, 1e7)) for n in range(SPLINES)]
+    of_speed = replace(beat, speed="v", exponent="", law=of.name)
+    parameters = (*before, *speeds, *after)
+    name = f"{of.name}_spline"
+    return SeparableModel(name, parameters, _f, _spline_tables, simpler=of.name, beat=of_speed)
+
+
+TWO_COMPONENT_SPLINE = _with_splines(TWO_COMPONENT, replace(_BEAT, exchange=_EXCHANGE))
+BEATING_SPLINE = _with_splines(BEATING, _BEAT)
+"""Speeds of any course of time: six splines over the record, which are not smoothed."""
 TWO_COMPONENT_XPCSJAX = SeparableModel(
     "two_component_xpcsjax",
     (

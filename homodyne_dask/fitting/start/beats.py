@@ -12,7 +12,7 @@ from itertools import product
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from homodyne_dask.fitting.start.averages import BinnedAverages
 from homodyne_dask.fitting.start.binned_fits import BinnedFits
@@ -70,24 +70,52 @@ def beat_points(
     turns; frequencies that only longer lags show join them there. In the first, exponents stay where the
     scan has them: short lags do not show them.
     """
-    lag, points = summary.t2 - summary.t1, []
+    points: list[Float[np.ndarray, " p"]] = []
     scanned = np.isin(search.names, [beat.speed, beat.direction, beat.fraction, *beat.decays])
-    longest, last = LEAST_LAGS * summary.spacing, lag.max() / FACTOR
-    while True:
-        longest = longest if longest < last else lag.max()
-        near = replace(summary, weight=np.where(lag <= longest * (1 + 1e-9), summary.weight, 0.0))
+    for near, longest in _up_to_lags(summary):
         for found in _starts(near, beat, search, longest):
             chisqr = chisqr_at_points(near, search, mode, found)
             points += [found[np.argmin(chisqr)]] if np.isfinite(chisqr).any() else []
-        fits = BinnedFits(
-            partial(averaged_gram, near), replace(search, free=search.free & scanned), mode
-        )
-        ends = fits.merged(fits.advanced(fits.started(points), PASSES))
-        points = [end.lowest.theta for end in ends[:N_STARTS]]
-        if longest == lag.max():
-            return points
-        longest = FACTOR * longest
+        points = _ends(near, replace(search, free=search.free & scanned), mode, points)
         scanned = search.free
+    return points
+
+
+def points_of_all_lags(
+    summary: BinnedAverages,
+    search: Search,
+    mode: str,
+    points: list[Float[np.ndarray, " p"]],
+    first: Bool[np.ndarray, " p"],
+) -> list[Float[np.ndarray, " p"]]:
+    """Return the ends of fits that follow the fringes from short lags to all.
+
+    first: parameters that the shortest lags show; the others stay where they are there.
+    """
+    for near, _ in _up_to_lags(summary):
+        points = _ends(near, replace(search, free=search.free & first), mode, points)
+        first = search.free
+    return points
+
+
+def _up_to_lags(summary: BinnedAverages) -> Iterator[tuple[BinnedAverages, float]]:
+    """Yield the averages up to a lag, and that lag [s]: short ones first, all at last."""
+    lag = summary.t2 - summary.t1
+    longest, last = LEAST_LAGS * summary.spacing, lag.max() / FACTOR
+    while longest < last:
+        near = lag <= longest * (1 + 1e-9)
+        yield replace(summary, weight=np.where(near, summary.weight, 0.0)), longest
+        longest = FACTOR * longest
+    yield summary, float(lag.max())
+
+
+def _ends(
+    summary: BinnedAverages, search: Search, mode: str, points: list[Float[np.ndarray, " p"]]
+) -> list[Float[np.ndarray, " p"]]:
+    """Return the best ends of a few passes from points."""
+    fits = BinnedFits(partial(averaged_gram, summary), search, mode)
+    ends = fits.merged(fits.advanced(fits.started(points), PASSES))
+    return [end.lowest.theta for end in ends[:N_STARTS]]
 
 
 def _starts(

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.request import Request, gaussian_priors, parameters_for_q
 from homodyne_dask.fitting.start.averages import BinnedAverages, binned_averages
-from homodyne_dask.fitting.start.beats import beat_points, single_lags
+from homodyne_dask.fitting.start.beats import beat_points, points_of_all_lags, single_lags
 from homodyne_dask.fitting.start.binned_fits import BinnedFits, promising
 from homodyne_dask.fitting.start.separable_averages import averaged_gram, best_points
 from homodyne_dask.fitting.start.sign_changes import (
@@ -31,11 +31,14 @@ from homodyne_dask.fitting.start.transport_minima import (
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.tied_backend import averages_of_ties, untied
 from homodyne_dask.kernels.user_function_checks import check_finite
-from homodyne_dask.models.parameters import Search, search
+from homodyne_dask.models import MODELS
+from homodyne_dask.models.parameters import Beat, Search, search
 from homodyne_dask.models.rate_forms import power_laws
+from homodyne_dask.models.spline_basis import SplineForm
 from homodyne_dask.models.spline_rates import of_power_law, power_law_model
 from homodyne_dask.models.tied import TiedModel
 from homodyne_dask.models.transport import Convention, positive_times
+from homodyne_dask.models.user_defined import SeparableModel
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.sweep.sweep import Sweep
 
@@ -188,7 +191,10 @@ def find_initial_values(request: Request, data: Sweep | None = None) -> list[Min
     model = request.problem.model
     if model.beat is not None:
         summary = single_lags(request.scan, data, summary)
-        best = beat_points(summary, model.beat, search, mode)
+        if model.beat.law:
+            best = _points_of_speed(request, model.beat, data, summary, mode)
+        else:
+            best = beat_points(summary, model.beat, search, mode)
     else:
         best = best_points(summary, search, mode, starts or N_STARTS, latin_hypercube(search))
     fits = BinnedFits(partial(averaged_gram, summary), search, mode)
@@ -197,6 +203,50 @@ def find_initial_values(request: Request, data: Sweep | None = None) -> list[Min
         ends = promising(ends, MAX_CHISQR_RATIO)
     ends = completed(fits, ends, starts or N_COMPLETED)
     return [Minimum(end.lowest.theta, end.chisqr, end.starts) for end in ends]
+
+
+def _points_of_speed(
+    request: Request, beat: Beat, data: Sweep | None, summary: BinnedAverages, mode: str
+) -> list[Float[np.ndarray, " p"]]:
+    """Return points of speeds of splines, from those nearest to the minima of power laws.
+
+    The sign of the speed is not observable: its mean is positive. Parameters of both models have the values
+    and bounds that a user gave.
+    """
+    found, scan, law = request.search, request.scan, MODELS[beat.law]
+    assert isinstance(law, SeparableModel)
+    assert law.beat is not None
+    wide = search(parameters_for_q(law, scan, needs_q=True))
+    lower, upper, start, free = (v.copy() for v in (wide.lower, wide.upper, wide.start, wide.free))
+    both = [name for name in law.names if name in found.names]
+    for name in both:
+        n, at = law.names.index(name), found.names.index(name)
+        lower[n], upper[n] = found.lower[at], found.upper[at]
+        start[n], free[n] = found.start[at], found.free[at]
+    of_law = replace(
+        request,
+        problem=replace(request.problem, model=law),
+        search=replace(wide, lower=lower, upper=upper, start=start, free=free),
+    )
+    given, points = found.start, []
+    speeds = np.array([name.startswith(f"{beat.speed}_") for name in found.names])
+    form = SplineForm(int(speeds.sum()), float(scan.time[0]), float(scan.time[-1]))
+    t = scan.time[scan.use & (scan.time > 0)]
+    for minimum in find_initial_values(of_law, data):
+        values = dict(zip(law.names, minimum.theta.tolist(), strict=True))
+        theta = np.array([values.get(name, 0.0) for name in found.names])
+        speed = values[law.beat.speed] * t ** values[law.beat.exponent]
+        for course in (
+            speed,
+            np.full_like(speed, np.median(speed)),
+        ):  # a power may be far off at t = 0
+            theta[speeds] = form.projected(t, course)
+            points.append(found.inside(np.where(np.isfinite(given), given, theta)))
+    first = speeds | np.isin(found.names, [beat.fraction, *beat.decays])
+    ends = [*points_of_all_lags(summary, found, mode, points, first), *points]
+    known = np.isfinite(given[speeds]).any()
+    signs = [1.0 if known or theta[speeds].sum() >= 0 else -1.0 for theta in ends]
+    return [np.where(speeds, sign * theta, theta) for sign, theta in zip(signs, ends, strict=True)]
 
 
 def latin_hypercube(search: Search) -> Float[np.ndarray, "point p"]:
