@@ -120,8 +120,8 @@ def require_proper(request: Request, sweep: Sweep, reduced: ReducedProblem, targ
             if away and np.isinf(end) and rise < 2 * _GONE * factor:
                 raise OptionError(
                     f"the posterior of {name} is unbounded: at {point.theta[place]:.3g} the data fit nearly "
-                    f"as well as at the optimum, and its prior is {target.priors[name].text()}: give it bounds "
-                    f"in the fit, or a prior"
+                    f"as well as at the optimum, and its prior is {target.priors[name].text()}: give it "
+                    f"bounds in the fit, or a prior"
                 )
 
 
