@@ -204,7 +204,7 @@ def selected(config: FitConfig, store: AnyPath) -> "Scan":
     scan = hd.open_dataset(store).select(**config.selection())
     if config.frames and config.frames[1] > scan.n_frames:
         taken = f"{scan.frames[0]} to {scan.frames[1] - 1}"
-        echo(f"note: {store} has {scan.n_frames} frames, of which {taken} are taken", err=True)
+        echo(f"note: {store} has {scan.n_frames} frames: {taken} are used", err=True)
     return scan
 
 

@@ -143,7 +143,7 @@ def test_a_plan_takes_the_options_it_depends_on_and_no_others(scan):
     names = {option.name for option in plan_options()}
     assert names == {
         "gap", "convention", "min_lag", "memory", "device", "loss", "loss_scale", "initial", "fixed",
-        "bounds", "prior", "rates", "knots", "weighting",
+        "bounds", "prior", "tie", "rates", "knots", "weighting",
     }  # fmt: skip
     assert set(inspect.signature(hd.plan).parameters) == {
         "data", "model", "client", "workers", *names,

@@ -16,7 +16,6 @@ from homodyne_dask.text import abridged
 if TYPE_CHECKING:
     import xarray
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
     from numpy.typing import ArrayLike
     from xarray import DataTree
 
@@ -62,7 +61,7 @@ def html_of(result: object) -> str:
 
 
 @_operation("figures")
-def figure_of(result: object, name: str = "", scan: "Scan | None" = None) -> "Figure | SubFigure":
+def figure_of(result: object, name: str = "", scan: "Scan | None" = None) -> Any:
     """Return a figure by its name; scan: what was fitted, by default from where its store was."""
     raise NotImplementedError
 
@@ -71,7 +70,7 @@ AXES: ContextVar["Axes | None"] = ContextVar("AXES", default=None)
 """The axes in whose place a figure is drawn; None for a figure of its own."""
 
 
-def drawn(result: object, *which: Any, ax: "Axes | None" = None) -> "Figure | SubFigure":
+def drawn(result: object, *which: Any, ax: "Axes | None" = None) -> Any:
     """Return a figure, or draw it in the place of axes of another one, which then are a SubFigure."""
     token = AXES.set(ax)
     try:

@@ -12,7 +12,6 @@ from homodyne_dask.text import aligned_columns, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
 
 CORRELATED = 0.95
 """Correlation of two parameters, from which on it is printed."""
@@ -33,7 +32,7 @@ class Design:
         """The quantity that is varied, None where there is one scan only."""
         return self.dataset.attrs.get("varied")
 
-    def plot(self, ax: "Axes | None" = None) -> "Figure | SubFigure":
+    def plot(self, ax: "Axes | None" = None) -> Any:
         """Draw the relative error of each parameter against the quantity that is varied."""
         return drawn(self, ax=ax)
 

@@ -25,7 +25,6 @@ from homodyne_dask.results.data.operations import Reportable, drawn, save_csv, s
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
 
 
 class HomogeneityTest(NamedTuple):
@@ -303,7 +302,7 @@ class FitSeries(Reportable):
     def _period(self, name: str) -> float | None:
         return next(r.periods for r in self.results if r is not None).get(name)
 
-    def plot(self, ax: "Axes | None" = None) -> "Figure | SubFigure":
+    def plot(self, ax: "Axes | None" = None) -> Any:
         """Return a figure of each parameter and rate with its error against q or age."""
         return drawn(self, ax=ax)
 

@@ -15,7 +15,6 @@ from homodyne_dask.text import aligned_columns, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
 
 LEVELS = (68.0, 95.0)
 CONVERGED = "CONVERGED"
@@ -94,7 +93,7 @@ class Toys:
         sizes = {"toys": self.dataset.sizes["toy"], "converged": self.converged.sizes["toy"]}
         return facts | sizes | {"parameters": rows}
 
-    def plot(self, ax: "Axes | None" = None) -> "Figure | SubFigure":
+    def plot(self, ax: "Axes | None" = None) -> Any:
         """Draw the pulls of every parameter beside the normal distribution."""
         return drawn(self, ax=ax)
 
