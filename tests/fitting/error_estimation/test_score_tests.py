@@ -1,6 +1,6 @@
 """Score tests of named alternatives: what is wrong with a model is found, and what to try is said."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -8,6 +8,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.fitting.error_estimation.score_tests import LEVEL
 from homodyne_dask.results.data.misfit import Alternative, ModelCheck, misfit_sentence
+from tests import reference
 from tests.speckle_scans import RING, STILL, Photons
 from tests.synthetic import fit_here, store
 
@@ -133,3 +134,24 @@ def test_right_models_are_called_wrong_in_hardly_more_than_one_fit_of_a_hundred(
         if checked(tmp_path, photons, model, seed).misfit
     ]
     assert len(wrong) <= 6, wrong  # 2.2 are expected of 150 at 1.5 %; more than 6 in 1 of 200
+
+
+@dataclass(frozen=True)
+class Relaxing(Photons):
+    """Diffusion that slows down by a factor of 5 in the first third of the record."""
+
+    def g(self, bin):
+        t = self.time
+        C = reference.integral(1500 * (1 + 4 * np.exp(-t / t[-1] / 0.15)), t)
+        return np.exp(-0.5 * self.q[bin] ** 2 * np.abs(C[:, None] - C))
+
+
+def test_a_smoothness_that_is_given_too_large_is_misfit_and_named(tmp_path):
+    photons = Relaxing(
+        STILL, frames=150, q=(0.0054,) * 4, phi=(-80.0, -40.0, 0.0, 40.0), spacing=0.53
+    )
+    scan = store(photons.scan(1), tmp_path)
+    for options, name in (({}, None), ({"smoothness": {"J": 1e9}}, "smoothness")):
+        check = fit_here(scan, hd.STATIC, rates="spline", **options).diagnosis.check
+        assert check is not None
+        assert (check.alternative and check.alternative.name) == name
