@@ -69,8 +69,8 @@ def uncertainty(
     """Return the covariances at an optimum.
 
     moved: parameters neither fixed nor at a bound. clusters: a number per bin; bins that see the
-    same speckle (φ apart by 180°) share one. at_bound: parameters at a bound; those whose variance would
-    be mostly theirs, if they were free, have no errors.
+    same speckle (φ apart by 180°) share one. at_bound: parameters at a bound. Where one of them is not among
+    `moved`, those whose variance would be mostly its own, if it were free, have no errors.
     """
     p, used = len(names), reduced.count > 0
     dof, unknown = np.full(p, np.nan), np.full((len(used), 2), np.nan)
@@ -82,7 +82,10 @@ def uncertainty(
     directions = np.zeros((len(values), p))
     directions[:, moved] = vectors.T
     smoothed = _smoothed(reduced, p)
-    withheld = _follow_bounds(reduced, moved, None if at_bound is None else at_bound & ~smoothed)
+    at_bound = np.zeros(p, bool) if at_bound is None else at_bound
+    withheld = _follow_bounds(reduced, moved, at_bound & ~moved & ~smoothed)
+    held = np.zeros(len(joint.size), bool)
+    held[: joint.moved] = at_bound[moved]
     nothing = Uncertainty(None, None, dof, withheld, (), unknown, unknown, values, directions)
     chosen = [name for name, m in zip(names, moved, strict=True) if m]
     if not joint.determined.all():
@@ -94,7 +97,7 @@ def uncertainty(
     expected = moved & ~withheld & ~smoothed
     robust, scaling_robust = None, unknown
     if clusters_in(reduced, clusters) >= MIN_CLUSTERS:
-        covariance, freedom, scaling = _robust(reduced, joint, clusters)
+        covariance, freedom, scaling = _robust(reduced, joint, clusters, held)
         robust = without(_expand(covariance, moved), withheld)
         dof[moved] = freedom
         dof[withheld] = np.nan
@@ -114,14 +117,17 @@ def uncertainty(
 
 
 def _robust(
-    reduced: ReducedProblem, joint: JointEquations, clusters: Int[np.ndarray, " bin"]
+    reduced: ReducedProblem,
+    joint: JointEquations,
+    clusters: Int[np.ndarray, " bin"],
+    held: Bool[np.ndarray, " n"],
 ) -> tuple[Float[np.ndarray, "m m"], Float[np.ndarray, " m"], Float[np.ndarray, "bin 2"] | None]:
     """Return the robust covariance of theta, its degrees of freedom, and errors of offset and contrast.
 
-    The last are None where these are fixed.
+    The last are None where these are fixed. held: parameters whose gradient a bound holds: it is no noise.
     """
     scores, blocks = by_cluster(joint, clusters, reduced.count > 0)
-    scores = scores - blocks @ (joint.inverse @ joint.gradient)  # 0 but for coefficients at a bound
+    scores = scores - blocks @ (joint.inverse @ np.where(held, joint.gradient, 0.0))
     known = None if joint.prior is None else joint.prior.scores
     of_theta = np.eye(len(joint.inverse))[: joint.moved]
     covariance, freedom = cr3(joint.inverse, scores, blocks, of_theta, known)
@@ -160,14 +166,14 @@ def freedom_of_size(
 
 
 def _follow_bounds(
-    reduced: ReducedProblem, moved: Bool[np.ndarray, " p"], at_bound: Bool[np.ndarray, " p"] | None
+    reduced: ReducedProblem, moved: Bool[np.ndarray, " p"], at_bound: Bool[np.ndarray, " p"]
 ) -> Bool[np.ndarray, " p"]:
     """Return the parameters most of whose variance would be owed to those at a bound, if they were free.
 
     That share is the square of their (multiple) correlation.
     """
     follow = np.zeros(len(moved), bool)
-    if at_bound is None or not at_bound.any():
+    if not at_bound.any():
         return follow
     free = moved | at_bound
     size = np.sqrt(np.where(np.diag(reduced.hessian) > 0, np.diag(reduced.hessian), 1.0))

@@ -17,6 +17,8 @@ from homodyne_dask.solver.reduced_problem import ReducedProblem
 
 _SINGULAR = 1e-13
 """Eigenvalue of a normal matrix over the largest, below which a direction is not determined."""
+MOST_BEYOND = 10.0
+"""Naive errors by which the optimum may lie beyond a bound: errors of correlated pairs are as large."""
 
 
 @dataclass(frozen=True)
@@ -203,10 +205,17 @@ def parameters_with_errors(
     """Return the parameters of which a fit that ends at theta knows errors.
 
     They are all free ones, those at a bound included: with these held there, errors would be those of the
-    repeats in which the bound was reached, and depend on that. Where the data do not determine all of
-    them together, they are those inside their bounds.
+    repeats in which the bound was reached, and depend on that. They are those inside their bounds where the
+    data do not determine all together, or the optimum lies beyond a bound by more than any error.
     """
     inside = search.free_inside_bounds(theta)
     if (inside == search.free).all() or not reduced.finite:
         return inside
-    return search.free if joint_equations(reduced, search.free).determined.all() else inside
+    joint = joint_equations(reduced, search.free)
+    if not joint.determined.all():
+        return inside
+    held = np.append(~inside[search.free], np.zeros(len(joint.size) - joint.moved, bool))
+    beyond = joint.inverse @ np.where(held, joint.gradient, 0.0)
+    naive = deviation(np.diag(joint.inverse))
+    far = np.abs(beyond[held]) > MOST_BEYOND * naive[held]
+    return inside if far.any() else search.free

@@ -153,7 +153,8 @@ def uncertainty_at(
     """
     search = request.search
     moved, clusters = parameters_with_errors(search, state.theta, state.reduced), request.clusters
-    found = uncertainty(search.names, state.reduced, moved, clusters, search.free & ~moved)
+    at_bound = search.free & ~search.free_inside_bounds(state.theta)
+    found = uncertainty(search.names, state.reduced, moved, clusters, at_bound)
     if found.naive is None or found.robust is not None or speckle is None or speckle.objection:
         return found
     return replace(

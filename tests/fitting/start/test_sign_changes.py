@@ -91,3 +91,31 @@ def test_the_signs_of_forty_oscillating_rates_are_found(tmp_path):
     assert right >= 38
     assert 0.88 <= np.mean(held) <= 0.99
     assert 0.88 <= np.mean(held_at_zeros) <= 0.99
+
+
+@dataclass(frozen=True)
+class Resting(Photons):
+    """Speckle under a shear rate that is zero in the last third of the record."""
+
+    @property
+    def rate(self):
+        return 4e-4 * np.clip((2 / 3 - self.time / self.time[-1]) / 0.08, 0, 1)
+
+    g = Oscillating.g
+
+
+def test_a_band_holds_a_shear_rate_that_is_zero(tmp_path):
+    """With the coefficients at the bound fixed there it held 37 % of these times, and had no width."""
+    bins, frames = 8, 160
+    flow = Resting(
+        np.array([1500.0, 0, 0, 0, 0, 0, 5.0]), frames, (Q,) * bins, tuple(angles(bins) + 3.0),
+        pixels=400, modes=4, spacing=80 / frames, gap=GAP,
+    )  # fmt: skip
+    result = fit_here(
+        store(flow.scan(1), tmp_path), hd.LAMINAR_FLOW, rates="spline", gap=f"{GAP} A"
+    )
+    rest = (flow.rate == 0)[: len(shear_of(result))]
+    low, high = (result.rates[f"gamma_dot_{side}_95"].values[rest] for side in ("low", "high"))
+    assert (low <= 0).mean() > 0.85
+    assert (high > 1e-6).all()
+    assert (low >= 0).all()
