@@ -128,13 +128,13 @@ def _c2_at_lags(
     return found
 
 
-class _Decay(NamedTuple):
+class _SteadyDecay(NamedTuple):
     contrast: float
     f: Float[np.ndarray, " t"]
     """At lags of 0, 1, 2 ... frames."""
 
 
-def _decay(mean: "xarray.Dataset", scan: Scan) -> _Decay:
+def _decay(mean: "xarray.Dataset", scan: Scan) -> _SteadyDecay:
     """Return contrast and f of the mean over age, taken for c2 - 1; what is below its error is 0."""
     value, error = mean["g2"].values - 1, np.nan_to_num(mean["stderr"].values)
     known = np.isfinite(value)
@@ -144,13 +144,13 @@ def _decay(mean: "xarray.Dataset", scan: Scan) -> _Decay:
     contrast = float(np.clip(near[0] * near[0] / max(near[1], near[0] / 2, 1e-12), 1e-4, 1.0))
     at = scan.attrs["frame_time"] * np.arange(scan.n_frames)
     f = np.interp(at, np.concatenate([[0.0], lag]), np.concatenate([[1.0], value / contrast]))
-    return _Decay(contrast, np.clip(f, 0.0, 1.0))
+    return _SteadyDecay(contrast, np.clip(f, 0.0, 1.0))
 
 
 def _noise(
     c2: Float32[np.ndarray, "lag t"],
     lags: Int[np.ndarray, " lag"],
-    decay: _Decay,
+    decay: _SteadyDecay,
     mean_counts: float,
 ) -> tuple[Float[np.ndarray, "lag 2"], float]:
     """Return the variance that noise gives and the standard deviation of that, and the independent pixels."""

@@ -9,55 +9,10 @@ from homodyne_dask.kernels.autodiff import separable_point
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.separable_backend import separable_adequate
 from homodyne_dask.solver.speckle import regular
-from tests import reference
-from tests.photons import MEAN, MODES, PIXELS, noise
-from tests.synthetic import Scans, measured, store
+from tests.beating_scans import ANGLES, DT, TWO, Q, photographed
+from tests.synthetic import measured, store
 
-Q, DT = 0.01, 0.1
-BEATING, TWO = hd.MODELS["beating"], hd.MODELS["two_component"]
-ANGLES = np.arange(6) * 30.0
-
-
-def power(t, exponent):
-    return np.where(t > 0, np.where(t > 0, t, 1.0) ** exponent, 0.0)
-
-
-def field(rng, C):
-    """(frame, pixel·mode): a field that loses its memory as exp(-½ q² ΔC)."""
-    shape = (PIXELS * MODES,)
-    fields = [noise(rng, shape)]
-    for memory in np.exp(-0.5 * Q**2 * np.diff(C)):
-        fields.append(memory * fields[-1] + np.sqrt(1 - memory**2) * noise(rng, shape))
-    return np.array(fields)
-
-
-def photographed(truth, seed, n=100, phi=ANGLES) -> Scans:
-    """A scan of counted photons of two components, from parameters of two_component by name."""
-    rng, t = np.random.default_rng(seed), DT * np.arange(n)
-
-    def rate_integrated(amplitude, exponent):
-        return reference.integral(truth[amplitude] * power(t, truth[exponent]), t)
-
-    odds = truth["fraction"] / (1 - truth["fraction"]) * np.exp(truth["fraction_growth"] * t)
-    moving, V, c2 = odds / (1 + odds), rate_integrated("v0", "v_beta"), []
-    for angle in phi:
-        turned = np.exp(1j * Q * np.cos(np.deg2rad(truth["phi0"] - angle)) * V)
-        at_rest = (1 - moving)[:, None] * field(rng, rate_integrated("D0_ref", "alpha_ref"))
-        moved = (moving * turned)[:, None] * field(
-            rng, rate_integrated("D0_sample", "alpha_sample")
-        )
-        power_of = np.abs(at_rest + moved) ** 2 / ((1 - moving) ** 2 + moving**2)[:, None]
-        counts = rng.poisson(MEAN * power_of.reshape(n, PIXELS, MODES).mean(2).T).astype(float)
-        counts /= counts.mean(0)
-        c2.append(counts.T @ counts / PIXELS)
-    c2 = np.array(c2)
-    c2[:, np.tril(np.ones((n, n), bool))] = np.nan
-    sigma, bins = (1 / MEAN + 1 / MODES) / np.sqrt(PIXELS), len(phi)
-    theta = np.array([truth[name] for name in TWO.names])
-    return Scans(
-        theta, t, np.full(bins, Q), np.asarray(phi, float), np.full(bins, 1 / MODES), np.ones(bins),
-        np.full((bins, n), np.sqrt(sigma)), c2.astype(np.float32), "physical",
-    )  # fmt: skip
+BEATING = hd.MODELS["beating"]
 
 
 def drawn(model, rng, n):

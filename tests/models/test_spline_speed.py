@@ -6,11 +6,12 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.models.parameters import Beat
 from homodyne_dask.models.spline_basis import SplineForm
-from tests.models import test_beating as beating
+from tests import reference
+from tests.beating_scans import DT, photographed
 from tests.synthetic import store
 
 FRAMES = 100
-T = beating.DT * np.arange(FRAMES)
+T = DT * np.arange(FRAMES)
 SPLINE = hd.MODELS["beating_spline"]
 TRUTH = {
     "D0_ref": 0.0, "alpha_ref": 0.0, "D0_sample": 3000.0, "alpha_sample": 0.0, "v0": 123.456, "v_beta": 0.0,
@@ -50,15 +51,8 @@ def test_fringes_of_splines_turn_by_their_speed():
 
 
 @pytest.mark.slow
-def test_a_speed_that_rises_and_falls_is_found_from_nothing(tmp_path, monkeypatch):
-    integral = beating.reference.integral
-    moved = integral(WAVE, T)
-    monkeypatch.setattr(
-        beating.reference, "integral",
-        lambda rate, time: moved if rate[-1] == TRUTH["v0"] else integral(rate, time),
-    )  # fmt: skip
-    scan = store(beating.photographed(TRUTH, 4, FRAMES), tmp_path)
-    monkeypatch.undo()
+def test_a_speed_that_rises_and_falls_is_found_from_nothing(tmp_path):
+    scan = store(photographed(TRUTH, 4, FRAMES, way=reference.integral(WAVE, T)), tmp_path)
     result = hd.fit(scan, "beating_spline")
     assert result.converged
     found = SplineForm(6, 0.0, T[-1]).basis(T).T @ speeds(result.parameters["value"].values)

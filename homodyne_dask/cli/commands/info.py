@@ -48,10 +48,10 @@ def info(
     """Print the bins of STORE (label, q, φ, pixels, σ) and the file they were ingested from."""
     scan = hd.open_dataset(store)
     if table is not None:
-        write_atomic(table, rows_csv(rows_of(hd.g2(scan), "g2", "stderr", "pairs")))
+        write_atomic(table, rows_csv(rows_of_table(hd.g2(scan), "g2", "stderr", "pairs")))
     if dynamics is not None:
         names = ("mean", "variance", "noise", "excess", "stderr", "ages")
-        write_atomic(dynamics, rows_csv(rows_of(hd.age_variance(scan, mean_counts), *names)))
+        write_atomic(dynamics, rows_csv(rows_of_table(hd.age_variance(scan, mean_counts), *names)))
     elif mean_counts is not None:
         raise OptionError("mean_counts belongs to --dynamics: give that, too, or leave it out")
     attrs, gap = scan.attrs, scan.attrs["gap_angstrom"]
@@ -72,7 +72,7 @@ def info(
         )
 
 
-def rows_of(table: "Dataset", *columns: str) -> list[dict[str, Any]]:
+def rows_of_table(table: "Dataset", *columns: str) -> list[dict[str, Any]]:
     """Return a row for each bin and lag of a table: lag in s, q in 1/Å, φ in degrees."""
     names = [name for name in ("scan", "label", "q", "phi") if name in table.coords]
     return [

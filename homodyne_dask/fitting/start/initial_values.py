@@ -38,7 +38,6 @@ from homodyne_dask.models.spline_basis import SplineForm
 from homodyne_dask.models.spline_rates import of_power_law, power_law_model
 from homodyne_dask.models.tied import TiedModel
 from homodyne_dask.models.transport import Convention, positive_times
-from homodyne_dask.models.user_defined import SeparableModel
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.sweep.sweep import Sweep
 
@@ -214,7 +213,6 @@ def _points_of_speed(
     and bounds that a user gave.
     """
     found, scan, law = request.search, request.scan, MODELS[beat.law]
-    assert isinstance(law, SeparableModel)
     assert law.beat is not None
     wide = search(parameters_for_q(law, scan, needs_q=True))
     lower, upper, start, free = (v.copy() for v in (wide.lower, wide.upper, wide.start, wide.free))
