@@ -309,10 +309,10 @@ def _from_coarse_to_fine(likelihood: Float[np.ndarray, " mu"]) -> Iterator[int]:
     """Yield which μ to try next, given the logarithms of the likelihood of those tried so far."""
     every = np.arange(len(likelihood))
     coarse = every[::COARSE]
-    yield from coarse
+    yield from coarse.tolist()
     near = coarse[likelihood[coarse] >= likelihood[coarse].max() - FAR_BELOW]
     beside = (np.abs(every[:, None] - near) < COARSE).any(1)
-    yield from np.setdiff1d(every[beside], coarse)
+    yield from np.setdiff1d(every[beside], coarse).tolist()
 
 
 def _regularization(
@@ -320,7 +320,8 @@ def _regularization(
 ) -> Float[np.ndarray, " mu"]:
     """Return what `regular` adds to the diagonal at each μ, at most: no variance of counts is negative."""
     lowest = np.linalg.eigvalsh(noise.constant)[0]
-    traces = NoiseCovariance(*(np.trace(part) for part in noise)).at(mean_counts)
+    first, second, third = (np.trace(part) for part in noise)
+    traces = first + second / mean_counts + third / mean_counts**2
     return np.maximum(ROUNDING * traces, -2 * lowest)
 
 

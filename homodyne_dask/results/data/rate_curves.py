@@ -172,8 +172,9 @@ def _ends(result: FitResult, name: str, curve: RateCurve) -> tuple[float, float]
     """Return between which values a rate is: of splines, which sum to 1, the bounds of their coefficients."""
     if name in (result.config.get("splines") or {}):
         of = [result.params[one] for one in curve.parameters]
-        if all(one.min is not None and one.max is not None for one in of):
-            return min(one.min for one in of), max(one.max for one in of)
+        ends = [(one.min, one.max) for one in of if one.min is not None and one.max is not None]
+        if len(ends) == len(of):
+            return min(low for low, _ in ends), max(high for _, high in ends)
     return (0.0 if name.startswith("J") else -np.inf), np.inf
 
 
