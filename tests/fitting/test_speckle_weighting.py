@@ -17,6 +17,7 @@ from tests.speckle_scans import FLOW, RING, SHEAR, STATIC, STILL, Photons
 from tests.synthetic import measured, plan_here, store
 
 BRIGHT = replace(RING, mean=8.0)
+TWELVE = Photons(FLOW, q=(0.0054,) * 12, phi=tuple(np.arange(-82.5, 90, 15)), mean=8.0)
 SIX = Photons(FLOW, q=(0.0054,) * 6, phi=(-75, -45, -15, 15, 45, 75), mean=8.0)
 
 
@@ -240,6 +241,16 @@ def test_no_checkpoint_is_written_nor_resumed(bright, tmp_path):
         fitted(bright, checkpoint=file, resume=True)
 
 
+def test_weights_of_many_bins_gain_as_much_as_those_of_few(tmp_path):
+    """Blocks of several frames lost it: from 8 bins on errors were as large as those of pairs."""
+    eight = replace(SIX, q=(0.0054,) * 8, phi=tuple(np.arange(-78.75, 90, 22.5)), pixels=200)
+    scan, start = store(eight.scan(0), tmp_path), {"initial": {"D0": 3e4, "alpha": -0.3}}
+    fits = [hd.fit(scan, **SHEAR, **start, weighting=of) for of in ("pairs", "speckle")]
+    pairs, speckle = (of.errors.noise["stderr"].values[:2] for of in fits)
+    assert (speckle < 0.6 * pairs).all()
+    assert not fits[1].misfit
+
+
 def test_with_many_bins_errors_are_cluster_robust(tmp_path):
     nine = replace(BRIGHT, q=tuple(np.linspace(0.008, 0.012, 9)), frames=60, pixels=200)
     result = fitted(store(nine.scan(0), tmp_path))
@@ -273,6 +284,8 @@ CASES = [
     ("1 ring, contrast that drifts by 5 %", replace(BRIGHT, drift=0.05), STATIC, (0.8, 0.8)),
     ("1 ring, dead frames", replace(BRIGHT, dead=(13, 14, 50, 77)), STATIC, (0.8, 0.8)),
     ("flow, 6 angles, 1 count", replace(SIX, mean=1.0), SHEAR, (0.95, 1.0, 0.95, 0.95, 1.0)),
+    ("flow, 12 angles, 1 count", replace(TWELVE, mean=1.0), SHEAR, (0.95, 0.95, 1.0, 0.95, 1.0)),
+    ("flow, 12 angles, 8 counts", TWELVE, SHEAR, (0.55, 0.5, 0.65, 0.6, 0.75)),
     ("flow, 6 angles, 8 counts", SIX, SHEAR, (0.55, 0.6, 0.65, 0.65, 0.75)),
 ]  # fmt: skip
 """With the most that the scatter may be of that of least squares over pairs, with the noise of 100 scans."""
