@@ -1,9 +1,11 @@
 """Scans of known truth: as arrays, as blocks for the kernel, as averages for the start, as stores."""
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import ingest
 from homodyne_dask.cluster.workers import this_process
@@ -11,8 +13,9 @@ from homodyne_dask.fitting.error_estimation.assemble_result import assemble_resu
 from homodyne_dask.fitting.error_estimation.estimate_errors import estimate_errors
 from homodyne_dask.fitting.minimize import CheckpointFile, FitRecord, identity, minimize
 from homodyne_dask.fitting.request import prepare
+from homodyne_dask.fitting.start import initial_values
 from homodyne_dask.fitting.start.averages import BinnedAverages
-from homodyne_dask.fitting.start.transport_minima import transport_minima, undecided_minima
+from homodyne_dask.fitting.start.transport_minima import Minimum, transport_minima, undecided_minima
 from homodyne_dask.kernels.gram import merge_tree
 from homodyne_dask.kernels.problem import Block, Problem
 from homodyne_dask.kernels.transport_backend import transport_gram, transport_robust_gram
@@ -293,6 +296,23 @@ def fit_here(scan, model, checkpoint=None, resume=False, stop_after=None, **opti
     return assemble_result(
         request, state, record.history, record.timings, sweep.compilations(), more, record.minima
     )
+
+
+@contextmanager
+def started_as_given():
+    """Fits start at their initial values, and search no others: from poor ones they take many passes."""
+
+    search_for = initial_values.find_initial_values
+
+    def given(request, data=None):
+        start = request.search.start
+        return (
+            [Minimum(start, np.nan, 1)] if np.isfinite(start).all() else search_for(request, data)
+        )
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(initial_values, "find_initial_values", given)
+        yield
 
 
 def without_some(scans: Scans, share: float = 0.1, seed: int = 1) -> Scans:

@@ -181,7 +181,7 @@ BAD_OPTIONS = [
     ("windows of q", ["--over", "q", "--windows", "3"], "belong to over 'age'"),
     ("age without windows", ["--over", "age"], "needs windows"),
     ("an option of the fit", ["--over", "q", "--scaling", "free"], "scaling 'free' is unknown"),
-    ("another word", ["--over", "phi"], "over 'phi' is unknown"),
+    ("another word", ["--over", "psi"], "over 'psi' is unknown"),
     ("no number", ["--over", "age", "--windows", "few"], "--windows = .* cannot be used"),
 ]
 

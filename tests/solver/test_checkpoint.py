@@ -21,7 +21,7 @@ from homodyne_dask.solver.convergence import with_outcome
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.state import Outcome
 from tests.result_bits import result_bits
-from tests.synthetic import FLOW, angles, evaluator, fit_here, measured, store
+from tests.synthetic import FLOW, angles, evaluator, fit_here, measured, started_as_given, store
 
 IDENTITY = {"data": "abc", "bins": [0, 1], "start": [None, 1.5], "gap": 2e6}
 
@@ -205,7 +205,8 @@ def fitted(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fit")
     scan = store(measured(TRUTH, 60, angles(5), contrast=0.3), folder)
     options = {"gap": 2e6, "initial": START}
-    return scan, options, fit_here(scan, LAMINAR_FLOW, folder / "whole.ckpt", **options)
+    with started_as_given():
+        yield scan, options, fit_here(scan, LAMINAR_FLOW, folder / "whole.ckpt", **options)
 
 
 def test_the_fit_has_rejected_and_nonmonotone_steps(fitted):

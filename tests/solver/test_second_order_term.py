@@ -22,7 +22,17 @@ from homodyne_dask.solver.step import MAX_DECREMENT, second_order_term_after, wi
 from homodyne_dask.solver.step_control import Damping
 from tests import truths
 from tests.result_bits import result_bits
-from tests.synthetic import angles, asked, evaluator, fit_here, measured, solve, store, summary
+from tests.synthetic import (
+    angles,
+    asked,
+    evaluator,
+    fit_here,
+    measured,
+    solve,
+    started_as_given,
+    store,
+    summary,
+)
 
 P = 3
 ANYWHERE = search([Parameter(name, "", (-10.0, 10.0)) for name in "abc"])
@@ -221,6 +231,13 @@ def test_a_step_across_the_end_of_a_period_is_as_short_as_it_is(some):
     )
 
 
+@pytest.fixture
+def started_far_off():
+    with started_as_given():
+        yield
+
+
+@pytest.mark.usefixtures("started_far_off")
 def test_a_fit_with_them_is_resumed_to_the_same_bits(tmp_path):
     scans = truths.drawn("laminar_flow", 24)
     scan = store(scans, tmp_path)

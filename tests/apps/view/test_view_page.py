@@ -184,7 +184,13 @@ def test_uneven_frames_are_drawn_where_they_are(tmp_path):
 def test_rates_are_those_of_the_result_with_bands(small):
     scan, fitted = small
     bound = fitted.parameters["at_bound"].copy(data=fitted.parameters["param"].values == "alpha")
-    fitted = replace(fitted, parameters=fitted.parameters.assign(at_bound=bound))
+    covariance = fitted.errors.covariance.copy(deep=True)
+    covariance.values[bound.values] = covariance.values[:, bound.values] = np.nan
+    fitted = replace(
+        fitted,
+        parameters=fitted.parameters.assign(at_bound=bound),
+        errors=replace(fitted.errors, covariance=covariance),
+    )
     content = viewed([scan, fitted])
     expected, found = fitted.rates, content.rates[0]
     assert list(found) == ["J", "gamma_dot"]

@@ -29,7 +29,7 @@ def test_data_that_changed_between_two_fits_are_read_again(tmp_path, monkeypatch
     hd.curve_fit(decay, placed(before), checkpoint=path, max_passes=3)
     popt, _ = scipy_fit(after, [1, 1, 1])
     np.testing.assert_allclose(hd.curve_fit(decay, placed(after)).popt, popt, rtol=1e-6)
-    with pytest.raises(HomodyneDaskError, match="of another fit: data was"):
+    with pytest.raises(HomodyneDaskError, match="belongs to another fit: data was"):
         hd.curve_fit(decay, placed(after), checkpoint=path, resume=True)
     placed(before)
     assert hd.curve_fit(decay, placed(before), checkpoint=path, resume=True).converged

@@ -146,7 +146,7 @@ def test_a_fit_of_any_data_resumes_to_the_same_bits(tmp_path):
     resumed = hd.curve_fit(decay, data, checkpoint=path, resume=True)
     np.testing.assert_array_equal(whole.popt, resumed.popt)
     assert resumed.passes == whole.passes
-    with pytest.raises(HomodyneDaskError, match="of another fit: code of the model"):
+    with pytest.raises(HomodyneDaskError, match="belongs to another fit: code of the model"):
         hd.curve_fit(lambda x, a, b, c: a * x, data, checkpoint=path, resume=True)
 
 

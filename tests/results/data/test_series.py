@@ -67,7 +67,7 @@ def test_windows_of_age_keep_the_origin_of_time(diffusing, word, windows, frames
 
 
 MISTAKES = [
-    ("another word", {"over": "phi"}, "over 'phi' is unknown"),
+    ("another word", {"over": "psi"}, "over 'psi' is unknown"),
     ("no windows", {"over": "age"}, "needs windows"),
     ("windows of q", {"over": "q", "windows": 3}, "belong to over 'age'"),
     ("too many", {"over": "age", "windows": 21}, "give 1 to 20"),
