@@ -222,7 +222,7 @@ def slow(*arguments):
     made = quick(*arguments)
 
     def compute(*pass_):
-        time.sleep(1.0)
+        time.sleep(2.0)
         yield from made.compute(*pass_)
 
     return replace(made, compute=compute)
