@@ -15,8 +15,7 @@ from jaxtyping import Bool, Float, Float32, Int
 from homodyne_dask.errors import OptionError, require_type
 from homodyne_dask.solver.speckle import covariance_over_age
 from homodyne_dask.store import schema
-from homodyne_dask.store.age_average import g2
-from homodyne_dask.store.arrays import is_uneven
+from homodyne_dask.store.age_average import g2, require_common_lags
 from homodyne_dask.store.scan import Chunk, Scan, as_scan
 
 if TYPE_CHECKING:
@@ -50,11 +49,7 @@ def age_variance(data: Scan | str | Path, mean_counts: float | None = None) -> "
     import xarray  # takes a second to import
 
     scan = as_scan(data)
-    if is_uneven(scan.time):
-        raise OptionError(
-            f"the frames of {scan.path} are not even in time, and ages have no lags in common: fit c2, or "
-            f"look at it with view"
-        )
+    require_common_lags(scan)
     if scan.cells is not None:
         raise OptionError(
             f"c2 of {scan.path} was averaged over cells of age and lag before ingest: its variance over age "

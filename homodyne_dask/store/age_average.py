@@ -30,11 +30,7 @@ def g2(data: Scan | str | Path) -> "xarray.Dataset":
     import xarray  # takes a second to import
 
     scan = as_scan(data)
-    if is_uneven(scan.time):
-        raise OptionError(
-            f"the frames of {scan.path} are not even in time, and ages have no lags in common: fit c2, or "
-            f"look at it with view"
-        )
+    require_common_lags(scan)
     read = scan.cuts()
     columns = [_at_lag(read, lag) for lag in np.unique(read.lag)]
     names = ("lag", "g2", "stderr", "pairs")
@@ -49,6 +45,15 @@ def g2(data: Scan | str | Path) -> "xarray.Dataset":
         coords=coords | {"lag": ("lag", [float(f"{one:.12g}") for one in lag], {"units": "s"})},
         attrs={"store_sha256": scan.digest, "source_file": scan.attrs["source_file"]},
     )
+
+
+def require_common_lags(scan: Scan) -> None:
+    """Raise OptionError where frames are not even in time: ages then have no lags in common."""
+    if is_uneven(scan.time):
+        raise OptionError(
+            f"the frames of {scan.path} are not even in time, and ages have no lags in common: fit c2, or "
+            f"look at it with view"
+        )
 
 
 def _at_lag(read: Cuts, lag: int) -> tuple[Float[np.ndarray, "*bin"], ...]:
