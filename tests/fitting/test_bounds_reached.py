@@ -70,3 +70,19 @@ def test_offsets_and_contrasts_that_no_speckle_has_are_commented_on(tmp_path):
     said = " ".join(hd.fit(store(made, tmp_path), "brownian").warnings)
     assert "offset is below 0.5 in 3 of 3 bins" in said
     assert "contrast is above 1 in 3 of 3 bins" in said
+
+
+def test_errors_allow_for_a_bound_beside_the_optimum_and_hold_with_one_far_from_it(tmp_path):
+    """Values that a bound keeps far from the optimum have no error that spans the two."""
+    scan = store(measured([8000.0, 0.0, 0.0], 100, np.zeros(3), q=10 * Q / 2, dt=0.05), tmp_path)
+    fixed = {"D_offset": 0.0}
+    free = hd.fit(scan, "static", fixed=fixed).params["alpha"]
+    assert free.stderr is not None
+    naive = float(hd.fit(scan, "static", fixed=fixed).parameters["stderr_naive"].values[1])
+    errors = []
+    for beyond in (3 * naive, 30 * naive):
+        bound = {"alpha": (free.value + beyond, 1.0)}
+        table = hd.fit(scan, "static", fixed=fixed, bounds=bound).parameters
+        assert table["at_bound"].values[1]
+        errors.append(table["stderr"].values[1])
+    assert np.isfinite(errors).tolist() == [True, False]
