@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
-from scipy.linalg import get_lapack_funcs, solve_triangular
+from scipy.linalg import get_lapack_funcs
 
 MEAN_COUNTS = np.geomspace(0.003, 300, 41)
 """Values of μ over which the likelihood is averaged where counts are unknown: below the first all noise is
@@ -77,6 +77,17 @@ class NoiseCovariance(NamedTuple):
     def at(self, mean_counts: float) -> Float[np.ndarray, "n n"]:
         """Return the covariance at μ counts per pixel and frame."""
         return self.constant + self.counted / mean_counts + self.counted_twice / mean_counts**2
+
+    def mean(
+        self, share: Float[np.ndarray, " mu"], mean_counts: Float[np.ndarray, " mu"]
+    ) -> Float[np.ndarray, "n n"]:
+        """Return the sum of the covariances at several μ, each times its share."""
+        once, twice = share / mean_counts, share / mean_counts**2
+        return (
+            share.sum() * self.constant
+            + once.sum() * self.counted
+            + twice.sum() * self.counted_twice
+        )
 
     def mapped(self, to: Float[np.ndarray, "m n"]) -> "NoiseCovariance":
         """Return the covariance of linear combinations."""
@@ -294,10 +305,17 @@ def fit_noise(
     left, k = outside.T @ residual, outside.shape[1]
     of_left, more = noise.mapped(outside.T), _regularization(noise, mean_counts)
     square, likelihood = np.ones(len(mean_counts)), np.full(len(mean_counts), -np.inf)
-    for n in _from_coarse_to_fine(likelihood):
-        root = np.linalg.cholesky(of_left.at(mean_counts[n]) + more[n] * np.eye(k))
-        square[n] = np.sum(solve_triangular(root, left, lower=True, check_finite=False) ** 2)
-        likelihood[n] = -np.log(np.diag(root)).sum() - 0.5 * k * np.log(square[n])
+    for some in _from_coarse_to_fine(likelihood):
+        # Bordered by the residuals: the last row of the factor is then the whitened residuals.
+        bordered = np.empty((len(some), k + 1, k + 1))
+        for matrix, n in zip(bordered, some, strict=True):
+            matrix[:k, :k] = of_left.at(mean_counts[n]) + more[n] * np.eye(k)
+            matrix[k, :k] = left
+            matrix[k, k] = 1 + 4 * (left @ left) / more[n]
+        roots = np.linalg.cholesky(bordered)
+        square[some] = np.sum(roots[:, k, :k] ** 2, axis=1)
+        sizes = np.log(np.diagonal(roots, axis1=1, axis2=2)[:, :k]).sum(1)
+        likelihood[some] = -sizes - 0.5 * k * np.log(square[some])
     weight, best = np.exp(likelihood - likelihood.max()), int(np.argmax(likelihood))
     values, vectors = np.linalg.eigh(of_left.at(mean_counts[best]) + more[best] * np.eye(k))
     whitened = (vectors.T @ left / np.sqrt(values))[::-1]
@@ -305,14 +323,16 @@ def fit_noise(
     return NoiseFit(mean_counts, weight / weight.sum(), square, likelihood.max(), k, whitened)
 
 
-def _from_coarse_to_fine(likelihood: Float[np.ndarray, " mu"]) -> Iterator[int]:
+def _from_coarse_to_fine(
+    likelihood: Float[np.ndarray, " mu"],
+) -> Iterator[Int[np.ndarray, " some"]]:
     """Yield which μ to try next, given the logarithms of the likelihood of those tried so far."""
     every = np.arange(len(likelihood))
     coarse = every[::COARSE]
-    yield from coarse.tolist()
+    yield coarse
     near = coarse[likelihood[coarse] >= likelihood[coarse].max() - FAR_BELOW]
     beside = (np.abs(every[:, None] - near) < COARSE).any(1)
-    yield from np.setdiff1d(every[beside], coarse).tolist()
+    yield np.setdiff1d(every[beside], coarse)
 
 
 def _regularization(
@@ -392,7 +412,7 @@ def variance_of(noise: NoiseCovariance, fit: NoiseFit) -> Variance:
     """Return the covariance of sums of ψ over the P pixels of a bin."""
     counted = fit.mean_counts
     of_part = np.stack([np.ones_like(counted), 1 / counted, counted**-2.0]) / fit.pixels
-    covariance = np.tensordot(of_part @ fit.weight, np.stack(noise), 1)
+    covariance = noise.mean(fit.weight / fit.pixels, counted)
     variances = of_part.T @ np.stack([np.diag(part) for part in noise])
     log = np.log(np.maximum(variances, np.finfo(float).tiny))
     mean = fit.weight @ log
