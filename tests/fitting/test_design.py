@@ -36,10 +36,13 @@ def errors(design, weighting="pairs"):
 
 @pytest.mark.parametrize("weighting", ["pairs", "speckle"])
 def test_a_fit_of_the_scan_that_was_planned_has_the_errors_that_were_expected(weighting, tmp_path):
-    scan = store(RINGS.scan(1), tmp_path)
-    found = hd.fit(scan, "brownian", weighting=weighting).parameters["stderr"].sel(param="D0")
+    found = []
+    for seed in range(1, 4):  # each error is known to some 10 %
+        scan = store(RINGS.scan(seed), tmp_path)
+        table = hd.fit(scan, "brownian", weighting=weighting).parameters
+        found.append(float(table["stderr"].sel(param="D0")))
     expected = errors(planned(RINGS, DIFFUSION), weighting)["D0"]
-    assert float(found) == pytest.approx(expected, rel=0.25)
+    assert np.median(found) == pytest.approx(expected, rel=0.2)
 
 
 def test_errors_fall_with_the_root_of_the_pixels():
