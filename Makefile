@@ -28,8 +28,11 @@ demo: install  ## simulate, ingest and fit a scan of known truth; leaves demo/
 picture: demo  ## docs/demo.png, the picture of the README, from the demo
 	$(BIN)/python -m tests.examples.demo_picture
 
-test: install  ## the whole test suite, two files at a time
-	$(BIN)/python -m pytest tests -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
+test: install  ## the quick tests, two files at a time: minutes
+	$(BIN)/python -m pytest tests -m "not slow and not long" -n 2 --dist loadfile --no-loadscope-reorder
+
+test-long: install  ## the tests of some seconds each, that make test leaves out
+	$(BIN)/python -m pytest tests -m "long and not slow" -n 2 --dist loadfile --no-loadscope-reorder
 
 test-versions: install  ## the quick tests with the oldest and the newest packages, on Python 3.12, 3.13 and 3.14
 	$(BIN)/python -m tests.versions --uv $(CURDIR)/$(UV)

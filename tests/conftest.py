@@ -32,9 +32,16 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         shutil.rmtree(os.environ[FOLDER], ignore_errors=True)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files of long tests first; otherwise the order stays."""
+    """Put the files of long tests first; of a parametrized test that is long the first case is not."""
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+    begun = set()
+    for item in items:
+        name = item.nodeid.split("[")[0]
+        if "[" in item.nodeid and name not in begun:
+            item.own_markers = [mark for mark in item.own_markers if mark.name != "long"]
+        begun.add(name)
 
 
 @pytest.fixture(scope="module")

@@ -29,6 +29,7 @@ def test_the_audit_compares_each_setting_with_the_plain_environment(monkeypatch)
     assert text.count("NPROC=1") == 1
 
 
+@pytest.mark.long
 def test_static_constants_compile_for_every_theta_and_traced_ones_once(monkeypatch):
     monkeypatch.setattr(static, "THETAS", 2)
     monkeypatch.setattr(static, "CALLS", 1)

@@ -82,6 +82,7 @@ def tab(tmp_path):
         yield tab
 
 
+@pytest.mark.long
 def test_a_person_follows_two_fits_and_reads_how_they_ended(scan, tab):
     with cluster.local_cluster(processes=1, threads=2) as client:
         first = Fit(scan, client, **FLOWING)
@@ -149,6 +150,7 @@ def choose_by_keyboard(tab, title: str) -> None:
     raise AssertionError(f"no link to {title} is reached by the keyboard")
 
 
+@pytest.mark.long
 def test_the_report_of_a_fit_opens_without_complaint_light_and_dark(scan, tab, tmp_path):
     result = hd.fit(scan, hd.LAMINAR_FLOW, **FLOWING)
     written = folder.write_result(result, scan, tmp_path)

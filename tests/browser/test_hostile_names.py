@@ -121,6 +121,7 @@ def test_what_runs_in_a_page_would_be_seen(tab, tmp_path):
         check(tab, written(tmp_path, f"<!DOCTYPE html><p>{HOSTILE}"))
 
 
+@pytest.mark.long
 def test_names_stay_text_on_the_page_of_view(tab, tmp_path, scan):
     named(scan).to_json(tmp_path / "summary.json")
     program = f"import homodyne_dask as hd; hd.view(hd.load_result({str(tmp_path)!r}))"

@@ -34,6 +34,7 @@ def scans(folder: Path, number: int) -> list[FitRow]:
     return [*found[:-1], warned, bad]
 
 
+@pytest.mark.long
 def test_the_page_of_scans_loads_itself_again_and_shows_what_came(tmp_path):
     def write(number: int, reload: float | None) -> None:
         rows = scans(tmp_path, number)

@@ -64,6 +64,7 @@ class Page:
         return tuple(self.tab.value(MIDDLE % MODEL.format(name)))
 
 
+@pytest.mark.long
 def test_a_person_looks_into_two_fits(served, tmp_path):
     program, address = served
     with browser(tmp_path) as tab:

@@ -19,6 +19,7 @@ from tests.run_command import FIT, done, interrupting, run
 from tests.synthetic import angles, measured, store
 
 
+@pytest.mark.long
 def test_a_fit_writes_a_folder_with_the_whole_result(here):
     printed = done(*FIT)
     folder = here / "A_fit"
@@ -60,6 +61,7 @@ def test_figures_are_drawn_later_where_they_were_not_wanted(here, monkeypatch):
     assert after == before
 
 
+@pytest.mark.long
 def test_a_file_of_options_gives_the_same_as_the_command_line(here, no_pictures):
     Path("fit.yaml").write_text("data: F_c2.zarr\nmodel: laminar_flow\nfixed: {beta: -0.2}\n")
     done("fit", "fit.yaml", "--output", "one")
@@ -97,6 +99,7 @@ def test_plan_measures_a_pass(here):
         assert part in printed, part
 
 
+@pytest.mark.long
 def test_every_command_can_be_run_twice(here, no_pictures):
     done("ingest", "A_results.hdf")
     for _ in range(2):
@@ -232,6 +235,7 @@ main(sys.argv[1:])
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_a_fit_with_a_checkpoint_and_exit_130(here, sent):
     process = subprocess.Popen(

@@ -101,6 +101,7 @@ BAD = {
 }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_one_sentence_and_exit_2(case, here, monkeypatch):
     monkeypatch.setattr(connect, "CONNECT_TIMEOUT", 0.2)

@@ -78,6 +78,7 @@ def test_windows_of_age_are_fitted_in_the_same_way(rings):
     assert {p.name for p in Path("windows").iterdir() if p.is_dir()} == {"window_01", "window_02"}
 
 
+@pytest.mark.long
 def test_windows_converge_with_what_the_guide_says_to_fix(rings):
     """With alpha = 0 alone D0 and D_offset are one number."""
     advice = (ROOT / "docs" / "series.md").read_text()
@@ -87,6 +88,7 @@ def test_windows_converge_with_what_the_guide_says_to_fix(rings):
     assert "3 of 3 fits converged" in done(*windows, "--output", "both", *fixed)
 
 
+@pytest.mark.long
 def test_a_rate_without_a_formula_stands_for_its_coefficients(rings):
     """At the mean age of a window, and in the middle of a whole record."""
     free = ("--model", "static", "--rates", "spline", "--knots", "5")

@@ -75,6 +75,7 @@ def test_the_index_is_a_page_with_links_to_every_report(three):
     assert "D0 " in str(picture["alt"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "most", "drawn"),
     [((), 3, True), ((), 2, False), (("--pictures",), 2, True), (("--no-pictures",), 3, False)],
@@ -152,6 +153,7 @@ def change(folder: str, **changes: Any) -> None:
     changed(result, **changes).to_json(Path(folder, "summary.json"))
 
 
+@pytest.mark.long
 def test_resume_fits_again_what_changed_and_says_what(three):
     """Data with another origin of time, another sigma, another program and another model's code."""
     stores = [f"{name}_c2.zarr" for name in "ANOQ"]
@@ -180,6 +182,7 @@ def test_resume_fits_again_what_changed_and_says_what(three):
     assert run(*FIT, *stores, "--resume").stderr.count("already holds its result") == 4
 
 
+@pytest.mark.long
 def test_a_checkpoint_of_changed_data_is_not_resumed(three):
     assert run(*FIT, "A_c2.zarr", "N_c2.zarr", "--max-passes", "1").exit_code == 3
     done("ingest", "A_results.hdf", "N_c2.zarr", "--overwrite", "--time-offset", "100")

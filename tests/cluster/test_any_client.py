@@ -52,6 +52,7 @@ def client(folder) -> Iterator[Client]:
         yield client
 
 
+@pytest.mark.long
 def test_workers_in_another_folder_give_the_bits_of_a_fit_in_this_process(
     folder, client, monkeypatch
 ):

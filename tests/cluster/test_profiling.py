@@ -32,6 +32,7 @@ def traces() -> list[Path]:
     return list(Path("prof/jax").rglob("*.xplane.pb"))
 
 
+@pytest.mark.long
 def test_a_profiled_fit_leaves_both_profiles_and_the_same_numbers(fitted, monkeypatch):
     plain = fitted()
     monkeypatch.setattr(fitting, "IN_PROCESS_PAIRS", 0)  # with workers of its own

@@ -67,6 +67,7 @@ def disturbed(scan, client, disturb: Callable[[int], None], memory="stream"):
             thread.join()
 
 
+@pytest.mark.long
 def test_a_worker_killed_in_each_of_two_passes_changes_no_bit(scan, quiet):
     """And only what the dead had is done again."""
     killed: dict[str, psutil.Process] = {}
@@ -267,6 +268,7 @@ def on_that_scheduler(scan, address: str, **given):
         )
 
 
+@pytest.mark.long
 def test_a_frozen_scheduler_ends_the_fit_with_a_sentence_and_a_checkpoint(
     scan, tmp_path, elsewhere, monkeypatch
 ):
@@ -293,6 +295,7 @@ STEPS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", STEPS)
 def test_a_scheduler_that_dies_is_one_sentence_whenever_it_dies(
     scan, elsewhere, monkeypatch, capfd, step
@@ -312,6 +315,7 @@ def test_a_scheduler_that_dies_is_one_sentence_whenever_it_dies(
     assert "Traceback" not in capfd.readouterr().err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_finished_result_is_kept_where_the_scheduler_is_lost_after_the_last_pass(
     scan, quiet, elsewhere, monkeypatch, sent

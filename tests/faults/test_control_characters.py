@@ -68,6 +68,7 @@ def test_names_in_a_file_reach_no_terminal(tmp_path, monkeypatch):
         assert not CONTROL.search(run(*words).output)
 
 
+@pytest.mark.long
 def test_line_breaks_and_tabs_of_names_begin_no_line_of_what_commands_print(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     name = "A\nconverged: yes\tB"
@@ -93,6 +94,7 @@ def test_line_breaks_and_tabs_of_names_begin_no_line_of_what_commands_print(tmp_
     assert "\nconverged: yes" not in failed.output
 
 
+@pytest.mark.long
 def test_a_file_whose_name_is_not_utf_8_is_fitted_and_all_its_files_are_written(
     tmp_path, monkeypatch
 ):

@@ -27,6 +27,7 @@ def _short(monkeypatch):
     monkeypatch.setattr("ingest.readers.detect.DESCRIPTION_TIMEOUT", PATIENCE / 2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_reading_a_damaged_file_ends_with_data_or_a_sentence(tmp_path, kind):
     assert all_read(kind, 60, 1, tmp_path) >= 60

@@ -219,6 +219,7 @@ def virtual(file, name):
     file.create_virtual_dataset(name, layout)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", [external_link, two_links, in_a_raw_file, virtual])
 @pytest.mark.parametrize(
     ("layout", "name"),

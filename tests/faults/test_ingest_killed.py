@@ -77,6 +77,7 @@ def test_an_ingest_killed_at_any_moment_never_opens_and_is_completed_by_the_next
     open_dataset(store)
 
 
+@pytest.mark.long
 def test_two_ingests_into_one_target_at_once_are_one_and_a_reason(source, tmp_path):
     store = tmp_path / "both.zarr"
     both = [start("ingest", source, store, folder=tmp_path) for _ in range(2)]
@@ -130,6 +131,7 @@ def test_a_damaged_record_of_an_unfinished_ingest_is_named(source, tmp_path, tex
     assert chunks(store) == chunks(source.with_name("quiet.zarr"))
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 def test_an_ingest_whose_workers_die_with_every_task_ends_as_ours(source, tmp_path, monkeypatch):
     """A worker is killed whenever there is one, as by a system short of memory."""
@@ -169,6 +171,7 @@ def killing(client, over: threading.Event) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 def test_an_ingest_that_loses_its_workers_for_good_says_so(source, tmp_path, monkeypatch):
     from homodyne_dask.cluster import local as cluster

@@ -104,6 +104,7 @@ def test_the_answer_of_2000_bins_is_right(tmp_path):
     is_right(data(n=24, bins=2000), tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("word", RIGHT)
 def test_the_answer_is_right(tmp_path, word):
     is_right(RIGHT[word](), tmp_path)
@@ -116,6 +117,7 @@ def is_right(scans, folder):
     assert abs(float(table["value"]) - D0) < 5 * float(table["stderr_naive"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("word", SAID)
 def test_the_ending_says_what_is_wrong(tmp_path, word):
     make, says = SAID[word]

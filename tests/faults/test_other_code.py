@@ -132,6 +132,7 @@ def test_workers_of_other_code_are_refused_with_both_digests(odd_worker, scan, o
         CALLS[call](client, scan, result)
 
 
+@pytest.mark.long
 def test_a_scheduler_of_other_code_is_refused(tmp_path, scan, other):
     with scheduler_at(tmp_path, PYTHONPATH=str(other)) as (_, address):
         joining = "worker", address, "--host", "127.0.0.1", "--nthreads", "1"

@@ -56,6 +56,7 @@ def test_a_key_is_not_written_over_another(key):
     assert "is not empty" in again.output
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 def test_a_fit_with_the_key_is_the_fit_without_a_cluster(key, encrypted, tmp_path):
     scan = store(measured(FLOW, 120, angles(4)), tmp_path)

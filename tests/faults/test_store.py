@@ -61,6 +61,7 @@ def test_a_damaged_chunk_is_named_by_bin_and_tile(copy, word):
         fit(copy)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("index", "i", "j"), TILES)
 def test_a_bit_turned_in_any_chunk_is_found(copy, index, i, j):
     flipped(chunk_path(str(copy), 1, index, (i, j)), at=0.1 + 0.2 * index)
@@ -75,6 +76,7 @@ SMALL = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("word", ["a bit turned", "missing", "cut off", "empty"])
 @pytest.mark.parametrize("name", SMALL)
 def test_a_small_array_that_is_damaged_is_named(copy, name, word):
@@ -240,6 +242,7 @@ def test_what_is_left_out_is_the_same_on_workers(copy, client):
     assert bits(skipping(copy, client=client)) == bits(skipping(copy))
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 @pytest.mark.parametrize("on_workers", [False, True])
 def test_a_store_replaced_between_two_passes_ends_the_fit(copy, tmp_path, client, on_workers):
@@ -278,6 +281,7 @@ def test_a_store_without_a_readable_chunk_is_refused(copy):
         skipping(copy)
 
 
+@pytest.mark.long
 def test_the_pictures_leave_out_what_the_fit_left_out(copy, tmp_path):
     from homodyne_dask.results.data.fit_view import FitView
     from homodyne_dask.results.views.figures.fit_figures import save_all

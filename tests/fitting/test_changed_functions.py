@@ -108,6 +108,7 @@ def test_the_second_fit_has_the_new_value_and_a_fit_without_a_change_compiles_no
     TABLE[0] = 1.0
 
 
+@pytest.mark.long
 def test_inside_a_loop_the_new_value_holds_too_and_so_does_the_first_one_afterwards(monkeypatch):
     """JAX keeps what it traced of the body of a loop."""
     fits = [hd.curve_fit(of_a_loop, line())]

@@ -76,6 +76,7 @@ def test_the_score_of_a_bin_that_moves_parameters_far_is_rough(make, theta, fram
     assert ratio.max() < most
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("theta", "chosen"),
     [
@@ -131,6 +132,7 @@ def test_a_model_that_sees_no_decay_is_not_chosen(tmp_path):
         hd.compare_models(scan, [hd.STATIC])
 
 
+@pytest.mark.long
 def test_rings_of_ballistic_motion_are_described_by_a_power_of_q(tmp_path):
     """Γ goes as q, and no model of diffusion describes it."""
     thetas = [[20000.0 * 0.005 / q, 0.0, 0.0] for q in Q]
@@ -211,6 +213,7 @@ def test_too_few_bins_and_losses_are_refused(tmp_path):
         hd.compare_models(scan, loss="huber")
 
 
+@pytest.mark.long
 def test_the_command_line_fits_the_model_that_it_chose(tmp_path, capsys):
     scan = store(measured([20000.0, 0.0, 0.0], 60, angles(5), sigma=0.02, seed=5), tmp_path)
     folder = tmp_path / "fit"

@@ -34,6 +34,7 @@ def errors(design, weighting="pairs"):
     return dict(zip(one["parameter"].values.tolist(), one["stderr"].values, strict=True))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("weighting", ["pairs", "speckle"])
 def test_a_fit_of_the_scan_that_was_planned_has_the_errors_that_were_expected(weighting, tmp_path):
     found = []
@@ -104,6 +105,7 @@ def test_the_rates_have_the_errors_that_follow_from_the_parameters():
     assert np.isnan(one["rate_stderr"].values[0, 0, 1])  # after the record
 
 
+@pytest.mark.long
 def test_the_errors_of_beats_count_all_lags_on_which_they_are_seen():
     """f falls below 1/e after a sixth of a beat, and rises again for 200 frames: these lags count, too."""
     plan = PLAN | {"counts": 8.0}

@@ -61,6 +61,7 @@ def test_a_free_offset_is_reported_as_undetermined(chx):
     assert free <= held * (1 + 1e-12)
 
 
+@pytest.mark.long
 def test_a_fit_from_a_store_is_the_dense_optimum(tmp_path):
     scans = measured(TRUTH, 40, angles(4), sigma=0.003, contrast=0.3)
     first = dict(zip(hd.LAMINAR_FLOW.names, TRUTH * 1.1, strict=True))
@@ -124,6 +125,7 @@ def test_many_bins_without_q_are_each_counted_once(tmp_path):
     assert result.parameters["value"].values[0] == pytest.approx(5, rel=0.1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("frames", [3, 4, 5])
 @pytest.mark.parametrize("model", ["static", "laminar_flow"])
 def test_very_few_frames_end_in_an_outcome(tmp_path, frames, model):
@@ -168,6 +170,7 @@ def test_a_gross_outlier_ends_in_an_outcome_and_shows(tmp_path, precision):
     result.to_json(tmp_path / "result.json")
 
 
+@pytest.mark.long
 def test_uneven_times_are_fitted_in_the_physical_convention_and_refused_in_the_other(tmp_path):
     time = np.cumsum(np.random.default_rng(3).uniform(0.05, 0.6, 50))
     time -= time[0]
@@ -216,6 +219,7 @@ WINDOWS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("word", "n", "chosen", "options"), WINDOWS, ids=[w for w, *_ in WINDOWS])
 def test_a_window_may_be_narrower_than_the_averages(tmp_path, word, n, chosen, options):
     scans = measured(CREEP, n, np.zeros(3), dt=0.05, sigma=0.003, contrast=0.3)
@@ -261,6 +265,7 @@ def test_fit_and_plan_count_the_same_pairs(tmp_path):
     assert pairs == hd.fit(scan, hd.STATIC, min_lag=3).ndata == 3 * 38 * 37 // 2
 
 
+@pytest.mark.long
 def test_a_second_fit_of_the_same_scan_has_the_same_bits(tmp_path):
     scan = store(measured(TRUTH, 40, angles(4), contrast=0.3), tmp_path)
     one, two = (fit_here(scan, hd.LAMINAR_FLOW, gap=GAP) for _ in range(2))

@@ -215,6 +215,7 @@ def test_a_package_that_registers_a_callback_gets_every_fit(scan, monkeypatch, c
     assert "no callback from theirs:gone: AttributeError" in caplog.text
 
 
+@pytest.mark.long
 def test_the_small_fits_of_workers_replay_their_events(scan):
     seen = []
     with local_cluster(processes=1, threads=2) as client:

@@ -79,6 +79,7 @@ def assert_same(found, columns, pairs, sigma=SIGMA):
     assert (np.abs(found - M) <= 1e-12 * np.outer(size, size)).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("model", "theta", "convention"), [
     (hd.STATIC, STATIC, "physical"), (hd.LAMINAR_FLOW, FLOW, "physical"),
     (hd.LAMINAR_FLOW, FLOW, "homodyne"),
@@ -147,6 +148,7 @@ def test_only_cells_that_lie_inside_the_selection_count(cells, frames, min_lag):
     assert_same(gram.moments[0], X, pairs)
 
 
+@pytest.mark.long
 def test_a_loss_is_that_of_the_residuals_of_cells(tmp_path):
     data = made(tmp_path, seed=2)
     result = hd.fit(data.store, hd.STATIC, fixed=FIXED, loss="huber", loss_scale=0.7)
@@ -204,6 +206,7 @@ def test_pulls_are_what_the_naive_errors_of_white_noise_say(tmp_path):
     assert ((pulls.std(0) > 0.6) & (pulls.std(0) < 1.5)).all()
 
 
+@pytest.mark.long
 def test_the_check_of_the_model_takes_the_cells(tmp_path, fitted):
     """Their means differ from those of the model at single pairs by far more than noise."""
     assert fitted.diagnosis.check.tests > 50

@@ -74,6 +74,7 @@ def test_a_bin_may_share_contrast_and_offset_over_scans(store):
         hd.fit(one, "brownian", scaling="scans")
 
 
+@pytest.mark.long
 def test_each_scan_is_fitted_by_itself_and_their_agreement_is_tested(store, tmp_path):
     series = hd.fit_each(store, "brownian", over="scan")
     assert series.table["scan"].values.tolist() == [*range(1, SCANS + 1)]

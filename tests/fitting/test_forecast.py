@@ -34,6 +34,7 @@ def test_tiles_and_sub_blocks_are_those_of_the_pass(fast, select):
     assert found.theta == given(FAST_DECAY)
 
 
+@pytest.mark.long
 def test_under_a_loss_every_tile_is_read_and_computed(fast):
     options = {"gap": "200 um", "loss": "huber", "initial": given(FAST_DECAY)}
     found = hd.forecast(fast, hd.LAMINAR_FLOW, **options)

@@ -26,6 +26,7 @@ def heterodyne(folder):
     return store(made, folder, sigma=0.01)
 
 
+@pytest.mark.long
 def test_misfit_comes_before_parameters_that_are_not_determined(tmp_path):
     """It was said in the last of four sentences."""
     result = hd.fit(heterodyne(tmp_path), "static")

@@ -23,6 +23,7 @@ def made(path, q=0.01, phi=PHI):
     return ingest.ingest(path).store
 
 
+@pytest.mark.long
 def test_each_angle_has_a_frequency_of_its_own(tmp_path):
     store = made(tmp_path / "A.npz")
     series = hd.fit_each(store, "damped_cosine", over="phi")

@@ -54,6 +54,7 @@ def test_diffusion_scales_as_q_squared(tmp_path, seed):
 OPTIONS = [{"scaling": "shared"}, {"loss": "huber"}, {"model": "static", "rates": "spline"}]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_the_power_is_tested_whatever_the_scaling_loss_and_rates(tmp_path, options):
     for power in (1.0, 2.0):

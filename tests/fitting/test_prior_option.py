@@ -32,6 +32,7 @@ def value(result, name="D0", key="value"):
     return float(result.parameters[key].sel(param=name))
 
 
+@pytest.mark.long
 def test_report_json_and_csv_name_the_prior(result, tmp_path):
     assert result.outcome is Outcome.CONVERGED
     assert "prior: D0 = 20500 ± 30 Å²/s" in str(result)

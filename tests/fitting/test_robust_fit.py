@@ -31,6 +31,7 @@ def result(scan, tmp_path_factory):
     return fit_here(scan, hd.LAMINAR_FLOW, path, **LOSS)
 
 
+@pytest.mark.long
 def test_a_fit_with_outliers_finds_the_truth(result):
     table = result.parameters
     pull = (table["value"].values - STRONG_FLOW) / table["stderr_naive"].values
@@ -71,6 +72,7 @@ def test_another_loss_is_another_fit(scan, tmp_path, change, says):
         fit_here(scan, hd.LAMINAR_FLOW, path, resume=True, **(LOSS | change))
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("noise_not_of_speckle")
 def test_with_few_bins_frames_bound_the_errors_and_a_profile_is_followed(scan):
     few = replace(scan, bins=scan.bins[::2])
@@ -92,6 +94,7 @@ def test_a_scale_far_below_the_noise_gives_no_errors_and_says_so(scan):
     assert "give a larger loss_scale" in str(found)
 
 
+@pytest.mark.long
 def test_however_blocks_are_dealt_out_the_bits_are_the_same(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "homodyne_dask.sweep.layout.PAIRS_PER_SECOND", 1e6

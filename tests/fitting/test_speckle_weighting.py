@@ -77,6 +77,7 @@ def test_the_difference_from_all_pairs_is_noise_where_the_model_is_right(result)
     assert from_summary(result.to_dict()).diagnosis.hausman == test
 
 
+@pytest.mark.long
 def test_a_wrong_model_is_seen_where_the_weights_lead_to_another_estimate(tmp_path):
     static = {"model": hd.STATIC, "fixed": {"D_offset": 1000.0}}
     found = fitted(store(SIX.scan(1), tmp_path), static)
@@ -85,6 +86,7 @@ def test_a_wrong_model_is_seen_where_the_weights_lead_to_another_estimate(tmp_pa
     assert "the model does not describe the data" in found.verdict
 
 
+@pytest.mark.long
 def test_the_posterior_is_as_wide_as_the_errors_and_reads_no_pair(bright, result):
     table = result.parameters
     found = hd.posterior(result, bright, draws=500)
@@ -176,6 +178,7 @@ def test_values_and_errors_are_those_of_dense_generalised_least_squares(tmp_path
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("frames", "more"),
     [
@@ -241,6 +244,7 @@ def test_no_checkpoint_is_written_nor_resumed(bright, tmp_path):
         fitted(bright, checkpoint=file, resume=True)
 
 
+@pytest.mark.long
 def test_weights_of_many_bins_gain_as_much_as_those_of_few(tmp_path):
     """Blocks of several frames lost it: from 8 bins on errors were as large as those of pairs."""
     eight = replace(SIX, q=(0.0054,) * 8, phi=tuple(np.arange(-78.75, 90, 22.5)), pixels=200)
@@ -251,6 +255,7 @@ def test_weights_of_many_bins_gain_as_much_as_those_of_few(tmp_path):
     assert not fits[1].misfit
 
 
+@pytest.mark.long
 def test_with_many_bins_errors_are_cluster_robust(tmp_path):
     nine = replace(BRIGHT, q=tuple(np.linspace(0.008, 0.012, 9)), frames=60, pixels=200)
     result = fitted(store(nine.scan(0), tmp_path))

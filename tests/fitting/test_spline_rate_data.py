@@ -86,6 +86,7 @@ def step_left(scans, result, loss, convention):
     return step[: -2 * bins]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("word", "given"), DATA, ids=[word for word, _ in DATA])
 def test_the_optimum_is_that_of_dense_penalized_least_squares(word, given, tmp_path):
     given = dict(given)

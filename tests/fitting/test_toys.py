@@ -81,6 +81,7 @@ def test_toys_scatter_about_the_fit_and_say_how(scan, result):
     assert len(toys.plot().axes) == 2
 
 
+@pytest.mark.long
 def test_another_seed_is_other_photons_and_the_same_seed_the_same_fits(scan, result):
     given = {"n": 2, "counts": 2.0, "pixels": 300, "weighting": "speckle"}
     first, again = (hd.toys(result, scan, **given).dataset["value"].values for _ in range(2))
@@ -120,6 +121,7 @@ def test_a_scan_like_that_of_a_fit_is_planned_with_its_counts_and_pixels(scan, r
     assert (design.dataset["stderr"].values[:, 1] < design.dataset["stderr"].values[:, 0]).all()
 
 
+@pytest.mark.long
 def test_the_amplitude_of_a_shear_rate_with_a_fixed_offset_is_found(tmp_path):
     made = hd.simulate(tmp_path / "A.h5", "creep", angles=8, frames=100, noise="speckle")
     scan = hd.open_dataset(hd.ingest(tmp_path / "A.h5", tmp_path / "A.zarr").store)

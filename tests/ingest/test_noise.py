@@ -46,6 +46,7 @@ def test_flux_of_all_detector_frames_is_averaged_like_the_frames(tmp_path):
     np.testing.assert_allclose(mu / mu.mean(), expected / expected.mean())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("word", "changes"),
     [

@@ -54,6 +54,7 @@ def test_a_second_ingest_does_nothing_and_says_so(tmp_path):
     assert {file: file.stat().st_mtime_ns for file in first.store.rglob("*")} == before
 
 
+@pytest.mark.long
 def test_another_source_or_option_needs_overwrite(tmp_path):
     path = simulated(tmp_path / "A.hdf", n=30)
     report = ingest.ingest(path)
@@ -79,6 +80,7 @@ def test_a_store_of_an_earlier_version_is_replaced_by_the_same_ingest(tmp_path):
     assert (manifest(store), (store / "zarr.json").read_text()) == (new, root)
 
 
+@pytest.mark.long
 def test_a_second_ingest_of_a_damaged_store_asks_for_overwrite(tmp_path):
     path = simulated(tmp_path / "A.hdf", n=30)
     chunk = ingest.ingest(path).store / "phi/c/0"
@@ -99,6 +101,7 @@ def foreign_zarr(path):
     zarr.create_group(path, attributes={"format": "something else"})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("word", "make", "message"),
     [
@@ -119,6 +122,7 @@ def test_a_target_that_is_not_ours_is_refused_and_left_alone(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.long
 def test_an_ingest_killed_at_any_moment_resumes_to_the_same_digests(tmp_path):
     path = simulated(tmp_path / "A.hdf", n=300, bins=12)
     quiet = ingest.ingest(path, tmp_path / "quiet.zarr")
@@ -152,6 +156,7 @@ def test_a_kill_between_complete_and_cleaning_up_is_mended(tmp_path):
     assert not (report.store / store_writer.WORK_FOLDER).exists()
 
 
+@pytest.mark.long
 def test_a_kill_as_the_record_of_a_bin_is_written_is_mended(tmp_path):
     path = simulated(tmp_path / "A.hdf", n=30)
     quiet = ingest.ingest(path, tmp_path / "quiet.zarr")
@@ -169,6 +174,7 @@ def test_a_kill_as_the_record_of_a_bin_is_written_is_mended(tmp_path):
     assert not [*store.rglob("*.partial")]
 
 
+@pytest.mark.long
 def test_an_unfinished_ingest_of_another_file_needs_overwrite(tmp_path):
     bad = edited(
         simulated(tmp_path / "A.hdf", n=30),
@@ -196,6 +202,7 @@ def test_an_ingest_stopped_before_its_source_was_hashed_begins_anew(tmp_path):
     assert done == [1, 2, 3]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("limit", [300, 3000, 60_000])
 def test_a_full_disk_is_a_sentence_and_nothing_half_written_opens(tmp_path, limit):
     path = simulated(tmp_path / "A.hdf", n=200, bins=2)

@@ -78,6 +78,7 @@ def test_an_aps_u_file_has_its_bins_in_no_order_and_a_cell_without_pixels(tmp_pa
     assert 0 not in mapping
 
 
+@pytest.mark.long
 def test_the_seed_alone_decides_the_noise(tmp_path):
     files = [simulated(tmp_path / f"{n}.h5", n=20, seed=s) for n, s in enumerate([1, 1, 2])]
     first, again, other = (arrays(ingest.ingest(path).store)["c2"] for path in files)
@@ -133,6 +134,7 @@ def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["A.h5"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scenario", ["creep", "laos", "step", "brownian"])
 @pytest.mark.parametrize("convention", ["physical", "homodyne"])
 def test_photons_of_speckle_have_the_c2_of_the_scenario(tmp_path, scenario, convention):

@@ -65,6 +65,7 @@ def test_a_thousand_million_pairs_are_fewer_than_1000_objects(bins, frames):
     assert bins * each + others < 1000
 
 
+@pytest.mark.long
 def test_a_store_by_url_holds_the_same_chunks_in_few_objects(plain, source):
     report = ingest.ingest(source, f"{ROOT}/A_c2.zarr")
     assert str(report.store) == f"{ROOT}/A_c2.zarr"
@@ -84,6 +85,7 @@ class Interrupted(Exception):  # noqa: N818
     pass
 
 
+@pytest.mark.long
 def test_an_interrupted_ingest_is_incomplete_and_goes_on(source, plain):
     target, seen = f"{ROOT}/interrupted.zarr", []
 

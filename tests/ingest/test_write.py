@@ -129,6 +129,7 @@ def test_progress_counts_every_bin(tmp_path):
     assert seen == [(k, 5) for k in range(1, 6)]
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 def test_a_dask_client_writes_the_same_store(tmp_path):
     from distributed import Client

@@ -92,6 +92,7 @@ def calls():
     return found
 
 
+@pytest.mark.long
 def test_every_function_of_ours_that_is_traced_is_in_the_code(calls, monkeypatch):
     """Nothing is reached in a way that the walk does not see."""
     walks = []

@@ -80,6 +80,7 @@ CASES = [(mode, *LOSSES[0]) for mode in ALL_MODES]
 CASES += [(mode, *loss) for loss in LOSSES[1:] for mode in ("individual", "shared")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("mode", "loss", "scale"), CASES)
 def test_the_optimum_is_scipys(creep, mode, loss, scale):
     assert_scipys(creep, mode, loss, scale, CREEP)
@@ -93,6 +94,7 @@ def test_the_optimum_under_flow_is_scipys(flow):
 GRAMS = [(CREEP, *loss) for loss in LOSSES] + [(STRONG_FLOW, *LOSSES[0]), (FAST, *LOSSES[0])]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("truth", "loss", "scale"), GRAMS)
 def test_the_gram_is_that_of_the_dense_weights(truth, loss, scale):
     """Cut small, so that nothing is left of f in some blocks; their residuals count all the same."""

@@ -44,6 +44,7 @@ def test_the_traced_gram_of_laminar_flow_is_the_one_made_by_hand():
         np.testing.assert_allclose(sums, of_data, rtol=1e-12)
 
 
+@pytest.mark.long
 def test_the_traced_gram_under_a_loss_is_the_one_made_by_hand():
     scans = without_some(measured(FLOW, 40, angles(3), offset=1.1))
     model = hd.separable(flow_decay, FLOW_PARAMETERS, precompute=integrals)
@@ -69,6 +70,7 @@ def test_a_level_averages_the_tables_as_its_data_are_averaged():
     assert coarse.derivatives["C"].shape == (7, 12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("initial", [{}, {"rate": 0.1, "alpha": 0.5}], ids=["searched", "given"])
 def test_a_model_of_two_lines_is_recovered_with_its_errors(tmp_path, initial):
     model = hd.separable(relaxation, RELAXATION)
@@ -80,6 +82,7 @@ def test_a_model_of_two_lines_is_recovered_with_its_errors(tmp_path, initial):
     assert "relaxation fitted to" in str(result)
 
 
+@pytest.mark.long
 def test_the_optimum_is_that_of_the_transport_kernel(tmp_path):
     scan = store(measured(FLOW, 60, angles(8), sigma=0.005), tmp_path)
     initial = dict(zip(hd.LAMINAR_FLOW.names, FLOW * 1.1, strict=True))
@@ -91,6 +94,7 @@ def test_the_optimum_is_that_of_the_transport_kernel(tmp_path):
     assert np.abs(away).max() < 1e-3
 
 
+@pytest.mark.long
 def test_a_loss_holds_outliers_back(tmp_path):
     scans = relaxing_scan()
     hit = np.random.default_rng(5).random(scans.c2.shape) < 0.02

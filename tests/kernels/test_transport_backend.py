@@ -29,6 +29,7 @@ THETAS = np.array(
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("convention", ["physical", "homodyne"])
 @pytest.mark.parametrize(("word", "theta"), CASES, ids=[w for w, _ in CASES])
 @pytest.mark.parametrize("min_lag", [1, 2, 3, 4, 5])
@@ -40,6 +41,7 @@ def test_the_gram_is_the_references(convention, word, theta, min_lag):
         assert_gram(gram, scans, at, min_lag)
 
 
+@pytest.mark.long
 @settings(
     max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -66,6 +68,7 @@ def test_how_the_data_are_cut_changes_the_gram_only_by_rounding(
     assert_gram(found, scans, theta, min_lag)
 
 
+@pytest.mark.long
 def test_the_slope_by_phi0_in_the_homodyne_convention_is_short_of_the_smoothing_only():
     """PHYSICS.md §3 prescribes ∂f/∂phi0 = b·ΔG, where f takes sqrt(ΔG² + 1e-12)."""
     scans = measured(FLOW, 300, (-40.0, 3.0), convention="homodyne")
@@ -79,6 +82,7 @@ def test_the_slope_by_phi0_in_the_homodyne_convention_is_short_of_the_smoothing_
     assert off[:9, :9].max() < EXACT
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("convention", ["physical", "homodyne"])
 @pytest.mark.parametrize(("word", "theta"), CASES, ids=[w for w, _ in CASES])
 def test_mixed_precision_is_close(convention, word, theta):
@@ -141,6 +145,7 @@ def test_blocks_without_any_known_pair_give_zero():
     assert not gram.pairs.any()
 
 
+@pytest.mark.long
 def test_decay_within_one_frame_leaves_no_f_and_no_nan():
     theta = np.array([1e6, 2.0, 1e4, 1.0, 2.0, 0.1, 0.0])
     scans = measured(theta, 200, (0.0, 90.0), dt=10.0)
@@ -200,6 +205,7 @@ def test_a_coarse_block_is_the_model_at_averaged_integrals():
     assert contrast == pytest.approx(0.2, rel=1e-2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("precision", ["float64", "mixed"])
 @pytest.mark.parametrize("theta", [STATIC, FLOW], ids=["static", "flow"])
 def test_sums_of_the_data_kept_from_an_earlier_pass_change_no_bit(theta, precision):
@@ -232,6 +238,7 @@ def test_rates_of_draws_are_those_of_each_of_them(model, convention):
     assert found["J"].min() == RATE_FLOOR
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("convention", ["physical", "homodyne"])
 @pytest.mark.parametrize("theta", [FLOW, STATIC], ids=["flow", "static"])
 def test_the_sums_of_every_candidate_are_those_of_its_gram(convention, theta):
@@ -259,6 +266,7 @@ def test_no_more_candidates_go_at_once_than_are_compiled_for():
     assert transport_candidate_grams(points, block).moments.shape == (1, MAX_CANDIDATES, 3, 3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("convention", ["physical", "homodyne"])
 @pytest.mark.parametrize("min_lag", [1, 3])
 def test_sub_blocks_without_any_f_left_change_nothing(convention, min_lag):

@@ -75,6 +75,7 @@ ERRORS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("f", "message"), ERRORS, ids=[f.__name__ for f, _ in ERRORS])
 def test_an_error_in_f_is_one_sentence_with_model_and_line(tmp_path, f, message):
     model = hd.separable(f, [hd.Parameter("k"), hd.Parameter("m")])
@@ -115,6 +116,7 @@ def test_other_errors_are_named_too(tmp_path):
         hd.fit(scan, model, precision="mixed")
 
 
+@pytest.mark.long
 def test_a_model_that_uses_q_is_refused_where_q_is_unknown_and_others_are_not(tmp_path):
     scan = open_dataset(store(relaxing_scan(bins=1), tmp_path, q=np.array([np.nan])).path)
     model = hd.separable(flow_decay, FLOW_PARAMETERS, precompute=integrals)

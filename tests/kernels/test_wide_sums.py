@@ -62,6 +62,7 @@ ROWS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("word", "convention", "side"), ROWS)
 def test_the_moments_are_the_dense_sums(word, convention, side):
     scans, problem, thetas = scans_of(word, convention)
@@ -85,6 +86,7 @@ def test_sums_of_the_data_are_taken_as_given():
     np.testing.assert_array_equal(whole.pairs, again.pairs)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("convention", ["physical", "homodyne"])
 @pytest.mark.parametrize("word", CASES)
 def test_f_that_jax_traces_is_f_at_pairs_of_frames(word, convention):
@@ -110,6 +112,7 @@ def test_f_that_jax_traces_is_f_at_pairs_of_frames(word, convention):
     np.testing.assert_allclose(slope[..., 0], (up - down) / (2 * step), rtol=1e-4, atol=1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("convention", ["physical", "homodyne"])
 @pytest.mark.parametrize("word", CASES)
 def test_derivatives_of_f_are_those_of_jax_in_either_order_of_frames_and_at_one_frame(

@@ -53,6 +53,7 @@ def flowing(tmp_path_factory):
     return store(photographed(TRUTH, 1, 64, ANGLES[::2]), tmp_path_factory.mktemp("beats"))
 
 
+@pytest.mark.long
 def test_a_fit_from_nothing_finds_the_velocity_and_the_fraction(flowing):
     notes = []
     result = hd.fit(
@@ -109,6 +110,7 @@ def test_the_parameters_of_xpcsjax_give_the_same_c2():
         assert np.abs(ours - other).max() < 1e-9
 
 
+@pytest.mark.long
 def test_exchanged_components_give_the_same_c2_and_that_is_said(tmp_path):
     truth = TRUTH | {"D0_ref": 500.0, "alpha_ref": 0.3, "fraction_growth": 0.1}
     exchanged = truth | {

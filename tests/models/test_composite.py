@@ -26,6 +26,7 @@ def flow(suffix=""):
     return {name + suffix * (name in common): value for name, value in values}
 
 
+@pytest.mark.long
 def test_a_product_multiplies_what_its_models_compute():
     product = MODELS["laminar_flow"] * MODELS["brownian"]
     found = f_of(product, flow("_1") | {"D0_2": 2e4}, gap=GAP)
@@ -89,6 +90,7 @@ def test_a_composite_holds_models_of_a_user():
     np.testing.assert_allclose(found, np.exp(-0.5 * lag) * f_of("brownian", FAST), atol=1e-12)
 
 
+@pytest.mark.long
 def test_two_populations_are_fitted_by_name(tmp_path):
     rng, time = np.random.default_rng(1), np.arange(80) * 0.05
     truth = {"D0_1": 2e5, "D0_2": 5e3, "fraction": 0.6}

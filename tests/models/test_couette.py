@@ -24,6 +24,7 @@ def test_it_is_laminar_flow_with_constant_rates():
     )
 
 
+@pytest.mark.long
 def test_a_fit_has_three_parameters_and_finds_them(scan):
     result = hd.fit(scan, "couette", gap="200 um")
     assert result.converged
@@ -34,6 +35,7 @@ def test_a_fit_has_three_parameters_and_finds_them(scan):
         assert abs(one.value - value) < 5 * one.stderr
 
 
+@pytest.mark.long
 def test_it_needs_the_gap_and_is_compared_with_others(scan):
     with pytest.raises(OptionError, match="gap"):
         hd.fit(scan, "couette")

@@ -224,6 +224,7 @@ def test_functions_that_call_each_other_have_a_hash():
     assert fingerprint(one) == fingerprint(one)
 
 
+@pytest.mark.long
 def test_the_hash_is_the_same_in_another_process():
     code = "from tests.models.test_fingerprint import *; print(fingerprint(named, Curve(2), scaled, {}))"
     functions = "partial(scaled, k=2.0), Both(3), jax.jit(twice), closing_over({twice, scaled})"

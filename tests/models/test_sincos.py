@@ -49,6 +49,7 @@ def off(found, wanted, size, eps) -> float:
     return 0.0 if error == 0 else float(error / max(size * eps, mpmath.mpf(5e-324)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("word", "x"), ARGUMENTS, ids=[word for word, _ in ARGUMENTS])
 @pytest.mark.parametrize(
     ("library", "kind", "largest", "ulp"),

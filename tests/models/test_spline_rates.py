@@ -70,6 +70,7 @@ def _columns(model, convention, theta, scans, b):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("model", "convention"), [(STATIC_FREE, "physical"), (LAMINAR_FLOW_FREE, "homodyne")]
 )
@@ -114,6 +115,7 @@ def fitted(stepped):
     return fit_here(stepped[0], "static", rates="spline", knots=12)
 
 
+@pytest.mark.long
 def test_a_step_is_found_without_a_formula(stepped, fitted):
     scan, J = stepped
     form = SplineForm(**fitted.config["splines"]["J"])
@@ -126,6 +128,7 @@ def test_a_step_is_found_without_a_formula(stepped, fitted):
     assert np.mean(np.abs(found - J) < 2.5 * error) > 0.9
 
 
+@pytest.mark.long
 def test_a_rate_that_bends_early_is_smooth_later(fitted, tmp_path):
     """The penalty of a step has no age, that of ageing grows with it."""
     ageing = measured((2e4, -0.6, 0.0), 60, angles(8), contrast=0.3, sigma=0.03)

@@ -25,6 +25,7 @@ def speeds(theta):
     return [value for name, value in zip(SPLINE.names, theta, strict=True) if name[:2] == "v_"]
 
 
+@pytest.mark.long
 def test_splines_of_equal_speed_are_the_model_of_constant_speed():
     law = {"D0_sample": 3000.0, "alpha_sample": -0.2, "v0": 250.0, "v_beta": 0.0}
     law |= {"fraction": 0.4, "phi0": 10.0}

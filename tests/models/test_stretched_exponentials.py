@@ -41,6 +41,7 @@ def test_predict_is_the_formula(name, theta):
     np.testing.assert_array_equal(np.diag(f), 1.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "theta"), CASES)
 def test_a_fit_from_the_data_alone_is_scipys_optimum(tmp_path, name, theta):
     scans, i, j = scans_of(name, theta)

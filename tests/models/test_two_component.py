@@ -54,6 +54,7 @@ def heterodyne(n=80, angles=10, sigma=0.004, seed=0):
 HELD = ("D_offset_ref", "D_offset_sample", "v_offset", "f1", "f2", "f3")
 
 
+@pytest.mark.long
 def test_what_the_data_determine_is_recovered(tmp_path):
     scan = store(heterodyne(), tmp_path)
     held = {name: TRUTH[name] for name in HELD}
@@ -69,6 +70,7 @@ def test_what_the_data_determine_is_recovered(tmp_path):
     assert not result.undetermined
 
 
+@pytest.mark.long
 def test_weakly_determined_combinations_are_named(tmp_path):
     """A constant fraction is f0·exp(f1(t - f2)) + f3 with f1 = 0: f0, f2 and f3 are one number."""
     scan = store(heterodyne(60, 8), tmp_path)

@@ -62,6 +62,7 @@ print(type(chunked["value"].data).__module__, masked.mean().compute().item())
 """
 
 
+@pytest.mark.long
 def test_a_fit_in_this_process_and_its_tables_load_neither_dask_nor_drawing(tmp_path):
     store(measured(FLOW[:3], 60, (0.0, 50.0)), tmp_path)
     ran = subprocess.run(

@@ -216,6 +216,7 @@ def test_the_fit_has_rejected_and_nonmonotone_steps(fitted):
     assert result.passes >= 8
 
 
+@pytest.mark.long
 def test_resuming_after_any_pass_gives_the_same_bits_and_passes(fitted, tmp_path):
     scan, options, whole = fitted
     for passes in range(1, whole.passes):

@@ -75,6 +75,7 @@ def at_optimum(theta, bins=10, n=12, mode="individual", seed=0):
 EVERY = [("each bin its own", np.arange(10)), ("pairs of bins", np.arange(20) // 2)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("word", "clusters"), EVERY, ids=[w for w, _ in EVERY])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("theta", [CREEP, STRONG_FLOW], ids=["static", "flow"])

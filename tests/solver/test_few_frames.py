@@ -74,6 +74,7 @@ RANKS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("precision", ["float64", "mixed"])
 @pytest.mark.parametrize(("truth", "frames", "mode", "bins"), RANKS)
 def test_rounding_is_taken_for_no_direction_that_the_data_determine(

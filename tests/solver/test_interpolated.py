@@ -110,6 +110,7 @@ FEW = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("word", "model", "theta"), FEW, ids=[w for w, *_ in FEW])
 @pytest.mark.parametrize("frames", [3, 4])
 def test_a_fit_that_interpolates_ends_the_same_however_sums_are_rounded(word, model, theta, frames):
@@ -130,6 +131,7 @@ def test_a_fit_that_interpolates_ends_the_same_however_sums_are_rounded(word, mo
     assert outcomes <= {Outcome.SINGULAR, Outcome.CONVERGED}, outcomes
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("loss", ["linear", "huber"])
 def test_the_result_of_an_exact_decay_has_chisqr_zero_and_prints(tmp_path, loss):
     scans = measured([60000, 0, 0], 6, angles(9), dt=0.1)

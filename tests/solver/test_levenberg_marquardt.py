@@ -33,6 +33,7 @@ def published():
     return scans, evaluator(scans, side=512)
 
 
+@pytest.mark.long
 def test_the_published_case_reaches_its_optimum_in_ten_passes(published):
     scans, evaluate = published
     states = solve(evaluate, ANYWHERE, START)
@@ -110,6 +111,7 @@ def test_polished_by_scipy_the_optimum_stays_within_a_hundred_millionth(conventi
     assert last.reduced.chisqr == pytest.approx(chisqr, rel=1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("word", "truth", "off", "convention", "mode"), DENSE)
 def test_the_optimum_is_the_dense_solvers(word, truth, off, convention, mode):
     scans = measured(truth, 36, angles(4), sigma=0.003, convention=convention, contrast=0.3)
@@ -238,6 +240,7 @@ def test_a_start_that_is_no_number_ends_nonfinite():
     assert [s.outcome for s in states] == [Outcome.NONFINITE]
 
 
+@pytest.mark.long
 def test_a_trial_that_is_no_number_is_stepped_back_from():
     scans = measured(FLOW, 60, angles(7))
     evaluate, seen = evaluator(scans), []

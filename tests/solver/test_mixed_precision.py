@@ -33,6 +33,7 @@ def last_state(scans, precision, mode):
     return last
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("word", "theta", "phi", "sigma", "mode"), PRECISE)
 def test_a_fit_of_precise_data_converges_in_float32_as_in_float64(word, theta, phi, sigma, mode):
     scans = measured(theta, 60, phi, sigma=sigma, seed=3)

@@ -21,6 +21,7 @@ STATIC = np.array([20000.0, -0.4, 100.0])
 CASES = [("static", STATIC), ("flow", FLOW)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("convention", ["physical", "homodyne"])
 @pytest.mark.parametrize(("word", "truth"), CASES, ids=[w for w, _ in CASES])

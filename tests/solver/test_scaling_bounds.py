@@ -63,6 +63,7 @@ def scipys(scans, mode, loss, given):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("loss", ["linear", "huber"])
 @pytest.mark.parametrize("given", [BOUNDS, PRIORS], ids=["bounds", "priors"])
 @pytest.mark.parametrize("mode", ["individual", "shared"])

@@ -237,6 +237,7 @@ def started_far_off():
         yield
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("started_far_off")
 def test_a_fit_with_them_is_resumed_to_the_same_bits(tmp_path):
     scans = truths.drawn("laminar_flow", 24)

@@ -48,6 +48,7 @@ def simulated_covariance(photons: Photons, fields, pixels, seed=1):
     return np.cov(np.concatenate(sums).T)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "photons",
     [

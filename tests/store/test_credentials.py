@@ -25,6 +25,7 @@ def url(tmp_path_factory, server):
     return uploaded(Path(store(made, tmp_path_factory.mktemp("disk")).path), "A0001_c2.zarr")
 
 
+@pytest.mark.long
 def test_wrong_credentials_are_one_sentence_without_them(url, server, capfd):
     objects.connection.cache_clear()
     object_server.ask("POST", f"{server}/moto-api/reset-auth", b"0")

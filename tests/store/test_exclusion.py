@@ -41,6 +41,7 @@ def scans(tmp_path_factory):
     return store(spoilt(made, BAD), folder, "bad"), store(without, folder, "without")
 
 
+@pytest.mark.long
 def test_excluded_frames_are_as_if_they_had_no_data(scans):
     bad, empty = scans
     exclude = {"frames": BAD[:2], "time": (64.0, 64.1)}
@@ -124,6 +125,7 @@ def test_what_cannot_be_excluded_is_refused(scans, exclude, says):
         scans[0].select(exclude=exclude)
 
 
+@pytest.mark.long
 def test_a_fit_excludes_what_options_name_and_its_result_remembers(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     made = measured(FLOW, 60, angles(4), dt=0.5)

@@ -60,6 +60,7 @@ def test_the_command_writes_g2_as_csv(scan, tmp_path):
     assert float(rows[-1]["g2"]) == float(g2["g2"].values[-1, -1])
 
 
+@pytest.mark.long
 def test_ages_without_common_lags_have_no_g2(tmp_path):
     scan = made(tmp_path / "A.npz", time=np.geomspace(1, 100, N))
     with pytest.raises(OptionError, match="not even in time, and ages have no lags in common"):

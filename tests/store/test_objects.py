@@ -47,6 +47,7 @@ def same_bits(one, other) -> bool:
     return numbers[0].tobytes() == numbers[1].tobytes() and one.chisqr == other.chisqr
 
 
+@pytest.mark.long
 def test_a_fit_of_a_store_by_url_has_the_same_bits(disk, url):
     there = hd.open_dataset(url)
     assert there.path == url
@@ -103,6 +104,7 @@ def test_an_empty_place_and_a_missing_bucket_are_told_apart():
         hd.open_dataset("s3://nowhere/a")
 
 
+@pytest.mark.long
 def test_requests_that_fail_or_are_slow_are_repeated_and_change_no_bit(disk, url, server):
     with object_server.faulty(server) as seen:
         there = hd.open_dataset(url)
@@ -243,6 +245,7 @@ EXCHANGED = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", EXCHANGED)
 def test_what_is_exchanged_during_a_fit_is_refused_by_name(disk, another, part):
     pattern, said = EXCHANGED[part]

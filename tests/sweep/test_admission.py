@@ -47,6 +47,7 @@ def checks(client) -> list[str]:
     return [name for name in held if name.startswith("homodyne_dask-check")]
 
 
+@pytest.mark.long
 def test_a_worker_that_joins_and_is_not_what_the_fit_needs_is_named_and_computes_nothing(
     tmp_path, caplog
 ):

@@ -224,6 +224,7 @@ def in_two(script, *arguments):
     assert done.returncode == 0, done.stderr[-3000:]
 
 
+@pytest.mark.long
 def test_data_are_kept_and_computed_where_the_plan_says(tmp_path):
     in_two(IN_TWO, str(store(measured(FLOW, 100, [0.0, 40.0]), tmp_path).path))
 

@@ -40,6 +40,7 @@ def same_bits(result, quiet) -> bool:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("memory", ["resident", "stream"])
 def test_one_worker_and_two_resident_or_streaming_give_the_same_bits(
@@ -77,6 +78,7 @@ def test_the_lower_bound_of_few_angles_and_a_profile_have_the_same_bits(scan):
     assert there.errors.profiles["phi0"].identical(here.errors.profiles["phi0"])
 
 
+@pytest.mark.long
 def test_killing_a_worker_in_mid_pass_changes_no_bit(scan, quiet):
     killed: list[int] = []
     with cluster.local_cluster(processes=2, threads=1) as client:
@@ -125,6 +127,7 @@ def test_small_fits_made_whole_by_workers_one_of_which_is_killed_are_those_made_
     assert passes == [n for r in series.results for n in range(1, r.passes + 1)]
 
 
+@pytest.mark.long
 def test_a_small_fit_that_fails_on_a_worker_is_a_row_and_the_rest_goes_on(scan, tmp_path):
     shutil.copytree(scan.path, tmp_path / "spoilt.zarr")
     (tmp_path / "spoilt.zarr/c2/c/0/0/0").unlink()  # of the first window alone
@@ -150,6 +153,7 @@ def test_workers_are_examined_before_they_are_sent_whole_fits(scan, monkeypatch)
         hd.fit_each(scan, hd.LAMINAR_FLOW, over="age", windows=3, client=client, gap="200 um")
 
 
+@pytest.mark.long
 def test_a_fit_in_a_plain_script_needs_no_main_guard(scan, tmp_path, quiet):
     import subprocess
     import sys

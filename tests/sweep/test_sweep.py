@@ -86,6 +86,7 @@ def test_sums_of_other_pairs_are_not_taken_from_the_store(fast, select):
         np.testing.assert_allclose(gram.moments[k, 1, 1], w * (c2**2).sum(), rtol=1e-10)
 
 
+@pytest.mark.long
 def test_levels_lead_to_the_optimum_of_all_data(tmp_path, monkeypatch):
     scan = store(measured(SLOW, 700, angles(9)), tmp_path)
     straight = fit_here(scan, hd.LAMINAR_FLOW, gap="200 um")

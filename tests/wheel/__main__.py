@@ -85,7 +85,17 @@ def checked(uv: str, wheel: Path, python: str, folder: Path) -> str:
         (there.work / name).symlink_to(ROOT / name)
     quick = [f"tests/{name}" for name in QUICK]
     found = there.run(
-        [there.python, "-m", "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider", *quick]
+        [
+            there.python,
+            "-m",
+            "pytest",
+            "-q",
+            "-m",
+            "not slow and not long",
+            "-p",
+            "no:cacheprovider",
+            *quick,
+        ]
     )
     return f"core {core}; {found.splitlines()[-1]}"
 

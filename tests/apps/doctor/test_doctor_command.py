@@ -49,6 +49,7 @@ def test_the_exit_status_and_the_json_say_whether_anything_has_to_be_done(
     assert [line["ok"] for line in report["lines"]] == [finding.ok for finding in findings]
 
 
+@pytest.mark.long
 def test_a_wrong_flag_is_named_with_the_right_one():
     ((word, reason),) = environment.fatal_flags(f"--xla_cpu_enable_fast_math=false {WRONG}")
     assert word == WRONG

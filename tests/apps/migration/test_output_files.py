@@ -40,6 +40,7 @@ def read(fitted: Path, name: str) -> dict:
     return json.loads((fitted / "F_fit" / "nlsq" / name).read_text())
 
 
+@pytest.mark.long
 def test_parameters_have_a_value_and_an_uncertainty_by_name(fitted):
     content, result = read(fitted, "parameters.json"), hd.load_result(fitted / "F_fit")
     assert content["analysis_mode"] == "laminar_flow"
@@ -153,6 +154,7 @@ def test_one_angle_at_several_q_has_several_figures(fitted):
     assert len(set(names)) == 3
 
 
+@pytest.mark.long
 def test_an_archive_above_the_limit_is_refused_with_numbers_and_the_rest_is_written(
     fitted, monkeypatch, no_pictures
 ):

@@ -45,6 +45,7 @@ def test_what_slows_a_fit_is_a_warning_with_a_recommendation(monkeypatch):
     )
 
 
+@pytest.mark.long
 def test_the_rates_are_those_of_the_real_kernel_and_of_real_chunks():
     found = device.benchmark_device_performance()
     assert found["kernel_error"] < 1e-9

@@ -169,6 +169,7 @@ def test_the_command_writes_a_file_that_fit_reads_from_anywhere(tmp_path, monkey
     assert "not converted" in run(*words[:2], "--all").stderr
 
 
+@pytest.mark.long
 def test_a_configuration_and_a_cache_of_homodyne_recover_the_truth(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     phi = np.append(angles(8), 175.0)

@@ -133,6 +133,7 @@ def served(scan):
         program.kill()
 
 
+@pytest.mark.long
 def test_the_command_serves_who_has_the_address_until_ctrl_c(served):
     program, address = served
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{24}", address)
@@ -150,6 +151,7 @@ def test_the_command_serves_who_has_the_address_until_ctrl_c(served):
     assert program.communicate() == ("", "")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", LARGE)
 def test_a_large_body_is_refused_before_it_is_there(served, how):
     _, address = served

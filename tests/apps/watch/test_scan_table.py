@@ -50,6 +50,7 @@ def folder(tmp_path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("damage", DAMAGED)
 def test_damaged_rates_are_a_sentence_in_the_row_of_their_scan(folder, damage):
     file = folder / "A_fit/rates.csv"
@@ -71,6 +72,7 @@ def test_rates_that_are_no_file_are_a_sentence_too(folder, kind):
     assert f"li: A.h5: {file} cannot be drawn, " in written(folder, ("A", "B")).text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "number", ["1e308", "-1e308", "inf", "-inf", "nan", "0", "-1", "1e-320", ""]
 )
@@ -82,6 +84,7 @@ def test_rates_of_any_size_are_drawn(folder, number):
     assert "cannot be drawn" not in page.text
 
 
+@pytest.mark.long
 def test_parameters_of_any_size_are_drawn(folder):
     made = flow_result()
     for value in (1e308, -1e308, float("inf"), float("nan"), 1e-320):

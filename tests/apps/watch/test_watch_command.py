@@ -33,6 +33,7 @@ def rows() -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.long
 def test_what_is_in_a_folder_is_fitted_once_with_the_options_of_a_file(watched):
     words = ("watch", "in", "fit.yaml", "-o", "out", *ONCE)
     result = run(*words)
@@ -61,6 +62,7 @@ def test_what_is_in_a_folder_is_fitted_once_with_the_options_of_a_file(watched):
     assert len(rows()) == 2
 
 
+@pytest.mark.long
 def test_each_part_of_a_scan_is_a_row_and_stores_are_deleted_where_that_is_asked_for(watched):
     Path("in/A0002_results.hdf").unlink()
     over = ("--over", "age", "--windows", "2", "--stores", "delete")
@@ -97,6 +99,7 @@ def test_a_mistake_is_one_sentence(watched, words, says):
     assert not Path("out").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("folder", ["out", "out\n\t<b>=x"])
 def test_names_of_any_kind_are_fitted_and_run_by_nothing_that_shows_them(watched, folder):
     content = Path("in/A0001_results.hdf").read_bytes()

@@ -23,6 +23,7 @@ BLIND = "setpriv --bounding-set=-dac_override,-dac_read_search"
 """Root, but without the right to read what nobody may read."""
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     os.geteuid() != 0, reason="a user may not have workers that see less than he does"
 )

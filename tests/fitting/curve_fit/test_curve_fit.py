@@ -18,6 +18,7 @@ from tests.fitting.curve_fit.decays import decay, decay_data, scipy_fit
 from tests.fitting.curve_fit.nist import CERTIFIED, FUNCTIONS, data
 
 
+@pytest.mark.long
 @settings(max_examples=10, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
@@ -214,6 +215,7 @@ STARTS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "which"), STARTS)
 def test_certified_values_are_reached_from_both_starts(name, which):
     y, x = data(name)

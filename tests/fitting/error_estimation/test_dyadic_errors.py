@@ -57,6 +57,7 @@ def test_the_meat_is_the_sum_over_pairs_of_pairs_that_share_a_block(mode, theta)
     assert np.linalg.eigvalsh(correlation).min() > -1e-12
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("noise_not_of_speckle")
 def test_a_fit_of_few_bins_gives_a_lower_bound_and_no_robust_error(tmp_path):
     scans = measured(STRONG_FLOW, 80, angles(5), sigma=0.01, contrast=0.3)

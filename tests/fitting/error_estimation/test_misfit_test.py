@@ -242,6 +242,7 @@ def test_right_models_are_hardly_ever_called_wrong(tmp_path):
     assert len(wrong) <= 0.05 * fits, wrong
 
 
+@pytest.mark.long
 def test_a_bin_that_deviates_by_less_than_the_noise_of_any_cell_is_found_in_its_mean(tmp_path):
     """Of no cell, lag or age the mean is beyond 4 standard errors, that of all cells is at 6."""
     scans = replace(RING, q=(0.007, 0.01, 0.014), mean=0.05, pixels=20_000).scan(0)

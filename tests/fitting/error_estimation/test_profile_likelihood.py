@@ -168,6 +168,7 @@ def test_a_profile_needs_memory_for_its_wide_pass(still, monkeypatch):
     assert plan_for(robust, None).workers == little
 
 
+@pytest.mark.long
 def test_a_profile_ends_at_a_bound(tmp_path):
     scans = measured(CREEP, 40, np.zeros(9), sigma=0.01)
     free = fit_here(store(scans, tmp_path), STATIC)
@@ -198,6 +199,7 @@ def test_a_profile_that_cannot_be_had_is_refused_or_named(tmp_path):
     assert any("there is no profile of alpha: it is at a bound" in w for w in result.warnings)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("noise_not_of_speckle")
 def test_what_is_known_of_the_parameters_survives_json(tmp_path):
     scans = measured(CREEP, 40, np.linspace(0, 160, 5), sigma=0.01)

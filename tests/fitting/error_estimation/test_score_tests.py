@@ -32,6 +32,7 @@ def checked(folder, photons: Photons, model, seed=0, **options) -> ModelCheck:
     return check
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("word", WRONG)
 def test_a_wrong_shape_of_all_ages_is_misfit_and_named(word, tmp_path):
     photons, model, name = WRONG[word]
@@ -48,6 +49,7 @@ def test_the_step_toward_the_alternative_is_about_what_is_wrong(tmp_path):
     assert check.alternative.size == pytest.approx(-0.3, abs=0.12)
 
 
+@pytest.mark.long
 def test_what_the_model_has_among_its_parameters_is_no_alternative(tmp_path):
     """A stretched exponential has no better exponent, nor another power of q."""
     right = hd.MODELS["stretched_q"]
@@ -162,6 +164,7 @@ def test_right_models_are_called_wrong_in_hardly_more_than_one_fit_of_a_hundred(
     assert len(wrong) <= 6, wrong  # 2.2 are expected of 150 at 1.5 %; more than 6 in 1 of 200
 
 
+@pytest.mark.long
 def test_opposite_bins_of_one_speckle_tell_as_much_as_one_of_them(tmp_path):
     """They counted twice, and right models were called wrong too often."""
     scans = replace(RINGS, frames=80).scan(0)
@@ -188,6 +191,7 @@ class Relaxing(Photons):
         return np.exp(-0.5 * self.q[bin] ** 2 * np.abs(C[:, None] - C))
 
 
+@pytest.mark.long
 def test_a_smoothness_that_is_given_too_large_is_misfit_and_named(tmp_path):
     photons = Relaxing(
         STILL, frames=150, q=(0.0054,) * 4, phi=(-80.0, -40.0, 0.0, 40.0), spacing=0.53

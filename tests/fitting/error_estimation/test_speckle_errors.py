@@ -187,6 +187,7 @@ def test_a_fit_whose_model_hardly_decays_has_an_end(tmp_path):
     assert result.parameters["at_bound"].values[0]
 
 
+@pytest.mark.long
 def test_under_a_loss_errors_are_those_of_least_squares_where_nothing_lies_far_off(tmp_path):
     scan = store(replace(RING, frames=150).scan(1), tmp_path)
     options = STATIC | {"initial": {"D0": 1e4, "alpha": 0.0}}
@@ -195,6 +196,7 @@ def test_under_a_loss_errors_are_those_of_least_squares_where_nothing_lies_far_o
     np.testing.assert_allclose(ratio, 1, atol=0.25)
 
 
+@pytest.mark.long
 def test_frames_before_and_after_all_stored_cells_count_in_the_noise(tmp_path):
     """A selection that begins and ends inside intervals of age has the noise of all its pairs."""
     scan = store(replace(RING, frames=160).scan(4), tmp_path)
@@ -206,6 +208,7 @@ def test_frames_before_and_after_all_stored_cells_count_in_the_noise(tmp_path):
     np.testing.assert_allclose(errors[1] / errors[0], 1, atol=0.4)
 
 
+@pytest.mark.long
 def test_a_model_given_as_f_alone_has_errors_of_the_nearest_correlation(tmp_path):
     result = fitted(RING, tmp_path, {"model": STRETCHED})
     assert result.parameters.attrs["method"] == "speckle"

@@ -86,6 +86,7 @@ def drawn(scan):
     return result, found, chosen, said
 
 
+@pytest.mark.long
 def test_a_basis_that_is_too_small_at_first_is_chosen_anew(drawn):
     _, found, chosen, said = drawn
     assert said.count("wide pass over the data") == len(chosen) > 1
@@ -102,6 +103,7 @@ def test_draws_of_contrast_and_offset_have_their_own_spread(drawn):
         np.testing.assert_allclose(spread[:, n], error, rtol=0.25)
 
 
+@pytest.mark.long
 def test_f_outside_of_the_columns_raises_chisqr(scan, monkeypatch):
     monkeypatch.setattr(basis, "SIZES", (1,))
     made = sampler_of(scan, "static")
@@ -116,6 +118,7 @@ def test_f_outside_of_the_columns_raises_chisqr(scan, monkeypatch):
     assert (found > 0.8 * exact).all()
 
 
+@pytest.mark.long
 def test_a_posterior_is_of_float64_and_of_the_chunks_that_were_fitted(tmp_path):
     whole = store(measured(TRUTH, 60, angles(3), sigma=0.1), tmp_path, "S")
     result = hd.fit(whole, "static", precision="mixed", fixed={"D_offset": 500.0})
@@ -127,6 +130,7 @@ def test_a_posterior_is_of_float64_and_of_the_chunks_that_were_fitted(tmp_path):
     assert not request.scan.excluded
 
 
+@pytest.mark.long
 def test_a_parameter_that_nothing_bounds_has_no_posterior(tmp_path):
     def decay(theta, t1, t2, bin):
         return jnp.exp(-(t2 - t1) / theta[0])

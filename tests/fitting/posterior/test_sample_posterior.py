@@ -92,6 +92,7 @@ def test_a_robust_posterior_is_wider_by_the_design_effect_and_has_tails(still):
     np.testing.assert_allclose(wide, 0.72, atol=0.08)  # half of a t of some 5 degrees of freedom
 
 
+@pytest.mark.long
 def test_a_prior_is_part_of_the_density(still):
     result = hd.fit(still, "static", fixed={"D_offset": 500.0})
     value = result.parameters["value"].values
@@ -103,6 +104,7 @@ def test_a_prior_is_part_of_the_density(still):
     np.testing.assert_array_equal(found.flat[:, 2], 500.0)
 
 
+@pytest.mark.long
 def test_the_prior_of_a_fit_is_that_of_its_posterior_and_counts_once(still):
     whole = hd.fit(still, "static", fixed={"D_offset": 500.0})
     value, error = (whole.parameters[n].values for n in ("value", "stderr_naive"))
@@ -120,6 +122,7 @@ def test_the_prior_of_a_fit_is_that_of_its_posterior_and_counts_once(still):
     assert sd == pytest.approx(after["stderr_naive"].values[1], rel=0.06)
 
 
+@pytest.mark.long
 def test_nuts_draws_from_what_weights_do_not():
     import jax.numpy as jnp
 
@@ -169,6 +172,7 @@ WRONG = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("word", WRONG)
 def test_what_has_no_posterior_is_a_sentence(still, word):
     options, more, sentence = WRONG[word]
@@ -188,6 +192,7 @@ def test_a_fit_that_did_not_converge_and_other_data_are_refused(still, tmp_path)
         posterior_draws(result, still.select(frames=(0, 40)))
 
 
+@pytest.mark.long
 def test_the_public_function_returns_a_posterior_with_bands(still):
     result = hd.fit(still, "static")
     found = hd.posterior(result, draws=200, progress=(said := []).append)

@@ -69,6 +69,7 @@ def test_ninety_eight_of_a_hundred_random_truths_are_found(model, convention):
     assert len(missed) <= 2, "\n".join(f"seed {seed}: {f}" for seed, f in missed)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [12, 35])
 def test_values_the_user_gave_are_a_start_beside_that_of_the_search(seed):
     """From the truth alone these fits end 2 and 1.5 above what the search finds."""
@@ -93,6 +94,7 @@ def test_a_fit_without_a_free_parameter_stays_where_it_is():
     assert only.theta.tolist() == [777.0, 0.1, -3.0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("phi0", [-66, -10, 6, 11, 24, 48, 83])
 @pytest.mark.parametrize("shear", [2e-4, 2e-2])
 def test_the_direction_of_flow_is_found_wherever_it_is(phi0, shear):
@@ -158,6 +160,7 @@ GIVEN = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("given", GIVEN, ids=[str(g) for g in GIVEN])
 def test_what_the_user_gave_is_kept_and_the_rest_is_found(given):
     truth = np.array([30000, -0.5, 0, 5e-4, -0.5, 0, 0])

@@ -55,6 +55,7 @@ def test_the_better_of_both_signs_is_found(seed):
     assert truths.attempt(truths.drawn("laminar_flow", seed)).excess < 0.1
 
 
+@pytest.mark.long
 def test_a_negative_rate_is_said(tmp_path):
     scan = store(measured(RISING, 60, angles(9), sigma=0.01), tmp_path)
     found = fit_here(

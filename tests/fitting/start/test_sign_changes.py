@@ -104,6 +104,7 @@ class Resting(Photons):
     g = Oscillating.g
 
 
+@pytest.mark.long
 def test_a_band_holds_a_shear_rate_that_is_zero(tmp_path):
     """With the coefficients at the bound fixed there it held 37 % of these times, and had no width."""
     bins, frames = 8, 160

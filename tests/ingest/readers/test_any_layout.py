@@ -41,6 +41,7 @@ def stored(report):
     return arrays(report.store)["c2"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("word", "c2", "options"),
     [
@@ -112,6 +113,7 @@ def test_a_group_of_matrices_is_taken_in_the_order_of_their_numbers(tmp_path):
     np.testing.assert_array_equal(stored(report), upper(C2))
 
 
+@pytest.mark.long
 def test_an_unknown_layout_is_answered_with_what_is_in_the_file(tmp_path):
     path = hdf5(tmp_path / "A.h5", a__ttc=C2, a__mask=np.ones((4, 5)), q=[1.0, 2.0], words="fine")
     with pytest.raises(
@@ -195,6 +197,7 @@ def test_arrays_of_an_npz_may_have_any_name(tmp_path):
 ASYMMETRIC = C2 + np.tril(np.full((N, N), 0.1, np.float32))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("half", "more"), [("upper", 0.0), ("lower", 0.1), ("mean", 0.05)])
 @pytest.mark.parametrize("kind", ["npy", "matlab"])
 def test_one_half_or_the_mean_of_a_matrix_that_is_not_symmetric(tmp_path, half, more, kind):

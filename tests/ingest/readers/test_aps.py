@@ -44,6 +44,7 @@ def test_unsorted_and_sparse_processed_bins_find_their_q_and_phi(tmp_path):
     assert attrs["sigma_source"] == "scatter"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layout", ["aps-u", "aps-legacy"])
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
 @pytest.mark.parametrize("width", [np.float32, np.float64])
@@ -114,6 +115,7 @@ def legacy(path, names, bins):
     return path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("word", "names", "bins", "labels"),
     [
@@ -134,6 +136,7 @@ def test_legacy_names_are_bins_or_run_through_the_list(tmp_path, word, names, bi
         assert report.bins[index].q == pytest.approx(0.001 * label)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("word", "names", "bins", "message"),
     [

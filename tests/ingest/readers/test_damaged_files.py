@@ -77,6 +77,7 @@ WRONG = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("word", WRONG)
 def test_a_damaged_aps_u_file_is_refused_naming_the_thing(tmp_path, word):
     changes, message = WRONG[word]
@@ -96,6 +97,7 @@ def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path):
             ingest.ingest(path)
 
 
+@pytest.mark.long
 def test_a_flipped_byte_never_shows_a_traceback(tmp_path):
     whole = simulated(tmp_path / "A.hdf", n=20).read_bytes()
     rng = np.random.default_rng(0)

@@ -112,6 +112,7 @@ ESRF_MISTAKES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("word", ESRF_MISTAKES)
 def test_what_is_wrong_with_cells_is_named(tmp_path, word):
     changes, message = ESRF_MISTAKES[word]

@@ -100,6 +100,7 @@ def test_a_wrong_npz_is_refused_naming_the_key(tmp_path, word, changes, message)
         ingest.ingest(npz(tmp_path / "A.npz", **held))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("word", "options", "message"),
     [

@@ -72,6 +72,7 @@ STORED = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("word", STORED)
 def test_every_way_nxxpcs_stores_matrices_gives_the_same_bins(tmp_path, word):
     storage, matrices = STORED[word]
@@ -174,6 +175,7 @@ NEXUS_MISTAKES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("word", NEXUS_MISTAKES)
 def test_what_an_nxxpcs_file_leaves_open_is_named(tmp_path, word):
     storage, message = NEXUS_MISTAKES[word]

@@ -56,6 +56,7 @@ def of_built_in(result: FitResult, scan: hd.Scan) -> float:
     return float(np.exp(-2 * (rate * (scan.time[9] - scan.time[1])) ** stretching))
 
 
+@pytest.mark.long
 def test_a_result_draws_the_model_it_was_fitted_with(series):
     fits, scan = series
     for result in fits.results:

@@ -230,6 +230,7 @@ def test_names_that_a_file_cannot_hold_are_changed_and_kept_beside():
 HOSTILE = ["D0", "<script>$x_$", "offset", "a/b\x1b[31m", "$\\frac", "bin", "phi0"]
 
 
+@pytest.mark.long
 def test_hostile_names_of_parameters_do_no_harm(flowing, fitted, tmp_path):
     table = fitted.parameters
     columns = {key: table[key].values for key in table.data_vars}
@@ -309,6 +310,7 @@ def virtual(file, name):
     file.create_virtual_dataset(name, layout)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "how", [external_link, link_to_a_link, linked_group, in_a_raw_file, virtual]
 )

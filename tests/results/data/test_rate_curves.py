@@ -206,6 +206,7 @@ def test_the_power_law_nearest_to_a_curve_is_its_own_where_it_is_one():
     assert np.abs(found / law - 1).max() < 0.1
 
 
+@pytest.mark.long
 def test_a_rate_without_a_formula_is_drawn_over_the_nearest_power_law(tmp_path):
     hd.simulate(tmp_path / "S.h5", "step", angles=3, frames=60)
     scan = hd.open_dataset(hd.ingest(tmp_path / "S.h5").store)

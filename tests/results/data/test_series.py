@@ -89,6 +89,7 @@ def test_a_store_without_q_has_no_rings(tmp_path):
         hd.fit_each(scan, hd.STATIC, over="q")
 
 
+@pytest.mark.long
 def test_each_fit_is_that_of_the_part_alone(diffusing, over_q, over_age):
     alone = hd.fit(diffusing.select(q=Q[1]), hd.STATIC, fixed=HELD)
     assert over_q.results[1].chisqr == alone.chisqr
@@ -158,6 +159,7 @@ def test_the_error_of_a_rate_is_that_of_its_parameters():
         assert found[name].dof == np.nanmin(dof)
 
 
+@pytest.mark.long
 def test_a_part_that_cannot_be_fitted_is_a_row_and_the_others_go_on(tmp_path):
     scan = store(three_rings([CREEP] * 3, n=20), tmp_path)
     next(path for path in Path(scan.path, "c2/c/4").rglob("*") if path.is_file()).unlink()

@@ -44,6 +44,7 @@ def saved(flowing, fitted, tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 def test_a_folder_gets_files_report_and_quantiles(saved, fitted):
     names = {path.name for path in saved.iterdir()}
     assert names >= FILES
@@ -79,6 +80,7 @@ def test_figures_that_are_drawn_later_leave_the_posterior_in_the_report(saved, m
     assert "Posterior of the rates" in page
 
 
+@pytest.mark.long
 def test_another_posterior_takes_the_place_of_the_first(flowing, tmp_path):
     fitted = fit_of(flowing, **CASES["two parameters"])
     fitted.to_json(tmp_path / "summary.json")

@@ -33,6 +33,7 @@ from tests.results.views.figures.texts import check_places, texts_of
 from tests.synthetic import CREEP
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", FIGURE_CASES)
 def test_every_picture_is_written_and_shows_something(case, tmp_path):
     given, found = FIGURE_CASES[case]
@@ -54,6 +55,7 @@ RINGS = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", [*FIGURE_CASES, "two rings, wide bands, coarse passes"])
 @pytest.mark.parametrize("name", plots.PICTURES)
 def test_no_text_of_a_picture_is_cut_off_or_lies_on_another(name, case, tmp_path):
@@ -159,6 +161,7 @@ def test_the_model_around_the_circle_passes_through_every_bin(flowing):
     np.testing.assert_allclose(f[3], f[0], rtol=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", FIGURE_CASES)
 @pytest.mark.parametrize("name", plots.PICTURES)
 def test_every_picture_has_its_numbers_in_words(name, case, tmp_path):
@@ -172,6 +175,7 @@ def test_every_picture_has_its_numbers_in_words(name, case, tmp_path):
     assert TITLES[name]
 
 
+@pytest.mark.long
 def test_a_result_without_influence_has_no_picture_of_it(diffusing, tmp_path):
     result = result_for(diffusing, CREEP, influence=None)
     names = [path.stem for path in plots.save_all(FitView(result, diffusing), tmp_path)]
@@ -243,6 +247,7 @@ def test_units_follow_what_is_known(tmp_path):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", plots.PICTURES)
 def test_every_picture_is_drawn_in_the_place_of_axes(name, flowing):
     result = result_for(flowing, FLOW)
