@@ -165,6 +165,11 @@ class Scan:
         """c2 averaged over all pairs with each frame, as ingest stored it; NaN where it has none."""
         return self.manifest.read_array(self.path, "cuts/frames")[list(self.bins)]
 
+    def optional_array(self, name: str) -> np.ndarray | None:
+        """Return an array of `store/arrays.py:OPTIONAL_ARRAYS`, None where the store has none."""
+        held = name in self.manifest.arrays
+        return self.manifest.read_array(self.path, name) if held else None
+
     @property
     def median_sigma(self) -> Float[np.ndarray, " bin"]:
         """The median of sigma(t, t) over the selected frames."""
