@@ -11,7 +11,7 @@ from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.store.arrays import same_times
 from ingest import noise
 from ingest.clean import CleanMatrix, clean, measure_scatter
-from ingest.readers.source import Pictures, Source
+from ingest.readers.source import NO_PICTURES, Pictures, Source
 
 MAX_NAMED = 3
 """Notes are of so many scans one by one."""
@@ -48,7 +48,7 @@ def joined(scans: Sequence[Source], names: Sequence[str]) -> Source:
 def _common_pictures(scans: Sequence[Source]) -> Pictures:
     """Return the pictures of all scans of one file; several files have none in common."""
     first = scans[0].pictures
-    return first if all(one.pictures is first for one in scans) else Pictures()
+    return first if all(one.pictures is first for one in scans) else NO_PICTURES
 
 
 def averaged(source: Source) -> Source:

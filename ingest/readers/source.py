@@ -35,6 +35,9 @@ class Pictures(NamedTuple):
     """Intensity averaged over the frames, in any unit; NaN where a pixel is unknown."""
 
 
+NO_PICTURES = Pictures()
+
+
 @dataclass(frozen=True)
 class Source:
     """One file of measured two-time matrices; everything but the matrices is already in memory."""
@@ -77,7 +80,7 @@ class Source:
     """The cells over which c2 is averaged, if it is not that of each pair."""
     experiment: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What the file says of the measurement, by its names in NXxpcs (`ingest/readers/hdf5.py`)."""
-    pictures: Pictures = Pictures()
+    pictures: Pictures = NO_PICTURES
     """Intensity against frame and averaged over the frames, where the file has them."""
     notes: tuple[str, ...] = ()
     half: Half | None = None
@@ -125,7 +128,7 @@ class Source:
             intensity=None if self.intensity is None else self.intensity[one],
             sigma=None if self.sigma is None else self.sigma[one],
             truth=None,
-            pictures=Pictures(),
+            pictures=NO_PICTURES,
             notes=(),
             mean_of=tuple(scan.only(bin_index) for scan in mean_of),
         )

@@ -15,8 +15,8 @@ from jaxtyping import Float, Float32
 
 from homodyne_dask.errors import OptionError, SourceError
 from ingest.readers import hdf5
-from ingest.readers.source import IngestOptions, Pictures, Source, check_frames, per_bin
 from ingest.readers.pictures import numbers_in, pictures_in
+from ingest.readers.source import IngestOptions, Pictures, Source, check_frames, per_bin
 from ingest.repeats import joined
 
 GROUP = "/train_resolved/correlation"

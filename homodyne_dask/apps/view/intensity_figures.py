@@ -22,7 +22,9 @@ REACH = 1e4
 
 def intensity_figures(shown: Sequence[ShownScan], x: Range1d) -> list[figure]:
     """Return intensity against time, with the time axis of the maps, and the mean image of each store."""
-    curves = [(n, one.scan, found) for n, one in enumerate(shown) if (found := of_frames(one.scan))]
+    curves = [
+        (n, one.scan, found) for n, one in enumerate(shown) if (found := frame_intensity(one.scan))
+    ]
     made = [_against_time(curves, x)] if curves else []
     for n, one in enumerate(shown):
         image = one.scan.optional_array("mean_image")
@@ -31,7 +33,7 @@ def intensity_figures(shown: Sequence[ShownScan], x: Range1d) -> list[figure]:
     return made
 
 
-def of_frames(scan: Scan) -> tuple[str, Float[np.ndarray, " t"]] | None:
+def frame_intensity(scan: Scan) -> tuple[str, Float[np.ndarray, " t"]] | None:
     """Return the intensity of each frame and its unit: counts of the selected bins, else any unit."""
     counts = scan.all_bins["intensity"][list(scan.bins)]
     known = counts[np.isfinite(counts).all(axis=1)]
