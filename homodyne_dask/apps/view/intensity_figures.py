@@ -74,7 +74,7 @@ def _image(n: int, name: str, image: Float[np.ndarray, "y x"]) -> figure:
     rows, columns = image.shape
     fig = figure(
         width=SIDE + BAR, height=SIDE, tools="pan,wheel_zoom,box_zoom,reset,save", match_aspect=True,
-        name=f"mean-image-{n}", x_range=Range1d(0, columns), y_range=Range1d(rows, 0),
+        name=f"mean-image-{n}", x_range=Range1d(start=0, end=columns), y_range=Range1d(start=rows, end=0),
         toolbar_location="below",
     )  # fmt: skip
     drawn: Any = fig.image  # takes a mapper, too
