@@ -175,10 +175,7 @@ def _notes(scans: Sequence[Source], names: Sequence[str]) -> tuple[str, ...]:
 def _masked_frames(one: Source) -> list[str]:
     if one.masked is None or not one.masked.any():
         return []
-    frames = noise.as_ranges(np.flatnonzero(one.masked) + 1)
-    return [
-        f"{np.count_nonzero(one.masked)} frames masked, intensity below half its median: {frames}"
-    ]
+    return [noise.dimmed(one.masked)]
 
 
 def scan_names_of(paths: Sequence[Path]) -> list[str]:

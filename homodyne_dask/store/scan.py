@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
 
-from homodyne_dask.errors import OptionError, SelectionError, StoreError, require_count, shown
+from homodyne_dask.errors import (
+    OptionError,
+    SelectionError,
+    StoreError,
+    as_spelled,
+    require_count,
+    shown,
+)
 from homodyne_dask.store import schema, validate
 from homodyne_dask.store.arrays import ingest_again, out_of_range, read_metadata
 from homodyne_dask.store.cells import Cells
@@ -195,6 +202,21 @@ class Scan:
         return inside
 
     @property
+    def selection_options(self) -> str:
+        """The options of the command line that select these bins and frames, '' where all are selected."""
+        first, stop = self.frames
+        words = [f"--frames {first}:{stop}"] * (stop - first < self.n_frames)
+        words += [f"--exclude-frames {low}:{end}" for low, end in self.excluded_frames]
+        if "scans" in self.attrs and len(set(self.scan_number)) == 1:
+            words.append(f"--scan {self.scan_number[0]}")
+        known = self.all_bins["label"][np.flatnonzero(self.manifest.pairs.sum(axis=(1, 2)))]
+        here, out = np.unique(self.label), np.setdiff1d(known, self.label)
+        if len(out):
+            some, option = (here, "label") if len(here) <= len(out) else (out, "exclude-label")
+            words.append(f"--{option} {','.join(map(str, some.tolist()))}")
+        return " ".join(words)
+
+    @property
     def digest(self) -> str:
         """SHA-256 of the store's manifest: the identity of everything in the store."""
         return self.attrs["store_sha256"]
@@ -351,7 +373,7 @@ class Scan:
     def __str__(self) -> str:
         """Return the table as `homodyne-dask info` prints it."""
         lines = aligned_columns(_rows(self), left=0)
-        notes = [f"note: {note}" for note in self.attrs["notes"]]
+        notes = [f"note: {as_spelled(note)}" for note in self.attrs["notes"]]
         return printed_lines([_caption(self), *lines, *notes])
 
     def __repr__(self) -> str:
