@@ -24,8 +24,7 @@ class HomodyneDaskError(Exception):
     """Base of all errors the user can correct; the command line prints one sentence and exits with 2."""
 
     def __str__(self) -> str:
-        text = printable(super().__str__())
-        return text if _typed else spelled_as_in_python(text)
+        return as_spelled(printable(super().__str__()))
 
 
 @contextmanager
@@ -37,6 +36,11 @@ def as_typed() -> Iterator[None]:
         yield
     finally:
         _typed = before
+
+
+def as_spelled(text: str) -> str:
+    """Return a sentence with options as they are given here, on the command line or in Python."""
+    return text if _typed else spelled_as_in_python(text)
 
 
 def spelled_as_in_python(text: str) -> str:

@@ -19,10 +19,10 @@ ROUND = 0.5
 """Degrees: angles that are multiples of it in degrees, and none as they are read, are probably radians."""
 MIN_RANGE = 2.5
 """Radians that the angles of a detector cover at least, somewhat below half a turn."""
-LARGEST_Q = 0.1
-"""1/Å; beyond, c2 is measured at wide angles only."""
-LONGEST_RECORD = 43_200.0
-"""s; half a day."""
+LARGEST_Q = 0.05
+"""1/Å; few detectors at small angles reach further."""
+LONGEST_RECORD = 7200.0
+"""s; few measurements last longer."""
 
 
 class Noise(NamedTuple):
@@ -96,7 +96,7 @@ def notes_on(source: Source, records: list[Record], use: Bool[np.ndarray, " t"])
     absent = [record["left_out"] for record in records if record["left_out"]]
     more = f"; and {len(absent) - 3} more" if len(absent) > 3 else ""
     notes = [
-        f"{len(absent)} of {len(records)} bins left out: " + "; ".join(absent[:3]) + more
+        f"{len(absent)} of {counted(len(records), 'bin')} left out: " + "; ".join(absent[:3]) + more
     ] * bool(absent)
     if is_uneven(source.time):
         spacing = spacing_text(source.time, source.frame_time)
@@ -114,16 +114,13 @@ def notes_on(source: Source, records: list[Record], use: Bool[np.ndarray, " t"])
     if _baseline(source, records) == 0:
         notes.append("baseline 0 in the file: 1 was added to all pairs")
     if not use.all():
-        frames = as_ranges(np.flatnonzero(~use))
-        notes.append(
-            f"{np.count_nonzero(~use)} frames masked, intensity below half its median: {frames}, "
-            f"counted from 0"
-        )
+        notes.append(dimmed(~use))
     notes += _without_data(source, records)
     for key, sentence in NOTES.items():
         where = [label for label, r in zip(source.label, records, strict=True) if r[key]]
         if where:
-            notes.append(f"{sum(r[key] for r in records)} {sentence}, in bins {as_ranges(where)}")
+            number = counted(sum(r[key] for r in records), "pair")
+            notes.append(f"{number} {sentence}, in bin{'s' * (len(where) > 1)} {as_ranges(where)}")
     return notes
 
 
@@ -142,17 +139,17 @@ def _without_data(source: Source, records: list[Record]) -> list[str]:
         ]
         groups[frames] = f"bin{'s' * (len(where) > 1)} {as_ranges(where)}"
     return [
-        f"{len(frames)} frames without any data in {where}: {as_ranges(frames)}, counted from 0"
+        f"{counted(len(frames), 'frame')} without any data in {where}: {as_ranges(frames)}, counted from 0"
         for frames, where in groups.items()
         if frames
     ]
 
 
 NOTES = {
-    "zeros": "pairs 0: measured, as without photons in both frames",
-    "infinite": "pairs infinite or beyond float32, set to NaN",
-    "one_sided": "pairs known on one side of the diagonal only, set to NaN",
-    "outliers": "pairs 8 σ or more from their neighbours: excluded from the averages for initial "
+    "zeros": "0: measured, as without photons in both frames",
+    "infinite": "infinite or beyond float32, set to NaN",
+    "one_sided": "known on one side of the diagonal only, set to NaN",
+    "outliers": "8 σ or more from their neighbours: excluded from the averages for initial "
     "values, not from the fit (see --loss)",
 }
 
@@ -172,6 +169,19 @@ def _baseline(source: Source, records: list[Record]) -> int:
             "of one kind; ingest them apart"
         )
     return int(baselines[0])
+
+
+def dimmed(masked: Bool[np.ndarray, " t"]) -> str:
+    """Return the note on frames in a beam trip."""
+    return (
+        f"{counted(int(masked.sum()), 'frame')} masked, intensity below half its median: "
+        f"{as_ranges(np.flatnonzero(masked))}, counted from 0"
+    )
+
+
+def counted(number: int, what: str) -> str:
+    """Return '1 frame', '3 frames'."""
+    return f"{number} {what}{'s' * int(number != 1)}"
 
 
 def as_ranges(numbers: Sequence[int] | np.ndarray) -> str:
@@ -212,8 +222,8 @@ def _wavevectors(source: Source) -> Iterator[str]:
     q = source.q[np.isfinite(source.q)]
     if len(q) and q.max() > LARGEST_Q:
         yield (
-            f"is q in 1/nm? It is up to {q.max():.3g} 1/Å, as at wide angles only: q is read in 1/Å; if it "
-            f"is in 1/nm, ingest q / 10, else D comes out 100 times too small"
+            f"is q in 1/nm? It is up to {q.max():.3g} 1/Å, which few detectors at small angles reach: q is "
+            f"read in 1/Å; if it is in 1/nm, ingest q / 10, else D comes out 100 times too small"
         )
 
 

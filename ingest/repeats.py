@@ -11,7 +11,7 @@ from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.store.arrays import same_times
 from ingest import noise
 from ingest.clean import CleanMatrix, clean, measure_scatter
-from ingest.readers.source import Source
+from ingest.readers.source import NO_PICTURES, Pictures, Source
 
 MAX_NAMED = 3
 """Notes are of so many scans one by one."""
@@ -38,10 +38,17 @@ def joined(scans: Sequence[Source], names: Sequence[str]) -> Source:
             if getattr(first, field) is not None
         },
         truth=first.truth if all(one.truth == first.truth for one in scans) else None,
+        pictures=_common_pictures(scans),
         notes=_notes(masked, names),
         scans=tuple(masked),
         scan_names=tuple(names),
     )
+
+
+def _common_pictures(scans: Sequence[Source]) -> Pictures:
+    """Return the pictures of all scans of one file; several files have none in common."""
+    first = scans[0].pictures
+    return first if all(one.pictures is first for one in scans) else NO_PICTURES
 
 
 def averaged(source: Source) -> Source:
@@ -168,10 +175,7 @@ def _notes(scans: Sequence[Source], names: Sequence[str]) -> tuple[str, ...]:
 def _masked_frames(one: Source) -> list[str]:
     if one.masked is None or not one.masked.any():
         return []
-    frames = noise.as_ranges(np.flatnonzero(one.masked) + 1)
-    return [
-        f"{np.count_nonzero(one.masked)} frames masked, intensity below half its median: {frames}"
-    ]
+    return [noise.dimmed(one.masked)]
 
 
 def scan_names_of(paths: Sequence[Path]) -> list[str]:

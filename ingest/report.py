@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from homodyne_dask.errors import as_spelled
 from homodyne_dask.store.arrays import read_array, spacing_text
 from homodyne_dask.store.files import AnyPath
 from homodyne_dask.store.manifest import read_manifest
@@ -63,7 +64,7 @@ class IngestReport:
             f"{row.sigma:9.3g}"
             for row in self.bins
         ]
-        notes = [f"note: {note}" for note in self.notes]
+        notes = [f"note: {as_spelled(note)}" for note in self.notes]
         lines = [title, *skipped, head, *rows, f"σ from {self.sigma_source}", *notes]
         return printed_lines(lines)
 
@@ -84,7 +85,8 @@ class IngestReport:
             )
             for row in self.bins
         )
-        return html_table(f"{self.source_file} → {self.store}", [_HEAD, *bins], self.notes)
+        notes = [as_spelled(note) for note in self.notes]
+        return html_table(f"{self.source_file} → {self.store}", [_HEAD, *bins], notes)
 
 
 def read_report(target: AnyPath, *, skipped: bool = False) -> IngestReport:

@@ -12,7 +12,7 @@ from jaxtyping import Float32
 
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store import schema
-from homodyne_dask.store.arrays import SMALL_ARRAYS
+from homodyne_dask.store.arrays import OPTIONAL_ARRAYS, SMALL_ARRAYS
 from homodyne_dask.store.cells import age_edges, lag_edges
 from homodyne_dask.store.chunk_codec import COMPRESSOR, LEVEL, SHUFFLE, encode_chunk
 from homodyne_dask.store.files import (
@@ -38,7 +38,8 @@ JOB_FILE = "job.json"
 MAX_JSON_BYTES = 2_000_000_000
 """Bytes of the largest JSON file of a store: the records of a bin list its chunks."""
 NAMES = {
-    "zarr.json", "c2", "cuts", "sums", *SMALL_ARRAYS, *(f"level{factor}" for factor in schema.LEVELS)
+    "zarr.json", "c2", "cuts", "sums", *SMALL_ARRAYS, *OPTIONAL_ARRAYS,
+    *(f"level{factor}" for factor in schema.LEVELS),
 }  # fmt: skip
 """Of what is in a store."""
 CONFIG: Any = {"write_empty_chunks": True}

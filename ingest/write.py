@@ -19,7 +19,12 @@ from homodyne_dask.errors import (
     require_type,
 )
 from homodyne_dask.store import schema
-from homodyne_dask.store.arrays import SMALL_ARRAYS, array_digest, read_array
+from homodyne_dask.store.arrays import (
+    OPTIONAL_ARRAYS,
+    SMALL_ARRAYS,
+    array_digest,
+    read_array,
+)
 from homodyne_dask.store.files import AnyPath, any_path, children, errors_of, exists, path_of
 from homodyne_dask.store.manifest import manifest_json
 from homodyne_dask.store.url_path import UrlPath
@@ -307,6 +312,7 @@ def _finish(source: Source, target: AnyPath, job: _Job, use, records) -> None:
     ]
     use = use & ~noise.frames_without_data(records, source.n_frames)
     _write_vectors(source, target, use, found.rows, records)
+    pictures = _write_pictures(source, target)
     _write_sums(target, source.n_frames, records)
     store_writer.remove_partial_files(target)
     attrs = _attributes(source, job, found.source, notes)
@@ -314,7 +320,7 @@ def _finish(source: Source, target: AnyPath, job: _Job, use, records) -> None:
         source.n_frames,
         [record["chunks"] for record in records],
         [record["pairs"] for record in records],
-        {name: array_digest(read_array(target, name)) for name in SMALL_ARRAYS},
+        {name: array_digest(read_array(target, name)) for name in (*SMALL_ARRAYS, *pictures)},
         attrs,
         [record["sizes"] for record in records] if job.sharded else None,
     )
@@ -338,6 +344,16 @@ def _write_vectors(source: Source, target: AnyPath, use, rows, records) -> None:
     )
     store_writer.write_array(root, "frame_mask", use, frames)
     store_writer.write_array(root, "beta_ingest", np.array(contrast), bins)
+
+
+def _write_pictures(source: Source, target: AnyPath) -> list[str]:
+    """Write what the source has of `OPTIONAL_ARRAYS`; return their names."""
+    root = store_writer.open_root(target)
+    held = source.pictures._asdict()
+    names = [name for name in OPTIONAL_ARRAYS if held[name] is not None]
+    for name in names:
+        store_writer.write_array(root, name, held[name], OPTIONAL_ARRAYS[name].dims)
+    return names
 
 
 def _write_sums(target: AnyPath, n_frames: int, records) -> None:

@@ -55,6 +55,11 @@ SMALL_ARRAYS = {
     "sums/second": ArraySpec(_SUM, "float64"),
     "sums/pairs": ArraySpec(_SUM, "int64"),
 }
+OPTIONAL_ARRAYS = {
+    "flux": ArraySpec(("t",), "float64"),
+    "mean_image": ArraySpec(("y", "x"), "float64"),
+}
+"""Of stores whose source has them."""
 
 
 def is_uneven(time: Float[np.ndarray, " t"]) -> bool:
@@ -117,7 +122,7 @@ def read_array(store: str | AnyPath, name: str) -> np.ndarray:
 
     Whether it is the one that was ingested there, `Manifest.read_array` says.
     """
-    spec = SMALL_ARRAYS[name]
+    spec = (SMALL_ARRAYS | OPTIONAL_ARRAYS)[name]
     try:
         shape = tuple(int(length) for length in read_metadata(store, name)["shape"])
         if len(shape) != len(spec.dims) or min(shape) < 1:

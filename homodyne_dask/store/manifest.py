@@ -17,6 +17,7 @@ from homodyne_dask.errors import StoreError, why_unreadable
 from homodyne_dask.store import schema
 from homodyne_dask.store.arrays import (
     MAX_BYTES,
+    OPTIONAL_ARRAYS,
     SMALL_ARRAYS,
     array_digest,
     ingest_again,
@@ -37,7 +38,7 @@ class Manifest:
     pairs: Int[np.ndarray, "bin i j"]
     """Known pairs in each chunk of c2."""
     arrays: Mapping[str, str]
-    """SHA-256 of each small array by name (`array_digest`)."""
+    """SHA-256 of each small array by name (`array_digest`); of `OPTIONAL_ARRAYS` those that the store has."""
     attributes: str
     """SHA-256 of the root attributes (`attributes_digest`)."""
     spans: Mapping[int, Int[np.ndarray, "bin i j 2"]] | None = None
@@ -119,7 +120,10 @@ def _parsed(held: Any, bins: int, frames: int) -> Manifest:
     return Manifest(
         {factor: _by_tile(listed[factor], bins, tiles[factor], np.uint32) for factor in tiles},
         _by_tile(held["pairs"], bins, tiles[1], np.int64),
-        {name: str(held["arrays"][name]) for name in SMALL_ARRAYS},
+        {
+            name: str(held["arrays"][name])
+            for name in (*SMALL_ARRAYS, *(OPTIONAL_ARRAYS.keys() & held["arrays"].keys()))
+        },
         str(held["attributes"]),
         None if "sizes" not in held else _spans(held["sizes"], bins, frames),
     )

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
 
-from homodyne_dask.errors import OptionError, SelectionError, StoreError, require_count, shown
+from homodyne_dask.errors import (
+    OptionError,
+    SelectionError,
+    StoreError,
+    as_spelled,
+    require_count,
+    shown,
+)
 from homodyne_dask.store import schema, validate
 from homodyne_dask.store.arrays import ingest_again, out_of_range, read_metadata
 from homodyne_dask.store.cells import Cells
@@ -165,6 +172,11 @@ class Scan:
         """c2 averaged over all pairs with each frame, as ingest stored it; NaN where it has none."""
         return self.manifest.read_array(self.path, "cuts/frames")[list(self.bins)]
 
+    def optional_array(self, name: str) -> np.ndarray | None:
+        """Return an array of `store/arrays.py:OPTIONAL_ARRAYS`, None where the store has none."""
+        held = name in self.manifest.arrays
+        return self.manifest.read_array(self.path, name) if held else None
+
     @property
     def median_sigma(self) -> Float[np.ndarray, " bin"]:
         """The median of sigma(t, t) over the selected frames."""
@@ -188,6 +200,21 @@ class Scan:
         for one in self.excluded_frames:
             inside[slice(*one)] = False
         return inside
+
+    @property
+    def selection_options(self) -> str:
+        """The options of the command line that select these bins and frames, '' where all are selected."""
+        first, stop = self.frames
+        words = [f"--frames {first}:{stop}"] * (stop - first < self.n_frames)
+        words += [f"--exclude-frames {low}:{end}" for low, end in self.excluded_frames]
+        if "scans" in self.attrs and len(set(self.scan_number)) == 1:
+            words.append(f"--scan {self.scan_number[0]}")
+        known = self.all_bins["label"][np.flatnonzero(self.manifest.pairs.sum(axis=(1, 2)))]
+        here, out = np.unique(self.label), np.setdiff1d(known, self.label)
+        if len(out):
+            some, option = (here, "label") if len(here) <= len(out) else (out, "exclude-label")
+            words.append(f"--{option} {','.join(map(str, some.tolist()))}")
+        return " ".join(words)
 
     @property
     def digest(self) -> str:
@@ -346,7 +373,7 @@ class Scan:
     def __str__(self) -> str:
         """Return the table as `homodyne-dask info` prints it."""
         lines = aligned_columns(_rows(self), left=0)
-        notes = [f"note: {note}" for note in self.attrs["notes"]]
+        notes = [f"note: {as_spelled(note)}" for note in self.attrs["notes"]]
         return printed_lines([_caption(self), *lines, *notes])
 
     def __repr__(self) -> str:

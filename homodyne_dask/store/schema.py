@@ -13,6 +13,8 @@ bin (one (q, phi) region of the detector), t1 = t2 = t (frames).
     sigma_row(bin, t)     float64: sigma(t1, t2) = sigma_row(t1) * sigma_row(t2)
     intensity(bin, t)     counts per pixel and analysed frame, float64; NaN where unknown
     frame_mask(t)         bool, True = use
+    flux(t)               intensity of each frame in any unit, float64; only where the source has it
+    mean_image(y, x)      intensity averaged over the frames, means over squares of pixels; likewise
     beta_ingest(bin)      contrast seen at ingest: near-diagonal mean minus long-lag mean
 
     cuts/                 c2 averaged over cells of age (frame of t1) and lag, for initial values and plots

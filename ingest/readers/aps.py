@@ -12,6 +12,7 @@ import numpy as np
 from homodyne_dask.errors import SourceError
 from ingest.readers import hdf5
 from ingest.readers.hdf5 import experiment
+from ingest.readers.pictures import pictures_in
 from ingest.readers.source import Source, check_frames, degrees, inverse_angstrom, spacing
 
 MATRICES = "/xpcs/twotime/correlation_map"
@@ -23,6 +24,7 @@ DETECTOR = "/entry/instrument/detector_1"
 FRAME_TIME = f"{DETECTOR}/frame_time"
 MEAN_IMAGE = "/xpcs/temporal_mean/scattering_2d"
 FLUX = "/xpcs/spatial_mean/intensity_vs_time"
+LEGACY_FLUX, LEGACY_IMAGE = "/exchange/frameSum", "/exchange/pixelSum"
 LEGACY_MATRICES = "/exchange/C2T_all"
 LEGACY_PROCESSED = "/xpcs/qphi_bin_to_process"
 EXPOSURE = "/measurement/instrument/detector/exposure_period"
@@ -45,8 +47,8 @@ def open_aps_u(path: Path) -> Source:
         begin = _begin(file)
         q, phi, notes = _q_phi(file, label)
         pixels, means = _pixels(file, label)
-        flux = _flux(file, n_frames, begin, stride, avg)
-        intensity, why = _intensity(means, flux, avg)
+        pictures = pictures_in(file, (FLUX,), (MEAN_IMAGE,), n_frames, begin, stride, avg)
+        intensity, why = _intensity(means, pictures.flux, avg)
         truth = hdf5.truth(file)
         measurement = experiment(file, "/entry", DETECTOR)
     return Source(
@@ -69,6 +71,7 @@ def open_aps_u(path: Path) -> Source:
         truth=truth,
         gap=truth.get("gap_angstrom") if truth else None,
         experiment=measurement,
+        pictures=pictures,
         notes=(*notes, *why),
     )
 
@@ -168,20 +171,6 @@ def _sum_in_bins(
     return np.bincount(np.minimum(roi, last + 1), weights, minlength=last + 1)[label]
 
 
-def _flux(file, n_frames: int, begin: int, stride: int, avg: int) -> np.ndarray | None:
-    """Return the intensity of each analysed frame, in any unit."""
-    found = hdf5.optional(file, FLUX)
-    if found is None or found.size == 0:
-        return None
-    flux = np.atleast_2d(found)[-1].astype(np.float64)
-    if len(flux) == n_frames:
-        return flux
-    frames = begin + stride * np.arange(n_frames * avg)
-    if frames[-1] >= len(flux):
-        return None
-    return flux[frames].reshape(n_frames, avg).mean(axis=1)
-
-
 def _intensity(means, flux, avg: int) -> tuple[np.ndarray | None, list[str]]:
     """Return counts per pixel and analysed frame; averaging a frames multiplies their mean by a."""
     if means is None or not np.isfinite(means).all() or (means < 0).any() or not means.any():
@@ -210,6 +199,9 @@ def open_aps_legacy(path: Path) -> Source:
         regions = hdf5.regions(file, "/xpcs/dqmap")
         pixels = np.zeros(len(label), int) if regions is None else _sum_in_bins(regions, label)
         truth = hdf5.truth(file)
+        pictures = pictures_in(
+            file, (LEGACY_FLUX,), (LEGACY_IMAGE,), n_frames, stride=stride, avg=avg
+        )
     return Source(
         path=path,
         format="aps-legacy",
@@ -226,6 +218,7 @@ def open_aps_legacy(path: Path) -> Source:
         avg=avg,
         truth=truth,
         gap=truth.get("gap_angstrom") if truth else None,
+        pictures=pictures,
         notes=tuple(notes),
     )
 

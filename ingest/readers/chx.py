@@ -15,6 +15,7 @@ from homodyne_dask.errors import OptionError
 from ingest.readers import hdf5
 from ingest.readers.any_hdf5 import layout_in, read_slice
 from ingest.readers.numpy_arrays import source_of
+from ingest.readers.pictures import pictures_in
 from ingest.readers.source import IngestOptions, Source, decimal
 
 MATRICES, BINS, LAGS, METADATA = "/g12b", "/qval_dict", "/tausb", "/md"
@@ -30,11 +31,13 @@ def open_chx(path: Path, options: IngestOptions) -> Source:
         layout = layout_in(file, MATRICES, replace(options, axes=options.axes or ("t", "t", "q")))
         held, notes = _bins(file, layout.n_bins)
         held |= _spacing(file)
+        pictures = pictures_in(file, ("/imgsum",), ("/avg_img",), layout.size[1])
     if "phi" not in held and options.phi is None:
         options = replace(options, phi=(np.nan,))
         notes.append("φ is unknown: the bins are rings")
     reader, names = partial(read_slice, layout=layout), layout.names(MATRICES)
-    return source_of(path, "chx", layout.size, held, options, reader, names, notes)
+    source = source_of(path, "chx", layout.size, held, options, reader, names, notes)
+    return replace(source, pictures=pictures)
 
 
 def _bins(file: h5py.File, n_bins: int) -> tuple[dict[str, np.ndarray], list[str]]:

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from homodyne_dask.errors import OptionError, SourceError, nearest
 from ingest.readers import hdf5
 from ingest.readers.hdf5 import experiment
+from ingest.readers.pictures import pictures_in
 from ingest.readers.source import (
     IngestOptions,
     Source,
@@ -143,6 +144,8 @@ def open_nxxpcs(path: Path, options: IngestOptions) -> Source:
         time, on_time = _times(file, where, storage, n_frames, frame_time)
         measurement = experiment(file, entry, detector)
         pixels = pixels_per_bin(file, f"{masks}/dynamic_roi_map", label)
+        held = [f"{entry}/data/{name}" for name in ("frame_sum", "frame_average")]
+        pictures = pictures_in(file, held, held[::-1], n_frames)
     return Source(
         path=path,
         format="nxxpcs",
@@ -157,6 +160,7 @@ def open_nxxpcs(path: Path, options: IngestOptions) -> Source:
         time=time,
         baseline=storage.baseline,
         experiment=measurement,
+        pictures=pictures,
         notes=(*on_q, *on_phi, *on_time, *on_rows),
     )
 

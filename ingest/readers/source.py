@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import psutil
@@ -24,6 +24,18 @@ HALVES: dict[Half, str] = {
 }
 MAX_BINS = 100_000
 """Matrices of a file; one that claims more is damaged."""
+
+
+class Pictures(NamedTuple):
+    """What a file holds of both."""
+
+    flux: Float[np.ndarray, " t"] | None = None
+    """Intensity of each analysed frame, in any unit."""
+    mean_image: Float[np.ndarray, "y x"] | None = None
+    """Intensity averaged over the frames, in any unit; NaN where a pixel is unknown."""
+
+
+NO_PICTURES = Pictures()
 
 
 @dataclass(frozen=True)
@@ -68,6 +80,8 @@ class Source:
     """The cells over which c2 is averaged, if it is not that of each pair."""
     experiment: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What the file says of the measurement, by its names in NXxpcs (`ingest/readers/hdf5.py`)."""
+    pictures: Pictures = NO_PICTURES
+    """Intensity against frame and averaged over the frames, where the file has them."""
     notes: tuple[str, ...] = ()
     half: Half | None = None
     """Which half of a matrix that is not symmetric is taken."""
@@ -114,6 +128,7 @@ class Source:
             intensity=None if self.intensity is None else self.intensity[one],
             sigma=None if self.sigma is None else self.sigma[one],
             truth=None,
+            pictures=NO_PICTURES,
             notes=(),
             mean_of=tuple(scan.only(bin_index) for scan in mean_of),
         )

@@ -15,11 +15,13 @@ from jaxtyping import Float, Float32
 
 from homodyne_dask.errors import OptionError, SourceError
 from ingest.readers import hdf5
-from ingest.readers.source import IngestOptions, Source, check_frames, per_bin
+from ingest.readers.pictures import numbers_in, pictures_in
+from ingest.readers.source import IngestOptions, Pictures, Source, check_frames, per_bin
 from ingest.repeats import joined
 
 GROUP = "/train_resolved/correlation"
 MATRICES = f"{GROUP}/ttc"
+IMAGE, PULSES = "/average/image_2d", "/pulse_resolved/azimuthal_intensity/I"
 SLAB_BYTES = 64_000_000
 """Of the matrices that are read at once."""
 NO_PIXELS = -100.0
@@ -41,6 +43,7 @@ def open_trains(path: Path, options: IngestOptions) -> Source:
         trains = _selected(path, options.trains, n_trains)
         q = hdf5.finite_numbers(file, f"{GROUP}/q") / 10
         time = _times(file, n_frames)
+        pictures = _pictures(file, n_trains, n_frames)
     if len(q) != n_bins or (q <= 0).any():
         raise SourceError(
             f"{GROUP}/q of {path.name} must be {n_bins} positive numbers, not {q * 10}"
@@ -65,12 +68,28 @@ def open_trains(path: Path, options: IngestOptions) -> Source:
         n_frames=n_frames,
         frame_time=float(f"{np.median(np.diff(time)):.12g}"),
         time=time,
+        pictures=pictures,
         notes=tuple(notes),
     )
     if len(groups) == 1:
         return source
     scans = [replace(source, reader=partial(read_trains, trains=group)) for group in groups]
     return joined(scans, [f"trains {first} to {end - 1}" for first, end in groups])
+
+
+def _pictures(file: h5py.File, n_trains: int, n_frames: int) -> Pictures:
+    """Return the mean image, and the intensity of each pulse averaged over q and the trains."""
+    pictures = pictures_in(file, (), (IMAGE,), n_frames)
+    held = hdf5.dataset(file, PULSES)
+    if held is None or held.ndim != 2 or len(held) != n_trains * n_frames:
+        return pictures
+    values = numbers_in(file, (PULSES,))
+    if values is None:
+        return pictures
+    by_pulse = values.reshape(n_trains, n_frames, -1)
+    known = np.isfinite(by_pulse)
+    total = np.where(known, by_pulse, 0).sum(axis=(0, 2))
+    return pictures._replace(flux=total / np.maximum(known.sum(axis=(0, 2)), 1))
 
 
 def _groups(trains: Trains) -> list[Trains]:

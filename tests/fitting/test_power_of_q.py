@@ -1,11 +1,14 @@
 """Rates that do not scale as q², and contrasts that make up for it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.fitting.error_estimation.result_warnings import drifting_contrast
-from tests.synthetic import CREEP, angles, measured, store
+from tests.speckle_scans import RING
+from tests.synthetic import CREEP, angles, fit_here, measured, store
 
 Q = np.array([0.002, 0.003, 0.004, 0.005, 0.006])
 FRAMES, SPACING = 120, 0.2
@@ -102,3 +105,12 @@ def test_three_rings_of_one_bin_each_and_two_angles_are_enough_to_see_a_drift(tm
     one_q = store(measured(CREEP, 30, [0.0, 90.0], dt=0.5), tmp_path)
     (said,) = drifting_contrast(one_q, contrast[:2], error[:2], "brownian")
     assert said.startswith("contrast changes with φ")
+
+
+def test_a_rate_whose_standard_error_exceeds_it_is_called_undetermined(tmp_path):
+    """It was 1078 ± 7400, converged, without another word: naive errors said otherwise."""
+    scans = replace(RING, theta=np.array([200.0, 0.0, 0.0]), frames=60)
+    result = fit_here(store(scans.scan(3), tmp_path), hd.BROWNIAN)
+    parameters = result.parameters
+    assert float(parameters["stderr"].values[0]) > float(parameters["value"].values[0])
+    assert any("do not determine D0: its error is larger" in one for one in result.undetermined)

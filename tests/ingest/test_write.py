@@ -46,6 +46,8 @@ def test_the_store_is_what_the_schema_says(tmp_path):
         "sigma_row": (("bin", "t"), "<f8"),
         "intensity": (("bin", "t"), "<f8"),
         "frame_mask": (("t",), "|b1"),
+        "flux": (("t",), "<f8"),
+        "mean_image": (("y", "x"), "<f8"),
         "beta_ingest": (("bin",), "<f8"),
     }
     of_others = {"experiment", "scans"}  # nothing is known of one, and it is one scan

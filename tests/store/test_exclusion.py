@@ -11,6 +11,7 @@ from homodyne_dask.apps.view.view_page import ViewPage
 from homodyne_dask.apps.view.viewed_data import excluding, viewed
 from homodyne_dask.errors import SelectionError
 from homodyne_dask.fitting.error_estimation.cell_residuals import stored_cells
+from homodyne_dask.results.data.misfit import selected_store
 from homodyne_dask.store.scan import coarse_use
 from tests.run_command import done
 from tests.synthetic import FAST_DECAY, FLOW, angles, fit_here, measured, store
@@ -136,6 +137,10 @@ def test_a_fit_excludes_what_options_name_and_its_result_remembers(tmp_path, mon
     result = hd.load_result("S_fit")
     assert result.provenance.inputs["labels"] == [2, 3]
     assert result.ndata == 2 * (56 * 55 // 2)
+    options = "--exclude-frames 20:24 --label 2,3"
+    assert selected_store(result.provenance.inputs) == f"S_c2.zarr {options}"
+    again = done("fit", *f"S_c2.zarr {options} --model static --no-pictures -o again".split())
+    assert "frames 20-23 excluded" in again
     assert "maps.png" in done("show", "S_fit", "--pictures")
     plan = done("plan", "S_c2.zarr", "--model", "static", "--no-measure", "--exclude-phi", "-90,0")
     assert "bins               2 in" in plan

@@ -29,6 +29,7 @@ from markupsafe import escape
 
 from homodyne_dask.apps.view import view_figures as figures
 from homodyne_dask.apps.view.data_window import Span, frames_in, times_of, whole_span
+from homodyne_dask.apps.view.intensity_figures import intensity_figures
 from homodyne_dask.apps.view.latest_request import Check, LatestRequest, Update
 from homodyne_dask.apps.view.maps_and_cuts import (
     Line,
@@ -156,6 +157,7 @@ class ViewPage:
         self._log_chosen()
         unknown = bool(np.isnan(self.first.q).any())
         self.rates = figures.rate_figures(content.rates, self.marks[2], unknown)
+        self.intensity = intensity_figures(content.shown, self.x)
         self.bands = [self._bands(fig) for one in self.rows for fig in one.figures]
         self.marked.text = ""
         for one in self.rows:
@@ -210,7 +212,7 @@ class ViewPage:
         if len(groups) == 1:
             groups = [[part] for part in groups[0]]
         self.maps.children = [column(*group, align="start") for group in groups]
-        self.cuts.children = cuts + self.rates
+        self.cuts.children = cuts + self.rates + self.intensity
         tables = [
             bin_table(self.bins, self.viewed.shown),
             *map(_parameters, range(99), self.viewed.shown),

@@ -21,6 +21,7 @@ from homodyne_dask.fitting.error_estimation.fitted_cells import fitted_cells
 from homodyne_dask.fitting.error_estimation.misfit_test import examine_model
 from homodyne_dask.fitting.error_estimation.result_warnings import (
     drifting_contrast,
+    larger_errors,
     redchi_per_bin,
     undetermined_directions,
     warnings_about,
@@ -158,7 +159,9 @@ def assemble_result(
         ),
         diagnosis=Diagnosis(
             undetermined=_without_shorter(
-                undetermined_directions(request, state), errors.sentences
+                undetermined_directions(request, state)
+                or larger_errors(request, state.theta, stderr),
+                errors.sentences,
             ),
             warnings=warnings_about(
                 request,
@@ -313,6 +316,7 @@ def _inputs(request: Request) -> dict[str, Any]:
         "store_path": scan.path,
         "store_sha256": scan.digest,
         **{key: scan.attrs[key] for key in kept},
+        "selection": scan.selection_options,
         "frames": [first, stop],
         "seconds": [float(scan.time[first]), float(scan.time[stop - 1])],
         "chunks_left_out": [list(chunk) for chunk in scan.excluded],

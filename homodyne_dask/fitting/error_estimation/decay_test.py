@@ -49,8 +49,8 @@ class Signal(NamedTuple):
             f"the mean contrast is {self.contrast:.2g}, {size:.1f} times its error of {self.stderr:.2g}, and "
             f"noise alone gives up to {self.threshold:.1f}; that of one bin is at most {self.of_bins:.1f} of "
             f"its own, and noise alone gives up to {self.threshold_of_bins:.1f}{opposite}: no parameter is "
-            f"measured; for a faster decay use shorter frames or --min-lag 1, for a weaker one more pixels "
-            f"or frames"
+            f"measured; for a faster decay use shorter frames or --min-lag 1, for a slower one a longer "
+            f"record, for a weaker one more pixels or frames"
         )
 
 

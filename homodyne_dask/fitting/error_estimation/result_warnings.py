@@ -20,7 +20,12 @@ from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.problem import SUM_ROUNDING
 from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.models.transport import Convention, shear_rate_at
-from homodyne_dask.results.data.misfit import WITHOUT_ANGLES, fit_command, wider_bounds
+from homodyne_dask.results.data.misfit import (
+    WITHOUT_ANGLES,
+    fit_command,
+    selected_store,
+    wider_bounds,
+)
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.convergence import MAX_SLOW_STEPS
 from homodyne_dask.solver.covariance import MIN_CLUSTERS, Uncertainty, clusters_in
@@ -240,6 +245,15 @@ def undetermined_directions(request: Request, state: lm.State) -> tuple[str, ...
     return (*unknown, f"the data determine {joined_with_and(found.determined)}")
 
 
+def larger_errors(
+    request: Request, theta: Float[np.ndarray, " p"], stderr: Float[np.ndarray, " p"]
+) -> tuple[str, ...]:
+    """Return a sentence on each positive parameter whose standard error is larger than its value."""
+    search, simpler = request.search, _simpler(request)
+    wide = search.free & (search.lower > 0) & (stderr > np.abs(theta))
+    return tuple(_undetermined((search.names[n],), False, simpler) for n in np.flatnonzero(wide))
+
+
 def _simpler(request: Request) -> str:
     """Return what to type for a model with fewer parameters of diffusion, or ''."""
     name = request.problem.model.simpler
@@ -345,7 +359,8 @@ def _same_at_all_q(request: Request, state: lm.State) -> str | None:
     )
     if not np.array_equal(low, high) or np.ptp(low) == 0:
         return None
-    command = fit_command(Path(scan.path).name, request.config)
+    store = {"store": Path(scan.path).name, "selection": scan.selection_options}
+    command = fit_command(selected_store(store), request.config)
     return (
         f"{model.name} has one f for all q, and the data have {describe_rings(scan.q)}: unless the rates "
         f"are the same there, fit each q by itself, `{command} --over q`"

@@ -25,6 +25,7 @@ from homodyne_dask.results.data.misfit import (
     misfit_sentence,
     model_check_of,
     power_sentence,
+    selected_store,
 )
 from homodyne_dask.results.data.operations import (
     Plots,
@@ -314,7 +315,7 @@ class FitResult(Reportable):
         law, check = self.diagnosis.power_of_q, self.diagnosis.check
         if law is None or not law.differs:
             return self._fit()
-        words = power_sentence(law, self.provenance.inputs["store"], self.config)
+        words = power_sentence(law, selected_store(self.provenance.inputs), self.config)
         found = None if check is None or check.deviating else check.alternative
         all_said = found is not None and found.name == "power_of_q"
         rest = self.outcome.value if all_said else self._fit(power_said=True)
@@ -336,7 +337,8 @@ class FitResult(Reportable):
                 for key in ("q", "phi")
             }
             misfit = misfit_sentence(
-                check, self.provenance.inputs["store"], self.config, bounded, power_said=power_said, **known
+                check, selected_store(self.provenance.inputs), self.config, bounded,
+                power_said=power_said, **known
             )  # fmt: skip
             return (
                 f"converged, but {misfit}" if self.converged else f"{misfit}; besides, {sentence}"

@@ -1,6 +1,6 @@
 """One fit of several, of a series or of a table of scans: outcome, parameters, and rates at its mean age."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -57,6 +57,30 @@ class Quantity(NamedTuple):
 
 
 UNKNOWN_QUANTITY = Quantity("", np.nan, np.nan, np.nan, np.nan, np.nan)
+
+
+def constant_quantities(
+    names: Sequence[str], tables: Iterable[Mapping[str, Quantity]]
+) -> dict[str, str]:
+    """Return, by name, values without an error that are the same in all fits, as of fixed parameters.
+
+    tables: the quantities of each fit, empty where it failed.
+    """
+    known = [of for of in tables if of]
+    if len(known) < 2:
+        return {}
+    return {
+        name: str(known[0][name])
+        for name in names
+        if len({str(of[name]) for of in known}) == 1
+        and not any(np.isfinite(of[name].stderr) or of[name].at_bound for of in known)
+    }
+
+
+def constants_sentence(constant: Mapping[str, str]) -> str:
+    """Return 'the same in all fits: D_offset = 0, alpha = 0', '' for none."""
+    values = ", ".join(f"{name} = {value}" for name, value in constant.items())
+    return f"the same in all fits: {values}" if values else ""
 
 
 @dataclass(frozen=True)

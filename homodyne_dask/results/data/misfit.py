@@ -1,6 +1,6 @@
 """Whether a fitted model describes the data: the test of averaged residuals, as numbers and in words."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from shlex import quote
 from typing import Any, NamedTuple
 
@@ -130,6 +130,11 @@ def model_check_of(read: dict[str, Any] | None) -> ModelCheck | None:
     if found := read.get("alternative"):
         fields["alternative"] = Alternative(**found)
     return ModelCheck(**fields)
+
+
+def selected_store(inputs: Mapping[str, Any]) -> str:
+    """Return the store of a fit with the options of its selection, as a command has them."""
+    return f"{inputs['store']} {inputs.get('selection', '')}".strip()
 
 
 def fit_command(store: str, config: dict[str, Any]) -> str:

@@ -1,12 +1,19 @@
 """Several fits as text: a series with tests of whether its fits agree, and a comparison of models."""
 
+from collections.abc import Collection
+
 import numpy as np
 
 from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.comparison import Comparison
-from homodyne_dask.results.data.fit_rows import SeriesEntry, methods_of
+from homodyne_dask.results.data.fit_rows import (
+    SeriesEntry,
+    constant_quantities,
+    constants_sentence,
+    methods_of,
+)
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.number_format import value_and_error
 from homodyne_dask.results.data.series import FitSeries, HomogeneityTest, PowerLawOfQ
@@ -61,7 +68,10 @@ def series_text(series: FitSeries) -> str:
     failed = [f"{entry.name} failed: {entry.message}" for entry in entries if entry.result is None]
     head += wrapped("", (*_fitted_together(series), *failed))
     agreement = wrapped("- ", tuple(agreement_sentences(series)))
-    parts = [head, *(_columns(series, some) for some in _blocks(series)), agreement]
+    constant = constant_quantities(series.names, [entry.quantities for entry in entries])
+    same = wrapped("", tuple(filter(None, [constants_sentence(constant)])))
+    tables = [_columns(series, some, constant) for some in _blocks(series)]
+    parts = [head, *tables, same, agreement]
     return "\n\n".join(printed_lines(part) for part in parts if part)
 
 
@@ -90,15 +100,15 @@ def _blocks(series: FitSeries) -> list[list[SeriesEntry]]:
     return [list(series.entries[n : n + per_line]) for n in range(0, len(series.entries), per_line)]
 
 
-def _columns(series: FitSeries, entries: list[SeriesEntry]) -> list[str]:
-    """Return the table of some fits, a column each."""
+def _columns(series: FitSeries, entries: list[SeriesEntry], constant: Collection[str]) -> list[str]:
+    """Return the table of some fits, a column each, without quantities that are the same in all."""
     rows = [["", *(entry.name for entry in entries)]]
     if series.over == "age":
         rows.append(["mean age [s]", *(f"{entry.at['age']:.6g}" for entry in entries)])
     rows.append(["outcome", *(entry.outcome_words for entry in entries)])
     redchi = ["-" if e.result is None else f"{e.result.redchi:.4f}" for e in entries]
     rows.append(["χ²/N", *redchi])
-    for name in series.names:
+    for name in (name for name in series.names if name not in constant):
         unit = series.unit(name)
         cells = [_cell(entry, name) for entry in entries]
         at = f"{name} at mean age" if name in RATES else name

@@ -20,6 +20,8 @@ from homodyne_dask.results.data.fit_rows import (
     ONE_OF,
     PARTS,
     Fitted,
+    constant_quantities,
+    constants_sentence,
     methods_of,
     outcome_counts,
 )
@@ -177,6 +179,8 @@ def fits_table(
 ) -> dict[str, Any]:
     """Return rows, caption and notes of the table of fits."""
     found = next((entry.quantities for entry in entries if entry.quantities), {})
+    constant = constant_quantities(names, [entry.quantities for entry in entries])
+    names = [name for name in names if name not in constant]
     units = {name: found[name].unit if name in found else "" for name in names}
     head = [f"{name} [{units[name]}]" if units[name] else name for name in names]
     rows: list[list[object]] = [[one, "outcome", "χ²/N", *head]]
@@ -191,7 +195,11 @@ def fits_table(
     return {
         "rows": rows,
         "caption": f"Outcome and parameters of each {one}",
-        "table_notes": [_errors_in_tables(entries), *_of_middle(names, entries)],
+        "table_notes": [
+            *filter(None, [constants_sentence(constant)]),
+            _errors_in_tables(entries),
+            *_of_middle(names, entries),
+        ],
     }
 
 

@@ -4,9 +4,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import bokeh.document
+import h5py
 import numpy as np
 import pytest
 
+import ingest
 from homodyne_dask.apps.view import data_window as window
 from homodyne_dask.apps.view.data_window import Tiles, cell_axes, whole_span, window_means
 from homodyne_dask.apps.view.latest_request import Stale
@@ -18,6 +20,7 @@ from homodyne_dask.apps.view.viewed_data import choices_of, matching_bins, open_
 from homodyne_dask.errors import OptionError, SelectionError, StoreError
 from homodyne_dask.store.scan import Chunk, Scan
 from tests.html_pages import NASTY
+from tests.ingest_files import simulated
 from tests.results.made_results import changed, flow_result_of
 from tests.synthetic import FLOW, angles, measured, store, without_some
 
@@ -312,3 +315,22 @@ def test_names_of_files_are_text_on_the_page(small, tmp_path):
     (named,) = document.select({"name": "row-0"})
     assert named.text == hostile.name.replace("$$", "$ $")
     assert document.title == hostile.name
+
+
+def test_intensity_is_shown_against_time_and_averaged_over_frames(tmp_path):
+    path = simulated(tmp_path / "A.hdf", n=40)
+    with h5py.File(path, "r+") as file:
+        file["/xpcs/spatial_mean/intensity_vs_time"][1, 5:8] = 0.0
+    page = ViewPage(viewed([ingest.ingest(path).store]), ThreadPoolExecutor(1), False)
+    curve, image = page.cuts.children[-2:]
+    assert (curve.name, image.name) == ("intensity", "mean-image-0")
+    assert curve.x_range is page.x
+    assert "masked" in curve.above[0].text
+    masked = curve.select_one({"name": "masked-0"}).data_source.data
+    np.testing.assert_allclose(masked["x"], [0.5, 0.6, 0.7])
+
+
+def test_without_intensity_no_figure_of_it_is_shown(small):
+    scan, _ = small
+    page = ViewPage(viewed([scan]), ThreadPoolExecutor(1), False)
+    assert [one.name for one in page.cuts.children] == ["along-lag", "along-age"]

@@ -148,6 +148,7 @@ RIGHT = {
     "rings": (RINGS, hd.POWER_LAW),
     "few counts": (replace(RINGS, mean=0.05, pixels=20_000), hd.BROWNIAN),
     "slow": (replace(RINGS, theta=0.1 * STILL), hd.POWER_LAW),
+    "slower than the record": (replace(RINGS, theta=0.06 * STILL), hd.BROWNIAN),
     "angles, fast": (replace(ANGLES, theta=4 * STILL), hd.STATIC),
     "long": (replace(RINGS, frames=800), hd.POWER_LAW),
 }
@@ -161,7 +162,7 @@ def test_right_models_are_called_wrong_in_hardly_more_than_one_fit_of_a_hundred(
         for seed in range(25)
         if checked(tmp_path, photons, model, seed).misfit
     ]
-    assert len(wrong) <= 6, wrong  # 2.2 are expected of 150 at 1.5 %; more than 6 in 1 of 200
+    assert len(wrong) <= 7, wrong  # 2.6 are expected of 175 at 1.5 %; more than 7 in 1 of 200
 
 
 @pytest.mark.long

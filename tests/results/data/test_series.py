@@ -189,6 +189,17 @@ def test_the_fits_of_a_series_are_found_under_the_former_name(over_q):
         assert over_q.ended == over_q.entries
 
 
+def test_what_is_held_in_all_fits_is_said_once_and_has_no_row(over_q):
+    text, page = str(over_q), over_q._repr_html_()
+    held = "the same in all fits: " + ", ".join(
+        f"{name} = {value:g}" for name, value in HELD.items()
+    )
+    assert held in one_line(over_q)
+    for name in HELD:
+        assert not any(line.lstrip().startswith(name) for line in text.splitlines())
+        assert f'<th scope="col">{name}' not in page
+
+
 def test_windows_that_overlap_state_no_agreement(diffusing):
     windows = [(0.0, 10.0), (5.0, 15.0)]
     series = hd.fit_each(diffusing, hd.STATIC, over="age", windows=windows, fixed=HELD)

@@ -22,6 +22,7 @@ from homodyne_dask.fitting.error_estimation.profile_likelihood import ProfilePoi
 from homodyne_dask.results.data.result_tables import influence_table, profile_table, scalings_table
 from homodyne_dask.results.files.saved_results import load_result
 from homodyne_dask.results.views.html_report import Picture, report_fragment, report_page
+from homodyne_dask.results.views.jinja_templates import with_commands
 from homodyne_dask.results.views.report_content import bin_rows, facts, parameter_rows
 from homodyne_dask.solver.information_criteria import ScalingComparison
 from tests.html_pages import NASTY, ParsedPage
@@ -239,3 +240,11 @@ def test_chromium_shows_a_page_light_or_dark_as_is_preferred(tmp_path):
         brightness[name] = (float(np.median(pixels)), float(pixels.std()))
     assert brightness["dark"][0] < 0.2 < 0.9 < brightness["light"][0]
     assert min(spread for _, spread in brightness.values()) > 0.05
+
+
+def test_commands_in_sentences_are_code_and_hostile_ones_stay_text():
+    assert with_commands("fit `a --over q`, then `b`") == (
+        "fit <code>a --over q</code>, then <code>b</code>"
+    )
+    assert with_commands("a ` alone and `<b>`") == "a <code> alone and </code>&lt;b&gt;`"
+    assert with_commands(3) == 3
