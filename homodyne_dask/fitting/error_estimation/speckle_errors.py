@@ -260,12 +260,13 @@ def _shared_speckle(
     """
     n = len(next(iter(parts.values())).size)
     total = np.zeros((n, n))
-    for a, one in parts.items():
-        for b, other in parts.items():
-            if a < b and clusters[a] == clusters[b]:
-                fit = bins[a].fit
-                part = one.map @ noise[a].constant @ other.map.T
-                total += (fit.weight @ (1 / fit.pixels)) * (part + part.T)
+    seen: dict[int, list[int]] = {}
+    for b, other in parts.items():
+        for a in seen.setdefault(int(clusters[b]), []):
+            fit = bins[a].fit
+            part = parts[a].map @ noise[a].constant @ other.map.T
+            total += (fit.weight @ (1 / fit.pixels)) * (part + part.T)
+        seen[int(clusters[b])].append(b)
     return total
 
 
