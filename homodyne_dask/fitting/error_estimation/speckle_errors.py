@@ -9,6 +9,7 @@ from scipy.special import chdtrc, chdtri, kolmogorov, ndtr
 from homodyne_dask.fitting.error_estimation.cell_residuals import AveragedCells
 from homodyne_dask.fitting.error_estimation.speckle_noise import (
     BinNoise,
+    Repeats,
     bin_noise,
     fitted_point,
     grid_of_errors,
@@ -121,8 +122,11 @@ def speckle_errors(
     if not joint.determined.all() or not len(used):
         return None
     at, grid, bins = fitted_point(request, state, joint), grid_of_errors(len(used)), {}
+    repeats = Repeats() if means is None and len(np.unique(request.scan.scan_number)) > 1 else None
     for b in used:
-        found = bin_noise(request, state, at, int(b), grid, averaged, means)
+        found = bin_noise(
+            request, state, at, int(b), grid, averaged, means, repeats=repeats
+        )
         if found is None:
             return None
         bins[int(b)] = found
