@@ -169,7 +169,7 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
     if joint.prior is not None:
         for of in (normal, best, by_pairs):
             of[-m:, -m:] += joint.prior.normal[:m, :m]
-    bins = {}
+    bins, weight_of = {}, (1 / scan.sigma_row**2).mean(1) ** 2
     residual, f = np.full((2, len(scan.bins), size), np.nan)
     pairs_of, variances = np.zeros(residual.shape, np.int64), np.zeros(residual.shape)
     for b, one in known.items():
@@ -179,7 +179,7 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
         own, columns = levels[:, own_of[b]], reduced.contrast[b] * one.cells.slopes.T
         columns = np.concatenate([levels @ shared[b], columns], axis=1)
         inverse, measured = one.inverse, one.measured
-        pairs = np.diag(one.cells.pairs * (1 / scan.sigma_row[b] ** 2).mean() ** 2)
+        pairs = np.diag(one.cells.pairs * weight_of[b])
         by_noise, by_pair = own_parameters(own, inverse @ own), own_parameters(own, pairs @ own)
         whitened, of_pair = by_noise.outside(columns), by_pair.outside(columns)
         best += columns.T @ inverse @ whitened

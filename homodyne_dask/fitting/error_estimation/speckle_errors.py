@@ -122,7 +122,8 @@ def speckle_errors(
     if not joint.determined.all() or not len(used):
         return None
     at, grid, bins = fitted_point(request, state, joint), grid_of_errors(len(used)), {}
-    repeats = Repeats() if means is None and len(np.unique(request.scan.scan_number)) > 1 else None
+    several = means is None and len(np.unique(request.scan.scan_number)) > 1
+    repeats = Repeats(request.scan) if several else None
     for b in used:
         found = bin_noise(
             request, state, at, int(b), grid, averaged, means, repeats=repeats

@@ -175,11 +175,11 @@ def bin_noise(
     """
     offset, fitted = float(state.reduced.offset[bin]), float(state.reduced.contrast[bin])
     contrast = float(np.clip(fitted, SMALLEST_CONTRAST, 1.0))  # that of the noise
-    earlier = None if repeats is None else repeats.of(request, bin, contrast, averaged)
+    earlier = None if repeats is None else repeats.of(bin, contrast, averaged)
     if earlier is None:
         earlier = _noise_of_model(request, at, bin, contrast, grid, averaged, means, of_pairs)
         if repeats is not None:
-            repeats.add(request, bin, earlier)
+            repeats.add(earlier)
     cells, of_cells = earlier.cells, earlier.of_cells
     of_fields, weights = earlier.of_fields, earlier.weights
     if earlier.bin != bin:
@@ -215,32 +215,25 @@ class NoiseOfModel(NamedTuple):
 class Repeats:
     """The noise of bins that a store of repeats has in every scan: computed once where it is alike."""
 
-    def __init__(self) -> None:
+    def __init__(self, scan: Scan) -> None:
+        self.sigma = scan.sigma_row[:, scan.use]
+        self.place = list(zip(q_or_one(scan).tolist(), scan.phi.tolist(), strict=True))
         self.found: dict[tuple[float, float], list[NoiseOfModel]] = {}
 
-    def of(
-        self, request: Request, bin: int, contrast: float, averaged: AveragedCells
-    ) -> NoiseOfModel | None:
+    def of(self, bin: int, contrast: float, averaged: AveragedCells) -> NoiseOfModel | None:
         """Return that of an earlier bin of the same q, φ and pairs, and all but the same contrast and σ."""
-        scan = request.scan
-        own = scan.sigma_row[bin][scan.use]
-        for one in self.found.get(_place(scan, bin), []):
-            other = scan.sigma_row[one.bin][scan.use]
+        for one in self.found.get(self.place[bin], []):
             if (
                 abs(contrast / one.contrast - 1) < ALIKE
-                and float(np.abs(own / other - 1).mean()) < ALIKE
+                and float(np.abs(self.sigma[bin] / self.sigma[one.bin] - 1).mean()) < ALIKE
                 and np.array_equal(averaged.pairs[bin], averaged.pairs[one.bin])
             ):
                 return one
         return None
 
-    def add(self, request: Request, bin: int, noise: NoiseOfModel) -> None:
+    def add(self, noise: NoiseOfModel) -> None:
         """Keep the noise of a bin for those that repeat it."""
-        self.found.setdefault(_place(request.scan, bin), []).append(noise)
-
-
-def _place(scan: Scan, bin: int) -> tuple[float, float]:
-    return float(q_or_one(scan)[bin]), float(scan.phi[bin])
+        self.found.setdefault(self.place[noise.bin], []).append(noise)
 
 
 def _noise_of_model(
@@ -253,7 +246,9 @@ def _noise_of_model(
     means: CellMeans | None,
     of_pairs: bool,
 ) -> NoiseOfModel:
-    model, frames = BinModel(at, *_place(request.scan, bin)), _frames_of(request, bin)
+    scan = request.scan
+    model = BinModel(at, float(q_or_one(scan)[bin]), float(scan.phi[bin]))
+    frames = _frames_of(request, bin)
     division = divided(model, frames, averaged, grid)
     if means is None:
         fine = bin_averages(averaged, bin, model)
