@@ -130,7 +130,8 @@ def write_bin(
     sigma = max(float(np.median(rows[0])) ** 2, record["scatter"] or 0.0)
     record["outliers"] = exclude_outliers(matrix, sigma, source.time)
     _write_cuts(target, index, matrix)
-    store_writer.write_json(target / store_writer.WORK_FOLDER / f"bin-{index:06d}.json", record)
+    path = target / store_writer.WORK_FOLDER / f"bin-{index:06d}.json"
+    store_writer.write_json(path, record, durable=False)  # as its chunks
     return record
 
 

@@ -45,10 +45,10 @@ NAMES = {
 CONFIG: Any = {"write_empty_chunks": True}
 
 
-def write_json(path: AnyPath, value: Any) -> str:
+def write_json(path: AnyPath, value: Any, *, durable: bool = True) -> str:
     """Write JSON atomically, always the same bytes for the same value; return their SHA-256."""
     content = json.dumps(value, sort_keys=True, allow_nan=False).encode()
-    write_atomic(path, content)
+    write_atomic(path, content, durable=durable)
     return hashlib.sha256(content).hexdigest()
 
 

@@ -120,15 +120,19 @@ def _satterthwaite(
     roots: R_k and A_k R_k of every cluster. directions: the weights of combinations, one or several. With
     b_k = A_k R_k H⁻¹e, e the weights, the terms are b_kᵀu_k. Under white noise the residuals
     u_k = R_k^(-ᵀ)g_k have the covariances δ_jk I - R_j H⁻¹ R_kᵀ, so that
-    Ω_jk = δ_jk |b_k|² - (R_jᵀb_j)ᵀ H⁻¹ (R_kᵀb_k).
+    Ω_jk = δ_jk |b_k|² - (R_jᵀb_j)ᵀ H⁻¹ (R_kᵀb_k), of which the traces follow without Ω itself.
     """
-    b = [adjusted @ (inverse @ directions) for _, adjusted in roots]
-    W = np.concatenate([(R.T @ of).T for (R, _), of in zip(roots, b, strict=True)])
-    form, d = -(W @ inverse @ W.T), directions.shape[1]
-    for k, of in enumerate(b):
-        form[d * k : d * k + d, d * k : d * k + d] += of.T @ of
-    total = np.trace(form)
-    return float(total**2 / (form**2).sum()) if total > 0 else np.nan
+    to = inverse @ directions
+    total, squares, among = 0.0, 0.0, np.zeros_like(inverse)
+    for R, adjusted in roots:
+        b = adjusted @ to
+        w = R.T @ b
+        own, of_all = b.T @ b, w.T @ inverse @ w
+        total += float(np.trace(own - of_all))
+        squares += float(np.sum(own * (own - 2 * of_all)))
+        among += w @ w.T
+    squares += float(np.sum((inverse @ among) * (among @ inverse)))
+    return total**2 / squares if min(total, squares) > 0 else np.nan
 
 
 def with_known(

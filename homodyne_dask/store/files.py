@@ -67,8 +67,9 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
             partial.replace(path)
             if durable:
                 _sync(path.parent)  # the new name
-    finally:
+    except BaseException:
         partial.unlink(missing_ok=True)
+        raise
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import warnings
 import zipfile
 from collections.abc import Iterator
@@ -21,6 +22,8 @@ from ingest.readers.source import IngestOptions, Source, decimal, per_bin
 
 MAX_SMALL_BYTES = 800_000_000
 """Bytes of an array that is none of matrices."""
+READ_BYTES = 1 << 22
+"""Bytes read at once."""
 KNOWN = ("c2", "q", "phi", "dt", "time", "sigma", "counts", "pixels", "t1", "t2")
 UNREADABLE = (OSError, ValueError, EOFError, KeyError, TypeError, SyntaxError, zipfile.BadZipFile)
 CACHE_MATRICES = "c2_exp"
@@ -168,23 +171,30 @@ def read_npz(path: Path, where: str, layout: MatrixAxes) -> np.ndarray:
 def _read_index(
     member: IO[bytes], shape: tuple[int, ...], dtype: np.dtype, index: Index
 ) -> np.ndarray:
-    """Return a part of an array that is read from its start, a slab of its first long axis at a time."""
+    """Return a part of an array that is read from its start, some slabs of its first long axis at a time."""
     n_bytes = math.prod(shape[1:]) * dtype.itemsize
     if not isinstance(index[0], slice):
-        _skip(member, index[0] * n_bytes)
+        if index[0] == shape[0] - 1:
+            _skip(member, index[0] * n_bytes)
+        else:
+            member.seek(index[0] * n_bytes, os.SEEK_CUR)
         return _read_index(member, shape[1:], dtype, index[1:])
     found = np.empty(
         (shape[0], *(n for n, at in zip(shape[1:], index[1:], strict=True) if at == slice(None))),
         dtype,
     )
-    for row in found:
-        row[...] = np.frombuffer(member.read(n_bytes), dtype).reshape(shape[1:])[index[1:]]
+    at_once = max(1, READ_BYTES // max(n_bytes, 1))
+    for first in range(0, shape[0], at_once):
+        rows = found[first : first + at_once]
+        read = np.frombuffer(member.read(len(rows) * n_bytes), dtype)
+        rows[...] = read.reshape(-1, *shape[1:])[(slice(None), *index[1:])]
     return found
 
 
 def _skip(member: IO[bytes], n_bytes: int) -> None:
+    """Read what lies before the last matrix: the checksum of the array is compared at its end."""
     while n_bytes > 0:
-        got = len(member.read(min(n_bytes, 1 << 22)))
+        got = len(member.read(min(n_bytes, READ_BYTES)))
         if got == 0:
             raise EOFError("it ends early")
         n_bytes -= got

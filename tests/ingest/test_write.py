@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 
 import h5py
 import numpy as np
@@ -251,3 +252,12 @@ def test_a_chunk_without_a_known_pair_has_sums_of_zero(tmp_path):
     store = ingest.ingest(tmp_path / "A.npy", q=0.01, phi=0, frame_time=1, sigma=0.1).store
     found, _ = check(store)
     assert [float(found[name][0, 0, 1]) for name in found] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("bins", [1, 12])
+def test_what_is_on_disk_is_not_waited_for_in_each_bin(tmp_path, monkeypatch, bins):
+    np.save(tmp_path / "A.npy", np.stack([noisy(20, k) for k in range(bins)]))
+    waits, plain = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda handle: waits.append(handle) or plain(handle))
+    ingest.ingest(tmp_path / "A.npy", q=0.01, phi=np.arange(bins), frame_time=1)
+    assert len(waits) <= 8

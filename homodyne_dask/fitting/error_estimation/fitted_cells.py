@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.fitting.error_estimation.cell_residuals import Interval
 from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
+from homodyne_dask.fitting.error_estimation.speckle_noise import BinNoise
 from homodyne_dask.fitting.options import SPECKLE_WEIGHTS
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.solver.hausman import HausmanTest, hausman_test
@@ -26,6 +27,46 @@ LEAST_LEFT = 0.4
 """Share of the variance of a mean that the fit leaves at least."""
 
 
+class OwnParameters(NamedTuple):
+    """Offset and contrast of one bin where no other has them: what a fit of these takes out of its residuals.
+
+    Eliminated bin by bin: as columns of all they would make matrices of as many rows as there are bins.
+    """
+
+    columns: Float[np.ndarray, "cell own"]
+    """The derivatives of c2 by them."""
+    to: Float[np.ndarray, "own cell"]
+    """From residuals to their estimates."""
+
+    def outside(self, of: Float[np.ndarray, "cell k"]) -> Float[np.ndarray, "cell k"]:
+        """Return columns without what they explain."""
+        return of - self.columns @ (self.to @ of)
+
+    def left_by(self, of: Float[np.ndarray, "cell k"]) -> Float[np.ndarray, "cell k"]:
+        """Return the weights that a sum of residuals has before they are fitted."""
+        return of - self.to.T @ (self.columns.T @ of)
+
+
+def own_parameters(
+    columns: Float[np.ndarray, "cell own"], weighted: Float[np.ndarray, "cell own"]
+) -> OwnParameters:
+    """Return what a fit of these columns takes; weighted: times the weights of the cells."""
+    return OwnParameters(columns, _inverse(columns.T @ weighted) @ weighted.T)
+
+
+class CellsOfBin(NamedTuple):
+    """The cells of one bin."""
+
+    at: list[int]
+    """Their places among all."""
+    noise: BinNoise
+    own: OwnParameters
+    columns: Float[np.ndarray, "cell n"]
+    """Derivatives of c2 by the fitted parameters of all bins."""
+    correlated: Float[np.ndarray, "cell n"]
+    """noise @ weights @ columns, these without what `own` explains."""
+
+
 class FittedCells(NamedTuple):
     """The residuals of all bins with their noise and what the fit takes out of it."""
 
@@ -37,16 +78,14 @@ class FittedCells(NamedTuple):
     """Its mean in each cell; NaN where a bin has no such cell."""
     pairs: Int[np.ndarray, "bin cell"]
     """Averaged in each cell."""
-    noise: dict[int, Float[np.ndarray, "cell cell"]]
-    """The covariance of the noise of each bin; 0 where it has no cell."""
-    columns: dict[int, Float[np.ndarray, "cell n"]]
-    """Derivatives of c2 by all fitted parameters."""
-    correlated: dict[int, Float[np.ndarray, "cell n"]]
-    """noise @ weights @ columns."""
+    variances: Float[np.ndarray, "bin cell"]
+    """Of their noise; 0 where a bin has no such cell."""
+    bins: dict[int, "CellsOfBin"]
+    """Of those whose noise is known."""
     inverse: Float[np.ndarray, "n n"]
-    """Of the normal matrix of all cells."""
+    """Of the normal matrix of all cells, by the parameters of all bins."""
     fitted: Float[np.ndarray, "n n"]
-    """Covariance of the scores of the fitted parameters."""
+    """Covariance of the scores of these."""
     best: Float[np.ndarray, "n n"]
     """The normal matrix with the inverse covariance of the measured noise as weights."""
     of_pairs: Float[np.ndarray, "n n"]
@@ -66,14 +105,17 @@ class FittedCells(NamedTuple):
         A fit of all pairs takes a little less out of a sum than one of cells would.
         """
         tests = next(iter(weights.values())).shape[1]
-        total, scores = np.zeros(tests), np.zeros((len(self.inverse), tests))
-        across = np.zeros((len(self.inverse), tests))
-        for b, of in weights.items():
-            total += (of * (self.noise[b] @ of)).sum(0)
-            scores += self.columns[b].T @ of
-            across += self.correlated[b].T @ of
+        total, left, (scores, across) = np.zeros(tests), np.zeros(tests), np.zeros((2, len(self.inverse), tests))
+        for b, of_all in weights.items():
+            one = self.bins[b]
+            of, covariance = of_all[one.at], one.noise.covariance
+            total += (of * (covariance @ of)).sum(0)
+            of = one.own.left_by(of)
+            left += (of * (covariance @ of)).sum(0)
+            scores += one.columns.T @ of
+            across += one.correlated.T @ of
         taken = self.inverse @ scores
-        left = total - 2 * (across * taken).sum(0) + (taken * (self.fitted @ taken)).sum(0)
+        left += (taken * (self.fitted @ taken)).sum(0) - 2 * (across * taken).sum(0)
         return np.maximum(left, LEAST_LEFT * total)
 
     @property
@@ -121,35 +163,37 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
     known = speckle.bins
     intervals = sorted({cell for one in known.values() for cell in one.cells.intervals})
     place = {cell: n for n, cell in enumerate(intervals)}
-    linear, m = _linear_columns(request, state), joint.moved
-    n, size = linear.shape[2] + m, len(intervals)
+    m, (own_of, shared) = joint.moved, _linear_columns(request, state)
+    n, size = shared.shape[2] + m, len(intervals)
     normal, fitted, best, by_pairs, scores = np.zeros((5, n, n))
     if joint.prior is not None:
         for of in (normal, best, by_pairs):
             of[-m:, -m:] += joint.prior.normal[:m, :m]
-    noise, columns, correlated = {}, {}, {}
+    bins, weight_of = {}, (1 / scan.sigma_row**2).mean(1) ** 2
     residual, f = np.full((2, len(scan.bins), size), np.nan)
-    pairs_of = np.zeros(residual.shape, np.int64)
+    pairs_of, variances = np.zeros(residual.shape, np.int64), np.zeros(residual.shape)
     for b, one in known.items():
         at = [place[cell] for cell in one.cells.intervals]
         residual[b, at], f[b, at], pairs_of[b, at] = one.residual, one.cells.f, one.cells.pairs
-        contrast = reduced.contrast[b]
-        own = np.stack([np.ones(len(at)), one.cells.f], axis=1) @ linear[b]
-        own = np.concatenate([own, contrast * one.cells.slopes.T], axis=1)
-        covariance, measured = one.covariance, one.measured
-        pairs = own * (one.cells.pairs * (1 / scan.sigma_row[b] ** 2).mean() ** 2)[:, None]
-        whitened = np.linalg.solve(measured, own)
-        weighted = whitened if request.options.weighting == SPECKLE_WEIGHTS else pairs
-        across = covariance @ weighted
-        normal += own.T @ weighted
-        best += own.T @ whitened
-        by_pairs += own.T @ pairs
-        scores += pairs.T @ measured @ pairs
+        levels = np.stack([np.ones(len(at)), one.cells.f], axis=1)
+        own, columns = levels[:, own_of[b]], reduced.contrast[b] * one.cells.slopes.T
+        columns = np.concatenate([levels @ shared[b], columns], axis=1)
+        inverse, measured = one.inverse, one.measured
+        pairs = np.diag(one.cells.pairs * weight_of[b])
+        by_noise, by_pair = own_parameters(own, inverse @ own), own_parameters(own, pairs @ own)
+        whitened, of_pair = by_noise.outside(columns), by_pair.outside(columns)
+        best += columns.T @ inverse @ whitened
+        by_pairs += columns.T @ pairs @ of_pair
+        weighted = pairs @ of_pair
+        scores += weighted.T @ measured @ weighted
+        taken = by_pair
+        if request.options.weighting == SPECKLE_WEIGHTS:
+            taken, weighted = by_noise, inverse @ whitened
+        covariance = one.covariance
+        across, variances[b, at] = covariance @ weighted, np.diag(covariance)
+        normal += columns.T @ weighted
         fitted += weighted.T @ across
-        noise[b], columns[b], correlated[b] = (
-            np.zeros((size, size)), np.zeros((size, n)), np.zeros((size, n))
-        )  # fmt: skip
-        noise[b][np.ix_(at, at)], columns[b][at], correlated[b][at] = covariance, own, across
+        bins[b] = CellsOfBin(at, one, taken, columns, across)
     freedom = float(np.median([one.fit.freedom for one in known.values()]))
     of_pairs = _inverse(by_pairs)
     return FittedCells(
@@ -157,9 +201,8 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
         residual,
         f,
         pairs_of,
-        noise,
-        columns,
-        correlated,
+        variances,
+        bins,
         _inverse(normal),
         fitted,
         best,
@@ -188,13 +231,13 @@ def _inverse(normal: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
     )
 
 
-def _linear_columns(request: Request, state: State) -> Float[np.ndarray, "bin 2 l"]:
-    """Return the derivatives of (offset, contrast) of every bin by the linear parameters of all."""
+def _linear_columns(
+    request: Request, state: State
+) -> tuple[Bool[np.ndarray, "bin 2"], Float[np.ndarray, "bin 2 l"]]:
+    """Return which of (offset, contrast) each bin has for itself, and how they follow those of all bins."""
     reduced, bins = state.reduced, len(request.scan.bins)
     groups = len(reduced.inverse) if reduced.columns.shape[1] else 0
     if groups <= 1:  # fixed, or shared by all bins
-        return np.einsum("km,zy->kzym", reduced.columns, np.eye(2)).reshape(bins, 2, -1)
-    own = np.zeros((bins, 2, bins, 2))
-    for b in range(bins):
-        own[b, [0, 1], b, [0, 1]] = ~reduced.at_bound[b]
-    return own.reshape(bins, 2, -1)
+        shared = np.einsum("km,zy->kzym", reduced.columns, np.eye(2)).reshape(bins, 2, -1)
+        return np.zeros((bins, 2), bool), shared
+    return ~reduced.at_bound, np.zeros((bins, 2, 0))

@@ -72,7 +72,7 @@ def examine_model(
     if tests < MIN_CELLS:  # the model interpolates the data
         return None, None
     angular = request.problem.model.name not in WITHOUT_ANGLES
-    scores = score_tests(scan, cells, speckle.bins, contrast, angular, request.clusters)
+    scores = score_tests(scan, cells, contrast, angular, request.clusters)
     threshold = float(-stdtrit(cells.freedom, LEVEL / 2 / tests))
     strict = [
         np.where(np.isfinite(of) & (np.abs(one.residual) >= MIN_SHARE * one.contrast), of, 0.0)
@@ -115,7 +115,7 @@ def _means(
     contrast: Float[np.ndarray, " bin"],
 ) -> list[_Means]:
     """Return the residuals of all bins together, of each ring if there are several, and of each bin."""
-    known = np.array([b in cells.noise for b in range(len(scan.bins))])
+    known = np.array([b in cells.bins for b in range(len(scan.bins))])
     same = np.array([(clusters[known] == one).sum() for one in clusters])
     groups = [("all bins", known)] if known.sum() > 1 else []
     rings, numbers = rings_of(scan.q), ring_numbers(scan.q)
@@ -150,7 +150,7 @@ def _of_group(
     tested: their noise is not normal.
     """
     of = np.flatnonzero(members)
-    variance = np.stack([np.diag(cells.noise[b]) for b in map(int, of)])
+    variance = cells.variances[of]
     there = np.isfinite(cells.residual[of]) & (variance > 0)
     weight = np.where(there, 1 / np.where(there, variance, 1.0), 0.0)
     each = weight / np.maximum(weight.sum(0), np.finfo(float).tiny)
@@ -233,7 +233,7 @@ def _depends_on(scan: Scan, cells: FittedCells) -> str:
     at each lag, and what age, ring and bin add.
     """
     rings, residual = ring_numbers(scan.q), cells.residual
-    each = np.stack([np.diag(of) for of in cells.noise.values()])
+    each = cells.variances[list(cells.bins)]
     typical = np.nanmedian(np.where(each > 0, each, np.nan), axis=0)
     variance = np.where(np.isfinite(residual), typical, 0.0)
     shortest = np.array([cell.shortest for cell in cells.intervals])

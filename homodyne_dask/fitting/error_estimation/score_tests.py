@@ -13,9 +13,8 @@ from jaxtyping import Float, Int
 from scipy.special import chdtri, fdtrc
 
 from homodyne_dask.fitting.error_estimation.cell_residuals import Interval
-from homodyne_dask.fitting.error_estimation.fitted_cells import FittedCells
+from homodyne_dask.fitting.error_estimation.fitted_cells import FittedCells, own_parameters
 from homodyne_dask.fitting.error_estimation.odd_frame import odd_frame
-from homodyne_dask.fitting.error_estimation.speckle_noise import BinNoise
 from homodyne_dask.results.data.misfit import Alternative, PowerOfQ
 from homodyne_dask.solver.speckle import regular, variance_of
 from homodyne_dask.store.rings import ring_numbers, rings_of
@@ -62,6 +61,8 @@ class _Column(NamedTuple):
     words: str
     of: Float[np.ndarray, "bin cell k"]
     """0 where a bin has no such cell."""
+    bin: int | None = None
+    """The only one in which it is not 0; None for several."""
 
 
 def best_alternative(found: Sequence[Score], least_share: float) -> Alternative | None:
@@ -103,7 +104,6 @@ def power_of_q(found: Sequence[Score]) -> PowerOfQ | None:
 def score_tests(
     scan: Scan,
     cells: FittedCells,
-    noise: Mapping[int, BinNoise],
     contrast: Float[np.ndarray, " bin"],
     angular: bool,
     clusters: Int[np.ndarray, " bin"],
@@ -112,51 +112,44 @@ def score_tests(
 
     angular: whether f of the model depends on φ. clusters: bins that see the same speckle share a number.
     """
-    place = {cell: n for n, cell in enumerate(cells.intervals)}
-    at = {b: [place[cell] for cell in one.cells.intervals] for b, one in noise.items()}
     columns = list(_columns(scan, cells, contrast, angular))
     smooth = np.concatenate([one.of for one in columns if one.name in SMOOTH], axis=2)
-    bins = np.array(list(noise))
-    same = {b: int((clusters[bins] == clusters[b]).sum()) for b in noise}
-    metric = _Metric(cells, noise, {b: smooth[b, at[b]] for b in noise}, at, same)
-    found = _scores(columns, metric, noise, at, contrast)
+    clusters = clusters[list(cells.bins)]
+    _, place, members = np.unique(clusters, return_inverse=True, return_counts=True)
+    same = dict(zip(cells.bins, members[place].tolist(), strict=True))
+    plain = {b: one.columns for b, one in cells.bins.items()}
+    found = _scores(columns, _Metric(cells, plain, smooth, same), cells, contrast)
     for name, of in cells.smoothed.items():
         lines, bends = _lines_and_bends(of)
         others = np.eye(of.shape[1])[:, ~of.any(0)]
-        straight = {
-            b: own @ np.concatenate([others, lines], axis=1) for b, own in cells.columns.items()
-        }
+        to = np.concatenate([others, lines], axis=1)
         bent = np.zeros((*cells.residual.shape, bends.shape[1]))
-        for b, own in cells.columns.items():
-            bent[b] = own @ bends
-        known = np.concatenate([smooth, bent], axis=2)
-        stiff = _Metric(
-            cells._replace(columns=straight), noise, {b: known[b, at[b]] for b in noise}, at, same
-        )
-        found += _scores([_Column("smoothness", name, bent)], stiff, noise, at, contrast)
+        for b, one in cells.bins.items():
+            bent[b, one.at] = one.columns @ bends
+        straight = {b: of_bin @ to for b, of_bin in plain.items()}
+        stiff = _Metric(cells, straight, np.concatenate([smooth, bent], axis=2), same)
+        found += _scores([_Column("smoothness", name, bent)], stiff, cells, contrast)
     if (frame := _of_frame(scan, contrast)) is not None:
         found.append(frame)
     return found
 
 
 def _scores(
-    columns: list[_Column],
-    metric: "_Metric",
-    noise: Mapping[int, BinNoise],
-    at: Mapping[int, list[int]],
-    contrast: Float[np.ndarray, " bin"],
+    columns: list[_Column], metric: "_Metric", cells: FittedCells, contrast: Float[np.ndarray, " bin"]
 ) -> list[Score]:
     """Return the score test of each column that is not a combination of those of the metric."""
     found, names = [], [one.name for one in columns]
     for one in columns:
-        left = metric.outside({b: one.of[b, at[b]] for b in noise})
+        bins = cells.bins if one.bin is None else (one.bin,)
+        left = metric.outside({b: one.of[b, cells.bins[b].at] for b in bins})
         if left is None:
             continue
-        score = sum(left.weighted[b].T @ noise[b].residual for b in noise)
-        step = np.linalg.solve(left.information, score)
-        square, k = float(score @ step), len(step)
+        step = np.linalg.solve(left.information, left.score)
+        square, k = float(left.score @ step), len(step)
         changes = [
-            np.abs(left.columns[b] @ step).max() / contrast[b] for b in noise if contrast[b] > 0
+            np.abs(of @ step).max() / contrast[b]
+            for b, of in left.columns.items()
+            if contrast[b] > 0
         ]
         change = float(max(changes, default=0.0))
         p = float(fdtrc(k, left.freedom, square / k))
@@ -181,8 +174,7 @@ class _Outside(NamedTuple):
     """What fitted parameters leave of columns."""
 
     columns: dict[int, Float[np.ndarray, "cell k"]]
-    weighted: dict[int, Float[np.ndarray, "cell k"]]
-    """Times the inverse of the noise."""
+    score: Float[np.ndarray, " k"]
     information: Float[np.ndarray, "k k"]
     freedom: float
     """Of the size of the noise."""
@@ -194,44 +186,59 @@ class _Metric:
     def __init__(
         self,
         cells: FittedCells,
-        noise: Mapping[int, BinNoise],
-        smooth: Mapping[int, Float[np.ndarray, "cell k"]],
-        at: Mapping[int, list[int]],
+        fitted: Mapping[int, Float[np.ndarray, "cell n"]],
+        smooth: Float[np.ndarray, "bin cell k"],
         same: Mapping[int, int],
     ) -> None:
-        """same: bins with the speckle of each; together they tell as much as one of them."""
-        known = {b: one.beside(smooth[b]) for b, one in noise.items()}
-        self.inverse = {
-            b: np.linalg.inv(regular(covariance)) / same[b] for b, (covariance, _) in known.items()
-        }
-        self.noise = {b: (noise[b].of_cells, fit) for b, (_, fit) in known.items()}
-        own = {b: cells.columns[b][at[b]] for b in noise}
-        size = np.sum([((of @ own[b]) * own[b]).sum(0) for b, of in self.inverse.items()], axis=0)
+        """fitted: columns of all bins. same: bins with the speckle of each; together they tell as much as one."""
+        self.cells, self.fits, self.own = cells.bins, {}, {}
+        self.inverse: dict[int, Float[np.ndarray, "cell cell"]] = {}
+        for b, one in cells.bins.items():
+            covariance, self.fits[b] = one.noise.beside(smooth[b, one.at])
+            inverse, own = np.linalg.inv(regular(covariance)) / same[b], one.own.columns
+            self.own[b] = own_parameters(own, inverse @ own)
+            self.inverse[b] = self.own[b].left_by(inverse)
+        size = np.sum([((of @ fitted[b]) * fitted[b]).sum(0) for b, of in self.inverse.items()], axis=0)
         scale = np.sqrt(np.where(size > 0, size, 1.0))
-        self.fitted = {b: of / scale for b, of in own.items()}
-        self.weighted = {b: of @ self.fitted[b] for b, of in self.inverse.items()}
-        normal = np.sum([self.fitted[b].T @ of for b, of in self.weighted.items()], axis=0)
-        self.solve = np.linalg.pinv(normal, 1e-10, hermitian=True)
+        self.fitted = {b: of / scale for b, of in fitted.items()}
+        self.normal = self._sum({b: of.T @ self.inverse[b] @ of for b, of in self.fitted.items()})
+        self.score = self._sum({b: self._scores_of(b, of) for b, of in self.fitted.items()})
+        self.solve = np.linalg.pinv(self.normal, 1e-10, hermitian=True)
 
     def outside(self, columns: Mapping[int, Float[np.ndarray, "cell k"]]) -> _Outside | None:
-        """Return what fitted parameters leave of columns; None where that is next to nothing."""
-        take = self.solve @ np.sum([self.weighted[b].T @ of for b, of in columns.items()], axis=0)
+        """Return what fitted parameters leave of columns; None where that is next to nothing.
+
+        columns: of the bins in which there are any. Their changes in other bins, by the fitted parameters,
+        count in the score and its variance.
+        """
+        weighted = {b: self.inverse[b] @ self.fitted[b] for b in columns}
+        take = self.solve @ self._sum({b: weighted[b].T @ of for b, of in columns.items()})
         left = {b: of - self.fitted[b] @ take for b, of in columns.items()}
-        weighted = {b: self.inverse[b] @ of for b, of in left.items()}
-        whole = np.sum([((self.inverse[b] @ of) * of).sum(0) for b, of in columns.items()], axis=0)
-        parts = {b: left[b].T @ of for b, of in weighted.items()}
-        information = np.sum(list(parts.values()), axis=0)
+        whole = self._sum({b: ((self.inverse[b] @ of) * of).sum(0) for b, of in columns.items()})
+        parts = {b: of.T @ self.inverse[b] @ of for b, of in left.items()}
+        others = self.normal - self._sum({b: self.fitted[b].T @ of for b, of in weighted.items()})
+        score = self.score - self._sum({b: self._scores_of(b, self.fitted[b]) for b in columns})
+        information = self._sum(parts) + take.T @ others @ take
         if not (np.diag(information) > LEAST_OWN * whole).all():
             return None
         shares = {
             b: np.trace(np.linalg.solve(information, of)) / len(of) for b, of in parts.items()
         }
-        sizes = {
-            b: variance_of(of.mapped(weighted[b].T), fit) for b, (of, fit) in self.noise.items()
-        }
-        spread = sum(share**2 * sizes[b].relative.max() for b, share in shares.items())
+        spread = sum(share**2 * self._relative(b, left[b]).max() for b, share in shares.items())
         freedom = 2 / max(spread, np.finfo(float).tiny)
-        return _Outside(left, weighted, information, freedom)
+        score = self._sum({b: self._scores_of(b, of) for b, of in left.items()}) - take.T @ score
+        changes = {b: self.own[b].outside(of) for b, of in left.items()}
+        return _Outside(changes, score, information, freedom)
+
+    def _sum(self, parts: Mapping[int, np.ndarray]) -> np.ndarray:
+        return np.sum(list(parts.values()), axis=0)
+
+    def _scores_of(self, b: int, of: Float[np.ndarray, "cell k"]) -> Float[np.ndarray, " k"]:
+        return of.T @ self.inverse[b] @ self.cells[b].noise.residual
+
+    def _relative(self, b: int, left: Float[np.ndarray, "cell k"]) -> Float[np.ndarray, " k"]:
+        of_cells = self.cells[b].noise.of_cells
+        return variance_of(of_cells.mapped((self.inverse[b] @ left).T), self.fits[b]).relative
 
 
 def _columns(
@@ -240,7 +247,7 @@ def _columns(
     """Yield the derivatives of c2 by the alternatives that the bins of a scan can show."""
     f = np.clip(cells.f, DECAYED, 1 - DECAYED)
     there, scale, x = np.isfinite(cells.residual), contrast[:, None] * f, -np.log(f)
-    known, rings = np.array(sorted(cells.noise)), ring_numbers(scan.q)
+    known, rings = np.array(sorted(cells.bins)), ring_numbers(scan.q)
     first, stop = scan.frames
     middle = np.array([_middle(one) for one in cells.intervals]) / (stop - first)
     faster = -scale * x
@@ -255,9 +262,10 @@ def _columns(
         yield named("power_of_q", faster * np.log(scan.q / scan.q[known].mean())[:, None])
     if not angular and _angles(scan, known) >= FEWEST_ANGLES:
         yield named("shear", _of_shear(scan, faster, middle[:, 1] - middle[:, 0]))
-    for b in known if len(known) > len(np.unique(rings[known])) + 1 else ():
-        own = (np.arange(len(there)) == b)[:, None]
-        yield named("bin", faster * own, f"the bin labelled {scan.label[b]}")
+    for b in map(int, known if len(known) > len(np.unique(rings[known])) + 1 else ()):
+        own = np.where(there[b], faster[b], 0.0)
+        of = np.broadcast_to(own[None, :, None], (*there.shape, 1))
+        yield _Column("bin", f"the bin labelled {scan.label[b]}", of, b)
     for low, end in sorted({(cell.first, cell.stop) for cell in cells.intervals}):
         share = np.array([_share_with(cell, low, end) for cell in cells.intervals])
         yield named("frames", contrast[:, None] * share, f"frames {low} to {end - 1}")

@@ -9,6 +9,7 @@ from scipy.special import chdtrc, chdtri, kolmogorov, ndtr
 from homodyne_dask.fitting.error_estimation.cell_residuals import AveragedCells
 from homodyne_dask.fitting.error_estimation.speckle_noise import (
     BinNoise,
+    Repeats,
     bin_noise,
     fitted_point,
     grid_of_errors,
@@ -121,8 +122,12 @@ def speckle_errors(
     if not joint.determined.all() or not len(used):
         return None
     at, grid, bins = fitted_point(request, state, joint), grid_of_errors(len(used)), {}
+    several = means is None and len(np.unique(request.scan.scan_number)) > 1
+    repeats = Repeats(request.scan) if several else None
     for b in used:
-        found = bin_noise(request, state, at, int(b), grid, averaged, means)
+        found = bin_noise(
+            request, state, at, int(b), grid, averaged, means, repeats=repeats
+        )
         if found is None:
             return None
         bins[int(b)] = found
@@ -260,12 +265,13 @@ def _shared_speckle(
     """
     n = len(next(iter(parts.values())).size)
     total = np.zeros((n, n))
-    for a, one in parts.items():
-        for b, other in parts.items():
-            if a < b and clusters[a] == clusters[b]:
-                fit = bins[a].fit
-                part = one.map @ noise[a].constant @ other.map.T
-                total += (fit.weight @ (1 / fit.pixels)) * (part + part.T)
+    seen: dict[int, list[int]] = {}
+    for b, other in parts.items():
+        for a in seen.setdefault(int(clusters[b]), []):
+            fit = bins[a].fit
+            part = parts[a].map @ noise[a].constant @ other.map.T
+            total += (fit.weight @ (1 / fit.pixels)) * (part + part.T)
+        seen[int(clusters[b])].append(b)
     return total
 
 

@@ -50,6 +50,9 @@ MAX_EXCESS = 2.0
 ALLOWED = 0.1
 """Likelihood of a μ over the largest, from which on residuals do not speak against it."""
 SMALLEST_CONTRAST = 1e-4
+ALIKE = 0.03
+"""Relative difference of contrasts, and in the mean of σ, up to which bins of two scans share their noise:
+P of each takes up twice that of the contrast, and P is known to some 10 %."""
 FEWEST_CELLS = 6
 """More cells than columns, with fewer of which P is not estimated."""
 
@@ -163,17 +166,89 @@ def bin_noise(
     averaged: AveragedCells,
     means: CellMeans | None,
     of_pairs: bool = True,
+    repeats: "Repeats | None" = None,
 ) -> BinNoise | None:
     """Return the noise of a bin at the end of a fit; None with too few cells, or where the model is exact.
 
     at: the model there. means: of data that are means over cells of age and lag. of_pairs: whether the noise
-    of sums over pairs is wanted, too; else it is empty.
+    of sums over pairs is wanted, too; else it is empty. repeats: the noise of earlier bins of the fit.
     """
+    offset, fitted = float(state.reduced.offset[bin]), float(state.reduced.contrast[bin])
+    contrast = float(np.clip(fitted, SMALLEST_CONTRAST, 1.0))  # that of the noise
+    earlier = None if repeats is None else repeats.of(bin, contrast, averaged)
+    if earlier is None:
+        earlier = _noise_of_model(request, at, bin, contrast, grid, averaged, means, of_pairs)
+        if repeats is not None:
+            repeats.add(earlier)
+    cells, of_cells = earlier.cells, earlier.of_cells
+    of_fields, weights = earlier.of_fields, earlier.weights
+    if earlier.bin != bin:
+        cells = cells._replace(c2=cells.share @ np.nan_to_num(averaged.c2[bin]))
+    columns = np.column_stack([np.ones(len(cells.f)), cells.f, contrast * cells.slopes.T])
+    exact = state.reduced.chisqr_per_bin[bin] <= state.reduced.rounding_per_bin[bin]
+    if exact or len(columns) < columns.shape[1] + FEWEST_CELLS:
+        return None
+    residual = cells.c2 - offset - fitted * cells.f
+    fit, expected = _fits(residual, columns, of_cells, _mean_counts(request, bin))
+    least = np.zeros(len(expected.mean_counts))
+    if of_pairs and means is None and not isinstance(state.reduced.gram, RobustGram):
+        least = _least_pixels(request, state, bin, contrast, of_fields, weights, expected)
+    return BinNoise(
+        cells, residual, columns, of_cells, of_fields, weights, earlier.distance, fit, expected, least
+    )
+
+
+class NoiseOfModel(NamedTuple):
+    """What the noise of a bin is before its residuals are looked at."""
+
+    bin: int
+    """For which it was computed."""
+    contrast: float
+    cells: Averages
+    of_cells: NoiseCovariance
+    of_fields: NoiseCovariance
+    weights: Float[np.ndarray, "column column"]
+    distance: float
+    """As in `BinNoise`."""
+
+
+class Repeats:
+    """The noise of bins that a store of repeats has in every scan: computed once where it is alike."""
+
+    def __init__(self, scan: Scan) -> None:
+        self.sigma = scan.sigma_row[:, scan.use]
+        self.place = list(zip(q_or_one(scan).tolist(), scan.phi.tolist(), strict=True))
+        self.found: dict[tuple[float, float], list[NoiseOfModel]] = {}
+
+    def of(self, bin: int, contrast: float, averaged: AveragedCells) -> NoiseOfModel | None:
+        """Return that of an earlier bin of the same q, φ and pairs, and all but the same contrast and σ."""
+        for one in self.found.get(self.place[bin], []):
+            if (
+                abs(contrast / one.contrast - 1) < ALIKE
+                and float(np.abs(self.sigma[bin] / self.sigma[one.bin] - 1).mean()) < ALIKE
+                and np.array_equal(averaged.pairs[bin], averaged.pairs[one.bin])
+            ):
+                return one
+        return None
+
+    def add(self, noise: NoiseOfModel) -> None:
+        """Keep the noise of a bin for those that repeat it."""
+        self.found.setdefault(self.place[noise.bin], []).append(noise)
+
+
+def _noise_of_model(
+    request: Request,
+    at: FittedPoint,
+    bin: int,
+    contrast: float,
+    grid: CellGrid,
+    averaged: AveragedCells,
+    means: CellMeans | None,
+    of_pairs: bool,
+) -> NoiseOfModel:
     scan = request.scan
     model = BinModel(at, float(q_or_one(scan)[bin]), float(scan.phi[bin]))
     frames = _frames_of(request, bin)
-    offset, fitted = float(state.reduced.offset[bin]), float(state.reduced.contrast[bin])
-    contrast = float(np.clip(fitted, SMALLEST_CONTRAST, 1.0))  # that of the noise
     division = divided(model, frames, averaged, grid)
     if means is None:
         fine = bin_averages(averaged, bin, model)
@@ -181,25 +256,14 @@ def bin_noise(
         fine = _averages_of_means(request, at, bin, means)
     parts = [blocks_of(model, frames, stretch, contrast) for stretch in division.stretches]
     cells, of_cells = merged_averages(fine, division, grid.min_pairs).with_noise(parts)
-    columns = np.column_stack([np.ones(len(cells.f)), cells.f, contrast * cells.slopes.T])
-    exact = state.reduced.chisqr_per_bin[bin] <= state.reduced.rounding_per_bin[bin]
-    if exact or len(columns) < columns.shape[1] + FEWEST_CELLS:
-        return None
     of_fields, weights = NoiseCovariance(*np.zeros((3, 0, 0))), np.zeros((0, 0))
     if of_pairs:
         noises, squares = zip(
             *(noise_of_fields(model, part, frames.min_lag) for part in parts), strict=True
         )
         of_fields, weights = sum_over_stretches(list(noises)), np.sum(squares, axis=0)
-    residual = cells.c2 - offset - fitted * cells.f
-    fit, expected = _fits(residual, columns, of_cells, _mean_counts(request, bin))
-    least = np.zeros(len(expected.mean_counts))
-    if of_pairs and means is None and not isinstance(state.reduced.gram, RobustGram):
-        least = _least_pixels(request, state, bin, contrast, of_fields, weights, expected)
     distance = max(part.distance for part in parts)
-    return BinNoise(
-        cells, residual, columns, of_cells, of_fields, weights, distance, fit, expected, least
-    )
+    return NoiseOfModel(bin, contrast, cells, of_cells, of_fields, weights, distance)
 
 
 def fitted_point(request: Request, state: State, joint: JointEquations) -> FittedPoint:

@@ -146,6 +146,22 @@ def binned_averages(scan: Scan, problem: Problem) -> BinnedAverages:
     )
 
 
+def mean_of_scans(summary: BinnedAverages, scan: Scan) -> BinnedAverages:
+    """Return averages in which bins that several scans repeat are one, their weighted mean.
+
+    Where contrast and offset differ by scan the mean has the mean of each.
+    """
+    if len(np.unique(scan.scan_number)) < 2:
+        return summary
+    bins = np.stack([scan.label, summary.q, np.nan_to_num(summary.phi)], axis=1)
+    _, first, place = np.unique(bins, axis=0, return_index=True, return_inverse=True)
+    weight, sums = np.zeros((2, len(first), len(summary.t1)))
+    np.add.at(weight, place, summary.weight)
+    np.add.at(sums, place, summary.weight * (summary.c2 - 1))
+    c2 = 1 + sums / np.where(weight > 0, weight, 1.0)
+    return replace(summary, c2=c2, weight=weight, q=summary.q[first], phi=summary.phi[first])
+
+
 def _weight(scan: Scan, cuts: Cuts) -> Float[np.ndarray, "bin cell"]:
     """Return 1/sigma² of a pair at the mean times of each cell."""
     i, j = (np.searchsorted(scan.time, t).clip(0, scan.n_frames - 1) for t in (cuts.t1, cuts.t2))

@@ -1,12 +1,15 @@
 """Arrays of NumPy with their numbers, and the cache of homodyne and xpcsjax."""
 
 import json
+import zipfile
 
 import numpy as np
 import pytest
 
 import ingest
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError
+from ingest.readers.array_axes import MatrixAxes
+from ingest.readers.numpy_arrays import read_npz
 from tests.ingest_files import DT, Q, arrays, attributes, manifest, noisy, simulated, upper
 
 
@@ -231,3 +234,28 @@ def test_a_damaged_cache_is_named(tmp_path, word):
     changes, message = CACHE_MISTAKES[word]
     with pytest.raises(HomodyneDaskError, match=message):
         ingest.ingest(cache(tmp_path / "A.npz", **changes))
+
+
+def test_a_bin_of_an_npz_is_read_without_those_before_it(tmp_path, monkeypatch):
+    many = np.stack([noisy(100, k) for k in range(40)])
+    source = npz(tmp_path / "A.npz", c2=many, q=0.01, phi=0.0, dt=0.1)
+    layout = MatrixAxes(many.shape, (1, 2))
+    read = []
+    plain = zipfile.ZipExtFile.read
+    monkeypatch.setattr(
+        zipfile.ZipExtFile, "read", lambda file, n=-1: read.append(n) or plain(file, n)
+    )
+    found = read_npz(source, "c2[30]", layout)
+    np.testing.assert_array_equal(found, many[30])
+    assert sum(read) < 2 * many[0].nbytes
+    assert len(read) < 20  # and no row by itself
+
+
+def test_a_changed_byte_of_an_npz_is_found(tmp_path):
+    many = np.stack([noisy(100, k) for k in range(4)])
+    source = npz(tmp_path / "A.npz", c2=many, q=0.01, phi=0.0, dt=0.1)
+    content = bytearray(source.read_bytes())
+    content[100_000] ^= 4
+    source.write_bytes(content)
+    with pytest.raises(SourceError, match="Bad CRC-32"):
+        ingest.ingest(source)
