@@ -400,9 +400,7 @@ def check_frames(n_frames: int, path: Path, n_bins: int = 1) -> None:
             f"{path.name} has {n_frames} frames: a two-time fit needs at least {MIN_FRAMES}"
         )
     if n_bins > MAX_BINS:
-        raise SourceError(
-            f"{path.name} claims {n_bins} bins, and {MAX_BINS} are most: it is damaged"
-        )
+        raise SourceError(f"{path.name} claims {n_bins} bins, more than {MAX_BINS}: it is damaged")
     needed, memory = 4 * int(n_frames) ** 2, psutil.virtual_memory().total
     if needed > memory:
         raise SourceError(
