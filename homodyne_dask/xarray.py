@@ -112,7 +112,7 @@ def _times(c2: xarray.DataArray) -> Float[np.ndarray, " t"]:
         raise OptionError(f"c2 has no coordinate {missing[0]}: assign the starts of frames in s")
     t1, t2 = (np.asarray(c2[name].values, float) for name in ("t1", "t2"))
     if not np.array_equal(t1, t2):
-        raise OptionError("t1 and t2 of c2 are not the same frames: choose them alike")
+        raise OptionError("t1 and t2 of c2 are not the same frames: select the same frames in both")
     return t1
 
 

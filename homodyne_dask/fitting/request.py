@@ -229,8 +229,8 @@ def _check_values(options: FitOptions) -> None:
     _loss_scale(options.loss, options.loss_scale)
     if options.loss != "linear" and options.precision != "float64":
         raise OptionError(
-            f"precision {options.precision!r} is too coarse for the loss {options.loss!r}, whose sums "
-            f"tell one step from the next: leave precision at 'float64'"
+            f"precision {options.precision!r} is too coarse for the loss {options.loss!r}: its steps "
+            f"are smaller than the rounding of the sums; leave precision at 'float64'"
         )
     if options.loss != "linear" and options.weighting != PAIRS:
         raise OptionError(

@@ -90,7 +90,9 @@ def with_ties(
         return base
     require_type("tie", given, Mapping, "expressions by name, as tie={'beta': 'alpha'}")
     if getattr(base, "splines", {}):
-        raise OptionError(f"{base.name} has rates without a formula, and no ties: leave out tie")
+        raise OptionError(
+            f"{base.name} has rates without a formula, which cannot be tied: leave out tie"
+        )
     for name, text in given.items():
         _check(base, name, text)
     ties = Ties(base.parameters, tuple(_ordered(dict(given))))

@@ -333,7 +333,7 @@ class Scan:
                 if kept
                 else "all bins leaves none"
             )
-            raise SelectionError(f"excluding {what} of those selected: exclude less")
+            raise SelectionError(f"excluding {what} of the selection: exclude less")
         return chosen
 
     def cuts(self, min_lag: int = 1) -> Cuts:

@@ -275,7 +275,9 @@ def _turn(pair: tuple[float, float]) -> tuple[float, float]:
     """Return a range of angles; raises SelectionError for an implausible one."""
     low, high = pair
     if not (math.isfinite(low) and math.isfinite(high)) or high - low > 360:
-        raise SelectionError(f"phi = {low:g}:{high:g} is more than a turn: leave it out for all")
+        raise SelectionError(
+            f"phi = {low:g}:{high:g} spans more than a full turn: leave it out to take all angles"
+        )
     if low > high and (high - low) % 360 > 180:
         raise SelectionError(
             f"phi = {low:g}:{high:g} goes down, and around ±180° it would be more than half a turn: give "

@@ -91,7 +91,7 @@ def _labels(file: h5py.File, names: dict[int, str]) -> np.ndarray:
             f"{len(names)} matrices"
         )
     if (bins < 1).any() or len(set(bins.tolist())) != len(bins):
-        raise SourceError(f"{PROCESSED} must hold different bin numbers from 1 on, not {bins[:8]}")
+        raise SourceError(f"{PROCESSED} must hold distinct bin numbers from 1 up, not {bins[:8]}")
     return bins
 
 
@@ -231,7 +231,7 @@ def _legacy_labels(file: h5py.File, names: dict[int, str]) -> np.ndarray:
     bins = hdf5.integers(file, LEGACY_PROCESSED)
     if len(set(bins.tolist())) != len(bins) or (bins < 1).any():
         raise SourceError(
-            f"{LEGACY_PROCESSED} must hold different bin numbers from 1 on, not {bins[:8]}"
+            f"{LEGACY_PROCESSED} must hold distinct bin numbers from 1 up, not {bins[:8]}"
         )
     named = set(names) == set(bins.tolist())
     running = list(names) == list(range(1, len(bins) + 1))

@@ -203,7 +203,7 @@ def read_matrix(path: Path, name: str) -> np.ndarray:
     with open_hdf5(path) as file:
         found = dataset(file, name)
         if found is None:
-            raise SourceError(f"{path} has no {name} any more")
+            raise SourceError(f"{path} has no {name} any longer")
         try:
             return np.asarray(found[()])
         except MemoryError:

@@ -71,7 +71,11 @@ def open_npz(path: Path, options: IngestOptions) -> Source:
 
 ARRAY = "array.npz"
 """The name of the file in which arrays are saved for the readers."""
-_OF_ARRAYS = {"its frame spacing": "dt in s", "q": "q in 1/Å", "phi": "phi in degrees"}
+_OF_ARRAYS = {
+    "its frame spacing": "dt in s",
+    "q": "q in 1/Å",
+    "phi": "phi in degrees, or nan for whole rings",
+}
 
 
 @contextmanager
@@ -272,7 +276,7 @@ def _check_complete(path: Path, held: Contents, options: IngestOptions) -> None:
             options.q,
             "--q in 1/Å, one number or one per bin, or nan where it is unknown",
         ),
-        "phi": (("phi",), options.phi, "--phi in degrees, likewise"),
+        "phi": (("phi",), options.phi, "--phi in degrees, likewise; nan for whole rings"),
         "its frame spacing": (("time", "dt"), options.frame_time, "--frame-time in s"),
     }
     missing = {

@@ -172,7 +172,7 @@ def read_nxxpcs(path: Path, where: str) -> np.ndarray:
         storage = _storage(file, array if number else array.rpartition("/")[0])
         held = hdf5.dataset(file, array)
         if held is None:
-            raise SourceError(f"{path} has no {array} any more")
+            raise SourceError(f"{path} has no {array} any longer")
         at = int(number.removesuffix("]")) if number else 0
         try:
             one = {FIRST: np.s_[at], LAST: np.s_[:, :, at], KEYS: np.s_[()]}[storage.mode]
@@ -219,7 +219,7 @@ def _storage(file: h5py.File, where: str) -> Storage:
     for name, known in STORAGE.items():
         if name not in held:
             raise SourceError(
-                f"{where} of {hdf5.file_name(file)} has no attribute {name}: NXxpcs asks for it, "
+                f"{where} of {hdf5.file_name(file)} has no attribute {name}, which NXxpcs requires: "
                 f"set it to one of {', '.join(known)}"
             )
         value = hdf5.text(np.ravel(held[name])[0])

@@ -262,12 +262,11 @@ def _trains(value) -> tuple[int, int] | None:
 
 
 def _number(name: str, value, *, positive: bool = False) -> float | None:
+    if value is not None and np.size(value) > 1:
+        times = "; times of frames stand in an .npz file, as `time`" * (name == "frame_time")
+        raise OptionError(f"{name} takes one number, not {np.size(value)}: {_unit_of(name)}{times}")
     numbers = _numbers(name, value, positive=positive)
-    if numbers is None:
-        return None
-    if len(numbers) != 1:
-        raise OptionError(f"{name} takes one number, not {len(numbers)}: {shown(value)}")
-    return numbers[0]
+    return None if numbers is None else numbers[0]
 
 
 def _numbers(name, value, *, positive=False, unknown=False) -> tuple[float, ...] | None:
@@ -401,9 +400,7 @@ def check_frames(n_frames: int, path: Path, n_bins: int = 1) -> None:
             f"{path.name} has {n_frames} frames: a two-time fit needs at least {MIN_FRAMES}"
         )
     if n_bins > MAX_BINS:
-        raise SourceError(
-            f"{path.name} claims {n_bins} bins, and {MAX_BINS} are most: it is damaged"
-        )
+        raise SourceError(f"{path.name} claims {n_bins} bins, more than {MAX_BINS}: it is damaged")
     needed, memory = 4 * int(n_frames) ** 2, psutil.virtual_memory().total
     if needed > memory:
         raise SourceError(

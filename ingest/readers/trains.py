@@ -106,7 +106,7 @@ def read_trains(path: Path, where: str, trains: Trains) -> Float32[np.ndarray, "
     with hdf5.open_hdf5(path) as file:
         held = hdf5.dataset(file, MATRICES)
         if held is None:
-            raise SourceError(f"{path} has no {MATRICES} any more")
+            raise SourceError(f"{path} has no {MATRICES} any longer")
         n = held.shape[-1]
         total, count = np.zeros((n, n)), np.zeros((n, n), dtype=np.int64)
         within = (_within(file, held.shape[1]),) if held.ndim == 5 else ()

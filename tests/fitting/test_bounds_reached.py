@@ -8,6 +8,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.results.data.misfit import misfit_sentence, model_check_of, wider_bounds
 from tests.results.made_results import flow_result
+from tests.speckle_scans import Photons
 from tests.synthetic import measured, store
 
 Q: Any = np.array([0.002, 0.003, 0.004])
@@ -86,3 +87,24 @@ def test_errors_allow_for_a_bound_beside_the_optimum_and_hold_with_one_far_from_
         assert table["at_bound"].values[1]
         errors.append(table["stderr"].values[1])
     assert np.isfinite(errors).tolist() == [True, False]
+
+
+def test_a_decay_far_longer_than_the_record_is_undetermined_and_no_bound_is_to_be_moved(tmp_path):
+    """It converged with D0 at its lower bound, which it advised to lower."""
+    slow = Photons(np.array([100.0, 0.0, 0.0]), q=(0.005, 0.008, 0.012))
+    result = hd.fit(store(slow.scan(0), tmp_path), "brownian")
+    assert float(result.parameters["value"].values[0]) == 1
+    assert (
+        "the data do not determine D0: the decay is longer than the record"
+        in result.undetermined[0]
+    )
+    assert not any("--bounds" in one for one in result.warnings)
+
+
+def test_c2_in_another_unit_is_asked_about(tmp_path):
+    made = measured([3000.0, 0, 0], 60, np.zeros(3), q=Q, dt=1.0)
+    made.c2[:] *= 100
+    made.sigma_row[:] *= 10
+    (said,) = [one for one in hd.fit(store(made, tmp_path), "brownian").warnings if "offset" in one]
+    assert said.startswith("offset is above 2 in 3 of 3 bins")
+    assert "such as per cent" in said

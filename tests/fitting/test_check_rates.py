@@ -201,7 +201,9 @@ def test_data_of_a_power_law_are_not_called_others(tmp_path):
 
 def test_what_cannot_be_checked_is_refused(stepping, tmp_path):
     result, scan = stepping
-    with pytest.raises(OptionError, match="checked of a fit that converged, and this one ended so"):
+    with pytest.raises(
+        OptionError, match="checked for fits that converged, and this one ended with"
+    ):
         hd.check_rates(replace(result, outcome=hd.Outcome.STALLED), scan)
     few = scan_of(tmp_path, STILL, n=30)
     with pytest.raises(OptionError, match="and this fit has 3: fit 6 or more"):

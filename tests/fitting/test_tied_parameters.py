@@ -119,7 +119,10 @@ def test_a_parameter_of_a_tie_may_be_fixed(scan):
         ({"tie": {"D0": "1", "alpha": "0", "D_offset": "0"}}, "tie leaves no parameter to fit"),
         ({"tie": {"alpha": "0"}, "initial": {"alpha": 1.0}}, "initial: alpha is tied to 0"),
         ({"tie": {"alpha": "0"}, "profile": ("alpha",)}, "profile: alpha is tied to 0"),
-        ({"tie": {"D_offset": "0"}, "rates": "spline"}, "rates without a formula, and no ties"),
+        (
+            {"tie": {"D_offset": "0"}, "rates": "spline"},
+            "rates without a formula, which cannot be tied",
+        ),
         ({"tie": ["alpha"]}, "tie ="),
     ],
 )

@@ -148,7 +148,7 @@ MISTAKES = [
         {"phi": (40, 20)},
         "phi = 40:20 goes down, .* give 20:40, or for all but",
     ),
-    ("more than a turn", {"phi": (-200, 300)}, "phi = -200:300 is more than a turn"),
+    ("more than a turn", {"phi": (-200, 300)}, "phi = -200:300 spans more than a full turn"),
     ("a range or two angles", {"phi": [-1, 45]}, r"may be a range or two angles: write \(-1, 45\)"),
     ("an array of two angles", {"phi": np.array([-1, 45])}, "may be a range or two angles"),
     ("an angle in words", {"phi": "north"}, "phi = 'north' is neither an angle in degrees"),

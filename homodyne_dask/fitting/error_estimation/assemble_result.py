@@ -159,8 +159,7 @@ def assemble_result(
         ),
         diagnosis=Diagnosis(
             undetermined=_without_shorter(
-                undetermined_directions(request, state)
-                or larger_errors(request, state.theta, stderr),
+                undetermined_directions(request, state) or larger_errors(request, state, stderr),
                 errors.sentences,
             ),
             warnings=warnings_about(

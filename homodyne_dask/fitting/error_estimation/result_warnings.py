@@ -48,8 +48,8 @@ MAX_P_OF_DRIFT, MIN_DRIFT = 1e-4, 0.1
 """Probability below which, and share of contrast above which, its change with q or φ is said."""
 MIN_SPREAD = 1e-3
 """Of ln q, and of the cosine of 2φ, below which q and φ are taken for one."""
-LOWEST_OFFSET = 0.5
-"""Offset below which it is commented on; c2 without correlation is 1."""
+LOWEST_OFFSET, HIGHEST_OFFSET = 0.5, 2.0
+"""Offsets below and above which they are commented on; c2 without correlation is 1."""
 MAX_ERROR_OVER_PRIOR = 1.1
 """The error of a parameter over the standard deviation of its prior, above which a warning is given."""
 
@@ -83,8 +83,9 @@ def warnings_about(
     sentences = [sentence for sentence in candidates if sentence]
     rate_of = rate_of_each(request)
     sentences += rates_at_bounds(request, state, at_bound)
+    too_slow = _slower_than_the_record(request, state)
     for n in np.flatnonzero(at_bound):
-        if n in rate_of:
+        if n in rate_of or too_slow[n]:
             continue
         low, high = float(request.search.lower[n]), float(request.search.upper[n])
         name = request.search.names[n]
@@ -246,12 +247,34 @@ def undetermined_directions(request: Request, state: lm.State) -> tuple[str, ...
 
 
 def larger_errors(
-    request: Request, theta: Float[np.ndarray, " p"], stderr: Float[np.ndarray, " p"]
+    request: Request, state: lm.State, stderr: Float[np.ndarray, " p"]
 ) -> tuple[str, ...]:
-    """Return a sentence on each positive parameter whose standard error is larger than its value."""
+    """Return a sentence on each positive parameter whose standard error is larger than its value.
+
+    So, too, on those that are so small that the decay is longer than the record.
+    """
     search, simpler = request.search, _simpler(request)
-    wide = search.free & (search.lower > 0) & (stderr > np.abs(theta))
-    return tuple(_undetermined((search.names[n],), False, simpler) for n in np.flatnonzero(wide))
+    wide = search.free & (search.lower > 0) & (stderr > np.abs(state.theta))
+    slow = np.flatnonzero(_slower_than_the_record(request, state))
+    return (
+        *(_undetermined((search.names[n],), False, simpler) for n in np.flatnonzero(wide)),
+        *(
+            f"the data do not determine {search.names[n]}: the decay is longer than the record, which shows "
+            f"only contrast times {search.names[n]}; take the offset as known, `--offset-prior 1:0.01`, or "
+            f"measure for longer"
+            for n in slow
+        ),
+    )
+
+
+def _slower_than_the_record(request: Request, state: lm.State) -> Bool[np.ndarray, " p"]:
+    """Return which positive parameters are at their lower default bounds, with all contrasts above 1."""
+    search, reduced = request.search, state.reduced
+    seen = (reduced.count > 0) & ~reduced.undetermined
+    extrapolated = bool(seen.any() and (reduced.contrast[seen] > 1.0).all())
+    given = np.array([name in (request.options.bounds or {}) for name in search.names])
+    lowest = search.free & (search.lower > 0) & (state.theta <= search.lower) & ~given
+    return lowest & extrapolated
 
 
 def _simpler(request: Request) -> str:
@@ -452,11 +475,17 @@ def _strange_scaling(reduced: ReducedProblem) -> list[str]:
     """Return sentences on contrasts and offsets that no speckle has."""
     seen = (reduced.count > 0) & ~reduced.undetermined
     with np.errstate(invalid="ignore"):
+        scaled = int((reduced.offset[seen] > HIGHEST_OFFSET).sum())
         low = int((reduced.offset[seen] < LOWEST_OFFSET).sum())
-        high = int((reduced.contrast[seen] > 1.0).sum())
+        high = int(((reduced.contrast > 1.0) & (reduced.offset <= HIGHEST_OFFSET))[seen].sum())
     of = f"{int(seen.sum())} bins"
     why = "much of the decay is longer than the record or shorter than a frame, and the value is extrapolated"
     sentences = []
+    if scaled:
+        sentences.append(
+            f"offset is above {HIGHEST_OFFSET:g} in {scaled} of {of}, and c2 without correlation is 1: c2 is "
+            f"in another unit, such as per cent, or not normalised; the contrast is in that unit, too"
+        )
     if low:
         sentences.append(
             f"offset is below {LOWEST_OFFSET:g} in {low} of {of}, and c2 without correlation is 1: {why}; "

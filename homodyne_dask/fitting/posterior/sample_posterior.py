@@ -71,7 +71,7 @@ def require_posterior(result: FitResult, request: Request, draws: int, adjust: s
     options = request.options
     if not result.converged:
         raise OptionError(
-            f"the posterior is that of a fit that converged, and this one ended so: {result.outcome.value}"
+            f"a posterior needs a fit that converged, and this one ended with: {result.outcome.value}"
         )
     if options.loss != "linear":
         raise OptionError(

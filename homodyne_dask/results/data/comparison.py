@@ -317,7 +317,7 @@ def _check_score(name: str, fit: FitResult) -> None:
         and (fit.parameters["fixed"] | fit.parameters["at_bound"]).values.all()
     ):
         raise OptionError(
-            f"{name} has no parameter that was fitted inside its bounds, and predicts no angles left out: "
+            f"{name} has no parameter that was fitted inside its bounds and cannot predict angles left out: "
             f"leave it out, or widen the bounds"
         )
     if fit.diagnosis.left_out is None:

@@ -176,8 +176,8 @@ def misfit_sentence(
             "ended at their default bounds" if len(bounded) > 1 else "ended at its default bound"
         )
         advice = (
-            f"{joined_with_and(list(bounded))} {ended}: move it, as the warning below says, before other "
-            f"models are compared"
+            f"{joined_with_and(list(bounded))} {ended}: move {'them' if len(bounded) > 1 else 'it'}, as the "
+            f"warning below says; if c2 still deviates, try `--model auto`"
         )
     elif found is not None and config["scaling"] == "individual":
         advice = _of_alternative(found, store, config)

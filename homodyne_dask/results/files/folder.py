@@ -110,7 +110,7 @@ def locked_folder(folder: Path, lock: str) -> Iterator[None]:
         with locked(folder / lock) as held:
             if not held:
                 raise FolderInUse(
-                    f"another fit is writing {folder}: wait for its end, or give another --output"
+                    f"another fit is writing {folder}: wait until it has ended, or give another --output"
                 )
             yield
     finally:

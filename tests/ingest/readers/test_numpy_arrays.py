@@ -68,7 +68,7 @@ GOOD = {"c2": C2, "q": 0.01, "phi": 0.0, "dt": 0.1}
         ("c2 complex", {"c2": C2 * 1j}, "not real numbers"),
         ("two frames", {"c2": np.ones((2, 2))}, "has 2 frames: .* at least 3"),
         ("no q", {"q": None}, "does not say q: give q in 1/Å"),
-        ("no phi", {"phi": None}, "does not say phi"),
+        ("no phi", {"phi": None}, "does not say phi: give .*nan for whole rings"),
         ("no dt", {"dt": None}, "does not say its frame spacing: give frame_time"),
         (
             "nothing",
@@ -259,3 +259,9 @@ def test_a_changed_byte_of_an_npz_is_found(tmp_path):
     source.write_bytes(content)
     with pytest.raises(SourceError, match="Bad CRC-32"):
         ingest.ingest(source)
+
+
+def test_a_list_of_times_in_place_of_their_spacing_is_named():
+    """It was said to be neither finite nor positive."""
+    with pytest.raises(OptionError, match=r"frame_time takes one number, not 40: .* as `time`"):
+        ingest.ingest(np.ones((2, 40, 40)), q=0.01, phi=0.0, frame_time=np.arange(40.0))

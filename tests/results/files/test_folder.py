@@ -103,7 +103,7 @@ def test_one_fit_at_a_time_writes_a_folder(tmp_path):
         for _ in range(2):  # the one that is refused takes no lock away
             with (
                 pytest.raises(
-                    OptionError, match=r"another fit is writing .*A_fit: wait for its end"
+                    OptionError, match=r"another fit is writing .*A_fit: wait until it has ended"
                 ),
                 folders.claimed_folder(folder, checkpoint, overwrite=True, resume=False),
             ):

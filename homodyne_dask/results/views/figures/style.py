@@ -46,7 +46,7 @@ def figure(width: float, height: float) -> "FitFigure":
 def _in_place_of(axes: "Axes", width: float, height: float) -> Any:
     cell = getattr(axes, "get_subplotspec", lambda: None)()
     if cell is None:
-        raise OptionError("ax is not one of a grid of axes: make it by plt.subplots()")
+        raise OptionError("ax must belong to a grid of axes: make it with plt.subplots()")
     made = axes.figure.add_subfigure(cell)
     axes.remove()
     vars(made)["get_size_inches"] = lambda: (width, height)  # where `place` puts axes
