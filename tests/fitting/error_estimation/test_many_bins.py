@@ -1,4 +1,4 @@
-"""What errors and checks of many bins compute bin by bin is that of one system of all, and repeats share it."""
+"""What errors of many bins compute bin by bin is that of one system of all, and repeats share it."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,9 @@ def cells(request, store):
     found = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            misfit_test, "fitted_cells", lambda *given: found.append(fitted_cells(*given)) or found[0]
+            misfit_test,
+            "fitted_cells",
+            lambda *given: found.append(fitted_cells(*given)) or found[0],
         )
         hd.fit(store, "brownian", scaling=request.param)
     return found[0]
