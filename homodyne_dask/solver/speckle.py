@@ -309,7 +309,7 @@ def fit_noise(
         # Bordered by the residuals: the last row of the factor is then the whitened residuals.
         bordered = np.empty((len(some), k + 1, k + 1))
         for matrix, n in zip(bordered, some, strict=True):
-            matrix[:k, :k] = of_left.at(mean_counts[n]) + more[n] * np.eye(k)
+            matrix[:k, :k] = of_left.at(float(mean_counts[n])) + more[n] * np.eye(k)
             matrix[k, :k] = left
             matrix[k, k] = 1 + 4 * (left @ left) / more[n]
         roots = np.linalg.cholesky(bordered)

@@ -105,7 +105,11 @@ class FittedCells(NamedTuple):
         A fit of all pairs takes a little less out of a sum than one of cells would.
         """
         tests = next(iter(weights.values())).shape[1]
-        total, left, (scores, across) = np.zeros(tests), np.zeros(tests), np.zeros((2, len(self.inverse), tests))
+        total, left, (scores, across) = (
+            np.zeros(tests),
+            np.zeros(tests),
+            np.zeros((2, len(self.inverse), tests)),
+        )
         for b, of_all in weights.items():
             one = self.bins[b]
             of, covariance = of_all[one.at], one.noise.covariance

@@ -135,7 +135,10 @@ def score_tests(
 
 
 def _scores(
-    columns: list[_Column], metric: "_Metric", cells: FittedCells, contrast: Float[np.ndarray, " bin"]
+    columns: list[_Column],
+    metric: "_Metric",
+    cells: FittedCells,
+    contrast: Float[np.ndarray, " bin"],
 ) -> list[Score]:
     """Return the score test of each column that is not a combination of those of the metric."""
     found, names = [], [one.name for one in columns]
@@ -190,7 +193,7 @@ class _Metric:
         smooth: Float[np.ndarray, "bin cell k"],
         same: Mapping[int, int],
     ) -> None:
-        """fitted: columns of all bins. same: bins with the speckle of each; together they tell as much as one."""
+        """fitted: columns of all bins. same: bins with the speckle of each; they tell as much as one."""
         self.cells, self.fits, self.own = cells.bins, {}, {}
         self.inverse: dict[int, Float[np.ndarray, "cell cell"]] = {}
         for b, one in cells.bins.items():
@@ -198,7 +201,9 @@ class _Metric:
             inverse, own = np.linalg.inv(regular(covariance)) / same[b], one.own.columns
             self.own[b] = own_parameters(own, inverse @ own)
             self.inverse[b] = self.own[b].left_by(inverse)
-        size = np.sum([((of @ fitted[b]) * fitted[b]).sum(0) for b, of in self.inverse.items()], axis=0)
+        size = np.sum(
+            [((of @ fitted[b]) * fitted[b]).sum(0) for b, of in self.inverse.items()], axis=0
+        )
         scale = np.sqrt(np.where(size > 0, size, 1.0))
         self.fitted = {b: of / scale for b, of in fitted.items()}
         self.normal = self._sum({b: of.T @ self.inverse[b] @ of for b, of in self.fitted.items()})

@@ -125,9 +125,7 @@ def speckle_errors(
     several = means is None and len(np.unique(request.scan.scan_number)) > 1
     repeats = Repeats(request.scan) if several else None
     for b in used:
-        found = bin_noise(
-            request, state, at, int(b), grid, averaged, means, repeats=repeats
-        )
+        found = bin_noise(request, state, at, int(b), grid, averaged, means, repeats=repeats)
         if found is None:
             return None
         bins[int(b)] = found

@@ -194,7 +194,16 @@ def bin_noise(
     if of_pairs and means is None and not isinstance(state.reduced.gram, RobustGram):
         least = _least_pixels(request, state, bin, contrast, of_fields, weights, expected)
     return BinNoise(
-        cells, residual, columns, of_cells, of_fields, weights, earlier.distance, fit, expected, least
+        cells,
+        residual,
+        columns,
+        of_cells,
+        of_fields,
+        weights,
+        earlier.distance,
+        fit,
+        expected,
+        least,
     )
 
 

@@ -184,10 +184,9 @@ def fit_together(
             assert state is not None  # there is at least one pass
             observer.start_phase("estimating the errors")
             states = _states_of_scans(request, state, sweep.of_bins(state.theta))
-            speckle = [
-                _speckle(one, at, sweep.sweep)
-                for one, at in zip(request.scans, states, strict=True)
-            ]
+            scans = list(zip(request.scans, states, strict=True))
+            few = min(clusters_in(at.reduced, one.clusters) for one, at in scans) < MIN_CLUSTERS
+            speckle = [_speckle(one, at, sweep.sweep) for one, at in scans] if few else []
             errors = _uncertainty(request, state, states, speckle)
             record.timings["errors"] = time.perf_counter() - started - sum(record.timings.values())
             record.timings["total"] = time.perf_counter() - started
@@ -195,10 +194,14 @@ def fit_together(
             results = [
                 assemble_result(
                     one, at, record.history, record.timings, compiled,
-                    ErrorEstimates(speckle=noise, of_global_fit=_of_scan(request, errors, scan)),
+                    ErrorEstimates(
+                        # that of many bins is large: of one scan at a time
+                        speckle=speckle[scan] if few else _speckle(one, at, sweep.sweep),
+                        of_global_fit=_of_scan(request, errors, scan),
+                    ),
                     record.minima,
                 )
-                for scan, (one, at, noise) in enumerate(zip(request.scans, states, speckle, strict=True))
+                for scan, (one, at) in enumerate(scans)
             ]  # fmt: skip
             found = _global_fit(request, state, errors)
             observer.emit(_ended(observer, found, results))
@@ -290,7 +293,8 @@ def _uncertainty(
 ) -> Uncertainty:
     """Return the covariances of the global parameters.
 
-    Where a scan has fewer than 8 clusters of bins, which alone determine its own parameters, that of speckle:
+    speckle: the noise of each scan where one has fewer than 8 clusters of bins, which alone determine its own
+    parameters. Then the covariance is that of speckle:
     from the sum of the covariances of the scores of all scans, with the degrees of freedom of a sum of
     variances (Satterthwaite), those of a scan the fewest of its parameters.
     """
@@ -300,9 +304,6 @@ def _uncertainty(
     found = uncertainty(search.names, state.reduced, moved, request.whole.clusters, at_bound)
     known = [one for one in speckle if one is not None and one.objection is None]
     if found.naive is None or not known or len(known) < len(states):
-        return found
-    of_scans = zip(states, request.scans, strict=True)
-    if min(clusters_in(at.reduced, one.clusters) for at, one in of_scans) >= MIN_CLUSTERS:
         return found
     total, spread = np.zeros_like(found.naive), np.zeros(len(search.names))
     scaling = found.scaling_naive.copy()

@@ -1,0 +1,121 @@
+"""What errors of many bins compute bin by bin is that of one system of all, and repeats share it."""
+
+import numpy as np
+import pytest
+from scipy.linalg import block_diag
+
+import homodyne_dask as hd
+import ingest
+from homodyne_dask.fitting.error_estimation import misfit_test, score_tests, speckle_noise
+from homodyne_dask.fitting.error_estimation.fitted_cells import fitted_cells
+from homodyne_dask.fitting.start import initial_values
+from homodyne_dask.solver.speckle import regular
+
+Q, N, SCANS, PHI = 0.0054, 60, 5, (-60.0, 0.0, 60.0)
+
+
+def store_of(folder, scans=SCANS, contrast=0.3):
+    rng, files = np.random.default_rng(1), []
+    f = np.exp(-(Q**2) * 2e3 * np.abs(np.subtract.outer(np.arange(N), np.arange(N))))
+    for k in range(scans):
+        c2 = [np.triu(1 + contrast * f + rng.normal(0, 0.02, (N, N)), 1) for _ in PHI]
+        files.append(folder / f"R{k}.npz")
+        np.savez(files[-1], c2=np.stack(c2), q=Q, phi=PHI, dt=1.0, sigma=0.02)
+    return ingest.ingest(files, folder / "all.zarr").store
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return store_of(tmp_path_factory.mktemp("repeats"))
+
+
+@pytest.fixture(scope="module", params=["individual", "shared"])
+def cells(request, store):
+    """The residuals of the bins of all scans, as the check of the model has them."""
+    found = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            misfit_test,
+            "fitted_cells",
+            lambda *given: found.append(fitted_cells(*given)) or found[0],
+        )
+        hd.fit(store, "brownian", scaling=request.param)
+    return found[0]
+
+
+def dense(cells, own_of):
+    """All columns, the bins one below the other."""
+    own = block_diag(*(own_of(one) for one in cells.bins.values()))
+    return np.hstack([own, np.vstack([one.columns for one in cells.bins.values()])])
+
+
+def test_the_variance_of_a_sum_of_residuals_is_that_of_the_whole_system(cells, monkeypatch):
+    monkeypatch.setattr("homodyne_dask.fitting.error_estimation.fitted_cells.LEAST_LEFT", 0.0)
+    rng = np.random.default_rng(0)
+    X = dense(cells, lambda one: one.own.columns)
+    weight = np.concatenate([one.noise.cells.pairs for one in cells.bins.values()]).astype(float)
+    noise = block_diag(*(one.noise.covariance for one in cells.bins.values()))
+    left = np.eye(len(X)) - X @ np.linalg.pinv(X.T * weight @ X) @ (X.T * weight)
+    weights = {b: rng.normal(size=(len(cells.intervals), 2)) for b in cells.bins}
+    of = left.T @ np.vstack([weights[b][one.at] for b, one in cells.bins.items()])
+    expected = (of * (noise @ of)).sum(0)
+    np.testing.assert_allclose(cells.variance(weights), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("bins", ["one", "all"])
+def test_a_score_is_that_of_the_whole_system(cells, bins):
+    rng = np.random.default_rng(0)
+    plain = {b: one.columns for b, one in cells.bins.items()}
+    smooth, same = np.zeros((*cells.residual.shape, 0)), dict.fromkeys(cells.bins, 1)
+    metric = score_tests._Metric(cells, plain, smooth, same)
+    some = list(cells.bins)[:1] if bins == "one" else list(cells.bins)
+    column = {b: rng.normal(size=(len(cells.bins[b].at), 2)) for b in some}
+    found = metric.outside(column)
+    assert found is not None
+    parts = [regular(one.noise.beside(smooth[b, one.at])[0]) for b, one in cells.bins.items()]
+    inverse = np.linalg.inv(block_diag(*parts))
+    X = dense(cells, lambda one: one.own.columns)
+    left = inverse - inverse @ X @ np.linalg.pinv(X.T @ inverse @ X) @ X.T @ inverse
+    d = np.vstack([column.get(b, np.zeros((len(one.at), 2))) for b, one in cells.bins.items()])
+    residual = np.concatenate([one.noise.residual for one in cells.bins.values()])
+    np.testing.assert_allclose(found.information, d.T @ left @ d, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(found.score, d.T @ left @ residual, rtol=1e-6, atol=1e-9)
+
+
+def test_no_matrix_of_an_individual_fit_has_a_row_for_each_bin(store, monkeypatch):
+    sizes = []
+    monkeypatch.setattr(
+        misfit_test,
+        "fitted_cells",
+        lambda *given: sizes.append((found := fitted_cells(*given)).inverse.shape) or found,
+    )
+    hd.fit(store, "brownian")
+    assert sizes == [(1, 1)]  # of D0, not of 15 contrasts and offsets, too
+
+
+def test_repeats_share_the_noise_of_their_model(store, monkeypatch):
+    computed, plain = [], speckle_noise.noise_of_fields
+    monkeypatch.setattr(
+        speckle_noise, "noise_of_fields", lambda *given: computed.append(1) or plain(*given)
+    )
+    shared = hd.fit(store, "brownian")
+    assert len(computed) <= 2 * len(PHI)
+    monkeypatch.setattr(speckle_noise, "ALIKE", 0.0)
+    computed.clear()
+    apart = hd.fit(store, "brownian")
+    assert len(computed) >= SCANS * len(PHI)
+    for name in ("stderr", "dof"):
+        np.testing.assert_allclose(
+            shared.parameters[name].values, apart.parameters[name].values, rtol=0.03
+        )
+
+
+def test_the_start_of_a_fit_of_repeats_looks_at_the_mean_of_the_scans(store, monkeypatch):
+    bins, plain = [], initial_values.transport_minima
+    monkeypatch.setattr(
+        initial_values,
+        "transport_minima",
+        lambda summary, *more: bins.append(summary.c2.shape[0]) or plain(summary, *more),
+    )
+    assert hd.fit(store, "brownian").converged
+    assert bins == [len(PHI)]
