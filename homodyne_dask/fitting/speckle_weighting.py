@@ -223,7 +223,9 @@ class SpeckleWeighting:
     def errors(self, state: lm.State, moved: Bool[np.ndarray, " p"]) -> SpeckleErrors | None:
         """Return the errors at the end of a fit; None where the noise is not known."""
         at_end = joint_equations(state.reduced, moved)
-        if self.joint is None or (self.joint.which != at_end.which).any():  # a bound became active since
+        if self.joint is None:
+            return None
+        if (self.joint.which != at_end.which).any():  # another bound became active since
             return None
         if not at_end.determined.all():
             return noise_without_errors(state.reduced, self.bins)

@@ -172,8 +172,9 @@ def find_initial_values(request: Request, data: Sweep | None = None) -> list[Min
 
     data: passes over the data, for what the stored averages do not show.
     Initial values that a user gives are a start beside those of a search. Those of all parameters of a model
-    given as f without fringes are returned as they are: averages need not show what it has. Raises OptionError where a user-defined model has no finite value to start from, or a parameter has
-    neither an initial value nor finite bounds.
+    given as f without fringes are returned as they are: averages need not show what it has. Raises
+    OptionError where a user-defined model has no finite value to start from, or a parameter has neither an
+    initial value nor finite bounds.
     """
     if isinstance(request.problem.model, TiedModel):
         return _minima_of_ties(request, data)
