@@ -37,8 +37,8 @@ from homodyne_dask.store.scan import Scan, q_or_one
 FEW_BINS, MANY_BINS = 2, 7
 OF_FEW, OF_SOME, OF_MANY = (8, 8, 80), (5, 5, 60), (5, 3, 50)
 """Intervals of age, blocks per decay and blocks of a record, of up to FEW_BINS bins, of up to MANY_BINS and
-of more: P and μ need fewer cells of each where there are several. With 16 blocks per decay and 160 of a record
-standard errors of some bins change by 0 to 5 %, in ten times the time."""
+of more: P and μ need fewer cells of each where there are several. With 16 blocks per decay and 160 of a
+record standard errors of some bins change by 0 to 5 %, in ten times the time."""
 MIN_PAIRS = 16
 """Fewest pairs of a cell: the noise of means over fewer is not normal."""
 SCATTERS = 2.5
