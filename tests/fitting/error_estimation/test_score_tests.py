@@ -94,13 +94,12 @@ PRODUCT = hd.separable(
 """A decay of which no data tell its two parameters apart."""
 
 
-@pytest.mark.parametrize("weighting", ["pairs", "speckle"])
 @pytest.mark.parametrize(("stretching", "found"), [(1.0, None), (0.6, "stretching")])
 def test_a_model_is_checked_where_the_data_do_not_determine_all_parameters(
-    weighting, stretching, found, tmp_path
+    stretching, found, tmp_path
 ):
     photons = replace(RING, q=(0.01,) * 3, phi=(0.0, 40.0, 80.0), stretching=stretching)
-    result = fit_here(store(photons.scan(1), tmp_path), PRODUCT, weighting=weighting)
+    result = hd.fit(store(photons.scan(1), tmp_path), PRODUCT)
     check = result.diagnosis.check
     assert result.outcome is hd.Outcome.SINGULAR
     assert check is not None
