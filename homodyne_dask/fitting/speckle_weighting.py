@@ -23,7 +23,11 @@ from homodyne_dask.fitting.error_estimation.cell_residuals import (
 )
 from homodyne_dask.fitting.error_estimation.fitted_cells import difference_of_weights
 from homodyne_dask.fitting.error_estimation.speckle_blocks import CellGrid
-from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors, weighted_errors
+from homodyne_dask.fitting.error_estimation.speckle_errors import (
+    SpeckleErrors,
+    noise_without_errors,
+    weighted_errors,
+)
 from homodyne_dask.fitting.error_estimation.speckle_noise import (
     BinNoise,
     bin_noise,
@@ -219,10 +223,12 @@ class SpeckleWeighting:
     def errors(self, state: lm.State, moved: Bool[np.ndarray, " p"]) -> SpeckleErrors | None:
         """Return the errors at the end of a fit; None where the noise is not known."""
         at_end = joint_equations(state.reduced, moved)
-        if self.joint is None or not at_end.determined.all():
+        if self.joint is None:
             return None
         if (self.joint.which != at_end.which).any():  # another bound became active since
             return None
+        if not at_end.determined.all():
+            return noise_without_errors(state.reduced, self.bins)
         return weighted_errors(state.reduced, self.joint, at_end, self.bins, self.request.clusters)
 
     @one_blas_thread()

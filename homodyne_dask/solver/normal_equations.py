@@ -17,8 +17,10 @@ from homodyne_dask.solver.reduced_problem import ReducedProblem
 
 _SINGULAR = 1e-13
 """Eigenvalue of a normal matrix over the largest, below which a direction is not determined."""
-MOST_BEYOND = 10.0
-"""Naive errors by which the optimum may lie beyond a bound: errors of correlated pairs are as large."""
+MOST_BEYOND = 15.0
+"""Naive errors by which the optimum may lie beyond a bound. Those of correlated pairs were 8 to 18 times as
+large; intervals of 95 % that allow for the bound held another parameter in 32 of 35 fits up to 14 naive
+errors beyond it, in 12 of 15 from 18 to 25 and in 6 of 15 from 27 to 36."""
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,16 @@
 """Fits that end at a bound, and values that no speckle has."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 
 import homodyne_dask as hd
 from homodyne_dask.results.data.misfit import misfit_sentence, model_check_of, wider_bounds
 from tests.results.made_results import flow_result
-from tests.speckle_scans import Photons
+from tests.speckle_scans import RING, STILL, Photons
 from tests.synthetic import measured, store
 
 Q: Any = np.array([0.002, 0.003, 0.004])
@@ -108,3 +110,20 @@ def test_c2_in_another_unit_is_asked_about(tmp_path):
     (said,) = [one for one in hd.fit(store(made, tmp_path), "brownian").warnings if "offset" in one]
     assert said.startswith("offset is above 2 in 3 of 3 bins")
     assert "such as per cent" in said
+
+
+@pytest.mark.slow
+def test_errors_that_allow_for_a_bound_hold_the_truth_as_far_as_they_are_given(tmp_path):
+    """D0 of bright speckle, with bounds of alpha some 7 and 14 naive errors from the optimum."""
+    held = []
+    for seed in range(8):
+        scan = store(replace(RING, mean=20.0).scan(seed), tmp_path, str(seed))
+        free = hd.fit(scan, "static", fixed={"D_offset": 0.0}).parameters
+        value, naive = (float(free[key].values[1]) for key in ("value", "stderr_naive"))
+        for beyond in (7, 14):
+            bounds = {"alpha": (value + beyond * naive, 1.0)}
+            result = hd.fit(scan, "static", fixed={"D_offset": 0.0}, bounds=bounds)
+            D0 = result.params["D0"]
+            assert D0.stderr is not None
+            held.append(abs(D0.value - STILL[0]) < scipy.stats.t.ppf(0.975, D0.dof) * D0.stderr)
+    assert sum(held) >= 12, held

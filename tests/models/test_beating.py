@@ -10,7 +10,7 @@ from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.separable_backend import separable_adequate
 from homodyne_dask.solver.speckle import regular
 from tests.beating_scans import ANGLES, DT, TWO, Q, photographed
-from tests.synthetic import measured, store
+from tests.synthetic import measured, started_as_given, store
 
 BEATING = hd.MODELS["beating"]
 
@@ -63,7 +63,8 @@ def test_a_fit_from_nothing_finds_the_velocity_and_the_fraction(flowing):
         callbacks=[lambda e: notes.append(getattr(e, "note", ""))],
     )
     assert result.converged
-    at_truth = hd.fit(flowing, "beating", friedel="off", initial=free(BEATING, TRUTH))
+    with started_as_given():
+        at_truth = hd.fit(flowing, "beating", friedel="off", initial=free(BEATING, TRUTH))
     assert result.chisqr < at_truth.chisqr + 0.1
     value = {name: result.params[name].value for name in BEATING.names}
     assert value["v0"] == pytest.approx(TRUTH["v0"], rel=0.02)
@@ -76,10 +77,11 @@ def test_a_fit_from_nothing_finds_the_velocity_and_the_fraction(flowing):
 def test_an_aliased_speed_is_said_before_the_fit_and_after_it(flowing):
     notes = []
     far = free(BEATING, TRUTH) | {"v0": 6000.0, "v_beta": 0.0}
-    result = hd.fit(
-        flowing, "beating", initial=far, max_passes=1,
-        callbacks=[lambda e: notes.append(getattr(e, "note", ""))],
-    )  # fmt: skip
+    with started_as_given():
+        result = hd.fit(
+            flowing, "beating", initial=far, max_passes=1,
+            callbacks=[lambda e: notes.append(getattr(e, "note", ""))],
+        )  # fmt: skip
     assert any(
         "v0 = 6000 turns the fringes of 2 of 3 bins by up to 0.93 periods" in n for n in notes
     )
@@ -160,6 +162,14 @@ def test_of_sixty_draws_nearly_all_end_in_the_lowest_minimum(tmp_path, model):
         truth = drawn(model, np.random.default_rng(seed), 150)
         scan = store(photographed(truth, seed, 150), tmp_path, str(seed))
         nothing = hd.fit(scan, model, friedel="off")
-        at_truth = hd.fit(scan, model, friedel="off", initial=free(model, truth))
+        with started_as_given():
+            at_truth = hd.fit(scan, model, friedel="off", initial=free(model, truth))
         found += nothing.chisqr < at_truth.chisqr + 0.1
     assert found >= 57
+
+
+def test_values_the_user_gave_are_a_start_beside_those_of_the_search(flowing):
+    """From half the speed of the truth alone a fit ends in another minimum."""
+    far = free(BEATING, TRUTH) | {"v0": 0.5 * TRUTH["v0"]}
+    result = hd.fit(flowing, "beating", friedel="off", initial=far)
+    assert result.params["v0"].value == pytest.approx(TRUTH["v0"], rel=0.02)

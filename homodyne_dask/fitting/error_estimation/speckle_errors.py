@@ -35,7 +35,7 @@ class SpeckleErrors(NamedTuple):
     """Errors of a fit from the covariance of c2 for counted photons of Gaussian speckle."""
 
     covariance: Float[np.ndarray, "p p"]
-    """Of theta; NaN in the rows of parameters that did not move."""
+    """Of theta; NaN in the rows of parameters that did not move, or if the data do not determine all."""
     dof: Float[np.ndarray, " p"]
     scaling: Float[np.ndarray, "bin 2"] | None
     """Errors of (offset, contrast); NaN where they are fixed, at a bound or unknown. None where those for
@@ -110,7 +110,7 @@ def speckle_errors(
     averaged: AveragedCells,
     means: CellMeans | None = None,
 ) -> SpeckleErrors | None:
-    """Return the errors; None where the data do not determine the parameters, or a bin has too few cells.
+    """Return noise and errors; None where a bin has too few cells.
 
     clusters: bins that see the same speckle (Friedel pairs) share a number. averaged: c2 over cells of age
     and lag. means: of data that are means
@@ -119,7 +119,7 @@ def speckle_errors(
     reduced = state.reduced
     joint = joint_equations(reduced, moved)
     used = np.flatnonzero((reduced.count > 0) & ~reduced.undetermined)
-    if not joint.determined.all() or not len(used):
+    if not len(used):
         return None
     at, grid, bins = fitted_point(request, state, joint), grid_of_errors(len(used)), {}
     several = means is None and len(np.unique(request.scan.scan_number)) > 1
@@ -129,7 +129,15 @@ def speckle_errors(
         if found is None:
             return None
         bins[int(b)] = found
+    if not joint.determined.all():
+        return noise_without_errors(reduced, bins)
     return _combined(reduced, joint, bins, clusters)
+
+
+def noise_without_errors(reduced: ReducedProblem, bins: dict[int, BinNoise]) -> SpeckleErrors:
+    """Return what is known of the noise where the data do not determine all parameters."""
+    unknown = np.full((len(reduced.hessian), len(reduced.hessian)), np.nan)
+    return SpeckleErrors(unknown, unknown[0], None, *_pixels_and_counts(reduced, bins), bins)
 
 
 class _OfBin(NamedTuple):

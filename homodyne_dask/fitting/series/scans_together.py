@@ -302,7 +302,7 @@ def _uncertainty(
     moved = search.free_inside_bounds(state.theta)
     at_bound = search.free & ~moved
     found = uncertainty(search.names, state.reduced, moved, request.whole.clusters, at_bound)
-    known = [one for one in speckle if one is not None and one.objection is None]
+    known = [one for one in speckle if one and np.isfinite(one.dof).any() and not one.objection]
     if found.naive is None or not known or len(known) < len(states):
         return found
     total, spread = np.zeros_like(found.naive), np.zeros(len(search.names))

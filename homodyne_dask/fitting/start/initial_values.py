@@ -11,7 +11,7 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.request import Request, gaussian_priors, parameters_for_q
 from homodyne_dask.fitting.start.averages import BinnedAverages, binned_averages, mean_of_scans
 from homodyne_dask.fitting.start.beats import beat_points, points_of_all_lags, single_lags
-from homodyne_dask.fitting.start.binned_fits import BinnedFits, promising
+from homodyne_dask.fitting.start.binned_fits import BinnedFit, BinnedFits, promising
 from homodyne_dask.fitting.start.separable_averages import averaged_gram, best_points
 from homodyne_dask.fitting.start.sign_changes import (
     fine_averages,
@@ -171,9 +171,10 @@ def find_initial_values(request: Request, data: Sweep | None = None) -> list[Min
     """Return the distinct minima of fits to the averages, the best first.
 
     data: passes over the data, for what the stored averages do not show.
-    Of models without rates of transport, if the user gives all initial values, that point is returned as it
-    is. Raises OptionError where a user-defined model has no finite value to start from, or a parameter has
-    neither an initial value nor finite bounds.
+    Initial values that a user gives are a start beside those of a search. Those of all parameters of a model
+    given as f without fringes are returned as they are: averages need not show what it has. Raises
+    OptionError where a user-defined model has no finite value to start from, or a parameter has neither an
+    initial value nor finite bounds.
     """
     if isinstance(request.problem.model, TiedModel):
         return _minima_of_ties(request, data)
@@ -184,16 +185,15 @@ def find_initial_values(request: Request, data: Sweep | None = None) -> list[Min
         return free_rate_minima(request, summary, data)
     if request.problem.model.has_transport_rates:
         return transport_minima(mean_of_scans(summary, request.scan), search, mode, starts)
-    if np.isfinite(search.start).all():
-        check_finite(request.problem, search.start, summary.time, summary.q, summary.phi)
-        return [Minimum(search.start, np.nan, 1)]
+    given = np.isfinite(search.start)
     model = request.problem.model
+    if given.all():
+        check_finite(request.problem, search.start, summary.time, summary.q, summary.phi)
+    if given.all() and (model.beat is None or not search.free.any()):
+        return [Minimum(search.start, np.nan, 1)]
     if model.beat is not None:
         summary = single_lags(request.scan, data, summary)
-        if model.beat.law:
-            best = _points_of_speed(request, model.beat, data, summary, mode)
-        else:
-            best = beat_points(summary, model.beat, search, mode)
+        best = _points_of_beats(request, model.beat, data, summary)
     else:
         summary = mean_of_scans(summary, request.scan)
         best = best_points(summary, search, mode, starts or N_STARTS, latin_hypercube(search))
@@ -202,7 +202,35 @@ def find_initial_values(request: Request, data: Sweep | None = None) -> list[Min
     if starts is None:
         ends = promising(ends, MAX_CHISQR_RATIO)
     ends = completed(fits, ends, starts or N_COMPLETED)
+    if given.all():
+        ends = _beside(fits, search.start, ends)
     return [Minimum(end.lowest.theta, end.chisqr, end.starts) for end in ends]
+
+
+def _points_of_beats(
+    request: Request, beat: Beat, data: Sweep | None, summary: BinnedAverages
+) -> list[Float[np.ndarray, " p"]]:
+    """Return points from a search that knows no initial values, and from one that begins at those given."""
+    search, mode = request.search, request.scaling.mode_for_initial_values
+    given, searches = np.isfinite(search.start), [search.without_initial_values()]
+    if given[search.free].any() and not given.all():
+        searches.append(search)
+    points = []
+    for one in searches:
+        if beat.law:
+            points += _points_of_speed(replace(request, search=one), beat, data, summary, mode)
+        else:
+            points += beat_points(summary, beat, one, mode)
+    return points
+
+
+def _beside(
+    fits: BinnedFits, given: Float[np.ndarray, " p"], ends: list[BinnedFit]
+) -> list[BinnedFit]:
+    """Return the fit from the given point, and those of others that are lower: labels stay where they tie."""
+    [own] = fits.advanced(fits.started([fits.search.inside(given)]), PASSES_TO_MINIMUM)
+    close = own.lowest.reduced.variance(int(fits.search.free.sum()))
+    return fits.merged([own, *(end for end in ends if end.chisqr < own.chisqr - close)])
 
 
 def _points_of_speed(

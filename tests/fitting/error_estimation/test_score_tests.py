@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -87,6 +88,29 @@ def test_a_frame_is_compared_with_those_beside_it_where_these_are_known(tmp_path
     assert odd_frame(uneven) is None
 
 
+PRODUCT = hd.separable(
+    lambda theta, t1, t2, bin: jnp.exp(-theta[0] * theta[1] * (t2 - t1)),
+    [hd.Parameter("a", "1/s", (0.05, 50.0)), hd.Parameter("b", "", (0.05, 50.0))],
+    name="product",
+)
+"""A decay of which no data tell its two parameters apart."""
+
+
+@pytest.mark.parametrize(("stretching", "found"), [(1.0, None), (0.6, "stretching")])
+def test_a_model_is_checked_where_the_data_do_not_determine_all_parameters(
+    stretching, found, tmp_path
+):
+    photons = replace(RING, q=(0.01,) * 3, phi=(0.0, 40.0, 80.0), stretching=stretching)
+    result = hd.fit(store(photons.scan(1), tmp_path), PRODUCT)
+    check = result.diagnosis.check
+    assert result.outcome is hd.Outcome.SINGULAR
+    assert check is not None
+    assert (check.alternative and check.alternative.name) == found
+    assert check.misfit == (found is not None)
+    assert not np.isfinite(result.parameters["stderr"].values).any()
+    assert "product fitted to" in str(result)
+
+
 SAYS = [
     (
         ("stretching", "", -0.3),
@@ -130,8 +154,11 @@ POWER = {
     "flow": WRONG["flow"][:2],
     "power of q": WRONG["power of q"][:2],
     "one hot angle": (replace(ANGLES, hotter=0.3, frames=150), hd.POWER_LAW),
+    "one hot angle of few counts": (
+        replace(ANGLES, hotter=0.3, frames=150, mean=1.0, pixels=800), hd.STATIC
+    ),
     "one frame": (replace(ANGLES, flash=0.03), hd.POWER_LAW),
-}
+}  # fmt: skip
 """Cases of docs/misfit.md; a test that knew noise and alternative would find 99 % of them."""
 
 
