@@ -146,7 +146,7 @@ def binned_averages(scan: Scan, problem: Problem) -> BinnedAverages:
     )
 
 
-def mean_of_scans(summary: BinnedAverages, scan: Scan) -> BinnedAverages:
+def averaged_over_scans(summary: BinnedAverages, scan: Scan) -> BinnedAverages:
     """Return averages in which bins that several scans repeat are one, their weighted mean.
 
     Where contrast and offset differ by scan the mean has the mean of each.

@@ -9,7 +9,11 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.request import Request, gaussian_priors, parameters_for_q
-from homodyne_dask.fitting.start.averages import BinnedAverages, binned_averages, mean_of_scans
+from homodyne_dask.fitting.start.averages import (
+    BinnedAverages,
+    averaged_over_scans,
+    binned_averages,
+)
 from homodyne_dask.fitting.start.beats import beat_points, points_of_all_lags, single_lags
 from homodyne_dask.fitting.start.binned_fits import BinnedFit, BinnedFits, promising
 from homodyne_dask.fitting.start.separable_averages import averaged_gram, best_points
@@ -184,7 +188,7 @@ def find_initial_values(request: Request, data: Sweep | None = None) -> list[Min
     if search.smoothness is not None:
         return free_rate_minima(request, summary, data)
     if request.problem.model.has_transport_rates:
-        return transport_minima(mean_of_scans(summary, request.scan), search, mode, starts)
+        return transport_minima(averaged_over_scans(summary, request.scan), search, mode, starts)
     given = np.isfinite(search.start)
     model = request.problem.model
     if given.all():
@@ -195,7 +199,7 @@ def find_initial_values(request: Request, data: Sweep | None = None) -> list[Min
         summary = single_lags(request.scan, data, summary)
         best = _points_of_beats(request, model.beat, data, summary)
     else:
-        summary = mean_of_scans(summary, request.scan)
+        summary = averaged_over_scans(summary, request.scan)
         best = best_points(summary, search, mode, starts or N_STARTS, latin_hypercube(search))
     fits = BinnedFits(partial(averaged_gram, summary), search, mode)
     ends = fits.advanced(fits.started(best), PASSES_FREE)

@@ -397,7 +397,8 @@ def test_a_series_names_every_method_of_its_errors():
     assert "standard errors (cluster-robust or speckle)" in one_line(series)
     assert few.quantities["J"].method == "speckle"
     table = fits_table(series.names, series.entries, None, "fit")
-    assert "± is the standard error (cluster-robust or speckle)" in table["table_notes"][0]
+    notes = " ".join(table["table_notes"])
+    assert "± is the standard error (cluster-robust or speckle)" in notes
     assert "standard errors (speckle)" in scans_title([few], "scan")
 
 

@@ -266,5 +266,5 @@ def test_every_picture_is_drawn_in_the_place_of_axes(name, flowing):
 
 def test_axes_of_no_grid_are_refused(flowing):
     result = result_for(flowing, FLOW)
-    with pytest.raises(OptionError, match="ax is not one of a grid of axes"):
+    with pytest.raises(OptionError, match="ax must belong to a grid of axes"):
         result.plot.passes(flowing, ax=Figure().add_axes((0, 0, 1, 1)))
