@@ -54,7 +54,7 @@ def cr3(
     informative = int(blocks.any((1, 2)).sum())
     meat = (1 - 1 / informative) * np.einsum("ka,kb->ab", adjusted, adjusted)
     covariance = inverse @ meat @ inverse
-    freedom = np.array([_satterthwaite(inverse, roots, weights[:, None]) for weights in chosen])
+    freedom = _satterthwaite(inverse, roots, chosen[:, :, None])
     if prior is not None:
         known = inverse @ prior @ inverse
         freedom = with_known(freedom, _variances(covariance, chosen), _variances(known, chosen))
@@ -84,7 +84,7 @@ def freedom_of_trace(
     root = vectors * np.sqrt(np.maximum(values, 0.0))
     of_clusters = (_of_cluster(inverse, block) for block in blocks)
     roots = [(of.root, of.correction @ of.root) for of in of_clusters]
-    return _satterthwaite(inverse, roots, np.eye(len(inverse), len(root)) @ root)
+    return float(_satterthwaite(inverse, roots, (np.eye(len(inverse), len(root)) @ root)[None])[0])
 
 
 class _OfCluster(NamedTuple):
@@ -113,26 +113,27 @@ def _of_cluster(inverse: Float[np.ndarray, "m m"], block: Float[np.ndarray, "m m
 def _satterthwaite(
     inverse: Float[np.ndarray, "m m"],
     roots: list[tuple[Float[np.ndarray, "r m"], Float[np.ndarray, "r m"]]],
-    directions: Float[np.ndarray, "m d"],
-) -> float:
+    directions: Float[np.ndarray, "c m d"],
+) -> Float[np.ndarray, " c"]:
     """Return (tr Ω)²/tr Ω², Ω the covariance of the terms whose squares sum to the variances of combinations.
 
-    roots: R_k and A_k R_k of every cluster. directions: the weights of combinations, one or several. With
-    b_k = A_k R_k H⁻¹e, e the weights, the terms are b_kᵀu_k. Under white noise the residuals
-    u_k = R_k^(-ᵀ)g_k have the covariances δ_jk I - R_j H⁻¹ R_kᵀ, so that
+    roots: R_k and A_k R_k of every cluster. directions: the weights of combinations, one or several for each
+    value returned. With b_k = A_k R_k H⁻¹e, e the weights, the terms are b_kᵀu_k. Under white noise the
+    residuals u_k = R_k^(-ᵀ)g_k have the covariances δ_jk I - R_j H⁻¹ R_kᵀ, so that
     Ω_jk = δ_jk |b_k|² - (R_jᵀb_j)ᵀ H⁻¹ (R_kᵀb_k), of which the traces follow without Ω itself.
     """
-    to = inverse @ directions
-    total, squares, among = 0.0, 0.0, np.zeros_like(inverse)
+    to, (number, m, _) = inverse @ directions, directions.shape
+    total, squares, among = np.zeros(number), np.zeros(number), np.zeros((number, m, m))
     for R, adjusted in roots:
         b = adjusted @ to
         w = R.T @ b
-        own, of_all = b.T @ b, w.T @ inverse @ w
-        total += float(np.trace(own - of_all))
-        squares += float(np.sum(own * (own - 2 * of_all)))
-        among += w @ w.T
-    squares += float(np.sum((inverse @ among) * (among @ inverse)))
-    return total**2 / squares if min(total, squares) > 0 else np.nan
+        own, of_all = b.mT @ b, w.mT @ inverse @ w
+        total += np.trace(own - of_all, axis1=1, axis2=2)
+        squares += np.sum(own * (own - 2 * of_all), axis=(1, 2))
+        among += w @ w.mT
+    squares += np.sum((inverse @ among) * (among @ inverse), axis=(1, 2))
+    known = np.minimum(total, squares) > 0
+    return np.where(known, total**2 / np.where(known, squares, 1.0), np.nan)
 
 
 def with_known(

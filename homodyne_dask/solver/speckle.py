@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
-from scipy.linalg import get_lapack_funcs
+from scipy.linalg import get_lapack_funcs, solve_triangular
 
 MEAN_COUNTS = np.geomspace(0.003, 300, 41)
 """Values of μ over which the likelihood is averaged where counts are unknown: below the first all noise is
@@ -33,6 +33,8 @@ NEGLIGIBLE = 0.003
 """Share of the contrast below which a direction of the intensities' covariance does not matter."""
 ROUNDING = 1e-8
 """Of sums in float32, relative to the sum of all variances."""
+SAME_SPAN = 1e-9
+"""Of columns, relative to the largest value of each: what the complement of others leaves of combinations."""
 MOST_MERGED = 32
 """Blocks on which the part of the covariance is computed that takes their fourth power."""
 
@@ -290,6 +292,90 @@ class NoiseFit(NamedTuple):
         return len(self.weight) == 1 or bool(ends < AT_ENDS * self.weight.max())
 
 
+class NoiseLikelihood:
+    """The likelihood of P and μ of least-squares residuals: of one noise, after one set of columns.
+
+    What does not depend on the residuals is computed once, for bins that repeat each other.
+    """
+
+    def __init__(
+        self,
+        columns: Float[np.ndarray, "cell column"],
+        noise: NoiseCovariance,
+        mean_counts: Float[np.ndarray, " mu"] = MEAN_COUNTS,
+    ) -> None:
+        """columns, mean_counts: as of `fit_noise`."""
+        self.mean_counts, self.number = mean_counts, columns.shape[1]
+        self.outside = _complement(columns)
+        self.noise = noise.mapped(self.outside.T)
+        self.more = _regularization(noise, mean_counts)
+        self.roots: dict[int, Float[np.ndarray, "k k"]] = {}
+        self.axes: dict[int, tuple[Float[np.ndarray, " k"], Float[np.ndarray, "k k"]]] = {}
+
+    def holds_for(
+        self, columns: Float[np.ndarray, "cell column"], mean_counts: Float[np.ndarray, " mu"]
+    ) -> bool:
+        """Return whether other columns have the same combinations, and the values of μ are the same."""
+        if columns.shape[1] != self.number or not np.array_equal(mean_counts, self.mean_counts):
+            return False
+        size = np.maximum(np.abs(columns).max(0), np.finfo(float).tiny)
+        return bool((np.abs(self.outside.T @ columns) <= SAME_SPAN * size).all())
+
+    def fit(self, residual: Float[np.ndarray, " cell"]) -> NoiseFit:
+        """Return P and μ of residuals."""
+        left, k, number = self.outside.T @ residual, self.outside.shape[1], len(self.mean_counts)
+        square, likelihood = np.ones(number), np.full(number, -np.inf)
+        for some in _from_coarse_to_fine(likelihood):
+            for n in some.tolist():
+                root = self._root(n)
+                square[n] = np.sum(
+                    solve_triangular(root, left, lower=True, check_finite=False) ** 2
+                )
+                likelihood[n] = -np.log(np.diag(root)).sum() - 0.5 * k * np.log(square[n])
+        weight, best = np.exp(likelihood - likelihood.max()), int(np.argmax(likelihood))
+        if best not in self.axes:
+            self.axes[best] = np.linalg.eigh(self._covariance(best))
+        values, vectors = self.axes[best]
+        whitened = (vectors.T @ left / np.sqrt(values))[::-1]
+        whitened *= np.sqrt(k / (whitened @ whitened))
+        share = weight / weight.sum()
+        return NoiseFit(self.mean_counts, share, square, likelihood.max(), k, whitened)
+
+    def _root(self, n: int) -> Float[np.ndarray, "k k"]:
+        if n not in self.roots:
+            self.roots[n] = np.linalg.cholesky(self._covariance(n))
+        return self.roots[n]
+
+    def _covariance(self, n: int) -> Float[np.ndarray, "k k"]:
+        return self.noise.at(float(self.mean_counts[n])) + self.more[n] * np.eye(
+            len(self.noise.constant)
+        )
+
+
+class NoiseLikelihoods:
+    """The likelihoods of residuals of one noise, for the columns that were fitted."""
+
+    def __init__(self, noise: NoiseCovariance) -> None:
+        """noise: of the means over cells."""
+        self.noise = noise
+        self.known: list[NoiseLikelihood] = []
+
+    def fit(
+        self,
+        residual: Float[np.ndarray, " cell"],
+        columns: Float[np.ndarray, "cell column"],
+        mean_counts: Float[np.ndarray, " mu"] = MEAN_COUNTS,
+    ) -> NoiseFit:
+        """Return P and μ as `fit_noise` does."""
+        if len(mean_counts) == 1:
+            return fit_noise(residual, columns, self.noise, mean_counts)
+        for one in self.known:
+            if one.holds_for(columns, mean_counts):
+                return one.fit(residual)
+        self.known.append(NoiseLikelihood(columns, self.noise, mean_counts))
+        return self.known[-1].fit(residual)
+
+
 def fit_noise(
     residual: Float[np.ndarray, " cell"],
     columns: Float[np.ndarray, "cell column"],
@@ -301,26 +387,7 @@ def fit_noise(
     columns: the derivatives of the fitted c2 in every cell by all fitted parameters, contrast and offset
     too. mean_counts: the values of μ that are possible.
     """
-    outside = _complement(columns)
-    left, k = outside.T @ residual, outside.shape[1]
-    of_left, more = noise.mapped(outside.T), _regularization(noise, mean_counts)
-    square, likelihood = np.ones(len(mean_counts)), np.full(len(mean_counts), -np.inf)
-    for some in _from_coarse_to_fine(likelihood):
-        # Bordered by the residuals: the last row of the factor is then the whitened residuals.
-        bordered = np.empty((len(some), k + 1, k + 1))
-        for matrix, n in zip(bordered, some, strict=True):
-            matrix[:k, :k] = of_left.at(float(mean_counts[n])) + more[n] * np.eye(k)
-            matrix[k, :k] = left
-            matrix[k, k] = 1 + 4 * (left @ left) / more[n]
-        roots = np.linalg.cholesky(bordered)
-        square[some] = np.sum(roots[:, k, :k] ** 2, axis=1)
-        sizes = np.log(np.diagonal(roots, axis1=1, axis2=2)[:, :k]).sum(1)
-        likelihood[some] = -sizes - 0.5 * k * np.log(square[some])
-    weight, best = np.exp(likelihood - likelihood.max()), int(np.argmax(likelihood))
-    values, vectors = np.linalg.eigh(of_left.at(mean_counts[best]) + more[best] * np.eye(k))
-    whitened = (vectors.T @ left / np.sqrt(values))[::-1]
-    whitened *= np.sqrt(k / (whitened @ whitened))
-    return NoiseFit(mean_counts, weight / weight.sum(), square, likelihood.max(), k, whitened)
+    return NoiseLikelihood(columns, noise, mean_counts).fit(residual)
 
 
 def _from_coarse_to_fine(

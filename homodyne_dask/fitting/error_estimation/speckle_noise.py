@@ -26,7 +26,7 @@ from homodyne_dask.solver.normal_equations import JointEquations
 from homodyne_dask.solver.speckle import (
     NoiseCovariance,
     NoiseFit,
-    fit_noise,
+    NoiseLikelihoods,
     pair_variance,
     regular,
     sum_over_stretches,
@@ -108,6 +108,8 @@ class BinNoise:
     fit: NoiseFit
     expected: NoiseFit
     """The same with the counts that are known, whatever the residuals say of them."""
+    likelihoods: NoiseLikelihoods
+    """Of `of_cells`; bins that repeat each other share them."""
     least_pixels: Float[np.ndarray, " mu"]
     """The fewest pixels at each μ of `expected` with which single pairs scatter no more than they do. 0 under
     a loss, where χ² is no sum of squares, and where averages or cells are fitted: pairs are not known."""
@@ -123,7 +125,7 @@ class BinNoise:
         """Return the same with the part of the residuals that more columns explain taken for no noise."""
         own, expected = np.column_stack([self.columns, more]), self.expected
         if len(own) >= own.shape[1] + FEWEST_CELLS:
-            expected = fit_noise(self.residual, own, self.of_cells, expected.mean_counts)
+            expected = self.likelihoods.fit(self.residual, own, expected.mean_counts)
         return self._covariance(expected), expected
 
     def _covariance(self, expected: NoiseFit) -> Float[np.ndarray, "cell cell"]:
@@ -189,7 +191,7 @@ def bin_noise(
     if exact or len(columns) < columns.shape[1] + FEWEST_CELLS:
         return None
     residual = cells.c2 - offset - fitted * cells.f
-    fit, expected = _fits(residual, columns, of_cells, _mean_counts(request, bin))
+    fit, expected = _fits(residual, columns, earlier.likelihoods, _mean_counts(request, bin))
     least = np.zeros(len(expected.mean_counts))
     if of_pairs and means is None and not isinstance(state.reduced.gram, RobustGram):
         least = _least_pixels(request, state, bin, contrast, of_fields, weights, expected)
@@ -203,6 +205,7 @@ def bin_noise(
         earlier.distance,
         fit,
         expected,
+        earlier.likelihoods,
         least,
     )
 
@@ -219,6 +222,7 @@ class NoiseOfModel(NamedTuple):
     weights: Float[np.ndarray, "column column"]
     distance: float
     """As in `BinNoise`."""
+    likelihoods: NoiseLikelihoods
 
 
 class Repeats:
@@ -272,7 +276,8 @@ def _noise_of_model(
         )
         of_fields, weights = sum_over_stretches(list(noises)), np.sum(squares, axis=0)
     distance = max(part.distance for part in parts)
-    return NoiseOfModel(bin, contrast, cells, of_cells, of_fields, weights, distance)
+    likelihoods = NoiseLikelihoods(of_cells)
+    return NoiseOfModel(bin, contrast, cells, of_cells, of_fields, weights, distance, likelihoods)
 
 
 def fitted_point(request: Request, state: State, joint: JointEquations) -> FittedPoint:
@@ -291,14 +296,14 @@ def _frames_of(request: Request, bin: int) -> BinFrames:
 def _fits(
     residual: Float[np.ndarray, " cell"],
     columns: Float[np.ndarray, "cell column"],
-    noise: NoiseCovariance,
+    likelihoods: NoiseLikelihoods,
     mean_counts: float | None,
 ) -> tuple[NoiseFit, NoiseFit]:
     """Return what residuals say of the noise: by the counts that are known unless ruled out, and by these."""
-    free = fit_noise(residual, columns, noise)
+    free = likelihoods.fit(residual, columns)
     if mean_counts is None:
         return free, free
-    expected = fit_noise(residual, columns, noise, np.array([mean_counts]))
+    expected = likelihoods.fit(residual, columns, np.array([mean_counts]))
     ruled_out = expected.log_likelihood < free.log_likelihood - MOST_BELOW
     return free if ruled_out else expected, expected
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from homodyne_dask.models.rate_forms import RATES, rate, rate_stderr
 from homodyne_dask.models.spline_basis import SplineForm
@@ -43,6 +44,11 @@ class Quantity(NamedTuple):
     method: str = ""
     """How `stderr` is estimated: cluster-robust or speckle; '' where it is not known."""
 
+    @property
+    def errors(self) -> Float[np.ndarray, " 3"]:
+        """Standard error, lower bound and naive error."""
+        return np.array([self.stderr, self.stderr_lower, self.stderr_naive])
+
     def error(self, kind: str) -> float:
         """Return one of the errors; the lower bound is at least the naive error."""
         if kind == "stderr_lower":
@@ -62,7 +68,7 @@ UNKNOWN_QUANTITY = Quantity("", np.nan, np.nan, np.nan, np.nan, np.nan)
 def constant_quantities(
     names: Sequence[str], tables: Iterable[Mapping[str, Quantity]]
 ) -> dict[str, str]:
-    """Return, by name, values without an error that are the same in all fits, as of fixed parameters.
+    """Return, by name, values without an error of any kind that are the same in all fits: fixed ones.
 
     tables: the quantities of each fit, empty where it failed.
     """
@@ -73,7 +79,7 @@ def constant_quantities(
         name: str(known[0][name])
         for name in names
         if len({str(of[name]) for of in known}) == 1
-        and not any(np.isfinite(of[name].stderr) or of[name].at_bound for of in known)
+        and not any(of[name].at_bound or np.isfinite(of[name].errors).any() for of in known)
     }
 
 

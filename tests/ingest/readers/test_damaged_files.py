@@ -49,8 +49,8 @@ WRONG = {
         "has no two-time matrices of a known layout; if",
     ),
     "processed bins missing": ({TWOTIME + "processed_bins": None}, "has no .*processed_bins"),
-    "processed bins twice": ({TWOTIME + "processed_bins": [1, 2, 2]}, "different bin numbers"),
-    "processed bins zero": ({TWOTIME + "processed_bins": [0, 1, 2]}, "from 1 on"),
+    "processed bins twice": ({TWOTIME + "processed_bins": [1, 2, 2]}, "distinct bin numbers"),
+    "processed bins zero": ({TWOTIME + "processed_bins": [0, 1, 2]}, "from 1 up"),
     "bin beyond the map": ({TWOTIME + "processed_bins": [4, 5, 6000]}, "there are 6000 bins"),
     "mapping short": (
         {QMAP + "dynamic_index_mapping": [1, 2, 3]},
