@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
-from scipy.linalg import get_lapack_funcs, solve_triangular
+from scipy.linalg import get_lapack_funcs
 
 MEAN_COUNTS = np.geomspace(0.003, 300, 41)
 """Values of μ over which the likelihood is averaged where counts are unknown: below the first all noise is
@@ -310,6 +310,7 @@ class NoiseLikelihood:
         self.noise = noise.mapped(self.outside.T)
         self.more = _regularization(noise, mean_counts)
         self.roots: dict[int, Float[np.ndarray, "k k"]] = {}
+        (self._solve,) = get_lapack_funcs(("trtrs",), (self.outside,))
         self.axes: dict[int, tuple[Float[np.ndarray, " k"], Float[np.ndarray, "k k"]]] = {}
 
     def holds_for(
@@ -326,11 +327,9 @@ class NoiseLikelihood:
         left, k, number = self.outside.T @ residual, self.outside.shape[1], len(self.mean_counts)
         square, likelihood = np.ones(number), np.full(number, -np.inf)
         for some in _from_coarse_to_fine(likelihood):
-            for n in some.tolist():
-                root = self._root(n)
-                square[n] = np.sum(
-                    solve_triangular(root, left, lower=True, check_finite=False) ** 2
-                )
+            for n, root in zip(some, self._roots(some.tolist()), strict=True):
+                white, _ = self._solve(root, left, lower=1)
+                square[n] = white @ white
                 likelihood[n] = -np.log(np.diag(root)).sum() - 0.5 * k * np.log(square[n])
         weight, best = np.exp(likelihood - likelihood.max()), int(np.argmax(likelihood))
         if best not in self.axes:
@@ -341,10 +340,12 @@ class NoiseLikelihood:
         share = weight / weight.sum()
         return NoiseFit(self.mean_counts, share, square, likelihood.max(), k, whitened)
 
-    def _root(self, n: int) -> Float[np.ndarray, "k k"]:
-        if n not in self.roots:
-            self.roots[n] = np.linalg.cholesky(self._covariance(n))
-        return self.roots[n]
+    def _roots(self, some: list[int]) -> list[Float[np.ndarray, "k k"]]:
+        new = [n for n in some if n not in self.roots]
+        if new:
+            roots = np.linalg.cholesky(np.stack([self._covariance(n) for n in new]))
+            self.roots.update(zip(new, (np.asfortranarray(root) for root in roots), strict=True))
+        return [self.roots[n] for n in some]
 
     def _covariance(self, n: int) -> Float[np.ndarray, "k k"]:
         return self.noise.at(float(self.mean_counts[n])) + self.more[n] * np.eye(
