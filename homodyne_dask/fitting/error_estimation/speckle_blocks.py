@@ -77,30 +77,30 @@ class BinModel:
         self.frames = np.arange(len(at.time))
         self.q, self.phi = np.array([q]), np.array([phi])
 
-    def _times(self, i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        time = self.of.time
-        return np.interp(i, self.frames, time), np.interp(j, self.frames, time)
+    def time(self, frame: np.ndarray) -> Float[np.ndarray, "..."]:
+        """Return the times [s] of frames, which need not be whole."""
+        return np.interp(frame, self.frames, self.of.time)
 
-    def _at(self, i: np.ndarray, j: np.ndarray) -> tuple[Any, ...]:
-        return self.of.point, self.of.time, self.q, self.phi, *self._times(i, j)
+    def _at(self, t1: np.ndarray, t2: np.ndarray) -> tuple[Any, ...]:
+        return self.of.point, self.of.time, self.q, self.phi, t1, t2
 
-    def f(self, i: np.ndarray, j: np.ndarray) -> Float[np.ndarray, "..."]:
-        """Return f of pairs of frames, which need not be whole."""
-        return self.evaluation.f_at(*self._at(i, j))[0]
+    def f(self, t1: np.ndarray, t2: np.ndarray) -> Float[np.ndarray, "..."]:
+        """Return f of pairs of times."""
+        return self.evaluation.f_at(*self._at(t1, t2))[0]
 
-    def g(self, i: np.ndarray, j: np.ndarray) -> Float[np.ndarray, "..."]:
+    def g(self, t1: np.ndarray, t2: np.ndarray) -> Float[np.ndarray, "..."]:
         """Return g; the root of f where the model gives f alone."""
         if self.evaluation.g_at is None:
-            return np.sqrt(np.clip(self.f(i, j), 0, 1))
-        return self.evaluation.g_at(*self._at(i, j))[0]
+            return np.sqrt(np.clip(self.f(t1, t2), 0, 1))
+        return self.evaluation.g_at(*self._at(t1, t2))[0]
 
     def f_and_slopes(
-        self, i: np.ndarray, j: np.ndarray
+        self, t1: np.ndarray, t2: np.ndarray
     ) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "m ..."]]:
         """Return f and its derivatives by the parameters in their units."""
-        f, slopes = self.evaluation.f_and_derivatives_at(*self._at(i, j))
+        f, slopes = self.evaluation.f_and_derivatives_at(*self._at(t1, t2))
         found = slopes[0, self.of.which]
-        found *= self.of.units.reshape(-1, *[1] * np.ndim(i))
+        found *= self.of.units.reshape(-1, *[1] * np.ndim(t1))
         return f[0], found
 
     def decay(self, frame: int, last: int) -> tuple[float, float]:
@@ -121,7 +121,7 @@ class BinModel:
         lag = lag[frame + lag <= last]
         if not len(lag):  # the last frame: taken as decayed there
             return np.array([max(last - frame, 1)]), np.zeros(1)
-        return lag, self.f(np.full(len(lag), frame), frame + lag)
+        return lag, self.f(np.full(len(lag), self.of.time[frame]), self.of.time[frame + lag])
 
 
 @lru_cache(maxsize=16)
@@ -264,8 +264,8 @@ def blocks_of(model: BinModel, frames: BinFrames, stretch: FrameStretch, contras
     weight = np.add.reduceat(inverse[: stretch.edges[-1]], first)
     some = used > 0
     used, middle, weight = used[some], total[some] / used[some], weight[some] / used[some]
-    i, j = np.triu_indices(len(middle))
-    g, distance = _symmetric(model.g(middle[i], middle[j]), len(middle)), 0.0
+    (i, j), time = np.triu_indices(len(middle)), model.time(middle)
+    g, distance = _symmetric(model.g(time[i], time[j]), len(middle)), 0.0
     if model.evaluation.g_at is None:
         g, distance = nearest_correlation(g)
     rows = (middle >= stretch.core[0]) & (middle < stretch.core[1])
@@ -297,8 +297,8 @@ def noise_of_fields(
     far = middle[None, :] - middle[:, None] >= lowest - 0.5
     far |= np.eye(len(middle), dtype=bool) & (used > lowest)
     scale = np.outer(blocks.inverse, blocks.inverse) * np.triu(far)
-    i, j = np.triu_indices(len(middle))
-    f, slopes = model.f_and_slopes(middle[i], middle[j])
+    (i, j), time = np.triu_indices(len(middle)), model.time(middle)
+    f, slopes = model.f_and_slopes(time[i], time[j])
     plain = np.zeros((2 + len(slopes), *far.shape))
     plain[0] = 1
     plain[1][i, j] = f

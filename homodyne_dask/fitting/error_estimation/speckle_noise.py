@@ -351,7 +351,10 @@ def _mean_counts(request: Request, bin: int) -> float | None:
 def bin_averages(averaged: AveragedCells, bin: int, model: BinModel) -> Averages:
     """Return c2 and the model averaged over the cells of a bin."""
     points, number = averaged.points, len(averaged.intervals)
-    f, slopes = (points.mean(of, number) for of in model.f_and_slopes(points.i, points.j))
+    f, slopes = (
+        points.mean(of, number)
+        for of in model.f_and_slopes(model.time(points.i), model.time(points.j))
+    )
     known = (averaged.pairs[bin] > 0) & np.isfinite(f)
     intervals = [one for one, some in zip(averaged.intervals, known, strict=True) if some]
     return Averages(
