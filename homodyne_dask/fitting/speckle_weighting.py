@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -160,12 +161,17 @@ class SpeckleWeighting:
 
     def _points(
         self, theta: Float[np.ndarray, " p"]
-    ) -> tuple[tuple[ModelPoint, np.ndarray], list[np.ndarray]]:
+    ) -> tuple[tuple[ModelPoint, np.ndarray], tuple[np.ndarray, np.ndarray]]:
         """Return the model at theta with the times of all frames, and the times of the pairs of cells."""
-        request, points = self.request, self.averaged.points
-        time, frames = request.scan.time, np.arange(request.scan.n_frames)
-        point = evaluation_of(request.problem.model).point(request.problem, theta, time)
-        return (point, time), [np.interp(at, frames, time) for at in (points.i, points.j)]
+        problem, time = self.request.problem, self.request.scan.time
+        point = evaluation_of(problem.model).point(problem, theta, time)
+        return (point, time), self._times
+
+    @cached_property
+    def _times(self) -> tuple[np.ndarray, np.ndarray]:
+        time, points = self.request.scan.time, self.averaged.points
+        frames = np.arange(len(time))
+        return np.interp(points.i, frames, time), np.interp(points.j, frames, time)
 
     def sweep(self, like: Sweep) -> Sweep:
         """Return passes over the averages in place of those over all pairs."""
