@@ -10,9 +10,16 @@ import homodyne_dask as hd
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store.chunk_reader import chunk_path
 from tests.faults.flips import bits, directed, files_of, outcomes
-from tests.synthetic import FLOW, angles, fit_here, measured, store
+from tests.synthetic import FLOW, angles, fit_here, measured, started_as_given, store
 
 START = dict(zip(hd.LAMINAR_FLOW.names, FLOW * [1.5, 1, 1, 1.5, 1, 1, 1], strict=True))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def many_passes():
+    """Fits start at the poor initial values that they are given."""
+    with started_as_given():
+        yield
 
 
 @pytest.fixture(scope="module")
