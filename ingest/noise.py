@@ -101,7 +101,7 @@ def notes_on(source: Source, records: list[Record], use: Bool[np.ndarray, " t"])
     if is_uneven(source.time):
         spacing = spacing_text(source.time, source.frame_time)
         notes.append(
-            f"frames are not even in time, they are {spacing}: no pair is examined as an outlier"
+            f"frames are not evenly spaced in time ({spacing}): pairs are not examined for outliers"
         )
     spread = [record["spread"] for record in records if record["spread"]]
     if spread:
@@ -146,7 +146,7 @@ def _without_data(source: Source, records: list[Record]) -> list[str]:
 
 
 NOTES = {
-    "zeros": "0: measured, as without photons in both frames",
+    "zeros": "0: taken as measured, as for two frames without photons",
     "infinite": "infinite or beyond float32, set to NaN",
     "one_sided": "known on one side of the diagonal only, set to NaN",
     "outliers": "8 σ or more from their neighbours: excluded from the averages for initial "
@@ -165,8 +165,8 @@ def _baseline(source: Source, records: list[Record]) -> int:
     if baselines.min() != baselines.max():
         odd = source.label[[record["baseline"] == 0 for record in records]]
         raise SourceError(
-            f"bins {as_ranges(odd)} of {source.path.name} decay to 0, the others to 1: they are not "
-            "of one kind; ingest them apart"
+            f"bins {as_ranges(odd)} of {source.path.name} decay to 0, the others to 1: they differ "
+            "in kind; ingest them separately"
         )
     return int(baselines[0])
 

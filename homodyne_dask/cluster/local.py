@@ -139,7 +139,7 @@ def local_cluster(
     for name, value in counts.items():
         require_count(name, value)
     if dashboard is not None:
-        require_type("dashboard", dashboard, str, "an address, as '127.0.0.1:8787', or None")
+        require_type("dashboard", dashboard, str, "an address, such as '127.0.0.1:8787', or None")
     if security is not None:
         require_type("security", security, Security, "TLS settings, a distributed.Security")
     total, most = cores(), MAX_THREADS_PER_WORKER
@@ -210,8 +210,8 @@ def cluster_errors(client: Client) -> Iterator[None]:
         ) from e
     except KilledWorker as e:
         raise ClusterError(
-            f"the workers cannot finish the work ({e}{_missing_workers(client)}): look at the workers' logs "
-            f"for what ends them"
+            f"the workers cannot finish the work ({e}{_missing_workers(client)}): see the workers' logs "
+            f"for the cause"
         ) from e
     except (Exception, asyncio.CancelledError) as e:
         if connection_lost(e):

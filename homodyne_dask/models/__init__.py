@@ -129,9 +129,9 @@ def as_model(model: object) -> Model | ResidualModel:
     if isinstance(model, Model | ResidualModel):
         return model
     remedy = (
-        "make one of a function with hd.separable"
+        "make one from a function with hd.separable"
         if callable(model)
-        else "give the name of one, as 'static', or one made by hd.separable"
+        else "give the name of one, such as 'static', or one made by hd.separable"
     )
     raise OptionError(f"model = {shown(model)} is not a model: {remedy}")
 

@@ -281,7 +281,7 @@ def priors_of(given: Mapping[str, Any] | None, search: Search) -> dict[str, Prio
     support is outside the bounds.
     """
     given = {} if given is None else given
-    require_type("prior", given, Mapping, "priors by name, as prior={'D0': (2500, 300)}")
+    require_type("prior", given, Mapping, "priors by name, such as prior={'D0': (2500, 300)}")
     return {name: _of_parameter(name, one, search) for name, one in given.items()}
 
 

@@ -225,13 +225,13 @@ def differences(worker: InspectedWorker, required: Requirements) -> Iterator[str
     if not info.x64:
         yield f"{name} does not compute in float64: unset the variables JAX_* there"
     if info.no_gpu:
-        yield f"{name} on {info.host} has no GPU, and this fit is computed on GPUs: {info.no_gpu}"
+        yield f"{name} on {info.host} has no GPU, but this fit is computed on GPUs: {info.no_gpu}"
     if info.chunk != required.digest:
         what = "it reads other data" if len(info.chunk) == 64 else info.chunk
         remedy = (
             "give the workers its credentials in their environment"
             if is_url(required.store)
-            else "put it on a file system that all nodes see, and check its rights"
+            else "put it on a file system that all nodes see, and check its permissions"
         )
         yield f"{name} on {info.host} does not see the store {required.store} ({what}): {remedy}"
 

@@ -153,7 +153,7 @@ def open_esrf(path: Path, options: IngestOptions) -> Source:
         pixels = _pixels(file, f"{analysis}/roi_masks", len(ttcf))
     if options.phi is None:
         raise OptionError(
-            f"{path.name} does not say phi: give --phi in degrees, one number or one per bin"
+            f"{path.name} does not give phi: give --phi in degrees, one number or one per bin"
         )
     given = options.sigma is not None
     pairs = cells.pairs_in((0, cells.n_frames), 1)

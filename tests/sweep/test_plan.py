@@ -155,7 +155,7 @@ def test_an_absurd_min_lag_takes_no_memory():
 
 def test_the_plan_is_printed():
     text = str(make_plan(layout(scan_to_plan(1000, 8)), Workers(2, 4, 10**10), "static", 3, 8))
-    for part in ("3,996,000", "8 in 1 groups of one q", "3 of 512 x 512", "2 workers, 4 threads"):
+    for part in ("3,996,000", "8 in 1 group of equal q", "3 of 512 x 512", "2 workers, 4 threads"):
         assert part in text, part
 
 

@@ -34,7 +34,7 @@ MAX_KERNEL_DIFFERENCE = 1e-9
 """Largest relative difference between the kernel and plain NumPy."""
 MEASUREMENT_SECONDS = 1.0
 """For which the kernel is measured."""
-_REPAIR = "unset XLA_FLAGS and JAX_* variables, or install jax and jaxlib anew"
+_REPAIR = "unset XLA_FLAGS and JAX_* variables, or reinstall jax and jaxlib"
 
 
 def kernel_findings() -> Iterator[Finding]:

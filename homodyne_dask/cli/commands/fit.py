@@ -27,7 +27,7 @@ _OF_OUTPUT: dict[str, Any] = {"cls": SectionOption, "section": OUTPUT}
 )
 @click.option(
     "--go-on", is_flag=True, common=False, **_OF_OUTPUT,
-    help="Like --resume if there is a checkpoint, else start anew.",
+    help="Like --resume if there is a checkpoint; otherwise start again.",
 )  # fmt: skip
 @click.option(
     "--pictures/--no-pictures", default=None, **_OF_OUTPUT,

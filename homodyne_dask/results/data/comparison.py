@@ -95,7 +95,7 @@ class Comparison(Reportable):
             parts[0] += f"{';' if equal else ':'} {_worse(worse, best.misfit)}"
         parts += [f"{fit.name} does not describe the data{_by(fit)}" for fit in wrong]
         parts += [
-            f"{fit.name} has no score: some angles alone determine its parameters"
+            f"{fit.name} has no score: it has parameters that a single angle determines"
             for fit in self.fits
             if not np.isfinite(fit.score)
         ]

@@ -23,7 +23,7 @@ def fitted_scan(result: FitResult, store: AnyPath | None = None) -> Scan:
     where = store or result.provenance.inputs.get("store_path")
     if where is None:
         raise OptionError(
-            "the result does not know where its store is: give the scan that was fitted, as in maps(scan)"
+            "the result does not record where its store is: give the scan that was fitted, as in maps(scan)"
         )
     scan = open_dataset(where)
     if scan.digest != result.provenance.inputs["store_sha256"]:

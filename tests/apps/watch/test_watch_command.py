@@ -83,7 +83,10 @@ MISTAKES = [
     (("watch", "in", "-o", "out"), "model is missing"),
     (("watch", "in", "-o", "out", "--model", "auto"), "the model auto is for one new fit"),
     (("watch", "in", "checked.yaml", "-o", "out"), "checkpoint is for a single fit"),
-    (("watch", "in", "-o", "other", "--model", "static"), "other holds the index of other scans"),
+    (
+        ("watch", "in", "-o", "other", "--model", "static"),
+        "other holds the index of another set of scans",
+    ),
 ]
 
 

@@ -68,7 +68,7 @@ GOOD = {"c2": C2, "q": 0.01, "phi": 0.0, "dt": 0.1}
         ("c2 complex", {"c2": C2 * 1j}, "not real numbers"),
         ("two frames", {"c2": np.ones((2, 2))}, "has 2 frames: .* at least 3"),
         ("no q", {"q": None}, "does not say q: give q in 1/Å"),
-        ("no phi", {"phi": None}, "does not say phi: give .*nan for whole rings"),
+        ("no phi", {"phi": None}, "does not give phi: give .*nan for whole rings"),
         ("no dt", {"dt": None}, "does not say its frame spacing: give frame_time"),
         (
             "nothing",
@@ -87,7 +87,7 @@ GOOD = {"c2": C2, "q": 0.01, "phi": 0.0, "dt": 0.1}
         (
             "q huge",
             {"q": 1e300},
-            r"q = 1e\+300 \(1/Å\) is in no measurement: sizes are 1e-09 to 1000",
+            r"q = 1e\+300 \(1/Å\) does not occur in a measurement: sizes are 1e-09 to 1000",
         ),
         ("phi huge", {"phi": 1e300}, r"phi = 1e\+300 \(degrees\) is in no measurement"),
         ("dt huge", {"dt": 1e300}, r"frame_time = 1e\+300 \(s\) is in no measurement"),
