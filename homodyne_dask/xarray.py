@@ -147,7 +147,7 @@ def _check_unchanged(dataset: xarray.Dataset, c2: xarray.DataArray, scan: hd.Sca
         changed += [name for name in lazy if not _is_chosen(dataset[name])]
     if changed:
         raise OptionError(
-            f"{changed[0]} of this dataset was changed, and its store, which would be fitted, was not: "
+            f"{changed[0]} of this dataset was changed, but its store, which would be fitted, was not: "
             f"scan = ds.xpcs.ingest('other.zarr') writes another"
         )
 

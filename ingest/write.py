@@ -96,7 +96,7 @@ def ingest(
     except OSError as error:
         raise StoreError(
             f"{target} cannot be written ({error.strerror or error}): make room or give another "
-            "name, then run ingest again; it goes on where it stopped"
+            "name, then run ingest again; it continues where it stopped"
         ) from error
 
 
@@ -287,7 +287,7 @@ def _lost_workers(client) -> Iterator[None]:
     except KilledWorker as e:
         raise ClusterError(
             f"the workers cannot finish the ingest ({e}): see their logs for the cause, "
-            "then run ingest again; it goes on where it stopped"
+            "then run ingest again; it continues where it stopped"
         ) from e
     except (FutureCancelledError, futures.CancelledError, CommClosedError) as e:
         raise ClusterError(

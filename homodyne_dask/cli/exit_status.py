@@ -78,7 +78,7 @@ def check_address_space() -> None:
     if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESSES:
         raise PlanError(
             f"the address space is limited to {limit // 10**6} MB (ulimit -v), less than the "
-            f"{LEAST_ADDRESSES // 10**6} MB of the libraries: raise the limit"
+            f"{LEAST_ADDRESSES // 10**6} MB that the libraries need: raise the limit"
         )
 
 

@@ -136,7 +136,7 @@ def _with_model(config: FitConfig, resume: bool) -> "tuple[FitConfig, ModelCompa
         return config, None
     if len(config.data) > 1 or config.over or resume:
         raise OptionError(
-            "the model auto is for one new fit: compare models on one store first, then give --model"
+            "the model auto is for a single new fit: compare models on one store first, then give --model"
         )
     (job,) = fit_jobs(config)
     checkpoint = config.checkpoint or checkpoint_in(job.folder)

@@ -231,8 +231,8 @@ def _no_progress(client: Client) -> str:
         link = with_timeout(ANSWER_TIMEOUT, lambda: client.dashboard_link)
     except (Exception, asyncio.CancelledError):
         return (
-            f"nothing came from the scheduler within {limit:g} s, and it does not answer: it is stopped, or "
-            f"its machine cannot be reached; start a scheduler, then fit again with --resume"
+            f"no message came from the scheduler within {limit:g} s, and it does not answer: it is "
+            f"stopped, or its machine cannot be reached; start a scheduler, then fit again with --resume"
         )
     return (
         f"no task finished within {limit:g} s{_missing_workers(client)}: are there workers? see the "

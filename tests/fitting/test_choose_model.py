@@ -235,4 +235,4 @@ def test_the_model_auto_is_for_one_new_fit(tmp_path, capsys):
         with pytest.raises(SystemExit) as end:
             main(["fit", str(scan.path), "--model", "auto", *more])
         assert end.value.code == 2
-        assert "the model auto is for one new fit" in capsys.readouterr().err
+        assert "the model auto is for a single new fit" in capsys.readouterr().err

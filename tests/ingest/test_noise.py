@@ -82,7 +82,7 @@ def test_beam_trips_are_masked_and_listed(tmp_path):
 
 def test_counts_in_another_unit_are_noticed(tmp_path):
     path = edited(simulated(tmp_path / "A.hdf", n=60), **{IMAGE: lambda image: 100 * image})
-    assert any("times what the bins scatter" in note for note in ingest.ingest(path).notes)
+    assert any("times the scatter of the bins" in note for note in ingest.ingest(path).notes)
 
 
 def counted(mean: float, seed: int) -> np.ndarray:

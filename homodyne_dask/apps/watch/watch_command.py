@@ -100,10 +100,12 @@ def _configuration(folder: Path, fit_yaml: Path | None, options: dict[str, Any])
         else read_config(fit_yaml, given, data)
     )
     if config.model == "auto":
-        raise OptionError("the model auto is for one new fit: compare models on one scan first")
+        raise OptionError(
+            "the model auto is for a single new fit: compare models on one scan first"
+        )
     if config.per_scan:
         raise OptionError(
-            "per_scan is for a store of repeats, and each file is a scan: leave it out"
+            "per_scan is for a store of repeats, but each file is one scan: leave it out"
         )
     if config.checkpoint is not None:
         raise OptionError("checkpoint is for a single fit, and each scan has its own: leave it out")

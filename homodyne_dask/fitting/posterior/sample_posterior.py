@@ -177,7 +177,7 @@ class Sampler:
         first = self.target.proposal()
         by, found = self.target.adapted(first, rough, _ROUNDS, _DRAWS, self.rng)
         if not len(found.x):
-            raise OptionError("no draw is inside the bounds: give wider ones to the fit")
+            raise OptionError("no draw is inside the bounds: give the fit wider ones")
         weight = truncated(found.log_weight)
         return by, found.x[self.rng.choice(len(weight), _BASIS_DRAWS + _HELD_OUT, p=weight)]
 

@@ -182,7 +182,7 @@ def require_independent_bins(groups: int) -> None:
     """Raise SelectionError where independent bins are too few for a comparison."""
     if groups < MIN_INDEPENDENT_BINS:
         raise SelectionError(
-            f"models are compared by bins left out, which takes {MIN_INDEPENDENT_BINS} independent ones, and "
+            f"models are compared by bins left out, which needs {MIN_INDEPENDENT_BINS} independent ones, but "
             f"the selection has {groups}: choose a model"
         )
 

@@ -228,7 +228,7 @@ def _of_alternative(found: Alternative, store: str, config: dict[str, Any]) -> s
             else "a user-defined model can have the exponent (`homodyne-dask explain models`)"
         )
         return (
-            f"the decay is {word}, with an exponent of about {1 + size:.2g} in place of 1: {other}"
+            f"the decay is {word}, with an exponent of about {1 + size:.2g} instead of 1: {other}"
         )
     if found.name == "power_of_q":
         return (
@@ -279,7 +279,7 @@ def hausman_sentence(test: HausmanTest, names: Sequence[str]) -> str:
     most = size.index(max(size))
     return (
         f"the model does not describe the data: the estimates differ from those with --weighting pairs by "
-        f"more than noise (Hausman test, p = {test.p:.1g}), most in {names[most]}, by {size[most]:.1f} "
+        f"more than noise allows (Hausman test, p = {test.p:.1g}), most in {names[most]}, by {size[most]:.1f} "
         f"standard deviations of the difference; try other models"
     )
 

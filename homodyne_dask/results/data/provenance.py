@@ -39,7 +39,7 @@ class Provenance:
             if known_part(held.current().digest) == known_part(held.digest):
                 return held
             raise OptionError(
-                f"what the functions of model {name!r} read has changed since the fit: restore it, or fit "
+                f"data that the functions of model {name!r} read have changed since the fit: restore them, or fit "
                 f"again"
             )
         if splines:

@@ -145,7 +145,7 @@ def _excluded(result: FitResult) -> str:
         return "no pair was read: the cells are averages of all pairs"
     if cells := result.provenance.inputs.get("cells"):
         missing = cells * result.provenance.inputs["bins"] - _measured(result)
-        return f"{numbers.format_count(missing)} cells unknown or not whole inside the selection"
+        return f"{numbers.format_count(missing)} cells unknown or not wholly inside the selection"
     first, stop = result.provenance.inputs["frames"]
     shortest = result.config["min_lag"]
     possible = (stop - first - shortest) * (stop - first - shortest + 1) // 2

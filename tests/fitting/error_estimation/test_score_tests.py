@@ -115,7 +115,7 @@ SAYS = [
     (
         ("stretching", "", -0.3),
         {},
-        "stretched, with an exponent of about 0.7 in place of 1: compare",
+        "stretched, with an exponent of about 0.7 instead of 1: compare",
     ),
     (
         ("stretching", "", 0.2),

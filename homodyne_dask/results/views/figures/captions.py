@@ -97,7 +97,7 @@ def _residuals(view: FitView) -> str:
 def _influence(view: FitView) -> str:
     (sentence,) = influence_sentences(view.result)
     errors = errors_of_changes(view.result)
-    return f"Against φ, one panel per parameter; the band is one of the {errors} to either side: {sentence}."
+    return f"Against φ, one panel per parameter; the band spans ±1 of the {errors}: {sentence}."
 
 
 _ALTERNATIVES: dict[str, Callable[[FitView], str]] = {
