@@ -279,8 +279,8 @@ def hausman_sentence(test: HausmanTest, names: Sequence[str]) -> str:
     most = size.index(max(size))
     return (
         f"the model does not describe the data: the estimates differ from those with --weighting pairs by "
-        f"more than noise allows (Hausman test, p = {test.p:.1g}), most in {names[most]}, by {size[most]:.1f} "
-        f"standard deviations of the difference; try other models"
+        f"more than noise allows (Hausman test, p = {test.p:.1g}), most in {names[most]}, by "
+        f"{size[most]:.1f} standard deviations of the difference; try other models"
     )
 
 
