@@ -44,7 +44,7 @@ class XpcsAccessor:
         c2, where = _two_time(self._dataset), self._dataset.encoding.get("source")
         if where is None or "store_sha256" not in self._dataset.attrs or "label" not in c2.coords:
             raise OptionError(
-                "this dataset is not of a store: scan = ds.xpcs.ingest('c2.zarr') writes one, and "
+                "this dataset does not come from a store: scan = ds.xpcs.ingest('c2.zarr') writes one, and "
                 "scan.dataset is its data"
             )
         scan = hd.open_dataset(where)

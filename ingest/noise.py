@@ -223,7 +223,7 @@ def _wavevectors(source: Source) -> Iterator[str]:
     if len(q) and q.max() > LARGEST_Q:
         yield (
             f"is q in 1/nm? It is up to {q.max():.3g} 1/Å, which few detectors at small angles reach: q is "
-            f"read in 1/Å; if it is in 1/nm, ingest q / 10, else D comes out 100 times too small"
+            f"read in 1/Å; if it is in 1/nm, ingest q / 10, otherwise D comes out 100 times too small"
         )
 
 

@@ -282,7 +282,7 @@ def _lost_workers(client) -> Iterator[None]:
     except NoWorkerError as e:
         raise ClusterError(
             f"there has been no worker for too long ({e}): start some, then run ingest again; it "
-            "goes on where it stopped"
+            "continues where it stopped"
         ) from e
     except KilledWorker as e:
         raise ClusterError(
@@ -292,7 +292,7 @@ def _lost_workers(client) -> Iterator[None]:
     except (FutureCancelledError, futures.CancelledError, CommClosedError) as e:
         raise ClusterError(
             "the connection to the scheduler is lost: start it again, then run ingest again; it "
-            "goes on where it stopped"
+            "continues where it stopped"
         ) from e
 
 

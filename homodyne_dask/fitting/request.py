@@ -169,7 +169,7 @@ def _check_times(model: Model, scan: Scan) -> None:
     first = scan.time[scan.use][0]
     if (model.has_transport_rates or model.power_laws) and first < 0:
         raise SelectionError(
-            f"the selected times begin at {first:g} s, and the rates of {model.name} are powers of the time "
+            f"the selected times begin at {first:g} s, but the rates of {model.name} are powers of the time "
             f"since 0 s: select later ones (--time 0:...), or ingest again with another --time-offset"
         )
 

@@ -121,7 +121,7 @@ def as_model(model: object) -> Model | ResidualModel:
     """Return a model that is given itself or by its name; raises OptionError for anything else."""
     if isinstance(model, str) and model == "auto":
         raise OptionError(
-            "model 'auto' is one of the command line: in Python hd.compare_models(scan) chooses a model, and "
+            "model 'auto' is for the command line: in Python hd.compare_models(scan) chooses a model, and "
             "its .result is the fit"
         )
     if isinstance(model, str):

@@ -291,7 +291,7 @@ def _of_parameter(name: str, given: Any, search: Search) -> Prior:
     at = search.names.index(name)
     if not search.free[at]:
         raise OptionError(
-            f"prior of {name}: it is fixed at {search.start[at]:g}, and a prior would have no effect: "
+            f"prior of {name}: it is fixed at {search.start[at]:g}, so a prior would have no effect: "
             f"leave out one of them"
         )
     prior = parsed_prior(name, given)

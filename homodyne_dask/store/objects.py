@@ -119,7 +119,7 @@ def _cause(error: Exception) -> str:
         return f"a key of the profile {NO_KEY}"
     if no_keys := _NO_KEYS.search(text):
         return (
-            f"{no_keys[1]}: there are no keys in the environment, and none of a profile or a role"
+            f"{no_keys[1]}: there are no keys in the environment, and none from a profile or a role"
         )
     status, code, spent = (found.search(text) for found in (_STATUS, _CODE, _SPENT))
     if isinstance(error, exceptions.UnauthenticatedError):

@@ -90,7 +90,7 @@ def library_versions() -> Iterator[Finding]:
         yield Finding(name, version, "" if fits else f"pip install '{name}{specifier}'")
     jax, jaxlib = metadata.version("jax"), metadata.version("jaxlib")
     if jax != jaxlib:
-        advice = "of two releases: pip install --upgrade jax jaxlib"
+        advice = "from different releases: pip install --upgrade jax jaxlib"
         yield Finding("jax and jaxlib", f"{jax} and {jaxlib}", advice)
 
 

@@ -238,7 +238,7 @@ def _of_alternative(found: Alternative, store: str, config: dict[str, Any]) -> s
     if found.name == "smoothness":
         return (
             f"{found.words}(t) bends more than the smoothness that was given allows: leave out "
-            f"`--smoothness {found.words}=...`, and it is chosen from the data, or give a smaller one"
+            f"`--smoothness {found.words}=...` to have it chosen from the data, or give a smaller one"
         )
     if found.name == "shear":
         return f"decays depend on the angle, {_MOTION.format(store)}"
