@@ -146,7 +146,7 @@ def _without_data(source: Source, records: list[Record]) -> list[str]:
 
 
 NOTES = {
-    "zeros": "0: taken as measured, as for two frames without photons",
+    "zeros": "0: taken as measured (no pixel had photons in both frames)",
     "infinite": "infinite or beyond float32, set to NaN",
     "one_sided": "known on one side of the diagonal only, set to NaN",
     "outliers": "8 σ or more from their neighbours: excluded from the averages for initial "

@@ -75,7 +75,7 @@ WRONG = [
     ({"source": None}, "give the path of a file, or an array"),
     ({"source": np.ones((3, 4, 5))}, "it must be"),
     ({"source": np.array([["a"]])}, "give the path of a file, or an array"),
-    ({"store": None}, "store is missing: an array has no name"),
+    ({"store": None}, "store is missing: an array has no file name"),
     ({"dt": None}, "an array does not give its frame spacing: give dt in s"),
     ({"frame_time": 0.5}, "dt = 0.5 and frame_time = 0.5 mean the same"),
     ({"counts": 0.3}, "has counts and no pixels"),
