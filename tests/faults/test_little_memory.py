@@ -133,9 +133,7 @@ def test_a_simulation_without_room_for_jax_is_one_sentence(tmp_path):
     """Where JAX finds no room for its threads it ends the process."""
     ended = limited(1000, "simulate", str(tmp_path / "A.h5"), "--frames", "50")
     assert ended.returncode == 2
-    assert ended.stderr.startswith(
-        "error: a simulation would need 200 MB, and of the memory here it"
-    )
+    assert ended.stderr.startswith("error: a simulation would need 200 MB, but may take only ")
     assert ended.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
@@ -144,7 +142,7 @@ def test_an_ingest_without_room_for_its_threads_is_one_sentence(tmp_path):
     """HDF5 without memory prints its insides, and says that the file is damaged."""
     ended = limited(700, "ingest", str(tmp_path / "A.h5"))
     assert ended.returncode == 2
-    assert ended.stderr.startswith("error: an ingest would need 600 MB, and of the memory here it")
+    assert ended.stderr.startswith("error: an ingest would need 600 MB, but may take only ")
     assert ended.stderr.count("\n") == 1
 
 
