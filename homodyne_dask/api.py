@@ -198,7 +198,7 @@ def _array_file(source: Any, store: Any, counts: Any, pixels: Any) -> AbstractCo
 
     if store is None:
         raise OptionError(
-            "store is missing: an array has no name, give the folder to write, as A0123_c2.zarr"
+            "store is missing: an array has no file name: give the folder to write, such as A0123_c2.zarr"
         )
     target = any_path("store", store)
     beside = None if isinstance(target, UrlPath) else target

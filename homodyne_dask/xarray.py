@@ -44,7 +44,7 @@ class XpcsAccessor:
         c2, where = _two_time(self._dataset), self._dataset.encoding.get("source")
         if where is None or "store_sha256" not in self._dataset.attrs or "label" not in c2.coords:
             raise OptionError(
-                "this dataset is not of a store: scan = ds.xpcs.ingest('c2.zarr') writes one, and "
+                "this dataset does not come from a store: scan = ds.xpcs.ingest('c2.zarr') writes one, and "
                 "scan.dataset is its data"
             )
         scan = hd.open_dataset(where)
@@ -147,7 +147,7 @@ def _check_unchanged(dataset: xarray.Dataset, c2: xarray.DataArray, scan: hd.Sca
         changed += [name for name in lazy if not _is_chosen(dataset[name])]
     if changed:
         raise OptionError(
-            f"{changed[0]} of this dataset was changed, and its store, which would be fitted, was not: "
+            f"{changed[0]} of this dataset was changed, but its store, which would be fitted, was not: "
             f"scan = ds.xpcs.ingest('other.zarr') writes another"
         )
 

@@ -86,7 +86,7 @@ def _notes_on_disagreement(source: Source, rows, records: list[Record]) -> list[
     if not ratio or 0.5 < np.median(ratio) < 2:
         return []
     return [
-        f"sigma from counts is {np.median(ratio):.2g} times what the bins scatter: check that the "
+        f"sigma from counts is {np.median(ratio):.2g} times the scatter of the bins: check that the "
         "counts are photons per pixel, or give --sigma"
     ]
 
@@ -101,7 +101,7 @@ def notes_on(source: Source, records: list[Record], use: Bool[np.ndarray, " t"])
     if is_uneven(source.time):
         spacing = spacing_text(source.time, source.frame_time)
         notes.append(
-            f"frames are not even in time, they are {spacing}: no pair is examined as an outlier"
+            f"frames are not evenly spaced in time ({spacing}): pairs are not examined for outliers"
         )
     spread = [record["spread"] for record in records if record["spread"]]
     if spread:
@@ -146,7 +146,7 @@ def _without_data(source: Source, records: list[Record]) -> list[str]:
 
 
 NOTES = {
-    "zeros": "0: measured, as without photons in both frames",
+    "zeros": "0: taken as measured (no pixel had photons in both frames)",
     "infinite": "infinite or beyond float32, set to NaN",
     "one_sided": "known on one side of the diagonal only, set to NaN",
     "outliers": "8 σ or more from their neighbours: excluded from the averages for initial "
@@ -165,8 +165,8 @@ def _baseline(source: Source, records: list[Record]) -> int:
     if baselines.min() != baselines.max():
         odd = source.label[[record["baseline"] == 0 for record in records]]
         raise SourceError(
-            f"bins {as_ranges(odd)} of {source.path.name} decay to 0, the others to 1: they are not "
-            "of one kind; ingest them apart"
+            f"bins {as_ranges(odd)} of {source.path.name} decay to 0, the others to 1: they differ "
+            "in kind; ingest them separately"
         )
     return int(baselines[0])
 
@@ -223,7 +223,7 @@ def _wavevectors(source: Source) -> Iterator[str]:
     if len(q) and q.max() > LARGEST_Q:
         yield (
             f"is q in 1/nm? It is up to {q.max():.3g} 1/Å, which few detectors at small angles reach: q is "
-            f"read in 1/Å; if it is in 1/nm, ingest q / 10, else D comes out 100 times too small"
+            f"read in 1/Å; if it is in 1/nm, ingest q / 10, otherwise D comes out 100 times too small"
         )
 
 

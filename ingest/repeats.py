@@ -55,7 +55,7 @@ def averaged(source: Source) -> Source:
     """Return the mean of the scans of a source as one scan; raises OptionError where it is one."""
     if not source.scans:
         raise OptionError(
-            f"{source.path.name} is one scan, and average applies to several: leave it out"
+            f"{source.path.name} is one scan, but average applies to several: leave it out"
         )
     return replace(
         source.scans[0],

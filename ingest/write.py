@@ -81,7 +81,9 @@ def ingest(
     require_function("progress", progress)
     paths = _paths(source_path)
     if store_path is None and len(paths) > 1:
-        raise OptionError(f"{len(paths)} files become one store: give its name, as all_c2.zarr")
+        raise OptionError(
+            f"{len(paths)} files become one store: give its name, such as all_c2.zarr"
+        )
     target = default_store(paths[0]) if store_path is None else any_path("store", store_path)
     source = _open_all(paths, options)
     target = target.absolute()
@@ -94,7 +96,7 @@ def ingest(
     except OSError as error:
         raise StoreError(
             f"{target} cannot be written ({error.strerror or error}): make room or give another "
-            "name, then run ingest again; it goes on where it stopped"
+            "name, then run ingest again; it continues where it stopped"
         ) from error
 
 
@@ -280,17 +282,17 @@ def _lost_workers(client) -> Iterator[None]:
     except NoWorkerError as e:
         raise ClusterError(
             f"there has been no worker for too long ({e}): start some, then run ingest again; it "
-            "goes on where it stopped"
+            "continues where it stopped"
         ) from e
     except KilledWorker as e:
         raise ClusterError(
-            f"the workers cannot finish the ingest ({e}): look at their logs for what ends them, "
-            "then run ingest again; it goes on where it stopped"
+            f"the workers cannot finish the ingest ({e}): see their logs for the cause, "
+            "then run ingest again; it continues where it stopped"
         ) from e
     except (FutureCancelledError, futures.CancelledError, CommClosedError) as e:
         raise ClusterError(
             "the connection to the scheduler is lost: start it again, then run ingest again; it "
-            "goes on where it stopped"
+            "continues where it stopped"
         ) from e
 
 

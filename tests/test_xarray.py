@@ -60,7 +60,7 @@ def test_a_dataset_of_the_users_is_fitted_from_a_store(scan, tmp_path):
         | dict.fromkeys(("t1", "t2"), scan.time),
     )
     with pytest.raises(
-        HomodyneDaskError, match=r"not of a store: scan = ds.xpcs.ingest\('c2.zarr'\)"
+        HomodyneDaskError, match=r"does not come from a store: scan = ds.xpcs.ingest\('c2.zarr'\)"
     ):
         plain.xpcs.fit("static")
     made = plain.xpcs.ingest(tmp_path / "c2.zarr")

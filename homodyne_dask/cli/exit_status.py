@@ -22,8 +22,8 @@ from homodyne_dask.text import size
 NOT_CONVERGED, BAD_INPUT, BUG, INTERRUPTED = 3, 2, 1, 130
 DISK_FULL = {
     errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "your share of the disk is used up",
-    errno.EFBIG: "it is larger than a file may be here",
+    errno.EDQUOT: "your disk quota is used up",
+    errno.EFBIG: "it exceeds the largest file allowed here",
 }
 USER_ERRORS = (HomodyneDaskError, click.ClickException, OSError)
 SECONDS_WITHOUT_GARBAGE = 10.0
@@ -60,7 +60,7 @@ def error_sentence(
     """Return an error and its remedy in one line; then: what follows when there is room again."""
     if is_out_of_memory(error):
         return (
-            f"the memory that this process may take is used up "
+            f"the memory available to this process is used up "
             f"({one_line(str(error)) or type(error).__name__}): make room, or raise the limit (that of the "
             f"job or of ulimit -v){then}"
         )
@@ -78,7 +78,7 @@ def check_address_space() -> None:
     if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESSES:
         raise PlanError(
             f"the address space is limited to {limit // 10**6} MB (ulimit -v), less than the "
-            f"{LEAST_ADDRESSES // 10**6} MB of the libraries: raise the limit"
+            f"{LEAST_ADDRESSES // 10**6} MB that the libraries need: raise the limit"
         )
 
 

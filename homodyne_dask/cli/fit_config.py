@@ -38,7 +38,7 @@ class _Source:
 
     data: Sequence[AnyPath] = define(
         MISSING,
-        "store written by ingest, or a list of stores: a path, relative to this file, or a URL as s3://",
+        "store written by ingest, or a list of stores: a path, relative to this file, or a URL such as s3://",
         "A0123_c2.zarr", "the path of a store, or a list of them", section=DATA, common=True,
     )  # fmt: skip
     model: str = define(
@@ -134,7 +134,7 @@ class FitConfig(FitOptions, _Source):
         metavar="NAME", section=WORKERS, common=True,
     )  # fmt: skip
     jobs: int | tuple[int, int] | None = define(
-        None, "with site: the number of jobs, or the least and the most", "[1, 20]",
+        None, "with site: the number of jobs, or the minimum and the maximum", "[1, 20]",
         "a whole number, or two", typed="1:20", default_text="1", metavar="INTEGER|LEAST:MOST",
         section=WORKERS, common=True,
     )  # fmt: skip

@@ -88,7 +88,7 @@ def fit_jobs(config: FitConfig) -> list[FitJob]:
 
 def _stores(config: FitConfig) -> list[FitJob]:
     if config.windows is not None:
-        raise OptionError("windows belong to over 'age': give --over age too")
+        raise OptionError("windows need over 'age': give --over age too")
     return [
         FitJob(store.name, folder, partial(selected, config, store), config.fit_options(), {})
         for store, folder in zip(config.data, _folders(config), strict=True)
@@ -98,7 +98,7 @@ def _stores(config: FitConfig) -> list[FitJob]:
 def _parts(config: FitConfig) -> list[FitJob]:
     if len(config.data) > 1:
         raise OptionError(
-            f"over is for one store, and {len(config.data)} are given: fit each by itself"
+            f"over takes one store, but {len(config.data)} are given: fit each separately"
         )
     (store,) = config.data
     scan, over = selected(config, store), config.over or ""

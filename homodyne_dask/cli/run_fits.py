@@ -63,7 +63,7 @@ def run_fits(config: FitConfig, chosen: RunOptions) -> int:
                 return 0 if run(client, jobs[0], again).converged else NOT_CONVERGED
         if config.checkpoint or chosen.performance_report:
             raise OptionError(
-                f"checkpoint and performance_report are for a single fit, and these are {len(jobs)} fits: "
+                f"checkpoint and performance_report are for a single fit, but these are {len(jobs)} fits: "
                 f"leave them out"
             )
         from homodyne_dask.cli import several_fits as several  # it loads Dask's client
@@ -136,7 +136,7 @@ def _with_model(config: FitConfig, resume: bool) -> "tuple[FitConfig, ModelCompa
         return config, None
     if len(config.data) > 1 or config.over or resume:
         raise OptionError(
-            "the model auto is for one new fit: compare models on one store first, then give --model"
+            "the model auto is for a single new fit: compare models on one store first, then give --model"
         )
     (job,) = fit_jobs(config)
     checkpoint = config.checkpoint or checkpoint_in(job.folder)

@@ -28,7 +28,7 @@ class _PlainLoader(yaml.SafeLoader):
         if self.check_event(yaml.AliasEvent):
             mark = self.peek_event().start_mark
             raise ComposerError(
-                None, None, "an alias (*name) is not read: write the value itself", mark
+                None, None, "aliases (*name) are not supported: write the value itself", mark
             )
         return super().compose_node(parent, index)
 

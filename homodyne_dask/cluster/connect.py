@@ -41,7 +41,7 @@ def connect(address: str, key: str | Path | None = None) -> Iterator[Client]:
     ...     client.status
     'running'
     """
-    require_type("address", address, str, "that of a scheduler, as 'tls://host:8786'")
+    require_type("address", address, str, "that of a scheduler, such as 'tls://host:8786'")
     if key is not None:
         path_of("key", key)
     security = _security(address, key)
@@ -66,7 +66,7 @@ def _security(address: str, key: str | Path | None) -> Security | None:
     if not encrypted and not unencrypted and not _on_this_machine(address):
         raise ClusterError(
             f"{address} leaves this machine without encryption: start scheduler and workers with a "
-            f"key (`homodyne-dask key`), or say --key none if nobody else is on that network"
+            f"key (`homodyne-dask key`), or give --key none if nobody else is on that network"
         )
     if not encrypted:
         return None

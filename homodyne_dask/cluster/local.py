@@ -139,7 +139,7 @@ def local_cluster(
     for name, value in counts.items():
         require_count(name, value)
     if dashboard is not None:
-        require_type("dashboard", dashboard, str, "an address, as '127.0.0.1:8787', or None")
+        require_type("dashboard", dashboard, str, "an address, such as '127.0.0.1:8787', or None")
     if security is not None:
         require_type("security", security, Security, "TLS settings, a distributed.Security")
     total, most = cores(), MAX_THREADS_PER_WORKER
@@ -210,8 +210,8 @@ def cluster_errors(client: Client) -> Iterator[None]:
         ) from e
     except KilledWorker as e:
         raise ClusterError(
-            f"the workers cannot finish the work ({e}{_missing_workers(client)}): look at the workers' logs "
-            f"for what ends them"
+            f"the workers cannot finish the work ({e}{_missing_workers(client)}): see the workers' logs "
+            f"for the cause"
         ) from e
     except (Exception, asyncio.CancelledError) as e:
         if connection_lost(e):
@@ -231,8 +231,8 @@ def _no_progress(client: Client) -> str:
         link = with_timeout(ANSWER_TIMEOUT, lambda: client.dashboard_link)
     except (Exception, asyncio.CancelledError):
         return (
-            f"nothing came from the scheduler within {limit:g} s, and it does not answer: it is stopped, or "
-            f"its machine cannot be reached; start a scheduler, then fit again with --resume"
+            f"no message came from the scheduler within {limit:g} s, and it does not answer: it is "
+            f"stopped, or its machine cannot be reached; start a scheduler, then fit again with --resume"
         )
     return (
         f"no task finished within {limit:g} s{_missing_workers(client)}: are there workers? see the "

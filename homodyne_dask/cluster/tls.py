@@ -41,8 +41,8 @@ def load_key(folder: Path) -> Security:
             read_regular_file(file, MAX_BYTES)
         except OSError as e:
             raise ClusterError(
-                f"the key of the cluster cannot be read ({file}: {e.strerror or e}): only who started "
-                f"the cluster may use it"
+                f"the key of the cluster cannot be read ({file}: {e.strerror or e}): only the user "
+                f"who started the cluster may use it"
             ) from e
     return key_at(folder)
 

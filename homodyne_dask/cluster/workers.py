@@ -96,7 +96,7 @@ def workers_asked(given: int | str, client: object = None) -> Workers:
 
     if client is not None:
         raise OptionError(
-            "workers are those of a hypothetical cluster, and a client has its own: give one of them"
+            "workers describe a hypothetical cluster, but a client has its own: give only one of them"
         )
     parts = str(given).split(":")
     try:

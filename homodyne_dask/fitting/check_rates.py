@@ -340,7 +340,7 @@ def check_rates(
     require_pairs(result.config.get("weighting"), "a check of rates")
     if not result.converged:
         raise OptionError(
-            f"rates are checked for fits that converged, and this one ended with: {result.outcome.value}"
+            f"only fits that converged can be checked; this one ended with: {result.outcome.value}"
         )
     if result.diagnosis.smoothing is not None:
         raise OptionError(

@@ -99,9 +99,7 @@ class ModelComparison:
         if self.adequate:
             words = f"the simplest adequate model is {chosen.model}"
         else:
-            words = (
-                f"none of these models is adequate: {chosen.model} is the one that comes nearest"
-            )
+            words = f"none of these models is adequate: {chosen.model} is the closest"
         return words + self._cost_of_bounds(chosen)
 
     def _cost_of_bounds(self, chosen: ComparedModel) -> str:

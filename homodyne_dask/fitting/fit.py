@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from homodyne_dask.results.data.fit_result import FitResult
 
-NO_GPUS_ASKED = "workers of a hypothetical cluster are taken to have processors alone"
+NO_GPUS_ASKED = "workers of a hypothetical cluster are assumed to have no GPUs"
 
 
 @takes_options()

@@ -72,10 +72,13 @@ class Forecast:
         skipped = self.plan.layout.blocks - self.needed
         return [
             ("initial values", at),
-            ("tiles read", f"{self.needed}, {skipped} skipped, f having decayed there"),
+            ("tiles read", f"{self.needed}, {skipped} skipped because f has decayed there"),
             ("sub-blocks", f"{100 * self.computed:.0f} % computed"),
             ("files read", self._files_read),
-            ("time per pass", f"{self.first:.3g} s the first, {self.later:.3g} s each other"),
+            (
+                "time per pass",
+                f"{self.first:.3g} s for the first, {self.later:.3g} s for each other",
+            ),
             ("limited by", self.limit),
             ("peak memory", f"{size(self.peak)} per worker process"),
         ]
@@ -84,7 +87,7 @@ class Forecast:
     def _files_read(self) -> str:
         often = "once" if self.plan.resident else "a pass"
         rate = size(self.bytes_read / max(self.first, 1e-9))
-        return f"{size(self.bytes_read)} {often}, {rate}/s of all threads together"
+        return f"{size(self.bytes_read)} {often}, {rate}/s with all threads together"
 
 
 @takes_options(of_plan=True, also=["initial"])

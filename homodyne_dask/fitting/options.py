@@ -215,7 +215,7 @@ class FitOptions:
 
     gap: str | float | None = define(
         None, "distance between the plates: a length with its unit, in Python also a number in Å", '"200 um"',
-        "a length with its unit, as '200 um'",
+        "a length with its unit, such as '200 um'",
         default_text="that of the store", identity=False, plan=True, report=False,
         section=MODEL, common=True,
     )  # fmt: skip
@@ -297,7 +297,7 @@ class FitOptions:
     )  # fmt: skip
     knots: int | None = define(
         None, "splines of each rate without a formula", "20", "a whole number from 4 up",
-        default_text="20, or fewer of a short record", identity=False, plan=True, report=False,
+        default_text="20, or fewer for a short record", identity=False, plan=True, report=False,
         section=MODEL,
     )  # fmt: skip
     smoothness: Mapping[str, float] | None = define(

@@ -173,7 +173,7 @@ def vector_of(model: Model, params: Mapping[str, float] | ArrayLike) -> Float[np
             )
         if value != constants.get(name, value):
             raise OptionError(
-                f"{name} is {constants[name]:g} in {model.name}, and {value:g} was given: leave it out"
+                f"{name} is {constants[name]:g} in {model.name}, but {value:g} was given: leave it out"
             )
     missing = [name for name in wanted if name not in params]
     if missing:

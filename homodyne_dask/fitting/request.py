@@ -83,7 +83,7 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
     check_fluid(model.name, options.temperature, options.viscosity)
     if int(scan.use.sum()) < 3:
         raise SelectionError(
-            f"{int(scan.use.sum())} of {scan.n_frames} frames are in use, and a fit needs 3: "
+            f"{int(scan.use.sum())} of {scan.n_frames} frames are in use, but a fit needs 3: "
             f"widen the selection"
         )
     model = with_ties(on_times(model, scan.time[scan.use], options.knots), options.tie)
@@ -119,7 +119,7 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
     for name in options.profile:
         if not chosen.free[chosen.names.index(name)]:
             raise OptionError(
-                f"profile: {name} is fixed, and has no profile: leave out one of them"
+                f"profile: {name} is fixed and has no profile: leave out the profile, or free it"
             )
     scaling, loss_scale = _scaling(options, scan), _loss_scale(options.loss, options.loss_scale)
     used = replace(
@@ -169,7 +169,7 @@ def _check_times(model: Model, scan: Scan) -> None:
     first = scan.time[scan.use][0]
     if (model.has_transport_rates or model.power_laws) and first < 0:
         raise SelectionError(
-            f"the selected times begin at {first:g} s, and the rates of {model.name} are powers of the time "
+            f"the selected times begin at {first:g} s, but the rates of {model.name} are powers of the time "
             f"since 0 s: select later ones (--time 0:...), or ingest again with another --time-offset"
         )
 
@@ -180,7 +180,7 @@ def _check_angles(model: Model, scan: Scan) -> None:
     if unknown and (model.shear or directed):
         instead = ", or fit damped_cosine, which needs none" if directed else ""
         raise SelectionError(
-            f"{model.name} needs φ, and it is unknown for {unknown} of {len(scan.bins)} selected bins: "
+            f"{model.name} needs φ, which is unknown for {unknown} of {len(scan.bins)} selected bins: "
             f"ingest with --phi, or select the others with label{instead}"
         )
 
@@ -234,7 +234,7 @@ def _check_values(options: FitOptions) -> None:
         )
     if options.loss != "linear" and options.weighting != PAIRS:
         raise OptionError(
-            f"weighting {options.weighting!r} minimizes squares, and the loss is {options.loss!r}: leave out "
+            f"weighting {options.weighting!r} minimizes squares, but the loss is {options.loss!r}: leave out "
             f"one of them"
         )
     if options.min_lag < 1:
@@ -304,7 +304,7 @@ def parameters_for_q(model: Model, scan: Scan, needs_q: bool) -> tuple[Parameter
             f"select those with q, or those without"
         )
     if needs_q:
-        raise OptionError(f"{model.name} needs q, and the store does not know it: ingest with --q")
+        raise OptionError(f"{model.name} needs q, which the store does not have: ingest with --q")
     return tuple(
         replace(p, unit="1/s", bounds=_bounds_without_q(p.bounds)) if p.q_power else p
         for p in model.parameters

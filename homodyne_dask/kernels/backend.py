@@ -52,7 +52,7 @@ def check_model(model: Model, frames: int, convention: Convention, precision: st
         return model.shear
     if convention is not Convention.PHYSICAL:
         raise OptionError(
-            f"convention {convention.value!r} is one of the transport models: leave it out for "
+            f"convention {convention.value!r} applies to the transport models only: leave it out for "
             f"{model.name}"
         )
     if precision != "float64":

@@ -42,7 +42,7 @@ def first_cpu() -> Any:
         return started().cpu
     except RuntimeError as e:
         raise PlanError(
-            f"JAX has no processors here ({_first_line(e)}): unset JAX_PLATFORMS, or let it name cpu alone"
+            f"JAX finds no processor here ({_first_line(e)}): unset JAX_PLATFORMS, or set it to cpu"
         ) from e
 
 

@@ -42,7 +42,7 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         if method != "__call__" or "out" in options:
             raise TypeError(
-                f"np.{ufunc.__name__}.{method} is not possible here: use another function"
+                f"np.{ufunc.__name__}.{method} is not supported here: use another function"
             )
         return _called(ufunc.__name__, inputs, options)
 
@@ -50,7 +50,7 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
         return _called(function.__name__, arguments, options)
 
     def __array__(self, *_: Any, **__: Any) -> np.ndarray:
-        raise TypeError("arrays made of arguments of f are not possible here: use np.stack")
+        raise TypeError("arrays cannot be built from arguments of f here: use np.stack")
 
     def __jax_array__(self) -> jax.Array:
         return self.value
@@ -83,7 +83,7 @@ def with_numpy_results(method: Callable[..., Any]) -> Callable[..., Any]:
 def _called(name: str, arguments: Any, options: Any) -> Any:
     function = getattr(jnp, name, None) or getattr(special, name, None)
     if function is None:
-        raise TypeError(f"JAX has no function {name}: write it with others")
+        raise TypeError(f"JAX has no function {name}: express it with other functions")
     return _wrapped(function(*_unwrapped(arguments), **_unwrapped(options)))
 
 

@@ -81,7 +81,7 @@ def _check_point_by_point(
     if not np.allclose(alone, r[:half], rtol=1e-6, atol=1e-6 * np.abs(r).max()):
         raise OptionError(
             f"{where}: its value at a point depends on other points, and it is computed for parts of them: a "
-            f"mean over all points, or a convolution, is not possible"
+            f"mean over all points, or a convolution, is not supported"
         )
 
 

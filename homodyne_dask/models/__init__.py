@@ -121,7 +121,7 @@ def as_model(model: object) -> Model | ResidualModel:
     """Return a model that is given itself or by its name; raises OptionError for anything else."""
     if isinstance(model, str) and model == "auto":
         raise OptionError(
-            "model 'auto' is one of the command line: in Python hd.compare_models(scan) chooses a model, and "
+            "model 'auto' is for the command line: in Python hd.compare_models(scan) chooses a model, and "
             "its .result is the fit"
         )
     if isinstance(model, str):
@@ -129,9 +129,9 @@ def as_model(model: object) -> Model | ResidualModel:
     if isinstance(model, Model | ResidualModel):
         return model
     remedy = (
-        "make one of a function with hd.separable"
+        "make one from a function with hd.separable"
         if callable(model)
-        else "give the name of one, as 'static', or one made by hd.separable"
+        else "give the name of one, such as 'static', or one made by hd.separable"
     )
     raise OptionError(f"model = {shown(model)} is not a model: {remedy}")
 

@@ -194,7 +194,7 @@ def parsed(text: str, models: Mapping[str, Parametrized]) -> CompositeModel | No
             return composed(_SYMBOLS[type(node.op)], made(node.left), made(node.right))
         if not isinstance(node, ast.Name):
             raise OptionError(
-                f"model {text!r} cannot be read: give names with + and *, as 'static + brownian'"
+                f"model {text!r} cannot be read: give names with + and *, such as 'static + brownian'"
             )
         if node.id not in models:
             raise OptionError(

@@ -281,7 +281,7 @@ def priors_of(given: Mapping[str, Any] | None, search: Search) -> dict[str, Prio
     support is outside the bounds.
     """
     given = {} if given is None else given
-    require_type("prior", given, Mapping, "priors by name, as prior={'D0': (2500, 300)}")
+    require_type("prior", given, Mapping, "priors by name, such as prior={'D0': (2500, 300)}")
     return {name: _of_parameter(name, one, search) for name, one in given.items()}
 
 
@@ -291,7 +291,7 @@ def _of_parameter(name: str, given: Any, search: Search) -> Prior:
     at = search.names.index(name)
     if not search.free[at]:
         raise OptionError(
-            f"prior of {name}: it is fixed at {search.start[at]:g}, and a prior would change nothing: "
+            f"prior of {name}: it is fixed at {search.start[at]:g}, so a prior would have no effect: "
             f"leave out one of them"
         )
     prior = parsed_prior(name, given)

@@ -100,10 +100,12 @@ class Parameter:
     """The value that it has by the definition of the model; None where it is fitted."""
 
     def __post_init__(self) -> None:
-        require_type("name of a parameter", self.name, str, "a text, as 'D0'")
+        require_type("name of a parameter", self.name, str, "a string, such as 'D0'")
         if not self.name:
-            raise OptionError("name of a parameter = '' cannot be used: give a text, as 'D0'")
-        require_type(f"unit of {self.name}", self.unit, str, "a text, as '1/s'")
+            raise OptionError(
+                "name of a parameter = '' cannot be used: give a string, such as 'D0'"
+            )
+        require_type(f"unit of {self.name}", self.unit, str, "a string, such as '1/s'")
         _checked_bounds(self.name, self.bounds)
         if not isinstance(self.scale, str) or self.scale not in SCALES:
             raise OptionError(
@@ -320,9 +322,7 @@ def search(
     given_as = {"initial": initial, "fixed": fixed, "bounds": bounds}
     options = {what: {} if given is None else given for what, given in given_as.items()}
     for what, given in options.items():
-        form = (
-            f"values by name, as {what}={{{names[0]!r}: {'(0, 1)' if what == 'bounds' else '1.0'}}}"
-        )
+        form = f"values by name, such as {what}={{{names[0]!r}: {'(0, 1)' if what == 'bounds' else '1.0'}}}"
         require_type(what, given, Mapping, form)
     constants = {p.name: p.constant for p in parameters if p.constant is not None}
     initial, fixed, bounds = (dict(given) for given in options.values())

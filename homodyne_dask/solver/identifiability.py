@@ -122,7 +122,7 @@ def few_bins(
     return tuple(
         f"the error of {name} rests on one or two bins ({freedom:.1f} degrees of freedom)"
         if freedom < 2
-        else f"one bin alone determines {name}: no scatter between bins shows its error"
+        else f"one bin alone determines {name}: the scatter between bins does not show its error"
         for name, freedom, has in zip(names, dof, expected, strict=True)
         if freedom < 2 or (has and np.isnan(freedom))
     )

@@ -92,7 +92,10 @@ def out_of_range(name: str, values: Float[np.ndarray, "..."]) -> str:
     wrong = size[(size < low) | (size > high)]
     if not wrong.size:
         return ""
-    return f"{name} = {wrong[0]:g} ({unit}) is in no measurement: sizes are {low:g} to {high:g}"
+    return (
+        f"{name} = {wrong[0]:g} ({unit}) does not occur in a measurement: plausible sizes are "
+        f"{low:g} to {high:g}"
+    )
 
 
 def ingest_again(store: str | AnyPath, why: str) -> StoreError:

@@ -77,7 +77,7 @@ def _check_address(name: str, address: str, plain: bool, variable: str) -> None:
     if parts.scheme == "http" and not plain:
         raise OptionError(
             f"{name} is an address without encryption: give https://host, or {variable}=true for a server "
-            f"of your own network"
+            f"on your own network"
         )
 
 

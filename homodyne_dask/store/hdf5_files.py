@@ -50,7 +50,7 @@ def check_contents(path: Path) -> None:
                 if not isinstance(found, h5py.Group):
                     continue
                 if found in seen:
-                    raise wrong(file, inside, "leads to a group that stands elsewhere in the file")
+                    raise wrong(file, inside, "leads to a group elsewhere in the file")
                 seen.add(found)
                 waiting.append(inside)
 

@@ -105,7 +105,7 @@ def read_manifest(store: str | AnyPath, digest: str, bins: int, frames: int) -> 
     else:
         found = hashlib.sha256(content).hexdigest()
     if found != digest:
-        why = f"{schema.MANIFEST} is not what store_sha256 says ({found[:60]}, not {digest})"
+        why = f"{schema.MANIFEST} does not match store_sha256 ({found[:60]}, not {digest})"
         raise ingest_again(store, why)
     try:
         return _parsed(json.loads(content), bins, frames)

@@ -35,13 +35,13 @@ _SPENT = re.compile(r"after (\d+) retries")
 _QUOTED = re.compile(r"""["`].*["`]|(?<=command failed): .*""")
 """What a file of credentials or a command that prints them holds."""
 _CONNECTION = {
-    rf"\b{re.escape(NOWHERE)}\b": "it leads to another host, where nothing is asked: give the URL there",
+    rf"\b{re.escape(NOWHERE)}\b": "it redirects to another host, which is not contacted: give the URL there",
     r"InvalidCertificate\W+(?:Other\W+OtherError\W+)?(\w+)": "its certificate is not accepted: {}",
-    r"InvalidMessage|InvalidContentType": "what answers there does not speak TLS",
+    r"InvalidMessage|InvalidContentType": "the server there does not use TLS",
     r"ConnectionRefused": "the connection is refused",
     r"dns error": "no host has this name",
     r"kind: Timeout|TimedOut": "it does not answer in time",
-    r"IncompleteMessage|ConnectionReset": "it ends the connection without an answer",
+    r"IncompleteMessage|ConnectionReset": "it closes the connection without an answer",
     r"NetworkUnreachable|HostUnreachable": "no network leads there",
 }
 """What obstore says of requests that got no answer, and in words."""
@@ -105,7 +105,7 @@ def object_errors(url: object) -> Iterator[None]:
 
 
 def _sentence(url: object, cause: str) -> str:
-    return f"{url} cannot be used ({cause}): look at the URL, the network and the credentials"
+    return f"{url} cannot be used ({cause}): check the URL, the network and the credentials"
 
 
 def _cause(error: Exception) -> str:
@@ -119,7 +119,7 @@ def _cause(error: Exception) -> str:
         return f"a key of the profile {NO_KEY}"
     if no_keys := _NO_KEYS.search(text):
         return (
-            f"{no_keys[1]}: there are no keys in the environment, and none of a profile or a role"
+            f"{no_keys[1]}: there are no keys in the environment, and none from a profile or a role"
         )
     status, code, spent = (found.search(text) for found in (_STATUS, _CODE, _SPENT))
     if isinstance(error, exceptions.UnauthenticatedError):

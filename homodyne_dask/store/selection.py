@@ -124,7 +124,7 @@ def excluded_from(scan: BinsAndFrames, exclude: Any) -> tuple[set[int], FrameRan
     """
     if not isinstance(exclude, Mapping):
         raise SelectionError(
-            f"exclude = {shown(exclude)} cannot be used: give a dictionary, as {{'frames': (51, 61)}}"
+            f"exclude = {shown(exclude)} cannot be used: give a dictionary, such as {{'frames': (51, 61)}}"
         )
     unknown = [key for key in exclude if key not in EXCLUSIONS]
     if unknown:
@@ -168,7 +168,7 @@ def _each_range(given: Any) -> list[Any]:
 
 def _available_frames(scan: BinsAndFrames) -> str:
     first, stop = scan.frames
-    return f"there are those from {first} to {stop - 1}, at {scan.time[first]:g} to {scan.time[stop - 1]:g} s"
+    return f"the frames are {first} to {stop - 1}, at {scan.time[first]:g} to {scan.time[stop - 1]:g} s"
 
 
 def _interval(

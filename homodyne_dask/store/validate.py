@@ -21,7 +21,7 @@ def check_attributes(store: str | AnyPath, attrs: dict[str, Any]) -> None:
     """Refuse a foreign store, another schema version, an unfinished ingest, and invalid attributes."""
     if attrs.get("format") != schema.FORMAT:
         raise StoreError(
-            f"{store} is a Zarr store but not one of ours: make one with `homodyne-dask ingest`"
+            f"{store} is a Zarr store but not one of homodyne_dask: make one with `homodyne-dask ingest`"
         )
     version = attrs.get("schema_version")
     if version != schema.VERSION:
@@ -33,7 +33,7 @@ def check_attributes(store: str | AnyPath, attrs: dict[str, Any]) -> None:
         raise StoreError(f"{store} is incomplete: run `homodyne-dask ingest` again to finish it")
     if attrs.get("source_format") == "esrf" and "cells" not in attrs:
         raise StoreError(
-            f"{store} was made of an ESRF file by an earlier version, which did not keep the cells that c2 "
+            f"{store} was made from an ESRF file by an earlier version, which did not keep the cells that c2 "
             f"is averaged over: ingest the file again with --overwrite"
         )
     try:
@@ -67,7 +67,7 @@ def check_arrays(store: str | AnyPath) -> tuple[int, int]:
         shape = [sizes[dim] for dim in array.dims]
         if metadata[name].get("shape") != shape:
             held = metadata[name].get("shape")
-            raise ingest_again(store, f"{name} has shape {held} where {shape} belongs")
+            raise ingest_again(store, f"{name} has shape {held} instead of {shape}")
         chunk = _chunk_shape(array, shape, sizes["t"])
         shard = _shard_shape(shape, sizes["t"]) if sharded and name in matrices else None
         _check_storage(store, name, metadata[name], array, chunk, shard)
@@ -130,7 +130,7 @@ def _check_storage(
         found["codecs in shards"], wanted["codecs in shards"] = _codecs(inner), list(schema.CODECS)
     for key, value in wanted.items():
         if found[key] != value:
-            raise ingest_again(store, f"{key} of {name} is {found[key]} where {value} belongs")
+            raise ingest_again(store, f"{key} of {name} is {found[key]} instead of {value}")
 
 
 def _shard_settings(metadata: dict[str, Any]) -> dict[str, Any]:

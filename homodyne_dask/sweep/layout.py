@@ -113,7 +113,10 @@ class Layout:
         """Return the lines of a plan about the data, as (name, text)."""
         bins = sum(map(len, self.groups))
         return [
-            ("bins", f"{bins} in {len(self.groups)} groups of one q"),
+            (
+                "bins",
+                f"{bins} in {len(self.groups)} group{'s' * (len(self.groups) > 1)} of equal q",
+            ),
             ("pairs", f"{self.pairs:,}"),
             ("size", size_in_words(self.pairs)),
             ("tiles", f"{self.blocks} of {self.side} x {self.side} frames"),
@@ -238,4 +241,4 @@ def fetched_memory(layout: Layout, threads: int) -> int:
 def size_in_words(pairs: int) -> str:
     """Return the label of a number of pairs or points, and a remark that it has no effect."""
     label = next((label for below, label in SIZE_LABELS if pairs < below), "STREAMING")
-    return f"{label}, a label: every size takes one code path"
+    return f"{label} (a label only: every size takes the same code path)"

@@ -108,7 +108,7 @@ def chosen_device(
         return Device("cpu", found)
     needed, capacity = layout.resident_bytes, int(USABLE_SHARE * found.memory) * found.number
     if wanted == "auto" and needed > capacity:
-        return Device("cpu", f"the data take {size(needed)}, and {found} can hold {size(capacity)}")
+        return Device("cpu", f"the data take {size(needed)}, but {found} can hold {size(capacity)}")
     why = "as asked for" if wanted == "gpu" else f"{AUTO_PAIRS:,} pairs or more"
     return Device("gpu", why, found, GPU)
 

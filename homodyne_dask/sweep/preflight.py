@@ -225,13 +225,13 @@ def differences(worker: InspectedWorker, required: Requirements) -> Iterator[str
     if not info.x64:
         yield f"{name} does not compute in float64: unset the variables JAX_* there"
     if info.no_gpu:
-        yield f"{name} on {info.host} has no GPU, and this fit is computed on GPUs: {info.no_gpu}"
+        yield f"{name} on {info.host} has no GPU, but this fit is computed on GPUs: {info.no_gpu}"
     if info.chunk != required.digest:
         what = "it reads other data" if len(info.chunk) == 64 else info.chunk
         remedy = (
             "give the workers its credentials in their environment"
             if is_url(required.store)
-            else "put it on a file system that all nodes see, and check its rights"
+            else "put it on a file system that all nodes see, and check its permissions"
         )
         yield f"{name} on {info.host} does not see the store {required.store} ({what}): {remedy}"
 
@@ -259,12 +259,12 @@ def too_little_memory(workers: list[InspectedWorker], required: Requirements) ->
         number, memory = beside[info.host], info.available + used[info.host]
         if limit and limit < needed:
             yield (
-                f"{name} may use {size(limit)} and the plan needs {size(needed)}: give jobs more "
+                f"{name} may use {size(limit)} but the plan needs {size(needed)}: give jobs more "
                 f"memory or fewer processes"
             )
         elif memory < number * needed:
             yield (
-                f"{name} needs {size(needed)}, and {info.host} with {number} workers has "
+                f"{name} needs {size(needed)}, but {info.host} with {number} workers has "
                 f"{size(memory)} for them: start fewer workers there"
             )
 
@@ -275,7 +275,7 @@ def _lifetimes(client: Client, plan: Plan) -> Iterator[str]:
     allowed = plan.longest_task if jobs is None else jobs.task
     if plan.longest_task > allowed:
         yield (
-            f"a task of this plan may take {plan.longest_task:.2g} s and the workers live for tasks of "
+            f"a task of this plan may take {plan.longest_task:.2g} s but the workers allow tasks of "
             f"{allowed:.2g} s: start the cluster with task={plan.longest_task:.2g} or without task"
         )
 

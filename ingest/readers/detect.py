@@ -35,10 +35,10 @@ MATLAB_HDF5 = b"MATLAB 7.3"
 """With which a file of MATLAB v7.3 begins; HDF5 follows."""
 NOT_DATA = {
     b"version https://git-lfs": "a pointer of Git LFS, not the file: run git lfs pull",
-    b"<": "a page of the web (HTML or XML), as sent instead of a file: sign in and download it again",
+    b"<": "a web page (HTML or XML), as sent instead of a file: sign in and download it again",
     b"MATLAB 5.0": "a file of MATLAB v5 to v7, which is not HDF5: save it in MATLAB with -v7.3",
     b"\x1f\x8b": "compressed with gzip: decompress it",
-    b"\x00" * 8: "zeros, as an interrupted copy leaves: copy it again",
+    b"\x00" * 8: "zeros, as an interrupted copy leaves them: copy it again",
 }
 """By their first bytes, files that are taken for data."""
 G2 = ("/xpcs/multitau/normalized_g2", "/exchange/norm-0-g2", "/entry/data/g2")
@@ -57,12 +57,12 @@ def check_opens(path: Path, options: IngestOptions) -> None:
         child = subprocess.run(command, timeout=DESCRIPTION_TIMEOUT, capture_output=True, text=True)
     except subprocess.TimeoutExpired:
         raise SourceError(
-            f"{path} cannot be read: HDF5 finds no end of its description within "
+            f"{path} cannot be read: HDF5 does not finish reading its metadata within "
             f"{DESCRIPTION_TIMEOUT:g} s; it is damaged, copy it again"
         ) from None
     if child.returncode < 0:
         raise SourceError(
-            f"{path} cannot be read: its description crashes HDF5 (signal {-child.returncode}); it is "
+            f"{path} cannot be read: its metadata crash HDF5 (signal {-child.returncode}); it is "
             "damaged, copy it again"
         )
     if child.returncode > 0:
@@ -173,7 +173,7 @@ def _refuse_names(path: Path, options: IngestOptions) -> None:
     for name in ("q_dataset", "phi_dataset", "time_dataset"):
         if (given := getattr(options, name)) is not None:
             raise OptionError(
-                f"{name} = {given} is for a file whose matrices are named: give dataset, too, or leave both "
+                f"{name} = {given} is for a file whose dataset is named: give dataset, too, or leave both "
                 f"out for the layouts that are known here ({path.name})"
             )
 

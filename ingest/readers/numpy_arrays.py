@@ -237,7 +237,7 @@ def _claimed(path: Path, archive: zipfile.ZipFile, name: str) -> tuple[tuple[int
         held = archive.getinfo(f"{name}.npy").file_size - member.tell()
     if math.prod(shape) * dtype.itemsize != held and not dtype.hasobject:
         raise SourceError(
-            f"{name} of {path.name} claims {math.prod(shape)} numbers and has {held} bytes for them: "
+            f"{name} of {path.name} claims {math.prod(shape)} numbers but has {held} bytes for them: "
             f"it is damaged"
         )
     return shape, dtype
@@ -287,11 +287,11 @@ def _check_complete(path: Path, held: Contents, options: IngestOptions) -> None:
     if missing and path.name == ARRAY:  # Python's own spelling
         spelled = [_OF_ARRAYS[name] for name in missing]
         raise OptionError(
-            f"an array does not say {', '.join(missing)}: give {' and '.join(spelled)}"
+            f"an array does not give {', '.join(missing)}: give {' and '.join(spelled)}"
         )
     if missing:
         raise OptionError(
-            f"{path.name} does not say {', '.join(missing)}: give {'; '.join(missing.values())} "
+            f"{path.name} does not give {', '.join(missing)}: give {'; '.join(missing.values())} "
             f"(or --q-dataset, --phi-dataset, --time-dataset where the file holds them)"
         )
 

@@ -265,7 +265,7 @@ def _keyed(file: h5py.File, where: str) -> dict[int, str]:
         number = re.search(r"(\d+)$", key, re.ASCII)
         if number is None or int(number[1]) in found or int(number[1]) < 1:
             raise SourceError(
-                f"{where}/{key} of {hdf5.file_name(file)}: keys must end in different numbers of "
+                f"{where}/{key} of {hdf5.file_name(file)}: keys must end in distinct numbers of "
                 f"dynamic_roi_map, from 1 on"
             )
         found[int(number[1])] = f"{where}/{key}"

@@ -256,14 +256,14 @@ def _trains(value) -> tuple[int, int] | None:
     except (TypeError, ValueError):
         raise OptionError(
             f"trains = {shown(value)} is not two whole numbers: give the first train, counted from 0, and "
-            f"the one after the last, as 0:500"
+            f"the one after the last, such as 0:500"
         ) from None
     return first, last
 
 
 def _number(name: str, value, *, positive: bool = False) -> float | None:
     if value is not None and np.size(value) > 1:
-        times = "; times of frames stand in an .npz file, as `time`" * (name == "frame_time")
+        times = "; times of frames are read from an .npz file, as `time`" * (name == "frame_time")
         raise OptionError(f"{name} takes one number, not {np.size(value)}: {_unit_of(name)}{times}")
     numbers = _numbers(name, value, positive=positive)
     return None if numbers is None else numbers[0]

@@ -155,7 +155,7 @@ def _within(file: h5py.File, length: int) -> int:
     if len(strides) != length or 0 not in strides:
         raise SourceError(
             f"{GROUP}/stride of {hdf5.file_name(file)} is {strides}: it must be {length} distances of "
-            f"trains, one of them 0, as {MATRICES} has on its second side"
+            f"trains, one of them 0, as {MATRICES} has along its second axis"
         )
     return strides.index(0)
 
@@ -178,7 +178,7 @@ def _selected(path: Path, given: Trains | None, n_trains: int) -> Trains:
     first, last = given or (0, n_trains)
     if not 0 <= first < last <= n_trains:
         raise OptionError(
-            f"trains = {first}:{last}, and {path.name} has {n_trains}: give the first, counted from 0, and "
-            f"the one after the last, as 0:{n_trains}"
+            f"trains = {first}:{last}, but {path.name} has {n_trains}: give the first, counted from 0, and "
+            f"the one after the last, such as 0:{n_trains}"
         )
     return first, last

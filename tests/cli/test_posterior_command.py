@@ -141,7 +141,7 @@ def test_a_fit_that_did_not_converge_has_no_posterior(fitted, monkeypatch):
     monkeypatch.chdir(fitted)
     Path("early").mkdir()
     replace(load_result("A_fit"), outcome=Outcome.MAX_PASSES).to_json("early/summary.json")
-    assert "a posterior needs a fit that converged, and this one ended with" in refused("early")
+    assert "a posterior needs a fit that converged; this one ended with" in refused("early")
     assert "unknown parameter 'D1'; choose from D0, alpha" in refused("A_fit", "--prior", "D1=1:2")
     outside = refused("A_fit", "--prior", "D0=uniform:-5:-1")
     assert "prior of D0 is -5 to -1, outside the bounds 1 to 1e+12" in outside

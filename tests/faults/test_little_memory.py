@@ -64,12 +64,12 @@ def test_a_plan_that_does_not_fit_says_what_is_needed_and_what_there_is(monkeypa
     for module in (workers, memory):
         monkeypatch.setattr(module, "available_memory", lambda: 300 * MB)
     cut = layout(scan_to_plan(300, 3))
-    here = (
-        r"^this process would need 7\d\d MB, and of the memory here it may take 300 MB: make room"
-    )
+    here = r"^this process would need 7\d\d MB, but may take only 300 MB of the memory here: free memory"
     with pytest.raises(PlanError, match=here):
         make_plan(cut, workers.this_process(), "static", 3, 3)
-    with pytest.raises(PlanError, match=r"^a worker would need .* it may take 0 B: make room"):
+    with pytest.raises(
+        PlanError, match=r"^a worker would need .* may take only 0 B of the memory here"
+    ):
         make_plan(cut, workers.local_workers(), "static", 3, 3)
 
 
@@ -85,7 +85,7 @@ def test_workers_leave_room_for_the_driver_and_get_three_quarters_of_much(monkey
 def test_workers_without_room_are_not_started(monkeypatch, free, given):
     """To Dask a limit of 0 is none, and a worker over its limit is started again without end."""
     monkeypatch.setattr(memory, "available_memory", lambda: free)
-    refused = pytest.raises(PlanError, match=r"^a worker would need 200 MB, .* it may take \d")
+    refused = pytest.raises(PlanError, match=r"^a worker would need 200 MB, .* may take only \d")
     with refused, local.local_cluster(processes=4, memory=given):
         pass
 
@@ -102,7 +102,7 @@ EXHAUSTED = [
 @pytest.mark.parametrize("error", EXHAUSTED, ids=lambda e: type(e).__name__)
 def test_memory_that_is_used_up_is_no_bug(error, capsys):
     assert print_error(error) == BAD_INPUT
-    assert "the memory that this process may take is used up" in capsys.readouterr().err
+    assert "the memory available to this process is used up" in capsys.readouterr().err
 
 
 def test_other_errors_stay_what_they_are():
@@ -133,9 +133,7 @@ def test_a_simulation_without_room_for_jax_is_one_sentence(tmp_path):
     """Where JAX finds no room for its threads it ends the process."""
     ended = limited(1000, "simulate", str(tmp_path / "A.h5"), "--frames", "50")
     assert ended.returncode == 2
-    assert ended.stderr.startswith(
-        "error: a simulation would need 200 MB, and of the memory here it"
-    )
+    assert ended.stderr.startswith("error: a simulation would need 200 MB, but may take only ")
     assert ended.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
@@ -144,7 +142,7 @@ def test_an_ingest_without_room_for_its_threads_is_one_sentence(tmp_path):
     """HDF5 without memory prints its insides, and says that the file is damaged."""
     ended = limited(700, "ingest", str(tmp_path / "A.h5"))
     assert ended.returncode == 2
-    assert ended.stderr.startswith("error: an ingest would need 600 MB, and of the memory here it")
+    assert ended.stderr.startswith("error: an ingest would need 600 MB, but may take only ")
     assert ended.stderr.count("\n") == 1
 
 

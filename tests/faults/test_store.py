@@ -163,7 +163,7 @@ ATTRIBUTES = [
     ({"source_file": 7}, "the attribute 'source_file"),
     ({"source_sha256": "abc"}, "the attribute 'source_sha256"),
     ({"store_sha256": "abc"}, "the attribute 'store_sha256"),
-    ({"store_sha256": "0" * 64}, r"c2/manifest.json is not what store_sha256 says"),
+    ({"store_sha256": "0" * 64}, r"c2/manifest.json does not match store_sha256"),
     ({"gap_angstrom": 6e6}, "the attributes in zarr.json are not what was ingested"),
     ({"frame_time": 0.3}, "the attributes in zarr.json are not what was ingested"),
     ({"source_file": "B.npz"}, "the attributes in zarr.json are not what was ingested"),
@@ -181,7 +181,7 @@ def test_edited_attributes_are_refused(copy, change, says):
 def test_a_manifest_edited_or_missing_is_refused(copy):
     file = copy / schema.MANIFEST
     file.write_text(file.read_text().replace('"pairs": [[1', '"pairs": [[2', 1))
-    with pytest.raises(StoreError, match="is not what store_sha256 says"):
+    with pytest.raises(StoreError, match="does not match store_sha256"):
         open_dataset(copy)
     file.unlink()
     with pytest.raises(StoreError, match="no file"):

@@ -135,7 +135,7 @@ class Night:
             time.sleep(0.2)
         self.watcher.send_signal(signal.SIGTERM)
         self.watcher.wait(timeout=120)
-        assert "the same command goes on" in (self.folder / "said").read_text()
+        assert "the same command continues" in (self.folder / "said").read_text()
 
 
 def test_500_scans_with_random_kills_leave_every_result_once_and_the_memory_flat(tmp_path):

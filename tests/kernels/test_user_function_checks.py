@@ -110,7 +110,7 @@ def test_other_errors_are_named_too(tmp_path):
     model = hd.separable(relaxation, [hd.Parameter("rate"), hd.Parameter("alpha")])
     with pytest.raises(OptionError, match="rate has no initial value and no finite bounds"):
         hd.fit(scan, model)
-    with pytest.raises(OptionError, match="convention 'homodyne' is one of the transport models"):
+    with pytest.raises(OptionError, match="convention 'homodyne' applies to the transport models"):
         hd.fit(scan, model, convention="homodyne")
     with pytest.raises(OptionError, match="float64 only"):
         hd.fit(scan, model, precision="mixed")

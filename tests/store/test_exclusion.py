@@ -107,10 +107,10 @@ def test_exclusions_add_up_and_keep_to_the_selected_frames(scans):
 
 MISTAKES = [
     ({"frame": (1, 2)}, "exclude has no 'frame'; did you mean 'frames'"),
-    ([(1, 2)], "give a dictionary, as {'frames': "),
+    ([(1, 2)], "give a dictionary, such as {'frames': "),
     (
         {"frames": (700, 800)},
-        "exclude: frames = .* contains no frame; there are those from 0 to 699",
+        "exclude: frames = .* contains no frame; the frames are 0 to 699",
     ),
     ({"frames": (20, 5)}, "frames = 20:5 is empty"),
     ({"frames": (2, 700)}, "excluding frames 2-699 leaves fewer than 3"),

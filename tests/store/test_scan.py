@@ -103,7 +103,7 @@ def without(attribute):
 DAMAGED = [
     ("incomplete", lambda p: change(p, complete=False), "incomplete: run .* again"),
     ("another version", lambda p: change(p, schema_version=99), "version 99, this program reads 3"),
-    ("foreign zarr", lambda p: change(p, format="other"), "not one of ours"),
+    ("foreign zarr", lambda p: change(p, format="other"), "not one of homodyne_dask"),
     ("an attribute missing", without("sigma_source"), "lacks the attribute 'sigma_source'"),
     ("sigma_row missing", drop("sigma_row"), "damaged"),
     ("c2 missing", drop("c2"), "damaged"),
@@ -115,13 +115,17 @@ DAMAGED = [
     ("sigma zero", rewritten("sigma_row", 0.0), "sigma_row holds values that are not above 0"),
     ("sigma NaN", rewritten("sigma_row", np.nan), "sigma_row holds values that are not above 0"),
     ("q rewritten", rewritten("q", 0.01, sealed=False), "q is not what was ingested"),
-    ("sigma huge", rewritten("sigma_row", 1e200), r"sigma = inf \(as of c2\) is in no measurement"),
+    (
+        "sigma huge",
+        rewritten("sigma_row", 1e200),
+        r"sigma = inf \(as of c2\) does not occur in a measurement",
+    ),
     (
         "sigma tiny",
         rewritten("sigma_row", 1e-100),
-        r"sigma = 1e-200 \(as of c2\) is in no measurement",
+        r"sigma = 1e-200 \(as of c2\) does not occur in a measurement",
     ),
-    ("q huge", rewritten("q", 1e300), r"q = 1e\+300 \(1/Å\) is in no measurement"),
+    ("q huge", rewritten("q", 1e300), r"q = 1e\+300 \(1/Å\) does not occur in a measurement"),
     ("time stands still", rewritten("time", 1.0), "time does not increase"),
 ]
 

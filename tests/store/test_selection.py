@@ -134,7 +134,7 @@ MISTAKES = [
     (
         "two frames",
         {"frames": (3, 5)},
-        "fewer than 3 frames; there are those from 0 to 39, at 0 to 19.5 s",
+        "fewer than 3 frames; the frames are 0 to 39, at 0 to 19.5 s",
     ),
     ("frames upside down", {"frames": (20, 5)}, "frames = 20:5 is empty"),
     ("frames from the end", {"frames": (-50, 15)}, "frames = -50:15 begins below 0, .* give 0:15"),

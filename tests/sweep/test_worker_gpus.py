@@ -86,7 +86,7 @@ def test_a_worker_that_joins_without_a_gpu_is_refused():
     info = WorkerInfo("host", {}, True, 1, 1, 10**10, 0, "digest", "no CUDA")
     required = Requirements({}, "store", "chunk", "digest", 10**9, gpu=True)
     said = list(differences(InspectedWorker("worker 3", 1, 0, info), required))
-    assert said == ["worker 3 on host has no GPU, and this fit is computed on GPUs: no CUDA"]
+    assert said == ["worker 3 on host has no GPU, but this fit is computed on GPUs: no CUDA"]
 
 
 def test_a_worker_of_anybody_sees_its_first_gpu_alone(monkeypatch):

@@ -29,7 +29,7 @@ FLAG_EFFECTS = {
     "--xla_cpu_scheduler_type=CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED": "order of operations",
     "--xla_cpu_prefer_vector_width=512": "wider vectors; changes the last bits of results",
     "--xla_cpu_prefer_vector_width=128": "narrower vectors",
-    "--xla_cpu_max_isa=AVX2": "does without AVX-512; changes the last bits of results",
+    "--xla_cpu_max_isa=AVX2": "disables AVX-512; changes the last bits of results",
     "--xla_cpu_max_isa=SSE4_2": "does without AVX",
     "--xla_disable_hlo_passes=constant_folding": "for arrays in closures; the kernel has none",
     "--xla_backend_optimization_level=0": "faster to compile, slower to run",
@@ -61,7 +61,7 @@ VARIABLE_EFFECTS = {
     "JAX_DISABLE_MOST_OPTIMIZATIONS=1": "faster to compile, slower to run",
     "JAX_OPTIMIZATION_LEVEL=O3": "effort of the compiler",
     "JAX_DEBUG_NANS=1": "looks for NaN in results; the kernel returns none",
-    "JAX_DISABLE_JIT=1": "compiles nothing: no fit ends in useful time",
+    "JAX_DISABLE_JIT=1": "compiles nothing: no fit finishes in a reasonable time",
     "JAX_LOG_COMPILES=1": "logs compilations",
     "JAX_TRACEBACK_FILTERING=off": "longer tracebacks",
 }
@@ -74,7 +74,7 @@ _NOT_READ = {
     "OPENBLAS_NUM_THREADS": "NumPy's linear algebra; JAX does not read it",
 }
 _HARMFUL_VARIABLES = {
-    "JAX_DISABLE_JIT": "no fit ends in useful time: unset it",
+    "JAX_DISABLE_JIT": "no fit finishes in a reasonable time: unset it",
     "JAX_DISABLE_MOST_OPTIMIZATIONS": "slows the kernel: unset it",
 }
 _START = "import jax; jax.jit(lambda x: x + 1)(1.0).block_until_ready()"

@@ -90,7 +90,7 @@ def library_versions() -> Iterator[Finding]:
         yield Finding(name, version, "" if fits else f"pip install '{name}{specifier}'")
     jax, jaxlib = metadata.version("jax"), metadata.version("jaxlib")
     if jax != jaxlib:
-        advice = "of two releases: pip install --upgrade jax jaxlib"
+        advice = "from different releases: pip install --upgrade jax jaxlib"
         yield Finding("jax and jaxlib", f"{jax} and {jaxlib}", advice)
 
 
@@ -160,7 +160,7 @@ def compiled_kernels() -> Finding:
     folder, entries, bytes_, unused = cache_state()
     if not unused:
         return Finding("compiled kernels", f"{entries} in {folder}, {size(bytes_)}")
-    advice = f"every process compiles for seconds: set {FOLDER} to a new folder of your own"
+    advice = f"every process spends seconds compiling: set {FOLDER} to a new folder of your own"
     if folder is None:
         return Finding("compiled kernels", f"not kept: {unused}")
     return Finding("compiled kernels", f"not kept in {folder}: {unused}", advice)

@@ -34,7 +34,7 @@ MAX_KERNEL_DIFFERENCE = 1e-9
 """Largest relative difference between the kernel and plain NumPy."""
 MEASUREMENT_SECONDS = 1.0
 """For which the kernel is measured."""
-_REPAIR = "unset XLA_FLAGS and JAX_* variables, or install jax and jaxlib anew"
+_REPAIR = "unset XLA_FLAGS and JAX_* variables, or reinstall jax and jaxlib"
 
 
 def kernel_findings() -> Iterator[Finding]:
@@ -50,7 +50,7 @@ def kernel_findings() -> Iterator[Finding]:
     value = f"the kernel differs from plain NumPy by {error:.0e}"
     yield Finding("float64", value, "" if error < MAX_KERNEL_DIFFERENCE else wrong)
     value = f"{rate:.0f} M pairs/s on one thread, {first['first']:.1f} s to be ready"
-    slow = "other programs use this core, or XLA_FLAGS or JAX_* variables slow the kernel"
+    slow = "other programs are using this core, or XLA_FLAGS or JAX_* variables slow the kernel"
     yield Finding("kernel", value, "" if rate >= SLOW_KERNEL else slow)
     for option, reason in first["unknown_options"].items():
         advice = "the kernel is compiled without it and may be slower: install another jaxlib"
@@ -72,7 +72,7 @@ def decoding() -> Finding:
     except OSError as e:
         why = f"not measured ({e.strerror or e})"
         return Finding("decoding", why, "set TMPDIR to another folder")
-    slow = "other programs use this core, or numcodecs was built without vector instructions"
+    slow = "other programs are using this core, or numcodecs was built without vector instructions"
     value = f"{rate:.1f} GB/s on one thread"
     return Finding("decoding", value, "" if rate >= SLOW_DECODING else slow)
 

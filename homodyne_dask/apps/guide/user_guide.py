@@ -36,7 +36,7 @@ PAGES: dict[str, str] = dict(_LISTED.findall(_text(INDEX)))
 
 def page(name: str) -> str:
     """Return a page of the guide as Markdown; raises OptionError for an unknown name."""
-    require_type("page", name, str, f"a name, as {next(iter(PAGES))!r}")
+    require_type("page", name, str, f"a name, such as {next(iter(PAGES))!r}")
     if name not in PAGES:
         raise OptionError(f"the guide has no page {name!r}; {nearest(name, PAGES)}")
     return _text(name)

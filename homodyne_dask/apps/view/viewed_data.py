@@ -61,7 +61,7 @@ def open_shown(what: Sequence[Viewable]) -> list[ShownScan]:
     given = [(_opened(one), one) for one in what]
     if not 0 < len(given) <= MAX_SHOWN:
         raise OptionError(
-            f"a page shows 1 to {MAX_SHOWN} stores and results, and {len(given)} were given"
+            f"a page shows 1 to {MAX_SHOWN} stores and results, but {len(given)} were given"
         )
     scans = {one.digest: one for one, _ in given if isinstance(one, Scan)}
     fitted = {

@@ -260,7 +260,7 @@ def _check_stores(results: Path) -> None:
     stores = results / STORES
     if stores.is_symlink():
         raise OptionError(
-            f"{stores} is a link to {stores.resolve()}, and stores are written and removed in a folder of "
+            f"{stores} is a link to {stores.resolve()}, but stores are written and removed in a folder of "
             f"their own: remove the link, or give another --output"
         )
 

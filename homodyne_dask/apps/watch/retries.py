@@ -42,7 +42,7 @@ class Retries:
         """Note, and say once, that something must pass first."""
         sentence = error_sentence(error, then="")
         if _without_numbers(self.reasons.get(what, "")) != _without_numbers(sentence):
-            say(f"waiting for {what}, tried again every {self.interval:g} s: {sentence}")
+            say(f"waiting for {what}, retrying every {self.interval:g} s: {sentence}")
             self.changed = True
         self.reasons[what] = sentence
         self.not_before[what] = time.monotonic() + self.interval

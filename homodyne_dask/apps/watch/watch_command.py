@@ -27,11 +27,11 @@ NOT_OF_WATCHED = ("data", "per_scan", "output", "overwrite", "checkpoint")
 @click.command(cls=SectionCommand)
 @click.argument("folder", type=LOCAL_PATH)
 @click.argument("fit_yaml", metavar="[FIT.yaml]", type=LOCAL_PATH, required=False)
-@click.option("--once", is_flag=True, help="End when what is there is fitted, as for cron.")
+@click.option("--once", is_flag=True, help="Exit when all files present are fitted (for cron).")
 @click.option("--newest-first", is_flag=True, help="Fit the newest file first, not the oldest.")
 @click.option(
     "--stores", type=click.Choice(["keep", "delete"]), default="keep", show_default=True,
-    help="Whether the ingested data are kept in stores/ when their fit is written.",
+    help="Whether to keep the ingested data in stores/ after their fit is written.",
 )  # fmt: skip
 @click.option(
     "--files", multiple=True, **_OF_DATA,
@@ -39,7 +39,7 @@ NOT_OF_WATCHED = ("data", "per_scan", "output", "overwrite", "checkpoint")
 )  # fmt: skip
 @click.option(
     "--interval", type=click.FloatRange(0.01), default=1.0, show_default=True,
-    help="Seconds between two looks at the folder.",
+    help="Seconds between checks of the folder.",
 )  # fmt: skip
 @click.option(
     "--time-offset", type=float, default=0.0, **_OF_DATA,
@@ -52,7 +52,7 @@ NOT_OF_WATCHED = ("data", "per_scan", "output", "overwrite", "checkpoint")
 )  # fmt: skip
 @click.option(
     "--pictures/--no-pictures", default=True, **_OF_OUTPUT,
-    help="Whether the figures of each fit are drawn.",
+    help="Whether to draw the figures of each fit.",
 )  # fmt: skip
 @click.option(
     "--nexus", is_flag=True, **_OF_OUTPUT, help="Also write result.nx.h5 of each fit, a NeXus file."
@@ -100,10 +100,12 @@ def _configuration(folder: Path, fit_yaml: Path | None, options: dict[str, Any])
         else read_config(fit_yaml, given, data)
     )
     if config.model == "auto":
-        raise OptionError("the model auto is for one new fit: compare models on one scan first")
+        raise OptionError(
+            "the model auto is for a single new fit: compare models on one scan first"
+        )
     if config.per_scan:
         raise OptionError(
-            "per_scan is for a store of repeats, and each file is a scan: leave it out"
+            "per_scan is for a store of repeats, but each file is one scan: leave it out"
         )
     if config.checkpoint is not None:
         raise OptionError("checkpoint is for a single fit, and each scan has its own: leave it out")

@@ -324,7 +324,7 @@ class FolderWatch:
         self.state.check_place()
         work = ", ".join(sorted(work.name for work in self.in_work.values())) or "nothing"
         interval = self.options.interval
-        doing = f"{self.folder} is watched every {interval:g} s, in work: {work}"
+        doing = f"{self.folder} is watched every {interval:g} s, in progress: {work}"
         self.retries.changed = False
         status = WatchStatus(max(RELOAD, interval), doing, self.retries.lines())
         if last:
@@ -375,7 +375,7 @@ def run_watch(
             indexed = any(file.exists() for file in index_files(results, SCANS))
             if indexed and not (results / STATE).exists():
                 raise OptionError(
-                    f"{results} holds the index of other scans: give another --output"
+                    f"{results} holds the index of another set of scans: give another --output"
                 )
             state = read_state(results, fit_identity(config, time_offset), config.over)
             retries = Retries(not watching.once, max(RETRY_SECONDS, watching.interval))
@@ -397,5 +397,5 @@ def run_watch(
     except (KeyboardInterrupt, Interrupted):
         echo("")
         raise Interrupted(
-            f"interrupted: what is fitted is in {results}; the same command goes on"
+            f"interrupted: finished fits are in {results}; the same command continues"
         ) from None

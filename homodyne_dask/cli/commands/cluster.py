@@ -21,7 +21,7 @@ FILE = click.option(
 )  # fmt: skip
 
 KEY = click.option(
-    "--key", type=click.Choice(["none"]), help="none: the site is without TLS (`security: none`)."
+    "--key", type=click.Choice(["none"]), help="none: the site has no TLS (`security: none`)."
 )
 
 
@@ -40,7 +40,9 @@ def cluster() -> None:
 @click.option(
     "--site", default="local", help="Where the workers run; local (default): on this machine."
 )
-@click.option("--jobs", default="", help="Number of jobs, or least and most: 1:20 (default 1).")
+@click.option(
+    "--jobs", default="", help="Number of jobs, or minimum and maximum: 1:20 (default 1)."
+)
 @click.option(
     "--foreground",
     is_flag=True,

@@ -32,7 +32,7 @@ REQUIRED = ("model", "q", "frames", "dt", "contrast", "counts", "pixels")
 @click.option("--fixed", multiple=True, metavar="NAME", help="Parameters that will not be fitted.")
 @click.option("--q", multiple=True, metavar="FLOAT", help="Of each bin [1/Å].")
 @click.option("--phi", multiple=True, metavar="FLOAT", help="Of each bin [degree].")
-@click.option("--angles", type=click.IntRange(1), help="So many bins, evenly spaced over 180°.")
+@click.option("--angles", type=click.IntRange(1), help="Number of bins, evenly spaced over 180°.")
 @click.option("--frames", type=int, help="Number of frames.")
 @click.option("--dt", type=float, help="Time from frame to frame [s].")
 @click.option("--contrast", type=float, help="Contrast.")
@@ -61,7 +61,7 @@ def design(
         given["vary"] = _varied(vary)
     if picture is not None and vary is None:
         raise OptionError(
-            "--picture draws errors against what is varied: give --vary, as --vary frames=100:3000"
+            "--picture draws errors against what is varied: give --vary, such as --vary frames=100:3000"
         )
     if fit is not None:
         found = _like(fit, store, given)

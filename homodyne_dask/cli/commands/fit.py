@@ -27,7 +27,7 @@ _OF_OUTPUT: dict[str, Any] = {"cls": SectionOption, "section": OUTPUT}
 )
 @click.option(
     "--go-on", is_flag=True, common=False, **_OF_OUTPUT,
-    help="Like --resume if there is a checkpoint, else start anew.",
+    help="Like --resume if there is a checkpoint; otherwise start again.",
 )  # fmt: skip
 @click.option(
     "--pictures/--no-pictures", default=None, **_OF_OUTPUT,
@@ -53,7 +53,7 @@ _OF_OUTPUT: dict[str, Any] = {"cls": SectionOption, "section": OUTPUT}
 )  # fmt: skip
 @click.option(
     "--json", "as_json", is_flag=True, **_OF_OUTPUT,
-    help="Print a JSON object for each fit; all else goes to stderr.",
+    help="Print a JSON object for each fit; everything else goes to stderr.",
 )  # fmt: skip
 def fit(
     sources: tuple[str, ...],

@@ -53,7 +53,9 @@ def info(
         names = ("mean", "variance", "noise", "excess", "stderr", "ages")
         write_atomic(dynamics, rows_csv(rows_of_table(hd.age_variance(scan, mean_counts), *names)))
     elif mean_counts is not None:
-        raise OptionError("mean_counts belongs to --dynamics: give that, too, or leave it out")
+        raise OptionError(
+            "mean_counts applies only with --dynamics: give that, too, or leave it out"
+        )
     attrs, gap = scan.attrs, scan.attrs["gap_angstrom"]
     if as_json:
         echo_json(store_values(scan))

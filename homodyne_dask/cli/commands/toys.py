@@ -34,8 +34,12 @@ from homodyne_dask.store.files import AnyPath
 @click.option(
     "--weighting", type=Text(("pairs", "speckle")), help="pairs or speckle; default: that of FIT."
 )
-@click.option("--counts", type=float, help="Per pixel and frame, where the residuals do not tell.")
-@click.option("--pixels", type=float, help="Of a bin, where the residuals do not tell.")
+@click.option(
+    "--counts", type=float, help="Counts per pixel and frame, if the residuals do not show them."
+)
+@click.option(
+    "--pixels", type=float, help="Independent pixels per bin, if the residuals do not show them."
+)
 @click.option("--picture", type=LOCAL_PATH, help="Draw the pulls (PNG).")
 @STORE
 @config_parameters(CLUSTER)

@@ -157,7 +157,7 @@ def driver_script(site: Site, words: Sequence[str], folder: Path) -> str:
     """
     if site["batch"] != "slurm":
         raise OptionError(
-            f"submit is for SLURM, and site {site.name} has {site['batch']}: run `homodyne-dask fit "
+            f"submit needs SLURM, but site {site.name} has {site['batch']}: run `homodyne-dask fit "
             f"--site {site.name}` in a job of your own"
         )
     driver = site["driver"]

@@ -52,13 +52,13 @@ def read_scheduler_file(file: Path) -> PersistentScheduler:
         written = json.loads(read_regular_file(file, MAX_FILE_BYTES))
         if isinstance(written, dict) and written.get("type") == "Scheduler":
             raise ClusterError(
-                f"{file} is a file of `dask scheduler`, which names no key: give instead --scheduler "
+                f"{file} was written by `dask scheduler` and names no key: give instead --scheduler "
                 f"{printable(str(written.get('address')))} and, for tls://, the folder of its key with --key"
             )
         read = PersistentScheduler(**written)
         texts = (read.address, read.dashboard, read.site, read.host)
         if not (all(isinstance(text, str) for text in texts) and isinstance(read.pid, int)):
-            raise TypeError("address, dashboard, site and host are texts, pid is a number")
+            raise TypeError("address, dashboard, site and host are strings, pid is a number")
         return read
     except OSError as e:
         raise ClusterError(

@@ -34,7 +34,7 @@ def _sbatch(option: str, script: str) -> subprocess.CompletedProcess[str]:
     answer = _run(["sbatch", option], script)
     if answer.returncode:
         raise ClusterError(
-            f"sbatch refuses the job ({_in_one_line(answer)}): change the site's settings or the options"
+            f"sbatch rejects the job ({_in_one_line(answer)}): change the site's settings or the options"
         )
     return answer
 

@@ -154,7 +154,7 @@ def refuse_options_of_scipy(options: dict[str, object]) -> None:
     for name in _OF_SCIPY:
         if name in options:
             raise OptionError(
-                f"{name} is an option of scipy's curve_fit and has no use here: leave it out"
+                f"{name} is an option of scipy's curve_fit and has no effect here: leave it out"
             )
 
 
@@ -185,7 +185,7 @@ def sigma_of_points(sigma: Any, points: int) -> float | np.ndarray | None:
     values = _numbers("sigma", sigma)
     if values.ndim == 2 and values.shape == (points, points) and points > 1:
         raise OptionError(
-            f"sigma of shape {values.shape} is a covariance matrix, and errors of points are independent "
+            f"sigma of shape {values.shape} is a covariance matrix, but errors of points are independent "
             f"here: give one standard deviation for each point"
         )
     if values.size not in (1, points):

@@ -123,7 +123,7 @@ def _free(model: Model, fixed: Sequence[str]) -> np.ndarray:
             )
     free = [p.constant is None and p.name not in fixed for p in model.parameters]
     if not any(free):
-        raise OptionError("fixed: all parameters are fixed, and there is no error to compute")
+        raise OptionError("fixed: all parameters are fixed, so there is no error to compute")
     return np.array(free)
 
 

@@ -338,8 +338,8 @@ def _far_off(request: Request, state: lm.State) -> str | None:
     pairs = request.scan.cells is None and request.options.weighting == PAIRS
     datum = "pair" if pairs else "cell"
     return (
-        f"χ² per {datum} is up to {redchi[far].max():.3g} ({_labels(request.scan, far)}): some {datum}s lie "
-        f"far from all others, sigma is too small, or the model does not hold; maps.png shows where"
+        f"χ² per {datum} is as high as {redchi[far].max():.3g} ({_labels(request.scan, far)}): some {datum}s "
+        f"lie far from all others, sigma is too small, or the model does not hold; maps.png shows where"
     )
 
 
@@ -353,7 +353,7 @@ def _too_quiet(request: Request, state: lm.State) -> str | None:
     if not len(quiet):
         return None
     return (
-        f"χ² per pair is down to {redchi[quiet].min():.3g} ({_labels(request.scan, quiet)}): c2 scatters "
+        f"χ² per pair is as low as {redchi[quiet].min():.3g} ({_labels(request.scan, quiet)}): c2 scatters "
         f"less than its counts; their number or that of pixels in the file is too small, or c2 was averaged "
         f"over repeats or smoothed"
     )
@@ -385,7 +385,7 @@ def _same_at_all_q(request: Request, state: lm.State) -> str | None:
     store = {"store": Path(scan.path).name, "selection": scan.selection_options}
     command = fit_command(selected_store(store), request.config)
     return (
-        f"{model.name} has one f for all q, and the data have {describe_rings(scan.q)}: unless the rates "
+        f"{model.name} has one f for all q, but the data have {describe_rings(scan.q)}: unless the rates "
         f"are the same there, fit each q by itself, `{command} --over q`"
     )
 
@@ -465,7 +465,7 @@ def drifting_contrast(
         ):
             sentences.append(
                 f"contrast changes with {name}, between {line.min():.3g} and {line.max():.3g}, by more than "
-                f"its errors: it makes up for a decay that the model does not have, or the setup has no one "
+                f"its errors: it compensates for a decay that the model lacks, or the setup has no constant "
                 f"contrast"
             )
     return tuple(sentences)
@@ -483,17 +483,17 @@ def _strange_scaling(reduced: ReducedProblem) -> list[str]:
     sentences = []
     if scaled:
         sentences.append(
-            f"offset is above {HIGHEST_OFFSET:g} in {scaled} of {of}, and c2 without correlation is 1: c2 is "
+            f"offset is above {HIGHEST_OFFSET:g} in {scaled} of {of}, but c2 without correlation is 1: c2 is "
             f"in another unit, such as per cent, or not normalised; the contrast is in that unit, too"
         )
     if low:
         sentences.append(
-            f"offset is below {LOWEST_OFFSET:g} in {low} of {of}, and c2 without correlation is 1: {why}; "
+            f"offset is below {LOWEST_OFFSET:g} in {low} of {of}, but c2 without correlation is 1: {why}; "
             f"`--offset-prior 1:0.01` takes it as known"
         )
     if high:
         sentences.append(
-            f"contrast is above 1 in {high} of {of}, and that of fully coherent light is 1: {why}"
+            f"contrast is above 1 in {high} of {of}, but that of fully coherent light is 1: {why}"
         )
     return sentences
 

@@ -65,7 +65,7 @@ class SpeckleErrors(NamedTuple):
         pixels = np.array([fit.pixels[fit.likeliest] for fit in self.fits])
         least = np.array([fit.freedom / chdtri(fit.freedom, IMPROBABLE) for fit in self.fits])
         if (pixels < least).any():
-            return f"the residuals are larger than the noise of one pixel, as of {pixels.min():.2g}"
+            return f"the residuals are larger than the noise of one pixel: they fit {pixels.min():.2g} pixels"
         if self.p_value < IMPROBABLE:
             return (
                 "means of residuals deviate by more than the scatter of single pairs allows: the model is "
@@ -88,8 +88,8 @@ class SpeckleErrors(NamedTuple):
         if distance < FAR_FROM_CORRELATION:
             return None
         return (
-            f"the root of f is not a correlation of fields that do not change sign "
-            f"({100 * distance:.0f} % from the nearest): the standard errors are those of the nearest"
+            f"√f is not a valid correlation of fields ({100 * distance:.0f} % from the nearest one): "
+            f"the standard errors are those of the nearest one"
         )
 
 

@@ -151,7 +151,7 @@ def adjustment_of(
         note = "the likelihood is that of the averages with the covariance of speckle and counting"
         return optimum.adjustment("robust", note, 1.0, np.inf)
     if adjust == "none":
-        note = "the noise of pairs counts as uncorrelated: widths are those of the naive errors"
+        note = "the noise of pairs is taken as uncorrelated: widths are those of the naive errors"
         return optimum.adjustment("none", note, 1.0, np.inf)
     if result.parameters.attrs["method"] == SPECKLE:
         return _of_speckle(optimum, result, request.search.prior_terms(at.theta))
@@ -217,8 +217,8 @@ def _of_scatter(optimum: _Optimum, request: Request, result: FitResult) -> Adjus
     covariance = bound if errors.robust is None else errors.robust
     if covariance is None or not np.isfinite(covariance[some]).all():
         raise OptionError(
-            "neither the scatter between bins nor the noise of speckle says how wide the posterior is: give "
-            "adjust='none' for the naive one"
+            "neither the scatter between bins nor the noise of speckle determines the width of the "
+            "posterior: give adjust='none' for the naive one"
         )
     factor = float(np.trace(reduced.hessian[some] @ covariance[some])) / moved.sum()
     if errors.robust is None:
@@ -235,7 +235,7 @@ def _of_scatter(optimum: _Optimum, request: Request, result: FitResult) -> Adjus
     V = optimum.of_u(covariance)
     if number >= _FOR_ALL * p:
         return optimum.adjustment("robust", note, factor, float(np.nanmin(errors.dof)), V)
-    note += ", drawn toward their mean size: the bins are few"
+    note += ", drawn toward their mean size because there are few bins"
     V = (number * V + p * factor * inverse_of(optimum.hessian)) / (number + p)
     return optimum.adjustment("robust", note, factor, of_size, V)
 

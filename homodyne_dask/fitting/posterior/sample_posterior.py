@@ -71,7 +71,7 @@ def require_posterior(result: FitResult, request: Request, draws: int, adjust: s
     options = request.options
     if not result.converged:
         raise OptionError(
-            f"a posterior needs a fit that converged, and this one ended with: {result.outcome.value}"
+            f"a posterior needs a fit that converged; this one ended with: {result.outcome.value}"
         )
     if options.loss != "linear":
         raise OptionError(
@@ -80,7 +80,7 @@ def require_posterior(result: FitResult, request: Request, draws: int, adjust: s
     for name in ("contrast_bounds", "offset_bounds"):
         if getattr(options, name) is not None:
             raise OptionError(
-                f"the fit was made with {name}, and a posterior has none of these: fit with "
+                f"the fit was made with {name}, which a posterior does not support: fit with "
                 f"{name.split('_')[0]}_prior instead"
             )
     if adjust not in ADJUSTMENTS:
@@ -177,7 +177,7 @@ class Sampler:
         first = self.target.proposal()
         by, found = self.target.adapted(first, rough, _ROUNDS, _DRAWS, self.rng)
         if not len(found.x):
-            raise OptionError("no draw is inside the bounds: give wider ones to the fit")
+            raise OptionError("no draw is inside the bounds: give the fit wider ones")
         weight = truncated(found.log_weight)
         return by, found.x[self.rng.choice(len(weight), _BASIS_DRAWS + _HELD_OUT, p=weight)]
 
@@ -415,7 +415,7 @@ def request_of(result: FitResult, scan: Scan) -> Request:
         fitted = [inputs["frames"]] if what == "frames" else inputs.get(what) or []
         if found != fitted:
             raise OptionError(
-                f"the fit was of {what.replace('_', ' ')} {fitted}, and the scan has {found}: "
+                f"the fit was of {what.replace('_', ' ')} {fitted}, but the scan has {found}: "
                 f"give the selection that was fitted"
             )
     model = result.provenance.definition or result.config["model"]

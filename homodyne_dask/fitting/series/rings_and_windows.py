@@ -71,7 +71,9 @@ def parts_of(scan: Scan, over: str, windows: Windows = None) -> tuple[Part, ...]
         raise OptionError(f"over {shown(over)} is unknown; {nearest(over, OVER)}")
     if over != "age":
         if windows is not None:
-            raise OptionError(f"windows = {shown(windows)} belong to over 'age': leave them out")
+            raise OptionError(
+                f"windows = {shown(windows)} apply only to over 'age': leave them out"
+            )
         return {"q": _rings, "phi": _angles, "scan": _scans}[over](scan)
     if windows is None:
         raise OptionError("over 'age' needs windows: how many, or from and to of each in seconds")
@@ -256,7 +258,7 @@ def _fitted_together(
 
     if over != "scan":
         raise OptionError(
-            f"per_scan belongs to over 'scan', and over is {over!r}: leave one of them out"
+            f"per_scan needs over 'scan', but over is {over!r}: leave one of them out"
         )
     chosen = (per_scan,) if isinstance(per_scan, str) else tuple(per_scan)
     numbers = [int(part.at["scan"]) for part in parts]

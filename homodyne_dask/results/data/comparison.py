@@ -95,7 +95,7 @@ class Comparison(Reportable):
             parts[0] += f"{';' if equal else ':'} {_worse(worse, best.misfit)}"
         parts += [f"{fit.name} does not describe the data{_by(fit)}" for fit in wrong]
         parts += [
-            f"{fit.name} has no score: some angles alone determine its parameters"
+            f"{fit.name} has no score: it has parameters that a single angle determines"
             for fit in self.fits
             if not np.isfinite(fit.score)
         ]
@@ -182,7 +182,7 @@ def require_independent_bins(groups: int) -> None:
     """Raise SelectionError where independent bins are too few for a comparison."""
     if groups < MIN_INDEPENDENT_BINS:
         raise SelectionError(
-            f"models are compared by bins left out, which takes {MIN_INDEPENDENT_BINS} independent ones, and "
+            f"models are compared by bins left out, which needs {MIN_INDEPENDENT_BINS} independent ones, but "
             f"the selection has {groups}: choose a model"
         )
 

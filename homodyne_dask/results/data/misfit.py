@@ -32,8 +32,8 @@ _SCALING = (
 )
 _LABELS = "the bins of one q deviate in different ways: `{} --label N` fits one by itself"
 _MOTION = (
-    "as motion in one direction makes them: "
-    '`homodyne-dask fit {} --model laminar_flow --gap "200 um"`, with your gap, has such motion'
+    "as motion in one direction would cause: "
+    '`homodyne-dask fit {} --model laminar_flow --gap "200 um"`, with your gap, models such motion'
 )
 
 
@@ -225,10 +225,10 @@ def _of_alternative(found: Alternative, store: str, config: dict[str, Any]) -> s
         other = (
             "compare `--model stretched`, `--model stretched_q` and `--model stretched_ageing`"
             if config["model"] in WITHOUT_ANGLES
-            else "a model of yours can have the exponent (`homodyne-dask explain models`)"
+            else "a user-defined model can have the exponent (`homodyne-dask explain models`)"
         )
         return (
-            f"the decay is {word}, with an exponent of about {1 + size:.2g} in place of 1: {other}"
+            f"the decay is {word}, with an exponent of about {1 + size:.2g} instead of 1: {other}"
         )
     if found.name == "power_of_q":
         return (
@@ -238,7 +238,7 @@ def _of_alternative(found: Alternative, store: str, config: dict[str, Any]) -> s
     if found.name == "smoothness":
         return (
             f"{found.words}(t) bends more than the smoothness that was given allows: leave out "
-            f"`--smoothness {found.words}=...`, and it is chosen from the data, or give a smaller one"
+            f"`--smoothness {found.words}=...` to have it chosen from the data, or give a smaller one"
         )
     if found.name == "shear":
         return f"decays depend on the angle, {_MOTION.format(store)}"
@@ -258,7 +258,7 @@ def _of_alternative(found: Alternative, store: str, config: dict[str, Any]) -> s
     first, *_, last = (int(one) for one in found.words.split()[1::2] * 2)
     side = "higher" if size > 0 else "lower"
     return (
-        f"c2 of {found.words} is some {_share(abs(size))} the contrast {side} than of others: look at "
+        f"c2 of {found.words} is some {_share(abs(size))} the contrast {side} than that of others: see "
         f"maps.png; `{command} --exclude-frames {first}:{last + 1}` fits these"
     )
 
@@ -279,8 +279,8 @@ def hausman_sentence(test: HausmanTest, names: Sequence[str]) -> str:
     most = size.index(max(size))
     return (
         f"the model does not describe the data: the estimates differ from those with --weighting pairs by "
-        f"more than noise (Hausman test, p = {test.p:.1g}), most in {names[most]}, by {size[most]:.1f} "
-        f"standard deviations of the difference; try other models"
+        f"more than noise allows (Hausman test, p = {test.p:.1g}), most in {names[most]}, by "
+        f"{size[most]:.1f} standard deviations of the difference; try other models"
     )
 
 

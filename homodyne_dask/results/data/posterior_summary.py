@@ -211,8 +211,8 @@ _ADVICE = {
     "width": "intervals of the posterior are symmetric about the fit but {ratio} as wide as value ± t·stderr "
     "for {names}: stderr has the noise and the degrees of freedom of each parameter, the posterior those of "
     "all together; quote value ± stderr",
-    "shape": "the posterior of {names} is not symmetric about the fit (a bound, or χ² is no parabola): quote "
-    "the median and the 95 % interval",
+    "shape": "the posterior of {names} is not symmetric about the fit (a bound, or χ² is not parabolic): "
+    "quote the median and the 95 % interval",
     "prior": "the prior narrows the posterior of {names}: quote the median, the 95 % "
     "interval and the prior",
 }
@@ -254,7 +254,7 @@ def enough_sentences(held: dict[str, Any]) -> list[str]:
             f"end: up to {error:.0f} % of stderr)"
         )
     if unknown:
-        words.append(f"the fit has no interval of {', '.join(unknown)} to compare with")
+        words.append(f"the fit has no interval for {', '.join(unknown)} to compare with")
     if decided:
         words.append(
             f"the 95 % interval of {', '.join(decided)} excludes the value of the fit: the prior decides, as "

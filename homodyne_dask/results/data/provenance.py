@@ -39,8 +39,8 @@ class Provenance:
             if known_part(held.current().digest) == known_part(held.digest):
                 return held
             raise OptionError(
-                f"what the functions of model {name!r} read has changed since the fit: restore it, or fit "
-                f"again"
+                f"data that the functions of model {name!r} read have changed since the fit: restore them, "
+                f"or fit again"
             )
         if splines:
             return with_stored_splines(name, splines)

@@ -132,7 +132,7 @@ def check_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) 
     _check_is_folder(folder)
     if checkpoints.checkpoint_exists(checkpoint) and not (overwrite or resume):
         raise OptionError(
-            f"{checkpoint} is of an interrupted fit: give --resume to go on, --overwrite to start "
+            f"{checkpoint} belongs to an interrupted fit: give --resume to continue, --overwrite to start "
             f"again, or another --output"
         )
     present = [path.name for path in folder.iterdir()] if folder.exists() else []
@@ -141,12 +141,12 @@ def check_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) 
     half_written = any(name.startswith(TEMPORARY) for name in present)
     if half_written and not (folder / SUMMARY).exists() and not (overwrite or resume):
         raise OptionError(
-            f"{folder} holds part of a result, whose fit was killed as it wrote it: give --overwrite to "
+            f"{folder} holds part of a result, whose fit was killed while writing it: give --overwrite to "
             f"fit again, or another --output"
         )
     known = is_summary(folder / SUMMARY) or checkpoints.checkpoint_exists(checkpoint)
     if not (known or half_written):
-        raise OptionError(f"{folder} holds files that are no result: give another --output")
+        raise OptionError(f"{folder} holds files that are not a result: give another --output")
     if (folder / SUMMARY).exists() and not (overwrite or resume):
         raise OptionError(f"{folder} exists: give --overwrite to replace it, or another --output")
 

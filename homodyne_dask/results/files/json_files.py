@@ -40,17 +40,17 @@ def read_with_checksum(
     except OSError as e:
         raise SourceError(f"{path} cannot be read: {e.strerror or e}; {remedy}") from e
     except (ValueError, RecursionError) as e:
-        raise SourceError(f"{path} is damaged or no JSON, {why_unreadable(e)}: {remedy}") from e
+        raise SourceError(f"{path} is damaged or not JSON, {why_unreadable(e)}: {remedy}") from e
     if not isinstance(read, dict) or read.get("format") != form:
         raise SourceError(f"{path} is not a {form}: {remedy}")
     checksum = read.pop(CHECKSUM, None)
     if required and checksum != _digest(read):
         raise SourceError(
-            f"{path} was changed after it was written, its checksum is another: {remedy}"
+            f"{path} was changed after it was written, its checksum does not match: {remedy}"
         )
     if checksum is not None and checksum != _digest(read):
         raise SourceError(
-            f"{path} was changed after it was written, its checksum is another: fit again, or take "
+            f"{path} was changed after it was written, its checksum does not match: fit again, or take "
             f"out its last entry, {CHECKSUM}, to read it as it is"
         )
     if read.get("format_version") != version:
@@ -68,7 +68,7 @@ def missing_values(path: AnyPath) -> Iterator[None]:
         yield
     except (LookupError, TypeError, ValueError, AttributeError) as e:
         raise SourceError(
-            f"{path} lacks values of a result, or has others ({type(e).__name__}: {e}): fit again"
+            f"{path} lacks values of a result, or has unexpected ones ({type(e).__name__}: {e}): fit again"
         ) from e
 
 

@@ -165,7 +165,7 @@ def _named(results: Any) -> dict[str, FitResult]:
     for one in given:
         require_type("results", one, Fit, "results of hd.fit, or their folders")
     if len(given) < 2:
-        raise OptionError(f"a comparison is of two fits or more, and results has {len(given)}")
+        raise OptionError(f"a comparison needs two fits or more, but results has {len(given)}")
     fits = [one if isinstance(one, FitResult) else load_result(one) for one in given]
     if isinstance(results, Mapping):
         return {str(name): fit for name, fit in zip(results, fits, strict=True)}
@@ -175,5 +175,5 @@ def _named(results: Any) -> dict[str, FitResult]:
             return dict(zip(names, fits, strict=True))
     raise OptionError(
         f"several of the fits are of the model {max(models, key=models.count)}: give a mapping of names to "
-        f"them, as {{'one': ..., 'two': ...}}, or the folder of each once"
+        f"them, as {{'one': ..., 'two': ...}}, or each folder only once"
     )

@@ -48,7 +48,7 @@ def check_index(folder: Path, replace: bool, prefix: str = SCANS) -> None:
     present = [file for file in files if os.path.lexists(file)]
     if present and not (table.is_file() and _is_index(table, prefix)):
         raise OptionError(
-            f"{present[0]} is of no index of {ONE_OF[prefix]}s: remove it, or give another --output"
+            f"{present[0]} belongs to no index of {ONE_OF[prefix]}s: remove it, or give another --output"
         )
     if present and not replace:
         raise OptionError(

@@ -231,7 +231,7 @@ def _scatter(of: HomogeneityTest | PowerLawOfQ) -> str:
 _HEAD = ["fit", "parameters", "χ²", "χ²/N", "score", "worse by", "ΔCLIC", "ΔAIC (naive)"]
 _NOTES = (
     "score: log predictive density of the angles left out, larger is better; ± from its scatter over angles",
-    "CLIC allows for correlated pairs; the naive AIC takes them for independent, and asks for too many "
+    "CLIC allows for correlated pairs; the naive AIC treats them as independent, and favours too many "
     "parameters",
 )
 

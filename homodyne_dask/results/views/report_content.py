@@ -145,7 +145,7 @@ def _excluded(result: FitResult) -> str:
         return "no pair was read: the cells are averages of all pairs"
     if cells := result.provenance.inputs.get("cells"):
         missing = cells * result.provenance.inputs["bins"] - _measured(result)
-        return f"{numbers.format_count(missing)} cells unknown or not whole inside the selection"
+        return f"{numbers.format_count(missing)} cells unknown or not wholly inside the selection"
     first, stop = result.provenance.inputs["frames"]
     shortest = result.config["min_lag"]
     possible = (stop - first - shortest) * (stop - first - shortest + 1) // 2
@@ -222,8 +222,8 @@ MODES_NOTE = (
 )
 """In which errors goes into the braces."""
 WITHOUT_CRITERIA = (
-    "AIC and BIC are not known: the model does not describe the data, and they would take its misfit "
-    "for noise"
+    "AIC and BIC are not known: the model does not describe the data, and they would treat its "
+    "misfit as noise"
 )
 
 
@@ -411,7 +411,7 @@ def _on_noise(result: FitResult) -> list[str]:
     gain = noise["weighted_ratio"].values if "weighted_ratio" in noise else np.full(1, np.nan)
     if np.isfinite(gain).any() and np.nanmin(gain) < LARGEST_GAIN_SAID:
         lines.append(
-            f"--weighting speckle would make errors {_two_digits(gain)} times as large, or smaller"
+            f"--weighting speckle would make errors at most {_two_digits(gain)} times as large"
         )
     if (test := result.diagnosis.hausman) is not None and not test.differs:
         lines.append(

@@ -131,5 +131,7 @@ def _intervals(result: FitResult, percent: float) -> str:
     if method := result.parameters.attrs["method"]:
         lines.append(f"from standard errors ({method}) and Student's t for their dof")
     else:
-        lines.append("no standard error is known, and the others make no interval (explain errors)")
+        lines.append(
+            "no standard error is known, and other errors give no interval (explain errors)"
+        )
     return "\n".join(lines)

@@ -80,7 +80,7 @@ def test_a_store_that_is_not_below_the_folder_of_stores_is_refused(folders, stor
 def test_a_state_with_values_of_another_kind_is_refused(folders, state):
     _, results = folders
     write_state(results, **state)
-    with pytest.raises(SourceError, match="lacks values of a result, or has others"):
+    with pytest.raises(SourceError, match="lacks values of a result, or has unexpected ones"):
         read_state(results, {"model": "m"}, None)
 
 
@@ -91,7 +91,7 @@ def test_a_state_without_its_checksum_is_refused(folders):
     state = json.loads((results / STATE).read_text())
     del state["sha256"]
     (results / STATE).write_text(json.dumps(state))
-    with pytest.raises(SourceError, match="its checksum is another: give another output"):
+    with pytest.raises(SourceError, match="its checksum does not match: give another output"):
         watch_of(source, results)
 
 

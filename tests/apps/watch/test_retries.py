@@ -124,7 +124,7 @@ def test_a_file_that_may_not_be_read_is_waited_for(folders, monkeypatch, capsys)
     monkeypatch.setattr(watcher, "content_digest", reading)
     watch_until_quiet(watch)
     said = capsys.readouterr().err
-    assert f"waiting for A.h5, tried again every 0.05 s: {source}/A.h5: Permission denied" in said
+    assert f"waiting for A.h5, retrying every 0.05 s: {source}/A.h5: Permission denied" in said
     check_ends(watch)
 
 

@@ -52,7 +52,7 @@ def test_one_rate_for_three_rings_is_a_misfit_that_goes_with_q(one_rate):
     first = " ".join(str(result).split("\n\n")[1].split())
     assert first.startswith("converged, but the model does not describe the data: ")
     assert "`homodyne-dask fit scan.zarr --model stretched --over q` each ring by itself" in first
-    assert "stretched has one f for all q, and the data have 3 rings" in said(result)
+    assert "stretched has one f for all q, but the data have 3 rings" in said(result)
 
 
 def test_the_right_model_of_the_same_data_is_not_called_wrong(diffusing):

@@ -190,7 +190,7 @@ def test_a_profile_of_an_unknown_parameter_is_refused(tmp_path):
 
 def test_a_profile_that_cannot_be_had_is_refused_or_named(tmp_path):
     scan = store(measured(CREEP, 20, np.zeros(2), sigma=0.01), tmp_path)
-    with pytest.raises(OptionError, match="profile: alpha is fixed, and has no profile"):
+    with pytest.raises(OptionError, match="profile: alpha is fixed and has no profile"):
         fit_here(scan, STATIC, profile=("D0", "alpha"), fixed={"alpha": CREEP[1]})
     held = {"fixed": {"D_offset": CREEP[2]}, "bounds": {"alpha": (CREEP[1] + 1, 2)}}
     result = fit_here(scan, STATIC, profile=("alpha",), **held)

@@ -115,7 +115,7 @@ SAYS = [
     (
         ("stretching", "", -0.3),
         {},
-        "stretched, with an exponent of about 0.7 in place of 1: compare",
+        "stretched, with an exponent of about 0.7 instead of 1: compare",
     ),
     (
         ("stretching", "", 0.2),
@@ -123,7 +123,7 @@ SAYS = [
         "compressed, with an exponent of about 1.2",
     ),
     (("power_of_q", "", -0.5), {}, "from that of the model by about -0.5: `--model stretched_q`"),
-    (("shear", "", 1.0), {}, "decays depend on the angle, as motion in one direction makes them"),
+    (("shear", "", 1.0), {}, "decays depend on the angle, as motion in one direction would cause"),
     (("contrast_drift", "", -0.05), {}, "the contrast falls by some 5 % over the record"),
     (("contrast_drift", "", 1.2), {}, "the contrast rises by some 120 % over the record"),
     (("bin", "the bin labelled 7", 0.25), {}, "decays some 25 % faster than the others"),

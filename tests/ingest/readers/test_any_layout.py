@@ -125,9 +125,9 @@ def test_an_unknown_layout_is_answered_with_what_is_in_the_file(tmp_path):
         ingest.ingest(hdf5(tmp_path / "B.h5", mask=np.ones((4, 5))))
     with pytest.raises(OptionError, match=r"has no dataset /a/tc; did you mean '/a/ttc'\?"):
         ingest.ingest(path, dataset="a/tc", **NUMBERS)
-    with pytest.raises(OptionError, match=r"A.h5 does not say q, phi.* q_dataset"):
+    with pytest.raises(OptionError, match=r"A.h5 does not give q, phi.* q_dataset"):
         ingest.ingest(path, dataset="a/ttc")
-    with pytest.raises(OptionError, match="q_dataset = q is for a file whose matrices are named"):
+    with pytest.raises(OptionError, match="q_dataset = q is for a file whose dataset is named"):
         ingest.ingest(path, q_dataset="q")
     with pytest.raises(SourceError, match=r"a/mask of A.h5 has shape"):
         ingest.ingest(path, dataset="a/mask", **NUMBERS)
@@ -161,7 +161,7 @@ def test_results_of_chx_without_lags_have_the_period_of_the_detector(tmp_path):
     rings = [[0.01], [0.02], [0.03]]
     path = chx(tmp_path / "A_Res.h5", rings, lags=None, **{"acquire period": 0.25})
     assert ingest.ingest(path).frame_time == 0.25
-    with pytest.raises(OptionError, match="does not say its frame spacing: give frame_time"):
+    with pytest.raises(OptionError, match="does not give its frame spacing: give frame_time"):
         ingest.ingest(chx(tmp_path / "B_Res.h5", rings, lags=None))
     with pytest.raises(
         OptionError, match="describes 2 bins and /g12b has 3: give dataset /g12b with"
@@ -254,9 +254,9 @@ def test_a_half_that_is_empty_is_refused(tmp_path):
             b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\n",
             "a pointer of Git LFS",
         ),
-        ("HTML", b"<!DOCTYPE html><html><title>Sign in</title>", "a page of the web"),
-        ("HTML after blanks", b"\n\n  <html>", "a page of the web"),
-        ("XML", b'\xef\xbb\xbf<?xml version="1.0"?><Error/>', "a page of the web"),
+        ("HTML", b"<!DOCTYPE html><html><title>Sign in</title>", "a web page"),
+        ("HTML after blanks", b"\n\n  <html>", "a web page"),
+        ("XML", b'\xef\xbb\xbf<?xml version="1.0"?><Error/>', "a web page"),
         ("old MATLAB", b"MATLAB 5.0 MAT-file", "save it in MATLAB with -v7.3"),
         ("gzip", gzip.compress(b"x" * 100, mtime=0), "compressed with gzip"),
         ("zeros", bytes(4096), "zeros, as an interrupted copy leaves"),
@@ -299,7 +299,7 @@ def test_a_report_says_that_frames_are_uneven(tmp_path):
     np.savez(tmp_path / "A.npz", c2=C2, q=0.01, phi=0.0, time=time)
     report = ingest.ingest(tmp_path / "A.npz")
     assert "20 frames spaced by 0.274 to 21.5 s" in str(report)
-    assert any("not even in time" in note for note in report.notes)
+    assert any("not evenly spaced in time" in note for note in report.notes)
 
 
 @pytest.mark.parametrize("damage", ["dataset of text", "complex", "flat", "empty", "objects"])

@@ -79,7 +79,7 @@ VERDICTS = {
     "no score": (
         [result_of_model("laminar_flow", FLOW, UNKNOWN), result_of_model("static", STATIC)],
         "static",
-        "the data prefer static; laminar_flow has no score: some angles alone determine its parameters",
+        "the data prefer static; laminar_flow has no score: it has parameters that a single angle determines",
     ),
 }  # fmt: skip
 
@@ -139,7 +139,7 @@ OLD = changed(OTHER, left_out=None)
 FEW = GOOD.diagnosis.left_out.isel(cluster=[0, 1])
 LESS = GOOD.scaling.assign(ndata=GOOD.scaling["ndata"] - 1)
 REFUSED = {
-    "one fit": ([GOOD], "a comparison is of two fits or more, and results has 1"),
+    "one fit": ([GOOD], "a comparison needs two fits or more, but results has 1"),
     "no fits": (5, "results = 5 cannot be used: give a list of results"),
     "another thing": ([GOOD, 5], "results = 5 cannot be used"),
     "one model twice": (

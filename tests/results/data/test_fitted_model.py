@@ -95,7 +95,7 @@ def test_the_built_in_model_of_that_name_is_found_in_its_own_results(series, tmp
 def test_values_that_changed_since_the_fit_are_not_drawn(series, monkeypatch):
     (result, _), scan = series[0].results, series[1]
     monkeypatch.setitem(globals(), "POWER", 2.0)
-    with pytest.raises(OptionError, match="read has changed since the fit"):
+    with pytest.raises(OptionError, match="read have changed since the fit"):
         f_of(result, scan)
 
 

@@ -18,8 +18,9 @@ from homodyne_dask.store.rings import describe_rings
 
 TITLES = {
     "maps": "Data, model and residual of single bins against both times",
-    "cuts": "c₂ against lag at several ages: data with error bars (pairs as if independent), model as lines",
-    "angles": "Dependence on the direction φ; bars of f and decay time are of pairs as if independent",
+    "cuts": "c₂ against lag at several ages: data with error bars (as if pairs were independent), model as "
+    "lines",
+    "angles": "Dependence on the direction φ; bars of f and decay time are as if pairs were independent",
     "rates": "Rates against time, with bands of 68 % and 95 %",
     "passes": "Convergence of the fit",
     "residuals": "Residuals: distribution, and dependence on lag",
@@ -96,7 +97,7 @@ def _residuals(view: FitView) -> str:
 def _influence(view: FitView) -> str:
     (sentence,) = influence_sentences(view.result)
     errors = errors_of_changes(view.result)
-    return f"Against φ, one panel per parameter; the band is one of the {errors} to either side: {sentence}."
+    return f"Against φ, one panel per parameter; the band spans ±1 of the {errors}: {sentence}."
 
 
 _ALTERNATIVES: dict[str, Callable[[FitView], str]] = {

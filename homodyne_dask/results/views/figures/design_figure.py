@@ -38,7 +38,7 @@ def draw_design(design: Design) -> "FitFigure":
     data, varied = design.dataset, design.varied
     if varied is None:
         raise OptionError(
-            "a design of one scan has no picture: give vary, as vary={'frames': [300, 3000]}"
+            "a design of one scan has no picture: give vary, such as vary={'frames': [300, 3000]}"
         )
     picture, (axes,) = panels(1, 1, 5.0, 3.6)
     x = data["varied"].values

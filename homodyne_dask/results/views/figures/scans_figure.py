@@ -122,7 +122,7 @@ def rates_drawn(columns: Iterable[str]) -> list[str]:
 
 
 def draw_last_rates(tables: Sequence[tuple[str, Columns]]) -> "FitFigure":
-    """Draw J(t) and γ̇(t) of several scans, the last one dark and with its band of 68 %.
+    """Draw J(t) and γ̇(t) of several scans, the last one dark and with its 68 % band.
 
     tables: name of each scan and its rates.csv, the last one last.
     """
