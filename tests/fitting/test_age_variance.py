@@ -130,7 +130,7 @@ def test_the_command_writes_a_table_and_says_what_it_does_not_know(still, tmp_pa
     assert float(rows[0]["noise"]) > 0
     wrong = run("info", str(unknown), "--mean-counts", "2")
     assert wrong.exit_code == 2
-    assert "belongs to --dynamics" in wrong.output
+    assert "--mean-counts applies only with --dynamics" in wrong.output
     with pytest.raises(OptionError, match="mean_counts = -1 is not a number above 0"):
         hd.age_variance(unknown, -1)
 

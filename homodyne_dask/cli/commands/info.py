@@ -54,7 +54,7 @@ def info(
         write_atomic(dynamics, rows_csv(rows_of_table(hd.age_variance(scan, mean_counts), *names)))
     elif mean_counts is not None:
         raise OptionError(
-            "mean_counts applies only with --dynamics: give that, too, or leave it out"
+            "--mean-counts applies only with --dynamics: give that, too, or leave it out"
         )
     attrs, gap = scan.attrs, scan.attrs["gap_angstrom"]
     if as_json:

@@ -153,7 +153,7 @@ def test_bins_of_other_stores_belong_together_by_q_and_angle(scan, tmp_path):
 
 
 def test_what_cannot_be_shown_is_said(small, scan, tmp_path):
-    with pytest.raises(OptionError, match="1 to 6 stores and results, and 7 were given"):
+    with pytest.raises(OptionError, match="1 to 6 stores and results, but 7 were given"):
         open_shown([scan] * 7)
     with pytest.raises(OptionError, match="give the path of a store or of the folder of a fit"):
         open_shown([3])

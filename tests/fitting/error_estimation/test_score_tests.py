@@ -128,7 +128,11 @@ SAYS = [
     (("contrast_drift", "", 1.2), {}, "the contrast rises by some 120 % over the record"),
     (("bin", "the bin labelled 7", 0.25), {}, "decays some 25 % faster than the others"),
     (("bin", "the bin labelled 7", 111.0), {}, "decays some 111 times faster than the others"),
-    (("frames", "frames 3 to 4", 2.5), {}, "some 2.5 times the contrast higher than of others"),
+    (
+        ("frames", "frames 3 to 4", 2.5),
+        {},
+        "some 2.5 times the contrast higher than that of others",
+    ),
     (("frame", "frame 31", -0.12), {}, "c2 of frame 31 is some 12 % of the contrast lower than"),
     (("frame", "frame 31", 0.12), {}, "--exclude-frames 31:32` fits these"),
     (("bin", "the bin labelled 7", 0.25), {}, "--model static --exclude-label 7`"),

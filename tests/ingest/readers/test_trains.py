@@ -120,7 +120,7 @@ def test_times_may_be_lags_and_azimuths_may_be_given(tmp_path):
         ({f"{WHERE}/stride": [1, 5, 10]}, {}, "one of them 0"),
         ({f"{WHERE}/t": DT * np.arange(N + 3)}, {}, f"it has {N + 3} entries"),
         ({f"{WHERE}/q": [0.1]}, {}, "must be 2 positive numbers"),
-        ({}, {"trains": "3:3"}, "trains = 3:3, and r.h5 has 3"),
+        ({}, {"trains": "3:3"}, "trains = 3:3, but r.h5 has 3"),
         ({}, {"trains": "all"}, "trains = 'all' is not two whole numbers"),
         ({}, {"q": 0.1}, "leave it out"),
     ],
