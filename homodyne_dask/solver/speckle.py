@@ -367,7 +367,7 @@ class NoiseLikelihoods:
         columns: Float[np.ndarray, "cell column"],
         mean_counts: Float[np.ndarray, " mu"] = MEAN_COUNTS,
     ) -> NoiseFit:
-        """Return P and μ as `fit_noise` does."""
+        """Return P and μ as `fit_noise` does; a single μ, of known counts, differs from bin to bin."""
         if len(mean_counts) == 1:
             return fit_noise(residual, columns, self.noise, mean_counts)
         for one in self.known:

@@ -80,7 +80,7 @@ class FittedCells(NamedTuple):
     """Averaged in each cell."""
     variances: Float[np.ndarray, "bin cell"]
     """Of their noise; 0 where a bin has no such cell."""
-    bins: dict[int, "CellsOfBin"]
+    bins: dict[int, CellsOfBin]
     """Of those whose noise is known."""
     inverse: Float[np.ndarray, "n n"]
     """Of the normal matrix of all cells, by the parameters of all bins."""
@@ -105,11 +105,8 @@ class FittedCells(NamedTuple):
         A fit of all pairs takes a little less out of a sum than one of cells would.
         """
         tests = next(iter(weights.values())).shape[1]
-        total, left, (scores, across) = (
-            np.zeros(tests),
-            np.zeros(tests),
-            np.zeros((2, len(self.inverse), tests)),
-        )
+        total, left = np.zeros((2, tests))
+        scores, across = np.zeros((2, len(self.inverse), tests))
         for b, of_all in weights.items():
             one = self.bins[b]
             of, covariance = of_all[one.at], one.noise.covariance

@@ -113,8 +113,7 @@ def speckle_errors(
     """Return noise and errors; None where a bin has too few cells.
 
     clusters: bins that see the same speckle (Friedel pairs) share a number. averaged: c2 over cells of age
-    and lag. means: of data that are means
-    over cells of age and lag.
+    and lag. means: of data that are means over cells of age and lag.
     """
     reduced = state.reduced
     joint = joint_equations(reduced, moved)
