@@ -38,7 +38,7 @@ def frame_intensity(scan: Scan) -> tuple[str, Float[np.ndarray, " t"]] | None:
     counts = scan.all_bins["intensity"][list(scan.bins)]
     known = counts[np.isfinite(counts).all(axis=1)]
     if len(known):
-        return "counts per pixel and frame", known.mean(axis=0)
+        return "counts per pixel", known.mean(axis=0)
     flux = scan.optional_array("flux")
     return None if flux is None else ("intensity [any unit]", flux)
 
