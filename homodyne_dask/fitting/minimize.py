@@ -206,7 +206,7 @@ def _find_start(
     theta, coarse = coarse_to_fine.coarse_to_fine(request, minima, sweeps, record.on_level)
     if linear:
         return StartingPoint(theta, None, coarse)
-    averages = initial_values.averages_of(request)(theta)
+    averages = initial_values.averages_of(request, data)(theta)
     return StartingPoint(theta, reduce(averages, request.scaling).linear_params, coarse)
 
 

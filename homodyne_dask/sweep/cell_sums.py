@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from homodyne_dask.kernels.backend import compilations
 from homodyne_dask.kernels.gram import CellSums, merge_tree
 from homodyne_dask.kernels.problem import Block
+from homodyne_dask.store.cells import age_edges, lag_edges
 from homodyne_dask.store.scan import open_selection
 from homodyne_dask.sweep.block_cache import block, prefetched
 from homodyne_dask.sweep.blocks import NO_COST, Place
@@ -21,6 +22,13 @@ class AgeAndLagEdges(NamedTuple):
 
     age: Int[np.ndarray, " age_edge"]
     lag: Int[np.ndarray, " lag_edge"]
+
+
+def edges_inside(frames: tuple[int, int], min_lag: int) -> AgeAndLagEdges:
+    """Return edges of cells as those that are stored, but of some frames: the first, and after the last."""
+    first, stop = frames
+    lags = np.unique([*lag_edges(stop - first), min(min_lag, stop - first)])
+    return AgeAndLagEdges(first + age_edges(stop - first), lags)
 
 
 def cell_sums_of(context: TaskContext, run: Run, at: AgeAndLagEdges) -> tuple[CellSums, Report]:

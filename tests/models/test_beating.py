@@ -74,6 +74,14 @@ def test_a_fit_from_nothing_finds_the_velocity_and_the_fraction(flowing):
     assert not any("exchangeable" in warning for warning in result.warnings)
 
 
+@pytest.mark.long
+def test_a_fit_weighted_by_the_noise_finds_them_from_nothing_too(flowing):
+    result = hd.fit(flowing, "beating", friedel="off", weighting="speckle")
+    assert result.converged
+    for name, within in (("v0", 30.0), ("phi0", 2.0), ("fraction", 0.1)):
+        assert result.params[name].value == pytest.approx(TRUTH[name], abs=within)
+
+
 def test_an_aliased_speed_is_said_before_the_fit_and_after_it(flowing):
     notes = []
     far = free(BEATING, TRUTH) | {"v0": 6000.0, "v_beta": 0.0}

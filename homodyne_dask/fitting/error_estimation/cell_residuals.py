@@ -13,9 +13,8 @@ from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.fitting.options import PAIRS
 from homodyne_dask.fitting.request import Request
-from homodyne_dask.store.cells import age_edges, lag_edges
 from homodyne_dask.store.scan import Scan
-from homodyne_dask.sweep.cell_sums import CELL_SUMS, AgeAndLagEdges
+from homodyne_dask.sweep.cell_sums import CELL_SUMS, edges_inside
 from homodyne_dask.sweep.sweep import Sweep
 
 NODES = 5
@@ -166,9 +165,7 @@ def averaged_cells(sweep: Sweep, request: Request) -> AveragedCells:
     stored = stored_cells(scan, min_lag)
     if scan.cells is not None or _enough(stored, request):
         return stored
-    first, stop = scan.frames
-    lags = np.unique([*lag_edges(stop - first), min(min_lag, stop - first)])
-    edges = AgeAndLagEdges(first + age_edges(stop - first), lags)
+    edges = edges_inside(scan.frames, min_lag)
     sums = sweep.over(CELL_SUMS, edges)
     ages, lags = (list(pairwise(of.tolist())) for of in edges)
     cells = [Interval(*age, max(lag[0], 1), lag[1]) for age in ages for lag in lags]

@@ -24,9 +24,11 @@ from homodyne_dask.models.transport import (
     integrals,
 )
 from homodyne_dask.store.scan import Cuts, Scan, q_or_one
+from homodyne_dask.sweep.cell_sums import CELL_SUMS, edges_inside
+from homodyne_dask.sweep.sweep import Sweep
 
 MIN_CELLS = 30
-"""If a selection has fewer averages, initial values come from those of the whole record."""
+"""If fewer stored averages lie in a selection, others are averaged over, by one pass."""
 STEPS_PER_AGE = 128
 """Integrals use steps of one frame up to this frame, and of age / STEPS_PER_AGE after it."""
 
@@ -90,6 +92,19 @@ class BinnedAverages:
             problem.model, problem.convention, theta, self.q, phi, problem.gap, self.spacing
         )
 
+    def of_cells(
+        self, sums: Float[np.ndarray, "bin cell 4"], at: Int[np.ndarray, " some"]
+    ) -> "BinnedAverages":
+        """Return averages over other cells in place of these.
+
+        sums: of the weights, and of these times c2 - 1, t1 and t2. at: the cells, each with pairs.
+        """
+        weight, total = sums[:, at, 0], sums[:, at].sum(0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            c2 = np.nan_to_num(1 + sums[:, at, 1] / weight, nan=1.0)
+        t1, t2 = total[:, 2] / total[:, 0], total[:, 3] / total[:, 0]
+        return replace(self, c2=c2, weight=weight, t1=t1, t2=t2)
+
     @cached_property
     def spacing(self) -> float:
         """The frame spacing, in s."""
@@ -124,17 +139,21 @@ class BinnedAverages:
             return Gram(np.asarray(moments), (self.weight > 0).sum(1))
 
 
-def binned_averages(scan: Scan, problem: Problem) -> BinnedAverages:
-    """Return the averages of the selected bins; raises SelectionError where none is known."""
+def binned_averages(scan: Scan, problem: Problem, data: Sweep | None = None) -> BinnedAverages:
+    """Return the averages of the selected bins; raises SelectionError where none is known.
+
+    data: passes over the data, from which they are taken where few stored ones lie in the selected frames.
+    """
     cuts = scan.cuts(problem.min_lag)
-    if len(cuts.t1) < MIN_CELLS:  # the same theta describes the whole record
+    few = len(cuts.t1) < MIN_CELLS
+    if few:
         cuts = replace(scan, frames=(0, scan.n_frames)).cuts()
     if not np.isfinite(cuts.c2).any():
         raise SelectionError(
             f"all pairs of the selected {len(scan.bins)} bins are masked or unknown: "
             f"widen the selection"
         )
-    return BinnedAverages(
+    stored = BinnedAverages(
         problem=problem,
         time=scan.time,
         c2=np.nan_to_num(cuts.c2, nan=1.0),
@@ -144,6 +163,10 @@ def binned_averages(scan: Scan, problem: Problem) -> BinnedAverages:
         q=q_or_one(scan),
         phi=scan.phi,
     )
+    if data is None or not few or scan.cells is not None:
+        return stored
+    sums = data.over(CELL_SUMS, edges_inside(scan.frames, problem.min_lag)).weighted
+    return stored.of_cells(sums, np.flatnonzero(sums[..., 0].any(0)))
 
 
 def averaged_over_scans(summary: BinnedAverages, scan: Scan) -> BinnedAverages:

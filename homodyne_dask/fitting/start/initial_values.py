@@ -133,11 +133,16 @@ def _search_of_power_law(request: Request) -> Search:
     return replace(wide, lower=lower, upper=upper, start=start, free=free)
 
 
-def averages_of(request: Request) -> Callable[[Float[np.ndarray, " p"]], Gram]:
-    """Return a function that returns the Gram of the averages at theta."""
+def averages_of(
+    request: Request, data: Sweep | None = None
+) -> Callable[[Float[np.ndarray, " p"]], Gram]:
+    """Return a function that returns the Gram of the averages at theta.
+
+    data: passes over the data, for what the stored averages do not show.
+    """
     if isinstance(request.problem.model, TiedModel):
-        return averages_of_ties(request.problem.model, averages_of(_untied(request)))
-    summary = binned_averages(request.scan, request.problem)
+        return averages_of_ties(request.problem.model, averages_of(_untied(request), data))
+    summary = binned_averages(request.scan, request.problem, data)
     if request.problem.model.has_transport_rates:
         return summary
     return partial(averaged_gram, summary)
@@ -165,7 +170,7 @@ def _minima_of_ties(request: Request, data: Sweep | None) -> list[Minimum]:
     base = _untied(request)
     kept = [base.search.names.index(name) for name in search.names]
     points = [search.inside(at.theta[kept]) for at in find_initial_values(base, data)]
-    fits = BinnedFits(averages_of(request), search, mode)
+    fits = BinnedFits(averages_of(request, data), search, mode)
     ends = fits.merged(fits.advanced(fits.started(points), PASSES_TO_MINIMUM))
     return [Minimum(end.lowest.theta, end.chisqr, end.starts) for end in ends]
 
@@ -182,7 +187,7 @@ def find_initial_values(request: Request, data: Sweep | None = None) -> list[Min
     """
     if isinstance(request.problem.model, TiedModel):
         return _minima_of_ties(request, data)
-    summary = binned_averages(request.scan, request.problem)
+    summary = binned_averages(request.scan, request.problem, data)
     search, starts = request.search, request.options.starts
     mode = request.scaling.mode_for_initial_values
     if search.smoothness is not None:

@@ -52,14 +52,10 @@ def fine_averages(
     ages = np.append(np.arange(first, stop, step), stop)
     edges = AgeAndLagEdges(ages, np.append(lags[lags < stop - first], stop - first))
     sums = data.over(CELL_SUMS, edges).weighted
-    weight, total = sums[..., 0], sums.sum(0)
+    total = sums.sum(0)
     lag = np.where(total[:, 0] > 0, total[:, 3] - total[:, 2], np.inf) / total[:, 0].clip(1e-300)
     order = np.argsort(np.random.default_rng(0).random(len(lag)) * lag)[:number]
-    at = np.sort(order[np.isfinite(lag[order])])
-    with np.errstate(invalid="ignore", divide="ignore"):
-        c2 = 1 + sums[:, at, 1] / weight[:, at]
-    t1, t2 = (total[at, n] / total[at, 0] for n in (2, 3))
-    return replace(summary, c2=np.nan_to_num(c2, nan=1.0), weight=weight[:, at], t1=t1, t2=t2)
+    return summary.of_cells(sums, np.sort(order[np.isfinite(lag[order])]))
 
 
 def only_short_lags(summary: BinnedAverages) -> BinnedAverages:

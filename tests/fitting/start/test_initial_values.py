@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import homodyne_dask as hd
 from homodyne_dask.fitting.start import transport_minima as transport
 from homodyne_dask.fitting.start.transport_minima import Minimum, competing_minima, transport_minima
 from homodyne_dask.models import LAMINAR_FLOW
@@ -190,3 +191,13 @@ def test_averages_are_near_enough_to_the_full_data_to_start_from():
     first = transport_minima(summary(scans), asked(scans), "individual")[0].theta
     states = solve(evaluator(scans, side=256), asked(scans), first)
     assert states[-1].passes <= 6
+
+
+def test_a_short_window_of_a_long_record_starts_from_its_own_averages(tmp_path):
+    window = slice(200, 225)
+    whole = measured([3e5, 0, 0], 400, np.zeros(3), dt=0.1, **QUIET)
+    slow = measured([2e4, 0, 0], 400, np.zeros(3), dt=0.1, **QUIET, seed=1)
+    whole.c2[:, window, window] = slow.c2[:, window, window]
+    scan = store(whole, tmp_path).select(frames=(window.start, window.stop))
+    result = hd.fit(scan, "brownian")
+    assert result.diagnosis.minima[0]["theta"]["D0"] == pytest.approx(2e4, rel=0.2)
