@@ -96,6 +96,11 @@ def directions_of(
     return Eigendirections(values, vectors, along, known, size)
 
 
+def scale_of(search: Search, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
+    """Return by how much parameters may differ: the value of log-scaled ones, else the width of bounds."""
+    return np.where(search.log, np.abs(theta), search.upper - search.lower)
+
+
 def without_unbounded(
     directions: Eigendirections,
     search: Search,
@@ -105,14 +110,13 @@ def without_unbounded(
 ) -> Eigendirections:
     """Return the directions, those whose error exceeds every scale marked as undetermined.
 
-    Along these one standard error changes a parameter by more than its scale (its value for log-scaled
-    ones, else the width of its bounds), and the optimum is within three standard errors.
-    variance: of a residual.
+    Along these one standard error changes a parameter by more than its scale, and the optimum is within three
+    standard errors. variance: of a residual.
     """
     known = directions.determined
     values = np.where(known, directions.values, 1.0)
     lengths = np.sqrt(variance / values)
-    reach = np.where(search.log, np.abs(theta), search.upper - search.lower)[which]
+    reach = scale_of(search, theta)[which]
     exceeds = (np.abs(directions.vectors) * lengths > (reach * directions.size)[:, None]).any(
         axis=0
     )

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float
 
 from homodyne_dask.models.parameters import Search, joined_with_and
 from homodyne_dask.solver.convergence import MAX_SLOW_STEPS
+from homodyne_dask.solver.eigendirections import Eigendirections, scale_of
 from homodyne_dask.solver.normal_equations import JointEquations
 from homodyne_dask.solver.state import State
 
@@ -20,9 +21,9 @@ class Determined(NamedTuple):
     """What the data determine at a state."""
 
     undetermined: list[tuple[str, ...]]
-    """The parameters of every direction that they do not determine."""
+    """The parameters of every direction that they do not determine: those whose errors along it are wide."""
     determined: tuple[str, ...]
-    """The other free parameters, those to whose variances such directions add less than the others."""
+    """The other free parameters: whose errors are below their scale, or mostly along other directions."""
 
 
 def determined_at(search: Search, state: State) -> Determined:
@@ -37,15 +38,34 @@ def determined_at(search: Search, state: State) -> Determined:
     slow = state.slow_steps >= MAX_SLOW_STEPS
     directions = state.directions(search, free)
     directions = directions.without_valley() if slow else directions
-    known = directions.parameters_determined()
-    unknown = np.abs(directions.vectors[:, ~directions.determined].T) > 0.3
+    known, large = directions.parameters_determined(), np.abs(directions.vectors.T) > 0.3
     if slow:
-        unknown = (unknown.any(0) | ~known)[None]
+        unknown = (large[~directions.determined].any(0) | ~known)[None]
+    else:
+        errors = _errors_along(directions, search, state, free)
+        known |= np.sqrt((errors**2).sum(0)) < 1
+        wide = errors > 1
+        named = [large & wide, wide, large]
+        any_of = [some.any(1, keepdims=True) for some in named]
+        unknown = np.select(any_of, named, default=False)
+        unknown = unknown[~directions.determined]
     names = np.array(search.names)[free]
+    groups = dict.fromkeys(tuple(names[some].tolist()) for some in unknown)
     return Determined(
-        [tuple(str(name) for name in names[some]) for some in unknown],
+        [of for of in groups if not any(set(of) < set(other) for other in groups)],
         tuple(str(name) for name in names[known & ~unknown.any(0)]),
     )
+
+
+def _errors_along(
+    directions: Eigendirections, search: Search, state: State, free: Bool[np.ndarray, " p"]
+) -> Float[np.ndarray, "direction m"]:
+    """Return the standard errors of the free parameters along each direction, in units of their scales."""
+    variance = state.reduced.variance(int(search.free.sum()))
+    lengths = np.sqrt(variance / np.maximum(directions.values, np.finfo(float).eps))
+    scale = scale_of(search, state.theta)[free] * directions.size
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.abs(directions.vectors * lengths).T / scale
 
 
 def hidden_by_rounding(names: str) -> str:

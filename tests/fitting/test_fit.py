@@ -295,3 +295,17 @@ def test_a_name_of_homodyne_is_read_and_said(tmp_path):
     result = fit_here(scan, hd.STATIC, scaling="auto")
     assert result.config["scaling"] == "shared"
     assert any("homodyne's 'auto'" in sentence for sentence in result.warnings)
+
+
+def test_only_parameters_with_wide_errors_are_called_undetermined(tmp_path):
+    """At late ages D0 t^alpha is far below D_offset; the shear rate is known to 1 %."""
+    late = 350 + 0.4 * np.arange(60)
+    creep = [68480, -1.327, 1708, 9e-4, -0.212, -2.7e-4, 2]
+    scan = store(measured(creep, 60, angles(8), time=late, contrast=0.3, seed=1), tmp_path)
+    known = {"D_offset": 1708.0, "gamma_dot_t_offset": -2.7e-4}
+    result = hd.fit(scan, "laminar_flow", gap=2e6, fixed=known)
+    assert result.params["gamma_dot_t0"].stderr < 0.01 * result.params["gamma_dot_t0"].value
+    assert result.undetermined == (
+        "the data do not determine D0: its error is larger than its value; fix it. "
+        "The data do determine alpha, gamma_dot_t0, beta and phi0",
+    )

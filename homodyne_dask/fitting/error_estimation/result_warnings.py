@@ -227,7 +227,7 @@ def warnings_about_priors(
 
 
 def undetermined_directions(request: Request, state: lm.State) -> tuple[str, ...]:
-    """Return a sentence for each combination of parameters that is not determined, and one on the others."""
+    """Return a sentence for each combination of parameters that is not determined; the last names the others."""
     found = determined_at(request.search, state)
     if not found.undetermined:
         return ()
@@ -239,11 +239,12 @@ def undetermined_directions(request: Request, state: lm.State) -> tuple[str, ...
         _undetermined(names, slow, simpler)
         if names in certain
         else hidden_by_rounding(joined_with_and(names))
-        for names in dict.fromkeys(found.undetermined)
+        for names in found.undetermined
     )
     if not found.determined:
         return unknown
-    return (*unknown, f"the data determine {joined_with_and(found.determined)}")
+    others = joined_with_and(found.determined)
+    return (*unknown[:-1], f"{unknown[-1]}. The data do determine {others}")
 
 
 def larger_errors(
