@@ -35,7 +35,9 @@ class _PlainLoader(yaml.SafeLoader):
     def construct_scalar(self, node: Any) -> Any:
         value = super().construct_scalar(node)
         if isinstance(value, str) and re.search("[\0\ud800-\udfff]", value):
-            raise ConstructorError(None, None, "a character that no text has", node.start_mark)
+            raise ConstructorError(
+                None, None, "a character that is not allowed in text", node.start_mark
+            )
         return value
 
 

@@ -92,7 +92,7 @@ def test_a_series_by_url_is_shown_and_read_as_on_disk(here, no_pictures):
     assert "other/summary.json" in names_below(url)
     assert of_earlier not in names_below(url)
     objects.write(url_path("other", f"{ROOT}/several/A_fit/summary.json"), b"{}")
-    assert "holds the fits of several stores" in run("show", f"{ROOT}/several").output
+    assert "contains the fits of several stores" in run("show", f"{ROOT}/several").output
 
 
 def test_the_page_of_view_opens_stores_and_results_by_url(here):
@@ -121,5 +121,5 @@ def test_fits_by_url_are_compared(here, no_pictures):
 def test_commands_that_work_on_this_machine_refuse_urls_without_quoting_them(words):
     made = run(*words, "s3://user:secret@bucket/A_fit")
     assert made.exit_code == 2
-    assert "it is a URL: give a path of this machine" in made.output
+    assert "it is a URL: give a path on this machine" in made.output
     assert "secret" not in made.output

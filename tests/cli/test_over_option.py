@@ -177,7 +177,7 @@ BAD_OPTIONS = [
     (
         "a checkpoint",
         ["--over", "q", "--checkpoint", "c.json"],
-        "are for a single fit, but these are 2 fits",
+        "apply to a single fit, but there are 2 fits",
     ),
     ("windows alone", ["--windows", "3"], "give --over age"),
     ("windows of q", ["--over", "q", "--windows", "3"], "apply only to over 'age'"),
