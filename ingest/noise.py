@@ -68,9 +68,9 @@ def _constant(source: Source, sigma: Float[np.ndarray, " bin"]) -> Float[np.ndar
 def _scatter(source: Source, records: list[Record]) -> Float[np.ndarray, " bin"]:
     for index, record in enumerate(records):
         if not record["scatter"] and not record["left_out"]:
-            why = "has too few pairs" if record["scatter"] is None else "does not scatter at all"
+            why = "too few pairs" if record["scatter"] is None else "no scatter"
             raise NoDataError(
-                f"{source.name(index)} {why} to measure its noise from {source.n_frames} frames: "
+                f"{source.name(index)} has {why} to measure its noise from {source.n_frames} frames: "
                 "give --sigma"
             )
     return np.array([record["scatter"] or 1.0 for record in records])
@@ -107,7 +107,7 @@ def notes_on(source: Source, records: list[Record], use: Bool[np.ndarray, " t"])
     if spread:
         notes.append(
             f"mean of {len(source.mean_of)} scans, which scatter {np.median(spread):.2g} times as much as "
-            f"their noise; sigma is that of their scatter"
+            f"their noise; sigma is computed from this scatter"
         )
     if source.half is not None:
         notes.append(f"half = {source.half}: {HALVES[source.half]}")
@@ -165,8 +165,8 @@ def _baseline(source: Source, records: list[Record]) -> int:
     if baselines.min() != baselines.max():
         odd = source.label[[record["baseline"] == 0 for record in records]]
         raise SourceError(
-            f"bins {as_ranges(odd)} of {source.path.name} decay to 0, the others to 1: they differ "
-            "in kind; ingest them separately"
+            f"bins {as_ranges(odd)} of {source.path.name} decay to 0, but the others to "
+            "1: ingest the two groups separately"
         )
     return int(baselines[0])
 
@@ -174,7 +174,7 @@ def _baseline(source: Source, records: list[Record]) -> int:
 def dimmed(masked: Bool[np.ndarray, " t"]) -> str:
     """Return the note on frames in a beam trip."""
     return (
-        f"{counted(int(masked.sum()), 'frame')} masked, intensity below half its median: "
+        f"{counted(int(masked.sum()), 'frame')} masked (intensity below half its median): "
         f"{as_ranges(np.flatnonzero(masked))}, counted from 0"
     )
 

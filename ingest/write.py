@@ -105,7 +105,7 @@ def _paths(given: str | Path | Sequence[str | Path]) -> list[Path]:
     require_type("source", each, list | tuple, "the path of a file, or a list of them")
     paths = [path_of("source", one) for one in each]
     if not paths:
-        raise OptionError("source is an empty list: give the files of which the store is made")
+        raise OptionError("source is an empty list: give the files to ingest")
     return paths
 
 
@@ -189,9 +189,7 @@ def _check_left_out(target: AnyPath, records: list[Record], strict: bool) -> Non
     """Raise SourceError where no bin has data, or with `strict` where one has none."""
     reasons = [record["left_out"] for record in records if record["left_out"]]
     if reasons and (strict or len(reasons) == len(records)):
-        how = (
-            "leave out --strict, and the others are ingested" if len(reasons) < len(records) else ""
-        )
+        how = "without --strict the others are ingested" if len(reasons) < len(records) else ""
         raise SourceError("; ".join(filter(None, [reasons[0], how or "no bin is left to fit"])))
 
 
@@ -281,7 +279,7 @@ def _lost_workers(client) -> Iterator[None]:
         yield
     except NoWorkerError as e:
         raise ClusterError(
-            f"there has been no worker for too long ({e}): start some, then run ingest again; it "
+            f"there have been no workers for too long ({e}): start some, then run ingest again; it "
             "continues where it stopped"
         ) from e
     except KilledWorker as e:

@@ -56,12 +56,13 @@ class FitConfig(FitOptions, _Source):
     """All options of `homodyne-dask fit`, by the names they have in Python, in YAML and as --options."""
 
     q: Sequence[float] | None = define(
-        None, "rings in 1/Å, the nearest within 2 %", "0.0054", "a number in 1/Å, or a list",
+        None, "q of rings in 1/Å; the nearest ring within 2 % is selected", "0.0054", "a number in 1/Å, or "
+        "a list",
         default_text="all", section=DATA, common=True,
     )  # fmt: skip
     phi: float | tuple[float, float] | Sequence[tuple[float, float]] | None = define(
         None,
-        "the angle φ in degrees nearest to this, within 1°, a range [low, high], or a list of ranges",
+        "an angle φ in degrees (the nearest within 1° is selected), a range [low, high], or a list of ranges",
         "[-30, 30]", "degrees, or a range", typed="-30:30", default_text="all",
         metavar="ANGLE|LOW:HIGH", section=DATA, common=True,
     )  # fmt: skip

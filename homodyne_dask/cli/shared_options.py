@@ -130,7 +130,7 @@ def _click_option(option: Option) -> Callable[[Command], Command]:
 
 def _help(option: Option) -> str:
     text = option.description[0].upper() + option.description[1:]
-    more = [f"as {option.typed}"] if option.typed else []
+    more = [f"example: {option.typed}"] if option.typed else []
     more += (
         ["for several, repeat the option or separate them by commas"] if option.repeatable else []
     )

@@ -205,7 +205,7 @@ def cluster_errors(client: Client) -> Iterator[None]:
         yield
     except NO_WORKER as e:
         raise ClusterError(
-            f"there has been no worker for too long ({e}{_missing_workers(client)}): start some, then fit "
+            f"there have been no workers for too long ({e}{_missing_workers(client)}): start some, then fit "
             f"again with --resume"
         ) from e
     except KilledWorker as e:

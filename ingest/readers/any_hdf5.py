@@ -132,11 +132,11 @@ def what_is_in(file: h5py.File) -> str:
     found = [(name, shape) for name, shape in shapes if _equal_axes(shape) >= 2]
     lists = [(name, shape) for name, shape in shapes if 1 <= sum(n > 1 for n in shape) == 1]
     if not found:
-        return "no dataset in it has two axes of one length"
-    text = f"if they are among these, give --dataset NAME: {_listed(found)}"
+        return "no dataset in it has two axes of equal length"
+    text = f"if the matrices are in one of these, give --dataset NAME: {_listed(found)}"
     return (
         text
-        + f"; and for --q-dataset, --phi-dataset or --time-dataset there are {_listed(lists)}"
+        + f"; candidates for --q-dataset, --phi-dataset and --time-dataset: {_listed(lists)}"
         * bool(lists)
     )
 

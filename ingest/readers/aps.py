@@ -116,7 +116,9 @@ def _q_phi(file: h5py.File, label: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
 def _grid(file: h5py.File) -> tuple[int, int]:
     points = hdf5.integers(file, f"{QMAP}/dynamic_num_pts")
     if len(points) != 2 or (points < 1).any():
-        raise SourceError(f"{QMAP}/dynamic_num_pts must be rings and angles, not {points}")
+        raise SourceError(
+            f"{QMAP}/dynamic_num_pts must be the numbers of rings and angles, not {points}"
+        )
     return int(points[0]), int(points[1])
 
 
@@ -176,7 +178,7 @@ def _intensity(means, flux, avg: int) -> tuple[np.ndarray | None, list[str]]:
     if means is None or not np.isfinite(means).all() or (means < 0).any() or not means.any():
         return None, ["the file has no counts for every bin: sigma is taken from the scatter"]
     if flux is None or not np.isfinite(flux).all() or (flux < 0).any() or not flux.mean() > 0:
-        return None, [f"{FLUX} does not cover the frames: sigma is taken from the scatter"]
+        return None, [f"{FLUX} does not cover all frames: sigma is taken from the scatter"]
     return avg * np.outer(means, flux / flux.mean()), []
 
 
@@ -238,7 +240,7 @@ def _legacy_labels(file: h5py.File, names: dict[int, str]) -> np.ndarray:
     if named and running and not np.array_equal(bins, numbers):
         raise SourceError(
             f"{LEGACY_MATRICES} of {hdf5.file_name(file)} is ambiguous: g2_00001 may be bin 1 or, by "
-            f"{LEGACY_PROCESSED}, bin {bins[0]}; sort the one or rename the other"
+            f"{LEGACY_PROCESSED}, bin {bins[0]}; sort the list or rename the matrices"
         )
     if named:
         return numbers

@@ -131,7 +131,7 @@ def regions(file: h5py.File, name: str) -> np.ndarray | None:
     if found is None:
         return None
     if found.size == 0 or not np.isfinite(found).all() or found.min() < 0:
-        raise wrong(file, name, "must hold bin numbers from 0 on: it is damaged")
+        raise wrong(file, name, "must contain bin numbers from 0 up: it is damaged")
     return found.ravel().astype(np.int64)
 
 
@@ -203,7 +203,7 @@ def read_matrix(path: Path, name: str) -> np.ndarray:
     with open_hdf5(path) as file:
         found = dataset(file, name)
         if found is None:
-            raise SourceError(f"{path} has no {name} any longer")
+            raise SourceError(f"{path} no longer has {name}")
         try:
             return np.asarray(found[()])
         except MemoryError:

@@ -219,7 +219,7 @@ def test_no_worker_coming_back_is_said(scan, monkeypatch):
                 for process in everything(client):
                     process.kill()
 
-        with pytest.raises(ClusterError, match="there has been no worker for too long"):
+        with pytest.raises(ClusterError, match="there have been no workers for too long"):
             disturbed(scan, client, leave)
 
 

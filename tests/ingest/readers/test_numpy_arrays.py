@@ -67,13 +67,13 @@ GOOD = {"c2": C2, "q": 0.01, "phi": 0.0, "dt": 0.1}
         ("c2 of objects", {"c2": np.full((5, 5), None)}, "objects|not real"),
         ("c2 complex", {"c2": C2 * 1j}, "not real numbers"),
         ("two frames", {"c2": np.ones((2, 2))}, "has 2 frames: .* at least 3"),
-        ("no q", {"q": None}, "does not give q: give q in 1/Å"),
-        ("no phi", {"phi": None}, "does not give phi: give .*nan for whole rings"),
-        ("no dt", {"dt": None}, "does not give its frame spacing: give frame_time"),
+        ("no q", {"q": None}, "does not contain q: give q in 1/Å"),
+        ("no phi", {"phi": None}, "does not contain phi: give .*nan for whole rings"),
+        ("no dt", {"dt": None}, "does not contain its frame spacing: give frame_time"),
         (
             "nothing",
             {"q": None, "phi": None, "dt": None},
-            "does not give q, phi, its frame spacing: give q in 1/Å.*phi in degrees.*frame_time in s",
+            "does not contain q, phi, its frame spacing: give q in 1/Å.*phi in degrees.*frame_time in s",
         ),
         ("q of three bins", {"q": [1, 2, 3]}, "has 3 values for 2 bins"),
         ("q negative", {"q": -1.0}, "q positive"),
@@ -102,7 +102,7 @@ GOOD = {"c2": C2, "q": 0.01, "phi": 0.0, "dt": 0.1}
             {"sigma": 1e-300},
             r"sigma = 1e-300 \(as of c2\) does not occur in a measurement",
         ),
-        ("time against dt", {"time": 0.2 * np.arange(20)}, "dt = 0.1 s but its time steps by 0.2"),
+        ("time against dt", {"time": 0.2 * np.arange(20)}, "dt = 0.1 s, but its times are 0.2"),
     ],
 )
 def test_a_wrong_npz_is_refused_naming_the_key(tmp_path, word, changes, message):
@@ -144,7 +144,7 @@ def test_an_option_that_cannot_be_is_refused(tmp_path, word, options, message):
 @pytest.mark.parametrize("name", ["sigma", "time_offset"])
 def test_an_option_beyond_any_measurement_is_refused_for_every_format(tmp_path, name):
     path = simulated(tmp_path / "A.hdf", n=20)
-    with pytest.raises(SourceError, match=r"A\.hdf cannot be ingested, (sigma|time) = 1e\+300 \("):
+    with pytest.raises(SourceError, match=r"A\.hdf cannot be ingested: (sigma|time) = 1e\+300 \("):
         ingest.ingest(path, **{name: 1e300})
 
 
@@ -155,7 +155,7 @@ def test_a_frame_time_equal_to_the_files_is_accepted(tmp_path):
 
 def test_a_bin_without_scatter_wants_a_sigma(tmp_path):
     path = npz(tmp_path / "A.npz", **(GOOD | {"c2": np.full((20, 20), 1.25)}))
-    with pytest.raises(SourceError, match=r"does not scatter at all .* give sigma"):
+    with pytest.raises(SourceError, match=r"has no scatter .* give sigma"):
         ingest.ingest(path)
     report = ingest.ingest(path, sigma=0.01)
     assert report.bins[0].sigma == pytest.approx(0.01)
