@@ -168,7 +168,7 @@ def ingest(
         workers = checked_workers(client)
     if dt is not None and frame_time is not None:
         raise OptionError(
-            f"dt = {dt} and frame_time = {frame_time} mean the same: give one of them"
+            f"dt = {dt} and frame_time = {frame_time} are the same argument: give only one of them"
         )
     frame_time = dt if frame_time is None else frame_time
     files = (str, PathLike, UrlPath)
@@ -177,7 +177,7 @@ def ingest(
         for name, value in (("counts", counts), ("pixels", pixels)):
             if value is not None:
                 raise OptionError(
-                    f"{name} belongs to an array: a file holds its own, an .npz under that name"
+                    f"{name} applies to arrays only: a file contains its own (an .npz file under that name)"
                 )
         opened: AbstractContextManager[Any] = nullcontext(source)
     else:

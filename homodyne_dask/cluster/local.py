@@ -133,7 +133,7 @@ def local_cluster(
     if (now := digest_of_sources()) != code_digest():
         raise ClusterError(
             f"the files of homodyne-dask have changed since this program loaded them (digest {now}, before "
-            f"{code_digest()}), and new workers would compute with the new ones: start this program again"
+            f"{code_digest()}), and new workers would use the new ones: restart this program"
         )
     counts = {"processes": processes, "threads": threads, "memory": memory, "gpus": gpus or None}
     for name, value in counts.items():
@@ -231,8 +231,9 @@ def _no_progress(client: Client) -> str:
         link = with_timeout(ANSWER_TIMEOUT, lambda: client.dashboard_link)
     except (Exception, asyncio.CancelledError):
         return (
-            f"no message came from the scheduler within {limit:g} s, and it does not answer: it is "
-            f"stopped, or its machine cannot be reached; start a scheduler, then fit again with --resume"
+            f"the scheduler has sent no message for {limit:g} s and does not answer: "
+            "it has stopped, or its machine cannot be reached; start a scheduler, then fit again with "
+            "--resume"
         )
     return (
         f"no task finished within {limit:g} s{_missing_workers(client)}: are there workers? see the "
@@ -287,7 +288,8 @@ def job_cluster(client: Client) -> JobCluster | None:
 def require_client(client: object) -> None:
     """Raise OptionError for what is neither a Dask client nor None."""
     if client is not None:
-        form = "that of a cluster (`with hd.local_cluster() as client:`, or hd.connect), or leave it out"
+        form = "the client of a cluster (`with hd.local_cluster() as client:`, or hd.connect), or leave it "
+        "out"
         require_type("client", client, Client, form)
 
 
@@ -315,7 +317,8 @@ def _wait_for_one(client: Client) -> None:
     while not answered(client, known_workers, client):
         if time.monotonic() > until or (jobs is not None and jobs.given_up):
             raise ClusterError(
-                f"the cluster has no workers, and none came within {longest:g} s{_missing_workers(client)}: "
+                f"the cluster has no workers, and none joined within {longest:g} "
+                f"s{_missing_workers(client)}: "
                 f"start some, then fit again"
             )
         time.sleep(0.05)

@@ -131,7 +131,9 @@ def frame_spacing(
     """
     steps = np.diff(time)
     if len(time) < 2 or not (np.isfinite(time).all() and (steps > 0).all()):
-        raise OptionError("frame times must be at least two finite numbers, each above the last")
+        raise OptionError(
+            "frame times must be at least two finite numbers, each larger than the one before"
+        )
     spacing = float(np.median(steps))
     if convention is Convention.HOMODYNE:
         uneven = np.flatnonzero(np.abs(steps - spacing) > 1e-6 * spacing)

@@ -147,7 +147,7 @@ def importable_models() -> Mapping[str, Parametrized]:
         if found.get(model.name, model) is not model:
             raise OptionError(
                 f"the entry point {point.name!r} of {GROUP} ({point.value}) gives a model named "
-                f"{model.name!r}, and there is another of that name: rename it"
+                f"{model.name!r}, but there is another model of that name: rename it"
             )
         found[model.name] = model
     return found
@@ -271,8 +271,8 @@ def _checked_laws(
         three = isinstance(law, list | tuple) and all(isinstance(name, str) for name in law)
         if not three or len(law) != 3 or len(set(law)) != 3 or not set(law) <= set(names):
             raise OptionError(
-                f"model {model!r}: power law {shown(law)} is not three of its parameters "
-                f"{', '.join(names)}: give the names of a, b and c of a t^b + c"
+                f"model {model!r}: power law {shown(law)} does not name three of its "
+                f"parameters {', '.join(names)}: give the names of a, b and c in a t^b + c"
             )
     return tuple((a, b, c) for a, b, c in laws)
 

@@ -51,8 +51,8 @@ def require_common_lags(scan: Scan) -> None:
     """Raise OptionError where frames are not even in time: ages then have no lags in common."""
     if is_uneven(scan.time):
         raise OptionError(
-            f"the frames of {scan.path} are not even in time, and ages have no lags in common: fit c2, or "
-            f"look at it with view"
+            f"the frames of {scan.path} are not evenly spaced in time, so ages have no lags in common: "
+            f"fit c2, or inspect it with view"
         )
 
 

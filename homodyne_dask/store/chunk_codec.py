@@ -94,7 +94,7 @@ def _check_header(body: bytes, into: np.ndarray) -> None:
     if size != into.nbytes:
         raise ValueError(f"it holds {size} bytes instead of {into.nbytes}")
     if encoded != len(body):
-        raise ValueError(f"its header says {encoded} bytes and it has {len(body)}")
+        raise ValueError(f"its header says {encoded} bytes, but it has {len(body)}")
     if (version, lz4_version, flags >> 5) != (_BLOSC_FORMAT, _LZ4_FORMAT, _LZ4):
         raise ValueError("it is not in the format that ingest writes")
     if itemsize != into.itemsize or not 0 < block <= size:

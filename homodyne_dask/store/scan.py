@@ -487,15 +487,15 @@ def as_scan(data: "Scan | str | AnyPath") -> Scan:
         return data
     if not isinstance(data, str | PathLike | UrlPath):
         raise OptionError(
-            f"data = {shown(data)} is neither a scan nor the path of a store: this model is fitted to those; "
-            f"for other data see hd.model"
+            f"data = {shown(data)} is neither a scan nor the path of a store: this model can be fitted "
+            f"only to scans; for other data, see hd.model"
         )
     return open_dataset(data)
 
 
 def _check_values(path: AnyPath, time: np.ndarray, sigma: np.ndarray, q: np.ndarray) -> None:
     if not (np.isfinite(sigma).all() and (sigma > 0).all()):
-        raise ingest_again(path, "sigma_row holds values that are not above 0")
+        raise ingest_again(path, "sigma_row has values that are not positive")
     if not (np.isfinite(time).all() and (np.diff(time) > 0).all()):
         raise ingest_again(path, "time does not increase")
     with np.errstate(over="ignore", under="ignore"):

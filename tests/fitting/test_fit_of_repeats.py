@@ -70,7 +70,7 @@ def test_a_bin_may_share_contrast_and_offset_over_scans(store):
     np.testing.assert_array_equal(contrast, contrast[[0] * SCANS])
     assert len(np.unique(contrast)) == 3
     one = hd.open_dataset(store).select(scan=1)
-    with pytest.raises(OptionError, match="no bin is selected of two scans"):
+    with pytest.raises(OptionError, match="no selected bin is in two scans"):
         hd.fit(one, "brownian", scaling="scans")
 
 

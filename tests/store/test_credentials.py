@@ -102,7 +102,7 @@ def test_for_public_data_no_keys_are_looked_for(url, profile, server, monkeypatc
 IN_VAIN = {
     "no scheme": ("ENDPOINT_URL", "127.0.0.1:9", "is not the address of a server"),
     "a password": ("ENDPOINT_URL", "https://me:secret@host", "is not the address of a server"),
-    "plain": ("ENDPOINT_URL", "http://[::1]:9", "encryption: give https://host, or"),
+    "plain": ("ENDPOINT_URL", "http://[::1]:9", "unencrypted address: give https://host, or"),
     "a line": ("SESSION_TOKEN", "secret\n", "holds a line break or another"),
 }
 

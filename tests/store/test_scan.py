@@ -112,20 +112,20 @@ DAMAGED = [
     ("sigma_row shorter", shorter("sigma_row"), "sigma_row has shape"),
     ("metadata cut off", lambda p: (p / "zarr.json").write_text("{"), "cannot be read|not a Zarr"),
     ("metadata gone", lambda p: (p / "zarr.json").unlink(), "not a Zarr store"),
-    ("sigma zero", rewritten("sigma_row", 0.0), "sigma_row holds values that are not above 0"),
-    ("sigma NaN", rewritten("sigma_row", np.nan), "sigma_row holds values that are not above 0"),
+    ("sigma zero", rewritten("sigma_row", 0.0), "sigma_row has values that are not positive"),
+    ("sigma NaN", rewritten("sigma_row", np.nan), "sigma_row has values that are not positive"),
     ("q rewritten", rewritten("q", 0.01, sealed=False), "q is not what was ingested"),
     (
         "sigma huge",
         rewritten("sigma_row", 1e200),
-        r"sigma = inf \(as of c2\) does not occur in a measurement",
+        r"sigma = inf \(as of c2\) is implausible",
     ),
     (
         "sigma tiny",
         rewritten("sigma_row", 1e-100),
-        r"sigma = 1e-200 \(as of c2\) does not occur in a measurement",
+        r"sigma = 1e-200 \(as of c2\) is implausible",
     ),
-    ("q huge", rewritten("q", 1e300), r"q = 1e\+300 \(1/Å\) does not occur in a measurement"),
+    ("q huge", rewritten("q", 1e300), r"q = 1e\+300 \(1/Å\) is implausible"),
     ("time stands still", rewritten("time", 1.0), "time does not increase"),
 ]
 

@@ -93,7 +93,7 @@ def test_one_angle_is_the_nearest_of_a_ring_and_not_all_within_a_degree():
     assert nearest_angles(q, phi, 10.2).tolist() == [True, False, False, False]
     with pytest.raises(SelectionError, match=r"the nearest: 10°, 10\.8°, 11\.5°"):
         nearest_angles(q, phi, 12.6)
-    with pytest.raises(SelectionError, match=r"phi = 10\.5° may be the angles 10\.8 and 10°"):
+    with pytest.raises(SelectionError, match=r"phi = 10\.5° matches the angles 10\.8 and 10°"):
         nearest_angles(q, phi, 10.5)
 
 

@@ -162,6 +162,6 @@ def _default_interface() -> str:
         if any(address.address == address_of_route for address in addresses):
             return name
     raise OptionError(
-        "no network interface has the address of the default route: name one, "
-        "DASK_JOBQUEUE__<SITE>__INTERFACE=eth0"
+        "no network interface has the address of the default route: set one, "
+        "such as DASK_JOBQUEUE__<SITE>__INTERFACE=eth0"
     )

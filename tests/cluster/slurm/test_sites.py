@@ -47,7 +47,7 @@ def test_the_script_of_a_fits_own_job_is_the_one_written_down(name):
 
 
 def test_a_site_with_pbs_has_no_job_for_a_fit_and_says_what_to_do():
-    with pytest.raises(OptionError, match="--site alcf` in a job of your own"):
+    with pytest.raises(OptionError, match="--site alcf` in your own batch job"):
         driver("alcf")
 
 
