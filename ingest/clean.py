@@ -168,7 +168,7 @@ def _side(raw: np.ndarray, name: str, half: Half | None) -> tuple[str, Bool[np.n
     if 2 * min(above, below) < max(above, below):
         raise SourceError(
             f"{name} is neither a full matrix nor one half: {above} pairs are known above the diagonal and "
-            f"{below} below; select one half with --half upper or --half lower"
+            f"{below} below; give --half upper or lower to select one"
         )
     return "full", counted
 

@@ -191,7 +191,7 @@ def test_a_quantity_that_follows_from_d0_has_an_error_exactly_where_d0_has_one(b
 def test_other_models_have_no_radius(scan):
     assert fit_here(scan, hd.POWER_LAW).derived == {}
     for options in (FLUID, {"viscosity": 1e-3}):
-        with pytest.raises(OptionError, match="Brownian motion, and the model is static"):
+        with pytest.raises(OptionError, match="Brownian motion, but the model is static"):
             fit_here(scan, hd.STATIC, **options)
 
 

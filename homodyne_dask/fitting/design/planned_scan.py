@@ -58,7 +58,7 @@ def design(
     bin): one number, or one per bin. frames, dt [s]: of the record. gap: '200 um', for models with shear.
     ages [s]: at which the errors of J and γ̇ are wanted, by default the middle of the shortest record. vary:
     one of frames, counts, pixels, contrast, angles (the ring divided into so many bins, each at the first q)
-    and exposure (frame time [s], of the same total time and dose), with the values to try. min_lag: closer
+    and exposure (frame time [s], with the same total time and dose), with the values to try. min_lag: closer
     pairs are excluded [frames]. convention: physical or homodyne.
 
     The noise is that of speckle and counting (docs/explanation/speckle_noise.md); contrast and offset of

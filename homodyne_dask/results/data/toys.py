@@ -100,11 +100,9 @@ class Toys:
     def __str__(self) -> str:
         data, table = self.dataset, self.table
         about, number = data.attrs, data.sizes["toy"]
-        size = (
-            f"{about['pixels']:.4g} pixels a bin, {about['counts']:.3g} counts per pixel and frame"
-        )
+        size = f"{about['pixels']:.4g} pixels per bin, {about['counts']:.3g} counts per pixel and frame"
         what = (
-            f"{number} scans of counted photons at the fit of {about['model']} ({size}), fitted with "
+            f"{number} scans of photons simulated from the fit of {about['model']} ({size}), fitted with "
             f"--weighting {about['weighting']}: {self.converged.sizes['toy']} converged"
         )
         lines = wrapped("", [what])

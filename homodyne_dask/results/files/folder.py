@@ -141,7 +141,8 @@ def check_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) 
     half_written = any(name.startswith(TEMPORARY) for name in present)
     if half_written and not (folder / SUMMARY).exists() and not (overwrite or resume):
         raise OptionError(
-            f"{folder} holds part of a result, whose fit was killed while writing it: give --overwrite to "
+            f"{folder} holds an incomplete result, because its fit was killed while writing it: give "
+            "--overwrite to "
             f"fit again, or another --output"
         )
     known = is_summary(folder / SUMMARY) or checkpoints.checkpoint_exists(checkpoint)

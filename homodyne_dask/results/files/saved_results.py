@@ -60,7 +60,7 @@ def data_of(result: FitResult, folder: AnyPath, way_out: str, store: AnyPath | N
         named = any_path(f"store_path of {folder}", where)
         if not _is_near(named, folder):
             raise OptionError(
-                f"the data of {folder} are elsewhere, in {named}, and are opened only if you ask for them: "
+                f"the data of {folder} are elsewhere, in {named}, and are opened only on request: "
                 f"{way_out.format(named)}"
             )
     return fitted_scan(result, store)
@@ -165,7 +165,7 @@ def _named(results: Any) -> dict[str, FitResult]:
     for one in given:
         require_type("results", one, Fit, "results of hd.fit, or their folders")
     if len(given) < 2:
-        raise OptionError(f"a comparison needs two fits or more, but results has {len(given)}")
+        raise OptionError(f"a comparison needs at least two fits, but results has {len(given)}")
     fits = [one if isinstance(one, FitResult) else load_result(one) for one in given]
     if isinstance(results, Mapping):
         return {str(name): fit for name, fit in zip(results, fits, strict=True)}

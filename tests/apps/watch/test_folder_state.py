@@ -91,7 +91,7 @@ def test_a_state_without_its_checksum_is_refused(folders):
     state = json.loads((results / STATE).read_text())
     del state["sha256"]
     (results / STATE).write_text(json.dumps(state))
-    with pytest.raises(SourceError, match="its checksum does not match: give another output"):
+    with pytest.raises(SourceError, match=r"its checksum does not match\): give another output"):
         watch_of(source, results)
 
 

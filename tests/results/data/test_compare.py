@@ -139,7 +139,7 @@ OLD = changed(OTHER, left_out=None)
 FEW = GOOD.diagnosis.left_out.isel(cluster=[0, 1])
 LESS = GOOD.scaling.assign(ndata=GOOD.scaling["ndata"] - 1)
 REFUSED = {
-    "one fit": ([GOOD], "a comparison needs two fits or more, but results has 1"),
+    "one fit": ([GOOD], "a comparison needs at least two fits, but results has 1"),
     "no fits": (5, "results = 5 cannot be used: give a list of results"),
     "another thing": ([GOOD, 5], "results = 5 cannot be used"),
     "one model twice": (
@@ -184,7 +184,7 @@ REFUSED = {
     ),
     "no scores": (
         [result_of_model("laminar_flow", 7, UNKNOWN), result_of_model("static", 3, UNKNOWN)],
-        "one angle alone",
+        "a single angle",
     ),
 }
 

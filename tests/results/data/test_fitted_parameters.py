@@ -161,7 +161,7 @@ def test_aic_is_that_of_lmfit():
 
 
 MISTAKES = [
-    ("outside", {"t1": 1e9}, OptionError, r"t1 = 1e\+09 s is outside of the scan, 0 to 6\.33333 s"),
+    ("outside", {"t1": 1e9}, OptionError, r"t1 = 1e\+09 s is outside the scan, 0 to 6\.33333 s"),
     ("nothing", {"t2": np.nan}, OptionError, "t2 = nan s is outside"),
     ("text", {"t2": "a"}, OptionError, "t2 = 'a' are not times in seconds"),
     ("shapes", {"t1": [0, 1], "t2": [0, 1, 2]}, OptionError, r"t1 \(2,\) and t2 \(3,\)"),
@@ -169,7 +169,7 @@ MISTAKES = [
         "label",
         {"label": 77},
         SelectionError,
-        "no bin that was fitted has the label 77; choose from ",
+        "no fitted bin has the label 77; choose from ",
     ),
 ]
 

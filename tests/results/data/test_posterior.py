@@ -407,6 +407,6 @@ def test_a_posterior_beside_a_bound_is_an_upper_limit_in_words(flowing, fitted):
     shapes = draws_of(fitted, theta, priors={"D0": "flat in the rate, 1 to 1e+12 Å²/s"})
     assert posterior_of(fitted, shapes, flowing).summary.sel(param="D0")["limit"].item() == ""
     said = " ".join(enough_sentences(posterior.plain))
-    assert "of D0 only an upper limit is known: it is below" in said
+    assert "only an upper limit of D0 is known: it is below" in said
     assert "not enough for D0" not in said
     assert "< " in " ".join(str(posterior).split())

@@ -98,7 +98,7 @@ def test_another_posterior_takes_the_place_of_the_first(flowing, tmp_path):
 def test_a_posterior_is_not_written_beside_another_fit(flowing, fitted, tmp_path):
     made = posterior_of(fitted, draws_of(fitted, gaussian(fitted, 100)), flowing)
     with pytest.raises(
-        OptionError, match="holds no fit, and a posterior is written beside its fit"
+        OptionError, match="holds no fit, but a posterior is written beside its fit"
     ):
         made.save(tmp_path)
     other = fit_of(flowing, fixed=("beta",))

@@ -180,7 +180,7 @@ def test_a_result_without_influence_has_no_picture_of_it(diffusing, tmp_path):
     result = result_for(diffusing, CREEP, influence=None)
     names = [path.stem for path in plots.save_all(FitView(result, diffusing), tmp_path)]
     assert names == [name for name in plots.PICTURES if name != "influence"]
-    with pytest.raises(OptionError, match="holds no influence"):
+    with pytest.raises(OptionError, match="does not contain the influence"):
         plots.draw_influence(FitView(result, diffusing))
 
 
