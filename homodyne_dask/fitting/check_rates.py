@@ -131,7 +131,7 @@ def deviations_in(
     unweighted = at_optimum.scores()
     if len(unweighted.scores) < MIN_CLUSTERS:
         raise OptionError(
-            f"rates are checked by the scatter between independent bins, and this fit has "
+            f"rates are checked against the scatter between independent bins, but this fit has only "
             f"{len(unweighted.scores)}: fit {MIN_CLUSTERS} or more"
         )
     share = shares(unweighted)

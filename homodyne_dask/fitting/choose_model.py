@@ -234,8 +234,8 @@ def _compared(results: dict[str, FitResult]) -> tuple[ComparedModel, ...]:
     order = ranked(list(results.values()))
     if order is None:
         raise OptionError(
-            "none of the models compared converged with all its parameters determined by any part of the "
-            "bins: fit one of them by itself, its report says more"
+            "none of the compared models converged with parameters that every part of the "
+            "bins determines: fit one of them separately and see its report"
         )
     return tuple(
         ComparedModel(

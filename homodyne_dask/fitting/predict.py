@@ -162,7 +162,7 @@ def vector_of(model: Model, params: Mapping[str, float] | ArrayLike) -> Float[np
         if values.shape != (len(wanted),):
             raise OptionError(
                 f"{model.name} has {len(wanted)} parameters ({', '.join(wanted)}), "
-                f"{values.size} were given"
+                f"but {values.size} were given"
             )
         params = dict(zip(wanted, values.tolist(), strict=True))
     params = {name: _number(name, value) for name, value in params.items()}

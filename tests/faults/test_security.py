@@ -131,7 +131,7 @@ def test_the_file_of_dasks_own_scheduler_is_refused_with_what_to_give_in_its_pla
         "workers": {},
     }
     file.write_text(json.dumps(theirs))
-    match = r"written by `dask scheduler`.*: give instead scheduler tcp://127\.0\.0\.1:1 and"
+    match = r"written by `dask scheduler`.*: give scheduler tcp://127\.0\.0\.1:1 and"
     with pytest.raises(ClusterError, match=match), connection_by(file):
         pass
 

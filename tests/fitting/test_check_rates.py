@@ -206,7 +206,7 @@ def test_what_cannot_be_checked_is_refused(stepping, tmp_path):
     ):
         hd.check_rates(replace(result, outcome=hd.Outcome.STALLED), scan)
     few = scan_of(tmp_path, STILL, n=30)
-    with pytest.raises(OptionError, match="and this fit has 3: fit 6 or more"):
+    with pytest.raises(OptionError, match="but this fit has only 3: fit 6 or more"):
         hd.check_rates(fit_here(few, STATIC, fixed={"D_offset": STILL[2]}), few)
     assert with_deviations(STATIC_FREE, scan.time) is None
     other = fit_here(few, STRETCHED, fixed={"stretching": 1.0})

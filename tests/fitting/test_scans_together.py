@@ -172,7 +172,7 @@ def test_the_command_writes_a_folder_for_each_scan_and_the_series(store, tmp_pat
         ({"per_scan": "D0", "loss": "huber"}, "loss is not available with per_scan"),
         ({"per_scan": "D0", "weighting": "speckle"}, "weighting is not available with per_scan"),
         ({"per_scan": "D0", "profile": ["alpha"]}, "profile is not available with per_scan"),
-        ({"per_scan": "D_offset"}, "D_offset is fixed and cannot differ by scan"),
+        ({"per_scan": "D_offset"}, "D_offset is fixed and cannot differ between scans"),
     ],
 )
 def test_what_does_not_fit_is_refused(store, options, message):

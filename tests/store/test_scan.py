@@ -114,7 +114,7 @@ DAMAGED = [
     ("metadata gone", lambda p: (p / "zarr.json").unlink(), "not a Zarr store"),
     ("sigma zero", rewritten("sigma_row", 0.0), "sigma_row has values that are not positive"),
     ("sigma NaN", rewritten("sigma_row", np.nan), "sigma_row has values that are not positive"),
-    ("q rewritten", rewritten("q", 0.01, sealed=False), "q is not what was ingested"),
+    ("q rewritten", rewritten("q", 0.01, sealed=False), "q differs from what was ingested"),
     (
         "sigma huge",
         rewritten("sigma_row", 1e200),
@@ -190,5 +190,7 @@ def test_what_is_read_later_is_of_the_store_that_was_opened(folder, copy, name):
     other = store(measured(FLOW, 40, PHI, q=RINGS, dt=0.5, seed=1), folder, "other")
     shutil.rmtree(copy)
     shutil.copytree(other.path, copy)
-    with pytest.raises(StoreError, match=f"{name}/.* is not what was ingested: .* was replaced"):
+    with pytest.raises(
+        StoreError, match=f"{name}/.* differs from what was ingested: .* was replaced"
+    ):
         LATER[name](scan)

@@ -81,7 +81,7 @@ def test_a_q_names_the_ring_it_is_near(word, asked, found):
 
 
 def test_a_q_that_may_be_two_rings_is_refused_with_all_there_are():
-    says = "q = 0.0054 1/Å may be the rings 0.00536 and 0.00543 1/Å: .*; choose from .*0.0061 1/Å"
+    says = "q = 0.0054 1/Å matches the rings 0.00536 and 0.00543 1/Å: .*; choose from .*0.0061 1/Å"
     with pytest.raises(SelectionError, match=says):
         nearest_ring(RINGS_CLOSE, 0.0054)
     with pytest.raises(SelectionError, match="the store has no q"):
@@ -146,7 +146,7 @@ MISTAKES = [
     (
         "angles upside down",
         {"phi": (40, 20)},
-        "phi = 40:20 goes down, .* give 20:40, or for all but",
+        "phi = 40:20 is a decreasing range, .* give 20:40, or, for all angles outside",
     ),
     ("more than a turn", {"phi": (-200, 300)}, "phi = -200:300 spans more than a full turn"),
     ("a range or two angles", {"phi": [-1, 45]}, r"may be a range or two angles: write \(-1, 45\)"),

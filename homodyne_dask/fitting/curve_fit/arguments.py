@@ -70,8 +70,8 @@ def bounds_by_name(names: tuple[str, ...], bounds: Any) -> dict[str, tuple[float
         low, high = (np.broadcast_to(np.asarray(edge, float), len(names)) for edge in bounds)
     except (TypeError, ValueError):
         raise OptionError(
-            f"bounds = {shown(bounds)} are not (low, high), each a number or one for each of "
-            f"{', '.join(names)}, nor pairs by name"
+            f"bounds = {shown(bounds)} is neither (low, high), each a number or one value "
+            f"for each of {', '.join(names)}, nor pairs by name"
         ) from None
     return {name: (float(a), float(b)) for name, a, b in zip(names, low, high, strict=True)}
 

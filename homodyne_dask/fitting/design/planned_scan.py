@@ -93,7 +93,7 @@ def design(
     shortest = min(float(one.time[-1]) for one in scans)
     wanted = np.atleast_1d(np.array([shortest / 2]) if ages is None else numbers_of("ages", ages))
     if (wanted < 0).any():
-        raise OptionError(f"ages = {shown(ages)}: an age is in seconds since the first frame")
+        raise OptionError(f"ages = {shown(ages)}: give ages in seconds since the first frame")
     found = [expected_errors(one, wanted) for one in scans]
     return Design(_dataset(scan, varied, values, wanted, found))
 
@@ -102,7 +102,9 @@ def _count(name: str, value: Any) -> int:
     if isinstance(value, bool) or not float(value).is_integer():
         raise OptionError(f"{name} = {shown(value)} is not a whole number")
     if not FEWEST_FRAMES <= value <= MOST_FRAMES:
-        raise OptionError(f"{name} = {value:g}: give from {FEWEST_FRAMES} to {MOST_FRAMES}")
+        raise OptionError(
+            f"{name} = {value:g}: give a number from {FEWEST_FRAMES} to {MOST_FRAMES}"
+        )
     return int(value)
 
 
@@ -143,7 +145,7 @@ def _varied(vary: Mapping[str, ArrayLike] | None) -> tuple[str | None, list[floa
     if not vary:
         return None, [np.nan]
     if len(vary) > 1:
-        raise OptionError(f"vary = {shown(dict(vary))}: one quantity at a time")
+        raise OptionError(f"vary = {shown(dict(vary))}: vary one quantity at a time")
     name, given = next(iter(vary.items()))
     if name not in VARIED:
         raise OptionError(f"vary: {name!r} cannot be varied; {nearest(name, VARIED)}")
@@ -200,7 +202,7 @@ def _dataset(
     about = (
         f"{model.name}, {len(scan.q)} {'bin' if len(scan.q) == 1 else 'bins'}, {scan.frames} frames of "
         f"{scan.dt:g} s, contrast {scan.contrast.mean():.3g}, {scan.counts.mean():.3g} counts per pixel and "
-        f"frame, {scan.pixels.mean():.4g} independent pixels a bin"
+        f"frame, {scan.pixels.mean():.4g} independent pixels per bin"
     )
     if varied is not None:
         about += f"; {varied} varied"

@@ -401,8 +401,8 @@ def request_of(result: FitResult, scan: Scan) -> Request:
     """Return the request of a finished fit, with the data it was made of."""
     if result.diagnosis.smoothing is not None:
         raise OptionError(
-            f"{result.config['model']} has rates without a formula, smoothed by a penalty that a posterior "
-            f"does not have: result.rates has their bands"
+            f"{result.config['model']} has rates without a formula, smoothed by a penalty that a "
+            f"posterior does not include: result.rates has their bands"
         )
     scan = as_fitted(FitView(result, scan).scan, result)
     if scan.digest != result.provenance.inputs["store_sha256"]:

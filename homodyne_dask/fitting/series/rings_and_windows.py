@@ -76,7 +76,9 @@ def parts_of(scan: Scan, over: str, windows: Windows = None) -> tuple[Part, ...]
             )
         return {"q": _rings, "phi": _angles, "scan": _scans}[over](scan)
     if windows is None:
-        raise OptionError("over 'age' needs windows: how many, or from and to of each in seconds")
+        raise OptionError(
+            "over 'age' needs windows: their number, or start and end of each in seconds"
+        )
     return _windows(scan, windows)
 
 
@@ -145,12 +147,12 @@ def _windows(scan: Scan, windows: Windows) -> tuple[Part, ...]:
         edges = np.linspace(first, stop, windows + 1).round().astype(int)
         chosen = [scan.select(frames=(a, b)) for a, b in pairwise(edges)]
     else:
-        form = "how many, or a list of (from, to) in seconds"
+        form = "their number, or a list of (start, end) in seconds"
         require_type("windows", windows, list | tuple | np.ndarray, form)
         times: Any = windows
         chosen = [scan.select(time=window) for window in times]
     if not chosen:
-        raise OptionError("windows is an empty list: give from and to of each in seconds")
+        raise OptionError("windows is an empty list: give start and end of each in seconds")
     return tuple(_window(part, n + 1) for n, part in enumerate(chosen))
 
 

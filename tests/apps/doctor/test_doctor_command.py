@@ -65,7 +65,7 @@ def test_a_deprecated_flag_is_named():
     (finding,) = environment.environment_findings(
         {"XLA_FLAGS": "--xla_cpu_use_thunk_runtime=false"}
     )
-    assert "next releases" in finding.advice
+    assert "future release" in finding.advice
 
 
 ENVIRONMENTS = {

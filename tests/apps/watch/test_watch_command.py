@@ -81,8 +81,11 @@ def test_each_part_of_a_scan_is_a_row_and_stores_are_deleted_where_that_is_asked
 MISTAKES = [
     (("watch", "nowhere", "-o", "out"), "nowhere is not a directory"),
     (("watch", "in", "-o", "out"), "model is missing"),
-    (("watch", "in", "-o", "out", "--model", "auto"), "the model auto is for a single new fit"),
-    (("watch", "in", "checked.yaml", "-o", "out"), "checkpoint is for a single fit"),
+    (
+        ("watch", "in", "-o", "out", "--model", "auto"),
+        "the model auto applies only to a single new fit",
+    ),
+    (("watch", "in", "checked.yaml", "-o", "out"), "checkpoint applies to a single fit"),
     (
         ("watch", "in", "-o", "other", "--model", "static"),
         "other holds the index of another set of scans",

@@ -127,16 +127,20 @@ SAYS = [
     (("contrast_drift", "", -0.05), {}, "the contrast falls by some 5 % over the record"),
     (("contrast_drift", "", 1.2), {}, "the contrast rises by some 120 % over the record"),
     (("bin", "the bin labelled 7", 0.25), {}, "decays some 25 % faster than the others"),
-    (("bin", "the bin labelled 7", 111.0), {}, "decays some 111 times faster than the others"),
+    (("bin", "the bin labelled 7", 111.0), {}, "decays about 111 times faster than the others"),
     (
         ("frames", "frames 3 to 4", 2.5),
         {},
-        "some 2.5 times the contrast higher than that of others",
+        "higher than elsewhere by about 2.5 times the contrast",
     ),
-    (("frame", "frame 31", -0.12), {}, "c2 of frame 31 is some 12 % of the contrast lower than"),
-    (("frame", "frame 31", 0.12), {}, "--exclude-frames 31:32` fits these"),
+    (
+        ("frame", "frame 31", -0.12),
+        {},
+        "c2 of frame 31 is lower than elsewhere by about 12 % of the contrast",
+    ),
+    (("frame", "frame 31", 0.12), {}, "--exclude-frames 31:32` fits the others"),
     (("bin", "the bin labelled 7", 0.25), {}, "--model static --exclude-label 7`"),
-    (("frames", "frames 30 to 35", 0.12), {}, "--exclude-frames 30:36` fits these"),
+    (("frames", "frames 30 to 35", 0.12), {}, "--exclude-frames 30:36` fits the others"),
     (("shear", "", 1.0), {"scaling": "shared"}, "--scaling individual"),
 ]
 

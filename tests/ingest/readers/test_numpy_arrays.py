@@ -229,7 +229,7 @@ def test_an_older_cache_holds_its_times_as_planes_and_one_q(tmp_path):
 CACHE_MISTAKES = {
     "no angles": ({"phi_angles_list": None}, "has c2_exp but no phi_angles_list"),
     "angles": ({"phi_angles_list": np.zeros(2)}, "phi of A.npz has 2 values for 3 bins"),
-    "times": ({"t2": TIME + 1}, "are not the same times"),
+    "times": ({"t2": TIME + 1}, "differ: it is damaged"),
     "length": ({"t1": TIME[:-1], "t2": TIME[:-1]}, "29 entries for 30 frames"),
     "objects": ({"c2_exp": np.array([None])}, "c2_exp of A.npz holds object"),
     "shape": ({"c2_exp": np.zeros((2, 3, 4))}, r"c2_exp of A.npz has shape \(2, 3, 4\)"),

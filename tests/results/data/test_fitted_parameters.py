@@ -149,7 +149,7 @@ def test_c2_at_an_angle_is_that_of_its_bins_with_a_band_by_the_errors(scan):
 def test_a_fit_without_errors_has_no_band(scan):
     result = flow_result_of(scan)
     bare = replace(result, errors=replace(result.errors, covariance=None))
-    with pytest.raises(OptionError, match="no standard errors of all parameters"):
+    with pytest.raises(OptionError, match="not have standard errors of all parameters"):
         bare.eval(0.0, 1.0, band=95)
 
 

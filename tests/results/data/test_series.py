@@ -319,7 +319,7 @@ def test_rates_that_are_no_power_of_q_are_not_called_one(tmp_path):
     scan = store(three_rings([CREEP, CREEP * [2, 1, 2], CREEP], n=40), tmp_path)
     series = hd.fit_each(scan, hd.STATIC, over="q", fixed={"alpha": -0.4, "D_offset": 0.0})
     assert series.q_dependence.p < 1e-6
-    assert "is not a power of q (χ² " in one_line(series)
+    assert "does not follow a power of q (χ² " in one_line(series)
     assert "diffusion gives" not in one_line(series)
     assert "for diffusion" not in one_line(series)
 

@@ -120,7 +120,7 @@ def test_means_over_cells_are_not_read_back_as_pairs(fitted, tmp_path):
     result, scan = fitted
     cells = {"age": [0, 60, 119], "lag": [1, 2, 60]}
     result.to_nexus(tmp_path / "r.nx.h5", replace(scan, attrs=scan.attrs | {"cells": cells}))
-    with pytest.raises(SourceError, match="ingest the file that the fit is of"):
+    with pytest.raises(SourceError, match="ingest the file that was fitted"):
         open_nxxpcs(tmp_path / "r.nx.h5", IngestOptions())
 
 
