@@ -217,7 +217,7 @@ def simulate(
     noise: str = "pairs",
     overwrite: bool = False,
 ) -> "data.Scenario":
-    """Write a result file of known parameters with the noise of photon counting.
+    """Simulate a scan with known parameters and photon noise, and write it to a result file.
 
     path: the HDF5 file. scenario: creep, brownian, static, ageing, andrade, step or laos. angles: number of
     bins, spread over half a turn. frames: length of the record; a matrix takes 8·frames² bytes. seed: of the
@@ -291,7 +291,7 @@ def toys(
     client: "Client | None" = None,
     progress: Callable[[str], None] | None = None,
 ) -> "Toys":
-    """Simulate photons at a fit, ingest and fit them as it was, n times, and return how the fits scatter.
+    """Simulate scans from a fit n times, fit them in the same way, and return the scatter of the fits.
 
     scan: what was fitted; by default it is opened where it was. seed: of the photons. weighting: pairs or
     speckle, by default that of the fit. counts (per pixel and frame), pixels (of a bin): by default what the

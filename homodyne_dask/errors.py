@@ -21,7 +21,7 @@ _MAX_SHOWN = 100
 
 
 class HomodyneDaskError(Exception):
-    """Base of all errors the user can correct; the command line prints one sentence and exits with 2."""
+    """Base class of errors that the user can correct; commands print the message and exit with status 2."""
 
     def __str__(self) -> str:
         return as_spelled(printable(super().__str__()))

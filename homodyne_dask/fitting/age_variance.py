@@ -31,7 +31,7 @@ _SECOND = np.array([6.0, -8.0, 2.0])
 
 
 def age_variance(data: Scan | str | Path, mean_counts: float | None = None) -> "xarray.Dataset":
-    """Return mean, variance, noise, excess, stderr and ages over (bin, lag), and pixels over bin.
+    """Return the variance of c2 over age at each lag of every bin, and the part that noise explains.
 
     data: a scan, of which the selected bins and frames count, or the path of a store; c2 is read once.
     mean_counts: of a pixel in a frame, by default as stored; the report of a fit estimates it.

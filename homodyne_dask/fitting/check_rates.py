@@ -317,7 +317,7 @@ def check_rates(
     client: "Client | None" = None,
     progress: Callable[[str], None] | None = None,
 ) -> RatesCheck:
-    """Return whether J and the shear rate of a fit follow their power laws, and where they do not.
+    """Test whether J and the shear rate of a fit follow their power laws, and where they do not.
 
     result: a fit of a transport model that converged. scan: what was fitted; by default it is opened where
     the store was. client: a Dask client; None starts workers where a fit would. progress: called with words

@@ -163,7 +163,7 @@ def compare_models(
     callbacks: Sequence[Callback] = (),
     **options: Any,
 ) -> ModelComparison:
-    """Fit several models and say which is the simplest adequate one, by angles left out.
+    """Fit several models and choose the simplest adequate one, by angles left out.
 
     models: or their names, the simplest first; by default brownian, power_law and static, and
         laminar_flow where the store or `gap` gives the distance between the plates. If none describes the

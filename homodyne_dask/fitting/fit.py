@@ -86,7 +86,7 @@ def iterate(
     callbacks: Sequence[Callback] = (),
     **options: Any,
 ) -> Generator[lm.State, None, "FitResult"]:
-    """Fit as `fit` does, with its options, and yield the state after each pass over all data.
+    """Fit like `fit`, with the same options, and yield the state after each pass over all data.
 
         for state in hd.iterate(scan, hd.LAMINAR_FLOW, gap="200 um"):
             print(state.passes, state.reduced.chisqr, state.theta)
@@ -206,7 +206,7 @@ def plan(
     workers: int | str | None = None,
     **options: Any,
 ) -> Plan:
-    """Return the plan of a fit: what it would read and keep in memory. `print(plan)` shows it.
+    """Plan a fit: tiles, tasks, bytes to read and memory; `print(plan)` shows them.
 
     data, model, client: as in `fit`.
     workers: those of a hypothetical cluster: their number, or '1000:8:32GB' with the threads and the

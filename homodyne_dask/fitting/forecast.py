@@ -99,7 +99,7 @@ def forecast(
     workers: int | str | None = None,
     **options: Any,
 ) -> Forecast:
-    """Return what `fit` with these options will read and take, measured on a sample of its tasks.
+    """Predict the time, memory and reads of `fit` with these options, from a sample of its tasks.
 
     data, model, client: as in `fit`; workers on this machine are started where `fit` would start some.
     workers: those of a hypothetical cluster, as in `plan`; the sample is computed on this machine.

@@ -37,7 +37,7 @@ def predict(
     offset: ArrayLike = 0.0,
     convention: str = "physical",
 ) -> Float[np.ndarray, "bin t1 t2"]:
-    """Return c2(bin, t1, t2) = offset + contrast·f, symmetric in t1 and t2.
+    """Compute c2(bin, t1, t2) = offset + contrast·f of a model, symmetric in t1 and t2.
 
     model: itself or its name. params: by name or in the model's order, without those that are constant in
     it; bounds of fits do not apply. Splines of rates without a formula are spread over the times, as many as

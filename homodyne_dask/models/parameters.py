@@ -81,7 +81,7 @@ class GaussianPriors:
 
 @dataclass(frozen=True)
 class Parameter:
-    """One physical parameter of a model; raises OptionError for bounds that are none, and the like.
+    """Physical parameter of a model; raises OptionError for invalid bounds and other invalid values.
 
     >>> hd.Parameter("D0", "Å²/s", bounds=(1.0, 1e6), scale="log").bounds
     (1.0, 1000000.0)

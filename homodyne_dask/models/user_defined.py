@@ -170,7 +170,7 @@ class Bin(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SeparableModel(UserDefined):
-    """f as a JAX function; JAX differentiates it. Made by `separable`."""
+    """Model of c2 with a user-defined JAX function f, made by `separable`."""
 
     f: Callable[..., Any]
     precompute: Callable[..., Any] | None = None
@@ -206,7 +206,7 @@ def separable(
     name: str | None = None,
     power_laws: Sequence[tuple[str, str, str]] = (),
 ) -> SeparableModel:
-    """Return the model c2 = offset + contrast·f with a JAX function f(theta, t1, t2, bin).
+    """Define a model c2 = offset + contrast·f by a JAX function f(theta, t1, t2, bin).
 
     theta holds the parameters in their order; t1 and t2 are times in s, of shapes that broadcast,
     t2 > t1; bin.q [1/Å] and bin.phi [degree] are numbers. f returns one value per pair. With
@@ -279,7 +279,7 @@ def _checked_laws(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ResidualModel(UserDefined):
-    """residual(theta, *columns) as a JAX function; JAX differentiates it. Made by `model`."""
+    """Model of any data, made by `model`: residual(theta, *columns) is a JAX function."""
 
     of_scans = False
 
@@ -298,7 +298,7 @@ class ResidualModel(UserDefined):
 def model(
     residual: Callable[..., Any], parameters: Sequence[Parameter], name: str | None = None
 ) -> ResidualModel:
-    """Return a model of any data: a fit minimizes the sum of squares of residual(theta, x, y, ...).
+    """Define a model of any data: a fit minimizes the sum of squares of residual(theta, x, y, ...).
 
     residual is a JAX function. theta holds the parameters in their order; the names of the other
     arguments are those of variables or coordinates of the dataset it is fitted to, which come as

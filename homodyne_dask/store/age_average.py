@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def g2(data: Scan | str | Path) -> "xarray.Dataset":
-    """Return g2, stderr and pairs over (bin, lag): c2 of every bin averaged over age.
+    """Return g2 of every bin, c2 averaged over age: g2, stderr and pairs over (bin, lag).
 
     data: a scan, of which the selected bins and frames count, or the path of a store.
     Lags [s] are those of the stored averages: single ones up to 4 frames, then intervals that grow by a third

@@ -90,7 +90,7 @@ class Selection(NamedTuple):
 
 @dataclass(frozen=True)
 class Scan:
-    """A store and the bins and frames selected from it. `print(scan)` lists the bins."""
+    """Store with the bins and frames selected from it; `print(scan)` lists the bins."""
 
     path: str
     attrs: dict[str, Any]
@@ -111,7 +111,7 @@ class Scan:
 
     @property
     def q(self) -> Float[np.ndarray, " bin"]:
-        """1/Å of the selected bins; NaN where unknown."""
+        """Wavevector transfer of the selected bins in 1/Å; NaN if unknown."""
         return self.all_bins["q"][list(self.bins)]
 
     @property
@@ -126,12 +126,12 @@ class Scan:
 
     @property
     def scan_number(self) -> Int[np.ndarray, " bin"]:
-        """The number, from 1 up, of the scan that each selected bin is of, in a store of repeats; else 1."""
+        """Number (from 1) of the scan of each selected bin in a store of repeats; otherwise 1."""
         return np.array(self.bins) // self._bins_per_scan + 1
 
     @property
     def bin_of_scan(self) -> Int[np.ndarray, " bin"]:
-        """The position in its scan of each selected bin: bins of one number repeat each other."""
+        """Position of each selected bin in its scan: bins with the same number are repeats of each other."""
         return np.array(self.bins) % self._bins_per_scan
 
     @property
@@ -140,12 +140,12 @@ class Scan:
 
     @property
     def scan_names(self) -> list[str]:
-        """The names of the scans of a store of repeats; of a store of one scan that of its file."""
+        """Names of the scans in a store of repeats; for a store of one scan, the name of its file."""
         return self.attrs.get("scans") or [self.attrs["source_file"]]
 
     @property
     def clusters(self) -> Int[np.ndarray, " bin"]:
-        """A number for each selected bin: those of one number see the same speckle."""
+        """A number for each selected bin: bins with the same number see the same speckle."""
         return friedel_clusters(self.q, self.phi, self.scan_number)
 
     @property
@@ -169,11 +169,11 @@ class Scan:
 
     @property
     def frame_means(self) -> Float[np.ndarray, "bin t"]:
-        """c2 averaged over all pairs with each frame, as ingest stored it; NaN where it has none."""
+        """Mean of c2 over all pairs with each frame, as stored by ingest; NaN if there are none."""
         return self.manifest.read_array(self.path, "cuts/frames")[list(self.bins)]
 
     def optional_array(self, name: str) -> np.ndarray | None:
-        """Return an array of `store/arrays.py:OPTIONAL_ARRAYS`, None where the store has none."""
+        """Return an array of `store/arrays.py:OPTIONAL_ARRAYS`, or None if the store does not have it."""
         held = name in self.manifest.arrays
         return self.manifest.read_array(self.path, name) if held else None
 
@@ -189,7 +189,7 @@ class Scan:
 
     @property
     def use(self) -> Bool[np.ndarray, " t"]:
-        """Frames that are selected, and neither masked nor excluded."""
+        """Frames that are selected and neither masked nor excluded."""
         return self.selected_frames & self.frame_mask
 
     @property
@@ -203,7 +203,7 @@ class Scan:
 
     @property
     def selection_options(self) -> str:
-        """The options of the command line that select these bins and frames, '' where all are selected."""
+        """Command-line options that select these bins and frames; '' if all are selected."""
         first, stop = self.frames
         words = [f"--frames {first}:{stop}"] * (stop - first < self.n_frames)
         words += [f"--exclude-frames {low}:{end}" for low, end in self.excluded_frames]
@@ -239,7 +239,7 @@ class Scan:
         return Cells(np.array(edges["age"]), np.array(edges["lag"]), self.n_frames)
 
     def read_chunk(self, chunk: "Chunk", into: Float32[np.ndarray, "T T"]) -> None:
-        """Decode a chunk of c2 or of a level, all NaN for one that is excluded.
+        """Return the decoded values of a chunk of c2 or of a level; all NaN if it is excluded.
 
         Raises StoreError for a chunk that is damaged or not the one that was ingested there,
         ObjectStoreError where it cannot be fetched.
@@ -254,7 +254,7 @@ class Scan:
         read_chunk(self.place_of(chunk), name, checksum, into)
 
     def place_of(self, chunk: "Chunk") -> ByteRange:
-        """Return where the bytes of a chunk are: a file of its own, or a range of a shard."""
+        """Return the location of the bytes of a chunk: its own file, or a range of a shard."""
         spans, tile = self.manifest.spans, (chunk.i, chunk.j)
         if spans is None:
             return ByteRange(chunk_path(self.path, chunk.factor, chunk.bin, tile))
@@ -449,7 +449,7 @@ def with_bins(scan: Scan, labels: Sequence[int], scans: Sequence[int] | None) ->
 
 
 def open_dataset(path: str | AnyPath) -> Scan:
-    """Open a store made by `homodyne-dask ingest`; nothing but its small arrays is read.
+    """Open a store written by `homodyne-dask ingest`; only its small arrays are read.
 
     path: of its folder, or a URL: s3://, gs://, az://, https:// or file://.
     Raises StoreError for a path that is no store, is incomplete, or has another schema version,

@@ -161,7 +161,7 @@ class View:
 
 
 def view(*what: Viewable, port: int = ANY_PORT) -> View | None:
-    """Show stores and results on a page: data, model and residual, down to single pairs.
+    """Show stores and results on a web page: data, model and residuals, down to single pairs.
 
     what: paths of stores and of folders of fits, scans, results of `fit`; up to 6. Or the folder of one
     series, whose fits are chosen on the page. port: by default a free

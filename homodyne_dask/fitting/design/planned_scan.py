@@ -51,7 +51,7 @@ def design(
     min_lag: int = 1,
     convention: str = "physical",
 ) -> Design:
-    """Return the standard errors that a fit of a planned scan will give, for both weightings.
+    """Predict the standard errors of a fit of a planned scan, for both weightings.
 
     model: itself or its name; params: its values, by name or in order; fixed: names of those that will not be
     fitted. q [1/Å], phi [degree], contrast, counts (per pixel and frame) and pixels (independent ones of a
@@ -232,7 +232,7 @@ def _dataset(
 
 
 def design_like(result: FitResult, scan: Scan | None = None, **changes: Any) -> Design:
-    """Return the expected errors of a scan like the one of a fit, with changes.
+    """Predict the errors of a scan that differs from a fitted one in given quantities.
 
     Model, values, bins, frames and contrast are those of the fit, counts and pixels what its residuals say of
     them. changes: arguments of `design`, such as vary={"frames": [300, 600, 1200]}. scan: what was fitted; by

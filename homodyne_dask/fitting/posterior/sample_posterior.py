@@ -280,7 +280,7 @@ def posterior(
     client: "Client | None" = None,
     progress: Callable[[str], None] | None = None,
 ) -> Posterior:
-    """Return draws of the posterior of all data of a fit that converged.
+    """Draw from the posterior of a converged fit, given all its data.
 
     result: of the fit. scan: what was fitted; by default it is opened where the store was.
     priors: by parameter, each as text or tuple: (2500, 300) is normal; ("lognormal", 2500, 0.3),

@@ -196,7 +196,7 @@ def fit_each(
     callbacks: Sequence[Callback] = (),
     **options: Any,
 ) -> FitSeries:
-    """Fit a model to each ring (over='q'), angle ('phi'), window of age ('age') or scan ('scan') by itself.
+    """Fit a model separately to each ring (over='q'), angle ('phi'), window of age ('age') or scan ('scan').
 
     over: 'q', 'phi', 'age' or 'scan' (of a store of repeats).
     windows: for 'age', the number of windows of equal length in frames, or a list of (from, to) in s.

@@ -55,7 +55,7 @@ class ComparedFit(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Reportable):
-    """Fits of several models to the same data. `print(comparison)` is the table and the verdict."""
+    """Comparison of fits of several models to the same data; `print(comparison)` shows table and verdict."""
 
     fits: tuple[ComparedFit, ...]
     """The best score first."""
@@ -68,12 +68,12 @@ class Comparison(Reportable):
 
     @property
     def chosen(self) -> str:
-        """The name of the fit to take."""
+        """The name of the recommended fit."""
         return next(fit.name for fit in self.fits if fit.chosen)
 
     @property
     def table(self) -> xarray.Dataset:
-        """Over `fit`, its name: the other fields of `ComparedFit`."""
+        """Dataset over `fit` (its name) with the other fields of `ComparedFit`."""
         columns = zip(*self.fits, strict=True)
         by_name = dict(zip(ComparedFit._fields, map(list, columns), strict=True))
         names = by_name.pop("name")
@@ -84,7 +84,7 @@ class Comparison(Reportable):
 
     @property
     def sentence(self) -> str:
-        """The verdict: which fit the data prefer, or which they do not tell apart."""
+        """The verdict: which fit the data prefer, or which fits they do not distinguish."""
         best = next(fit for fit in self.fits if fit.best)
         scored = [fit for fit in self.fits if not fit.best and np.isfinite(fit.score)]
         worse = [fit for fit in scored if fit.told]
