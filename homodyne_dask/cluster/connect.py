@@ -34,8 +34,7 @@ def connect(address: str, key: str | Path | None = None) -> Iterator[Client]:
 
     address: tls://host:8786, or tcp://127.0.0.1:8786 on this machine. key: the folder of the
     cluster's key, made by `homodyne-dask key`; 'none' allows tcp:// to other machines.
-    Raises ClusterError for a scheduler that does not answer, or a key that is missing or not ours
-    alone.
+    Raises ClusterError if the scheduler does not answer, or if the key is missing or readable by others.
 
     >>> with hd.local_cluster(processes=1, threads=1) as ours, hd.connect(ours.scheduler.address) as client:
     ...     client.status

@@ -121,11 +121,12 @@ def local_cluster(
 ) -> Iterator[Client]:
     """Start workers on this machine for the length of a `with`; yields a client at once.
 
-    processes, threads, dashboard: worker processes, threads of all, and where the dashboard listens, None
-    for none. A plain script needs no main guard. By default as many threads as cores, 4 to a process, and
-    three quarters of the memory that this process may take [bytes]. Scheduler and dashboard listen on the
-    loopback address only. security: TLS settings from files; only users who can read them may connect.
-    gpus: so many workers instead, each for a GPU. Raises OptionError, and PlanError for too little memory.
+    processes, threads, dashboard: number of worker processes, total number of threads, and address of the
+    dashboard (None: no dashboard). A plain script needs no main guard. By default there are as many threads
+    as cores, 4 per process, with three quarters of the memory that this process may use [bytes]. Scheduler
+    and dashboard listen on the loopback address only. security: TLS settings from files; only users who can
+    read them may connect. gpus: number of workers with one GPU each, instead. Raises OptionError, and
+    PlanError for too little memory.
 
     >>> with hd.local_cluster(threads=1) as client: hd.plan("A0123_c2.zarr", "static", client=client).model
     'static'

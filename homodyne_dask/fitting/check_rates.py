@@ -319,17 +319,16 @@ def check_rates(
 ) -> RatesCheck:
     """Test whether J and the shear rate of a fit follow their power laws, and where they do not.
 
-    result: a fit of a transport model that converged. scan: what was fitted; by default it is opened where
-    the store was. client: a Dask client; None starts workers where a fit would. progress: called with words
-    for each step.
+    result: a converged fit of a transport model. scan: the fitted scan; by default it is opened from its
+    store. client: a Dask client; None starts workers where a fit would. progress: called with a description
+    of each step.
 
     One pass over all data at the optimum gives the scores of relative deviations of each rate over all
-    stretches of time up to half the record, with the fit's parameters free. The largest one, over its error,
-    is compared with the same of scores whose signs are flipped, bin by bin, so that p allows for correlated
-    speckle and for looking everywhere (`solver/sign_flip_test.py`). A second pass tells the sizes
-    of those found.
-    Raises OptionError for fits that did not converge or have no power laws, for fewer than 6 independent
-    bins, and for other data than the fit's.
+    stretches of time up to half the record, with the fit's parameters free. The largest one, divided by its
+    error, is compared with that of scores whose signs are flipped, bin by bin, so that p allows for
+    correlated speckle and for the search over all stretches (`solver/sign_flip_test.py`). A second pass
+    determines the sizes of the deviations found. Raises OptionError for fits that did not converge or have
+    no power laws, for fewer than 6 independent bins, and for other data than the fit's.
 
     >>> hd.check_rates(hd.fit("A0123_c2.zarr", "power_law")).p < 0.05  # the data fall off to a constant rate
     True

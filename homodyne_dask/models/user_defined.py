@@ -210,15 +210,15 @@ def separable(
 
     theta holds the parameters in their order; t1 and t2 are times in s, of shapes that broadcast,
     t2 > t1; bin.q [1/Å] and bin.phi [degree] are numbers. f returns one value per pair. With
-    `precompute(theta, times)`, which returns arrays of one value per time (one, or a dict or tuple
-    of them: integrals, say), f is called with those at t1 and t2 in place of the times; it is
-    called once per pass and not once per pair. name: in reports; that of f by default. power_laws: names of
-    parameters (a, b, c) that f has only in rates a t^b + c: a fit then takes longer steps along the
-    valley of χ² in which they are correlated.
+    `precompute(theta, times)`, which returns arrays with one value per time (one array, or a dict or tuple
+    of arrays, such as integrals), f is called with their values at t1 and t2 instead of the times;
+    precompute is called once per pass, not once per pair. name: used in reports; by default that of f.
+    power_laws: names of parameters (a, b, c) that occur in f only in rates a t^b + c: a fit then takes
+    longer steps along the valley of χ² in which they are correlated.
 
-    Contrast and offset of each bin are eliminated, and derivatives are taken by JAX. Errors in f
-    are found before a fit starts. Raises OptionError without parameters, with two of one name, or for
-    a power law of others.
+    Contrast and offset of each bin are eliminated, and derivatives are taken by JAX. Errors in f are found
+    before a fit starts. Raises OptionError if there are no parameters, two with the same name, or a power
+    law of other names.
 
     >>> rate = hd.Parameter("rate", "1/s", bounds=(1e-4, 1e4))
     >>> hd.separable(lambda theta, t1, t2, bin: 1 / (1 + theta[0] * (t2 - t1)), [rate], name="hyperbolic")
@@ -300,12 +300,12 @@ def model(
 ) -> ResidualModel:
     """Define a model of any data: a fit minimizes the sum of squares of residual(theta, x, y, ...).
 
-    residual is a JAX function. theta holds the parameters in their order; the names of the other
-    arguments are those of variables or coordinates of the dataset it is fitted to, which come as
-    arrays of one shape. It returns one residual per point, over its standard deviation. Fit it with
-    `hd.fit(dataset, model, initial={...})`. name: in reports; that of the function by default.
+    residual is a JAX function. theta holds the parameters in their order; the names of the other arguments
+    are those of variables or coordinates of the fitted dataset, which are passed as arrays of the same
+    shape. It returns one residual per point, divided by its standard deviation. Fit it with
+    `hd.fit(dataset, model, initial={...})`. name: used in reports; by default that of the function.
 
-    Raises OptionError without parameters, with two of one name, or without arguments beside theta.
+    Raises OptionError if there are no parameters, two with the same name, or no arguments besides theta.
 
     >>> hd.model(lambda theta, x, y: theta[0] * x - y, [hd.Parameter("slope")], name="line")
     <model line of slope>

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 def g2(data: Scan | str | Path) -> "xarray.Dataset":
     """Return g2 of every bin, c2 averaged over age: g2, stderr and pairs over (bin, lag).
 
-    data: a scan, of which the selected bins and frames count, or the path of a store.
-    Lags [s] are those of the stored averages: single ones up to 4 frames, then intervals that grow by a third
-    to a half, each at the mean lag of its pairs. stderr is the scatter between intervals of age over the root
-    of their number: NaN for one interval, and too small where neighbouring intervals see the same speckle.
-    Raises OptionError for frames that are not even in time, which have no common lags.
+    data: a scan, whose selected bins and frames are used, or the path of a store. Lags [s] are those of the
+    stored averages: every frame up to 4 frames, then intervals that grow by a third to a half, each at the
+    mean lag of its pairs. stderr is the scatter between intervals of age, divided by the square root of
+    their number: NaN for one interval, and too small if neighbouring intervals see the same speckle. Raises
+    OptionError for frames that are not evenly spaced in time, which have no common lags.
 
     >>> hd.g2("A0123_c2.zarr")["stderr"].dims
     ('bin', 'lag')

@@ -241,8 +241,8 @@ class Scan:
     def read_chunk(self, chunk: "Chunk", into: Float32[np.ndarray, "T T"]) -> None:
         """Return the decoded values of a chunk of c2 or of a level; all NaN if it is excluded.
 
-        Raises StoreError for a chunk that is damaged or not the one that was ingested there,
-        ObjectStoreError where it cannot be fetched.
+        Raises StoreError for a chunk that is damaged or was exchanged after ingest, ObjectStoreError if it
+        cannot be fetched.
         """
         if chunk in self.excluded:
             into.fill(np.nan)
@@ -307,17 +307,17 @@ class Scan:
     ) -> "Scan":
         """Return the scan with fewer bins or frames.
 
-        q [1/Å]: the nearest ring within 2 %, or several; bins whose q differ by less than 0.1 % are
-        one ring, and a value that may mean two rings is refused. phi [degree]: one number keeps, on each
-        ring, the nearest angle within 1°; a pair (low, high) those from low up to high, around ±180°
-        where low is above high, but not more than half a turn; a list those of any of its numbers and
-        pairs, but not a list of two numbers, which might be either. label: the beamline's bin numbers;
-        the bins get their order, and what is given for each bin has it, too. frames: (first, after the
-        last), counted from 0. time: (from, to) in s, without the frame at `to`. Of both a start or an end
-        may be None, as in slices. scan: of a store of repeats, numbers from 1 up or names of scans. exclude:
-        bins and frames to leave out, {"frames": (51, 61), "time": (3.0, 3.5), "phi": 90, "label": 7}, each as
-        above; of frames and time lists of ranges, too. Raises SelectionError, listing what can be selected,
-        when nothing remains.
+        q [1/Å]: the nearest ring within 2 %, or several; bins whose q differ by less than 0.1 % are one
+        ring, and a value that matches two rings is rejected. phi [degree]: a number selects the nearest
+        angle within 1° on each ring; a pair (low, high) selects the angles from low to high, around ±180°
+        if low is above high, but not more than half a turn; a list selects the angles of any of its numbers
+        and pairs (a list of two numbers is ambiguous and rejected). label: the beamline's bin numbers;
+        their order determines the order of the bins, and of all values given per bin. frames: (first, after
+        the last), counted from 0. time: (start, end) in s, end excluded. In both, start or end may be None,
+        as in slices. scan: for a store of repeats, numbers (from 1) or names of scans. exclude: bins and
+        frames to exclude, {"frames": (51, 61), "time": (3.0, 3.5), "phi": 90, "label": 7}, each as above;
+        frames and time may be lists of ranges. Raises SelectionError, listing what can be selected, if
+        nothing remains.
         """
         left_out, ranges = (set[int](), ()) if exclude is None else excluded_from(self, exclude)
         bins = select_bins(self, q, phi, label, scan)
@@ -339,8 +339,8 @@ class Scan:
     def cuts(self, min_lag: int = 1) -> Cuts:
         """Return the averages of the selected bins over cells of age and lag inside the selected frames.
 
-        Cells with pairs of excluded frames are not among them.
-        min_lag: the least distance of the frames of a pair, from 1 up; cells of shorter lags are excluded.
+        Cells with pairs of excluded frames are left out. min_lag: the smallest lag in frames, from 1 up;
+        cells of shorter lags are excluded.
         """
         require_count("min_lag", min_lag)
         names = ("c2", "count", "t1", "t2", "age_edges", "lag_edges")
@@ -451,9 +451,8 @@ def with_bins(scan: Scan, labels: Sequence[int], scans: Sequence[int] | None) ->
 def open_dataset(path: str | AnyPath) -> Scan:
     """Open a store written by `homodyne-dask ingest`; only its small arrays are read.
 
-    path: of its folder, or a URL: s3://, gs://, az://, https:// or file://.
-    Raises StoreError for a path that is no store, is incomplete, or has another schema version,
-    ObjectStoreError for a URL that cannot be used.
+    path: its folder, or a URL: s3://, gs://, az://, https:// or file://. Raises StoreError if it is not a
+    store, is incomplete, or has another schema version, ObjectStoreError for a URL that cannot be used.
 
     >>> hd.open_dataset("A0123_c2.zarr").select(phi=(-30, 30)).dataset["c2"].sizes["t1"]
     24

@@ -53,16 +53,17 @@ def design(
 ) -> Design:
     """Predict the standard errors of a fit of a planned scan, for both weightings.
 
-    model: itself or its name; params: its values, by name or in order; fixed: names of those that will not be
-    fitted. q [1/Å], phi [degree], contrast, counts (per pixel and frame) and pixels (independent ones of a
-    bin): one number, or one per bin. frames, dt [s]: of the record. gap: '200 um', for models with shear.
-    ages [s]: at which the errors of J and γ̇ are wanted, by default the middle of the shortest record. vary:
-    one of frames, counts, pixels, contrast, angles (the ring divided into so many bins, each at the first q)
-    and exposure (frame time [s], with the same total time and dose), with the values to try. min_lag: closer
-    pairs are excluded [frames]. convention: physical or homodyne.
+    model: a model or its name; params: values of its parameters, by name or in order; fixed: names of
+    parameters that will not be fitted. q [1/Å], phi [degree], contrast, counts (per pixel and frame) and
+    pixels (independent pixels per bin): one number, or one per bin. frames, dt [s]: number of frames and
+    frame time. gap: such as '200 um', for models with shear. ages [s]: ages for the errors of J and γ̇, by
+    default the middle of the shortest record. vary: one of frames, counts, pixels, contrast, angles (number
+    of bins into which the ring is divided, each at the first q) and exposure (frame time [s], with the same
+    total time and dose), with the values to try. min_lag: closer pairs are excluded [frames]. convention:
+    physical or homodyne.
 
     The noise is that of speckle and counting (docs/explanation/speckle_noise.md); contrast and offset of
-    every bin are fitted. Raises OptionError for values that no scan has.
+    every bin are fitted. Raises OptionError for invalid values.
 
     >>> detector = {"contrast": 0.2, "counts": 0.5, "pixels": 1000}
     >>> plan = hd.design("brownian", {"D0": 1e4}, q=0.005, frames=300, dt=0.1, **detector)
@@ -234,9 +235,10 @@ def _dataset(
 def design_like(result: FitResult, scan: Scan | None = None, **changes: Any) -> Design:
     """Predict the errors of a scan that differs from a fitted one in given quantities.
 
-    Model, values, bins, frames and contrast are those of the fit, counts and pixels what its residuals say of
-    them. changes: arguments of `design`, such as vary={"frames": [300, 600, 1200]}. scan: what was fitted; by
-    default it is opened where it was. Raises OptionError where the residuals do not tell counts and pixels.
+    Model, values, bins, frames and contrast are those of the fit; counts and pixels are estimated from its
+    residuals. changes: arguments of `design`, such as vary={"frames": [300, 600, 1200]}. scan: the fitted
+    scan; by default it is opened from its store. Raises OptionError if the residuals do not determine
+    counts and pixels.
 
     >>> result = hd.fit("A0123_c2.zarr", "brownian")
     >>> hd.design_like(result, counts=2, pixels=1000, vary={"frames": [40, 80]}).varied

@@ -199,20 +199,20 @@ def fit_each(
     """Fit a model separately to each ring (over='q'), angle ('phi'), window of age ('age') or scan ('scan').
 
     over: 'q', 'phi', 'age' or 'scan' (of a store of repeats).
-    windows: for 'age', the number of windows of equal length in frames, or a list of (from, to) in s.
-        Times keep their origin, and a window counts the pairs with both frames in it.
-    per_scan: for 'scan', names of parameters that differ by scan while the others are shared: one global fit
-        of all scans, whose parameters and covariance are `global_fit` of the series.
+    windows: for 'age', the number of windows of equal length in frames, or a list of (start, end) in s.
+        Times keep their origin, and a window includes the pairs with both frames in it.
+    per_scan: for 'scan', names of parameters that differ between scans while the others are shared: one
+        global fit of all scans, whose parameters and covariance are `global_fit` of the series.
     client: a Dask client; by default workers are started once for all parts, if any are needed.
-    callbacks: functions, each called with every event of the fits (`hd.events`); for a small part (below)
-        with all its events when its fit has ended.
+    callbacks: functions, each called with every event of the fits (`hd.events`); for a small part (below),
+        with all its events after its fit has ended.
     {options}
 
-    A part that cannot be fitted is a row with its message, and the others go on. Parts of fewer than
-    four million pairs are fitted at the same time, each by one thread of the workers; larger ones in
-    turn, by all workers. Every fit has the same bits as that of `fit`.
+    A part that cannot be fitted is a row with its error message; the others continue. Parts of fewer than
+    four million pairs are fitted in parallel, each by one thread of the workers; larger ones are fitted one
+    after the other by all workers. Every result is identical to that of `fit`.
 
-    Raises a HomodyneDaskError for mistakes in the options.
+    Raises a HomodyneDaskError for invalid options.
 
     >>> hd.fit_each("A0123_c2.zarr", "brownian", over="age", windows=2).converged
     True

@@ -184,7 +184,7 @@ class FitResult(Reportable):
     def aic(self) -> float:
         """Akaike's criterion as in lmfit: N ln(χ²/N) + 2·(fitted numbers, with contrasts and offsets).
 
-        Pairs of frames count as independent, which they are not: `hd.compare_models` chooses models without.
+        Pairs of frames are treated as independent, which they are not: `hd.compare_models` does not use it.
         """
         freedom = self.chisqr / self.redchi
         return self.ndata * np.log(self.chisqr / self.ndata) + 2 * (self.ndata - freedom)
@@ -237,9 +237,9 @@ class FitResult(Reportable):
     ) -> Float[np.ndarray, "point 2"]:
         """Return points around the joint confidence region of two parameters: an ellipse, from `covariance`.
 
-        Its size is that of the F distribution for the smaller dof of the two. percent: probability that the
-        region holds both true values. `hd.posterior` has regions of any shape. Raises OptionError for unknown
-        names and for parameters without a standard error.
+        Its size is given by the F distribution for the smaller dof of the two. percent: probability that
+        the region holds both true values. `hd.posterior` has regions of any shape. Raises OptionError for
+        unknown names and for parameters without a standard error.
 
         >>> result.contour("D0", "alpha").shape  # doctest: +SKIP
         (100, 2)
@@ -275,7 +275,8 @@ class FitResult(Reportable):
     def summary(self) -> "DataFrame":
         """Return the parameters as a pandas DataFrame, one row each: value, stderr, method, dof, unit, ...
 
-        The columns are the fields of `params`; NaN is unknown, and in JSON everything is `to_dict`.
+        The columns are the fields of `params`; unknown numbers are NaN. `to_dict` gives everything for
+        JSON.
         """
         return parameter_frame(self.params)
 
@@ -286,8 +287,9 @@ class FitResult(Reportable):
     def ci(self, percent: float = 95.0) -> xarray.Dataset:
         """Return the confidence intervals of the parameters: low and high over `param`.
 
-        value ± t·stderr, t for `dof` degrees of freedom; NaN where stderr is not known. percent: probability
-        that an interval holds the true value. Raises OptionError outside of 0 to 100.
+        value ± t·stderr, with t for `dof` degrees of freedom; NaN if stderr is unknown. percent:
+        probability that an interval contains the true value. Raises OptionError for percent outside 0 to
+        100.
         """
         return confidence_intervals(self.parameters, percent)
 
@@ -364,7 +366,7 @@ class FitResult(Reportable):
         return Plots(self)
 
     def model(self, scan: "Scan | None" = None) -> xarray.DataArray:
-        """Return the fitted c2 (bin, t1, t2) of all fitted bins, as a lazy array like c2 in `scan.dataset`."""
+        """Return the fitted c2 (bin, t1, t2) of the fitted bins, lazily, like c2 in `scan.dataset`."""
         return c2_of(self, scan)
 
     def eval(
@@ -379,13 +381,12 @@ class FitResult(Reportable):
     ) -> Any:
         """Evaluate the fitted c2 at pairs of times [s]: (bin, ...), or (...) for the bin with a given label.
 
-        t1, t2: shapes that broadcast together, inside the scan; between frames f is interpolated. phi: of the
-        bins, as in `scan.select`. scan: what was fitted, by default from where its store was. NaN in bins
-        whose contrast or offset is unknown.
-        band: with a percentage, such as 95, three arrays: c2, and the ends of the confidence interval that
-        the errors of the parameters make, contrast and offset being those of the fit.
-        Raises OptionError for other times and where no standard error is known, SelectionError for an unknown
-        label, angle or another scan.
+        t1, t2: arrays that broadcast together, within the scan; f is interpolated between frames. phi: of
+        the bins, as in `scan.select`. scan: the fitted scan, by default opened from its store. Values are
+        NaN in bins whose contrast or offset is unknown. band: a percentage, such as 95, returns three
+        arrays: c2, and the ends of its confidence interval from the errors of the parameters, with contrast
+        and offset fixed at the fitted values. Raises OptionError for times outside the scan and if standard
+        errors are unknown, SelectionError for an unknown label or angle, or another scan.
 
         >>> c2, low, high = result.eval(0.0, [1.0, 2.0], phi=30, band=95)  # doctest: +SKIP
         """
@@ -394,7 +395,7 @@ class FitResult(Reportable):
     def to_nexus(self, path: str | Path, scan: "Scan | None" = None) -> None:
         """Write a NeXus file, as `fit --nexus` does: NXxpcs with maps of all bins, and the fit as NXfit.
 
-        scan: what was fitted, by default from where its store was; SelectionError where it has other bins.
+        scan: the fitted scan, by default opened from its store. Raises SelectionError if it has other bins.
         """
         save_nexus(self, path, scan)
 
@@ -407,8 +408,8 @@ class FitResult(Reportable):
         """Return all numbers as a Dataset with units, for netCDF and Zarr.
 
         Over `param`: value, stderr, method, stderr_naive, dof, at_bound, fixed, coordinate unit; over `bin`:
-        contrast, offset, ... ; covariance and covariance_naive (cov_i, cov_j) where they are known;
-        chisqr, redchi, ndata, passes. The attributes hold outcome, options and source.
+        contrast, offset, ... ; covariance and covariance_naive (cov_i, cov_j) if known; chisqr, redchi,
+        ndata, passes. The attributes are outcome, options and source.
         """
         known = {
             name: table

@@ -22,7 +22,7 @@ class Design:
     """Expected errors of a planned scan, by weighting; `print(design)` shows them.
 
     dataset: `value` and `stderr` over (weighting, varied quantity, parameter), `correlation`, and
-    `rate` and `rate_stderr` over (rate, age). NaN is what the scan does not determine.
+    `rate` and `rate_stderr` over (rate, age). Numbers that the scan does not determine are NaN.
     """
 
     dataset: xarray.Dataset

@@ -56,8 +56,8 @@ class Posterior(Reportable):
     def gaussian_enough(self) -> dict[str, bool]:
         """Whether value ± stderr suffices for each parameter: its 95 % interval agrees with the posterior.
 
-        To 5 % of stderr, within two errors of the ends from the number of draws. Parameters for which
-        the fit has no interval are absent.
+        They agree to 5 % of stderr, within two errors of the ends due to the number of draws. Parameters
+        for which the fit has no interval are absent.
         """
         known = self.summary.isel(param=np.isfinite(self.summary["shift"].values))
         names, enough = known["param"].values.tolist(), known["enough"].values.tolist()
@@ -122,8 +122,8 @@ class Posterior(Reportable):
     def save(self, folder: str | Path) -> list[Path]:
         """Write the posterior into the folder of the fit, update report and summary.json; return the files.
 
-        posterior.nc, posterior.json, posterior_corner.png, posterior_rates.png of models with rates, and
-        posterior_trace.png where chains were run. Raises OptionError for the folder of another fit.
+        posterior.nc, posterior.json, posterior_corner.png, posterior_rates.png for models with rates, and
+        posterior_trace.png if chains were run. Raises OptionError for the folder of another fit.
         """
         return save_into_folder(self, folder)
 

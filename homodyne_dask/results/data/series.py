@@ -280,7 +280,7 @@ class FitSeries(Reportable):
     def power_of_q(self, name: str) -> PowerLawOfQ | None:
         """Return the exponent of a parameter or rate as a power of q; None if unknown, or not over q.
 
-        It is that of the converged fits in which the value is positive and has an error.
+        It is computed from the converged fits in which the value is positive and has an error.
         """
         if self.over != "q" or name not in self.names:
             return None

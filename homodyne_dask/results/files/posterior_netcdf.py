@@ -93,9 +93,9 @@ def _check_folder(path: Path) -> None:
 
 
 def load_posterior(path: str | Path) -> Posterior:
-    """Read a posterior written by `to_netcdf` or `to_zarr`, or that of the folder of a fit.
+    """Read a posterior written by `to_netcdf` or `to_zarr`, or the posterior in the folder of a fit.
 
-    path: of the file or the folder. Raises SourceError if it is none.
+    path: the file or the folder. Raises SourceError for any other file.
 
     >>> hd.posterior(hd.fit("A0123_c2.zarr", "brownian"), draws=500).to_netcdf("A0123.nc")
     >>> hd.load_posterior("A0123.nc").reliable
