@@ -90,7 +90,7 @@ def iterate(
         for state in hd.iterate(scan, hd.LAMINAR_FLOW, gap="200 um"):
             print(state.passes, state.reduced.chisqr, state.theta)
 
-    client, checkpoint, resume, callbacks, model and options: as in `fit`. The last state has the outcome;
+    client, checkpoint, resume, callbacks, model and options: those of `fit`. The last state has the outcome;
     the return value of the generator is the result. Leaving the loop ends the fit. Raises a
     HomodyneDaskError for invalid input, as `fit` does.
 

@@ -143,7 +143,10 @@ def test_chunks_of_another_size_are_refused(copy, side):
 
 
 ATTRIBUTES = [
-    ({"schema_version": 1}, "has schema version 1, this program reads 3: ingest the source again"),
+    (
+        {"schema_version": 1},
+        "has schema version 1, but this program reads 3: ingest the source again",
+    ),
     ({"schema_version": None}, "has schema version None"),
     ({"complete": "yes"}, "is incomplete"),
     ({"frame_time": 0.0}, "the attribute 'frame_time' = '0.0': input should be greater than 0"),

@@ -104,7 +104,7 @@ def test_other_errors_are_named_too(tmp_path):
         flow_decay, FLOW_PARAMETERS, precompute=lambda theta, times: {"C": times[1:]}
     )
     with pytest.raises(
-        OptionError, match=r"precompute must return .* shape \(60,\).* gave shape \(59,\)"
+        OptionError, match=r"precompute must return .* shape \(60,\).* returned shape \(59,\)"
     ):
         hd.fit(scan, short)
     model = hd.separable(relaxation, [hd.Parameter("rate"), hd.Parameter("alpha")])

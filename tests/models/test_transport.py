@@ -221,7 +221,9 @@ def test_predict_takes_the_one_parameter_there_is():
     )
     assert c2[0, 1, 4] == pytest.approx(1 + 0.2 * math.exp(-(q**2) * D0 * 0.3), rel=1e-12)
     for wrong in ({"D0": D0, "alpha": 0.5}, [D0, 0.5]):
-        with pytest.raises(OptionError, match=r"alpha is 0 in brownian|has 1 parameters \(D0\), 2"):
+        with pytest.raises(
+            OptionError, match=r"alpha is 0 in brownian|has 1 parameters \(D0\), but 2"
+        ):
             hd.predict(hd.BROWNIAN, wrong, time, q=q)
 
 

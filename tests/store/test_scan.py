@@ -102,7 +102,11 @@ def without(attribute):
 
 DAMAGED = [
     ("incomplete", lambda p: change(p, complete=False), "incomplete: run .* again"),
-    ("another version", lambda p: change(p, schema_version=99), "version 99, this program reads 3"),
+    (
+        "another version",
+        lambda p: change(p, schema_version=99),
+        "version 99, but this program reads 3",
+    ),
     ("foreign zarr", lambda p: change(p, format="other"), "not one of homodyne_dask"),
     ("an attribute missing", without("sigma_source"), "lacks the attribute 'sigma_source'"),
     ("sigma_row missing", drop("sigma_row"), "damaged"),

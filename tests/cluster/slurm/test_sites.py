@@ -148,7 +148,7 @@ def test_a_key_is_for_its_user_alone_and_each_is_another(tmp_path):
 
 def test_a_key_is_not_put_where_others_may_go_and_their_rights_stay(tmp_path):
     tmp_path.chmod(0o755)
-    with pytest.raises(ClusterError, match="others may enter"):
+    with pytest.raises(ClusterError, match="others can access"):
         tls.make_key(tmp_path)
     assert tmp_path.stat().st_mode & 0o777 == 0o755
 

@@ -124,9 +124,9 @@ SAYS = [
     ),
     (("power_of_q", "", -0.5), {}, "from that of the model by about -0.5: `--model stretched_q`"),
     (("shear", "", 1.0), {}, "decays depend on the angle, as motion in one direction would cause"),
-    (("contrast_drift", "", -0.05), {}, "the contrast falls by some 5 % over the record"),
-    (("contrast_drift", "", 1.2), {}, "the contrast rises by some 120 % over the record"),
-    (("bin", "the bin labelled 7", 0.25), {}, "decays some 25 % faster than the others"),
+    (("contrast_drift", "", -0.05), {}, "the contrast falls by about 5 % over the record"),
+    (("contrast_drift", "", 1.2), {}, "the contrast rises by about 120 % over the record"),
+    (("bin", "the bin labelled 7", 0.25), {}, "decays about 25 % faster than the others"),
     (("bin", "the bin labelled 7", 111.0), {}, "decays about 111 times faster than the others"),
     (
         ("frames", "frames 3 to 4", 2.5),

@@ -115,7 +115,7 @@ def test_a_wrong_npz_is_refused_naming_the_key(tmp_path, word, changes, message)
 @pytest.mark.parametrize(
     ("word", "options", "message"),
     [
-        ("another frame time", {"frame_time": 0.2}, "frame_time = 0.2 s but A.hdf says 0.1 s"),
+        ("another frame time", {"frame_time": 0.2}, "frame_time = 0.2 s but A.hdf has 0.1 s"),
         ("q for HDF5", {"q": 0.1}, "q is read from A.hdf"),
         ("sigma zero", {"sigma": 0}, "sigma = 0 must be finite and positive"),
         ("sigma infinite", {"sigma": np.inf}, "sigma = inf must be finite"),

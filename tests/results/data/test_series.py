@@ -103,7 +103,7 @@ def test_diffusion_is_the_same_at_all_q_and_goes_as_q_squared(over_q):
     assert over_q.converged
     assert over_q.errors == "stderr"
     assert set(over_q.table["method"].values) == {"speckle"}
-    assert "χ² and p are of standard errors (speckle)" in one_line(over_q)
+    assert "χ² and p use standard errors (speckle)" in one_line(over_q)
     assert over_q.agreement["D0"].p > 0.01
     assert over_q.agreement["D0"].mean == pytest.approx(
         20000, abs=4 * over_q.agreement["D0"].stderr
@@ -385,7 +385,7 @@ def test_fits_of_which_one_has_no_standard_error_agree_by_their_lower_bounds():
         "q", tuple(replace(e, result=r) for e, r in zip(entries, results, strict=True))
     )
     assert series.errors == "stderr_lower"
-    assert "χ² and p are of lower bounds of the errors" in one_line(series)
+    assert "χ² and p use lower bounds of the errors" in one_line(series)
 
 
 def test_a_series_names_every_method_of_its_errors():
