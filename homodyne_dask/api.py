@@ -245,7 +245,7 @@ def simulate(
     if frames < MIN_FRAMES:
         raise OptionError(f"frames = {frames}: a fit needs {MIN_FRAMES}")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise OptionError(f"seed = {shown(seed)} cannot be used: give a whole number from 0 up")
+        raise OptionError(f"seed = {shown(seed)} cannot be used: give a whole number of at least 0")
     require_type("overwrite", overwrite, bool, "True or False")
     known = convention_named(convention)
     if noise not in data.NOISE:

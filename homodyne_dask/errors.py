@@ -144,12 +144,12 @@ def require_type(what: str, value: Any, types: Any, form: str) -> None:
 
 
 def require_count(what: str, value: Any) -> None:
-    """Raise OptionError for what is neither None nor a whole number from 1 up."""
+    """Raise OptionError for what is neither None nor a whole number of at least 1."""
     if value is not None:
-        require_type(what, value, Integral, "a whole number from 1 up")
+        require_type(what, value, Integral, "a whole number of at least 1")
         if value < 1:
             raise OptionError(
-                f"{what} = {shown(value)} cannot be used: give a whole number from 1 up"
+                f"{what} = {shown(value)} cannot be used: give a whole number of at least 1"
             )
 
 

@@ -155,7 +155,7 @@ def _side(raw: np.ndarray, name: str, half: Half | None) -> tuple[str, Bool[np.n
         counted[start:stop] |= filled.any(axis=1)
         counted |= filled.any(axis=0)
     if above == below == 0:
-        raise NoDataError(f"{name} holds no data: every pair is 0 or not finite")
+        raise NoDataError(f"{name} contains no data: every pair is 0 or not finite")
     if min(above, below) == 0:
         side = "upper" if above else "lower"
         if half not in (None, side):

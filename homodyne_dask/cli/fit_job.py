@@ -180,7 +180,7 @@ def find_previous(model: Model, job: FitJob) -> PreviousFit:
     if options:
         first = "model" if "model" in options else options[0]
         raise OptionError(
-            f"{job.folder} holds a fit with another {first}: give --overwrite, or another --output"
+            f"{job.folder} contains a fit with another {first}: give --overwrite, or another --output"
         )
     if changed:
         return PreviousFit(changed=" and ".join(changed))

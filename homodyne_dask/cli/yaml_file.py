@@ -85,5 +85,5 @@ def read_yaml(path: Path, remedy: str) -> Any:
         # dates such as 2024-99-99, whole numbers of thousands of digits, values that are not of their tag
         why = str(e)[:_MAX_REASON]
         raise OptionError(
-            f"{path} holds a value that cannot be read ({why}): put it in quotes, or correct it"
+            f"{path} contains a value that cannot be read ({why}): put it in quotes, or correct it"
         ) from e

@@ -351,7 +351,8 @@ def check_rates(
     alternative = with_deviations(model, time) if model.has_transport_rates else None
     if alternative is None:
         raise OptionError(
-            f"{model.name} has rates without a power law, or none: check static, laminar_flow, or another "
+            f"{model.name} has no rates, or rates without a power law: check static, laminar_flow, or "
+            "another "
             f"model whose rates are power laws"
         )
     if progress is not None:

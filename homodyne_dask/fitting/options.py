@@ -296,7 +296,7 @@ class FitOptions:
         default_text="the power laws of the model", plan=True, report=False, section=MODEL,
     )  # fmt: skip
     knots: int | None = define(
-        None, "splines of each rate without a formula", "20", "a whole number from 4 up",
+        None, "splines of each rate without a formula", "20", "a whole number of at least 4",
         default_text="20, or fewer for a short record", identity=False, plan=True, report=False,
         section=MODEL,
     )  # fmt: skip
@@ -306,7 +306,7 @@ class FitOptions:
         default_text="chosen from the data", report=False, section=MODEL,
     )  # fmt: skip
     min_lag: int = define(
-        1, "pairs of frames closer than this are excluded", "1", "a whole number from 1 up",
+        1, "pairs of frames closer than this are excluded", "1", "a whole number of at least 1",
         unit="frames", plan=True, report=False, section=DATA,
     )  # fmt: skip
     weighting: str = define(
@@ -346,7 +346,7 @@ class FitOptions:
     )  # fmt: skip
     starts: int | None = define(
         None, "number of points of the search for initial values from which a minimum is sought", "20",
-        "a whole number from 1 up", default_text="the most promising", report=False, section=NUMERICS,
+        "a whole number of at least 1", default_text="the most promising", report=False, section=NUMERICS,
     )  # fmt: skip
     friedel: str = define(
         "on", "whether bins of one q that are 180° apart see the same speckle, as at small angles, and count "
@@ -360,7 +360,7 @@ class FitOptions:
     )  # fmt: skip
     max_passes: int = define(
         100,
-        "maximum number of iterations, each a pass over the data", "100", "a whole number from 1 up",
+        "maximum number of iterations, each a pass over the data", "100", "a whole number of at least 1",
         identity=False, section=NUMERICS, common=True,
     )  # fmt: skip
     on_bad_tile: str = define(

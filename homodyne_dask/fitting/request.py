@@ -238,7 +238,7 @@ def _check_values(options: FitOptions) -> None:
             f"one of them"
         )
     if options.min_lag < 1:
-        raise OptionError(f"min_lag = {options.min_lag} is not a number of frames from 1 up")
+        raise OptionError(f"min_lag = {options.min_lag} must be at least 1 frame")
     for name, value in (("starts", options.starts), ("max_passes", options.max_passes)):
         if value is not None and value < 1:
             raise OptionError(f"{name} = {value} is below 1: leave it out for the default")

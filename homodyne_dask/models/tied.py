@@ -112,7 +112,9 @@ def check_untied(model: Parametrized, what: str, names: object) -> None:
     """Raise OptionError where an option names a parameter that follows from others."""
     for name, text in model.ties.expressions if isinstance(model, TiedModel) else ():
         if isinstance(names, Mapping | tuple | list) and name in names:
-            raise OptionError(f"{what}: {name} is tied to {text}: remove it from one of them")
+            raise OptionError(
+                f"{what}: {name} is tied to {text}: remove it from {what} or from tie"
+            )
 
 
 def _check(base: Parametrized, name: str, text: object) -> None:

@@ -252,7 +252,7 @@ def _is_number(value: Any) -> bool:
 
 def _from_zero_up(value: Any) -> float:
     if not _is_number(value) or value < 0:
-        raise ValueError("a number from 0 up is missing")
+        raise ValueError("a number of at least 0 is missing")
     return value
 
 

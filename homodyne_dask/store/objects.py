@@ -119,9 +119,7 @@ def _cause(error: Exception) -> str:
     if NO_KEY in text:
         return f"a key of the profile {NO_KEY}"
     if no_keys := _NO_KEYS.search(text):
-        return (
-            f"{no_keys[1]}: there are no keys in the environment, and none from a profile or a role"
-        )
+        return f"{no_keys[1]}: no keys were found in the environment, a profile or a role"
     status, code, spent = (found.search(text) for found in (_STATUS, _CODE, _SPENT))
     if isinstance(error, exceptions.UnauthenticatedError):
         cause = "the credentials are refused"
@@ -148,9 +146,7 @@ def read(path: UrlPath, max_bytes: int) -> bytes:
     with object_errors(path):
         found = connection(path.root).get(path.key)
         if found.meta["size"] > max_bytes:
-            raise OSError(
-                f"it holds {found.meta['size']} bytes, but at most {max_bytes} are allowed"
-            )
+            raise OSError(f"it has {found.meta['size']} bytes, but at most {max_bytes} are allowed")
         return found.bytes().to_bytes()
 
 

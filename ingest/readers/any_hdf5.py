@@ -99,7 +99,7 @@ def _matrices_in(file: h5py.File, group: str) -> list[str]:
     square = [name for name, held in found if held is not None and _equal_axes(_shape(held)) == 2]
     if not square:
         raise SourceError(
-            f"{group} of {hdf5.file_name(file)} holds no square matrix; {what_is_in(file)}"
+            f"{group} of {hdf5.file_name(file)} contains no square matrix; {what_is_in(file)}"
         )
     return sorted(square, key=_by_number)
 

@@ -91,7 +91,9 @@ def _labels(file: h5py.File, names: dict[int, str]) -> np.ndarray:
             f"{len(names)} matrices"
         )
     if (bins < 1).any() or len(set(bins.tolist())) != len(bins):
-        raise SourceError(f"{PROCESSED} must hold distinct bin numbers from 1 up, not {bins[:8]}")
+        raise SourceError(
+            f"{PROCESSED} must contain distinct bin numbers of at least 1, not {bins[:8]}"
+        )
     return bins
 
 
@@ -103,7 +105,7 @@ def _q_phi(file: h5py.File, label: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
     if (len(rings), len(angles)) != (n0, n1):
         raise SourceError(
             f"dynamic_v_list_dim0, 1 have {len(rings)} and {len(angles)} entries but "
-            f"dynamic_num_pts of {hdf5.file_name(file)} says {n0} and {n1}"
+            f"dynamic_num_pts of {hdf5.file_name(file)} is {n0} and {n1}"
         )
     units = [*hdf5.strings(file, f"{QMAP}/map_units"), None, None]
     dim0, dim1 = f"{QMAP}/dynamic_v_list_dim0", f"{QMAP}/dynamic_v_list_dim1"
@@ -233,7 +235,7 @@ def _legacy_labels(file: h5py.File, names: dict[int, str]) -> np.ndarray:
     bins = hdf5.integers(file, LEGACY_PROCESSED)
     if len(set(bins.tolist())) != len(bins) or (bins < 1).any():
         raise SourceError(
-            f"{LEGACY_PROCESSED} must hold distinct bin numbers from 1 up, not {bins[:8]}"
+            f"{LEGACY_PROCESSED} must contain distinct bin numbers of at least 1, not {bins[:8]}"
         )
     named = set(names) == set(bins.tolist())
     running = list(names) == list(range(1, len(bins) + 1))

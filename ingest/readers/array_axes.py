@@ -64,7 +64,7 @@ def layout_of(
     """
     what = f"{name} of {path.name}"
     if dtype.kind not in "fiu":
-        raise SourceError(f"{what} holds {dtype}, not real numbers")
+        raise SourceError(f"{what} contains {dtype}, not real numbers")
     if axes is not None:
         found = [_given_layout(what, shape, axes)]
     else:
@@ -99,8 +99,8 @@ def _given_layout(what: str, shape: tuple[int, ...], axes: tuple[str, ...]) -> M
     first, second = (at for at, axis in enumerate(axes) if axis == "t")
     if len(axes) != len(shape) or shape[first] != shape[second] or 0 in shape:
         raise OptionError(
-            f"axes = {','.join(axes)} cannot be those of {what}, which has shape {shape}: name each "
-            f"axis, with t for the two whose length is the number of frames"
+            f"axes = {','.join(axes)} do not match {what} of shape {shape}: "
+            f"name each axis, with t for the two whose length is the number of frames"
         )
     return MatrixAxes(shape, (first, second))
 

@@ -135,7 +135,7 @@ def small_arrays(path: Path, names: list[str]) -> Contents:
         held = {name: np.asarray(archive[name]) for name in names}
     for name, value in held.items():
         if value.dtype.kind not in "fiu" or value.size == 0:
-            raise SourceError(f"{name} of {path.name} holds {value.dtype}, not numbers")
+            raise SourceError(f"{name} of {path.name} contains {value.dtype}, not numbers")
     return held
 
 
@@ -226,7 +226,7 @@ def as_source_error(path: Path):
         yield
     except UNREADABLE as error:
         raise SourceError(
-            f"{path} cannot be read as NumPy arrays ({error}): it is truncated or holds objects"
+            f"{path} cannot be read as NumPy arrays ({error}): it is truncated or contains objects"
         ) from error
 
 
@@ -296,7 +296,7 @@ def _check_complete(path: Path, held: Contents, options: IngestOptions) -> None:
     if missing:
         raise OptionError(
             f"{path.name} does not contain {', '.join(missing)}: give {'; '.join(missing.values())} "
-            f"(or --q-dataset, --phi-dataset, --time-dataset where the file holds them)"
+            f"(or --q-dataset, --phi-dataset, --time-dataset if the file contains them)"
         )
 
 
@@ -338,7 +338,7 @@ def _pixels(path: Path, held: Contents, n_bins: int) -> np.ndarray:
     found = per_bin(f"pixels of {path.name}", tuple(values), n_bins)
     if not (np.isfinite(found).all() and (found >= 1).all() and (found == np.round(found)).all()):
         raise SourceError(
-            f"pixels of {path.name} must be whole numbers from 1 up: one number, or one per bin"
+            f"pixels of {path.name} must be whole numbers of at least 1: one number, or one per bin"
         )
     return found.astype(np.int64)
 

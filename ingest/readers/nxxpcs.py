@@ -67,7 +67,7 @@ def _column(file: h5py.File, name: str, column: int, label: np.ndarray) -> np.nd
         raise hdf5.wrong(file, name, f"has {len(values)} entries, but bin {label.max()} exists")
     found = np.array([decimal(value) for value in values[label - 1]])
     if not np.isfinite(found).all():
-        raise hdf5.wrong(file, name, f"holds no finite numbers: {found[:5]}")
+        raise hdf5.wrong(file, name, f"contains no finite numbers: {found[:5]}")
     return found
 
 
@@ -244,7 +244,7 @@ def _matrices(file: h5py.File, where: str, storage: Storage) -> tuple[dict[int, 
     if held is None or shape is None or len(shape) not in (2, 3):
         raise hdf5.wrong(file, where, f"has shape {shape}, but {storage.mode} means a single array")
     if held.dtype.kind not in "fiu":
-        raise hdf5.wrong(file, where, f"holds {held.dtype}, not real numbers")
+        raise hdf5.wrong(file, where, f"contains {held.dtype}, not real numbers")
     first = storage.mode == FIRST
     bins, *sides = (shape[0], *shape[1:]) if first else (shape[-1], *shape[:-1])
     if len(sides) != 2 or sides[0] != sides[1] or not bins:
@@ -267,12 +267,12 @@ def _keyed(file: h5py.File, where: str) -> dict[int, str]:
         number = re.search(r"(\d+)$", key, re.ASCII)
         if number is None or int(number[1]) in found or int(number[1]) < 1:
             raise SourceError(
-                f"{where}/{key} of {hdf5.file_name(file)}: keys must end in distinct numbers "
-                f"of dynamic_roi_map, from 1 up"
+                f"{where}/{key} of {hdf5.file_name(file)}: keys must end in distinct "
+                f"numbers of dynamic_roi_map, at least 1"
             )
         found[int(number[1])] = f"{where}/{key}"
     if not found:
-        raise hdf5.wrong(file, where, "holds no matrix")
+        raise hdf5.wrong(file, where, "contains no matrix")
     return dict(sorted(found.items()))
 
 

@@ -304,7 +304,7 @@ def apply_options(source: Source, options: IngestOptions) -> Source:
     """Return the source with what the user added; what contradicts the file is an error."""
     _check_frame_time(source, options.frame_time)
     if options.trains is not None and source.format != "midtools":
-        raise OptionError(f"{source.path.name} holds no trains: leave trains out")
+        raise OptionError(f"{source.path.name} contains no trains: leave out trains")
     if options.gap and source.gap and not np.isclose(options.gap, source.gap):
         raise OptionError(
             f"gap = {options.gap:g} Å but {source.path.name} has {source.gap:g} Å: leave out one of them"

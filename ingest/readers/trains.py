@@ -143,7 +143,7 @@ def _shape(file: h5py.File) -> tuple[int, int, int]:
             f"(train, stride, q, t, t)"
         )
     if held.dtype.kind not in "fiu":
-        raise hdf5.wrong(file, MATRICES, f"holds {held.dtype}, not real numbers")
+        raise hdf5.wrong(file, MATRICES, f"contains {held.dtype}, not real numbers")
     if len(shape) == 5:
         _within(file, shape[1])
     return shape[0], shape[-3], shape[-1]

@@ -113,7 +113,7 @@ def test_what_cannot_be_drawn_from_is_a_sentence(given, fitted):
     Path("series/1").mkdir(parents=True)
     shutil.copy("A_fit/summary.json", "series/1")
     assert (
-        "series holds 1 fits, but a posterior is computed for a single fit: give series/1"
+        "series contains 1 fits, but a posterior is computed for a single fit: give series/1"
         in refused("series")
     )
     Path("A_c2.zarr").rename("B_c2.zarr")

@@ -210,5 +210,5 @@ def test_what_cannot_be_checked_is_refused(stepping, tmp_path):
         hd.check_rates(fit_here(few, STATIC, fixed={"D_offset": STILL[2]}), few)
     assert with_deviations(STATIC_FREE, scan.time) is None
     other = fit_here(few, STRETCHED, fixed={"stretching": 1.0})
-    with pytest.raises(OptionError, match="stretched has rates without a power law, or none"):
+    with pytest.raises(OptionError, match="stretched has no rates, or rates without a power law"):
         hd.check_rates(other, few)

@@ -87,7 +87,7 @@ def test_each_scan_is_fitted_by_itself_and_their_agreement_is_tested(store, tmp_
     whole = hd.fit(odd, "brownian")
     assert "D0 changes by" in str(whole)
     assert "without scan 5 (B4.npz)" in " ".join(str(whole).split())
-    with pytest.raises(SelectionError, match="holds one selected scan"):
+    with pytest.raises(SelectionError, match="has only one selected scan"):
         hd.fit_each(hd.open_dataset(odd).select(scan=2), "brownian", over="scan")
 
 

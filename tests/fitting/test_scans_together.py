@@ -182,7 +182,7 @@ def test_what_does_not_fit_is_refused(store, options, message):
 
 def test_one_scan_has_nothing_to_share(store):
     one = hd.open_dataset(store).select(scan=2)
-    with pytest.raises(SelectionError, match="holds one selected scan"):
+    with pytest.raises(SelectionError, match="has only one selected scan"):
         hd.fit_each(one, "power_law", over="scan", per_scan="D0")
 
 

@@ -89,7 +89,7 @@ def test_a_profile_that_is_not_there_is_one_sentence(url, profile, server, monke
     else:
         monkeypatch.delenv("AWS_PROFILE")
     error = "ProfileNotFound" if name else "NoCredentialsError"
-    with pytest.raises(ObjectStoreError, match=rf"\({error}: there are no keys .* role\): check"):
+    with pytest.raises(ObjectStoreError, match=rf"\({error}: no keys were found .* role\): check"):
         hd.open_dataset(url)
 
 

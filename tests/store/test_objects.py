@@ -217,7 +217,7 @@ def chunk_url(url: str, *place: int) -> UrlPath:
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [(None, "it is not the chunk that was ingested there"), (b"", "it holds 0 bytes, less than")],
+    [(None, "it is not the chunk that was ingested there"), (b"", "it has 0 bytes, less than")],
 )
 def test_an_object_that_changed_after_the_store_was_opened_is_seen(disk, content, reason):
     url = uploaded(Path(disk.path), "changed.zarr")

@@ -157,7 +157,7 @@ def _translated(where: Path, theirs: HomodyneYaml) -> Translation:
         )
     options["scaling"] = scaling
     options["q"] = [theirs.number("analyzer_parameters.scattering.wavevector_q")]
-    remarks.append("q: the nearest ring within 2 %; homodyne takes the nearest at any distance")
+    remarks.append("q: the nearest ring within 2 %; homodyne uses the nearest at any distance")
     if ranges := theirs.ranges():
         options["phi"] = ranges
         remarks.append(

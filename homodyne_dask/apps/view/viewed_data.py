@@ -154,11 +154,11 @@ def choices_of(what: Sequence[Viewable]) -> dict[str, Sequence[Viewable]]:
             continue
         if len(what) > 1:
             raise OptionError(
-                f"{path} holds several fits: view it alone, or up to {MAX_SHOWN} of them, as "
+                f"{path} contains several fits: view it alone, or up to {MAX_SHOWN} of them, such as "
                 + " ".join(str(path / part) for part in parts[:2])
             )
         if not parts:
-            raise OptionError(f"{path} holds a series without a finished fit")
+            raise OptionError(f"{path} contains a series without a finished fit")
         return {str(part): [path / part] for part in parts}
     return {"": what}
 

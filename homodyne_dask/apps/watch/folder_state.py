@@ -248,7 +248,7 @@ def read_state(results: Path, fit: Mapping[str, object], over: str | None) -> Wa
     different = [key for key in {**before, **fit} if before.get(key) != fit.get(key)]
     if different and any(content.fitted for content in contents.values()):
         raise OptionError(
-            f"{results} holds fits with another {different[0]}: give another --output, or the options "
+            f"{results} contains fits with another {different[0]}: give another --output, or the options "
             f"they were made with"
         )
     files = {} if different else files  # what was refused may be fitted now

@@ -375,7 +375,7 @@ def run_watch(
             indexed = any(file.exists() for file in index_files(results, SCANS))
             if indexed and not (results / STATE).exists():
                 raise OptionError(
-                    f"{results} holds the index of another set of scans: give another --output"
+                    f"{results} contains the index of another set of scans: give another --output"
                 )
             state = read_state(results, fit_identity(config, time_offset), config.over)
             retries = Retries(not watching.once, max(RETRY_SECONDS, watching.interval))

@@ -38,7 +38,7 @@ def cluster() -> None:
 
 @cluster.command("start")
 @click.option(
-    "--site", default="local", help="Site where the workers run; default: local, this machine."
+    "--site", default="local", help="Site where the workers run; default: local (this machine)."
 )
 @click.option(
     "--jobs", default="", help="Number of jobs, or minimum and maximum, such as 1:20; default: 1."

@@ -74,7 +74,7 @@ def posterior(
     fits = [] if is_file(folder / SUMMARY) else fits_in(folder)
     if fits:
         raise OptionError(
-            f"{folder} holds {len(fits)} fits, but a posterior is computed for a single fit: give "
+            f"{folder} contains {len(fits)} fits, but a posterior is computed for a single fit: give "
             f"{folder / fits[0]}, or another of them"
         )
     if output is not None and output.exists():

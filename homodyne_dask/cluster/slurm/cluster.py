@@ -105,7 +105,7 @@ def bounds(jobs: int | tuple[int, int]) -> tuple[int, int]:
     pair = (jobs, jobs) if isinstance(jobs, int) else jobs
     whole = isinstance(pair, tuple | list) and all(type(number) is int for number in pair)
     if not whole or len(pair) != 2 or not 1 <= pair[0] <= pair[1]:
-        raise OptionError(f"jobs = {shown(jobs)}: give a number from 1 up, or (least, most)")
+        raise OptionError(f"jobs = {shown(jobs)}: give a number of at least 1, or (least, most)")
     return pair[0], pair[1]
 
 

@@ -117,7 +117,7 @@ def _checked(site: Site) -> Site:
         raise OptionError(f"{where}.security = {site['security']!r}: give tls or none")
     for key in ("cores", "processes"):
         if not isinstance(site[key], int) or site[key] < 1:
-            raise OptionError(f"{where}.{key} = {site[key]!r} is not a whole number from 1 up")
+            raise OptionError(f"{where}.{key} = {site[key]!r} is not a whole number of at least 1")
     if site["cores"] % site["processes"]:
         raise OptionError(
             f"{where}: {site['cores']} cores cannot be shared equally by {site['processes']} "

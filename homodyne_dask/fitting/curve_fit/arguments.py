@@ -170,7 +170,7 @@ def points_from_arrays(xdata: Any, ydata: Any) -> tuple[xarray.Dataset, list[str
     rows = x.reshape(len(x), -1) if several else x.reshape(1, -1)
     if rows.shape[1] != y.size or not y.size:
         raise OptionError(
-            f"xdata of shape {x.shape} does not fit ydata of shape {y.shape}: give M values of both, or "
+            f"xdata of shape {x.shape} does not match ydata of shape {y.shape}: give M values of both, or "
             f"k rows of M values of xdata"
         )
     names = [f"x{n}" for n in range(len(rows))] if several else ["x"]

@@ -340,7 +340,7 @@ def _far_off(request: Request, state: lm.State) -> str | None:
     datum = "pair" if pairs else "cell"
     return (
         f"χ² per {datum} is as high as {redchi[far].max():.3g} ({_labels(request.scan, far)}): some {datum}s "
-        f"lie far from all others, sigma is too small, or the model does not hold; maps.png shows where"
+        f"lie far from all others, sigma is too small, or the model is wrong; maps.png shows where"
     )
 
 
@@ -424,8 +424,8 @@ def _negative_shear(request: Request, state: lm.State) -> str | None:
     bounded = "gamma_dot" if free else "gamma_dot_t_offset"
     return (
         f"the shear rate is negative, {rates[-1]:.3g} 1/s in the middle of the record: its sign is not "
-        f"observable, and the rate may equally be {opposite}; bounds of {bounded} from 0 up "
-        f"restrict it to positive rates"
+        f"observable, and the rate may equally be {opposite}; bounds of {bounded} of at "
+        f"least 0 restrict it to positive rates"
     )
 
 

@@ -86,7 +86,7 @@ def require_posterior(result: FitResult, request: Request, draws: int, adjust: s
     if adjust not in ADJUSTMENTS:
         raise OptionError(f"adjust = {adjust!r} is unknown; {nearest(str(adjust), ADJUSTMENTS)}")
     if isinstance(draws, bool) or not isinstance(draws, int) or draws < _MIN_DRAWS:
-        raise OptionError(f"draws = {draws!r}: give a whole number from {_MIN_DRAWS} up")
+        raise OptionError(f"draws = {draws!r}: give a whole number of at least {_MIN_DRAWS}")
     if not request.search.free.any():
         raise OptionError("all parameters of the fit are fixed: there is nothing to draw")
     if result.parameters["at_bound"].values[request.search.free].all():
@@ -242,7 +242,7 @@ class Sampler:
 
     def run(self, draws: int, doing: Callable[[str], None]) -> Sampled:
         """Return the draws; the basis is chosen anew from them while their error is too large."""
-        doing("finding where the posterior is")
+        doing("locating the posterior")
         by, near = self.explored()
         self._lap("columns")
         passes = 0
@@ -332,7 +332,7 @@ def posterior_draws(
     request = request_of(result, scan)
     require_posterior(result, request, draws, adjust)
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise OptionError(f"seed = {seed!r}: give a whole number from 0 up")
+        raise OptionError(f"seed = {seed!r}: give a whole number of at least 0")
     theta = result.parameters["value"].values.astype(float)
     at = coordinates(request.search, theta)
     priors_used = target_priors(request, priors)

@@ -123,8 +123,8 @@ def _scans(scan: Scan) -> tuple[Part, ...]:
     numbers = scan.scan_number
     if len(np.unique(numbers)) < 2:
         raise SelectionError(
-            f"{scan.path} holds one selected scan: over 'scan' is for a store of repeats, made by ingest of "
-            f"several files"
+            f"{scan.path} has only one selected scan: over 'scan' applies to a store of repeats, made "
+            f"by ingest of several files"
         )
     parts = []
     for number in np.unique(numbers).tolist():

@@ -232,7 +232,7 @@ def _of_alternative(found: Alternative, store: str, config: dict[str, Any]) -> s
         )
     if found.name == "power_of_q":
         return (
-            f"the power of q with which rates scale differs from that of the model by about {size:+.2g}: "
+            f"the power of q with which rates scale differs from the model's by about {size:+.2g}: "
             f"`--model stretched_q` fits the power, `{command} --over q` each ring separately"
         )
     if found.name == "smoothness":

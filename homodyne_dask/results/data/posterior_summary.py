@@ -251,7 +251,8 @@ def enough_sentences(held: dict[str, Any]) -> list[str]:
     if undecided:
         error = 100 * max(known[name]["shift_error"] for name in undecided)
         words.append(
-            f"too few draws to tell whether value ± stderr suffices for {', '.join(undecided)} (error of an "
+            f"there are too few draws to decide whether value ± stderr suffices for {', '.join(undecided)} "
+            "(error of an "
             f"end: up to {error:.0f} % of stderr)"
         )
     if unknown:

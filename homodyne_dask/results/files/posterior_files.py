@@ -70,7 +70,7 @@ def _fit_in(folder: Path, result: FitResult) -> FitResult:
     """Return the fit of a folder, which has to be that of the posterior."""
     if not (folder / SUMMARY).is_file():
         raise OptionError(
-            f"{folder} holds no fit, but a posterior is written beside its fit: give the folder of the "
+            f"{folder} contains no fit, but a posterior is written beside its fit: give the folder of the "
             f"fit, or write only the posterior with to_netcdf"
         )
     found = load_result(folder)
@@ -83,7 +83,7 @@ def _fit_in(folder: Path, result: FitResult) -> FitResult:
     )
     if not same:
         raise OptionError(
-            f"{folder} holds another fit: give the folder of the fit of this posterior"
+            f"{folder} contains another fit: give the folder of the fit of this posterior"
         )
     return found
 

@@ -105,7 +105,7 @@ def load_posterior(path: str | Path) -> Posterior:
     if where.is_dir() and not (where / ZARR).exists():
         where /= NETCDF
     if where.suffix == ".json":
-        raise SourceError(f"{where} holds no draws: give {where.with_suffix('.nc')}")
+        raise SourceError(f"{where} contains no draws: give {where.with_suffix('.nc')}")
     tree = read_tree(where)
     with missing_values(where):
         return Posterior(*draws_in(tree), tree)

@@ -174,6 +174,6 @@ def _named(results: Any) -> dict[str, FitResult]:
         if len(set(names)) == len(fits):
             return dict(zip(names, fits, strict=True))
     raise OptionError(
-        f"several of the fits are of the model {max(models, key=models.count)}: give a mapping of names to "
+        f"several of the fits have the model {max(models, key=models.count)}: give a mapping of names to "
         f"them, as {{'one': ..., 'two': ...}}, or each folder only once"
     )

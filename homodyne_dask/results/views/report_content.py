@@ -385,8 +385,8 @@ def _on_errors(robust: bool, bounded: bool, naive: bool, method: str, averages: 
         )
     if robust and method == SPECKLE:
         return (
-            "stderr is that of counted photons of Gaussian speckle (method: speckle) with dof degrees of "
-            "freedom; the naive error assumes uncorrelated noise"
+            "stderr follows from counted photons of Gaussian speckle (method: speckle), with "
+            "dof degrees of freedom; the naive error assumes uncorrelated noise"
         )
     if robust:
         return (

@@ -80,7 +80,7 @@ def test_a_section_of_dasks_configuration_is_a_site_of_its_own():
     ("given", "said"),
     [
         ({"cors": 4}, "unknown setting 'cors'; did you mean 'cores'"),
-        ({"cores": 0}, "is not a whole number from 1 up"),
+        ({"cores": 0}, "is not a whole number of at least 1"),
         ({"cores": 5, "processes": 2}, "5 cores cannot be shared equally by 2 processes"),
         ({"walltime": "an hour"}, "is not a walltime"),
         ({"memory": "much"}, "memory = 'much' cannot be read"),

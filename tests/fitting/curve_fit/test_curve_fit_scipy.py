@@ -96,7 +96,7 @@ def test_a_function_of_numpy_fits_a_dataset_too():
 
 
 MISTAKES = [
-    ("lengths", (decay, X, Y[:-1]), {}, r"xdata of shape \(60,\) does not fit ydata of shape \(59,\)"),
+    ("lengths", (decay, X, Y[:-1]), {}, r"xdata of shape \(60,\) does not match ydata of shape \(59,\)"),
     ("no y", (decay, X), {}, "ydata = None are not numbers"),
     ("words", (decay, X, ["a"] * 60), {}, "ydata = .* are not numbers"),
     ("objects", (decay, X, np.asarray(Y, object)), {}, "but of dtype object: .*astype"),

@@ -122,7 +122,7 @@ SAYS = [
         {"model": "laminar_flow"},
         "compressed, with an exponent of about 1.2",
     ),
-    (("power_of_q", "", -0.5), {}, "from that of the model by about -0.5: `--model stretched_q`"),
+    (("power_of_q", "", -0.5), {}, "from the model's by about -0.5: `--model stretched_q`"),
     (("shear", "", 1.0), {}, "decays depend on the angle, as motion in one direction would cause"),
     (("contrast_drift", "", -0.05), {}, "the contrast falls by about 5 % over the record"),
     (("contrast_drift", "", 1.2), {}, "the contrast rises by about 120 % over the record"),

@@ -231,7 +231,7 @@ CACHE_MISTAKES = {
     "angles": ({"phi_angles_list": np.zeros(2)}, "phi of A.npz has 2 values for 3 bins"),
     "times": ({"t2": TIME + 1}, "differ: it is damaged"),
     "length": ({"t1": TIME[:-1], "t2": TIME[:-1]}, "29 entries for 30 frames"),
-    "objects": ({"c2_exp": np.array([None])}, "c2_exp of A.npz holds object"),
+    "objects": ({"c2_exp": np.array([None])}, "c2_exp of A.npz contains object"),
     "shape": ({"c2_exp": np.zeros((2, 3, 4))}, r"c2_exp of A.npz has shape \(2, 3, 4\)"),
     "metadata": ({"cache_metadata_json": np.asarray("{")}, "cannot be read as NumPy arrays"),
 }

@@ -133,7 +133,7 @@ def test_what_cannot_be_read_is_named(tmp_path, changes, options, words):
 
 def test_trains_of_a_file_without_are_refused(tmp_path):
     np.save(tmp_path / "A.npy", decay(N))
-    with pytest.raises(OptionError, match="holds no trains: leave trains out"):
+    with pytest.raises(OptionError, match="contains no trains: leave out trains"):
         opened(tmp_path / "A.npy", q=0.01, phi=0.0, frame_time=1.0, trains=(0, 3))
 
 

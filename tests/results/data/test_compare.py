@@ -144,7 +144,7 @@ REFUSED = {
     "another thing": ([GOOD, 5], "results = 5 cannot be used"),
     "one model twice": (
         [GOOD, GOOD],
-        "several of the fits are of the model laminar_flow: give a m",
+        "several of the fits have the model laminar_flow: give a m",
     ),
     "no folder": ([GOOD, "nowhere"], "nowhere cannot be read"),
     "an earlier version": (

@@ -90,7 +90,9 @@ def test_too_few_draws_do_not_make_error_bars_enough(flowing, fitted):
     few = posterior_of(result, draws, flowing)
     assert few.gaussian_enough == dict.fromkeys(few.gaussian_enough, False)
     (words,) = few.sentences
-    assert words.startswith("too few draws to tell whether value ± stderr suffices for D0, alpha")
+    assert words.startswith(
+        "there are too few draws to decide whether value ± stderr suffices for D0, alpha"
+    )
 
 
 def test_a_naive_posterior_is_called_so_and_not_compared(flowing, fitted):
@@ -187,7 +189,7 @@ def test_numbers_without_draws_are_written_as_json(normal, tmp_path):
     assert [*at] == ["2.5", "16", "50", "84", "97.5"]
     assert len(read["contrast"]["50"]) == 3
     assert len(read["rates"]["J"]["97.5"]) == len(read["age_s"]) == 50
-    with pytest.raises(SourceError, match=r"p\.json holds no draws: give .*p\.nc"):
+    with pytest.raises(SourceError, match=r"p\.json contains no draws: give .*p\.nc"):
         load_posterior(tmp_path / "p.json")
 
 
