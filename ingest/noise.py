@@ -148,7 +148,7 @@ def _without_data(source: Source, records: list[Record]) -> list[str]:
 NOTES = {
     "zeros": "0: taken as measured (no pixel had photons in both frames)",
     "infinite": "infinite or beyond float32, set to NaN",
-    "one_sided": "known on one side of the diagonal only, set to NaN",
+    "one_sided": "known only on one side of the diagonal, set to NaN",
     "outliers": "8 σ or more from their neighbours: excluded from the averages for initial "
     "values, not from the fit (see --loss)",
 }
@@ -222,8 +222,9 @@ def _wavevectors(source: Source) -> Iterator[str]:
     q = source.q[np.isfinite(source.q)]
     if len(q) and q.max() > LARGEST_Q:
         yield (
-            f"is q in 1/nm? It is up to {q.max():.3g} 1/Å, which few detectors at small angles reach: q is "
-            f"read in 1/Å; if it is in 1/nm, ingest q / 10, otherwise D comes out 100 times too small"
+            f"is q in 1/nm? It is up to {q.max():.3g} 1/Å, which few small-angle detectors "
+            "reach: q is read in 1/Å; if it is in 1/nm, ingest q / 10, otherwise D comes out 100 times "
+            "too small"
         )
 
 

@@ -55,7 +55,7 @@ def print_error(error: BaseException) -> int:
 
 
 def error_sentence(
-    error: BaseException, then: str = ", then run the command again, a fit with --resume"
+    error: BaseException, then: str = ", then run the command again (fits with --resume)"
 ) -> str:
     """Return an error and its remedy in one line; then: what follows when there is room again."""
     if is_out_of_memory(error):

@@ -133,7 +133,7 @@ def local_cluster(
     """
     if (now := digest_of_sources()) != code_digest():
         raise ClusterError(
-            f"the files of homodyne-dask have changed since this program loaded them (digest {now}, before "
+            f"the files of homodyne-dask have changed since they were loaded (digest {now}, before "
             f"{code_digest()}), and new workers would use the new ones: restart this program"
         )
     counts = {"processes": processes, "threads": threads, "memory": memory, "gpus": gpus or None}

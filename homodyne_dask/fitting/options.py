@@ -221,7 +221,7 @@ class FitOptions:
     )  # fmt: skip
     convention: str = define(
         "physical",
-        "how shear enters: physical, or homodyne to continue a series fitted with that package",
+        "shear factor: physical, or homodyne to continue a series fitted with that package",
         "physical", "physical or homodyne", suggestions=("physical", "homodyne"), plan=True,
         report=False, section=MODEL,
     )  # fmt: skip

@@ -230,7 +230,7 @@ def _check_values(options: FitOptions) -> None:
     if options.loss != "linear" and options.precision != "float64":
         raise OptionError(
             f"precision {options.precision!r} is too coarse for the loss {options.loss!r}: its steps "
-            f"are smaller than the rounding of the sums; leave precision at 'float64'"
+            f"are smaller than the rounding of the sums; use precision 'float64'"
         )
     if options.loss != "linear" and options.weighting != PAIRS:
         raise OptionError(

@@ -144,7 +144,7 @@ def _worse(fits: Sequence[ComparedFit], none_describes: bool) -> str:
         _difference(fit) + " (and does not describe the data)" * (fit.misfit and not none_describes)
         for fit in fits
     ]
-    words = [f"{fits[0].name} predicts angles left out worse by {first}"]
+    words = [f"{fits[0].name} predicts the angles left out worse, by {first}"]
     return ", ".join(
         [*words, *(f"{fit.name} by {by}" for fit, by in zip(fits[1:], more, strict=True))]
     )

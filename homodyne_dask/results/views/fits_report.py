@@ -239,7 +239,7 @@ _NOTES = (
 
 def _comparison_title(comparison: Comparison) -> str:
     fits = f"{len(comparison.fits)} fits to {comparison.store}"
-    return f"{fits}, by {comparison.bins} independent bins left out"
+    return f"{fits}, compared by leaving out each of {comparison.bins} independent bins"
 
 
 def _comparison_cells(comparison: Comparison) -> list[list[str]]:

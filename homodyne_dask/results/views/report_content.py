@@ -84,7 +84,7 @@ def _comparison(result: FitResult) -> str:
         for name, value in above
     ]
     chosen = (
-        f"{result.config['model']} was chosen by χ² of bins left out, above the lowest: "
+        f"{result.config['model']} was chosen by χ² of bins left out (differences from the lowest): "
         f"{', '.join(rows)}"
     )
     return f"none is adequate; {chosen}" if result.misfit else chosen
@@ -243,7 +243,7 @@ def errors_of_changes(result: FitResult) -> str:
 
 def influence_title(result: FitResult) -> str:
     """Return what the sentences on influence are about."""
-    return f"influence of single bins (of repeats: scans), in {errors_of_changes(result)}"
+    return f"influence of single bins (for repeats: scans), in {errors_of_changes(result)}"
 
 
 def reservations(result: FitResult) -> list[tuple[str, str]]:
