@@ -58,7 +58,7 @@ def test_every_site_that_comes_with_the_package_is_written_down():
 @pytest.mark.parametrize("name", ["perlmutter", "esrf", "alcf"])
 def test_a_site_that_was_not_tried_says_so(name):
     assert not site_named(name)["tried"]
-    assert "NOT TRIED" in (sites.FOLDER / f"{name}.yaml").read_text()
+    assert "NOT TESTED" in (sites.FOLDER / f"{name}.yaml").read_text()
 
 
 def test_the_users_configuration_is_laid_over_a_site_and_options_over_both():
