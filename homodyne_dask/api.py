@@ -130,29 +130,30 @@ def ingest(
 ) -> "IngestReport":
     """Write the two-time matrices c2(bin, t1, t2) of a result file or of an array into a Zarr store.
 
-    A list of files is one measurement, repeated: the store has the bins of every scan, which must agree in
-    bins and frames. average: 'scans' writes the mean of scans instead, with the noise of their scatter.
-    source: HDF5 (APS-U, APS legacy, NXxpcs, CHX, ESRF, midtools, or any layout with `dataset`), .npy of
-    shape (t, t) or (bin, t, t), or .npz with c2, q, phi, dt or time or t1 and t2, sigma, counts, pixels; or
-    an array (NumPy, xarray, torch) with `store` given. store: a folder, or a URL as
-    s3://bucket/A0123_c2.zarr; by default beside the source, A0123_results.hdf → A0123_c2.zarr. q [1/Å], phi
-    [degree], dt [s, also frame_time]: for plain arrays, which do not hold them; one number, or for q and
-    phi one per bin. counts: mean counts per pixel and frame of an array, one number, (bin,), (t,) or (bin,
-    t), from which sigma follows with pixels: of each bin, one number or one per bin. sigma: standard
-    deviation of c2 of one pair, one number or one per bin; by default from counts or scatter. time_offset
-    [s] is added to all times. gap: '200 um', or Å as a number; kept with the data. trains: the first train,
-    counted from 0, and the one after the last, as (0, 500), of a file with a matrix for each, of which
-    groups become scans; by default all. dataset: where the matrices are in an HDF5 file (a dataset, or a
-    group of one for each bin) or .npz of another layout; q_dataset, phi_dataset: where q and φ are;
-    time_dataset: the times of the frames, or their spacing, in s. axes: as 't,t,q' where shape and symmetry
-    do not tell which axes are the times. half: 'upper', 'lower' or 'mean', of matrices that are not
-    symmetric. sharded: whether a file holds many chunks, by default those of a store by URL. strict: refuse
-    a file with a bin without data; by default the bin is left out, and a note says so. overwrite:
-    replace a store with other contents. client: a Dask client; by default two threads work. progress:
-    called with (bins done, bins) after each.
+    A list of files contains repeats of one measurement: the store has the bins of every scan, which must
+    agree in bins and frames. average: 'scans' writes the mean of the scans instead, with the noise
+    estimated from their scatter. source: HDF5 (APS-U, APS legacy, NXxpcs, CHX, ESRF, midtools, or any
+    layout with `dataset`), .npy of shape (t, t) or (bin, t, t), or .npz with c2, q, phi, dt or time or t1
+    and t2, sigma, counts, pixels; or an array (NumPy, xarray, torch) with `store` given. store: a folder,
+    or a URL such as s3://bucket/A0123_c2.zarr; by default beside the source, A0123_results.hdf →
+    A0123_c2.zarr. q [1/Å], phi [degree], dt [s, also frame_time]: for plain arrays, which do not contain
+    them; one number, or for q and phi one per bin. counts: mean counts per pixel and frame of an array, one
+    number, (bin,), (t,) or (bin, t), which determine sigma together with pixels: number of pixels of each
+    bin, one number or one per bin. sigma: standard deviation of c2 of one pair, one number or one per bin;
+    by default from counts or scatter. time_offset [s] is added to all times. gap: '200 um', or Å as a
+    number; kept with the data. trains: the first train, counted from 0, and the one after the last, such as
+    (0, 500), for a file with one matrix per train, whose groups become scans; by default all. dataset: name
+    of the matrices in an HDF5 file (a dataset, or a group with one for each bin) or .npz of another layout;
+    q_dataset, phi_dataset: names of q and φ; time_dataset: name of the times of the frames, or of their
+    spacing, in s. axes: such as 't,t,q', if shape and symmetry do not show which axes are the times. half:
+    'upper', 'lower' or 'mean', for matrices that are not symmetric. sharded: whether to store many chunks
+    per file; by default only for stores at a URL. strict: reject a file that has a bin without data; by
+    default the bin is left out, with a note. overwrite: replace a store that has different contents.
+    client: a Dask client; by default two threads are used. progress: called with (bins done, bins) after
+    each.
 
     The same call continues an interrupted ingest. Returns a report, which prints the bins; `report.store`
-    is the path for `open_dataset`. Raises a HomodyneDaskError for every mistake.
+    is the path for `open_dataset`. Raises a HomodyneDaskError for invalid input.
 
     >>> hd.ingest("A0123_results.hdf", "A0123_c2.zarr", overwrite=True).store.name
     'A0123_c2.zarr'
@@ -168,7 +169,7 @@ def ingest(
         workers = checked_workers(client)
     if dt is not None and frame_time is not None:
         raise OptionError(
-            f"dt = {dt} and frame_time = {frame_time} mean the same: give one of them"
+            f"dt = {dt} and frame_time = {frame_time} are the same argument: give only one of them"
         )
     frame_time = dt if frame_time is None else frame_time
     files = (str, PathLike, UrlPath)
@@ -177,7 +178,7 @@ def ingest(
         for name, value in (("counts", counts), ("pixels", pixels)):
             if value is not None:
                 raise OptionError(
-                    f"{name} belongs to an array: a file holds its own, an .npz under that name"
+                    f"{name} applies to arrays only: a file contains its own (an .npz file under that name)"
                 )
         opened: AbstractContextManager[Any] = nullcontext(source)
     else:
@@ -217,16 +218,16 @@ def simulate(
     noise: str = "pairs",
     overwrite: bool = False,
 ) -> "data.Scenario":
-    """Write a result file of known parameters with the noise of photon counting.
+    """Simulate a scan with known parameters and photon noise, and write it to a result file.
 
     path: the HDF5 file. scenario: creep, brownian, static, ageing, andrade, step or laos. angles: number of
     bins, spread over half a turn. frames: length of the record; a matrix takes 8·frames² bytes. seed: of the
     noise. layout: aps-u or aps-legacy. convention: physical or homodyne. overwrite: replace the file. noise:
     pairs, independent for each pair of frames; or speckle, photons counted in moving speckle pixel by pixel,
-    whose pairs are correlated as those measured are (some 0.2 s per angle of 300 frames).
+    whose pairs are correlated like measured ones (about 0.2 s per angle of 300 frames).
 
-    Returns the scenario: model, parameters, q [1/Å], gap [Å], frame_time [s]; the file holds them, and the
-    report of a fit prints them beside the estimates. Raises a HomodyneDaskError for every mistake.
+    Returns the scenario: model, parameters, q [1/Å], gap [Å], frame_time [s]; the file contains them, and
+    the report of a fit prints them beside the estimates. Raises a HomodyneDaskError for invalid input.
 
     >>> hd.simulate("B0001.h5", "brownian", angles=2, frames=20).model
     'brownian'
@@ -244,7 +245,7 @@ def simulate(
     if frames < MIN_FRAMES:
         raise OptionError(f"frames = {frames}: a fit needs {MIN_FRAMES}")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise OptionError(f"seed = {shown(seed)} cannot be used: give a whole number from 0 up")
+        raise OptionError(f"seed = {shown(seed)} cannot be used: give a whole number of at least 0")
     require_type("overwrite", overwrite, bool, "True or False")
     known = convention_named(convention)
     if noise not in data.NOISE:
@@ -291,14 +292,16 @@ def toys(
     client: "Client | None" = None,
     progress: Callable[[str], None] | None = None,
 ) -> "Toys":
-    """Simulate photons at a fit, ingest and fit them as it was, n times, and return how the fits scatter.
+    """Simulate scans from a fit n times, fit them in the same way, and return the scatter of the fits.
 
-    scan: what was fitted; by default it is opened where it was. seed: of the photons. weighting: pairs or
-    speckle, by default that of the fit. counts (per pixel and frame), pixels (of a bin): by default what the
-    residuals say of them. client: a Dask client, whose workers make the toys side by side; by default workers
-    of this machine. progress: called with a sentence after each. Masked frames are simulated, too.
+    scan: the fitted scan; by default it is opened from its store. seed: of the photons. weighting: pairs or
+    speckle, by default that of the fit. counts (per pixel and frame), pixels (per bin): by default
+    estimated from the residuals. client: a Dask client, whose workers compute the toys in parallel; by
+    default workers on this machine. progress: called with a sentence after each. Masked frames are also
+    simulated.
 
-    Raises OptionError where the residuals do not tell counts and pixels, and for what cannot be fitted again.
+    Raises OptionError if the residuals do not determine counts and pixels, or if the fit cannot be
+    repeated.
 
     >>> result = hd.fit("A0123_c2.zarr", "brownian")
     >>> sorted(hd.toys(result, n=2, counts=2, pixels=500).table["param"].values.tolist())

@@ -21,7 +21,7 @@ _MAX_SHOWN = 100
 
 
 class HomodyneDaskError(Exception):
-    """Base of all errors the user can correct; the command line prints one sentence and exits with 2."""
+    """Base class of errors that the user can correct; commands print the message and exit with status 2."""
 
     def __str__(self) -> str:
         return as_spelled(printable(super().__str__()))
@@ -144,12 +144,12 @@ def require_type(what: str, value: Any, types: Any, form: str) -> None:
 
 
 def require_count(what: str, value: Any) -> None:
-    """Raise OptionError for what is neither None nor a whole number from 1 up."""
+    """Raise OptionError for what is neither None nor a whole number of at least 1."""
     if value is not None:
-        require_type(what, value, Integral, "a whole number from 1 up")
+        require_type(what, value, Integral, "a whole number of at least 1")
         if value < 1:
             raise OptionError(
-                f"{what} = {shown(value)} cannot be used: give a whole number from 1 up"
+                f"{what} = {shown(value)} cannot be used: give a whole number of at least 1"
             )
 
 

@@ -29,7 +29,10 @@ def abridged(text: str) -> str:
     if len(lines) <= MAX_LINES:
         return text
     return "\n".join(
-        [*lines[: MAX_LINES - 1], f"... {len(lines) - MAX_LINES + 1} more lines: print it for all"]
+        [
+            *lines[: MAX_LINES - 1],
+            f"... {len(lines) - MAX_LINES + 1} more lines: print it to see all",
+        ]
     )
 
 

@@ -123,7 +123,7 @@ def _frames(c2: xarray.DataArray, scan: hd.Scan) -> tuple[int, int]:
     frames = first, first + len(time)
     if not np.array_equal(scan.time[slice(*frames)], time):
         raise SelectionError(
-            "t1 and t2 of c2 are not frames that follow each other: choose a range of them, or "
+            "t1 and t2 of c2 are not consecutive frames: choose a range of frames, or "
             "write them to a store with ds.xpcs.ingest"
         )
     return frames

@@ -155,20 +155,20 @@ def _side(raw: np.ndarray, name: str, half: Half | None) -> tuple[str, Bool[np.n
         counted[start:stop] |= filled.any(axis=1)
         counted |= filled.any(axis=0)
     if above == below == 0:
-        raise NoDataError(f"{name} holds no data: every pair is 0 or not finite")
+        raise NoDataError(f"{name} contains no data: every pair is 0 or not finite")
     if min(above, below) == 0:
         side = "upper" if above else "lower"
         if half not in (None, side):
             raise SourceError(
-                f"{name} has only its {side} half, and half is {half}: leave half out"
+                f"{name} has only its {side} half, but half is {half}: leave out half"
             )
         return side, counted
     if half in ("upper", "lower"):
         return half, counted
     if 2 * min(above, below) < max(above, below):
         raise SourceError(
-            f"{name} is neither full nor one half: {above} pairs are known above the diagonal and "
-            f"{below} below; give --half upper or lower for one of them"
+            f"{name} is neither a full matrix nor one half: {above} pairs are known above the diagonal and "
+            f"{below} below; give --half upper or lower to select one"
         )
     return "full", counted
 

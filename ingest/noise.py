@@ -68,9 +68,9 @@ def _constant(source: Source, sigma: Float[np.ndarray, " bin"]) -> Float[np.ndar
 def _scatter(source: Source, records: list[Record]) -> Float[np.ndarray, " bin"]:
     for index, record in enumerate(records):
         if not record["scatter"] and not record["left_out"]:
-            why = "has too few pairs" if record["scatter"] is None else "does not scatter at all"
+            why = "too few pairs" if record["scatter"] is None else "no scatter"
             raise NoDataError(
-                f"{source.name(index)} {why} to measure its noise from {source.n_frames} frames: "
+                f"{source.name(index)} has {why} to measure its noise from {source.n_frames} frames: "
                 "give --sigma"
             )
     return np.array([record["scatter"] or 1.0 for record in records])
@@ -107,7 +107,7 @@ def notes_on(source: Source, records: list[Record], use: Bool[np.ndarray, " t"])
     if spread:
         notes.append(
             f"mean of {len(source.mean_of)} scans, which scatter {np.median(spread):.2g} times as much as "
-            f"their noise; sigma is that of their scatter"
+            f"their noise; sigma is computed from this scatter"
         )
     if source.half is not None:
         notes.append(f"half = {source.half}: {HALVES[source.half]}")
@@ -148,7 +148,7 @@ def _without_data(source: Source, records: list[Record]) -> list[str]:
 NOTES = {
     "zeros": "0: taken as measured (no pixel had photons in both frames)",
     "infinite": "infinite or beyond float32, set to NaN",
-    "one_sided": "known on one side of the diagonal only, set to NaN",
+    "one_sided": "known only on one side of the diagonal, set to NaN",
     "outliers": "8 σ or more from their neighbours: excluded from the averages for initial "
     "values, not from the fit (see --loss)",
 }
@@ -165,8 +165,8 @@ def _baseline(source: Source, records: list[Record]) -> int:
     if baselines.min() != baselines.max():
         odd = source.label[[record["baseline"] == 0 for record in records]]
         raise SourceError(
-            f"bins {as_ranges(odd)} of {source.path.name} decay to 0, the others to 1: they differ "
-            "in kind; ingest them separately"
+            f"bins {as_ranges(odd)} of {source.path.name} decay to 0, but the others to "
+            "1: ingest the two groups separately"
         )
     return int(baselines[0])
 
@@ -174,7 +174,7 @@ def _baseline(source: Source, records: list[Record]) -> int:
 def dimmed(masked: Bool[np.ndarray, " t"]) -> str:
     """Return the note on frames in a beam trip."""
     return (
-        f"{counted(int(masked.sum()), 'frame')} masked, intensity below half its median: "
+        f"{counted(int(masked.sum()), 'frame')} masked (intensity below half its median): "
         f"{as_ranges(np.flatnonzero(masked))}, counted from 0"
     )
 
@@ -222,8 +222,9 @@ def _wavevectors(source: Source) -> Iterator[str]:
     q = source.q[np.isfinite(source.q)]
     if len(q) and q.max() > LARGEST_Q:
         yield (
-            f"is q in 1/nm? It is up to {q.max():.3g} 1/Å, which few detectors at small angles reach: q is "
-            f"read in 1/Å; if it is in 1/nm, ingest q / 10, otherwise D comes out 100 times too small"
+            f"is q in 1/nm? It is up to {q.max():.3g} 1/Å, which few small-angle detectors "
+            "reach: q is read in 1/Å; if it is in 1/nm, ingest q / 10, otherwise D comes out 100 times "
+            "too small"
         )
 
 

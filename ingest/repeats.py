@@ -150,8 +150,8 @@ def _check_alike(first: Source, other: Source, name: str, other_name: str) -> No
 def _differ(name: str, other_name: str, what: str, one: object, other: object) -> SourceError:
     shown = [f"{value:.9g}" if isinstance(value, float) else str(value) for value in (one, other)]
     return SourceError(
-        f"{other_name} cannot be a repeat of {name}: {what} is {shown[1]}, not {shown[0]}; leave it out, or "
-        f"ingest it by itself"
+        f"{other_name} cannot be a repeat of {name}: {what} is {shown[1]}, not {shown[0]}; leave it out, "
+        f"or ingest it separately"
     )
 
 
@@ -194,6 +194,7 @@ def check_different(paths: Sequence[Path], digests: Sequence[str]) -> None:
     for path, digest in zip(paths, digests, strict=True):
         if digest in seen:
             raise SourceError(
-                f"{path} has the same content as {seen[digest]}: one measurement counts once, leave one out"
+                f"{path} has the same content as {seen[digest]}: a measurement counts only once; leave out "
+                "one of them"
             )
         seen[digest] = path

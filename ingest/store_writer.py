@@ -105,8 +105,8 @@ def lock_store(store: AnyPath) -> Iterator[None]:
 def _refuse_links(store: Path) -> None:
     if link := next(links_below(store), None):
         raise StoreError(
-            f"{link} is a link to {link.resolve()}, but a store is written in a folder of its own: "
-            f"remove the link, or give another name"
+            f"{link} is a link to {link.resolve()}, but a store must be a folder "
+            f"itself: remove the link, or give another name"
         )
 
 

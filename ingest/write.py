@@ -96,7 +96,7 @@ def ingest(
     except OSError as error:
         raise StoreError(
             f"{target} cannot be written ({error.strerror or error}): make room or give another "
-            "name, then run ingest again; it continues where it stopped"
+            "name, then run ingest again; it continues from there"
         ) from error
 
 
@@ -105,7 +105,7 @@ def _paths(given: str | Path | Sequence[str | Path]) -> list[Path]:
     require_type("source", each, list | tuple, "the path of a file, or a list of them")
     paths = [path_of("source", one) for one in each]
     if not paths:
-        raise OptionError("source is an empty list: give the files of which the store is made")
+        raise OptionError("source is an empty list: give the files to ingest")
     return paths
 
 
@@ -189,9 +189,7 @@ def _check_left_out(target: AnyPath, records: list[Record], strict: bool) -> Non
     """Raise SourceError where no bin has data, or with `strict` where one has none."""
     reasons = [record["left_out"] for record in records if record["left_out"]]
     if reasons and (strict or len(reasons) == len(records)):
-        how = (
-            "leave out --strict, and the others are ingested" if len(reasons) < len(records) else ""
-        )
+        how = "without --strict the others are ingested" if len(reasons) < len(records) else ""
         raise SourceError("; ".join(filter(None, [reasons[0], how or "no bin is left to fit"])))
 
 
@@ -211,7 +209,7 @@ def _already_done(target: AnyPath, job: _Job, overwrite: bool) -> bool:
     what = (
         "the same file with other options" if same else f"another file ({attrs.get('source_file')})"
     )
-    raise StoreError(f"{target} holds {what}: give --overwrite to replace it, or another name")
+    raise StoreError(f"{target} contains {what}: give --overwrite to replace it, or another name")
 
 
 def _prepare(target: AnyPath, source: Source, job: _Job, overwrite: bool) -> None:
@@ -224,7 +222,7 @@ def _prepare(target: AnyPath, source: Source, job: _Job, overwrite: bool) -> Non
         return
     if begun and held and held.get("source_sha256") != job.digest.result():
         raise StoreError(
-            f"{target} holds the unfinished ingest of another file: give --overwrite to start over, "
+            f"{target} contains the unfinished ingest of another file: give --overwrite to start over, "
             "or another name"
         )
     store_writer.clear(target)
@@ -281,18 +279,18 @@ def _lost_workers(client) -> Iterator[None]:
         yield
     except NoWorkerError as e:
         raise ClusterError(
-            f"there has been no worker for too long ({e}): start some, then run ingest again; it "
-            "continues where it stopped"
+            f"there have been no workers for too long ({e}): start some, then run ingest again; it "
+            "continues from there"
         ) from e
     except KilledWorker as e:
         raise ClusterError(
             f"the workers cannot finish the ingest ({e}): see their logs for the cause, "
-            "then run ingest again; it continues where it stopped"
+            "then run ingest again; it continues from there"
         ) from e
     except (FutureCancelledError, futures.CancelledError, CommClosedError) as e:
         raise ClusterError(
             "the connection to the scheduler is lost: start it again, then run ingest again; it "
-            "continues where it stopped"
+            "continues from there"
         ) from e
 
 

@@ -109,9 +109,9 @@ MISTAKES = [
     ("a text for functions", {"callbacks": "bar"}, "callbacks = 'bar' cannot be used: give a list of"),
     ("a text for a function", {"callbacks": ["bar"]}, r"callbacks\[0\] = 'bar' cannot be used: give a"),
     ("a function for a model", {"model": constant}, "make one from a function with hd.separable"),
-    ("no model", {"model": None}, "model = None is not a model: give the name of one"),
+    ("no model", {"model": None}, "model = None is not a model: give the name of a model"),
     ("a model of other data", {"model": LINE, "initial": {"k": 1.0}}, "give an xarray.Dataset"),
-    ("the command's choice", {"model": "auto"}, "in Python hd.compare_models"),
+    ("the command's choice", {"model": "auto"}, "in Python, hd.compare_models"),
     ("another name", {"model": "statik"}, "did you mean 'static'"),
     ("an array for a store", {"data": np.ones((2, 2))}, "is neither a scan nor the path of a store"),
 ]  # fmt: skip

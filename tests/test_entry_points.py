@@ -109,7 +109,7 @@ def test_no_command_of_a_package_is_imported_for_the_list(installed, tmp_path):
     ("name", "why"),
     [
         ("broken", "ModuleNotFoundError: No module named 'ours_missing'"),
-        ("number", "it is not a command of click"),
+        ("number", "it is not a click command"),
     ],
 )
 def test_a_broken_command_is_one_sentence_when_it_is_called(installed, tmp_path, name, why):

@@ -81,10 +81,10 @@ MISTAKES = {
     "empty": (lambda ds: xarray.Dataset(), "has no c2.*, but nothing"),
     "a cut": (lambda ds: ds.isel(t1=0), r"over \(bin, t2\), not over \(bin, t1, t2\)"),
     "other t2": (lambda ds: ds.isel(t1=slice(3, 9)), "t1 and t2 of c2 are not the same frames"),
-    "shuffled": (shuffled, "not frames that follow each other"),
+    "shuffled": (shuffled, "not consecutive frames"),
     "every other": (
         lambda ds: ds.isel(t1=slice(0, 9, 2), t2=slice(0, 9, 2)),
-        "not frames that follow",
+        "not consecutive frames",
     ),
     "computed": (lambda ds: ds.assign(c2=2 * ds["c2"]), "c2 of this dataset was changed"),
     "computed in memory": (

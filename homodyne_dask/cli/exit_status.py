@@ -55,14 +55,14 @@ def print_error(error: BaseException) -> int:
 
 
 def error_sentence(
-    error: BaseException, then: str = ", then run the command again, a fit with --resume"
+    error: BaseException, then: str = ", then run the command again (fits with --resume)"
 ) -> str:
     """Return an error and its remedy in one line; then: what follows when there is room again."""
     if is_out_of_memory(error):
         return (
             f"the memory available to this process is used up "
-            f"({one_line(str(error)) or type(error).__name__}): make room, or raise the limit (that of the "
-            f"job or of ulimit -v){then}"
+            f"({one_line(str(error)) or type(error).__name__}): make room, or raise the limit "
+            f"(of the job or of ulimit -v){then}"
         )
     if isinstance(error, USER_ERRORS):
         return one_line(_user_error_sentence(error, then))

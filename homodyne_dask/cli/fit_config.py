@@ -38,13 +38,14 @@ class _Source:
 
     data: Sequence[AnyPath] = define(
         MISSING,
-        "store written by ingest, or a list of stores: a path, relative to this file, or a URL such as s3://",
+        "store written by ingest, or a list of stores: a path, relative to this file, or a URL such as "
+        "s3://",
         "A0123_c2.zarr", "the path of a store, or a list of them", section=DATA, common=True,
     )  # fmt: skip
     model: str = define(
         MISSING,
-        f"model: {', '.join(MODELS[:-1])}, one of a package, a sum or product "
-        "of models, as 'static + brownian', or auto, the simplest adequate model",
+        f"model: {', '.join(MODELS[:-1])}, a model of another package, a sum "
+        "or product of models such as 'static + brownian', or auto, the simplest adequate model",
         "laminar_flow", "static, laminar_flow or another model's name",
         metavar="NAME", suggestions=MODELS, section=MODEL, common=True,
     )  # fmt: skip
@@ -55,12 +56,13 @@ class FitConfig(FitOptions, _Source):
     """All options of `homodyne-dask fit`, by the names they have in Python, in YAML and as --options."""
 
     q: Sequence[float] | None = define(
-        None, "rings in 1/Å, the nearest within 2 %", "0.0054", "a number in 1/Å, or a list",
+        None, "q of rings in 1/Å; the nearest ring within 2 % is selected", "0.0054", "a number in 1/Å, or "
+        "a list",
         default_text="all", section=DATA, common=True,
     )  # fmt: skip
     phi: float | tuple[float, float] | Sequence[tuple[float, float]] | None = define(
         None,
-        "the angle φ in degrees nearest to this, within 1°, a range [low, high], or a list of ranges",
+        "an angle φ in degrees (the nearest within 1° is selected), a range [low, high], or a list of ranges",
         "[-30, 30]", "degrees, or a range", typed="-30:30", default_text="all",
         metavar="ANGLE|LOW:HIGH", section=DATA, common=True,
     )  # fmt: skip
@@ -69,7 +71,7 @@ class FitConfig(FitOptions, _Source):
         default_text="all", section=DATA,
     )  # fmt: skip
     scan: Sequence[int | str] | None = define(
-        None, "scans of a store of repeats, by number from 1 up or by name", "[1, 2]",
+        None, "scans of a store of repeats, by number (from 1) or by name", "[1, 2]",
         "a number or name, or a list", default_text="all", metavar="NUMBER|NAME", section=DATA,
     )  # fmt: skip
     frames: tuple[int, int] | None = define(
@@ -77,26 +79,26 @@ class FitConfig(FitOptions, _Source):
         typed="0:300", default_text="all", metavar="FIRST:END", section=DATA, common=True,
     )  # fmt: skip
     time: tuple[float, float] | None = define(
-        None, "start and end of the selected times in seconds, without the frame at the end",
+        None, "start and end of the selected times in seconds, end excluded",
         "[0, 30]", "two numbers in seconds", typed="0:30", default_text="all",
         metavar="START:END", section=DATA,
     )  # fmt: skip
     exclude_frames: Sequence[tuple[int, int]] | None = define(
-        None, "frames left out, counted from 0: the first and the one after the last",
+        None, "frames to exclude, counted from 0: the first and the one after the last",
         "[[51, 61], [100, 101]]", "one range of whole numbers or several", typed="51:61",
         default_text="none", metavar="FIRST:END", section=DATA, common=True,
     )  # fmt: skip
     exclude_time: Sequence[tuple[float, float]] | None = define(
-        None, "times left out in seconds, from START to before END", "[[3.0, 3.5]]",
+        None, "times to exclude in seconds, from START up to but not including END", "[[3.0, 3.5]]",
         "one range of seconds or several", typed="3:3.5", default_text="none",
         metavar="START:END", section=DATA,
     )  # fmt: skip
     exclude_phi: float | tuple[float, float] | Sequence[tuple[float, float]] | None = define(
-        None, "angles φ in degrees left out, chosen as by phi", "[80, 100]", "degrees, or a range",
+        None, "angles φ in degrees to exclude, selected as with phi", "[80, 100]", "degrees, or a range",
         typed="80:100", default_text="none", metavar="ANGLE|LOW:HIGH", section=DATA,
     )  # fmt: skip
     exclude_label: Sequence[int] | None = define(
-        None, "bin numbers of the beamline left out", "[7]", "a whole number, or a list",
+        None, "bin numbers of the beamline to exclude", "[7]", "a whole number, or a list",
         default_text="none", section=DATA,
     )  # fmt: skip
     over: str | None = define(
@@ -107,7 +109,8 @@ class FitConfig(FitOptions, _Source):
     )  # fmt: skip
     per_scan: tuple[str, ...] = define(
         (),
-        "of a store of repeats: parameters that differ by scan, others being shared, in one fit of all scans",
+        "for a store of repeats: parameters that differ between scans, in one fit of all scans; the "
+        "others are shared",
         "D0", "the name of a parameter, or a list", default_text="none", metavar="NAME", section=DATA,
     )  # fmt: skip
     windows: int | Sequence[tuple[float, float]] | None = define(
@@ -116,7 +119,7 @@ class FitConfig(FitOptions, _Source):
         metavar="INTEGER|START:END", section=DATA,
     )  # fmt: skip
     scheduler: str | None = define(
-        None, "address of a running Dask scheduler", "tls://host:8786", "an address as tls://host:8786",
+        None, "address of a running Dask scheduler", "tls://host:8786", "an address, such as tls://host:8786",
         default_text="workers on this machine", metavar="ADDRESS", section=WORKERS,
     )  # fmt: skip
     key: str | None = define(
@@ -140,8 +143,9 @@ class FitConfig(FitOptions, _Source):
     )  # fmt: skip
     output: AnyPath | None = define(  # noqa: RUF009
         None,
-        "folder of the result, or of all results of several stores; default: A0123_fit beside A0123_c2.zarr, "
-        "or beside the YAML file where the data lie outside its folder",
+        "folder of the result, or of all results of several stores; default: A0123_fit beside "
+        "A0123_c2.zarr, "
+        "or beside the YAML file if the data are outside its folder",
         "A0123_fit", "the path of a folder", metavar="PATH", short="-o", section=OUTPUT, common=True,
     )  # fmt: skip
     overwrite: bool = define(
@@ -201,7 +205,7 @@ def template() -> str:
     """Return a commented YAML file with all options; its data are an example."""
     active = ("data", "model", "gap")
     lines = [
-        "# A fit: run `homodyne-dask fit` with this file. Options of the command line replace those here.",
+        "# A fit: run `homodyne-dask fit` with this file. Options on the command line override those here.",
         "",
     ]
     for name, option in config_options().items():

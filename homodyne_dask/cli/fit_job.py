@@ -88,7 +88,7 @@ def fit_jobs(config: FitConfig) -> list[FitJob]:
 
 def _stores(config: FitConfig) -> list[FitJob]:
     if config.windows is not None:
-        raise OptionError("windows need over 'age': give --over age too")
+        raise OptionError("windows require over 'age': also give --over age")
     return [
         FitJob(store.name, folder, partial(selected, config, store), config.fit_options(), {})
         for store, folder in zip(config.data, _folders(config), strict=True)
@@ -180,7 +180,7 @@ def find_previous(model: Model, job: FitJob) -> PreviousFit:
     if options:
         first = "model" if "model" in options else options[0]
         raise OptionError(
-            f"{job.folder} holds a fit with another {first}: give --overwrite, or another --output"
+            f"{job.folder} contains a fit with another {first}: give --overwrite, or another --output"
         )
     if changed:
         return PreviousFit(changed=" and ".join(changed))

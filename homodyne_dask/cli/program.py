@@ -32,12 +32,12 @@ _CORE, _APPS = "homodyne_dask.cli.commands", "homodyne_dask.apps"
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Data": {
         "ingest": (f"{_CORE}.ingest", "Write the matrices of a result file to a Zarr store."),
-        "info": (f"{_CORE}.info", "Print the bins of a store and where it comes from."),
-        "simulate": (f"{_CORE}.simulate", "Write a result file with known parameters."),
+        "info": (f"{_CORE}.info", "Print the bins and the source of a store."),
+        "simulate": (f"{_CORE}.simulate", "Simulate a result file with known parameters."),
     },
     "Fits": {
-        "design": (f"{_CORE}.design", "Print the errors that a planned scan will give."),
-        "plan": (f"{_CORE}.plan", "Print size, memory and time of a fit before it runs."),
+        "design": (f"{_CORE}.design", "Predict the errors of a planned scan."),
+        "plan": (f"{_CORE}.plan", "Estimate size, memory and time of a fit."),
         "fit": (f"{_CORE}.fit", "Fit a model to stores; write results to folders."),
         "watch": (f"{_APPS}.watch.watch_command", "Fit each result file that appears in a folder."),
         "config": (f"{_CORE}.config", "Write a commented template of all options of a fit."),
@@ -47,21 +47,21 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Results": {
         "show": (f"{_CORE}.show", "Print the report of a fit."),
-        "view": (f"{_APPS}.view.view_command", "Show data, model and residual on a page."),
+        "view": (f"{_APPS}.view.view_command", "Show data, model and residuals on a web page."),
         "compare": (f"{_CORE}.compare", "Compare fits of several models to the same data."),
-        "toys": (f"{_CORE}.toys", "Fit photons simulated at a fit: bias, errors, coverage."),
-        "posterior": (f"{_CORE}.posterior", "Draw from the posterior of a fit."),
+        "toys": (f"{_CORE}.toys", "Fit scans simulated from a fit: bias, errors, coverage."),
+        "posterior": (f"{_CORE}.posterior", "Sample the posterior of a fit."),
     },
     "Clusters": {
         "cluster": (f"{_CORE}.cluster", "Start, inspect and stop a persistent scheduler."),
         "submit": (f"{_CORE}.submit", "Run a fit as a batch job."),
         "preflight": (f"{_CORE}.preflight", "Check a site or a running cluster before a fit."),
-        "key": (f"{_CORE}.key", "Make the key of an encrypted cluster."),
+        "key": (f"{_CORE}.key", "Create the key of an encrypted cluster."),
     },
     "Help": {
         "explain": (f"{_APPS}.guide.explain_command", "Print a page of the user guide."),
         "doctor": (f"{_APPS}.doctor.doctor_command", "Check this machine and its environment."),
-        "completion": (f"{_CORE}.completion", "Print what a shell reads to complete commands."),
+        "completion": (f"{_CORE}.completion", "Print the completion script of a shell."),
     },
 }  # fmt: skip
 """The commands of this package: by section and name the module, and its short help."""
@@ -112,7 +112,7 @@ def _loaded(point: EntryPoint) -> click.Command:
         command = point.load()
         if isinstance(command, click.Command):
             return command
-        why = "it is not a command of click"
+        why = "it is not a click command"
     except Exception as e:
         why = f"{type(e).__name__}: {e}"
     message = (

@@ -119,7 +119,7 @@ def _check_free(url: UrlPath, overwrite: bool) -> None:
     found = {path.name for path in children(url)} - {LOCK}
     if found and not found & {SUMMARY, *LISTS}:
         raise OptionError(
-            f"{url} holds objects that do not belong to a result: give another --output"
+            f"{url} contains objects that do not belong to a result: give another --output"
         )
     if found and not overwrite:
         raise OptionError(f"{url} exists: give --overwrite to replace it, or another --output")

@@ -63,8 +63,8 @@ def run_fits(config: FitConfig, chosen: RunOptions) -> int:
                 return 0 if run(client, jobs[0], again).converged else NOT_CONVERGED
         if config.checkpoint or chosen.performance_report:
             raise OptionError(
-                f"checkpoint and performance_report are for a single fit, but these are {len(jobs)} fits: "
-                f"leave them out"
+                f"checkpoint and performance_report apply to a single fit, but there are "
+                f"{len(jobs)} fits: leave them out"
             )
         from homodyne_dask.cli import several_fits as several  # it loads Dask's client
 
@@ -76,14 +76,15 @@ def run_fits(config: FitConfig, chosen: RunOptions) -> int:
             )  # fmt: skip
             if not drawn and chosen.pictures is None:
                 echo(
-                    f"figures of single fits were not drawn: show "
+                    f"figures of single fits were not drawn: `show "
                     f"{in_line(where(jobs[0].folder))} --pictures draws them"
                 )
     return status
 
 
 def _with_scans(config: FitConfig, resume: bool) -> FitConfig:
-    """Return the configuration with over 'scan' where parameters differ by scan; OptionError for a resume."""
+    """Return the configuration with over 'scan' where parameters differ by scan; OptionError for a "
+    "resume."""
     if not config.per_scan:
         return config
     if resume:
@@ -136,7 +137,8 @@ def _with_model(config: FitConfig, resume: bool) -> "tuple[FitConfig, ModelCompa
         return config, None
     if len(config.data) > 1 or config.over or resume:
         raise OptionError(
-            "the model auto is for a single new fit: compare models on one store first, then give --model"
+            "the model auto applies only to a single new fit: compare models on one store first, then "
+            "give --model"
         )
     (job,) = fit_jobs(config)
     checkpoint = config.checkpoint or checkpoint_in(job.folder)

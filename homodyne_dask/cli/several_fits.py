@@ -181,7 +181,7 @@ def _run_job(
     wait: returns the output of the worker that makes the fit.
     """
     if before.result is not None:
-        echo_progress(f"{in_line(str(job.folder))}/ already holds its result")
+        echo_progress(f"{in_line(str(job.folder))}/ already contains its result")
     if before.changed:
         echo_progress(
             f"{in_line(str(job.folder))}/ is fitted again: {before.changed} changed since"

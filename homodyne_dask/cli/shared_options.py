@@ -1,4 +1,5 @@
-"""Options that commands share: defined in `fit_config`, shown and typed here, returned as a configuration."""
+"""Options that commands share: defined in `fit_config`, shown and typed here, returned as a "
+"configuration."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -83,7 +84,8 @@ def _print_all_help(ctx: click.Context, _: click.Parameter, given: bool) -> None
 
 
 class Text(click.ParamType):
-    """A value as it is typed, read and checked later; a shell completes the words known for it, or paths."""
+    """A value as it is typed, read and checked later; a shell completes the words known for it, or "
+    "paths."""
 
     name = "text"
 
@@ -128,8 +130,10 @@ def _click_option(option: Option) -> Callable[[Command], Command]:
 
 def _help(option: Option) -> str:
     text = option.description[0].upper() + option.description[1:]
-    more = [f"as {option.typed}"] if option.typed else []
-    more += ["several: repeat the option, or separate by commas"] if option.repeatable else []
+    more = [f"example: {option.typed}"] if option.typed else []
+    more += (
+        ["for several, repeat the option or separate them by commas"] if option.repeatable else []
+    )
     return "; ".join([text, *more]) + "."
 
 
@@ -156,7 +160,7 @@ def numbers_of_option(what: str, words: tuple[str, ...]) -> list[float] | None:
         return [float(part) for part in parts] or None
     except ValueError:
         raise OptionError(
-            f"--{what} {','.join(parts)!r} is not a number, or several with commas between"
+            f"--{what} {','.join(parts)!r} is neither a number nor several separated by commas"
         ) from None
 
 
@@ -178,7 +182,7 @@ def configuration(sources: tuple[str, ...], options: dict[str, Any]) -> FitConfi
     if not files:
         return from_options({"data": list(sources)} | given)
     if len(sources) > 1:
-        raise OptionError(f"{files[0]} names its own data: give the file alone")
+        raise OptionError(f"{files[0]} specifies its own data: give only this file")
     return read_config(files[0], given)
 
 
@@ -228,7 +232,7 @@ class _LocalPath(click.Path):
             return super().convert(value, param, ctx)
         here = local_path("the path", value)
         if here is None:
-            self.fail("it is a URL: give a path of this machine", param, ctx)
+            self.fail("it is a URL: give a path on this machine", param, ctx)
         return super().convert(here, param, ctx)
 
 
@@ -236,5 +240,5 @@ ANY_PATH = _AnyPath()
 LOCAL_PATH = _LocalPath()
 STORE = click.option(
     "--store", type=ANY_PATH,
-    help="The data of the fit, if they are neither beside its folder nor yours.",
+    help="The data of the fit, if they are neither beside its folder nor owned by you.",
 )  # fmt: skip

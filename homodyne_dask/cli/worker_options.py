@@ -31,7 +31,7 @@ def check_worker_options(config: FitConfig) -> None:
     if len(chosen) > 1:
         raise OptionError(f"{chosen[0]} and {chosen[1]} are both given: choose one of them")
     if config.jobs and not config.site:
-        raise OptionError("jobs apply to a site: give --site too, or leave out --jobs")
+        raise OptionError("jobs apply to a site: also give --site, or leave out --jobs")
     unencrypted = config.scheduler_file and config.key == "none"
     if config.key and not (config.scheduler or unencrypted):
         own_key = {

@@ -35,7 +35,9 @@ class _PlainLoader(yaml.SafeLoader):
     def construct_scalar(self, node: Any) -> Any:
         value = super().construct_scalar(node)
         if isinstance(value, str) and re.search("[\0\ud800-\udfff]", value):
-            raise ConstructorError(None, None, "a character that no text has", node.start_mark)
+            raise ConstructorError(
+                None, None, "a character that is not allowed in text", node.start_mark
+            )
         return value
 
 
@@ -83,5 +85,5 @@ def read_yaml(path: Path, remedy: str) -> Any:
         # dates such as 2024-99-99, whole numbers of thousands of digits, values that are not of their tag
         why = str(e)[:_MAX_REASON]
         raise OptionError(
-            f"{path} holds a value that cannot be read ({why}): put it in quotes, or correct it"
+            f"{path} contains a value that cannot be read ({why}): put it in quotes, or correct it"
         ) from e

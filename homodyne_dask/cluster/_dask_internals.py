@@ -214,7 +214,7 @@ class LateDashboard(Application):
         """Return the handler of a request that no other page of the scheduler takes."""
         application = self.scheduler.http_application
         application.applications.remove(self)
-        with _reported_if_missing("dashboard.scheduler", "there is no dashboard but that of fits"):
+        with _reported_if_missing("dashboard.scheduler", "only the dashboard of fits is available"):
             require_package("Dask's dashboard", "bokeh", "view")
             from distributed.dashboard.scheduler import connect, template_variables
 

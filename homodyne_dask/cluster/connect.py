@@ -34,14 +34,13 @@ def connect(address: str, key: str | Path | None = None) -> Iterator[Client]:
 
     address: tls://host:8786, or tcp://127.0.0.1:8786 on this machine. key: the folder of the
     cluster's key, made by `homodyne-dask key`; 'none' allows tcp:// to other machines.
-    Raises ClusterError for a scheduler that does not answer, or a key that is missing or not ours
-    alone.
+    Raises ClusterError if the scheduler does not answer, or if the key is missing or readable by others.
 
     >>> with hd.local_cluster(processes=1, threads=1) as ours, hd.connect(ours.scheduler.address) as client:
     ...     client.status
     'running'
     """
-    require_type("address", address, str, "that of a scheduler, such as 'tls://host:8786'")
+    require_type("address", address, str, "the address of a scheduler, such as 'tls://host:8786'")
     if key is not None:
         path_of("key", key)
     security = _security(address, key)
@@ -65,8 +64,9 @@ def _security(address: str, key: str | Path | None) -> Security | None:
         raise ClusterError(f"{address} is encrypted: give the folder of its key with --key")
     if not encrypted and not unencrypted and not _on_this_machine(address):
         raise ClusterError(
-            f"{address} leaves this machine without encryption: start scheduler and workers with a "
-            f"key (`homodyne-dask key`), or give --key none if nobody else is on that network"
+            f"{address} is reached over the network without encryption: start scheduler "
+            "and workers with a key (`homodyne-dask key`), or give --key none if nobody else is on that "
+            "network"
         )
     if not encrypted:
         return None
@@ -80,8 +80,8 @@ def _check_private(file: Path) -> None:
     mode = file.stat().st_mode & 0o777
     if mode & 0o077:
         raise ClusterError(
-            f"{file} has mode {mode:04o}: others can read the key, so make a new one with "
-            f"`homodyne-dask key`, for a folder of your own"
+            f"{file} has mode {mode:04o}: others can read the key; make a new "
+            f"one in a private folder with `homodyne-dask key`"
         )
 
 

@@ -121,19 +121,20 @@ def local_cluster(
 ) -> Iterator[Client]:
     """Start workers on this machine for the length of a `with`; yields a client at once.
 
-    processes, threads, dashboard: worker processes, threads of all, and where the dashboard listens, None
-    for none. A plain script needs no main guard. By default as many threads as cores, 4 to a process, and
-    three quarters of the memory that this process may take [bytes]. Scheduler and dashboard listen on the
-    loopback address only. security: TLS settings from files; only users who can read them may connect.
-    gpus: so many workers instead, each for a GPU. Raises OptionError, and PlanError for too little memory.
+    processes, threads, dashboard: number of worker processes, total number of threads, and address of the
+    dashboard (None: no dashboard). A plain script needs no main guard. By default there are as many threads
+    as cores, 4 per process, with three quarters of the memory that this process may use [bytes]. Scheduler
+    and dashboard listen on the loopback address only. security: TLS settings from files; only users who can
+    read them may connect. gpus: number of workers with one GPU each, instead. Raises OptionError, and
+    PlanError for too little memory.
 
     >>> with hd.local_cluster(threads=1) as client: hd.plan("A0123_c2.zarr", "static", client=client).model
     'static'
     """
     if (now := digest_of_sources()) != code_digest():
         raise ClusterError(
-            f"the files of homodyne-dask have changed since this program loaded them (digest {now}, before "
-            f"{code_digest()}), and new workers would compute with the new ones: start this program again"
+            f"the files of homodyne-dask have changed since they were loaded (digest {now}, before "
+            f"{code_digest()}), and new workers would use the new ones: restart this program"
         )
     counts = {"processes": processes, "threads": threads, "memory": memory, "gpus": gpus or None}
     for name, value in counts.items():
@@ -205,7 +206,7 @@ def cluster_errors(client: Client) -> Iterator[None]:
         yield
     except NO_WORKER as e:
         raise ClusterError(
-            f"there has been no worker for too long ({e}{_missing_workers(client)}): start some, then fit "
+            f"there have been no workers for too long ({e}{_missing_workers(client)}): start some, then fit "
             f"again with --resume"
         ) from e
     except KilledWorker as e:
@@ -231,8 +232,9 @@ def _no_progress(client: Client) -> str:
         link = with_timeout(ANSWER_TIMEOUT, lambda: client.dashboard_link)
     except (Exception, asyncio.CancelledError):
         return (
-            f"no message came from the scheduler within {limit:g} s, and it does not answer: it is "
-            f"stopped, or its machine cannot be reached; start a scheduler, then fit again with --resume"
+            f"the scheduler has sent no message for {limit:g} s and does not answer: "
+            "it has stopped, or its machine cannot be reached; start a scheduler, then fit again with "
+            "--resume"
         )
     return (
         f"no task finished within {limit:g} s{_missing_workers(client)}: are there workers? see the "
@@ -287,7 +289,8 @@ def job_cluster(client: Client) -> JobCluster | None:
 def require_client(client: object) -> None:
     """Raise OptionError for what is neither a Dask client nor None."""
     if client is not None:
-        form = "that of a cluster (`with hd.local_cluster() as client:`, or hd.connect), or leave it out"
+        form = "the client of a cluster (`with hd.local_cluster() as client:`, or hd.connect), or leave it "
+        "out"
         require_type("client", client, Client, form)
 
 
@@ -315,7 +318,8 @@ def _wait_for_one(client: Client) -> None:
     while not answered(client, known_workers, client):
         if time.monotonic() > until or (jobs is not None and jobs.given_up):
             raise ClusterError(
-                f"the cluster has no workers, and none came within {longest:g} s{_missing_workers(client)}: "
+                f"the cluster has no workers, and none joined within {longest:g} "
+                f"s{_missing_workers(client)}: "
                 f"start some, then fit again"
             )
         time.sleep(0.05)

@@ -33,8 +33,8 @@ def available_memory() -> int:
 def too_little(who: str, needed: float, allowed: float) -> PlanError:
     """Return the error that says what is needed and what there is."""
     return PlanError(
-        f"{who} would need {size(needed)}, but may take only {size(allowed)} of the memory here: free "
-        f"memory, or raise the limit (that of the job or of ulimit -v)"
+        f"{who} would need {size(needed)}, but only {size(allowed)} is available here: "
+        f"free memory, or raise the limit (of the job or of ulimit -v)"
     )
 
 

@@ -22,8 +22,8 @@ def make_key(folder: Path) -> Security:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if folder.stat().st_mode & 0o077:
         raise ClusterError(
-            f"others may enter {folder}, and the key of a cluster belongs in a folder of its own: "
-            f"give another one, or chmod 700 it"
+            f"others can access {folder}, but the key of a cluster needs a private "
+            f"folder: give another one, or chmod 700 it"
         )
     remove_key(folder)  # what a killed program left
     made = Security.temporary().get_tls_config_for_role("worker")

@@ -106,7 +106,8 @@ def workers_asked(given: int | str, client: object = None) -> Workers:
             raise ValueError
     except ValueError:
         raise OptionError(
-            f"workers = {given!r} is not a number of workers, with threads and memory of each if wanted: "
-            f"write 1000, or 1000:{THREADS_OF_ASKED}:{size(THREADS_OF_ASKED * BYTES_OF_ASKED)}"
+            f"workers = {given!r} is not a number of workers, optionally with threads and "
+            "memory of each: write 1000, or "
+            f"1000:{THREADS_OF_ASKED}:{size(THREADS_OF_ASKED * BYTES_OF_ASKED)}"
         ) from None
     return Workers(processes, processes * threads, processes * memory, asked=True)

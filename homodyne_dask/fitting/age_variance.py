@@ -31,17 +31,17 @@ _SECOND = np.array([6.0, -8.0, 2.0])
 
 
 def age_variance(data: Scan | str | Path, mean_counts: float | None = None) -> "xarray.Dataset":
-    """Return mean, variance, noise, excess, stderr and ages over (bin, lag), and pixels over bin.
+    """Return the variance of c2 over age at each lag of every bin, and the part that noise explains.
 
-    data: a scan, of which the selected bins and frames count, or the path of a store; c2 is read once.
-    mean_counts: of a pixel in a frame, by default as stored; the report of a fit estimates it.
-    Lags [s] are single ones, up to half the record. variance: of c2 over age. noise: the variance that
-    speckle and counting give as many ages, of dynamics that are the same at all ages, with as many
-    independent pixels as c2 shows from one age to the next (`pixels`). excess: variance - noise, that of the
-    dynamics, with an ageing of the sample and a drift of the contrast. stderr: of the excess, if it is 0.
-    Without counts noise, excess, stderr and pixels are NaN.
-    Raises OptionError for frames that are not even in time, for c2 that was averaged before ingest, and for
-    mean_counts that are not above 0.
+    data: a scan, whose selected bins and frames are used, or the path of a store; c2 is read once.
+    mean_counts: mean counts per pixel and frame; by default as stored. The report of a fit has an estimate.
+    Returns variables over (bin, lag), with lags [s] of every frame up to half the record. variance: of c2
+    over age. noise: the variance due to speckle and counting for dynamics that are the same at all ages,
+    with the number of independent pixels that c2 shows from one age to the next (`pixels`). excess:
+    variance - noise, due to the dynamics, ageing of the sample and drift of the contrast. stderr: of the
+    excess, if it is 0. Without counts, noise, excess, stderr and pixels are NaN. Raises OptionError for
+    frames that are not evenly spaced in time, for c2 that was averaged before ingest, and for mean_counts
+    that are not positive.
 
     >>> hd.age_variance("A0123_c2.zarr")["excess"].dims
     ('bin', 'lag')

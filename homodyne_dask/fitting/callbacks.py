@@ -88,7 +88,7 @@ class Callbacks:
             try:
                 callback(event)
             except Exception as e:
-                LOG.warning("a callback failed, too: %s: %s", type(e).__name__, e)
+                LOG.warning("a callback also failed: %s: %s", type(e).__name__, e)
 
 
 def log_callback() -> Callback:

@@ -131,7 +131,7 @@ def deviations_in(
     unweighted = at_optimum.scores()
     if len(unweighted.scores) < MIN_CLUSTERS:
         raise OptionError(
-            f"rates are checked by the scatter between independent bins, and this fit has "
+            f"rates are checked against the scatter between independent bins, but this fit has only "
             f"{len(unweighted.scores)}: fit {MIN_CLUSTERS} or more"
         )
     share = shares(unweighted)
@@ -317,19 +317,18 @@ def check_rates(
     client: "Client | None" = None,
     progress: Callable[[str], None] | None = None,
 ) -> RatesCheck:
-    """Return whether J and the shear rate of a fit follow their power laws, and where they do not.
+    """Test whether J and the shear rate of a fit follow their power laws, and where they do not.
 
-    result: a fit of a transport model that converged. scan: what was fitted; by default it is opened where
-    the store was. client: a Dask client; None starts workers where a fit would. progress: called with words
-    for each step.
+    result: a converged fit of a transport model. scan: the fitted scan; by default it is opened from its
+    store. client: a Dask client; None starts workers where a fit would. progress: called with a description
+    of each step.
 
     One pass over all data at the optimum gives the scores of relative deviations of each rate over all
-    stretches of time up to half the record, with the fit's parameters free. The largest one, over its error,
-    is compared with the same of scores whose signs are flipped, bin by bin, so that p allows for correlated
-    speckle and for looking everywhere (`solver/sign_flip_test.py`). A second pass tells the sizes
-    of those found.
-    Raises OptionError for fits that did not converge or have no power laws, for fewer than 6 independent
-    bins, and for other data than the fit's.
+    stretches of time up to half the record, with the fit's parameters free. The largest one, divided by its
+    error, is compared with that of scores whose signs are flipped, bin by bin, so that p allows for
+    correlated speckle and for the search over all stretches (`solver/sign_flip_test.py`). A second pass
+    determines the sizes of the deviations found. Raises OptionError for fits that did not converge or have
+    no power laws, for fewer than 6 independent bins, and for other data than the fit's.
 
     >>> hd.check_rates(hd.fit("A0123_c2.zarr", "power_law")).p < 0.05  # the data fall off to a constant rate
     True
@@ -352,7 +351,8 @@ def check_rates(
     alternative = with_deviations(model, time) if model.has_transport_rates else None
     if alternative is None:
         raise OptionError(
-            f"{model.name} has rates without a power law, or none: check static, laminar_flow, or another "
+            f"{model.name} has no rates, or rates without a power law: check static, laminar_flow, or "
+            "another "
             f"model whose rates are power laws"
         )
     if progress is not None:

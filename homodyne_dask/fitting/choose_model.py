@@ -163,18 +163,18 @@ def compare_models(
     callbacks: Sequence[Callback] = (),
     **options: Any,
 ) -> ModelComparison:
-    """Fit several models and say which is the simplest adequate one, by angles left out.
+    """Fit several models and choose the simplest adequate one, by angles left out.
 
-    models: or their names, the simplest first; by default brownian, power_law and static, and
-        laminar_flow where the store or `gap` gives the distance between the plates. If none describes the
-        data, also stretched (stretched_q with three rings or more), with three angles or more beating and
-        two_component, and static and laminar_flow with rates without a formula (static_free,
+    models: models or their names, the simplest first; by default brownian, power_law, static and, if
+        the store or `gap` gives the distance between the plates, laminar_flow. If none describes the data,
+        also stretched (stretched_q for three or more rings), beating and two_component (for three or more
+        angles), and static and laminar_flow with rates without a formula (static_free,
         laminar_flow_free), unless options name parameters or rates.
-    client, callbacks: as of `fit`.
+    client, callbacks: as in `fit`.
     {options}
 
-    Raises SelectionError with fewer than 3 independent bins, OptionError for a loss other than linear, and
-    OptionError where no fit converged.
+    Raises SelectionError for fewer than 3 independent bins, OptionError for a loss other than linear, and
+    OptionError if no fit converged.
 
     >>> hd.compare_models("A0123_c2.zarr", ["brownian", "power_law"]).chosen
     'power_law'
@@ -234,8 +234,8 @@ def _compared(results: dict[str, FitResult]) -> tuple[ComparedModel, ...]:
     order = ranked(list(results.values()))
     if order is None:
         raise OptionError(
-            "none of the models compared converged with all its parameters determined by any part of the "
-            "bins: fit one of them by itself, its report says more"
+            "none of the compared models converged with parameters that every part of the "
+            "bins determines: fit one of them separately and see its report"
         )
     return tuple(
         ComparedModel(

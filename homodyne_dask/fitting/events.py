@@ -1,4 +1,4 @@
-"""Events of a running fit, which its callbacks receive, and the progress that follows from them.
+"""Events of a running fit that callbacks receive, and the progress computed from them.
 
 def log(event: hd.events.Event) -> None:
     match event:

@@ -57,16 +57,15 @@ def fit(
     """Fit a model to all selected pairs t1 < t2 of a scan, each counted once.
 
     data: a scan, or the path of a store.
-    client: a Dask client; None starts workers on this machine, or none for fewer than four million
-        pairs.
+    client: a Dask client; None starts workers on this machine (none for fewer than four million pairs).
     checkpoint: a file written after each pass over the pairs (none with weighting speckle); resume=True
-        continues from it to the same bits.
-    callbacks: functions, each called with every event of the fit (`hd.events`), from the plan down to tiles
-        and to the result; what one raises ends the fit.
+        continues from it with identical results.
+    callbacks: functions, each called with every event of the fit (`hd.events`), from the plan to single
+        tiles and the result; an exception in one ends the fit.
     {options}
 
-    Raises a HomodyneDaskError for every mistake in these; how the fit ended is `result.outcome`, and
-    the minima that several starts led to are `result.diagnosis.minima`.
+    Raises a HomodyneDaskError for invalid input; `result.outcome` tells how the fit ended, and
+    `result.diagnosis.minima` lists the minima reached from several starting points.
 
     >>> hd.fit("A0123_c2.zarr", "laminar_flow", gap="200 um", max_passes=2).passes
     2
@@ -86,14 +85,14 @@ def iterate(
     callbacks: Sequence[Callback] = (),
     **options: Any,
 ) -> Generator[lm.State, None, "FitResult"]:
-    """Fit as `fit` does, with its options, and yield the state after each pass over all data.
+    """Fit like `fit`, with the same options, and yield the state after each pass over all data.
 
         for state in hd.iterate(scan, hd.LAMINAR_FLOW, gap="200 um"):
             print(state.passes, state.reduced.chisqr, state.theta)
 
-    client, checkpoint, resume, callbacks, model and options: those of `fit`, as its errors. The last state
-    has the outcome; the return value of the generator is the result. Leaving the loop ends the fit. Raises a
-    HomodyneDaskError for every mistake.
+    client, checkpoint, resume, callbacks, model and options: those of `fit`. The last state has the outcome;
+    the return value of the generator is the result. Leaving the loop ends the fit. Raises a
+    HomodyneDaskError for invalid input, as `fit` does.
 
     >>> [state.passes for state in hd.iterate("A0123_c2.zarr", "static", max_passes=2)][:2]
     [1, 2]
@@ -206,15 +205,15 @@ def plan(
     workers: int | str | None = None,
     **options: Any,
 ) -> Plan:
-    """Return the plan of a fit: what it would read and keep in memory. `print(plan)` shows it.
+    """Plan a fit: tiles, tasks, bytes to read and memory; `print(plan)` shows them.
 
     data, model, client: as in `fit`.
-    workers: those of a hypothetical cluster: their number, or '1000:8:32GB' with the threads and the
-        memory of each, otherwise 8 and 2 GB a thread.
+    workers: of a hypothetical cluster: their number, or '1000:8:32GB' with threads and memory of each;
+        by default 8 threads and 2 GB per thread.
     {options}
 
-    Raises the same mistakes as `fit`, but for a missing gap, and PlanError where the workers' memory
-    is too small.
+    Raises the same errors as `fit`, except for a missing gap, and PlanError if the workers' memory is too
+    small.
 
     >>> hd.plan("A0123_c2.zarr", "static").model
     'static'

@@ -99,15 +99,15 @@ def forecast(
     workers: int | str | None = None,
     **options: Any,
 ) -> Forecast:
-    """Return what `fit` with these options will read and take, measured on a sample of its tasks.
+    """Predict the time, memory and reads of `fit` with these options, from a sample of its tasks.
 
-    data, model, client: as in `fit`; workers on this machine are started where `fit` would start some.
-    workers: those of a hypothetical cluster, as in `plan`; the sample is computed on this machine.
-    initial: with a value for every free parameter the sample is computed there, else at the best of the
-    search.
+    data, model, client: as in `fit`, which also determines whether workers are started on this machine.
+    workers: workers of a hypothetical cluster, as in `plan`; the sample is computed on this machine.
+    initial: if every free parameter has a value, the sample is computed there, otherwise at the best point
+    of the search.
     {options}
 
-    Raises the same mistakes as `fit`, and PlanError where the workers' memory is too small.
+    Raises the same errors as `fit`, and PlanError if the workers' memory is too small.
 
     >>> hd.forecast("A0123_c2.zarr", "static", initial={"D0": 1e4}).needed
     1

@@ -267,7 +267,7 @@ class CheckpointFile(NamedTuple):
             checkpoints.save(self.path, saved)
         except OSError as e:
             kept = checkpoints.checkpoint_exists(self.path)
-            way_out = "fit again with --resume: that of an earlier pass is kept"
+            way_out = "fit again with --resume: the checkpoint of an earlier pass is kept"
             raise OptionError(
                 f"the checkpoint {self.path} cannot be written ({e.strerror}): make room, then "
                 f"{way_out if kept else 'fit again, or give another path'}"

@@ -200,8 +200,8 @@ DATA, MODEL, SCALING, NUMERICS, ERRORS, WORKERS, OUTPUT = (
 
 _PER_BIN = "with scaling fixed: one value, or one for each bin"
 _PRIOR = (
-    "of each bin, or of the shared one, known beforehand: mean and standard deviation, counted as one "
-    "more measurement"
+    "prior of each bin, or of the shared value: mean and standard deviation, treated as an "
+    "additional measurement"
 )
 
 
@@ -216,12 +216,12 @@ class FitOptions:
     gap: str | float | None = define(
         None, "distance between the plates: a length with its unit, in Python also a number in Å", '"200 um"',
         "a length with its unit, such as '200 um'",
-        default_text="that of the store", identity=False, plan=True, report=False,
+        default_text="the gap in the store", identity=False, plan=True, report=False,
         section=MODEL, common=True,
     )  # fmt: skip
     convention: str = define(
         "physical",
-        "how shear enters: physical, or homodyne to continue a series fitted with that package",
+        "shear factor: physical, or homodyne to continue a series fitted with that package",
         "physical", "physical or homodyne", suggestions=("physical", "homodyne"), plan=True,
         report=False, section=MODEL,
     )  # fmt: skip
@@ -266,17 +266,17 @@ class FitOptions:
     )  # fmt: skip
     bounds: Mapping[str, tuple[float, float]] | None = define(
         None, "bounds by parameter", "{D0: [1, 1e7]}", "two numbers by parameter", typed="D0=1:1e7",
-        default_text="those of the model", identity=False, plan=True, section=MODEL, common=True,
+        default_text="the bounds of the model", identity=False, plan=True, section=MODEL, common=True,
     )  # fmt: skip
     tie: Mapping[str, str] | None = define(
-        None, "parameters that follow from others, as expressions of them: + - * / **, exp, log, log10, "
+        None, "parameters tied to others by expressions: + - * / **, exp, log, log10, "
         "sqrt, sin, cos, tan and abs",
         '{beta: alpha, D_offset: "0.1*D0"}', "expressions by parameter", typed='"beta = alpha"', plan=True,
         section=MODEL,
     )  # fmt: skip
     prior: Mapping[str, str | tuple[float, float]] | None = define(
-        None, "parameters known beforehand: mean and standard deviation of each, counted as one more "
-        "measurement of it",
+        None, "priors of parameters: mean and standard deviation of each, treated as "
+        "an additional measurement",
         "{D0: [2500, 300]}", "two numbers by parameter", typed="D0=2500:300", plan=True, report=False,
         section=MODEL,
     )  # fmt: skip
@@ -289,14 +289,14 @@ class FitOptions:
         "a positive number", unit="Pa·s", identity=False, section=MODEL,
     )  # fmt: skip
     rates: str | None = define(
-        None, "rates without a formula, cubic B-splines of time, for static and laminar_flow: spline, or, "
-        "of one rate alone, J=spline or gamma_dot=spline",
+        None, "rates without a formula, cubic B-splines of time, for static and laminar_flow: spline, "
+        "or, for one rate only, J=spline or gamma_dot=spline",
         "spline", "spline, J=spline or gamma_dot=spline",
         suggestions=("spline", "J=spline", "gamma_dot=spline"),
         default_text="the power laws of the model", plan=True, report=False, section=MODEL,
     )  # fmt: skip
     knots: int | None = define(
-        None, "splines of each rate without a formula", "20", "a whole number from 4 up",
+        None, "splines of each rate without a formula", "20", "a whole number of at least 4",
         default_text="20, or fewer for a short record", identity=False, plan=True, report=False,
         section=MODEL,
     )  # fmt: skip
@@ -306,19 +306,20 @@ class FitOptions:
         default_text="chosen from the data", report=False, section=MODEL,
     )  # fmt: skip
     min_lag: int = define(
-        1, "pairs of frames closer than this are excluded", "1", "a whole number from 1 up",
+        1, "pairs of frames closer than this are excluded", "1", "a whole number of at least 1",
         unit="frames", plan=True, report=False, section=DATA,
     )  # fmt: skip
     weighting: str = define(
         PAIRS,
-        "what is fitted: all pairs, each weighted by its σ (pairs), or averages over cells of age and lag, "
-        "weighted by the covariance of speckle and counting (speckle): smaller errors, and no pair is read",
+        "data that are fitted: all pairs, each weighted by its σ (pairs), or averages over cells of age "
+        "and lag, weighted by the covariance of speckle and counting (speckle; smaller errors, and no "
+        "pairs are read)",
         "pairs", choices=(PAIRS, SPECKLE_WEIGHTS), plan=True, section=NUMERICS, common=True,
     )  # fmt: skip
     loss: str = define(
         "linear",
-        "what a residual adds to the sum that is minimized: its square (linear), or less where it is "
-        "large, against outliers (huber, soft_l1, cauchy, as scipy.optimize.least_squares defines them)",
+        "loss function of the residuals: their squares (linear), or less for large "
+        "residuals, to suppress outliers (huber, soft_l1, cauchy, as in scipy.optimize.least_squares)",
         "linear", choices=("linear", "huber", "soft_l1", "cauchy"), plan=True, report=False,
         section=NUMERICS, common=True,
     )  # fmt: skip
@@ -332,8 +333,8 @@ class FitOptions:
     )  # fmt: skip
     device: str = define(
         "auto",
-        "what computes the passes: processors (cpu), GPUs of CUDA (gpu), or GPUs where there are some, for "
-        "20 million pairs or more that fit their memory (auto)",
+        "device for the passes: processors (cpu), CUDA GPUs (gpu), or GPUs if available, for "
+        "20 million pairs or more that fit in their memory (auto)",
         "auto", choices=("auto", "cpu", "gpu"), identity=False, plan=True, report=False,
         section=WORKERS, common=True,
     )  # fmt: skip
@@ -344,8 +345,8 @@ class FitOptions:
         "auto", choices=("auto", "resident", "stream"), identity=False, plan=True, section=WORKERS,
     )  # fmt: skip
     starts: int | None = define(
-        None, "how many points of the search for initial values are followed to their minimum", "20",
-        "a whole number from 1 up", default_text="the most promising", report=False, section=NUMERICS,
+        None, "number of points of the search for initial values from which a minimum is sought", "20",
+        "a whole number of at least 1", default_text="the most promising", report=False, section=NUMERICS,
     )  # fmt: skip
     friedel: str = define(
         "on", "whether bins of one q that are 180° apart see the same speckle, as at small angles, and count "
@@ -353,13 +354,13 @@ class FitOptions:
         "'on'", choices=("on", "off"), section=ERRORS,
     )  # fmt: skip
     profile: tuple[str, ...] = define(
-        (), "parameters along which χ² is followed to one and two standard errors on both sides, the "
-        "others being fitted anew",
+        (), "parameters whose profile of χ² is computed, to one and two standard errors on both "
+        "sides, with the others fitted again",
         "[D_offset]", "a parameter, or a list", identity=False, report=False, section=ERRORS, common=True,
     )  # fmt: skip
     max_passes: int = define(
         100,
-        "maximum number of iterations, each a pass over the data", "100", "a whole number from 1 up",
+        "maximum number of iterations, each a pass over the data", "100", "a whole number of at least 1",
         identity=False, section=NUMERICS, common=True,
     )  # fmt: skip
     on_bad_tile: str = define(

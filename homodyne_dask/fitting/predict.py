@@ -37,14 +37,14 @@ def predict(
     offset: ArrayLike = 0.0,
     convention: str = "physical",
 ) -> Float[np.ndarray, "bin t1 t2"]:
-    """Return c2(bin, t1, t2) = offset + contrast·f, symmetric in t1 and t2.
+    """Compute c2(bin, t1, t2) = offset + contrast·f of a model, symmetric in t1 and t2.
 
-    model: itself or its name. params: by name or in the model's order, without those that are constant in
-    it; bounds of fits do not apply. Splines of rates without a formula are spread over the times, as many as
-    there are coefficients. times [s], q [1/Å], phi [degree], contrast and offset: one number or
-    one per bin. gap: '200 um', or Å as a number; models without shear do not need it. Raises OptionError
-    for unknown names, wrong lengths, or a missing gap. convention: physical or homodyne. The equations are
-    in `homodyne_dask.models.transport`.
+    model: a model or its name. params: by name or in the model's order, without those that are constant in
+    it; bounds of fits do not apply. Splines of rates without a formula are distributed over the times, one
+    for each coefficient. times [s], q [1/Å], phi [degree], contrast and offset: one number or one per bin.
+    gap: '200 um', or Å as a number; models without shear do not need it. Raises OptionError for unknown
+    names, wrong lengths, or a missing gap. convention: physical or homodyne. The equations are in
+    `homodyne_dask.models.transport`.
 
     >>> hd.predict("brownian", {"D0": 1e4}, [0.0, 0.1], q=0.005, contrast=0.2, offset=1.0).round(3)
     array([[[1.2  , 1.195],
@@ -162,7 +162,7 @@ def vector_of(model: Model, params: Mapping[str, float] | ArrayLike) -> Float[np
         if values.shape != (len(wanted),):
             raise OptionError(
                 f"{model.name} has {len(wanted)} parameters ({', '.join(wanted)}), "
-                f"{values.size} were given"
+                f"but {values.size} were given"
             )
         params = dict(zip(wanted, values.tolist(), strict=True))
     params = {name: _number(name, value) for name, value in params.items()}

@@ -96,8 +96,8 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
     _check_times(model, scan)
     if scan.cells is not None and options.precision != "float64":
         raise OptionError(
-            f"c2 of {scan.path} is the mean over cells of age and lag, and such means are computed in "
-            f"float64 only: leave precision out"
+            f"c2 of {scan.path} is the mean over cells of age and lag, and fits to such "
+            f"means run in float64 only: leave out precision"
         )
     convention = convention_named(options.convention)
     frame_spacing(scan.time, convention)
@@ -230,7 +230,7 @@ def _check_values(options: FitOptions) -> None:
     if options.loss != "linear" and options.precision != "float64":
         raise OptionError(
             f"precision {options.precision!r} is too coarse for the loss {options.loss!r}: its steps "
-            f"are smaller than the rounding of the sums; leave precision at 'float64'"
+            f"are smaller than the rounding of the sums; use precision 'float64'"
         )
     if options.loss != "linear" and options.weighting != PAIRS:
         raise OptionError(
@@ -238,7 +238,7 @@ def _check_values(options: FitOptions) -> None:
             f"one of them"
         )
     if options.min_lag < 1:
-        raise OptionError(f"min_lag = {options.min_lag} is not a number of frames from 1 up")
+        raise OptionError(f"min_lag = {options.min_lag} must be at least 1 frame")
     for name, value in (("starts", options.starts), ("max_passes", options.max_passes)):
         if value is not None and value < 1:
             raise OptionError(f"{name} = {value} is below 1: leave it out for the default")
@@ -256,8 +256,8 @@ def gaussian_priors(given: Mapping[str, Any] | None, search: Search) -> Gaussian
     for name, prior in priors.items():
         if prior.name != "normal":
             raise OptionError(
-                f"prior of {name}: a fit takes normal priors only, mean and standard deviation, and this one "
-                f"is {prior.name}: give it to posterior"
+                f"prior of {name}: a fit takes normal priors only, mean and standard deviation, but this "
+                f"one is {prior.name}: give it to posterior"
             )
         at = search.names.index(name)
         mean[at], sd[at] = prior.numbers
@@ -282,8 +282,8 @@ def _loss_scale(loss: str, scale: Any) -> float:
         return 1.0
     if loss == "linear":
         raise OptionError(
-            f"loss_scale = {scale!r} is given, but the loss is the sum of squares: choose a loss, "
-            f"as loss='huber'"
+            f"loss_scale = {scale!r} is given, but the loss is the sum of squares: choose "
+            f"a loss, such as loss='huber'"
         )
     if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < np.inf:
         raise OptionError(

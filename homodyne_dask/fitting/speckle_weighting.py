@@ -330,7 +330,7 @@ def weighted_at(request: Request, sweep: Sweep, theta: Float[np.ndarray, " p"]) 
         state = lm.initial_state(request.search, theta, reduced, lm.Options())
         if not weighting.weigh(state):
             raise OptionError(
-                "the noise of speckle is not known for all bins, so the weights are not: fit with weighting "
+                "the noise of speckle is not known for all bins, so there are no weights: fit with weighting "
                 "'pairs'"
             )
     return found

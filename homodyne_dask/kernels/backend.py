@@ -56,7 +56,7 @@ def check_model(model: Model, frames: int, convention: Convention, precision: st
             f"{model.name}"
         )
     if precision != "float64":
-        raise OptionError(f"{model.name} is computed in float64 only: leave precision out")
+        raise OptionError(f"{model.name} is computed in float64 only: leave out precision")
     from homodyne_dask.kernels.user_function_checks import check_separable
 
     return check_separable(model, frames)

@@ -82,7 +82,7 @@ def _opened(folder: Path) -> Iterator[int]:
         if status.st_uid != os.geteuid():
             raise PermissionError(0, "it belongs to another user", str(folder))
         if stat.S_IMODE(status.st_mode) & 0o077:
-            raise PermissionError(0, "others may enter it", str(folder))
+            raise PermissionError(0, "others can access it", str(folder))
         yield at
     finally:
         os.close(at)
@@ -116,7 +116,9 @@ def _read_own(name: str | Path, at: int | None, most: int) -> bytes:
         status = os.fstat(stream.fileno())
         ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
         if not ours or stat.S_IMODE(status.st_mode) & 0o077:
-            why = f"the file {name} belongs to others, or they may read or change it: remove it"
+            why = (
+                f"the file {name} belongs to other users, or they can read or change it: remove it"
+            )
             raise PermissionError(0, why, str(name))
         return stream.read(most)
 

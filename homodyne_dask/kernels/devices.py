@@ -116,8 +116,8 @@ def enough_memory(device: Any) -> Iterator[None]:
         stats = device.memory_stats() or {}
         used, limit = (stats.get(name, 0) / 1e9 for name in ("bytes_in_use", "bytes_limit"))
         raise PlanError(
-            f"the memory of {device.device_kind} is used up ({_first_line(e)}): this fit holds {used:.3g} GB "
-            f"of the {limit:.3g} GB that JAX may take of it; end other programs there, or fit with "
+            f"the memory of {device.device_kind} is used up ({_first_line(e)}): this fit uses {used:.3g} GB "
+            f"of the {limit:.3g} GB that JAX may use; end other programs there, or fit with "
             f"memory='stream' or device='cpu'"
         ) from e
 
@@ -132,7 +132,7 @@ def gpus_here() -> Gpus | str:
         devices = jax.local_devices(backend=GPU.partition(":")[0])
     except RuntimeError as e:
         why = (failures[-1] if failures else _first_line(e)).partition(". ")[0]
-        return f"JAX cannot use a GPU ({why}): nvidia-smi says whether there is one"
+        return f"JAX cannot use a GPU ({why}): nvidia-smi shows whether there is one"
     limits = [(device.memory_stats() or {}).get("bytes_limit", 0) for device in devices]
     return Gpus(len(devices), devices[0].device_kind, min(limits))
 

@@ -80,8 +80,8 @@ def environments_of_gpus(number: int) -> list[dict[str, str]]:
     visible = [name for name in os.environ.get(VISIBLE, "").split(",") if name]
     if visible and number > len(visible):
         raise OptionError(
-            f"gpus = {number}, and {VISIBLE}={os.environ[VISIBLE]} names {len(visible)}: ask for fewer, or "
-            f"let it name more"
+            f"gpus = {number}, and {VISIBLE}={os.environ[VISIBLE]} lists only {len(visible)}: "
+            f"request fewer, or list more"
         )
     names = visible[:number] or [str(n) for n in range(number)]
     return [GPU_ENVIRONMENT | {VISIBLE: name} for name in names]
@@ -98,8 +98,8 @@ def cuda_missing() -> str:
     """Return why JAX cannot have CUDA, '' where it may."""
     if not has_plugin():
         version = metadata.version("jax")
-        return f"this JAX has no CUDA: pip install 'jax[cuda13]=={version}' (or cuda12) adds it"
+        return f"this JAX has no CUDA support: pip install 'jax[cuda13]=={version}' (or cuda12) adds it"
     wanted = os.environ.get("JAX_PLATFORMS", "")
     if wanted and not {"cuda", "gpu"} & set(wanted.split(",")):
-        return f"JAX_PLATFORMS={wanted} leaves GPUs out: unset it, or start local_cluster(gpus=...)"
+        return f"JAX_PLATFORMS={wanted} excludes GPUs: unset it, or start local_cluster(gpus=...)"
     return ""

@@ -80,8 +80,8 @@ def _check_point_by_point(
     alone = np.asarray(model.residual(jnp.asarray(theta), *columns[:, :half]))
     if not np.allclose(alone, r[:half], rtol=1e-6, atol=1e-6 * np.abs(r).max()):
         raise OptionError(
-            f"{where}: its value at a point depends on other points, and it is computed for parts of them: a "
-            f"mean over all points, or a convolution, is not supported"
+            f"{where}: its value at a point depends on other points, but it is computed for subsets of "
+            f"the points: means over all points and convolutions are not supported"
         )
 
 
@@ -103,7 +103,7 @@ def check_residual(model: ResidualModel, theta: Theta, columns: Float[np.ndarray
         shape = getattr(output, "shape", None)
         if shape not in ((), (1,), (3,)):
             raise OptionError(
-                f"{where}: it must return one value per point, shape (3,) for 3 points, and gave "
+                f"{where}: it must return one value per point, shape (3,) for 3 points, but returned "
                 + (type(output).__name__ if shape is None else f"shape {shape}")
             )
         known = np.isfinite(columns).all(axis=0)

@@ -20,12 +20,12 @@ from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models.user_defined import Bin, SeparableModel
 
 _PYTHON_BRANCH = (
-    "a Python `if`, `while`, `and` or `bool()` needs a number, but JAX traces the function with "
-    "unknown ones: use jnp.where"
+    "a Python `if`, `while`, `and` or `bool()` needs a concrete value, but JAX traces the "
+    "function without values: use jnp.where"
 )
 _CONCRETE_VALUE = (
-    "numbers are needed that are unknown while JAX traces the function: use jax.numpy in place "
-    "of numpy, math and float()"
+    "concrete values are needed, but JAX traces the function without values: use jax.numpy "
+    "instead of numpy, math and float()"
 )
 _ADVICE: tuple[tuple[type[Exception], str], ...] = (
     (jax.errors.TracerBoolConversionError, _PYTHON_BRANCH),
@@ -105,8 +105,8 @@ def require_real(model: str, function: Callable[..., Any], values: Any) -> None:
                 else f"values of type {dtype}"
             )
             raise OptionError(
-                f"model {model!r}, {line_of(function)}: it must return an array of real numbers that depends "
-                f"on its arguments, and gave {gave}"
+                f"model {model!r}, {line_of(function)}: it must return an array of real numbers that "
+                f"depends on its arguments, but returned {gave}"
             )
 
 
@@ -129,7 +129,7 @@ def _one_per_time(model: SeparableModel, tables: Any, n: int) -> None:
         assert model.precompute is not None
         raise OptionError(
             f"model {model.name!r}, {line_of(model.precompute)}: precompute must return arrays of one "
-            f"value per time, shape ({n},) for {n} times, and gave "
+            f"value per time, shape ({n},) for {n} times, but returned "
             + (f"shape {wrong[0]}" if wrong else "none")
         )
 
@@ -139,7 +139,7 @@ def _one_per_pair(model: SeparableModel, output: Any, shape: tuple[int, int]) ->
     if actual is None or not _broadcasts(actual, shape):
         raise OptionError(
             f"model {model.name!r}, {line_of(model.f)}: f must return one value per pair, shape {shape} "
-            f"for times of shapes {(shape[0], 1)} and {(1, shape[1])}, and gave "
+            f"for times of shapes {(shape[0], 1)} and {(1, shape[1])}, but returned "
             + (f"shape {actual}" if actual is not None else type(output).__name__)
         )
 

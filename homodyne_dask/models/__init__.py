@@ -121,8 +121,8 @@ def as_model(model: object) -> Model | ResidualModel:
     """Return a model that is given itself or by its name; raises OptionError for anything else."""
     if isinstance(model, str) and model == "auto":
         raise OptionError(
-            "model 'auto' is for the command line: in Python hd.compare_models(scan) chooses a model, and "
-            "its .result is the fit"
+            "model 'auto' is available on the command line only: in Python, hd.compare_models(scan) chooses "
+            "a model, and its .result is the fit"
         )
     if isinstance(model, str):
         return model_named(model)
@@ -131,7 +131,7 @@ def as_model(model: object) -> Model | ResidualModel:
     remedy = (
         "make one from a function with hd.separable"
         if callable(model)
-        else "give the name of one, such as 'static', or one made by hd.separable"
+        else "give the name of a model, such as 'static', or a model made by hd.separable"
     )
     raise OptionError(f"model = {shown(model)} is not a model: {remedy}")
 
@@ -154,7 +154,7 @@ def model_named(name: str) -> Model:
 def _of_scans(model: Parametrized) -> Model:
     if not isinstance(model, Model):
         raise OptionError(
-            f"model {model.name!r} is made by hd.model, for data that are not scans: make one of "
-            f"f(theta, t1, t2, bin) with hd.separable"
+            f"model {model.name!r} was made by hd.model, for data other than scans: make "
+            f"one from f(theta, t1, t2, bin) with hd.separable"
         )
     return model

@@ -65,12 +65,12 @@ def composed(symbol: Literal["+", "*"], first: Any, second: Any) -> CompositeMod
     for part in (first, second):
         if not isinstance(part, TransportModel | SeparableModel) or getattr(part, "splines", {}):
             raise OptionError(
-                f"{getattr(part, 'name', part)} cannot be part of a sum or product: take models of scans "
-                f"whose rates have formulas"
+                f"{getattr(part, 'name', part)} cannot be part of a sum or product: use models "
+                f"of scans whose rates have formulas"
             )
         if symbol == "+" and part.beat is not None:
             raise OptionError(
-                f"{part.name} cannot be part of a sum: its field has a phase; take two_component"
+                f"{part.name} cannot be part of a sum: its field has a phase; use two_component"
             )
     parts = first, second
     leaves = [leaf for part in parts for leaf in _leaves(part)]

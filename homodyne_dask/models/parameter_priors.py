@@ -251,7 +251,7 @@ def parsed_prior(parameter: str, given: Any) -> Prior:
     if not isinstance(parts, Sequence | np.ndarray) or len(parts) == 0:
         raise OptionError(
             f"prior of {parameter} = {shown(given)} cannot be used: give mean and standard deviation, "
-            f"as (2500, 300), or a distribution, as ('lognormal', 2500, 0.3)"
+            f"such as (2500, 300), or a distribution, such as ('lognormal', 2500, 0.3)"
         )
     name, numbers = "normal", list(parts)
     if isinstance(parts[0], str) and not _is_number(parts[0]):
@@ -313,14 +313,14 @@ def _check(name: str, numbers: tuple[float, ...]) -> None:
     if len(numbers) != len(names):
         raise OptionError(
             f"{name} takes {len(names)} number{'s' * (len(names) > 1)}, {', '.join(names)}, "
-            f"and not {len(numbers)}"
+            f"not {len(numbers)}"
         )
     by_name = dict(zip(names, numbers, strict=True))
     for what, value in by_name.items():
         if math.isnan(value) or (math.isinf(value) and name not in _FLAT):
             raise OptionError(f"{what} = {value} is not a finite number")
         if math.isfinite(value) and not 1 / _LARGEST < abs(value or 1.0) < _LARGEST:
-            raise OptionError(f"{what} = {value:g} is not between 1e-60 and 1e60 in size")
+            raise OptionError(f"{what} = {value:g} is not between 1e-60 and 1e60 in magnitude")
     needed = _POSITIVE.get(name), "median", "low" if name == "loguniform" else None
     for what in needed:
         if what in by_name and not by_name[what] > 0:

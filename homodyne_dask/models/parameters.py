@@ -81,7 +81,7 @@ class GaussianPriors:
 
 @dataclass(frozen=True)
 class Parameter:
-    """One physical parameter of a model; raises OptionError for bounds that are none, and the like.
+    """Physical parameter of a model; raises OptionError for invalid bounds and other invalid values.
 
     >>> hd.Parameter("D0", "Å²/s", bounds=(1.0, 1e6), scale="log").bounds
     (1.0, 1000000.0)
@@ -332,13 +332,13 @@ def search(
                 raise OptionError(f"{what}: unknown parameter {name!r}; {nearest(name, names)}")
             if name in constants:
                 raise OptionError(
-                    f"{what}: {name} is {constants[name]:g} by the definition of this model: leave it out, "
-                    f"or take a model in which it varies"
+                    f"{what}: {name} is {constants[name]:g} by the definition of this model: leave it "
+                    f"out, or use a model in which it varies"
                 )
     fixed |= constants
     both = sorted(set(initial) & set(fixed))
     if both:
-        raise OptionError(f"{both[0]} is both initial and fixed: give it once")
+        raise OptionError(f"{both[0]} is in both initial and fixed: give it in only one of them")
     chosen = {p.name: p.bounds for p in parameters} | bounds
     low_high = [_checked_bounds(name, given) for name, given in chosen.items()]
     start = np.full(len(names), np.nan)
@@ -374,7 +374,7 @@ def _checked_bounds(name: str, given: tuple[float, float]) -> tuple[float, float
         ) from None
     if not low < high:
         raise OptionError(
-            f"bounds of {name}: {low:g} is not below {high:g}; to keep it at a value use fixed"
+            f"bounds of {name}: {low:g} is not below {high:g}; to keep it constant, use fixed"
         )
     return low, high
 
@@ -392,6 +392,6 @@ def _value(
     if limited and not low <= number <= high:
         raise OptionError(
             f"{what} {name} = {number:g} is outside its bounds {low:g} to {high:g}: "
-            f"change the value or give wider bounds"
+            f"change the value or widen the bounds"
         )
     return number

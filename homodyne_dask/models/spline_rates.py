@@ -47,7 +47,7 @@ def with_free_rates[M: Parametrized](model: M, rates: str | None) -> M | Transpo
     if known:
         raise OptionError(f"rates = {shown(rates)} is unknown for {name}; {nearest(rates, known)}")
     raise OptionError(
-        f"rates = {shown(rates)} is given, but {name} has no rates of free form: take static or laminar_flow"
+        f"rates = {shown(rates)} is given, but {name} has no rates of free form: use static or laminar_flow"
     )
 
 
@@ -110,7 +110,9 @@ def by_coefficient(
     for name, value in given.items():
         for each in model.names[places[name]] if name in places else [name]:
             if each in values:
-                raise OptionError(f"{what}: {each} is given twice, alone and with its rate")
+                raise OptionError(
+                    f"{what}: {each} is given twice, once alone and once with its rate"
+                )
             values[each] = value
     return values
 
@@ -119,8 +121,8 @@ def check_profile(model: Parametrized, name: object) -> None:
     """Raise OptionError where χ² cannot be followed along a parameter of that name."""
     if getattr(model, "splines", {}):
         raise OptionError(
-            f"profile of {name}: {model.name} has rates without a formula, whose smoothness would change "
-            f"along it: leave it out"
+            f"profile of {name}: {model.name} has rates without a formula, whose smoothness would "
+            f"change along the profile: leave it out"
         )
     if name not in model.names:
         raise OptionError(f"profile: unknown parameter {name!r}; {nearest(str(name), model.names)}")
@@ -150,8 +152,8 @@ def smoothness_of(
     places = model.places if isinstance(model, TransportModel) else {}
     if "J" in places and (search.lower[places["J"]] < 0).any():
         raise OptionError(
-            f"bounds of J begin at {search.lower[places['J']].min():g}, and a rate of decorrelation cannot "
-            f"be negative: give bounds from 0 up"
+            f"bounds of J begin at {search.lower[places['J']].min():g}, but a rate of decorrelation "
+            f"cannot be negative: give bounds of 0 or above"
         )
     given = {} if given is None else given
     require_type("smoothness", given, Mapping, "strengths by rate, as smoothness={'J': 1e-3}")

@@ -97,7 +97,7 @@ def with_ties(
         _check(base, name, text)
     ties = Ties(base.parameters, tuple(_ordered(dict(given))))
     if not ties.free:
-        raise OptionError("tie leaves no parameter to fit: leave one of them out")
+        raise OptionError("tie leaves no parameter to fit: remove one of the expressions")
     names = {one.name for one in ties.free}
     return TiedModel(
         base.name,
@@ -112,7 +112,9 @@ def check_untied(model: Parametrized, what: str, names: object) -> None:
     """Raise OptionError where an option names a parameter that follows from others."""
     for name, text in model.ties.expressions if isinstance(model, TiedModel) else ():
         if isinstance(names, Mapping | tuple | list) and name in names:
-            raise OptionError(f"{what}: {name} is tied to {text}: leave one of them out")
+            raise OptionError(
+                f"{what}: {name} is tied to {text}: remove it from {what} or from tie"
+            )
 
 
 def _check(base: Parametrized, name: str, text: object) -> None:
@@ -146,7 +148,7 @@ def _names(name: str, text: object) -> list[str]:
     if not known or tree is None or not all(map(_allowed, ast.walk(tree))):
         raise OptionError(
             f"tie of {name} = {shown(text)} cannot be read: give numbers and parameters with + - * / ** and "
-            f"{', '.join(FUNCTIONS)}, as 'alpha' or '0.1*D0'"
+            f"{', '.join(FUNCTIONS)}, such as 'alpha' or '0.1*D0'"
         )
     found = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     return [node.id for node in found if node not in functions]
@@ -167,9 +169,7 @@ def _ordered(given: dict[str, str]) -> list[tuple[str, str]]:
             name for name, text in given.items() if given.keys().isdisjoint(_names(name, text))
         ]
         if not ready:
-            raise OptionError(
-                f"tie: {' and '.join(given)} refer to each other: leave one of them out"
-            )
+            raise OptionError(f"tie: {' and '.join(given)} refer to each other: remove one of them")
         ordered += [(name, given.pop(name)) for name in ready]
     return ordered
 

@@ -51,7 +51,7 @@ class Convention(StrEnum):
 
 @dataclass(frozen=True, repr=False)
 class TransportModel(Parametrized):
-    """A model of the transport family: diffusion, or diffusion under shear."""
+    """Model of diffusion, with or without shear, whose rates are power laws or splines of time."""
 
     has_transport_rates = True
 
@@ -62,28 +62,28 @@ class TransportModel(Parametrized):
 
     @property
     def diffusion(self) -> slice:
-        """Where the parameters of J are in theta: D0, alpha and D_offset, or coefficients of splines."""
+        """Positions in theta of the parameters of J: D0, alpha and D_offset, or coefficients of splines."""
         return slice(0, self.J.size)
 
     @property
     def shear_rate(self) -> slice:
-        """Where those of the shear rate are; nowhere without shear."""
+        """Positions in theta of the parameters of the shear rate; empty without shear."""
         return slice(self.J.size, self.J.size + (self.gamma_dot.size if self.shear else 0))
 
     @property
     def direction(self) -> slice:
-        """Where phi0 is in theta; nowhere without shear."""
+        """Position of phi0 in theta; empty without shear."""
         return slice(self.shear_rate.stop, self.size)
 
     @property
     def splines(self) -> dict[str, SplineForm]:
-        """The rates of free form, J and gamma_dot, by name."""
+        """Rates of free form (J, gamma_dot) by name."""
         forms = {"J": self.J} | ({"gamma_dot": self.gamma_dot} if self.shear else {})
         return {name: form for name, form in forms.items() if isinstance(form, SplineForm)}
 
     @property
     def places(self) -> dict[str, slice]:
-        """Where the coefficients of the rates of free form are in theta."""
+        """Positions in theta of the coefficients of rates of free form."""
         both = {"J": self.diffusion, "gamma_dot": self.shear_rate}
         return {name: both[name] for name in self.splines}
 
@@ -107,7 +107,7 @@ class TransportModel(Parametrized):
 
     @property
     def digest(self) -> str:
-        """The identity of the model in a checkpoint, with the version of this package."""
+        """Identity of the model in a checkpoint, including the version of this package."""
         return " ".join([self.name, *(f"{name}={form}" for name, form in self.splines.items())])
 
 
@@ -131,7 +131,9 @@ def frame_spacing(
     """
     steps = np.diff(time)
     if len(time) < 2 or not (np.isfinite(time).all() and (steps > 0).all()):
-        raise OptionError("frame times must be at least two finite numbers, each above the last")
+        raise OptionError(
+            "frame times must be at least two finite numbers, each larger than the one before"
+        )
     spacing = float(np.median(steps))
     if convention is Convention.HOMODYNE:
         uneven = np.flatnonzero(np.abs(steps - spacing) > 1e-6 * spacing)

@@ -51,7 +51,7 @@ def _plausible(gap: str | float, angstrom: float) -> float:
     low, high = schema.GAPS
     if not low <= angstrom <= high:
         raise OptionError(
-            f"gap {gap!r} is {angstrom / 1e4:g} um, and plates are 1 um to 10 cm apart: write it with its "
-            f"unit, as '200 um'"
+            f"gap {gap!r} is {angstrom / 1e4:g} um, but gaps are 1 um to 10 cm: write it with "
+            f"its unit, such as '200 um'"
         )
     return angstrom

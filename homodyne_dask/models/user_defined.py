@@ -147,7 +147,7 @@ def importable_models() -> Mapping[str, Parametrized]:
         if found.get(model.name, model) is not model:
             raise OptionError(
                 f"the entry point {point.name!r} of {GROUP} ({point.value}) gives a model named "
-                f"{model.name!r}, and there is another of that name: rename it"
+                f"{model.name!r}, but there is another model of that name: rename it"
             )
         found[model.name] = model
     return found
@@ -170,7 +170,7 @@ class Bin(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SeparableModel(UserDefined):
-    """f as a JAX function; JAX differentiates it. Made by `separable`."""
+    """Model of c2 with a user-defined JAX function f, made by `separable`."""
 
     f: Callable[..., Any]
     precompute: Callable[..., Any] | None = None
@@ -206,19 +206,19 @@ def separable(
     name: str | None = None,
     power_laws: Sequence[tuple[str, str, str]] = (),
 ) -> SeparableModel:
-    """Return the model c2 = offset + contrast·f with a JAX function f(theta, t1, t2, bin).
+    """Define a model c2 = offset + contrast·f by a JAX function f(theta, t1, t2, bin).
 
     theta holds the parameters in their order; t1 and t2 are times in s, of shapes that broadcast,
     t2 > t1; bin.q [1/Å] and bin.phi [degree] are numbers. f returns one value per pair. With
-    `precompute(theta, times)`, which returns arrays of one value per time (one, or a dict or tuple
-    of them: integrals, say), f is called with those at t1 and t2 in place of the times; it is
-    called once per pass and not once per pair. name: in reports; that of f by default. power_laws: names of
-    parameters (a, b, c) that f has only in rates a t^b + c: a fit then takes longer steps along the
-    valley of χ² in which they are correlated.
+    `precompute(theta, times)`, which returns arrays with one value per time (one array, or a dict or tuple
+    of arrays, such as integrals), f is called with their values at t1 and t2 instead of the times;
+    precompute is called once per pass, not once per pair. name: used in reports; by default that of f.
+    power_laws: names of parameters (a, b, c) that occur in f only in rates a t^b + c: a fit then takes
+    longer steps along the valley of χ² in which they are correlated.
 
-    Contrast and offset of each bin are eliminated, and derivatives are taken by JAX. Errors in f
-    are found before a fit starts. Raises OptionError without parameters, with two of one name, or for
-    a power law of others.
+    Contrast and offset of each bin are eliminated, and derivatives are taken by JAX. Errors in f are found
+    before a fit starts. Raises OptionError if there are no parameters, two with the same name, or a power
+    law of other names.
 
     >>> rate = hd.Parameter("rate", "1/s", bounds=(1e-4, 1e4))
     >>> hd.separable(lambda theta, t1, t2, bin: 1 / (1 + theta[0] * (t2 - t1)), [rate], name="hyperbolic")
@@ -271,15 +271,15 @@ def _checked_laws(
         three = isinstance(law, list | tuple) and all(isinstance(name, str) for name in law)
         if not three or len(law) != 3 or len(set(law)) != 3 or not set(law) <= set(names):
             raise OptionError(
-                f"model {model!r}: power law {shown(law)} is not three of its parameters "
-                f"{', '.join(names)}: give the names of a, b and c of a t^b + c"
+                f"model {model!r}: power law {shown(law)} does not name three of its "
+                f"parameters {', '.join(names)}: give the names of a, b and c in a t^b + c"
             )
     return tuple((a, b, c) for a, b, c in laws)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ResidualModel(UserDefined):
-    """residual(theta, *columns) as a JAX function; JAX differentiates it. Made by `model`."""
+    """Model of any data, made by `model`: residual(theta, *columns) is a JAX function."""
 
     of_scans = False
 
@@ -298,14 +298,14 @@ class ResidualModel(UserDefined):
 def model(
     residual: Callable[..., Any], parameters: Sequence[Parameter], name: str | None = None
 ) -> ResidualModel:
-    """Return a model of any data: a fit minimizes the sum of squares of residual(theta, x, y, ...).
+    """Define a model of any data: a fit minimizes the sum of squares of residual(theta, x, y, ...).
 
-    residual is a JAX function. theta holds the parameters in their order; the names of the other
-    arguments are those of variables or coordinates of the dataset it is fitted to, which come as
-    arrays of one shape. It returns one residual per point, over its standard deviation. Fit it with
-    `hd.fit(dataset, model, initial={...})`. name: in reports; that of the function by default.
+    residual is a JAX function. theta holds the parameters in their order; the names of the other arguments
+    are those of variables or coordinates of the fitted dataset, which are passed as arrays of the same
+    shape. It returns one residual per point, divided by its standard deviation. Fit it with
+    `hd.fit(dataset, model, initial={...})`. name: used in reports; by default that of the function.
 
-    Raises OptionError without parameters, with two of one name, or without arguments beside theta.
+    Raises OptionError if there are no parameters, two with the same name, or no arguments besides theta.
 
     >>> hd.model(lambda theta, x, y: theta[0] * x - y, [hd.Parameter("slope")], name="line")
     <model line of slope>

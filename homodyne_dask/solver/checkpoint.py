@@ -69,7 +69,7 @@ def load(path: Path, identity: dict[str, object]) -> Checkpoint:
     read = _newest(path)
     if read.get("version") != VERSION:
         raise OptionError(
-            f"{path} has checkpoint version {read.get('version')}, this program reads {VERSION}: "
+            f"{path} has checkpoint version {read.get('version')}, but this program reads {VERSION}: "
             f"fit again without --resume"
         )
     with foreign_content(path):
@@ -107,7 +107,7 @@ def check_checkpoint_target(path: Path) -> None:
     """
     foreign = path.exists() and _body(path) is None and not previous(path).exists()
     if foreign and path.stat().st_size > 0:
-        raise OptionError(f"{path} exists and is not a checkpoint: remove it, or give another name")
+        raise OptionError(f"{path} exists but is not a checkpoint: remove it, or give another name")
 
 
 def _newest(path: Path) -> dict[str, Any]:
@@ -252,7 +252,7 @@ def _is_number(value: Any) -> bool:
 
 def _from_zero_up(value: Any) -> float:
     if not _is_number(value) or value < 0:
-        raise ValueError("a number from 0 up is missing")
+        raise ValueError("a number of at least 0 is missing")
     return value
 
 

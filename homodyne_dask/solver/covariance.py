@@ -25,8 +25,8 @@ CLUSTER_ROBUST, SPECKLE = "cluster-robust", "speckle"
 _FOLLOWS_BOUND = 0.5
 """Share of a variance owed to parameters at a bound if these were free, above which the error is withheld."""
 _MOSTLY_OUTLIERS = (
-    "the loss treats most pairs of some bins as outliers, and the others determine no errors: "
-    "give a larger loss_scale"
+    "the loss treats most pairs of some bins as outliers, and the remaining pairs do not determine "
+    "the errors: give a larger loss_scale"
 )
 
 

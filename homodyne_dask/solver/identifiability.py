@@ -71,7 +71,7 @@ def _errors_along(
 def hidden_by_rounding(names: str) -> str:
     """Return the sentence on parameters that sums of float64 may determine, and those of float32 do not."""
     return (
-        f"rounding of precision 'mixed' hides whether the data determine {names}: fit with precision "
+        f"the rounding of precision 'mixed' hides whether the data determine {names}: fit with precision "
         f"'float64'"
     )
 
@@ -105,7 +105,7 @@ def _weakly(
 ) -> tuple[str, ...]:
     weak = [
         f"{_combination(names, vectors[:, n])} {'is' if _single_parameter(vectors[:, n]) else 'are'} almost "
-        f"undetermined: fix one, or report only what they give together"
+        f"undetermined: fix one, or report only what they determine together"
         for n in np.flatnonzero(values <= _WEAK_EIGENVALUE)
     ]
     return (*weak, *_strongly_correlated(names, inverse))
@@ -140,9 +140,9 @@ def few_bins(
 ) -> tuple[str, ...]:
     """Return a sentence for each parameter whose robust error rests on few bins, or is not available."""
     return tuple(
-        f"the error of {name} rests on one or two bins ({freedom:.1f} degrees of freedom)"
+        f"the error of {name} depends on one or two bins ({freedom:.1f} degrees of freedom)"
         if freedom < 2
-        else f"one bin alone determines {name}: the scatter between bins does not show its error"
+        else f"a single bin determines {name}: the scatter between bins does not give its error"
         for name, freedom, has in zip(names, dof, expected, strict=True)
         if freedom < 2 or (has and np.isnan(freedom))
     )

@@ -133,8 +133,8 @@ def _alike_columns(alike: Int[np.ndarray, " bin"] | None) -> Float[np.ndarray, "
     """Return a column for each number, 1 at the bins that have it."""
     if alike is None or len(np.unique(alike)) == len(alike):
         raise OptionError(
-            "scaling 'scans' shares contrast and offset between scans that repeat each other, and no bin is "
-            "selected of two scans: use 'individual'"
+            "scaling 'scans' shares contrast and offset between scans that repeat each other, but no "
+            "selected bin is in two scans: use 'individual'"
         )
     return (alike[:, None] == np.unique(alike)).astype(float)
 

@@ -26,7 +26,7 @@ MIN_REJECTED_STEPS = 3
 
 
 class Outcome(Enum):
-    """The outcome of a fit, with a sentence."""
+    """Outcome of a fit, with a sentence that describes it."""
 
     RUNNING = "the fit is still running"
     CONVERGED = "converged: the estimated distance to the minimum is below 1e-4 standard errors"

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def g2(data: Scan | str | Path) -> "xarray.Dataset":
-    """Return g2, stderr and pairs over (bin, lag): c2 of every bin averaged over age.
+    """Return g2 of every bin, c2 averaged over age: g2, stderr and pairs over (bin, lag).
 
-    data: a scan, of which the selected bins and frames count, or the path of a store.
-    Lags [s] are those of the stored averages: single ones up to 4 frames, then intervals that grow by a third
-    to a half, each at the mean lag of its pairs. stderr is the scatter between intervals of age over the root
-    of their number: NaN for one interval, and too small where neighbouring intervals see the same speckle.
-    Raises OptionError for frames that are not even in time, which have no common lags.
+    data: a scan, whose selected bins and frames are used, or the path of a store. Lags [s] are those of the
+    stored averages: every frame up to 4 frames, then intervals that grow by a third to a half, each at the
+    mean lag of its pairs. stderr is the scatter between intervals of age, divided by the square root of
+    their number: NaN for one interval, and too small if neighbouring intervals see the same speckle. Raises
+    OptionError for frames that are not evenly spaced in time, which have no common lags.
 
     >>> hd.g2("A0123_c2.zarr")["stderr"].dims
     ('bin', 'lag')
@@ -51,8 +51,8 @@ def require_common_lags(scan: Scan) -> None:
     """Raise OptionError where frames are not even in time: ages then have no lags in common."""
     if is_uneven(scan.time):
         raise OptionError(
-            f"the frames of {scan.path} are not even in time, and ages have no lags in common: fit c2, or "
-            f"look at it with view"
+            f"the frames of {scan.path} are not evenly spaced in time, so ages have no lags in common: "
+            f"fit c2, or inspect it with view"
         )
 
 

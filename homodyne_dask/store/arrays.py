@@ -93,8 +93,7 @@ def out_of_range(name: str, values: Float[np.ndarray, "..."]) -> str:
     if not wrong.size:
         return ""
     return (
-        f"{name} = {wrong[0]:g} ({unit}) does not occur in a measurement: plausible sizes are "
-        f"{low:g} to {high:g}"
+        f"{name} = {wrong[0]:g} ({unit}) is implausible: plausible values are {low:g} to {high:g}"
     )
 
 

@@ -31,7 +31,7 @@ _ALLOW_PLAIN = {"s3": "AWS_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP", "az": "AZURE_
 """Variables that allow an address without encryption, of a server on one's own network."""
 _ACCOUNT = "AZURE_STORAGE_ACCOUNT_NAME"
 _KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-NO_KEY = "holds a line break or another character that is in no key"
+NO_KEY = "contains a line break or another character that is not allowed in a key"
 _LIFETIME = timedelta(minutes=10)
 """After which keys are asked for again: botocore renews those that are valid for less than this."""
 
@@ -76,7 +76,7 @@ def _check_address(name: str, address: str, plain: bool, variable: str) -> None:
         )
     if parts.scheme == "http" and not plain:
         raise OptionError(
-            f"{name} is an address without encryption: give https://host, or {variable}=true for a server "
+            f"{name} is an unencrypted address: give https://host, or {variable}=true for a server "
             f"on your own network"
         )
 

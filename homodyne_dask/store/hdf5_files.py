@@ -28,8 +28,8 @@ def open_hdf5(path: Path) -> Iterator[h5py.File]:
         file = h5py.File(path, "r", locking="best-effort")
     except UNREADABLE as error:
         raise SourceError(
-            f"{path} cannot be opened as HDF5 ({error}): it is truncated, still being written, or "
-            "of another kind; copy it again"
+            f"{path} cannot be opened as HDF5 ({error}): it is truncated, still being written, "
+            "or not an HDF5 file; copy it again"
         ) from error
     with file:
         yield file
@@ -115,8 +115,8 @@ def follow_links(
 
 def _elsewhere(file: h5py.File, name: str) -> SourceError:
     return SourceError(
-        f"{name} of {file_name(file)} lies in another file: only what is in the file itself is read; "
-        "copy it into this one (h5copy -f ext)"
+        f"{name} of {file_name(file)} is in another file, but only data in the file itself "
+        "are read: copy it into this one (h5copy -f ext)"
     )
 
 

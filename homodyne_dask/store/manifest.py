@@ -49,8 +49,8 @@ class Manifest:
         values = read_array(store, name)
         if array_digest(values) != self.arrays[name]:
             raise StoreError(
-                f"{store}: {name} is not what was ingested: it was edited or exchanged, or the store "
-                f"was replaced; start again, or ingest the source again with --overwrite"
+                f"{store}: {name} differs from what was ingested: it was edited or exchanged, "
+                f"or the store was replaced; start again, or ingest the source again with --overwrite"
             )
         return values
 
@@ -58,7 +58,7 @@ class Manifest:
         """Raise StoreError for root attributes that are not those that were ingested."""
         if attributes_digest(attrs) != self.attributes:
             raise StoreError(
-                f"{store}: the attributes in zarr.json are not what was ingested: they were edited; "
+                f"{store}: the attributes in zarr.json differ from what was ingested: they were edited; "
                 f"ingest the source again with --overwrite"
             )
 

@@ -35,14 +35,15 @@ _SPENT = re.compile(r"after (\d+) retries")
 _QUOTED = re.compile(r"""["`].*["`]|(?<=command failed): .*""")
 """What a file of credentials or a command that prints them holds."""
 _CONNECTION = {
-    rf"\b{re.escape(NOWHERE)}\b": "it redirects to another host, which is not contacted: give the URL there",
+    rf"\b{re.escape(NOWHERE)}\b": "it redirects to another host, which is not contacted: give the URL of "
+    "that host",
     r"InvalidCertificate\W+(?:Other\W+OtherError\W+)?(\w+)": "its certificate is not accepted: {}",
     r"InvalidMessage|InvalidContentType": "the server there does not use TLS",
     r"ConnectionRefused": "the connection is refused",
     r"dns error": "no host has this name",
     r"kind: Timeout|TimedOut": "it does not answer in time",
     r"IncompleteMessage|ConnectionReset": "it closes the connection without an answer",
-    r"NetworkUnreachable|HostUnreachable": "no network leads there",
+    r"NetworkUnreachable|HostUnreachable": "there is no network connection to it",
 }
 """What obstore says of requests that got no answer, and in words."""
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
@@ -118,9 +119,7 @@ def _cause(error: Exception) -> str:
     if NO_KEY in text:
         return f"a key of the profile {NO_KEY}"
     if no_keys := _NO_KEYS.search(text):
-        return (
-            f"{no_keys[1]}: there are no keys in the environment, and none from a profile or a role"
-        )
+        return f"{no_keys[1]}: no keys were found in the environment, a profile or a role"
     status, code, spent = (found.search(text) for found in (_STATUS, _CODE, _SPENT))
     if isinstance(error, exceptions.UnauthenticatedError):
         cause = "the credentials are refused"
@@ -147,7 +146,7 @@ def read(path: UrlPath, max_bytes: int) -> bytes:
     with object_errors(path):
         found = connection(path.root).get(path.key)
         if found.meta["size"] > max_bytes:
-            raise OSError(f"it holds {found.meta['size']} bytes, and {max_bytes} are allowed")
+            raise OSError(f"it has {found.meta['size']} bytes, but at most {max_bytes} are allowed")
         return found.bytes().to_bytes()
 
 

@@ -79,7 +79,7 @@ def nearest_ring(q: Float[np.ndarray, " bin"], target: float) -> Int[np.ndarray,
     if others and away[others[0]] < 2 * away[ring]:
         between = format_rings(np.sort(rings[[ring, others[0]]]), " and ")
         raise SelectionError(
-            f"q = {target:g} 1/Å may be the rings {between}: give more digits; "
+            f"q = {target:g} 1/Å matches the rings {between}: give more digits; "
             f"choose from {format_rings(rings)}"
         )
     there = np.flatnonzero(np.isfinite(q))
@@ -104,7 +104,7 @@ def nearest_angles(
         for other in near[~same][np.argsort(away[near[~same]], kind="stable")][:1]:
             if away[other] < 2 * away[nearest]:
                 raise SelectionError(
-                    f"phi = {target:g}° may be the angles {phi[nearest]:g} and {phi[other]:g}°: give more "
+                    f"phi = {target:g}° matches the angles {phi[nearest]:g} and {phi[other]:g}°: give more "
                     f"digits, or a range"
                 )
         keep[near[same]] = True
@@ -113,8 +113,8 @@ def nearest_angles(
         nearest = np.unique(phi[known[np.argsort(away[known], kind="stable")[:3]]])
         raise SelectionError(
             f"no angle within {NEAREST_ANGLE_TOLERANCE:g}° of phi = {target:g}°; the nearest: "
-            f"{', '.join(f'{value:g}°' for value in nearest) or 'none is known'}; a range is (low, high), "
-            f"as --phi -30:30"
+            f"{', '.join(f'{value:g}°' for value in nearest) or 'none is known'}; a range is (low, "
+            f"high), such as --phi -30:30"
         )
     return keep
 

@@ -90,7 +90,7 @@ class Selection(NamedTuple):
 
 @dataclass(frozen=True)
 class Scan:
-    """A store and the bins and frames selected from it. `print(scan)` lists the bins."""
+    """Store with the bins and frames selected from it; `print(scan)` lists the bins."""
 
     path: str
     attrs: dict[str, Any]
@@ -111,7 +111,7 @@ class Scan:
 
     @property
     def q(self) -> Float[np.ndarray, " bin"]:
-        """1/Å of the selected bins; NaN where unknown."""
+        """Wavevector transfer of the selected bins in 1/Å; NaN if unknown."""
         return self.all_bins["q"][list(self.bins)]
 
     @property
@@ -126,12 +126,12 @@ class Scan:
 
     @property
     def scan_number(self) -> Int[np.ndarray, " bin"]:
-        """The number, from 1 up, of the scan that each selected bin is of, in a store of repeats; else 1."""
+        """Number (from 1) of the scan of each selected bin in a store of repeats; otherwise 1."""
         return np.array(self.bins) // self._bins_per_scan + 1
 
     @property
     def bin_of_scan(self) -> Int[np.ndarray, " bin"]:
-        """The position in its scan of each selected bin: bins of one number repeat each other."""
+        """Position of each selected bin in its scan: bins with the same number are repeats of each other."""
         return np.array(self.bins) % self._bins_per_scan
 
     @property
@@ -140,12 +140,12 @@ class Scan:
 
     @property
     def scan_names(self) -> list[str]:
-        """The names of the scans of a store of repeats; of a store of one scan that of its file."""
+        """Names of the scans in a store of repeats; for a store of one scan, the name of its file."""
         return self.attrs.get("scans") or [self.attrs["source_file"]]
 
     @property
     def clusters(self) -> Int[np.ndarray, " bin"]:
-        """A number for each selected bin: those of one number see the same speckle."""
+        """A number for each selected bin: bins with the same number see the same speckle."""
         return friedel_clusters(self.q, self.phi, self.scan_number)
 
     @property
@@ -169,11 +169,11 @@ class Scan:
 
     @property
     def frame_means(self) -> Float[np.ndarray, "bin t"]:
-        """c2 averaged over all pairs with each frame, as ingest stored it; NaN where it has none."""
+        """Mean of c2 over all pairs with each frame, as stored by ingest; NaN if there are none."""
         return self.manifest.read_array(self.path, "cuts/frames")[list(self.bins)]
 
     def optional_array(self, name: str) -> np.ndarray | None:
-        """Return an array of `store/arrays.py:OPTIONAL_ARRAYS`, None where the store has none."""
+        """Return an array of `store/arrays.py:OPTIONAL_ARRAYS`, or None if the store does not have it."""
         held = name in self.manifest.arrays
         return self.manifest.read_array(self.path, name) if held else None
 
@@ -189,7 +189,7 @@ class Scan:
 
     @property
     def use(self) -> Bool[np.ndarray, " t"]:
-        """Frames that are selected, and neither masked nor excluded."""
+        """Frames that are selected and neither masked nor excluded."""
         return self.selected_frames & self.frame_mask
 
     @property
@@ -203,7 +203,7 @@ class Scan:
 
     @property
     def selection_options(self) -> str:
-        """The options of the command line that select these bins and frames, '' where all are selected."""
+        """Command-line options that select these bins and frames; '' if all are selected."""
         first, stop = self.frames
         words = [f"--frames {first}:{stop}"] * (stop - first < self.n_frames)
         words += [f"--exclude-frames {low}:{end}" for low, end in self.excluded_frames]
@@ -239,10 +239,10 @@ class Scan:
         return Cells(np.array(edges["age"]), np.array(edges["lag"]), self.n_frames)
 
     def read_chunk(self, chunk: "Chunk", into: Float32[np.ndarray, "T T"]) -> None:
-        """Decode a chunk of c2 or of a level, all NaN for one that is excluded.
+        """Return the decoded values of a chunk of c2 or of a level; all NaN if it is excluded.
 
-        Raises StoreError for a chunk that is damaged or not the one that was ingested there,
-        ObjectStoreError where it cannot be fetched.
+        Raises StoreError for a chunk that is damaged or was exchanged after ingest, ObjectStoreError if it
+        cannot be fetched.
         """
         if chunk in self.excluded:
             into.fill(np.nan)
@@ -254,7 +254,7 @@ class Scan:
         read_chunk(self.place_of(chunk), name, checksum, into)
 
     def place_of(self, chunk: "Chunk") -> ByteRange:
-        """Return where the bytes of a chunk are: a file of its own, or a range of a shard."""
+        """Return the location of the bytes of a chunk: its own file, or a range of a shard."""
         spans, tile = self.manifest.spans, (chunk.i, chunk.j)
         if spans is None:
             return ByteRange(chunk_path(self.path, chunk.factor, chunk.bin, tile))
@@ -307,17 +307,17 @@ class Scan:
     ) -> "Scan":
         """Return the scan with fewer bins or frames.
 
-        q [1/Å]: the nearest ring within 2 %, or several; bins whose q differ by less than 0.1 % are
-        one ring, and a value that may mean two rings is refused. phi [degree]: one number keeps, on each
-        ring, the nearest angle within 1°; a pair (low, high) those from low up to high, around ±180°
-        where low is above high, but not more than half a turn; a list those of any of its numbers and
-        pairs, but not a list of two numbers, which might be either. label: the beamline's bin numbers;
-        the bins get their order, and what is given for each bin has it, too. frames: (first, after the
-        last), counted from 0. time: (from, to) in s, without the frame at `to`. Of both a start or an end
-        may be None, as in slices. scan: of a store of repeats, numbers from 1 up or names of scans. exclude:
-        bins and frames to leave out, {"frames": (51, 61), "time": (3.0, 3.5), "phi": 90, "label": 7}, each as
-        above; of frames and time lists of ranges, too. Raises SelectionError, listing what can be selected,
-        when nothing remains.
+        q [1/Å]: the nearest ring within 2 %, or several; bins whose q differ by less than 0.1 % are one
+        ring, and a value that matches two rings is rejected. phi [degree]: a number selects the nearest
+        angle within 1° on each ring; a pair (low, high) selects the angles from low to high, around ±180°
+        if low is above high, but not more than half a turn; a list selects the angles of any of its numbers
+        and pairs (a list of two numbers is ambiguous and rejected). label: the beamline's bin numbers;
+        their order determines the order of the bins, and of all values given per bin. frames: (first, after
+        the last), counted from 0. time: (start, end) in s, end excluded. In both, start or end may be None,
+        as in slices. scan: for a store of repeats, numbers (from 1) or names of scans. exclude: bins and
+        frames to exclude, {"frames": (51, 61), "time": (3.0, 3.5), "phi": 90, "label": 7}, each as above;
+        frames and time may be lists of ranges. Raises SelectionError, listing what can be selected, if
+        nothing remains.
         """
         left_out, ranges = (set[int](), ()) if exclude is None else excluded_from(self, exclude)
         bins = select_bins(self, q, phi, label, scan)
@@ -339,8 +339,8 @@ class Scan:
     def cuts(self, min_lag: int = 1) -> Cuts:
         """Return the averages of the selected bins over cells of age and lag inside the selected frames.
 
-        Cells with pairs of excluded frames are not among them.
-        min_lag: the least distance of the frames of a pair, from 1 up; cells of shorter lags are excluded.
+        Cells with pairs of excluded frames are left out. min_lag: the smallest lag in frames, from 1 up;
+        cells of shorter lags are excluded.
         """
         require_count("min_lag", min_lag)
         names = ("c2", "count", "t1", "t2", "age_edges", "lag_edges")
@@ -449,11 +449,10 @@ def with_bins(scan: Scan, labels: Sequence[int], scans: Sequence[int] | None) ->
 
 
 def open_dataset(path: str | AnyPath) -> Scan:
-    """Open a store made by `homodyne-dask ingest`; nothing but its small arrays is read.
+    """Open a store written by `homodyne-dask ingest`; only its small arrays are read.
 
-    path: of its folder, or a URL: s3://, gs://, az://, https:// or file://.
-    Raises StoreError for a path that is no store, is incomplete, or has another schema version,
-    ObjectStoreError for a URL that cannot be used.
+    path: its folder, or a URL: s3://, gs://, az://, https:// or file://. Raises StoreError if it is not a
+    store, is incomplete, or has another schema version, ObjectStoreError for a URL that cannot be used.
 
     >>> hd.open_dataset("A0123_c2.zarr").select(phi=(-30, 30)).dataset["c2"].sizes["t1"]
     24
@@ -487,15 +486,15 @@ def as_scan(data: "Scan | str | AnyPath") -> Scan:
         return data
     if not isinstance(data, str | PathLike | UrlPath):
         raise OptionError(
-            f"data = {shown(data)} is neither a scan nor the path of a store: this model is fitted to those; "
-            f"for other data see hd.model"
+            f"data = {shown(data)} is neither a scan nor the path of a store: this model can be fitted "
+            f"only to scans; for other data, see hd.model"
         )
     return open_dataset(data)
 
 
 def _check_values(path: AnyPath, time: np.ndarray, sigma: np.ndarray, q: np.ndarray) -> None:
     if not (np.isfinite(sigma).all() and (sigma > 0).all()):
-        raise ingest_again(path, "sigma_row holds values that are not above 0")
+        raise ingest_again(path, "sigma_row has values that are not positive")
     if not (np.isfinite(time).all() and (np.diff(time) > 0).all()):
         raise ingest_again(path, "time does not increase")
     with np.errstate(over="ignore", under="ignore"):

@@ -93,7 +93,7 @@ AnyWords = Annotated[InstanceOf[str], Field(min_length=1)]
 
 def _not_decreasing(edges: list[int]) -> list[int]:
     if edges[0] < 0 or any(high < low for low, high in pairwise(edges)):
-        raise ValueError("edges are not in order from 0 on")
+        raise ValueError("edges are not in ascending order from 0")
     return edges
 
 

@@ -240,8 +240,8 @@ def _is_number(value: Any) -> bool:
 def _check_not_negative(what: str, low: float, high: float) -> None:
     if low < 0:
         raise SelectionError(
-            f"{what} = {low:g}:{high:g} begins below 0, where there is no frame: they count from the "
-            f"first one of the store; give 0:{high:g} for all up to {high:g}"
+            f"{what} = {low:g}:{high:g} begins below 0, but the first frame of "
+            f"the store is at 0: give 0:{high:g} for all up to {high:g}"
         )
 
 
@@ -280,8 +280,8 @@ def _turn(pair: tuple[float, float]) -> tuple[float, float]:
         )
     if low > high and (high - low) % 360 > 180:
         raise SelectionError(
-            f"phi = {low:g}:{high:g} goes down, and around ±180° it would be more than half a turn: give "
-            f"{high:g}:{low:g}, or for all but that {low:g}:180 and -180:{high:g}"
+            f"phi = {low:g}:{high:g} is a decreasing range, which around ±180° would be more than half a "
+            f"turn: give {high:g}:{low:g}, or, for all angles outside it, {low:g}:180 and -180:{high:g}"
         )
     return low, high
 
@@ -312,7 +312,7 @@ def _labelled(
     if missing:
         raise SelectionError(f"no bin is labelled {missing[0]}; {_available(scan)}")
     if len(set(labels.tolist())) < len(labels):
-        raise SelectionError(f"label = {labels.tolist()} names a bin twice: name each once")
+        raise SelectionError(f"label = {labels.tolist()} names a bin twice: name each bin once")
     at = [np.flatnonzero(keep & (scan.label == label)) for label in labels]
     return np.concatenate(at)
 

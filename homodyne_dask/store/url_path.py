@@ -120,8 +120,8 @@ def url_path(what: str, url: str) -> UrlPath:
     bare = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise OptionError(
-            f"{what} = {shown(bare)} was given with a user, a password or a signature (@, ?, #), and URLs "
-            f"are kept in results and logs: give the URL without, and credentials in the environment"
+            f"{what} = {shown(bare)} contains a user, a password or a signature (@, ?, #), but URLs "
+            f"are stored in results and logs: give the URL without them, and credentials in the environment"
         )
     encrypted = parts.scheme != "http" or host in _LOOPBACK
     if parts.scheme not in BUCKETS + WEB or not host or not encrypted:

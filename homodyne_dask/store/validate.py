@@ -21,12 +21,12 @@ def check_attributes(store: str | AnyPath, attrs: dict[str, Any]) -> None:
     """Refuse a foreign store, another schema version, an unfinished ingest, and invalid attributes."""
     if attrs.get("format") != schema.FORMAT:
         raise StoreError(
-            f"{store} is a Zarr store but not one of homodyne_dask: make one with `homodyne-dask ingest`"
+            f"{store} is a Zarr store, but not one of homodyne_dask: make one with `homodyne-dask ingest`"
         )
     version = attrs.get("schema_version")
     if version != schema.VERSION:
         raise StoreError(
-            f"{store} has schema version {version}, this program reads {schema.VERSION}: "
+            f"{store} has schema version {version}, but this program reads {schema.VERSION}: "
             f"ingest the source again"
         )
     if attrs.get("complete") is not True:

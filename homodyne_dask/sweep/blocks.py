@@ -209,4 +209,4 @@ def excluded_sentence(scan: Scan) -> str:
     label = scan.all_bins["label"]
     names = [f"({chunk.i}, {chunk.j}) of bin {label[chunk.bin]}" for chunk in chunks]
     listed = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
-    return f"{len(chunks)} damaged chunks with {pairs:,} pairs are excluded, as on_bad_tile asks: {listed}"
+    return f"{len(chunks)} damaged chunks with {pairs:,} pairs are excluded (on_bad_tile): {listed}"

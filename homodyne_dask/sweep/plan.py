@@ -39,7 +39,9 @@ _PROCESS_BYTES = 700_000_000
 """An idle worker with its libraries and compiled kernels."""
 _CUDA_BYTES = 330_000_000
 """The libraries of CUDA in it, where JAX has them."""
-_OF_CELLS = "c2 is the mean over cells of age and lag, and such means are computed on processors"
+_OF_CELLS = (
+    "c2 is the mean over cells of age and lag, and fits to such means run on processors only"
+)
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,8 @@ class Device:
         usable = int(USABLE_SHARE * self.gpus.memory)
         if working > usable:
             raise PlanError(
-                f"{self.gpus.kind} would need {size(working)} to compute a block, and of its memory a fit "
-                f"may take {size(usable)}: end other programs that use it, or fit with device='cpu'"
+                f"{self.gpus.kind} would need {size(working)} to compute a block, but a fit may use "
+                f"only {size(usable)} of its memory: end other programs that use it, or fit with device='cpu'"
             )
         return workers.processes * (usable - working)
 

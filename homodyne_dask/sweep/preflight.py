@@ -229,11 +229,11 @@ def differences(worker: InspectedWorker, required: Requirements) -> Iterator[str
     if info.chunk != required.digest:
         what = "it reads other data" if len(info.chunk) == 64 else info.chunk
         remedy = (
-            "give the workers its credentials in their environment"
+            "set its credentials in the environment of the workers"
             if is_url(required.store)
-            else "put it on a file system that all nodes see, and check its permissions"
+            else "put it on a file system that all nodes share, and check its permissions"
         )
-        yield f"{name} on {info.host} does not see the store {required.store} ({what}): {remedy}"
+        yield f"{name} on {info.host} cannot read the store {required.store} ({what}): {remedy}"
 
 
 def too_many_threads(workers: list[InspectedWorker]) -> Iterator[str]:
@@ -244,8 +244,8 @@ def too_many_threads(workers: list[InspectedWorker]) -> Iterator[str]:
     for name, threads, _, info in workers:
         if info.pool > threads and taken[info.host] > info.cores:
             yield (
-                f"{name} has {threads} threads and computes on {info.pool}, more than there are "
-                f"cores for on {info.host}: start it with NPROC={threads} in its environment"
+                f"{name} has {threads} threads but computes on {info.pool}, more "
+                f"than the cores of {info.host} allow: start it with NPROC={threads} in its environment"
             )
 
 

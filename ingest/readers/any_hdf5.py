@@ -99,7 +99,7 @@ def _matrices_in(file: h5py.File, group: str) -> list[str]:
     square = [name for name, held in found if held is not None and _equal_axes(_shape(held)) == 2]
     if not square:
         raise SourceError(
-            f"{group} of {hdf5.file_name(file)} holds no square matrix; {what_is_in(file)}"
+            f"{group} of {hdf5.file_name(file)} contains no square matrix; {what_is_in(file)}"
         )
     return sorted(square, key=_by_number)
 
@@ -132,11 +132,11 @@ def what_is_in(file: h5py.File) -> str:
     found = [(name, shape) for name, shape in shapes if _equal_axes(shape) >= 2]
     lists = [(name, shape) for name, shape in shapes if 1 <= sum(n > 1 for n in shape) == 1]
     if not found:
-        return "no dataset in it has two axes of one length"
-    text = f"if they are among these, give --dataset NAME: {_listed(found)}"
+        return "no dataset in it has two axes of equal length"
+    text = f"if the matrices are in one of these, give --dataset NAME: {_listed(found)}"
     return (
         text
-        + f"; and for --q-dataset, --phi-dataset or --time-dataset there are {_listed(lists)}"
+        + f"; candidates for --q-dataset, --phi-dataset and --time-dataset: {_listed(lists)}"
         * bool(lists)
     )
 

@@ -91,7 +91,9 @@ def _labels(file: h5py.File, names: dict[int, str]) -> np.ndarray:
             f"{len(names)} matrices"
         )
     if (bins < 1).any() or len(set(bins.tolist())) != len(bins):
-        raise SourceError(f"{PROCESSED} must hold distinct bin numbers from 1 up, not {bins[:8]}")
+        raise SourceError(
+            f"{PROCESSED} must contain distinct bin numbers of at least 1, not {bins[:8]}"
+        )
     return bins
 
 
@@ -103,7 +105,7 @@ def _q_phi(file: h5py.File, label: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
     if (len(rings), len(angles)) != (n0, n1):
         raise SourceError(
             f"dynamic_v_list_dim0, 1 have {len(rings)} and {len(angles)} entries but "
-            f"dynamic_num_pts of {hdf5.file_name(file)} says {n0} and {n1}"
+            f"dynamic_num_pts of {hdf5.file_name(file)} is {n0} and {n1}"
         )
     units = [*hdf5.strings(file, f"{QMAP}/map_units"), None, None]
     dim0, dim1 = f"{QMAP}/dynamic_v_list_dim0", f"{QMAP}/dynamic_v_list_dim1"
@@ -116,7 +118,9 @@ def _q_phi(file: h5py.File, label: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
 def _grid(file: h5py.File) -> tuple[int, int]:
     points = hdf5.integers(file, f"{QMAP}/dynamic_num_pts")
     if len(points) != 2 or (points < 1).any():
-        raise SourceError(f"{QMAP}/dynamic_num_pts must be rings and angles, not {points}")
+        raise SourceError(
+            f"{QMAP}/dynamic_num_pts must be the numbers of rings and angles, not {points}"
+        )
     return int(points[0]), int(points[1])
 
 
@@ -176,7 +180,7 @@ def _intensity(means, flux, avg: int) -> tuple[np.ndarray | None, list[str]]:
     if means is None or not np.isfinite(means).all() or (means < 0).any() or not means.any():
         return None, ["the file has no counts for every bin: sigma is taken from the scatter"]
     if flux is None or not np.isfinite(flux).all() or (flux < 0).any() or not flux.mean() > 0:
-        return None, [f"{FLUX} does not cover the frames: sigma is taken from the scatter"]
+        return None, [f"{FLUX} does not cover all frames: sigma is taken from the scatter"]
     return avg * np.outer(means, flux / flux.mean()), []
 
 
@@ -231,14 +235,14 @@ def _legacy_labels(file: h5py.File, names: dict[int, str]) -> np.ndarray:
     bins = hdf5.integers(file, LEGACY_PROCESSED)
     if len(set(bins.tolist())) != len(bins) or (bins < 1).any():
         raise SourceError(
-            f"{LEGACY_PROCESSED} must hold distinct bin numbers from 1 up, not {bins[:8]}"
+            f"{LEGACY_PROCESSED} must contain distinct bin numbers of at least 1, not {bins[:8]}"
         )
     named = set(names) == set(bins.tolist())
     running = list(names) == list(range(1, len(bins) + 1))
     if named and running and not np.array_equal(bins, numbers):
         raise SourceError(
             f"{LEGACY_MATRICES} of {hdf5.file_name(file)} is ambiguous: g2_00001 may be bin 1 or, by "
-            f"{LEGACY_PROCESSED}, bin {bins[0]}; sort the one or rename the other"
+            f"{LEGACY_PROCESSED}, bin {bins[0]}; sort the list or rename the matrices"
         )
     if named:
         return numbers

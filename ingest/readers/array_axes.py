@@ -64,7 +64,7 @@ def layout_of(
     """
     what = f"{name} of {path.name}"
     if dtype.kind not in "fiu":
-        raise SourceError(f"{what} holds {dtype}, not real numbers")
+        raise SourceError(f"{what} contains {dtype}, not real numbers")
     if axes is not None:
         found = [_given_layout(what, shape, axes)]
     else:
@@ -78,8 +78,8 @@ def layout_of(
         return symmetric[0]
     ways = " or ".join(_axes_text(one) for one in found)
     raise OptionError(
-        f"{what} has shape {shape}, and neither lengths nor symmetry tell which two axes are the times: "
-        f"give --axes {ways}, t for the times"
+        f"{what} has shape {shape}, but neither lengths nor symmetry show which two axes are "
+        f"the times: give --axes {ways}, with t for each time axis"
     )
 
 
@@ -89,7 +89,8 @@ def _layouts_of_lengths(what: str, shape: tuple[int, ...]) -> list[MatrixAxes]:
     equal = [one for one in pairs if shape[one.times[0]] == shape[one.times[1]] > 1]
     if not equal or 0 in shape:
         raise SourceError(
-            f"{what} has shape {shape}: it must be (N, N), (bin, N, N) or (N, N, bin), N being the frames"
+            f"{what} has shape {shape}: it must be (N, N), (bin, N, N) or (N, N, bin), where N is the "
+            "number of frames"
         )
     return [one for one in equal if one.n_frames >= MIN_FRAMES] or equal
 
@@ -98,8 +99,8 @@ def _given_layout(what: str, shape: tuple[int, ...], axes: tuple[str, ...]) -> M
     first, second = (at for at, axis in enumerate(axes) if axis == "t")
     if len(axes) != len(shape) or shape[first] != shape[second] or 0 in shape:
         raise OptionError(
-            f"axes = {','.join(axes)} cannot be those of {what}, which has shape {shape}: name each axis, "
-            f"and t the two that are as long as there are frames"
+            f"axes = {','.join(axes)} do not match {what} of shape {shape}: "
+            f"name each axis, with t for the two whose length is the number of frames"
         )
     return MatrixAxes(shape, (first, second))
 

@@ -49,12 +49,12 @@ def _bins(file: h5py.File, n_bins: int) -> tuple[dict[str, np.ndarray], list[str
     lengths = {len(value) for value in found.values()}
     if len(found) != n_bins or len(lengths) != 1 or not lengths <= {1, 2}:
         raise OptionError(
-            f"{BINS} of {hdf5.file_name(file)} describes {len(found)} bins and {MATRICES} has {n_bins}: give "
-            f"--dataset {MATRICES} with --q, --phi and --dt"
+            f"{BINS} of {hdf5.file_name(file)} describes {len(found)} bins but {MATRICES} has "
+            f"{n_bins}: give --dataset {MATRICES} with --q, --phi and --dt"
         )
     values = np.array([found[key] for key in sorted(found)])
     held = {"q": values[:, 0]}
-    notes = [f"{BINS} is taken as 1/Å"]
+    notes = [f"{BINS} is assumed to be in 1/Å"]
     if values.shape[1] == 2 and np.abs(values[:, 1]).max() > MAX_Q:
         held["phi"] = values[:, 1]
     elif values.shape[1] == 2:

@@ -34,11 +34,11 @@ HDF5, NPY, ZIP = b"\x89HDF\r\n\x1a\n", b"\x93NUMPY", b"PK\x03\x04"
 MATLAB_HDF5 = b"MATLAB 7.3"
 """With which a file of MATLAB v7.3 begins; HDF5 follows."""
 NOT_DATA = {
-    b"version https://git-lfs": "a pointer of Git LFS, not the file: run git lfs pull",
-    b"<": "a web page (HTML or XML), as sent instead of a file: sign in and download it again",
+    b"version https://git-lfs": "a Git LFS pointer instead of the file: run git lfs pull",
+    b"<": "a web page (HTML or XML) sent instead of the file: sign in and download it again",
     b"MATLAB 5.0": "a file of MATLAB v5 to v7, which is not HDF5: save it in MATLAB with -v7.3",
     b"\x1f\x8b": "compressed with gzip: decompress it",
-    b"\x00" * 8: "zeros, as an interrupted copy leaves them: copy it again",
+    b"\x00" * 8: "only zeros, as after an interrupted copy: copy it again",
 }
 """By their first bytes, files that are taken for data."""
 G2 = ("/xpcs/multitau/normalized_g2", "/exchange/norm-0-g2", "/entry/data/g2")
@@ -57,16 +57,16 @@ def check_opens(path: Path, options: IngestOptions) -> None:
         child = subprocess.run(command, timeout=DESCRIPTION_TIMEOUT, capture_output=True, text=True)
     except subprocess.TimeoutExpired:
         raise SourceError(
-            f"{path} cannot be read: HDF5 does not finish reading its metadata within "
+            f"{path} cannot be read: HDF5 did not finish reading its metadata within "
             f"{DESCRIPTION_TIMEOUT:g} s; it is damaged, copy it again"
         ) from None
     if child.returncode < 0:
         raise SourceError(
-            f"{path} cannot be read: its metadata crash HDF5 (signal {-child.returncode}); it is "
+            f"{path} cannot be read: HDF5 crashed on its metadata (signal {-child.returncode}); it is "
             "damaged, copy it again"
         )
     if child.returncode > 0:
-        raise RuntimeError(f"a process that opens {path} first has failed:\n{child.stderr}")
+        raise RuntimeError(f"the process that opens {path} as a test failed:\n{child.stderr}")
 
 
 def _open_and_end(path: str, options: str) -> None:
@@ -162,8 +162,8 @@ def _open_hdf5(path: Path, options: IngestOptions) -> Source | None:
         return esrf.open_esrf(path, options)
     if multi_tau:
         raise SourceError(
-            f"{path} holds g2 of multi-tau ({multi_tau[0]}) and no two-time matrices: correlate the frames "
-            f"again with two-time output, as boost_corr does with --type Both, and ingest that file"
+            f"{path} contains multi-tau g2 ({multi_tau[0]}) but no two-time matrices: correlate "
+            f"the frames again with two-time output (boost_corr: --type Both) and ingest that file"
         )
     return None
 
@@ -173,8 +173,8 @@ def _refuse_names(path: Path, options: IngestOptions) -> None:
     for name in ("q_dataset", "phi_dataset", "time_dataset"):
         if (given := getattr(options, name)) is not None:
             raise OptionError(
-                f"{name} = {given} is for a file whose dataset is named: give dataset, too, or leave both "
-                f"out for the layouts that are known here ({path.name})"
+                f"{name} = {given} applies only together with dataset: also give dataset, "
+                f"or leave out both for files of a known layout ({path.name})"
             )
 
 

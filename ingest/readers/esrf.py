@@ -153,18 +153,18 @@ def open_esrf(path: Path, options: IngestOptions) -> Source:
         pixels = _pixels(file, f"{analysis}/roi_masks", len(ttcf))
     if options.phi is None:
         raise OptionError(
-            f"{path.name} does not give phi: give --phi in degrees, one number or one per bin"
+            f"{path.name} does not contain phi: give --phi in degrees, one number or one per bin"
         )
     given = options.sigma is not None
     pairs = cells.pairs_in((0, cells.n_frames), 1)
     some = pairs[pairs > 0]
     notes.append(
-        f"c2 is that of {some.size} cells of age and lag, of {some.min()} to {some.max()} pairs"
+        f"c2 is averaged over {some.size} cells of age and lag, of {some.min()} to {some.max()} pairs"
     )
-    notes += [] if given else ["sigma is from the scatter of the cells"]
+    notes += [] if given else ["sigma is estimated from the scatter of the cells"]
     if others:
         left = ", ".join(other for _, other in others)
-        notes.append(f"analysis {name} was read; the file has {left} too")
+        notes.append(f"analysis {name} was read; the file also contains {left}")
     n_bins, n_frames = len(ttcf), cells.n_frames
     edges = CellEdges(age=cells.age_edges.tolist(), lag=cells.lag_edges.tolist())
     return Source(
@@ -247,15 +247,15 @@ def _cells(
     if n > MAX_FRAMES:
         raise SourceError(
             f"{hdf5.file_name(file)} has ages up to {age[-1]:g} s in frames of {dt:g} s: {n} frames "
-            f"make a matrix of {4e-9 * n**2:.3g} GB for each region; the most is {MAX_FRAMES} "
-            f"frames, correlate with frames averaged"
+            f"make a matrix of {4e-9 * n**2:.3g} GB for each region; the limit is "
+            f"{MAX_FRAMES} frames: average frames before correlating"
         )
     cells = cells_of_centres(age / dt, lag / dt)
     if isinstance(cells, str):
         raise SourceError(
-            f"{cells} of {where} in {hdf5.file_name(file)} is not that of ESRF's correlator with frames of "
-            f"{dt:g} s (even ages; single lags, then logarithmic ones up to the last frame): which pairs "
-            f"are averaged is unknown; correlate without cells, in t1 and t2"
+            f"{cells} of {where} in {hdf5.file_name(file)} does not match ESRF's correlator for frames of "
+            f"{dt:g} s (even ages; single lags, then logarithmic ones up to the last frame), so the "
+            f"averaged pairs are unknown: correlate without cells, in t1 and t2"
         )
     check_frames(cells.n_frames, Path(hdf5.file_name(file)))
     return cells, dt
@@ -282,7 +282,7 @@ def _scatter(
     )
     if not found > 0:
         raise SourceError(
-            f"{path.name} has too few ages to measure the noise of c2, or none at all: give --sigma"
+            f"{path.name} has too few ages, or c2 without scatter, to measure the noise: give --sigma"
         )
     return float(found)
 
@@ -304,7 +304,9 @@ def _q(
     if len(q) != n_bins:
         raise hdf5.wrong(file, name, f"has {len(q)} entries for {n_bins} regions")
     if unit is None:
-        return inverse_angstrom(q, "1/nm", name)[0], [f"{name} has no unit: q is taken as 1/nm"]
+        return inverse_angstrom(q, "1/nm", name)[0], [
+            f"{name} has no unit: q is assumed to be in 1/nm"
+        ]
     return inverse_angstrom(q, unit, name)
 
 

@@ -61,7 +61,7 @@ def array(file: h5py.File, name: str) -> np.ndarray:
         raise SourceError(f"{file_name(file)} has no {name}: it is not a complete two-time result")
     try:
         if found.dtype.kind not in "fiub":
-            raise wrong(file, name, f"holds {found.dtype}, not numbers")
+            raise wrong(file, name, f"contains {found.dtype}, not numbers")
         if found.shape is None or np.prod(found.shape, dtype=float) > MAX_SMALL_ELEMENTS:
             raise wrong(file, name, f"has shape {found.shape}: it is damaged")
         return np.asarray(found[()])
@@ -81,7 +81,7 @@ def finite_numbers(file: h5py.File, name: str) -> np.ndarray:
         raise wrong(file, name, f"has {found.size} entries: it is damaged")
     values = np.array([decimal(value) for value in found])
     if values.size == 0 or not np.isfinite(values).all():
-        raise wrong(file, name, f"holds no finite numbers: {values[:5]}")
+        raise wrong(file, name, f"contains no finite numbers: {values[:5]}")
     return values
 
 
@@ -89,7 +89,7 @@ def integers(file: h5py.File, name: str) -> np.ndarray:
     """Return a short list of any shape as int64."""
     values = finite_numbers(file, name)
     if (values != np.round(values)).any() or (np.abs(values) > 2**53).any():
-        raise wrong(file, name, f"must hold whole numbers, not {values[:5]}")
+        raise wrong(file, name, f"must contain whole numbers, not {values[:5]}")
     return values.astype(np.int64)
 
 
@@ -131,7 +131,7 @@ def regions(file: h5py.File, name: str) -> np.ndarray | None:
     if found is None:
         return None
     if found.size == 0 or not np.isfinite(found).all() or found.min() < 0:
-        raise wrong(file, name, "must hold bin numbers from 0 on: it is damaged")
+        raise wrong(file, name, "must contain bin numbers of at least 0: it is damaged")
     return found.ravel().astype(np.int64)
 
 
@@ -177,7 +177,7 @@ def matrix_names(file: h5py.File, group: str, prefix: str) -> dict[int, str]:
     found = [re.fullmatch(pattern, name, re.ASCII) for name in members(file, group)]
     names = {int(match[1]): f"{group}/{match[0]}" for match in found if match}
     if not names:
-        raise wrong(file, group, f"holds no matrix named {prefix}00001")
+        raise wrong(file, group, f"contains no matrix named {prefix}00001")
     return dict(sorted(names.items()))
 
 
@@ -190,7 +190,7 @@ def common_side(file: h5py.File, names: list[str]) -> int:
         if found is None or shape is None or len(shape) != 2 or shape[0] != shape[1]:
             raise wrong(file, name, f"has shape {shape}: it must be square")
         if found.dtype.kind not in "fiu":
-            raise wrong(file, name, f"holds {found.dtype}, not real numbers")
+            raise wrong(file, name, f"contains {found.dtype}, not real numbers")
         sides.setdefault(shape[0], name)
     if len(sides) > 1:
         (n, first), (other, name) = list(sides.items())[:2]
@@ -203,7 +203,7 @@ def read_matrix(path: Path, name: str) -> np.ndarray:
     with open_hdf5(path) as file:
         found = dataset(file, name)
         if found is None:
-            raise SourceError(f"{path} has no {name} any longer")
+            raise SourceError(f"{path} no longer has {name}")
         try:
             return np.asarray(found[()])
         except MemoryError:

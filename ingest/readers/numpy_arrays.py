@@ -135,7 +135,7 @@ def small_arrays(path: Path, names: list[str]) -> Contents:
         held = {name: np.asarray(archive[name]) for name in names}
     for name, value in held.items():
         if value.dtype.kind not in "fiu" or value.size == 0:
-            raise SourceError(f"{name} of {path.name} holds {value.dtype}, not numbers")
+            raise SourceError(f"{name} of {path.name} contains {value.dtype}, not numbers")
     return held
 
 
@@ -146,8 +146,8 @@ def check_small(path: Path, names: list[str]) -> None:
             shape, dtype = _claimed(path, archive, name)
             if math.prod(shape) * dtype.itemsize > MAX_SMALL_BYTES:
                 raise SourceError(
-                    f"{name} of {path.name} claims {math.prod(shape) * dtype.itemsize} bytes, and "
-                    f"{MAX_SMALL_BYTES} are most: it is damaged"
+                    f"{name} of {path.name} claims {math.prod(shape) * dtype.itemsize} bytes, "
+                    f"more than the limit of {MAX_SMALL_BYTES}: it is damaged"
                 )
 
 
@@ -226,7 +226,7 @@ def as_source_error(path: Path):
         yield
     except UNREADABLE as error:
         raise SourceError(
-            f"{path} cannot be read as NumPy arrays ({error}): it is truncated or holds objects"
+            f"{path} cannot be read as NumPy arrays ({error}): it is truncated or contains objects"
         ) from error
 
 
@@ -274,9 +274,13 @@ def _check_complete(path: Path, held: Contents, options: IngestOptions) -> None:
         "q": (
             ("q",),
             options.q,
-            "--q in 1/Å, one number or one per bin, or nan where it is unknown",
+            "--q in 1/Å, one number or one per bin, or nan if it is unknown",
         ),
-        "phi": (("phi",), options.phi, "--phi in degrees, likewise; nan for whole rings"),
+        "phi": (
+            ("phi",),
+            options.phi,
+            "--phi in degrees, one number or one per bin; nan for whole rings",
+        ),
         "its frame spacing": (("time", "dt"), options.frame_time, "--frame-time in s"),
     }
     missing = {
@@ -287,12 +291,12 @@ def _check_complete(path: Path, held: Contents, options: IngestOptions) -> None:
     if missing and path.name == ARRAY:  # Python's own spelling
         spelled = [_OF_ARRAYS[name] for name in missing]
         raise OptionError(
-            f"an array does not give {', '.join(missing)}: give {' and '.join(spelled)}"
+            f"an array does not include {', '.join(missing)}: give {' and '.join(spelled)}"
         )
     if missing:
         raise OptionError(
-            f"{path.name} does not give {', '.join(missing)}: give {'; '.join(missing.values())} "
-            f"(or --q-dataset, --phi-dataset, --time-dataset where the file holds them)"
+            f"{path.name} does not contain {', '.join(missing)}: give {'; '.join(missing.values())} "
+            f"(or --q-dataset, --phi-dataset, --time-dataset if the file contains them)"
         )
 
 
@@ -304,7 +308,7 @@ def _from_file_or_option(
     values = tuple(decimal(value) for value in held[name].ravel())
     found = per_bin(f"{name} of {path.name}", values, n_bins)
     if option is not None and not np.allclose(found, per_bin(name, option, n_bins), equal_nan=True):
-        raise OptionError(f"{name} = {option} but {path.name} says {values}: leave one out")
+        raise OptionError(f"{name} = {option} but {path.name} has {values}: leave out one of them")
     if np.isinf(found).any() or (name == "q" and (found <= 0).any()):
         raise SourceError(f"{name} of {path.name} must be finite, q positive: {values}")
     return found
@@ -334,7 +338,7 @@ def _pixels(path: Path, held: Contents, n_bins: int) -> np.ndarray:
     found = per_bin(f"pixels of {path.name}", tuple(values), n_bins)
     if not (np.isfinite(found).all() and (found >= 1).all() and (found == np.round(found)).all()):
         raise SourceError(
-            f"pixels of {path.name} must be whole numbers from 1 up, one or one per bin"
+            f"pixels of {path.name} must be whole numbers of at least 1: one number, or one per bin"
         )
     return found.astype(np.int64)
 
@@ -344,7 +348,7 @@ def _counts(path: Path, held: Contents, n_bins: int, n_frames: int) -> np.ndarra
     if "counts" not in held:
         return None
     if "pixels" not in held:
-        raise OptionError(f"{path.name} has counts and no pixels: give the pixels of each bin, too")
+        raise OptionError(f"{path.name} has counts but no pixels: also give the pixels of each bin")
     values = held["counts"].astype(np.float64)
     whole = {
         (): values.reshape(1, -1),
@@ -352,15 +356,17 @@ def _counts(path: Path, held: Contents, n_bins: int, n_frames: int) -> np.ndarra
         (n_frames,): values.reshape(1, -1),
     }
     if values.shape == (n_bins,) == (n_frames,):
-        raise SourceError(f"counts of {path.name} may be those of bins or of frames: give (bin, t)")
+        raise SourceError(
+            f"counts of {path.name} may be per bin or per frame: give an array (bin, t)"
+        )
     shaped = values if values.shape == (n_bins, n_frames) else whole.get(values.shape)
     if shaped is None:
         raise SourceError(
-            f"counts of {path.name} have the shape {values.shape}: give counts per pixel and frame as one "
+            f"counts of {path.name} have shape {values.shape}: give counts per pixel and frame as one "
             f"number, ({n_bins},), ({n_frames},) or ({n_bins}, {n_frames})"
         )
     if not np.isfinite(shaped).all() or (shaped < 0).any() or not shaped.any():
-        raise SourceError(f"counts of {path.name} must be finite, none negative, not all 0")
+        raise SourceError(f"counts of {path.name} must be finite and not negative, and not all 0")
     return np.broadcast_to(shaped, (n_bins, n_frames)).copy()
 
 
@@ -392,10 +398,12 @@ def _times_in_file(path: Path, held: Contents, n_frames: int) -> tuple[np.ndarra
     dt = held["dt"].ravel()[0] if "dt" in held else None
     if dt is not None and not np.isclose(dt, np.median(step), rtol=1e-6):
         raise SourceError(
-            f"{path.name} says dt = {dt:g} s but its time steps by {np.median(step):g} s"
+            f"{path.name} has dt = {dt:g} s, but its times are {np.median(step):g} s apart"
         )
     notes = (
-        [f"time began at {time[0]:g} s and was set to 0 (give --time-offset)"] if time[0] else []
+        [f"time began at {time[0]:g} s and was shifted to 0 (to keep an age, give --time-offset)"]
+        if time[0]
+        else []
     )
     return time - time[0], notes
 
@@ -435,7 +443,7 @@ def _cache_times(path: Path, held: dict[str, np.ndarray]) -> Float[np.ndarray, "
     if t1.ndim == t2.ndim == 2:
         t1, t2 = (t1[:, 0], t2[0]) if t1[0, 0] == t1[0, -1] else (t1[0], t2[:, 0])
     if t1.ndim != 1 or not np.array_equal(t1, t2):
-        raise SourceError(f"t1 and t2 of {path.name} are not the same times: it is damaged")
+        raise SourceError(f"t1 and t2 of {path.name} differ: it is damaged")
     return t1
 
 

@@ -51,7 +51,7 @@ def listed_phi(
     unit = _unit_or_none(hdf5.unit(file, name))
     values = _column(file, name, 0, label)
     if unit is not None and unit.startswith("1/"):
-        return values, [f"{name} is in {unit!r}, as NXxpcs has it: taken as degrees"]
+        return values, [f"{name} is in {unit!r}, the unit that NXxpcs defines: taken as degrees"]
     return degrees(values, unit, name)
 
 
@@ -67,15 +67,15 @@ def _column(file: h5py.File, name: str, column: int, label: np.ndarray) -> np.nd
         raise hdf5.wrong(file, name, f"has {len(values)} entries, but bin {label.max()} exists")
     found = np.array([decimal(value) for value in values[label - 1]])
     if not np.isfinite(found).all():
-        raise hdf5.wrong(file, name, f"holds no finite numbers: {found[:5]}")
+        raise hdf5.wrong(file, name, f"contains no finite numbers: {found[:5]}")
     return found
 
 
 def _from_option(file, name: str, what: str, given, unit: str, label) -> Float[np.ndarray, " bin"]:
     if given is None:
         raise OptionError(
-            f"{hdf5.file_name(file)} has no {name}: give --{what} in {unit}, one number or one per "
-            f"bin, or nan where it is unknown"
+            f"{hdf5.file_name(file)} has no {name}: give --{what} in {unit}, one number or "
+            f"one per bin, or nan if it is unknown"
         )
     return per_bin(what, given, len(label))
 
@@ -172,7 +172,7 @@ def read_nxxpcs(path: Path, where: str) -> np.ndarray:
         storage = _storage(file, array if number else array.rpartition("/")[0])
         held = hdf5.dataset(file, array)
         if held is None:
-            raise SourceError(f"{path} has no {array} any longer")
+            raise SourceError(f"{path} no longer has {array}")
         at = int(number.removesuffix("]")) if number else 0
         try:
             one = {FIRST: np.s_[at], LAST: np.s_[:, :, at], KEYS: np.s_[()]}[storage.mode]
@@ -242,9 +242,9 @@ def _matrices(file: h5py.File, where: str, storage: Storage) -> tuple[dict[int, 
     held = hdf5.dataset(file, where)
     shape = None if held is None else held.shape
     if held is None or shape is None or len(shape) not in (2, 3):
-        raise hdf5.wrong(file, where, f"has shape {shape}: {storage.mode} is one array")
+        raise hdf5.wrong(file, where, f"has shape {shape}, but {storage.mode} means a single array")
     if held.dtype.kind not in "fiu":
-        raise hdf5.wrong(file, where, f"holds {held.dtype}, not real numbers")
+        raise hdf5.wrong(file, where, f"contains {held.dtype}, not real numbers")
     first = storage.mode == FIRST
     bins, *sides = (shape[0], *shape[1:]) if first else (shape[-1], *shape[:-1])
     if len(sides) != 2 or sides[0] != sides[1] or not bins:
@@ -259,18 +259,20 @@ def _matrices(file: h5py.File, where: str, storage: Storage) -> tuple[dict[int, 
 def _keyed(file: h5py.File, where: str) -> dict[int, str]:
     """Return label → place of matrices named by the number of their region in dynamic_roi_map."""
     if not hdf5.has_group(file, where):
-        raise hdf5.wrong(file, where, f"is one array: {KEYS} is a group with a matrix per key")
+        raise hdf5.wrong(
+            file, where, f"is a single array, but {KEYS} means a group with one matrix per key"
+        )
     found = {}
     for key in hdf5.members(file, where):
         number = re.search(r"(\d+)$", key, re.ASCII)
         if number is None or int(number[1]) in found or int(number[1]) < 1:
             raise SourceError(
-                f"{where}/{key} of {hdf5.file_name(file)}: keys must end in distinct numbers of "
-                f"dynamic_roi_map, from 1 on"
+                f"{where}/{key} of {hdf5.file_name(file)}: keys must end in distinct "
+                f"numbers of dynamic_roi_map, at least 1"
             )
         found[int(number[1])] = f"{where}/{key}"
     if not found:
-        raise hdf5.wrong(file, where, "holds no matrix")
+        raise hdf5.wrong(file, where, "contains no matrix")
     return dict(sorted(found.items()))
 
 
@@ -282,8 +284,8 @@ def _rows(file: h5py.File, where: str) -> list[str]:
     held = hdf5.attributes_of(file, where)
     if np.any(held.get("of_cells", False)):
         raise SourceError(
-            f"{where} of {hdf5.file_name(file)} shows at each pair the mean of a cell of age and lag, which "
-            f"is one measurement: ingest the file that the fit is of"
+            f"{where} of {hdf5.file_name(file)} has at each pair the mean of a cell of age and lag, "
+            f"which is a single measurement: ingest the file that was fitted"
         )
     frames = held.get("frames_per_row")
     if not isinstance(frames, np.integer) or frames <= 1:
@@ -327,4 +329,4 @@ def _times(
             f"{name} of {hdf5.file_name(file)} steps by {np.median(steps):g} s but frame_time is "
             f"{frame_time:g} s: correct one of them"
         )
-    return time, [f"times are those of {name}, from {time[0]:g} s on"]
+    return time, [f"times are taken from {name}, starting at {time[0]:g} s"]

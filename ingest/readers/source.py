@@ -18,8 +18,8 @@ from homodyne_dask.store.arrays import out_of_range
 MIN_FRAMES = 3
 Half = Literal["upper", "lower", "mean"]
 HALVES: dict[Half, str] = {
-    "upper": "the pairs above the diagonal, of which the first axis is the earlier time",
-    "lower": "the pairs below the diagonal, of which the first axis is the later time",
+    "upper": "the pairs above the diagonal, whose first axis is the earlier time",
+    "lower": "the pairs below the diagonal, whose first axis is the later time",
     "mean": "the mean of both, with the noise of the mean",
 }
 MAX_BINS = 100_000
@@ -198,7 +198,7 @@ def checked_options(q, phi, frame_time, sigma, time_offset, gap, **layout: Any) 
     width = _number("gap", gap, positive=True)
     if width is not None and not schema.GAPS[0] <= width <= schema.GAPS[1]:
         raise OptionError(
-            f"gap = {gap} Å is {width / 1e4:g} um, and plates are 1 um to 10 cm apart: give it in Å"
+            f"gap = {gap} Å is {width / 1e4:g} um, but gaps are 1 um to 10 cm: give it in Å"
         )
     return IngestOptions(
         q=_numbers("q", q, positive=True, unknown=True),
@@ -217,7 +217,7 @@ def _checked_layout(
     """Return the options of LAYOUT; each error names the option and its value."""
     if average not in (None, "scans"):
         raise OptionError(
-            f"average = {shown(average)} is unknown: give scans, for the mean of scans"
+            f"average = {shown(average)} is unknown: give 'scans', for the mean of the scans"
         )
     if half is not None and (not isinstance(half, str) or half not in HALVES):
         each = "; ".join(f"{name}, {what}" for name, what in HALVES.items())
@@ -242,7 +242,8 @@ def _axes(value) -> tuple[str, ...] | None:
     parts = re.split(r"[,\s]+", value.strip()) if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or [*parts].count("t") != 2:
         raise OptionError(
-            f"axes = {shown(value)} must name every axis of the matrices, the two of time t, as t,t,q"
+            f"axes = {shown(value)} must name every axis of the matrices, with t for both time axes, such "
+            "as t,t,q"
         )
     return tuple(map(str, parts))
 
@@ -290,8 +291,8 @@ def _numbers(name, value, *, positive=False, unknown=False) -> tuple[float, ...]
 
 def _unit_of(name: str) -> str:
     return {
-        "q": "give it in 1/Å, or nan where it is unknown",
-        "phi": "give it in degrees, or nan where it is unknown",
+        "q": "give it in 1/Å, or nan if it is unknown",
+        "phi": "give it in degrees, or nan if it is unknown",
         "frame_time": "give the spacing of the stored frames in seconds",
         "sigma": "give the noise of one pair of c2, one number or one per bin",
         "time_offset": "give it in seconds",
@@ -303,10 +304,10 @@ def apply_options(source: Source, options: IngestOptions) -> Source:
     """Return the source with what the user added; what contradicts the file is an error."""
     _check_frame_time(source, options.frame_time)
     if options.trains is not None and source.format != "midtools":
-        raise OptionError(f"{source.path.name} holds no trains: leave trains out")
+        raise OptionError(f"{source.path.name} contains no trains: leave out trains")
     if options.gap and source.gap and not np.isclose(options.gap, source.gap):
         raise OptionError(
-            f"gap = {options.gap:g} Å but {source.path.name} says {source.gap:g} Å: leave one out"
+            f"gap = {options.gap:g} Å but {source.path.name} has {source.gap:g} Å: leave out one of them"
         )
     sigma = source.sigma
     if options.sigma is not None:
@@ -332,13 +333,15 @@ def _check_ranges(source: Source, time: np.ndarray, sigma: np.ndarray | None) ->
     found = {"q": source.q, "phi": source.phi, "frame_time": spacing, "time": time}
     found["sigma"] = unknown if sigma is None else sigma
     for wrong in filter(None, (out_of_range(*one) for one in found.items())):
-        raise SourceError(f"{source.path.name} cannot be ingested, {wrong}; correct it or its unit")
+        raise SourceError(
+            f"{source.path.name} cannot be ingested: {wrong}; correct the value or its unit"
+        )
 
 
 def _check_frame_time(source: Source, given: float | None) -> None:
     if given is not None and not np.isclose(given, source.frame_time, rtol=1e-6, atol=0):
         raise OptionError(
-            f"frame_time = {given:g} s but {source.path.name} says {source.frame_time:g} s between "
+            f"frame_time = {given:g} s but {source.path.name} has {source.frame_time:g} s between "
             f"stored frames (stride {source.stride}, averaging {source.avg}): correct it or leave "
             "it out"
         )
@@ -366,7 +369,7 @@ def spacing(seconds: float, frames: int) -> float:
 def inverse_angstrom(q: np.ndarray, unit: str | None, where: str) -> tuple[np.ndarray, list[str]]:
     """Return q in 1/Å and what to note about it."""
     if unit is None:
-        return q, [f"{where} has no unit: q is taken as 1/Å"]
+        return q, [f"{where} has no unit: q is assumed to be in 1/Å"]
     plain = re.sub(r"[\s\\{}$^()*]", "", unit).lower()
     if re.fullmatch(r"(1/)?nm(-1|⁻¹)?", plain):
         return q / 10, [f"q converted from {unit} to 1/Å"]
@@ -404,8 +407,8 @@ def check_frames(n_frames: int, path: Path, n_bins: int = 1) -> None:
     needed, memory = 4 * int(n_frames) ** 2, psutil.virtual_memory().total
     if needed > memory:
         raise SourceError(
-            f"{path.name} claims {n_frames} frames: one matrix takes {needed / 1e9:.3g} GB, and this "
-            f"machine has {memory / 1e9:.3g} GB of memory; it is damaged, or needs a larger machine"
+            f"{path.name} claims {n_frames} frames: one matrix takes {needed / 1e9:.3g} GB, but "
+            f"this machine has {memory / 1e9:.3g} GB of memory; it is damaged, or needs a larger machine"
         )
 
 

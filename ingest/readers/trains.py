@@ -52,7 +52,7 @@ def open_trains(path: Path, options: IngestOptions) -> Source:
     each = "mean" if len(groups) == 1 else f"{len(groups)} scans, each the mean of a group,"
     notes = [
         f"{each} of {number} of {n_trains} trains, {trains[0]} to {trains[1] - 1}",
-        f"{GROUP}/q is taken as 1/nm and converted to 1/Å",
+        f"{GROUP}/q is assumed to be in 1/nm and was converted to 1/Å",
     ]
     if options.phi is None:
         notes.append("φ is unknown: the bins are rings")
@@ -106,7 +106,7 @@ def read_trains(path: Path, where: str, trains: Trains) -> Float32[np.ndarray, "
     with hdf5.open_hdf5(path) as file:
         held = hdf5.dataset(file, MATRICES)
         if held is None:
-            raise SourceError(f"{path} has no {MATRICES} any longer")
+            raise SourceError(f"{path} no longer has {MATRICES}")
         n = held.shape[-1]
         total, count = np.zeros((n, n)), np.zeros((n, n), dtype=np.int64)
         within = (_within(file, held.shape[1]),) if held.ndim == 5 else ()
@@ -143,7 +143,7 @@ def _shape(file: h5py.File) -> tuple[int, int, int]:
             f"(train, stride, q, t, t)"
         )
     if held.dtype.kind not in "fiu":
-        raise hdf5.wrong(file, MATRICES, f"holds {held.dtype}, not real numbers")
+        raise hdf5.wrong(file, MATRICES, f"contains {held.dtype}, not real numbers")
     if len(shape) == 5:
         _within(file, shape[1])
     return shape[0], shape[-3], shape[-1]
@@ -154,8 +154,8 @@ def _within(file: h5py.File, length: int) -> int:
     strides = hdf5.integers(file, f"{GROUP}/stride").tolist()
     if len(strides) != length or 0 not in strides:
         raise SourceError(
-            f"{GROUP}/stride of {hdf5.file_name(file)} is {strides}: it must be {length} distances of "
-            f"trains, one of them 0, as {MATRICES} has along its second axis"
+            f"{GROUP}/stride of {hdf5.file_name(file)} is {strides}: it must be {length} distances "
+            f"between trains, one of them 0, to match the second axis of {MATRICES}"
         )
     return strides.index(0)
 

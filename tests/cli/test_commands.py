@@ -197,7 +197,7 @@ def test_overwrite_keeps_a_folder_with_other_files(here):
     Path("mine/thesis.tex").write_text("all of it")
     result = run(*FIT, "--output", "mine", "--overwrite")
     assert result.exit_code == 2
-    assert "holds files that are not a result" in result.stderr
+    assert "contains files that are not a result" in result.stderr
     assert Path("mine/thesis.tex").read_text() == "all of it"
 
 

@@ -46,7 +46,7 @@ def test_a_scan_is_ingested_planned_fitted_and_shown_by_url(here):
     done(*FIT, "-o", RESULT, "--overwrite")
     assert "result.nx.h5" not in names_below(RESULT)
     other = run(*FIT, "-o", ROOT, "--overwrite")
-    assert "holds objects that do not belong to a result: give another --output" in other.output
+    assert "contains objects that do not belong to a result: give another --output" in other.output
     assert f"{RESULT}/report.html" in done("show", RESULT, "--pictures")
     assert "residuals.png" in names_below(RESULT)
     assert b"<img" in objects.read(url_path("report", f"{RESULT}/report.html"), 10**8)
@@ -92,7 +92,7 @@ def test_a_series_by_url_is_shown_and_read_as_on_disk(here, no_pictures):
     assert "other/summary.json" in names_below(url)
     assert of_earlier not in names_below(url)
     objects.write(url_path("other", f"{ROOT}/several/A_fit/summary.json"), b"{}")
-    assert "holds the fits of several stores" in run("show", f"{ROOT}/several").output
+    assert "contains the fits of several stores" in run("show", f"{ROOT}/several").output
 
 
 def test_the_page_of_view_opens_stores_and_results_by_url(here):
@@ -105,7 +105,7 @@ def test_the_page_of_view_opens_stores_and_results_by_url(here):
     assert maps[0].tobytes() == maps[1].tobytes() == maps[2].tobytes()
     several = choices_of([f"{ROOT}/results"])
     assert [open_shown(one)[0].name for one in several.values()] == list(several)
-    with pytest.raises(OptionError, match=f"{ROOT}/results holds several fits"):
+    with pytest.raises(OptionError, match=f"{ROOT}/results contains several fits"):
         choices_of([f"{ROOT}/results", STORE])
 
 
@@ -121,5 +121,5 @@ def test_fits_by_url_are_compared(here, no_pictures):
 def test_commands_that_work_on_this_machine_refuse_urls_without_quoting_them(words):
     made = run(*words, "s3://user:secret@bucket/A_fit")
     assert made.exit_code == 2
-    assert "it is a URL: give a path of this machine" in made.output
+    assert "it is a URL: give a path on this machine" in made.output
     assert "secret" not in made.output

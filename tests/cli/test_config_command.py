@@ -120,7 +120,7 @@ def test_a_key_without_a_value_is_the_default(tmp_path):
         (LEAST + "q: [0.01, x]", "q = 'x' cannot be used: give a number in 1/Å"),
         (LEAST + "time: 10:50:3", "time = '10:50:3' cannot be used: give two numbers in seconds"),
         (LEAST + "q: 1:50", "q = '1:50' cannot be used: give a number in 1/Å"),
-        (LEAST + "gap: 2 m", "gap '2 m' is .* um, and plates are 1 um to 10 cm apart"),
+        (LEAST + "gap: 2 m", "gap '2 m' is .* um, but gaps are 1 um to 10 cm"),
         (LEAST + "frames: [0, 1, 2]", r"frames = \[0, 1, 2\] cannot be used: give two whole"),
         (LEAST + "initial: {D0: much}", "initial.D0 = 'much' cannot be used: give numbers"),
         (LEAST + "initial: 5", "initial = 5 cannot be used: give numbers by parameter"),

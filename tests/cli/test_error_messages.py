@@ -50,7 +50,7 @@ BAD = {
     "HDF5 of another kind": (files, ["ingest", "other.h5"], "has no two-time matrices"),
     "truncated HDF5": (files, ["ingest", "cut.h5"], "truncated"),
     "two frames": (files, ["ingest", "short.npz"], "2 frames"),
-    "nothing known": (files, ["ingest", "masked.npz"], "masked.npz holds no data"),
+    "nothing known": (files, ["ingest", "masked.npz"], "masked.npz contains no data"),
     "negative sigma": (files, ["ingest", "sigma.npz"], "sigma"),
     "sigma of 0": (None, ["ingest", "A_results.hdf", "--sigma", "0"], "sigma = [0.0] must be"),
     "sigma no number": (None, ["ingest", "A_results.hdf", "--sigma", "x"], "--sigma 'x'"),

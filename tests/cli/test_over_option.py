@@ -160,7 +160,7 @@ def test_a_series_is_replaced_or_resumed_only_with_the_option_for_it(rings):
     before = Path("R_fit_q/q_0.004/summary.json").stat().st_mtime_ns
     resumed = run(*FIT, "q", "--resume")
     assert resumed.exit_code == 0, resumed.output
-    assert resumed.stderr.count("already holds its result") == 2
+    assert resumed.stderr.count("already contains its result") == 2
     assert Path("R_fit_q/q_0.004/summary.json").stat().st_mtime_ns == before
 
 
@@ -177,7 +177,7 @@ BAD_OPTIONS = [
     (
         "a checkpoint",
         ["--over", "q", "--checkpoint", "c.json"],
-        "are for a single fit, but these are 2 fits",
+        "apply to a single fit, but there are 2 fits",
     ),
     ("windows alone", ["--windows", "3"], "give --over age"),
     ("windows of q", ["--over", "q", "--windows", "3"], "apply only to over 'age'"),

@@ -86,7 +86,7 @@ def test_a_file_of_another_name_leaves_the_folder_as_it_is(name, given):
         ({"pareto_k": 0.9}, "a few have nearly all the weight (Pareto k̂ 0.90, above 0.7)"),
         (
             {"largest_error": 0.7},
-            "the likelihood interpolated from 24 columns is wrong there (its logarithm",
+            "the likelihood interpolated from 24 columns is inaccurate there (its logarithm",
         ),
     ],
 )
@@ -112,8 +112,9 @@ def test_what_cannot_be_drawn_from_is_a_sentence(given, fitted):
     assert "100<=x" in refused("A_fit", "--draws", "5")
     Path("series/1").mkdir(parents=True)
     shutil.copy("A_fit/summary.json", "series/1")
-    assert "series holds 1 fits, and a posterior is computed for one: give series/1" in refused(
-        "series"
+    assert (
+        "series contains 1 fits, but a posterior is computed for a single fit: give series/1"
+        in refused("series")
     )
     Path("A_c2.zarr").rename("B_c2.zarr")
     assert "A_c2.zarr" in refused("A_fit")

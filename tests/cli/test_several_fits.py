@@ -144,7 +144,7 @@ def test_resume_keeps_earlier_results_and_fits_the_rest(three):
     assert [row["outcome"] for row in rows()] == ["CONVERGED"] * 3
     for name, when in before.items():
         assert Path(f"{name}_fit/summary.json").stat().st_mtime_ns == when
-    assert result.stderr.count("already holds its result") == 2
+    assert result.stderr.count("already contains its result") == 2
 
 
 def change(folder: str, **changes: Any) -> None:
@@ -171,7 +171,7 @@ def test_resume_fits_again_what_changed_and_says_what(three):
     assert said == [
         ("A", "data"), ("N", "data"), ("O", "version of homodyne-dask and code of the model"),
     ]  # fmt: skip
-    assert result.stderr.count("already holds its result") == 1
+    assert result.stderr.count("already contains its result") == 1
     after = {name: load_result(f"{name}_fit") for name in "ANQ"}
     assert (
         after["A"].provenance.inputs["seconds"][0]
@@ -179,7 +179,7 @@ def test_resume_fits_again_what_changed_and_says_what(three):
     )
     assert after["N"].chisqr != before["N"].chisqr
     assert str(after["Q"]) == str(before["Q"])
-    assert run(*FIT, *stores, "--resume").stderr.count("already holds its result") == 4
+    assert run(*FIT, *stores, "--resume").stderr.count("already contains its result") == 4
 
 
 @pytest.mark.long
@@ -193,7 +193,7 @@ def test_a_checkpoint_of_changed_data_is_not_resumed(three):
 
 
 OTHER_OPTIONS = [
-    (["--model", "laminar_flow", "--gap", "200 um"], "holds a fit with another model: give"),
+    (["--model", "laminar_flow", "--gap", "200 um"], "contains a fit with another model: give"),
     (["--fixed", "gamma_dot_t0=0"], "unknown parameter 'gamma_dot_t0'"),
     (["--q", "7"], "q"),
 ]
@@ -219,7 +219,7 @@ def test_resume_keeps_no_result_of_another_fit(what, options, three):
     done(*FIT, "A_c2.zarr", "N_c2.zarr")
     result = run(*FIT, "A_c2.zarr", "N_c2.zarr", "--resume", *options)
     assert result.exit_code == 2
-    assert f"A_fit holds a fit with another {what}: give --overwrite" in result.stderr
+    assert f"A_fit contains a fit with another {what}: give --overwrite" in result.stderr
 
 
 def test_ctrl_c_ends_the_command_and_the_index_lists_the_finished_fits(three, monkeypatch):

@@ -95,7 +95,7 @@ def test_show_names_the_fits_of_several_stores(here):
     ).exit_code in (0, 3)
     shown = run("show", "both")
     assert shown.exit_code == 2
-    assert "holds the fits of several stores, which scans.html lists" in shown.stderr
+    assert "contains the fits of several stores, listed in scans.html" in shown.stderr
     assert "show one of A_fit, F_fit" in shown.stderr
 
 

@@ -79,6 +79,6 @@ def test_workers_that_do_not_see_the_store_are_named_before_the_first_pass(folde
     sentences = str(said.value).splitlines()
     assert len(sentences) == 2
     for sentence in sentences:
-        assert f"does not see the store {folder / 'hidden.zarr'} (No such file" in sentence
-        assert "put it on a file system that all nodes see" in sentence
+        assert f"cannot read the store {folder / 'hidden.zarr'} (No such file" in sentence
+        assert "put it on a file system that all nodes share" in sentence
     assert passes == []

@@ -150,7 +150,7 @@ def test_a_disk_that_becomes_full_during_a_fit_costs_no_bit(disk, fitted, one_pi
     assert result.exit_code == 2
     sentence = result.stderr.splitlines()[-1]
     assert sentence.startswith(f"error: the checkpoint {disk / 'broken'}/checkpoint.json cannot be")
-    assert "fit again with --resume: that of an earlier pass is kept" in sentence
+    assert "fit again with --resume: the checkpoint of an earlier pass is kept" in sentence
     assert "Traceback" not in result.stderr
     leave_free(disk, None)
     assert run(*words, str(disk / "broken"), "--resume").exit_code == 0
@@ -173,7 +173,7 @@ def test_an_ingest_on_a_full_disk_is_one_sentence_and_goes_on_to_the_same_store(
         assert (result.exit_code, result.stdout) == (2, "")
         assert result.stderr == (
             f"error: {target} cannot be written (No space left on device): make room or give another "
-            f"name, then run ingest again; it continues where it stopped\n"
+            f"name, then run ingest again; it continues from there\n"
         )
         leave_free(disk, None)
         assert run(*words).exit_code == 0

@@ -186,5 +186,5 @@ def test_an_ingest_that_loses_its_workers_for_good_says_so(source, tmp_path, mon
 
     with local_cluster(processes=1, threads=1) as client:
         client.wait_for_workers(1, timeout=120)
-        with pytest.raises(ClusterError, match="there has been no worker for too long"):
+        with pytest.raises(ClusterError, match="there have been no workers for too long"):
             ingest.ingest(source, tmp_path / "lost.zarr", client=client, progress=leave)

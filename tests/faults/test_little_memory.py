@@ -64,12 +64,10 @@ def test_a_plan_that_does_not_fit_says_what_is_needed_and_what_there_is(monkeypa
     for module in (workers, memory):
         monkeypatch.setattr(module, "available_memory", lambda: 300 * MB)
     cut = layout(scan_to_plan(300, 3))
-    here = r"^this process would need 7\d\d MB, but may take only 300 MB of the memory here: free memory"
+    here = r"^this process would need 7\d\d MB, but only 300 MB is available here: free memory"
     with pytest.raises(PlanError, match=here):
         make_plan(cut, workers.this_process(), "static", 3, 3)
-    with pytest.raises(
-        PlanError, match=r"^a worker would need .* may take only 0 B of the memory here"
-    ):
+    with pytest.raises(PlanError, match=r"^a worker would need .* only 0 B is available here"):
         make_plan(cut, workers.local_workers(), "static", 3, 3)
 
 
@@ -85,7 +83,7 @@ def test_workers_leave_room_for_the_driver_and_get_three_quarters_of_much(monkey
 def test_workers_without_room_are_not_started(monkeypatch, free, given):
     """To Dask a limit of 0 is none, and a worker over its limit is started again without end."""
     monkeypatch.setattr(memory, "available_memory", lambda: free)
-    refused = pytest.raises(PlanError, match=r"^a worker would need 200 MB, .* may take only \d")
+    refused = pytest.raises(PlanError, match=r"^a worker would need 200 MB, .* only \d")
     with refused, local.local_cluster(processes=4, memory=given):
         pass
 
@@ -133,7 +131,7 @@ def test_a_simulation_without_room_for_jax_is_one_sentence(tmp_path):
     """Where JAX finds no room for its threads it ends the process."""
     ended = limited(1000, "simulate", str(tmp_path / "A.h5"), "--frames", "50")
     assert ended.returncode == 2
-    assert ended.stderr.startswith("error: a simulation would need 200 MB, but may take only ")
+    assert ended.stderr.startswith("error: a simulation would need 200 MB, but only ")
     assert ended.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
@@ -142,7 +140,7 @@ def test_an_ingest_without_room_for_its_threads_is_one_sentence(tmp_path):
     """HDF5 without memory prints its insides, and says that the file is damaged."""
     ended = limited(700, "ingest", str(tmp_path / "A.h5"))
     assert ended.returncode == 2
-    assert ended.stderr.startswith("error: an ingest would need 600 MB, but may take only ")
+    assert ended.stderr.startswith("error: an ingest would need 600 MB, but only ")
     assert ended.stderr.count("\n") == 1
 
 

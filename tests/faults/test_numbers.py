@@ -83,9 +83,9 @@ SAID = {
     "gone before the first lag": (
         lambda: data(theta=[1e7, 0, 0]), "do not determine|bound|no decay|larger than"
     ),
-    "all NaN": (lambda: constant(np.nan), "holds no data"),
-    "all zeros": (lambda: constant(0.0), "holds no data"),
-    "all infinite": (lambda: constant(np.inf), "holds no data"),
+    "all NaN": (lambda: constant(np.nan), "contains no data"),
+    "all zeros": (lambda: constant(0.0), "contains no data"),
+    "all infinite": (lambda: constant(np.inf), "contains no data"),
     "2 frames": (lambda: data(n=2), "2 frames"),
     "4 frames": (lambda: data(n=4), "the data do not determine D0"),
 }  # fmt: skip

@@ -145,7 +145,7 @@ def test_a_scheduler_of_other_code_is_refused(tmp_path, scan, other):
 def test_files_that_changed_since_this_program_began_start_no_workers(monkeypatch):
     monkeypatch.setattr(local, "digest_of_sources", lambda: "new files")
     with (
-        pytest.raises(ClusterError, match=r"changed since .*: start this program again"),
+        pytest.raises(ClusterError, match=r"changed since .*: restart this program"),
         local.local_cluster(processes=1, threads=1),
     ):
         pass

@@ -102,7 +102,7 @@ def test_a_folder_that_is_no_result_of_ours_is_not_replaced(tmp_path, mine, here
         (folder / "summary.json").symlink_to(mine / "summary.json")
     claimed = claimed_folder(folder, folder / "checkpoint.json", overwrite=True, resume=False)
     with (
-        pytest.raises(OptionError, match=r"holds files that are not a result|is a link to"),
+        pytest.raises(OptionError, match=r"contains files that are not a result|is a link to"),
         claimed,
     ):
         pass

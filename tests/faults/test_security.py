@@ -95,7 +95,7 @@ def test_a_key_that_others_can_read_is_refused(tmp_path):
 
 @pytest.mark.parametrize("address", ["tcp://10.1.2.3:8786", "192.168.0.7:8786", "tcp://no.such:1"])
 def test_an_address_beyond_this_machine_must_be_encrypted(address):
-    with pytest.raises(ClusterError, match="leaves this machine without encryption"):  # noqa: SIM117
+    with pytest.raises(ClusterError, match="over the network without encryption"):  # noqa: SIM117
         with hd.connect(address):
             pass
 
@@ -108,7 +108,7 @@ DESCRIPTION = {
 
 @pytest.mark.parametrize(
     ("changes", "says"),
-    [({}, "leaves this machine without encryption"),
+    [({}, "over the network without encryption"),
      ({"address": 1}, "is not the file of a persistent scheduler"),
      ({"pid": "x"}, "is not the file of a persistent scheduler"),
      ({"more": 1}, "is not the file of a persistent scheduler")],
@@ -131,7 +131,7 @@ def test_the_file_of_dasks_own_scheduler_is_refused_with_what_to_give_in_its_pla
         "workers": {},
     }
     file.write_text(json.dumps(theirs))
-    match = r"written by `dask scheduler`.*: give instead scheduler tcp://127\.0\.0\.1:1 and"
+    match = r"written by `dask scheduler`.*: give scheduler tcp://127\.0\.0\.1:1 and"
     with pytest.raises(ClusterError, match=match), connection_by(file):
         pass
 

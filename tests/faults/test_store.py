@@ -143,7 +143,10 @@ def test_chunks_of_another_size_are_refused(copy, side):
 
 
 ATTRIBUTES = [
-    ({"schema_version": 1}, "has schema version 1, this program reads 3: ingest the source again"),
+    (
+        {"schema_version": 1},
+        "has schema version 1, but this program reads 3: ingest the source again",
+    ),
     ({"schema_version": None}, "has schema version None"),
     ({"complete": "yes"}, "is incomplete"),
     ({"frame_time": 0.0}, "the attribute 'frame_time' = '0.0': input should be greater than 0"),
@@ -164,9 +167,9 @@ ATTRIBUTES = [
     ({"source_sha256": "abc"}, "the attribute 'source_sha256"),
     ({"store_sha256": "abc"}, "the attribute 'store_sha256"),
     ({"store_sha256": "0" * 64}, r"c2/manifest.json does not match store_sha256"),
-    ({"gap_angstrom": 6e6}, "the attributes in zarr.json are not what was ingested"),
-    ({"frame_time": 0.3}, "the attributes in zarr.json are not what was ingested"),
-    ({"source_file": "B.npz"}, "the attributes in zarr.json are not what was ingested"),
+    ({"gap_angstrom": 6e6}, "the attributes in zarr.json differ from what was ingested"),
+    ({"frame_time": 0.3}, "the attributes in zarr.json differ from what was ingested"),
+    ({"source_file": "B.npz"}, "the attributes in zarr.json differ from what was ingested"),
 ]
 
 
@@ -223,7 +226,7 @@ def test_bad_chunks_left_out_give_the_fit_of_data_without_their_pairs(copy, tmp_
         assert bits(result) == bits(skipping(store(scans, tmp_path)))
     assert result.ndata == 3 * 600 * 599 // 2 - 512 * 88 - 88 * 87 // 2
     assert result.warnings[0] == (
-        "2 damaged chunks with 48,884 pairs are excluded, as on_bad_tile asks: "
+        "2 damaged chunks with 48,884 pairs are excluded (on_bad_tile): "
         "(0, 1) of bin 2, (1, 1) of bin 3"
     )
     assert "2 damaged chunks" in str(result)

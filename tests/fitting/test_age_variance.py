@@ -120,7 +120,7 @@ def test_the_command_writes_a_table_and_says_what_it_does_not_know(still, tmp_pa
     assert float(rows[-1]["excess"]) == float(found["excess"].values[-1, -1])
     unknown = stored(Photons(STILL.theta, 30), tmp_path / "B.npz", sigma=0.05)
     text = done("info", str(unknown), "--dynamics", str(out))
-    assert "they follow from the counts of a pixel" in " ".join(text.split())
+    assert "they are computed from the counts per pixel" in " ".join(text.split())
     rows = list(csv.DictReader(out.read_text().splitlines()))
     assert {row["noise"] for row in rows} == {""}
     assert float(rows[0]["variance"]) > 0

@@ -184,7 +184,7 @@ def test_a_step_of_temperature_is_found_and_said_in_words(stepping, tmp_path):
     assert found.deviations[0].rate == "J"
     assert "S_c2.zarr: J " in str(found)
     assert " the power law " in str(found)
-    assert str(found).endswith("; a fit with --rates spline shows the form")
+    assert str(found).endswith("; a fit with --rates spline shows its form")
     found.to_json(tmp_path / "check.json")
     written = json.loads((tmp_path / "check.json").read_text())
     assert written["sentence"] == str(found)
@@ -206,9 +206,9 @@ def test_what_cannot_be_checked_is_refused(stepping, tmp_path):
     ):
         hd.check_rates(replace(result, outcome=hd.Outcome.STALLED), scan)
     few = scan_of(tmp_path, STILL, n=30)
-    with pytest.raises(OptionError, match="and this fit has 3: fit 6 or more"):
+    with pytest.raises(OptionError, match="but this fit has only 3: fit 6 or more"):
         hd.check_rates(fit_here(few, STATIC, fixed={"D_offset": STILL[2]}), few)
     assert with_deviations(STATIC_FREE, scan.time) is None
     other = fit_here(few, STRETCHED, fixed={"stretching": 1.0})
-    with pytest.raises(OptionError, match="stretched has rates without a power law, or none"):
+    with pytest.raises(OptionError, match="stretched has no rates, or rates without a power law"):
         hd.check_rates(other, few)

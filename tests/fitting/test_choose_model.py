@@ -128,7 +128,7 @@ def test_a_model_that_sees_no_decay_is_not_chosen(tmp_path):
     assert (first.outcome, second.outcome) == ("NO_DECAY", "CONVERGED")
     assert np.isnan(first.score)
     assert second.chosen
-    with pytest.raises(OptionError, match="none of the models compared converged"):
+    with pytest.raises(OptionError, match="none of the compared models converged"):
         hd.compare_models(scan, [hd.STATIC])
 
 
@@ -235,4 +235,4 @@ def test_the_model_auto_is_for_one_new_fit(tmp_path, capsys):
         with pytest.raises(SystemExit) as end:
             main(["fit", str(scan.path), "--model", "auto", *more])
         assert end.value.code == 2
-        assert "the model auto is for a single new fit" in capsys.readouterr().err
+        assert "the model auto applies only to a single new fit" in capsys.readouterr().err

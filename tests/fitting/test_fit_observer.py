@@ -188,7 +188,7 @@ def test_a_callback_that_fails_after_the_fit_did_does_not_hide_why(scan, caplog)
 
     with pytest.raises(OptionError, match="enough"):
         hd.fit(scan, hd.STATIC, **GIVEN, callbacks=[fail, fail_again])
-    assert "a callback failed, too: RuntimeError: too late" in caplog.text
+    assert "a callback also failed: RuntimeError: too late" in caplog.text
 
 
 def test_the_checkpoint_of_a_pass_is_written_before_other_callbacks_get_it(scan, tmp_path):

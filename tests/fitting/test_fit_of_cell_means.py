@@ -162,7 +162,7 @@ def test_a_loss_is_that_of_the_residuals_of_cells(tmp_path):
 
 
 def test_what_cannot_be_done_with_cells_is_refused(cells):
-    with pytest.raises(OptionError, match="float64 only: leave precision out"):
+    with pytest.raises(OptionError, match="float64 only: leave out precision"):
         hd.fit(cells.store, hd.STATIC, precision="mixed")
     narrow = hd.open_dataset(cells.store).select(frames=(3, 7))
     with pytest.raises(SelectionError, match="none of the 180 cells lies inside the frames 3 to 6"):
@@ -258,7 +258,7 @@ def test_means_are_weighted_by_their_noise_too(tmp_path):
     assert (table["method"].values[:2] == "speckle").all()
     assert (errors < 0.8 * pairs.parameters["stderr"].values[:2]).all()
     assert (np.abs(table["value"].values - theta)[:2] < 4 * errors).all()
-    assert "the cells are averages of those of the file" in str(weighted)
+    assert "the cells are averages of the cells in the file" in str(weighted)
 
 
 @pytest.mark.slow

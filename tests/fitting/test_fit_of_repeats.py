@@ -70,7 +70,7 @@ def test_a_bin_may_share_contrast_and_offset_over_scans(store):
     np.testing.assert_array_equal(contrast, contrast[[0] * SCANS])
     assert len(np.unique(contrast)) == 3
     one = hd.open_dataset(store).select(scan=1)
-    with pytest.raises(OptionError, match="no bin is selected of two scans"):
+    with pytest.raises(OptionError, match="no selected bin is in two scans"):
         hd.fit(one, "brownian", scaling="scans")
 
 
@@ -87,7 +87,7 @@ def test_each_scan_is_fitted_by_itself_and_their_agreement_is_tested(store, tmp_
     whole = hd.fit(odd, "brownian")
     assert "D0 changes by" in str(whole)
     assert "without scan 5 (B4.npz)" in " ".join(str(whole).split())
-    with pytest.raises(SelectionError, match="holds one selected scan"):
+    with pytest.raises(SelectionError, match="has only one selected scan"):
         hd.fit_each(hd.open_dataset(odd).select(scan=2), "brownian", over="scan")
 
 

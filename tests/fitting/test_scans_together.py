@@ -172,7 +172,7 @@ def test_the_command_writes_a_folder_for_each_scan_and_the_series(store, tmp_pat
         ({"per_scan": "D0", "loss": "huber"}, "loss is not available with per_scan"),
         ({"per_scan": "D0", "weighting": "speckle"}, "weighting is not available with per_scan"),
         ({"per_scan": "D0", "profile": ["alpha"]}, "profile is not available with per_scan"),
-        ({"per_scan": "D_offset"}, "D_offset is fixed and cannot differ by scan"),
+        ({"per_scan": "D_offset"}, "D_offset is fixed and cannot differ between scans"),
     ],
 )
 def test_what_does_not_fit_is_refused(store, options, message):
@@ -182,7 +182,7 @@ def test_what_does_not_fit_is_refused(store, options, message):
 
 def test_one_scan_has_nothing_to_share(store):
     one = hd.open_dataset(store).select(scan=2)
-    with pytest.raises(SelectionError, match="holds one selected scan"):
+    with pytest.raises(SelectionError, match="has only one selected scan"):
         hd.fit_each(one, "power_law", over="scan", per_scan="D0")
 
 

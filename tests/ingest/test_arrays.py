@@ -76,11 +76,11 @@ WRONG = [
     ({"source": np.ones((3, 4, 5))}, "it must be"),
     ({"source": np.array([["a"]])}, "give the path of a file, or an array"),
     ({"store": None}, "store is missing: an array has no file name"),
-    ({"dt": None}, "an array does not give its frame spacing: give dt in s"),
-    ({"frame_time": 0.5}, "dt = 0.5 and frame_time = 0.5 mean the same"),
-    ({"counts": 0.3}, "has counts and no pixels"),
+    ({"dt": None}, "an array does not include its frame spacing: give dt in s"),
+    ({"frame_time": 0.5}, "dt = 0.5 and frame_time = 0.5 are the same argument"),
+    ({"counts": 0.3}, "has counts but no pixels"),
     ({"counts": np.ones(7), "pixels": 5}, "give counts per pixel and frame as one number"),
-    ({"counts": -1.0, "pixels": 5}, "none negative"),
+    ({"counts": -1.0, "pixels": 5}, "not negative"),
     ({"pixels": 2.5}, "must be whole numbers"),
     ({"pixels": "many"}, "pixels = 'many' cannot be used"),
 ]
@@ -95,7 +95,7 @@ def test_what_is_wrong_with_an_array_is_said_with_the_way_out(c2, tmp_path, chan
 
 def test_counts_of_a_file_stand_in_the_file(c2, tmp_path):
     np.savez(tmp_path / "S.npz", c2=c2, counts=0.3, pixels=500, **KNOWN)
-    with pytest.raises(OptionError, match="counts belongs to an array"):
+    with pytest.raises(OptionError, match="counts applies to arrays only"):
         hd.ingest(tmp_path / "S.npz", counts=0.3)
     assert hd.ingest(tmp_path / "S.npz").sigma_source == "counts"
 

@@ -41,12 +41,12 @@ def test_one_dead_angle_is_left_out_and_said(file, value):
 
 def test_strict_refuses_it_and_the_same_ingest_goes_on_without(file):
     name = file(np.nan)
-    assert "bin 3 (c2[2]) of S.npz holds no data" in run("ingest", name, "--strict").output
+    assert "bin 3 (c2[2]) of S.npz contains no data" in run("ingest", name, "--strict").output
     assert "3 bins × 40 frames" in done("ingest", name)
 
 
 def test_a_file_without_any_data_is_refused(file):
-    with pytest.raises(SourceError, match=r"bin 1 .* holds no data: .*; no bin is left to fit"):
+    with pytest.raises(SourceError, match=r"bin 1 .* contains no data: .*; no bin is left to fit"):
         hd.ingest(file(np.nan, all_bins=True))
 
 

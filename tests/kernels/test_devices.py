@@ -129,7 +129,7 @@ print(gpus_here())
 """
     )
     said, seen = run(script, tmp_path)
-    why = "JAX cannot use a GPU (no driver was found): nvidia-smi says whether there is one\n"
+    why = "JAX cannot use a GPU (no driver was found): nvidia-smi shows whether there is one\n"
     if "has no CUDA" in cuda_missing():  # else there are two plugins
         assert said.endswith(why)
     assert seen["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"

@@ -61,8 +61,8 @@ def of_a_parameter_it_has_not(theta, t1, t2, bin):
 
 ERRORS = [
     (branches, r"test_user_function_checks.py line \d+: a Python `if`.*jnp.where"),
-    (with_numpy, r"line \d+: .*jax.numpy in place of numpy"),
-    (with_math, r"line \d+: .*jax.numpy in place of numpy"),
+    (with_numpy, r"line \d+: .*jax.numpy instead of numpy"),
+    (with_math, r"line \d+: .*jax.numpy instead of numpy"),
     (of_other_shape, r"one value per pair, shape \(3, 2\).* gave shape \(7,\)"),
     (of_nothing, r"one value per pair.* gave NoneType"),
     (misspelt, r"line \d+: AttributeError: .*'Q'"),
@@ -104,7 +104,7 @@ def test_other_errors_are_named_too(tmp_path):
         flow_decay, FLOW_PARAMETERS, precompute=lambda theta, times: {"C": times[1:]}
     )
     with pytest.raises(
-        OptionError, match=r"precompute must return .* shape \(60,\).* gave shape \(59,\)"
+        OptionError, match=r"precompute must return .* shape \(60,\).* returned shape \(59,\)"
     ):
         hd.fit(scan, short)
     model = hd.separable(relaxation, [hd.Parameter("rate"), hd.Parameter("alpha")])

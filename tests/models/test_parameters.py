@@ -66,7 +66,7 @@ MISTAKES = [
     ("not finite", {"fixed": {"alpha": math.nan}}, "not a finite number"),
     ("infinite", {"initial": {"D0": math.inf}}, "not a finite number"),
     ("bounds upside down", {"bounds": {"alpha": (1, -1)}}, "1 is not below -1"),
-    ("empty bounds", {"bounds": {"alpha": (1, 1)}}, "to keep it at a value use fixed"),
+    ("empty bounds", {"bounds": {"alpha": (1, 1)}}, "to keep it constant, use fixed"),
     ("one bound", {"bounds": {"alpha": (1,)}}, "not a pair"),
     ("bounds of words", {"bounds": {"alpha": ("a", "b")}}, "not a pair"),
     ("twice", {"initial": {"D0": 5}, "fixed": {"D0": 5}}, "both initial and fixed"),

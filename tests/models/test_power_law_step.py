@@ -137,7 +137,7 @@ def decay(theta, t1, t2, bin):
 @pytest.mark.parametrize("law", [("a", "b"), ("a", "b", "x"), ("a", "b", "b")])
 def test_a_power_law_of_other_parameters_is_a_mistake(law):
     parameters = [hd.Parameter(name, "", (0.0, 1.0)) for name in "abc"]
-    with pytest.raises(OptionError, match=r"is not three of its parameters a, b, c"):
+    with pytest.raises(OptionError, match=r"does not name three of its parameters a, b, c"):
         hd.separable(decay, parameters, power_laws=[law])
 
 

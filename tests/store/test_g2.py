@@ -63,7 +63,9 @@ def test_the_command_writes_g2_as_csv(scan, tmp_path):
 @pytest.mark.long
 def test_ages_without_common_lags_have_no_g2(tmp_path):
     scan = made(tmp_path / "A.npz", time=np.geomspace(1, 100, N))
-    with pytest.raises(OptionError, match="not even in time, and ages have no lags in common"):
+    with pytest.raises(
+        OptionError, match="not evenly spaced in time, so ages have no lags in common"
+    ):
         hd.g2(scan)
 
 

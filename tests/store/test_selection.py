@@ -81,7 +81,7 @@ def test_a_q_names_the_ring_it_is_near(word, asked, found):
 
 
 def test_a_q_that_may_be_two_rings_is_refused_with_all_there_are():
-    says = "q = 0.0054 1/Å may be the rings 0.00536 and 0.00543 1/Å: .*; choose from .*0.0061 1/Å"
+    says = "q = 0.0054 1/Å matches the rings 0.00536 and 0.00543 1/Å: .*; choose from .*0.0061 1/Å"
     with pytest.raises(SelectionError, match=says):
         nearest_ring(RINGS_CLOSE, 0.0054)
     with pytest.raises(SelectionError, match="the store has no q"):
@@ -93,7 +93,7 @@ def test_one_angle_is_the_nearest_of_a_ring_and_not_all_within_a_degree():
     assert nearest_angles(q, phi, 10.2).tolist() == [True, False, False, False]
     with pytest.raises(SelectionError, match=r"the nearest: 10°, 10\.8°, 11\.5°"):
         nearest_angles(q, phi, 12.6)
-    with pytest.raises(SelectionError, match=r"phi = 10\.5° may be the angles 10\.8 and 10°"):
+    with pytest.raises(SelectionError, match=r"phi = 10\.5° matches the angles 10\.8 and 10°"):
         nearest_angles(q, phi, 10.5)
 
 
@@ -146,7 +146,7 @@ MISTAKES = [
     (
         "angles upside down",
         {"phi": (40, 20)},
-        "phi = 40:20 goes down, .* give 20:40, or for all but",
+        "phi = 40:20 is a decreasing range, .* give 20:40, or, for all angles outside",
     ),
     ("more than a turn", {"phi": (-200, 300)}, "phi = -200:300 spans more than a full turn"),
     ("a range or two angles", {"phi": [-1, 45]}, r"may be a range or two angles: write \(-1, 45\)"),

@@ -97,7 +97,9 @@ def test_small_fits_side_by_side_are_not_for_gpus(tmp_path):
 def test_why_jax_has_no_gpu(tmp_path, monkeypatch):
     monkeypatch.setattr(gpus, "find_spec", lambda _: None)
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
-    assert gpus.cuda_missing().startswith("this JAX has no CUDA: pip install 'jax[cuda13]==")
+    assert gpus.cuda_missing().startswith(
+        "this JAX has no CUDA support: pip install 'jax[cuda13]=="
+    )
     assert gpus.gpus_of_machine() == gpus.cuda_missing()
     (tmp_path / "xla_cuda13").mkdir()
     (tmp_path / "xla_cuda13" / "__init__.py").touch()
@@ -106,7 +108,7 @@ def test_why_jax_has_no_gpu(tmp_path, monkeypatch):
     assert gpus.cuda_missing() == ""
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     assert gpus.cuda_missing() == (
-        "JAX_PLATFORMS=cpu leaves GPUs out: unset it, or start local_cluster(gpus=...)"
+        "JAX_PLATFORMS=cpu excludes GPUs: unset it, or start local_cluster(gpus=...)"
     )
     with pytest.raises(PlanError, match="no device cpu:99"):
         jax_device("cpu:99")
@@ -151,7 +153,7 @@ def test_what_a_gpu_cannot_hold_is_refused_before_the_first_pass():
 def test_memory_that_is_used_up_all_the_same_is_one_sentence():
     told = {"bytes_in_use": 59 * 10**9, "bytes_limit": 60 * 10**9}
     device = SimpleNamespace(device_kind="H100", memory_stats=lambda: told)
-    said = r"memory of H100 is used up .*allocating 8 bytes.: this fit holds 59 GB of the 60 GB"
+    said = r"memory of H100 is used up .*allocating 8 bytes.: this fit uses 59 GB of the 60 GB"
     with pytest.raises(PlanError, match=said), enough_memory(device):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes")
     with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL"), enough_memory(device):

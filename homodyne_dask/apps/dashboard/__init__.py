@@ -39,7 +39,7 @@ def subscribe_page(client: "Client | None") -> events.Subscriber | None:
     try:
         client.register_plugin(FitPage())
     except Exception as e:
-        LOG.warning("the scheduler shows no page /fit: %s: %s", type(e).__name__, e)
+        LOG.warning("the scheduler does not show the page /fit: %s: %s", type(e).__name__, e)
         page = ""
     return events.Subscriber(Publisher(client), page)
 

@@ -192,5 +192,5 @@ def _worker_rows(shown: PageState) -> list[list[str]]:
 
 def _cost(shown: PageState) -> str:
     busy = sum(fit.busy for fit in shown.fits)
-    share = f", {100 * shown.cost / busy:.2g} % of that of the fits" if busy else ""
+    share = f", {100 * shown.cost / busy:.2g} % of the processor time of the fits" if busy else ""
     return f"Events and this page used {shown.cost:.2g} s of processor time{share}."

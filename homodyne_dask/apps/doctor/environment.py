@@ -30,7 +30,7 @@ FLAG_EFFECTS = {
     "--xla_cpu_prefer_vector_width=512": "wider vectors; changes the last bits of results",
     "--xla_cpu_prefer_vector_width=128": "narrower vectors",
     "--xla_cpu_max_isa=AVX2": "disables AVX-512; changes the last bits of results",
-    "--xla_cpu_max_isa=SSE4_2": "does without AVX",
+    "--xla_cpu_max_isa=SSE4_2": "disables AVX",
     "--xla_disable_hlo_passes=constant_folding": "for arrays in closures; the kernel has none",
     "--xla_backend_optimization_level=0": "faster to compile, slower to run",
     "--xla_llvm_disable_expensive_passes=true": "faster to compile",
@@ -116,11 +116,11 @@ def _xla(environment: Mapping[str, str]) -> Iterator[Finding]:
     fatal = dict(fatal_flags(words)) if words else {}
     for word in words.split():
         if word in fatal:
-            value = f"ends every process that computes ({first_sentence(fatal[word])})"
+            value = f"terminates every process that computes ({first_sentence(fatal[word])})"
             yield Finding("XLA_FLAGS", f"{word}: {value}", advice_on_flag(word))
         elif not word.startswith("--"):
             advice = "remove it from XLA_FLAGS"
-            yield Finding("XLA_FLAGS", f"{word}: not a flag, and not read", advice)
+            yield Finding("XLA_FLAGS", f"{word}: not a flag, and ignored", advice)
         else:
             described = known_flags().get(flag_name(word))
             value = FLAG_EFFECTS.get(word) or described or "known to XLA"
@@ -131,7 +131,7 @@ def _advice_on(word: str) -> str:
     if word in HARMFUL_FLAGS:
         return f"{HARMFUL_FLAGS[word]}: remove it from XLA_FLAGS"
     if flag_state(word) == "deprecated":
-        return "one of the next releases will end every process that is given it: remove it"
+        return "a future release will terminate every process that uses it: remove it"
     warnings = start_with_flags(word).warnings
     return f"{warnings[0]}: correct it, or remove it from XLA_FLAGS" if warnings else ""
 
@@ -156,7 +156,7 @@ def _jax(environment: Mapping[str, str]) -> Iterator[Finding]:
         elif name not in jax_variables():
             near = nearest(name, jax_variables())
             advice = near if near.startswith("did") else "unset it"
-            yield Finding(name, text, f"no option of this JAX; {advice}")
+            yield Finding(name, text, f"not an option of this JAX; {advice}")
         else:
             effect = _EFFECTS_OF_ANY_VALUE.get(name) or VARIABLE_EFFECTS.get(f"{name}={text}")
             yield Finding(name, f"{text}: {effect or 'an option of JAX'}")
@@ -214,7 +214,7 @@ def fatal_flags(words: str) -> list[tuple[str, str]]:
 def advice_on_flag(word: str) -> str:
     """Return what to do about a flag that ends processes."""
     near = difflib.get_close_matches(flag_name(word), known_flags(), n=1)
-    return f"take it out of XLA_FLAGS{f', or is it --{near[0]}?' if near else ''}"
+    return f"remove it from XLA_FLAGS{f', or did you mean --{near[0]}?' if near else ''}"
 
 
 def flag_state(word: str) -> str:

@@ -69,7 +69,7 @@ def benchmark_device_performance() -> DeviceRates:
             rate = kernel_rate(process, first["pairs"])
         except KernelProcessError as e:
             raise PlanError(
-                f"the kernel does not run here ({first_sentence(str(e))}): `homodyne-dask doctor` says more"
+                f"the kernel does not run here ({first_sentence(str(e))}): see `homodyne-dask doctor`"
             ) from e
     return {
         "device_type": "cpu",

@@ -119,8 +119,8 @@ def _ignored_lines(ignored: Mapping[str, str]) -> Iterator[str]:
 def from_homodyne_yaml(path: str | Path) -> Translation:
     """Convert a YAML file of homodyne 2.x or xpcsjax, with remarks on every key.
 
-    path: of the file. The converted configuration describes the same fit: the `homodyne` convention, the
-    same frames without the first, the same angles, bounds and initial values; for `values: null` initial
+    path: the YAML file. The converted configuration describes the same fit: the `homodyne` convention, the
+    same frames without the first, the same angles, bounds and initial values; for `values: null`, initial
     values are searched in the data. Raises OptionError for any other file, and for invalid values.
 
     >>> hd.from_homodyne_yaml("homodyne.yaml").config.convention
@@ -157,7 +157,7 @@ def _translated(where: Path, theirs: HomodyneYaml) -> Translation:
         )
     options["scaling"] = scaling
     options["q"] = [theirs.number("analyzer_parameters.scattering.wavevector_q")]
-    remarks.append("q: the nearest ring within 2 %; homodyne takes the nearest at any distance")
+    remarks.append("q: the nearest ring within 2 %; homodyne uses the nearest at any distance")
     if ranges := theirs.ranges():
         options["phi"] = ranges
         remarks.append(

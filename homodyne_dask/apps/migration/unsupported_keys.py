@@ -35,7 +35,7 @@ ANY = "*"
 # section | reason, empty: that of the section around it | keys that are not converted
 _TABLE = """
  | | config_version
-metadata | describes the file, has no effect | analysis_mode complexity config_version description \
+metadata | describes the file; no effect | analysis_mode complexity config_version description \
 diagonal_correction generated_at generated_by integration_method nlsq_cmc_physics_match \
 parameter_count physics_model shear_model template_type
 analysis_settings | repeats analysis_mode in words |
@@ -158,7 +158,7 @@ validation.angle_validation | | min_angle_count require_multiple_angles validate
 """
 
 _OF_ONE_KEY = {
-    "config_version": "describes the file, has no effect",
+    "config_version": "describes the file; no effect",
     "optimization.method": "there is one method, least squares",
     "analyzer_parameters.frame_step": "neither homodyne nor xpcsjax uses it in a fit",
     "initial_parameters.tied_parameters": "parameters cannot be tied: the fit differs from that "

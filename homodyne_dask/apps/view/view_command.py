@@ -20,7 +20,7 @@ from homodyne_dask.store.files import AnyPath
 )
 @click.option(
     "--open/--no-browser", "opens", default=None,
-    help="Whether to open the page in a browser; default: where there is a display.",
+    help="Whether to open the page in a browser; default: if there is a display.",
 )  # fmt: skip
 def view(what: tuple[AnyPath, ...], port: int, opens: bool | None, **left_out: Any) -> None:
     """Show the matrices of STORE, or of a fit in the folder RESULT with model and residual, on a page.

@@ -161,15 +161,15 @@ class View:
 
 
 def view(*what: Viewable, port: int = ANY_PORT) -> View | None:
-    """Show stores and results on a page: data, model and residual, down to single pairs.
+    """Show stores and results on a web page: data, model and residuals, down to single pairs.
 
     what: paths of stores and of folders of fits, scans, results of `fit`; up to 6. Or the folder of one
-    series, whose fits are chosen on the page. port: by default a free
-    one; give one that is forwarded where the browser is on another machine.
+    series, whose fits can be selected on the page. port: by default a free port; give one that is forwarded
+    if the browser is on another machine.
 
-    In a notebook the page is the output of the cell. Elsewhere its address is printed, a browser opened
-    where there is a display, and this returns after Ctrl-C.
-    Raises OptionError, StoreError and SourceError for what cannot be shown.
+    In a notebook, the page is the output of the cell. Otherwise its address is printed, a browser is opened
+    if there is a display, and the function returns after Ctrl-C. Raises OptionError, StoreError and
+    SourceError for what cannot be shown.
 
     >>> hd.view("A0123_fit", "A0123_c2.zarr")  # doctest: +SKIP
     """

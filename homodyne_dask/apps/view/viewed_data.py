@@ -154,11 +154,11 @@ def choices_of(what: Sequence[Viewable]) -> dict[str, Sequence[Viewable]]:
             continue
         if len(what) > 1:
             raise OptionError(
-                f"{path} holds several fits: view it alone, or up to {MAX_SHOWN} of them, as "
+                f"{path} contains several fits: view it alone, or up to {MAX_SHOWN} of them, such as "
                 + " ".join(str(path / part) for part in parts[:2])
             )
         if not parts:
-            raise OptionError(f"{path} holds a series without a finished fit")
+            raise OptionError(f"{path} contains a series without a finished fit")
         return {str(part): [path / part] for part in parts}
     return {"": what}
 
@@ -173,9 +173,11 @@ def _data_of(result: FitResult, source: Viewable, held: Scan | None) -> Scan:
             if isinstance(source, FitResult | Scan):
                 return as_fitted(fitted_scan(result), result)
             folder = any_path("what to view", source)
-            return as_fitted(data_of(result, folder, "view {}, too"), result)
+            return as_fitted(data_of(result, folder, "also view {}"), result)
         except StoreError as e:
-            raise StoreError(f"{e}; or give the store beside the result, where it is now") from e
+            raise StoreError(
+                f"{e}; or give the current location of the store after the result"
+            ) from e
     return as_fitted(FitView(result, as_selected(held, result)).scan, result)
 
 
@@ -205,7 +207,7 @@ def unmatched(first: ShownScan, one: ShownScan) -> list[str]:
     if lacking := [bin_name(first.scan, int(n)) for n in np.flatnonzero(one.bins < 0)]:
         found.append(f"has no bin at {_listed(lacking)}")
     if more := [bin_name(one.scan, n) for n in sorted(own)]:
-        found.append(f"not shown, as {first.name} lacks them: {_listed(more)}")
+        found.append(f"not shown, because {first.name} lacks them: {_listed(more)}")
     return found
 
 

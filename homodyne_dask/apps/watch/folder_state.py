@@ -242,13 +242,13 @@ def read_state(results: Path, fit: Mapping[str, object], over: str | None) -> Wa
         wrong += [store for store in stores if not _is_below_stores(store)]
     if wrong:
         raise SourceError(
-            f"{file} names {shown(wrong[0])}, which is not in the folder where it should be: the file was "
-            f"changed by another program; {remedy}"
+            f"{file} names {shown(wrong[0])}, which is not in the expected folder: the file "
+            f"was changed by another program; {remedy}"
         )
     different = [key for key in {**before, **fit} if before.get(key) != fit.get(key)]
     if different and any(content.fitted for content in contents.values()):
         raise OptionError(
-            f"{results} holds fits with another {different[0]}: give another --output, or the options "
+            f"{results} contains fits with another {different[0]}: give another --output, or the options "
             f"they were made with"
         )
     files = {} if different else files  # what was refused may be fitted now
@@ -260,8 +260,8 @@ def _check_stores(results: Path) -> None:
     stores = results / STORES
     if stores.is_symlink():
         raise OptionError(
-            f"{stores} is a link to {stores.resolve()}, but stores are written and removed in a folder of "
-            f"their own: remove the link, or give another --output"
+            f"{stores} is a link to {stores.resolve()}, but stores are written and removed in a folder, "
+            f"not through a link: remove the link, or give another --output"
         )
 
 

@@ -113,11 +113,11 @@ def _last_rates(rows: Sequence[FitRow]) -> tuple[list[tuple[str, Columns]], dict
         try:
             columns = _rates(file)
             if found and rates_drawn(columns) != rates_drawn(found[0][1]):
-                raise ValueError(f"it has other rates than {found[0][0]}")
+                raise ValueError(f"its rates differ from those of {found[0][0]}")
             found.append((row.scan, columns))
         except (OSError, ValueError, IndexError, csv.Error) as e:
             why = e.strerror or e if isinstance(e, OSError) else why_unreadable(e)
-            unread[row.name] = f"{file} cannot be drawn, {why}: fit the scan again"
+            unread[row.name] = f"{file} cannot be plotted ({why}): fit the scan again"
     return found[::-1], unread
 
 

@@ -101,12 +101,14 @@ def _configuration(folder: Path, fit_yaml: Path | None, options: dict[str, Any])
     )
     if config.model == "auto":
         raise OptionError(
-            "the model auto is for a single new fit: compare models on one scan first"
+            "the model auto applies only to a single new fit: compare models on one scan first"
         )
     if config.per_scan:
         raise OptionError(
-            "per_scan is for a store of repeats, but each file is one scan: leave it out"
+            "per_scan applies to a store of repeats, but each file is one scan: leave it out"
         )
     if config.checkpoint is not None:
-        raise OptionError("checkpoint is for a single fit, and each scan has its own: leave it out")
+        raise OptionError(
+            "checkpoint applies to a single fit, but each scan has its own: leave it out"
+        )
     return config

@@ -375,7 +375,7 @@ def run_watch(
             indexed = any(file.exists() for file in index_files(results, SCANS))
             if indexed and not (results / STATE).exists():
                 raise OptionError(
-                    f"{results} holds the index of another set of scans: give another --output"
+                    f"{results} contains the index of another set of scans: give another --output"
                 )
             state = read_state(results, fit_identity(config, time_offset), config.over)
             retries = Retries(not watching.once, max(RETRY_SECONDS, watching.interval))
@@ -383,8 +383,8 @@ def run_watch(
             watcher = FolderWatch(folder, state, fits, table, watching, retries)
             if not watching.once:
                 say(
-                    f"{folder} is watched every {watching.interval:g} s; {results / 'scans.html'} shows the "
-                    f"scans as they come, Ctrl-C ends it"
+                    f"{folder} is watched every {watching.interval:g} s; {results / 'scans.html'} shows "
+                    f"the scans as they arrive; Ctrl-C stops watching"
                 )
             try:
                 return watcher.run()
@@ -392,7 +392,7 @@ def run_watch(
                 fits.close()
     except FolderInUse:
         raise OptionError(
-            f"another watch or fit is writing {results}: end it, or give another --output"
+            f"another watch or fit is writing {results}: stop it, or give another --output"
         ) from None
     except (KeyboardInterrupt, Interrupted):
         echo("")

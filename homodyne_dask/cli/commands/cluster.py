@@ -21,13 +21,13 @@ FILE = click.option(
 )  # fmt: skip
 
 KEY = click.option(
-    "--key", type=click.Choice(["none"]), help="none: the site has no TLS (`security: none`)."
+    "--key", type=click.Choice(["none"]), help="none: TLS is off at this site (`security: none`)."
 )
 
 
 @click.group()
 def cluster() -> None:
-    """Start, inspect and stop a persistent scheduler, which several fits can use.
+    """Start, inspect and stop a persistent scheduler that several fits can share.
 
     \b
     homodyne-dask cluster start --site perlmutter --jobs 1:20
@@ -38,15 +38,15 @@ def cluster() -> None:
 
 @cluster.command("start")
 @click.option(
-    "--site", default="local", help="Where the workers run; local (default): on this machine."
+    "--site", default="local", help="Site where the workers run; default: local (this machine)."
 )
 @click.option(
-    "--jobs", default="", help="Number of jobs, or minimum and maximum: 1:20 (default 1)."
+    "--jobs", default="", help="Number of jobs, or minimum and maximum, such as 1:20; default: 1."
 )
 @click.option(
     "--foreground",
     is_flag=True,
-    help="Do not return before the scheduler ends, for systemd and batch jobs.",
+    help="Wait until the scheduler ends (for systemd and batch jobs).",
 )
 @FILE
 def cluster_start(site: str, jobs: str, foreground: bool, file: Path | None) -> None:

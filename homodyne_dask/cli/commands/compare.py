@@ -12,9 +12,9 @@ from homodyne_dask.store.files import AnyPath
 @click.argument("fits", metavar="FIT FIT...", nargs=-1, required=True, type=ANY_PATH)
 @AS_JSON
 def compare(fits: tuple[AnyPath, ...], as_json: bool) -> None:
-    """Compare the fits in the folders FIT, of several models to the same data, by angles left out.
+    """Compare fits of several models to the same data, in the folders FIT, by angles left out.
 
-    No data are read. `homodyne-dask explain models` says what the columns mean.
+    No data are read. `homodyne-dask explain models` explains the columns.
     """
     found = hd.compare(list(fits))
     if as_json:

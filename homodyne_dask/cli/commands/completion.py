@@ -7,13 +7,14 @@ from homodyne_dask.cli.printing import echo
 
 NAME = "homodyne-dask"
 VARIABLE = "_HOMODYNE_DASK_COMPLETE"
-"""In the environment of this program when a shell asks it for completions; Click takes its name from ours."""
+"""In the environment of this program when a shell asks it for completions; Click takes its name from "
+"ours."""
 
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print what SHELL reads to complete commands, options and files at the TAB key.
+    """Print the script with which SHELL completes commands, options and files at the TAB key.
 
     \b
     homodyne-dask completion bash >> ~/.bashrc

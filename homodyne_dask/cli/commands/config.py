@@ -14,7 +14,7 @@ from homodyne_dask.errors import in_line
 @click.argument("path", type=LOCAL_PATH, default="fit.yaml")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 def config(path: Path, overwrite: bool) -> None:
-    """Write a commented template of all options of `fit` to PATH (default fit.yaml; - prints it)."""
+    """Write a commented template of all options of `fit` to PATH (default: fit.yaml; - prints it)."""
     if str(path) == "-":
         echo(template(), nl=False)
         return

@@ -27,41 +27,47 @@ REQUIRED = ("model", "q", "frames", "dt", "contrast", "counts", "pixels")
 
 @click.command()
 @click.argument("fit", metavar="[FIT]", type=ANY_PATH, required=False)
-@click.option("--model", help="The model, by name.", type=Text(tuple(hd.MODELS)))
-@click.option("--param", multiple=True, metavar="NAME=VALUE", help="Its values: --param D0=1e4.")
+@click.option("--model", help="Name of the model.", type=Text(tuple(hd.MODELS)))
+@click.option(
+    "--param", multiple=True, metavar="NAME=VALUE", help="Values of its parameters: --param D0=1e4."
+)
 @click.option("--fixed", multiple=True, metavar="NAME", help="Parameters that will not be fitted.")
-@click.option("--q", multiple=True, metavar="FLOAT", help="Of each bin [1/Å].")
-@click.option("--phi", multiple=True, metavar="FLOAT", help="Of each bin [degree].")
+@click.option("--q", multiple=True, metavar="FLOAT", help="q of each bin [1/Å].")
+@click.option("--phi", multiple=True, metavar="FLOAT", help="φ of each bin [degree].")
 @click.option("--angles", type=click.IntRange(1), help="Number of bins, evenly spaced over 180°.")
 @click.option("--frames", type=int, help="Number of frames.")
 @click.option("--dt", type=float, help="Time from frame to frame [s].")
 @click.option("--contrast", type=float, help="Contrast.")
 @click.option("--counts", type=float, help="Mean counts per pixel and frame.")
-@click.option("--pixels", type=float, help="Independent pixels of a bin.")
-@click.option("--gap", help="Distance between the plates: '200 um'.")
-@click.option("--ages", multiple=True, metavar="FLOAT", help="Ages for J and γ̇ [s].")
+@click.option("--pixels", type=float, help="Independent pixels per bin.")
+@click.option("--gap", help="Distance between the plates, such as '200 um'.")
+@click.option("--ages", multiple=True, metavar="FLOAT", help="Ages at which J and γ̇ are given [s].")
 @click.option(
     "--vary", metavar="NAME=LOW:HIGH",
-    help="frames, counts, pixels, contrast, angles or exposure: frames=100:3000, or frames=100,300.",
+    help="Quantity to vary: frames, counts, pixels, contrast, angles or exposure, such as frames=100:3000 "
+    "or frames=100,300.",
 )  # fmt: skip
-@click.option("--picture", type=LOCAL_PATH, help="Draw the errors against what is varied (PNG).")
+@click.option(
+    "--picture", type=LOCAL_PATH, help="Plot the errors against the varied quantity (PNG)."
+)
 @STORE
 @AS_JSON
 def design(
     fit: AnyPath | None, store: AnyPath | None, vary: str | None, picture: Path | None, as_json: bool,
     **options: Any,
 ) -> None:  # fmt: skip
-    """Print the standard errors that a planned scan will give, with both weightings.
+    """Predict the standard errors of a planned scan, with both weightings.
 
-    The scan is like that of the folder FIT, with what is given changed, or what is given alone.
-    `homodyne-dask explain planning` says what is computed.
+    The scan is that of the fit in the folder FIT, changed by the options, or is described by the
+    options alone. `homodyne-dask explain planning` explains the calculation.
     """
     given = _given(options)
     if vary is not None:
         given["vary"] = _varied(vary)
     if picture is not None and vary is None:
         raise OptionError(
-            "--picture draws errors against what is varied: give --vary, such as --vary frames=100:3000"
+            "--picture draws the errors against a varied quantity: also give --vary, such as --vary "
+            "frames=100:3000"
         )
     if fit is not None:
         found = _like(fit, store, given)
@@ -92,7 +98,7 @@ def _planned(given: dict[str, Any]) -> hd.Design:
     params = values_by_name("param", words(given.pop("param", ())))
     if (angles := given.pop("angles", None)) is not None:
         if "phi" in given:
-            raise OptionError("--angles and --phi both give angles: leave out one of them")
+            raise OptionError("--angles and --phi both set the angles: leave out one of them")
         given["phi"] = [180 / angles * n for n in range(angles)]
     return hd.design(given.pop("model"), params, **given)  # type: ignore[arg-type]
 
@@ -104,7 +110,7 @@ def _like(fit: AnyPath, store: AnyPath | None, given: dict[str, Any]) -> hd.Desi
     for name in ("model", "param", "angles"):
         if name in given:
             raise OptionError(
-                f"--{name} is that of the fit in {fit}: leave it out, or leave out the folder"
+                f"--{name} is taken from the fit in {fit}: leave out the option, or the folder"
             )
     result = hd.load_result(fit)
     return hd.design_like(result, data_of(result, fit, WITH_STORE, store), **given)
@@ -123,7 +129,7 @@ def _varied(text: str) -> dict[str, list[float]]:
             raise ValueError
     except ValueError:
         raise OptionError(
-            f"--vary {text!r} is not NAME=LOW:HIGH, nor NAME=VALUE,VALUE: write --vary frames=100:3000"
+            f"--vary {text!r} is neither NAME=LOW:HIGH nor NAME=VALUE,VALUE: write --vary frames=100:3000"
         ) from None
     steps = [ends[0] * (ends[1] / ends[0]) ** (n / (BETWEEN - 1)) for n in range(BETWEEN)]
     found = [float(round(one)) if name in WHOLE else one for one in steps]

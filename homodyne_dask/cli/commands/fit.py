@@ -27,11 +27,11 @@ _OF_OUTPUT: dict[str, Any] = {"cls": SectionOption, "section": OUTPUT}
 )
 @click.option(
     "--go-on", is_flag=True, common=False, **_OF_OUTPUT,
-    help="Like --resume if there is a checkpoint; otherwise start again.",
+    help="Like --resume if there is a checkpoint; otherwise start a new fit.",
 )  # fmt: skip
 @click.option(
     "--pictures/--no-pictures", default=None, **_OF_OUTPUT,
-    help="Whether to draw the figures of each fit; default: of up to 8 fits. `show FOLDER --pictures` "
+    help="Whether to draw the figures of each fit; default: only for up to 8 fits. `show FOLDER --pictures` "
     "draws them later.",
 )  # fmt: skip
 @click.option(
@@ -40,16 +40,16 @@ _OF_OUTPUT: dict[str, Any] = {"cls": SectionOption, "section": OUTPUT}
 )  # fmt: skip
 @click.option(
     "--check-rates", is_flag=True, cls=SectionOption, section=ERRORS,
-    help="Also test whether the rates follow their power laws, in one more pass; print where they do not, "
+    help="Also test whether the rates follow their power laws (one more pass); print deviations, "
     "and write rates_check.json.",
 )  # fmt: skip
 @click.option(
     "--homodyne-output", is_flag=True, common=False, **_OF_OUTPUT,
-    help="Also write the files of homodyne, in nlsq/.",
+    help="Also write output files in homodyne's format, in nlsq/.",
 )  # fmt: skip
 @click.option(
     "--performance-report", type=LOCAL_PATH, common=False, **_OF_OUTPUT,
-    help="Folder for a profile of the computing time: Dask's report and a trace of JAX.",
+    help="Folder for a performance profile: Dask's report and a JAX trace.",
 )  # fmt: skip
 @click.option(
     "--json", "as_json", is_flag=True, **_OF_OUTPUT,
@@ -69,8 +69,8 @@ def fit(
 ) -> None:
     """Fit a model to each STORE, or run the fit of FIT.yaml, and write the result to A0123_fit/.
 
-    With several stores, or the parts of one with --over, a fit that fails does not stop the others;
-    scans.csv and scans.html, or series.csv and series.html, list them all.
+    With several stores, or with --over, a fit that fails does not stop the others;
+    scans.csv and scans.html, or series.csv and series.html, list all fits.
 
     Exit status: 0 converged, 3 ended without converging, 2 bad input, 130 interrupted.
     """

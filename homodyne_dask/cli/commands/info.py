@@ -24,18 +24,19 @@ if TYPE_CHECKING:
     "--csv",
     "table",
     type=LOCAL_PATH,
-    help="Write g2 of every bin, c2 averaged over age, into this CSV file.",
+    help="Write g2 of every bin (c2 averaged over age) to this CSV file.",
 )
 @click.option(
     "--dynamics",
     type=LOCAL_PATH,
-    help="Write the variance of c2 over age at each lag of every bin, and how much of it noise explains, "
-    "into this CSV file; c2 is read.",
+    help="Write the variance of c2 over age at each lag of every bin, and the part explained by "
+    "noise, to this CSV file; reads c2.",
 )
 @click.option(
     "--mean-counts",
     type=float,
-    help="With --dynamics: counts of a pixel in a frame, from which noise follows; default: as stored.",
+    help="With --dynamics: mean counts per pixel and frame, which determine the noise; default: the stored "
+    "counts.",
 )
 @AS_JSON
 def info(
@@ -54,7 +55,7 @@ def info(
         write_atomic(dynamics, rows_csv(rows_of_table(hd.age_variance(scan, mean_counts), *names)))
     elif mean_counts is not None:
         raise OptionError(
-            "--mean-counts applies only with --dynamics: give that, too, or leave it out"
+            "--mean-counts applies only with --dynamics: also give --dynamics, or leave out --mean-counts"
         )
     attrs, gap = scan.attrs, scan.attrs["gap_angstrom"]
     if as_json:
@@ -69,8 +70,9 @@ def info(
     known = mean_counts is not None or np.isfinite(scan.mean_counts).any()
     if dynamics is not None and not known:
         echo(
-            f"noise and excess in {in_line(str(dynamics))} are empty: they follow from the counts of a "
-            f"pixel, which the store does not have; give --mean-counts, which the report of a fit estimates"
+            f"noise and excess in {in_line(str(dynamics))} are empty: they are computed from the "
+            "counts per pixel, which the store does not have; give --mean-counts (the report of a fit "
+            "has an estimate)"
         )
 
 

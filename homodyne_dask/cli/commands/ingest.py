@@ -35,11 +35,13 @@ LAYOUT = (
 
 @click.command()
 @click.argument("sources", type=ANY_PATH, nargs=-1, required=True, metavar="SOURCE... [STORE]")
-@click.option("--output", "-o", "store", type=ANY_PATH, help="The store; needed for several files.")
+@click.option(
+    "--output", "-o", "store", type=ANY_PATH, help="Name of the store; required for several files."
+)
 @click.option(
     "--average",
     type=click.Choice(["scans"]),
-    help="Write the mean of scans instead of the bins of each.",
+    help="Write the mean of the scans instead of the bins of each scan.",
 )
 @click.option("--q", multiple=True, help="1/Å; for plain arrays, one number or one per bin.")
 @click.option("--phi", multiple=True, help="Degrees; for plain arrays, one number or one per bin.")
@@ -60,35 +62,37 @@ LAYOUT = (
 @click.option("--gap", help='Gap between the plates with its unit: "200 um"; stored with the data.')
 @click.option(
     "--trains",
-    help="First train, counted from 0, and the one after the last: 0:500; of a file with a matrix for each.",
+    help="First train, counted from 0, and the one after the last: 0:500; for files with one matrix per "
+    "train.",
 )
 @click.option(
     "--dataset", help="Name of the matrices in an HDF5 file or .npz of any layout: /data/c2."
 )
-@click.option("--q-dataset", help="Name of q, beside --dataset.")
-@click.option("--phi-dataset", help="Name of φ, beside --dataset.")
+@click.option("--q-dataset", help="Name of the dataset of q, with --dataset.")
+@click.option("--phi-dataset", help="Name of the dataset of φ, with --dataset.")
 @click.option(
     "--time-dataset",
-    help="Name of the times of the frames, or of their spacing, in s, beside --dataset.",
+    help="Name of the dataset of frame times, or of their spacing, in s, with --dataset.",
 )
 @click.option(
-    "--axes", help="Axes of the matrices, t for the two times, where they are not found: t,t,q."
+    "--axes",
+    help="Axes of the matrices, with t for both time axes, if they are not detected: t,t,q.",
 )
 @click.option(
     "--half",
     type=click.Choice(["upper", "lower", "mean"]),
-    help="What to take of matrices that are not symmetric: one half, or the mean of both.",
+    help="Part of asymmetric matrices to use: one half, or the mean of both.",
 )
 @click.option(
     "--sharded/--no-sharded", default=None,
-    help="Whether a file holds many chunks, as Zarr's shards; default: those of a store by URL do.",
+    help="Whether to store many chunks per file (Zarr shards); default: only for stores at a URL.",
 )  # fmt: skip
 @click.option(
     "--strict",
     is_flag=True,
-    help="Refuse a file with a bin without data, instead of leaving the bin out.",
+    help="Reject a file that has a bin without data, instead of leaving out the bin.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace a store with other contents.")
+@click.option("--overwrite", is_flag=True, help="Replace a store that has different contents.")
 @click.option("--scheduler", help="Address of a running Dask scheduler: tls://host:8786.")
 @click.option("--key", help="Folder with the key of the scheduler; none: unencrypted.")
 @AS_JSON
@@ -101,11 +105,11 @@ def ingest(
 ) -> None:
     """Write the two-time correlations in SOURCE to a Zarr STORE.
 
-    Several files, with --output, are scans that repeat one measurement: the store has the bins of all.
+    Several files, with --output, are repeats of one measurement: the store contains the bins of all.
 
     SOURCE is an HDF5 file (APS-U, APS legacy, NXxpcs, CHX, ESRF, midtools), or arrays in .npy or .npz. For
-    any other layout of HDF5, including MATLAB v7.3, give --dataset; without it the message lists the
-    candidates.
+    any other layout of HDF5, including MATLAB v7.3, give --dataset; without it, the error message
+    lists the candidates.
 
     By default A0123_results.hdf is written to A0123_c2.zarr in the same folder. To give several values,
     repeat the option or separate them by commas. To continue an interrupted ingest, repeat the command.
@@ -123,7 +127,7 @@ def ingest(
             )  # fmt: skip
     except KeyboardInterrupt:
         raise Interrupted(
-            f"interrupted: what is written of {files[0]} is kept; repeat the command to continue"
+            f"interrupted: the part of {files[0]} already written is kept; repeat the command to continue"
         ) from None
     if as_json:
         values = {"pairs": report.n_pairs, "already_complete": report.skipped}

@@ -13,7 +13,7 @@ from homodyne_dask.errors import OptionError
 @click.command()
 @click.argument("folder", type=LOCAL_PATH)
 def key(folder: Path) -> None:
-    """Write the key of a cluster to FOLDER, readable by you alone, and print how to use it.
+    """Write the key of a cluster to FOLDER, readable only by you, and print how to use it.
 
     Whoever has the key can run programs under your name on every machine of the cluster.
     """

@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 @config_parameters(["model", *(option.name for option in plan_options()), *SELECTED, *CLUSTER])
 @click.option(
     "--workers", cls=SectionOption, section=WORKERS,
-    help="Plan for a hypothetical cluster: number of workers, with threads and memory of each "
-    "if wanted: 1000:8:32GB; the sample is computed on this machine.",
+    help="Plan for a hypothetical cluster: number of workers, optionally with threads and "
+    "memory of each: 1000:8:32GB; the sample is computed on this machine.",
 )  # fmt: skip
 @click.option("--no-measure", is_flag=True, help="Read nothing and start no workers.")
 @AS_JSON
 def plan(source: str, workers: str | None, no_measure: bool, as_json: bool, **options: Any) -> None:
-    """Print pairs, tiles, bytes and memory of a fit of SOURCE, and the time of a pass from a sample.
+    """Print size and memory of a fit of SOURCE, and the time per pass, measured on a sample.
 
-    SOURCE is a store, or a YAML file. The sample takes some seconds, most of them to start the workers.
+    SOURCE is a store, or a YAML file. The sample takes a few seconds, mostly to start the workers.
     """
     config = configuration((source,), options)
     model = model_named(config.model)

@@ -43,14 +43,14 @@ from homodyne_dask.store.files import AnyPath, is_file
 )
 @click.option(
     "--adjust", type=click.Choice(["robust", "none"]), default="robust", show_default=True,
-    help="Width of the likelihood: that of the standard errors, or the naive one of uncorrelated noise.",
+    help="Width of the likelihood: as for the standard errors, or naive, for uncorrelated noise.",
 )  # fmt: skip
 @STORE
 @config_parameters(CLUSTER)
 @AS_JSON
 @click.option(
     "--output", "-o", type=LOCAL_PATH,
-    help="Write the draws into this file, netCDF or a folder .zarr, and leave FIT as it is.",
+    help="Write the draws to this netCDF file or .zarr folder, and leave FIT unchanged.",
 )  # fmt: skip
 def posterior(
     folder: AnyPath,
@@ -63,19 +63,19 @@ def posterior(
     output: Path | None,
     **workers: Any,
 ) -> None:
-    """Draw from the posterior of the fit in the folder FIT, and write it there.
+    """Sample the posterior of the fit in the folder FIT, and write it there.
 
-    The data are read about as often as in a short fit, from the store at its former place. FIT gets
+    The data are read about as often as in a short fit, from the store that was fitted. FIT receives
     posterior.nc (for ArviZ), posterior.json and pictures, and its report a section "Posterior".
-    `homodyne-dask explain posterior` says what the numbers mean.
+    `homodyne-dask explain posterior` explains the numbers.
 
     Exit status: 0 done, 2 bad input, 3 the draws are unreliable, 130 interrupted.
     """
     fits = [] if is_file(folder / SUMMARY) else fits_in(folder)
     if fits:
         raise OptionError(
-            f"{folder} holds {len(fits)} fits, and a posterior is computed for one: give {folder / fits[0]}, "
-            f"or another one of them"
+            f"{folder} contains {len(fits)} fits, but a posterior is computed for a single fit: give "
+            f"{folder / fits[0]}, or another of them"
         )
     if output is not None and output.exists():
         raise OptionError(f"{output} exists: give another --output")

@@ -32,11 +32,11 @@ from homodyne_dask.sweep import preflight as worker_checks
 def preflight(
     sources: tuple[str, ...], site: str | None, file: Path | None, model: str | None, as_json: bool
 ) -> None:
-    """Check before a fit whether what it needs is there; submits no job.
+    """Check the requirements of a fit before it runs; submits no job.
 
-    With --site: prints the job script, what sbatch says of it, versions and folders. With
+    With --site: prints the job script, the response of sbatch, versions and folders. With
     --scheduler-file: checks that every worker can read the stores and has the versions and settings
-    that a fit needs.
+    that a fit requires.
     """
     if not (site or sources):
         raise OptionError("nothing to check: give --site, or stores with --scheduler-file")
@@ -69,7 +69,9 @@ def _site_facts(name: str, config: FitConfig | None) -> tuple[str, dict[str, str
     facts: dict[str, str] = {}
     if not site["tried"]:
         where = "homodyne_dask/cluster/slurm/templates"
-        facts["note"] = f"{name} has not been tested on the real machine: read its file in {where}"
+        facts["note"] = (
+            f"{name} has not been tested on the real machine: check its settings in {where}"
+        )
     facts["versions"] = ", ".join(
         f"{what} {text}" for what, text in worker_checks.package_versions().items()
     )
@@ -97,5 +99,7 @@ def _check_stores(config: FitConfig, file: Path | None) -> dict[str, Any]:
             found[str(store)] = plan_values(work) | {"workers_examined": client is not None}
             if client is not None:
                 worker_checks.preflight(client, scan, work)
-                echo(f"{'workers':<18} all can read {store.name} and have what a fit needs")
+                echo(
+                    f"{'workers':<18} all can read {store.name} and meet the requirements of a fit"
+                )
     return found

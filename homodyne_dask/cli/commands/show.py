@@ -14,10 +14,10 @@ from homodyne_dask.store.files import AnyPath, is_file
 @AS_JSON
 @click.option(
     "--ci", type=click.FloatRange(1, 100, max_open=True),
-    help="Print confidence intervals of this many per cent, too: 95.",
+    help="Also print confidence intervals of this level in per cent, such as 95.",
 )  # fmt: skip
 @click.option(
-    "--pictures", is_flag=True, help="Draw the figures of the fit, or of each fit, into its report."
+    "--pictures", is_flag=True, help="Add the figures of the fit, or of each fit, to its report."
 )
 @STORE
 def show(
@@ -52,6 +52,6 @@ def _check_one(folder: AnyPath) -> None:
     fits = fits_in(folder)
     if fits:
         raise OptionError(
-            f"{folder} holds the fits of several stores, which scans.html lists: show one of "
+            f"{folder} contains the fits of several stores, listed in scans.html: show one of "
             f"{', '.join(fits[:8])}{', ...' if len(fits) > 8 else ''}"
         )

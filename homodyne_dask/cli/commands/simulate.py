@@ -17,8 +17,8 @@ SCENARIOS = ("creep", "brownian", "static", "ageing", "andrade", "step", "laos")
 @click.argument("path", metavar="OUT.h5", type=LOCAL_PATH)
 @click.option(
     "--scenario", default="creep", type=Text(SCENARIOS),
-    help="creep (default), brownian, static, ageing, andrade, step (of temperature) or laos "
-    "(oscillating shear).",
+    help="creep (default), brownian, static, ageing, andrade, step (a temperature step) or "
+    "laos (oscillating shear).",
 )  # fmt: skip
 @click.option(
     "--angles", type=click.IntRange(min=1), default=23, show_default=True, help="Number of angles."
@@ -61,7 +61,7 @@ def simulate(
 ) -> None:
     """Simulate a scan with known parameters and counting noise; write it in a beamline's file format.
 
-    The file holds the true values, so that the report of a fit prints them beside the estimates.
+    The file contains the true values, which the report of a fit prints beside the estimates.
     """
     made = hd.simulate(
         path, scenario, angles=angles, frames=frames, seed=seed, layout=layout, convention=convention,

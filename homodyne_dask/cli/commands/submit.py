@@ -25,10 +25,10 @@ from homodyne_dask.errors import OptionError
 @click.option("--dry-run", is_flag=True, help="Print the job script and submit nothing.")
 @AS_JSON
 def submit(config: Path, site: str, jobs: str, dry_run: bool, as_json: bool) -> None:
-    """Submit the fit of FIT.yaml as a batch job, which submits the jobs of its workers itself.
+    """Submit the fit of FIT.yaml as a batch job, which in turn submits the jobs of its workers.
 
-    Before the end of its walltime the job writes a checkpoint and queues itself again, to continue from
-    there. After a crash, submit again: the fit continues from its checkpoint.
+    Before the end of its walltime the job writes a checkpoint and queues itself again to continue
+    from it. After a crash, submit again: the fit continues from its checkpoint.
     """
     settings = read_config(config)
     if settings.scheduler or settings.scheduler_file:

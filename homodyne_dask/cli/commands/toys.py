@@ -26,7 +26,12 @@ from homodyne_dask.store.files import AnyPath
 @click.command()
 @click.argument("folder", metavar="FIT", type=ANY_PATH)
 @click.option(
-    "-n", "--number", type=click.IntRange(2), default=100, show_default=True, help="Number of toys."
+    "-n",
+    "--number",
+    type=click.IntRange(2),
+    default=100,
+    show_default=True,
+    help="Number of simulated scans (toys).",
 )
 @click.option(
     "--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of the photons."
@@ -56,9 +61,9 @@ def toys(
     as_json: bool,
     **workers: Any,
 ) -> None:
-    """Simulate photons at the fit in the folder FIT, ingest and fit them; print how the fits scatter.
+    """Simulate scans of photons from the fit in the folder FIT, fit them, and print their scatter.
 
-    The table has bias, scatter over error, and how often intervals hold the truth.
+    The table lists bias, scatter divided by error, and how often the intervals contain the truth.
     """
     result = hd.load_result(folder)
     scan = data_of(result, folder, result_upload.WITH_STORE, store)

@@ -80,8 +80,8 @@ class _ReportingCluster(JobQueueCluster, JobCluster):
             reasons.append(f"refused ({self.refusal})")
         if self.failed_jobs:
             reasons.append(
-                f"{self.failed_jobs} jobs in a row ended before their workers came, or as soon as they had; "
-                f"their logs are in {self.site.logs}"
+                f"{self.failed_jobs} jobs in a row ended before their workers joined, or immediately "
+                f"afterwards; their logs are in {self.site.logs}"
             )
         return ", ".join(reasons)
 

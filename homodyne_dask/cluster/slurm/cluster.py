@@ -42,12 +42,12 @@ def slurm_cluster(
 ) -> Iterator[Any]:
     """Start workers as jobs of a site for the length of a `with`; yields the cluster at once.
 
-    jobs: how many are kept running, or (least, most): as many as the work needs. A job that is lost
-    for any reason is replaced. settings: changes of the site's (templates/template.yaml), as
-    `walltime="02:00:00"`. folder: for the cluster's key, on a file system of all nodes; by default a new
-    one. task: seconds that a task may take, so that workers live for many of them and leave before
-    the walltime; `hd.plan(...).longest_task` allows shorter walltimes than the one that holds for every plan.
-    For a site with PBS the jobs are PBS's. `cluster.get_client()` connects.
+    jobs: number of jobs to keep running, or (least, most): as many as the work needs. A job that is lost
+    for any reason is replaced. settings: changes to the settings of the site (templates/template.yaml),
+    such as `walltime="02:00:00"`. folder: for the cluster's key, on a file system that all nodes share; by
+    default a new one. task: maximum time of a task in seconds, so that workers run many tasks and stop
+    before their walltime; `hd.plan(...).longest_task` allows shorter walltimes than the default, which is
+    valid for every plan. At a site with PBS, jobs are submitted to PBS. `cluster.get_client()` connects.
 
     Raises OptionError for a site or setting that cannot be used, ClusterError with the batch system's
     message for a job it refuses, PackageError without dask-jobqueue.
@@ -105,7 +105,7 @@ def bounds(jobs: int | tuple[int, int]) -> tuple[int, int]:
     pair = (jobs, jobs) if isinstance(jobs, int) else jobs
     whole = isinstance(pair, tuple | list) and all(type(number) is int for number in pair)
     if not whole or len(pair) != 2 or not 1 <= pair[0] <= pair[1]:
-        raise OptionError(f"jobs = {shown(jobs)}: give a number from 1 up, or (least, most)")
+        raise OptionError(f"jobs = {shown(jobs)}: give a number of at least 1, or (least, most)")
     return pair[0], pair[1]
 
 

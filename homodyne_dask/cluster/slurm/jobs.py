@@ -66,8 +66,8 @@ def lifetime(walltime: float, task: float) -> Lifetime:
     needed = max(work + replaced, work / (1 - 2 * STAGGER_SHARE))
     if walltime < needed:
         raise OptionError(
-            f"a walltime of {walltime:g} s is too short for workers that start, compute tasks of up "
-            f"to {task:.2g} s and leave in time: give at least {-(-needed // 60):.0f} minutes"
+            f"a walltime of {walltime:g} s is too short for workers to start, compute tasks of up "
+            f"to {task:.2g} s and stop in time: give at least {-(-needed // 60):.0f} minutes"
         )
     stagger = max(STAGGER_SHARE * walltime, replaced / 2)
     return Lifetime(walltime - CLOSING_SECONDS - task - stagger, stagger)
@@ -158,7 +158,7 @@ def driver_script(site: Site, words: Sequence[str], folder: Path) -> str:
     if site["batch"] != "slurm":
         raise OptionError(
             f"submit needs SLURM, but site {site.name} has {site['batch']}: run `homodyne-dask fit "
-            f"--site {site.name}` in a job of your own"
+            f"--site {site.name}` in your own batch job"
         )
     driver = site["driver"]
     directives = [*driver["job-extra-directives"]]

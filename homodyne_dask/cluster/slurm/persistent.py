@@ -52,7 +52,7 @@ def read_scheduler_file(file: Path) -> PersistentScheduler:
         written = json.loads(read_regular_file(file, MAX_FILE_BYTES))
         if isinstance(written, dict) and written.get("type") == "Scheduler":
             raise ClusterError(
-                f"{file} was written by `dask scheduler` and names no key: give instead --scheduler "
+                f"{file} was written by `dask scheduler` and names no key: give --scheduler "
                 f"{printable(str(written.get('address')))} and, for tls://, the folder of its key with --key"
             )
         read = PersistentScheduler(**written)
@@ -133,8 +133,9 @@ def refuse_second(file: Path) -> None:
             file.unlink()  # it was killed
             return
         raise ClusterError(
-            f"{file} is of a scheduler on {other.host} (process {other.pid}): `homodyne-dask cluster "
-            f"stop --scheduler-file {file}`; if that machine is no longer running, remove the file"
+            f"{file} belongs to a scheduler on {other.host} (process {other.pid}): run `homodyne-dask "
+            f"cluster stop --scheduler-file {file}`, or, if that machine is no longer running, remove the "
+            "file"
         )
 
 

@@ -67,8 +67,8 @@ def jobs() -> list[QueuedJob]:
 def _run(command: list[str], stdin: str) -> subprocess.CompletedProcess[str]:
     if shutil.which(command[0]) is None:
         raise ClusterError(
-            f"{command[0]} is not on this machine: go to a login node of the cluster, or use "
-            f"workers on this machine (without --site)"
+            f"{command[0]} is not available on this machine: use a login node of the "
+            f"cluster, or workers on this machine (without --site)"
         )
     try:
         return subprocess.run(

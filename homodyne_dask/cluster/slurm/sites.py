@@ -117,7 +117,7 @@ def _checked(site: Site) -> Site:
         raise OptionError(f"{where}.security = {site['security']!r}: give tls or none")
     for key in ("cores", "processes"):
         if not isinstance(site[key], int) or site[key] < 1:
-            raise OptionError(f"{where}.{key} = {site[key]!r} is not a whole number from 1 up")
+            raise OptionError(f"{where}.{key} = {site[key]!r} is not a whole number of at least 1")
     if site["cores"] % site["processes"]:
         raise OptionError(
             f"{where}: {site['cores']} cores cannot be shared equally by {site['processes']} "
@@ -162,6 +162,6 @@ def _default_interface() -> str:
         if any(address.address == address_of_route for address in addresses):
             return name
     raise OptionError(
-        "no network interface has the address of the default route: name one, "
-        "DASK_JOBQUEUE__<SITE>__INTERFACE=eth0"
+        "no network interface has the address of the default route: set one, "
+        "such as DASK_JOBQUEUE__<SITE>__INTERFACE=eth0"
     )

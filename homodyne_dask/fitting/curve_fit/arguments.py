@@ -70,8 +70,8 @@ def bounds_by_name(names: tuple[str, ...], bounds: Any) -> dict[str, tuple[float
         low, high = (np.broadcast_to(np.asarray(edge, float), len(names)) for edge in bounds)
     except (TypeError, ValueError):
         raise OptionError(
-            f"bounds = {shown(bounds)} are not (low, high), each a number or one for each of "
-            f"{', '.join(names)}, nor pairs by name"
+            f"bounds = {shown(bounds)} is neither (low, high), each a number or one value "
+            f"for each of {', '.join(names)}, nor pairs by name"
         ) from None
     return {name: (float(a), float(b)) for name, a, b in zip(names, low, high, strict=True)}
 
@@ -170,7 +170,7 @@ def points_from_arrays(xdata: Any, ydata: Any) -> tuple[xarray.Dataset, list[str
     rows = x.reshape(len(x), -1) if several else x.reshape(1, -1)
     if rows.shape[1] != y.size or not y.size:
         raise OptionError(
-            f"xdata of shape {x.shape} does not fit ydata of shape {y.shape}: give M values of both, or "
+            f"xdata of shape {x.shape} does not match ydata of shape {y.shape}: give M values of both, or "
             f"k rows of M values of xdata"
         )
     names = [f"x{n}" for n in range(len(rows))] if several else ["x"]

@@ -104,22 +104,22 @@ def curve_fit(f: Callable[..., Any], *data: Any, **options: Any) -> CurveFit:
         curve_fit(f, xdata, ydata, p0, sigma, absolute_sigma, bounds=...)      arrays, as in scipy
         curve_fit(f, dataset, coords="x", data_var="y", p0=..., sigma=..., ...)
 
-    f: a function of jax.numpy or NumPy that is computed for each point alone: it is called with parts of
-    the points. It returns one value per point.
-    xdata: M values, or (k, M), or k arrays of M values: f then gets an array of k rows. ydata: M values.
-    dataset: an xarray Dataset or DataArray (data_var is then its name, or 'y'), or the path of a
-    Zarr store; lazy ones are read chunk by chunk. coords, data_var: variables of it; with several coords, x
-    is a tuple of arrays that are broadcast together.
-    p0: initial values in order or by name; by default 1, or the middle of finite bounds, as in scipy.
-    sigma: standard deviations: a number, one for each point, or of a dataset a variable's name.
-    absolute_sigma: sigma is absolute; if False, pcov is scaled to a reduced χ² of 1.
+    f: a function of jax.numpy or NumPy that returns one value per point. Each value may depend only on its
+    own point, because f is called with subsets of the points. xdata: M values, or (k, M), or k arrays of M
+    values: f then gets an array of k rows. ydata: M values. dataset: an xarray Dataset or DataArray
+    (data_var is then its name, or 'y'), or the path of a Zarr store; lazy ones are read chunk by chunk.
+    coords, data_var: variables of it; with several coords, x is a tuple of arrays that are broadcast
+    together. p0: initial values in order or by name; by default 1, or the middle of finite bounds, as in
+    scipy. sigma: standard deviations: a number, one for each point, or for a dataset the name of a
+    variable. absolute_sigma: whether sigma is absolute; if False, pcov is scaled to a reduced χ² of 1.
     bounds: (low, high), each a number or one per parameter, or by name, or scipy's Bounds. param_names: by
-    default the arguments of f after x. client, checkpoint, resume: as in `fit`; data in memory are fitted
-    in this process, and so are fewer than four million points. max_passes: most passes over the data.
+    default the arguments of f after x. client, checkpoint, resume: as in `fit`; data in memory, and fewer
+    than four million points, are fitted in this process. max_passes: maximum number of passes over the
+    data.
 
-    A point of which any variable is NaN is excluded; an infinite value is an error, as in scipy. Where the
-    data do not determine every parameter pcov is None, in scipy it is infinite.
-    Raises a HomodyneDaskError for mistakes; how the fit ended is `outcome`.
+    Points with NaN in any variable are excluded; infinite values are an error, as in scipy. If the data do
+    not determine every parameter, pcov is None (in scipy it is infinite). Raises a HomodyneDaskError for
+    invalid input; `outcome` tells how the fit ended.
 
     >>> x = np.arange(5.0)
     >>> hd.curve_fit(lambda x, slope: slope * x, x, 2 * x).popt.round(6)

@@ -58,7 +58,7 @@ class CurveFit:
         return residual_fit.stderr(self.pcov, len(self.names))
 
     def to_dataset(self) -> xarray.Dataset:
-        """Return curvefit_coefficients(param) and curvefit_covariance(cov_i, cov_j), as xarray's."""
+        """Return curvefit_coefficients(param) and curvefit_covariance(cov_i, cov_j), named as in xarray."""
         names = list(self.names)
         covariance = np.full((len(names), len(names)), np.nan) if self.pcov is None else self.pcov
         return xarray.Dataset(

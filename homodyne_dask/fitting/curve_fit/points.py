@@ -217,7 +217,7 @@ def points_of(data: object, variables: Sequence[str]) -> Points:
     chosen = dataset.reset_coords()[list(dict.fromkeys(variables))]
     sizes = dict(chosen.sizes)
     if not math.prod(sizes.values()):
-        raise SelectionError(f"the variables {', '.join(variables)} hold no point")
+        raise SelectionError(f"the variables {', '.join(variables)} contain no points")
     return Points(chosen, tuple(variables), sizes, _chunk(chosen, sizes))
 
 

@@ -111,7 +111,7 @@ def _toy(
     time = scan.time[slice(*scan.frames)]
     if len(time) > MOST_FRAMES:
         raise OptionError(
-            f"toys of {len(time)} frames take too long: fit at most {MOST_FRAMES} of them"
+            f"toys of {len(time)} frames take too long: select at most {MOST_FRAMES} frames"
         )
     noise = result.errors.noise
     size = {}

@@ -51,18 +51,19 @@ def design(
     min_lag: int = 1,
     convention: str = "physical",
 ) -> Design:
-    """Return the standard errors that a fit of a planned scan will give, for both weightings.
+    """Predict the standard errors of a fit of a planned scan, for both weightings.
 
-    model: itself or its name; params: its values, by name or in order; fixed: names of those that will not be
-    fitted. q [1/Å], phi [degree], contrast, counts (per pixel and frame) and pixels (independent ones of a
-    bin): one number, or one per bin. frames, dt [s]: of the record. gap: '200 um', for models with shear.
-    ages [s]: at which the errors of J and γ̇ are wanted, by default the middle of the shortest record. vary:
-    one of frames, counts, pixels, contrast, angles (the ring divided into so many bins, each at the first q)
-    and exposure (frame time [s], of the same total time and dose), with the values to try. min_lag: closer
-    pairs are excluded [frames]. convention: physical or homodyne.
+    model: a model or its name; params: values of its parameters, by name or in order; fixed: names of
+    parameters that will not be fitted. q [1/Å], phi [degree], contrast, counts (per pixel and frame) and
+    pixels (independent pixels per bin): one number, or one per bin. frames, dt [s]: number of frames and
+    frame time. gap: such as '200 um', for models with shear. ages [s]: ages for the errors of J and γ̇, by
+    default the middle of the shortest record. vary: one of frames, counts, pixels, contrast, angles (number
+    of bins into which the ring is divided, each at the first q) and exposure (frame time [s], with the same
+    total time and dose), with the values to try. min_lag: closer pairs are excluded [frames]. convention:
+    physical or homodyne.
 
     The noise is that of speckle and counting (docs/explanation/speckle_noise.md); contrast and offset of
-    every bin are fitted. Raises OptionError for values that no scan has.
+    every bin are fitted. Raises OptionError for invalid values.
 
     >>> detector = {"contrast": 0.2, "counts": 0.5, "pixels": 1000}
     >>> plan = hd.design("brownian", {"D0": 1e4}, q=0.005, frames=300, dt=0.1, **detector)
@@ -93,7 +94,7 @@ def design(
     shortest = min(float(one.time[-1]) for one in scans)
     wanted = np.atleast_1d(np.array([shortest / 2]) if ages is None else numbers_of("ages", ages))
     if (wanted < 0).any():
-        raise OptionError(f"ages = {shown(ages)}: an age is in seconds since the first frame")
+        raise OptionError(f"ages = {shown(ages)}: give ages in seconds since the first frame")
     found = [expected_errors(one, wanted) for one in scans]
     return Design(_dataset(scan, varied, values, wanted, found))
 
@@ -102,7 +103,9 @@ def _count(name: str, value: Any) -> int:
     if isinstance(value, bool) or not float(value).is_integer():
         raise OptionError(f"{name} = {shown(value)} is not a whole number")
     if not FEWEST_FRAMES <= value <= MOST_FRAMES:
-        raise OptionError(f"{name} = {value:g}: give from {FEWEST_FRAMES} to {MOST_FRAMES}")
+        raise OptionError(
+            f"{name} = {value:g}: give a number from {FEWEST_FRAMES} to {MOST_FRAMES}"
+        )
     return int(value)
 
 
@@ -143,7 +146,7 @@ def _varied(vary: Mapping[str, ArrayLike] | None) -> tuple[str | None, list[floa
     if not vary:
         return None, [np.nan]
     if len(vary) > 1:
-        raise OptionError(f"vary = {shown(dict(vary))}: one quantity at a time")
+        raise OptionError(f"vary = {shown(dict(vary))}: vary one quantity at a time")
     name, given = next(iter(vary.items()))
     if name not in VARIED:
         raise OptionError(f"vary: {name!r} cannot be varied; {nearest(name, VARIED)}")
@@ -200,7 +203,7 @@ def _dataset(
     about = (
         f"{model.name}, {len(scan.q)} {'bin' if len(scan.q) == 1 else 'bins'}, {scan.frames} frames of "
         f"{scan.dt:g} s, contrast {scan.contrast.mean():.3g}, {scan.counts.mean():.3g} counts per pixel and "
-        f"frame, {scan.pixels.mean():.4g} independent pixels a bin"
+        f"frame, {scan.pixels.mean():.4g} independent pixels per bin"
     )
     if varied is not None:
         about += f"; {varied} varied"
@@ -230,11 +233,12 @@ def _dataset(
 
 
 def design_like(result: FitResult, scan: Scan | None = None, **changes: Any) -> Design:
-    """Return the expected errors of a scan like the one of a fit, with changes.
+    """Predict the errors of a scan that differs from a fitted one in given quantities.
 
-    Model, values, bins, frames and contrast are those of the fit, counts and pixels what its residuals say of
-    them. changes: arguments of `design`, such as vary={"frames": [300, 600, 1200]}. scan: what was fitted; by
-    default it is opened where it was. Raises OptionError where the residuals do not tell counts and pixels.
+    Model, values, bins, frames and contrast are those of the fit; counts and pixels are estimated from its
+    residuals. changes: arguments of `design`, such as vary={"frames": [300, 600, 1200]}. scan: the fitted
+    scan; by default it is opened from its store. Raises OptionError if the residuals do not determine
+    counts and pixels.
 
     >>> result = hd.fit("A0123_c2.zarr", "brownian")
     >>> hd.design_like(result, counts=2, pixels=1000, vary={"frames": [40, 80]}).varied

@@ -297,8 +297,8 @@ def _without_profile(request: Request, more: ErrorEstimates) -> tuple[str, ...]:
         return missing
     return (
         *missing,
-        "χ² of the profiles is that of all pairs, but other values of the parameters may fit better at "
-        "some of their points",
+        "the profiles show χ² of all pairs, but at some of their points other values of "
+        "the parameters may fit better",
     )
 
 

@@ -46,10 +46,12 @@ class Signal(NamedTuple):
         size = self.contrast / self.stderr
         opposite = "; c2 rises where the model falls" if size < -self.threshold else ""
         return (
-            f"the mean contrast is {self.contrast:.2g}, {size:.1f} times its error of {self.stderr:.2g}, and "
-            f"noise alone gives up to {self.threshold:.1f}; that of one bin is at most {self.of_bins:.1f} of "
-            f"its own, and noise alone gives up to {self.threshold_of_bins:.1f}{opposite}: no parameter is "
-            f"measured; for a faster decay use shorter frames or --min-lag 1, for a slower one a longer "
+            f"the mean contrast is {self.contrast:.2g}, {size:.1f} times its error of {self.stderr:.2g}, "
+            f"but noise alone gives up to {self.threshold:.1f}; that of a single bin is at most "
+            f"{self.of_bins:.1f} times its error, but noise alone gives up to "
+            f"{self.threshold_of_bins:.1f}{opposite}: no "
+            "parameter is measured; for a faster decay use shorter frames or --min-lag 1, for a slower "
+            "one a longer "
             f"record, for a weaker one more pixels or frames"
         )
 

@@ -166,7 +166,7 @@ def wide_profiles(
     doing: called with words for each step.
     """
     words = f"profiles of {', '.join(errors)}"
-    doing(f"{words}: where they are")
+    doing(f"{words}: locating them")
     profiler = Profiler(request, sweep, state, errors)
     grams: GramAt = profiler.sampled()
     profiles = profiler.along(grams, profiler.search_around_optimum())

@@ -190,8 +190,9 @@ def _on_speckle(speckle: SpeckleErrors | None) -> list[str]:
         else speckle.objection
     )
     return [
-        f"there are no standard errors: from fewer than {MIN_CLUSTERS} independent bins they follow from the "
-        f"noise of speckle, and {why}; naive errors are given, which are too small for correlated speckle, "
+        f"there are no standard errors: with fewer than {MIN_CLUSTERS} independent bins they are computed "
+        f"from the noise of speckle, but {why}; naive errors are given, which are too small for correlated "
+        "speckle, "
         f"and, if the record is long enough, a lower bound from blocks of frames"
     ]
 
@@ -215,7 +216,7 @@ def warnings_about_priors(
         if away > MAX_DEVIATION_FROM_PRIOR:
             sentences.append(
                 f"{p.name} ends at {value:.6g}, {away:.1f} standard deviations from its prior {mean:g} ± "
-                f"{sd:g}{unit}: the prior, sigma or the model does not hold"
+                f"{sd:g}{unit}: the prior, sigma or the model is wrong"
             )
         if own > MAX_ERROR_OVER_PRIOR * sd:
             sentences.append(
@@ -261,8 +262,8 @@ def larger_errors(
         *(_undetermined((search.names[n],), False, simpler) for n in np.flatnonzero(wide)),
         *(
             f"the data do not determine {search.names[n]}: the decay is longer than the record, which shows "
-            f"only contrast times {search.names[n]}; take the offset as known, `--offset-prior 1:0.01`, or "
-            f"measure for longer"
+            f"only contrast times {search.names[n]}; treat the offset as known, `--offset-prior "
+            f"1:0.01`, or measure for longer"
             for n in slow
         ),
     )
@@ -281,7 +282,7 @@ def _slower_than_the_record(request: Request, state: lm.State) -> Bool[np.ndarra
 def _simpler(request: Request) -> str:
     """Return what to type for a model with fewer parameters of diffusion, or ''."""
     name = request.problem.model.simpler
-    return f"take a model with fewer parameters, `--model {name}`" if name else ""
+    return f"use a model with fewer parameters, `--model {name}`" if name else ""
 
 
 def _undetermined(names: tuple[str, ...], slow: bool, simpler: str) -> str:
@@ -325,8 +326,8 @@ def _of_precision(request: Request, reduced: ReducedProblem) -> str | None:
     if known <= request.solver.decrement:
         return None
     return (
-        f"with precision {request.problem.precision!r} the optimum is known to {known:.1g} standard "
-        f"errors only"
+        f"with precision {request.problem.precision!r} the optimum is known only to within "
+        f"{known:.1g} standard errors"
     )
 
 
@@ -340,7 +341,7 @@ def _far_off(request: Request, state: lm.State) -> str | None:
     datum = "pair" if pairs else "cell"
     return (
         f"χ² per {datum} is as high as {redchi[far].max():.3g} ({_labels(request.scan, far)}): some {datum}s "
-        f"lie far from all others, sigma is too small, or the model does not hold; maps.png shows where"
+        f"lie far from all others, sigma is too small, or the model is wrong; maps.png shows where"
     )
 
 
@@ -355,8 +356,8 @@ def _too_quiet(request: Request, state: lm.State) -> str | None:
         return None
     return (
         f"χ² per pair is as low as {redchi[quiet].min():.3g} ({_labels(request.scan, quiet)}): c2 scatters "
-        f"less than its counts; their number or that of pixels in the file is too small, or c2 was averaged "
-        f"over repeats or smoothed"
+        "less than its counts imply; the number of counts or pixels in the file is too small, or c2 was "
+        f"averaged over repeats or smoothed"
     )
 
 
@@ -399,8 +400,8 @@ def _exchangeable(request: Request) -> str | None:
     if beat is None or not beat.exchange or not free[of_one].all():
         return None
     return (
-        f"reference and sample are exchangeable: c2 is the same with {beat.exchange}; which of them moves "
-        f"is not observable"
+        f"reference and sample are exchangeable: c2 does not change on exchanging {beat.exchange}; which "
+        f"of them moves is not observable"
     )
 
 
@@ -414,8 +415,8 @@ def _negative_shear(request: Request, state: lm.State) -> str | None:
         return None
     if rates.min() < 0 < rates.max() and getattr(problem.model, "splines", {}):
         return (
-            "the shear rate changes its sign: c2 shows where it does, not the sign of the whole; "
-            "-gamma_dot(t) fits equally well"
+            "the shear rate changes sign: c2 shows where, but not the overall "
+            "sign; -gamma_dot(t) fits equally well"
         )
     if rates[-1] >= 0:
         return None
@@ -424,8 +425,8 @@ def _negative_shear(request: Request, state: lm.State) -> str | None:
     bounded = "gamma_dot" if free else "gamma_dot_t_offset"
     return (
         f"the shear rate is negative, {rates[-1]:.3g} 1/s in the middle of the record: its sign is not "
-        f"observable, and the rate may equally be {opposite}; bounds of {bounded} from 0 up allow "
-        f"positive rates only"
+        f"observable, and the rate may equally be {opposite}; bounds of {bounded} of at "
+        f"least 0 restrict it to positive rates"
     )
 
 
@@ -485,7 +486,7 @@ def _strange_scaling(reduced: ReducedProblem) -> list[str]:
     if scaled:
         sentences.append(
             f"offset is above {HIGHEST_OFFSET:g} in {scaled} of {of}, but c2 without correlation is 1: c2 is "
-            f"in another unit, such as per cent, or not normalised; the contrast is in that unit, too"
+            f"in another unit, such as per cent, or not normalised; the contrast is also in that unit"
         )
     if low:
         sentences.append(

@@ -69,7 +69,7 @@ class SpeckleErrors(NamedTuple):
         if self.p_value < IMPROBABLE:
             return (
                 "means of residuals deviate by more than the scatter of single pairs allows: the model is "
-                "wrong, or c2 was smoothed or denoised before"
+                "wrong, or c2 was smoothed or denoised beforehand"
             )
         if _of_normal(np.concatenate([fit.whitened for fit in self.fits])) < IMPROBABLE:
             return "the residuals are not normal"

@@ -148,10 +148,10 @@ def adjustment_of(
     centre, below = at.of(at.x) + step, float(step @ gradient)
     optimum = _Optimum(reduced, at.free, moved, to_u, H, centre, below)
     if request.options.weighting == SPECKLE_WEIGHTS:
-        note = "the likelihood is that of the averages with the covariance of speckle and counting"
+        note = "the likelihood uses the averages and the covariance of speckle and counting"
         return optimum.adjustment("robust", note, 1.0, np.inf)
     if adjust == "none":
-        note = "the noise of pairs is taken as uncorrelated: widths are those of the naive errors"
+        note = "the noise of pairs is taken as uncorrelated: widths correspond to the naive errors"
         return optimum.adjustment("none", note, 1.0, np.inf)
     if result.parameters.attrs["method"] == SPECKLE:
         return _of_speckle(optimum, result, request.search.prior_terms(at.theta))
@@ -176,9 +176,9 @@ def _of_speckle(optimum: _Optimum, result: FitResult, prior: PriorTerms | None) 
     factor = float(np.trace(inverse_of(naive) @ covariance)) / len(covariance)
     fewest = float(np.min(dof))
     if not (known == optimum.free).all():
-        note = "widths are on average those of the noise of speckle and counting"
+        note = "widths correspond on average to the noise of speckle and counting"
         return optimum.adjustment("magnitude", note, factor, fewest)
-    note = "widths and correlations are those of the noise of speckle and counting"
+    note = "widths and correlations correspond to the noise of speckle and counting"
     whole = np.zeros((len(moved), len(moved)))
     whole[some] = covariance
     return optimum.adjustment("robust", note, factor, fewest, optimum.of_u(whole))
@@ -229,9 +229,9 @@ def _of_scatter(optimum: _Optimum, request: Request, result: FitResult) -> Adjus
         return optimum.adjustment("magnitude", note, factor, np.inf)
     p, of_size = len(optimum.hessian), freedom_of_size(reduced, moved, clusters)
     if number < _FOR_SOME * p or not (moved == optimum.free).all():
-        note = f"widths are on average those of the scatter between {number} independent bins"
+        note = f"widths correspond on average to the scatter between {number} independent bins"
         return optimum.adjustment("magnitude", note, factor, of_size)
-    note = f"widths and correlations are those of the scatter between {number} independent bins"
+    note = f"widths and correlations correspond to the scatter between {number} independent bins"
     V = optimum.of_u(covariance)
     if number >= _FOR_ALL * p:
         return optimum.adjustment("robust", note, factor, float(np.nanmin(errors.dof)), V)

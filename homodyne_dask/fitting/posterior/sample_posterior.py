@@ -86,7 +86,7 @@ def require_posterior(result: FitResult, request: Request, draws: int, adjust: s
     if adjust not in ADJUSTMENTS:
         raise OptionError(f"adjust = {adjust!r} is unknown; {nearest(str(adjust), ADJUSTMENTS)}")
     if isinstance(draws, bool) or not isinstance(draws, int) or draws < _MIN_DRAWS:
-        raise OptionError(f"draws = {draws!r}: give a whole number from {_MIN_DRAWS} up")
+        raise OptionError(f"draws = {draws!r}: give a whole number of at least {_MIN_DRAWS}")
     if not request.search.free.any():
         raise OptionError("all parameters of the fit are fixed: there is nothing to draw")
     if result.parameters["at_bound"].values[request.search.free].all():
@@ -242,7 +242,7 @@ class Sampler:
 
     def run(self, draws: int, doing: Callable[[str], None]) -> Sampled:
         """Return the draws; the basis is chosen anew from them while their error is too large."""
-        doing("finding where the posterior is")
+        doing("locating the posterior")
         by, near = self.explored()
         self._lap("columns")
         passes = 0
@@ -280,25 +280,26 @@ def posterior(
     client: "Client | None" = None,
     progress: Callable[[str], None] | None = None,
 ) -> Posterior:
-    """Return draws of the posterior of all data of a fit that converged.
+    """Draw from the posterior of a converged fit, given all its data.
 
-    result: of the fit. scan: what was fitted; by default it is opened where the store was.
+    result: the fit. scan: the fitted scan; by default it is opened from its store.
     priors: by parameter, each as text or tuple: (2500, 300) is normal; ("lognormal", 2500, 0.3),
         ("halfnormal", sd), ("truncnormal", mean, sd, low, high), ("uniform", low, high) and
-        ("loguniform", low, high). By default those of the fit, else uniform within the bounds, or
-        log-uniform where a parameter is searched on a logarithmic scale; amplitude, exponent and offset of
-        a rate, where all are free and none has a prior, have the one of `models.rate_priors`.
-    draws: number of them. seed: of their random numbers; the same seed gives the same draws.
+        ("loguniform", low, high). By default those of the fit, otherwise uniform within the bounds, or
+        log-uniform for parameters that are searched on a logarithmic scale; amplitude, exponent and offset
+        of a rate have the prior of `models.rate_priors` if all are free and none has a prior.
+    draws: number of draws. seed: of the random numbers; the same seed gives the same draws.
     adjust: "robust" makes the likelihood as wide as the standard errors of the fit, by the scatter between
-        bins or the noise of speckle; "none" leaves it as if the noise of pairs were uncorrelated. The
-        likelihood of a fit with weighting speckle knows its noise, and is as it is with both.
+        bins or the noise of speckle; "none" treats the noise of pairs as uncorrelated. The likelihood of a
+        fit with weighting speckle includes its noise, so both are the same.
     client: a Dask client; None starts workers where a fit would.
-    progress: called with words for each step.
+    progress: called with a description of each step.
 
-    χ² of all pairs at any parameters follows from one pass that makes a wide Gram (`kernels.gram.WideGram`):
-    draws cost no passes. Some are compared with passes over all pairs. Contrast and offset have the prior
-    under which integrating over them equals taking their best values. Raises OptionError for fits that did
-    not converge, robust losses, bounds of contrast or offset, unknown priors, and other data than the fit's.
+    χ² of all pairs at any parameters is computed from a wide Gram (`kernels.gram.WideGram`), which takes
+    one pass: draws need no passes. Some draws are compared with passes over all pairs. Contrast and offset
+    have the prior for which integrating over them is equivalent to using their best values. Raises
+    OptionError for fits that did not converge, robust losses, bounds of contrast or offset, unknown priors,
+    and data other than those of the fit.
 
     >>> result = hd.fit("A0123_c2.zarr", "brownian")
     >>> hd.posterior(result, draws=500).reliable
@@ -331,7 +332,7 @@ def posterior_draws(
     request = request_of(result, scan)
     require_posterior(result, request, draws, adjust)
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise OptionError(f"seed = {seed!r}: give a whole number from 0 up")
+        raise OptionError(f"seed = {seed!r}: give a whole number of at least 0")
     theta = result.parameters["value"].values.astype(float)
     at = coordinates(request.search, theta)
     priors_used = target_priors(request, priors)
@@ -401,8 +402,8 @@ def request_of(result: FitResult, scan: Scan) -> Request:
     """Return the request of a finished fit, with the data it was made of."""
     if result.diagnosis.smoothing is not None:
         raise OptionError(
-            f"{result.config['model']} has rates without a formula, smoothed by a penalty that a posterior "
-            f"does not have: result.rates has their bands"
+            f"{result.config['model']} has rates without a formula, smoothed by a penalty that a "
+            f"posterior does not include: result.rates has their bands"
         )
     scan = as_fitted(FitView(result, scan).scan, result)
     if scan.digest != result.provenance.inputs["store_sha256"]:

@@ -76,7 +76,9 @@ def parts_of(scan: Scan, over: str, windows: Windows = None) -> tuple[Part, ...]
             )
         return {"q": _rings, "phi": _angles, "scan": _scans}[over](scan)
     if windows is None:
-        raise OptionError("over 'age' needs windows: how many, or from and to of each in seconds")
+        raise OptionError(
+            "over 'age' needs windows: their number, or start and end of each in seconds"
+        )
     return _windows(scan, windows)
 
 
@@ -121,8 +123,8 @@ def _scans(scan: Scan) -> tuple[Part, ...]:
     numbers = scan.scan_number
     if len(np.unique(numbers)) < 2:
         raise SelectionError(
-            f"{scan.path} holds one selected scan: over 'scan' is for a store of repeats, made by ingest of "
-            f"several files"
+            f"{scan.path} has only one selected scan: over 'scan' applies to a store of repeats, made "
+            f"by ingest of several files"
         )
     parts = []
     for number in np.unique(numbers).tolist():
@@ -145,12 +147,12 @@ def _windows(scan: Scan, windows: Windows) -> tuple[Part, ...]:
         edges = np.linspace(first, stop, windows + 1).round().astype(int)
         chosen = [scan.select(frames=(a, b)) for a, b in pairwise(edges)]
     else:
-        form = "how many, or a list of (from, to) in seconds"
+        form = "their number, or a list of (start, end) in seconds"
         require_type("windows", windows, list | tuple | np.ndarray, form)
         times: Any = windows
         chosen = [scan.select(time=window) for window in times]
     if not chosen:
-        raise OptionError("windows is an empty list: give from and to of each in seconds")
+        raise OptionError("windows is an empty list: give start and end of each in seconds")
     return tuple(_window(part, n + 1) for n, part in enumerate(chosen))
 
 
@@ -194,23 +196,23 @@ def fit_each(
     callbacks: Sequence[Callback] = (),
     **options: Any,
 ) -> FitSeries:
-    """Fit a model to each ring (over='q'), angle ('phi'), window of age ('age') or scan ('scan') by itself.
+    """Fit a model separately to each ring (over='q'), angle ('phi'), window of age ('age') or scan ('scan').
 
     over: 'q', 'phi', 'age' or 'scan' (of a store of repeats).
-    windows: for 'age', the number of windows of equal length in frames, or a list of (from, to) in s.
-        Times keep their origin, and a window counts the pairs with both frames in it.
-    per_scan: for 'scan', names of parameters that differ by scan while the others are shared: one global fit
-        of all scans, whose parameters and covariance are `global_fit` of the series.
+    windows: for 'age', the number of windows of equal length in frames, or a list of (start, end) in s.
+        Times keep their origin, and a window includes the pairs with both frames in it.
+    per_scan: for 'scan', names of parameters that differ between scans while the others are shared: one
+        global fit of all scans, whose parameters and covariance are `global_fit` of the series.
     client: a Dask client; by default workers are started once for all parts, if any are needed.
-    callbacks: functions, each called with every event of the fits (`hd.events`); for a small part (below)
-        with all its events when its fit has ended.
+    callbacks: functions, each called with every event of the fits (`hd.events`); for a small part (below),
+        with all its events after its fit has ended.
     {options}
 
-    A part that cannot be fitted is a row with its message, and the others go on. Parts of fewer than
-    four million pairs are fitted at the same time, each by one thread of the workers; larger ones in
-    turn, by all workers. Every fit has the same bits as that of `fit`.
+    A part that cannot be fitted is a row with its error message; the others continue. Parts of fewer than
+    four million pairs are fitted in parallel, each by one thread of the workers; larger ones are fitted one
+    after the other by all workers. Every result is identical to that of `fit`.
 
-    Raises a HomodyneDaskError for mistakes in the options.
+    Raises a HomodyneDaskError for invalid options.
 
     >>> hd.fit_each("A0123_c2.zarr", "brownian", over="age", windows=2).converged
     True

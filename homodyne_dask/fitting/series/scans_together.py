@@ -118,7 +118,8 @@ class GlobalRequest:
         for name in self.per_scan:
             if name in fixed:
                 raise OptionError(
-                    f"per_scan: {name} is fixed and cannot differ by scan: take it out of per_scan or fixed"
+                    f"per_scan: {name} is fixed and cannot differ between scans: remove it from per_scan "
+                    "or fixed"
                 )
 
     @property

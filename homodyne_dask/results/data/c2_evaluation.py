@@ -43,7 +43,7 @@ def c2_at(
     view, labels = FitView(result, scan), scan.label.tolist()
     if label is not None and label not in labels:
         raise SelectionError(
-            f"no bin that was fitted has the label {shown(label)}; {nearest(label, labels)}"
+            f"no fitted bin has the label {shown(label)}; {nearest(label, labels)}"
         )
     first, last = scan.time[0], scan.time[-1]
     times = [_times(name, value, first, last) for name, value in (("t1", t1), ("t2", t2))]
@@ -88,7 +88,7 @@ def _half_width(
     )
     if known is None or np.isnan(known).any():
         raise OptionError(
-            "the fit has no standard errors of all parameters, and so no band: leave it out"
+            "the fit does not have standard errors of all parameters, so there is no band: leave out band"
         )
     stderr = np.sqrt(np.einsum("bp...,pr,br...->b...", slopes, known, slopes))
     return (
@@ -104,7 +104,7 @@ def _times(name: str, value: ArrayLike, first: float, last: float) -> Float[np.n
     outside = times[~((times >= first) & (times <= last))]
     if outside.size:
         raise OptionError(
-            f"{name} = {outside[0]:g} s is outside of the scan, {first:g} to {last:g} s: give times inside"
+            f"{name} = {outside[0]:g} s is outside the scan, {first:g} to {last:g} s: give times within it"
         )
     return times
 

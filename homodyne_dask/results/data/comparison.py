@@ -55,7 +55,7 @@ class ComparedFit(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Reportable):
-    """Fits of several models to the same data. `print(comparison)` is the table and the verdict."""
+    """Comparison of fits of several models to the same data; `print(comparison)` shows table and verdict."""
 
     fits: tuple[ComparedFit, ...]
     """The best score first."""
@@ -68,12 +68,12 @@ class Comparison(Reportable):
 
     @property
     def chosen(self) -> str:
-        """The name of the fit to take."""
+        """The name of the recommended fit."""
         return next(fit.name for fit in self.fits if fit.chosen)
 
     @property
     def table(self) -> xarray.Dataset:
-        """Over `fit`, its name: the other fields of `ComparedFit`."""
+        """Dataset over `fit` (its name) with the other fields of `ComparedFit`."""
         columns = zip(*self.fits, strict=True)
         by_name = dict(zip(ComparedFit._fields, map(list, columns), strict=True))
         names = by_name.pop("name")
@@ -84,7 +84,7 @@ class Comparison(Reportable):
 
     @property
     def sentence(self) -> str:
-        """The verdict: which fit the data prefer, or which they do not tell apart."""
+        """The verdict: which fit the data prefer, or which fits they do not distinguish."""
         best = next(fit for fit in self.fits if fit.best)
         scored = [fit for fit in self.fits if not fit.best and np.isfinite(fit.score)]
         worse = [fit for fit in scored if fit.told]
@@ -136,7 +136,7 @@ def _not_told(best: ComparedFit, equal: Sequence[ComparedFit]) -> str:
         take = f"{chosen}, the better of those with {fewest} parameters"
     else:
         take = f"the one with {'fewer' if len(equal) == 1 else 'the fewest'} parameters, {chosen}"
-    return f"the data do not distinguish {best.name} from {others}: take {take}"
+    return f"the data do not distinguish {best.name} from {others}: use {take}"
 
 
 def _worse(fits: Sequence[ComparedFit], none_describes: bool) -> str:
@@ -144,7 +144,7 @@ def _worse(fits: Sequence[ComparedFit], none_describes: bool) -> str:
         _difference(fit) + " (and does not describe the data)" * (fit.misfit and not none_describes)
         for fit in fits
     ]
-    words = [f"{fits[0].name} predicts angles left out worse by {first}"]
+    words = [f"{fits[0].name} predicts the angles left out worse, by {first}"]
     return ", ".join(
         [*words, *(f"{fit.name} by {by}" for fit, by in zip(fits[1:], more, strict=True))]
     )
@@ -238,8 +238,8 @@ def compare_fits(fits: Mapping[str, FitResult]) -> Comparison:
     order = ranked([fits[name] for name in names])
     if order is None:
         raise OptionError(
-            f"{', '.join(names)}: each has parameters that one angle alone determines, and no score of "
-            f"angles left out: fix such parameters, or fit models without them"
+            f"{', '.join(names)}: each has parameters that a single angle determines, so it has "
+            f"no score of angles left out: fix such parameters, or fit models without them"
         )
     noise = min(fit.redchi for fit in fits.values()) or 1.0  # 0 where a model interpolates the data
     told = _told(order, np.array([sum(_size(fits[name])) for name in names]))
@@ -305,7 +305,7 @@ def _check_score(name: str, fit: FitResult) -> None:
     """Raise OptionError for a fit that has no scores of bins left out."""
     if (loss := fit.config.get("loss", "linear")) != "linear":
         raise OptionError(
-            f"{name} was fitted with the loss {loss}, which has weights of its own: models are compared by "
+            f"{name} was fitted with the loss {loss}, which applies its own weights: models are compared by "
             f"least squares; fit again with the loss linear"
         )
     if not fit.converged:
@@ -317,8 +317,8 @@ def _check_score(name: str, fit: FitResult) -> None:
         and (fit.parameters["fixed"] | fit.parameters["at_bound"]).values.all()
     ):
         raise OptionError(
-            f"{name} has no parameter that was fitted inside its bounds and cannot predict angles left out: "
-            f"leave it out, or widen the bounds"
+            f"{name} has no parameter that was fitted inside its bounds, so it cannot predict angles "
+            f"left out: leave it out, or widen the bounds"
         )
     if fit.diagnosis.left_out is None:
         raise OptionError(
@@ -333,13 +333,13 @@ def _check_same(first: str, one: FitResult, second: str, two: FitResult) -> None
         values = of(one), of(two)
         if values[0] != values[1]:
             raise OptionError(
-                f"{first} and {second} were fitted with different {what}, {shown(values[0])} and "
-                f"{shown(values[1])}: fit both in the same way"
+                f"{first} and {second} were fitted with different {what} ({shown(values[0])} "
+                f"and {shown(values[1])}): fit both in the same way"
             )
     modes = one.config["scaling"], two.config["scaling"]
     if (modes[0] == "individual") != (modes[1] == "individual"):
         raise OptionError(
             f"{first} and {second} have the scalings {modes[0]} and {modes[1]}: contrast and offset of an "
-            f"angle left out are fitted to it in the one, and predicted in the other; fit both in the same "
+            f"angle left out are fitted to it in one, but predicted in the other; fit both in the same "
             f"way"
         )

@@ -102,7 +102,7 @@ class Diagnosis:
     """What speaks for a fit or against it, and what depends on what."""
 
     undetermined: tuple[str, ...]
-    """Sentences on what the data do not determine, or only weakly."""
+    """Sentences on parameters that the data do not determine, or only weakly."""
     warnings: tuple[str, ...]
     check: ModelCheck | None = None
     """Whether the model describes the data; None where too little is known to test it."""
@@ -146,7 +146,7 @@ class FitRun:
 
 @dataclass(frozen=True, repr=False)
 class FitResult(Reportable):
-    """The result of one fit. `print(result)` is the report.
+    """Result of one fit; `print(result)` shows the report.
 
     >>> hd.load_result("A0123_fit").summary().loc["alpha", ["value", "stderr"]].tolist()
     [-1.32714, 0.00123]
@@ -167,7 +167,7 @@ class FitResult(Reportable):
 
     @property
     def chisqr(self) -> float:
-        """χ² of all data, with the loss if there was one."""
+        """χ² of all data, computed with the loss if there is one."""
         return self.statistics.chisqr
 
     @property
@@ -182,9 +182,9 @@ class FitResult(Reportable):
 
     @property
     def aic(self) -> float:
-        """N ln(χ²/N) + 2·(number fitted, contrasts and offsets included), as lmfit has it.
+        """Akaike's criterion as in lmfit: N ln(χ²/N) + 2·(fitted numbers, with contrasts and offsets).
 
-        Pairs of frames count as independent, which they are not: `hd.compare_models` chooses models without.
+        Pairs of frames are treated as independent, which they are not: `hd.compare_models` does not use it.
         """
         freedom = self.chisqr / self.redchi
         return self.ndata * np.log(self.chisqr / self.ndata) + 2 * (self.ndata - freedom)
@@ -196,17 +196,17 @@ class FitResult(Reportable):
 
     @property
     def covariance(self) -> xarray.DataArray | None:
-        """(cov_i, cov_j) of `stderr`; None where that is not known."""
+        """Covariance (cov_i, cov_j) of `stderr`; None if unknown."""
         return self.errors.covariance
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Sentences on what to consider before the numbers are used."""
+        """Sentences to consider before the numbers are used."""
         return self.diagnosis.warnings
 
     @property
     def undetermined(self) -> tuple[str, ...]:
-        """Sentences on what the data do not determine, or only weakly."""
+        """Sentences on parameters that the data do not determine, or only weakly."""
         return self.diagnosis.undetermined
 
     @property
@@ -221,12 +221,12 @@ class FitResult(Reportable):
 
     @property
     def success(self) -> bool:
-        """Whether the fit converged and nothing says that the model does not describe the data."""
+        """Whether the fit converged and no misfit of the model was found."""
         return self.converged and not self.misfit
 
     @property
     def correlation(self) -> xarray.DataArray | None:
-        """(cov_i, cov_j) of the standard errors; None where they are not known."""
+        """Correlation matrix (cov_i, cov_j) of the standard errors; None if unknown."""
         if self.covariance is None:
             return None
         error = np.sqrt(np.diag(self.covariance.values))
@@ -237,9 +237,9 @@ class FitResult(Reportable):
     ) -> Float[np.ndarray, "point 2"]:
         """Return points around the joint confidence region of two parameters: an ellipse, from `covariance`.
 
-        Its size is that of the F distribution for the smaller dof of the two. percent: probability that the
-        region holds both true values. `hd.posterior` has regions of any shape. Raises OptionError for unknown
-        names and for parameters without a standard error.
+        Its size is given by the F distribution for the smaller dof of the two. percent: probability that
+        the region holds both true values. `hd.posterior` has regions of any shape. Raises OptionError for
+        unknown names and for parameters without a standard error.
 
         >>> result.contour("D0", "alpha").shape  # doctest: +SKIP
         (100, 2)
@@ -261,7 +261,7 @@ class FitResult(Reportable):
 
     @property
     def error_used(self) -> np.ndarray:
-        """The errors in which influence and profiles count: stderr, else the larger other one."""
+        """The unit of influence and profiles: stderr, or else the larger of naive error and lower bound."""
         table, bound = self.parameters, self.errors.covariance_lower
         naive = table["stderr_naive"].values
         lower = np.full(len(naive), np.nan) if bound is None else np.sqrt(np.diag(bound.values))
@@ -273,9 +273,10 @@ class FitResult(Reportable):
         return FittedParameters(self.parameters, bounds_of(self.provenance, self.parameters))
 
     def summary(self) -> "DataFrame":
-        """Return the parameters as a pandas DataFrame, a row each: value, stderr, method, dof, unit, ...
+        """Return the parameters as a pandas DataFrame, one row each: value, stderr, method, dof, unit, ...
 
-        The columns are the fields of `params`; NaN is unknown, and in JSON everything is `to_dict`.
+        The columns are the fields of `params`; unknown numbers are NaN. `to_dict` gives everything for
+        JSON.
         """
         return parameter_frame(self.params)
 
@@ -284,10 +285,11 @@ class FitResult(Reportable):
         return self.summary()
 
     def ci(self, percent: float = 95.0) -> xarray.Dataset:
-        """Return low and high over `param`, the confidence intervals of the parameters.
+        """Return the confidence intervals of the parameters: low and high over `param`.
 
-        value ± t·stderr, t for `dof` degrees of freedom; NaN where stderr is not known. percent: probability
-        that an interval holds the true value. Raises OptionError outside of 0 to 100.
+        value ± t·stderr, with t for `dof` degrees of freedom; NaN if stderr is unknown. percent:
+        probability that an interval contains the true value. Raises OptionError for percent outside 0 to
+        100.
         """
         return confidence_intervals(self.parameters, percent)
 
@@ -311,7 +313,7 @@ class FitResult(Reportable):
 
     @property
     def verdict(self) -> str:
-        """How the fit ended; before it, if it is so, that the model does not describe the data, and where."""
+        """The outcome of the fit in words, preceded by a misfit of the model, if there is one."""
         law, check = self.diagnosis.power_of_q, self.diagnosis.check
         if law is None or not law.differs:
             return self._fit()
@@ -357,14 +359,14 @@ class FitResult(Reportable):
 
     @property
     def plot(self) -> Plots:
-        """The figures, as matplotlib Figures: `result.plot.rates()`; a scan is given where the store moved.
+        """Figures of the result, such as `result.plot.rates()`; pass a scan if the store has moved.
 
         maps, cuts, angles, rates, passes, residuals, influence.
         """
         return Plots(self)
 
     def model(self, scan: "Scan | None" = None) -> xarray.DataArray:
-        """Return the fitted c2 (bin, t1, t2) of the bins fitted, lazily, as `scan.dataset` has the data."""
+        """Return the fitted c2 (bin, t1, t2) of the fitted bins, lazily, like c2 in `scan.dataset`."""
         return c2_of(self, scan)
 
     def eval(
@@ -377,38 +379,37 @@ class FitResult(Reportable):
         phi: Any = None,
         band: float | None = None,
     ) -> Any:
-        """Return the fitted c2 at pairs of times [s]: (bin, ...), or (...) of the bin of a label.
+        """Evaluate the fitted c2 at pairs of times [s]: (bin, ...), or (...) for the bin with a given label.
 
-        t1, t2: shapes that broadcast together, inside the scan; between frames f is interpolated. phi: of the
-        bins, as in `scan.select`. scan: what was fitted, by default from where its store was. NaN in bins
-        whose contrast or offset is unknown.
-        band: with a percentage, such as 95, three arrays: c2, and the ends of the confidence interval that
-        the errors of the parameters make, contrast and offset being those of the fit.
-        Raises OptionError for other times and where no standard error is known, SelectionError for an unknown
-        label, angle or another scan.
+        t1, t2: arrays that broadcast together, within the scan; f is interpolated between frames. phi: of
+        the bins, as in `scan.select`. scan: the fitted scan, by default opened from its store. Values are
+        NaN in bins whose contrast or offset is unknown. band: a percentage, such as 95, returns three
+        arrays: c2, and the ends of its confidence interval from the errors of the parameters, with contrast
+        and offset fixed at the fitted values. Raises OptionError for times outside the scan and if standard
+        errors are unknown, SelectionError for an unknown label or angle, or another scan.
 
         >>> c2, low, high = result.eval(0.0, [1.0, 2.0], phi=30, band=95)  # doctest: +SKIP
         """
         return c2_at_times(self, t1, t2, label, scan, phi=phi, band=band)
 
     def to_nexus(self, path: str | Path, scan: "Scan | None" = None) -> None:
-        """Write a NeXus file as `fit --nexus` does: NXxpcs with maps of all bins, the fit as NXfit.
+        """Write a NeXus file, as `fit --nexus` does: NXxpcs with maps of all bins, and the fit as NXfit.
 
-        scan: what was fitted, by default from where its store was; SelectionError where it has other bins.
+        scan: the fitted scan, by default opened from its store. Raises SelectionError if it has other bins.
         """
         save_nexus(self, path, scan)
 
     @property
     def rates(self) -> xarray.Dataset:
-        """J, gamma_dot and their integrals over t [s] with bands, from the store as it was (docs: rates)."""
+        """J, gamma_dot and their integrals against t [s] with bands, from the fitted store (docs: rates)."""
         return rates_of(self)
 
     def to_dataset(self) -> xarray.Dataset:
-        """Return all numbers as one Dataset with units, for netCDF and Zarr.
+        """Return all numbers as a Dataset with units, for netCDF and Zarr.
 
         Over `param`: value, stderr, method, stderr_naive, dof, at_bound, fixed, coordinate unit; over `bin`:
-        contrast, offset, ... ; covariance and covariance_naive (cov_i, cov_j) where they are known;
-        chisqr, redchi, ndata, passes. The attributes hold outcome, options and source.
+        contrast, offset, ... ; covariance and covariance_naive (cov_i, cov_j) if known; chisqr, redchi,
+        ndata, passes. The attributes are outcome, options and source.
         """
         known = {
             name: table

@@ -57,7 +57,7 @@ class FitView:
         scans = self.result.provenance.inputs.get("scans", [1] * len(given))
         if not np.array_equal(fitted, given) or not np.array_equal(scans, self.scan.scan_number):
             raise SelectionError(
-                f"the result is of {len(fitted)} bins, labels {fitted[0]} to {fitted[-1]}, but the scan "
+                f"the result is for {len(fitted)} bins, labels {fitted[0]} to {fitted[-1]}, but the scan "
                 f"has {len(given)}, labels {given[0]} to {given[-1]}: give the selection that was fitted"
             )
 

@@ -34,11 +34,11 @@ class GlobalFit:
     """χ² over pairs less fitted parameters, contrasts and offsets."""
     ndata: int
     undetermined: tuple[str, ...]
-    """Sentences on what the data do not determine, or only weakly."""
+    """Sentences on parameters that the data do not determine, or only weakly."""
 
     @property
     def correlation(self) -> xarray.DataArray | None:
-        """(cov_i, cov_j) of the standard errors; None where they are not known."""
+        """Correlation matrix (cov_i, cov_j) of the standard errors; None if unknown."""
         if self.covariance is None:
             return None
         error = np.sqrt(np.diag(self.covariance.values))

@@ -13,24 +13,24 @@ WITHOUT_ANGLES = (
 )  # fmt: skip
 """Built-in models whose f is the same at all φ."""
 _ADVICE = {
-    "q": "the rings of different q deviate in different ways: `{} --over q` fits each by itself",
-    "bin": "the bins of one q deviate in different ways: `{} --phi -30:30` fits some angles by themselves",
-    "age": "the deviations change with the age: `{} --over age --windows 4` fits each age by itself",
+    "q": "the rings of different q deviate in different ways: `{} --over q` fits each ring separately",
+    "bin": "the bins of one q deviate in different ways: `{} --phi -30:30` fits only some angles",
+    "age": "the deviations change with the age: `{} --over age --windows 4` fits each age separately",
     "lag": "the shape of the decay deviates at all ages: compare other models "
-    "(`homodyne-dask explain models`), or ages by `{} --over age --windows 4`",
+    "(`homodyne-dask explain models`), or compare ages with `{} --over age --windows 4`",
 }
 """By what the deviations depend on; the command of this fit goes into the braces."""
 _FREE_RATES = ("static", "laminar_flow")
 """Models whose rates may be without a formula."""
 _RATES = (
     "the deviations change with the age: `{} --rates spline` fits rates without a formula, "
-    "`{} --over age --windows 4` each age by itself"
+    "`{} --over age --windows 4` each age separately"
 )
 _SCALING = (
     "the bins of one q deviate in different ways: `{} --scaling individual` gives each its own contrast "
     "and offset"
 )
-_LABELS = "the bins of one q deviate in different ways: `{} --label N` fits one by itself"
+_LABELS = "the bins of one q deviate in different ways: `{} --label N` fits a single bin"
 _MOTION = (
     "as motion in one direction would cause: "
     '`homodyne-dask fit {} --model laminar_flow --gap "200 um"`, with your gap, models such motion'
@@ -225,41 +225,42 @@ def _of_alternative(found: Alternative, store: str, config: dict[str, Any]) -> s
         other = (
             "compare `--model stretched`, `--model stretched_q` and `--model stretched_ageing`"
             if config["model"] in WITHOUT_ANGLES
-            else "a user-defined model can have the exponent (`homodyne-dask explain models`)"
+            else "a user-defined model can include the exponent (`homodyne-dask explain models`)"
         )
         return (
             f"the decay is {word}, with an exponent of about {1 + size:.2g} instead of 1: {other}"
         )
     if found.name == "power_of_q":
         return (
-            f"the power of q with which rates scale differs from that of the model by about {size:+.2g}: "
-            f"`--model stretched_q` fits the power, `{command} --over q` each ring by itself"
+            f"the power of q with which rates scale differs from the model's by about {size:+.2g}: "
+            f"`--model stretched_q` fits the power, `{command} --over q` each ring separately"
         )
     if found.name == "smoothness":
         return (
-            f"{found.words}(t) bends more than the smoothness that was given allows: leave out "
-            f"`--smoothness {found.words}=...` to have it chosen from the data, or give a smaller one"
+            f"{found.words}(t) bends more than the smoothness that was given allows: leave "
+            f"out `--smoothness {found.words}=...`, so that it is chosen from the data, or give a smaller "
+            "value"
         )
     if found.name == "shear":
         return f"decays depend on the angle, {_MOTION.format(store)}"
     change = _change(abs(size))
     if found.name == "contrast_drift":
         return (
-            f"the contrast {'rises' if size > 0 else 'falls'} by some {change} over the record, as with a "
-            f"beam that drifts: `{command} --over age --windows 4` gives each age its own"
+            f"the contrast {'rises' if size > 0 else 'falls'} by about {change} over the record, as with "
+            f"a drifting beam: `{command} --over age --windows 4` gives each age its own contrast"
         )
     label = found.words.split()[-1]
     if found.name == "bin":
         side = "faster" if size > 0 else "slower"
         return (
-            f"{found.words} decays some {change} {side} than the others: `{command} --exclude-label "
-            f"{label}` fits these"
+            f"{found.words} decays about {change} {side} than the others: `{command} --exclude-label "
+            f"{label}` fits the others"
         )
     first, *_, last = (int(one) for one in found.words.split()[1::2] * 2)
     side = "higher" if size > 0 else "lower"
     return (
-        f"c2 of {found.words} is some {_share(abs(size))} the contrast {side} than that of others: see "
-        f"maps.png; `{command} --exclude-frames {first}:{last + 1}` fits these"
+        f"c2 of {found.words} is {side} than elsewhere by about {_share(abs(size))} the contrast: see "
+        f"maps.png; `{command} --exclude-frames {first}:{last + 1}` fits the others"
     )
 
 
@@ -269,7 +270,7 @@ def power_sentence(law: PowerOfQ, store: str, config: dict[str, Any]) -> str:
     return (
         f"the rates do not scale as q²: they scale as q to the power of about {power} (p = {law.p:.1g}); "
         f"{config['model']} assumes q², so its parameters do not hold for all rings; "
-        f"`--model stretched_q` fits the power, `{fit_command(store, config)} --over q` each ring by itself"
+        f"`--model stretched_q` fits the power, `{fit_command(store, config)} --over q` each ring separately"
     )
 
 
@@ -299,7 +300,7 @@ def gross_sentence(redchi: float, sigma_source: str | None, tested: bool) -> str
     }
     return (
         f"χ²/N is {redchi:.3g}: the model does not describe the data, or {of_sigma[sigma_source]}; look at "
-        f"maps.png and residuals.png before the values, and compare models with `--model auto`"
+        f"maps.png and residuals.png before using the values, and compare models with `--model auto`"
     )
 
 

@@ -165,7 +165,7 @@ class Plots:
         self.result = result
 
     def maps(self, scan: "Scan | None" = None, ax: "Axes | None" = None) -> Any:
-        """Data, model and residual of single bins against both times."""
+        """Data, model and residuals of single bins against both times."""
         return drawn(self.result, "maps", scan, ax=ax)
 
     def cuts(self, scan: "Scan | None" = None, ax: "Axes | None" = None) -> Any:
@@ -207,7 +207,7 @@ class PosteriorPlots:
         return drawn(self.posterior, "corner", ax=ax)
 
     def rates(self, ax: "Axes | None" = None) -> Any:
-        """J(t), the shear rate and the strain: median with 68 and 95 % bands, over those of the fit."""
+        """J(t), the shear rate and the strain: median with 68 and 95 % bands, with the bands of the fit."""
         return drawn(self.posterior, "rates", ax=ax)
 
     def trace(self, ax: "Axes | None" = None) -> Any:

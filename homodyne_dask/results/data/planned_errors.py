@@ -22,22 +22,22 @@ class Design:
     """Expected errors of a planned scan, by weighting; `print(design)` shows them.
 
     dataset: `value` and `stderr` over (weighting, varied quantity, parameter), `correlation`, and
-    `rate` and `rate_stderr` over (rate, age). NaN is what the scan does not determine.
+    `rate` and `rate_stderr` over (rate, age). Numbers that the scan does not determine are NaN.
     """
 
     dataset: xarray.Dataset
 
     @property
     def varied(self) -> str | None:
-        """The quantity that is varied, None where there is one scan only."""
+        """The varied quantity; None for a single scan."""
         return self.dataset.attrs.get("varied")
 
     def plot(self, ax: "Axes | None" = None) -> Any:
-        """Draw the relative error of each parameter against the quantity that is varied."""
+        """Plot the relative error of each parameter against the varied quantity."""
         return drawn(self, ax=ax)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the scan, what is varied, and a row of errors for each value of it and each weighting."""
+        """Return the scan, the varied quantity, and a row of errors for each value and weighting."""
         rows = []
         for weighting in map(str, self.dataset["weighting"].values):
             for point in range(self.dataset.sizes["point"]):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Posterior(Reportable):
-    """The posterior of one fit, of `hd.posterior` or `load_posterior`; `print(posterior)` is a table."""
+    """Posterior of one fit, from `hd.posterior` or `load_posterior`; `print(posterior)` shows a table."""
 
     result: FitResult
     """The fit."""
@@ -54,10 +54,10 @@ class Posterior(Reportable):
 
     @property
     def gaussian_enough(self) -> dict[str, bool]:
-        """By parameter, whether value ± stderr suffices: its 95 % interval is that of the posterior.
+        """Whether value ± stderr suffices for each parameter: its 95 % interval agrees with the posterior.
 
-        To 5 % of stderr, within two errors of the ends from the number of draws. Parameters for which
-        the fit has no interval are absent.
+        They agree to 5 % of stderr, within two errors of the ends due to the number of draws. Parameters
+        for which the fit has no interval are absent.
         """
         known = self.summary.isel(param=np.isfinite(self.summary["shift"].values))
         names, enough = known["param"].values.tolist(), known["enough"].values.tolist()
@@ -65,12 +65,12 @@ class Posterior(Reportable):
 
     @property
     def reliable(self) -> bool:
-        """Whether the draws are to be trusted: Pareto k̂ of importance weights, or R̂ of chains."""
+        """Whether the draws are reliable, from Pareto k̂ of importance weights or R̂ of chains."""
         return not why_unreliable(self.plain)
 
     @property
     def sentences(self) -> list[str]:
-        """In words: for which parameters value ± stderr suffices, and what to quote for the others."""
+        """Sentences: for which parameters value ± stderr suffices, and what to quote for the others."""
         return enough_sentences(self.plain)
 
     @cached_property
@@ -80,11 +80,11 @@ class Posterior(Reportable):
 
     @property
     def plot(self) -> PosteriorPlots:
-        """The figures, as matplotlib Figures: `posterior.plot.corner()`; rates, trace."""
+        """Figures of the posterior: `posterior.plot.corner()`, `rates()` and `trace()`."""
         return PosteriorPlots(self)
 
     def to_netcdf(self, path: str | Path) -> None:
-        """Write `tree` as one netCDF-4 file, atomically; `load_posterior` and ArviZ read it."""
+        """Write `tree` to a netCDF-4 file, atomically; `load_posterior` and ArviZ read it."""
         save_netcdf(self.tree, path)
 
     def to_zarr(self, path: str | Path) -> None:
@@ -120,10 +120,10 @@ class Posterior(Reportable):
         )
 
     def save(self, folder: str | Path) -> list[Path]:
-        """Write into the folder of the fit, and its report and summary.json again; return the files.
+        """Write the posterior into the folder of the fit, update report and summary.json; return the files.
 
-        posterior.nc, posterior.json, posterior_corner.png, posterior_rates.png of models with rates, and
-        posterior_trace.png where chains were run. Raises OptionError for the folder of another fit.
+        posterior.nc, posterior.json, posterior_corner.png, posterior_rates.png for models with rates, and
+        posterior_trace.png if chains were run. Raises OptionError for the folder of another fit.
         """
         return save_into_folder(self, folder)
 

@@ -190,27 +190,28 @@ def why_unreliable(held: dict[str, Any]) -> str:
     if held["sampler"] == "nuts" and not r_hat <= MAX_R_HAT:
         return (
             f"the draws are unreliable, and no interval is given: the chains did not mix (R̂ {r_hat:.3g}, "
-            f"above {MAX_R_HAT}); give more --draws or narrower priors, or fix what the data do not determine"
+            f"above {MAX_R_HAT}); use more --draws or narrower priors, or fix parameters that the data do "
+            "not determine"
         )
     if held["sampler"] == "importance" and not k <= MAX_PARETO_K:
         return (
             f"the draws are unreliable, and no interval is given: a few have nearly all the weight "
-            f"(Pareto k̂ {k:.2f}, above {MAX_PARETO_K}); give more --draws or narrower priors"
+            f"(Pareto k̂ {k:.2f}, above {MAX_PARETO_K}); use more --draws or narrower priors"
         )
     error = nan_if_none(held["largest_error"])
     if error > UNTRUSTED_ERROR:
         return (
             f"the draws are unreliable, and no interval is given: the likelihood interpolated from "
-            f"{held['columns']} columns is wrong there (its logarithm differs by {error:.2g}); give "
-            f"narrower priors, or fix what the data do not determine"
+            f"{held['columns']} columns is inaccurate there (its logarithm differs by {error:.2g}); use "
+            f"narrower priors, or fix parameters that the data do not determine"
         )
     return ""
 
 
 _ADVICE = {
     "width": "intervals of the posterior are symmetric about the fit but {ratio} as wide as value ± t·stderr "
-    "for {names}: stderr has the noise and the degrees of freedom of each parameter, the posterior those of "
-    "all together; quote value ± stderr",
+    "for {names}: stderr uses the noise and the degrees of freedom of each parameter, the posterior those of "
+    "all parameters together; quote value ± stderr",
     "shape": "the posterior of {names} is not symmetric about the fit (a bound, or χ² is not parabolic): "
     "quote the median and the 95 % interval",
     "prior": "the prior narrows the posterior of {names}: quote the median, the 95 % "
@@ -250,16 +251,18 @@ def enough_sentences(held: dict[str, Any]) -> list[str]:
     if undecided:
         error = 100 * max(known[name]["shift_error"] for name in undecided)
         words.append(
-            f"too few draws to tell whether value ± stderr suffices for {', '.join(undecided)} (error of an "
+            f"there are too few draws to decide whether value ± stderr suffices for {', '.join(undecided)} "
+            "(error of an "
             f"end: up to {error:.0f} % of stderr)"
         )
     if unknown:
         words.append(f"the fit has no interval for {', '.join(unknown)} to compare with")
     if decided:
         words.append(
-            f"the 95 % interval of {', '.join(decided)} excludes the value of the fit: the prior decides, as "
-            f"where amplitude, exponent and offset of a rate make up for each other; quote the rate, J(t) or "
-            f"the shear rate, or give the prior you have"
+            f"the 95 % interval of {', '.join(decided)} excludes the value of the fit: the prior "
+            "dominates, as when amplitude, exponent and offset of a rate compensate each other; quote the "
+            "rate, J(t) "
+            f"or the shear rate, or specify an informative prior"
         )
     return [_limit_sentence(name, of) for name, of in limited.items()] + words
 
@@ -268,8 +271,8 @@ def _limit_sentence(name: str, of: dict[str, Any]) -> str:
     side, value = of["limit"], f"{of['limit_value']:.3g} {of['unit']}".rstrip()
     than = "below" if side == "upper" else "above"
     return (
-        f"of {name} only an {side} limit is known: it is {than} {value} with a probability of 95 %, and its "
-        f"bound is as good as any value: quote the limit, not median and interval"
+        f"only an {side} limit of {name} is known: it is {than} {value} with a probability of 95 %, and "
+        f"the data fit as well up to its bound; quote the limit, not median and interval"
     ).replace("an lower", "a lower")
 
 

@@ -84,7 +84,7 @@ class RatesCheck:
         """Return the outcome in words."""
         if self.deviations:
             words = "; ".join(map(str, self.deviations))
-            return f"{self.store}: {words}; a fit with --rates spline shows the form"
+            return f"{self.store}: {words}; a fit with --rates spline shows its form"
         one = len(self.rates) == 1
         words = " and ".join(WORDS[rate] for rate in self.rates)
         laws = "follows the power law" if one else "follow the power laws"

@@ -53,7 +53,7 @@ class Provenance:
             found = model_of_digest(name, digest)
         if found is None:
             raise OptionError(
-                f"the model {name!r} that was fitted is not known here: define it with hd.separable as it "
-                f"was, or fit again; only the numbers of this result can be shown"
+                f"the model {name!r} that was fitted is not known here: define it with hd.separable "
+                f"as before, or fit again; only the numbers of this result can be shown"
             )
         return with_ties(found, self.config.get("tie"))

@@ -155,7 +155,7 @@ _ERRORS = ("stderr", "stderr_lower", "stderr_naive")
 
 @dataclass(frozen=True, repr=False)
 class FitSeries(Reportable):
-    """Fits of each q or window of age of one scan, or of each scan. `print(series)` is the report."""
+    """Series of fits over rings, angles, windows of age or scans; `print(series)` shows the report."""
 
     over: str
     """'q', 'phi', 'age' or 'scan'."""
@@ -222,7 +222,7 @@ class FitSeries(Reportable):
         ]
 
     def unit(self, name: str) -> str:
-        """Return the unit of a parameter or rate; raises OptionError for what the series has not."""
+        """Return the unit of a parameter or rate; raises OptionError if the series does not have it."""
         if name not in self.names:
             raise OptionError(f"the series has no {shown(name)}; {nearest(name, self.names)}")
         return next(e.quantities[name].unit for e in self.entries if e.result is not None)
@@ -239,7 +239,7 @@ class FitSeries(Reportable):
 
     @property
     def overlap(self) -> bool:
-        """Whether windows share frames: their fits are then not independent."""
+        """Whether windows share frames, so that their fits are not independent."""
         if self.over != "age":
             return False
         spans = sorted((entry.at["from"], entry.at["to"]) for entry in self.entries)
@@ -280,7 +280,7 @@ class FitSeries(Reportable):
     def power_of_q(self, name: str) -> PowerLawOfQ | None:
         """Return the exponent of a parameter or rate as a power of q; None if unknown, or not over q.
 
-        It is that of the converged fits in which the value is positive and has an error.
+        It is computed from the converged fits in which the value is positive and has an error.
         """
         if self.over != "q" or name not in self.names:
             return None
@@ -293,7 +293,7 @@ class FitSeries(Reportable):
 
     @property
     def decay_rates(self) -> list[str]:
-        """Names of the rates of decorrelation: J, or else what has the unit 1/s and is positive."""
+        """Names of the rates of decorrelation: J, or otherwise positive parameters with the unit 1/s."""
         if "J" in self.names:
             return ["J"]
         rates = [name for name in self.names if self.unit(name) == "1/s"]
@@ -303,7 +303,7 @@ class FitSeries(Reportable):
         return next(r.periods for r in self.results if r is not None).get(name)
 
     def plot(self, ax: "Axes | None" = None) -> Any:
-        """Return a figure of each parameter and rate with its error against q or age."""
+        """Plot each parameter and rate with its error against q, angle, age or scan."""
         return drawn(self, ax=ax)
 
     def to_csv(self, path: str | Path) -> None:

@@ -41,8 +41,8 @@ def check_fluid(model: str, temperature: float | None, viscosity: float | None) 
         return
     if model != BROWNIAN.name:
         raise OptionError(
-            f"temperature and viscosity give the hydrodynamic radius of Brownian motion, and the model is "
-            f"{model}: leave them out, or take the model brownian"
+            f"temperature and viscosity give the hydrodynamic radius of Brownian motion, but the "
+            f"model is {model}: leave them out, or use the model brownian"
         )
     for name, value in given.items():
         if value is None:
@@ -55,7 +55,7 @@ def check_fluid(model: str, temperature: float | None, viscosity: float | None) 
             raise OptionError(f"{name} = {value!r} is not a positive number")
     if temperature is not None and temperature < COLDEST:
         raise OptionError(
-            f"temperature = {temperature:g} is in K, where fluids are frozen: 25 °C are 298.15"
+            f"temperature = {temperature:g} is in K, at which fluids are frozen: 25 °C is 298.15 K"
         )
 
 

@@ -23,7 +23,7 @@ HEAD = ("", "truth", "bias", "scatter", "error", "scatter / error", "68 %", "95 
 
 @dataclass(frozen=True)
 class Toys:
-    """Fits of scans of photons simulated at the parameters of a fit; `print(toys)` shows how they scatter.
+    """Fits of scans simulated at the parameters of a fit; `print(toys)` shows their bias and scatter.
 
     dataset: value, stderr and dof over (toy, param), truth over param and outcome over toy.
     """
@@ -39,7 +39,7 @@ class Toys:
 
     @property
     def deviations(self) -> Float[np.ndarray, "toy param"]:
-        """Estimates less the truth."""
+        """Estimates minus the truth."""
         found = self.converged["value"].values - self.dataset["truth"].values
         for n, name in enumerate(self.dataset["param"].values):
             if period := self.periods.get(str(name)):
@@ -55,8 +55,7 @@ class Toys:
 
     @property
     def table(self) -> xarray.Dataset:
-        """Over param: bias and its error, scatter, the median error, their ratio, shares of intervals that
-        hold the truth, and how many have an error."""
+        """Dataset over param: bias and its error, scatter, median error, their ratio, coverage, error count."""
         away, error, dof = self.deviations, *(self.converged[of].values for of in ("stderr", "dof"))
         scatter = _of_columns(away, lambda x: x.std(ddof=1) if len(x) > 1 else np.nan)
         typical = _of_columns(error, np.median)
@@ -80,7 +79,7 @@ class Toys:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the table by parameter, how many toys there are and how many converged."""
+        """Return the table by parameter, the number of toys, and how many of them converged."""
         table = self.table
         rows = {
             str(name): {key: _plain(table[key].sel(param=name)) for key in table}
@@ -94,17 +93,15 @@ class Toys:
         return facts | sizes | {"parameters": rows}
 
     def plot(self, ax: "Axes | None" = None) -> Any:
-        """Draw the pulls of every parameter beside the normal distribution."""
+        """Plot the pulls of every parameter together with the normal distribution."""
         return drawn(self, ax=ax)
 
     def __str__(self) -> str:
         data, table = self.dataset, self.table
         about, number = data.attrs, data.sizes["toy"]
-        size = (
-            f"{about['pixels']:.4g} pixels a bin, {about['counts']:.3g} counts per pixel and frame"
-        )
+        size = f"{about['pixels']:.4g} pixels per bin, {about['counts']:.3g} counts per pixel and frame"
         what = (
-            f"{number} scans of counted photons at the fit of {about['model']} ({size}), fitted with "
+            f"{number} scans of photons simulated from the fit of {about['model']} ({size}), fitted with "
             f"--weighting {about['weighting']}: {self.converged.sizes['toy']} converged"
         )
         lines = wrapped("", [what])

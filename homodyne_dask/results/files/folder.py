@@ -141,12 +141,13 @@ def check_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) 
     half_written = any(name.startswith(TEMPORARY) for name in present)
     if half_written and not (folder / SUMMARY).exists() and not (overwrite or resume):
         raise OptionError(
-            f"{folder} holds part of a result, whose fit was killed while writing it: give --overwrite to "
+            f"{folder} contains an incomplete result, because its fit was killed while writing it: give "
+            "--overwrite to "
             f"fit again, or another --output"
         )
     known = is_summary(folder / SUMMARY) or checkpoints.checkpoint_exists(checkpoint)
     if not (known or half_written):
-        raise OptionError(f"{folder} holds files that are not a result: give another --output")
+        raise OptionError(f"{folder} contains files that are not a result: give another --output")
     if (folder / SUMMARY).exists() and not (overwrite or resume):
         raise OptionError(f"{folder} exists: give --overwrite to replace it, or another --output")
 

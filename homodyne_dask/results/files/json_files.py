@@ -46,16 +46,16 @@ def read_with_checksum(
     checksum = read.pop(CHECKSUM, None)
     if required and checksum != _digest(read):
         raise SourceError(
-            f"{path} was changed after it was written, its checksum does not match: {remedy}"
+            f"{path} was changed after it was written (its checksum does not match): {remedy}"
         )
     if checksum is not None and checksum != _digest(read):
         raise SourceError(
-            f"{path} was changed after it was written, its checksum does not match: fit again, or take "
-            f"out its last entry, {CHECKSUM}, to read it as it is"
+            f"{path} was changed after it was written (its checksum does not match): fit again, or remove "
+            f"its last entry, {CHECKSUM}, to read it as it is"
         )
     if read.get("format_version") != version:
         raise SourceError(
-            f"{path} has format version {read.get('format_version')}, this program reads {version}: "
+            f"{path} has format version {read.get('format_version')}, but this program reads {version}: "
             f"fit again"
         )
     return read

@@ -19,7 +19,8 @@ from homodyne_dask.results.files.netcdf import NXXPCS
 from homodyne_dask.store.files import path_of, write_atomic
 from homodyne_dask.store.scan import Scan
 
-PIXELS = "dynamic_roi_map has the pixels of each bin one after the other, not in their places on the detector"
+PIXELS = "dynamic_roi_map lists the pixels of each bin one after the other, not at their positions on the "
+"detector"
 DETECTOR = (
     "description", "count_time", "distance", "beam_center_x", "beam_center_y", "x_pixel_size", "y_pixel_size",
 )  # fmt: skip
@@ -198,5 +199,8 @@ def _write_process(entry: h5py.Group, result: FitResult) -> None:
     process = _group(entry, "process", "NXprocess")
     process["program"], process["version"] = "homodyne-dask", result.provenance.version
     note = _group(process, "summary", "NXnote")
-    note["type"], note["description"] = "application/json", "all of the result, as in summary.json"
+    note["type"], note["description"] = (
+        "application/json",
+        "the complete result, as in summary.json",
+    )
     note["data"] = np.bytes_(json.dumps(result.to_dict(), allow_nan=False))

@@ -27,7 +27,7 @@ from homodyne_dask.store.files import path_of, write_file
 
 CAPTIONS = {
     "posterior_corner": "Posterior: density of each parameter and each pair, with 68 and 95 % contours",
-    "posterior_rates": "Posterior of the rates: median with 68 and 95 % bands, over those of the fit",
+    "posterior_rates": "Posterior of the rates: median with 68 and 95 % bands, with the bands of the fit",
     "posterior_trace": "Draws of each chain",
 }
 
@@ -70,8 +70,8 @@ def _fit_in(folder: Path, result: FitResult) -> FitResult:
     """Return the fit of a folder, which has to be that of the posterior."""
     if not (folder / SUMMARY).is_file():
         raise OptionError(
-            f"{folder} holds no fit, and a posterior is written beside its fit: give the folder of the fit, "
-            f"or write it alone with to_netcdf"
+            f"{folder} contains no fit, but a posterior is written beside its fit: give the folder of the "
+            f"fit, or write only the posterior with to_netcdf"
         )
     found = load_result(folder)
     theta, scaling = found.parameters["value"].values, found.scaling
@@ -83,7 +83,7 @@ def _fit_in(folder: Path, result: FitResult) -> FitResult:
     )
     if not same:
         raise OptionError(
-            f"{folder} holds another fit: give the folder of the fit of this posterior"
+            f"{folder} contains another fit: give the folder of the fit of this posterior"
         )
     return found
 
@@ -101,7 +101,7 @@ def _alternative(posterior: Posterior, name: str) -> str:
     """Return the text alternative of a figure: its main numbers."""
     if name == "posterior_trace":
         chains, draws = posterior.draws.theta.shape[:2]
-        return f"{draws} draws of each of {chains} chains, one panel for each free parameter."
+        return f"{draws} draws from each of {chains} chains, one panel for each free parameter."
     if name == "posterior_rates":
         rates = posterior.values()["rates"]
         words = []

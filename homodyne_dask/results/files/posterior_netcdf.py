@@ -37,7 +37,7 @@ def write_zarr(tree: DataTree, path: str | Path) -> None:
     """Write a tree as a Zarr folder beside the path, and let it take the place of an earlier one."""
     path = path_of("path", path)
     if path.exists() and not _is_posterior(path):
-        raise OptionError(f"{path} is not a {FORMAT}, and is not replaced: give another path")
+        raise OptionError(f"{path} is not a {FORMAT} and is not replaced: give another path")
     partial = path.with_name(f"{path.name}.{uuid4().hex}{PARTIAL}")
     try:
         tree.to_zarr(partial, consolidated=True, zarr_format=2)
@@ -76,8 +76,8 @@ def read_tree(path: Path) -> DataTree:
         raise SourceError(f"{path} is not a {FORMAT}: {_REMEDY}")
     if tree.attrs.get("format_version") != VERSION:
         raise SourceError(
-            f"{path} has format version {tree.attrs.get('format_version')}, this program reads {VERSION}: "
-            f"make it again"
+            f"{path} has format version {tree.attrs.get('format_version')}, but this program reads "
+            f"{VERSION}: make it again"
         )
     return tree
 
@@ -87,15 +87,15 @@ def _check_folder(path: Path) -> None:
     for found in path.rglob("*"):
         if found.is_symlink() or not (found.is_file() or found.is_dir()):
             raise SourceError(
-                f"{found} is a link, a pipe or a device: only what is in the folder itself is read; copy it "
-                f"with what its links lead to (cp -rL)"
+                f"{found} is a link, a pipe or a device, but only files in the folder itself are read: "
+                f"copy the folder with the targets of its links (cp -rL)"
             )
 
 
 def load_posterior(path: str | Path) -> Posterior:
-    """Read a posterior written by `to_netcdf` or `to_zarr`, or that of the folder of a fit.
+    """Read a posterior written by `to_netcdf` or `to_zarr`, or the posterior in the folder of a fit.
 
-    path: of the file or the folder. Raises SourceError if it is none.
+    path: the file or the folder. Raises SourceError for any other file.
 
     >>> hd.posterior(hd.fit("A0123_c2.zarr", "brownian"), draws=500).to_netcdf("A0123.nc")
     >>> hd.load_posterior("A0123.nc").reliable
@@ -105,7 +105,7 @@ def load_posterior(path: str | Path) -> Posterior:
     if where.is_dir() and not (where / ZARR).exists():
         where /= NETCDF
     if where.suffix == ".json":
-        raise SourceError(f"{where} holds no draws: give {where.with_suffix('.nc')}")
+        raise SourceError(f"{where} contains no draws: give {where.with_suffix('.nc')}")
     tree = read_tree(where)
     with missing_values(where):
         return Posterior(*draws_in(tree), tree)

@@ -27,7 +27,7 @@ Fit = FitResult | str | Path | UrlPath
 def load_result(path: str | AnyPath) -> FitResult:
     """Read a result written by `to_json`, or the summary.json of a result folder.
 
-    path: of the file or the folder, or a URL of them. Raises SourceError if it is not such a file.
+    path: the file or the folder, or its URL. Raises SourceError for any other file.
 
     >>> hd.load_result("A0123_fit").params["D0"]
     <D0 68600 ± 1500 Å²/s>
@@ -60,7 +60,7 @@ def data_of(result: FitResult, folder: AnyPath, way_out: str, store: AnyPath | N
         named = any_path(f"store_path of {folder}", where)
         if not _is_near(named, folder):
             raise OptionError(
-                f"the data of {folder} are elsewhere, in {named}, and are opened only if you ask for them: "
+                f"the data of {folder} are elsewhere, in {named}, and are opened only on request: "
                 f"{way_out.format(named)}"
             )
     return fitted_scan(result, store)
@@ -82,7 +82,7 @@ def _is_near(store: AnyPath, folder: AnyPath) -> bool:
 def load_series(path: str | AnyPath) -> FitSeries:
     """Read a series written by `to_json`, or the series.json of a folder.
 
-    path: of the file or the folder, or a URL of them. Raises SourceError if it is not such a file.
+    path: the file or the folder, or its URL. Raises SourceError for any other file.
 
     >>> hd.load_series("A0123_fit_q").names[:2]
     ['D0', 'alpha']
@@ -142,13 +142,13 @@ def _fit_of(read: dict[str, Any]) -> ComparedFit:
 def compare(results: Sequence[Fit] | Mapping[str, Fit]) -> Comparison:
     """Compare finished fits of several models to the same data, by angles left out; no data are read.
 
-    results: two or more, each a FitResult, or the folder of one or its URL. A mapping gives them names;
-        else they have those of their models, or, where models are equal, of their folders.
+    results: two or more, each a FitResult, or the folder or URL of one. A mapping gives them names;
+        otherwise they are named after their models or, if models are equal, after their folders.
 
-    The score of a fit is what it predicts of independent bins that were left out (see `Comparison`).
-    Raises OptionError for fits to other data or of other weights, that treat contrast and offset in other
-    ways, that did not converge, have a robust loss, or were written by an earlier version; SelectionError
-    with fewer than 3 independent bins; SourceError for a folder without a result.
+    The score of a fit measures how well it predicts independent bins that were left out (see `Comparison`).
+    Raises OptionError for fits that differ in data, weights or treatment of contrast and offset, that did
+    not converge, have a robust loss, or were written by an earlier version; SelectionError for fewer than 3
+    independent bins; SourceError for a folder without a result.
 
     >>> fits = [hd.fit("A0123_c2.zarr", name) for name in ("brownian", "power_law")]
     >>> hd.compare(fits).chosen
@@ -165,7 +165,7 @@ def _named(results: Any) -> dict[str, FitResult]:
     for one in given:
         require_type("results", one, Fit, "results of hd.fit, or their folders")
     if len(given) < 2:
-        raise OptionError(f"a comparison needs two fits or more, but results has {len(given)}")
+        raise OptionError(f"a comparison needs at least two fits, but results has {len(given)}")
     fits = [one if isinstance(one, FitResult) else load_result(one) for one in given]
     if isinstance(results, Mapping):
         return {str(name): fit for name, fit in zip(results, fits, strict=True)}
@@ -174,6 +174,6 @@ def _named(results: Any) -> dict[str, FitResult]:
         if len(set(names)) == len(fits):
             return dict(zip(names, fits, strict=True))
     raise OptionError(
-        f"several of the fits are of the model {max(models, key=models.count)}: give a mapping of names to "
+        f"several of the fits have the model {max(models, key=models.count)}: give a mapping of names to "
         f"them, as {{'one': ..., 'two': ...}}, or each folder only once"
     )

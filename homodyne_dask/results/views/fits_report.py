@@ -134,7 +134,7 @@ def agreement_sentences(series: FitSeries) -> list[str]:
         if not (series.over == "age" and name in RATES)
     ]  # fmt: skip
     sentences += [_power_of_q(series, name) for name in series.decay_rates]
-    return [*(s for s in sentences if s), f"χ² and p are of {_errors(series)}"]
+    return [*(s for s in sentences if s), f"χ² and p use {_errors(series)}"]
 
 
 def _errors(series: FitSeries) -> str:
@@ -148,7 +148,7 @@ def _agreement(series: FitSeries, name: str, same: HomogeneityTest) -> str:
     scatter = _scatter(same)
     if series.global_fit is not None:
         differs = "may be the same" if same.p >= DOUBTFUL else "differs"
-        return f"{differs} {everywhere} ({scatter}), the shared parameters taken as known"
+        return f"{differs} {everywhere} ({scatter}), with the shared parameters taken as known"
     if same.p >= DOUBTFUL:
         return f"consistent {everywhere} ({scatter}), weighted mean {mean}"
     if same.p >= SURE:
@@ -209,7 +209,8 @@ def _power_of_q(series: FitSeries, name: str) -> str:
     if law.p < SURE:
         of_rate = f", that of the rate q²J {rate}" * J
         return (
-            f"{what} is not a power of q ({_scatter(law)}): the nearest one is {power}{of_rate}, with errors "
+            f"{what} does not follow a power of q ({_scatter(law)}): the nearest power is "
+            f"{power}{of_rate}, with errors "
             f"widened by the scatter"
         )
     reach = half_width(95.0, law.dof) * law.stderr
@@ -238,7 +239,7 @@ _NOTES = (
 
 def _comparison_title(comparison: Comparison) -> str:
     fits = f"{len(comparison.fits)} fits to {comparison.store}"
-    return f"{fits}, by {comparison.bins} independent bins left out"
+    return f"{fits}, compared by leaving out each of {comparison.bins} independent bins"
 
 
 def _comparison_cells(comparison: Comparison) -> list[list[str]]:

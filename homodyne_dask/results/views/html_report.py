@@ -206,8 +206,8 @@ def fits_table(
 def _errors_in_tables(entries: Sequence[Fitted]) -> str:
     known = methods_of(entries)
     return (
-        f"± is the standard error{f' ({known})' * bool(known)}; a value without it has none: naive errors "
-        f"and lower bounds are in the tables of its report"
+        f"± is the standard error{f' ({known})' * bool(known)}; values without ± have no standard error: "
+        f"naive errors and lower bounds are in the table of each report"
     )
 
 

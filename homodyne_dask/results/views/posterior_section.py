@@ -67,5 +67,5 @@ def _adjustment(held: dict[str, Any]) -> str:
     factor, dof = nan_if_none(held["design_effect"]), nan_if_none(held["dof"])
     words = [f"log-likelihood divided by {factor:.3g} on average"] if factor != 1 else []
     if math.isfinite(dof):
-        words.append(f"t kernel of {dof:.1f} degrees of freedom")
+        words.append(f"t kernel with {dof:.1f} degrees of freedom")
     return held["adjust_note"].rstrip(".") + (f" ({', '.join(words)})" if words else "")

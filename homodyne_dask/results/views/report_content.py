@@ -16,7 +16,9 @@ from homodyne_dask.solver.covariance import SPECKLE
 from homodyne_dask.store.rings import describe_rings
 from homodyne_dask.store.scan import shown_ranges
 
-ON_PULLS = "pull is (value - truth) / stderr as a normal deviate: beyond ±2 in 5 of 100 fits, whatever dof is"
+ON_PULLS = (
+    "pull is (value - truth) / stderr as a normal deviate: beyond ±2 in 5 of 100 fits for any dof"
+)
 MAX_MINIMA = 5
 """Most minima listed beside the best."""
 _MEANING = {
@@ -82,7 +84,7 @@ def _comparison(result: FitResult) -> str:
         for name, value in above
     ]
     chosen = (
-        f"{result.config['model']} was chosen by χ² of bins left out, above the lowest: "
+        f"{result.config['model']} was chosen by χ² of bins left out (differences from the lowest): "
         f"{', '.join(rows)}"
     )
     return f"none is adequate; {chosen}" if result.misfit else chosen
@@ -139,13 +141,14 @@ def _excluded(result: FitResult) -> str:
     """Return how many pairs of the selection, or cells of the store, were excluded, and why."""
     if _of_averages(result):
         if result.provenance.inputs.get("cells"):
-            return "none: the cells are averages of those of the file"
+            return "none: the cells are averages of the cells in the file"
         if result.config.get("averages") == "read":
-            return "none: the cells are averages of all pairs, read once because the stored ones do not fit"
+            return "none: the cells are averages of all pairs, read once because the stored averages do "
+            "not match the selection"
         return "no pair was read: the cells are averages of all pairs"
     if cells := result.provenance.inputs.get("cells"):
         missing = cells * result.provenance.inputs["bins"] - _measured(result)
-        return f"{numbers.format_count(missing)} cells unknown or not wholly inside the selection"
+        return f"{numbers.format_count(missing)} cells unknown or not entirely inside the selection"
     first, stop = result.provenance.inputs["frames"]
     shortest = result.config["min_lag"]
     possible = (stop - first - shortest) * (stop - first - shortest + 1) // 2
@@ -222,7 +225,7 @@ MODES_NOTE = (
 )
 """In which errors goes into the braces."""
 WITHOUT_CRITERIA = (
-    "AIC and BIC are not known: the model does not describe the data, and they would treat its "
+    "AIC and BIC are not given: the model does not describe the data, and they would treat its "
     "misfit as noise"
 )
 
@@ -240,7 +243,7 @@ def errors_of_changes(result: FitResult) -> str:
 
 def influence_title(result: FitResult) -> str:
     """Return what the sentences on influence are about."""
-    return f"influence of single bins (of repeats: scans), in {errors_of_changes(result)}"
+    return f"influence of single bins (for repeats: scans), in {errors_of_changes(result)}"
 
 
 def reservations(result: FitResult) -> list[tuple[str, str]]:
@@ -382,8 +385,8 @@ def _on_errors(robust: bool, bounded: bool, naive: bool, method: str, averages: 
         )
     if robust and method == SPECKLE:
         return (
-            "stderr is that of counted photons of Gaussian speckle (method: speckle) with dof degrees of "
-            "freedom; the naive error assumes uncorrelated noise"
+            "stderr follows from counted photons of Gaussian speckle (method: speckle), with "
+            "dof degrees of freedom; the naive error assumes uncorrelated noise"
         )
     if robust:
         return (

@@ -44,7 +44,7 @@ def test_a_running_fit_is_told_with_tiles_rates_and_targets():
     for words in (
         "… the fit is still running", "12 of 45 tiles", "15 M (20 M with all threads busy)",
         "0.06 GB (0.08 GB with all threads busy)", "1000 ± 10", "3 of 57",
-        "No worker was lost during this fit.", "700 MB 8 GB", "0.25 % of that of the fits",
+        "No worker was lost during this fit.", "700 MB 8 GB", "0.25 % of the processor time of the fits",
         "pass 2 over 16×16 means", "rejected",
         """homodyne-dask view '/data/it'"'"'s <b>/A0001_c2.zarr'""",
     ):  # fmt: skip

@@ -65,7 +65,7 @@ def test_a_deprecated_flag_is_named():
     (finding,) = environment.environment_findings(
         {"XLA_FLAGS": "--xla_cpu_use_thunk_runtime=false"}
     )
-    assert "next releases" in finding.advice
+    assert "future release" in finding.advice
 
 
 ENVIRONMENTS = {
@@ -175,7 +175,7 @@ def test_where_compiled_kernels_are_kept_or_why_not_is_shown(monkeypatch, tmp_pa
     folder.chmod(0o755)
     refused = machine.compiled_kernels()
     assert not refused.ok
-    assert "others may enter it" in refused.value
+    assert "others can access it" in refused.value
     assert "chmod" not in refused.value + refused.advice
     assert f"set {FOLDER} to a new folder of your own" in refused.advice
     monkeypatch.setenv(FOLDER, "off")

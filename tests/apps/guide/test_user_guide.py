@@ -74,7 +74,7 @@ def test_the_page_names_the_fewest_clusters_of_robust_errors():
     said = (
         numbers("errors", r"`speckle` \| with fewer than (\d+) clusters")
         + numbers("errors", r"`cluster-robust` \| with (\d+) clusters or more")
-        + numbers("errors", r"From (\d+) clusters on stderr is the cluster-robust error")
+        + numbers("errors", r"With (\d+) or more clusters, stderr is the cluster-robust error")
     )
     assert said == [MIN_CLUSTERS] * 3
 

@@ -56,11 +56,11 @@ def test_damaged_rates_are_a_sentence_in_the_row_of_their_scan(folder, damage):
     file = folder / "A_fit/rates.csv"
     file.write_bytes(DAMAGED[damage])
     page = written(folder, ("A", "B"))
-    assert f"li: A.h5: {file} cannot be drawn, " in page.text
+    assert f"li: A.h5: {file} cannot be plotted (" in page.text
     assert len(page.all("img")) == 3
     rows = table_rows(folder)
     assert [row["outcome"] for row in rows] == ["CONVERGED"] * 2
-    assert f"{file} cannot be drawn" in rows[0]["warnings"]
+    assert f"{file} cannot be plotted" in rows[0]["warnings"]
     assert not rows[1]["warnings"]
 
 
@@ -69,7 +69,7 @@ def test_rates_that_are_no_file_are_a_sentence_too(folder, kind):
     file = folder / "A_fit/rates.csv"
     file.unlink()
     kind(file)
-    assert f"li: A.h5: {file} cannot be drawn, " in written(folder, ("A", "B")).text
+    assert f"li: A.h5: {file} cannot be plotted (" in written(folder, ("A", "B")).text
 
 
 @pytest.mark.long

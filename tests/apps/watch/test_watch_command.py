@@ -58,7 +58,7 @@ def test_what_is_in_a_folder_is_fitted_once_with_the_options_of_a_file(watched):
         refused = run(*words)
     assert "another watch or fit is writing out: end it, or give another" in refused.stderr
     other = run(*words, "--fixed", "alpha=0")
-    assert "out holds fits with another fixed: give another --output" in other.stderr
+    assert "out contains fits with another fixed: give another --output" in other.stderr
     assert len(rows()) == 2
 
 
@@ -81,11 +81,14 @@ def test_each_part_of_a_scan_is_a_row_and_stores_are_deleted_where_that_is_asked
 MISTAKES = [
     (("watch", "nowhere", "-o", "out"), "nowhere is not a directory"),
     (("watch", "in", "-o", "out"), "model is missing"),
-    (("watch", "in", "-o", "out", "--model", "auto"), "the model auto is for a single new fit"),
-    (("watch", "in", "checked.yaml", "-o", "out"), "checkpoint is for a single fit"),
+    (
+        ("watch", "in", "-o", "out", "--model", "auto"),
+        "the model auto applies only to a single new fit",
+    ),
+    (("watch", "in", "checked.yaml", "-o", "out"), "checkpoint applies to a single fit"),
     (
         ("watch", "in", "-o", "other", "--model", "static"),
-        "other holds the index of another set of scans",
+        "other contains the index of another set of scans",
     ),
 ]
 

@@ -266,7 +266,7 @@ def test_results_of_other_options_are_not_mixed(folders):
     source, results = folders
     (source / "A.h5").write_bytes(GOOD)
     watch_until_quiet(watch_of(source, results))
-    with pytest.raises(OptionError, match="holds fits with another model: give another output"):
+    with pytest.raises(OptionError, match="contains fits with another model: give another output"):
         read_state(results, {"model": "other"}, None)
 
 

@@ -65,7 +65,7 @@ def test_a_persistent_scheduler_serves_fits_until_it_is_stopped(
         told = run("cluster", "status", "--scheduler-file", file, **here)
         assert "1 workers with 1 threads" in told
         again = run("cluster", "start", "--scheduler-file", file, status=2, **here)
-        assert "is of a scheduler on" in again
+        assert "belongs to a scheduler on" in again
     finally:
         run("cluster", "stop", "--scheduler-file", file, **here)
     assert [one.name for one in file.parent.iterdir()] == ["scheduler.log"]

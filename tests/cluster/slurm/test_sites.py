@@ -47,7 +47,7 @@ def test_the_script_of_a_fits_own_job_is_the_one_written_down(name):
 
 
 def test_a_site_with_pbs_has_no_job_for_a_fit_and_says_what_to_do():
-    with pytest.raises(OptionError, match="--site alcf` in a job of your own"):
+    with pytest.raises(OptionError, match="--site alcf` in your own batch job"):
         driver("alcf")
 
 
@@ -58,7 +58,7 @@ def test_every_site_that_comes_with_the_package_is_written_down():
 @pytest.mark.parametrize("name", ["perlmutter", "esrf", "alcf"])
 def test_a_site_that_was_not_tried_says_so(name):
     assert not site_named(name)["tried"]
-    assert "NOT TRIED" in (sites.FOLDER / f"{name}.yaml").read_text()
+    assert "NOT TESTED" in (sites.FOLDER / f"{name}.yaml").read_text()
 
 
 def test_the_users_configuration_is_laid_over_a_site_and_options_over_both():
@@ -80,7 +80,7 @@ def test_a_section_of_dasks_configuration_is_a_site_of_its_own():
     ("given", "said"),
     [
         ({"cors": 4}, "unknown setting 'cors'; did you mean 'cores'"),
-        ({"cores": 0}, "is not a whole number from 1 up"),
+        ({"cores": 0}, "is not a whole number of at least 1"),
         ({"cores": 5, "processes": 2}, "5 cores cannot be shared equally by 2 processes"),
         ({"walltime": "an hour"}, "is not a walltime"),
         ({"memory": "much"}, "memory = 'much' cannot be read"),
@@ -148,7 +148,7 @@ def test_a_key_is_for_its_user_alone_and_each_is_another(tmp_path):
 
 def test_a_key_is_not_put_where_others_may_go_and_their_rights_stay(tmp_path):
     tmp_path.chmod(0o755)
-    with pytest.raises(ClusterError, match="others may enter"):
+    with pytest.raises(ClusterError, match="others can access"):
         tls.make_key(tmp_path)
     assert tmp_path.stat().st_mode & 0o777 == 0o755
 

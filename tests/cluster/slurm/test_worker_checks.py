@@ -53,7 +53,7 @@ def test_a_worker_of_another_version_that_does_not_see_the_store_is_named(slurm,
     version, invisible = str(said.value).splitlines()
     assert version.startswith(f"worker {ill} has jaxlib 0.0.1, this program ")
     assert invisible.startswith(f"worker {ill} on ")
-    assert "does not see the store" in invisible
+    assert "cannot read the store" in invisible
     assert "Permission denied" in invisible
     assert well not in str(said.value)
 

@@ -96,7 +96,7 @@ def test_a_function_of_numpy_fits_a_dataset_too():
 
 
 MISTAKES = [
-    ("lengths", (decay, X, Y[:-1]), {}, r"xdata of shape \(60,\) does not fit ydata of shape \(59,\)"),
+    ("lengths", (decay, X, Y[:-1]), {}, r"xdata of shape \(60,\) does not match ydata of shape \(59,\)"),
     ("no y", (decay, X), {}, "ydata = None are not numbers"),
     ("words", (decay, X, ["a"] * 60), {}, "ydata = .* are not numbers"),
     ("objects", (decay, X, np.asarray(Y, object)), {}, "but of dtype object: .*astype"),
@@ -105,7 +105,7 @@ MISTAKES = [
     ("a covariance", (decay, X, Y), {"sigma": np.eye(60)}, "is a covariance matrix"),
     ("a short sigma", (decay, X, Y), {"sigma": [1, 2]}, "sigma has 2 values for 60 points"),
     ("an option of scipy", (decay, X, Y), {"method": "lm"}, "method is an option of scipy's curve_fit"),
-    ("math", (lambda x, a: np.exp(x) * math.exp(a), X, Y), {}, "in place of numpy, math and float"),
+    ("math", (lambda x, a: np.exp(x) * math.exp(a), X, Y), {}, "instead of numpy, math and float"),
     ("if", (lambda x, a: np.exp(x) if a > 0 else x, X, Y), {}, "a Python `if`"),
     ("an array made inside", (lambda x, a: np.array([a, a]) @ x, X, Y), {}, "use np.stack"),
     ("a mean", (lambda x, a, b: a * (x - x.mean()) + b, X, Y), {}, "depends on other points"),

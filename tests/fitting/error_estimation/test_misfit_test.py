@@ -51,7 +51,7 @@ def test_one_rate_for_three_rings_is_a_misfit_that_goes_with_q(one_rate):
     assert result.diagnosis.check.depends_on == "q"
     first = " ".join(str(result).split("\n\n")[1].split())
     assert first.startswith("converged, but the model does not describe the data: ")
-    assert "`homodyne-dask fit scan.zarr --model stretched --over q` each ring by itself" in first
+    assert "`homodyne-dask fit scan.zarr --model stretched --over q` each ring separately" in first
     assert "stretched has one f for all q, but the data have 3 rings" in said(result)
 
 
@@ -73,7 +73,7 @@ def test_where_the_model_is_wrong_scaling_modes_have_no_aic(one_rate):
     """Its misfit, taken for noise, made the mode of the larger χ² the better one."""
     assert np.isnan(one_rate.diagnosis.scalings["aic"].values).all()
     assert np.isnan(one_rate.diagnosis.scalings["bic"].values).all()
-    assert "AIC and BIC are not known: the model does not describe the data" in said(one_rate)
+    assert "AIC and BIC are not given: the model does not describe the data" in said(one_rate)
 
 
 def test_the_numbers_of_the_check_are_in_the_summary(one_rate, tmp_path):
@@ -134,9 +134,9 @@ ADVICE = [
         "`homodyne-dask fit A.zarr --model static --scaling individual`",
     ),
     ({"depends_on": "bin"}, {}, "`homodyne-dask fit A.zarr --model laminar_flow --gap"),
-    ({"depends_on": "bin"}, {"q": False}, "--phi -30:30` fits some angles"),
-    ({"depends_on": "bin"}, {"q": False, "phi": False}, "--label N` fits one by itself"),
-    ({"depends_on": "bin"}, {"phi": False}, "--label N` fits one by itself"),
+    ({"depends_on": "bin"}, {"q": False}, "--phi -30:30` fits only some angles"),
+    ({"depends_on": "bin"}, {"q": False, "phi": False}, "--label N` fits a single bin"),
+    ({"depends_on": "bin"}, {"phi": False}, "--label N` fits a single bin"),
     (
         {"depends_on": "bin"},
         {"model": "laminar_flow", "gap_angstrom": 2e6},

@@ -154,7 +154,7 @@ def test_a_profile_that_may_not_be_the_least_says_so(still, monkeypatch):
     points = [ProfilePoint(np.ones(3), 1.0, n, True) for n in range(2)]
     monkeypatch.setattr(estimate, "wide_profiles", lambda *_: Profiles({"D0": points}, found=False))
     result = fit_here(still, STATIC, profile=("D0",))
-    assert any("χ² of the profiles is that of all pairs, but other" in w for w in result.warnings)
+    assert any("the profiles show χ² of all pairs, but" in w for w in result.warnings)
 
 
 def test_a_profile_needs_memory_for_its_wide_pass(still, monkeypatch):

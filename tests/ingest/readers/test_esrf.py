@@ -29,7 +29,7 @@ def test_unbinned_ages_and_lags_give_every_pair_back(tmp_path):
     assert [row.q for row in report.bins] == pytest.approx([0.005, 0.01])
     assert [row.pixels for row in report.bins] == [35, 35]
     assert attributes(report.store)["source_format"] == "esrf"
-    assert any("taken as 1/nm" in note for note in report.notes)
+    assert any("assumed to be in 1/nm" in note for note in report.notes)
     assert attributes(report.store)["cells"] is None
 
 
@@ -105,9 +105,9 @@ MIDDLES = np.arange(20) + 0.5
 ESRF_MISTAKES = {
     "shape": ({"age": np.arange(4.0)}, "has shape .* it must be"),
     "order": ({"age": -np.arange(6.0)}, "age of .* must be two or more increasing"),
-    "long": ({"age": 1e5 * MIDDLES[:6]}, "the most is 20000 frames"),
-    "age": ({"age": 2.0 ** np.arange(6)}, "age of .* is not that of ESRF's correlator"),
-    "lag": ({"lag": 2.0 ** np.arange(5)}, "lag of .* is not that of ESRF's correlator"),
+    "long": ({"age": 1e5 * MIDDLES[:6]}, "the limit is 20000 frames"),
+    "age": ({"age": 2.0 ** np.arange(6)}, "age of .* does not match ESRF's correlator"),
+    "lag": ({"lag": 2.0 ** np.arange(5)}, "lag of .* does not match ESRF's correlator"),
     "q": ({"q": [0.1]}, "has 1 entries for 2 regions"),
 }
 
@@ -129,7 +129,7 @@ def test_a_file_of_cells_needs_the_angle_and_says_which_analysis_was_read(tmp_pa
     with pytest.raises(OptionError, match="give phi"):
         ingest.ingest(path)
     report = ingest.ingest(path, phi=0)
-    assert any("analysis full was read; the file has sectors too" in n for n in report.notes)
+    assert any("analysis full was read; the file also contains sectors" in n for n in report.notes)
     flat = esrf(tmp_path / "B.h5", np.ones((2, 20, 5)), **held)
     with pytest.raises(SourceError, match="give sigma"):
         ingest.ingest(flat, phi=0)

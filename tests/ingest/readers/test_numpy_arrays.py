@@ -67,13 +67,13 @@ GOOD = {"c2": C2, "q": 0.01, "phi": 0.0, "dt": 0.1}
         ("c2 of objects", {"c2": np.full((5, 5), None)}, "objects|not real"),
         ("c2 complex", {"c2": C2 * 1j}, "not real numbers"),
         ("two frames", {"c2": np.ones((2, 2))}, "has 2 frames: .* at least 3"),
-        ("no q", {"q": None}, "does not give q: give q in 1/Å"),
-        ("no phi", {"phi": None}, "does not give phi: give .*nan for whole rings"),
-        ("no dt", {"dt": None}, "does not give its frame spacing: give frame_time"),
+        ("no q", {"q": None}, "does not contain q: give q in 1/Å"),
+        ("no phi", {"phi": None}, "does not contain phi: give .*nan for whole rings"),
+        ("no dt", {"dt": None}, "does not contain its frame spacing: give frame_time"),
         (
             "nothing",
             {"q": None, "phi": None, "dt": None},
-            "does not give q, phi, its frame spacing: give q in 1/Å.*phi in degrees.*frame_time in s",
+            "does not contain q, phi, its frame spacing: give q in 1/Å.*phi in degrees.*frame_time in s",
         ),
         ("q of three bins", {"q": [1, 2, 3]}, "has 3 values for 2 bins"),
         ("q negative", {"q": -1.0}, "q positive"),
@@ -87,22 +87,22 @@ GOOD = {"c2": C2, "q": 0.01, "phi": 0.0, "dt": 0.1}
         (
             "q huge",
             {"q": 1e300},
-            r"q = 1e\+300 \(1/Å\) does not occur in a measurement: plausible sizes are 1e-09 to 1000",
+            r"q = 1e\+300 \(1/Å\) is implausible: plausible values are 1e-09 to 1000",
         ),
-        ("phi huge", {"phi": 1e300}, r"phi = 1e\+300 \(degrees\) does not occur in a measurement"),
-        ("dt huge", {"dt": 1e300}, r"frame_time = 1e\+300 \(s\) does not occur in a measurement"),
-        ("dt tiny", {"dt": 1e-300}, r"frame_time = 1e-300 \(s\) does not occur in a measurement"),
+        ("phi huge", {"phi": 1e300}, r"phi = 1e\+300 \(degrees\) is implausible"),
+        ("dt huge", {"dt": 1e300}, r"frame_time = 1e\+300 \(s\) is implausible"),
+        ("dt tiny", {"dt": 1e-300}, r"frame_time = 1e-300 \(s\) is implausible"),
         (
             "sigma huge",
             {"sigma": 1e300},
-            r"sigma = 1e\+300 \(as of c2\) does not occur in a measurement",
+            r"sigma = 1e\+300 \(as of c2\) is implausible",
         ),
         (
             "sigma tiny",
             {"sigma": 1e-300},
-            r"sigma = 1e-300 \(as of c2\) does not occur in a measurement",
+            r"sigma = 1e-300 \(as of c2\) is implausible",
         ),
-        ("time against dt", {"time": 0.2 * np.arange(20)}, "dt = 0.1 s but its time steps by 0.2"),
+        ("time against dt", {"time": 0.2 * np.arange(20)}, "dt = 0.1 s, but its times are 0.2"),
     ],
 )
 def test_a_wrong_npz_is_refused_naming_the_key(tmp_path, word, changes, message):
@@ -115,7 +115,7 @@ def test_a_wrong_npz_is_refused_naming_the_key(tmp_path, word, changes, message)
 @pytest.mark.parametrize(
     ("word", "options", "message"),
     [
-        ("another frame time", {"frame_time": 0.2}, "frame_time = 0.2 s but A.hdf says 0.1 s"),
+        ("another frame time", {"frame_time": 0.2}, "frame_time = 0.2 s but A.hdf has 0.1 s"),
         ("q for HDF5", {"q": 0.1}, "q is read from A.hdf"),
         ("sigma zero", {"sigma": 0}, "sigma = 0 must be finite and positive"),
         ("sigma infinite", {"sigma": np.inf}, "sigma = inf must be finite"),
@@ -128,7 +128,7 @@ def test_a_wrong_npz_is_refused_naming_the_key(tmp_path, word, changes, message)
             "time_offset = .* is not a number",
         ),
         ("gap as text", {"gap": "200 um"}, "gap = '200 um' is not a number: give it in Å"),
-        ("gap in um", {"gap": 200}, "gap = 200 Å is 0.02 um, and plates are 1 um to 10 cm apart"),
+        ("gap in um", {"gap": 200}, "gap = 200 Å is 0.02 um, but gaps are 1 um to 10 cm"),
         ("gap negative", {"gap": -1}, "gap = -1 must be finite and positive"),
         ("gap of the truth", {"gap": 1e6}, r"gap = 1e\+06 Å but A.hdf says 2e\+06 Å"),
         ("offset infinite", {"time_offset": np.inf}, "time_offset = inf must be finite"),
@@ -144,7 +144,7 @@ def test_an_option_that_cannot_be_is_refused(tmp_path, word, options, message):
 @pytest.mark.parametrize("name", ["sigma", "time_offset"])
 def test_an_option_beyond_any_measurement_is_refused_for_every_format(tmp_path, name):
     path = simulated(tmp_path / "A.hdf", n=20)
-    with pytest.raises(SourceError, match=r"A\.hdf cannot be ingested, (sigma|time) = 1e\+300 \("):
+    with pytest.raises(SourceError, match=r"A\.hdf cannot be ingested: (sigma|time) = 1e\+300 \("):
         ingest.ingest(path, **{name: 1e300})
 
 
@@ -155,7 +155,7 @@ def test_a_frame_time_equal_to_the_files_is_accepted(tmp_path):
 
 def test_a_bin_without_scatter_wants_a_sigma(tmp_path):
     path = npz(tmp_path / "A.npz", **(GOOD | {"c2": np.full((20, 20), 1.25)}))
-    with pytest.raises(SourceError, match=r"does not scatter at all .* give sigma"):
+    with pytest.raises(SourceError, match=r"has no scatter .* give sigma"):
         ingest.ingest(path)
     report = ingest.ingest(path, sigma=0.01)
     assert report.bins[0].sigma == pytest.approx(0.01)
@@ -229,9 +229,9 @@ def test_an_older_cache_holds_its_times_as_planes_and_one_q(tmp_path):
 CACHE_MISTAKES = {
     "no angles": ({"phi_angles_list": None}, "has c2_exp but no phi_angles_list"),
     "angles": ({"phi_angles_list": np.zeros(2)}, "phi of A.npz has 2 values for 3 bins"),
-    "times": ({"t2": TIME + 1}, "are not the same times"),
+    "times": ({"t2": TIME + 1}, "differ: it is damaged"),
     "length": ({"t1": TIME[:-1], "t2": TIME[:-1]}, "29 entries for 30 frames"),
-    "objects": ({"c2_exp": np.array([None])}, "c2_exp of A.npz holds object"),
+    "objects": ({"c2_exp": np.array([None])}, "c2_exp of A.npz contains object"),
     "shape": ({"c2_exp": np.zeros((2, 3, 4))}, r"c2_exp of A.npz has shape \(2, 3, 4\)"),
     "metadata": ({"cache_metadata_json": np.asarray("{")}, "cannot be read as NumPy arrays"),
 }

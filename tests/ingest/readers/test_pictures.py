@@ -120,7 +120,7 @@ def test_files_of_repeats_have_no_picture_in_common(tmp_path):
 def test_an_edited_picture_is_refused(tmp_path):
     store = ingest.ingest(legacy(tmp_path)).store
     zarr.open_array(store, path="flux")[3] = 5.0
-    with pytest.raises(StoreError, match="flux is not what was ingested"):
+    with pytest.raises(StoreError, match="flux differs from what was ingested"):
         hd.open_dataset(store).optional_array("flux")
 
 

@@ -116,7 +116,7 @@ def test_times_may_be_lags_and_azimuths_may_be_given(tmp_path):
     ("changes", "options", "words"),
     [
         ({f"{WHERE}/ttc": np.ones((3, 2, N, N + 1))}, {}, r"must be \(train, q, t, t\)"),
-        ({f"{WHERE}/ttc": np.ones((3, 4, 2, N, N))}, {}, "must be 4 distances of trains"),
+        ({f"{WHERE}/ttc": np.ones((3, 4, 2, N, N))}, {}, "must be 4 distances between trains"),
         ({f"{WHERE}/stride": [1, 5, 10]}, {}, "one of them 0"),
         ({f"{WHERE}/t": DT * np.arange(N + 3)}, {}, f"it has {N + 3} entries"),
         ({f"{WHERE}/q": [0.1]}, {}, "must be 2 positive numbers"),
@@ -133,7 +133,7 @@ def test_what_cannot_be_read_is_named(tmp_path, changes, options, words):
 
 def test_trains_of_a_file_without_are_refused(tmp_path):
     np.save(tmp_path / "A.npy", decay(N))
-    with pytest.raises(OptionError, match="holds no trains: leave trains out"):
+    with pytest.raises(OptionError, match="contains no trains: leave out trains"):
         opened(tmp_path / "A.npy", q=0.01, phi=0.0, frame_time=1.0, trains=(0, 3))
 
 

@@ -121,7 +121,7 @@ def test_a_package_may_not_give_a_model_the_name_of_another(monkeypatch):
     monkeypatch.setattr(user_defined, "entry_points", lambda **_: [Point()])
     user_defined.importable_models.cache_clear()
     try:
-        with pytest.raises(OptionError, match="another of that name: rename it"):
+        with pytest.raises(OptionError, match="another model of that name: rename it"):
             user_defined.importable_models()
     finally:
         user_defined.importable_models.cache_clear()

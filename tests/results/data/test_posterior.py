@@ -90,7 +90,9 @@ def test_too_few_draws_do_not_make_error_bars_enough(flowing, fitted):
     few = posterior_of(result, draws, flowing)
     assert few.gaussian_enough == dict.fromkeys(few.gaussian_enough, False)
     (words,) = few.sentences
-    assert words.startswith("too few draws to tell whether value ± stderr suffices for D0, alpha")
+    assert words.startswith(
+        "there are too few draws to decide whether value ± stderr suffices for D0, alpha"
+    )
 
 
 def test_a_naive_posterior_is_called_so_and_not_compared(flowing, fitted):
@@ -187,7 +189,7 @@ def test_numbers_without_draws_are_written_as_json(normal, tmp_path):
     assert [*at] == ["2.5", "16", "50", "84", "97.5"]
     assert len(read["contrast"]["50"]) == 3
     assert len(read["rates"]["J"]["97.5"]) == len(read["age_s"]) == 50
-    with pytest.raises(SourceError, match=r"p\.json holds no draws: give .*p\.nc"):
+    with pytest.raises(SourceError, match=r"p\.json contains no draws: give .*p\.nc"):
         load_posterior(tmp_path / "p.json")
 
 
@@ -267,7 +269,7 @@ def test_another_netcdf_file_and_another_folder_are_no_posterior(normal, tmp_pat
     normal.result.to_dataset().to_netcdf(tmp_path / "r.nc", engine="h5netcdf")
     with pytest.raises(SourceError, match="is not a homodyne_dask posterior"):
         load_posterior(tmp_path / "r.nc")
-    with pytest.raises(OptionError, match="is not a homodyne_dask posterior, and is not replaced"):
+    with pytest.raises(OptionError, match="is not a homodyne_dask posterior and is not replaced"):
         normal.to_zarr(tmp_path)
 
 
@@ -321,7 +323,7 @@ def test_a_posterior_that_names_other_files_is_refused(normal, tmp_path, monkeyp
         secret["held"] = file["posterior/D0"][()]
         Path("secret.raw").write_bytes(secret["held"][()].tobytes())
         how(file, "posterior/D0")
-    with pytest.raises(SourceError, match=r"of p\.nc lies in another file"):
+    with pytest.raises(SourceError, match=r"of p\.nc is in another file"):
         load_posterior("p.nc")
 
 
@@ -388,7 +390,8 @@ def test_a_posterior_that_excludes_the_fit_is_owed_to_its_prior(flowing, fitted)
     posterior = posterior_of(fitted, draws_of(fitted, theta), flowing)
     said = " ".join(enough_sentences(posterior.plain))
     assert (
-        "the 95 % interval of gamma_dot_t0 excludes the value of the fit: the prior decides" in said
+        "the 95 % interval of gamma_dot_t0 excludes the value of the fit: the prior dominates"
+        in said
     )
 
 
@@ -407,6 +410,6 @@ def test_a_posterior_beside_a_bound_is_an_upper_limit_in_words(flowing, fitted):
     shapes = draws_of(fitted, theta, priors={"D0": "flat in the rate, 1 to 1e+12 Å²/s"})
     assert posterior_of(fitted, shapes, flowing).summary.sel(param="D0")["limit"].item() == ""
     said = " ".join(enough_sentences(posterior.plain))
-    assert "of D0 only an upper limit is known: it is below" in said
+    assert "only an upper limit of D0 is known: it is below" in said
     assert "not enough for D0" not in said
     assert "< " in " ".join(str(posterior).split())

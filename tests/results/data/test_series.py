@@ -103,7 +103,7 @@ def test_diffusion_is_the_same_at_all_q_and_goes_as_q_squared(over_q):
     assert over_q.converged
     assert over_q.errors == "stderr"
     assert set(over_q.table["method"].values) == {"speckle"}
-    assert "χ² and p are of standard errors (speckle)" in one_line(over_q)
+    assert "χ² and p use standard errors (speckle)" in one_line(over_q)
     assert over_q.agreement["D0"].p > 0.01
     assert over_q.agreement["D0"].mean == pytest.approx(
         20000, abs=4 * over_q.agreement["D0"].stderr
@@ -319,7 +319,7 @@ def test_rates_that_are_no_power_of_q_are_not_called_one(tmp_path):
     scan = store(three_rings([CREEP, CREEP * [2, 1, 2], CREEP], n=40), tmp_path)
     series = hd.fit_each(scan, hd.STATIC, over="q", fixed={"alpha": -0.4, "D_offset": 0.0})
     assert series.q_dependence.p < 1e-6
-    assert "is not a power of q (χ² " in one_line(series)
+    assert "does not follow a power of q (χ² " in one_line(series)
     assert "diffusion gives" not in one_line(series)
     assert "for diffusion" not in one_line(series)
 
@@ -385,7 +385,7 @@ def test_fits_of_which_one_has_no_standard_error_agree_by_their_lower_bounds():
         "q", tuple(replace(e, result=r) for e, r in zip(entries, results, strict=True))
     )
     assert series.errors == "stderr_lower"
-    assert "χ² and p are of lower bounds of the errors" in one_line(series)
+    assert "χ² and p use lower bounds of the errors" in one_line(series)
 
 
 def test_a_series_names_every_method_of_its_errors():

@@ -80,7 +80,7 @@ def test_a_file_written_otherwise_is_read_and_an_edited_one_only_without_its_che
     if name == "series.json":
         edited = read | {"over": "age"}
     file.write_text(json.dumps(edited))
-    with pytest.raises(SourceError, match=r"changed after it was written.*take out its last entry"):
+    with pytest.raises(SourceError, match=r"changed after it was written.*remove its last entry"):
         content(file)
     del edited["sha256"]  # as of earlier programs
     file.write_text(json.dumps(edited))

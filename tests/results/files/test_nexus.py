@@ -120,7 +120,7 @@ def test_means_over_cells_are_not_read_back_as_pairs(fitted, tmp_path):
     result, scan = fitted
     cells = {"age": [0, 60, 119], "lag": [1, 2, 60]}
     result.to_nexus(tmp_path / "r.nx.h5", replace(scan, attrs=scan.attrs | {"cells": cells}))
-    with pytest.raises(SourceError, match="ingest the file that the fit is of"):
+    with pytest.raises(SourceError, match="ingest the file that was fitted"):
         open_nxxpcs(tmp_path / "r.nx.h5", IngestOptions())
 
 
@@ -160,7 +160,7 @@ def test_a_long_scan_is_shown_in_blocks_that_say_their_times(tmp_path):
     assert again.attrs["frame_time"] == pytest.approx(0.02)
     np.testing.assert_allclose(again.time, 0.205 + 0.02 * np.arange(140))
     notes = "\n".join(again.attrs["notes"])
-    assert "from 0.205 s on" in notes
+    assert "starting at 0.205 s" in notes
     assert "each row is the mean of 2 frames" in notes
     pairs = scan.dataset["c2"].values[0, :2, 10:12]
     np.testing.assert_allclose(again.dataset["c2"].values[0, 0, 5], pairs.mean(), rtol=1e-6)

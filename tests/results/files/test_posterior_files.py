@@ -98,13 +98,13 @@ def test_another_posterior_takes_the_place_of_the_first(flowing, tmp_path):
 def test_a_posterior_is_not_written_beside_another_fit(flowing, fitted, tmp_path):
     made = posterior_of(fitted, draws_of(fitted, gaussian(fitted, 100)), flowing)
     with pytest.raises(
-        OptionError, match="holds no fit, and a posterior is written beside its fit"
+        OptionError, match="contains no fit, but a posterior is written beside its fit"
     ):
         made.save(tmp_path)
     other = fit_of(flowing, fixed=("beta",))
     table = other.parameters.assign(value=other.parameters["value"] * 1.1)
     replace(other, parameters=table).to_json(tmp_path / "summary.json")
-    with pytest.raises(OptionError, match="holds another fit"):
+    with pytest.raises(OptionError, match="contains another fit"):
         made.save(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
 

@@ -17,14 +17,14 @@ from homodyne_dask.results.views.report_content import errors_of_changes, influe
 from homodyne_dask.store.rings import describe_rings
 
 TITLES = {
-    "maps": "Data, model and residual of single bins against both times",
+    "maps": "Data, model and residuals of single bins against both times",
     "cuts": "c₂ against lag at several ages: data with error bars (as if pairs were independent), model as "
     "lines",
     "angles": "Dependence on the direction φ; bars of f and decay time are as if pairs were independent",
     "rates": "Rates against time, with bands of 68 % and 95 %",
     "passes": "Convergence of the fit",
     "residuals": "Residuals: distribution, and dependence on lag",
-    "influence": "Change of each parameter, in errors of its own, when one bin is excluded",
+    "influence": "Change of each parameter, in units of its error, when one bin is excluded",
 }
 
 

@@ -24,8 +24,8 @@ AXIS = {
     "counts": "counts per pixel and frame",
     "pixels": "pixels per bin",
     "contrast": "contrast",
-    "angles": "angles, of the same number of pixels in all",
-    "exposure": "frame time [s], of the same total time and dose",
+    "angles": "angles, with the same total number of pixels",
+    "exposure": "frame time [s], with the same total time and dose",
 }
 LINES = ("--", "-")
 """By weighting: pairs, speckle."""
@@ -38,7 +38,7 @@ def draw_design(design: Design) -> "FitFigure":
     data, varied = design.dataset, design.varied
     if varied is None:
         raise OptionError(
-            "a design of one scan has no picture: give vary, such as vary={'frames': [300, 3000]}"
+            "a design of a single scan cannot be plotted: give vary, such as vary={'frames': [300, 3000]}"
         )
     picture, (axes,) = panels(1, 1, 5.0, 3.6)
     x = data["varied"].values

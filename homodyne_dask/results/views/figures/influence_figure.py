@@ -35,7 +35,8 @@ def draw_influence(view: FitView) -> "FitFigure":
     result, scan = view.result, view.scan
     if result.diagnosis.influence is None:
         raise OptionError(
-            "the result holds no influence of bins: it has no error, or is an early one"
+            "the result does not contain the influence of bins: it has no errors, or was written by an "
+            "early version"
         )
     moved = influential(result)
     names = result.diagnosis.influence["param"].values[moved]

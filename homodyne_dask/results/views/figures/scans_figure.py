@@ -290,8 +290,8 @@ def scans_title(entries: Sequence[Fitted], against: str) -> str:
     known = methods_of(entries)
     bars = f"standard errors ({known})" if known else "standard errors (none is known)"
     return (
-        f"Parameters against {against}: bars are {bars}; open symbols have none, crosses are values at a "
-        f"bound"
+        f"Parameters against {against}: bars are {bars}; open symbols have no error, crosses are "
+        f"values at a bound"
     )
 
 

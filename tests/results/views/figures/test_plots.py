@@ -180,7 +180,7 @@ def test_a_result_without_influence_has_no_picture_of_it(diffusing, tmp_path):
     result = result_for(diffusing, CREEP, influence=None)
     names = [path.stem for path in plots.save_all(FitView(result, diffusing), tmp_path)]
     assert names == [name for name in plots.PICTURES if name != "influence"]
-    with pytest.raises(OptionError, match="holds no influence"):
+    with pytest.raises(OptionError, match="does not contain the influence"):
         plots.draw_influence(FitView(result, diffusing))
 
 
@@ -222,7 +222,7 @@ def test_measured_decay_times_scatter_about_a_smooth_line_of_the_model(tmp_path)
 
 def test_a_scan_that_was_not_fitted_is_refused(diffusing, tmp_path):
     result = result_for(diffusing, CREEP)
-    with pytest.raises(SelectionError, match=r"of 3 bins.*the scan has 1"):
+    with pytest.raises(SelectionError, match=r"for 3 bins.*the scan has 1"):
         plots.save_all(FitView(result, diffusing.select(label=2)), tmp_path)
 
 
