@@ -96,7 +96,7 @@ def directions_of(
     return Eigendirections(values, vectors, along, known, size)
 
 
-def scale_of(search: Search, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
+def parameter_scales(search: Search, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
     """Return by how much parameters may differ: the value of log-scaled ones, else the width of bounds."""
     return np.where(search.log, np.abs(theta), search.upper - search.lower)
 
@@ -116,7 +116,7 @@ def without_unbounded(
     known = directions.determined
     values = np.where(known, directions.values, 1.0)
     lengths = np.sqrt(variance / values)
-    reach = scale_of(search, theta)[which]
+    reach = parameter_scales(search, theta)[which]
     exceeds = (np.abs(directions.vectors) * lengths > (reach * directions.size)[:, None]).any(
         axis=0
     )

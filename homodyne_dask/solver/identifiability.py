@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 
 from homodyne_dask.models.parameters import Search, joined_with_and
 from homodyne_dask.solver.convergence import MAX_SLOW_STEPS
-from homodyne_dask.solver.eigendirections import Eigendirections, scale_of
+from homodyne_dask.solver.eigendirections import Eigendirections, parameter_scales
 from homodyne_dask.solver.normal_equations import JointEquations
 from homodyne_dask.solver.state import State
 
@@ -63,7 +63,7 @@ def _errors_along(
     """Return the standard errors of the free parameters along each direction, in units of their scales."""
     variance = state.reduced.variance(int(search.free.sum()))
     lengths = np.sqrt(variance / np.maximum(directions.values, np.finfo(float).eps))
-    scale = scale_of(search, state.theta)[free] * directions.size
+    scale = parameter_scales(search, state.theta)[free] * directions.size
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.abs(directions.vectors * lengths).T / scale
 

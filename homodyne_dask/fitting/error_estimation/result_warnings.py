@@ -228,7 +228,7 @@ def warnings_about_priors(
 
 
 def undetermined_directions(request: Request, state: lm.State) -> tuple[str, ...]:
-    """Return a sentence for each combination of parameters that is not determined; the last names the others."""
+    """Return a sentence for each undetermined combination of parameters; the last names the others."""
     found = determined_at(request.search, state)
     if not found.undetermined:
         return ()
