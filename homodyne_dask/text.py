@@ -6,6 +6,7 @@ command.
 
 import textwrap
 from collections.abc import Iterable, Sequence
+from math import isfinite
 
 from markupsafe import Markup
 
@@ -104,3 +105,13 @@ def _row(tag: str, cells: Sequence[str], style: str) -> Markup:
         Markup("<{0}{1}>{2}</{0}>").format(Markup(tag), style, printable(cell)) for cell in cells
     )
     return Markup("<tr>{}</tr>").format(Markup("").join(each))
+
+
+def known_number(value: float, form: str) -> str:
+    """Return a number in a table, or 'unknown' if it is not finite."""
+    return format(value, form) if isfinite(value) else "unknown"
+
+
+def joined_with_and(names: Sequence[str]) -> str:
+    """Return names as a list in words: 'D0, alpha and beta'."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -9,7 +9,7 @@ from homodyne_dask.errors import as_spelled
 from homodyne_dask.store.arrays import read_array, spacing_text
 from homodyne_dask.store.files import AnyPath
 from homodyne_dask.store.manifest import read_manifest
-from homodyne_dask.text import abridged, html_table, printed_lines
+from homodyne_dask.text import abridged, html_table, known_number, printed_lines
 from ingest import store_writer
 
 _HEAD = ("label", "q [1/Å]", "φ [°]", "pixels", "frames", "σ")
@@ -58,14 +58,10 @@ class IngestReport:
             f"{self.n_frames} frames {self.spacing}, {self.n_pairs} pairs"
         )
         skipped = ["already complete, nothing to do"] * self.skipped
-        head = "{:>6} {:>10} {:>8} {:>7} {:>7} {:>9}".format(*_HEAD)
-        rows = [
-            f"{row.label:6d} {row.q:10.5g} {row.phi:8.2f} {row.pixels or '?':>7} {row.frames:7d} "
-            f"{row.sigma:9.3g}"
-            for row in self.bins
-        ]
+        table = [_HEAD, *map(_of_bin, self.bins)]
+        rows = ["{:>6} {:>10} {:>8} {:>7} {:>7} {:>9}".format(*row) for row in table]
         notes = [f"note: {as_spelled(note)}" for note in self.notes]
-        lines = [title, *skipped, head, *rows, f"σ from {self.sigma_source}", *notes]
+        lines = [title, *skipped, *rows, f"σ from {self.sigma_source}", *notes]
         return printed_lines(lines)
 
     def __repr__(self) -> str:
@@ -74,19 +70,15 @@ class IngestReport:
 
     def _repr_html_(self) -> str:
         """Return the bins as a table for Jupyter."""
-        bins = (
-            (
-                str(row.label),
-                f"{row.q:.5g}",
-                f"{row.phi:.2f}",
-                str(row.pixels or "?"),
-                str(row.frames),
-                f"{row.sigma:.3g}",
-            )
-            for row in self.bins
-        )
         notes = [as_spelled(note) for note in self.notes]
-        return html_table(f"{self.source_file} → {self.store}", [_HEAD, *bins], notes)
+        return html_table(
+            f"{self.source_file} → {self.store}", [_HEAD, *map(_of_bin, self.bins)], notes
+        )
+
+
+def _of_bin(row: BinRow) -> tuple[str, ...]:
+    q, phi = known_number(row.q, ".5g"), known_number(row.phi, ".2f")
+    return str(row.label), q, phi, str(row.pixels or "?"), str(row.frames), f"{row.sigma:.3g}"
 
 
 def read_report(target: AnyPath, *, skipped: bool = False) -> IngestReport:

@@ -37,12 +37,11 @@ from homodyne_dask.models import (
     Model,
     scan_model,
 )
-from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.results.data.comparison import ranked, require_independent_bins
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.number_format import value_and_error
 from homodyne_dask.store.scan import Scan, as_scan
-from homodyne_dask.text import html_table
+from homodyne_dask.text import html_table, joined_with_and
 
 FEWEST = 3
 """Rings from which a power of q, and angles from which a velocity, can be told from the rest."""

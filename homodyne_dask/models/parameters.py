@@ -302,11 +302,6 @@ class Search:
         return np.where(self.free, theta, unchanged)
 
 
-def joined_with_and(names: Sequence[str]) -> str:
-    """Return names as a list in words: 'D0, alpha and beta'."""
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-
-
 def search(
     parameters: tuple[Parameter, ...],
     initial: Mapping[str, float] | None = None,

@@ -6,11 +6,12 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from homodyne_dask.models.parameters import Search, joined_with_and
+from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver.convergence import MAX_SLOW_STEPS
 from homodyne_dask.solver.eigendirections import Eigendirections, parameter_scales
 from homodyne_dask.solver.normal_equations import JointEquations
 from homodyne_dask.solver.state import State
+from homodyne_dask.text import joined_with_and
 
 _WEAK_EIGENVALUE = 1e-7
 """Eigenvalue of the scaled Hessian below which a direction is called weak."""

@@ -35,7 +35,7 @@ from homodyne_dask.store.selection import (
     select_frames,
 )
 from homodyne_dask.store.url_path import UrlPath
-from homodyne_dask.text import abridged, aligned_columns, html_table, printed_lines
+from homodyne_dask.text import abridged, aligned_columns, html_table, known_number, printed_lines
 
 if TYPE_CHECKING:
     import xarray
@@ -419,7 +419,7 @@ def _rows(scan: Scan) -> list[list[str]]:
     """Return the table of bins, header first."""
     pixels = scan.n_pixels
     rows = [
-        [str(label), f"{q:.6g}" if np.isfinite(q) else "unknown", f"{phi:.2f}", str(n or "-"), f"{s:.4g}"]
+        [str(label), known_number(q, ".6g"), known_number(phi, ".2f"), str(n or "-"), f"{s:.4g}"]
         for label, q, phi, n, s in zip(scan.label, scan.q, scan.phi, pixels, scan.median_sigma, strict=True)
     ]  # fmt: skip
     if "scans" not in scan.attrs:

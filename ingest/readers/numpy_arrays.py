@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, SourceError, shown
+from homodyne_dask.text import joined_with_and
 from ingest.readers.array_axes import Index, MatrixAxes, layout_of
 from ingest.readers.source import IngestOptions, Source, decimal, per_bin
 
@@ -291,12 +292,13 @@ def _check_complete(path: Path, held: Contents, options: IngestOptions) -> None:
     if missing and path.name == ARRAY:  # Python's own spelling
         spelled = [_OF_ARRAYS[name] for name in missing]
         raise OptionError(
-            f"an array does not include {', '.join(missing)}: give {' and '.join(spelled)}"
+            f"an array does not include {joined_with_and(list(missing))}: give {' and '.join(spelled)}"
         )
     if missing:
         raise OptionError(
-            f"{path.name} does not contain {', '.join(missing)}: give {'; '.join(missing.values())} "
-            f"(or --q-dataset, --phi-dataset, --time-dataset if the file contains them)"
+            f"{path.name} does not contain {joined_with_and(list(missing))}: give "
+            f"{'; '.join(missing.values())} (or --q-dataset, --phi-dataset, --time-dataset if the file "
+            f"contains them)"
         )
 
 

@@ -30,7 +30,7 @@ from homodyne_dask.kernels.backend import compilations
 from homodyne_dask.kernels.gram import Gram, merge_tree
 from homodyne_dask.kernels.problem import SUM_ROUNDING
 from homodyne_dask.kernels.residual_kernel import check_residual, columns_gram
-from homodyne_dask.models.parameters import Search, joined_with_and, search
+from homodyne_dask.models.parameters import Search, search
 from homodyne_dask.models.user_defined import ResidualModel
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.eigendirections import above_rounding
@@ -43,6 +43,7 @@ from homodyne_dask.sweep.layout import IN_PROCESS_PAIRS, Run
 from homodyne_dask.sweep.plan import Device, Plan, make_plan
 from homodyne_dask.sweep.sweep import Sweep, sweep_over
 from homodyne_dask.sweep.tasks import AtTheta, Directions, Report, Task, report_of
+from homodyne_dask.text import joined_with_and
 
 OPTIONS = lm.Options(
     decrement=1e-10, relative_step=1e-10, relative_rounding=1e-9, trust_region=True

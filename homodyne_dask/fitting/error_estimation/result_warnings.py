@@ -18,7 +18,6 @@ from homodyne_dask.fitting.options import PAIRS
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.problem import SUM_ROUNDING
-from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.models.transport import Convention, shear_rate_at
 from homodyne_dask.results.data.misfit import (
     WITHOUT_ANGLES,
@@ -36,6 +35,7 @@ from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.store.rings import describe_rings, rings_of
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.blocks import excluded_sentence
+from homodyne_dask.text import joined_with_and
 
 MAX_CHISQR_PER_PAIR = {"counts": 2.0, "constant": 2.0, "scatter": 10.0}
 """χ² per pair of a bin above which a warning is given, by the source of σ. Pairs that see one speckle

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from shlex import quote
 from typing import Any, NamedTuple
 
-from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.results.data.number_format import value_and_error
 from homodyne_dask.solver.hausman import HausmanTest
+from homodyne_dask.text import joined_with_and
 
 WITHOUT_ANGLES = (
     "brownian", "power_law", "static", "stretched", "stretched_q", "stretched_ageing"

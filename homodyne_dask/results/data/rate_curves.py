@@ -10,7 +10,6 @@ from scipy.special import stdtr
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.backend_interface import RateCurve
-from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.models.rate_forms import rate_stderr
 from homodyne_dask.models.transport import RATE_FLOOR
 from homodyne_dask.results.data.fit_result import FitResult
@@ -20,6 +19,7 @@ from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.solver.covariance import SPECKLE
 from homodyne_dask.solver.state import Outcome
 from homodyne_dask.store.scan import Scan
+from homodyne_dask.text import joined_with_and
 
 WIDEST = 1e6
 """Standard errors: the search for c ends there."""

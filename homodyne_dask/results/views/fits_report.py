@@ -4,7 +4,6 @@ from collections.abc import Collection
 
 import numpy as np
 
-from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.comparison import Comparison
@@ -17,7 +16,7 @@ from homodyne_dask.results.data.fit_rows import (
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.number_format import value_and_error
 from homodyne_dask.results.data.series import FitSeries, HomogeneityTest, PowerLawOfQ
-from homodyne_dask.text import aligned_columns, html_table, printed_lines, wrapped
+from homodyne_dask.text import aligned_columns, html_table, joined_with_and, printed_lines, wrapped
 
 SURE, DOUBTFUL = 0.001, 0.05
 """p-values: below the first the fits disagree, below the second the agreement is marginal."""

@@ -11,7 +11,6 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_rows import (
@@ -49,6 +48,7 @@ from homodyne_dask.results.views.report_content import (
     reservations,
     scaling_sentence,
 )
+from homodyne_dask.text import joined_with_and
 
 CSS_INCH = 96
 MAX_OPEN_ROWS = 40

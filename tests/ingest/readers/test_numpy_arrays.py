@@ -73,7 +73,7 @@ GOOD = {"c2": C2, "q": 0.01, "phi": 0.0, "dt": 0.1}
         (
             "nothing",
             {"q": None, "phi": None, "dt": None},
-            "does not contain q, phi, its frame spacing: give q in 1/Å.*phi in degrees.*frame_time in s",
+            "does not contain q, phi and its frame spacing: give q in 1/Å.*phi in degrees.*frame_time in s",
         ),
         ("q of three bins", {"q": [1, 2, 3]}, "has 3 values for 2 bins"),
         ("q negative", {"q": -1.0}, "q positive"),
