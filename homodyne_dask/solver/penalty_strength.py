@@ -31,6 +31,9 @@ MAX_STRENGTH = 1e5
 """Largest λ, in units of the mean curvature of χ² over that of the penalty: the rate is a straight line."""
 UNSEEN = 1e-100
 """Curvature of χ² over that of the penalty, below which no pair shows the rate, whatever its unit."""
+ROUGHER = 100.0
+"""λ over that of the fit that tells the bias. In a linear study (docs: rates) bands of 10 times rougher fits
+held the truth at 68 to 84 % of times around sharp bends, of 100 times rougher ones at 87 to 94 %."""
 MIN_CLUSTERS = 3
 """Fewest clusters whose scores tell φ."""
 
@@ -60,13 +63,15 @@ def penalized(
     gradient = -smoothness.slope(values, exponents, theta)
     free = movable(search, theta, reduced.gradient + gradient)
     effective = _effective(smoothness, reduced.hessian, weight, free)
+    rough = _Quadratic(search, smoothness, theta, reduced, exponents).minimum(values / ROUGHER)[0]
+    pull = -smoothness.slope(values, exponents, rough)
     chisqr = float(values @ smoothness.penalties(theta, exponents))
     rounding = smoothness.rounding(values, exponents, theta)
     moving = np.array([float(free[at].sum()) for at in smoothness.places.values()])
     return reduced.with_penalty(
         Penalty(
             smoothness.names, strengths, effective, float((moving - effective).sum()),
-            weight, score_variance, gradient, chisqr, rounding,
+            weight, score_variance, gradient, pull, chisqr, rounding,
         )
     )  # fmt: skip
 

@@ -12,6 +12,7 @@ from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.backend_interface import RateCurve
 from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.models.rate_forms import rate_stderr
+from homodyne_dask.models.spline_basis import basis_error
 from homodyne_dask.models.transport import RATE_FLOOR
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView, fitted_scan
@@ -113,8 +114,8 @@ def rates_in(view: FitView) -> xarray.Dataset:
         columns[f"{name}_stderr"] = ("t", band.stderr, {"units": units[name]})
         columns[f"{name}_dof"] = ("t", band.dof, {"units": "1"})
         for suffix, half in zip(BANDS, band.half_widths, strict=True):
-            low, high = (curve.value + sign * half * band.stderr for sign in (-1, 1))
-            low, high = np.maximum(low, lowest), np.minimum(high, highest)
+            low = np.maximum(curve.value - half * band.below, lowest)
+            high = np.minimum(curve.value + half * band.above, highest)
             columns[f"{name}_low_{suffix}"] = ("t", low, {"units": units[name]})
             columns[f"{name}_high_{suffix}"] = ("t", high, {"units": units[name]})
         if name in (result.config.get("splines") or {}):
@@ -183,15 +184,18 @@ class _Band(NamedTuple):
     """NaN where it is not known."""
     dof: Float[np.ndarray, " n"]
     """Of the combination of parameters; infinite for naive errors."""
+    below: Float[np.ndarray, " n"]
+    """The standard error, and that of splines and smoothing where the rate may so be lower."""
+    above: Float[np.ndarray, " n"]
     half_widths: list[Float[np.ndarray, " n"]]
-    """Of each of `BANDS`, in standard errors."""
+    """Of each of `BANDS`, in units of these."""
     about: dict[str, str]
     """What qualifies the band."""
 
 
 def _band(result: FitResult, name: str, curve: RateCurve, known: xarray.DataArray | None) -> _Band:
     names, unknown = list(curve.parameters), np.full(len(curve.value), np.nan)
-    nothing = _Band(unknown, unknown, [unknown] * len(BANDS), {})
+    nothing = _Band(*[unknown] * 4, [unknown] * len(BANDS), {})
     if known is None:
         return nothing
     table, covariance = (
@@ -217,7 +221,25 @@ def _band(result: FitResult, name: str, curve: RateCurve, known: xarray.DataArra
     dof = _freedom(result, name, curve.time, names)
     halves = [half_width(100 * level, dof) for level in LEVELS.values()]
     halves.append(half_width_everywhere(LEVEL, curve.gradient, covariance, dof))
-    return _Band(stderr, dof, halves, about)
+    return _Band(stderr, dof, *_reach(result, name, curve, stderr), halves, about)
+
+
+def _reach(
+    result: FitResult, name: str, curve: RateCurve, stderr: Float[np.ndarray, " n"]
+) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """Return one standard error below and above a rate, with the errors of its splines and smoothing.
+
+    The integral of a rate has no error of splines: around a bend it changes its sign.
+    """
+    smoothing = result.diagnosis.smoothing
+    if smoothing is None or "bias" not in smoothing:  # of earlier programs
+        return stderr, stderr
+    of, splines = list(curve.parameters), result.config.get("splines") or {}
+    bias = smoothing["bias"].sel(param=of).values @ curve.gradient
+    if name in splines:
+        of_splines = basis_error(result.parameters["value"].sel(param=of).values) @ curve.gradient
+        stderr = np.hypot(stderr, of_splines)
+    return np.hypot(stderr, np.maximum(bias, 0.0)), np.hypot(stderr, np.minimum(bias, 0.0))
 
 
 def _freedom(
