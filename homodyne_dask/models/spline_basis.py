@@ -14,9 +14,9 @@ DEFAULT_KNOTS = 20
 """Coefficients of a free form, where nobody says how many."""
 MIN_KNOTS = 4
 """Of one cubic piece."""
-_PER_FOURTH_DIFFERENCE = 1 / 60
-"""Error of the splines nearest to a sharp bend over the fourth differences of their coefficients: 68 % of
-errors around kinks and ramps were smaller, 95 % smaller than 2.4 times that. Of sines it is 0.1 to 0.3."""
+_PER_FOURTH_DIFFERENCE = 1 / 50
+"""Error of the splines nearest to a sharp bend over the fourth differences of their coefficients: 95 % of
+errors around kinks and ramps were below twice that; those of sines are below a fifth of it."""
 
 
 @dataclass(frozen=True)

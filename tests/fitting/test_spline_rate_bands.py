@@ -51,6 +51,23 @@ def test_the_bias_of_smoothing_is_that_of_a_fit_of_data_without_noise(tmp_path):
     assert read.diagnosis.smoothing.equals(result.diagnosis.smoothing)
 
 
+def test_a_diffusion_that_stops_has_a_band_where_it_rests(tmp_path):
+    """J at its floor had none, though its splines have derivatives there; the edge is held, too."""
+    scans = measured((2500.0, 0.0, 0.0), 60, angles(8), noise=False, sigma=0.05)
+    J = 4000 * np.clip((2 / 3 - scans.time / scans.time[-1]) / 0.1, 0, 1)
+    C = reference.integral(J, scans.time)
+    c2 = 1 + 0.2 * np.exp(-(Q**2) * np.abs(C[None] - C[:, None]))
+    noise = 0.05 * np.random.default_rng(2).standard_normal(scans.c2.shape)
+    scans = replace(scans, c2=np.where(np.isnan(scans.c2), np.nan, c2 + noise).astype(np.float32))
+    rates = fit_here(store(scans, tmp_path), "static", rates="spline").rates
+    held, rest = _held(rates, "J", J), J == 0
+    assert held[rest].mean() > 0.88
+    assert held.mean() > 0.88
+    high = rates["J_high_95"].values[rest]
+    assert (high > 0).all()
+    assert np.median(high) < 0.2 * J.max()
+
+
 def _held(rates, name, truth):
     low, high = (rates[f"{name}_{side}_95"].values for side in ("low", "high"))
     return (low <= truth) & (truth <= high)

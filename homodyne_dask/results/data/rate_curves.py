@@ -68,6 +68,8 @@ LEVELS = {"68": 0.68, "95": 0.95}
 """Probabilities of the bands at each time, by the suffix of their names."""
 EVERYWHERE, LEVEL = "95_everywhere", 0.95
 BANDS = (*LEVELS, EVERYWHERE)
+_MOST = 0.5
+"""Share of a rate that splines at a bound make up, above which its band reaches to the bound."""
 EXPONENTS = np.linspace(-2.0, 2.0, 81)
 """Of power laws beside rates without a formula: those within the bounds of fits."""
 UNITS = {"J": "angstrom^2/s", "J_integral": "angstrom^2", "gamma_dot": "1/s", "strain": "1"}
@@ -216,7 +218,7 @@ def _band(result: FitResult, name: str, curve: RateCurve, known: xarray.DataArra
         )
     covariance = np.where(moved[:, None] & moved, covariance, 0.0)
     stderr = rate_stderr(curve.gradient, covariance)
-    if name == "J":
+    if name == "J" and name not in (result.config.get("splines") or {}):
         stderr = np.where(curve.value > RATE_FLOOR, stderr, np.nan)  # it has no derivative there
     dof = _freedom(result, name, curve.time, names)
     halves = [half_width(100 * level, dof) for level in LEVELS.values()]
@@ -229,17 +231,22 @@ def _reach(
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
     """Return one standard error below and above a rate, with the errors of its splines and smoothing.
 
-    The integral of a rate has no error of splines: around a bend it changes its sign.
+    Where most of a rate is splines at a bound, the rate may be there. The integral of a rate has no error of
+    splines: around a bend it changes its sign.
     """
     smoothing = result.diagnosis.smoothing
     if smoothing is None or "bias" not in smoothing:  # of earlier programs
         return stderr, stderr
-    of, splines = list(curve.parameters), result.config.get("splines") or {}
-    bias = smoothing["bias"].sel(param=of).values @ curve.gradient
-    if name in splines:
-        of_splines = basis_error(result.parameters["value"].sel(param=of).values) @ curve.gradient
-        stderr = np.hypot(stderr, of_splines)
-    return np.hypot(stderr, np.maximum(bias, 0.0)), np.hypot(stderr, np.minimum(bias, 0.0))
+    table = result.parameters.sel(param=list(curve.parameters))
+    bias = smoothing["bias"].sel(param=table["param"]).values @ curve.gradient
+    below, above = np.maximum(bias, 0.0), np.minimum(bias, 0.0)
+    if name in (result.config.get("splines") or {}):
+        c, bounded = table["value"].values, table["at_bound"].values
+        stderr = np.hypot(stderr, basis_error(c) @ curve.gradient)
+        lowest, highest = _ends(result, name, curve)
+        below[(bounded & (c <= lowest)) @ curve.gradient > _MOST] = np.inf
+        above[(bounded & (c >= highest)) @ curve.gradient > _MOST] = np.inf
+    return np.hypot(stderr, below), np.hypot(stderr, above)
 
 
 def _freedom(
