@@ -32,9 +32,9 @@ MAX_STRENGTH = 1e5
 UNSEEN = 1e-100
 """Curvature of χ² over that of the penalty, below which no pair shows the rate, whatever its unit."""
 ROUGHER = 100.0
-"""λ over that of the fit that tells the bias. In a linear study of rates that stop, bands held the truth at 39
-to 44 % of times around the bends without the bias, at 68 to 84 % with that from 10 times rougher fits, at 86
-to 94 % with that from 100 times rougher ones, and were at most 1.11 times as wide where rates are smooth."""
+"""λ over that of the fit that tells the bias. In a linear model of rates that stop, bands held them around
+bends at 39 to 44 % of times without the bias, at 68 to 84 % with that from 10 times smaller λ, at 86 to 94 %
+with that from 100 times smaller λ, and were at most 1.11 times as wide where rates are smooth."""
 MIN_CLUSTERS = 3
 """Fewest clusters whose scores tell φ."""
 
