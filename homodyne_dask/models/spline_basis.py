@@ -14,6 +14,9 @@ DEFAULT_KNOTS = 20
 """Coefficients of a free form, where nobody says how many."""
 MIN_KNOTS = 4
 """Of one cubic piece."""
+_PER_FOURTH_DIFFERENCE = 1 / 50
+"""Error of the splines nearest to a sharp bend over the fourth differences of their coefficients: 95 % of
+errors around kinks and ramps were below twice that; those of sines are below a fifth of it."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,17 @@ class SplineForm:
         normal = basis @ basis.T
         smooth = 1e-3 * np.trace(normal) / self.size * second_differences(self.size)
         return np.linalg.solve(normal + smooth, basis @ rate)
+
+
+def basis_error(coefficients: Float[np.ndarray, " size"]) -> Float[np.ndarray, " size"]:
+    """Return by how much a rate differs from its splines around each, one standard deviation.
+
+    It is what a bend sharper than their distance leaves, and is told by the roughness of the coefficients.
+    """
+    size = len(coefficients)
+    if size <= MIN_KNOTS:
+        return np.zeros(size)
+    return _PER_FOURTH_DIFFERENCE * np.pad(np.abs(np.diff(coefficients, 4)), 2, "edge")
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,10 @@ MAX_STRENGTH = 1e5
 """Largest λ, in units of the mean curvature of χ² over that of the penalty: the rate is a straight line."""
 UNSEEN = 1e-100
 """Curvature of χ² over that of the penalty, below which no pair shows the rate, whatever its unit."""
+ROUGHER = 100.0
+"""λ over that of the fit that tells the bias. In a linear model of rates that stop, bands held them around
+bends at 39 to 44 % of times without the bias, at 68 to 84 % with that from 10 times smaller λ, at 86 to 94 %
+with that from 100 times smaller λ, and were at most 1.11 times as wide where rates are smooth."""
 MIN_CLUSTERS = 3
 """Fewest clusters whose scores tell φ."""
 
@@ -60,13 +64,15 @@ def penalized(
     gradient = -smoothness.slope(values, exponents, theta)
     free = movable(search, theta, reduced.gradient + gradient)
     effective = _effective(smoothness, reduced.hessian, weight, free)
+    rough = _Quadratic(search, smoothness, theta, reduced, exponents).minimum(values / ROUGHER)[0]
+    pull = -smoothness.slope(values, exponents, rough)
     chisqr = float(values @ smoothness.penalties(theta, exponents))
     rounding = smoothness.rounding(values, exponents, theta)
     moving = np.array([float(free[at].sum()) for at in smoothness.places.values()])
     return reduced.with_penalty(
         Penalty(
             smoothness.names, strengths, effective, float((moving - effective).sum()),
-            weight, score_variance, gradient, chisqr, rounding,
+            weight, score_variance, gradient, pull, chisqr, rounding,
         )
     )  # fmt: skip
 

@@ -46,6 +46,8 @@ class Penalty(NamedTuple):
     """Σ φ λ S, the variance of its gradient where rates are drawn from their prior."""
     gradient: Float[np.ndarray, " p"]
     """-(Σ λ S) theta."""
+    pull: Float[np.ndarray, " p"]
+    """The same of a rougher theta, which is nearer to the truth on average."""
     chisqr: float
     """thetaᵀ(Σ λ S)theta."""
     rounding: float

@@ -109,4 +109,8 @@ def smoothing_of(request: Request, state: lm.State) -> Dataset | None:
     penalty, smoothness = state.reduced.penalty, request.search.smoothness
     if penalty is None or smoothness is None:
         return None
-    return smoothing_table(penalty, [at.stop - at.start for at in smoothness.places.values()])
+    splines = [at.stop - at.start for at in smoothness.places.values()]
+    free = parameters_with_errors(request.search, state.theta, state.reduced)
+    bias, joint = np.zeros(len(free)), joint_equations(state.reduced, free)
+    bias[free] = joint.of_theta(joint.inverse) @ penalty.pull[free]
+    return smoothing_table(penalty, splines, bias, list(request.search.names))

@@ -120,7 +120,8 @@ class Diagnosis:
     left_out: xarray.Dataset | None = None
     """Over `cluster` of bins: ndata, chisqr, left_out_chisqr; penalty and linear of all (`hd.compare`)."""
     smoothing: xarray.Dataset | None = None
-    """Over `rate` of free form: strength λ, exponent, design_effect, degrees of freedom, splines."""
+    """Over `rate` of free form: strength λ, exponent, design_effect, degrees of freedom, splines; over
+    `param`: bias, what the penalty adds to a parameter on average, to first order."""
     minima: tuple[dict[str, Any], ...] = ()
     """Competing minima of χ² of the binned averages, the best first: theta by name, chisqr, starts
     (how many of the fits ended there)."""

@@ -11,6 +11,7 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.backend_interface import RateCurve
 from homodyne_dask.models.rate_forms import rate_stderr
+from homodyne_dask.models.spline_basis import basis_error
 from homodyne_dask.models.transport import RATE_FLOOR
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView, fitted_scan
@@ -67,6 +68,8 @@ LEVELS = {"68": 0.68, "95": 0.95}
 """Probabilities of the bands at each time, by the suffix of their names."""
 EVERYWHERE, LEVEL = "95_everywhere", 0.95
 BANDS = (*LEVELS, EVERYWHERE)
+_MOST = 0.5
+"""Share of a rate that splines at a bound make up, above which its band reaches to the bound."""
 EXPONENTS = np.linspace(-2.0, 2.0, 81)
 """Of power laws beside rates without a formula: those within the bounds of fits."""
 UNITS = {"J": "angstrom^2/s", "J_integral": "angstrom^2", "gamma_dot": "1/s", "strain": "1"}
@@ -113,8 +116,8 @@ def rates_in(view: FitView) -> xarray.Dataset:
         columns[f"{name}_stderr"] = ("t", band.stderr, {"units": units[name]})
         columns[f"{name}_dof"] = ("t", band.dof, {"units": "1"})
         for suffix, half in zip(BANDS, band.half_widths, strict=True):
-            low, high = (curve.value + sign * half * band.stderr for sign in (-1, 1))
-            low, high = np.maximum(low, lowest), np.minimum(high, highest)
+            low = np.maximum(curve.value - half * band.below, lowest)
+            high = np.minimum(curve.value + half * band.above, highest)
             columns[f"{name}_low_{suffix}"] = ("t", low, {"units": units[name]})
             columns[f"{name}_high_{suffix}"] = ("t", high, {"units": units[name]})
         if name in (result.config.get("splines") or {}):
@@ -183,15 +186,18 @@ class _Band(NamedTuple):
     """NaN where it is not known."""
     dof: Float[np.ndarray, " n"]
     """Of the combination of parameters; infinite for naive errors."""
+    below: Float[np.ndarray, " n"]
+    """The standard error, and that of splines and smoothing where the rate may so be lower."""
+    above: Float[np.ndarray, " n"]
     half_widths: list[Float[np.ndarray, " n"]]
-    """Of each of `BANDS`, in standard errors."""
+    """Of each of `BANDS`, in units of these."""
     about: dict[str, str]
     """What qualifies the band."""
 
 
 def _band(result: FitResult, name: str, curve: RateCurve, known: xarray.DataArray | None) -> _Band:
     names, unknown = list(curve.parameters), np.full(len(curve.value), np.nan)
-    nothing = _Band(unknown, unknown, [unknown] * len(BANDS), {})
+    nothing = _Band(*[unknown] * 4, [unknown] * len(BANDS), {})
     if known is None:
         return nothing
     table, covariance = (
@@ -212,12 +218,35 @@ def _band(result: FitResult, name: str, curve: RateCurve, known: xarray.DataArra
         )
     covariance = np.where(moved[:, None] & moved, covariance, 0.0)
     stderr = rate_stderr(curve.gradient, covariance)
-    if name == "J":
+    if name == "J" and name not in (result.config.get("splines") or {}):
         stderr = np.where(curve.value > RATE_FLOOR, stderr, np.nan)  # it has no derivative there
     dof = _freedom(result, name, curve.time, names)
     halves = [half_width(100 * level, dof) for level in LEVELS.values()]
     halves.append(half_width_everywhere(LEVEL, curve.gradient, covariance, dof))
-    return _Band(stderr, dof, halves, about)
+    return _Band(stderr, dof, *_reach(result, name, curve, stderr), halves, about)
+
+
+def _reach(
+    result: FitResult, name: str, curve: RateCurve, stderr: Float[np.ndarray, " n"]
+) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """Return one standard error below and above a rate, with the errors of its splines and smoothing.
+
+    Where most of a rate is splines at a bound, the rate may be there. The integral of a rate has no error of
+    splines: around a bend it changes its sign.
+    """
+    smoothing = result.diagnosis.smoothing
+    if smoothing is None or "bias" not in smoothing:  # of earlier programs
+        return stderr, stderr
+    table = result.parameters.sel(param=list(curve.parameters))
+    bias = smoothing["bias"].sel(param=table["param"]).values @ curve.gradient
+    below, above = np.maximum(bias, 0.0), np.minimum(bias, 0.0)
+    if name in (result.config.get("splines") or {}):
+        c, bounded = table["value"].values, table["at_bound"].values
+        stderr = np.hypot(stderr, basis_error(c) @ curve.gradient)
+        lowest, highest = _ends(result, name, curve)
+        below[(bounded & (c <= lowest)) @ curve.gradient > _MOST] = np.inf
+        above[(bounded & (c >= highest)) @ curve.gradient > _MOST] = np.inf
+    return np.hypot(stderr, below), np.hypot(stderr, above)
 
 
 def _freedom(

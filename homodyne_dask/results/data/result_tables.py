@@ -71,8 +71,11 @@ def noise_table(
     )
 
 
-def smoothing_table(penalty: "Penalty", splines: list[int]) -> xarray.Dataset:
-    """Return over rate: strength λ, exponent, design effect, effective degrees of freedom, splines."""
+def smoothing_table(
+    penalty: "Penalty", splines: list[int], bias: np.ndarray, names: list[str]
+) -> xarray.Dataset:
+    """Return over rate: strength λ, exponent, design effect, effective degrees of freedom, splines; over
+    param: bias."""
     columns = {
         "strength": penalty.strengths.values,
         "exponent": penalty.strengths.exponents,
@@ -81,8 +84,8 @@ def smoothing_table(penalty: "Penalty", splines: list[int]) -> xarray.Dataset:
         "splines": splines,
     }
     return xarray.Dataset(
-        {key: ("rate", values) for key, values in columns.items()},
-        coords={"rate": list(penalty.names)},
+        {key: ("rate", values) for key, values in columns.items()} | {"bias": ("param", bias)},
+        coords={"rate": list(penalty.names), "param": names},
     )
 
 
