@@ -232,7 +232,7 @@ def test_static_names_the_simpler_model_where_the_data_do_not_determine_it(tmp_p
     result = fit_here(store(scans, tmp_path), hd.STATIC)
     first, second = result.undetermined
     assert first.startswith("the data do not determine D0 and D_offset")
-    assert first.endswith("`--model power_law`")
+    assert "`--model power_law`. The data do determine alpha" in first
     assert second.startswith(
         "D0, alpha and D_offset are determined only in combination (correlation"
     )
