@@ -128,8 +128,8 @@ def _folders(config: FitConfig) -> list[Path]:
         if folder in found[:n]:
             first = config.data[found.index(folder)]
             raise OptionError(
-                f"{first} and {config.data[n]} would both write {folder}: fit them one by one, "
-                f"each with its --output"
+                f"{first} and {config.data[n]} would both write {folder}: fit them one by "
+                f"one, each with its own --output"
             )
     return found
 

@@ -35,7 +35,7 @@ def check_worker_options(config: FitConfig) -> None:
     unencrypted = config.scheduler_file and config.key == "none"
     if config.key and not (config.scheduler or unencrypted):
         own_key = {
-            "site": "jobs of a site get a key of their own",
+            "site": "jobs of a site have their own key",
             "scheduler_file": "the key is in the folder of the scheduler file",
         }
         why = f" ({own_key[chosen[0]]})" if chosen else ""

@@ -52,8 +52,8 @@ def age_variance(data: Scan | str | Path, mean_counts: float | None = None) -> "
     require_common_lags(scan)
     if scan.cells is not None:
         raise OptionError(
-            f"c2 of {scan.path} was averaged over cells of age and lag before ingest: its variance over age "
-            f"is not known"
+            f"c2 of {scan.path} was averaged over cells of age and lag before ingest: its variance "
+            f"over age is unknown"
         )
     counts = scan.mean_counts
     if mean_counts is not None:

@@ -52,7 +52,7 @@ def predict(
     """
     time = numbers_of("times", times)
     if time.ndim != 1:
-        raise OptionError(f"times = {shown(times)} are not a list of times in seconds")
+        raise OptionError(f"times = {shown(times)} is not a list of times in seconds")
     number = len(params) if isinstance(params, Mapping) else np.size(params)
     model = with_coefficients(scan_model(model), number, time)
     theta = vector_of(model, params)

@@ -42,7 +42,7 @@ def first_cpu() -> Any:
         return started().cpu
     except RuntimeError as e:
         raise PlanError(
-            f"JAX finds no processor here ({_first_line(e)}): unset JAX_PLATFORMS, or set it to cpu"
+            f"JAX found no processor ({_first_line(e)}): unset JAX_PLATFORMS, or set it to cpu"
         ) from e
 
 

@@ -153,7 +153,7 @@ class Prior:
         """Return n independent draws; raises OptionError where the prior cannot be normalized."""
         if not self.proper:
             raise OptionError(
-                f"a prior that is {self.text()} cannot be drawn from: give bounds, or another prior"
+                f"cannot draw from a prior that is {self.text()}: give bounds, or another prior"
             )
         a, b = self._ends()
         if self.name in _FLAT:

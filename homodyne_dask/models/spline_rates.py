@@ -134,7 +134,7 @@ def check_priors(model: Parametrized, given: object) -> None:
         if isinstance(given, Mapping) and name in given:
             raise OptionError(
                 f"prior of {name}: {model.name} has this rate without a formula, and one number is not a "
-                f"prior of a whole curve: give bounds of {name}, or priors of {name}_1 to {name}_{form.size}"
+                f"prior of a whole curve: give bounds of {name}, or priors for {name}_1 to {name}_{form.size}"
             )
 
 

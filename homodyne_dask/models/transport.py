@@ -141,7 +141,7 @@ def frame_spacing(
             at = int(uneven[0])
             raise OptionError(
                 f"the homodyne convention needs uniform times, but frames {at} and {at + 1} are "
-                f"{steps[at]:g} s apart and most {spacing:g} s: use convention='physical'"
+                f"{steps[at]:g} s apart, but most are {spacing:g} s: use convention='physical'"
             )
     return spacing
 

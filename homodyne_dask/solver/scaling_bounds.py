@@ -140,5 +140,5 @@ def _numbers(name: str, pair: Any, what: str) -> tuple[float, float]:
     try:
         first, second = (float(number) for number in pair)
     except (TypeError, ValueError):
-        raise OptionError(f"{name} = {shown(pair)} is not two numbers: give {what}") from None
+        raise OptionError(f"{name} = {shown(pair)} is not a pair of numbers: give {what}") from None
     return first, second

@@ -276,7 +276,7 @@ def _turn(pair: tuple[float, float]) -> tuple[float, float]:
     low, high = pair
     if not (math.isfinite(low) and math.isfinite(high)) or high - low > 360:
         raise SelectionError(
-            f"phi = {low:g}:{high:g} spans more than a full turn: leave it out to take all angles"
+            f"phi = {low:g}:{high:g} spans more than a full turn: leave it out to select all angles"
         )
     if low > high and (high - low) % 360 > 180:
         raise SelectionError(

@@ -102,7 +102,7 @@ def chosen_device(
     if wanted == "auto" and (why := _why_cpu(layout, memory)):
         return Device("cpu", why)
     if layout.cells:
-        raise OptionError(f"device = 'gpu' is not available: {_OF_CELLS}; leave device out")
+        raise OptionError(f"device = 'gpu' is not available: {_OF_CELLS}; leave out device")
     found = find()
     if isinstance(found, str):
         if wanted == "gpu":
@@ -110,7 +110,7 @@ def chosen_device(
         return Device("cpu", found)
     needed, capacity = layout.resident_bytes, int(USABLE_SHARE * found.memory) * found.number
     if wanted == "auto" and needed > capacity:
-        return Device("cpu", f"the data take {size(needed)}, but {found} can hold {size(capacity)}")
+        return Device("cpu", f"the data need {size(needed)}, but {found} can hold {size(capacity)}")
     why = "as asked for" if wanted == "gpu" else f"{AUTO_PAIRS:,} pairs or more"
     return Device("gpu", why, found, GPU)
 

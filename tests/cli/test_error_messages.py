@@ -89,7 +89,7 @@ BAD = {
         None, [*FIT, "--scheduler", "tcp://127.0.0.1:1"], "no scheduler answers at tcp://127"
     ),
     "a key for jobs": (
-        None, [*FIT, "--site", "generic", "--key", "k"], "jobs of a site get a key of their own"
+        None, [*FIT, "--site", "generic", "--key", "k"], "jobs of a site have their own key"
     ),
     "a key beside a file": (
         None, [*FIT, "--scheduler-file", "s.json", "--key", "k"], "the key is in the folder"

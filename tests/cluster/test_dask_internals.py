@@ -39,7 +39,7 @@ WITHOUT = [
     ("events", internals.forget_topic, ("n",), "stay in the scheduler"),
     ("tasks", internals.drop_preference, ("key",), "may wait for a worker"),
     ("waiting", internals.fail_waiting_tasks, (), "full time"),
-    ("spans", _scheduler_internals.forget_spans, ("fit ", 3), "10 kB of each pass"),
+    ("spans", _scheduler_internals.forget_spans, ("fit ", 3), "10 kB per pass"),
     ("memory", internals.memory_limit, (), "is not examined"),
     ("handlers", internals.forget_handler, ("n",), "small function"),
     ("state of jobs", _jobqueue_internals.send_jobs, (), "reported later"),

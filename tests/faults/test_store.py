@@ -47,7 +47,7 @@ DAMAGE = {
     "a bit of the checksum turned": (lambda file: flipped(file, 0.999999), "its checksum is wrong"),
     "missing": (Path.unlink, "it is missing"),
     "cut off": (cut, "its checksum is wrong"),
-    "empty": (lambda file: file.write_bytes(b""), "its checksum is wrong|it holds"),
+    "empty": (lambda file: file.write_bytes(b""), "its checksum is wrong|it has"),
     "a folder": (lambda file: (file.unlink(), file.mkdir()), "Is a directory"),
 }
 TILES = [(k, i, j) for k in range(3) for i in range(2) for j in range(i, 2)]

@@ -151,5 +151,5 @@ def test_jax_that_was_started_without_processors_is_one_sentence(monkeypatch):
         raise RuntimeError("Unknown backend cpu")
 
     monkeypatch.setattr(devices, "started", none)
-    with pytest.raises(PlanError, match=r"no processor here .Unknown backend cpu.: unset JAX_PLAT"):
+    with pytest.raises(PlanError, match=r"no processor .Unknown backend cpu.: unset JAX_PLAT"):
         devices.first_cpu.__wrapped__()

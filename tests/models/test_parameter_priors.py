@@ -105,7 +105,7 @@ def test_by_default_a_parameter_is_uniform_within_its_bounds():
     unbounded = default_prior(Parameter("x"))
     assert not unbounded.proper
     assert unbounded.log_density(X).tolist() == [0.0] * len(X)
-    with pytest.raises(OptionError, match="flat, -inf to inf cannot be drawn from: give bounds"):
+    with pytest.raises(OptionError, match="that is flat, -inf to inf: give bounds"):
         unbounded.sample(np.random.default_rng(6), 3)
 
 

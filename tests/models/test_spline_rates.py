@@ -183,7 +183,11 @@ def test_resuming_gives_the_same_bits(fitted, stepped, tmp_path):
         ("static_free", {"bounds": {"J": (-1, 1)}}, "cannot be negative"),
         ("static_free", {"profile": ["J_1"]}, "smoothness would change"),
         ("static_free", {"profile": ["J"]}, "smoothness would change"),
-        ("static_free", {"prior": {"J": (2500, 10)}}, "give bounds of J, or priors of J_1 to J_20"),
+        (
+            "static_free",
+            {"prior": {"J": (2500, 10)}},
+            "give bounds of J, or priors for J_1 to J_20",
+        ),
         ("static_free", {"fixed": {"J": 1.0, "J_1": 2.0}}, "given twice"),
     ],
 )

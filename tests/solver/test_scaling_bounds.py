@@ -152,7 +152,7 @@ REFUSED = [
     ("fixed", {"scaling": "fixed", "offset_bounds": (0.9, 1.1)}, "do not apply to scaling 'fixed'"),
     ("empty bounds", {"contrast_bounds": (0.3, 0.2)}, "0.3 is not below 0.2"),
     ("no deviation", {"contrast_prior": (0.3, 0.0)}, "positive standard deviation"),
-    ("one number", {"offset_prior": 1.0}, "offset_prior = 1.0 is not two numbers"),
+    ("one number", {"offset_prior": 1.0}, "offset_prior = 1.0 is not a pair of numbers"),
 ]
 
 

@@ -71,7 +71,7 @@ def forget_spans(scheduler: Scheduler, prefix: str, most: int) -> None:
 
     Public: distributed.span, which keeps every span as long as the scheduler lives.
     """
-    with _logged_if_missing("spans extension", "a scheduler keeps 10 kB of each pass"):
+    with _logged_if_missing("spans extension", "a scheduler keeps 10 kB per pass"):
         spans: Any = scheduler.extensions["spans"]
         if len(spans.root_spans) <= most:
             return

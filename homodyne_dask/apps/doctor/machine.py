@@ -160,7 +160,7 @@ def compiled_kernels() -> Finding:
     folder, entries, bytes_, unused = cache_state()
     if not unused:
         return Finding("compiled kernels", f"{entries} in {folder}, {size(bytes_)}")
-    advice = f"every process spends seconds compiling: set {FOLDER} to a new folder of your own"
+    advice = f"every process spends seconds compiling: set {FOLDER} to a new private folder"
     if folder is None:
         return Finding("compiled kernels", f"not kept: {unused}")
     return Finding("compiled kernels", f"not kept in {folder}: {unused}", advice)
@@ -174,7 +174,7 @@ def writable_folder(what: str, path: Path) -> Finding:
             file.flush()
         free = shutil.disk_usage(path).free
     except OSError as e:
-        advice = f"{e.strerror or e}: use a folder you may write to, or set TMPDIR"
+        advice = f"{e.strerror or e}: use a writable folder, or set TMPDIR"
         return Finding(what, str(path), advice)
     full = "too full: delete files there, or use another folder"
     value = f"{path}, {free / 1e9:.1f} GB free"

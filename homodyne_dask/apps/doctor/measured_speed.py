@@ -103,7 +103,7 @@ def local_cluster_start() -> Finding:
         return Finding("local cluster", "does not start", str(e))
     except (OSError, RuntimeError) as e:
         value = f"does not start: {type(e).__name__}: {' '.join(str(e).split())}"
-        advice = "may this user start processes and listen on 127.0.0.1? (--debug shows the logs)"
+        advice = "check that this user may start processes and listen on 127.0.0.1 (--debug shows the logs)"
         return Finding("local cluster", value, advice)
     slow = (
         "the disk with the Python environment is slow, or the machine is busy: copy the "

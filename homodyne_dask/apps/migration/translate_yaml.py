@@ -161,7 +161,7 @@ def _translated(where: Path, theirs: HomodyneYaml) -> Translation:
     if ranges := theirs.ranges():
         options["phi"] = ranges
         remarks.append(
-            "phi: ranges of angles in degrees; one with min_angle above max_angle, around ±180°, is two"
+            "phi: ranges of angles in degrees; one with min_angle above max_angle, around ±180°, becomes two"
         )
     loss = theirs.get("optimization.nlsq.loss")
     if loss not in (None, "linear"):

@@ -116,7 +116,7 @@ def warnings_about(
         )
     sentences += _at_bounds(state.reduced) + _strange_scaling(state.reduced)
     if (~used).any():
-        sentences.append(f"{int((~used).sum())} of {len(used)} bins have no known pair")
+        sentences.append(f"{int((~used).sum())} of {len(used)} bins have no known pairs")
     sentences += _on_pairs(clusters)
     if errors.naive is not None and seen and clusters_in(state.reduced, clusters) < MIN_CLUSTERS:
         sentences += _on_speckle(speckle)
@@ -174,8 +174,9 @@ def _on_pairs(clusters: Int[np.ndarray, " bin"]) -> list[str]:
         return []
     return [
         f"only {independent} of {len(clusters)} bins are independent: bins of one q that are 180° apart see "
-        f"the same speckle; {len(clusters)} sectors over 180° would all be independent, and from "
-        f"{MIN_CLUSTERS} on errors follow from their scatter; if opposite bins see different speckle, give "
+        f"the same speckle; {len(clusters)} sectors over 180° would all be independent, and with "
+        f"{MIN_CLUSTERS} or more, errors follow from their scatter; if opposite bins see different "
+        "speckle, give "
         f"`--friedel off`"
     ]
 
@@ -288,7 +289,8 @@ def _simpler(request: Request) -> str:
 def _undetermined(names: tuple[str, ...], slow: bool, simpler: str) -> str:
     several = len(names) > 1
     why = (
-        f"χ² hardly falls along a valley in which {'they compensate each other' if several else 'it changes'}"
+        "χ² hardly decreases along a valley in which "
+        f"{'they compensate each other' if several else 'it changes'}"
         if slow
         else "their errors are larger than their values"
         if several
@@ -387,8 +389,8 @@ def _same_at_all_q(request: Request, state: lm.State) -> str | None:
     store = {"store": Path(scan.path).name, "selection": scan.selection_options}
     command = fit_command(selected_store(store), request.config)
     return (
-        f"{model.name} has one f for all q, but the data have {describe_rings(scan.q)}: unless the rates "
-        f"are the same there, fit each q by itself, `{command} --over q`"
+        f"{model.name} has one f for all q, but the data have {describe_rings(scan.q)}: unless the "
+        f"rates are the same there, fit each q separately, `{command} --over q`"
     )
 
 
@@ -491,7 +493,7 @@ def _strange_scaling(reduced: ReducedProblem) -> list[str]:
     if low:
         sentences.append(
             f"offset is below {LOWEST_OFFSET:g} in {low} of {of}, but c2 without correlation is 1: {why}; "
-            f"`--offset-prior 1:0.01` takes it as known"
+            f"`--offset-prior 1:0.01` treats it as known"
         )
     if high:
         sentences.append(

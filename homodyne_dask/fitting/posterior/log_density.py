@@ -151,7 +151,9 @@ def adjustment_of(
         note = "the likelihood uses the averages and the covariance of speckle and counting"
         return optimum.adjustment("robust", note, 1.0, np.inf)
     if adjust == "none":
-        note = "the noise of pairs is taken as uncorrelated: widths correspond to the naive errors"
+        note = (
+            "the noise of pairs is treated as uncorrelated: widths correspond to the naive errors"
+        )
         return optimum.adjustment("none", note, 1.0, np.inf)
     if result.parameters.attrs["method"] == SPECKLE:
         return _of_speckle(optimum, result, request.search.prior_terms(at.theta))
@@ -235,7 +237,7 @@ def _of_scatter(optimum: _Optimum, request: Request, result: FitResult) -> Adjus
     V = optimum.of_u(covariance)
     if number >= _FOR_ALL * p:
         return optimum.adjustment("robust", note, factor, float(np.nanmin(errors.dof)), V)
-    note += ", drawn toward their mean size because there are few bins"
+    note += ", shrunk toward their mean size because there are few bins"
     V = (number * V + p * factor * inverse_of(optimum.hessian)) / (number + p)
     return optimum.adjustment("robust", note, factor, of_size, V)
 

@@ -90,7 +90,7 @@ def require_posterior(result: FitResult, request: Request, draws: int, adjust: s
     if not request.search.free.any():
         raise OptionError("all parameters of the fit are fixed: there is nothing to draw")
     if result.parameters["at_bound"].values[request.search.free].all():
-        raise OptionError("all free parameters ended at a bound: give the fit wider bounds")
+        raise OptionError("all free parameters ended at a bound: widen the bounds of the fit")
 
 
 def require_proper(request: Request, sweep: Sweep, reduced: ReducedProblem, target: Target) -> None:
@@ -177,7 +177,7 @@ class Sampler:
         first = self.target.proposal()
         by, found = self.target.adapted(first, rough, _ROUNDS, _DRAWS, self.rng)
         if not len(found.x):
-            raise OptionError("no draw is inside the bounds: give the fit wider ones")
+            raise OptionError("no draw is inside the bounds: widen the bounds of the fit")
         weight = truncated(found.log_weight)
         return by, found.x[self.rng.choice(len(weight), _BASIS_DRAWS + _HELD_OUT, p=weight)]
 
@@ -416,7 +416,7 @@ def request_of(result: FitResult, scan: Scan) -> Request:
         fitted = [inputs["frames"]] if what == "frames" else inputs.get(what) or []
         if found != fitted:
             raise OptionError(
-                f"the fit was of {what.replace('_', ' ')} {fitted}, but the scan has {found}: "
+                f"the fit used {what.replace('_', ' ')} {fitted}, but the scan has {found}: "
                 f"give the selection that was fitted"
             )
     model = result.provenance.definition or result.config["model"]

@@ -95,7 +95,7 @@ def submitted(
     if client is not None and any(request.options.get("device") == "gpu" for request in small):
         raise OptionError(
             f"device = 'gpu' is not available: small fits, here {len(small)}, are computed in parallel on "
-            f"processors; leave device out"
+            f"processors; leave out device"
         )
     planned = None if client is None else _planned(client, model, small)
     if client is None or planned is None:

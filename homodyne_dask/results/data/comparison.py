@@ -322,8 +322,8 @@ def _check_score(name: str, fit: FitResult) -> None:
         )
     if fit.diagnosis.left_out is None:
         raise OptionError(
-            f"{name} was fitted by homodyne-dask {fit.provenance.version}, and its result lacks the "
-            f"fits without single angles: fit again"
+            f"{name} was fitted by homodyne-dask {fit.provenance.version}, whose results lack "
+            f"the fits without single angles: fit again"
         )
 
 

@@ -28,7 +28,7 @@ def fitted_scan(result: FitResult, store: AnyPath | None = None) -> Scan:
     scan = open_dataset(where)
     if scan.digest != result.provenance.inputs["store_sha256"]:
         raise StoreError(
-            f"{where} has changed since the fit: fit again, or give the scan as it was"
+            f"{where} has changed since the fit: fit again, or give the scan in its original state"
         )
     return as_selected(scan, result)
 

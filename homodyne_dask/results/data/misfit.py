@@ -33,7 +33,7 @@ _SCALING = (
 _LABELS = "the bins of one q deviate in different ways: `{} --label N` fits a single bin"
 _MOTION = (
     "as motion in one direction would cause: "
-    '`homodyne-dask fit {} --model laminar_flow --gap "200 um"`, with your gap, models such motion'
+    '`homodyne-dask fit {} --model laminar_flow --gap "200 um"` (with your gap) models such motion'
 )
 
 

@@ -224,7 +224,7 @@ def enough_sentences(held: dict[str, Any]) -> list[str]:
     """Return for which parameters value ± stderr suffices, and for the others why not and what to quote."""
     if held["adjust"] == "none":
         return [
-            "this is the naive posterior, which takes the noise as uncorrelated: it is too narrow, and is "
+            "this is the naive posterior, which treats the noise as uncorrelated: it is too narrow, and is "
             "not compared with the errors of the fit"
         ]
     limited = {n: of for n, of in held["parameters"].items() if of.get("limit")}

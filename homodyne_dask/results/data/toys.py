@@ -55,7 +55,7 @@ class Toys:
 
     @property
     def table(self) -> xarray.Dataset:
-        """Dataset over param: bias and its error, scatter, median error, their ratio, coverage, count."""
+        """Dataset over param: bias and its error, scatter, median error, ratio, coverage, error count."""
         away, error, dof = self.deviations, *(self.converged[of].values for of in ("stderr", "dof"))
         scatter = _of_columns(away, lambda x: x.std(ddof=1) if len(x) > 1 else np.nan)
         typical = _of_columns(error, np.median)

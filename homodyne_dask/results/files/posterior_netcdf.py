@@ -20,7 +20,7 @@ from homodyne_dask.store.hdf5_files import check_contents
 NETCDF, JSON = "posterior.nc", "posterior.json"
 ZARR = ".zgroup"
 """A file of a Zarr folder of format 2, whose metadata may be consolidated: that of 3 would be unofficial."""
-_REMEDY = "give posterior.nc of a fit, or make it again with `homodyne-dask posterior`"
+_REMEDY = "give posterior.nc of a fit, or recreate it with `homodyne-dask posterior`"
 
 
 def write_netcdf(tree: DataTree, path: str | Path) -> None:

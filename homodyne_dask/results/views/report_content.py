@@ -381,7 +381,7 @@ def _on_errors(robust: bool, bounded: bool, naive: bool, method: str, averages: 
     if averages and robust:
         return (
             f"cells are weighted by the inverse of their covariance for counted photons of Gaussian speckle; "
-            f"stderr ({method}) has dof degrees of freedom; the naive error takes that covariance as known"
+            f"stderr ({method}) has dof degrees of freedom; the naive error treats that covariance as known"
         )
     if robust and method == SPECKLE:
         return (

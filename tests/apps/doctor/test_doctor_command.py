@@ -177,7 +177,7 @@ def test_where_compiled_kernels_are_kept_or_why_not_is_shown(monkeypatch, tmp_pa
     assert not refused.ok
     assert "others can access it" in refused.value
     assert "chmod" not in refused.value + refused.advice
-    assert f"set {FOLDER} to a new folder of your own" in refused.advice
+    assert f"set {FOLDER} to a new private folder" in refused.advice
     monkeypatch.setenv(FOLDER, "off")
     assert machine.compiled_kernels().ok
     assert "not kept" in machine.compiled_kernels().value

@@ -81,7 +81,7 @@ def test_rates_of_any_size_are_drawn(folder, number):
     (folder / "A_fit/rates.csv").write_text(damaged)
     page = written(folder, ("B", "A"))
     assert len(page.all("img")) == 3
-    assert "cannot be drawn" not in page.text
+    assert "cannot be plotted" not in page.text
 
 
 @pytest.mark.long

@@ -56,7 +56,7 @@ def test_what_is_in_a_folder_is_fitted_once_with_the_options_of_a_file(watched):
     assert len(rows()) == 2
     with locked_folder(Path("out"), ".scans.lock"):
         refused = run(*words)
-    assert "another watch or fit is writing out: end it, or give another" in refused.stderr
+    assert "another watch or fit is writing out: stop it, or give another" in refused.stderr
     other = run(*words, "--fixed", "alpha=0")
     assert "out contains fits with another fixed: give another --output" in other.stderr
     assert len(rows()) == 2

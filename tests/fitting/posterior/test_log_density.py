@@ -69,7 +69,7 @@ def test_with_fewer_they_are_nearer_to_their_mean(still, monkeypatch):
     whole, known = adjusted(still, "static")
     monkeypatch.setattr(adjustment, "_FOR_ALL", 4)
     some, near = adjusted(still, "static")
-    assert "drawn toward their mean size" in some.note
+    assert "shrunk toward their mean size" in some.note
     assert some.dof > whole.dof
     share = 3 / (3 + BINS)
     np.testing.assert_allclose(near, (1 - share) * known + share * whole.factor, rtol=1e-6)

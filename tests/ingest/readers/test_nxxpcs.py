@@ -200,7 +200,7 @@ def test_times_are_those_of_the_axis_that_the_group_names(tmp_path, mode):
     times = 1.5 + DT * np.arange(N)
     report = ingest.ingest(with_axis(tmp_path / "A.nxs", times, storage_mode=mode))
     np.testing.assert_allclose(arrays(report.store)["time"], times)
-    assert any("1.5 s" in note for note in report.notes)
+    assert any("starting at 1.5 s" in note for note in report.notes)
 
 
 def test_an_axis_in_frames_leaves_the_times_to_the_detector(tmp_path):

@@ -82,7 +82,7 @@ def test_a_fit_killed_at_any_step_of_replacing_a_result_leaves_files_of_one(tmp_
             with pytest.raises(SourceError, match=r"summary\.json cannot be read"):
                 load_result(folder)
             with pytest.raises(
-                OptionError, match=r"holds an incomplete result.*give overwrite=True"
+                OptionError, match=r"contains an incomplete result.*give overwrite=True"
             ):
                 folders.check_folder(folder, folder / "c.json", overwrite=False, resume=False)
         else:
