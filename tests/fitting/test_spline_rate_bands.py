@@ -24,12 +24,12 @@ def test_splines_miss_a_sharp_bend_by_what_their_coefficients_tell():
         missed = np.abs(c @ basis - rate)
         some = missed > 0.05 * missed.max()
         inside.append((missed < 2 * basis_error(c) @ basis)[some].mean())
-    assert 0.88 <= np.mean(inside) <= 0.99
+    assert 0.8 <= np.mean(inside) <= 0.99
     for periods in (1.0, 2.0, 3.0, 3.5):
         sine = np.sin(2 * np.pi * periods * t)
         c = np.linalg.solve(basis @ basis.T, basis @ sine)
         told, missed = basis_error(c) @ basis, np.abs(c @ basis - sine)
-        assert told[100:-100].mean() < 2.5 * missed[100:-100].mean()
+        assert told[100:-100].mean() < 2 * missed[100:-100].mean()
     assert (basis_error(np.array([1.0, 5.0, 2.0, 9.0])) == 0).all()
 
 
