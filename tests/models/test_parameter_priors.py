@@ -128,8 +128,8 @@ MISTAKES = [
     ({"D": "1:2"}, r"prior: unknown parameter 'D'; did you mean 'D0'\?"),
     ({"D0": "lognormall:1:2"}, r"prior of D0 = 'lognormall:1:2': unknown distribution 'lognormall'; "
      r"did you mean 'lognormal'\?"),
-    ({"D0": "2500"}, "prior of D0 = '2500': normal takes 2 numbers, mean, sd, and not 1"),
-    ({"D0": ("halfnormal", 1, 2)}, "halfnormal takes 1 number, sd, and not 2"),
+    ({"D0": "2500"}, "prior of D0 = '2500': normal takes 2 numbers, mean, sd, not 1"),
+    ({"D0": ("halfnormal", 1, 2)}, "halfnormal takes 1 number, sd, not 2"),
     ({"D0": (2500, 0)}, r"prior of D0 = \(2500, 0\): sd = 0 is not positive"),
     ({"D0": "2500:nan"}, "prior of D0 = '2500:nan': 'nan' is not a finite number"),
     ({"D0": "uniform:0:inf"}, "'inf' is not a finite number"),
