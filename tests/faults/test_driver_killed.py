@@ -135,6 +135,7 @@ import os, signal, sys
 from pathlib import Path
 from homodyne_dask.solver import checkpoint
 from homodyne_dask.cli import main
+from tests.synthetic import started_as_given
 
 step, renamed, synced, saves = int(sys.argv.pop(1)), Path.replace, os.fsync, 0
 
@@ -157,7 +158,8 @@ def fsync(handle):
     synced(handle)
 
 checkpoint.save, Path.replace, os.fsync = save, replace, fsync
-main(sys.argv[1:])
+with started_as_given():
+    main(sys.argv[1:])
 """
 STEPS = ("before it is synced", "synced", "the old one renamed", "before the last", "all done")
 
