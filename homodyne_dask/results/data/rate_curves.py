@@ -197,7 +197,7 @@ class _Band(NamedTuple):
 
 def _band(result: FitResult, name: str, curve: RateCurve, known: xarray.DataArray | None) -> _Band:
     names, unknown = list(curve.parameters), np.full(len(curve.value), np.nan)
-    nothing = _Band(*[unknown] * 4, [unknown] * len(BANDS), {})
+    nothing = _Band(unknown, unknown, unknown, unknown, [unknown] * len(BANDS), {})
     if known is None:
         return nothing
     table, covariance = (
