@@ -112,7 +112,7 @@ def notes_on(source: Source, records: list[Record], use: Bool[np.ndarray, " t"])
     if source.half is not None:
         notes.append(f"half = {source.half}: {HALVES[source.half]}")
     if _baseline(source, records) == 0:
-        notes.append("baseline 0 in the file: 1 was added to all pairs")
+        notes.append("c2 has the baseline 0 in the file: 1 was added to all pairs")
     if not use.all():
         notes.append(dimmed(~use))
     notes += _without_data(source, records)

@@ -281,11 +281,11 @@ class FitOptions:
         section=MODEL,
     )  # fmt: skip
     temperature: float | None = define(
-        None, "of the sample, for the hydrodynamic radius of Brownian motion", "298.15",
+        None, "temperature of the sample, for the hydrodynamic radius of Brownian motion", "298.15",
         "a positive number", unit="K", identity=False, section=MODEL,
     )  # fmt: skip
     viscosity: float | None = define(
-        None, "of the fluid, for the hydrodynamic radius of Brownian motion", "0.89e-3",
+        None, "viscosity of the fluid, for the hydrodynamic radius of Brownian motion", "0.89e-3",
         "a positive number", unit="Pa·s", identity=False, section=MODEL,
     )  # fmt: skip
     rates: str | None = define(
@@ -296,7 +296,7 @@ class FitOptions:
         default_text="the power laws of the model", plan=True, report=False, section=MODEL,
     )  # fmt: skip
     knots: int | None = define(
-        None, "splines of each rate without a formula", "20", "a whole number of at least 4",
+        None, "number of splines for each rate without a formula", "20", "a whole number of at least 4",
         default_text="20, or fewer for a short record", identity=False, plan=True, report=False,
         section=MODEL,
     )  # fmt: skip

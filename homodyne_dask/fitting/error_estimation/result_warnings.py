@@ -93,7 +93,11 @@ def warnings_about(
         own = name in (request.options.bounds or {})
         known = errors.robust is not None and np.isfinite(errors.robust[n, n])
         allowing = "errors allow for values beyond it"
-        with_it = allowing if known else "the errors of the others are valid with it fixed there"
+        with_it = (
+            allowing
+            if known
+            else "the errors of the other parameters assume that it is fixed there"
+        )
         sentences.append(
             f"{name} is at its {'' if own else 'default '}bound {state.theta[n]:g} (allowed {low:g} to "
             f"{high:g}): {wider}, or fix it; {with_it}"
@@ -511,7 +515,7 @@ def _at_bounds(reduced: ReducedProblem) -> list[str]:
     ]
     return [
         f"{name} is at its bound in {number} of {int(used.sum())} bins: it has no error there, and the "
-        f"errors of the others are valid with it fixed there"
+        f"errors of the other parameters assume that it is fixed there"
         for name, number in numbers
         if number
     ]

@@ -38,7 +38,7 @@ WRONG = {
     ),
     "matrix of text": (
         {TWOTIME + "correlation_map/c2_00002": np.full((20, 20), b"x")},
-        "c2_00002 of A.hdf holds",
+        "c2_00002 of A.hdf contains",
     ),
     "matrix asymmetric": (
         {TWOTIME + "correlation_map/c2_00002": noisy(20) + np.tri(20, k=-1)},
@@ -66,7 +66,7 @@ WRONG = {
     ),
     "angles short": (
         {QMAP + "dynamic_v_list_dim1": [0.0, 1.0]},
-        "2 and 2 entries but dynamic_num_pts of A.hdf says 2 and 3",
+        "2 and 2 entries but dynamic_num_pts of A.hdf is 2 and 3",
     ),
     "unit unknown": ({QMAP + "map_units": ["pixel", "deg"]}, "is in 'pixel': only 1/Å and 1/nm"),
     "roi map negative": ({QMAP + "dynamic_roi_map": -np.ones((4, 4))}, "dynamic_roi_map .*damaged"),

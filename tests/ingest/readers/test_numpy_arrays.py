@@ -130,7 +130,7 @@ def test_a_wrong_npz_is_refused_naming_the_key(tmp_path, word, changes, message)
         ("gap as text", {"gap": "200 um"}, "gap = '200 um' is not a number: give it in Å"),
         ("gap in um", {"gap": 200}, "gap = 200 Å is 0.02 um, but gaps are 1 um to 10 cm"),
         ("gap negative", {"gap": -1}, "gap = -1 must be finite and positive"),
-        ("gap of the truth", {"gap": 1e6}, r"gap = 1e\+06 Å but A.hdf says 2e\+06 Å"),
+        ("gap of the truth", {"gap": 1e6}, r"gap = 1e\+06 Å but A.hdf has 2e\+06 Å"),
         ("offset infinite", {"time_offset": np.inf}, "time_offset = inf must be finite"),
     ],
 )
