@@ -12,7 +12,7 @@ from homodyne_dask.cluster.workers import (
     SLOWEST_PAIRS_PER_SECOND,
 )
 from homodyne_dask.errors import SelectionError
-from homodyne_dask.kernels.decayed_subblocks import SUBBLOCK_ROWS
+from homodyne_dask.kernels.decayed_subblocks import SUBBLOCK_COLUMNS
 from homodyne_dask.kernels.problem import coarse_min_lag
 from homodyne_dask.store import scan as level_weights
 from homodyne_dask.store import schema
@@ -153,9 +153,13 @@ def layout(scan: Scan, min_lag: int = 1, factor: int = 1, by_scan: bool = False)
 
 
 def block_side(n_frames: int) -> int:
-    """Return the side of blocks: that of chunks, or less where one chunk holds all frames and more."""
-    whole = -(-n_frames // SUBBLOCK_ROWS) * SUBBLOCK_ROWS
-    return min(schema.tile_side(n_frames), whole)
+    """Return the side of blocks: that of chunks, or less where one chunk of 512 holds all frames and more."""
+    side = schema.tile_side(n_frames)
+    return (
+        side
+        if side < schema.MAX_SIDE
+        else min(side, -(-n_frames // SUBBLOCK_COLUMNS) * SUBBLOCK_COLUMNS)
+    )
 
 
 def coarse_levels(scan: Scan, fine: Layout, min_lag: int) -> list[Layout]:
