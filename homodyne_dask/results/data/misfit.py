@@ -49,7 +49,8 @@ class Alternative(NamedTuple):
     name: str
     """stretching, power_of_q, shear, contrast_drift, bin, frames, frame or smoothness."""
     words: str
-    """What it is of: '', 'the bin labelled 5', 'frames 30 to 35', 'frame 31', 'J'."""
+    """What it is of: '', 'the bin labelled 5', 'the bin labelled 5 of scan 2', or of all of '20 scans' that
+    are alike, 'frames 30 to 35', 'frame 31', 'J'."""
     size: float
     """One step from the fit, about: of the exponent, of the power of q, of a rate, of the contrast."""
     share: float
@@ -248,13 +249,12 @@ def _of_alternative(found: Alternative, store: str, config: dict[str, Any]) -> s
             f"the contrast {'rises' if size > 0 else 'falls'} by some {change} over the record, as with a "
             f"beam that drifts: `{command} --over age --windows 4` gives each age its own"
         )
-    label = found.words.split()[-1]
     if found.name == "bin":
         side = "faster" if size > 0 else "slower"
-        return (
-            f"{found.words} decays some {change} {side} than the others: `{command} --exclude-label "
-            f"{label}` fits these"
-        )
+        says = f"{found.words} decays some {change} {side} than the others: `{command} "
+        if " of scan " in found.words:
+            return f"{says}--over scan` fits each scan by itself"
+        return f"{says}--exclude-label {found.words.split()[3]}` fits these"
     first, *_, last = (int(one) for one in found.words.split()[1::2] * 2)
     side = "higher" if size > 0 else "lower"
     return (

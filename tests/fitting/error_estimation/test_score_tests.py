@@ -136,6 +136,8 @@ SAYS = [
     (("frame", "frame 31", -0.12), {}, "c2 of frame 31 is some 12 % of the contrast lower than"),
     (("frame", "frame 31", 0.12), {}, "--exclude-frames 31:32` fits these"),
     (("bin", "the bin labelled 7", 0.25), {}, "--model static --exclude-label 7`"),
+    (("bin", "the bin labelled 7 of 20 scans", 0.25), {}, "--model static --exclude-label 7`"),
+    (("bin", "the bin labelled 7 of scan 3", 0.25), {}, "--over scan` fits each scan by itself"),
     (("frames", "frames 30 to 35", 0.12), {}, "--exclude-frames 30:36` fits these"),
     (("shear", "", 1.0), {"scaling": "shared"}, "--scaling individual"),
 ]
