@@ -143,10 +143,9 @@ class Scan:
         """The names of the scans of a store of repeats; of a store of one scan that of its file."""
         return self.attrs.get("scans") or [self.attrs["source_file"]]
 
-    def bin_words(self, bin: int) -> str:
-        """Return 'the bin labelled 5' of a selected bin, of a store of repeats with its scan."""
-        at, several = self.bins[bin], "scans" in self.attrs
-        of = f" of scan {at // self._bins_per_scan + 1}" * several
+    def bin_words(self, at: int) -> str:
+        """Return 'the bin labelled 5' of a position in the store; of a store of repeats with its scan."""
+        of = f" of scan {at // self._bins_per_scan + 1}" * ("scans" in self.attrs)
         return f"the bin labelled {self.all_bins['label'][at]}{of}"
 
     @property
@@ -254,8 +253,7 @@ class Scan:
             into.fill(np.nan)
             return
         level = "" if chunk.factor == 1 else f" of level{chunk.factor}"
-        bin = replace(self, bins=(chunk.bin,)).bin_words(0)
-        name = f"{self.path}: chunk {chunk[2:]}{level} of {bin}"
+        name = f"{self.path}: chunk {chunk[2:]}{level} of {self.bin_words(chunk.bin)}"
         checksum = int(self.manifest.checksums[chunk.factor][chunk[1:]])
         read_chunk(self.place_of(chunk), name, checksum, into)
 

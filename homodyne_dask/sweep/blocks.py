@@ -212,7 +212,6 @@ def excluded_sentence(scan: Scan) -> str:
     if not chunks:
         return ""
     pairs = sum(int(scan.manifest.pairs[chunk.bin, chunk.i, chunk.j]) for chunk in chunks)
-    label = scan.all_bins["label"]
-    names = [f"({chunk.i}, {chunk.j}) of bin {label[chunk.bin]}" for chunk in chunks]
+    names = [f"({chunk.i}, {chunk.j}) of {scan.bin_words(chunk.bin)}" for chunk in chunks]
     listed = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
     return f"{len(chunks)} damaged chunks with {pairs:,} pairs are excluded, as on_bad_tile asks: {listed}"

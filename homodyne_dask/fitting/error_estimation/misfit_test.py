@@ -78,7 +78,7 @@ def examine_model(
         return None, None
     angular = request.problem.model.name not in WITHOUT_ANGLES
     scores = score_tests(scan, cells, contrast, angular, clusters)
-    tests += sum(one.pooled.screened for one in cells.bins.values())
+    tests += sum(len(one.at) * (len(one.pooled.members) - 1) for one in cells.bins.values())
     threshold = float(-stdtrit(cells.freedom, LEVEL / 2 / tests))
     strict = [
         np.where(np.isfinite(of) & (np.abs(one.residual) >= MIN_SHARE * one.contrast), of, 0.0)

@@ -38,12 +38,13 @@ def own_parameters(
     return OwnParameters(columns, scaled_inverse(columns.T @ weighted) @ weighted.T)
 
 
-def scaled_inverse(normal: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
+def scaled_inverse(
+    normal: Float[np.ndarray, "n n"], rounding: float = 1e-10
+) -> Float[np.ndarray, "n n"]:
     """Return the pseudoinverse of a normal matrix, scaled to unit diagonal."""
     scale = np.sqrt(np.where(np.diag(normal) > 0, np.diag(normal), 1.0))
-    return np.linalg.pinv(normal / np.outer(scale, scale), 1e-10, hermitian=True) / np.outer(
-        scale, scale
-    )
+    both = np.outer(scale, scale)
+    return np.linalg.pinv(normal / both, rounding, hermitian=True) / both
 
 
 def linear_columns(

@@ -44,13 +44,11 @@ class PooledBin(NamedTuple):
     """Of each in the mean, which has the contrast of the first."""
     weight: float
     """Of a pair of frames of all: a fit of the mean with it is that of the members."""
-    screened: int
-    """Means of single members of which none deviates from those of the others."""
 
     def words(self, scan: Scan) -> str:
         """Return 'the bin labelled 5', of a store of repeats with its scan, or how many there are."""
         if len(self.members) == 1:
-            return scan.bin_words(self.members[0])
+            return scan.bin_words(scan.bins[self.members[0]])
         return f"the bin labelled {scan.label[self.members[0]]} of {len(self.members)} scans"
 
 
@@ -70,15 +68,14 @@ def pooled_repeats(
         groups.setdefault((id(one.of_cells), *counts) if pooled else (b,), []).append(b)
     found = {}
     for members in groups.values():
-        odd, screened = np.ones(len(members), bool), 0
+        odd = np.ones(len(members), bool)
         if len(members) > 2:
-            odd, screened = _deviating(bins, members, reduced, typical[members])
-        for n in np.flatnonzero(odd):
-            b = members[n]
-            found[b] = PooledBin(bins[b], [b], np.ones(1), float(typical[b]), 0)
+            odd = _deviating(bins, members, reduced, typical[members])
+        for b in np.array(members)[odd].tolist():
+            found[b] = PooledBin(bins[b], [b], np.ones(1), float(typical[b]))
         if not odd.all():
-            rest = [b for b, one in zip(members, odd, strict=True) if not one]
-            found[rest[0]] = _pooled(bins, rest, reduced, typical[rest], screened)
+            rest = np.array(members)[~odd].tolist()
+            found[rest[0]] = _pooled(bins, rest, reduced, typical[rest])
     return {b: found[b] for b in sorted(found)}
 
 
@@ -104,7 +101,6 @@ def _pooled(
     members: list[int],
     reduced: ReducedProblem,
     typical: Float[np.ndarray, " member"],
-    screened: int,
 ) -> PooledBin:
     noises = [bins[b] for b in members]
     share, weight = _shares(reduced.contrast[members], typical)
@@ -119,7 +115,7 @@ def _pooled(
         least_pixels=none[0],
         of_each=each,
     )
-    return PooledBin(noise, members, share, weight, screened)
+    return PooledBin(noise, members, share, weight)
 
 
 def _deviating(
@@ -127,8 +123,8 @@ def _deviating(
     members: list[int],
     reduced: ReducedProblem,
     typical: Float[np.ndarray, " member"],
-) -> tuple[Bool[np.ndarray, " member"], int]:
-    """Return which bins deviate from the mean of all or have other noise, and how many means were tested."""
+) -> Bool[np.ndarray, " member"]:
+    """Return which bins deviate from the mean of all, or have other noise."""
     noises, contrast = [bins[b] for b in members], reduced.contrast[members]
     first, residuals = noises[0], np.stack([one.residual for one in noises], axis=1)
     weight = np.log(np.maximum([one.expected.weight for one in noises], np.finfo(float).tiny))
@@ -146,4 +142,4 @@ def _deviating(
     share, _ = _shares(contrast, typical)
     apart = residuals - np.outer(residuals @ share, contrast / contrast[0])
     z = (mix.T @ apart) / np.sqrt(spread[:, None] / pixels)
-    return other | (np.abs(z) > DEVIATES).any(0), int(mix.shape[1] * (~other).sum())
+    return other | (np.abs(z) > DEVIATES).any(0)

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from homodyne_dask.fitting.error_estimation.cell_residuals import AveragedCells, Interval
+from homodyne_dask.fitting.error_estimation.own_parameters import scaled_inverse
 from homodyne_dask.fitting.error_estimation.speckle_blocks import (
     BinFrames,
     BinModel,
@@ -302,7 +303,7 @@ def _noise_of_repeats(
     least = [np.zeros(len(expected.mean_counts)) for _, expected in fits]
     if len(model.weights) and not isinstance(reduced.gram, RobustGram):
         each = zip(bins, contrast.tolist(), fits, strict=True)
-        left = _left_of_pairs(model.weights)
+        left = scaled_inverse(model.weights, 1e-9)
         least = [_least_pixels(request, state, b, c, model, left, fit) for b, c, (_, fit) in each]
     return [
         BinNoise(
@@ -384,15 +385,6 @@ def _fits(
             ruled_out = fit.log_likelihood < free[n].log_likelihood - MOST_BELOW
             found[n] = (free[n] if ruled_out else fit, fit)
     return found
-
-
-def _left_of_pairs(
-    weights: Float[np.ndarray, "column column"],
-) -> Float[np.ndarray, "column column"]:
-    """Return the pseudoinverse of the sums of products of fields, scaled."""
-    size = np.sqrt(np.maximum(np.diag(weights), np.finfo(float).tiny))
-    inverse = np.linalg.pinv(weights / np.outer(size, size), 1e-9, hermitian=True)
-    return inverse / np.outer(size, size)
 
 
 def _least_pixels(
