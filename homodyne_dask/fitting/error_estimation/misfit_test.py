@@ -50,6 +50,8 @@ class _Means(NamedTuple):
     contrast: float
     cells: list[Int[np.ndarray, " some"]]
     """The cells of each mean."""
+    repeats: int = 1
+    """Bins of which each mean was looked at before they were pooled."""
 
 
 @one_blas_thread()
@@ -73,12 +75,11 @@ def examine_model(
     clusters = clusters_of_pooled(request, cells.bins)
     means = _means(scan, clusters, cells, contrast)
     z = [np.abs(one.z) for one in means]
-    tests = int(sum(np.isfinite(of).sum() for of in z))
+    tests = int(sum(np.isfinite(one.z).sum() * one.repeats for one in means))
     if tests < MIN_CELLS:  # the model interpolates the data
         return None, None
     angular = request.problem.model.name not in WITHOUT_ANGLES
     scores = score_tests(scan, cells, contrast, angular, clusters)
-    tests += sum(len(one.at) * (len(one.pooled.members) - 1) for one in cells.bins.values())
     threshold = float(-stdtrit(cells.freedom, LEVEL / 2 / tests))
     strict = [
         np.where(np.isfinite(of) & (np.abs(one.residual) >= MIN_SHARE * one.contrast), of, 0.0)
@@ -129,8 +130,6 @@ def _means(
         groups += [
             (f"the bins of q {q:.6g} 1/Å", known & (numbers == n)) for n, q in enumerate(rings)
         ]
-    number = np.arange(len(scan.bins))
-    groups += [(one.pooled.words(scan), number == b) for b, one in cells.bins.items()]
     found = []
     for words, members in groups:
         if not members.any():
@@ -138,6 +137,11 @@ def _means(
         several = float(same[members].max()) if members.sum() > 1 else 1.0
         typical = float(np.median(contrast[members]))
         found += _of_group(words, cells, members, several, typical)
+    for b, one in cells.bins.items():
+        [of_bin] = _of_group(
+            one.pooled.words(scan), cells, np.arange(len(known)) == b, 1.0, float(contrast[b])
+        )
+        found.append(of_bin._replace(repeats=len(one.pooled.members)))
     return found + _with_phi(scan, cells, known, float(np.median(contrast)))
 
 
