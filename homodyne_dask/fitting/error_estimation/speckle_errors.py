@@ -9,6 +9,7 @@ from scipy.special import chdtrc, chdtri, kolmogorov, ndtr
 from homodyne_dask.fitting.error_estimation.cell_residuals import AveragedCells
 from homodyne_dask.fitting.error_estimation.speckle_noise import (
     BinNoise,
+    NoiseOfModel,
     fitted_point,
     grid_of_errors,
     noise_of_bins,
@@ -108,11 +109,12 @@ def speckle_errors(
     clusters: Int[np.ndarray, " bin"],
     averaged: AveragedCells,
     means: CellMeans | None = None,
+    known: list[NoiseOfModel] | None = None,
 ) -> SpeckleErrors | None:
     """Return noise and errors; None where a bin has too few cells.
 
     clusters: bins that see the same speckle (Friedel pairs) share a number. averaged: c2 over cells of age
-    and lag. means: of data that are means over cells of age and lag.
+    and lag. means: of data that are means over cells of age and lag. known: as of `noise_of_bins`.
     """
     reduced = state.reduced
     joint = joint_equations(reduced, moved)
@@ -120,7 +122,7 @@ def speckle_errors(
     if not len(used):
         return None
     at, grid = fitted_point(request, state, joint), grid_of_errors(len(used))
-    bins = noise_of_bins(request, state, at, used.tolist(), grid, averaged, means)
+    bins = noise_of_bins(request, state, at, used.tolist(), grid, averaged, means, known=known)
     if bins is None:
         return None
     if not joint.determined.all():

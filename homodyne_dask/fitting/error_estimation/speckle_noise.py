@@ -58,6 +58,8 @@ SMALLEST_WEIGHT = 1e-30
 ALIKE = 0.03
 """Relative difference of contrasts, and in the mean of σ, up to which bins of two scans share their noise:
 P of each takes up twice that of the contrast, and P is known to some 10 %."""
+F_ALIKE = 0.02
+"""Difference of f in any cell, up to which bins of scans with parameters of their own share their noise."""
 COUNTS_ALIKE = 0.02
 """Relative width of the intervals of known counts in which bins that share their noise have one μ."""
 FEWEST_CELLS = 6
@@ -90,11 +92,17 @@ class Averages(NamedTuple):
         """
         noise = sum_over_stretches([noise_of_cells(part, self.intervals) for part in blocks])
         known = np.diag(noise.counted_twice) > 0
-        cells = Averages(
-            [one for one, some in zip(self.intervals, known, strict=True) if some], self.c2[known],
-            self.pairs[known], self.f[known], self.slopes[:, known], self.share[known],
-        )  # fmt: skip
+        cells = self.only([one for one, some in zip(self.intervals, known, strict=True) if some])
         return cells, NoiseCovariance(*(part[np.ix_(known, known)] for part in noise))
+
+    def only(self, intervals: list[Interval]) -> "Averages":
+        """Return some of the cells."""
+        some = set(intervals)
+        known = np.array([one in some for one in self.intervals], bool)
+        return Averages(
+            intervals, self.c2[known], self.pairs[known], self.f[known], self.slopes[:, known],
+            self.share[known],
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -219,6 +227,49 @@ class NoiseOfModel(NamedTuple):
     weights: Float[np.ndarray, "column column"]
     distance: float
     """As in `BinNoise`."""
+    bin: "RepeatedBin"
+    """For which it was computed."""
+    at: FittedPoint
+    division: Division
+    fine: Float[np.ndarray, " fine"]
+    """f of the finest cells."""
+
+    def holds_for(
+        self, bin: "RepeatedBin", at: FittedPoint, fine: Float[np.ndarray, " fine"]
+    ) -> bool:
+        """Return whether it is that of a bin of another scan, too, where f is all but the same."""
+        return (
+            bin.alike(self.bin)
+            and np.array_equal(at.which, self.at.which)
+            and bool(np.abs(fine - self.fine).max() < F_ALIKE)
+        )
+
+    def at_point(self, at: FittedPoint, own: Averages) -> "NoiseOfModel":
+        """Return it with the averages of another bin, for which it holds, and its units of parameters."""
+        size = np.concatenate([np.ones(2), at.units / self.at.units])[: len(self.weights)]
+        both = np.outer(size, size)
+        of_fields = NoiseCovariance(*(part * both for part in self.of_fields))
+        return self._replace(cells=own, of_fields=of_fields, weights=self.weights * both)
+
+
+class RepeatedBin(NamedTuple):
+    """What tells whether bins of scans that repeat each other have one noise, at one model."""
+
+    place: tuple[float, float]
+    """q [1/Å] and φ [degree]."""
+    contrast: float
+    sigma: Float[np.ndarray, " used"]
+    pairs: Int[np.ndarray, " cell"]
+
+    def alike(self, other: "RepeatedBin") -> bool:
+        """Return whether q, φ and pairs are the same, and contrast and σ all but the same."""
+        return (
+            self.place == other.place
+            and abs(self.contrast / other.contrast - 1) < ALIKE
+            and np.array_equal(self.pairs, other.pairs)
+            and len(self.sigma) == len(other.sigma)
+            and float(np.abs(self.sigma / other.sigma - 1).mean()) < ALIKE
+        )
 
 
 def noise_of_bins(
@@ -230,20 +281,23 @@ def noise_of_bins(
     averaged: AveragedCells,
     means: CellMeans | None,
     of_pairs: bool = True,
+    known: list[NoiseOfModel] | None = None,
 ) -> dict[int, BinNoise] | None:
     """Return the noise of bins at the end of a fit; None with too few cells, or where the model is exact.
 
     at: the model there. means: of data that are means over cells of age and lag. of_pairs: whether the noise
-    of sums over pairs is wanted, too; else it is empty.
+    of sums over pairs is wanted, too; else it is empty. known: noise of the model of other scans, which is
+    used where it holds; what is computed here is added.
     """
     counts, found = request.scan.mean_counts, dict[int, BinNoise]()
     contrast = np.clip(state.reduced.contrast, SMALLEST_CONTRAST, 1.0)  # that of the noise
-    groups = [[b] for b in bins]
-    if means is None and len(np.unique(request.scan.scan_number)) > 1:
-        groups = _repeats(request.scan, bins, contrast, averaged)
+    groups, several = [[b] for b in bins], len(np.unique(request.scan.scan_number)) > 1
+    repeated = _repeated(request.scan, contrast, averaged)
+    if means is None and several:
+        groups = _repeats(bins, repeated)
     for of in groups:
         model = _noise_of_model(
-            request, at, of[0], float(contrast[of[0]]), grid, averaged, means, of_pairs
+            request, at, of[0], repeated[of[0]], grid, averaged, means, of_pairs, known
         )
         noises = _noise_of_repeats(request, state, of, contrast[of], model, averaged, counts[of])
         if noises is None:
@@ -252,26 +306,21 @@ def noise_of_bins(
     return {b: found[b] for b in bins}
 
 
-def _repeats(
-    scan: Scan,
-    bins: Sequence[int],
-    contrast: Float[np.ndarray, " bin"],
-    averaged: AveragedCells,
-) -> list[list[int]]:
-    """Return the bins that share one noise: of equal q, φ and pairs, and all but the same contrast and σ."""
-    sigma, found = scan.sigma_row[:, scan.use], dict[tuple[float, float], list[list[int]]]()
-    place = list(zip(q_or_one(scan).tolist(), scan.phi.tolist(), strict=True))
+def _repeated(
+    scan: Scan, contrast: Float[np.ndarray, " bin"], averaged: AveragedCells
+) -> list[RepeatedBin]:
+    place = zip(q_or_one(scan).tolist(), scan.phi.tolist(), strict=True)
+    sigma = scan.sigma_row[:, scan.use]
+    each = zip(place, contrast.tolist(), sigma, averaged.pairs, strict=True)
+    return [RepeatedBin(*of) for of in each]
 
-    def alike(one: int, other: int) -> bool:
-        return (
-            abs(contrast[one] / contrast[other] - 1) < ALIKE
-            and float(np.abs(sigma[one] / sigma[other] - 1).mean()) < ALIKE
-            and np.array_equal(averaged.pairs[one], averaged.pairs[other])
-        )
 
+def _repeats(bins: Sequence[int], repeated: list[RepeatedBin]) -> list[list[int]]:
+    """Return the bins that share one noise."""
+    found = dict[tuple[float, float], list[list[int]]]()
     for b in bins:
-        same = found.setdefault(place[b], [])
-        of = next((of for of in same if alike(b, of[0])), None)
+        same = found.setdefault(repeated[b].place, [])
+        of = next((of for of in same if repeated[b].alike(repeated[of[0]])), None)
         if of is None:
             same.append([b])
         else:
@@ -325,21 +374,26 @@ def _noise_of_model(
     request: Request,
     at: FittedPoint,
     bin: int,
-    contrast: float,
+    repeated: RepeatedBin,
     grid: CellGrid,
     averaged: AveragedCells,
     means: CellMeans | None,
     of_pairs: bool,
+    known: list[NoiseOfModel] | None,
 ) -> NoiseOfModel:
     scan = request.scan
     model = BinModel(at, float(q_or_one(scan)[bin]), float(scan.phi[bin]))
     frames = _frames_of(request, bin)
-    division = divided(model, frames, averaged, grid)
     if means is None:
         fine = bin_averages(averaged, bin, model)
     else:
         fine = _averages_of_means(request, at, bin, means)
-    parts = [blocks_of(model, frames, stretch, contrast) for stretch in division.stretches]
+    for one in known or ():
+        if one.holds_for(repeated, at, fine.f):
+            own = merged_averages(fine, one.division, grid.min_pairs)
+            return one.at_point(at, own.only(one.cells.intervals))
+    division = divided(model, frames, averaged, grid)
+    parts = [blocks_of(model, frames, stretch, repeated.contrast) for stretch in division.stretches]
     cells, of_cells = merged_averages(fine, division, grid.min_pairs).with_noise(parts)
     of_fields, weights = NoiseCovariance(*np.zeros((3, 0, 0))), np.zeros((0, 0))
     if of_pairs:
@@ -348,7 +402,12 @@ def _noise_of_model(
         )
         of_fields, weights = sum_over_stretches(list(noises)), np.sum(squares, axis=0)
     distance = max(part.distance for part in parts)
-    return NoiseOfModel(cells, of_cells, of_fields, weights, distance)
+    found = NoiseOfModel(
+        cells, of_cells, of_fields, weights, distance, repeated, at, division, fine.f
+    )
+    if known is not None:
+        known.append(found)
+    return found
 
 
 def fitted_point(request: Request, state: State, joint: JointEquations) -> FittedPoint:
