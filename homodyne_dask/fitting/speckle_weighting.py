@@ -31,9 +31,9 @@ from homodyne_dask.fitting.error_estimation.speckle_errors import (
 )
 from homodyne_dask.fitting.error_estimation.speckle_noise import (
     BinNoise,
-    bin_noise,
     fitted_point,
     grouped_cells,
+    noise_of_bins,
 )
 from homodyne_dask.fitting.minimize import FitRecord, StartingPoint, minimize, minimize_from
 from homodyne_dask.fitting.request import Request
@@ -210,14 +210,12 @@ class SpeckleWeighting:
         if not joint.determined.all() or not used:
             return False
         at, (first, stop) = fitted_point(request, state, joint), request.scan.frames
-        grid, bins = grid_of_weights(averaged, stop - first, len(used)), {}
+        grid = grid_of_weights(averaged, stop - first, len(used))
         cells = request.scan.cells
         means = None if cells is None else self.data.over(CELL_MEANS, AtTheta(state.theta))
-        for b in used:
-            found = bin_noise(request, state, at, b, grid, averaged, means, of_pairs=False)
-            if found is None:
-                return False
-            bins[b] = found
+        bins = noise_of_bins(request, state, at, used, grid, averaged, means, of_pairs=False)
+        if bins is None:
+            return False
         self.bins, self.joint = bins, joint
         self.weights, self.counted = {}, {}
         for b, noise in bins.items():

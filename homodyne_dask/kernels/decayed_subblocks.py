@@ -1,6 +1,7 @@
 """The sub-blocks of a block, and in which of them f has not decayed to zero."""
 
 from functools import cache
+from math import gcd
 from typing import NamedTuple
 
 import numpy as np
@@ -23,8 +24,8 @@ class SubBlocks(NamedTuple):
 
 
 def subblock_shape(T: int) -> tuple[int, int]:
-    """Return rows and columns of the sub-blocks of a block of side T."""
-    return min(SUBBLOCK_ROWS, T), min(SUBBLOCK_COLUMNS, T)
+    """Return rows and columns of the sub-blocks of a block of side T, which they divide."""
+    return gcd(SUBBLOCK_ROWS, T), gcd(SUBBLOCK_COLUMNS, T)
 
 
 def sub_blocks(

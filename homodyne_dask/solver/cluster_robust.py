@@ -10,6 +10,7 @@ agree by chance, and need a correction for leverage. So it is no cluster, and ad
 error: degrees of freedom rise with its share of a variance (Welch 1947; Satterthwaite 1946).
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,8 @@ _MIN_LEVERAGE = 1e-8
 """Share of a cluster's residual that is left by the fit, below which it is rounding."""
 _MIN_SHARE = 1e-6
 """Share of a parameter's variance along such a direction, above which it has no error."""
+_AT_ONCE = 64
+"""Clusters whose terms are held together."""
 _MANY = 1e4
 """Degrees of freedom of a known error: its intervals are those of a normal distribution."""
 
@@ -44,13 +47,13 @@ def cr3(
     prior: the variance of the score of priors, which is added to the sum in the covariance.
     """
     chosen = np.eye(len(inverse)) if combinations is None else combinations
-    adjusted, roots, lost = [], [], np.zeros_like(inverse)
-    for g, block in zip(scores, blocks, strict=True):
-        R, A, back, outside = _of_cluster(inverse, block)
-        along = outside @ R @ inverse
+    adjusted, lost, roots = np.zeros_like(scores), np.zeros_like(inverse), []
+    for of, R, A, back, outside in _clusters(inverse, blocks):
+        along = (outside @ R @ inverse[of.which]).reshape(-1, len(inverse))
         lost += along.T @ along
-        adjusted.append(R.T @ A @ (back.T @ g))
-        roots.append((R, A @ R))
+        own = scores[np.ix_(of.members, of.which)][:, :, None]
+        adjusted[np.ix_(of.members, of.which)] = (R.mT @ A @ (back.mT @ own))[:, :, 0]
+        roots.append((of.which, R, A @ R))
     informative = int(blocks.any((1, 2)).sum())
     meat = (1 - 1 / informative) * np.einsum("ka,kb->ab", adjusted, adjusted)
     covariance = inverse @ meat @ inverse
@@ -82,55 +85,83 @@ def freedom_of_trace(
     """
     values, vectors = np.linalg.eigh(hessian)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
-    of_clusters = (_of_cluster(inverse, block) for block in blocks)
-    roots = [(of.root, of.correction @ of.root) for of in of_clusters]
-    return float(_satterthwaite(inverse, roots, (np.eye(len(inverse), len(root)) @ root)[None])[0])
+    roots = [(of.which, R, A @ R) for of, R, A, _, _ in _clusters(inverse, blocks)]
+    directions = (np.eye(len(inverse), len(root)) @ root)[None]
+    return float(_satterthwaite(inverse, roots, directions)[0])
 
 
-class _OfCluster(NamedTuple):
-    root: Float[np.ndarray, "r m"]
-    """R, with RᵀR the block."""
-    correction: Float[np.ndarray, "r r"]
+class _Alike(NamedTuple):
+    """Clusters that depend on the same parameters."""
+
+    members: Int[np.ndarray, " some"]
+    which: Int[np.ndarray, " p"]
+
+
+class _OfClusters(NamedTuple):
+    of: _Alike
+    root: Float[np.ndarray, "some p p"]
+    """R, with RᵀR the block; a row is 0 for each rank that it lacks."""
+    correction: Float[np.ndarray, "some p p"]
     """(I - R H⁻¹ Rᵀ)⁻¹, but for what is rounding."""
-    back: Float[np.ndarray, "m r"]
+    back: Float[np.ndarray, "some p p"]
     """R^(-ᵀ) times a score is its transpose times that."""
-    outside: Float[np.ndarray, "o r"]
-    """Directions in which nothing is left of the residuals."""
+    outside: Float[np.ndarray, "some p p"]
+    """Directions in which nothing is left of the residuals; the other rows are 0."""
 
 
-def _of_cluster(inverse: Float[np.ndarray, "m m"], block: Float[np.ndarray, "m m"]) -> _OfCluster:
+def _clusters(
+    inverse: Float[np.ndarray, "m m"], blocks: Float[np.ndarray, "cluster m m"]
+) -> Iterator[_OfClusters]:
+    """Yield some clusters at a time, in the parameters on which they depend."""
     rounding = 10 * np.finfo(float).eps * np.linalg.norm(inverse, 2)
-    values, vectors = np.linalg.eigh(block)
-    keep = values > 1e-12 * max(values[-1], np.finfo(float).tiny)
-    R = np.sqrt(values[keep])[:, None] * vectors[:, keep].T
-    back = vectors[:, keep] / np.sqrt(values[keep])
-    leverage, axes = np.linalg.eigh(np.eye(len(R)) - R @ inverse @ R.T)
+    kinds, number = np.unique(blocks.any(1), axis=0, return_inverse=True)
+    for n, kind in enumerate(kinds):
+        of, which = np.flatnonzero(number == n), np.flatnonzero(kind)
+        for first in range(0, len(of), _AT_ONCE):
+            alike = _Alike(of[first : first + _AT_ONCE], which)
+            own = blocks[np.ix_(alike.members, which, which)]
+            yield _of_clusters(alike, inverse[np.ix_(which, which)], own, rounding)
+
+
+def _of_clusters(
+    of: _Alike,
+    inverse: Float[np.ndarray, "p p"],
+    blocks: Float[np.ndarray, "some p p"],
+    rounding: float,
+) -> _OfClusters:
+    values, vectors = np.linalg.eigh(blocks)
+    keep = values > 1e-12 * np.maximum(values.max(1, initial=0.0)[:, None], np.finfo(float).tiny)
+    root = np.sqrt(np.where(keep, values, 0.0))
+    R = root[:, :, None] * vectors.mT
+    back = vectors * np.where(keep, 1 / np.where(keep, root, 1.0), 0.0)[:, None]
+    leverage, axes = np.linalg.eigh(np.eye(len(inverse)) - R @ inverse @ R.mT)
     inside = leverage > max(_MIN_LEVERAGE, rounding)
-    A = (axes[:, inside] / leverage[inside]) @ axes[:, inside].T
-    return _OfCluster(R, A, back, axes[:, ~inside].T)
+    A = axes * np.where(inside, 1 / np.where(inside, leverage, 1.0), 0.0)[:, None] @ axes.mT
+    return _OfClusters(of, R, A, back, axes.mT * ~inside[:, :, None])
 
 
 def _satterthwaite(
     inverse: Float[np.ndarray, "m m"],
-    roots: list[tuple[Float[np.ndarray, "r m"], Float[np.ndarray, "r m"]]],
+    roots: list[tuple[np.ndarray, np.ndarray, np.ndarray]],
     directions: Float[np.ndarray, "c m d"],
 ) -> Float[np.ndarray, " c"]:
     """Return (tr Ω)²/tr Ω², Ω the covariance of the terms whose squares sum to the variances of combinations.
 
-    roots: R_k and A_k R_k of every cluster. directions: the weights of combinations, one or several for each
-    value returned. With b_k = A_k R_k H⁻¹e, e the weights, the terms are b_kᵀu_k. Under white noise the
-    residuals u_k = R_k^(-ᵀ)g_k have the covariances δ_jk I - R_j H⁻¹ R_kᵀ, so that
+    roots: parameters on which some clusters depend, R_k and A_k R_k of these. directions: the weights of
+    combinations, one or several for each value returned. With b_k = A_k R_k H⁻¹e, e the weights, the terms
+    are b_kᵀu_k. Under white noise the residuals u_k = R_k^(-ᵀ)g_k have the covariances δ_jk I - R_j H⁻¹ R_kᵀ,
+    so that
     Ω_jk = δ_jk |b_k|² - (R_jᵀb_j)ᵀ H⁻¹ (R_kᵀb_k), of which the traces follow without Ω itself.
     """
     to, (number, m, _) = inverse @ directions, directions.shape
     total, squares, among = np.zeros(number), np.zeros(number), np.zeros((number, m, m))
-    for R, adjusted in roots:
-        b = adjusted @ to
-        w = R.T @ b
-        own, of_all = b.mT @ b, w.mT @ inverse @ w
-        total += np.trace(own - of_all, axis1=1, axis2=2)
-        squares += np.sum(own * (own - 2 * of_all), axis=(1, 2))
-        among += w @ w.mT
+    for which, R, adjusted in roots:
+        b = adjusted[:, None] @ to[:, which]
+        w = R[:, None].mT @ b
+        own, of_all = b.mT @ b, w.mT @ inverse[np.ix_(which, which)] @ w
+        total += np.trace(own - of_all, axis1=2, axis2=3).sum(0)
+        squares += np.sum(own * (own - 2 * of_all), axis=(0, 2, 3))
+        among[:, which[:, None], which] += (w @ w.mT).sum(0)
     squares += np.sum((inverse @ among) * (among @ inverse), axis=(1, 2))
     known = np.minimum(total, squares) > 0
     return np.where(known, total**2 / np.where(known, squares, 1.0), np.nan)
@@ -154,6 +185,7 @@ def by_cluster(
     joint: JointEquations, clusters: Int[np.ndarray, " bin"], used: Bool[np.ndarray, " bin"]
 ) -> tuple[Float[np.ndarray, "cluster n"], Float[np.ndarray, "cluster n n"]]:
     """Return the scores and blocks of clusters: sums over their bins."""
-    members = [used & (clusters == cluster) for cluster in np.unique(clusters[used])]
-    scores = np.array([joint.scores[of].sum(0) for of in members])
-    return scores, np.array([joint.blocks[of].sum(0) for of in members])
+    _, number, count = np.unique(clusters[used], return_inverse=True, return_counts=True)
+    order = np.flatnonzero(used)[np.argsort(number, kind="stable")]
+    first = np.cumsum(count) - count
+    return np.add.reduceat(joint.scores[order], first), np.add.reduceat(joint.blocks[order], first)

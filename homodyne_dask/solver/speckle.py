@@ -33,8 +33,6 @@ NEGLIGIBLE = 0.003
 """Share of the contrast below which a direction of the intensities' covariance does not matter."""
 ROUNDING = 1e-8
 """Of sums in float32, relative to the sum of all variances."""
-SAME_SPAN = 1e-9
-"""Of columns, relative to the largest value of each: what the complement of others leaves of combinations."""
 MOST_MERGED = 32
 """Blocks on which the part of the covariance is computed that takes their fourth power."""
 
@@ -292,91 +290,6 @@ class NoiseFit(NamedTuple):
         return len(self.weight) == 1 or bool(ends < AT_ENDS * self.weight.max())
 
 
-class NoiseLikelihood:
-    """The likelihood of P and μ of least-squares residuals: of one noise, after one set of columns.
-
-    What does not depend on the residuals is computed once, for bins that repeat each other.
-    """
-
-    def __init__(
-        self,
-        columns: Float[np.ndarray, "cell column"],
-        noise: NoiseCovariance,
-        mean_counts: Float[np.ndarray, " mu"] = MEAN_COUNTS,
-    ) -> None:
-        """columns, mean_counts: as of `fit_noise`."""
-        self.mean_counts, self.number = mean_counts, columns.shape[1]
-        self.outside = _complement(columns)
-        self.noise = noise.mapped(self.outside.T)
-        self.more = _regularization(noise, mean_counts)
-        self.roots: dict[int, Float[np.ndarray, "k k"]] = {}
-        (self._solve,) = get_lapack_funcs(("trtrs",), (self.outside,))
-        self.axes: dict[int, tuple[Float[np.ndarray, " k"], Float[np.ndarray, "k k"]]] = {}
-
-    def holds_for(
-        self, columns: Float[np.ndarray, "cell column"], mean_counts: Float[np.ndarray, " mu"]
-    ) -> bool:
-        """Return whether other columns have the same combinations, and the values of μ are the same."""
-        if columns.shape[1] != self.number or not np.array_equal(mean_counts, self.mean_counts):
-            return False
-        size = np.maximum(np.abs(columns).max(0), np.finfo(float).tiny)
-        return bool((np.abs(self.outside.T @ columns) <= SAME_SPAN * size).all())
-
-    def fit(self, residual: Float[np.ndarray, " cell"]) -> NoiseFit:
-        """Return P and μ of residuals."""
-        left, k, number = self.outside.T @ residual, self.outside.shape[1], len(self.mean_counts)
-        square, likelihood = np.ones(number), np.full(number, -np.inf)
-        for some in _from_coarse_to_fine(likelihood):
-            for n, root in zip(some, self._roots(some.tolist()), strict=True):
-                white, _ = self._solve(root, left, lower=1)
-                square[n] = white @ white
-                likelihood[n] = -np.log(np.diag(root)).sum() - 0.5 * k * np.log(square[n])
-        weight, best = np.exp(likelihood - likelihood.max()), int(np.argmax(likelihood))
-        if best not in self.axes:
-            self.axes[best] = np.linalg.eigh(self._covariance(best))
-        values, vectors = self.axes[best]
-        whitened = (vectors.T @ left / np.sqrt(values))[::-1]
-        whitened *= np.sqrt(k / (whitened @ whitened))
-        share = weight / weight.sum()
-        return NoiseFit(self.mean_counts, share, square, likelihood.max(), k, whitened)
-
-    def _roots(self, some: list[int]) -> list[Float[np.ndarray, "k k"]]:
-        new = [n for n in some if n not in self.roots]
-        if new:
-            roots = np.linalg.cholesky(np.stack([self._covariance(n) for n in new]))
-            self.roots.update(zip(new, (np.asfortranarray(root) for root in roots), strict=True))
-        return [self.roots[n] for n in some]
-
-    def _covariance(self, n: int) -> Float[np.ndarray, "k k"]:
-        return self.noise.at(float(self.mean_counts[n])) + self.more[n] * np.eye(
-            len(self.noise.constant)
-        )
-
-
-class NoiseLikelihoods:
-    """The likelihoods of residuals of one noise, for the columns that were fitted."""
-
-    def __init__(self, noise: NoiseCovariance) -> None:
-        """noise: of the means over cells."""
-        self.noise = noise
-        self.known: list[NoiseLikelihood] = []
-
-    def fit(
-        self,
-        residual: Float[np.ndarray, " cell"],
-        columns: Float[np.ndarray, "cell column"],
-        mean_counts: Float[np.ndarray, " mu"] = MEAN_COUNTS,
-    ) -> NoiseFit:
-        """Return P and μ as `fit_noise` does; a single μ, of known counts, differs from bin to bin."""
-        if len(mean_counts) == 1:
-            return fit_noise(residual, columns, self.noise, mean_counts)
-        for one in self.known:
-            if one.holds_for(columns, mean_counts):
-                return one.fit(residual)
-        self.known.append(NoiseLikelihood(columns, self.noise, mean_counts))
-        return self.known[-1].fit(residual)
-
-
 def fit_noise(
     residual: Float[np.ndarray, " cell"],
     columns: Float[np.ndarray, "cell column"],
@@ -388,17 +301,55 @@ def fit_noise(
     columns: the derivatives of the fitted c2 in every cell by all fitted parameters, contrast and offset
     too. mean_counts: the values of μ that are possible.
     """
-    return NoiseLikelihood(columns, noise, mean_counts).fit(residual)
+    return fit_noises(residual[:, None], columns, noise, mean_counts)[0]
+
+
+def fit_noises(
+    residuals: Float[np.ndarray, "cell bin"],
+    columns: Float[np.ndarray, "cell column"],
+    noise: NoiseCovariance,
+    mean_counts: Float[np.ndarray, " mu"] = MEAN_COUNTS,
+) -> list[NoiseFit]:
+    """Return `fit_noise` of bins that repeat each other: what does not depend on residuals is computed once.
+
+    columns: of one of the bins; those of the others have the same combinations.
+    """
+    outside, number = _complement(columns), len(mean_counts)
+    left, k = outside.T @ residuals, outside.shape[1]
+    of_left, more = noise.mapped(outside.T), _regularization(noise, mean_counts)
+    (solve,) = get_lapack_funcs(("trtrs",), (outside,))
+
+    def covariance(n: int) -> Float[np.ndarray, "k k"]:
+        return of_left.at(float(mean_counts[n])) + more[n] * np.eye(k)
+
+    square, likelihood = np.ones((number, left.shape[1])), np.full((number, left.shape[1]), -np.inf)
+    for some in _from_coarse_to_fine(likelihood):
+        roots = np.linalg.cholesky(np.array([covariance(n) for n in some]).reshape(-1, k, k))
+        for n, root in zip(some, roots, strict=True):
+            white, _ = solve(np.asfortranarray(root), left, lower=1)
+            square[n] = (white**2).sum(0)
+            likelihood[n] = -np.log(np.diag(root)).sum() - 0.5 * k * np.log(square[n])
+    weight, best = np.exp(likelihood - likelihood.max(0)), likelihood.argmax(0)
+    whitened = np.empty_like(left)
+    for n in np.unique(best):
+        values, vectors = np.linalg.eigh(covariance(n))
+        whitened[:, best == n] = (vectors.T @ left[:, best == n] / np.sqrt(values)[:, None])[::-1]
+    whitened *= np.sqrt(k / (whitened**2).sum(0))
+    each = (weight / weight.sum(0)).T, square.T, likelihood.max(0).tolist(), whitened.T
+    return [
+        NoiseFit(mean_counts, share, of, largest, k, white)
+        for share, of, largest, white in zip(*(map(np.array, each[:2])), *each[2:], strict=True)
+    ]
 
 
 def _from_coarse_to_fine(
-    likelihood: Float[np.ndarray, " mu"],
+    likelihood: Float[np.ndarray, "mu bin"],
 ) -> Iterator[Int[np.ndarray, " some"]]:
     """Yield which μ to try next, given the logarithms of the likelihood of those tried so far."""
     every = np.arange(len(likelihood))
     coarse = every[::COARSE]
     yield coarse
-    near = coarse[likelihood[coarse] >= likelihood[coarse].max() - FAR_BELOW]
+    near = coarse[(likelihood[coarse] >= likelihood[coarse].max(0) - FAR_BELOW).any(1)]
     beside = (np.abs(every[:, None] - near) < COARSE).any(1)
     yield np.setdiff1d(every[beside], coarse)
 

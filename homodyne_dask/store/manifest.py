@@ -7,7 +7,7 @@ that was ingested at its place. The root attribute `store_sha256` is the digest 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -43,15 +43,22 @@ class Manifest:
     """SHA-256 of the root attributes (`attributes_digest`)."""
     spans: Mapping[int, Int[np.ndarray, "bin i j 2"]] | None = None
     """First byte and number of bytes of each chunk in its shard; None where a chunk is a file."""
+    kept: dict[str, np.ndarray] = field(default_factory=dict, compare=False, repr=False)
+    """Averages that were read: each scan of a store of repeats takes its bins of them."""
 
     def read_array(self, store: str | AnyPath, name: str) -> np.ndarray:
         """Return a small array; StoreError if it is damaged, or not the one that was ingested."""
+        if name in self.kept:
+            return self.kept[name]
         values = read_array(store, name)
         if array_digest(values) != self.arrays[name]:
             raise StoreError(
                 f"{store}: {name} differs from what was ingested: it was edited or exchanged, "
                 f"or the store was replaced; start again, or ingest the source again with --overwrite"
             )
+        if name.startswith("cuts/"):
+            values.flags.writeable = False
+            self.kept[name] = values
         return values
 
     def check_attributes(self, store: str | AnyPath, attrs: Mapping[str, Any]) -> None:

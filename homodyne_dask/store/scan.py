@@ -143,6 +143,11 @@ class Scan:
         """Names of the scans in a store of repeats; for a store of one scan, the name of its file."""
         return self.attrs.get("scans") or [self.attrs["source_file"]]
 
+    def bin_words(self, at: int) -> str:
+        """Return 'the bin labelled 5' of a position in the store; of a store of repeats with its scan."""
+        of = f" of scan {at // self._bins_per_scan + 1}" * ("scans" in self.attrs)
+        return f"the bin labelled {self.all_bins['label'][at]}{of}"
+
     @property
     def clusters(self) -> Int[np.ndarray, " bin"]:
         """A number for each selected bin: bins with the same number see the same speckle."""
@@ -248,8 +253,7 @@ class Scan:
             into.fill(np.nan)
             return
         level = "" if chunk.factor == 1 else f" of level{chunk.factor}"
-        label = int(self.all_bins["label"][chunk.bin])
-        name = f"{self.path}: chunk {chunk[2:]}{level} of the bin labelled {label}"
+        name = f"{self.path}: chunk {chunk[2:]}{level} of {self.bin_words(chunk.bin)}"
         checksum = int(self.manifest.checksums[chunk.factor][chunk[1:]])
         read_chunk(self.place_of(chunk), name, checksum, into)
 

@@ -23,6 +23,7 @@ from homodyne_dask.store.scan import (
     open_selection,
     q_or_one,
 )
+from homodyne_dask.store.schema import tile_side
 from homodyne_dask.sweep.layout import Layout
 
 if TYPE_CHECKING:
@@ -57,8 +58,13 @@ def read_block(source: BlockSource, place: Place, data: Float32[np.ndarray, "pad
     """Return one block, decoded into `data`; raises StoreError naming what cannot be read."""
     scan = open_selection(source.selection)
     members = list(place.members)
+    side = source.side
+    chunk = None if side == tile_side(side) else np.empty((tile_side(side),) * 2, np.float32)
     for row, member in enumerate(members):
-        scan.read_chunk(Chunk(source.factor, scan.bins[member], *place.tile), data[row])
+        into = data[row] if chunk is None else chunk
+        scan.read_chunk(Chunk(source.factor, scan.bins[member], *place.tile), into)
+        if chunk is not None:
+            data[row] = chunk[:side, :side]
     data[len(members) :] = np.nan
     i, j = (at * source.side for at in place.tile)
     use = coarse_use(scan, source.factor)
@@ -191,7 +197,7 @@ def without_unreadable(scan: Scan, layouts: Sequence[Layout], client: "Client | 
 def unreadable_chunks(share: _Share) -> list[Chunk]:
     """Return the chunks of a share that cannot be read; this is the task."""
     scan = open_selection(share.selection)
-    into, unreadable = np.empty((share.side, share.side), np.float32), []
+    into, unreadable = np.empty((tile_side(share.side),) * 2, np.float32), []
     for chunk in share.chunks:
         try:
             scan.read_chunk(chunk, into)
@@ -206,7 +212,6 @@ def excluded_sentence(scan: Scan) -> str:
     if not chunks:
         return ""
     pairs = sum(int(scan.manifest.pairs[chunk.bin, chunk.i, chunk.j]) for chunk in chunks)
-    label = scan.all_bins["label"]
-    names = [f"({chunk.i}, {chunk.j}) of bin {label[chunk.bin]}" for chunk in chunks]
+    names = [f"({chunk.i}, {chunk.j}) of {scan.bin_words(chunk.bin)}" for chunk in chunks]
     listed = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
     return f"{len(chunks)} damaged chunks with {pairs:,} pairs are excluded (on_bad_tile): {listed}"

@@ -12,6 +12,7 @@ from homodyne_dask.cluster.workers import (
     SLOWEST_PAIRS_PER_SECOND,
 )
 from homodyne_dask.errors import SelectionError
+from homodyne_dask.kernels.decayed_subblocks import SUBBLOCK_COLUMNS
 from homodyne_dask.kernels.problem import coarse_min_lag
 from homodyne_dask.store import scan as level_weights
 from homodyne_dask.store import schema
@@ -58,7 +59,7 @@ class Layout:
     """How the selected data are cut into blocks: from the store and the selection alone."""
 
     side: int
-    """Frames of a block's rows and columns, T."""
+    """Frames of a block's rows and columns, T; its chunks have `schema.tile_side` of it."""
     padded_bins: int
     """Bins in the array of a block, those of the largest group; smaller groups are padded."""
     groups: tuple[tuple[int, ...], ...]
@@ -128,7 +129,7 @@ def layout(scan: Scan, min_lag: int = 1, factor: int = 1, by_scan: bool = False)
 
     by_scan: whether the bins of a group are of one scan, of a store of repeats.
     """
-    side = schema.tile_side(scan.n_frames)
+    side = block_side(scan.n_frames)
     lag = coarse_min_lag(min_lag, factor)
     used = level_weights.coarse_use(scan, factor).astype(np.int64)
     n = np.arange(len(used))
@@ -149,6 +150,16 @@ def layout(scan: Scan, min_lag: int = 1, factor: int = 1, by_scan: bool = False)
         scan.cells.check_any_in(scan.frames, min_lag)
         groups, cells = tuple((b,) for b in range(len(scan.bins))), scan.cells.number
     return Layout(side, max(map(len, groups)), groups, tiles, pairs, factor, cells, by_url)
+
+
+def block_side(n_frames: int) -> int:
+    """Return the side of blocks: that of chunks, or less where one chunk of 512 holds all frames and more."""
+    side = schema.tile_side(n_frames)
+    return (
+        side
+        if side < schema.MAX_SIDE
+        else min(side, -(-n_frames // SUBBLOCK_COLUMNS) * SUBBLOCK_COLUMNS)
+    )
 
 
 def coarse_levels(scan: Scan, fine: Layout, min_lag: int) -> list[Layout]:
@@ -233,7 +244,7 @@ def working_memory(layout: Layout, tiles: int, parameters: int) -> int:
 
 def fetched_memory(layout: Layout, threads: int) -> int:
     """Return the bytes of a store by URL that a process holds: what its threads fetch ahead, and requests."""
-    most = most_bytes(layout.side)
+    most = most_bytes(schema.tile_side(layout.side))
     ahead = min(AHEAD_BYTES, (1 + AHEAD) * layout.padded_bins * most)
     return threads * ahead + REQUESTS * most
 

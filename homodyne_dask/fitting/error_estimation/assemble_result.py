@@ -17,7 +17,7 @@ from homodyne_dask.fitting.error_estimation.estimate_errors import (
     uncertainty_at,
     used_of,
 )
-from homodyne_dask.fitting.error_estimation.fitted_cells import fitted_cells
+from homodyne_dask.fitting.error_estimation.fitted_cells import FittedCells, fitted_cells
 from homodyne_dask.fitting.error_estimation.misfit_test import examine_model
 from homodyne_dask.fitting.error_estimation.result_warnings import (
     drifting_contrast,
@@ -98,7 +98,10 @@ def assemble_result(
     freedom = reduced.freedom(int(search.free.sum()))
     names = list(search.names)
     ended = singular or state.outcome is lm.Outcome.CONVERGED
-    check, power = examine_model(request, state, more.speckle) if ended else (None, None)
+    cells = (
+        None if more.speckle is None or not ended else fitted_cells(request, state, more.speckle)
+    )
+    check, power = examine_model(request, state, more.speckle, cells) if ended else (None, None)
     known_noise = check is None or not check.misfit
     result = FitResult(
         outcome=state.outcome,
@@ -150,7 +153,7 @@ def assemble_result(
                 more.speckle,
                 scan.label,
                 names,
-                _gain(request, state, more.speckle) if alone else np.full(len(names), np.nan),
+                _gain(request, state, more.speckle, cells if alone else None),
             ),
             rate_dof=None
             if errors.robust is None
@@ -204,14 +207,16 @@ def assemble_result(
     return result if more.signal is None or seen else without_decay(result, more.signal.sentence)
 
 
-def _gain(request: Request, state: lm.State, speckle: SpeckleErrors) -> Float[np.ndarray, " p"]:
+def _gain(
+    request: Request, state: lm.State, speckle: SpeckleErrors, cells: FittedCells | None
+) -> Float[np.ndarray, " p"]:
     """Return the errors with weighting speckle over those of a fit of pairs; NaN where none is known."""
     found = np.full(len(request.search.names), np.nan)
     moved = parameters_with_errors(request.search, state.theta, state.reduced)
     pairs = request.options.weighting == PAIRS and request.problem.loss == "linear"
     converged = state.outcome is lm.Outcome.CONVERGED
-    if pairs and converged and moved.any() and speckle.objection is None:
-        found[moved] = fitted_cells(request, state, speckle).gain
+    if pairs and converged and moved.any() and cells is not None and speckle.objection is None:
+        found[moved] = cells.gain
     return found
 
 

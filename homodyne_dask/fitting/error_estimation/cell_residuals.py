@@ -36,6 +36,29 @@ class Interval(NamedTuple):
     end: int
 
 
+def means_of_cells(
+    cells: list[Interval],
+    weight: Float[np.ndarray, " cell"],
+    pairs: Int[np.ndarray, " cell"],
+    least: int,
+) -> tuple[list[Int[np.ndarray, " some"]], Float[np.ndarray, "cell mean"]]:
+    """Return the means of each cell, of all ages at each lag, of all lags at each age, and of all.
+
+    Their cells, and the shares of these. least: pairs of a mean. Cells of weight 0 are in none.
+    """
+    known = np.flatnonzero(weight)
+    ages, lags = (
+        np.array([getattr(cell, name) for cell in cells]) for name in ("first", "shortest")
+    )
+    sets = [known[key[known] == value] for key in (lags, ages) for value in np.unique(key[known])]
+    sets = [np.array([n]) for n in known] + [of_set for of_set in (*sets, known) if len(of_set) > 1]
+    sets = [of_set for of_set in sets if pairs[of_set].sum() >= least]
+    mix = np.zeros((len(cells), len(sets)))
+    for n, of_set in enumerate(sets):
+        mix[of_set, n] = weight[of_set] / weight[of_set].sum()
+    return sets, mix
+
+
 class CellPoints(NamedTuple):
     """Pairs of frames that stand for cells."""
 

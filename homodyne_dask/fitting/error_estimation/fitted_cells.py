@@ -8,9 +8,17 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from homodyne_dask.fitting.error_estimation.cell_residuals import Interval
+from homodyne_dask.fitting.error_estimation.own_parameters import (
+    LEAST_LEFT,
+    OwnParameters,
+    linear_columns,
+    own_parameters,
+    scaled_inverse,
+)
+from homodyne_dask.fitting.error_estimation.pooled_repeats import PooledBin, pooled_repeats
 from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
 from homodyne_dask.fitting.error_estimation.speckle_noise import BinNoise
 from homodyne_dask.fitting.options import SPECKLE_WEIGHTS
@@ -23,48 +31,23 @@ from homodyne_dask.solver.normal_equations import (
 )
 from homodyne_dask.solver.state import State
 
-LEAST_LEFT = 0.4
-"""Share of the variance of a mean that the fit leaves at least."""
-
-
-class OwnParameters(NamedTuple):
-    """Offset and contrast of one bin where no other has them: what a fit of these takes out of its residuals.
-
-    Eliminated bin by bin: as columns of all they would make matrices of as many rows as there are bins.
-    """
-
-    columns: Float[np.ndarray, "cell own"]
-    """The derivatives of c2 by them."""
-    to: Float[np.ndarray, "own cell"]
-    """From residuals to their estimates."""
-
-    def outside(self, of: Float[np.ndarray, "cell k"]) -> Float[np.ndarray, "cell k"]:
-        """Return columns without what they explain."""
-        return of - self.columns @ (self.to @ of)
-
-    def left_by(self, of: Float[np.ndarray, "cell k"]) -> Float[np.ndarray, "cell k"]:
-        """Return the weights that a sum of residuals has before they are fitted."""
-        return of - self.to.T @ (self.columns.T @ of)
-
-
-def own_parameters(
-    columns: Float[np.ndarray, "cell own"], weighted: Float[np.ndarray, "cell own"]
-) -> OwnParameters:
-    """Return what a fit of these columns takes; weighted: times the weights of the cells."""
-    return OwnParameters(columns, _inverse(columns.T @ weighted) @ weighted.T)
-
 
 class CellsOfBin(NamedTuple):
     """The cells of one bin."""
 
     at: list[int]
     """Their places among all."""
-    noise: BinNoise
+    pooled: PooledBin
     own: OwnParameters
     columns: Float[np.ndarray, "cell n"]
     """Derivatives of c2 by the fitted parameters of all bins."""
     correlated: Float[np.ndarray, "cell n"]
     """noise @ weights @ columns, these without what `own` explains."""
+
+    @property
+    def noise(self) -> BinNoise:
+        """The noise of the bin."""
+        return self.pooled.noise
 
 
 class FittedCells(NamedTuple):
@@ -81,7 +64,7 @@ class FittedCells(NamedTuple):
     variances: Float[np.ndarray, "bin cell"]
     """Of their noise; 0 where a bin has no such cell."""
     bins: dict[int, CellsOfBin]
-    """Of those whose noise is known."""
+    """Of those whose noise is known; bins that repeat each other are one, in the place of the first."""
     inverse: Float[np.ndarray, "n n"]
     """Of the normal matrix of all cells, by the parameters of all bins."""
     fitted: Float[np.ndarray, "n n"]
@@ -122,7 +105,7 @@ class FittedCells(NamedTuple):
     @property
     def weighted(self) -> Float[np.ndarray, "moved moved"]:
         """The covariance of a fit weighted by the inverse covariance of the measured noise."""
-        return _inverse(self.best)[-self.moved :, -self.moved :]
+        return scaled_inverse(self.best)[-self.moved :, -self.moved :]
 
     @property
     def gain(self) -> Float[np.ndarray, " moved"]:
@@ -161,26 +144,29 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
     scan, reduced = request.scan, state.reduced
     moved = parameters_with_errors(request.search, state.theta, state.reduced)
     joint = joint_equations(reduced, moved)
-    known = speckle.bins
-    intervals = sorted({cell for one in known.values() for cell in one.cells.intervals})
+    known = pooled_repeats(request, reduced, speckle.bins)
+    intervals = sorted({cell for one in known.values() for cell in one.noise.cells.intervals})
     place = {cell: n for n, cell in enumerate(intervals)}
-    m, (own_of, shared) = joint.moved, _linear_columns(request, state)
+    m, (own_of, shared) = joint.moved, linear_columns(reduced)
     n, size = shared.shape[2] + m, len(intervals)
     normal, fitted, best, by_pairs, scores = np.zeros((5, n, n))
     if joint.prior is not None:
         for of in (normal, best, by_pairs):
             of[-m:, -m:] += joint.prior.normal[:m, :m]
-    bins, weight_of = {}, (1 / scan.sigma_row**2).mean(1) ** 2
+    bins = {}
     residual, f = np.full((2, len(scan.bins), size), np.nan)
     pairs_of, variances = np.zeros(residual.shape, np.int64), np.zeros(residual.shape)
-    for b, one in known.items():
+    for b, pooled in known.items():
+        one, members = pooled.noise, pooled.members
         at = [place[cell] for cell in one.cells.intervals]
-        residual[b, at], f[b, at], pairs_of[b, at] = one.residual, one.cells.f, one.cells.pairs
+        residual[b, at], f[b, at] = one.residual, one.cells.f
+        pairs_of[b, at] = one.cells.pairs * len(members)
         levels = np.stack([np.ones(len(at)), one.cells.f], axis=1)
         own, columns = levels[:, own_of[b]], reduced.contrast[b] * one.cells.slopes.T
-        columns = np.concatenate([levels @ shared[b], columns], axis=1)
+        linear = np.tensordot(pooled.share, shared[members], 1)
+        columns = np.concatenate([levels @ linear, columns], axis=1)
         inverse, measured = one.inverse, one.measured
-        pairs = np.diag(one.cells.pairs * weight_of[b])
+        pairs = np.diag(one.cells.pairs * pooled.weight)
         by_noise, by_pair = own_parameters(own, inverse @ own), own_parameters(own, pairs @ own)
         whitened, of_pair = by_noise.outside(columns), by_pair.outside(columns)
         best += columns.T @ inverse @ whitened
@@ -194,9 +180,9 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
         across, variances[b, at] = covariance @ weighted, np.diag(covariance)
         normal += columns.T @ weighted
         fitted += weighted.T @ across
-        bins[b] = CellsOfBin(at, one, taken, columns, across)
-    freedom = float(np.median([one.fit.freedom for one in known.values()]))
-    of_pairs = _inverse(by_pairs)
+        bins[b] = CellsOfBin(at, pooled, taken, columns, across)
+    freedom = float(np.median([one.fit.freedom for one in speckle.bins.values()]))
+    of_pairs = scaled_inverse(by_pairs)
     return FittedCells(
         intervals,
         residual,
@@ -204,7 +190,7 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
         pairs_of,
         variances,
         bins,
-        _inverse(normal),
+        scaled_inverse(normal),
         fitted,
         best,
         of_pairs @ scores @ of_pairs,
@@ -223,22 +209,3 @@ def _smoothed_by_hand(
     of_theta = np.zeros((len(joint.which), columns))
     of_theta[joint.which, columns - m :] = np.diag(joint.size[:m])
     return {name: of_theta[smoothness.places[name]] for name in smoothness.given}
-
-
-def _inverse(normal: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
-    scale = np.sqrt(np.where(np.diag(normal) > 0, np.diag(normal), 1.0))
-    return np.linalg.pinv(normal / np.outer(scale, scale), 1e-10, hermitian=True) / np.outer(
-        scale, scale
-    )
-
-
-def _linear_columns(
-    request: Request, state: State
-) -> tuple[Bool[np.ndarray, "bin 2"], Float[np.ndarray, "bin 2 l"]]:
-    """Return which of (offset, contrast) each bin has for itself, and how they follow those of all bins."""
-    reduced, bins = state.reduced, len(request.scan.bins)
-    groups = len(reduced.inverse) if reduced.columns.shape[1] else 0
-    if groups <= 1:  # fixed, or shared by all bins
-        shared = np.einsum("km,zy->kzym", reduced.columns, np.eye(2)).reshape(bins, 2, -1)
-        return np.zeros((bins, 2), bool), shared
-    return ~reduced.at_bound, np.zeros((bins, 2, 0))

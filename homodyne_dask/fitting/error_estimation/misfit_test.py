@@ -11,7 +11,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import stdtrit
 
-from homodyne_dask.fitting.error_estimation.fitted_cells import FittedCells, fitted_cells
+from homodyne_dask.fitting.error_estimation.cell_residuals import means_of_cells
+from homodyne_dask.fitting.error_estimation.fitted_cells import FittedCells
+from homodyne_dask.fitting.error_estimation.pooled_repeats import clusters_of_pooled
 from homodyne_dask.fitting.error_estimation.score_tests import (
     best_alternative,
     power_of_q,
@@ -48,31 +50,36 @@ class _Means(NamedTuple):
     contrast: float
     cells: list[Int[np.ndarray, " some"]]
     """The cells of each mean."""
+    repeats: int = 1
+    """Bins of which each mean was looked at before they were pooled."""
 
 
 @one_blas_thread()
 def examine_model(
-    request: Request, state: State, speckle: SpeckleErrors | None
+    request: Request,
+    state: State,
+    speckle: SpeckleErrors | None,
+    cells: FittedCells | None,
 ) -> tuple[ModelCheck | None, PowerOfQ | None]:
     """Return the test of the model at the end of a fit, and that of the power of q of its rates.
 
-    None where there is too little to test; of the power, too, with fewer than 3 rings, and of models whose
-    rates do not scale as q².
+    cells: the residuals, with the noise `speckle`. None where there is too little to test; of the power,
+    too, with fewer than 3 rings, and of models whose rates do not scale as q².
     """
     scan, reduced = request.scan, state.reduced
-    if speckle is None or not reduced.finite:
+    if speckle is None or cells is None or not reduced.finite:
         return None, None
-    cells = fitted_cells(request, state, speckle)
     if np.isfinite(cells.residual).any(0).sum() < MIN_CELLS:
         return None, None
     contrast = np.abs(np.where(reduced.undetermined, 0.0, np.nan_to_num(reduced.contrast)))
-    means = _means(scan, request.clusters, cells, contrast)
+    clusters = clusters_of_pooled(request, cells.bins)
+    means = _means(scan, clusters, cells, contrast)
     z = [np.abs(one.z) for one in means]
-    tests = int(sum(np.isfinite(of).sum() for of in z))
+    tests = int(sum(np.isfinite(one.z).sum() * one.repeats for one in means))
     if tests < MIN_CELLS:  # the model interpolates the data
         return None, None
     angular = request.problem.model.name not in WITHOUT_ANGLES
-    scores = score_tests(scan, cells, contrast, angular, request.clusters)
+    scores = score_tests(scan, cells, contrast, angular, clusters)
     threshold = float(-stdtrit(cells.freedom, LEVEL / 2 / tests))
     strict = [
         np.where(np.isfinite(of) & (np.abs(one.residual) >= MIN_SHARE * one.contrast), of, 0.0)
@@ -115,7 +122,7 @@ def _means(
     contrast: Float[np.ndarray, " bin"],
 ) -> list[_Means]:
     """Return the residuals of all bins together, of each ring if there are several, and of each bin."""
-    known = np.array([b in cells.bins for b in range(len(scan.bins))])
+    known = np.isin(np.arange(len(scan.bins)), list(cells.bins))
     same = np.array([(clusters[known] == one).sum() for one in clusters])
     groups = [("all bins", known)] if known.sum() > 1 else []
     rings, numbers = rings_of(scan.q), ring_numbers(scan.q)
@@ -123,10 +130,6 @@ def _means(
         groups += [
             (f"the bins of q {q:.6g} 1/Å", known & (numbers == n)) for n, q in enumerate(rings)
         ]
-    groups += [
-        (f"the bin labelled {label}", known & (np.arange(len(scan.bins)) == b))
-        for b, label in enumerate(scan.label)
-    ]
     found = []
     for words, members in groups:
         if not members.any():
@@ -134,6 +137,11 @@ def _means(
         several = float(same[members].max()) if members.sum() > 1 else 1.0
         typical = float(np.median(contrast[members]))
         found += _of_group(words, cells, members, several, typical)
+    for b, one in cells.bins.items():
+        [of_bin] = _of_group(
+            one.pooled.words(scan), cells, np.arange(len(known)) == b, 1.0, float(contrast[b])
+        )
+        found.append(of_bin._replace(repeats=len(one.pooled.members)))
     return found + _with_phi(scan, cells, known, float(np.median(contrast)))
 
 
@@ -154,22 +162,8 @@ def _of_group(
     there = np.isfinite(cells.residual[of]) & (variance > 0)
     weight = np.where(there, 1 / np.where(there, variance, 1.0), 0.0)
     each = weight / np.maximum(weight.sum(0), np.finfo(float).tiny)
-    number, pairs = np.arange(len(cells.intervals)), (cells.pairs[of] * there).sum(0)
-    known = number[there.any(0)]
-    ages, lags = (
-        np.array([getattr(cell, name) for cell in cells.intervals])
-        for name in ("first", "shortest")
-    )
-    sets = [np.array([n]) for n in known]
-    for key in (lags, ages):
-        sets += [known[key[known] == value] for value in np.unique(key[known])]
-    sets.append(known)
-    sets = [of_set for n, of_set in enumerate(sets) if n < len(known) or len(of_set) > 1]
-    sets = [of_set for of_set in sets if pairs[of_set].sum() >= MIN_PAIRS]
-    total = weight.sum(0)
-    mix = np.zeros((len(number), len(sets)))
-    for n, of_set in enumerate(sets):
-        mix[of_set, n] = total[of_set] / total[of_set].sum()
+    pairs = (cells.pairs[of] * there).sum(0)
+    sets, mix = means_of_cells(cells.intervals, weight.sum(0), pairs, MIN_PAIRS)
     weights = {int(b): row[:, None] * mix for b, row in zip(of, each, strict=True)}
     residual = sum(np.nan_to_num(cells.residual[b]) @ weights[int(b)] for b in of)
     spread = cells.variance(weights) * several
@@ -233,8 +227,10 @@ def _depends_on(scan: Scan, cells: FittedCells) -> str:
     at each lag, and what age, ring and bin add.
     """
     rings, residual = ring_numbers(scan.q), cells.residual
-    each = cells.variances[list(cells.bins)]
-    typical = np.nanmedian(np.where(each > 0, each, np.nan), axis=0)
+    number = np.ones((len(scan.bins), 1))
+    number[list(cells.bins), 0] = [len(one.pooled.members) for one in cells.bins.values()]
+    each = (cells.variances * number)[list(cells.bins)]
+    typical = np.nanmedian(np.where(each > 0, each, np.nan), axis=0) / number
     variance = np.where(np.isfinite(residual), typical, 0.0)
     shortest = np.array([cell.shortest for cell in cells.intervals])
     lag_number = np.unique(shortest, return_inverse=True)[1]
@@ -252,7 +248,7 @@ def _depends_on(scan: Scan, cells: FittedCells) -> str:
         "lag": (at_lags, lags),
         "age": (of_all - at_lags, n - lags),
         "q": (of_rings - of_all, n * (len(members) - 1)),
-        "bin": (of_bins - of_rings, n * (len(scan.bins) - len(members))),
+        "bin": (of_bins - of_rings, n * (len(cells.bins) - len(members))),
     }
     possible = [name for name, (_, freedom) in parts.items() if freedom > 0]
     return max(possible, key=lambda name: parts[name][0] - parts[name][1])

@@ -13,8 +13,9 @@ from jaxtyping import Float, Int
 from scipy.special import chdtri, fdtrc
 
 from homodyne_dask.fitting.error_estimation.cell_residuals import Interval
-from homodyne_dask.fitting.error_estimation.fitted_cells import FittedCells, own_parameters
+from homodyne_dask.fitting.error_estimation.fitted_cells import FittedCells
 from homodyne_dask.fitting.error_estimation.odd_frame import odd_frame
+from homodyne_dask.fitting.error_estimation.own_parameters import own_parameters
 from homodyne_dask.results.data.misfit import Alternative, PowerOfQ
 from homodyne_dask.solver.speckle import regular, variance_of
 from homodyne_dask.store.rings import ring_numbers, rings_of
@@ -142,6 +143,7 @@ def _scores(
 ) -> list[Score]:
     """Return the score test of each column that is not a combination of those of the metric."""
     found, names = [], [one.name for one in columns]
+    names += ["bin"] * sum(len(one.pooled.members) - 1 for one in cells.bins.values())
     for one in columns:
         bins = cells.bins if one.bin is None else (one.bin,)
         left = metric.outside({b: one.of[b, cells.bins[b].at] for b in bins})
@@ -270,7 +272,7 @@ def _columns(
     for b in map(int, known if len(known) > len(np.unique(rings[known])) + 1 else ()):
         own = np.where(there[b], faster[b], 0.0)
         of = np.broadcast_to(own[None, :, None], (*there.shape, 1))
-        yield _Column("bin", f"the bin labelled {scan.label[b]}", of, b)
+        yield _Column("bin", cells.bins[b].pooled.words(scan), of, b)
     for low, end in sorted({(cell.first, cell.stop) for cell in cells.intervals}):
         share = np.array([_share_with(cell, low, end) for cell in cells.intervals])
         yield named("frames", contrast[:, None] * share, f"frames {low} to {end - 1}")

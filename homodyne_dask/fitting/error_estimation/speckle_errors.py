@@ -9,10 +9,10 @@ from scipy.special import chdtrc, chdtri, kolmogorov, ndtr
 from homodyne_dask.fitting.error_estimation.cell_residuals import AveragedCells
 from homodyne_dask.fitting.error_estimation.speckle_noise import (
     BinNoise,
-    Repeats,
-    bin_noise,
+    NoiseOfModel,
     fitted_point,
     grid_of_errors,
+    noise_of_bins,
 )
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.gram import CellMeans
@@ -110,25 +110,22 @@ def speckle_errors(
     clusters: Int[np.ndarray, " bin"],
     averaged: AveragedCells,
     means: CellMeans | None = None,
+    known: list[NoiseOfModel] | None = None,
 ) -> SpeckleErrors | None:
     """Return noise and errors; None where a bin has too few cells.
 
     clusters: bins that see the same speckle (Friedel pairs) share a number. averaged: c2 over cells of age
-    and lag. means: of data that are means over cells of age and lag.
+    and lag. means: of data that are means over cells of age and lag. known: as of `noise_of_bins`.
     """
     reduced = state.reduced
     joint = joint_equations(reduced, moved)
     used = np.flatnonzero((reduced.count > 0) & ~reduced.undetermined)
     if not len(used):
         return None
-    at, grid, bins = fitted_point(request, state, joint), grid_of_errors(len(used)), {}
-    several = means is None and len(np.unique(request.scan.scan_number)) > 1
-    repeats = Repeats(request.scan) if several else None
-    for b in used:
-        found = bin_noise(request, state, at, int(b), grid, averaged, means, repeats=repeats)
-        if found is None:
-            return None
-        bins[int(b)] = found
+    at, grid = fitted_point(request, state, joint), grid_of_errors(len(used))
+    bins = noise_of_bins(request, state, at, used.tolist(), grid, averaged, means, known=known)
+    if bins is None:
+        return None
     if not joint.determined.all():
         return noise_without_errors(reduced, bins)
     return _combined(reduced, joint, bins, clusters)

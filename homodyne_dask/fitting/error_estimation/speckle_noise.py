@@ -1,5 +1,6 @@
 """The noise of each bin of a fit: what its speckle and counts give, on the frames that were fitted."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -7,6 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from homodyne_dask.fitting.error_estimation.cell_residuals import AveragedCells, Interval
+from homodyne_dask.fitting.error_estimation.own_parameters import scaled_inverse
 from homodyne_dask.fitting.error_estimation.speckle_blocks import (
     BinFrames,
     BinModel,
@@ -26,7 +28,8 @@ from homodyne_dask.solver.normal_equations import JointEquations
 from homodyne_dask.solver.speckle import (
     NoiseCovariance,
     NoiseFit,
-    NoiseLikelihoods,
+    fit_noise,
+    fit_noises,
     pair_variance,
     regular,
     sum_over_stretches,
@@ -50,9 +53,15 @@ MAX_EXCESS = 2.0
 ALLOWED = 0.1
 """Likelihood of a μ over the largest, from which on residuals do not speak against it."""
 SMALLEST_CONTRAST = 1e-4
+SMALLEST_WEIGHT = 1e-30
+"""Of a μ in the likelihood, below which it is taken for 0."""
 ALIKE = 0.03
 """Relative difference of contrasts, and in the mean of σ, up to which bins of two scans share their noise:
 P of each takes up twice that of the contrast, and P is known to some 10 %."""
+F_ALIKE = 0.02
+"""Difference of f in any cell, up to which bins of scans with parameters of their own share their noise."""
+COUNTS_ALIKE = 0.02
+"""Relative width of the intervals of known counts in which bins that share their noise have one μ."""
 FEWEST_CELLS = 6
 """More cells than columns, with fewer of which P is not estimated."""
 
@@ -83,11 +92,17 @@ class Averages(NamedTuple):
         """
         noise = sum_over_stretches([noise_of_cells(part, self.intervals) for part in blocks])
         known = np.diag(noise.counted_twice) > 0
-        cells = Averages(
-            [one for one, some in zip(self.intervals, known, strict=True) if some], self.c2[known],
-            self.pairs[known], self.f[known], self.slopes[:, known], self.share[known],
-        )  # fmt: skip
+        cells = self.only([one for one, some in zip(self.intervals, known, strict=True) if some])
         return cells, NoiseCovariance(*(part[np.ix_(known, known)] for part in noise))
+
+    def only(self, intervals: list[Interval]) -> "Averages":
+        """Return some of the cells."""
+        some = set(intervals)
+        known = np.array([one in some for one in self.intervals], bool)
+        return Averages(
+            intervals, self.c2[known], self.pairs[known], self.f[known], self.slopes[:, known],
+            self.share[known],
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -108,11 +123,11 @@ class BinNoise:
     fit: NoiseFit
     expected: NoiseFit
     """The same with the counts that are known, whatever the residuals say of them."""
-    likelihoods: NoiseLikelihoods
-    """Of `of_cells`; bins that repeat each other share them."""
     least_pixels: Float[np.ndarray, " mu"]
     """The fewest pixels at each μ of `expected` with which single pairs scatter no more than they do. 0 under
     a loss, where χ² is no sum of squares, and where averages or cells are fitted: pairs are not known."""
+    of_each: "RepeatedResiduals | None" = None
+    """Of a mean over repeats: what it is the mean of."""
 
     @property
     def covariance(self) -> Float[np.ndarray, "cell cell"]:
@@ -125,7 +140,9 @@ class BinNoise:
         """Return the same with the part of the residuals that more columns explain taken for no noise."""
         own, expected = np.column_stack([self.columns, more]), self.expected
         if len(own) >= own.shape[1] + FEWEST_CELLS:
-            expected = self.likelihoods.fit(self.residual, own, expected.mean_counts)
+            given = own, self.of_cells, expected.mean_counts
+            each = self.of_each
+            expected = fit_noise(self.residual, *given) if each is None else each.fit(*given)
         return self._covariance(expected), expected
 
     def _covariance(self, expected: NoiseFit) -> Float[np.ndarray, "cell cell"]:
@@ -159,115 +176,224 @@ class BinNoise:
         return self.expected.weight, self.expected.mean_counts, pixels
 
 
-def bin_noise(
-    request: Request,
-    state: State,
-    at: FittedPoint,
-    bin: int,
-    grid: CellGrid,
-    averaged: AveragedCells,
-    means: CellMeans | None,
-    of_pairs: bool = True,
-    repeats: "Repeats | None" = None,
-) -> BinNoise | None:
-    """Return the noise of a bin at the end of a fit; None with too few cells, or where the model is exact.
+class RepeatedResiduals(NamedTuple):
+    """The residuals of bins that repeat each other, of which a mean is used."""
 
-    at: the model there. means: of data that are means over cells of age and lag. of_pairs: whether the noise
-    of sums over pairs is wanted, too; else it is empty. repeats: the noise of earlier bins of the fit.
+    residuals: Float[np.ndarray, "cell bin"]
+    share: Float[np.ndarray, " bin"]
+    """Of each in the mean."""
+    least: Float[np.ndarray, "bin mu"]
+    """`BinNoise.least_pixels` of each."""
+
+    def fit(
+        self,
+        columns: Float[np.ndarray, "cell column"],
+        noise: NoiseCovariance,
+        mean_counts: Float[np.ndarray, " mu"],
+    ) -> NoiseFit:
+        """Return the noise of the mean as what columns leave of each shows it."""
+        fits = fit_noises(self.residuals, columns, noise, mean_counts)
+        return noise_of_mean(fits, self.share, self.least)
+
+
+def noise_of_mean(
+    fits: list[NoiseFit], share: Float[np.ndarray, " bin"], least: Float[np.ndarray, "bin mu"]
+) -> NoiseFit:
+    """Return μ of bins that have the same, and P of a mean over them.
+
+    share: of each in the mean. least: the fewest pixels of each.
     """
-    offset, fitted = float(state.reduced.offset[bin]), float(state.reduced.contrast[bin])
-    contrast = float(np.clip(fitted, SMALLEST_CONTRAST, 1.0))  # that of the noise
-    earlier = None if repeats is None else repeats.of(bin, contrast, averaged)
-    if earlier is None:
-        earlier = _noise_of_model(request, at, bin, contrast, grid, averaged, means, of_pairs)
-        if repeats is not None:
-            repeats.add(earlier)
-    cells, of_cells = earlier.cells, earlier.of_cells
-    of_fields, weights = earlier.of_fields, earlier.weights
-    if earlier.bin != bin:
-        cells = cells._replace(c2=cells.share @ np.nan_to_num(averaged.c2[bin]))
-    columns = np.column_stack([np.ones(len(cells.f)), cells.f, contrast * cells.slopes.T])
-    exact = state.reduced.chisqr_per_bin[bin] <= state.reduced.rounding_per_bin[bin]
-    if exact or len(columns) < columns.shape[1] + FEWEST_CELLS:
-        return None
-    residual = cells.c2 - offset - fitted * cells.f
-    fit, expected = _fits(residual, columns, earlier.likelihoods, _mean_counts(request, bin))
-    least = np.zeros(len(expected.mean_counts))
-    if of_pairs and means is None and not isinstance(state.reduced.gram, RobustGram):
-        least = _least_pixels(request, state, bin, contrast, of_fields, weights, expected)
-    return BinNoise(
-        cells,
-        residual,
-        columns,
-        of_cells,
-        of_fields,
-        weights,
-        earlier.distance,
-        fit,
-        expected,
-        earlier.likelihoods,
-        least,
+    log = np.sum([np.log(np.maximum(one.weight, SMALLEST_WEIGHT)) for one in fits], axis=0)
+    weight = np.exp(log - log.max())
+    weight = np.where(weight > SMALLEST_WEIGHT, weight, 0.0)
+    freedom = sum(one.freedom for one in fits)
+    of_mean = share**2 @ (1 / np.maximum([one.pixels for one in fits], least))
+    return NoiseFit(
+        fits[0].mean_counts,
+        weight / weight.sum(),
+        np.where(weight > 0, freedom * of_mean, 1.0),
+        sum(one.log_likelihood for one in fits),
+        freedom,
+        np.concatenate([one.whitened for one in fits]),
     )
 
 
 class NoiseOfModel(NamedTuple):
     """What the noise of a bin is before its residuals are looked at."""
 
-    bin: int
-    """For which it was computed."""
-    contrast: float
     cells: Averages
     of_cells: NoiseCovariance
     of_fields: NoiseCovariance
     weights: Float[np.ndarray, "column column"]
     distance: float
     """As in `BinNoise`."""
-    likelihoods: NoiseLikelihoods
+    bin: "RepeatedBin"
+    """For which it was computed."""
+    at: FittedPoint
+    division: Division
+    fine: Float[np.ndarray, " fine"]
+    """f of the finest cells."""
+
+    def holds_for(
+        self, bin: "RepeatedBin", at: FittedPoint, fine: Float[np.ndarray, " fine"]
+    ) -> bool:
+        """Return whether it is that of a bin of another scan, too, where f is all but the same."""
+        return (
+            bin.alike(self.bin)
+            and np.array_equal(at.which, self.at.which)
+            and bool(np.abs(fine - self.fine).max() < F_ALIKE)
+        )
+
+    def at_point(self, at: FittedPoint, own: Averages) -> "NoiseOfModel":
+        """Return it with the averages of another bin, for which it holds, and its units of parameters."""
+        size = np.concatenate([np.ones(2), at.units / self.at.units])[: len(self.weights)]
+        both = np.outer(size, size)
+        of_fields = NoiseCovariance(*(part * both for part in self.of_fields))
+        return self._replace(cells=own, of_fields=of_fields, weights=self.weights * both)
 
 
-class Repeats:
-    """The noise of bins that a store of repeats has in every scan: computed once where it is alike."""
+class RepeatedBin(NamedTuple):
+    """What tells whether bins of scans that repeat each other have one noise, at one model."""
 
-    def __init__(self, scan: Scan) -> None:
-        self.sigma = scan.sigma_row[:, scan.use]
-        self.place = list(zip(q_or_one(scan).tolist(), scan.phi.tolist(), strict=True))
-        self.found: dict[tuple[float, float], list[NoiseOfModel]] = {}
+    place: tuple[float, float]
+    """q [1/Å] and φ [degree]."""
+    contrast: float
+    sigma: Float[np.ndarray, " used"]
+    pairs: Int[np.ndarray, " cell"]
 
-    def of(self, bin: int, contrast: float, averaged: AveragedCells) -> NoiseOfModel | None:
-        """Return that of an earlier bin of the same q, φ and pairs, and all but the same contrast and σ."""
-        for one in self.found.get(self.place[bin], []):
-            if (
-                abs(contrast / one.contrast - 1) < ALIKE
-                and float(np.abs(self.sigma[bin] / self.sigma[one.bin] - 1).mean()) < ALIKE
-                and np.array_equal(averaged.pairs[bin], averaged.pairs[one.bin])
-            ):
-                return one
+    def alike(self, other: "RepeatedBin") -> bool:
+        """Return whether q, φ and pairs are the same, and contrast and σ all but the same."""
+        return (
+            self.place == other.place
+            and abs(self.contrast / other.contrast - 1) < ALIKE
+            and np.array_equal(self.pairs, other.pairs)
+            and len(self.sigma) == len(other.sigma)
+            and float(np.abs(self.sigma / other.sigma - 1).mean()) < ALIKE
+        )
+
+
+def noise_of_bins(
+    request: Request,
+    state: State,
+    at: FittedPoint,
+    bins: Sequence[int],
+    grid: CellGrid,
+    averaged: AveragedCells,
+    means: CellMeans | None,
+    of_pairs: bool = True,
+    known: list[NoiseOfModel] | None = None,
+) -> dict[int, BinNoise] | None:
+    """Return the noise of bins at the end of a fit; None with too few cells, or where the model is exact.
+
+    at: the model there. means: of data that are means over cells of age and lag. of_pairs: whether the noise
+    of sums over pairs is wanted, too; else it is empty. known: noise of the model of other scans, which is
+    used where it holds; what is computed here is added.
+    """
+    counts, found = request.scan.mean_counts, dict[int, BinNoise]()
+    contrast = np.clip(state.reduced.contrast, SMALLEST_CONTRAST, 1.0)  # that of the noise
+    groups, several = [[b] for b in bins], len(np.unique(request.scan.scan_number)) > 1
+    repeated = _repeated(request.scan, contrast, averaged)
+    if means is None and several:
+        groups = _repeats(bins, repeated)
+    for of in groups:
+        model = _noise_of_model(
+            request, at, of[0], repeated[of[0]], grid, averaged, means, of_pairs, known
+        )
+        noises = _noise_of_repeats(request, state, of, contrast[of], model, averaged, counts[of])
+        if noises is None:
+            return None
+        found.update(zip(of, noises, strict=True))
+    return {b: found[b] for b in bins}
+
+
+def _repeated(
+    scan: Scan, contrast: Float[np.ndarray, " bin"], averaged: AveragedCells
+) -> list[RepeatedBin]:
+    place = zip(q_or_one(scan).tolist(), scan.phi.tolist(), strict=True)
+    sigma = scan.sigma_row[:, scan.use]
+    each = zip(place, contrast.tolist(), sigma, averaged.pairs, strict=True)
+    return [RepeatedBin(*of) for of in each]
+
+
+def _repeats(bins: Sequence[int], repeated: list[RepeatedBin]) -> list[list[int]]:
+    """Return the bins that share one noise."""
+    found = dict[tuple[float, float], list[list[int]]]()
+    for b in bins:
+        same = found.setdefault(repeated[b].place, [])
+        of = next((of for of in same if repeated[b].alike(repeated[of[0]])), None)
+        if of is None:
+            same.append([b])
+        else:
+            of.append(b)
+    return [of for same in found.values() for of in same]
+
+
+def _noise_of_repeats(
+    request: Request,
+    state: State,
+    bins: list[int],
+    contrast: Float[np.ndarray, " bin"],
+    model: NoiseOfModel,
+    averaged: AveragedCells,
+    mean_counts: Float[np.ndarray, " bin"],
+) -> list[BinNoise] | None:
+    """Return the noise of bins of one noise of the model, that of the first; None as `noise_of_bins`."""
+    reduced, cells = state.reduced, model.cells
+    columns = [
+        np.column_stack([np.ones(len(cells.f)), cells.f, c * cells.slopes.T]) for c in contrast
+    ]
+    exact = reduced.chisqr_per_bin[bins] <= reduced.rounding_per_bin[bins]
+    if exact.any() or len(columns[0]) < columns[0].shape[1] + FEWEST_CELLS:
         return None
-
-    def add(self, noise: NoiseOfModel) -> None:
-        """Keep the noise of a bin for those that repeat it."""
-        self.found.setdefault(self.place[noise.bin], []).append(noise)
+    c2 = [cells.c2, *(cells.share @ np.nan_to_num(averaged.c2[b]) for b in bins[1:])]
+    levels = reduced.offset[bins, None] + reduced.contrast[bins, None] * cells.f
+    residuals = np.stack(c2) - levels
+    fits = _fits(residuals.T, columns[0], model.of_cells, mean_counts)
+    least = [np.zeros(len(expected.mean_counts)) for _, expected in fits]
+    if len(model.weights) and not isinstance(reduced.gram, RobustGram):
+        each = zip(bins, contrast.tolist(), fits, strict=True)
+        left = scaled_inverse(model.weights, 1e-9)
+        least = [_least_pixels(request, state, b, c, model, left, fit) for b, c, (_, fit) in each]
+    return [
+        BinNoise(
+            cells._replace(c2=c2[n]),
+            residuals[n],
+            columns[n],
+            model.of_cells,
+            model.of_fields,
+            model.weights,
+            model.distance,
+            *fits[n],
+            least[n],
+        )
+        for n in range(len(bins))
+    ]
 
 
 def _noise_of_model(
     request: Request,
     at: FittedPoint,
     bin: int,
-    contrast: float,
+    repeated: RepeatedBin,
     grid: CellGrid,
     averaged: AveragedCells,
     means: CellMeans | None,
     of_pairs: bool,
+    known: list[NoiseOfModel] | None,
 ) -> NoiseOfModel:
     scan = request.scan
     model = BinModel(at, float(q_or_one(scan)[bin]), float(scan.phi[bin]))
     frames = _frames_of(request, bin)
-    division = divided(model, frames, averaged, grid)
     if means is None:
         fine = bin_averages(averaged, bin, model)
     else:
         fine = _averages_of_means(request, at, bin, means)
-    parts = [blocks_of(model, frames, stretch, contrast) for stretch in division.stretches]
+    for one in known or ():
+        if one.holds_for(repeated, at, fine.f):
+            own = merged_averages(fine, one.division, grid.min_pairs)
+            return one.at_point(at, own.only(one.cells.intervals))
+    division = divided(model, frames, averaged, grid)
+    parts = [blocks_of(model, frames, stretch, repeated.contrast) for stretch in division.stretches]
     cells, of_cells = merged_averages(fine, division, grid.min_pairs).with_noise(parts)
     of_fields, weights = NoiseCovariance(*np.zeros((3, 0, 0))), np.zeros((0, 0))
     if of_pairs:
@@ -276,8 +402,12 @@ def _noise_of_model(
         )
         of_fields, weights = sum_over_stretches(list(noises)), np.sum(squares, axis=0)
     distance = max(part.distance for part in parts)
-    likelihoods = NoiseLikelihoods(of_cells)
-    return NoiseOfModel(bin, contrast, cells, of_cells, of_fields, weights, distance, likelihoods)
+    found = NoiseOfModel(
+        cells, of_cells, of_fields, weights, distance, repeated, at, division, fine.f
+    )
+    if known is not None:
+        known.append(found)
+    return found
 
 
 def fitted_point(request: Request, state: State, joint: JointEquations) -> FittedPoint:
@@ -294,18 +424,26 @@ def _frames_of(request: Request, bin: int) -> BinFrames:
 
 
 def _fits(
-    residual: Float[np.ndarray, " cell"],
+    residuals: Float[np.ndarray, "cell bin"],
     columns: Float[np.ndarray, "cell column"],
-    likelihoods: NoiseLikelihoods,
-    mean_counts: float | None,
-) -> tuple[NoiseFit, NoiseFit]:
-    """Return what residuals say of the noise: by the counts that are known unless ruled out, and by these."""
-    free = likelihoods.fit(residual, columns)
-    if mean_counts is None:
-        return free, free
-    expected = likelihoods.fit(residual, columns, np.array([mean_counts]))
-    ruled_out = expected.log_likelihood < free.log_likelihood - MOST_BELOW
-    return free if ruled_out else expected, expected
+    noise: NoiseCovariance,
+    mean_counts: Float[np.ndarray, " bin"],
+) -> list[tuple[NoiseFit, NoiseFit]]:
+    """Return what residuals say of the noise: by the counts that are known unless ruled out, and by these.
+
+    mean_counts: NaN where they are not known.
+    """
+    free = fit_noises(residuals, columns, noise)
+    found = list(zip(free, free, strict=True))
+    with np.errstate(invalid="ignore"):
+        number = np.round(np.log(mean_counts) / COUNTS_ALIKE)
+    for one in np.unique(number[np.isfinite(number)]):
+        bins = np.flatnonzero(number == one)
+        mean = mean_counts[bins[:1]] if len(bins) == 1 else mean_counts[bins].mean(keepdims=True)
+        for n, fit in zip(bins, fit_noises(residuals[:, bins], columns, noise, mean), strict=True):
+            ruled_out = fit.log_likelihood < free[n].log_likelihood - MOST_BELOW
+            found[n] = (free[n] if ruled_out else fit, fit)
+    return found
 
 
 def _least_pixels(
@@ -313,24 +451,22 @@ def _least_pixels(
     state: State,
     bin: int,
     contrast: float,
-    noise: NoiseCovariance,
-    weights: Float[np.ndarray, "column column"],
+    model: NoiseOfModel,
+    inverse: Float[np.ndarray, "column column"],
     fit: NoiseFit,
 ) -> Float[np.ndarray, " mu"]:
     """Return the pixels at each μ whose noise gives single pairs the scatter that they have, and no less.
 
     No more than MAX_EXCESS times that of counts, and less by SCATTERS of its standard deviations: it is that
-    of ½ (Σ K)²/Σ K² independent squares, K the covariance of the counts of two frames.
+    of ½ (Σ K)²/Σ K² independent squares, K the covariance of the counts of two frames. inverse: of
+    `model.weights`.
     """
     gram, mu = state.reduced.gram, fit.mean_counts
     M, frames = gram.moments[bin], int(request.scan.use.sum())
     variance = pair_variance(contrast, np.array([M[0, 0], M[0, 2], M[2, 2]]))
-    size = np.sqrt(np.maximum(np.diag(weights), np.finfo(float).tiny))
-    inverse = np.linalg.pinv(weights / np.outer(size, size), 1e-9, hermitian=True)
-    inverse /= np.outer(size, size)
     scatter_left = [
         float(one[0, 0] - np.sum(inverse * other))
-        for one, other in zip(variance, noise, strict=True)
+        for one, other in zip(variance, model.of_fields, strict=True)
     ]
     left = scatter_left[0] + scatter_left[1] / mu + scatter_left[2] / mu**2
     correlated = (contrast / (contrast + 1 / mu)) ** 2 * M[2, 2] / M[0, 0]
@@ -340,12 +476,6 @@ def _least_pixels(
     if request.scan.attrs["sigma_source"] == "counts":
         chisqr = min(chisqr, most)
     return np.maximum(left, 0) / chisqr / scatter
-
-
-def _mean_counts(request: Request, bin: int) -> float | None:
-    """Return μ of a bin where counts are known."""
-    mean = float(request.scan.mean_counts[bin])
-    return mean if np.isfinite(mean) else None
 
 
 def bin_averages(averaged: AveragedCells, bin: int, model: BinModel) -> Averages:

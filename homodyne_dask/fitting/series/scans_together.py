@@ -18,6 +18,7 @@ from homodyne_dask.fitting.error_estimation.assemble_result import assemble_resu
 from homodyne_dask.fitting.error_estimation.cell_residuals import averaged_cells
 from homodyne_dask.fitting.error_estimation.estimate_errors import ErrorEstimates, deviations
 from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors, speckle_errors
+from homodyne_dask.fitting.error_estimation.speckle_noise import NoiseOfModel
 from homodyne_dask.fitting.events import Callback, FitEnded
 from homodyne_dask.fitting.fit import plan_for, workers_for_plan
 from homodyne_dask.fitting.fit_observer import FitDescription, FitObserver
@@ -187,7 +188,8 @@ def fit_together(
             states = _states_of_scans(request, state, sweep.of_bins(state.theta))
             scans = list(zip(request.scans, states, strict=True))
             few = min(clusters_in(at.reduced, one.clusters) for one, at in scans) < MIN_CLUSTERS
-            speckle = [_speckle(one, at, sweep.sweep) for one, at in scans] if few else []
+            known: list[NoiseOfModel] = []
+            speckle = [_speckle(one, at, sweep.sweep, known) for one, at in scans] if few else []
             errors = _uncertainty(request, state, states, speckle)
             record.timings["errors"] = time.perf_counter() - started - sum(record.timings.values())
             record.timings["total"] = time.perf_counter() - started
@@ -197,7 +199,9 @@ def fit_together(
                     one, at, record.history, record.timings, compiled,
                     ErrorEstimates(
                         # that of many bins is large: of one scan at a time
-                        speckle=speckle[scan] if few else _speckle(one, at, sweep.sweep),
+                        speckle=speckle[scan]
+                        if few
+                        else _speckle(one, at, sweep.sweep, known),
                         of_global_fit=_of_scan(request, errors, scan),
                     ),
                     record.minima,
@@ -276,14 +280,19 @@ def _states_of_scans(request: GlobalRequest, state: lm.State, gram: Gram) -> lis
     return found
 
 
-def _speckle(request: Request, state: lm.State, sweep: Sweep) -> SpeckleErrors | None:
-    """Return the noise of the bins of a scan; None where the fit has no errors, or too little is known."""
+def _speckle(
+    request: Request, state: lm.State, sweep: Sweep, known: list[NoiseOfModel]
+) -> SpeckleErrors | None:
+    """Return the noise of the bins of a scan; None where the fit has no errors, or too little is known.
+
+    known: that of the models of the scans before, which is used where f is all but the same.
+    """
     moved = request.search.free_inside_bounds(state.theta)
     ended = state.outcome in (lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.MAX_PASSES)
     if not ended or not moved.any() or request.scan.cells is not None:
         return None
     averaged = averaged_cells(sweep, request)
-    return speckle_errors(request, state, moved, request.clusters, averaged)
+    return speckle_errors(request, state, moved, request.clusters, averaged, known=known)
 
 
 def _uncertainty(

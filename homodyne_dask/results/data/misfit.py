@@ -49,7 +49,8 @@ class Alternative(NamedTuple):
     name: str
     """stretching, power_of_q, shear, contrast_drift, bin, frames, frame or smoothness."""
     words: str
-    """What it is of: '', 'the bin labelled 5', 'frames 30 to 35', 'frame 31', 'J'."""
+    """What it is of: '', 'the bin labelled 5', 'the bin labelled 5 of scan 2', or of all of '20 scans' that
+    are alike, 'frames 30 to 35', 'frame 31', 'J'."""
     size: float
     """One step from the fit, about: of the exponent, of the power of q, of a rate, of the contrast."""
     share: float
@@ -249,13 +250,12 @@ def _of_alternative(found: Alternative, store: str, config: dict[str, Any]) -> s
             f"the contrast {'rises' if size > 0 else 'falls'} by about {change} over the record, as with "
             f"a drifting beam: `{command} --over age --windows 4` gives each age its own contrast"
         )
-    label = found.words.split()[-1]
     if found.name == "bin":
         side = "faster" if size > 0 else "slower"
-        return (
-            f"{found.words} decays about {change} {side} than the others: `{command} --exclude-label "
-            f"{label}` fits the others"
-        )
+        says = f"{found.words} decays about {change} {side} than the others: `{command} "
+        if " of scan " in found.words:
+            return f"{says}--over scan` fits each scan separately"
+        return f"{says}--exclude-label {found.words.split()[3]}` fits the others"
     first, *_, last = (int(one) for one in found.words.split()[1::2] * 2)
     side = "higher" if size > 0 else "lower"
     return (

@@ -6,7 +6,7 @@ from scipy.linalg import block_diag
 
 import homodyne_dask as hd
 import ingest
-from homodyne_dask.fitting.error_estimation import misfit_test, score_tests, speckle_noise
+from homodyne_dask.fitting.error_estimation import assemble_result, score_tests, speckle_noise
 from homodyne_dask.fitting.error_estimation.fitted_cells import fitted_cells
 from homodyne_dask.fitting.start import initial_values
 from homodyne_dask.solver.speckle import regular
@@ -14,10 +14,12 @@ from homodyne_dask.solver.speckle import regular
 Q, N, SCANS, PHI = 0.0054, 60, 5, (-60.0, 0.0, 60.0)
 
 
-def store_of(folder, scans=SCANS, contrast=0.3):
+def store_of(folder, scans=SCANS, contrast=0.3, faster=()):
+    """Return a store of repeats; faster: by which the rate of each scan is larger."""
     rng, files = np.random.default_rng(1), []
-    f = np.exp(-(Q**2) * 2e3 * np.abs(np.subtract.outer(np.arange(N), np.arange(N))))
+    lag = np.abs(np.subtract.outer(np.arange(N), np.arange(N)))
     for k in range(scans):
+        f = np.exp(-(Q**2) * 2e3 * dict(faster).get(k, 1.0) * lag)
         c2 = [np.triu(1 + contrast * f + rng.normal(0, 0.02, (N, N)), 1) for _ in PHI]
         files.append(folder / f"R{k}.npz")
         np.savez(files[-1], c2=np.stack(c2), q=Q, phi=PHI, dt=1.0, sigma=0.02)
@@ -35,7 +37,7 @@ def cells(request, store):
     found = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            misfit_test,
+            assemble_result,
             "fitted_cells",
             lambda *given: found.append(fitted_cells(*given)) or found[0],
         )
@@ -53,7 +55,9 @@ def test_the_variance_of_a_sum_of_residuals_is_that_of_the_whole_system(cells, m
     monkeypatch.setattr("homodyne_dask.fitting.error_estimation.fitted_cells.LEAST_LEFT", 0.0)
     rng = np.random.default_rng(0)
     X = dense(cells, lambda one: one.own.columns)
-    weight = np.concatenate([one.noise.cells.pairs for one in cells.bins.values()]).astype(float)
+    weight = np.concatenate(
+        [one.noise.cells.pairs * one.pooled.weight for one in cells.bins.values()]
+    )
     noise = block_diag(*(one.noise.covariance for one in cells.bins.values()))
     left = np.eye(len(X)) - X @ np.linalg.pinv(X.T * weight @ X) @ (X.T * weight)
     weights = {b: rng.normal(size=(len(cells.intervals), 2)) for b in cells.bins}
@@ -85,7 +89,7 @@ def test_a_score_is_that_of_the_whole_system(cells, bins):
 def test_no_matrix_of_an_individual_fit_has_a_row_for_each_bin(store, monkeypatch):
     sizes = []
     monkeypatch.setattr(
-        misfit_test,
+        assemble_result,
         "fitted_cells",
         lambda *given: sizes.append((found := fitted_cells(*given)).inverse.shape) or found,
     )
@@ -108,6 +112,29 @@ def test_repeats_share_the_noise_of_their_model(store, monkeypatch):
         np.testing.assert_allclose(
             shared.parameters[name].values, apart.parameters[name].values, rtol=0.03
         )
+
+
+def test_repeats_of_a_bin_are_one_in_the_check_of_the_model(store, cells, monkeypatch):
+    assert [len(one.pooled.members) for one in cells.bins.values()] == [SCANS] * len(PHI)
+    pooled = hd.fit(store, "brownian")
+    monkeypatch.setattr(speckle_noise, "ALIKE", 0.0)
+    apart = hd.fit(store, "brownian")
+    for result in (pooled, apart):
+        assert not result.misfit
+        assert result.errors.noise is not None
+    np.testing.assert_allclose(
+        pooled.errors.noise["weighted_ratio"], apart.errors.noise["weighted_ratio"], rtol=0.1
+    )
+
+
+def test_a_scan_that_deviates_from_its_repeats_stays_by_itself_and_is_named(tmp_path):
+    store = store_of(tmp_path, faster={3: 1.5})
+    result = hd.fit(store, "brownian")
+    check = result.diagnosis.check
+    assert check is not None
+    assert check.misfit
+    assert check.where.endswith("of scan 4")
+    assert "of scan 4" in check.alternative.words
 
 
 def test_the_start_of_a_fit_of_repeats_looks_at_the_mean_of_the_scans(store, monkeypatch):

@@ -140,6 +140,8 @@ SAYS = [
     ),
     (("frame", "frame 31", 0.12), {}, "--exclude-frames 31:32` fits the others"),
     (("bin", "the bin labelled 7", 0.25), {}, "--model static --exclude-label 7`"),
+    (("bin", "the bin labelled 7 of 20 scans", 0.25), {}, "--model static --exclude-label 7`"),
+    (("bin", "the bin labelled 7 of scan 3", 0.25), {}, "--over scan` fits each scan separately"),
     (("frames", "frames 30 to 35", 0.12), {}, "--exclude-frames 30:36` fits the others"),
     (("shear", "", 1.0), {"scaling": "shared"}, "--scaling individual"),
 ]
