@@ -58,7 +58,7 @@ SMALLEST_WEIGHT = 1e-30
 ALIKE = 0.03
 """Relative difference of contrasts, and in the mean of σ, up to which bins of two scans share their noise:
 P of each takes up twice that of the contrast, and P is known to some 10 %."""
-F_ALIKE = 0.02
+F_ALIKE = 0.005
 """Difference of f in any cell, up to which bins of scans with parameters of their own share their noise."""
 COUNTS_ALIKE = 0.02
 """Relative width of the intervals of known counts in which bins that share their noise have one μ."""
