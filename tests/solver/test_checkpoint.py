@@ -108,7 +108,7 @@ def test_a_full_disk_leaves_both_checkpoints_as_they_were(tmp_path):
 def test_a_file_that_is_no_checkpoint_is_refused_and_kept(tmp_path, text):
     scan, path = store(measured(TRUTH, 30, angles(3)), tmp_path), tmp_path / "thesis.tex"
     path.write_bytes(text)
-    with pytest.raises(OptionError, match=r"thesis\.tex exists and is not a checkpoint"):
+    with pytest.raises(OptionError, match=r"thesis\.tex exists but is not a checkpoint"):
         hd.fit(scan, LAMINAR_FLOW, gap=2e6, checkpoint=path)
     assert path.read_bytes() == text
 

@@ -299,7 +299,9 @@ def noise_of_bins(
         model = _noise_of_model(
             request, at, of[0], repeated[of[0]], grid, averaged, means, of_pairs, known
         )
-        noises = _noise_of_repeats(request, state, of, contrast[of], model, averaged, counts[of])
+        noises = _noise_of_repeats(
+            request, state, of, contrast[of], model, averaged, counts[of], means is None
+        )
         if noises is None:
             return None
         found.update(zip(of, noises, strict=True))
@@ -336,8 +338,12 @@ def _noise_of_repeats(
     model: NoiseOfModel,
     averaged: AveragedCells,
     mean_counts: Float[np.ndarray, " bin"],
+    single_pairs: bool,
 ) -> list[BinNoise] | None:
-    """Return the noise of bins of one noise of the model, that of the first; None as `noise_of_bins`."""
+    """Return the noise of bins of one noise of the model, that of the first; None as `noise_of_bins`.
+
+    single_pairs: whether χ² is that of pairs, so that their scatter limits the noise.
+    """
     reduced, cells = state.reduced, model.cells
     columns = [
         np.column_stack([np.ones(len(cells.f)), cells.f, c * cells.slopes.T]) for c in contrast
@@ -350,7 +356,7 @@ def _noise_of_repeats(
     residuals = np.stack(c2) - levels
     fits = _fits(residuals.T, columns[0], model.of_cells, mean_counts)
     least = [np.zeros(len(expected.mean_counts)) for _, expected in fits]
-    if len(model.weights) and not isinstance(reduced.gram, RobustGram):
+    if single_pairs and len(model.weights) and not isinstance(reduced.gram, RobustGram):
         each = zip(bins, contrast.tolist(), fits, strict=True)
         left = scaled_inverse(model.weights, 1e-9)
         least = [_least_pixels(request, state, b, c, model, left, fit) for b, c, (_, fit) in each]

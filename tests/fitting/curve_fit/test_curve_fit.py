@@ -165,7 +165,7 @@ MISTAKES = [
     (decay, {"p0": [1, 2]}, "p0 has 2 values for 3 parameters"),
     (decay, {"coords": "z"}, "no variable 'z'; choose from x, y, sigma"),
     (decay, {"bounds": {"d": (0, 1)}}, "bounds: 'd' is not a parameter"),
-    (decay, {"bounds": (0, [1, 2])}, "bounds = .* are not"),
+    (decay, {"bounds": (0, [1, 2])}, "bounds = .* is neither"),
     (decay, {"bounds": (1, 0)}, "bounds of a: 1 is not below 0"),
     (decay, {"bounds": {"b": (2, 2)}}, "bounds of b: 2 is not below 2"),
     (lambda x, *p: p[0] * x, {}, "give param_names"),
