@@ -33,7 +33,9 @@ def test_each_worker_gets_one_gpu_and_takes_memory_as_it_needs_it(monkeypatch):
         assert of["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
         assert of["JAX_PLATFORMS"] == "cuda,cpu"
     assert environments_of_gpus(0) == []
-    with pytest.raises(OptionError, match="gpus = 3, and CUDA_VISIBLE_DEVICES=2,GPU-5ad1 lists only 2"):
+    with pytest.raises(
+        OptionError, match="gpus = 3, and CUDA_VISIBLE_DEVICES=2,GPU-5ad1 lists only 2"
+    ):
         environments_of_gpus(3)
 
 
