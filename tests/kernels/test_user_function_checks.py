@@ -63,8 +63,8 @@ ERRORS = [
     (branches, r"test_user_function_checks.py line \d+: a Python `if`.*jnp.where"),
     (with_numpy, r"line \d+: .*jax.numpy instead of numpy"),
     (with_math, r"line \d+: .*jax.numpy instead of numpy"),
-    (of_other_shape, r"one value per pair, shape \(3, 2\).* gave shape \(7,\)"),
-    (of_nothing, r"one value per pair.* gave NoneType"),
+    (of_other_shape, r"one value per pair, shape \(3, 2\).* returned shape \(7,\)"),
+    (of_nothing, r"one value per pair.* returned NoneType"),
     (misspelt, r"line \d+: AttributeError: .*'Q'"),
     (
         of_a_parameter_it_has_not,
