@@ -318,8 +318,8 @@ class FitOptions:
     )  # fmt: skip
     loss: str = define(
         "linear",
-        "loss function of the residuals: their squares (linear), or less for large "
-        "residuals, to suppress outliers (huber, soft_l1, cauchy, as in scipy.optimize.least_squares)",
+        "loss function of the residuals: their squares (linear), or a function that grows more slowly, to "
+        "suppress outliers (huber, soft_l1, cauchy, as in scipy.optimize.least_squares)",
         "linear", choices=("linear", "huber", "soft_l1", "cauchy"), plan=True, report=False,
         section=NUMERICS, common=True,
     )  # fmt: skip
