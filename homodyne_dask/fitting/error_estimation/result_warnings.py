@@ -66,7 +66,7 @@ def warnings_about(
     """Return the warnings of a result, a sentence each.
 
     at_bound: parameters at a bound. clusters: which bins are the same speckle (Friedel pairs).
-    errors: of the parameters. seen: whether a decay was seen. speckle: the noise of speckle, if known.
+    errors: of the parameters. seen: whether a decay was seen. speckle: speckle noise, if known.
     """
     candidates = (
         request.scaling.note,

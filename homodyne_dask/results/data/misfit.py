@@ -69,7 +69,7 @@ class PowerOfQ(NamedTuple):
     power: float
     """2 and one step from the fit: far from 2 it is about right only."""
     stderr: float
-    """From the noise of speckle and counting."""
+    """From the speckle and counting noise."""
     dof: float
     """Degrees of freedom of the size of that noise."""
     p: float

@@ -129,7 +129,7 @@ def datum(result: FitResult) -> str:
 
 
 def _of_averages(result: FitResult) -> bool:
-    """Return whether averages over cells were fitted, weighted by the noise of speckle."""
+    """Return whether averages over cells were fitted, weighted by speckle noise."""
     return result.config.get("weighting") == "speckle"
 
 
