@@ -208,8 +208,8 @@ def _angles(source: Source) -> Iterator[str]:
     around = len(phi) >= MIN_ANGLES and np.ptp(phi) >= MIN_RANGE
     if around or (_multiples(np.degrees(phi)) and not _multiples(phi)):
         yield (
-            f"are the angles radians? {len(phi)} value{'s' * (len(phi) > 1)} of phi from {phi[0]:.3g} to "
-            f"{phi[-1]:.3g}°: phi is read in degrees; if they are radians, ingest np.degrees(phi)"
+            f"are the angles in radians? {len(phi)} value{'s' * (len(phi) > 1)} of phi from {phi[0]:.3g} to "
+            f"{phi[-1]:.3g}: phi is interpreted as degrees; if it is in radians, ingest np.degrees(phi)"
         )
 
 
@@ -223,8 +223,8 @@ def _wavevectors(source: Source) -> Iterator[str]:
     if len(q) and q.max() > LARGEST_Q:
         yield (
             f"is q in 1/nm? It is up to {q.max():.3g} 1/Å, which few small-angle detectors "
-            "reach: q is read in 1/Å; if it is in 1/nm, ingest q / 10, otherwise D comes out 100 times "
-            "too small"
+            "reach: q is interpreted as 1/Å; if it is in 1/nm, ingest q / 10, otherwise D comes out 100 "
+            "times too small"
         )
 
 
@@ -233,5 +233,6 @@ def _times(source: Source) -> Iterator[str]:
     if lasts > LONGEST_RECORD:
         yield (
             f"is the frame time in ms? {source.n_frames} frames of {source.frame_time:g} s last "
-            f"{lasts / 3600:.3g} h: it is read in seconds; if it is in ms, ingest it divided by 1000"
+            f"{lasts / 3600:.3g} h: the frame time is interpreted as seconds; if it is in ms, divide it by "
+            "1000 and ingest again"
         )

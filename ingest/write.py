@@ -96,7 +96,7 @@ def ingest(
     except OSError as error:
         raise StoreError(
             f"{target} cannot be written ({error.strerror or error}): make room or give another "
-            "name, then run ingest again; it continues from there"
+            "name, then run ingest again; it continues where it stopped"
         ) from error
 
 
@@ -280,17 +280,17 @@ def _lost_workers(client) -> Iterator[None]:
     except NoWorkerError as e:
         raise ClusterError(
             f"there have been no workers for too long ({e}): start some, then run ingest again; it "
-            "continues from there"
+            "continues where it stopped"
         ) from e
     except KilledWorker as e:
         raise ClusterError(
             f"the workers cannot finish the ingest ({e}): see their logs for the cause, "
-            "then run ingest again; it continues from there"
+            "then run ingest again; it continues where it stopped"
         ) from e
     except (FutureCancelledError, futures.CancelledError, CommClosedError) as e:
         raise ClusterError(
-            "the connection to the scheduler is lost: start it again, then run ingest again; it "
-            "continues from there"
+            "the connection to the scheduler was lost: restart the scheduler, then run ingest again; it "
+            "continues where it stopped"
         ) from e
 
 

@@ -1,4 +1,4 @@
-"""The variance of c2 over age at each lag, and how much of it the noise of speckle and counting explains.
+"""The variance of c2 over age at each lag, and how much of it the speckle and counting noise explains.
 
 At a fixed lag c2 fluctuates from age to age by its noise, and by more where the dynamics do: the excess is
 the dynamical susceptibility of time-resolved correlation (Duri, Bissig, Trappe and Cipelletti 2005) times

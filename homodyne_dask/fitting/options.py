@@ -187,7 +187,7 @@ _PLAIN: dict[Any, Callable[[Any], Any]] = {
 """By the type of an option: what returns its value as one of Python's own types, or a TypeError."""
 
 PAIRS, SPECKLE_WEIGHTS = "pairs", "speckle"
-"""What a fit weights: every pair, or averages by the noise of speckle."""
+"""What a fit weights: every pair, or averages by speckle noise."""
 AUTO = "auto"
 """Given as the model, it stands for the one that a comparison chooses (`compare_models`)."""
 _PLACE = re.compile(r"^( *)\{options\}", re.MULTILINE)
@@ -318,8 +318,8 @@ class FitOptions:
     )  # fmt: skip
     loss: str = define(
         "linear",
-        "loss function of the residuals: their squares (linear), or less for large "
-        "residuals, to suppress outliers (huber, soft_l1, cauchy, as in scipy.optimize.least_squares)",
+        "loss function of the residuals: their squares (linear), or a function that grows more slowly, to "
+        "suppress outliers (huber, soft_l1, cauchy, as in scipy.optimize.least_squares)",
         "linear", choices=("linear", "huber", "soft_l1", "cauchy"), plan=True, report=False,
         section=NUMERICS, common=True,
     )  # fmt: skip

@@ -161,7 +161,7 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
 
 def computed_on(request: Request, device: Device) -> Request:
     """Return the request with a note of what computes its passes, and why, for checkpoint and report."""
-    note = {"name": device.name, "on": str(device.gpus or "processors"), "why": device.why}
+    note = {"name": device.name, "on": str(device.gpus or "CPU"), "why": device.why}
     return replace(request, config=request.config | {"computed_on": note})
 
 

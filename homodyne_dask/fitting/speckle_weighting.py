@@ -1,4 +1,4 @@
-"""Fits weighted by the noise of speckle: generalised least squares on c2 averaged over cells of age and lag.
+"""Fits weighted by speckle noise: generalised least squares on c2 averaged over cells of age and lag.
 
 Pairs of frames share the noise of their speckle pattern, so least squares over pairs is not the best use of
 them. With the covariance Σ of the averages (`solver.speckle`) at the fit, Σ⁻¹ is the weight; Σ is computed
@@ -328,7 +328,7 @@ def weighted_at(request: Request, sweep: Sweep, theta: Float[np.ndarray, " p"]) 
         state = lm.initial_state(request.search, theta, reduced, lm.Options())
         if not weighting.weigh(state):
             raise OptionError(
-                "the noise of speckle is not known for all bins, so there are no weights: fit with weighting "
+                "speckle noise is not known for all bins, so there are no weights: fit with weighting "
                 "'pairs'"
             )
     return found

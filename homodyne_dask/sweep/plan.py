@@ -87,7 +87,7 @@ class Device:
         return workers.processes * (usable - working)
 
 
-ON_CPU = Device("cpu", "as asked for")
+ON_CPU = Device("cpu", "as requested")
 
 
 def chosen_device(
@@ -111,7 +111,7 @@ def chosen_device(
     needed, capacity = layout.resident_bytes, int(USABLE_SHARE * found.memory) * found.number
     if wanted == "auto" and needed > capacity:
         return Device("cpu", f"the data need {size(needed)}, but {found} can hold {size(capacity)}")
-    why = "as asked for" if wanted == "gpu" else f"{AUTO_PAIRS:,} pairs or more"
+    why = "as requested" if wanted == "gpu" else f"there are {AUTO_PAIRS:,} pairs or more"
     return Device("gpu", why, found, GPU)
 
 
@@ -120,7 +120,7 @@ def _why_cpu(layout: Layout, memory: str) -> str:
     if layout.cells:
         return _OF_CELLS
     if layout.pairs < AUTO_PAIRS:
-        return f"fewer than {AUTO_PAIRS:,} pairs"
+        return f"there are fewer than {AUTO_PAIRS:,} pairs"
     return "data are read again in every pass" if memory == "stream" else ""
 
 

@@ -59,7 +59,7 @@ def from_optimum(scan, result, client) -> float:
 
 
 def windows(folder: Path, number: int = 24) -> dict[str, float]:
-    """Fits of windows of age, too small to share passes: one after the other in this process, and as
+    """Fits of age windows, too small to share passes: one after the other in this process, and as
     whole fits on two workers."""
     scan = hd.open_dataset(data.store(folder, 2950))
     parts = parts_of(scan, "age", number)

@@ -173,7 +173,7 @@ def test_an_ingest_on_a_full_disk_is_one_sentence_and_goes_on_to_the_same_store(
         assert (result.exit_code, result.stdout) == (2, "")
         assert result.stderr == (
             f"error: {target} cannot be written (No space left on device): make room or give another "
-            f"name, then run ingest again; it continues from there\n"
+            f"name, then run ingest again; it continues where it stopped\n"
         )
         leave_free(disk, None)
         assert run(*words).exit_code == 0

@@ -31,7 +31,7 @@ def test_a_fit_that_ends_at_a_default_bound_says_raise_it(tmp_path):
     scan = store(measured([2000, 3.0, 0], 100, np.zeros(3), q=Q, dt=0.05), tmp_path)
     said = " ".join(hd.fit(scan, "power_law").warnings)
     assert "alpha is at its default bound 2" in said
-    assert "raise it, `--bounds alpha=-2:4`, or fix it" in said
+    assert "raise the bound with `--bounds alpha=-2:4`, or fix alpha" in said
     own = hd.fit(scan, "power_law", bounds={"alpha": (-1, 1)})
     assert "alpha is at its bound 1" in " ".join(own.warnings)
 
@@ -52,11 +52,11 @@ def test_the_advice_of_a_misfit_is_the_bound_first():
 
 
 WIDER = [
-    (("D0", 1e12, 1.0, 1e12, True), "raise it, `--bounds D0=1:1e+14`"),
-    (("D0", 1.0, 1.0, 1e12, True), "lower it, `--bounds D0=0.01:1e+12`"),
-    (("alpha", -2.0, -2.0, 2.0, False), "lower it, `--bounds alpha=-4:2`"),
-    (("D_offset", 1e4, -1e4, 1e4, False), "raise it, `--bounds D_offset=-10000:100000`"),
-    (("rate", 0.0, 0.0, 5.0, False), "lower it, `--bounds rate=-10:5`"),
+    (("D0", 1e12, 1.0, 1e12, True), "raise the bound with `--bounds D0=1:1e+14`"),
+    (("D0", 1.0, 1.0, 1e12, True), "lower the bound with `--bounds D0=0.01:1e+12`"),
+    (("alpha", -2.0, -2.0, 2.0, False), "lower the bound with `--bounds alpha=-4:2`"),
+    (("D_offset", 1e4, -1e4, 1e4, False), "raise the bound with `--bounds D_offset=-10000:100000`"),
+    (("rate", 0.0, 0.0, 5.0, False), "lower the bound with `--bounds rate=-10:5`"),
 ]
 
 

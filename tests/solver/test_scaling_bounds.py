@@ -143,7 +143,9 @@ def test_a_fit_says_what_stands_at_a_bound(scans, tmp_path):
     held = np.isnan(result.scaling["contrast_stderr_naive"].values)
     assert held.tolist() == [True, False, True, False]
     assert result.diagnosis.scalings is None
-    assert "the bounds and priors apply to this one only" in " ".join(str(result).split())
+    assert "the bounds and priors apply only to the mode of this fit" in " ".join(
+        str(result).split()
+    )
     result.to_json(tmp_path / "result.json")
 
 

@@ -36,8 +36,8 @@ CHOICES = [
     ("many, streaming", LARGE, "auto", "stream", H100, "cpu", "data are read again in every pass"),
     ("no GPU", LARGE, "auto", "auto", "there is none", "cpu", "there is none"),
     ("too many for it", LARGE, "auto", "auto", Gpus(1, "T4", 10**8), "cpu", "can hold 90 MB"),
-    ("asked for", SMALL, "gpu", "stream", H100, "gpu", "as asked for"),
-    ("not wanted", LARGE, "cpu", "auto", H100, "cpu", "as asked for"),
+    ("asked for", SMALL, "gpu", "stream", H100, "gpu", "as requested"),
+    ("not wanted", LARGE, "cpu", "auto", H100, "cpu", "as requested"),
 ]
 
 
@@ -115,7 +115,7 @@ def test_why_jax_has_no_gpu(tmp_path, monkeypatch):
 
 
 def on_gpus(number=2, memory=60 * 10**9):
-    return Device("gpu", "as asked for", Gpus(number, "H100", memory), GPU)
+    return Device("gpu", "as requested", Gpus(number, "H100", memory), GPU)
 
 
 def test_data_stay_on_gpus_within_their_memory():
@@ -164,7 +164,7 @@ def test_tasks_on_gpus_are_longer():
     cut, workers = layout(scan_to_plan(20_000, 32)), Workers(2, 8, 10**11)
     long, short = (
         make_plan(cut, workers, "laminar_flow", 7, 32, device=device).tasks
-        for device in (on_gpus(), Device("cpu", "as asked for"))
+        for device in (on_gpus(), Device("cpu", "as requested"))
     )
     assert long[0] == short[0]
     assert len(long) < len(short)

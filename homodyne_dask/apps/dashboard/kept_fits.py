@@ -67,8 +67,11 @@ GAUGES = {
         "estimated distance to the minimum in standard errors",
         lambda s: s.done[-1].distance if s.done else None,
     ),
-    "pairs_per_second": ("of the current pass, or the last", lambda s: s.rate),
-    "pairs_per_second_target": ("of the same tiles with all threads busy", lambda s: s.target),
+    "pairs_per_second": ("pairs per second in the current pass, or in the last one", lambda s: s.rate),
+    "pairs_per_second_target": (
+        "pairs per second for the same tiles if all threads were busy",
+        lambda s: s.target,
+    ),
     "bytes_per_second": ("decoded bytes of the data that were needed", lambda s: s.byte_rate),
 }  # fmt: skip
 COUNTERS = {

@@ -154,8 +154,8 @@ def choices_of(what: Sequence[Viewable]) -> dict[str, Sequence[Viewable]]:
             continue
         if len(what) > 1:
             raise OptionError(
-                f"{path} contains several fits: view it alone, or up to {MAX_SHOWN} of them, such as "
-                + " ".join(str(path / part) for part in parts[:2])
+                f"{path} contains several fits: give it as the only argument, or name up to {MAX_SHOWN} of "
+                "its fits, such as " + " ".join(str(path / part) for part in parts[:2])
             )
         if not parts:
             raise OptionError(f"{path} contains a series without a finished fit")

@@ -1,4 +1,4 @@
-"""The covariance that a fit of a planned scan will have, from the noise of speckle and counting alone.
+"""The covariance that a fit of a planned scan will have, from the speckle and counting noise alone.
 
 The sums of a fit over pairs, and over the cells of `--weighting speckle`, follow from the model: no data are
 simulated. Contrast and offset of every bin are fitted, too.

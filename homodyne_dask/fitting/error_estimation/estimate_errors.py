@@ -74,7 +74,7 @@ def estimate_errors(
     moments = None if weighted is not None else cache(partial(frame_scores, sweep, request, state))
     speckle = None
     if determined or at_valley:
-        doing("the noise of speckle")
+        doing("speckle noise")
         speckle = _speckle(request, sweep, state, weighted)
     signal = None
     if speckle is None or not speckle.sees_decay(state.reduced.contrast):

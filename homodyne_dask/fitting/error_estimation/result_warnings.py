@@ -66,7 +66,7 @@ def warnings_about(
     """Return the warnings of a result, a sentence each.
 
     at_bound: parameters at a bound. clusters: which bins are the same speckle (Friedel pairs).
-    errors: of the parameters. seen: whether a decay was seen. speckle: the noise of speckle, if known.
+    errors: of the parameters. seen: whether a decay was seen. speckle: speckle noise, if known.
     """
     candidates = (
         request.scaling.note,
@@ -92,15 +92,15 @@ def warnings_about(
         wider = wider_bounds(name, float(state.theta[n]), low, high, bool(request.search.log[n]))
         own = name in (request.options.bounds or {})
         known = errors.robust is not None and np.isfinite(errors.robust[n, n])
-        allowing = "errors allow for values beyond it"
+        allowing = "errors allow for values beyond the bound"
         with_it = (
             allowing
             if known
-            else "the errors of the other parameters assume that it is fixed there"
+            else f"the errors of the other parameters assume that {name} is fixed there"
         )
         sentences.append(
             f"{name} is at its {'' if own else 'default '}bound {state.theta[n]:g} (allowed {low:g} to "
-            f"{high:g}): {wider}, or fix it; {with_it}"
+            f"{high:g}): {wider}, or fix {name}; {with_it}"
         )
     sentences += _limits(request, state, errors, rate_of) if seen else []
     withheld = errors.withheld
@@ -195,10 +195,9 @@ def _on_speckle(speckle: SpeckleErrors | None) -> list[str]:
         else speckle.objection
     )
     return [
-        f"there are no standard errors: with fewer than {MIN_CLUSTERS} independent bins they are computed "
-        f"from the noise of speckle, but {why}; naive errors are given, which are too small for correlated "
-        "speckle, "
-        f"and, if the record is long enough, a lower bound from blocks of frames"
+        f"there are no standard errors. With fewer than {MIN_CLUSTERS} independent bins they are computed "
+        f"from speckle noise, but here {why}. Naive errors are given, which are too small for correlated "
+        "speckle, and, if the record is long enough, a lower bound from blocks of frames"
     ]
 
 

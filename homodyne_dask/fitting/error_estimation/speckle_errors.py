@@ -69,8 +69,8 @@ class SpeckleErrors(NamedTuple):
             f"{pixels.min():.2g} pixels"
         if self.p_value < IMPROBABLE:
             return (
-                "means of residuals deviate by more than the scatter of single pairs allows: the model is "
-                "wrong, or c2 was smoothed or denoised beforehand"
+                "the mean residuals deviate by more than the scatter of individual pairs allows: the model "
+                "is wrong, or c2 was smoothed or denoised beforehand"
             )
         if _of_normal(np.concatenate([fit.whitened for fit in self.fits])) < IMPROBABLE:
             return "the residuals are not normal"

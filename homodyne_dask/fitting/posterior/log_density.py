@@ -7,7 +7,7 @@ d the distance from the optimum,
 
     log L_A = (dᵀV⁻¹d / dᵀHd) · (log L - log L at the optimum).
 
-V is cluster-robust or, with few independent bins, that of the noise of speckle and counting. With too few
+V is cluster-robust or, with few independent bins, that of the speckle and counting noise. With too few
 bins for all directions of a cluster-robust V only the size is adjusted, by tr(HV)/p (Pauli, Racugno and
 Ventura 2011); with some more V is drawn toward that size, as if p bins more had shown it. The noise of
 speckle has all directions from one bin on. V itself is estimated: a Gaussian likelihood becomes one of
@@ -161,7 +161,7 @@ def adjustment_of(
 
 
 def _of_speckle(optimum: _Optimum, result: FitResult, prior: PriorTerms | None) -> Adjustment:
-    """Return the adjustment to the noise of speckle and counting; prior: of the fit.
+    """Return the adjustment to the speckle and counting noise; prior: of the fit.
 
     Of the size alone where a parameter ended at a bound, or follows one that did.
     """
@@ -178,9 +178,9 @@ def _of_speckle(optimum: _Optimum, result: FitResult, prior: PriorTerms | None) 
     factor = float(np.trace(inverse_of(naive) @ covariance)) / len(covariance)
     fewest = float(np.min(dof))
     if not (known == optimum.free).all():
-        note = "widths correspond on average to the noise of speckle and counting"
+        note = "widths correspond on average to the speckle and counting noise"
         return optimum.adjustment("magnitude", note, factor, fewest)
-    note = "widths and correlations correspond to the noise of speckle and counting"
+    note = "widths and correlations correspond to the speckle and counting noise"
     whole = np.zeros((len(moved), len(moved)))
     whole[some] = covariance
     return optimum.adjustment("robust", note, factor, fewest, optimum.of_u(whole))
@@ -219,7 +219,7 @@ def _of_scatter(optimum: _Optimum, request: Request, result: FitResult) -> Adjus
     covariance = bound if errors.robust is None else errors.robust
     if covariance is None or not np.isfinite(covariance[some]).all():
         raise OptionError(
-            "neither the scatter between bins nor the noise of speckle determines the width of the "
+            "neither the scatter between bins nor speckle noise determines the width of the "
             "posterior: give adjust='none' for the naive one"
         )
     factor = float(np.trace(reduced.hessian[some] @ covariance[some])) / moved.sum()

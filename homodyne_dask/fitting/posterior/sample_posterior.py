@@ -290,7 +290,7 @@ def posterior(
         of a rate have the prior of `models.rate_priors` if all are free and none has a prior.
     draws: number of draws. seed: of the random numbers; the same seed gives the same draws.
     adjust: "robust" makes the likelihood as wide as the standard errors of the fit, by the scatter between
-        bins or the noise of speckle; "none" treats the noise of pairs as uncorrelated. The likelihood of a
+        bins or speckle noise; "none" treats the noise of pairs as uncorrelated. The likelihood of a
         fit with weighting speckle includes its noise, so both are the same.
     client: a Dask client; None starts workers where a fit would.
     progress: called with a description of each step.

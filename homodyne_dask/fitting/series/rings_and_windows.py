@@ -61,7 +61,7 @@ class Part:
 
 
 def parts_of(scan: Scan, over: str, windows: Windows = None) -> tuple[Part, ...]:
-    """Return the rings (over='q'), angles ('phi'), windows of age ('age') or scans of repeats ('scan').
+    """Return the rings (over='q'), angles ('phi'), age windows ('age') or scans of repeats ('scan').
 
     windows, for age only: the number of windows of equal length in frames, or a list of (from, to) in
     s. Raises OptionError for options that exclude each other, SelectionError where q or φ is unknown or a

@@ -144,7 +144,7 @@ def _worse(fits: Sequence[ComparedFit], none_describes: bool) -> str:
         _difference(fit) + " (and does not describe the data)" * (fit.misfit and not none_describes)
         for fit in fits
     ]
-    words = [f"{fits[0].name} predicts the angles left out worse, by {first}"]
+    words = [f"{fits[0].name} predicts the left-out angles less well, by {first}"]
     return ", ".join(
         [*words, *(f"{fit.name} by {by}" for fit, by in zip(fits[1:], more, strict=True))]
     )
@@ -239,7 +239,7 @@ def compare_fits(fits: Mapping[str, FitResult]) -> Comparison:
     if order is None:
         raise OptionError(
             f"{', '.join(names)}: each has parameters that a single angle determines, so it has "
-            f"no score of angles left out: fix such parameters, or fit models without them"
+            f"no score for left-out angles: fix such parameters, or fit models without them"
         )
     noise = min(fit.redchi for fit in fits.values()) or 1.0  # 0 where a model interpolates the data
     told = _told(order, np.array([sum(_size(fits[name])) for name in names]))
@@ -317,8 +317,8 @@ def _check_score(name: str, fit: FitResult) -> None:
         and (fit.parameters["fixed"] | fit.parameters["at_bound"]).values.all()
     ):
         raise OptionError(
-            f"{name} has no parameter that was fitted inside its bounds, so it cannot predict angles "
-            f"left out: leave it out, or widen the bounds"
+            f"{name} has no parameter that was fitted inside its bounds, so it cannot predict "
+            f"left-out angles: leave it out, or widen the bounds"
         )
     if fit.diagnosis.left_out is None:
         raise OptionError(

@@ -24,7 +24,7 @@ _FREE_RATES = ("static", "laminar_flow")
 """Models whose rates may be without a formula."""
 _RATES = (
     "the deviations change with the age: `{} --rates spline` fits rates without a formula, "
-    "`{} --over age --windows 4` each age separately"
+    "and `{} --over age --windows 4` fits each age separately"
 )
 _SCALING = (
     "the bins of one q deviate in different ways: `{} --scaling individual` gives each its own contrast "
@@ -69,7 +69,7 @@ class PowerOfQ(NamedTuple):
     power: float
     """2 and one step from the fit: far from 2 it is about right only."""
     stderr: float
-    """From the noise of speckle and counting."""
+    """From the speckle and counting noise."""
     dof: float
     """Degrees of freedom of the size of that noise."""
     p: float
@@ -147,7 +147,7 @@ def fit_command(store: str, config: dict[str, Any]) -> str:
 
 
 def wider_bounds(name: str, value: float, low: float, high: float, log: bool) -> str:
-    """Return what to do of a parameter that ended at a bound: 'raise it, `--bounds D0=1:1e+14`'."""
+    """Return what to do for a parameter at a bound: 'raise the bound with `--bounds D0=1:1e+14`'."""
     upper = value >= high
     if log:
         further = high * 100 if upper else low / 100
@@ -156,7 +156,7 @@ def wider_bounds(name: str, value: float, low: float, high: float, log: bool) ->
         more = (10 if reach >= LARGE_BOUND else 2) * reach
         further = more if upper else -more
     low, high = (low, further) if upper else (further, high)
-    return f"{'raise' if upper else 'lower'} it, `--bounds {name}={low:g}:{high:g}`"
+    return f"{'raise' if upper else 'lower'} the bound with `--bounds {name}={low:g}:{high:g}`"
 
 
 def misfit_sentence(
@@ -189,14 +189,15 @@ def misfit_sentence(
 
 def _evidence(check: ModelCheck) -> str:
     found, side = check.alternative, "above" if check.residual > 0 else "below"
+    largest = "it is" if check.deviating == 1 else "the largest is"
     if found is not None and not check.deviating:
         return (
             f"c2 deviates by {_share(found.share)} the contrast in a way that no value of its parameters "
             f"explains (p = {found.p_value:.1g})"
         )
     return (
-        f"{check.deviating} of {check.tests} means of residuals exceed{'s' * (check.deviating == 1)} what "
-        f"noise and correlated speckle allow ({check.threshold:.1f} standard errors), most at ages "
+        f"{check.deviating} of {check.tests} mean residuals exceed{'s' * (check.deviating == 1)} what noise "
+        f"and correlated speckle allow ({check.threshold:.1f} standard errors); {largest} at ages "
         f"{_span(check.age)} and lags {_span(check.lag)} in {check.where}, where c2 is "
         f"{_share(abs(check.share))} the contrast {side} the model ({check.largest:.1f} standard errors)"
     )

@@ -155,7 +155,7 @@ _ERRORS = ("stderr", "stderr_lower", "stderr_naive")
 
 @dataclass(frozen=True, repr=False)
 class FitSeries(Reportable):
-    """Series of fits over rings, angles, windows of age or scans; `print(series)` shows the report."""
+    """Series of fits over rings, angles, age windows or scans; `print(series)` shows the report."""
 
     over: str
     """'q', 'phi', 'age' or 'scan'."""

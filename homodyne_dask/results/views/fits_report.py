@@ -26,7 +26,7 @@ WIDTH = 100
 _WHERE = {
     "q": "at {} values of q",
     "phi": "at {} angles",
-    "age": "in {} windows of age",
+    "age": "in {} age windows",
     "scan": "in {} scans",
 }
 _NOT_ONE = {
@@ -50,7 +50,7 @@ _SOMEWHERE = {
 _ERRORS = {
     "stderr": "standard errors ({}); p accounts for their degrees of freedom",
     "stderr_lower": "lower bounds of the errors (from blocks of frames, not below the naive ones): a small p "
-    "may come from errors that are too small",
+    "may result from errors that are too small",
     "stderr_naive": "naive errors, too small for correlated speckle: a small p does not show a difference",
 }
 
@@ -230,7 +230,7 @@ def _scatter(of: HomogeneityTest | PowerLawOfQ) -> str:
 
 _HEAD = ["fit", "parameters", "χ²", "χ²/N", "score", "worse by", "ΔCLIC", "ΔAIC (naive)"]
 _NOTES = (
-    "score: log predictive density of the angles left out, larger is better; ± from its scatter over angles",
+    "score: log predictive density of the left-out angles, larger is better; ± from its scatter over angles",
     "CLIC allows for correlated pairs; the naive AIC treats them as independent, and favours too many "
     "parameters",
 )

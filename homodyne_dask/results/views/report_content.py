@@ -17,7 +17,8 @@ from homodyne_dask.store.rings import describe_rings
 from homodyne_dask.store.scan import shown_ranges
 
 ON_PULLS = (
-    "pull is (value - truth) / stderr as a normal deviate: beyond ±2 in 5 of 100 fits for any dof"
+    "pull is (value - truth) / stderr converted to a normal deviate: beyond ±2 in 5 of 100 fits "
+    "for any dof"
 )
 MAX_MINIMA = 5
 """Most minima listed beside the best."""
@@ -56,7 +57,7 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
         ("time", ", ".join(f"{name} {numbers.format_seconds(t)}" for name, t in timings.items())),
         ("compilations", compiled or "none"),
         *(
-            [("computed on", f"{on['on']}: {on['why']}")]
+            [("computed on", f"{on['on']} ({on['why']})")]
             if (on := config.get("computed_on"))
             else []
         ),
@@ -128,7 +129,7 @@ def datum(result: FitResult) -> str:
 
 
 def _of_averages(result: FitResult) -> bool:
-    """Return whether averages over cells were fitted, weighted by the noise of speckle."""
+    """Return whether averages over cells were fitted, weighted by speckle noise."""
     return result.config.get("weighting") == "speckle"
 
 
@@ -184,7 +185,7 @@ def _passes(result: FitResult) -> str:
     last = result.run.history[-1] if result.run.history else {}
     if last.get("computed", 1.0) < 1.0:
         words.append(
-            f"the last computed {100 * last['computed']:.0f} % of the (t₁, t₂) plane and needed "
+            f"the last pass computed {100 * last['computed']:.0f} % of the (t₁, t₂) plane and needed "
             f"{100 * last['read']:.0f} % of the chunks: elsewhere f is below 1e-16"
         )
     return "; ".join(words)
@@ -198,7 +199,7 @@ def _minima(result: FitResult) -> str:
     words = [
         f"{total} fits of binned averages ended in {n} {'minimum' if n == 1 else 'competing minima'}"
     ]
-    words.append(f"{best['starts']} in that with the lowest χ²")
+    words.append(f"{best['starts']} of them in the minimum with the lowest χ²")
     for at in result.diagnosis.minima[1 : MAX_MINIMA + 1]:
         where = ", ".join(f"{name} {value:.4g}" for name, value in at["theta"].items())
         words.append(
@@ -221,7 +222,7 @@ LARGE_RATIO = 2.0
 """Errors from the scatter of bins over those of speckle, above which it is said what that means."""
 MODES_NOTE = (
     "each mode: one Gauss-Newton step from this optimum; AIC and BIC: differences from the lowest, "
-    "corrected for correlated pairs; changes in {}"
+    "corrected for correlated pairs; changes are in units of {}"
 )
 """In which errors goes into the braces."""
 WITHOUT_CRITERIA = (
@@ -238,12 +239,12 @@ def report_title(result: FitResult) -> str:
 def errors_of_changes(result: FitResult) -> str:
     """Return in which errors changes of parameters are given (`FitResult.error_used`)."""
     other = np.isfinite(result.error_used) & ~np.isfinite(result.parameters["stderr"].values)
-    return "naive errors or lower bounds" if other.any() else "standard errors"
+    return "naive errors or lower bounds" if other.any() else "the standard errors"
 
 
 def influence_title(result: FitResult) -> str:
     """Return what the sentences on influence are about."""
-    return f"influence of single bins (for repeats: scans), in {errors_of_changes(result)}"
+    return f"influence of single bins (for repeats: scans), in units of {errors_of_changes(result)}"
 
 
 def reservations(result: FitResult) -> list[tuple[str, str]]:
@@ -380,13 +381,14 @@ def mean_rates(result: FitResult) -> list[str]:
 def _on_errors(robust: bool, bounded: bool, naive: bool, method: str, averages: bool) -> str:
     if averages and robust:
         return (
-            f"cells are weighted by the inverse of their covariance for counted photons of Gaussian speckle; "
-            f"stderr ({method}) has dof degrees of freedom; the naive error treats that covariance as known"
+            f"cells are weighted by the inverse of their covariance, computed from speckle and counting "
+            f"noise for Gaussian speckle; stderr ({method}) has dof degrees of freedom; the naive error "
+            f"treats the covariance as known"
         )
     if robust and method == SPECKLE:
         return (
-            "stderr follows from counted photons of Gaussian speckle (method: speckle), with "
-            "dof degrees of freedom; the naive error assumes uncorrelated noise"
+            "stderr is computed from the speckle and counting noise, assuming Gaussian speckle (method: "
+            "speckle); dof: its degrees of freedom; the naive error assumes uncorrelated noise"
         )
     if robust:
         return (
@@ -413,8 +415,10 @@ def _on_noise(result: FitResult) -> list[str]:
         )
     gain = noise["weighted_ratio"].values if "weighted_ratio" in noise else np.full(1, np.nan)
     if np.isfinite(gain).any() and np.nanmin(gain) < LARGEST_GAIN_SAID:
+        at_most = _two_digits(gain)
         lines.append(
-            f"--weighting speckle would make errors at most {_two_digits(gain)} times as large"
+            f"with --weighting speckle the errors would shrink to at most {at_most} of these"
+            + ", depending on the parameter" * (" to " in at_most)
         )
     if (test := result.diagnosis.hausman) is not None and not test.differs:
         lines.append(
@@ -538,7 +542,9 @@ def mode_notes(result: FitResult) -> tuple[str, ...]:
             "scaling modes are not compared: under a robust loss each mode has its own outliers",
         )
     if any(result.config.get(name) is not None for name in constraints):
-        return ("scaling modes are not compared: the bounds and priors apply to this one only",)
+        return (
+            "scaling modes are not compared: the bounds and priors apply only to the mode of this fit",
+        )
     return ()
 
 

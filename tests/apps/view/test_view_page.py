@@ -161,7 +161,7 @@ def test_what_cannot_be_shown_is_said(small, scan, tmp_path):
         open_shown([tmp_path / "nothing"])
     (tmp_path / "A_fit").mkdir()
     (tmp_path / "A_fit" / "summary.json").touch()
-    with pytest.raises(OptionError, match=r"several fits: view it alone, or up to 6 .*/A_fit"):
+    with pytest.raises(OptionError, match=r"only argument, or name up to 6 .*/A_fit"):
         choices_of([tmp_path, scan])
 
 

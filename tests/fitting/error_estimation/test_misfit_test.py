@@ -186,9 +186,9 @@ def test_a_deviation_is_written_as_a_plain_share_of_the_contrast(share, says):
 def test_one_mean_exceeds_and_several_exceed():
     check = ModelCheck(100, 4.0, 1, 9.0, "all bins", (0.0, 1.0), (1.0, 1.0), -0.01, -0.05, "q")
     config = {"model": "static", "scaling": "individual", "gap_angstrom": None}
-    assert "1 of 100 means of residuals exceeds what" in misfit_sentence(check, "A.zarr", config)
+    assert "1 of 100 mean residuals exceeds what" in misfit_sentence(check, "A.zarr", config)
     several = misfit_sentence(check._replace(deviating=2), "A.zarr", config)
-    assert "2 of 100 means of residuals exceed what" in several
+    assert "2 of 100 mean residuals exceed what" in several
 
 
 def test_a_fit_that_ends_far_off_says_so_where_nothing_else_is_tested(tmp_path):

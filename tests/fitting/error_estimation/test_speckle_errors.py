@@ -1,4 +1,4 @@
-"""Standard errors of few bins from the noise of speckle, on counted photons."""
+"""Standard errors of few bins from speckle noise, on counted photons."""
 
 from dataclasses import replace
 

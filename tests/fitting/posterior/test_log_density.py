@@ -1,6 +1,6 @@
 """The density of a posterior: the prior of a periodic parameter, and the width of the likelihood.
 
-It is in all directions as the bins scatter, with few bins nearer to the mean or that of the noise of speckle.
+It is in all directions as the bins scatter, with few bins nearer to the mean or that of speckle noise.
 """
 
 import numpy as np
@@ -107,7 +107,7 @@ def widths_of(found):
 def test_the_posterior_of_one_ring_is_as_wide_as_the_noise_of_speckle(ring, of_ring):
     found, _ = adjusted(ring, "static", **HELD)
     assert found.kind == "robust"
-    assert found.note == "widths and correlations correspond to the noise of speckle and counting"
+    assert found.note == "widths and correlations correspond to the speckle and counting noise"
     assert found.dof == np.nanmin(of_ring["dof"])
     value, stderr = (of_ring[key].values for key in ("value", "stderr"))
     # of ln D0 and alpha
@@ -128,7 +128,7 @@ def test_one_ring_with_a_parameter_at_its_bound_has_the_size_of_the_noise_of_spe
     beyond = float(of_ring["value"].values[1]) + 0.1
     found, alike = adjusted(ring, "static", bounds={"alpha": (beyond, beyond + 1)}, **HELD)
     assert found.kind == "magnitude"
-    assert found.note == "widths correspond on average to the noise of speckle and counting"
+    assert found.note == "widths correspond on average to the speckle and counting noise"
     assert found.factor > 1.5
     np.testing.assert_allclose(alike, found.factor, rtol=1e-6)
 

@@ -77,7 +77,7 @@ def test_intervals_hold_the_truth_with_few_bins(bins, tmp_path):
         scan = store(photographed(STILL, 100, angles(bins), seed, pixels=400), tmp_path)
         result = hd.fit(scan, "static", fixed={"D_offset": STILL[2]})
         found = posterior_draws(result, scan, draws=2000, seed=seed)
-        assert "noise of speckle" in found.adjust_note, seed
+        assert "speckle and counting noise" in found.adjust_note, seed
         ends = np.quantile(found.flat[:, :2], [0.025, 0.16, 0.84, 0.975], axis=0)
         held.append((ends[:2] <= STILL[:2]) & (STILL[:2] <= ends[:1:-1]))
     wide, narrow = np.mean(held, axis=0)

@@ -32,12 +32,12 @@ VERDICTS = {
     "the richer": (
         [result_of_model("laminar_flow", FLOW), result_of_model("static", STATIC, WORSE)],
         "laminar_flow",
-        "the data prefer laminar_flow: static predicts the angles left out worse, by 90 ± 11",
+        "the data prefer laminar_flow: static predicts the left-out angles less well, by 90 ± 11",
     ),
     "the simpler": (
         [result_of_model("laminar_flow", FLOW, WORSE), result_of_model("static", STATIC)],
         "static",
-        "the data prefer static: laminar_flow predicts the angles left out worse, by 90 ± 11",
+        "the data prefer static: laminar_flow predicts the left-out angles less well, by 90 ± 11",
     ),
     "not told": (
         [result_of_model("laminar_flow", FLOW), result_of_model("static", STATIC, EVEN)],
@@ -50,7 +50,7 @@ VERDICTS = {
          result_of_model("brownian", BROWNIAN, WORSE)],
         "static",
         "the data do not distinguish static from laminar_flow (difference 1.0 ± 3.3): use the one with "
-        "fewer parameters, static; brownian predicts the angles left out worse, by 90 ± 11",
+        "fewer parameters, static; brownian predicts the left-out angles less well, by 90 ± 11",
     ),
     "as many": (
         [result_of_model("stretched", STATIC), result_of_model("static", STATIC, EVEN)],
@@ -66,15 +66,15 @@ VERDICTS = {
     "a misfit that is worse": (
         [result_of_model("laminar_flow", FLOW), result_of_model("static", STATIC, WORSE, misfit=True)],
         "laminar_flow",
-        "the data prefer laminar_flow: static predicts the angles left out worse, by 90 ± 11 (and does not "
-        "describe the data)",
+        "the data prefer laminar_flow: static predicts the left-out angles less well, by 90 ± 11 (and does "
+        "not describe the data)",
     ),
     "misfits": (
         [result_of_model("laminar_flow", FLOW, misfit=True),
          result_of_model("static", STATIC, WORSE, misfit=True)],
         "laminar_flow",
-        "the data prefer laminar_flow: static predicts the angles left out worse, by 90 ± 11; none of them "
-        "describes the data",
+        "the data prefer laminar_flow: static predicts the left-out angles less well, by 90 ± 11; none of "
+        "them describes the data",
     ),
     "no score": (
         [result_of_model("laminar_flow", FLOW, UNKNOWN), result_of_model("static", STATIC)],
@@ -245,7 +245,7 @@ def test_the_command_prints_table_and_verdict(tmp_path, monkeypatch):
         (tmp_path / name).mkdir()
         fit.to_json(tmp_path / name / "summary.json")
     printed = done("compare", "A_fit", "B_fit")
-    assert "the data prefer laminar_flow: static predicts the angles left out worse" in printed
+    assert "the data prefer laminar_flow: static predicts the left-out angles less well" in printed
     assert re.search(r"ΔAIC \(naive\)\n", printed)
     values = json.loads(done("compare", "B_fit", "A_fit", "--json"))
     assert values["chosen"] == "laminar_flow"

@@ -87,8 +87,8 @@ def test_changes_in_other_than_standard_errors_are_not_called_so():
     table = known.parameters.copy(deep=True)
     table["stderr"].values[:] = np.nan
     unknown = changed(known, parameters=table)
-    assert influence_title(known).endswith("in standard errors")
-    assert influence_title(unknown).endswith("in naive errors or lower bounds")
+    assert influence_title(known).endswith("in units of the standard errors")
+    assert influence_title(unknown).endswith("in units of naive errors or lower bounds")
 
 
 @pytest.mark.parametrize("other", [{"convention": "homodyne"}, {"gap_angstrom": 1e6}])

@@ -20,8 +20,8 @@ TITLES = {
     "maps": "Data, model and residuals of single bins against both times",
     "cuts": "c₂ against lag at several ages: data with error bars (as if pairs were independent), model as "
     "lines",
-    "angles": "Dependence on the direction φ; bars of f and decay time are as if pairs were independent",
-    "rates": "Rates against time, with bands of 68 % and 95 %",
+    "angles": "Dependence on the direction φ; error bars of f and decay time as if pairs were independent",
+    "rates": "Rates against time, with 68 % and 95 % bands",
     "passes": "Convergence of the fit",
     "residuals": "Residuals: distribution, and dependence on lag",
     "influence": "Change of each parameter, in units of its error, when one bin is excluded",
@@ -38,14 +38,14 @@ def _maps(view: FitView) -> str:
     means = f", means over {side}×{side} pairs" if side > 1 else ""
     return (
         f"Maps against t₁ and t₂ of measured c₂, fitted c₂ on the same colour scale, and residual over σ"
-        f"{means}, of {_bins(view)}. Reduced χ² per bin {_range(view.result, 'redchi')}."
+        f"{means}, for {_bins(view)}. Reduced χ² per bin {_range(view.result, 'redchi')}."
     )
 
 
 def _cuts(view: FitView) -> str:
     contrast, offset = _range(view.result, "contrast"), _range(view.result, "offset")
     return (
-        f"Measured and fitted c₂ against lag (logarithmic axis) at up to five ages, of "
+        f"Measured and fitted c₂ against lag (logarithmic axis) at up to five ages, for "
         f"{_bins(view)}. c₂ falls to the offset, {offset}; contrast {contrast}."
     )
 
@@ -89,7 +89,7 @@ def _passes(view: FitView) -> str:
 def _residuals(view: FitView) -> str:
     return (
         f"Histogram of residual over σ with the unit normal distribution, and mean and standard "
-        f"deviation of the residuals against lag, of {_bins(view)}. Reduced χ² {view.result.redchi:.5g}; "
+        f"deviation of the residuals against lag, for {_bins(view)}. Reduced χ² {view.result.redchi:.5g}; "
         f"1 is expected if σ is correct."
     )
 
@@ -97,7 +97,9 @@ def _residuals(view: FitView) -> str:
 def _influence(view: FitView) -> str:
     (sentence,) = influence_sentences(view.result)
     errors = errors_of_changes(view.result)
-    return f"Against φ, one panel per parameter; the band spans ±1 of the {errors}: {sentence}."
+    return (
+        f"Against φ, one panel per parameter; the band spans ±1 in units of {errors}: {sentence}."
+    )
 
 
 _ALTERNATIVES: dict[str, Callable[[FitView], str]] = {
