@@ -165,8 +165,8 @@ def _baseline(source: Source, records: list[Record]) -> int:
     if baselines.min() != baselines.max():
         odd = source.label[[record["baseline"] == 0 for record in records]]
         raise SourceError(
-            f"bins {as_ranges(odd)} of {source.path.name} decay to 0, but the others to "
-            "1: ingest the two groups separately"
+            f"bins {as_ranges(odd)} of {source.path.name} decay to 0, but the others decay to 1: ingest "
+            f"the two groups separately"
         )
     return int(baselines[0])
 

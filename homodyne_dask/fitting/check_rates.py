@@ -339,7 +339,7 @@ def check_rates(
     require_pairs(result.config.get("weighting"), "a check of rates")
     if not result.converged:
         raise OptionError(
-            f"only fits that converged can be checked; this one ended with: {result.outcome.value}"
+            f"only fits that converged can be checked; this fit ended with: {result.outcome.value}"
         )
     if result.diagnosis.smoothing is not None:
         raise OptionError(

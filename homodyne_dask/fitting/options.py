@@ -312,7 +312,7 @@ class FitOptions:
     weighting: str = define(
         PAIRS,
         "data that are fitted: all pairs, each weighted by its σ (pairs), or averages over cells of age "
-        "and lag, weighted by the covariance of speckle and counting (speckle; smaller errors, and no "
+        "and lag, weighted by the covariance of speckle and counting noise (speckle; smaller errors, and no "
         "pairs are read)",
         "pairs", choices=(PAIRS, SPECKLE_WEIGHTS), plan=True, section=NUMERICS, common=True,
     )  # fmt: skip
@@ -324,7 +324,7 @@ class FitOptions:
         section=NUMERICS, common=True,
     )  # fmt: skip
     loss_scale: float | None = define(
-        None, "residual above which the loss is less than its square", "1.345", "a positive number",
+        None, "residual above which the loss is less than the square", "1.345", "a positive number",
         unit="standard deviations", default_text="1", plan=True, report=False, section=NUMERICS,
     )  # fmt: skip
     precision: str = define(

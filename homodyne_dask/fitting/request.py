@@ -170,7 +170,7 @@ def _check_times(model: Model, scan: Scan) -> None:
     if (model.has_transport_rates or model.power_laws) and first < 0:
         raise SelectionError(
             f"the selected times begin at {first:g} s, but the rates of {model.name} are powers of the time "
-            f"since 0 s: select later ones (--time 0:...), or ingest again with another --time-offset"
+            f"since 0 s: select later times (--time 0:...), or ingest again with another --time-offset"
         )
 
 
@@ -181,7 +181,7 @@ def _check_angles(model: Model, scan: Scan) -> None:
         instead = ", or fit damped_cosine, which needs none" if directed else ""
         raise SelectionError(
             f"{model.name} needs φ, which is unknown for {unknown} of {len(scan.bins)} selected bins: "
-            f"ingest with --phi, or select the others with label{instead}"
+            f"ingest with --phi, or select the other bins with label{instead}"
         )
 
 
@@ -257,7 +257,7 @@ def gaussian_priors(given: Mapping[str, Any] | None, search: Search) -> Gaussian
         if prior.name != "normal":
             raise OptionError(
                 f"prior of {name}: a fit takes normal priors only, mean and standard deviation, but this "
-                f"one is {prior.name}: give it to posterior"
+                f"prior is {prior.name}: give it to posterior"
             )
         at = search.names.index(name)
         mean[at], sd[at] = prior.numbers
@@ -301,7 +301,7 @@ def parameters_for_q(model: Model, scan: Scan, needs_q: bool) -> tuple[Parameter
     if not unknown.all():
         raise SelectionError(
             f"q is unknown for {int(unknown.sum())} of {len(unknown)} selected bins: "
-            f"select those with q, or those without"
+            f"select only bins with q, or only bins without"
         )
     if needs_q:
         raise OptionError(f"{model.name} needs q, which the store does not have: ingest with --q")

@@ -194,7 +194,8 @@ def _scheduler(client: Client) -> Iterator[str]:
         theirs, ours = (_short(name, packages.get(name)) for packages in both)
         if theirs != ours:
             yield (
-                f"the scheduler has {name} {theirs}, this program {ours}: start it from the same "
+                f"the scheduler has {name} {theirs}, but this program has {ours}: start the scheduler from "
+                f"the same "
                 f"environment"
             )
     try:  # plugins of ours run there
@@ -204,8 +205,8 @@ def _scheduler(client: Client) -> Iterator[str]:
     else:
         if theirs != code_digest():
             yield (
-                f"the scheduler has {OUR_CODE} {theirs}, this program {code_digest()}: start it, or this "
-                f"program, again from the same environment"
+                f"the scheduler has {OUR_CODE} {theirs}, but this program has {code_digest()}: start the "
+                f"scheduler, or this program, again from the same environment"
             )
 
 
@@ -219,7 +220,7 @@ def differences(worker: InspectedWorker, required: Requirements) -> Iterator[str
     for package, wanted in required.versions.items():
         if (theirs := info.versions.get(package, "unknown")) != wanted:
             yield (
-                f"{name} has {package} {theirs}, this program {wanted}: start the workers, or this "
+                f"{name} has {package} {theirs}, but this program has {wanted}: start the workers, or this "
                 f"program, again from the same environment"
             )
     if not info.x64:

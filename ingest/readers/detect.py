@@ -58,12 +58,12 @@ def check_opens(path: Path, options: IngestOptions) -> None:
     except subprocess.TimeoutExpired:
         raise SourceError(
             f"{path} cannot be read: HDF5 did not finish reading its metadata within "
-            f"{DESCRIPTION_TIMEOUT:g} s; it is damaged, copy it again"
+            f"{DESCRIPTION_TIMEOUT:g} s; the file is damaged: copy it again"
         ) from None
     if child.returncode < 0:
         raise SourceError(
-            f"{path} cannot be read: HDF5 crashed on its metadata (signal {-child.returncode}); it is "
-            "damaged, copy it again"
+            f"{path} cannot be read: HDF5 crashed on its metadata (signal {-child.returncode}); the file "
+            f"is damaged: copy it again"
         )
     if child.returncode > 0:
         raise RuntimeError(f"the process that opens {path} as a test failed:\n{child.stderr}")

@@ -429,7 +429,7 @@ def open_homodyne(path: Path, options: IngestOptions) -> Source:
         return source
     note = (
         f"cut by homodyne to frames {first} to {last} of its source, counted from 1: times count from the "
-        f"first of these"
+        f"first of these frames"
     )
     return replace(
         source,

@@ -125,7 +125,7 @@ def test_workers_of_other_code_are_refused_with_both_digests(odd_worker, scan, o
     np.savez(Path(scan.path).with_name("new.npz"), c2=c2[None], q=[0.01], phi=[0.0], dt=0.1)
     result = fit_here(scan, hd.STATIC, **GIVEN)
     sentence = re.escape(
-        f"worker odd has {OUR_CODE} {digest_in(other)}, this program {code_digest()}: start the "
+        f"worker odd has {OUR_CODE} {digest_in(other)}, but this program has {code_digest()}: start the "
         f"workers, or this program, again from the same environment"
     )
     with hd.connect(odd_worker) as client, pytest.raises(ClusterError, match=sentence):
@@ -137,7 +137,7 @@ def test_a_scheduler_of_other_code_is_refused(tmp_path, scan, other):
     with scheduler_at(tmp_path, PYTHONPATH=str(other)) as (_, address):
         joining = "worker", address, "--host", "127.0.0.1", "--nthreads", "1"
         with dask(tmp_path, *joining), hd.connect(address) as client:
-            match = f"the scheduler has {OUR_CODE} {digest_in(other)}, this program {code_digest()}"
+            match = f"the scheduler has {OUR_CODE} {digest_in(other)}, but this program has {code_digest()}"
             with pytest.raises(ClusterError, match=match):
                 hd.fit(scan, hd.STATIC, **GIVEN, client=client)
 

@@ -202,7 +202,7 @@ def test_data_of_a_power_law_are_not_called_others(tmp_path):
 def test_what_cannot_be_checked_is_refused(stepping, tmp_path):
     result, scan = stepping
     with pytest.raises(
-        OptionError, match="only fits that converged can be checked; this one ended with"
+        OptionError, match="only fits that converged can be checked; this fit ended with"
     ):
         hd.check_rates(replace(result, outcome=hd.Outcome.STALLED), scan)
     few = scan_of(tmp_path, STILL, n=30)

@@ -207,7 +207,7 @@ def test_that_no_model_is_adequate_is_said(tmp_path):
 
 def test_too_few_bins_and_losses_are_refused(tmp_path):
     scan = store(measured([20000.0, 0.0, 0.0], 20, angles(2), sigma=0.02), tmp_path)
-    with pytest.raises(SelectionError, match="needs 3 independent ones, but the selection has 2"):
+    with pytest.raises(SelectionError, match="needs 3 independent bins, but the selection has 2"):
         hd.compare_models(scan)
     with pytest.raises(OptionError, match="compared by least squares"):
         hd.compare_models(scan, loss="huber")

@@ -167,7 +167,7 @@ def test_a_search_with_every_parameter_known_starts_there(scan):
 
 MISTAKES = [
     ({"D0": "lognormal:2e4:0.1"}, "prior of D0: a fit takes normal priors only, mean and standard "
-     "deviation, but this one is lognormal: give it to posterior"),
+     "deviation, but this prior is lognormal: give it to posterior"),
     ({"D": (1, 2)}, "prior: unknown parameter 'D'; did you mean 'D0'?"),
     ({"D0": (2e4, -1)}, "prior of D0 = (20000.0, -1): sd = -1 is not positive"),
     ({"D0": (2e4, 1e-13)}, "prior of D0: sd = 1e-13 is below the rounding of 20000: to keep it "

@@ -80,7 +80,7 @@ def test_a_worker_that_joins_and_is_not_what_the_fit_needs_is_named_and_computes
     (words,) = refused[-1]
     assert any(words in logged for logged in caplog.messages)
     version, threads = words.splitlines()
-    assert version.startswith("worker odd has jaxlib 0.0.1, this program ")
+    assert version.startswith("worker odd has jaxlib 0.0.1, but this program has ")
     assert threads.startswith(
         f"worker odd has 1 threads but computes on {MANY}, more than the cores of"
     )
@@ -100,7 +100,9 @@ def test_where_only_such_a_worker_joins_the_fit_ends_and_names_it(scan, tmp_path
             with dask(tmp_path, "worker", *joining, "--name", "odd", PYTHONPATH=path) as odd:
                 assert odd.wait(120) == 0  # with its nanny
 
-        with pytest.raises(ClusterError, match=r"worker odd has jaxlib 0\.0\.1, this program"):
+        with pytest.raises(
+            ClusterError, match=r"worker odd has jaxlib 0\.0\.1, but this program has"
+        ):
             hd.fit(scan, hd.LAMINAR_FLOW, **OPTIONS, client=client, callbacks=[on_pass(join)])
 
 

@@ -36,7 +36,10 @@ def test_there_is_no_message_about_workers_that_meet_the_requirements():
 @pytest.mark.parametrize(
     ("one", "words"),
     [
-        (worker(versions={"jaxlib": "0.11.0"}), "has jaxlib 0.11.0, this program 0.12.0: start"),
+        (
+            worker(versions={"jaxlib": "0.11.0"}),
+            "has jaxlib 0.11.0, but this program has 0.12.0: start",
+        ),
         (worker(x64=False), "does not compute in float64: unset the variables JAX_"),
         (
             worker(chunk="e" * 64),

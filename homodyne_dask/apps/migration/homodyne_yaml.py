@@ -27,7 +27,11 @@ def read_homodyne_yaml(where: Path) -> "HomodyneYaml":
         converted = isinstance(content, dict) and "model" in content and "data" in content
         raise OptionError(
             f"{where} has no analysis_mode, so it is not a configuration of homodyne or xpcsjax"
-            + (": it is one of homodyne-dask, run `homodyne-dask fit` with it" if converted else "")
+            + (
+                ": it is a configuration of homodyne-dask; run `homodyne-dask fit` with it"
+                if converted
+                else ""
+            )
         )
     return HomodyneYaml(content)
 

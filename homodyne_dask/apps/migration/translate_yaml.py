@@ -161,12 +161,14 @@ def _translated(where: Path, theirs: HomodyneYaml) -> Translation:
     if ranges := theirs.ranges():
         options["phi"] = ranges
         remarks.append(
-            "phi: ranges of angles in degrees; one with min_angle above max_angle, around ±180°, becomes two"
+            "phi: ranges of angles in degrees; a range with min_angle above max_angle, around ±180°, "
+            "becomes two"
         )
     loss = theirs.get("optimization.nlsq.loss")
     if loss not in (None, "linear"):
         remarks.append(
-            f"loss {loss}: a sum of squares here; add `loss: {loss}` for a robust one, if there are outliers "
+            f"loss {loss}: a sum of squares here; add `loss: {loss}` for a robust loss, if there are "
+            f"outliers "
             f"(huber, soft_l1 or cauchy)"
         )
     options["frames"] = frames
@@ -202,7 +204,8 @@ def _frames(theirs: HomodyneYaml, source: Path) -> tuple[tuple[int, int], float,
         return (1, stop), 0.0, remarks
     offset = -(first - 1) * theirs.number("analyzer_parameters.dt")
     remarks.append(
-        f"times: homodyne counts them from frame {first}, the store from its first frame; rates depend on "
+        f"times: homodyne counts them from frame {first}, but the store counts from its first frame; rates "
+        f"depend on "
         f"this origin, hence --time-offset {offset:.12g} below"
     )
     return (first, stop), offset, remarks

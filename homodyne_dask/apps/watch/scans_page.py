@@ -96,7 +96,7 @@ def live_pictures(rows: Sequence[FitRow]) -> tuple[list[Picture], dict[str, str]
     ]
     rates, unread = _last_rates(good[-COMPARED:])
     if rates:
-        title = "Rates of the last scans: the newest dark, with its 68 % band"
+        title = "Rates of the last scans; the newest is dark, with its 68 % band"
         alt = f"J(t) and γ̇(t) of {', '.join(scan for scan, _ in rates)}."
         drawn.insert(0, _picture(draw_last_rates(rates), title, alt))
     return drawn, unread

@@ -79,7 +79,9 @@ def watch(
     Exit status with --once: 0 all new fits converged, 3 one did not, 2 a file cannot be fitted.
     """
     if not folder.is_dir():
-        raise OptionError(f"{folder} is not a directory: give the one in which result files appear")
+        raise OptionError(
+            f"{folder} is not a directory: give the directory in which result files appear"
+        )
     config = _configuration(folder, fit_yaml, options)
     from homodyne_dask.apps.watch import watch_loop  # with xarray and all of a fit
 

@@ -392,8 +392,8 @@ def _same_at_all_q(request: Request, state: lm.State) -> str | None:
     store = {"store": Path(scan.path).name, "selection": scan.selection_options}
     command = fit_command(selected_store(store), request.config)
     return (
-        f"{model.name} has one f for all q, but the data have {describe_rings(scan.q)}: unless the "
-        f"rates are the same there, fit each q separately, `{command} --over q`"
+        f"{model.name} has one f for all q, but the data have {describe_rings(scan.q)}: unless the rates "
+        f"are the same at all q, fit each q separately, `{command} --over q`"
     )
 
 
@@ -496,11 +496,11 @@ def _strange_scaling(reduced: ReducedProblem) -> list[str]:
     if low:
         sentences.append(
             f"offset is below {LOWEST_OFFSET:g} in {low} of {of}, but c2 without correlation is 1: {why}; "
-            f"`--offset-prior 1:0.01` treats it as known"
+            f"`--offset-prior 1:0.01` treats the offset as known"
         )
     if high:
         sentences.append(
-            f"contrast is above 1 in {high} of {of}, but that of fully coherent light is 1: {why}"
+            f"contrast is above 1 in {high} of {of}, but the contrast of fully coherent light is 1: {why}"
         )
     return sentences
 

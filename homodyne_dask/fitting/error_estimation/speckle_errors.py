@@ -89,8 +89,8 @@ class SpeckleErrors(NamedTuple):
         if distance < FAR_FROM_CORRELATION:
             return None
         return (
-            f"√f is not a valid correlation of fields ({100 * distance:.0f} % from the nearest one): "
-            f"the standard errors are those of the nearest one"
+            f"√f is not a valid field correlation ({100 * distance:.0f} % from the nearest one): "
+            f"the standard errors are computed for the nearest one"
         )
 
 

@@ -220,13 +220,13 @@ def _of_scatter(optimum: _Optimum, request: Request, result: FitResult) -> Adjus
     if covariance is None or not np.isfinite(covariance[some]).all():
         raise OptionError(
             "neither the scatter between bins nor speckle noise determines the width of the "
-            "posterior: give adjust='none' for the naive one"
+            "posterior: give adjust='none' for the naive posterior"
         )
     factor = float(np.trace(reduced.hessian[some] @ covariance[some])) / moved.sum()
     if errors.robust is None:
         note = (
-            f"{number} independent bins whose noise is not known give a lower bound only: widths are at "
-            f"least these"
+            f"{number} independent bins whose noise is not known give a lower bound only: true widths are "
+            f"at least as large"
         )
         return optimum.adjustment("magnitude", note, factor, np.inf)
     p, of_size = len(optimum.hessian), freedom_of_size(reduced, moved, clusters)

@@ -71,7 +71,7 @@ def require_posterior(result: FitResult, request: Request, draws: int, adjust: s
     options = request.options
     if not result.converged:
         raise OptionError(
-            f"a posterior needs a fit that converged; this one ended with: {result.outcome.value}"
+            f"a posterior needs a fit that converged; this fit ended with: {result.outcome.value}"
         )
     if options.loss != "linear":
         raise OptionError(

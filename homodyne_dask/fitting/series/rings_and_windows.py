@@ -86,7 +86,7 @@ def _rings(scan: Scan) -> tuple[Part, ...]:
     unknown = int(np.isnan(scan.q).sum())
     if unknown:
         raise SelectionError(
-            f"q is unknown for {unknown} of {len(scan.bins)} selected bins: select those with q"
+            f"q is unknown for {unknown} of {len(scan.bins)} selected bins: select the bins with q"
         )
     numbers = ring_numbers(scan.q)
     parts = []
@@ -103,7 +103,8 @@ def _angles(scan: Scan) -> tuple[Part, ...]:
     unknown = int(np.isnan(scan.phi).sum())
     if unknown:
         raise SelectionError(
-            f"φ is unknown for {unknown} of {len(scan.bins)} selected bins: select those with φ, or single "
+            f"φ is unknown for {unknown} of {len(scan.bins)} selected bins: select the bins with φ, or "
+            f"single "
             f"bins with label"
         )
     rings, several = ring_numbers(scan.q), len(rings_of(scan.q)) > 1

@@ -182,7 +182,7 @@ def require_independent_bins(groups: int) -> None:
     """Raise SelectionError where independent bins are too few for a comparison."""
     if groups < MIN_INDEPENDENT_BINS:
         raise SelectionError(
-            f"models are compared by bins left out, which needs {MIN_INDEPENDENT_BINS} independent ones, but "
+            f"models are compared by left-out bins, which needs {MIN_INDEPENDENT_BINS} independent bins, but "
             f"the selection has {groups}: choose a model"
         )
 
@@ -339,7 +339,8 @@ def _check_same(first: str, one: FitResult, second: str, two: FitResult) -> None
     modes = one.config["scaling"], two.config["scaling"]
     if (modes[0] == "individual") != (modes[1] == "individual"):
         raise OptionError(
-            f"{first} and {second} have the scalings {modes[0]} and {modes[1]}: contrast and offset of an "
-            f"angle left out are fitted to it in one, but predicted in the other; fit both in the same "
+            f"{first} and {second} have the scalings {modes[0]} and {modes[1]}: contrast and offset of a "
+            f"left-out angle are fitted to that angle in one, but predicted in the other; fit both in the "
+            f"same "
             f"way"
         )

@@ -27,8 +27,8 @@ _RATES = (
     "and `{} --over age --windows 4` fits each age separately"
 )
 _SCALING = (
-    "the bins of one q deviate in different ways: `{} --scaling individual` gives each its own contrast "
-    "and offset"
+    "the bins of one q deviate in different ways: `{} --scaling individual` gives each bin its own "
+    "contrast and offset"
 )
 _LABELS = "the bins of one q deviate in different ways: `{} --label N` fits a single bin"
 _MOTION = (
@@ -235,7 +235,7 @@ def _of_alternative(found: Alternative, store: str, config: dict[str, Any]) -> s
     if found.name == "power_of_q":
         return (
             f"the power of q with which rates scale differs from the model's by about {size:+.2g}: "
-            f"`--model stretched_q` fits the power, `{command} --over q` each ring separately"
+            f"`--model stretched_q` fits the power, and `{command} --over q` fits each ring separately"
         )
     if found.name == "smoothness":
         return (
@@ -271,7 +271,8 @@ def power_sentence(law: PowerOfQ, store: str, config: dict[str, Any]) -> str:
     return (
         f"the rates do not scale as q²: they scale as q to the power of about {power} (p = {law.p:.1g}); "
         f"{config['model']} assumes q², so its parameters do not hold for all rings; "
-        f"`--model stretched_q` fits the power, `{fit_command(store, config)} --over q` each ring separately"
+        f"`--model stretched_q` fits the power, and `{fit_command(store, config)} --over q` fits each ring "
+        f"separately"
     )
 
 

@@ -202,7 +202,8 @@ def why_unreliable(held: dict[str, Any]) -> str:
     if error > UNTRUSTED_ERROR:
         return (
             f"the draws are unreliable, and no interval is given: the likelihood interpolated from "
-            f"{held['columns']} columns is inaccurate there (its logarithm differs by {error:.2g}); use "
+            f"{held['columns']} columns is inaccurate at these draws (its logarithm differs by "
+            f"{error:.2g}); use "
             f"narrower priors, or fix parameters that the data do not determine"
         )
     return ""
@@ -210,8 +211,8 @@ def why_unreliable(held: dict[str, Any]) -> str:
 
 _ADVICE = {
     "width": "intervals of the posterior are symmetric about the fit but {ratio} as wide as value ± t·stderr "
-    "for {names}: stderr uses the noise and the degrees of freedom of each parameter, the posterior those of "
-    "all parameters together; quote value ± stderr",
+    "for {names}: stderr uses the noise and the degrees of freedom of each parameter, but the posterior "
+    "uses those of all parameters together; quote value ± stderr",
     "shape": "the posterior of {names} is not symmetric about the fit (a bound, or χ² is not parabolic): "
     "quote the median and the 95 % interval",
     "prior": "the prior narrows the posterior of {names}: quote the median, the 95 % "

@@ -214,7 +214,7 @@ def _band(result: FitResult, name: str, curve: RateCurve, known: xarray.DataArra
     if bounded.any():
         bound = _listed(names, bounded)
         about["conditional"] = (
-            f"the band is valid only with {bound} at the bound where the fit ended: it is too narrow"
+            f"the band is too narrow: it is valid only with {bound} at the bound where the fit ended"
         )
     covariance = np.where(moved[:, None] & moved, covariance, 0.0)
     stderr = rate_stderr(curve.gradient, covariance)

@@ -206,7 +206,7 @@ def _power_of_q(series: FitSeries, name: str) -> str:
     power = numbers.value_and_error(law.exponent, law.stderr)
     rate = numbers.value_and_error(2 + law.exponent, law.stderr)
     if law.p < SURE:
-        of_rate = f", that of the rate q²J {rate}" * J
+        of_rate = f" (for the rate q²J: {rate})" * J
         return (
             f"{what} does not follow a power of q ({_scatter(law)}): the nearest power is "
             f"{power}{of_rate}, with errors "
@@ -217,7 +217,7 @@ def _power_of_q(series: FitSeries, name: str) -> str:
     words = "as expected for diffusion" if diffusive else "whereas diffusion gives 2"
     words = f", {words}" if np.isfinite(reach) else ""
     tested = f" ({_scatter(law)})" if law.freedom else ""
-    of_rate = f", the rate q²J to the power {rate}" * J
+    of_rate = f", and the rate q²J scales to the power {rate}" * J
     return f"{what} scales with q to the power {power}{of_rate}{tested}{words}"
 
 

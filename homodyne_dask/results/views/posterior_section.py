@@ -59,7 +59,7 @@ def _sampling(held: dict[str, Any]) -> list[str]:
     return [
         f"{how}, seed {held['seed']}",
         f"likelihood of all pairs, interpolated from {held['columns']} columns: its logarithm differs by "
-        f"at most {error:.2g} from the exact one in {held['checked']} draws{beyond}",
+        f"at most {error:.2g} from the exact value in {held['checked']} draws{beyond}",
     ]
 
 

@@ -430,9 +430,9 @@ def _on_noise(result: FitResult) -> list[str]:
         if np.isfinite(ratio).any():
             typical = float(np.nanmedian(ratio))
             lines.append(
-                f"stderr is {typical:.2g} times that of speckle and counting alone"
+                f"stderr is {typical:.2g} times the error due to speckle and counting alone"
                 + (
-                    ": bins differ by more than speckle does, because of the beam, the sample or a "
+                    ": bins differ by more than speckle explains, because of the beam, the sample or a "
                     "wrong model"
                     if typical > LARGE_RATIO
                     else ""

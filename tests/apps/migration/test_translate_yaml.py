@@ -276,5 +276,5 @@ def test_an_invalid_value_is_named_with_its_key(tmp_path, word):
 
 def test_a_configuration_of_homodyne_dask_is_recognized(tmp_path):
     (tmp_path / "fit.yaml").write_text("data: A.zarr\nmodel: static\n")
-    with pytest.raises(OptionError, match="it is one of homodyne-dask"):
+    with pytest.raises(OptionError, match="it is a configuration of homodyne-dask"):
         hd.from_homodyne_yaml(tmp_path / "fit.yaml")

@@ -51,7 +51,7 @@ def test_a_worker_of_another_version_that_does_not_see_the_store_is_named(slurm,
     finally:
         Path(small.path).chmod(stat.S_IRWXU)
     version, invisible = str(said.value).splitlines()
-    assert version.startswith(f"worker {ill} has jaxlib 0.0.1, this program ")
+    assert version.startswith(f"worker {ill} has jaxlib 0.0.1, but this program has ")
     assert invisible.startswith(f"worker {ill} on ")
     assert "cannot read the store" in invisible
     assert "Permission denied" in invisible
@@ -83,7 +83,7 @@ def test_jobs_of_another_version_that_replace_one_in_mid_pass_are_refused_and_na
         assert cluster.given_up
     refused = said[-1].refused
     assert len(refused) >= 2
-    assert all("has jaxlib 0.0.1, this program" in words for words in refused)
+    assert all("has jaxlib 0.0.1, but this program has" in words for words in refused)
 
 
 @pytest.mark.slow

@@ -51,7 +51,10 @@ def test_one_rate_for_three_rings_is_a_misfit_that_goes_with_q(one_rate):
     assert result.diagnosis.check.depends_on == "q"
     first = " ".join(str(result).split("\n\n")[1].split())
     assert first.startswith("converged, but the model does not describe the data: ")
-    assert "`homodyne-dask fit scan.zarr --model stretched --over q` each ring separately" in first
+    assert (
+        "`homodyne-dask fit scan.zarr --model stretched --over q` fits each ring separately"
+        in first
+    )
     assert "stretched has one f for all q, but the data have 3 rings" in said(result)
 
 

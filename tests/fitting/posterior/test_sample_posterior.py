@@ -182,7 +182,7 @@ def test_what_has_no_posterior_is_a_sentence(still, word):
 
 
 def test_a_fit_that_did_not_converge_and_other_data_are_refused(still, tmp_path):
-    with pytest.raises(OptionError, match="needs a fit that converged; this one ended"):
+    with pytest.raises(OptionError, match="needs a fit that converged; this fit ended"):
         posterior_draws(hd.fit(still, "static", max_passes=1), still)
     other = store(measured(TRUTH, 60, angles(8), sigma=0.1, seed=5), tmp_path, "S")
     result = hd.fit(still, "static")

@@ -72,7 +72,7 @@ WRONG = {
     "roi map negative": ({QMAP + "dynamic_roi_map": -np.ones((4, 4))}, "dynamic_roi_map .*damaged"),
     "mixed baselines": (
         {TWOTIME + "correlation_map/c2_00002": np.triu(noisy(20) - 1)},
-        "decay to 0, but the others to 1",
+        "decay to 0, but the others decay to 1",
     ),
 }
 
