@@ -417,7 +417,7 @@ def _on_noise(result: FitResult) -> list[str]:
     if np.isfinite(gain).any() and np.nanmin(gain) < LARGEST_GAIN_SAID:
         at_most = _two_digits(gain)
         lines.append(
-            f"with --weighting speckle the errors would shrink to at most {at_most} of these"
+            f"with --weighting speckle the errors would be at most {at_most} times these"
             + ", depending on the parameter" * (" to " in at_most)
         )
     if (test := result.diagnosis.hausman) is not None and not test.differs:
