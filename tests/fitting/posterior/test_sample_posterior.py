@@ -188,7 +188,7 @@ def test_a_fit_that_did_not_converge_and_other_data_are_refused(still, tmp_path)
     result = hd.fit(still, "static")
     with pytest.raises(OptionError, match="is not the store that was fitted"):
         posterior_draws(result, other)
-    with pytest.raises(OptionError, match="of frames"):
+    with pytest.raises(OptionError, match="used frames"):
         posterior_draws(result, still.select(frames=(0, 40)))
 
 
