@@ -336,7 +336,7 @@ def check_rates(
     require_function("progress", progress)
     require_type("result", result, FitResult, "the result of a fit")
     scan = fitted_scan(result) if scan is None else scan
-    require_pairs(result.config.get("weighting"), "a check of rates")
+    require_pairs(result.config.get("weighting"), "a rate check")
     if not result.converged:
         raise OptionError(
             f"only fits that converged can be checked; this fit ended with: {result.outcome.value}"

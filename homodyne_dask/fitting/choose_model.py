@@ -181,7 +181,7 @@ def compare_models(
     scan = as_scan(data)
     require_client(client)
     require_callbacks(callbacks)
-    require_pairs(options.get("weighting"), "a comparison of models")
+    require_pairs(options.get("weighting"), "a model comparison")
     if options.get("loss", "linear") != "linear":
         raise OptionError(
             "models are compared by least squares: leave out the loss, or choose a model"

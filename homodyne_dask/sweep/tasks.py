@@ -326,6 +326,6 @@ def wide_gram_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[WideGr
 
 
 GRAM = Task(gram_of, "gram")
-CELL_MEANS = Task(cell_means_of, "cells", "for the check of the model")
+CELL_MEANS = Task(cell_means_of, "cells", "for the model check")
 CANDIDATES = Task(candidates_of, "candidates", "of initial values")
 WIDE_GRAM = Task(wide_gram_of, "wide_gram", "at many parameters")
