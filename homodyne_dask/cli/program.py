@@ -37,7 +37,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Fits": {
         "design": (f"{_CORE}.design", "Predict the errors of a planned scan."),
-        "plan": (f"{_CORE}.plan", "Estimate size, memory and time of a fit."),
+        "plan": (f"{_CORE}.plan", "Estimate the size, memory and time of a fit."),
         "fit": (f"{_CORE}.fit", "Fit a model to stores; write results to folders."),
         "watch": (f"{_APPS}.watch.watch_command", "Fit each result file that appears in a folder."),
         "config": (f"{_CORE}.config", "Write a commented template of all options of a fit."),

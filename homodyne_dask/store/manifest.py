@@ -53,7 +53,7 @@ class Manifest:
         values = read_array(store, name)
         if array_digest(values) != self.arrays[name]:
             raise StoreError(
-                f"{store}: {name} differs from what was ingested: it was edited or exchanged, "
+                f"{store}: {name} differs from what was ingested: it was edited or replaced, "
                 f"or the store was replaced; start again, or ingest the source again with --overwrite"
             )
         if name.startswith("cuts/"):

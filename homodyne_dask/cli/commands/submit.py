@@ -21,7 +21,7 @@ from homodyne_dask.errors import OptionError
     "--site", required=True, type=Text(("generic", "perlmutter", "esrf", "alcf")),
     help="Site: generic, perlmutter, esrf, ..., or a user-defined one.",
 )  # fmt: skip
-@click.option("--jobs", default="", help="Number of jobs of workers, or minimum and maximum: 1:20.")
+@click.option("--jobs", default="", help="Number of worker jobs, or minimum and maximum: 1:20.")
 @click.option("--dry-run", is_flag=True, help="Print the job script and submit nothing.")
 @AS_JSON
 def submit(config: Path, site: str, jobs: str, dry_run: bool, as_json: bool) -> None:

@@ -140,10 +140,12 @@ def _scans(scan: Scan) -> tuple[Part, ...]:
 def _windows(scan: Scan, windows: Windows) -> tuple[Part, ...]:
     first, stop = scan.frames
     if isinstance(windows, int | np.integer) and not isinstance(windows, bool):
-        if not 1 <= windows <= (stop - first) // _MIN_FRAMES:
+        most = (stop - first) // _MIN_FRAMES
+        if not 1 <= windows <= most:
+            ask = f"give 1 to {most}" if most else "select more frames"
             raise OptionError(
-                f"windows = {windows} do not fit {stop - first} selected frames, "
-                f"{_MIN_FRAMES} for each: give 1 to {(stop - first) // _MIN_FRAMES}"
+                f"{windows} windows of at least {_MIN_FRAMES} frames each do not fit into the {stop - first} "
+                f"selected frames: {ask}"
             )
         edges = np.linspace(first, stop, windows + 1).round().astype(int)
         chosen = [scan.select(frames=(a, b)) for a, b in pairwise(edges)]

@@ -116,7 +116,10 @@ class Toys:
         lines += ["", *aligned_columns(rows, 1)]
         lacking = int(self.converged.sizes["toy"] - table["errors"].values.min(initial=number))
         if lacking > 0:
-            words = f"{lacking} of the converged fits lack an error: the last columns exclude them"
+            lack, them = ("lacks", "it") if lacking == 1 else ("lack", "them")
+            words = (
+                f"{lacking} of the converged fits {lack} an error: the last columns exclude {them}"
+            )
             lines += wrapped("", [words])
         return "\n".join(lines)
 
