@@ -245,7 +245,7 @@ def errors_of_changes(result: FitResult) -> str:
 def influence_title(result: FitResult) -> str:
     """Return what the sentences on influence are about."""
     units = errors_of_changes(result)
-    return f"influence of single bins (of whole scans, if there are repeats), in units of {units}"
+    return f"influence of single bins (or whole repeats), in units of {units}"
 
 
 def reservations(result: FitResult) -> list[tuple[str, str]]:
