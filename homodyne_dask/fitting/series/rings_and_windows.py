@@ -142,10 +142,9 @@ def _windows(scan: Scan, windows: Windows) -> tuple[Part, ...]:
     if isinstance(windows, int | np.integer) and not isinstance(windows, bool):
         most = (stop - first) // _MIN_FRAMES
         if not 1 <= windows <= most:
-            ask = f"give 1 to {most}" if most else "select more frames"
             raise OptionError(
                 f"{windows} windows of at least {_MIN_FRAMES} frames each do not fit into the {stop - first} "
-                f"selected frames: {ask}"
+                f"selected frames: give 1 to {most}"
             )
         edges = np.linspace(first, stop, windows + 1).round().astype(int)
         chosen = [scan.select(frames=(a, b)) for a, b in pairwise(edges)]

@@ -223,7 +223,10 @@ def _band(result: FitResult, name: str, curve: RateCurve, known: xarray.DataArra
     dof = _freedom(result, name, curve.time, names)
     halves = [half_width(100 * level, dof) for level in LEVELS.values()]
     halves.append(half_width_everywhere(LEVEL, curve.gradient, covariance, dof))
-    return _Band(stderr, dof, *_reach(result, name, curve, stderr), halves, about)
+    below, above = _reach(result, name, curve, stderr)
+    if (below != stderr).any() or (above != stderr).any():
+        about["wider"] = "bands include errors of splines and smoothing"
+    return _Band(stderr, dof, below, above, halves, about)
 
 
 def _reach(

@@ -8,6 +8,7 @@ import pytest
 
 import ingest
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError
+from homodyne_dask.store.scan import open_dataset
 from ingest.readers.array_axes import MatrixAxes
 from ingest.readers.numpy_arrays import read_npz
 from tests.ingest_files import DT, Q, arrays, attributes, manifest, noisy, simulated, upper
@@ -42,6 +43,8 @@ def test_an_npy_takes_its_numbers_from_the_options(tmp_path):
     report = ingest.ingest(tmp_path / "A.npy", **options)
     held, attrs = arrays(report.store), attributes(report.store)
     assert np.isnan(held["q"]).all()
+    assert "    unknown     0.00" in str(report)
+    assert "unknown" in str(open_dataset(report.store))
     assert held["time"].tolist() == [5.5 + i for i in range(20)]
     assert attrs["gap_angstrom"] == 2e6
     assert "5.5 s were added to all times (time_offset)" in report.notes
