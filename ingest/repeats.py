@@ -135,7 +135,7 @@ def _check_alike(first: Source, other: Source, name: str, other_name: str) -> No
     if not same_times(first.time, other.time, first.frame_time):
         at = int(np.argmax(np.abs(first.time - other.time)))
         raise _differ(
-            name, other_name, f"the time of frame {at + 1} in s", first.time[at], other.time[at]
+            name, other_name, f"the time of frame {at} in s", first.time[at], other.time[at]
         )
     for what in ("label", "q", "phi"):
         one, two = (np.asarray(getattr(source, what), float) for source in (first, other))

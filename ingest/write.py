@@ -111,8 +111,7 @@ def _paths(given: str | Path | Sequence[str | Path]) -> list[Path]:
 
 def _open_all(paths: list[Path], options: IngestOptions) -> Source:
     """Return the source in a file, or in several that are scans of one measurement."""
-    for path in paths:
-        check_opens(path, options)
+    check_opens(paths, options)
     sources = [open_source(path, options) for path in paths]
     source = sources[0] if len(sources) == 1 else _joined_files(sources, scan_names_of(paths))
     return source if options.average is None else averaged(source)

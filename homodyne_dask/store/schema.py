@@ -59,7 +59,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, InstanceOf, ValidationError
 
-VERSION = 3
+VERSION = 4
 FORMAT = "homodyne_dask"
 MANIFEST = "c2/manifest.json"
 LEVELS = (4, 16)
@@ -76,6 +76,8 @@ RANGES = {
 """The least and the largest size that any measurement has, beyond which squares are no numbers any more."""
 MAX_SIDE = 512
 """Frames along the side of the largest chunks."""
+SIDE_STEP = 64
+"""Frames that the sides of smaller chunks are multiples of: those of the sub-blocks that kernels compute."""
 SHARD_BYTES = 1 << 27
 """Most bytes of decoded chunks in a shard, unless one row of chunks has more."""
 SHARDED = "sharding_indexed"
@@ -175,8 +177,8 @@ def store_beside(source: Path) -> Path:
 
 
 def tile_side(n_frames: int) -> int:
-    """Return the side T of a chunk: the smallest of 64, 128, 256, 512 that holds all frames, at most 512."""
-    return next((side for side in (64, 128, 256) if side >= n_frames), MAX_SIDE)
+    """Return the side T of a chunk: the smallest multiple of 64 that holds all frames, at most 512."""
+    return min(-(-n_frames // SIDE_STEP) * SIDE_STEP, MAX_SIDE)
 
 
 def tiles_per_side(n_frames: int, factor: int) -> int:

@@ -15,7 +15,6 @@ from zict import LRU
 from homodyne_dask.kernels.problem import Block
 from homodyne_dask.store.chunk_reader import ByteRange, most_bytes, read_ahead
 from homodyne_dask.store.scan import Chunk, open_selection
-from homodyne_dask.store.schema import tile_side
 from homodyne_dask.sweep.blocks import BlockSource, Place, aligned_array, read_block
 from homodyne_dask.sweep.layout import AHEAD, AHEAD_BYTES
 
@@ -91,14 +90,14 @@ def prefetched(
     try:
         yield _fetching(source, places, reads)
     finally:
-        read_ahead([], most_bytes(tile_side(source.side)))
+        read_ahead([], most_bytes(source.side))
 
 
 def _fetching(
     source: BlockSource, places: Sequence[Place], reads: Sequence[bool] | None
 ) -> Iterator[Place]:
     to_read = iter([n for n in range(len(places)) if reads is None or reads[n]])
-    most = most_bytes(tile_side(source.side))
+    most = most_bytes(source.side)
     coming: dict[int, list[ByteRange]] = {}
     for n, place in enumerate(places):
         coming.pop(n - 1, None)

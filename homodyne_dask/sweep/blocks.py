@@ -23,7 +23,6 @@ from homodyne_dask.store.scan import (
     open_selection,
     q_or_one,
 )
-from homodyne_dask.store.schema import tile_side
 from homodyne_dask.sweep.layout import Layout
 
 if TYPE_CHECKING:
@@ -58,13 +57,8 @@ def read_block(source: BlockSource, place: Place, data: Float32[np.ndarray, "pad
     """Return one block, decoded into `data`; raises StoreError naming what cannot be read."""
     scan = open_selection(source.selection)
     members = list(place.members)
-    side = source.side
-    chunk = None if side == tile_side(side) else np.empty((tile_side(side),) * 2, np.float32)
     for row, member in enumerate(members):
-        into = data[row] if chunk is None else chunk
-        scan.read_chunk(Chunk(source.factor, scan.bins[member], *place.tile), into)
-        if chunk is not None:
-            data[row] = chunk[:side, :side]
+        scan.read_chunk(Chunk(source.factor, scan.bins[member], *place.tile), data[row])
     data[len(members) :] = np.nan
     i, j = (at * source.side for at in place.tile)
     use = coarse_use(scan, source.factor)
@@ -197,7 +191,7 @@ def without_unreadable(scan: Scan, layouts: Sequence[Layout], client: "Client | 
 def unreadable_chunks(share: _Share) -> list[Chunk]:
     """Return the chunks of a share that cannot be read; this is the task."""
     scan = open_selection(share.selection)
-    into, unreadable = np.empty((tile_side(share.side),) * 2, np.float32), []
+    into, unreadable = np.empty((share.side,) * 2, np.float32), []
     for chunk in share.chunks:
         try:
             scan.read_chunk(chunk, into)

@@ -6,7 +6,8 @@ Dask repeats the tasks of a worker that is lost on others: preferences of worker
 import logging
 import os
 from asyncio import CancelledError
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dask.typing import Key
@@ -102,6 +103,20 @@ def keep_preferences_soft(client: Client) -> None:
     add_scheduler_plugin(client, SoftPreferences())
 
 
+@dataclass(frozen=True)
+class _Call:
+    """A task's function and its arguments: Dask would search tuples for futures, thousands of bins for each task."""
+
+    function: Callable[[Any, Run, Any], tuple[Any, Report]]
+    context: object
+    run: Run
+    at: object
+
+
+def _computed(call: _Call) -> tuple[Any, Report]:
+    return call.function(call.context, call.run, call.at)
+
+
 def computed_on_cluster[G: AnyGram](
     client: Client,
     context: object,
@@ -125,10 +140,8 @@ def computed_on_cluster[G: AnyGram](
                     {"workers": [owner], "allow_other_workers": True} if owner else {}
                 )
                 made = client.map(
-                    task.function,
-                    [context] * len(numbers),
-                    [runs[n] for n in numbers],
-                    [at] * len(numbers),
+                    _computed,
+                    [_Call(task.function, context, runs[n], at) for n in numbers],
                     key=[f"{name}-{n:05d}" for n in numbers],
                     pure=False,
                     **preference,

@@ -12,7 +12,6 @@ from homodyne_dask.cluster.workers import (
     SLOWEST_PAIRS_PER_SECOND,
 )
 from homodyne_dask.errors import SelectionError
-from homodyne_dask.kernels.decayed_subblocks import SUBBLOCK_COLUMNS
 from homodyne_dask.kernels.problem import coarse_min_lag
 from homodyne_dask.store import scan as level_weights
 from homodyne_dask.store import schema
@@ -20,8 +19,8 @@ from homodyne_dask.store.chunk_reader import REQUESTS, most_bytes
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.store.url_path import is_url
 
-MAX_PADDED_BINS = 32
-"""Most bins of one q in a block."""
+MAX_BLOCK_BYTES = 33_554_432
+"""Most bytes of a block: 32 bins of 512 frames, or more bins of fewer frames."""
 IN_PROCESS_PAIRS = 4_000_000
 """Below this number of pairs a fit runs in the caller's process: starting workers takes longer."""
 MIN_PAIRS_FOR_LEVELS = 20_000_000
@@ -59,7 +58,7 @@ class Layout:
     """How the selected data are cut into blocks: from the store and the selection alone."""
 
     side: int
-    """Frames of a block's rows and columns, T; its chunks have `schema.tile_side` of it."""
+    """Frames of a block's rows and columns, T: those of a chunk."""
     padded_bins: int
     """Bins in the array of a block, those of the largest group; smaller groups are padded."""
     groups: tuple[tuple[int, ...], ...]
@@ -129,7 +128,7 @@ def layout(scan: Scan, min_lag: int = 1, factor: int = 1, by_scan: bool = False)
 
     by_scan: whether the bins of a group are of one scan, of a store of repeats.
     """
-    side = block_side(scan.n_frames)
+    side = schema.tile_side(scan.n_frames)
     lag = coarse_min_lag(min_lag, factor)
     used = level_weights.coarse_use(scan, factor).astype(np.int64)
     n = np.arange(len(used))
@@ -145,21 +144,11 @@ def layout(scan: Scan, min_lag: int = 1, factor: int = 1, by_scan: bool = False)
         (i, j) for i in with_frames for j in with_frames if i <= j and (j - i + 1) * side > lag
     )
     of_scan = scan.scan_number if by_scan else np.ones(len(scan.bins), int)
-    groups, cells, by_url = _groups(scan.q, of_scan), 0, is_url(scan.path)
+    groups, cells, by_url = _groups(scan.q, of_scan, side), 0, is_url(scan.path)
     if scan.cells is not None and factor == 1:
         scan.cells.check_any_in(scan.frames, min_lag)
         groups, cells = tuple((b,) for b in range(len(scan.bins))), scan.cells.number
     return Layout(side, max(map(len, groups)), groups, tiles, pairs, factor, cells, by_url)
-
-
-def block_side(n_frames: int) -> int:
-    """Return the side of blocks: that of chunks, or less where one chunk of 512 holds all frames and more."""
-    side = schema.tile_side(n_frames)
-    return (
-        side
-        if side < schema.MAX_SIDE
-        else min(side, -(-n_frames // SUBBLOCK_COLUMNS) * SUBBLOCK_COLUMNS)
-    )
 
 
 def coarse_levels(scan: Scan, fine: Layout, min_lag: int) -> list[Layout]:
@@ -175,13 +164,14 @@ def coarse_levels(scan: Scan, fine: Layout, min_lag: int) -> list[Layout]:
     return [layout(scan, min_lag, factor) for factor in stored if used[factor] >= 8]
 
 
-def _groups(q: np.ndarray, of_scan: np.ndarray) -> tuple[tuple[int, ...], ...]:
-    """Return bins of equal q and scan together, in equal shares of at most MAX_PADDED_BINS."""
+def _groups(q: np.ndarray, of_scan: np.ndarray, side: int) -> tuple[tuple[int, ...], ...]:
+    """Return bins of equal q and scan together, in equal shares of at most MAX_BLOCK_BYTES."""
+    most = MAX_BLOCK_BYTES // (4 * side**2)
     known = np.nan_to_num(q, nan=-1.0)  # one value for all that are unknown
     groups: list[tuple[int, ...]] = []
     for number, value in dict.fromkeys(zip(of_scan.tolist(), known.tolist(), strict=True)):
         members = np.flatnonzero((known == value) & (of_scan == number))
-        shares = np.array_split(members, -(-len(members) // MAX_PADDED_BINS))
+        shares = np.array_split(members, -(-len(members) // most))
         groups += [tuple(int(b) for b in share) for share in shares]
     return tuple(groups)
 
@@ -244,7 +234,7 @@ def working_memory(layout: Layout, tiles: int, parameters: int) -> int:
 
 def fetched_memory(layout: Layout, threads: int) -> int:
     """Return the bytes of a store by URL that a process holds: what its threads fetch ahead, and requests."""
-    most = most_bytes(schema.tile_side(layout.side))
+    most = most_bytes(layout.side)
     ahead = min(AHEAD_BYTES, (1 + AHEAD) * layout.padded_bins * most)
     return threads * ahead + REQUESTS * most
 

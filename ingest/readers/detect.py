@@ -7,6 +7,7 @@ process of its own.
 import contextlib
 import json
 import subprocess
+from collections.abc import Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -47,33 +48,44 @@ DESCRIPTION_TIMEOUT = 60.0
 """Seconds to read the description of the matrices."""
 
 
-def check_opens(path: Path, options: IngestOptions) -> None:
-    """Raise SourceError for an HDF5 file whose description makes the library hang or crash."""
-    if not first_bytes(path).startswith((HDF5, MATLAB_HDF5)):
+def check_opens(paths: Sequence[Path], options: IngestOptions) -> None:
+    """Raise SourceError for an HDF5 file whose description makes the library hang or crash.
+
+    One process opens all files; if it fails, each file is opened in a process of its own to find which.
+    """
+    of_hdf5 = [path for path in paths if first_bytes(path).startswith((HDF5, MATLAB_HDF5))]
+    if not of_hdf5:
         return
+    why = _failure(of_hdf5, options)
+    if why and len(of_hdf5) == 1:
+        raise SourceError(f"{of_hdf5[0]} cannot be read: {why}; the file is damaged: copy it again")
+    if why:
+        for path in of_hdf5:
+            check_opens([path], options)
+
+
+def _failure(paths: Sequence[Path], options: IngestOptions) -> str:
+    """Return why a process that opens some files did not end, '' if it did."""
     program = f"import sys; from {__name__} import _open_and_end; _open_and_end(*sys.argv[1:])"
-    command = python_command("-c", program, str(path), json.dumps(options.as_json()))
+    command = python_command("-c", program, json.dumps(options.as_json()), *map(str, paths))
+    limit = DESCRIPTION_TIMEOUT + len(paths)
     try:
-        child = subprocess.run(command, timeout=DESCRIPTION_TIMEOUT, capture_output=True, text=True)
+        child = subprocess.run(command, timeout=limit, capture_output=True, text=True)
     except subprocess.TimeoutExpired:
-        raise SourceError(
-            f"{path} cannot be read: HDF5 did not finish reading its metadata within "
-            f"{DESCRIPTION_TIMEOUT:g} s; the file is damaged: copy it again"
-        ) from None
+        return f"HDF5 did not finish reading its metadata within {DESCRIPTION_TIMEOUT:g} s"
     if child.returncode < 0:
-        raise SourceError(
-            f"{path} cannot be read: HDF5 crashed on its metadata (signal {-child.returncode}); the file "
-            f"is damaged: copy it again"
-        )
+        return f"HDF5 crashed on its metadata (signal {-child.returncode})"
     if child.returncode > 0:
-        raise RuntimeError(f"the process that opens {path} as a test failed:\n{child.stderr}")
+        raise RuntimeError(f"the process that opens {paths[0]} as a test failed:\n{child.stderr}")
+    return ""
 
 
-def _open_and_end(path: str, options: str) -> None:
-    """Open a file, in the child process; an exception is left to the process that opens it next."""
+def _open_and_end(options: str, *paths: str) -> None:
+    """Open files, in the child process; an exception is left to the process that opens them next."""
     checked = checked_options(**json.loads(options))
-    with contextlib.suppress(Exception):
-        open_source(Path(path), checked)
+    for path in paths:
+        with contextlib.suppress(Exception):
+            open_source(Path(path), checked)
 
 
 def open_source(path: Path, options: IngestOptions) -> Source:

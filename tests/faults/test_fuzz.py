@@ -61,7 +61,7 @@ def all_read(kind: str, number: int, seed: int, folder: Path) -> int:
             with pytest.raises(
                 SourceError, match=r"did not finish reading|crashed on its metadata"
             ):
-                check_opens(folder / "current.hdf", NOTHING)
+                check_opens([folder / "current.hdf"], NOTHING)
             print(f"{kind}: {done.stat().st_size} read, then {program.returncode}")
         seed += 1000
     assert not found.exists(), found.read_text()[:5000]

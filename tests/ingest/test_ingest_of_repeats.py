@@ -75,7 +75,7 @@ def test_bins_of_one_place_in_several_scans_are_clusters_of_their_own(tmp_path):
         (
             "times",
             {"time": np.r_[0.1 * np.arange(39), 5.0]},
-            r"the time of frame 40 in s is 5, not 3\.9",
+            r"the time of frame 39 in s is 5, not 3\.9",
         ),
         ("noise", {"given": 0.01}, "noise given is True, not False"),
     ],

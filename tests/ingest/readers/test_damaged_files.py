@@ -1,10 +1,14 @@
 """Files that are damaged, foreign or missing are refused in one sentence."""
 
+import subprocess
+import sys
+
 import h5py
 import numpy as np
 import pytest
 
 import ingest
+import ingest.readers.detect as detect
 from homodyne_dask.errors import HomodyneDaskError, SourceError
 from tests.ingest_files import attributes, edited, noisy, simulated
 
@@ -145,3 +149,23 @@ def test_a_file_of_g2_only_is_said_to_be_that(tmp_path):
         file["/xpcs/multitau/normalized_g2"] = np.ones((4, 3))
     with pytest.raises(SourceError, match=r"contains multi-tau g2 .* correlate .* two-time output"):
         ingest.ingest(tmp_path / "A.hdf")
+
+
+def test_of_many_files_the_one_that_crashes_hdf5_is_named(tmp_path, monkeypatch):
+    files = [simulated(tmp_path / f"R{n}.hdf", n=20) for n in range(3)]
+    crash = "import os, sys; any('R1.hdf' in word for word in sys.argv) and os.kill(os.getpid(), 11)"
+    monkeypatch.setattr(
+        detect, "python_command", lambda *words: [sys.executable, "-c", crash, *words[2:]]
+    )
+    with pytest.raises(SourceError, match=r"R1\.hdf cannot be read: HDF5 crashed .*signal 11"):
+        ingest.ingest(files, tmp_path / "all.zarr")
+
+
+def test_all_files_are_opened_as_a_test_by_one_process(tmp_path, monkeypatch):
+    files, begun = [simulated(tmp_path / f"R{n}.hdf", n=20, seed=n) for n in range(3)], []
+    run = subprocess.run
+    monkeypatch.setattr(
+        detect.subprocess, "run", lambda *of, **how: begun.append(of) or run(*of, **how)
+    )
+    ingest.ingest(files, tmp_path / "all.zarr")
+    assert len(begun) == 1
