@@ -33,7 +33,7 @@ def line(power: int, workers: int) -> str:
         f"{seconds:.2g} s", f"{rounded(plan.bytes_per_pass / seconds / 1e9)}",
         f"{seconds * threads / 3600 * EURO_PER_CORE_HOUR:.2g} €",
     ]  # fmt: skip
-    return f"| {' | '.join(row)} |".replace(",", " ")
+    return f"| {' | '.join(row)} |"
 
 
 def rounded(number: float) -> int:
