@@ -105,7 +105,7 @@ DAMAGED = [
     (
         "another version",
         lambda p: change(p, schema_version=99),
-        "version 99, but this program reads 3",
+        "version 99, but this program reads 4",
     ),
     ("foreign zarr", lambda p: change(p, format="other"), "not one of homodyne_dask"),
     ("an attribute missing", without("sigma_source"), "lacks the attribute 'sigma_source'"),

@@ -260,7 +260,7 @@ def both(scan, model, **options):
     np.testing.assert_allclose(there.parameters["stderr"], here.parameters["stderr"], rtol=1e-5)
     assert here.config["computed_on"]["name"] == "cpu"
     assert there.config["computed_on"] == {"name": "gpu", "on": "2 cpu", "why": "a trial"}
-    assert "2 cpu: a trial" in str(there)
+    assert "2 cpu (a trial)" in str(there)
     return there
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from homodyne_dask.store import schema
 from homodyne_dask.store.chunk_reader import REQUESTS, most_bytes
 from homodyne_dask.sweep.layout import (
     AHEAD_BYTES,
-    MAX_PADDED_BINS,
+    MAX_BLOCK_BYTES,
     MIN_TASK_SECONDS,
     SCHEDULER_SECONDS,
     Layout,
@@ -73,14 +73,18 @@ def test_every_pair_of_a_selection_lies_in_one_tile_and_is_counted(
     assert found.pairs == 2 * sum(wanted.values())
 
 
-@given(q=st.lists(st.sampled_from([0.004, 0.005, 0.006, np.nan]), min_size=1, max_size=150))
+@given(
+    q=st.lists(st.sampled_from([0.004, 0.005, 0.006, np.nan]), min_size=1, max_size=150),
+    n=st.sampled_from([10, 300, 512]),
+)
 @settings(max_examples=60, deadline=None)
-def test_every_bin_is_in_one_group_of_its_own_q(q):
-    found = layout(scan_to_plan(10, q=q))
+def test_every_bin_is_in_one_group_of_its_own_q(q, n):
+    found = layout(scan_to_plan(n, q=q))
+    assert found.block_bytes <= MAX_BLOCK_BYTES
     members = [b for group in found.groups for b in group]
     assert sorted(members) == list(range(len(q)))
     for group in found.groups:
-        assert len(group) <= min(MAX_PADDED_BINS, found.padded_bins)
+        assert len(group) <= found.padded_bins
         values = {str(q[b]) for b in group}
         assert len(values) == 1
 
