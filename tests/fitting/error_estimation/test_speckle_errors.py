@@ -1,6 +1,7 @@
 """Standard errors of few bins from speckle noise, on counted photons."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import scipy.stats
 from scipy.ndimage import gaussian_filter
 
 import homodyne_dask as hd
+from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
 from homodyne_dask.models.stretched_exponentials import STRETCHED
 from tests.speckle_scans import FLOW, RING, SHEAR, STATIC, STILL, Photons
 from tests.synthetic import fit_here, store
@@ -108,6 +110,12 @@ def test_residuals_beyond_the_noise_of_one_pixel_are_no_speckle(tmp_path):
     result = fit_here(store(odd, tmp_path), **STATIC, initial={"D0": 1e4, "alpha": 0.0})
     unknown = np.isnan(result.parameters["stderr"].values).all()
     assert unknown or result.misfit
+
+
+def test_noise_larger_than_that_of_one_pixel_is_reported_with_the_number_of_pixels():
+    fit = SimpleNamespace(pixels=[0.3], likeliest=0, freedom=100.0)
+    objection = SpeckleErrors.objection.fget(SimpleNamespace(fits=[fit]))
+    assert objection.endswith("they correspond to 0.3 pixels")
 
 
 def test_where_the_noise_is_no_speckle_errors_are_absent_and_the_lower_bound_remains(tmp_path):
