@@ -32,7 +32,7 @@ def abridged(text: str) -> str:
     return "\n".join(
         [
             *lines[: MAX_LINES - 1],
-            f"... {len(lines) - MAX_LINES + 1} more lines: print it to see all",
+            f"... {len(lines) - MAX_LINES + 1} more lines: print the object to see all",
         ]
     )
 

@@ -86,7 +86,7 @@ def _notes_on_disagreement(source: Source, rows, records: list[Record]) -> list[
     if not ratio or 0.5 < np.median(ratio) < 2:
         return []
     return [
-        f"sigma from counts is {np.median(ratio):.2g} times the scatter of the bins: check that the "
+        f"σ from counts is {np.median(ratio):.2g} times the scatter of the bins: check that the "
         "counts are photons per pixel, or give --sigma"
     ]
 
@@ -146,11 +146,11 @@ def _without_data(source: Source, records: list[Record]) -> list[str]:
 
 
 NOTES = {
-    "zeros": "0: taken as measured (no pixel had photons in both frames)",
-    "infinite": "infinite or beyond float32, set to NaN",
-    "one_sided": "known only on one side of the diagonal, set to NaN",
+    "zeros": "equal to 0: taken as measured (no pixel had photons in both frames)",
+    "infinite": "infinite or beyond float32: set to NaN",
+    "one_sided": "known only on one side of the diagonal: set to NaN",
     "outliers": "8 σ or more from their neighbours: excluded from the averages for initial "
-    "values, not from the fit (see --loss)",
+    "values, but not from the fit (see --loss)",
 }
 
 

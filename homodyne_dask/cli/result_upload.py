@@ -106,7 +106,7 @@ def _staging_folder(url: UrlPath) -> Iterator[Path]:
     ):
         if not held:
             raise FolderInUse(
-                f"another fit is writing {url}: wait until it has ended, or give another --output"
+                f"another fit is writing {url}: wait until it ends, or give another --output"
             )
         yield Path(temporary, url.name)
 

@@ -67,14 +67,12 @@ def decode_chunk(
     MemoryError where there is no memory to decode.
     """
     if len(body) < _HEADER.size:
-        raise ValueError(f"it has {len(body)} bytes, less than a header")
+        raise ValueError(f"it has {len(body)} bytes, fewer than a header")
     found = google_crc32c.value(body)
     if found != int.from_bytes(checksum, "little"):
         raise ValueError("its checksum is wrong")
     if expected is not None and found != expected:
-        raise ValueError(
-            "it is not the chunk that was ingested there: it was exchanged or replaced"
-        )
+        raise ValueError("it is not the chunk that was ingested there: it was swapped or replaced")
     _check_header(body, into)
     _require_memory(2 * into.nbytes)
     blosc.decompress(body, into)

@@ -214,4 +214,6 @@ def excluded_sentence(scan: Scan) -> str:
     pairs = sum(int(scan.manifest.pairs[chunk.bin, chunk.i, chunk.j]) for chunk in chunks)
     names = [f"({chunk.i}, {chunk.j}) of {scan.bin_words(chunk.bin)}" for chunk in chunks]
     listed = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
-    return f"{len(chunks)} damaged chunks with {pairs:,} pairs are excluded (on_bad_tile): {listed}"
+    number = "1 damaged chunk" if len(chunks) == 1 else f"{len(chunks)} damaged chunks"
+    verb = "is" if len(chunks) == 1 else "are"
+    return f"{number} with {pairs:,} pairs {verb} excluded (on_bad_tile): {listed}"

@@ -120,7 +120,7 @@ class Layout:
             ),
             ("pairs", f"{self.pairs:,}"),
             ("size", size_in_words(self.pairs)),
-            ("tiles", f"{self.blocks} of {self.side} x {self.side} frames"),
+            ("tiles", f"{self.blocks} of {self.side} × {self.side} frames"),
         ]
 
 

@@ -133,7 +133,7 @@ class DriverCost(NamedTuple):
     """Bytes: about one Gram for each thread is held."""
 
     def __str__(self) -> str:
-        return f"{size(self.memory)}, {self.seconds:.2g} s of a pass for its tasks"
+        return f"{size(self.memory)}, {self.seconds:.2g} s of each pass for its tasks"
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ class Plan:
     def why_workers(self) -> str:
         """Why a fit runs on workers."""
         if not self.workers.to_start:
-            return "as asked" if self.workers.asked else "a client is given"
+            return "as requested" if self.workers.asked else "a client is given"
         return "one for each GPU" if self.gpus else self.layout.why_workers
 
     def __str__(self) -> str:
@@ -263,8 +263,8 @@ def make_plan(
     fits = layout.resident_bytes <= capacity
     if memory == "resident" and not fits:
         raise PlanError(
-            f"memory='resident' needs {size(layout.resident_bytes)} but may use {size(capacity)} of {of}: "
-            f"use memory='stream' or more workers"
+            f"memory='resident' needs {size(layout.resident_bytes)}, but may use only {size(capacity)} of "
+            f"{of}: use memory='stream' or more workers"
         )
     resident, of_levels = fits and memory != "stream", tuple(levels)
     plan = Plan(layout, workers, resident, bins, model, parameters, of_levels, device, capacity)
@@ -279,7 +279,7 @@ def _too_little(plan: Plan, allowed: int) -> PlanError:
         who = "this process" if plan.workers.local else "a worker"
         return too_little(who, plan.memory_per_worker, allowed)
     return PlanError(
-        f"a worker would need {size(plan.memory_per_worker)} but has {size(allowed)}: give workers more "
+        f"a worker would need {size(plan.memory_per_worker)}, but has {size(allowed)}: give workers more "
         f"memory or fewer threads each"
     )
 

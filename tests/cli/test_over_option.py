@@ -180,7 +180,7 @@ BAD_OPTIONS = [
         "apply to a single fit, but there are 2 fits",
     ),
     ("windows alone", ["--windows", "3"], "give --over age"),
-    ("windows of q", ["--over", "q", "--windows", "3"], "apply only to over 'age'"),
+    ("windows of q", ["--over", "q", "--windows", "3"], "applies only to over 'age'"),
     ("age without windows", ["--over", "age"], "needs windows"),
     ("an option of the fit", ["--over", "q", "--scaling", "free"], "scaling 'free' is unknown"),
     ("another word", ["--over", "psi"], "over 'psi' is unknown"),

@@ -17,11 +17,12 @@ from homodyne_dask.text import size
 
 FILE = click.option(
     "--scheduler-file", "file", type=LOCAL_PATH,
-    help="Default: ~/.homodyne-dask/standing/scheduler.json; the key is in the same folder.",
+    help="File of the scheduler; default: ~/.homodyne-dask/standing/scheduler.json. Its key is in the same "
+    "folder.",
 )  # fmt: skip
 
 KEY = click.option(
-    "--key", type=click.Choice(["none"]), help="none: TLS is off at this site (`security: none`)."
+    "--key", type=click.Choice(["none"]), help="none if TLS is off at this site (`security: none`)."
 )
 
 
@@ -46,7 +47,7 @@ def cluster() -> None:
 @click.option(
     "--foreground",
     is_flag=True,
-    help="Wait until the scheduler ends (for systemd and batch jobs).",
+    help="Stay in the foreground until the scheduler ends (for systemd and batch jobs).",
 )
 @FILE
 def cluster_start(site: str, jobs: str, foreground: bool, file: Path | None) -> None:
@@ -76,7 +77,8 @@ def cluster_status(file: Path | None, key: str | None, as_json: bool) -> None:
         return
     _print_scheduler(scheduler, _file(file))
     echo(
-        f"{len(workers)} workers with {sum(w['nthreads'] for w in workers)} threads, {tasks} tasks running"
+        f"workers    {len(workers)}, with {sum(w['nthreads'] for w in workers)} threads; "
+        f"running tasks: {tasks}"
     )
     for address, worker in known.items():
         echo(f"  {_line(address, worker)}")
@@ -113,8 +115,8 @@ def _line(address: str, worker: dict[str, Any]) -> str:
 def _print_scheduler(scheduler: Any, file: Path) -> None:
     page = urlsplit(scheduler.dashboard)
     echo(f"scheduler  {scheduler.address} on {scheduler.host}, site {scheduler.site}")
-    echo(f"use it     homodyne-dask fit ... --scheduler-file {file}")
+    echo(f"to use it  homodyne-dask fit ... --scheduler-file {file}")
     echo(
-        f"dashboard  {scheduler.dashboard}; from elsewhere: "
+        f"dashboard  {scheduler.dashboard}; from another machine: "
         f"ssh -L {page.port}:127.0.0.1:{page.port} {scheduler.host}"
     )

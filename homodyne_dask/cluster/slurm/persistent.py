@@ -176,5 +176,5 @@ def stop_scheduler(file: Path, key: str | None = None) -> None:
     until = time.monotonic() + STOP_TIMEOUT
     while file.exists():
         if time.monotonic() > until:
-            raise ClusterError(f"the scheduler of {file} did not end within {STOP_TIMEOUT:g} s")
+            raise ClusterError(f"the scheduler of {file} did not stop within {STOP_TIMEOUT:g} s")
         time.sleep(0.05)

@@ -65,8 +65,10 @@ class SpeckleErrors(NamedTuple):
         pixels = np.array([fit.pixels[fit.likeliest] for fit in self.fits])
         least = np.array([fit.freedom / chdtri(fit.freedom, IMPROBABLE) for fit in self.fits])
         if (pixels < least).any():
-            return "the residuals are larger than the noise of one pixel: they correspond to "
-            f"{pixels.min():.2g} pixels"
+            return (
+                "the residuals are larger than the noise of one pixel: they correspond to "
+                f"{pixels.min():.2g} pixels"
+            )
         if self.p_value < IMPROBABLE:
             return (
                 "the mean residuals deviate by more than the scatter of individual pairs allows: the model "

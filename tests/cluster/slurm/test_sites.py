@@ -154,7 +154,7 @@ def test_a_key_is_not_put_where_others_may_go_and_their_rights_stay(tmp_path):
 
 
 def test_a_key_that_cannot_be_read_is_an_error_that_says_who_may(tmp_path):
-    with pytest.raises(ClusterError, match="only the user who started the cluster may use it"):
+    with pytest.raises(ClusterError, match="only the user who started the cluster can use it"):
         tls.load_key(tmp_path)
 
 

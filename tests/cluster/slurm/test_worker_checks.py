@@ -129,5 +129,5 @@ def test_a_refused_job_ends_the_command_line_with_2(slurm, small, monkeypatch, t
     words = ["fit", small.path, "--model", "laminar_flow", "--site", "loopback", "--gap", "200 um"]
     ended = run(*words)
     assert ended.exit_code == 2
-    assert "error: sbatch rejects the job" in ended.stderr
+    assert "error: sbatch rejected the job" in ended.stderr
     assert "invalid partition" in ended.stderr

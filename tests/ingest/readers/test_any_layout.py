@@ -242,9 +242,7 @@ def test_the_mean_of_halves_of_a_file_of_counts_has_its_noise_from_scatter(tmp_p
 
 def test_a_half_that_is_empty_is_refused(tmp_path):
     np.save(tmp_path / "A.npy", np.triu(C2))
-    with pytest.raises(
-        SourceError, match="has only its upper half, but half is lower: leave out half"
-    ):
+    with pytest.raises(SourceError, match="has only its upper half, but half = lower is given"):
         ingest.ingest(tmp_path / "A.npy", **NUMBERS, half="lower")
 
 

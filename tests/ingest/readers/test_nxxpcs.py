@@ -84,7 +84,7 @@ def test_every_way_nxxpcs_stores_matrices_gives_the_same_bins(tmp_path, word):
     assert [row.pixels for row in report.bins] == [25] * 3
     attrs = attributes(report.store)
     assert (attrs["source_format"], attrs["frame_time"]) == ("nxxpcs", DT)
-    assert any("taken as degrees" in note for note in attrs["notes"])
+    assert any("taken to be in degrees" in note for note in attrs["notes"])
 
 
 @pytest.mark.parametrize("half", ["all", "upper_half"])
