@@ -244,9 +244,7 @@ def simulate(
     require_count("angles", angles)
     require_count("frames", frames)
     if frames < MIN_FRAMES:
-        raise OptionError(
-            f"frames = {frames} cannot be used: give at least {MIN_FRAMES}, as a fit needs"
-        )
+        raise OptionError(f"frames = {frames} is too few for a fit: give at least {MIN_FRAMES}")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise OptionError(f"seed = {shown(seed)} cannot be used: give a whole number of at least 0")
     require_type("overwrite", overwrite, bool, "True or False")

@@ -63,7 +63,8 @@ def clean(
     """
     if raw.shape != (n_frames, n_frames) or raw.dtype.kind not in "fiu":
         raise SourceError(
-            f"{name} is {raw.shape} {raw.dtype}, not a {n_frames}×{n_frames} matrix of numbers"
+            f"{name} has shape {raw.shape} and dtype {raw.dtype}: it is not a {n_frames}×{n_frames} matrix "
+            f"of numbers"
         )
     side, counted = _side(raw, name, half)
     turned = side == "full" and _is_symmetric_upside_down(raw)

@@ -232,7 +232,7 @@ def _times(source: Source) -> Iterator[str]:
     lasts = source.n_frames * source.frame_time
     if lasts > LONGEST_RECORD:
         yield (
-            f"is the frame time in ms? {source.n_frames} frames of {source.frame_time:g} s last "
+            f"is the frame time in ms? {source.n_frames:,} frames of {source.frame_time:g} s last "
             f"{lasts / 3600:.3g} h: the frame time is interpreted as seconds; if it is in ms, divide it by "
             "1000 and ingest again"
         )

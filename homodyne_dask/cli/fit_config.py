@@ -126,7 +126,8 @@ class FitConfig(FitOptions, _Source):
         default_text="workers on this machine", metavar="ADDRESS", section=WORKERS,
     )  # fmt: skip
     key: str | None = define(
-        None, "folder of the scheduler's TLS key, made by `homodyne-dask key`, or none if it is unencrypted",
+        None,
+        "folder of the scheduler's TLS key, made by `homodyne-dask key`; none for an unencrypted scheduler",
         "my_cluster", "the path of a folder, or none", metavar="PATH", section=WORKERS,
     )  # fmt: skip
     scheduler_file: Path | None = define(  # noqa: RUF009

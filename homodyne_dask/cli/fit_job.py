@@ -98,7 +98,7 @@ def _stores(config: FitConfig) -> list[FitJob]:
 def _parts(config: FitConfig) -> list[FitJob]:
     if len(config.data) > 1:
         raise OptionError(
-            f"over takes one store, but {len(config.data)} are given: fit each separately"
+            f"over applies to a single store, but {len(config.data)} are given: fit each separately"
         )
     (store,) = config.data
     scan, over = selected(config, store), config.over or ""

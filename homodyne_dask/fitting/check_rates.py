@@ -343,7 +343,7 @@ def check_rates(
         )
     if result.diagnosis.smoothing is not None:
         raise OptionError(
-            f"{result.config['model']} has rates without a power law, whose bands are in result.rates: to "
+            f"{result.config['model']} has rates without a power law (see their bands in result.rates): to "
             f"test the power laws, fit static or laminar_flow and check that fit"
         )
     request = request_of(result, scan)

@@ -126,7 +126,15 @@ class ModelComparison:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        head = ["model", "parameters", "outcome", "χ²", "χ² left out", "above the lowest", "stderr"]
+        head = [
+            "model",
+            "parameters",
+            "outcome",
+            "χ²",
+            "χ² of left-out bins",
+            "above the lowest",
+            "stderr",
+        ]
         rows = [
             [
                 row.model, str(row.fitted), row.outcome, f"{row.chisqr:.6g}", _known(row.score, ".6g"),
@@ -142,7 +150,7 @@ def _score(row: ComparedModel) -> str:
     if not np.isfinite(row.score):
         return "no score"
     above = f"above the lowest by {value_and_error(row.above_lowest, row.stderr)}"
-    return f"χ² left out {row.score:.6g}, {above if row.stderr else 'the lowest'}"
+    return f"χ² of left-out bins {row.score:.6g}, {above if row.stderr else 'the lowest'}"
 
 
 def _bounded(names: tuple[str, ...]) -> str:

@@ -70,7 +70,7 @@ def predict(
     except ValueError:
         lengths = ", ".join(f"{name} {np.size(v)}" for name, v in named.items())
         raise OptionError(
-            f"the lengths differ ({lengths}): give one number or one per bin"
+            f"the arguments differ in length ({lengths}): give one number or one per bin"
         ) from None
     qs, phis, contrasts, offsets = per_bin
     frame_spacing(time, known)
@@ -181,5 +181,5 @@ def vector_of(model: Model, params: Mapping[str, float] | ArrayLike) -> Float[np
             )
     missing = [name for name in wanted if name not in params]
     if missing:
-        raise OptionError(f"{model.name} needs a value of {missing[0]}: give all its parameters")
+        raise OptionError(f"{model.name} needs a value of {missing[0]}: give all parameters")
     return np.array([(constants | dict(params))[name] for name in model.names], float)

@@ -83,7 +83,7 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
     check_fluid(model.name, options.temperature, options.viscosity)
     if int(scan.use.sum()) < 3:
         raise SelectionError(
-            f"{int(scan.use.sum())} of {scan.n_frames} frames are in use, but a fit needs 3: "
+            f"{int(scan.use.sum())} of {scan.n_frames} frames are in use, but a fit needs at least 3: "
             f"widen the selection"
         )
     model = with_ties(on_times(model, scan.time[scan.use], options.knots), options.tie)

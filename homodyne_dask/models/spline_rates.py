@@ -166,7 +166,7 @@ def smoothness_of(
             )
         if name not in places:
             raise OptionError(
-                f"smoothness: {model.name} has no spline of a rate {shown(name)}; "
+                f"smoothness: {model.name} has no splines for a rate {shown(name)}; "
                 f"{nearest(str(name), places)}"
             )
         number = isinstance(value, int | float) and not isinstance(value, bool)

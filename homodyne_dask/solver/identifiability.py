@@ -108,7 +108,7 @@ def _weakly(
         f"{_combination(names, vectors[:, n])} is almost undetermined: fix it"
         if _single_parameter(vectors[:, n])
         else f"{_combination(names, vectors[:, n])} are almost undetermined: fix one of them, or report only "
-        f"their combination that the data determine"
+        f"the combination of them that the data determine"
         for n in np.flatnonzero(values <= _WEAK_EIGENVALUE)
     ]
     return (*weak, *_strongly_correlated(names, inverse))

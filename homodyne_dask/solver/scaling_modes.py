@@ -100,7 +100,10 @@ def scaling_of(
             return Scaling(plain, _alike_columns(alike), note=note)
         order = 0 if plain == "shared" else int(plain[-1])
         if order and not np.isfinite(phi).all():
-            raise OptionError(f"scaling {mode!r} needs φ, which is unknown for some bins")
+            raise OptionError(
+                f"scaling {mode!r} needs φ, which is unknown for some bins: select only bins with a known φ, "
+                f"or use 'individual'"
+            )
         return Scaling(plain, fourier_columns(phi, order), note=note, prior=prior)
     fixed = {name: _per_bin(name, value, len(phi)) for name, value in values.items()}
     return Scaling(plain, fixed_params=np.stack([fixed["offset"] - 1, fixed["contrast"]], axis=1))

@@ -90,10 +90,10 @@ def _check_header(body: bytes, into: np.ndarray) -> None:
     """
     version, lz4_version, flags, itemsize, size, block, encoded = _HEADER.unpack_from(body)
     if size != into.nbytes:
-        raise ValueError(f"it has {size} bytes instead of {into.nbytes}")
+        raise ValueError(f"it has {size:,} bytes instead of {into.nbytes:,}")
     if encoded != len(body):
-        raise ValueError(f"its header gives {encoded} bytes, but it has {len(body)}")
+        raise ValueError(f"its header gives {encoded:,} bytes, but it has {len(body):,}")
     if (version, lz4_version, flags >> 5) != (_BLOSC_FORMAT, _LZ4_FORMAT, _LZ4):
         raise ValueError("it is not in the format that ingest writes")
     if itemsize != into.itemsize or not 0 < block <= size:
-        raise ValueError(f"its header has values of {itemsize} bytes in blocks of {block}")
+        raise ValueError(f"its header has values of {itemsize} bytes in blocks of {block:,}")

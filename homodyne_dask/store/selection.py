@@ -325,7 +325,7 @@ def _available(scan: BinsAndFrames) -> str:
         f"there are {len(scan.bins)} bins: q = "
         + (format_rings(rings) if len(rings) else "unknown")
         + (f" and unknown for {unknown}" if unknown and len(rings) else "")
-        + f", phi from {scan.phi.min():g} to {scan.phi.max():g}°, labels {some}"
+        + f", φ from {scan.phi.min():g} to {scan.phi.max():g}°, labels {some}"
     )
 
 

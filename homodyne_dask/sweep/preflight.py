@@ -223,7 +223,7 @@ def differences(worker: InspectedWorker, required: Requirements) -> Iterator[str
                 f"program, again from the same environment"
             )
     if not info.x64:
-        yield f"{name} does not compute in float64: unset the variables JAX_* in its environment"
+        yield f"{name} does not compute in float64: unset the JAX_* variables in its environment"
     if info.no_gpu:
         yield f"{name} on {info.host} has no GPU, but this fit is computed on GPUs: {info.no_gpu}"
     if info.chunk != required.digest:

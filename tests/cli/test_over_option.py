@@ -173,7 +173,7 @@ def test_the_page_says_whether_the_parts_agree(rings):
 
 
 BAD_OPTIONS = [
-    ("two stores", ["R_c2.zarr", "--over", "q"], "over takes one store, but 2 are given"),
+    ("two stores", ["R_c2.zarr", "--over", "q"], "over applies to a single store, but 2 are given"),
     (
         "a checkpoint",
         ["--over", "q", "--checkpoint", "c.json"],

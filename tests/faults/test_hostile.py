@@ -105,7 +105,10 @@ HOSTILE = {
     "a tag that does not fit": ("gap: !!int ''\n", "a value that cannot be read"),
     "a zero in a path": ('data: "A\\0.zarr"\n', "is not YAML"),
     "half a character": ('data: "\\uD800"\n', "is not YAML"),
-    "two million bytes": ("#" * 2_000_000, "has 2000000 bytes, but at most 1000000 are allowed"),
+    "two million bytes": (
+        "#" * 2_000_000,
+        "has 2,000,000 bytes, but at most 1,000,000 are allowed",
+    ),
     "bytes": (b"\xff\xfe\0", "is not YAML"),
 }
 

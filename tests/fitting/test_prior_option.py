@@ -59,7 +59,7 @@ def test_a_fit_far_from_its_prior_says_so(scan, result):
     said = [warning for warning in far.warnings if "standard deviations from its prior" in warning]
     assert len(said) == 1
     assert said[0].startswith("alpha ends at ")
-    assert "from its prior 0.5 ± 0.2: the prior, sigma or the model is wrong" in said[0]
+    assert "from its prior 0.5 ± 0.2: the prior, σ or the model is wrong" in said[0]
     assert not any("its prior" in warning for warning in result.warnings)
 
 

@@ -67,7 +67,7 @@ def test_a_chunk_decodes_to_what_was_encoded():
     assert into.tobytes() == values.tobytes()
     with pytest.raises(ValueError, match="its checksum is wrong"):
         decode_chunk(body, b"\0\0\0\0", into)
-    with pytest.raises(ValueError, match="has 16384 bytes instead of 4096"):
+    with pytest.raises(ValueError, match="has 16,384 bytes instead of 4,096"):
         decode_chunk(body, checksum, into[:16])
     with pytest.raises(ValueError, match="it is not the chunk that was ingested there"):
         decode_chunk(body, checksum, into, chunk.checksum ^ 1)

@@ -103,7 +103,9 @@ LAYOUT = (
 )
 @click.option("--overwrite", is_flag=True, help="Replace a store that has different contents.")
 @click.option("--scheduler", help="Address of a running Dask scheduler, such as tls://host:8786.")
-@click.option("--key", help="Folder of the scheduler's TLS key, or none if it is unencrypted.")
+@click.option(
+    "--key", help="Folder of the scheduler's TLS key, or none for an unencrypted scheduler."
+)
 @AS_JSON
 def ingest(
     sources: tuple[AnyPath, ...],

@@ -46,7 +46,7 @@ def plan(source: str, workers: str | None, no_measure: bool, as_json: bool, **op
     model = model_named(config.model)
     if workers and not workers_are_local(config):
         raise OptionError(
-            "--workers plans for a hypothetical cluster: leave out --scheduler, --scheduler-file, --site"
+            "--workers plans for a hypothetical cluster: leave out --scheduler, --scheduler-file and --site"
         )
     values = {}
     with client_of(config) as client:

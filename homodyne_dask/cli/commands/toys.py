@@ -49,7 +49,9 @@ from homodyne_dask.store.files import AnyPath
     type=float,
     help="Independent pixels per bin, if the residuals do not determine them.",
 )
-@click.option("--picture", type=LOCAL_PATH, help="Plot the pulls to this PNG file.")
+@click.option(
+    "--picture", type=LOCAL_PATH, help="Plot the pulls, (value - truth) / error, to this PNG file."
+)
 @STORE
 @config_parameters(CLUSTER)
 @AS_JSON

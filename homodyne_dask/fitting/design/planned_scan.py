@@ -81,7 +81,9 @@ def design(
     lengths = {len(value) for value in per_bin.values()} - {1}
     if len(lengths) > 1:
         listed = ", ".join(f"{name} {len(value)}" for name, value in per_bin.items())
-        raise OptionError(f"the lengths differ ({listed}): give one number or one per bin")
+        raise OptionError(
+            f"the arguments differ in length ({listed}): give one number or one per bin"
+        )
     number = max(lengths, default=1)
     each = {name: np.broadcast_to(value, number).astype(float) for name, value in per_bin.items()}
     theta = vector_of(model, params)
@@ -97,7 +99,7 @@ def design(
     wanted = np.atleast_1d(np.array([shortest / 2]) if ages is None else numbers_of("ages", ages))
     if (wanted < 0).any():
         raise OptionError(
-            f"ages = {shown(ages)} cannot be used: give seconds since the first frame, at least 0"
+            f"ages = {shown(ages)} cannot be used: give times of at least 0 s since the first frame"
         )
     found = [expected_errors(one, wanted) for one in scans]
     return Design(_dataset(scan, varied, values, wanted, found))

@@ -195,9 +195,9 @@ def _on_speckle(speckle: SpeckleErrors | None) -> list[str]:
         else speckle.objection
     )
     return [
-        f"there are no standard errors. With fewer than {MIN_CLUSTERS} independent bins they are computed "
-        f"from speckle noise, but here {why}. Naive errors are given, which are too small for correlated "
-        "speckle, and, if the record is long enough, a lower bound from blocks of frames"
+        f"there are no standard errors. With fewer than {MIN_CLUSTERS} independent bins, they are computed "
+        f"from speckle noise, but here {why}. The report gives naive errors, which are too small for "
+        "correlated speckle, and, if the record is long enough, a lower bound from blocks of frames"
     ]
 
 
@@ -220,7 +220,7 @@ def warnings_about_priors(
         if away > MAX_DEVIATION_FROM_PRIOR:
             sentences.append(
                 f"{p.name} ends at {value:.6g}, {away:.1f} standard deviations from its prior {mean:g} ± "
-                f"{sd:g}{unit}: the prior, sigma or the model is wrong"
+                f"{sd:g}{unit}: the prior, σ or the model is wrong"
             )
         if own > MAX_ERROR_OVER_PRIOR * sd:
             sentences.append(
@@ -320,7 +320,7 @@ def _flat(reduced: ReducedProblem) -> str | None:
     rounding = rounding_of(M, from_mean, SUM_ROUNDING["float64"])
     if varies.sum() > rounding.sum() or not reduced.finite:
         return None
-    return "c2 is the same at all pairs: the data show no decay and determine nothing"
+    return "c2 is the same for all pairs: the data show no decay and determine nothing"
 
 
 def _of_precision(request: Request, reduced: ReducedProblem) -> str | None:
@@ -331,7 +331,7 @@ def _of_precision(request: Request, reduced: ReducedProblem) -> str | None:
     if known <= request.solver.decrement:
         return None
     return (
-        f"with precision {request.problem.precision!r} the optimum is known only to within "
+        f"with precision {request.problem.precision!r}, the optimum is known only to within "
         f"{known:.1g} standard errors"
     )
 
@@ -392,7 +392,7 @@ def _same_at_all_q(request: Request, state: lm.State) -> str | None:
     store = {"store": Path(scan.path).name, "selection": scan.selection_options}
     command = fit_command(selected_store(store), request.config)
     return (
-        f"{model.name} has one f for all q, but the data have {describe_rings(scan.q)}: unless the rates "
+        f"{model.name} has the same f at all q, but the data have {describe_rings(scan.q)}: unless the rates "
         f"are the same at all q, fit each q separately with `{command} --over q`"
     )
 

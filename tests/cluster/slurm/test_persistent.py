@@ -70,7 +70,7 @@ def test_a_persistent_scheduler_serves_fits_until_it_is_stopped(
         run("cluster", "stop", "--scheduler-file", file, **here)
     assert [one.name for one in file.parent.iterdir()] == ["scheduler.log"]
     gone = run("cluster", "status", "--scheduler-file", file, status=2, **here)
-    assert "is the scheduler running?" in gone
+    assert "check that the scheduler is running" in gone
 
 
 def test_a_persistent_scheduler_on_this_machine_is_for_who_has_its_key(tmp_path):

@@ -55,7 +55,7 @@ def test_one_rate_for_three_rings_is_a_misfit_that_goes_with_q(one_rate):
         "`homodyne-dask fit scan.zarr --model stretched --over q` fits each ring separately"
         in first
     )
-    assert "stretched has one f for all q, but the data have 3 rings" in said(result)
+    assert "stretched has the same f at all q, but the data have 3 rings" in said(result)
 
 
 def test_the_right_model_of_the_same_data_is_not_called_wrong(diffusing):
