@@ -63,6 +63,11 @@ def wrapped(head: str, sentences: Sequence[str]) -> list[str]:
     return [line for lines in paragraphs for line in lines or [head.rstrip()]]
 
 
+def counted(number: int, what: str) -> str:
+    """Return '1 frame', '3 frames', '12,000 frames'."""
+    return f"{number:,} {what}{'s' * int(number != 1)}"
+
+
 def lines_of(rows: Sequence[tuple[str, str]]) -> str:
     """Return names and what belongs to them, a line each."""
     return "\n".join(f"{name:<18} {value}" for name, value in rows)

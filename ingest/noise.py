@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float
 
 from homodyne_dask.errors import SourceError
 from homodyne_dask.store.arrays import is_uneven, spacing_text
+from homodyne_dask.text import counted
 from ingest.clean import NoDataError, sigma_from_counts
 from ingest.readers.source import HALVES, Source
 
@@ -177,11 +178,6 @@ def dimmed(masked: Bool[np.ndarray, " t"]) -> str:
         f"{counted(int(masked.sum()), 'frame')} masked (intensity below half its median): "
         f"{as_ranges(np.flatnonzero(masked))}, counted from 0"
     )
-
-
-def counted(number: int, what: str) -> str:
-    """Return '1 frame', '3 frames'."""
-    return f"{number} {what}{'s' * int(number != 1)}"
 
 
 def as_ranges(numbers: Sequence[int] | np.ndarray) -> str:

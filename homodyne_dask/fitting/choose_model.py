@@ -41,7 +41,7 @@ from homodyne_dask.results.data.comparison import ranked, require_independent_bi
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.number_format import value_and_error
 from homodyne_dask.store.scan import Scan, as_scan
-from homodyne_dask.text import html_table, joined_with_and
+from homodyne_dask.text import counted, html_table, joined_with_and
 
 FEWEST = 3
 """Rings from which a power of q, and angles from which a velocity, can be told from the rest."""
@@ -117,8 +117,8 @@ class ModelComparison:
 
     def __str__(self) -> str:
         lines = [
-            f"{row.model:<14}{row.fitted} parameters, {row.outcome}, χ² {row.chisqr:.6g}, {_score(row)}"
-            f"{', does not describe the data' * row.misfit}{_bounded(row.at_bound)}"
+            f"{row.model:<14}{counted(row.fitted, 'parameter')}, {row.outcome}, χ² {row.chisqr:.6g}, "
+            f"{_score(row)}{', does not describe the data' * row.misfit}{_bounded(row.at_bound)}"
             for row in self.table
         ]
         return "\n".join([*lines, self.sentence])

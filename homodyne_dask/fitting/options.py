@@ -92,7 +92,7 @@ class Option:
             return f"{', '.join(self.choices[:-1])} or {self.choices[-1]}"
         if not self.typed:
             return self.value
-        return f"{self.value}: {self.typed} on the command line, {self.example} in a file"
+        return f"{self.value}, such as {self.typed} on the command line or {self.example} in a file"
 
     @property
     def description(self) -> str:

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.errors import SelectionError, nearest, shown
 from homodyne_dask.store.rings import format_rings, nearest_angles, nearest_ring, rings_of
+from homodyne_dask.text import counted
 
 ROUNDING_OF_TIMES = 1e-6
 """Of the spacing of frames: a frame so little before the start of a selection belongs to it."""
@@ -322,7 +323,7 @@ def _available(scan: BinsAndFrames) -> str:
     labels = [int(label) for label in scan.label]
     some = ", ".join(map(str, labels[:8])) + (", ..." if len(labels) > 8 else "")
     return (
-        f"there are {len(scan.bins)} bins: q = "
+        f"there {'is' if len(scan.bins) == 1 else 'are'} {counted(len(scan.bins), 'bin')}: q = "
         + (format_rings(rings) if len(rings) else "unknown")
         + (f" and unknown for {unknown}" if unknown and len(rings) else "")
         + f", φ from {scan.phi.min():g} to {scan.phi.max():g}°, labels {some}"

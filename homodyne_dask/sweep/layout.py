@@ -19,6 +19,7 @@ from homodyne_dask.store import schema
 from homodyne_dask.store.chunk_reader import REQUESTS, most_bytes
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.store.url_path import is_url
+from homodyne_dask.text import counted
 
 MAX_PADDED_BINS = 32
 """Most bins of one q in a block."""
@@ -116,7 +117,7 @@ class Layout:
         return [
             (
                 "bins",
-                f"{bins} in {len(self.groups)} group{'s' * (len(self.groups) > 1)} of equal q",
+                f"{bins} in {counted(len(self.groups), 'group')} of equal q",
             ),
             ("pairs", f"{self.pairs:,}"),
             ("size", size_in_words(self.pairs)),

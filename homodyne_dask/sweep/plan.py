@@ -20,7 +20,7 @@ from homodyne_dask.sweep.layout import (
     longest_task,
     runs,
 )
-from homodyne_dask.text import html_table, lines_of, size
+from homodyne_dask.text import counted, html_table, lines_of, size
 
 RESIDENT_SHARE = 0.4
 """Share of the workers' memory that decoded data may fill."""
@@ -221,16 +221,18 @@ class Plan:
     def _rows(self) -> list[tuple[str, str]]:
         where = f"in this process ({self.layout.why_here})"
         if not self.workers.local:
-            counts = f"{self.workers.processes} workers, {self.workers.threads} threads"
+            workers, threads = self.workers.processes, self.workers.threads
+            counts = f"{counted(workers, 'worker')}, {counted(threads, 'thread')}"
             where = f"on Dask: {counts} ({self.why_workers})"
         kept = "in memory" if self.device.gpus is None else "on the GPU"
         reads = f"once, then kept {kept}" if self.resident else "in every pass"
+        tiles = counted(self.tasks[0].length, "tile")
         return [
             ("model", self.model),
             *self.layout.rows(),
             ("where", where),
             ("device", str(self.device)),
-            ("tasks per pass", f"{len(self.tasks)} of up to {self.tasks[0].length} tiles"),
+            ("tasks per pass", f"{len(self.tasks)}, with up to {tiles} each"),
             ("longest task", f"{self.longest_task:.2g} s on a slow node, for the walltime of jobs"),
             ("bytes per pass", f"{size(self.bytes_per_pass)}, read {reads}"),
             ("memory per worker", f"{size(self.memory_per_worker)} projected"),

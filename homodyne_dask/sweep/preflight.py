@@ -29,7 +29,7 @@ from homodyne_dask.store.processes import OUR_CODE, code_digest, cores, jax_thre
 from homodyne_dask.store.scan import Chunk, Scan
 from homodyne_dask.store.url_path import is_url
 from homodyne_dask.sweep.plan import Plan
-from homodyne_dask.text import size
+from homodyne_dask.text import counted, size
 
 PACKAGES = ("homodyne-dask", "jax", "jaxlib", "numpy", "numcodecs", "dask", "distributed")
 """Other versions of these give other bits, or cannot communicate."""
@@ -244,7 +244,7 @@ def too_many_threads(workers: list[InspectedWorker]) -> Iterator[str]:
     for name, threads, _, info in workers:
         if info.pool > threads and taken[info.host] > info.cores:
             yield (
-                f"{name} has {threads} threads but computes on {info.pool}, more "
+                f"{name} has {counted(threads, 'thread')} but computes on {info.pool}, more "
                 f"than the cores of {info.host} allow: start it with NPROC={threads} in its environment"
             )
 
@@ -264,7 +264,7 @@ def too_little_memory(workers: list[InspectedWorker], required: Requirements) ->
             )
         elif memory < number * needed:
             yield (
-                f"{name} needs {size(needed)}, but {info.host} with {number} workers has "
+                f"{name} needs {size(needed)}, but {info.host} with {counted(number, 'worker')} has "
                 f"{size(memory)} for them: start fewer workers there"
             )
 

@@ -54,7 +54,7 @@ BAD = {
     "negative sigma": (files, ["ingest", "sigma.npz"], "sigma"),
     "sigma of 0": (None, ["ingest", "A_results.hdf", "--sigma", "0"], "sigma = [0.0] must be"),
     "sigma no number": (None, ["ingest", "A_results.hdf", "--sigma", "x"], "--sigma 'x'"),
-    "other frame time": (None, ["ingest", "A_results.hdf", "--dt", "3"], "3 s but A_results.hdf"),
+    "other frame time": (None, ["ingest", "A_results.hdf", "--dt", "3"], "3 s, but A_results.hdf"),
     "gap without unit at ingest": (None, ["ingest", "A_results.hdf", "--gap", "2"], "no unit"),
     "no store": (None, ["fit", "none.zarr", "--model", "static"], "none.zarr does not exist"),
     "a file for a store": (None, ["info", "A_results.hdf"], "is a file, not a store"),

@@ -178,7 +178,7 @@ def test_resuming_gives_the_same_bits(fitted, stepped, tmp_path):
         ("static", {"knots": 9}, "add rates='spline'"),
         ("static_free", {"knots": 3}, "give a number from 4"),
         ("static", {"smoothness": {"J": 1.0}}, "add rates='spline'"),
-        ("static_free", {"smoothness": {"j": 1.0}}, "no rate 'j'"),
+        ("static_free", {"smoothness": {"j": 1.0}}, "no splines for a rate 'j'"),
         ("static_free", {"smoothness": {"J": -1.0}}, "not a positive number"),
         ("static_free", {"bounds": {"J": (-1, 1)}}, "cannot be negative"),
         ("static_free", {"profile": ["J_1"]}, "smoothness would change"),

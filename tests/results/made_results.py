@@ -100,7 +100,7 @@ def flow_result() -> FitResult:
         compilations={"gram": 1},
         timings={"start": 1.234, "passes": 0.4567, "total": 123.4},
         undetermined=("gamma_dot_t0 and beta are determined only in combination (+0.9951)",),
-        warnings=("1 of 9 bins show no decay: their contrast is unknown",),
+        warnings=("1 of 9 bins shows no decay: its contrast is unknown",),
         config={
             "model": "laminar_flow",
             "convention": "physical",

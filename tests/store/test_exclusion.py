@@ -113,7 +113,7 @@ MISTAKES = [
         "exclude: frames = .* contains no frame; the frames are 0 to 699",
     ),
     ({"frames": (20, 5)}, "frames = 20:5 is empty"),
-    ({"frames": (2, 700)}, "excluding frames 2-699 leaves fewer than 3"),
+    ({"frames": (2, 700)}, "frames 2-699 are excluded, which leaves fewer than 3"),
     ({"label": [1, 2, 3]}, "all bins of the selection are excluded"),
     ({"label": 9}, "no bin is labelled 9"),
     ({"phi": 10}, "no angle within 1"),

@@ -13,7 +13,7 @@ from homodyne_dask.cli.shared_options import LOCAL_PATH
 from homodyne_dask.cluster._dask_internals import known_workers
 from homodyne_dask.cluster.local import answered
 from homodyne_dask.cluster.slurm import persistent
-from homodyne_dask.text import size
+from homodyne_dask.text import counted, size
 
 FILE = click.option(
     "--scheduler-file", "file", type=LOCAL_PATH,
@@ -77,7 +77,7 @@ def cluster_status(file: Path | None, key: str | None, as_json: bool) -> None:
         return
     _print_scheduler(scheduler, _file(file))
     echo(
-        f"workers    {len(workers)}, with {sum(w['nthreads'] for w in workers)} threads; "
+        f"workers    {len(workers)}, with {counted(sum(w['nthreads'] for w in workers), 'thread')}; "
         f"running tasks: {tasks}"
     )
     for address, worker in known.items():
@@ -109,7 +109,8 @@ def _values(address: str, worker: dict[str, Any]) -> dict[str, Any]:
 
 def _line(address: str, worker: dict[str, Any]) -> str:
     used = size(worker["metrics"].get("memory", 0))
-    return f"{worker['name']}  {address}  {worker['nthreads']} threads  {used} in use"
+    threads = counted(worker["nthreads"], "thread")
+    return f"{worker['name']}  {address}  {threads}  {used} in use"
 
 
 def _print_scheduler(scheduler: Any, file: Path) -> None:

@@ -86,7 +86,7 @@ def posterior(
     data = data_of(result, folder, result_upload.WITH_STORE, store)
     scan = block_means.as_fitted(data, result)
     echo_progress(
-        f"{draws} draws from the posterior of {result.config['model']} fitted to {in_line(scan.path)}"
+        f"{draws:,} draws from the posterior of {result.config['model']} fitted to {in_line(scan.path)}"
     )
     source = {"data": [scan.path], "model": result.config["model"]}
     with worker_options.client_of(from_options(source | options_given(workers))) as client:

@@ -11,6 +11,7 @@ import xarray
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, shown
+from homodyne_dask.text import counted
 
 SIGMA = "homodyne_dask_sigma"
 """Name of the variable that holds a sigma passed as an array or a data array."""
@@ -87,8 +88,8 @@ def initial_by_name(
         given = np.ravel(p0).tolist()  # one number for one parameter, as in scipy
         if len(given) != len(names):
             raise OptionError(
-                f"p0 has {len(given)} values for {len(names)} parameters: give one for each of "
-                f"{', '.join(names)}"
+                f"p0 has {counted(len(given), 'value')} for {counted(len(names), 'parameter')}: give one for "
+                f"each of {', '.join(names)}"
             )
         values = dict(zip(names, given, strict=True))
     return {name: _feasible(*bounds[name]) for name in names} | values

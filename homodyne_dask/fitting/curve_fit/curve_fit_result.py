@@ -101,7 +101,7 @@ class CurveFit:
     @property
     def _facts(self) -> str:
         found = f"χ² {self.chisqr:.6g} for {self.ndata:,} points, reduced χ² {self.redchi:.6g}"
-        return f"{found}, {self.passes} passes"
+        return f"{found}, {self.passes} pass{'es' * (self.passes != 1)}"
 
     def __str__(self) -> str:
         rows = [

@@ -99,8 +99,8 @@ def warnings_about(
             else f"the errors of the other parameters assume that {name} is fixed there"
         )
         sentences.append(
-            f"{name} is at its {'' if own else 'default '}bound {state.theta[n]:g} (allowed {low:g} to "
-            f"{high:g}): {wider}, or fix {name}; {with_it}"
+            f"{name} is at its {'' if own else 'default '}bound {state.theta[n]:,g} (allowed {low:,g} to "
+            f"{high:,g}): {wider}, or fix {name}; {with_it}"
         )
     sentences += _limits(request, state, errors, rate_of) if seen else []
     withheld = errors.withheld
@@ -115,12 +115,15 @@ def warnings_about(
     used = state.reduced.count > 0
     undetermined = int(state.reduced.undetermined.sum())
     if undetermined:
+        one = undetermined == 1
         sentences.append(
-            f"{undetermined} of {int(used.sum())} bins show no decay: their contrast is unknown"
+            f"{undetermined} of {int(used.sum())} bins {'shows' if one else 'show'} no decay: "
+            f"{'its' if one else 'their'} contrast is unknown"
         )
     sentences += _at_bounds(state.reduced) + _strange_scaling(state.reduced)
-    if (~used).any():
-        sentences.append(f"{int((~used).sum())} of {len(used)} bins have no known pairs")
+    if unused := int((~used).sum()):
+        has = "has" if unused == 1 else "have"
+        sentences.append(f"{unused} of {len(used)} bins {has} no known pairs")
     sentences += _on_pairs(clusters)
     if errors.naive is not None and seen and clusters_in(state.reduced, clusters) < MIN_CLUSTERS:
         sentences += _on_speckle(speckle)

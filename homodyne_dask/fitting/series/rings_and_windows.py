@@ -123,8 +123,8 @@ def _scans(scan: Scan) -> tuple[Part, ...]:
     numbers = scan.scan_number
     if len(np.unique(numbers)) < 2:
         raise SelectionError(
-            f"{scan.path} has only one selected scan, but over 'scan' needs a store of repeats, made by "
-            f"ingesting several files: leave out over"
+            f"{scan.path} has only one selected scan, but over 'scan' and per_scan need several: ingest the "
+            f"files of all scans into one store"
         )
     parts = []
     for number in np.unique(numbers).tolist():

@@ -139,7 +139,7 @@ def test_one_number_is_the_initial_value_of_one_parameter(data, p0):
 
 
 def test_numbers_for_too_few_parameters_are_refused(data):
-    with pytest.raises(OptionError, match="p0 has 1 values for 2 parameters"):
+    with pytest.raises(OptionError, match="p0 has 1 value for 2 parameters"):
         hd.curve_fit(lambda x, a, b: a * x + b, data, p0=1.0)
 
 

@@ -166,7 +166,7 @@ def test_results_of_chx_without_lags_have_the_period_of_the_detector(tmp_path):
     with pytest.raises(OptionError, match="does not contain its frame spacing: give frame_time"):
         ingest.ingest(chx(tmp_path / "B_Res.h5", rings, lags=None))
     with pytest.raises(
-        OptionError, match="describes 2 bins but /g12b has 3: give dataset /g12b with"
+        OptionError, match="describes 2 bins, but /g12b has 3: give dataset /g12b with"
     ):
         ingest.ingest(chx(tmp_path / "C_Res.h5", rings[:2]))
 

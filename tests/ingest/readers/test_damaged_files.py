@@ -30,7 +30,7 @@ WRONG = {
     ),
     "matrix of another size": (
         {TWOTIME + "correlation_map/c2_00002": noisy(21)},
-        "c2_00002 of A.hdf is 21×21 but .*c2_00001 is 20×20",
+        "c2_00002 of A.hdf is 21×21, but .*c2_00001 is 20×20",
     ),
     "matrix not square": (
         {TWOTIME + "correlation_map/c2_00002": np.ones((20, 19))},

@@ -118,7 +118,7 @@ def test_a_wrong_npz_is_refused_naming_the_key(tmp_path, word, changes, message)
 @pytest.mark.parametrize(
     ("word", "options", "message"),
     [
-        ("another frame time", {"frame_time": 0.2}, "frame_time = 0.2 s but A.hdf has 0.1 s"),
+        ("another frame time", {"frame_time": 0.2}, "frame_time = 0.2 s, but A.hdf has 0.1 s"),
         ("q for HDF5", {"q": 0.1}, "q is read from A.hdf"),
         ("sigma zero", {"sigma": 0}, "sigma = 0 must be finite and positive"),
         ("sigma infinite", {"sigma": np.inf}, "sigma = inf must be finite"),
@@ -133,7 +133,7 @@ def test_a_wrong_npz_is_refused_naming_the_key(tmp_path, word, changes, message)
         ("gap as text", {"gap": "200 um"}, "gap = '200 um' is not a number: give it in Å"),
         ("gap in um", {"gap": 200}, "gap = 200 Å is 0.02 um, but gaps are between 1 um and 10 cm"),
         ("gap negative", {"gap": -1}, "gap = -1 must be finite and positive"),
-        ("gap of the truth", {"gap": 1e6}, r"gap = 1e\+06 Å but A.hdf has 2e\+06 Å"),
+        ("gap of the truth", {"gap": 1e6}, r"gap = 1e\+06 Å, but A.hdf has 2e\+06 Å"),
         ("offset infinite", {"time_offset": np.inf}, "time_offset = inf must be finite"),
     ],
 )
@@ -230,7 +230,7 @@ def test_an_older_cache_holds_its_times_as_planes_and_one_q(tmp_path):
 
 
 CACHE_MISTAKES = {
-    "no angles": ({"phi_angles_list": None}, "has c2_exp but no phi_angles_list"),
+    "no angles": ({"phi_angles_list": None}, "has c2_exp, but no phi_angles_list"),
     "angles": ({"phi_angles_list": np.zeros(2)}, "phi of A.npz has 2 values for 3 bins"),
     "times": ({"t2": TIME + 1}, "differ: the file is damaged"),
     "length": ({"t1": TIME[:-1], "t2": TIME[:-1]}, "29 entries for 30 frames"),

@@ -213,7 +213,7 @@ def test_an_axis_in_frames_leaves_the_times_to_the_detector(tmp_path):
     [
         (DT * np.arange(N + 1), f"must be {N} increasing times"),
         (-DT * np.arange(N), f"must be {N} increasing times"),
-        (2 * DT * np.arange(N), "steps by 0.2 s but frame_time is 0.1 s"),
+        (2 * DT * np.arange(N), "steps by 0.2 s, but frame_time is 0.1 s"),
     ],
 )
 def test_an_axis_that_cannot_be_the_times_of_the_frames_is_refused(tmp_path, values, words):
