@@ -152,5 +152,8 @@ def test_a_fit_that_did_not_converge_has_no_posterior(fitted, monkeypatch):
     }.items():
         Path(folder).mkdir()
         other.to_json(f"{folder}/summary.json")
-    assert "a fit with loss 'huber' has no likelihood: fit with loss 'linear'" in refused("robust")
+    assert (
+        "a fit with loss 'huber' has no likelihood: exclude outliers and use loss 'linear'"
+        in refused("robust")
+    )
     assert "A_c2.zarr has changed since the fit: fit again" in refused("other")

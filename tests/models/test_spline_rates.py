@@ -197,7 +197,7 @@ def test_mistakes_are_told(stepped, model, options, words):
 
 
 def test_the_power_law_of_a_free_rate_is_not_tested(fitted, stepped):
-    with pytest.raises(OptionError, match="to test the power laws fit static"):
+    with pytest.raises(OptionError, match="to test the power laws, fit static"):
         hd.check_rates(fitted, stepped[0])
 
 

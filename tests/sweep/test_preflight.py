@@ -40,7 +40,7 @@ def test_there_is_no_message_about_workers_that_meet_the_requirements():
             worker(versions={"jaxlib": "0.11.0"}),
             "has jaxlib 0.11.0, but this program has 0.12.0: start",
         ),
-        (worker(x64=False), "does not compute in float64: unset the variables JAX_"),
+        (worker(x64=False), "does not compute in float64: unset the JAX_"),
         (
             worker(chunk="e" * 64),
             "on n1 cannot read the store /data/A_c2.zarr (it reads other data)",

@@ -79,7 +79,7 @@ GOOD = {"c2": C2, "q": 0.01, "phi": 0.0, "dt": 0.1}
             "does not contain q, phi and its frame spacing: give q in 1/Å.*phi in degrees.*frame_time in s",
         ),
         ("q of three bins", {"q": [1, 2, 3]}, "has 3 values for 2 bins"),
-        ("q negative", {"q": -1.0}, "q positive"),
+        ("q negative", {"q": -1.0}, "must be finite and positive"),
         ("q text", {"q": "0.01"}, "not numbers"),
         ("dt zero", {"dt": 0.0}, "dt of A.npz is 0.0"),
         ("sigma zero", {"sigma": 0.0}, "sigma of A.npz must be finite and positive"),
