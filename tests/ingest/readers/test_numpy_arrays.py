@@ -69,7 +69,7 @@ GOOD = {"c2": C2, "q": 0.01, "phi": 0.0, "dt": 0.1}
         ("c2 flat", {"c2": np.ones(9)}, r"has shape \(9,\)"),
         ("c2 of objects", {"c2": np.full((5, 5), None)}, "objects|not real"),
         ("c2 complex", {"c2": C2 * 1j}, "not real numbers"),
-        ("two frames", {"c2": np.ones((2, 2))}, "has 2 frames: .* at least 3"),
+        ("two frames", {"c2": np.ones((2, 2))}, "has 2 frames, .* at least 3"),
         ("no q", {"q": None}, "does not contain q: give q in 1/Å"),
         ("no phi", {"phi": None}, "does not contain phi: give .*nan for whole rings"),
         ("no dt", {"dt": None}, "does not contain its frame spacing: give frame_time"),
