@@ -66,7 +66,7 @@ def design(
     fit: AnyPath | None, store: AnyPath | None, vary: str | None, picture: Path | None, as_json: bool,
     **options: Any,
 ) -> None:  # fmt: skip
-    """Predict the standard errors of a planned scan, with both weightings.
+    """Predict the standard errors of a planned scan for both weightings.
 
     The scan is that of the fit in the folder FIT, modified by the options, or is described by the
     options alone. `homodyne-dask explain planning` explains the calculation.

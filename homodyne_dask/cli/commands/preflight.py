@@ -90,7 +90,7 @@ def _site_facts(name: str, config: FitConfig | None) -> tuple[str, dict[str, str
 
 def _permission(folder: Path) -> str:
     existing = next(path for path in (folder, *folder.parents) if path.exists())
-    return "writable" if os.access(existing, os.W_OK) else f"{existing} IS NOT WRITABLE"
+    return "writable" if os.access(existing, os.W_OK) else f"{existing} is not writable"
 
 
 def _check_stores(config: FitConfig, file: Path | None) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def submit(config: Path, site: str, jobs: str, dry_run: bool, as_json: bool) -> 
     check_worker_options(replace(settings, site=site))
     for store in settings.data:
         if isinstance(store, Path) and not store.exists():
-            raise OptionError(f"{config}: data: {store} does not exist")
+            raise OptionError(f"{config}: data = {store} does not exist")
     chosen: Any = sites.site_named(site)
     words = ["fit", str(config.absolute()), "--site", site, "--go-on"]
     words += ["--jobs", jobs] if jobs else []

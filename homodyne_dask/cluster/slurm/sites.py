@@ -125,11 +125,16 @@ def _checked(site: Site) -> Site:
             f"{where}: {site['cores']} cores cannot be shared equally by {site['processes']} "
             f"processes: give a number of processes that divides the number of cores"
         )
-    for key, read in (("memory", parse_bytes), ("patience", parse_timedelta)):
+    for key, read, such_as in (
+        ("memory", parse_bytes, "a size, such as 200GB"),
+        ("patience", parse_timedelta, "a duration, such as 10m"),
+    ):
         try:
             read(site[key])
         except (ValueError, TypeError, AttributeError, KeyError):
-            raise OptionError(f"{where}.{key} = {site[key]!r} cannot be read") from None
+            raise OptionError(
+                f"{where}.{key} = {site[key]!r} cannot be used: give {such_as}"
+            ) from None
     _ = site.walltime
     return site
 

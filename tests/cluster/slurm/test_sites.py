@@ -83,7 +83,7 @@ def test_a_section_of_dasks_configuration_is_a_site_of_its_own():
         ({"cores": 0}, "is not a whole number of at least 1"),
         ({"cores": 5, "processes": 2}, "5 cores cannot be shared equally by 2 processes"),
         ({"walltime": "an hour"}, "is not a walltime"),
-        ({"memory": "much"}, "memory = 'much' cannot be read"),
+        ({"memory": "much"}, "memory = 'much' cannot be used: give a size"),
         ({"security": "some"}, "give tls or none"),
         ({"batch": "lsf"}, "give slurm or pbs"),
     ],
