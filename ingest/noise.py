@@ -150,7 +150,7 @@ NOTES = {
     "zeros": "equal to 0: taken as measured (no pixel had photons in both frames)",
     "infinite": "infinite or beyond float32: set to NaN",
     "one_sided": "known only on one side of the diagonal: set to NaN",
-    "outliers": "8 σ or more from their neighbours: excluded from the averages for initial "
+    "outliers": "8 σ or more from neighbouring pairs: excluded from the averages for initial "
     "values, but not from the fit (see --loss)",
 }
 
