@@ -76,7 +76,7 @@ def test_shear_that_does_not_oscillate_is_laminar_flow(convention):
 MISTAKES = [
     ("unknown parameter", {"params": {"D": 1.0}}, "no parameter 'D'"),
     ("missing parameter", {"params": {"D0": 1.0, "alpha": 0.0}}, "needs a value of D_offset"),
-    ("wrong length", {"params": [1.0, 2.0]}, "3 parameters .* 2 were given"),
+    ("wrong length", {"params": [1.0, 2.0]}, "3 parameters .* 2 values were given"),
     ("unequal bins", {"q": [1e-3, 2e-3], "phi": [0, 1, 2]}, r"q 2, phi 3"),
     ("unknown convention", {"convention": "phisical"}, "did you mean 'physical'"),
     ("flow without gap", {"model": LAMINAR_FLOW, "params": FLOW}, "needs the gap"),

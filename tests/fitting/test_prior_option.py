@@ -173,7 +173,7 @@ MISTAKES = [
     ({"D0": (2e4, 1e-13)}, "prior of D0: sd = 1e-13 is below the rounding of 20000: to keep D0 at "
      "this value, use fixed"),
     ({"D0": (2e4, 1e-300)}, "prior of D0 = (20000.0, 1e-300): sd = 1e-300 is not between 1e-60 and 1e60"),
-    ({"alpha": (0, 1)}, "prior of alpha: it is fixed at -0.4, so a prior would have no effect"),
+    ({"alpha": (0, 1)}, "prior of alpha: alpha is fixed at -0.4, so a prior would have no effect"),
     ({"D0": 5}, "prior of D0 = 5 cannot be used: give mean and standard deviation"),
     ("D0=1:2", "prior = 'D0=1:2' cannot be used: give two numbers for each parameter"),
 ]  # fmt: skip

@@ -66,7 +66,7 @@ def test_a_negative_rate_is_said(tmp_path):
     )
     [said] = [sentence for sentence in found.warnings if "shear rate is negative" in sentence]
     assert "-0.0012" in said
-    assert "bounds of gamma_dot_t_offset" in said
+    assert "a lower bound of 0 on gamma_dot_t_offset" in said
     free = fit_here(
         scan,
         hd.LAMINAR_FLOW,
