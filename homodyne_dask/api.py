@@ -50,7 +50,7 @@ def fit(data: "Scan | str | Path", model: Model | str, **options: Any) -> "FitRe
 def fit(data: Any, model: ResidualModel, **options: Any) -> "CurveFit": ...
 @wraps(fitting.fit)
 def fit(data: Any, model: Any, **options: Any) -> Any:
-    """Fit a model to a scan, or one made by `model` to any dataset."""
+    """Fit a model to a scan, or a model made by `model` to any dataset."""
     model = as_model(model)
     if not model.of_scans:
         return _fitting_any_data().fit(data, model, **options)
@@ -138,10 +138,10 @@ def ingest(
     or a URL such as s3://bucket/A0123_c2.zarr; by default beside the source, A0123_results.hdf →
     A0123_c2.zarr. q [1/Å], phi [degree], dt [s, also frame_time]: for plain arrays, which do not contain
     them; one number, or for q and phi one per bin. counts: mean counts per pixel and frame of an array, one
-    number, (bin,), (t,) or (bin, t), which determine sigma together with pixels: number of pixels of each
-    bin, one number or one per bin. sigma: standard deviation of c2 of one pair, one number or one per bin;
-    by default from counts or scatter. time_offset [s] is added to all times. gap: '200 um', or Å as a
-    number; kept with the data. trains: the first train, counted from 0, and the one after the last, such as
+    number, (bin,), (t,) or (bin, t); together with pixels, the number of pixels of each bin (one number or
+    one per bin), they determine sigma. sigma: standard deviation of c2 of one pair, one number or one per
+    bin; by default from counts or scatter. time_offset [s] is added to all times. gap: '200 um', or a number
+    in Å; kept with the data. trains: the first train, counted from 0, and the one after the last, such as
     (0, 500), for a file with one matrix per train, whose groups become scans; by default all. dataset: name
     of the matrices in an HDF5 file (a dataset, or a group with one for each bin) or .npz of another layout;
     q_dataset, phi_dataset: names of q and φ; time_dataset: name of the times of the frames, or of their
@@ -150,7 +150,7 @@ def ingest(
     per file; by default only for stores at a URL. strict: reject a file that has a bin without data; by
     default the bin is left out, with a note. overwrite: replace a store that has different contents.
     client: a Dask client; by default two threads are used. progress: called with (bins done, bins) after
-    each.
+    each bin.
 
     The same call continues an interrupted ingest. Returns a report, which prints the bins; `report.store`
     is the path for `open_dataset`. Raises a HomodyneDaskError for invalid input.
@@ -169,7 +169,7 @@ def ingest(
         workers = checked_workers(client)
     if dt is not None and frame_time is not None:
         raise OptionError(
-            f"dt = {dt} and frame_time = {frame_time} are the same argument: give only one of them"
+            f"dt = {dt} and frame_time = {frame_time} have the same meaning: give only one of them"
         )
     frame_time = dt if frame_time is None else frame_time
     files = (str, PathLike, UrlPath)
@@ -199,7 +199,8 @@ def _array_file(source: Any, store: Any, counts: Any, pixels: Any) -> AbstractCo
 
     if store is None:
         raise OptionError(
-            "store is missing: an array has no file name: give the folder to write, such as A0123_c2.zarr"
+            "store is missing, and an array has no file name: give the folder to write, such as "
+            "A0123_c2.zarr"
         )
     target = any_path("store", store)
     beside = None if isinstance(target, UrlPath) else target
@@ -218,7 +219,7 @@ def simulate(
     noise: str = "pairs",
     overwrite: bool = False,
 ) -> "data.Scenario":
-    """Simulate a scan with known parameters and photon noise, and write it to a result file.
+    """Simulate a scan with known parameters and noise, and write it to a result file.
 
     path: the HDF5 file. scenario: creep, brownian, static, ageing, andrade, step or laos. angles: number of
     bins, spread over half a turn. frames: length of the record; a matrix takes 8·frames² bytes. seed: of the
@@ -243,7 +244,7 @@ def simulate(
     require_count("angles", angles)
     require_count("frames", frames)
     if frames < MIN_FRAMES:
-        raise OptionError(f"frames = {frames}: a fit needs {MIN_FRAMES}")
+        raise OptionError(f"frames = {frames} is too few for a fit: give at least {MIN_FRAMES}")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise OptionError(f"seed = {shown(seed)} cannot be used: give a whole number of at least 0")
     require_type("overwrite", overwrite, bool, "True or False")
@@ -297,7 +298,7 @@ def toys(
     scan: the fitted scan; by default it is opened from its store. seed: of the photons. weighting: pairs or
     speckle, by default that of the fit. counts (per pixel and frame), pixels (per bin): by default
     estimated from the residuals. client: a Dask client, whose workers compute the toys in parallel; by
-    default workers on this machine. progress: called with a sentence after each. Masked frames are also
+    default workers on this machine. progress: called with a sentence after each fit. Masked frames are also
     simulated.
 
     Raises OptionError if the residuals do not determine counts and pixels, or if the fit cannot be

@@ -32,7 +32,7 @@ def abridged(text: str) -> str:
     return "\n".join(
         [
             *lines[: MAX_LINES - 1],
-            f"... {len(lines) - MAX_LINES + 1} more lines: print it to see all",
+            f"... {len(lines) - MAX_LINES + 1} more lines: print the object to see all",
         ]
     )
 
@@ -61,6 +61,11 @@ def wrapped(head: str, sentences: Sequence[str]) -> list[str]:
     )
     paragraphs = (wrapper.wrap(" ".join(sentence.split())) for sentence in sentences)
     return [line for lines in paragraphs for line in lines or [head.rstrip()]]
+
+
+def counted(number: int, what: str) -> str:
+    """Return '1 frame', '3 frames', '12,000 frames'."""
+    return f"{number:,} {what}{'s' * int(number != 1)}"
 
 
 def lines_of(rows: Sequence[tuple[str, str]]) -> str:

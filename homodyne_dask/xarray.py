@@ -99,8 +99,8 @@ def _two_time(dataset: xarray.Dataset) -> xarray.DataArray:
     c2 = dataset["c2"]
     if set(c2.dims) not in ({"bin", "t1", "t2"}, {"t1", "t2"}):
         raise OptionError(
-            f"no two-time correlation: c2 of this dataset is over ({', '.join(map(str, c2.dims))}), not over "
-            f"(bin, t1, t2)"
+            f"no two-time correlation: c2 of this dataset has the dimensions "
+            f"({', '.join(map(str, c2.dims))}), not (bin, t1, t2)"
         )
     return c2.transpose(..., "t1", "t2")
 
@@ -109,7 +109,9 @@ def _times(c2: xarray.DataArray) -> Float[np.ndarray, " t"]:
     """Return the frames [s] of c2; raises OptionError where t1 and t2 are not the same."""
     missing = [name for name in ("t1", "t2") if name not in c2.coords]
     if missing:
-        raise OptionError(f"c2 has no coordinate {missing[0]}: assign the starts of frames in s")
+        raise OptionError(
+            f"c2 has no coordinate {missing[0]}: assign the start times of the frames in seconds"
+        )
     t1, t2 = (np.asarray(c2[name].values, float) for name in ("t1", "t2"))
     if not np.array_equal(t1, t2):
         raise OptionError("t1 and t2 of c2 are not the same frames: select the same frames in both")

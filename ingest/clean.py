@@ -63,7 +63,8 @@ def clean(
     """
     if raw.shape != (n_frames, n_frames) or raw.dtype.kind not in "fiu":
         raise SourceError(
-            f"{name} is {raw.shape} {raw.dtype}, not a {n_frames}×{n_frames} matrix of numbers"
+            f"{name} has shape {raw.shape} and dtype {raw.dtype}: it is not a {n_frames}×{n_frames} matrix "
+            f"of numbers"
         )
     side, counted = _side(raw, name, half)
     turned = side == "full" and _is_symmetric_upside_down(raw)
@@ -160,15 +161,15 @@ def _side(raw: np.ndarray, name: str, half: Half | None) -> tuple[str, Bool[np.n
         side = "upper" if above else "lower"
         if half not in (None, side):
             raise SourceError(
-                f"{name} has only its {side} half, but half is {half}: leave out half"
+                f"{name} has only its {side} half, but half = {half} is given: leave it out"
             )
         return side, counted
     if half in ("upper", "lower"):
         return half, counted
     if 2 * min(above, below) < max(above, below):
         raise SourceError(
-            f"{name} is neither a full matrix nor one half: {above} pairs are known above the diagonal and "
-            f"{below} below; give --half upper or lower to select one"
+            f"{name} is neither a full matrix nor one half: {above:,} pairs are known above the diagonal and "
+            f"{below:,} below; give --half upper or lower to select one half"
         )
     return "full", counted
 

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float
 
 from homodyne_dask.errors import SourceError
 from homodyne_dask.store.arrays import is_uneven, spacing_text
+from homodyne_dask.text import counted
 from ingest.clean import NoDataError, sigma_from_counts
 from ingest.readers.source import HALVES, Source
 
@@ -86,7 +87,7 @@ def _notes_on_disagreement(source: Source, rows, records: list[Record]) -> list[
     if not ratio or 0.5 < np.median(ratio) < 2:
         return []
     return [
-        f"sigma from counts is {np.median(ratio):.2g} times the scatter of the bins: check that the "
+        f"σ from counts is {np.median(ratio):.2g} times the scatter of the bins: check that the "
         "counts are photons per pixel, or give --sigma"
     ]
 
@@ -146,11 +147,11 @@ def _without_data(source: Source, records: list[Record]) -> list[str]:
 
 
 NOTES = {
-    "zeros": "0: taken as measured (no pixel had photons in both frames)",
-    "infinite": "infinite or beyond float32, set to NaN",
-    "one_sided": "known only on one side of the diagonal, set to NaN",
-    "outliers": "8 σ or more from their neighbours: excluded from the averages for initial "
-    "values, not from the fit (see --loss)",
+    "zeros": "equal to 0: taken as measured (no pixel had photons in both frames)",
+    "infinite": "infinite or beyond float32: set to NaN",
+    "one_sided": "known only on one side of the diagonal: set to NaN",
+    "outliers": "8 σ or more from neighbouring pairs: excluded from the averages for initial "
+    "values, but not from the fit (see --loss)",
 }
 
 
@@ -177,11 +178,6 @@ def dimmed(masked: Bool[np.ndarray, " t"]) -> str:
         f"{counted(int(masked.sum()), 'frame')} masked (intensity below half its median): "
         f"{as_ranges(np.flatnonzero(masked))}, counted from 0"
     )
-
-
-def counted(number: int, what: str) -> str:
-    """Return '1 frame', '3 frames'."""
-    return f"{number} {what}{'s' * int(number != 1)}"
 
 
 def as_ranges(numbers: Sequence[int] | np.ndarray) -> str:
@@ -232,7 +228,7 @@ def _times(source: Source) -> Iterator[str]:
     lasts = source.n_frames * source.frame_time
     if lasts > LONGEST_RECORD:
         yield (
-            f"is the frame time in ms? {source.n_frames} frames of {source.frame_time:g} s last "
+            f"is the frame time in ms? {source.n_frames:,} frames of {source.frame_time:g} s last "
             f"{lasts / 3600:.3g} h: the frame time is interpreted as seconds; if it is in ms, divide it by "
             "1000 and ingest again"
         )

@@ -121,17 +121,25 @@ def _check_alike(first: Source, other: Source, name: str, other_name: str) -> No
     """Raise SourceError where two scans have not the same grid of bins and frames."""
     checks: dict[str, Callable[[Source], object]] = {
         "the format": lambda one: one.format,
-        "bins": lambda one: len(one.label),
-        "frames": lambda one: one.n_frames,
-        "frame time in s": lambda one: one.frame_time,
-        "gap in Å": lambda one: one.gap,
-        "cells of age and lag": lambda one: one.cells and len(one.cells.lag) * len(one.cells.age),
-        "noise given": lambda one: one.sigma is not None,
+        "the number of bins": lambda one: len(one.label),
+        "the number of frames": lambda one: one.n_frames,
+        "the frame time in s": lambda one: one.frame_time,
+        "the gap in Å": lambda one: one.gap,
+        "the number of cells of age and lag": lambda one: (
+            one.cells and len(one.cells.lag) * len(one.cells.age)
+        ),
+    }
+    present: dict[str, Callable[[Source], bool]] = {
+        "sigma": lambda one: one.sigma is not None,
         "counts": lambda one: one.intensity is not None,
     }
     for what, of in checks.items():
         if of(first) != of(other):
             raise _differ(name, other_name, what, of(first), of(other))
+    for what, has in present.items():
+        if has(first) != has(other):
+            with_it, without = (name, other_name) if has(first) else (other_name, name)
+            raise _no_repeat(name, other_name, f"{with_it} has {what}, but {without} has none")
     if not same_times(first.time, other.time, first.frame_time):
         at = int(np.argmax(np.abs(first.time - other.time)))
         raise _differ(
@@ -144,14 +152,17 @@ def _check_alike(first: Source, other: Source, name: str, other_name: str) -> No
             at = int(np.argmax(apart))
             raise _differ(name, other_name, f"{what} of bin {at + 1}", one[at], two[at])
     if first.cells != other.cells:
-        raise _differ(name, other_name, "cells of age and lag", "its own", "others")
+        raise _no_repeat(name, other_name, "their cells of age and lag differ")
 
 
 def _differ(name: str, other_name: str, what: str, one: object, other: object) -> SourceError:
     shown = [f"{value:.9g}" if isinstance(value, float) else str(value) for value in (one, other)]
+    return _no_repeat(name, other_name, f"{what} is {shown[1]}, not {shown[0]}")
+
+
+def _no_repeat(name: str, other_name: str, why: str) -> SourceError:
     return SourceError(
-        f"{other_name} cannot be a repeat of {name}: {what} is {shown[1]}, not {shown[0]}; leave it out, "
-        f"or ingest it separately"
+        f"{other_name} cannot be a repeat of {name}: {why}; leave it out, or ingest it separately"
     )
 
 
@@ -194,7 +205,7 @@ def check_different(paths: Sequence[Path], digests: Sequence[str]) -> None:
     for path, digest in zip(paths, digests, strict=True):
         if digest in seen:
             raise SourceError(
-                f"{path} has the same content as {seen[digest]}: a measurement counts only once; leave out "
-                "one of them"
+                f"{path} has the same content as {seen[digest]}, but a measurement counts only once: leave "
+                "out one of them"
             )
         seen[digest] = path

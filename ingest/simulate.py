@@ -216,7 +216,7 @@ def simulate(
     """
     path = Path(path)
     if layout not in LAYOUTS:
-        raise OptionError(f"layout {layout!r} is unknown: {nearest(layout, LAYOUTS)}")
+        raise OptionError(f"layout {layout!r} is unknown; {nearest(layout, LAYOUTS)}")
     if path.exists() and not overwrite:
         raise StoreError(f"{path} exists: give --overwrite to replace it")
     phi = np.asarray(phi, dtype=np.float64)
@@ -255,7 +255,7 @@ def simulate(
                 file.attrs["truth"] = json.dumps(_ordered(truth, order))
     except OSError as error:
         raise StoreError(
-            f"{path} cannot be written ({error.strerror or error}): make room or give another name"
+            f"{path} cannot be written ({error.strerror or error}): free some space or give another name"
         ) from error
     return path
 

@@ -98,7 +98,9 @@ def lock_store(store: AnyPath) -> Iterator[None]:
         (store / WORK_FOLDER).mkdir(parents=True, exist_ok=True)
     with locked(work / "lock") as held:
         if not held:
-            raise StoreError(f"another ingest is writing {store}: wait for it or give another name")
+            raise StoreError(
+                f"another ingest is writing {store}: wait until it ends, or give another name"
+            )
         yield
 
 

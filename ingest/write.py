@@ -81,9 +81,7 @@ def ingest(
     require_function("progress", progress)
     paths = _paths(source_path)
     if store_path is None and len(paths) > 1:
-        raise OptionError(
-            f"{len(paths)} files become one store: give its name, such as all_c2.zarr"
-        )
+        raise OptionError(f"{len(paths)} files make one store: give its name, such as all_c2.zarr")
     target = default_store(paths[0]) if store_path is None else any_path("store", store_path)
     source = _open_all(paths, options)
     target = target.absolute()
@@ -95,7 +93,7 @@ def ingest(
                 return _ingest(source, target, job, overwrite, strict, client, progress)
     except OSError as error:
         raise StoreError(
-            f"{target} cannot be written ({error.strerror or error}): make room or give another "
+            f"{target} cannot be written ({error.strerror or error}): free some space or give another "
             "name, then run ingest again; it continues where it stopped"
         ) from error
 
@@ -188,7 +186,7 @@ def _check_left_out(target: AnyPath, records: list[Record], strict: bool) -> Non
     """Raise SourceError where no bin has data, or with `strict` where one has none."""
     reasons = [record["left_out"] for record in records if record["left_out"]]
     if reasons and (strict or len(reasons) == len(records)):
-        how = "without --strict the others are ingested" if len(reasons) < len(records) else ""
+        how = "without --strict, the other bins are ingested" if len(reasons) < len(records) else ""
         raise SourceError("; ".join(filter(None, [reasons[0], how or "no bin is left to fit"])))
 
 

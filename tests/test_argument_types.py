@@ -98,8 +98,8 @@ def test_wrong_types_are_refused_in_one_sentence(scan, name, tmp_path, monkeypat
 
 
 MISTAKES = [
-    ("a list to fix", {"fixed": ["D0"]}, "numbers by parameter, as fixed={'D_offset': 0}"),
-    ("a list of initial values", {"initial": [1e4, 0, 0]}, "initial = .*numbers by parameter"),
+    ("a list to fix", {"fixed": ["D0"]}, "a number for each parameter, such as fixed={'D_offset': 0}"),
+    ("a list of initial values", {"initial": [1e4, 0, 0]}, "initial = .*a number for each parameter"),
     ("a number for a name", {"fixed": {1: 2.0}}, "fixed: unknown parameter 1"),
     ("a number for a mode", {"scaling": 1}, "scaling = 1 cannot be used"),
     ("a truth value", {"initial": {"D0": True}}, "initial D0"),
@@ -173,12 +173,13 @@ RETURNS = [
 @pytest.mark.parametrize(("word", "f"), RETURNS, ids=[word for word, _ in RETURNS])
 def test_a_model_that_returns_something_else_is_refused(scan, word, f):
     with pytest.raises(
-        HomodyneDaskError, match=r"test_argument_types.py line \d+: (f|it) must return"
+        HomodyneDaskError, match=r"test_argument_types.py line \d+: (f|the function) must return"
     ):
         hd.fit(scan, hd.separable(f, [hd.Parameter("a", bounds=(0, 1))], name="wrong"))
 
 
 @pytest.mark.parametrize("value", [1.0, None, "one", 1j], ids=str)
 def test_a_function_for_curve_fit_that_returns_something_else_is_refused(value):
-    with pytest.raises(HomodyneDaskError, match=r"test_argument_types.py line \d+: it must return"):
+    wrong = r"test_argument_types.py line \d+: the function must return"
+    with pytest.raises(HomodyneDaskError, match=wrong):
         hd.curve_fit(lambda x, a: value, POINTS)

@@ -79,7 +79,7 @@ def shuffled(ds):
 MISTAKES = {
     "no c2": (lambda ds: ds.drop_vars("c2"), "no two-time correlation: the dataset has no c2"),
     "empty": (lambda ds: xarray.Dataset(), "has no c2.*, but nothing"),
-    "a cut": (lambda ds: ds.isel(t1=0), r"over \(bin, t2\), not over \(bin, t1, t2\)"),
+    "a cut": (lambda ds: ds.isel(t1=0), r"dimensions \(bin, t2\), not \(bin, t1, t2\)"),
     "other t2": (lambda ds: ds.isel(t1=slice(3, 9)), "t1 and t2 of c2 are not the same frames"),
     "shuffled": (shuffled, "not consecutive frames"),
     "every other": (

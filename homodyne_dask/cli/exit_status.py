@@ -23,7 +23,7 @@ NOT_CONVERGED, BAD_INPUT, BUG, INTERRUPTED = 3, 2, 1, 130
 DISK_FULL = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "your disk quota is used up",
-    errno.EFBIG: "it exceeds the largest file allowed here",
+    errno.EFBIG: "it exceeds the largest file size allowed here",
 }
 USER_ERRORS = (HomodyneDaskError, click.ClickException, OSError)
 SECONDS_WITHOUT_GARBAGE = 10.0
@@ -61,14 +61,14 @@ def error_sentence(
     if is_out_of_memory(error):
         return (
             f"the memory available to this process is used up "
-            f"({one_line(str(error)) or type(error).__name__}): make room, or raise the limit "
+            f"({one_line(str(error)) or type(error).__name__}): free memory, or raise the limit "
             f"(of the job or of ulimit -v){then}"
         )
     if isinstance(error, USER_ERRORS):
         return one_line(_user_error_sentence(error, then))
     return (
-        f"a bug in homodyne-dask ({type(error).__name__}: {one_line(str(error))}): run again with "
-        f"--debug and report the traceback"
+        f"this is a bug in homodyne-dask ({type(error).__name__}: {one_line(str(error))}): run the command "
+        f"again with --debug and report the traceback"
     )
 
 
@@ -101,7 +101,7 @@ def one_line(text: str) -> str:
 def _user_error_sentence(error: Exception, then: str) -> str:
     if isinstance(error, click.NoSuchOption):
         options = [o for p in _parameters(error) for o in (*p.opts, *p.secondary_opts)]
-        return f"no option {error.option_name}; {nearest(error.option_name, options)}"
+        return f"unknown option {error.option_name}; {nearest(error.option_name, options)}"
     if isinstance(error, click.UsageError):
         usage = f"homodyne-dask {error.ctx.info_name}" if error.ctx and error.ctx.parent else ""
         hint = f" (see `{usage or 'homodyne-dask'} --help`)"
@@ -119,13 +119,13 @@ def _file_error_sentence(error: OSError, then: str) -> str:
     if error.errno not in DISK_FULL:
         return f"{where}: {error.strerror or error}; check the path, its permissions and the free space"
     why = DISK_FULL[error.errno]
-    return f"{where} cannot be written: {why}{_free_space(error.filename)}; make room{then}"
+    return f"{where} cannot be written: {why}{_free_space(error.filename)}; free some space{then}"
 
 
 def _free_space(path: Any) -> str:
     """Return how much room there is where a file would be, '' where nobody knows."""
     folder = next((p for p in Path(path or "a file").absolute().parents if p.is_dir()), None)
-    return "" if folder is None else f" ({size(shutil.disk_usage(folder).free)} are free)"
+    return "" if folder is None else f" ({size(shutil.disk_usage(folder).free)} free)"
 
 
 def _parameters(error: click.UsageError) -> list[click.Parameter]:

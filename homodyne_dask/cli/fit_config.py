@@ -38,15 +38,15 @@ class _Source:
 
     data: Sequence[AnyPath] = define(
         MISSING,
-        "store written by ingest, or a list of stores: a path, relative to this file, or a URL such as "
-        "s3://",
+        "store written by ingest, or a list of stores, each as a path relative to this file or as a URL such "
+        "as s3://bucket/A0123_c2.zarr",
         "A0123_c2.zarr", "the path of a store, or a list of them", section=DATA, common=True,
     )  # fmt: skip
     model: str = define(
         MISSING,
         f"model: {', '.join(MODELS[:-1])}, a model of another package, a sum "
         "or product of models such as 'static + brownian', or auto, the simplest adequate model",
-        "laminar_flow", "static, laminar_flow or another model's name",
+        "laminar_flow", "the name of a model, such as static or laminar_flow",
         metavar="NAME", suggestions=MODELS, section=MODEL, common=True,
     )  # fmt: skip
 
@@ -56,49 +56,51 @@ class FitConfig(FitOptions, _Source):
     """All options of `homodyne-dask fit`, by the names they have in Python, in YAML and as --options."""
 
     q: Sequence[float] | None = define(
-        None, "q of rings in 1/Å; the nearest ring within 2 % is selected", "0.0054", "a number in 1/Å, or "
-        "a list",
+        None, "rings to fit, by q in 1/Å; the nearest ring within 2 % is selected", "0.0054",
+        "a number in 1/Å, or a list",
         default_text="all", section=DATA, common=True,
     )  # fmt: skip
     phi: float | tuple[float, float] | Sequence[tuple[float, float]] | None = define(
         None,
-        "an angle φ in degrees (the nearest within 1° is selected), a range [low, high], or a list of ranges",
-        "[-30, 30]", "degrees, or a range", typed="-30:30", default_text="all",
+        "angles to fit, by φ in degrees: an angle (the nearest within 1° is selected), a range, or a list of "
+        "ranges",
+        "[-30, 30]", "an angle in degrees, or a range", typed="-30:30", default_text="all",
         metavar="ANGLE|LOW:HIGH", section=DATA, common=True,
     )  # fmt: skip
     label: Sequence[int] | None = define(
-        None, "bin numbers of the beamline", "[2, 3]", "a whole number, or a list",
+        None, "bins to fit, by their numbers at the beamline", "[2, 3]", "a whole number, or a list",
         default_text="all", section=DATA,
     )  # fmt: skip
     scan: Sequence[int | str] | None = define(
-        None, "scans of a store of repeats, by number (from 1) or by name", "[1, 2]",
+        None, "scans of a store of repeats to fit, by number (from 1) or by name", "[1, 2]",
         "a number or name, or a list", default_text="all", metavar="NUMBER|NAME", section=DATA,
     )  # fmt: skip
     frames: tuple[int, int] | None = define(
-        None, "first frame, counted from 0, and the frame after the last", "[0, 300]", "two whole numbers",
+        None, "frames to fit, counted from 0: the first and the one after the last", "[0, 300]",
+        "two whole numbers",
         typed="0:300", default_text="all", metavar="FIRST:END", section=DATA, common=True,
     )  # fmt: skip
     time: tuple[float, float] | None = define(
-        None, "start and end of the selected times in seconds, end excluded",
+        None, "times to fit in seconds: start and end; the end itself is not included",
         "[0, 30]", "two numbers in seconds", typed="0:30", default_text="all",
         metavar="START:END", section=DATA,
     )  # fmt: skip
     exclude_frames: Sequence[tuple[int, int]] | None = define(
         None, "frames to exclude, counted from 0: the first and the one after the last",
-        "[[51, 61], [100, 101]]", "one range of whole numbers or several", typed="51:61",
+        "[[51, 61], [100, 101]]", "a range of whole numbers, or several", typed="51:61",
         default_text="none", metavar="FIRST:END", section=DATA, common=True,
     )  # fmt: skip
     exclude_time: Sequence[tuple[float, float]] | None = define(
-        None, "times to exclude in seconds, from START up to but not including END", "[[3.0, 3.5]]",
-        "one range of seconds or several", typed="3:3.5", default_text="none",
+        None, "times to exclude in seconds: start and end; the end itself is not excluded",
+        "[[3.0, 3.5]]", "a range in seconds, or several", typed="3:3.5", default_text="none",
         metavar="START:END", section=DATA,
     )  # fmt: skip
     exclude_phi: float | tuple[float, float] | Sequence[tuple[float, float]] | None = define(
-        None, "angles φ in degrees to exclude, selected as with phi", "[80, 100]", "degrees, or a range",
+        None, "angles to exclude, given as for phi", "[80, 100]", "an angle in degrees, or a range",
         typed="80:100", default_text="none", metavar="ANGLE|LOW:HIGH", section=DATA,
     )  # fmt: skip
     exclude_label: Sequence[int] | None = define(
-        None, "bin numbers of the beamline to exclude", "[7]", "a whole number, or a list",
+        None, "bins to exclude, given as for label", "[7]", "a whole number, or a list",
         default_text="none", section=DATA,
     )  # fmt: skip
     over: str | None = define(
@@ -109,13 +111,14 @@ class FitConfig(FitOptions, _Source):
     )  # fmt: skip
     per_scan: tuple[str, ...] = define(
         (),
-        "for a store of repeats: parameters that differ between scans, in one fit of all scans; the "
-        "others are shared",
+        "for a store of repeats: parameters that differ between scans, in one fit of all scans that share "
+        "the other parameters",
         "D0", "the name of a parameter, or a list", default_text="none", metavar="NAME", section=DATA,
     )  # fmt: skip
     windows: int | Sequence[tuple[float, float]] | None = define(
-        None, "with over age: the number of windows of equal length, or start and end of each in seconds",
-        "4", "a number: 4, or windows in seconds: 0:30 and 30:60 as options, [[0, 30], [30, 60]] in a file",
+        None, "with over age: number of windows of equal length, or the start and end of each in seconds",
+        "4", "a number, such as 4, or windows in seconds: 0:30 and 30:60 on the command line, "
+        "[[0, 30], [30, 60]] in a file",
         metavar="INTEGER|START:END", section=DATA,
     )  # fmt: skip
     scheduler: str | None = define(
@@ -123,7 +126,8 @@ class FitConfig(FitOptions, _Source):
         default_text="workers on this machine", metavar="ADDRESS", section=WORKERS,
     )  # fmt: skip
     key: str | None = define(
-        None, "folder of the scheduler's TLS key, made by `homodyne-dask key`; none: unencrypted",
+        None,
+        "folder of the scheduler's TLS key, made by `homodyne-dask key`; none for an unencrypted scheduler",
         "my_cluster", "the path of a folder, or none", metavar="PATH", section=WORKERS,
     )  # fmt: skip
     scheduler_file: Path | None = define(  # noqa: RUF009
@@ -132,12 +136,12 @@ class FitConfig(FitOptions, _Source):
     )  # fmt: skip
     site: str | None = define(
         None,
-        "workers as jobs of a batch system at this site: generic, perlmutter, esrf, alcf, or user-defined",
+        "site whose batch system runs the workers as jobs: generic, perlmutter, esrf, alcf, or user-defined",
         "perlmutter", "the name of a site", suggestions=("generic", "perlmutter", "esrf", "alcf"),
         metavar="NAME", section=WORKERS, common=True,
     )  # fmt: skip
     jobs: int | tuple[int, int] | None = define(
-        None, "with site: the number of jobs, or the minimum and the maximum", "[1, 20]",
+        None, "with site: number of jobs, or their minimum and maximum", "[1, 20]",
         "a whole number, or two", typed="1:20", default_text="1", metavar="INTEGER|LEAST:MOST",
         section=WORKERS, common=True,
     )  # fmt: skip
@@ -205,7 +209,7 @@ def template() -> str:
     """Return a commented YAML file with all options; its data are an example."""
     active = ("data", "model", "gap")
     lines = [
-        "# A fit: run `homodyne-dask fit` with this file. Options on the command line override those here.",
+        "# A fit: run `homodyne-dask fit` with this file. Options on the command line override those below.",
         "",
     ]
     for name, option in config_options().items():

@@ -98,7 +98,7 @@ def _stores(config: FitConfig) -> list[FitJob]:
 def _parts(config: FitConfig) -> list[FitJob]:
     if len(config.data) > 1:
         raise OptionError(
-            f"over takes one store, but {len(config.data)} are given: fit each separately"
+            f"over applies to a single store, but {len(config.data)} are given: fit each separately"
         )
     (store,) = config.data
     scan, over = selected(config, store), config.over or ""
@@ -128,8 +128,8 @@ def _folders(config: FitConfig) -> list[Path]:
         if folder in found[:n]:
             first = config.data[found.index(folder)]
             raise OptionError(
-                f"{first} and {config.data[n]} would both write {folder}: fit them one by "
-                f"one, each with its own --output"
+                f"the results of {first} and {config.data[n]} would both be written to {folder}: fit them "
+                f"one by one, each with its own --output"
             )
     return found
 
@@ -180,7 +180,7 @@ def find_previous(model: Model, job: FitJob) -> PreviousFit:
     if options:
         first = "model" if "model" in options else options[0]
         raise OptionError(
-            f"{job.folder} contains a fit with another {first}: give --overwrite, or another --output"
+            f"{job.folder} contains a fit with a different {first}: give --overwrite, or another --output"
         )
     if changed:
         return PreviousFit(changed=" and ".join(changed))
@@ -254,7 +254,7 @@ def echoed_check_of_rates(result: FitResult, job: FitJob, client: "Client | None
     try:
         found = hd.check_rates(result, job.scan(), client=client)
     except OptionError as e:
-        echo(f"\nrates are not checked: {e}")
+        echo(f"\nrates were not checked: {e}")
         return None
     echo(f"\n{found}")
     return folders.write_rates_check(found, job.folder)[0]
@@ -307,6 +307,6 @@ def _run(
                 "interrupted before the end of the first pass: nothing was saved"
             ) from None
         raise Interrupted(
-            f"interrupted after pass {passes}: the checkpoint is {checkpoint}; the same command "
-            f"with --resume continues"
+            f"interrupted after pass {passes}: the checkpoint is {checkpoint}; repeat the command "
+            f"with --resume to continue"
         ) from None

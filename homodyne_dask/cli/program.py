@@ -49,7 +49,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "show": (f"{_CORE}.show", "Print the report of a fit."),
         "view": (f"{_APPS}.view.view_command", "Show data, model and residuals on a web page."),
         "compare": (f"{_CORE}.compare", "Compare fits of several models to the same data."),
-        "toys": (f"{_CORE}.toys", "Fit scans simulated from a fit: bias, errors, coverage."),
+        "toys": (f"{_CORE}.toys", "Test a fit's errors on scans simulated from it."),
         "posterior": (f"{_CORE}.posterior", "Sample the posterior of a fit."),
     },
     "Clusters": {
@@ -181,7 +181,7 @@ class Program(click.Group):
         """Return the command; the error for an unknown one names the most similar command."""
         name = args[0]
         if name not in self.commands and not name.startswith("-"):
-            raise click.UsageError(f"no command {name!r}; {nearest(name, self.commands)}", ctx)
+            raise click.UsageError(f"unknown command {name!r}; {nearest(name, self.commands)}", ctx)
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:

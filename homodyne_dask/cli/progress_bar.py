@@ -81,7 +81,7 @@ def _bar(console: Console) -> Iterator[ShowProgress]:
     with ProgressBar(
         *columns, TextColumn("{task.fields[more]}"), console=console, transient=True
     ) as bar:
-        task = bar.add_task("workers and initial values", total=None, more="")
+        task = bar.add_task("starting workers, finding initial values", total=None, more="")
         print_lines = _lines(console)
 
         def show(progress: Progress) -> None:

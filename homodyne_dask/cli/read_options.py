@@ -187,6 +187,8 @@ def read_value(option: Option, value: Any, origin: str = "--") -> Any:
         raise OptionError(f"{origin}{e}") from None
     except _UnreadableValueError as e:
         inside, value = e.args
+        if origin == "--":
+            inside = inside.replace(".", " ", 1)  # --bounds D0, not --bounds.D0
     except (ValueError, TypeError, OverflowError, AttributeError):
         inside = ""
     raise OptionError(
@@ -224,7 +226,7 @@ def read_config(
     read = read_yaml(where, f"`homodyne-dask config {where}` writes a template")
     if not isinstance(read, dict):
         raise OptionError(
-            f"{where} has no keys with values: `homodyne-dask config -` prints a template"
+            f"{where} does not consist of keys with values: `homodyne-dask config -` prints a template"
         )
     origin = f"{where}: "
     in_file = _read_all(read if data is None else read | {"data": list(data)}, origin)

@@ -19,6 +19,7 @@ from homodyne_dask.store import objects
 from homodyne_dask.store.files import AnyPath, children
 from homodyne_dask.store.lock import locked
 from homodyne_dask.store.url_path import UrlPath
+from homodyne_dask.text import counted
 
 LISTS = ("series.json", "series.csv", "series.html", "scans.csv", "scans.html")
 """Files that list the results of several fits."""
@@ -106,7 +107,7 @@ def _staging_folder(url: UrlPath) -> Iterator[Path]:
     ):
         if not held:
             raise FolderInUse(
-                f"another fit is writing {url}: wait until it has ended, or give another --output"
+                f"another fit is writing {url}: wait until it ends, or give another --output"
             )
         yield Path(temporary, url.name)
 
@@ -152,7 +153,7 @@ def _replace(folder: Path, url: UrlPath) -> None:
         if _of_one(name) or name.partition("/")[0] in made:
             objects.remove(path)
     _write(files, folder, url)
-    echo_progress(f"{len(files)} files were copied to {url}")
+    echo_progress(f"copied {counted(len(files), 'file')} to {url}")
 
 
 def _files(folder: Path) -> list[Path]:

@@ -76,8 +76,8 @@ def run_fits(config: FitConfig, chosen: RunOptions) -> int:
             )  # fmt: skip
             if not drawn and chosen.pictures is None:
                 echo(
-                    f"figures of single fits were not drawn: `show "
-                    f"{in_line(where(jobs[0].folder))} --pictures draws them"
+                    f"figures of individual fits were not drawn: `homodyne-dask show "
+                    f"{in_line(where(jobs[0].folder))} --pictures` draws them"
                 )
     return status
 

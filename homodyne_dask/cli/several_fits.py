@@ -151,7 +151,7 @@ def wait_for_fit(client: Client | None, sent: Future) -> FitOutput:
         return parallel_fits.output_of(client, sent)
     except KeyboardInterrupt:
         raise Interrupted(
-            "interrupted: this fit was not saved; the same command with --resume repeats it and continues"
+            "interrupted: this fit was not saved; repeat the command with --resume to continue with it"
         ) from None
 
 
@@ -184,7 +184,7 @@ def _run_job(
         echo_progress(f"{in_line(str(job.folder))}/ already contains its result")
     if before.changed:
         echo_progress(
-            f"{in_line(str(job.folder))}/ is fitted again: {before.changed} changed since"
+            f"{in_line(str(job.folder))}/ is fitted again; changed since the last fit: {before.changed}"
         )
     try:
         if before.error is not None:

@@ -132,7 +132,9 @@ def _help(option: Option) -> str:
     text = option.description[0].upper() + option.description[1:]
     more = [f"example: {option.typed}"] if option.typed else []
     more += (
-        ["for several, repeat the option or separate them by commas"] if option.repeatable else []
+        ["to give several, repeat the option or separate them with commas"]
+        if option.repeatable
+        else []
     )
     return "; ".join([text, *more]) + "."
 
@@ -148,7 +150,9 @@ def values_by_name(what: str, pairs: tuple[str, ...]) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not (name and equals and value):
-            raise OptionError(f"--{what} {pair!r} is not NAME=VALUE: write --{what} D0=1e4")
+            option = config_options().get(what)
+            example = option.typed if option else "D0=1e4"
+            raise OptionError(f"--{what} {pair!r} is not NAME=VALUE: write --{what} {example}")
         values[name.strip()] = value.strip()
     return values
 
@@ -160,7 +164,7 @@ def numbers_of_option(what: str, words: tuple[str, ...]) -> list[float] | None:
         return [float(part) for part in parts] or None
     except ValueError:
         raise OptionError(
-            f"--{what} {','.join(parts)!r} is neither a number nor several separated by commas"
+            f"--{what} {','.join(parts)!r} is neither a number nor a list of numbers separated by commas"
         ) from None
 
 
@@ -182,7 +186,7 @@ def configuration(sources: tuple[str, ...], options: dict[str, Any]) -> FitConfi
     if not files:
         return from_options({"data": list(sources)} | given)
     if len(sources) > 1:
-        raise OptionError(f"{files[0]} specifies its own data: give only this file")
+        raise OptionError(f"{files[0]} specifies its own data: give this file alone")
     return read_config(files[0], given)
 
 
@@ -208,7 +212,7 @@ def selected(config: FitConfig, store: AnyPath) -> "Scan":
     scan = hd.open_dataset(store).select(**config.selection())
     if config.frames and config.frames[1] > scan.n_frames:
         taken = f"{scan.frames[0]} to {scan.frames[1] - 1}"
-        echo(f"note: {store} has {scan.n_frames} frames: {taken} are used", err=True)
+        echo(f"note: {store} has only {scan.n_frames} frames: {taken} are used", err=True)
     return scan
 
 
@@ -240,5 +244,5 @@ ANY_PATH = _AnyPath()
 LOCAL_PATH = _LocalPath()
 STORE = click.option(
     "--store", type=ANY_PATH,
-    help="The data of the fit, if they are neither beside its folder nor owned by you.",
+    help="Store of the fitted data, if it is neither beside the folder of the fit nor owned by you.",
 )  # fmt: skip

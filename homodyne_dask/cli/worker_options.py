@@ -31,7 +31,7 @@ def check_worker_options(config: FitConfig) -> None:
     if len(chosen) > 1:
         raise OptionError(f"{chosen[0]} and {chosen[1]} are both given: choose one of them")
     if config.jobs and not config.site:
-        raise OptionError("jobs apply to a site: also give --site, or leave out --jobs")
+        raise OptionError("--jobs applies to a site: also give --site, or leave out --jobs")
     unencrypted = config.scheduler_file and config.key == "none"
     if config.key and not (config.scheduler or unencrypted):
         own_key = {
@@ -40,7 +40,7 @@ def check_worker_options(config: FitConfig) -> None:
         }
         why = f" ({own_key[chosen[0]]})" if chosen else ""
         raise OptionError(
-            f"the key {config.key} would not be used{why}: it applies to --scheduler; leave out --key"
+            f"the key {config.key} would not be used{why}: --key applies to --scheduler only; leave it out"
         )
 
 

@@ -74,7 +74,7 @@ def read_yaml(path: Path, remedy: str) -> Any:
     except OSError as e:
         raise OptionError(f"{path} cannot be read ({e.strerror or e}): {remedy}") from e
     except UnicodeDecodeError as e:
-        raise OptionError(f"{path} is not YAML, {why_unreadable(e)}: {remedy}") from e
+        raise OptionError(f"{path} is not YAML ({why_unreadable(e)}): {remedy}") from e
     try:
         return _PlainLoader(text).get_single_data()
     except yaml.YAMLError as e:

@@ -119,7 +119,7 @@ def release_scheduler(scheduler: Scheduler) -> None:
     Public: Scheduler.close, which leaves them there. Otherwise each closed scheduler of this process
     keeps about a megabyte.
     """
-    instead = "a closed scheduler stays in memory, a megabyte each"
+    instead = "closed schedulers stay in memory, about a megabyte each"
     with _reported_if_missing("core._expects_comm", instead):
         core._expects_comm.cache_clear()  # its keys are methods
     with _reported_if_missing("Client._register_plugin", instead):
@@ -194,7 +194,7 @@ def fail_waiting_tasks(scheduler: Scheduler) -> None:
     its time passes where the part is missing.
     """
     if not hasattr(scheduler, "no_workers_timeout"):
-        report_missing("Scheduler.no_workers_timeout", "work waits its full time for workers")
+        report_missing("Scheduler.no_workers_timeout", "work waits the full timeout for workers")
         return
     scheduler.no_workers_timeout = 1.0
 
@@ -265,7 +265,7 @@ async def refuse_worker(worker: Worker, topic: str, message: str) -> None:
             workers=[worker.address], close_workers=False, remove=True
         )
     except (AttributeError, TypeError, KeyError):
-        report_missing("Worker.scheduler", "workers that are refused stay, paused")
+        report_missing("Worker.scheduler", "workers that are refused stay connected, but paused")
         LOG.warning("%s", message)
 
 

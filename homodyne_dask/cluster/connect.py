@@ -30,7 +30,7 @@ UNENCRYPTED = "none"
 
 @contextmanager
 def connect(address: str, key: str | Path | None = None) -> Iterator[Client]:
-    """Connect to a running scheduler for the length of a `with`; yields its client.
+    """Connect to a running scheduler for the duration of a `with` block; yields its client.
 
     address: tls://host:8786, or tcp://127.0.0.1:8786 on this machine. key: the folder of the
     cluster's key, made by `homodyne-dask key`; 'none' allows tcp:// to other machines.
@@ -48,9 +48,9 @@ def connect(address: str, key: str | Path | None = None) -> Iterator[Client]:
         client = Client(address, timeout=CONNECT_TIMEOUT, security=security)
     except (TimeoutError, OSError, ValueError, TypeError, RuntimeError) as e:
         raise ClusterError(
-            f"no scheduler answers at {address} within {CONNECT_TIMEOUT:g} s ({type(e).__name__}): is it "
-            f"running, is this machine allowed to reach it"
-            + (f", and is {key} its key?" if security else "?")
+            f"no scheduler answers at {address} within {CONNECT_TIMEOUT:g} s ({type(e).__name__}): check "
+            f"that it is running{',' if security else ' and'} that this machine can reach it"
+            + (f", and that {key} is its key" if security else "")
         ) from e
     with lost_connections_not_logged(), closing_logged(client):
         yield client
@@ -64,8 +64,8 @@ def _security(address: str, key: str | Path | None) -> Security | None:
         raise ClusterError(f"{address} is encrypted: give the folder of its key with --key")
     if not encrypted and not unencrypted and not _on_this_machine(address):
         raise ClusterError(
-            f"{address} is reached over the network without encryption: start scheduler "
-            "and workers with a key (`homodyne-dask key`), or give --key none if nobody else is on that "
+            f"the connection to {address} over the network would not be encrypted: start the scheduler "
+            "and the workers with a key (`homodyne-dask key`), or give --key none if nobody else is on that "
             "network"
         )
     if not encrypted:
@@ -80,7 +80,7 @@ def _check_private(file: Path) -> None:
     mode = file.stat().st_mode & 0o777
     if mode & 0o077:
         raise ClusterError(
-            f"{file} has mode {mode:04o}: others can read the key; make a new "
+            f"{file} has mode {mode:04o}, so others can read the key: make a new "
             f"one in a private folder with `homodyne-dask key`"
         )
 

@@ -119,21 +119,21 @@ def local_cluster(
     security: Security | None = None,
     gpus: int = 0,
 ) -> Iterator[Client]:
-    """Start workers on this machine for the length of a `with`; yields a client at once.
+    """Start workers on this machine for the duration of a `with` block; yields a client at once.
 
     processes, threads, dashboard: number of worker processes, total number of threads, and address of the
     dashboard (None: no dashboard). A plain script needs no main guard. By default there are as many threads
-    as cores, 4 per process, with three quarters of the memory that this process may use [bytes]. Scheduler
-    and dashboard listen on the loopback address only. security: TLS settings from files; only users who can
-    read them may connect. gpus: number of workers with one GPU each, instead. Raises OptionError, and
-    PlanError for too little memory.
+    as cores, 4 per process, with three quarters of the memory that this process may use. Scheduler and
+    dashboard listen on the loopback address only. security: TLS settings from files; only users who can
+    read them may connect. gpus: start this number of workers with one GPU each instead. Raises
+    OptionError, and PlanError for too little memory.
 
     >>> with hd.local_cluster(threads=1) as client: hd.plan("A0123_c2.zarr", "static", client=client).model
     'static'
     """
     if (now := digest_of_sources()) != code_digest():
         raise ClusterError(
-            f"the files of homodyne-dask have changed since they were loaded (digest {now}, before "
+            f"the files of homodyne-dask have changed since they were loaded (digest {now}, previously "
             f"{code_digest()}), and new workers would use the new ones: restart this program"
         )
     counts = {"processes": processes, "threads": threads, "memory": memory, "gpus": gpus or None}
@@ -142,7 +142,7 @@ def local_cluster(
     if dashboard is not None:
         require_type("dashboard", dashboard, str, "an address, such as '127.0.0.1:8787', or None")
     if security is not None:
-        require_type("security", security, Security, "TLS settings, a distributed.Security")
+        require_type("security", security, Security, "TLS settings as a distributed.Security")
     total, most = cores(), MAX_THREADS_PER_WORKER
     processes = gpus or processes or max(1, total // (threads or min(most, total)))
     threads = threads or max(1, total // processes)
@@ -217,7 +217,7 @@ def cluster_errors(client: Client) -> Iterator[None]:
     except (Exception, asyncio.CancelledError) as e:
         if connection_lost(e):
             raise ClusterError(
-                "the connection to the scheduler is lost: start a scheduler, then fit again with --resume"
+                "the connection to the scheduler was lost: start a scheduler, then fit again with --resume"
             ) from e
         if isinstance(e, TimeoutError):
             raise ClusterError(_no_progress(client)) from e
@@ -237,7 +237,7 @@ def _no_progress(client: Client) -> str:
             "--resume"
         )
     return (
-        f"no task finished within {limit:g} s{_missing_workers(client)}: are there workers? see the "
+        f"no task finished within {limit:g} s{_missing_workers(client)}: check the workers on the "
         f"dashboard at {link}"
     )
 
@@ -289,8 +289,8 @@ def job_cluster(client: Client) -> JobCluster | None:
 def require_client(client: object) -> None:
     """Raise OptionError for what is neither a Dask client nor None."""
     if client is not None:
-        form = "the client of a cluster (`with hd.local_cluster() as client:`, or hd.connect), or leave it "
-        "out"
+        how = "`with hd.local_cluster() as client:`, or hd.connect"
+        form = f"the client of a cluster ({how}), or leave it out"
         require_type("client", client, Client, form)
 
 

@@ -23,7 +23,7 @@ def make_key(folder: Path) -> Security:
     if folder.stat().st_mode & 0o077:
         raise ClusterError(
             f"others can access {folder}, but the key of a cluster needs a private "
-            f"folder: give another one, or chmod 700 it"
+            f"folder: give another one, or run `chmod 700` on it"
         )
     remove_key(folder)  # what a killed program left
     made = Security.temporary().get_tls_config_for_role("worker")
@@ -42,7 +42,7 @@ def load_key(folder: Path) -> Security:
         except OSError as e:
             raise ClusterError(
                 f"the key of the cluster cannot be read ({file}: {e.strerror or e}): only the user "
-                f"who started the cluster may use it"
+                f"who started the cluster can use it"
             ) from e
     return key_at(folder)
 

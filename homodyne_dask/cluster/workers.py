@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from homodyne_dask.cluster.memory import available_memory, memory_for_workers
 from homodyne_dask.errors import OptionError
 from homodyne_dask.store.processes import cores
-from homodyne_dask.text import size
+from homodyne_dask.text import counted, size
 
 PAIRS_PER_SECOND = 150e6
 """Typical rate of a thread, for which tasks are sized; no result depends on it."""
@@ -51,8 +51,8 @@ class Workers:
         """Where tasks are computed, in words."""
         if self.local:
             return "in this process"
-        plural = "s" * (self.processes > 1)
-        return f"on {self.processes} Dask worker{plural} with {self.threads} threads"
+        workers, threads = counted(self.processes, "Dask worker"), counted(self.threads, "thread")
+        return f"on {workers} with {threads}"
 
 
 class JobCluster:

@@ -30,8 +30,8 @@ def limit_of_fringes(request: Request) -> str:
         q = float(scan.q.max())
         where, highest, unit = f" at q = {q:.4g} 1/Å", 2 * np.pi * highest / q, "Å/s along q"
     return (
-        f"fringes can be followed up to half a turn per frame of {spacing:.4g} s: faster ones, above "
-        f"{highest:.4g} {unit}{where}, look slower than they are"
+        f"fringes can be followed up to half a period per frame of {spacing:.4g} s: faster ones, above "
+        f"{highest:.4g} {unit}{where}, appear slower than they are"
     )
 
 
@@ -54,7 +54,7 @@ def aliased_fringes(request: Request, theta: Float[np.ndarray, " p"]) -> str:
     if not len(over):
         return ""
     return (
-        f"{_speed(model.beat, values)} turns the fringes of {len(over)} of "
-        f"{len(turns)} bins by up to {turns.max():.3g} periods per frame: above {HIGHEST:g} they look slower "
-        f"than they are, and a lower speed may fit as well; exclude these bins, or use shorter frames"
+        f"{_speed(model.beat, values)} moves the fringes of {len(over)} of "
+        f"{len(turns)} bins by up to {turns.max():.3g} periods per frame: above {HIGHEST:g}, they appear "
+        f"slower than they are, and a lower speed may fit as well; exclude these bins, or use shorter frames"
     )

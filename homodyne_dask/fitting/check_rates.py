@@ -328,7 +328,7 @@ def check_rates(
     error, is compared with that of scores whose signs are flipped, bin by bin, so that p allows for
     correlated speckle and for the search over all stretches (`solver/sign_flip_test.py`). A second pass
     determines the sizes of the deviations found. Raises OptionError for fits that did not converge or have
-    no power laws, for fewer than 6 independent bins, and for other data than the fit's.
+    no power laws, for fewer than 6 independent bins, and for data other than those of the fit.
 
     >>> hd.check_rates(hd.fit("A0123_c2.zarr", "power_law")).p < 0.05  # the data fall off to a constant rate
     True
@@ -343,8 +343,8 @@ def check_rates(
         )
     if result.diagnosis.smoothing is not None:
         raise OptionError(
-            f"{result.config['model']} has rates without a power law: result.rates has their bands; to "
-            f"test the power laws fit static or laminar_flow, and check that"
+            f"{result.config['model']} has rates without a power law (see their bands in result.rates): to "
+            f"test the power laws, fit static or laminar_flow and check that fit"
         )
     request = request_of(result, scan)
     model, time = request.problem.model, request.scan.time[request.scan.use]

@@ -41,7 +41,7 @@ from homodyne_dask.results.data.comparison import ranked, require_independent_bi
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.number_format import value_and_error
 from homodyne_dask.store.scan import Scan, as_scan
-from homodyne_dask.text import html_table, joined_with_and
+from homodyne_dask.text import counted, html_table, joined_with_and
 
 FEWEST = 3
 """Rings from which a power of q, and angles from which a velocity, can be told from the rest."""
@@ -111,14 +111,14 @@ class ModelComparison:
         several, many = len(chosen.at_bound) > 1, len(lost) > 1
         return (
             f"; {joined_with_and(list(chosen.at_bound))} ended at {'bounds' if several else 'a bound'}, and "
-            f"its score is that of the model with {'these values' if several else 'this value'} fixed"
+            f"the score is that of the model with {'these values' if several else 'this value'} fixed"
             + (f"; {joined_with_and(lost)} {'have' if many else 'has'} no error" if lost else "")
         )
 
     def __str__(self) -> str:
         lines = [
-            f"{row.model:<14}{row.fitted} fitted, {row.outcome}, χ² {row.chisqr:.6g}, {_score(row)}"
-            f"{', does not describe the data' * row.misfit}{_bounded(row.at_bound)}"
+            f"{row.model:<14}{counted(row.fitted, 'parameter')}, {row.outcome}, χ² {row.chisqr:.6g}, "
+            f"{_score(row)}{', does not describe the data' * row.misfit}{_bounded(row.at_bound)}"
             for row in self.table
         ]
         return "\n".join([*lines, self.sentence])
@@ -126,7 +126,15 @@ class ModelComparison:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        head = ["model", "fitted", "outcome", "χ²", "left out", "above the lowest", "stderr"]
+        head = [
+            "model",
+            "parameters",
+            "outcome",
+            "χ²",
+            "χ² of left-out bins",
+            "above the lowest",
+            "stderr",
+        ]
         rows = [
             [
                 row.model, str(row.fitted), row.outcome, f"{row.chisqr:.6g}", _known(row.score, ".6g"),
@@ -142,7 +150,7 @@ def _score(row: ComparedModel) -> str:
     if not np.isfinite(row.score):
         return "no score"
     above = f"above the lowest by {value_and_error(row.above_lowest, row.stderr)}"
-    return f"left out {row.score:.6g}, {above if row.stderr else 'the lowest'}"
+    return f"χ² of left-out bins {row.score:.6g}, {above if row.stderr else 'the lowest'}"
 
 
 def _bounded(names: tuple[str, ...]) -> str:
@@ -162,7 +170,7 @@ def compare_models(
     callbacks: Sequence[Callback] = (),
     **options: Any,
 ) -> ModelComparison:
-    """Fit several models and choose the simplest adequate one, by angles left out.
+    """Fit several models and choose the simplest adequate one, by how well they predict bins left out.
 
     models: models or their names, the simplest first; by default brownian, power_law, static and, if
         the store or `gap` gives the distance between the plates, laminar_flow. If none describes the data,
@@ -183,9 +191,7 @@ def compare_models(
     require_callbacks(callbacks)
     require_pairs(options.get("weighting"), "a model comparison")
     if options.get("loss", "linear") != "linear":
-        raise OptionError(
-            "models are compared by least squares: leave out the loss, or choose a model"
-        )
+        raise OptionError("models are compared by least squares: leave out loss, or fit one model")
     clusters = speckle_clusters(scan, options.get("friedel", "on"))
     require_independent_bins(len(np.unique(clusters)))
     if models is not None:
@@ -233,8 +239,8 @@ def _compared(results: dict[str, FitResult]) -> tuple[ComparedModel, ...]:
     order = ranked(list(results.values()))
     if order is None:
         raise OptionError(
-            "none of the compared models converged with parameters that every part of the "
-            "bins determines: fit one of them separately and see its report"
+            "none of the compared models converged with parameters that remain determined when bins are "
+            "left out: fit one of them separately and see its report"
         )
     return tuple(
         ComparedModel(

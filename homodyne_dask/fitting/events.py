@@ -226,7 +226,7 @@ class Progress:
     """Path of the data; "" where they are in no store."""
     note: str = ""
     """What is to be known of the data before the fit."""
-    doing: str = "searching initial values"
+    doing: str = "searching for initial values"
     now: CurrentPass | None = None
     done: tuple[Pass, ...] = ()
     theta: tuple[float, ...] = ()

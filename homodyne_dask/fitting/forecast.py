@@ -77,7 +77,7 @@ class Forecast:
             ("files read", self._files_read),
             (
                 "time per pass",
-                f"{self.first:.3g} s for the first, {self.later:.3g} s for each other",
+                f"{self.first:.3g} s for the first, {self.later:.3g} s for each later one",
             ),
             ("limited by", self.limit),
             ("peak memory", f"{size(self.peak)} per worker process"),
@@ -85,7 +85,7 @@ class Forecast:
 
     @property
     def _files_read(self) -> str:
-        often = "once" if self.plan.resident else "a pass"
+        often = "once" if self.plan.resident else "per pass"
         rate = size(self.bytes_read / max(self.first, 1e-9))
         return f"{size(self.bytes_read)} {often}, {rate}/s with all threads together"
 

@@ -269,7 +269,7 @@ class CheckpointFile(NamedTuple):
             kept = checkpoints.checkpoint_exists(self.path)
             way_out = "fit again with --resume: the checkpoint of an earlier pass is kept"
             raise OptionError(
-                f"the checkpoint {self.path} cannot be written ({e.strerror}): make room, then "
+                f"the checkpoint {self.path} cannot be written ({e.strerror}): free some space, then "
                 f"{way_out if kept else 'fit again, or give another path'}"
             ) from e
 

@@ -92,7 +92,7 @@ class Option:
             return f"{', '.join(self.choices[:-1])} or {self.choices[-1]}"
         if not self.typed:
             return self.value
-        return f"{self.value}: {self.typed} as an option, {self.example} in a file"
+        return f"{self.value}, such as {self.typed} on the command line or {self.example} in a file"
 
     @property
     def description(self) -> str:
@@ -139,7 +139,9 @@ def plain_value(option: Option, value: Any) -> Any:
     except TypeError:
         import yaml  # for this message alone
 
-        example = f", as {option.name}={yaml.safe_load(option.example)!r}" if option.value else ""
+        example = (
+            f", such as {option.name}={yaml.safe_load(option.example)!r}" if option.value else ""
+        )
         form = f"{option.value or option.form}{example}"
         raise OptionError(f"{option.name} = {shown(value)} cannot be used: give {form}") from None
 
@@ -198,9 +200,9 @@ DATA, MODEL, SCALING, NUMERICS, ERRORS, WORKERS, OUTPUT = (
 )  # fmt: skip
 """The headings under which the help of a command lists options, in this order."""
 
-_PER_BIN = "with scaling fixed: one value, or one for each bin"
+_PER_BIN = "value with scaling fixed, one for all bins or one per bin"
 _PRIOR = (
-    "prior of each bin, or of the shared value: mean and standard deviation, treated as an "
+    "of each bin (scaling individual), or of the shared one: mean and standard deviation, treated as an "
     "additional measurement"
 )
 
@@ -214,21 +216,22 @@ class FitOptions:
     """
 
     gap: str | float | None = define(
-        None, "distance between the plates: a length with its unit, in Python also a number in Å", '"200 um"',
+        None, "distance between the plates, a length with its unit or, in Python, a number in Å", '"200 um"',
         "a length with its unit, such as '200 um'",
         default_text="the gap in the store", identity=False, plan=True, report=False,
         section=MODEL, common=True,
     )  # fmt: skip
     convention: str = define(
         "physical",
-        "shear factor: physical, or homodyne to continue a series fitted with that package",
+        "how shear enters the model: physical, or homodyne to continue a series fitted with that package",
         "physical", "physical or homodyne", suggestions=("physical", "homodyne"), plan=True,
         report=False, section=MODEL,
     )  # fmt: skip
     scaling: str = define(
         "individual",
-        "contrast and offset: individual (per bin), shared (one of each), fourier1 to fourier3 (Fourier "
-        "series in φ), scans (one of each for a bin in all scans of repeats), or fixed (given values)",
+        "how contrast and offset are fitted: individual (per bin), shared (the same for all bins), fourier1 "
+        "to fourier3 (Fourier series in φ), scans (per bin, the same in all scans of repeats), or fixed "
+        "(given values)",
         "individual", "individual, shared, fourier1, fourier2, fourier3, scans or fixed",
         suggestions=("individual", "shared", "fourier1", "fourier2", "fourier3", "scans", "fixed"),
         report=False, section=SCALING, common=True,
@@ -248,36 +251,37 @@ class FitOptions:
         "[0.9, 1.1]", "two numbers", typed="0.9:1.1", report=False, section=SCALING,
     )  # fmt: skip
     contrast_prior: tuple[float, float] | None = define(
-        None, f"contrast {_PRIOR}", "[0.2, 0.01]", "two numbers", typed="0.2:0.01", report=False,
+        None, f"prior of the contrast {_PRIOR}", "[0.2, 0.01]", "two numbers", typed="0.2:0.01", report=False,
         metavar="MEAN:SD", section=SCALING,
     )  # fmt: skip
     offset_prior: tuple[float, float] | None = define(
-        None, f"offset {_PRIOR}", "[1, 0.001]", "two numbers", typed="1:0.001", report=False,
+        None, f"prior of the offset {_PRIOR}", "[1, 0.001]", "two numbers", typed="1:0.001", report=False,
         metavar="MEAN:SD", section=SCALING,
     )  # fmt: skip
     initial: Mapping[str, float] | None = define(
-        None, "initial values by parameter", "{D0: 1e4, alpha: -0.5}", "numbers by parameter",
-        typed="D0=1e4", default_text="searched in the data", identity=False, plan=True,
+        None, "initial values of parameters", "{D0: 1e4, alpha: -0.5}", "a number for each parameter",
+        typed="D0=1e4", default_text="found from the data", identity=False, plan=True,
         section=MODEL, common=True,
     )  # fmt: skip
     fixed: Mapping[str, float] | None = define(
-        None, "values of parameters that are not fitted", "{D_offset: 0}", "numbers by parameter",
+        None, "values of parameters that are not fitted", "{D_offset: 0}", "a number for each parameter",
         typed="D_offset=0", identity=False, plan=True, report=False, section=MODEL, common=True,
     )  # fmt: skip
     bounds: Mapping[str, tuple[float, float]] | None = define(
-        None, "bounds by parameter", "{D0: [1, 1e7]}", "two numbers by parameter", typed="D0=1:1e7",
+        None, "bounds of parameters", "{D0: [1, 1e7]}", "two numbers for each parameter", typed="D0=1:1e7",
         default_text="the bounds of the model", identity=False, plan=True, section=MODEL, common=True,
     )  # fmt: skip
     tie: Mapping[str, str] | None = define(
         None, "parameters tied to others by expressions: + - * / **, exp, log, log10, "
         "sqrt, sin, cos, tan and abs",
-        '{beta: alpha, D_offset: "0.1*D0"}', "expressions by parameter", typed='"beta = alpha"', plan=True,
+        '{beta: alpha, D_offset: "0.1*D0"}', "an expression for each parameter", typed='"beta = alpha"',
+        plan=True,
         section=MODEL,
     )  # fmt: skip
     prior: Mapping[str, str | tuple[float, float]] | None = define(
         None, "priors of parameters: mean and standard deviation of each, treated as "
         "an additional measurement",
-        "{D0: [2500, 300]}", "two numbers by parameter", typed="D0=2500:300", plan=True, report=False,
+        "{D0: [2500, 300]}", "two numbers for each parameter", typed="D0=2500:300", plan=True, report=False,
         section=MODEL,
     )  # fmt: skip
     temperature: float | None = define(
@@ -289,7 +293,7 @@ class FitOptions:
         "a positive number", unit="Pa·s", identity=False, section=MODEL,
     )  # fmt: skip
     rates: str | None = define(
-        None, "rates without a formula, cubic B-splines of time, for static and laminar_flow: spline, "
+        None, "for static and laminar_flow, rates without a formula, as cubic B-splines of time: spline, "
         "or, for one rate only, J=spline or gamma_dot=spline",
         "spline", "spline, J=spline or gamma_dot=spline",
         suggestions=("spline", "J=spline", "gamma_dot=spline"),
@@ -302,7 +306,7 @@ class FitOptions:
     )  # fmt: skip
     smoothness: Mapping[str, float] | None = define(
         None, "strength of the penalty on second differences of the coefficients of rates without a "
-        "formula, by rate", "{J: 1e-3}", "positive numbers by rate", typed="J=1e-3",
+        "formula, by rate", "{J: 1e-3}", "a positive number for each rate", typed="J=1e-3",
         default_text="chosen from the data", report=False, section=MODEL,
     )  # fmt: skip
     min_lag: int = define(
@@ -311,15 +315,15 @@ class FitOptions:
     )  # fmt: skip
     weighting: str = define(
         PAIRS,
-        "data that are fitted: all pairs, each weighted by its σ (pairs), or averages over cells of age "
-        "and lag, weighted by the covariance of speckle and counting noise (speckle; smaller errors, and no "
-        "pairs are read)",
+        "data to fit: all pairs, each weighted by its σ (pairs), or averages over cells of age and lag, "
+        "weighted by the covariance of speckle and counting noise, which gives smaller errors and reads no "
+        "pairs (speckle)",
         "pairs", choices=(PAIRS, SPECKLE_WEIGHTS), plan=True, section=NUMERICS, common=True,
     )  # fmt: skip
     loss: str = define(
         "linear",
-        "loss function of the residuals: their squares (linear), or a function that grows more slowly, to "
-        "suppress outliers (huber, soft_l1, cauchy, as in scipy.optimize.least_squares)",
+        "loss function of the residuals: their squares (linear), or a function that grows more slowly and "
+        "so suppresses outliers (huber, soft_l1 or cauchy, as in scipy.optimize.least_squares)",
         "linear", choices=("linear", "huber", "soft_l1", "cauchy"), plan=True, report=False,
         section=NUMERICS, common=True,
     )  # fmt: skip
@@ -333,20 +337,21 @@ class FitOptions:
     )  # fmt: skip
     device: str = define(
         "auto",
-        "device for the passes: processors (cpu), CUDA GPUs (gpu), or GPUs if available, for "
+        "device for the passes: processors (cpu), CUDA GPUs (gpu), or, where available, GPUs for "
         "20 million pairs or more that fit in their memory (auto)",
         "auto", choices=("auto", "cpu", "gpu"), identity=False, plan=True, report=False,
         section=WORKERS, common=True,
     )  # fmt: skip
     memory: str = define(
         "auto",
-        "decoded data: kept by the workers (resident), read again in every pass (stream), or whichever "
-        "fits (auto)",
+        "whether decoded data are kept in the memory of the workers (resident), read again in every pass "
+        "(stream), or kept if they fit (auto)",
         "auto", choices=("auto", "resident", "stream"), identity=False, plan=True, section=WORKERS,
     )  # fmt: skip
     starts: int | None = define(
-        None, "number of points of the search for initial values from which a minimum is sought", "20",
-        "a whole number of at least 1", default_text="the most promising", report=False, section=NUMERICS,
+        None, "number of points of the search for initial values from which minima are sought", "20",
+        "a whole number of at least 1", default_text="only the most promising ones", report=False,
+        section=NUMERICS,
     )  # fmt: skip
     friedel: str = define(
         "on", "whether bins of one q that are 180° apart see the same speckle, as at small angles, and count "
@@ -354,8 +359,8 @@ class FitOptions:
         "'on'", choices=("on", "off"), section=ERRORS,
     )  # fmt: skip
     profile: tuple[str, ...] = define(
-        (), "parameters whose profile of χ² is computed, to one and two standard errors on both "
-        "sides, with the others fitted again",
+        (), "parameters for which the profile of χ² is computed, at one and two standard errors on either "
+        "side, with the other parameters fitted again",
         "[D_offset]", "a parameter, or a list", identity=False, report=False, section=ERRORS, common=True,
     )  # fmt: skip
     max_passes: int = define(
@@ -364,8 +369,8 @@ class FitOptions:
         identity=False, section=NUMERICS, common=True,
     )  # fmt: skip
     on_bad_tile: str = define(
-        "raise", "chunks of the store that cannot be read: raise ends the fit, skip excludes all such "
-        "chunks before the first pass and reports them",
+        "raise", "what to do if chunks of the store cannot be read: end the fit (raise), or exclude all such "
+        "chunks before the first pass and report them (skip)",
         "raise", choices=("raise", "skip"), identity=False, section=DATA,
     )  # fmt: skip
 

@@ -58,7 +58,9 @@ def predict(
     theta = vector_of(model, params)
     known = convention_named(convention)
     if model.shear and gap is None:
-        raise OptionError(f"{model.name} needs the gap between the plates: gap='200 um'")
+        raise OptionError(
+            f"{model.name} needs the gap between the plates: give it, such as gap='200 um'"
+        )
     width = None if gap is None else gap_in_angstrom(gap)
     named = {"q": q, "phi": phi, "contrast": contrast, "offset": offset}
     try:
@@ -68,7 +70,7 @@ def predict(
     except ValueError:
         lengths = ", ".join(f"{name} {np.size(v)}" for name, v in named.items())
         raise OptionError(
-            f"one value per bin: the lengths differ ({lengths}); give one number or one per bin"
+            f"the arguments differ in length ({lengths}): give one number or one per bin"
         ) from None
     qs, phis, contrasts, offsets = per_bin
     frame_spacing(time, known)
@@ -135,13 +137,15 @@ def numbers_of(name: str, value: Any) -> Float[np.ndarray, "..."]:
             raise TypeError
         return np.asarray(value, float)
     except (TypeError, ValueError):
-        raise OptionError(f"{name} = {shown(value)} is not a number, nor a list of them") from None
+        raise OptionError(
+            f"{name} = {shown(value)} is neither a number nor a list of numbers"
+        ) from None
 
 
 def _number(name: Any, value: Any) -> float:
     numbers = numbers_of(str(name), value)
     if numbers.size != 1:
-        raise OptionError(f"{name} = {shown(value)} is not one number")
+        raise OptionError(f"{name} = {shown(value)} is not a single number")
     return float(numbers.item())
 
 
@@ -149,7 +153,7 @@ def per_bin_values(name: str, value: Any) -> Float[np.ndarray, " bin"]:
     """Return one number, or one for each bin; raises OptionError, which begins with its name, for others."""
     numbers = np.atleast_1d(numbers_of(name, value))
     if numbers.ndim > 1 or not len(numbers):
-        raise OptionError(f"{name} = {shown(value)} is neither one number nor one for each bin")
+        raise OptionError(f"{name} = {shown(value)} is neither a single number nor one per bin")
     return numbers
 
 
@@ -162,7 +166,7 @@ def vector_of(model: Model, params: Mapping[str, float] | ArrayLike) -> Float[np
         if values.shape != (len(wanted),):
             raise OptionError(
                 f"{model.name} has {len(wanted)} parameters ({', '.join(wanted)}), "
-                f"but {values.size} were given"
+                f"but {values.size} values were given: give one for each"
             )
         params = dict(zip(wanted, values.tolist(), strict=True))
     params = {name: _number(name, value) for name, value in params.items()}
@@ -177,5 +181,5 @@ def vector_of(model: Model, params: Mapping[str, float] | ArrayLike) -> Float[np
             )
     missing = [name for name in wanted if name not in params]
     if missing:
-        raise OptionError(f"{model.name} needs a value for {missing[0]}: give all of them")
+        raise OptionError(f"{model.name} needs a value of {missing[0]}: give all parameters")
     return np.array([(constants | dict(params))[name] for name in model.names], float)

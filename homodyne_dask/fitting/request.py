@@ -83,7 +83,7 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
     check_fluid(model.name, options.temperature, options.viscosity)
     if int(scan.use.sum()) < 3:
         raise SelectionError(
-            f"{int(scan.use.sum())} of {scan.n_frames} frames are in use, but a fit needs 3: "
+            f"{int(scan.use.sum())} of {scan.n_frames} frames are in use, but a fit needs at least 3: "
             f"widen the selection"
         )
     model = with_ties(on_times(model, scan.time[scan.use], options.knots), options.tie)
@@ -119,7 +119,7 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
     for name in options.profile:
         if not chosen.free[chosen.names.index(name)]:
             raise OptionError(
-                f"profile: {name} is fixed and has no profile: leave out the profile, or free it"
+                f"profile: {name} is fixed and has no profile: remove it from profile or from fixed"
             )
     scaling, loss_scale = _scaling(options, scan), _loss_scale(options.loss, options.loss_scale)
     used = replace(
@@ -193,8 +193,8 @@ def _gap(given: str | float | None, scan: Scan) -> float | None:
     gap = gap_in_angstrom(given)
     if stored is not None and not np.isclose(gap, stored):
         raise OptionError(
-            f"gap = {given!r} but {scan.path} was ingested with {stored / 1e4:g} um: leave it out, or ingest "
-            f"again with the right one"
+            f"gap = {given!r}, but {scan.path} was ingested with a gap of {stored / 1e4:g} um: leave it out, "
+            f"or ingest again with the right gap"
         )
     return gap
 
@@ -214,7 +214,7 @@ def require_gap(request: Request) -> None:
     """
     if request.problem.model.shear and request.problem.gap is None:
         raise OptionError(
-            f"{request.problem.model.name} needs the gap between the plates: --gap '200 um'"
+            f"{request.problem.model.name} needs the gap between the plates: give it, such as --gap '200 um'"
         )
 
 
@@ -238,10 +238,10 @@ def _check_values(options: FitOptions) -> None:
             f"one of them"
         )
     if options.min_lag < 1:
-        raise OptionError(f"min_lag = {options.min_lag} must be at least 1 frame")
+        raise OptionError(f"min_lag = {options.min_lag} is below 1 frame: give at least 1")
     for name, value in (("starts", options.starts), ("max_passes", options.max_passes)):
         if value is not None and value < 1:
-            raise OptionError(f"{name} = {value} is below 1: leave it out for the default")
+            raise OptionError(f"{name} = {value} is below 1: give at least 1, or leave out {name}")
 
 
 def gaussian_priors(given: Mapping[str, Any] | None, search: Search) -> GaussianPriors | None:
@@ -256,15 +256,15 @@ def gaussian_priors(given: Mapping[str, Any] | None, search: Search) -> Gaussian
     for name, prior in priors.items():
         if prior.name != "normal":
             raise OptionError(
-                f"prior of {name}: a fit takes normal priors only, mean and standard deviation, but this "
-                f"prior is {prior.name}: give it to posterior"
+                f"prior of {name}: a fit takes only normal priors, as mean and standard deviation, but this "
+                f"prior is {prior.name}: give it to posterior instead"
             )
         at = search.names.index(name)
         mean[at], sd[at] = prior.numbers
         if sd[at] < np.finfo(float).eps * abs(mean[at]):
             raise OptionError(
-                f"prior of {name}: sd = {sd[at]:g} is below the rounding of {mean[at]:g}: to keep it there "
-                f"use fixed"
+                f"prior of {name}: sd = {sd[at]:g} is below the rounding of {mean[at]:g}: to keep {name} at "
+                f"this value, use fixed"
             )
     return GaussianPriors(mean, sd, search.period)
 
@@ -301,7 +301,7 @@ def parameters_for_q(model: Model, scan: Scan, needs_q: bool) -> tuple[Parameter
     if not unknown.all():
         raise SelectionError(
             f"q is unknown for {int(unknown.sum())} of {len(unknown)} selected bins: "
-            f"select only bins with q, or only bins without"
+            f"select only bins with q, or only bins without q"
         )
     if needs_q:
         raise OptionError(f"{model.name} needs q, which the store does not have: ingest with --q")

@@ -56,7 +56,7 @@ def cache_state() -> CacheState:
     """Return where the cache is, what it holds, and why it is not used if it is not."""
     folder = user_cache_folder()
     if folder is None:
-        return CacheState(None, 0, 0, f"{FOLDER} is off, or there is no home folder")
+        return CacheState(None, 0, 0, f"{FOLDER} is set to off, or there is no home folder")
     try:
         with _opened(folder) as at:
             sizes = [status.st_size for _, status in _entries(at)]
@@ -116,9 +116,7 @@ def _read_own(name: str | Path, at: int | None, most: int) -> bytes:
         status = os.fstat(stream.fileno())
         ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
         if not ours or stat.S_IMODE(status.st_mode) & 0o077:
-            why = (
-                f"the file {name} belongs to other users, or they can read or change it: remove it"
-            )
+            why = f"the file {name} belongs to another user, or other users can read or change it: remove it"
             raise PermissionError(0, why, str(name))
         return stream.read(most)
 

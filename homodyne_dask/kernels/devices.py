@@ -117,7 +117,7 @@ def enough_memory(device: Any) -> Iterator[None]:
         used, limit = (stats.get(name, 0) / 1e9 for name in ("bytes_in_use", "bytes_limit"))
         raise PlanError(
             f"the memory of {device.device_kind} is used up ({_first_line(e)}): this fit uses {used:.3g} GB "
-            f"of the {limit:.3g} GB that JAX may use; end other programs there, or fit with "
+            f"of the {limit:.3g} GB that JAX may use; end other programs that use it, or fit with "
             f"memory='stream' or device='cpu'"
         ) from e
 

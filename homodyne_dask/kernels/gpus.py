@@ -80,7 +80,7 @@ def environments_of_gpus(number: int) -> list[dict[str, str]]:
     visible = [name for name in os.environ.get(VISIBLE, "").split(",") if name]
     if visible and number > len(visible):
         raise OptionError(
-            f"gpus = {number}, and {VISIBLE}={os.environ[VISIBLE]} lists only {len(visible)}: "
+            f"gpus = {number}, but {VISIBLE}={os.environ[VISIBLE]} lists only {len(visible)}: "
             f"request fewer, or list more"
         )
     names = visible[:number] or [str(n) for n in range(number)]

@@ -50,7 +50,7 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
         return _called(function.__name__, arguments, options)
 
     def __array__(self, *_: Any, **__: Any) -> np.ndarray:
-        raise TypeError("arrays cannot be built from arguments of f here: use np.stack")
+        raise TypeError("NumPy cannot make an array from arguments of f here: use np.stack")
 
     def __jax_array__(self) -> jax.Array:
         return self.value

@@ -80,8 +80,8 @@ def _check_point_by_point(
     alone = np.asarray(model.residual(jnp.asarray(theta), *columns[:, :half]))
     if not np.allclose(alone, r[:half], rtol=1e-6, atol=1e-6 * np.abs(r).max()):
         raise OptionError(
-            f"{where}: its value at a point depends on other points, but it is computed for subsets of "
-            f"the points: means over all points and convolutions are not supported"
+            f"{where}: the residual at a point depends on other points, but residuals are computed for "
+            f"subsets of the points: means over all points and convolutions are not supported"
         )
 
 
@@ -103,8 +103,8 @@ def check_residual(model: ResidualModel, theta: Theta, columns: Float[np.ndarray
         shape = getattr(output, "shape", None)
         if shape not in ((), (1,), (3,)):
             raise OptionError(
-                f"{where}: it must return one value per point, shape (3,) for 3 points, but returned "
-                + (type(output).__name__ if shape is None else f"shape {shape}")
+                f"{where}: the function must return one value per point, shape (3,) for 3 points, but "
+                f"returned " + (type(output).__name__ if shape is None else f"shape {shape}")
             )
         known = np.isfinite(columns).all(axis=0)
         r, derivatives = with_derivatives(
@@ -116,11 +116,12 @@ def check_residual(model: ResidualModel, theta: Theta, columns: Float[np.ndarray
     bad = np.argwhere(~np.isfinite(values))
     if len(bad):
         which = bad[0][0]
-        of = "the residual" if which == 0 else f"its derivative by {model.names[which - 1]}"
+        by = f"the derivative of the residual with respect to {model.names[which - 1]}"
+        of = "the residual" if which == 0 else by
         point = columns[:, known][:, bad[0][1] if values.ndim > 1 else 0]
         at = ", ".join(f"{n} = {x:.6g}" for n, x in zip(model.names, theta, strict=True))
         there = ", ".join(f"{n} = {x:.6g}" for n, x in zip(model.variables, point, strict=True))
         raise OptionError(
-            f"{where}: {of} is not a finite number at {there} with {at}: start elsewhere, or keep it "
-            f"finite there"
+            f"{where}: {of} is not a finite number at {there} with {at}: give other initial values, or keep "
+            f"it finite there"
         )

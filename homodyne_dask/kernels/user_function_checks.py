@@ -105,8 +105,8 @@ def require_real(model: str, function: Callable[..., Any], values: Any) -> None:
                 else f"values of type {dtype}"
             )
             raise OptionError(
-                f"model {model!r}, {line_of(function)}: it must return an array of real numbers that "
-                f"depends on its arguments, but returned {gave}"
+                f"model {model!r}, {line_of(function)}: the function must return an array of real numbers "
+                f"that depends on its arguments, but returned {gave}"
             )
 
 
@@ -181,9 +181,9 @@ def _not_finite(
     model: SeparableModel, theta: np.ndarray, values: np.ndarray, t1: np.ndarray, t2: np.ndarray
 ) -> None:
     which, where = np.argwhere(~np.isfinite(values))[0]
-    of = "f" if which == 0 else f"the derivative of f by {model.names[which - 1]}"
+    of = "f" if which == 0 else f"the derivative of f with respect to {model.names[which - 1]}"
     at = ", ".join(f"{name} = {x:.6g}" for name, x in zip(model.names, theta, strict=True))
     raise OptionError(
         f"model {model.name!r}, {line_of(model.f)}: {of} is {values[which, where]} at t1 = "
-        f"{t1[where]:g} s, t2 = {t2[where]:g} s with {at}: start elsewhere, or keep f finite there"
+        f"{t1[where]:g} s, t2 = {t2[where]:g} s with {at}: give other initial values, or keep f finite there"
     )

@@ -65,8 +65,8 @@ def composed(symbol: Literal["+", "*"], first: Any, second: Any) -> CompositeMod
     for part in (first, second):
         if not isinstance(part, TransportModel | SeparableModel) or getattr(part, "splines", {}):
             raise OptionError(
-                f"{getattr(part, 'name', part)} cannot be part of a sum or product: use models "
-                f"of scans whose rates have formulas"
+                f"{getattr(part, 'name', part)} cannot be part of a sum or product: use a model of scans "
+                f"that has formulas for its rates, such as static"
             )
         if symbol == "+" and part.beat is not None:
             raise OptionError(

@@ -291,8 +291,8 @@ def _of_parameter(name: str, given: Any, search: Search) -> Prior:
     at = search.names.index(name)
     if not search.free[at]:
         raise OptionError(
-            f"prior of {name}: it is fixed at {search.start[at]:g}, so a prior would have no effect: "
-            f"leave out one of them"
+            f"prior of {name}: {name} is fixed at {search.start[at]:g}, so a prior would have no effect: "
+            f"remove it from prior or from fixed"
         )
     prior = parsed_prior(name, given)
     own, low, high = prior.support, float(search.lower[at]), float(search.upper[at])
@@ -300,8 +300,8 @@ def _of_parameter(name: str, given: Any, search: Search) -> Prior:
     prior = replace(prior, low=low, high=high, period=float(search.period[at]))
     if not prior.support[0] < prior.support[1]:
         raise OptionError(
-            f"prior of {name} is {own[0]:g} to {own[1]:g}, outside the bounds {low:g} to {high:g}: change "
-            f"one of them"
+            f"prior of {name} extends from {own[0]:g} to {own[1]:g}, outside the bounds {low:g} to {high:g}: "
+            f"change one of them"
         )
     return prior
 

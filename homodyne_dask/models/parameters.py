@@ -81,7 +81,7 @@ class GaussianPriors:
 
 @dataclass(frozen=True)
 class Parameter:
-    """Physical parameter of a model; raises OptionError for invalid bounds and other invalid values.
+    """A parameter of a model; raises OptionError for invalid values, such as empty bounds.
 
     >>> hd.Parameter("D0", "Å²/s", bounds=(1.0, 1e6), scale="log").bounds
     (1.0, 1000000.0)
@@ -93,11 +93,11 @@ class Parameter:
     scale: Literal["linear", "log"] = "linear"
     """Scale of the search for initial values."""
     period: float | None = None
-    """A value and the value plus one period are the same; kept by wrapping inside bounds as wide as that."""
+    """Values that differ by a period are equivalent; a fit wraps them into bounds of this width."""
     q_power: int = 0
-    """2 for parameters that enter only as q² times them: reported as q²·name where q is unknown."""
+    """2 for parameters that enter only multiplied by q²: where q is unknown, their product is reported."""
     constant: float | None = None
-    """The value that it has by the definition of the model; None where it is fitted."""
+    """Its value if the definition of the model fixes it, otherwise None."""
 
     def __post_init__(self) -> None:
         require_type("name of a parameter", self.name, str, "a string, such as 'D0'")

@@ -47,7 +47,8 @@ def with_free_rates[M: Parametrized](model: M, rates: str | None) -> M | Transpo
     if known:
         raise OptionError(f"rates = {shown(rates)} is unknown for {name}; {nearest(rates, known)}")
     raise OptionError(
-        f"rates = {shown(rates)} is given, but {name} has no rates of free form: use static or laminar_flow"
+        f"rates = {shown(rates)} is given, but the rates of {name} cannot be splines: use static or "
+        f"laminar_flow"
     )
 
 
@@ -62,12 +63,13 @@ def on_times[M: Parametrized](
     if not (isinstance(model, TransportModel) and model.splines):
         if knots is not None:
             raise OptionError(
-                f"knots = {knots} is given, but {model.name} has no rates of free form: add rates='spline'"
+                f"knots = {knots} is given, but {model.name} has no splines: add rates='spline'"
             )
         return model
     if knots is not None and not MIN_KNOTS <= knots <= len(time):
         raise OptionError(
-            f"knots = {knots} is not a number from {MIN_KNOTS} to the {len(time)} frames in use"
+            f"knots = {knots} cannot be used: give a number from {MIN_KNOTS} to {len(time)}, the number of "
+            f"frames in use"
         )
     number = knots or max(MIN_KNOTS, min(DEFAULT_KNOTS, len(time) // FRAMES_PER_SPLINE))
     form = SplineForm(number, float(time[0]), float(time[-1]))
@@ -111,7 +113,7 @@ def by_coefficient(
         for each in model.names[places[name]] if name in places else [name]:
             if each in values:
                 raise OptionError(
-                    f"{what}: {each} is given twice, once alone and once with its rate"
+                    f"{what}: {each} is given twice, by its own name and by that of its rate"
                 )
             values[each] = value
     return values
@@ -133,8 +135,8 @@ def check_priors(model: Parametrized, given: object) -> None:
     for name, form in getattr(model, "splines", {}).items():
         if isinstance(given, Mapping) and name in given:
             raise OptionError(
-                f"prior of {name}: {model.name} has this rate without a formula, and one number is not a "
-                f"prior of a whole curve: give bounds of {name}, or priors for {name}_1 to {name}_{form.size}"
+                f"prior of {name}: {model.name} has no formula for this rate, and one prior cannot describe "
+                f"a whole curve: give bounds of {name}, or priors of {name}_1 to {name}_{form.size}"
             )
 
 
@@ -156,15 +158,15 @@ def smoothness_of(
             f"cannot be negative: give bounds of 0 or above"
         )
     given = {} if given is None else given
-    require_type("smoothness", given, Mapping, "strengths by rate, as smoothness={'J': 1e-3}")
+    require_type("smoothness", given, Mapping, "strengths by rate, such as smoothness={'J': 1e-3}")
     for name, value in given.items():
         if not places:
             raise OptionError(
-                f"smoothness is given, but {model.name} has no rates of free form: add rates='spline'"
+                f"smoothness is given, but {model.name} has no splines: add rates='spline'"
             )
         if name not in places:
             raise OptionError(
-                f"smoothness: {model.name} has no rate {shown(name)} of free form; "
+                f"smoothness: {model.name} has no splines for a rate {shown(name)}; "
                 f"{nearest(str(name), places)}"
             )
         number = isinstance(value, int | float) and not isinstance(value, bool)

@@ -88,7 +88,7 @@ def with_ties(
     base = model.base if isinstance(model, TiedModel) else model
     if not given:
         return base
-    require_type("tie", given, Mapping, "expressions by name, as tie={'beta': 'alpha'}")
+    require_type("tie", given, Mapping, "expressions by name, such as tie={'beta': 'alpha'}")
     if getattr(base, "splines", {}):
         raise OptionError(
             f"{base.name} has rates without a formula, which cannot be tied: leave out tie"
@@ -122,7 +122,9 @@ def _check(base: Parametrized, name: str, text: object) -> None:
         raise OptionError(f"tie: unknown parameter {shown(name)}; {nearest(name, base.names)}")
     constant = base.parameters[base.names.index(name)].constant
     if constant is not None:
-        raise OptionError(f"tie: {name} is {constant:g} by the definition of {base.name}")
+        raise OptionError(
+            f"tie: {name} is {constant:g} by the definition of {base.name}: remove it from tie"
+        )
     for used in _names(name, text):
         if used not in base.names:
             raise OptionError(

@@ -131,17 +131,15 @@ def frame_spacing(
     """
     steps = np.diff(time)
     if len(time) < 2 or not (np.isfinite(time).all() and (steps > 0).all()):
-        raise OptionError(
-            "frame times must be at least two finite numbers, each larger than the one before"
-        )
+        raise OptionError("frame times must be at least two finite numbers in increasing order")
     spacing = float(np.median(steps))
     if convention is Convention.HOMODYNE:
         uneven = np.flatnonzero(np.abs(steps - spacing) > 1e-6 * spacing)
         if len(uneven):
             at = int(uneven[0])
             raise OptionError(
-                f"the homodyne convention needs uniform times, but frames {at} and {at + 1} are "
-                f"{steps[at]:g} s apart, but most are {spacing:g} s: use convention='physical'"
+                f"the homodyne convention needs evenly spaced frames, but frames {at} and {at + 1} are "
+                f"{steps[at]:g} s apart, and most others {spacing:g} s: use convention='physical'"
             )
     return spacing
 

@@ -19,7 +19,9 @@ def length_in_angstrom(text: str | float) -> float:
     """
     found = _LENGTH.fullmatch(text) if isinstance(text, str) else None
     if found is None:
-        raise OptionError(f"gap {text!r} has no unit: write it as '200 um' or '2e6 A'")
+        raise OptionError(
+            f"gap {text!r} has no unit: write a number and a unit, such as '200 um' or '2e6 A'"
+        )
     number, unit = found.groups()
     # the capital of MM or UM would be another unit; only a lone A and words are taken in any case
     known = _ANGSTROM.get(unit, _ANGSTROM.get(unit.lower() if len(unit) != 2 else unit))
@@ -51,7 +53,7 @@ def _plausible(gap: str | float, angstrom: float) -> float:
     low, high = schema.GAPS
     if not low <= angstrom <= high:
         raise OptionError(
-            f"gap {gap!r} is {angstrom / 1e4:g} um, but gaps are 1 um to 10 cm: write it with "
+            f"gap {gap!r} is {angstrom / 1e4:g} um, but gaps are between 1 um and 10 cm: write it with "
             f"its unit, such as '200 um'"
         )
     return angstrom

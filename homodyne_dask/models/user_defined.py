@@ -266,7 +266,9 @@ def _checked_laws(
     model: str, parameters: tuple[Parameter, ...], laws: Sequence[tuple[str, str, str]]
 ) -> tuple[tuple[str, str, str], ...]:
     names = [p.name for p in parameters]
-    require_type("power_laws", laws, list | tuple, "a list of three names each, [('a', 'b', 'c')]")
+    require_type(
+        "power_laws", laws, list | tuple, "a list of three names each, such as [('a', 'b', 'c')]"
+    )
     for law in laws:
         three = isinstance(law, list | tuple) and all(isinstance(name, str) for name in law)
         if not three or len(law) != 3 or len(set(law)) != 3 or not set(law) <= set(names):
@@ -317,7 +319,7 @@ def model(
     plain = all(a.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for a in arguments)
     if not (arguments and plain):
         raise OptionError(
-            f"model {name!r}: the arguments of the residual after theta name the variables it needs, "
-            f"as in residual(theta, x, y)"
+            f"model {name!r}: the arguments of the residual after theta must name the variables that it "
+            f"needs, as in residual(theta, x, y)"
         )
     return ResidualModel(name, checked, residual, tuple(a.name for a in arguments), residual)

@@ -95,7 +95,7 @@ def foreign_content(path: Path) -> Iterator[None]:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as e:
         raise OptionError(
-            f"{path} is intact but not a checkpoint this program wrote ({type(e).__name__}: {e}): "
+            f"{path} is intact, but is not a checkpoint of this program ({type(e).__name__}: {e}): "
             f"fit again without --resume"
         ) from e
 
@@ -118,8 +118,8 @@ def _newest(path: Path) -> dict[str, Any]:
     damaged = [str(file) for file in both if file.exists()]
     if damaged:
         raise OptionError(
-            f"no checkpoint to resume from: {' and '.join(damaged)} cannot be read or is damaged; "
-            f"fit again without --resume"
+            f"no intact checkpoint to resume from: {' and '.join(damaged)} "
+            f"{'are' if len(damaged) > 1 else 'is'} damaged or cannot be read; fit again without --resume"
         )
     raise OptionError(f"no checkpoint to resume from at {path}: run without --resume first")
 

@@ -105,8 +105,10 @@ def _weakly(
     names: list[str], values: np.ndarray, vectors: np.ndarray, inverse: np.ndarray
 ) -> tuple[str, ...]:
     weak = [
-        f"{_combination(names, vectors[:, n])} {'is' if _single_parameter(vectors[:, n]) else 'are'} almost "
-        f"undetermined: fix one, or report only what they determine together"
+        f"{_combination(names, vectors[:, n])} is almost undetermined: fix it"
+        if _single_parameter(vectors[:, n])
+        else f"{_combination(names, vectors[:, n])} are almost undetermined: fix one of them, or report only "
+        f"the combination of them that the data determine"
         for n in np.flatnonzero(values <= _WEAK_EIGENVALUE)
     ]
     return (*weak, *_strongly_correlated(names, inverse))
@@ -143,7 +145,7 @@ def few_bins(
     return tuple(
         f"the error of {name} depends on one or two bins ({freedom:.1f} degrees of freedom)"
         if freedom < 2
-        else f"a single bin determines {name}: the scatter between bins does not give its error"
+        else f"a single bin determines {name}, so the scatter between bins does not give its error"
         for name, freedom, has in zip(names, dof, expected, strict=True)
         if freedom < 2 or (has and np.isnan(freedom))
     )

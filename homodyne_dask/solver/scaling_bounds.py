@@ -119,7 +119,7 @@ def _bounds(name: str, pair: Any) -> Float[np.ndarray, "2"]:
     low, high = _numbers(name, pair, "low and high")
     if not low < high:
         raise OptionError(
-            f"{name}: {low:g} is not below {high:g}; to fix the value use scaling 'fixed'"
+            f"{name}: {low:g} is not below {high:g}; to fix the value, use scaling 'fixed'"
         )
     return np.array([low, high])
 

@@ -15,7 +15,7 @@ _HOMODYNE_MODES = {
     "constant": (
         "individual",
         "homodyne's 'constant' freezes estimates of each angle; here contrast and offset of each "
-        "angle are eliminated exactly ('individual'); to freeze them use 'fixed'",
+        "angle are eliminated exactly ('individual'); to freeze them, use 'fixed'",
     ),
     "auto": ("shared", "homodyne's 'auto' means one contrast and offset for 3 angles or more"),
     "averaged": ("shared", "homodyne's 'averaged' is 'shared' here"),
@@ -100,7 +100,10 @@ def scaling_of(
             return Scaling(plain, _alike_columns(alike), note=note)
         order = 0 if plain == "shared" else int(plain[-1])
         if order and not np.isfinite(phi).all():
-            raise OptionError(f"scaling {mode!r} needs φ, which is unknown for some bins")
+            raise OptionError(
+                f"scaling {mode!r} needs φ, which is unknown for some bins: select only bins with a known φ, "
+                f"or use 'individual'"
+            )
         return Scaling(plain, fourier_columns(phi, order), note=note, prior=prior)
     fixed = {name: _per_bin(name, value, len(phi)) for name, value in values.items()}
     return Scaling(plain, fixed_params=np.stack([fixed["offset"] - 1, fixed["contrast"]], axis=1))
@@ -133,7 +136,7 @@ def _alike_columns(alike: Int[np.ndarray, " bin"] | None) -> Float[np.ndarray, "
     """Return a column for each number, 1 at the bins that have it."""
     if alike is None or len(np.unique(alike)) == len(alike):
         raise OptionError(
-            "scaling 'scans' shares contrast and offset between scans that repeat each other, but no "
+            "scaling 'scans' shares contrast and offset between repeated scans, but no "
             "selected bin is in two scans: use 'individual'"
         )
     return (alike[:, None] == np.unique(alike)).astype(float)
@@ -145,9 +148,11 @@ def _per_bin(name: str, value: float | Sequence[float] | None, bins: int) -> np.
     try:
         numbers = np.atleast_1d(np.asarray(value, float))
     except (TypeError, ValueError):
-        raise OptionError(f"{name} = {shown(value)} is not a number, nor a list of them") from None
+        raise OptionError(
+            f"{name} = {shown(value)} is neither a number nor a list of numbers"
+        ) from None
     if numbers.ndim != 1 or len(numbers) not in (1, bins) or not np.isfinite(numbers).all():
         raise OptionError(
-            f"{name} = {shown(value)} does not fit {bins} selected bins: give one number, or {bins}"
+            f"{name} = {shown(value)} does not match the {bins} selected bins: give one number, or {bins}"
         )
     return np.broadcast_to(numbers, bins).copy()

@@ -52,7 +52,7 @@ def require_common_lags(scan: Scan) -> None:
     if is_uneven(scan.time):
         raise OptionError(
             f"the frames of {scan.path} are not evenly spaced in time, so ages have no lags in common: "
-            f"fit c2, or inspect it with view"
+            f"fit c2 itself, or inspect it with `view`"
         )
 
 

@@ -83,7 +83,7 @@ class Cells:
         if not ((inside == self.pairs) & (inside > 0)).any():
             raise SelectionError(
                 f"c2 is the mean over cells of age and lag, but none of the {self.number} cells lies inside "
-                f"the frames {frames[0]} to {frames[1] - 1} with min_lag {min_lag}: widen the selection, or "
+                f"frames {frames[0]} to {frames[1] - 1} with min_lag {min_lag}: widen the selection, or "
                 f"correlate with finer cells"
             )
 

@@ -67,14 +67,12 @@ def decode_chunk(
     MemoryError where there is no memory to decode.
     """
     if len(body) < _HEADER.size:
-        raise ValueError(f"it has {len(body)} bytes, less than a header")
+        raise ValueError(f"it has {len(body)} bytes, fewer than a header")
     found = google_crc32c.value(body)
     if found != int.from_bytes(checksum, "little"):
         raise ValueError("its checksum is wrong")
     if expected is not None and found != expected:
-        raise ValueError(
-            "it is not the chunk that was ingested there: it was exchanged or replaced"
-        )
+        raise ValueError("it is not the chunk that was ingested there: it was swapped or replaced")
     _check_header(body, into)
     _require_memory(2 * into.nbytes)
     blosc.decompress(body, into)
@@ -92,10 +90,10 @@ def _check_header(body: bytes, into: np.ndarray) -> None:
     """
     version, lz4_version, flags, itemsize, size, block, encoded = _HEADER.unpack_from(body)
     if size != into.nbytes:
-        raise ValueError(f"it has {size} bytes instead of {into.nbytes}")
+        raise ValueError(f"it has {size:,} bytes instead of {into.nbytes:,}")
     if encoded != len(body):
-        raise ValueError(f"its header gives {encoded} bytes, but it has {len(body)}")
+        raise ValueError(f"its header gives {encoded:,} bytes, but it has {len(body):,}")
     if (version, lz4_version, flags >> 5) != (_BLOSC_FORMAT, _LZ4_FORMAT, _LZ4):
         raise ValueError("it is not in the format that ingest writes")
     if itemsize != into.itemsize or not 0 < block <= size:
-        raise ValueError(f"its header has values of {itemsize} bytes in blocks of {block}")
+        raise ValueError(f"its header has values of {itemsize} bytes in blocks of {block:,}")

@@ -99,7 +99,7 @@ def _fetched(place: ByteRange, max_bytes: int) -> bytes | memoryview:
     if place.span is None:
         return objects.read(place.path, max_bytes)
     if place.span[1] > max_bytes:
-        raise OSError(f"it has {place.span[1]} bytes, but at most {max_bytes} are allowed")
+        raise OSError(f"it has {place.span[1]:,} bytes, but at most {max_bytes:,} are allowed")
     return objects.read_range(place.path, *place.span)
 
 

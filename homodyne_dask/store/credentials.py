@@ -76,7 +76,7 @@ def _check_address(name: str, address: str, plain: bool, variable: str) -> None:
         )
     if parts.scheme == "http" and not plain:
         raise OptionError(
-            f"{name} is an unencrypted address: give https://host, or {variable}=true for a server "
+            f"{name} is an unencrypted address: give https://host, or set {variable}=true for a server "
             f"on your own network"
         )
 

@@ -210,7 +210,7 @@ def read_with_tail(
             raise OSError("it is a pipe or a device, not a file")
         first, count = span or (0, status.st_size)
         if count > max_bytes:
-            raise OSError(f"it has {count} bytes, but at most {max_bytes} are allowed")
+            raise OSError(f"it has {count:,} bytes, but at most {max_bytes:,} are allowed")
         if span:
             file.seek(first)
         return file.read(max(count - n_tail, 0)), file.read(n_tail)

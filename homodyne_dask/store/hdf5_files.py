@@ -105,7 +105,7 @@ def follow_links(
             raise _elsewhere(file, name)
         if isinstance(link, h5py.SoftLink):
             if not links:
-                raise KeyError(f"{part} is a link to a link to a link …")
+                raise KeyError(f"{part} is a link, in a chain of too many links")
             target = link.path if link.path.startswith("/") else f"{found.name}/{link.path}"
             found = follow_links(file, target, links - 1)
         else:

@@ -146,7 +146,8 @@ def read(path: UrlPath, max_bytes: int) -> bytes:
     with object_errors(path):
         found = connection(path.root).get(path.key)
         if found.meta["size"] > max_bytes:
-            raise OSError(f"it has {found.meta['size']} bytes, but at most {max_bytes} are allowed")
+            held = found.meta["size"]
+            raise OSError(f"it has {held:,} bytes, but at most {max_bytes:,} are allowed")
         return found.bytes().to_bytes()
 
 
@@ -162,7 +163,7 @@ def read_range(path: UrlPath, first: int, count: int) -> memoryview:
                 raise
             found = b""
     if len(found) != count:
-        raise OSError(f"it has fewer than {first + count} bytes")
+        raise OSError(f"it has fewer than {first + count:,} bytes")
     return memoryview(found)
 
 

@@ -113,8 +113,8 @@ def nearest_angles(
         nearest = np.unique(phi[known[np.argsort(away[known], kind="stable")[:3]]])
         raise SelectionError(
             f"no angle within {NEAREST_ANGLE_TOLERANCE:g}° of phi = {target:g}°; the nearest: "
-            f"{', '.join(f'{value:g}°' for value in nearest) or 'none is known'}; a range is (low, "
-            f"high), such as --phi -30:30"
+            f"{', '.join(f'{value:g}°' for value in nearest) or 'none is known'}; to select a range, give "
+            f"(low, high), such as --phi -30:30"
         )
     return keep
 

@@ -19,7 +19,7 @@ from homodyne_dask.errors import (
     shown,
 )
 from homodyne_dask.store import schema, validate
-from homodyne_dask.store.arrays import ingest_again, out_of_range, read_metadata
+from homodyne_dask.store.arrays import ingest_again, out_of_range, read_metadata, sigma_words
 from homodyne_dask.store.cells import Cells
 from homodyne_dask.store.chunk_reader import ByteRange, chunk_path, read_chunk
 from homodyne_dask.store.files import AnyPath, any_path, zarr_store
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 _PER_BIN = ("q", "phi", "label", "n_pixels", "sigma_row", "intensity", "beta_ingest")
-_HEAD = ["label", "q [1/Å]", "phi [deg]", "pixels", "sigma"]
+_HEAD = ["label", "q [1/Å]", "φ [°]", "pixels", "σ"]
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,9 @@ class Scan:
     path: str
     attrs: dict[str, Any]
     manifest: Manifest
-    """What belongs at each place of the store: everything that is read later is checked by it."""
+    """Checksums of the parts of the store, with which everything that is read later is compared."""
     time: Float[np.ndarray, " t"]
-    """s since the first stored frame; a selection of frames does not move the origin."""
+    """Seconds since the first stored frame; selecting frames does not move the origin."""
     frame_mask: Bool[np.ndarray, " t"]
     bins: tuple[int, ...]
     """Positions of the selected bins in the store."""
@@ -107,7 +107,7 @@ class Scan:
     excluded: tuple[Chunk, ...] = ()
     """Damaged chunks whose pairs count as unknown (see `fit`, on_bad_tile)."""
     excluded_frames: FrameRanges = ()
-    """Ranges (first, after the last) of frames that `select` excluded; pairs with them count as unknown."""
+    """Ranges (first, after the last) of frames that `select` excluded; their pairs count as unknown."""
 
     @property
     def q(self) -> Float[np.ndarray, " bin"]:
@@ -237,7 +237,7 @@ class Scan:
 
     @cached_property
     def cells(self) -> Cells | None:
-        """The cells over which c2 was averaged before ingest, None where it is that of each pair."""
+        """The cells over which c2 was averaged before ingest; None if the store has c2 of every pair."""
         edges = self.attrs.get("cells")
         if edges is None:
             return None
@@ -246,7 +246,7 @@ class Scan:
     def read_chunk(self, chunk: "Chunk", into: Float32[np.ndarray, "T T"]) -> None:
         """Return the decoded values of a chunk of c2 or of a level; all NaN if it is excluded.
 
-        Raises StoreError for a chunk that is damaged or was exchanged after ingest, ObjectStoreError if it
+        Raises StoreError for a chunk that is damaged or was replaced after ingest, ObjectStoreError if it
         cannot be fetched.
         """
         if chunk in self.excluded:
@@ -275,12 +275,12 @@ class Scan:
 
     @cached_property
     def dataset(self) -> "xarray.Dataset":
-        """The selected bins and frames, lazily, of the arrays that a store has by bin and frame.
+        """The arrays of the store for the selected bins and frames, as a dataset that is read lazily.
 
         c2(bin, t1, t2), NaN where t2 <= t1, with the coordinates t1 and t2 [s], q [1/Å], phi [degree],
         label and, of a store of repeats, scan. frame_mask is false for frames that are masked or
-        excluded. Its chunks are those of the store; of what is read only the checksums of chunks are
-        checked.
+        excluded. Its chunks are those of the store; of what is read, only the checksums of the chunks
+        are checked.
         """
         import xarray  # takes a second to import; workers do not need it
 
@@ -313,7 +313,7 @@ class Scan:
 
         q [1/Å]: the nearest ring within 2 %, or several; bins whose q differ by less than 0.1 % are one
         ring, and a value that matches two rings is rejected. phi [degree]: a number selects the nearest
-        angle within 1° on each ring; a pair (low, high) selects the angles from low to high, around ±180°
+        angle within 1° on each ring; a pair (low, high) selects the angles from low to high, across ±180°
         if low is above high, but not more than half a turn; a list selects the angles of any of its numbers
         and pairs (a list of two numbers is ambiguous and rejected). label: the beamline's bin numbers;
         their order determines the order of the bins, and of all values given per bin. frames: (first, after
@@ -333,11 +333,11 @@ class Scan:
         chosen = replace(self, bins=kept, frames=window, excluded_frames=ranges)
         if not kept or (ranges and chosen.selected_frames.sum() < 3):
             what = (
-                f"frames {shown_ranges(ranges)} leaves fewer than 3"
+                f"frames {shown_ranges(ranges)} are excluded, which leaves fewer than 3 frames"
                 if kept
-                else "all bins leaves none"
+                else "all bins of the selection are excluded"
             )
-            raise SelectionError(f"excluding {what} of the selection: exclude less")
+            raise SelectionError(f"{what}: exclude fewer")
         return chosen
 
     def cuts(self, min_lag: int = 1) -> Cuts:
@@ -415,7 +415,7 @@ def _caption(scan: Scan) -> str:
         f"{Path(scan.path).name}: {len(scan.bins)} of {len(scan.all_bins['q'])} bins, "
         f"frames {first} to {stop - 1} of {scan.n_frames}{without and f' without {without}'}, "
         f"{scan.time[first]:g} to {scan.time[stop - 1]:g} s, "
-        f"sigma from {scan.attrs['sigma_source']}"
+        f"σ {sigma_words(scan.attrs['sigma_source'])}"
     )
 
 
@@ -490,8 +490,8 @@ def as_scan(data: "Scan | str | AnyPath") -> Scan:
         return data
     if not isinstance(data, str | PathLike | UrlPath):
         raise OptionError(
-            f"data = {shown(data)} is neither a scan nor the path of a store: this model can be fitted "
-            f"only to scans; for other data, see hd.model"
+            f"data = {shown(data)} is neither a scan nor the path of a store: this model can only be fitted "
+            f"to scans; for other data, see hd.model"
         )
     return open_dataset(data)
 

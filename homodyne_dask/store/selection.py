@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.errors import SelectionError, nearest, shown
 from homodyne_dask.store.rings import format_rings, nearest_angles, nearest_ring, rings_of
+from homodyne_dask.text import counted
 
 ROUNDING_OF_TIMES = 1e-6
 """Of the spacing of frames: a frame so little before the start of a selection belongs to it."""
@@ -129,7 +130,7 @@ def excluded_from(scan: BinsAndFrames, exclude: Any) -> tuple[set[int], FrameRan
     unknown = [key for key in exclude if key not in EXCLUSIONS]
     if unknown:
         raise SelectionError(
-            f"exclude has no {shown(unknown[0])}; {nearest(unknown[0], EXCLUSIONS)}"
+            f"exclude: {shown(unknown[0])} is unknown; {nearest(unknown[0], EXCLUSIONS)}"
         )
     given = {key: value for key, value in exclude.items() if value is not None}
     bins, ranges = set[int](), list[tuple[int, int]]()
@@ -241,7 +242,7 @@ def _check_not_negative(what: str, low: float, high: float) -> None:
     if low < 0:
         raise SelectionError(
             f"{what} = {low:g}:{high:g} begins below 0, but the first frame of "
-            f"the store is at 0: give 0:{high:g} for all up to {high:g}"
+            f"the store is at 0: give 0:{high:g} for everything up to {high:g}"
         )
 
 
@@ -259,7 +260,7 @@ def _angles(scan: BinsAndFrames, phi: Any) -> Bool[np.ndarray, " bin"]:
         return _between(scan.phi, *_turn(phi))
     if not isinstance(phi, Sequence | np.ndarray) or isinstance(phi, str) or not len(phi):
         raise SelectionError(
-            f"phi = {shown(phi)} is neither an angle in degrees, nor a range (low, high), nor a list of them"
+            f"phi = {shown(phi)} is neither an angle in degrees, nor a range (low, high), nor a list of these"
         )
     if len(phi) == 2 and all(map(_is_number, phi)):
         a, b = phi
@@ -276,7 +277,7 @@ def _turn(pair: tuple[float, float]) -> tuple[float, float]:
     low, high = pair
     if not (math.isfinite(low) and math.isfinite(high)) or high - low > 360:
         raise SelectionError(
-            f"phi = {low:g}:{high:g} spans more than a full turn: leave it out to select all angles"
+            f"phi = {low:g}:{high:g} spans more than a full turn: leave out phi to select all angles"
         )
     if low > high and (high - low) % 360 > 180:
         raise SelectionError(
@@ -322,10 +323,10 @@ def _available(scan: BinsAndFrames) -> str:
     labels = [int(label) for label in scan.label]
     some = ", ".join(map(str, labels[:8])) + (", ..." if len(labels) > 8 else "")
     return (
-        f"there are {len(scan.bins)} bins: q = "
+        f"there {'is' if len(scan.bins) == 1 else 'are'} {counted(len(scan.bins), 'bin')}: q = "
         + (format_rings(rings) if len(rings) else "unknown")
         + (f" and unknown for {unknown}" if unknown and len(rings) else "")
-        + f", phi from {scan.phi.min():g} to {scan.phi.max():g}°, labels {some}"
+        + f", φ from {scan.phi.min():g} to {scan.phi.max():g}°, labels {some}"
     )
 
 

@@ -121,7 +121,7 @@ def url_path(what: str, url: str) -> UrlPath:
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise OptionError(
             f"{what} = {shown(bare)} contains a user, a password or a signature (@, ?, #), but URLs "
-            f"are stored in results and logs: give the URL without them, and credentials in the environment"
+            f"are stored in results and logs: give the URL without these, and credentials in the environment"
         )
     encrypted = parts.scheme != "http" or host in _LOOPBACK
     if parts.scheme not in BUCKETS + WEB or not host or not encrypted:
@@ -131,6 +131,7 @@ def url_path(what: str, url: str) -> UrlPath:
         names = [*map(unquote, names)]
     if not url.isprintable() or any(name in (".", "..") or set(name) & {*"/\\"} for name in names):
         raise OptionError(
-            f"{what} = {shown(bare)} cannot be used: give it without . and .., \\ and control characters"
+            f"{what} = {shown(bare)} cannot be used: give a URL without backslashes, control characters, and "
+            f"the segments . and .."
         )
     return UrlPath(f"{parts.scheme}://{parts.netloc}", "/".join(names))

@@ -21,7 +21,7 @@ def check_attributes(store: str | AnyPath, attrs: dict[str, Any]) -> None:
     """Refuse a foreign store, another schema version, an unfinished ingest, and invalid attributes."""
     if attrs.get("format") != schema.FORMAT:
         raise StoreError(
-            f"{store} is a Zarr store, but not one of homodyne_dask: make one with `homodyne-dask ingest`"
+            f"{store} is a Zarr store, but not one that ingest wrote: make one with `homodyne-dask ingest`"
         )
     version = attrs.get("schema_version")
     if version != schema.VERSION:

@@ -24,6 +24,7 @@ from homodyne_dask.store.scan import (
     q_or_one,
 )
 from homodyne_dask.sweep.layout import Layout
+from homodyne_dask.text import counted
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -208,4 +209,5 @@ def excluded_sentence(scan: Scan) -> str:
     pairs = sum(int(scan.manifest.pairs[chunk.bin, chunk.i, chunk.j]) for chunk in chunks)
     names = [f"({chunk.i}, {chunk.j}) of {scan.bin_words(chunk.bin)}" for chunk in chunks]
     listed = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
-    return f"{len(chunks)} damaged chunks with {pairs:,} pairs are excluded (on_bad_tile): {listed}"
+    number, verb = counted(len(chunks), "damaged chunk"), "is" if len(chunks) == 1 else "are"
+    return f"{number} with {pairs:,} pairs {verb} excluded (on_bad_tile): {listed}"

@@ -18,6 +18,7 @@ from homodyne_dask.store import schema
 from homodyne_dask.store.chunk_reader import REQUESTS, most_bytes
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.store.url_path import is_url
+from homodyne_dask.text import counted
 
 MAX_BLOCK_BYTES = 33_554_432
 """Most bytes of a block: 32 bins of 512 frames, or more bins of fewer frames."""
@@ -115,11 +116,11 @@ class Layout:
         return [
             (
                 "bins",
-                f"{bins} in {len(self.groups)} group{'s' * (len(self.groups) > 1)} of equal q",
+                f"{bins} in {counted(len(self.groups), 'group')} of equal q",
             ),
             ("pairs", f"{self.pairs:,}"),
             ("size", size_in_words(self.pairs)),
-            ("tiles", f"{self.blocks} of {self.side} x {self.side} frames"),
+            ("tiles", f"{self.blocks} of {self.side} × {self.side} frames"),
         ]
 
 

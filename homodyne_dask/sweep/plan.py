@@ -20,7 +20,7 @@ from homodyne_dask.sweep.layout import (
     longest_task,
     runs,
 )
-from homodyne_dask.text import html_table, lines_of, size
+from homodyne_dask.text import counted, html_table, lines_of, size
 
 RESIDENT_SHARE = 0.4
 """Share of the workers' memory that decoded data may fill."""
@@ -133,7 +133,7 @@ class DriverCost(NamedTuple):
     """Bytes: about one Gram for each thread is held."""
 
     def __str__(self) -> str:
-        return f"{size(self.memory)}, {self.seconds:.2g} s of a pass for its tasks"
+        return f"{size(self.memory)}, {self.seconds:.2g} s of each pass for its tasks"
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ class Plan:
     def why_workers(self) -> str:
         """Why a fit runs on workers."""
         if not self.workers.to_start:
-            return "as asked" if self.workers.asked else "a client is given"
+            return "as requested" if self.workers.asked else "a client is given"
         return "one for each GPU" if self.gpus else self.layout.why_workers
 
     def __str__(self) -> str:
@@ -221,16 +221,18 @@ class Plan:
     def _rows(self) -> list[tuple[str, str]]:
         where = f"in this process ({self.layout.why_here})"
         if not self.workers.local:
-            counts = f"{self.workers.processes} workers, {self.workers.threads} threads"
+            workers, threads = self.workers.processes, self.workers.threads
+            counts = f"{counted(workers, 'worker')}, {counted(threads, 'thread')}"
             where = f"on Dask: {counts} ({self.why_workers})"
         kept = "in memory" if self.device.gpus is None else "on the GPU"
         reads = f"once, then kept {kept}" if self.resident else "in every pass"
+        tiles = counted(self.tasks[0].length, "tile")
         return [
             ("model", self.model),
             *self.layout.rows(),
             ("where", where),
             ("device", str(self.device)),
-            ("tasks per pass", f"{len(self.tasks)} of up to {self.tasks[0].length} tiles"),
+            ("tasks per pass", f"{len(self.tasks)}, with up to {tiles} each"),
             ("longest task", f"{self.longest_task:.2g} s on a slow node, for the walltime of jobs"),
             ("bytes per pass", f"{size(self.bytes_per_pass)}, read {reads}"),
             ("memory per worker", f"{size(self.memory_per_worker)} projected"),
@@ -263,8 +265,8 @@ def make_plan(
     fits = layout.resident_bytes <= capacity
     if memory == "resident" and not fits:
         raise PlanError(
-            f"memory='resident' needs {size(layout.resident_bytes)} but may use {size(capacity)} of {of}: "
-            f"use memory='stream' or more workers"
+            f"memory='resident' needs {size(layout.resident_bytes)}, but may use only {size(capacity)} of "
+            f"{of}: use memory='stream' or more workers"
         )
     resident, of_levels = fits and memory != "stream", tuple(levels)
     plan = Plan(layout, workers, resident, bins, model, parameters, of_levels, device, capacity)
@@ -279,7 +281,7 @@ def _too_little(plan: Plan, allowed: int) -> PlanError:
         who = "this process" if plan.workers.local else "a worker"
         return too_little(who, plan.memory_per_worker, allowed)
     return PlanError(
-        f"a worker would need {size(plan.memory_per_worker)} but has {size(allowed)}: give workers more "
+        f"a worker would need {size(plan.memory_per_worker)}, but has {size(allowed)}: give workers more "
         f"memory or fewer threads each"
     )
 

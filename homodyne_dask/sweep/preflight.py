@@ -29,7 +29,7 @@ from homodyne_dask.store.processes import OUR_CODE, code_digest, cores, jax_thre
 from homodyne_dask.store.scan import Chunk, Scan
 from homodyne_dask.store.url_path import is_url
 from homodyne_dask.sweep.plan import Plan
-from homodyne_dask.text import size
+from homodyne_dask.text import counted, size
 
 PACKAGES = ("homodyne-dask", "jax", "jaxlib", "numpy", "numcodecs", "dask", "distributed")
 """Other versions of these give other bits, or cannot communicate."""
@@ -195,8 +195,7 @@ def _scheduler(client: Client) -> Iterator[str]:
         if theirs != ours:
             yield (
                 f"the scheduler has {name} {theirs}, but this program has {ours}: start the scheduler from "
-                f"the same "
-                f"environment"
+                f"the same environment"
             )
     try:  # plugins of ours run there
         theirs = answered(client, client.run_on_scheduler, code_digest)
@@ -224,7 +223,7 @@ def differences(worker: InspectedWorker, required: Requirements) -> Iterator[str
                 f"program, again from the same environment"
             )
     if not info.x64:
-        yield f"{name} does not compute in float64: unset the variables JAX_* there"
+        yield f"{name} does not compute in float64: unset the JAX_* variables in its environment"
     if info.no_gpu:
         yield f"{name} on {info.host} has no GPU, but this fit is computed on GPUs: {info.no_gpu}"
     if info.chunk != required.digest:
@@ -245,7 +244,7 @@ def too_many_threads(workers: list[InspectedWorker]) -> Iterator[str]:
     for name, threads, _, info in workers:
         if info.pool > threads and taken[info.host] > info.cores:
             yield (
-                f"{name} has {threads} threads but computes on {info.pool}, more "
+                f"{name} has {counted(threads, 'thread')} but computes on {info.pool}, more "
                 f"than the cores of {info.host} allow: start it with NPROC={threads} in its environment"
             )
 
@@ -260,12 +259,12 @@ def too_little_memory(workers: list[InspectedWorker], required: Requirements) ->
         number, memory = beside[info.host], info.available + used[info.host]
         if limit and limit < needed:
             yield (
-                f"{name} may use {size(limit)} but the plan needs {size(needed)}: give jobs more "
+                f"{name} may use {size(limit)}, but the plan needs {size(needed)}: give jobs more "
                 f"memory or fewer processes"
             )
         elif memory < number * needed:
             yield (
-                f"{name} needs {size(needed)}, but {info.host} with {number} workers has "
+                f"{name} needs {size(needed)}, but {info.host} with {counted(number, 'worker')} has "
                 f"{size(memory)} for them: start fewer workers there"
             )
 
@@ -276,7 +275,7 @@ def _lifetimes(client: Client, plan: Plan) -> Iterator[str]:
     allowed = plan.longest_task if jobs is None else jobs.task
     if plan.longest_task > allowed:
         yield (
-            f"a task of this plan may take {plan.longest_task:.2g} s but the workers allow tasks of "
+            f"a task of this plan may take {plan.longest_task:.2g} s, but the workers allow tasks of "
             f"{allowed:.2g} s: start the cluster with task={plan.longest_task:.2g} or without task"
         )
 
@@ -318,10 +317,10 @@ class GpuOfWorker(NamedTuple):
 def gpus_of_each(workers: Mapping[str, GpuOfWorker]) -> Gpus | str:
     """Return the GPUs of workers, one of each, or why not all have one of their own."""
     if not workers:
-        return "the last worker is gone"
+        return "no workers are left"
     for worker, (gpu, _) in workers.items():
         if isinstance(gpu, str):
-            return f"of the worker {worker}, {gpu}"
+            return f"worker {worker} has no GPU: {gpu}"
     for (host, _), number in Counter(of.where for of in workers.values()).items():
         if number > 1:
             return f"{number} workers on {host} would compute on one GPU: start each with its own {VISIBLE}"

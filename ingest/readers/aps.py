@@ -83,11 +83,11 @@ def _labels(file: h5py.File, names: dict[int, str]) -> np.ndarray:
     if missing:
         raise SourceError(
             f"{MATRICES}/c2_{missing[0]:05d} of {hdf5.file_name(file)} is missing: {PROCESSED} "
-            f"lists {len(bins)} bins but there are {len(names)} matrices"
+            f"lists {len(bins)} bins, but there are {len(names)} matrices"
         )
     if len(names) != len(bins):
         raise SourceError(
-            f"{PROCESSED} of {hdf5.file_name(file)} has {len(bins)} entries but there are "
+            f"{PROCESSED} of {hdf5.file_name(file)} has {len(bins)} entries, but there are "
             f"{len(names)} matrices"
         )
     if (bins < 1).any() or len(set(bins.tolist())) != len(bins):
@@ -104,7 +104,7 @@ def _q_phi(file: h5py.File, label: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
     angles = hdf5.finite_numbers(file, f"{QMAP}/dynamic_v_list_dim1")
     if (len(rings), len(angles)) != (n0, n1):
         raise SourceError(
-            f"dynamic_v_list_dim0, 1 have {len(rings)} and {len(angles)} entries but "
+            f"dynamic_v_list_dim0 and dynamic_v_list_dim1 have {len(rings)} and {len(angles)} entries, but "
             f"dynamic_num_pts of {hdf5.file_name(file)} is {n0} and {n1}"
         )
     units = [*hdf5.strings(file, f"{QMAP}/map_units"), None, None]
@@ -132,7 +132,9 @@ def _cells(file: h5py.File, label: np.ndarray, n_cells: int) -> np.ndarray:
         mapping = hdf5.integers(file, name)
         _check_mapping(file, name, mapping, label)
     if label.max() > len(mapping):
-        raise SourceError(f"{PROCESSED} lists bin {label.max()} but {QMAP} has {len(mapping)} bins")
+        raise SourceError(
+            f"{PROCESSED} lists bin {label.max()}, but {QMAP} has {len(mapping)} bins"
+        )
     cell = mapping[label - 1]
     if (cell < 0).any() or (cell >= n_cells).any():
         raise SourceError(f"{name} points to cell {cell.max()} of {n_cells}: it is damaged")
@@ -144,7 +146,7 @@ def _check_mapping(file: h5py.File, name: str, mapping: np.ndarray, label: np.nd
     regions = len(mapping) if roi is None else int(roi.max())
     if len(mapping) != regions or label.max() > len(mapping):
         raise SourceError(
-            f"{name} of {hdf5.file_name(file)} has {len(mapping)} entries but there are "
+            f"{name} of {hdf5.file_name(file)} has {len(mapping)} entries, but there are "
             f"{max(regions, int(label.max()))} bins"
         )
 
@@ -178,7 +180,9 @@ def _sum_in_bins(
 def _intensity(means, flux, avg: int) -> tuple[np.ndarray | None, list[str]]:
     """Return counts per pixel and analysed frame; averaging a frames multiplies their mean by a."""
     if means is None or not np.isfinite(means).all() or (means < 0).any() or not means.any():
-        return None, ["the file has no counts for every bin: sigma is taken from the scatter"]
+        return None, [
+            "the file does not contain counts for every bin: sigma is taken from the scatter"
+        ]
     if flux is None or not np.isfinite(flux).all() or (flux < 0).any() or not flux.mean() > 0:
         return None, [f"{FLUX} does not cover all frames: sigma is taken from the scatter"]
     return avg * np.outer(means, flux / flux.mean()), []
@@ -199,7 +203,7 @@ def open_aps_legacy(path: Path) -> Source:
         q, phi, notes = _legacy_q_phi(file, label)
         for name in (STRIDE, AVG):
             if hdf5.dataset(file, name) is None:
-                notes.append(f"{name} is missing: taken as 1")
+                notes.append(f"{name} is missing: assumed to be 1")
         regions = hdf5.regions(file, "/xpcs/dqmap")
         pixels = np.zeros(len(label), int) if regions is None else _sum_in_bins(regions, label)
         truth = hdf5.truth(file)
@@ -258,11 +262,11 @@ def _mismatch(file: h5py.File, numbers: set[int], bins: np.ndarray) -> SourceErr
             missing = min(expected - numbers)
             return SourceError(
                 f"{LEGACY_MATRICES}/g2_{missing:05d} of {name} is missing: {LEGACY_PROCESSED} lists "
-                f"{len(bins)} bins but there are {len(numbers)} matrices"
+                f"{len(bins)} bins, but there are {len(numbers)} matrices"
             )
     return SourceError(
-        f"the {len(numbers)} matrices of {name} (g2_{min(numbers):05d} … g2_{max(numbers):05d}) "
-        f"are named neither after the {len(bins)} bins of {LEGACY_PROCESSED} nor 1 … {len(bins)}"
+        f"the {len(numbers)} matrices of {name} (g2_{min(numbers):05d} to g2_{max(numbers):05d}) "
+        f"are numbered neither as the {len(bins)} bins of {LEGACY_PROCESSED} nor from 1 to {len(bins)}"
     )
 
 
@@ -274,7 +278,7 @@ def _legacy_q_phi(file: h5py.File, label: np.ndarray) -> tuple[np.ndarray, np.nd
         hdf5.finite_numbers(file, DPHILIST), hdf5.unit(file, DPHILIST), DPHILIST
     )
     if len(q) != len(phi):
-        raise hdf5.wrong(file, f"{DQLIST} has {len(q)} entries but {DPHILIST}", f"has {len(phi)}")
+        raise hdf5.wrong(file, f"{DQLIST} has {len(q)} entries, but {DPHILIST}", f"has {len(phi)}")
     if label.max() > len(q):
-        raise hdf5.wrong(file, DQLIST, f"has {len(q)} entries, but bin {label.max()} exists")
+        raise hdf5.wrong(file, DQLIST, f"has {len(q)} entries, but there is a bin {label.max()}")
     return q[label - 1], phi[label - 1], notes_q + notes_phi

@@ -78,8 +78,8 @@ def layout_of(
         return symmetric[0]
     ways = " or ".join(_axes_text(one) for one in found)
     raise OptionError(
-        f"{what} has shape {shape}, but neither lengths nor symmetry show which two axes are "
-        f"the times: give --axes {ways}, with t for each time axis"
+        f"{what} has shape {shape}, but neither its lengths nor its symmetry show which two axes are "
+        f"times: give --axes {ways}, with t for each time axis"
     )
 
 

@@ -49,7 +49,7 @@ def _bins(file: h5py.File, n_bins: int) -> tuple[dict[str, np.ndarray], list[str
     lengths = {len(value) for value in found.values()}
     if len(found) != n_bins or len(lengths) != 1 or not lengths <= {1, 2}:
         raise OptionError(
-            f"{BINS} of {hdf5.file_name(file)} describes {len(found)} bins but {MATRICES} has "
+            f"{BINS} of {hdf5.file_name(file)} describes {len(found)} bins, but {MATRICES} has "
             f"{n_bins}: give --dataset {MATRICES} with --q, --phi and --dt"
         )
     values = np.array([found[key] for key in sorted(found)])
@@ -58,7 +58,7 @@ def _bins(file: h5py.File, n_bins: int) -> tuple[dict[str, np.ndarray], list[str
     if values.shape[1] == 2 and np.abs(values[:, 1]).max() > MAX_Q:
         held["phi"] = values[:, 1]
     elif values.shape[1] == 2:
-        notes.append(f"the second number of each bin in {BINS} is taken as q_z and left out")
+        notes.append(f"the second number of each bin in {BINS} is taken to be q_z and left out")
     return held, notes
 
 

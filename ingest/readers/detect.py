@@ -174,7 +174,7 @@ def _open_hdf5(path: Path, options: IngestOptions) -> Source | None:
         return esrf.open_esrf(path, options)
     if multi_tau:
         raise SourceError(
-            f"{path} contains multi-tau g2 ({multi_tau[0]}) but no two-time matrices: correlate "
+            f"{path} contains multi-tau g2 ({multi_tau[0]}), but no two-time matrices: correlate "
             f"the frames again with two-time output (boost_corr: --type Both) and ingest that file"
         )
     return None

@@ -159,7 +159,7 @@ def open_esrf(path: Path, options: IngestOptions) -> Source:
     pairs = cells.pairs_in((0, cells.n_frames), 1)
     some = pairs[pairs > 0]
     notes.append(
-        f"c2 is averaged over {some.size} cells of age and lag, of {some.min()} to {some.max()} pairs"
+        f"c2 is averaged over {some.size} cells of age and lag, of {some.min()} to {some.max()} pairs each"
     )
     notes += [] if given else ["sigma is estimated from the scatter of the cells"]
     if others:
@@ -239,16 +239,16 @@ def _cells(
         if len(values) < 2 or (np.diff(values) <= 0).any() or values[0] < 0:
             raise SourceError(
                 f"{what} of {where} in {hdf5.file_name(file)} must be two or more increasing "
-                f"times starting at 0, in seconds: {values[:4]}"
+                f"times starting at 0, in seconds, not {values[:4]}"
             )
     # the first cell of lag is lag 0 alone: from -1/2 to 1/2, or up to 1 where all others are logarithmic
     dt = frame_time or float(f"{lag[1] if lag[0] == 0 else 4 * lag[0]:.12g}")
     n = int(np.floor(age[-1] / dt + max(0.5 * (age[1] - age[0]) / dt, 0.5) + 1e-3)) + 1
     if n > MAX_FRAMES:
         raise SourceError(
-            f"{hdf5.file_name(file)} has ages up to {age[-1]:g} s in frames of {dt:g} s: {n} frames "
-            f"make a matrix of {4e-9 * n**2:.3g} GB for each region; the limit is "
-            f"{MAX_FRAMES} frames: average frames before correlating"
+            f"{hdf5.file_name(file)} has ages up to {age[-1]:g} s in frames of {dt:g} s: {n:,} frames "
+            f"make a matrix of {4e-9 * n**2:.3g} GB for each region, but the limit is "
+            f"{MAX_FRAMES:,} frames; average frames before correlating"
         )
     cells = cells_of_centres(age / dt, lag / dt)
     if isinstance(cells, str):

@@ -81,7 +81,7 @@ def finite_numbers(file: h5py.File, name: str) -> np.ndarray:
         raise wrong(file, name, f"has {found.size} entries: it is damaged")
     values = np.array([decimal(value) for value in found])
     if values.size == 0 or not np.isfinite(values).all():
-        raise wrong(file, name, f"contains no finite numbers: {values[:5]}")
+        raise wrong(file, name, f"must contain finite numbers, not {values[:5]}")
     return values
 
 
@@ -194,7 +194,7 @@ def common_side(file: h5py.File, names: list[str]) -> int:
         sides.setdefault(shape[0], name)
     if len(sides) > 1:
         (n, first), (other, name) = list(sides.items())[:2]
-        raise wrong(file, name, f"is {other}×{other} but {first} is {n}×{n}")
+        raise wrong(file, name, f"is {other}×{other}, but {first} is {n}×{n}")
     return next(iter(sides))
 
 

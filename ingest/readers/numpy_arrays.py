@@ -147,8 +147,8 @@ def check_small(path: Path, names: list[str]) -> None:
             shape, dtype = _claimed(path, archive, name)
             if math.prod(shape) * dtype.itemsize > MAX_SMALL_BYTES:
                 raise SourceError(
-                    f"{name} of {path.name} claims {math.prod(shape) * dtype.itemsize} bytes, "
-                    f"more than the limit of {MAX_SMALL_BYTES}: it is damaged"
+                    f"{name} of {path.name} claims {math.prod(shape) * dtype.itemsize:,} bytes, "
+                    f"more than the limit of {MAX_SMALL_BYTES:,}: it is damaged"
                 )
 
 
@@ -238,7 +238,7 @@ def _claimed(path: Path, archive: zipfile.ZipFile, name: str) -> tuple[tuple[int
         held = archive.getinfo(f"{name}.npy").file_size - member.tell()
     if math.prod(shape) * dtype.itemsize != held and not dtype.hasobject:
         raise SourceError(
-            f"{name} of {path.name} claims {math.prod(shape)} numbers but has {held} bytes for them: "
+            f"{name} of {path.name} claims {math.prod(shape):,} numbers, but has {held:,} bytes for them: "
             f"it is damaged"
         )
     return shape, dtype
@@ -310,9 +310,10 @@ def _from_file_or_option(
     values = tuple(decimal(value) for value in held[name].ravel())
     found = per_bin(f"{name} of {path.name}", values, n_bins)
     if option is not None and not np.allclose(found, per_bin(name, option, n_bins), equal_nan=True):
-        raise OptionError(f"{name} = {option} but {path.name} has {values}: leave out one of them")
+        raise OptionError(f"{name} = {option}, but {path.name} has {values}: leave out {name}")
     if np.isinf(found).any() or (name == "q" and (found <= 0).any()):
-        raise SourceError(f"{name} of {path.name} must be finite, q positive: {values}")
+        positive = " and positive" * (name == "q")
+        raise SourceError(f"{name} of {path.name} must be finite{positive}, not {values}")
     return found
 
 
@@ -350,7 +351,9 @@ def _counts(path: Path, held: Contents, n_bins: int, n_frames: int) -> np.ndarra
     if "counts" not in held:
         return None
     if "pixels" not in held:
-        raise OptionError(f"{path.name} has counts but no pixels: also give the pixels of each bin")
+        raise OptionError(
+            f"{path.name} has counts, but no pixels: also give the number of pixels of each bin"
+        )
     values = held["counts"].astype(np.float64)
     whole = {
         (): values.reshape(1, -1),
@@ -385,7 +388,7 @@ def _time(
         raise SourceError(f"dt of {path.name} must be one number, not {held['dt'].size}")
     dt = decimal(held["dt"].ravel()[0])
     if not np.isfinite(dt) or dt <= 0:
-        raise SourceError(f"dt of {path.name} is {dt}: it must be positive, in s")
+        raise SourceError(f"dt of {path.name} is {dt}: it must be a positive time in seconds")
     return np.arange(n_frames) * dt, []
 
 
@@ -400,7 +403,8 @@ def _times_in_file(path: Path, held: Contents, n_frames: int) -> tuple[np.ndarra
     dt = held["dt"].ravel()[0] if "dt" in held else None
     if dt is not None and not np.isclose(dt, np.median(step), rtol=1e-6):
         raise SourceError(
-            f"{path.name} has dt = {dt:g} s, but its times are {np.median(step):g} s apart"
+            f"{path.name} has dt = {dt:g} s, but its times are {np.median(step):g} s apart: correct one of "
+            f"them"
         )
     notes = (
         [f"time began at {time[0]:g} s and was shifted to 0 (to keep an age, give --time-offset)"]
@@ -416,7 +420,7 @@ def open_homodyne(path: Path, options: IngestOptions) -> Source:
     missing = [key for key in (CACHE_Q, CACHE_PHI, CACHE_T1, CACHE_T2) if key not in keys]
     if missing:
         raise SourceError(
-            f"{path.name} has {CACHE_MATRICES} but no {', '.join(missing)}: a cache of homodyne has "
+            f"{path.name} has {CACHE_MATRICES}, but no {', '.join(missing)}: a cache of homodyne has "
             f"{CACHE_MATRICES}, {CACHE_Q}, {CACHE_PHI}, {CACHE_T1} and {CACHE_T2}"
         )
     held = small_arrays(path, [CACHE_Q, CACHE_PHI, CACHE_T1, CACHE_T2])
@@ -445,7 +449,7 @@ def _cache_times(path: Path, held: dict[str, np.ndarray]) -> Float[np.ndarray, "
     if t1.ndim == t2.ndim == 2:
         t1, t2 = (t1[:, 0], t2[0]) if t1[0, 0] == t1[0, -1] else (t1[0], t2[:, 0])
     if t1.ndim != 1 or not np.array_equal(t1, t2):
-        raise SourceError(f"t1 and t2 of {path.name} differ: it is damaged")
+        raise SourceError(f"t1 and t2 of {path.name} differ: the file is damaged")
     return t1
 
 

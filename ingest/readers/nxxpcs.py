@@ -51,7 +51,9 @@ def listed_phi(
     unit = _unit_or_none(hdf5.unit(file, name))
     values = _column(file, name, 0, label)
     if unit is not None and unit.startswith("1/"):
-        return values, [f"{name} is in {unit!r}, the unit that NXxpcs defines: taken as degrees"]
+        return values, [
+            f"{name} is in {unit!r}, the unit that NXxpcs defines: taken to be in degrees"
+        ]
     return degrees(values, unit, name)
 
 
@@ -64,10 +66,10 @@ def _column(file: h5py.File, name: str, column: int, label: np.ndarray) -> np.nd
     held = hdf5.array(file, name)
     values = held[:, column] if held.ndim == 2 and held.shape[1] == 2 else held.ravel()
     if len(values) < label.max():
-        raise hdf5.wrong(file, name, f"has {len(values)} entries, but bin {label.max()} exists")
+        raise hdf5.wrong(file, name, f"has {len(values)} entries, but there is a bin {label.max()}")
     found = np.array([decimal(value) for value in values[label - 1]])
     if not np.isfinite(found).all():
-        raise hdf5.wrong(file, name, f"contains no finite numbers: {found[:5]}")
+        raise hdf5.wrong(file, name, f"must contain finite numbers, not {found[:5]}")
     return found
 
 
@@ -284,8 +286,8 @@ def _rows(file: h5py.File, where: str) -> list[str]:
     held = hdf5.attributes_of(file, where)
     if np.any(held.get("of_cells", False)):
         raise SourceError(
-            f"{where} of {hdf5.file_name(file)} has at each pair the mean of a cell of age and lag, "
-            f"which is a single measurement: ingest the file that was fitted"
+            f"{where} of {hdf5.file_name(file)} repeats the mean of each cell of age and lag at all its "
+            f"pairs, but that is a single measurement: ingest the file that was fitted"
         )
     frames = held.get("frames_per_row")
     if not isinstance(frames, np.integer) or frames <= 1:
@@ -326,7 +328,7 @@ def _times(
         )
     if not np.isclose(np.median(steps), frame_time, rtol=1e-6, atol=0):
         raise SourceError(
-            f"{name} of {hdf5.file_name(file)} steps by {np.median(steps):g} s but frame_time is "
+            f"{name} of {hdf5.file_name(file)} steps by {np.median(steps):g} s, but frame_time is "
             f"{frame_time:g} s: correct one of them"
         )
     return time, [f"times are taken from {name}, starting at {time[0]:g} s"]

@@ -198,7 +198,7 @@ def checked_options(q, phi, frame_time, sigma, time_offset, gap, **layout: Any) 
     width = _number("gap", gap, positive=True)
     if width is not None and not schema.GAPS[0] <= width <= schema.GAPS[1]:
         raise OptionError(
-            f"gap = {gap} Å is {width / 1e4:g} um, but gaps are 1 um to 10 cm: give it in Å"
+            f"gap = {gap} Å is {width / 1e4:g} um, but gaps are between 1 um and 10 cm: give it in Å"
         )
     return IngestOptions(
         q=_numbers("q", q, positive=True, unknown=True),
@@ -307,7 +307,7 @@ def apply_options(source: Source, options: IngestOptions) -> Source:
         raise OptionError(f"{source.path.name} contains no trains: leave out trains")
     if options.gap and source.gap and not np.isclose(options.gap, source.gap):
         raise OptionError(
-            f"gap = {options.gap:g} Å but {source.path.name} has {source.gap:g} Å: leave out one of them"
+            f"gap = {options.gap:g} Å, but {source.path.name} has {source.gap:g} Å: leave out gap"
         )
     sigma = source.sigma
     if options.sigma is not None:
@@ -341,7 +341,7 @@ def _check_ranges(source: Source, time: np.ndarray, sigma: np.ndarray | None) ->
 def _check_frame_time(source: Source, given: float | None) -> None:
     if given is not None and not np.isclose(given, source.frame_time, rtol=1e-6, atol=0):
         raise OptionError(
-            f"frame_time = {given:g} s but {source.path.name} has {source.frame_time:g} s between "
+            f"frame_time = {given:g} s, but {source.path.name} has {source.frame_time:g} s between "
             f"stored frames (stride {source.stride}, averaging {source.avg}): correct it or leave "
             "it out"
         )
@@ -375,7 +375,7 @@ def inverse_angstrom(q: np.ndarray, unit: str | None, where: str) -> tuple[np.nd
         return q / 10, [f"q converted from {unit} to 1/Å"]
     if re.fullmatch(r"(1/)?(a|aa|å|ang|angs|angstroms?)(-1|⁻¹)?", plain.replace("å", "å")):
         return q, []
-    raise SourceError(f"{where} is in {unit!r}: only 1/Å and 1/nm are known units of q")
+    raise SourceError(f"{where} is in {unit!r}, but only 1/Å and 1/nm are known units of q")
 
 
 def degrees(phi: np.ndarray, unit: str | None, where: str) -> tuple[np.ndarray, list[str]]:
@@ -383,8 +383,8 @@ def degrees(phi: np.ndarray, unit: str | None, where: str) -> tuple[np.ndarray, 
     if unit is None or unit.lower().startswith("deg") or unit == "°":
         return phi, []
     if unit.lower().startswith("rad"):
-        return np.rad2deg(phi), ["φ converted from radian to degree"]
-    raise SourceError(f"{where} is in {unit!r}: only degree and rad are known units of φ")
+        return np.rad2deg(phi), ["φ converted from radians to degrees"]
+    raise SourceError(f"{where} is in {unit!r}, but only degree and rad are known units of φ")
 
 
 def check_seconds(unit: str | None, where: str) -> None:
@@ -400,14 +400,16 @@ def check_frames(n_frames: int, path: Path, n_bins: int = 1) -> None:
     """
     if n_frames < MIN_FRAMES:
         raise SourceError(
-            f"{path.name} has {n_frames} frames: a two-time fit needs at least {MIN_FRAMES}"
+            f"{path.name} has {n_frames} frames, but a two-time fit needs at least {MIN_FRAMES}"
         )
     if n_bins > MAX_BINS:
-        raise SourceError(f"{path.name} claims {n_bins} bins, more than {MAX_BINS}: it is damaged")
+        raise SourceError(
+            f"{path.name} claims {n_bins:,} bins, more than {MAX_BINS:,}: it is damaged"
+        )
     needed, memory = 4 * int(n_frames) ** 2, psutil.virtual_memory().total
     if needed > memory:
         raise SourceError(
-            f"{path.name} claims {n_frames} frames: one matrix takes {needed / 1e9:.3g} GB, but "
+            f"{path.name} claims {n_frames:,} frames: one matrix takes {needed / 1e9:.3g} GB, but "
             f"this machine has {memory / 1e9:.3g} GB of memory; it is damaged, or needs a larger machine"
         )
 

@@ -178,7 +178,7 @@ def _selected(path: Path, given: Trains | None, n_trains: int) -> Trains:
     first, last = given or (0, n_trains)
     if not 0 <= first < last <= n_trains:
         raise OptionError(
-            f"trains = {first}:{last}, but {path.name} has {n_trains}: give the first, counted from 0, and "
-            f"the one after the last, such as 0:{n_trains}"
+            f"trains = {first}:{last}, but {path.name} has {n_trains} trains: give the first, counted from "
+            f"0, and the one after the last, such as 0:{n_trains}"
         )
     return first, last

@@ -249,7 +249,7 @@ def test_a_signal_ends_a_fit_with_a_checkpoint_and_exit_130(here, sent):
     rest = process.stderr.read()
     process.stderr.close()
     assert process.wait(60) == 130
-    assert "the checkpoint is A_fit/checkpoint.json; the same command with --resume" in rest
+    assert "the checkpoint is A_fit/checkpoint.json; repeat the command with --resume" in rest
     assert "Traceback" not in rest
     assert Path("A_fit/checkpoint.json").exists()
 
@@ -280,6 +280,6 @@ def test_the_check_of_rates_is_printed_and_a_part_of_the_result(tmp_path, monkey
 @pytest.mark.usefixtures("here", "no_pictures")
 def test_too_few_angles_for_a_check_of_rates_are_no_mistake():
     printed = done(*FIT, "--check-rates")
-    assert "rates are not checked: " in printed
+    assert "rates were not checked: " in printed
     assert not Path("A_fit/rates_check.json").exists()
     assert load_result("A_fit").diagnosis.rates_check is None

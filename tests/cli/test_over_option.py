@@ -173,14 +173,14 @@ def test_the_page_says_whether_the_parts_agree(rings):
 
 
 BAD_OPTIONS = [
-    ("two stores", ["R_c2.zarr", "--over", "q"], "over takes one store, but 2 are given"),
+    ("two stores", ["R_c2.zarr", "--over", "q"], "over applies to a single store, but 2 are given"),
     (
         "a checkpoint",
         ["--over", "q", "--checkpoint", "c.json"],
         "apply to a single fit, but there are 2 fits",
     ),
     ("windows alone", ["--windows", "3"], "give --over age"),
-    ("windows of q", ["--over", "q", "--windows", "3"], "apply only to over 'age'"),
+    ("windows of q", ["--over", "q", "--windows", "3"], "applies only to over 'age'"),
     ("age without windows", ["--over", "age"], "needs windows"),
     ("an option of the fit", ["--over", "q", "--scaling", "free"], "scaling 'free' is unknown"),
     ("another word", ["--over", "psi"], "over 'psi' is unknown"),

@@ -144,7 +144,7 @@ def test_a_fit_that_did_not_converge_has_no_posterior(fitted, monkeypatch):
     assert "a posterior needs a fit that converged; this fit ended with" in refused("early")
     assert "unknown parameter 'D1'; choose from D0, alpha" in refused("A_fit", "--prior", "D1=1:2")
     outside = refused("A_fit", "--prior", "D0=uniform:-5:-1")
-    assert "prior of D0 is -5 to -1, outside the bounds 1 to 1e+12" in outside
+    assert "prior of D0 extends from -5 to -1, outside the bounds 1 to 1e+12" in outside
     fit = load_result("A_fit")
     for folder, other in {
         "robust": changed(fit, config=fit.config | {"loss": "huber", "loss_scale": 1.345}),
@@ -152,5 +152,8 @@ def test_a_fit_that_did_not_converge_has_no_posterior(fitted, monkeypatch):
     }.items():
         Path(folder).mkdir()
         other.to_json(f"{folder}/summary.json")
-    assert "a fit with loss 'huber' has no likelihood: fit with loss 'linear'" in refused("robust")
+    assert (
+        "a fit with loss 'huber' has no likelihood: exclude outliers and use loss 'linear'"
+        in refused("robust")
+    )
     assert "A_c2.zarr has changed since the fit: fit again" in refused("other")

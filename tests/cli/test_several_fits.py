@@ -88,7 +88,7 @@ def test_figures_of_many_fits_are_drawn_where_they_are_asked_for(
     monkeypatch.setattr(plots, "save_all", lambda _, folder: folders.append(folder) or [])
     printed = run(*FIT, *STORES, *words).stdout
     assert bool(folders) == drawn
-    assert ("--pictures draws them" in printed) == (not drawn and not words)
+    assert ("--pictures` draws them" in printed) == (not drawn and not words)
 
 
 def test_of_several_stores_the_small_ones_are_opened_once(three, monkeypatch):
@@ -167,7 +167,7 @@ def test_resume_fits_again_what_changed_and_says_what(three):
     before = {name: load_result(f"{name}_fit") for name in "ANQ"}
     result = run(*FIT, *stores, "--resume")
     assert result.exit_code == 0, result.output
-    said = re.findall(r"(\w)_fit/ is fitted again: (.*) changed since", result.stderr)
+    said = re.findall(r"(\w)_fit/ is fitted again; changed since the last fit: (.*)", result.stderr)
     assert said == [
         ("A", "data"), ("N", "data"), ("O", "version of homodyne-dask and code of the model"),
     ]  # fmt: skip
@@ -188,12 +188,12 @@ def test_a_checkpoint_of_changed_data_is_not_resumed(three):
     done("ingest", "A_results.hdf", "N_c2.zarr", "--overwrite", "--time-offset", "100")
     result = run(*FIT, "A_c2.zarr", "N_c2.zarr", "--resume")
     assert result.exit_code == 0, result.output
-    assert "N_fit/ is fitted again: data changed since" in result.stderr
+    assert "N_fit/ is fitted again; changed since the last fit: data" in result.stderr
     assert "A_fit/ is fitted again" not in result.stderr
 
 
 OTHER_OPTIONS = [
-    (["--model", "laminar_flow", "--gap", "200 um"], "contains a fit with another model: give"),
+    (["--model", "laminar_flow", "--gap", "200 um"], "contains a fit with a different model: give"),
     (["--fixed", "gamma_dot_t0=0"], "unknown parameter 'gamma_dot_t0'"),
     (["--q", "7"], "q"),
 ]
@@ -219,7 +219,7 @@ def test_resume_keeps_no_result_of_another_fit(what, options, three):
     done(*FIT, "A_c2.zarr", "N_c2.zarr")
     result = run(*FIT, "A_c2.zarr", "N_c2.zarr", "--resume", *options)
     assert result.exit_code == 2
-    assert f"A_fit contains a fit with another {what}: give --overwrite" in result.stderr
+    assert f"A_fit contains a fit with a different {what}: give --overwrite" in result.stderr
 
 
 def test_ctrl_c_ends_the_command_and_the_index_lists_the_finished_fits(three, monkeypatch):
@@ -248,7 +248,7 @@ def test_two_stores_of_one_name_cannot_share_an_output(three):
     shutil.copytree("A_c2.zarr", "other/A_c2.zarr")
     result = run(*FIT, "A_c2.zarr", "other/A_c2.zarr", "--output", "all")
     assert result.exit_code == 2
-    assert "would both write all/A_fit" in result.stderr
+    assert "would both be written to all/A_fit" in result.stderr
     assert not Path("all").exists()
     done(*FIT, "A_c2.zarr", "other/A_c2.zarr")
     assert [row["folder"] for row in rows()] == ["A_fit", "other/A_fit"]

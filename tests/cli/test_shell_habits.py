@@ -70,7 +70,7 @@ def test_every_scenario_is_completed():
 
 def test_frames_that_a_store_does_not_have_are_said(here):
     said = run("fit", "A_c2.zarr", "--model", "brownian", "--frames", "0:5000", "--no-pictures")
-    assert "A_c2.zarr has 40 frames: 0 to 39 are used" in said.stderr
+    assert "A_c2.zarr has only 40 frames: 0 to 39 are used" in said.stderr
     assert (
         "are used" not in run("plan", "A_c2.zarr", "--model", "static", "--frames", "0:40").stderr
     )

@@ -34,7 +34,7 @@ class Without:
 
 
 WITHOUT = [
-    ("cache of methods", internals.release_scheduler, (), "stays in memory"),
+    ("cache of methods", internals.release_scheduler, (), "stay in memory"),
     ("worker plugins", internals.remove_for_new_workers, ("n",), "are still examined"),
     ("events", internals.forget_topic, ("n",), "stay in the scheduler"),
     ("tasks", internals.drop_preference, ("key",), "may wait for a worker"),
@@ -182,7 +182,7 @@ def test_a_result_is_not_lost_where_every_part_used_at_the_end_is_broken(monkeyp
         "tasks were not cancelled",
         "was not removed",
         "did not close",
-        "stays in memory",
+        "stay in memory",
     ):
         assert any(words in message for message in caplog.messages), words
 

@@ -317,7 +317,7 @@ def test_a_scheduler_that_dies_is_one_sentence_whenever_it_dies(
         return real(*given, **options)
 
     monkeypatch.setattr(where, name, after_its_death)
-    with pytest.raises(ClusterError, match="the connection to the scheduler is lost: start a"):
+    with pytest.raises(ClusterError, match="the connection to the scheduler was lost: start a"):
         on_that_scheduler(scan, address)
     assert "Traceback" not in capfd.readouterr().err
 
@@ -356,7 +356,7 @@ def test_a_killed_scheduler_is_said_within_30_s_and_the_checkpoint_stands(
     scheduler.send_signal(sent)
     said = finish(program, seconds=30)
     assert program.returncode == 2, said
-    assert "error: the connection to the scheduler is lost" in said
+    assert "error: the connection to the scheduler was lost" in said
     assert "Traceback" not in said
     held = checkpoint._body(tmp_path / "result" / "checkpoint.json")
     assert held is not None

@@ -68,6 +68,6 @@ EXCHANGES = {
 def test_a_whole_chunk_in_the_wrong_place_ends_a_fit(stores, copy, word):
     source = EXCHANGES[word](str(copy), str(stores[1]))
     chunk_path(str(copy), 1, 1, (0, 0)).write_bytes(source.read_bytes())
-    says = r"chunk \(0, 0\) of the bin labelled 2 .* it was exchanged or replaced"
+    says = r"chunk \(0, 0\) of the bin labelled 2 .* it was swapped or replaced"
     with pytest.raises(StoreError, match=says):
         fit_here(hd.open_dataset(copy), hd.LAMINAR_FLOW, gap="200 um", initial=START)

@@ -84,9 +84,7 @@ def test_a_simulated_file_is_whole_or_absent(disk, layout, capfd):
             assert [file.name for file in disk.iterdir()] == ["filler"]
         else:
             break
-    sentence = (
-        f"{target} cannot be written (No space left on device): make room or give another name"
-    )
+    sentence = f"{target} cannot be written (No space left on device): free some space or give another name"
     assert len(refused) > 4
     assert set(refused) == {sentence}
     assert capfd.readouterr() == ("", "")
@@ -172,7 +170,7 @@ def test_an_ingest_on_a_full_disk_is_one_sentence_and_goes_on_to_the_same_store(
     if result.exit_code != 0:
         assert (result.exit_code, result.stdout) == (2, "")
         assert result.stderr == (
-            f"error: {target} cannot be written (No space left on device): make room or give another "
+            f"error: {target} cannot be written (No space left on device): free some space or give another "
             f"name, then run ingest again; it continues where it stopped\n"
         )
         leave_free(disk, None)

@@ -105,7 +105,10 @@ HOSTILE = {
     "a tag that does not fit": ("gap: !!int ''\n", "a value that cannot be read"),
     "a zero in a path": ('data: "A\\0.zarr"\n', "is not YAML"),
     "half a character": ('data: "\\uD800"\n', "is not YAML"),
-    "two million bytes": ("#" * 2_000_000, "has 2000000 bytes, but at most 1000000 are allowed"),
+    "two million bytes": (
+        "#" * 2_000_000,
+        "has 2,000,000 bytes, but at most 1,000,000 are allowed",
+    ),
     "bytes": (b"\xff\xfe\0", "is not YAML"),
 }
 
@@ -137,9 +140,7 @@ def test_a_pipe_in_place_of_a_file_is_a_sentence(tmp_path, name):
         "key": lambda: tls.load_key(file),
         "checkpoint.json": lambda: checkpoints.load(file, {}),
     }
-    with pytest.raises(
-        HomodyneDaskError, match=r"is a pipe or a device|cannot be read or is damaged"
-    ):
+    with pytest.raises(HomodyneDaskError, match=r"is a pipe or a device|damaged or cannot be read"):
         reads[name]()
 
 
@@ -177,15 +178,15 @@ def test_arrays_larger_than_any_are_refused_before_they_are_read(tmp_path, monke
     written_npz(path, "q", (1000,), bytes(8000))
     monkeypatch.setattr(numpy_arrays, "MAX_SMALL_BYTES", 7999)
     with pytest.raises(
-        SourceError, match=r"q of A\.npz claims 8000 bytes, more than the limit of 7999"
+        SourceError, match=r"q of A\.npz claims 8,000 bytes, more than the limit of 7,999"
     ):
         ingest.ingest(path)
 
 
 @pytest.mark.parametrize(
     ("shape", "says"),
-    [((10**9, 8, 8), "claims 1000000000 bins, more than 100000"),
-     ((2, 10**8, 10**8), "claims 100000000 frames: one matrix takes 4e.07 GB")],
+    [((10**9, 8, 8), "claims 1,000,000,000 bins, more than 100,000"),
+     ((2, 10**8, 10**8), "claims 100,000,000 frames: one matrix takes 4e.07 GB")],
 )  # fmt: skip
 def test_hdf5_that_claims_more_matrices_than_any_is_refused(tmp_path, shape, says):
     path = nexus(tmp_path / "A.hdf")
@@ -254,7 +255,7 @@ def test_links_within_a_file_are_followed_to_an_end(tmp_path):
     with h5py.File(path, "r+") as file:
         file.move("/entry/instrument/masks/dynamic_phi_list", "/entry/instrument/masks/phi")
         file["/entry/instrument/masks/dynamic_phi_list"] = h5py.SoftLink("dynamic_phi_list")
-    with pytest.raises(SourceError, match="is a link to a link"):
+    with pytest.raises(SourceError, match="in a chain of too many links"):
         ingest.ingest(path, tmp_path / "b.zarr")
 
 

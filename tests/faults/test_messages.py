@@ -41,7 +41,9 @@ def test_without_q_only_parameters_that_enter_with_it_are_said_to_be_scaled(tmp_
         for name in ("static", "stretched")
     }
     assert about_q == {
-        "static": ["q is unknown: D0 and D_offset are q² times their values, in 1/s"],
+        "static": [
+            "q is unknown: the values given for D0 and D_offset are in 1/s and include the factor q²"
+        ],
         "stretched": [],
     }
 
@@ -83,7 +85,10 @@ def test_what_is_wrong_with_a_file_is_said_in_words(tmp_path, word, name, conten
 
 
 SELECTIONS = [
-    ({"phi": 35.0}, r"no angle within 1° of phi = 35°; the nearest: .*; a range is \(low, high\)"),
+    (
+        {"phi": 35.0},
+        r"no angle within 1° of phi = 35°; the nearest: .*; to select a range, give \(low, high\)",
+    ),
     ({"q": Q[0], "phi": (33.0, 34.0)}, r"no bin has q = 0.003 and phi = \(33.0, 34.0\); there"),
     ({"frames": (3, 5)}, r"frames = \(3, 5\) leaves fewer than 3 frames"),
     ({"time": (0.1, 0.5)}, r"^time = \(0.1, 0.5\) leaves fewer than 3 frames"),

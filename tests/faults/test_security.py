@@ -95,7 +95,7 @@ def test_a_key_that_others_can_read_is_refused(tmp_path):
 
 @pytest.mark.parametrize("address", ["tcp://10.1.2.3:8786", "192.168.0.7:8786", "tcp://no.such:1"])
 def test_an_address_beyond_this_machine_must_be_encrypted(address):
-    with pytest.raises(ClusterError, match="over the network without encryption"):  # noqa: SIM117
+    with pytest.raises(ClusterError, match="over the network would not be encrypted"):  # noqa: SIM117
         with hd.connect(address):
             pass
 
@@ -108,7 +108,7 @@ DESCRIPTION = {
 
 @pytest.mark.parametrize(
     ("changes", "says"),
-    [({}, "over the network without encryption"),
+    [({}, "over the network would not be encrypted"),
      ({"address": 1}, "is not the file of a persistent scheduler"),
      ({"pid": "x"}, "is not the file of a persistent scheduler"),
      ({"more": 1}, "is not the file of a persistent scheduler")],

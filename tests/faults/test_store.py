@@ -258,7 +258,7 @@ def test_a_store_replaced_between_two_passes_ends_the_fit(copy, tmp_path, client
         shutil.rmtree(copy)
         shutil.copytree(other.path, copy)
 
-    with pytest.raises(StoreError, match=r"chunk .* it was exchanged or replaced"):
+    with pytest.raises(StoreError, match=r"chunk .* it was swapped or replaced"):
         hd.fit(
             copy, hd.LAMINAR_FLOW, gap="200 um", initial=START, memory="stream",
             callbacks=[on_pass(replaced)],

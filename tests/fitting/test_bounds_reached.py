@@ -108,7 +108,7 @@ def test_c2_in_another_unit_is_asked_about(tmp_path):
     made.c2[:] *= 100
     made.sigma_row[:] *= 10
     (said,) = [one for one in hd.fit(store(made, tmp_path), "brownian").warnings if "offset" in one]
-    assert said.startswith("offset is above 2 in 3 of 3 bins")
+    assert said.startswith("the offset is above 2 in 3 of 3 bins")
     assert "such as per cent" in said
 
 

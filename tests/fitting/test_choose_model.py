@@ -189,11 +189,12 @@ def test_what_a_bound_costs_is_said_with_the_choice():
     rows = (ComparedModel("static", "CONVERGED", 3, 9.0, True, 9.0, 0.0, 0.0, True, ("D_offset",)),)
     found = ModelComparison(rows, {"static": replace(fit, parameters=table)})
     assert found.sentence.endswith(
-        "D_offset ended at a bound, and its score is that of the model with this value fixed; D0 and alpha "
+        "D_offset ended at a bound, and the score is that of the model with this value fixed; D0 and alpha "
         "have no error"
     )
-    assert "left out 9, the lowest, does not describe the data, with D_offset at a bound" in str(
-        found
+    assert (
+        "χ² of left-out bins 9, the lowest, does not describe the data, with D_offset at a bound"
+        in str(found)
     )
 
 

@@ -133,7 +133,7 @@ def test_blocks_that_become_longer_leave_no_cell_without_its_noise():
         ({"frames": 3}, "frames"),
         ({"frames": 30.5}, "frames"),
         ({"dt": 0}, "dt"),
-        ({"q": [0.01, 0.02], "phi": [1, 2, 3]}, "lengths differ"),
+        ({"q": [0.01, 0.02], "phi": [1, 2, 3]}, "arguments differ in length"),
         ({"q": np.nan}, "q"),
         ({"fixed": "D1"}, "D0"),
         ({"fixed": "D0"}, "all parameters"),

@@ -179,7 +179,7 @@ def test_uneven_times_are_fitted_in_the_physical_convention_and_refused_in_the_o
     result = hd.fit(scan, hd.LAMINAR_FLOW, gap=GAP)
     *_, chisqr = reference.dense_fit(TRUTH, scans.dense())
     assert result.chisqr == pytest.approx(chisqr, rel=1e-8)
-    with pytest.raises(OptionError, match="homodyne convention needs uniform times"):
+    with pytest.raises(OptionError, match="homodyne convention needs evenly spaced frames"):
         hd.fit(scan, hd.LAMINAR_FLOW, gap=GAP, convention="homodyne")
 
 
@@ -255,7 +255,7 @@ def test_all_pairs_masked_is_said_so(tmp_path):
     scans = measured(CREEP, 20, np.zeros(2))
     scans.c2[:, 5:, 5:] = np.nan
     scan = store(scans, tmp_path)
-    with pytest.raises(SelectionError, match="all pairs of the selected 2 bins are masked"):
+    with pytest.raises(SelectionError, match="all pairs of the 2 selected bins are masked"):
         hd.fit(scan.select(frames=(5, 20)), hd.STATIC)
 
 

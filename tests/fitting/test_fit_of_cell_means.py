@@ -165,7 +165,7 @@ def test_what_cannot_be_done_with_cells_is_refused(cells):
     with pytest.raises(OptionError, match="float64 only: leave out precision"):
         hd.fit(cells.store, hd.STATIC, precision="mixed")
     narrow = hd.open_dataset(cells.store).select(frames=(3, 7))
-    with pytest.raises(SelectionError, match="none of the 180 cells lies inside the frames 3 to 6"):
+    with pytest.raises(SelectionError, match="none of the 180 cells lies inside frames 3 to 6"):
         hd.fit(narrow, hd.STATIC)
 
 

@@ -100,11 +100,11 @@ def test_three_rings_of_one_bin_each_and_two_angles_are_enough_to_see_a_drift(tm
     rings = store(measured(CREEP, 30, np.zeros(3), q=Q[:3], dt=0.5), tmp_path)  # pyright: ignore
     contrast, error = np.array([0.3, 0.25, 0.2]), np.full(3, 0.002)
     (said,) = drifting_contrast(rings, contrast, error, "brownian")
-    assert said.startswith("contrast changes with q")
+    assert said.startswith("the contrast changes with q")
     assert not drifting_contrast(rings, contrast, 30 * error, "brownian")
     one_q = store(measured(CREEP, 30, [0.0, 90.0], dt=0.5), tmp_path)
     (said,) = drifting_contrast(one_q, contrast[:2], error[:2], "brownian")
-    assert said.startswith("contrast changes with φ")
+    assert said.startswith("the contrast changes with φ")
 
 
 def test_a_rate_whose_standard_error_exceeds_it_is_called_undetermined(tmp_path):

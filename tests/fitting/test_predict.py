@@ -75,8 +75,8 @@ def test_shear_that_does_not_oscillate_is_laminar_flow(convention):
 
 MISTAKES = [
     ("unknown parameter", {"params": {"D": 1.0}}, "no parameter 'D'"),
-    ("missing parameter", {"params": {"D0": 1.0, "alpha": 0.0}}, "needs a value for D_offset"),
-    ("wrong length", {"params": [1.0, 2.0]}, "3 parameters .* 2 were given"),
+    ("missing parameter", {"params": {"D0": 1.0, "alpha": 0.0}}, "needs a value of D_offset"),
+    ("wrong length", {"params": [1.0, 2.0]}, "3 parameters .* 2 values were given"),
     ("unequal bins", {"q": [1e-3, 2e-3], "phi": [0, 1, 2]}, r"q 2, phi 3"),
     ("unknown convention", {"convention": "phisical"}, "did you mean 'physical'"),
     ("flow without gap", {"model": LAMINAR_FLOW, "params": FLOW}, "needs the gap"),
@@ -105,7 +105,7 @@ NO_NUMBERS = {
 @pytest.mark.parametrize("kind", NO_NUMBERS)
 def test_arrays_of_anything_but_numbers_are_refused(name, kind):
     given: dict = {"times": [0.0, 1.0], "q": [Q, Q]} | {name: NO_NUMBERS[kind]}
-    with pytest.raises(OptionError, match=rf"{name} = .* is not a number, nor a list of them"):
+    with pytest.raises(OptionError, match=rf"{name} = .* is neither a number nor a list"):
         predict(STATIC, [1.0, 0.0, 0.0], given.pop("times"), **given)
 
 

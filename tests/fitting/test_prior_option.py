@@ -59,7 +59,7 @@ def test_a_fit_far_from_its_prior_says_so(scan, result):
     said = [warning for warning in far.warnings if "standard deviations from its prior" in warning]
     assert len(said) == 1
     assert said[0].startswith("alpha ends at ")
-    assert "from its prior 0.5 ± 0.2: the prior, sigma or the model is wrong" in said[0]
+    assert "from its prior 0.5 ± 0.2: the prior, σ or the model is wrong" in said[0]
     assert not any("its prior" in warning for warning in result.warnings)
 
 
@@ -152,7 +152,7 @@ def even(theta, t1, t2, bin):
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_of_minima_alike_the_prior_chooses_and_starts_where_nothing_else_does(scan, sign):
     model = hd.separable(even, [hd.Parameter("rate", "1/s")], name="even")
-    with pytest.raises(OptionError, match="rate has no initial value and no finite bounds"):
+    with pytest.raises(OptionError, match="rate has neither an initial value nor finite bounds"):
         fit_here(scan, model)
     found = fit_here(scan, model, prior={"rate": (sign * 0.5, 5)})
     assert value(found, "rate") * sign > 0
@@ -166,16 +166,16 @@ def test_a_search_with_every_parameter_known_starts_there(scan):
 
 
 MISTAKES = [
-    ({"D0": "lognormal:2e4:0.1"}, "prior of D0: a fit takes normal priors only, mean and standard "
-     "deviation, but this prior is lognormal: give it to posterior"),
+    ({"D0": "lognormal:2e4:0.1"}, "prior of D0: a fit takes only normal priors, as mean and "
+     "standard deviation, but this prior is lognormal: give it to posterior"),
     ({"D": (1, 2)}, "prior: unknown parameter 'D'; did you mean 'D0'?"),
     ({"D0": (2e4, -1)}, "prior of D0 = (20000.0, -1): sd = -1 is not positive"),
-    ({"D0": (2e4, 1e-13)}, "prior of D0: sd = 1e-13 is below the rounding of 20000: to keep it "
-     "there use fixed"),
+    ({"D0": (2e4, 1e-13)}, "prior of D0: sd = 1e-13 is below the rounding of 20000: to keep D0 at "
+     "this value, use fixed"),
     ({"D0": (2e4, 1e-300)}, "prior of D0 = (20000.0, 1e-300): sd = 1e-300 is not between 1e-60 and 1e60"),
-    ({"alpha": (0, 1)}, "prior of alpha: it is fixed at -0.4, so a prior would have no effect"),
+    ({"alpha": (0, 1)}, "prior of alpha: alpha is fixed at -0.4, so a prior would have no effect"),
     ({"D0": 5}, "prior of D0 = 5 cannot be used: give mean and standard deviation"),
-    ("D0=1:2", "prior = 'D0=1:2' cannot be used: give two numbers by parameter"),
+    ("D0=1:2", "prior = 'D0=1:2' cannot be used: give two numbers for each parameter"),
 ]  # fmt: skip
 
 
@@ -196,4 +196,4 @@ def test_it_is_written_in_one_of_these_ways(scan, given):
 def test_the_command_line_takes_several(scan):
     given = ["--no-measure", "--prior", "D0=2e4:300", "--prior", "alpha=halfnormal:1"]
     printed = run("plan", scan.path, "--model", "static", *given)
-    assert "prior of alpha: a fit takes normal priors only" in " ".join(printed.output.split())
+    assert "prior of alpha: a fit takes only normal priors" in " ".join(printed.output.split())

@@ -93,7 +93,7 @@ def test_an_asymmetric_matrix_is_refused_with_its_largest_difference():
     ("word", "raw", "message"),
     [
         ("another size", noisy(9), "not a 10×10"),
-        ("complex", noisy(10).astype(complex), "not a 10×10 matrix of numbers"),
+        ("complex", noisy(10).astype(complex), "not a 10×10 matrix"),
         ("all zero", np.zeros((10, 10)), "contains no data"),
         ("all NaN", np.full((10, 10), np.nan), "contains no data"),
         ("half a half", noisy(10) * (np.triu(np.ones((10, 10))) + np.eye(10)[::-1]), "neither"),

@@ -66,8 +66,12 @@ def test_bins_of_one_place_in_several_scans_are_clusters_of_their_own(tmp_path):
 @pytest.mark.parametrize(
     ("word", "changes", "message"),
     [
-        ("frames", {"n": 30}, "R9.npz cannot be a repeat of R1.npz: frames is 30, not 40"),
-        ("bins", {"bins": 3}, "bins is 3, not 2"),
+        (
+            "frames",
+            {"n": 30},
+            "R9.npz cannot be a repeat of R1.npz: the number of frames is 30, not 40",
+        ),
+        ("bins", {"bins": 3}, "the number of bins is 3, not 2"),
         ("q", {"q": [0.01, 0.02]}, r"q of bin 2 is 0\.02, not 0\.01"),
         ("phi", {"phi": [0.0, 31.0]}, "phi of bin 2 is 31, not 30"),
         ("phi unknown", {"phi": [0.0, np.nan]}, "phi of bin 2 is nan, not 30"),
@@ -77,7 +81,7 @@ def test_bins_of_one_place_in_several_scans_are_clusters_of_their_own(tmp_path):
             {"time": np.r_[0.1 * np.arange(39), 5.0]},
             r"the time of frame 39 in s is 5, not 3\.9",
         ),
-        ("noise", {"given": 0.01}, "noise given is True, not False"),
+        ("noise", {"given": 0.01}, "R9.npz has sigma, but R1.npz has none"),
     ],
 )
 def test_a_scan_that_differs_is_refused_by_name_and_difference(
@@ -101,7 +105,7 @@ def test_a_copy_of_a_scan_is_refused(tmp_path, scans):
         ingest.ingest([*scans, copy], tmp_path / "all.zarr")
     with pytest.raises(OptionError, match=r"R1.npz is given twice"):
         ingest.ingest([scans[0], scans[0]], tmp_path / "all.zarr")
-    with pytest.raises(OptionError, match="3 files become one store: give its name"):
+    with pytest.raises(OptionError, match="3 files make one store: give its name"):
         ingest.ingest(scans)
     with pytest.raises(OptionError, match="source is an empty list"):
         ingest.ingest([])

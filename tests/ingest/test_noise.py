@@ -107,7 +107,9 @@ def test_contrast_and_offset_of_few_photons_are_the_true_ones(tmp_path, mean, er
     report = ingest.ingest(tmp_path / "A.npz")
     zeros = int(np.count_nonzero(np.triu(c2 == 0, 1)))
     assert report.n_pairs == BINS * N * (N - 1) // 2
-    assert any(note.startswith(f"{zeros} pairs 0: taken as measured") for note in report.notes)
+    assert any(
+        note.startswith(f"{zeros:,} pairs equal to 0: taken as measured") for note in report.notes
+    )
     law = (1 / mean + CONTRAST) / np.sqrt(PIXELS)
     assert [row.sigma for row in report.bins] == pytest.approx([law] * BINS, rel=0.2)
     truth = {"D0": RATE / photons.Q**2, "alpha": 0, "D_offset": 0}

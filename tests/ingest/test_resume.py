@@ -209,7 +209,7 @@ def test_an_ingest_stopped_before_its_source_was_hashed_begins_anew(tmp_path):
 def test_a_full_disk_is_a_sentence_and_nothing_half_written_opens(tmp_path, limit):
     path = simulated(tmp_path / "A.hdf", n=200, bins=2)
     out, _ = child(WITH_A_FULL_DISK, path, tmp_path / "c2.zarr", limit).communicate()
-    assert "c2.zarr cannot be written (File too large): make room" in out
+    assert "c2.zarr cannot be written (File too large): free some space" in out
     assert store_writer.root_attributes(tmp_path / "c2.zarr").get("complete") is not True
     resumed = ingest.ingest(path, tmp_path / "c2.zarr")
     assert manifest(resumed.store) == manifest(ingest.ingest(path).store)

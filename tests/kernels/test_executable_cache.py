@@ -196,7 +196,7 @@ def test_an_entry_or_a_key_that_others_may_read_or_change_is_not_used(folder, mo
     (entry if which == "entry" else key).chmod(mode)
     assert computed() == (kept, 1)
     if which == "key":
-        assert f"the file {key} belongs to other users, or they can" in cache_state().unused
+        assert f"the file {key} belongs to another user, or other users can" in cache_state().unused
 
 
 def test_an_entry_under_the_name_of_another_is_not_loaded(folder):

@@ -71,7 +71,7 @@ ERRORS = [
         r"line \d+: IndexError: index 5 out of bounds .* theta has one value",
     ),
     (not_a_number, r"f is -inf at t1 = 0 s, t2 = 0.333333 s with k = 1, m = 0"),
-    (without_slope, r"the derivative of f by k is nan at t1 = 0 s"),
+    (without_slope, r"the derivative of f with respect to k is nan at t1 = 0 s"),
 ]
 
 
@@ -108,7 +108,7 @@ def test_other_errors_are_named_too(tmp_path):
     ):
         hd.fit(scan, short)
     model = hd.separable(relaxation, [hd.Parameter("rate"), hd.Parameter("alpha")])
-    with pytest.raises(OptionError, match="rate has no initial value and no finite bounds"):
+    with pytest.raises(OptionError, match="rate has neither an initial value nor finite bounds"):
         hd.fit(scan, model)
     with pytest.raises(OptionError, match="convention 'homodyne' applies to the transport models"):
         hd.fit(scan, model, convention="homodyne")

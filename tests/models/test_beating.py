@@ -91,9 +91,9 @@ def test_an_aliased_speed_is_said_before_the_fit_and_after_it(flowing):
             callbacks=[lambda e: notes.append(getattr(e, "note", ""))],
         )  # fmt: skip
     assert any(
-        "v0 = 6000 turns the fringes of 2 of 3 bins by up to 0.93 periods" in n for n in notes
+        "v0 = 6000 moves the fringes of 2 of 3 bins by up to 0.93 periods" in n for n in notes
     )
-    assert any("look slower than they are" in warning for warning in result.warnings)
+    assert any("appear slower than they are" in warning for warning in result.warnings)
 
 
 def test_a_damped_cosine_is_a_quick_look_at_the_fringes_of_one_bin(flowing):

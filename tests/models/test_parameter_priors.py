@@ -140,8 +140,8 @@ MISTAKES = [
     ({"D0": "truncnormal:2:1:5:5"}, "low = 5 is not below high = 5"),
     ({"D0": "loguniform:0:1"}, "low = 0 is not positive"),
     ({"D0": "lognormal:-2:1"}, "median = -2 is not positive"),
-    ({"D0": "uniform:1e13:2e13"}, r"prior of D0 is 1e\+13 to 2e\+13, outside the bounds 1 to 1e\+12"),
-    ({"beta": "0:1"}, "prior of beta: it is fixed at 0, so a prior would have no effect"),
+    ({"D0": "uniform:1e13:2e13"}, r"D0 extends from 1e\+13 to 2e\+13, outside the bounds 1 to 1e\+12"),
+    ({"beta": "0:1"}, "prior of beta: beta is fixed at 0, so a prior would have no effect"),
     ("D0=1:2", "prior = 'D0=1:2' cannot be used: give priors by name"),
 ]  # fmt: skip
 

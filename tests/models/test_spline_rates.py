@@ -173,12 +173,12 @@ def test_resuming_gives_the_same_bits(fitted, stepped, tmp_path):
 @pytest.mark.parametrize(
     ("model", "options", "words"),
     [
-        ("stretched", {"rates": "spline"}, "no rates of free form"),
+        ("stretched", {"rates": "spline"}, "the rates of stretched cannot be splines"),
         ("static", {"rates": "gamma_dot=spline"}, "unknown for static"),
         ("static", {"knots": 9}, "add rates='spline'"),
-        ("static_free", {"knots": 3}, "not a number from 4"),
+        ("static_free", {"knots": 3}, "give a number from 4"),
         ("static", {"smoothness": {"J": 1.0}}, "add rates='spline'"),
-        ("static_free", {"smoothness": {"j": 1.0}}, "no rate 'j'"),
+        ("static_free", {"smoothness": {"j": 1.0}}, "no splines for a rate 'j'"),
         ("static_free", {"smoothness": {"J": -1.0}}, "not a positive number"),
         ("static_free", {"bounds": {"J": (-1, 1)}}, "cannot be negative"),
         ("static_free", {"profile": ["J_1"]}, "smoothness would change"),
@@ -186,7 +186,7 @@ def test_resuming_gives_the_same_bits(fitted, stepped, tmp_path):
         (
             "static_free",
             {"prior": {"J": (2500, 10)}},
-            "give bounds of J, or priors for J_1 to J_20",
+            "give bounds of J, or priors of J_1 to J_20",
         ),
         ("static_free", {"fixed": {"J": 1.0, "J_1": 2.0}}, "given twice"),
     ],
@@ -197,7 +197,7 @@ def test_mistakes_are_told(stepped, model, options, words):
 
 
 def test_the_power_law_of_a_free_rate_is_not_tested(fitted, stepped):
-    with pytest.raises(OptionError, match="to test the power laws fit static"):
+    with pytest.raises(OptionError, match="to test the power laws, fit static"):
         hd.check_rates(fitted, stepped[0])
 
 

@@ -51,7 +51,9 @@ def test_a_number_from_python_is_in_angstrom():
 @pytest.mark.parametrize("gap", [200, 2e3, 1e10, "2 m", "200 A"])
 def test_a_gap_that_cannot_be_meant_is_refused(gap):
     """200 for 200 um was taken for 200 Å without a word."""
-    with pytest.raises(OptionError, match="gaps are 1 um to 10 cm: write it with its unit"):
+    with pytest.raises(
+        OptionError, match="gaps are between 1 um and 10 cm: write it with its unit"
+    ):
         gap_in_angstrom(gap)
 
 

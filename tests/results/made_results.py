@@ -100,7 +100,7 @@ def flow_result() -> FitResult:
         compilations={"gram": 1},
         timings={"start": 1.234, "passes": 0.4567, "total": 123.4},
         undetermined=("gamma_dot_t0 and beta are determined only in combination (+0.9951)",),
-        warnings=("1 of 9 bins show no decay: their contrast is unknown",),
+        warnings=("1 of 9 bins shows no decay: its contrast is unknown",),
         config={
             "model": "laminar_flow",
             "convention": "physical",
@@ -150,7 +150,9 @@ def static_result() -> FitResult:
         covariance=None,
         scaling=base.scaling.isel(bin=[0]).assign(q=("bin", [NAN]), phi=("bin", [NAN])),
         undetermined=("D0 and D_offset are not determined: fix one",),
-        warnings=("q is unknown: D0 and D_offset are q² times their values, in 1/s",),
+        warnings=(
+            "q is unknown: the values given for D0 and D_offset are in 1/s and include the factor q²",
+        ),
         compilations={},
         config=base.config
         | {"model": "static", "scaling": "shared", "gap_angstrom": None, "min_lag": 2},

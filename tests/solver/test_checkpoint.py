@@ -119,7 +119,7 @@ def test_two_damaged_files_are_named(tmp_path):
     save(path, checkpoint_after(4))
     for file in (path, previous(path)):
         file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(OptionError, match=r"fit.ckpt and .*fit.ckpt.previous cannot be read or"):
+    with pytest.raises(OptionError, match=r"fit.ckpt and .*fit.ckpt.previous are damaged or"):
         load(path, IDENTITY)
 
 
@@ -152,7 +152,7 @@ def test_a_whole_file_with_other_contents_is_refused(tmp_path, word, forge):
     forge(body)
     text = json.dumps(body)
     path.write_text(f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}\n")
-    with pytest.raises(OptionError, match=r"intact but not a checkpoint"):
+    with pytest.raises(OptionError, match=r"intact, but is not a checkpoint"):
         load(path, IDENTITY)
 
 

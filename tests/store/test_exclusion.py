@@ -106,15 +106,15 @@ def test_exclusions_add_up_and_keep_to_the_selected_frames(scans):
 
 
 MISTAKES = [
-    ({"frame": (1, 2)}, "exclude has no 'frame'; did you mean 'frames'"),
+    ({"frame": (1, 2)}, "exclude: 'frame' is unknown; did you mean 'frames'"),
     ([(1, 2)], "give a dictionary, such as {'frames': "),
     (
         {"frames": (700, 800)},
         "exclude: frames = .* contains no frame; the frames are 0 to 699",
     ),
     ({"frames": (20, 5)}, "frames = 20:5 is empty"),
-    ({"frames": (2, 700)}, "excluding frames 2-699 leaves fewer than 3"),
-    ({"label": [1, 2, 3]}, "excluding all bins leaves none"),
+    ({"frames": (2, 700)}, "frames 2-699 are excluded, which leaves fewer than 3"),
+    ({"label": [1, 2, 3]}, "all bins of the selection are excluded"),
     ({"label": 9}, "no bin is labelled 9"),
     ({"phi": 10}, "no angle within 1"),
 ]

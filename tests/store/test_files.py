@@ -67,7 +67,7 @@ def test_a_chunk_decodes_to_what_was_encoded():
     assert into.tobytes() == values.tobytes()
     with pytest.raises(ValueError, match="its checksum is wrong"):
         decode_chunk(body, b"\0\0\0\0", into)
-    with pytest.raises(ValueError, match="has 16384 bytes instead of 4096"):
+    with pytest.raises(ValueError, match="has 16,384 bytes instead of 4,096"):
         decode_chunk(body, checksum, into[:16])
     with pytest.raises(ValueError, match="it is not the chunk that was ingested there"):
         decode_chunk(body, checksum, into, chunk.checksum ^ 1)
@@ -100,6 +100,6 @@ def test_a_header_that_blosc_would_believe_is_refused_before(word):
     """With a right checksum; blosc reads what lies in memory behind the bytes it is given."""
     into = np.full((64, 64), 7, np.float32)
     checksum = google_crc32c.value(HEADERS[word]).to_bytes(4, "little")
-    with pytest.raises(ValueError, match=r"its header|not in the format|less than a header"):
+    with pytest.raises(ValueError, match=r"its header|not in the format|fewer than a header"):
         decode_chunk(HEADERS[word], checksum, into)
     assert (into == 7).all()

@@ -107,7 +107,7 @@ DAMAGED = [
         lambda p: change(p, schema_version=99),
         "version 99, but this program reads 4",
     ),
-    ("foreign zarr", lambda p: change(p, format="other"), "not one of homodyne_dask"),
+    ("foreign zarr", lambda p: change(p, format="other"), "not one that ingest wrote"),
     ("an attribute missing", without("sigma_source"), "lacks the attribute 'sigma_source'"),
     ("sigma_row missing", drop("sigma_row"), "damaged"),
     ("c2 missing", drop("c2"), "damaged"),

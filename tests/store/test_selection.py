@@ -128,7 +128,7 @@ MISTAKES = [
         {"q": 0.006},
         "no ring within 2 % of q = 0.006 1/Å; choose from 0.004, 0.008 1/Å",
     ),
-    ("no such angle", {"phi": (70, 80)}, "phi from -60 to 60°"),
+    ("no such angle", {"phi": (70, 80)}, "φ from -60 to 60°"),
     ("no such label", {"label": 9}, "no bin is labelled 9; .*labels 1, 2, 3, 4, 5"),
     ("nothing in common", {"q": 0.008, "phi": 60}, "no bin has q = 0.008 and phi = 60"),
     (

@@ -123,7 +123,7 @@ def test_the_layout_does_not_depend_on_workers():
 
 REFUSED = [
     ("resident data too large", (4, 8, 4 * 10**9), "resident", "needs .* use memory='stream'"),
-    ("a worker too small", (4, 8, 10**9), "auto", "a worker would need .* but has 250 MB"),
+    ("a worker too small", (4, 8, 10**9), "auto", "a worker would need .*, but has 250 MB"),
     ("a worker too small to stream", (1, 8, 9 * 10**8), "stream", "a worker would need"),
 ]  # fmt: skip
 
@@ -159,7 +159,7 @@ def test_an_absurd_min_lag_takes_no_memory():
 
 def test_the_plan_is_printed():
     text = str(make_plan(layout(scan_to_plan(1000, 8)), Workers(2, 4, 10**10), "static", 3, 8))
-    for part in ("3,996,000", "8 in 1 group of equal q", "3 of 512 x 512", "2 workers, 4 threads"):
+    for part in ("3,996,000", "8 in 1 group of equal q", "3 of 512 × 512", "2 workers, 4 threads"):
         assert part in text, part
 
 
@@ -246,7 +246,7 @@ def test_a_plan_for_a_cluster_that_is_not_there_is_that_of_its_workers(tmp_path)
     plan = hd.plan(scan_to_plan, hd.LAMINAR_FLOW, workers=1000)
     assert (plan.workers.processes, plan.workers.threads) == (1000, 8000)
     assert plan.workers.memory == 1000 * 16 * 10**9
-    assert "1000 workers, 8000 threads (as asked)" in str(plan)
+    assert "1,000 workers, 8,000 threads (as requested)" in str(plan)
     assert "driver" in str(plan)
     other = hd.plan(scan_to_plan, hd.LAMINAR_FLOW, workers="10:4:32GB").workers
     assert (other.processes, other.threads, other.memory) == (10, 40, 320 * 10**9)

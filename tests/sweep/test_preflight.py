@@ -40,15 +40,15 @@ def test_there_is_no_message_about_workers_that_meet_the_requirements():
             worker(versions={"jaxlib": "0.11.0"}),
             "has jaxlib 0.11.0, but this program has 0.12.0: start",
         ),
-        (worker(x64=False), "does not compute in float64: unset the variables JAX_"),
+        (worker(x64=False), "does not compute in float64: unset the JAX_"),
         (
             worker(chunk="e" * 64),
             "on n1 cannot read the store /data/A_c2.zarr (it reads other data)",
         ),
         (worker(chunk="Permission denied"), "on n1 cannot read the store /data/A_c2.zarr (Perm"),
         (worker(pool=64), "has 4 threads but computes on 64, more than the cores of n1 allow"),
-        (worker(limit=GB), "may use 1 GB but the plan needs 2 GB: give jobs more memory"),
-        (worker(available=GB // 2), "needs 2 GB, but n1 with 1 workers has 1.5 GB for them: start"),
+        (worker(limit=GB), "may use 1 GB, but the plan needs 2 GB: give jobs more memory"),
+        (worker(available=GB // 2), "needs 2 GB, but n1 with 1 worker has 1.5 GB for them: start"),
     ],
     ids=["version", "float64", "other data", "no data", "threads", "limit", "memory"],
 )

@@ -34,7 +34,7 @@ def test_each_worker_gets_one_gpu_and_takes_memory_as_it_needs_it(monkeypatch):
         assert of["JAX_PLATFORMS"] == "cuda,cpu"
     assert environments_of_gpus(0) == []
     with pytest.raises(
-        OptionError, match="gpus = 3, and CUDA_VISIBLE_DEVICES=2,GPU-5ad1 lists only 2"
+        OptionError, match="gpus = 3, but CUDA_VISIBLE_DEVICES=2,GPU-5ad1 lists only 2"
     ):
         environments_of_gpus(3)
 
@@ -56,8 +56,12 @@ def test_a_gpu_is_known_by_its_identity_and_not_by_its_number(monkeypatch):
 WORKERS = [
     ("one each", [(Gpus(1, "A", 5), ("a", "0")), (Gpus(1, "A", 4), ("a", "1"))], Gpus(2, "A", 4)),
     ("two on one", [(Gpus(1, "A", 5), ("a", "0"))] * 2, "2 workers on a would compute on one GPU"),
-    ("none left", [], "the last worker is gone"),
-    ("one without", [(Gpus(1, "A", 5), ("a", "0")), ("no CUDA", ("b", ""))], "worker 1, no CUDA"),
+    ("none left", [], "no workers are left"),
+    (
+        "one without",
+        [(Gpus(1, "A", 5), ("a", "0")), ("no CUDA", ("b", ""))],
+        "worker 1 has no GPU: no CUDA",
+    ),
 ]
 
 

@@ -15,7 +15,7 @@ from homodyne_dask.cli.printing import AS_JSON, echo
 def doctor(cluster: bool, as_json: bool) -> None:
     """Check in a few seconds whether this machine and its environment are ready for fits.
 
-    Checked are versions, cores, memory, folders, environment variables that JAX reads, float64, and
+    The command checks versions, cores, memory, folders, environment variables that JAX reads, float64, and
     the rates of the kernel and of decoding. Exit status: 0 nothing to do, 1 a line says what to do.
     """
     findings = []

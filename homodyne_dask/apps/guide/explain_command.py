@@ -13,7 +13,7 @@ def _pages(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
 @click.command()
 @click.argument("page", required=False, shell_complete=_pages)
 def explain(page: str | None) -> None:
-    """Print a PAGE of the user guide, or without PAGE the list of pages."""
+    """Print PAGE of the user guide, or, without PAGE, the list of pages."""
     if page:
         echo(guide.page(page))
         return

@@ -17,7 +17,7 @@ from homodyne_dask.cli.shared_options import LOCAL_PATH, write_new
 def from_homodyne(config: Path, output: Path | None, overwrite: bool, every: bool) -> None:
     """Convert a YAML file of homodyne 2.x or xpcsjax to one for `fit`, with remarks on what differs.
 
-    Without --output the file goes to standard output and the remarks go to standard error.
+    Without --output, the file goes to standard output, and the remarks go to standard error.
     """
     translation = hd.from_homodyne_yaml(config)
     if output is None:

@@ -23,7 +23,7 @@ from homodyne_dask.store.files import AnyPath
     help="Whether to open the page in a browser; default: if there is a display.",
 )  # fmt: skip
 def view(what: tuple[AnyPath, ...], port: int, opens: bool | None, **left_out: Any) -> None:
-    """Show the matrices of STORE, or of a fit in the folder RESULT with model and residual, on a page.
+    """Show the matrices of STORE, or of a fit in the folder RESULT with model and residual, on a web page.
 
     Zoom in down to single pairs. Mark a range of frames to see the option that excludes it. Several stores
     or results are shown side by side; those of a series are chosen on the page. The page is on this machine

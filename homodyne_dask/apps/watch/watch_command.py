@@ -72,9 +72,9 @@ def watch(
 ) -> None:
     """Ingest and fit each result file that appears in FOLDER, with the options of FIT.yaml.
 
-    A file is complete when its size and time of change are unchanged between two checks. Results go into
-    the folder --output, with scans.csv and scans.html, which shows the scans as they come. The same command
-    continues where an earlier one ended, for whatever reason; Ctrl-C ends it.
+    A file is complete when its size and its modification time are unchanged between two checks. Results go
+    into the folder --output, with scans.csv and scans.html, which shows the scans as they arrive. The same
+    command continues where an earlier one ended, for whatever reason; Ctrl-C ends it.
 
     Exit status with --once: 0 all new fits converged, 3 one did not, 2 a file cannot be fitted.
     """

@@ -13,15 +13,16 @@ from homodyne_dask.cli.shared_options import LOCAL_PATH
 from homodyne_dask.cluster._dask_internals import known_workers
 from homodyne_dask.cluster.local import answered
 from homodyne_dask.cluster.slurm import persistent
-from homodyne_dask.text import size
+from homodyne_dask.text import counted, size
 
 FILE = click.option(
     "--scheduler-file", "file", type=LOCAL_PATH,
-    help="Default: ~/.homodyne-dask/standing/scheduler.json; the key is in the same folder.",
+    help="File of the scheduler; default: ~/.homodyne-dask/standing/scheduler.json. Its key is in the same "
+    "folder.",
 )  # fmt: skip
 
 KEY = click.option(
-    "--key", type=click.Choice(["none"]), help="none: TLS is off at this site (`security: none`)."
+    "--key", type=click.Choice(["none"]), help="none if TLS is off at this site (`security: none`)."
 )
 
 
@@ -46,7 +47,7 @@ def cluster() -> None:
 @click.option(
     "--foreground",
     is_flag=True,
-    help="Wait until the scheduler ends (for systemd and batch jobs).",
+    help="Stay in the foreground until the scheduler ends (for systemd and batch jobs).",
 )
 @FILE
 def cluster_start(site: str, jobs: str, foreground: bool, file: Path | None) -> None:
@@ -76,7 +77,8 @@ def cluster_status(file: Path | None, key: str | None, as_json: bool) -> None:
         return
     _print_scheduler(scheduler, _file(file))
     echo(
-        f"{len(workers)} workers with {sum(w['nthreads'] for w in workers)} threads, {tasks} tasks running"
+        f"workers    {len(workers)}, with {counted(sum(w['nthreads'] for w in workers), 'thread')}; "
+        f"running tasks: {tasks}"
     )
     for address, worker in known.items():
         echo(f"  {_line(address, worker)}")
@@ -107,14 +109,15 @@ def _values(address: str, worker: dict[str, Any]) -> dict[str, Any]:
 
 def _line(address: str, worker: dict[str, Any]) -> str:
     used = size(worker["metrics"].get("memory", 0))
-    return f"{worker['name']}  {address}  {worker['nthreads']} threads  {used} in use"
+    threads = counted(worker["nthreads"], "thread")
+    return f"{worker['name']}  {address}  {threads}  {used} in use"
 
 
 def _print_scheduler(scheduler: Any, file: Path) -> None:
     page = urlsplit(scheduler.dashboard)
     echo(f"scheduler  {scheduler.address} on {scheduler.host}, site {scheduler.site}")
-    echo(f"use it     homodyne-dask fit ... --scheduler-file {file}")
+    echo(f"to use it  homodyne-dask fit ... --scheduler-file {file}")
     echo(
-        f"dashboard  {scheduler.dashboard}; from elsewhere: "
+        f"dashboard  {scheduler.dashboard}; from another machine: "
         f"ssh -L {page.port}:127.0.0.1:{page.port} {scheduler.host}"
     )

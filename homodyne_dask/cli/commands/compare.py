@@ -12,7 +12,8 @@ from homodyne_dask.store.files import AnyPath
 @click.argument("fits", metavar="FIT FIT...", nargs=-1, required=True, type=ANY_PATH)
 @AS_JSON
 def compare(fits: tuple[AnyPath, ...], as_json: bool) -> None:
-    """Compare fits of several models to the same data, in the folders FIT, by angles left out.
+    """Compare fits of several models to the same data, in the folders FIT, by how well each predicts an angle
+    left out of the fit.
 
     No data are read. `homodyne-dask explain models` explains the columns.
     """

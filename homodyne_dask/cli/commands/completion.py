@@ -14,7 +14,7 @@ VARIABLE = "_HOMODYNE_DASK_COMPLETE"
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the script with which SHELL completes commands, options and files at the TAB key.
+    """Print the script that makes a shell complete commands, options and file names with the Tab key.
 
     \b
     homodyne-dask completion bash >> ~/.bashrc

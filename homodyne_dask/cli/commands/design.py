@@ -29,26 +29,36 @@ REQUIRED = ("model", "q", "frames", "dt", "contrast", "counts", "pixels")
 @click.argument("fit", metavar="[FIT]", type=ANY_PATH, required=False)
 @click.option("--model", help="Name of the model.", type=Text(tuple(hd.MODELS)))
 @click.option(
-    "--param", multiple=True, metavar="NAME=VALUE", help="Values of its parameters: --param D0=1e4."
+    "--param", multiple=True, metavar="NAME=VALUE",
+    help="Value of a parameter of the model, such as D0=1e4; repeatable.",
+)  # fmt: skip
+@click.option(
+    "--fixed", multiple=True, metavar="NAME", help="Parameter that will not be fitted; repeatable."
 )
-@click.option("--fixed", multiple=True, metavar="NAME", help="Parameters that will not be fitted.")
 @click.option("--q", multiple=True, metavar="FLOAT", help="q of each bin [1/Å].")
-@click.option("--phi", multiple=True, metavar="FLOAT", help="φ of each bin [degree].")
+@click.option("--phi", multiple=True, metavar="FLOAT", help="φ of each bin [°].")
 @click.option("--angles", type=click.IntRange(1), help="Number of bins, evenly spaced over 180°.")
 @click.option("--frames", type=int, help="Number of frames.")
-@click.option("--dt", type=float, help="Time from frame to frame [s].")
+@click.option("--dt", type=float, help="Time between frames [s].")
 @click.option("--contrast", type=float, help="Contrast.")
 @click.option("--counts", type=float, help="Mean counts per pixel and frame.")
 @click.option("--pixels", type=float, help="Independent pixels per bin.")
 @click.option("--gap", help="Distance between the plates, such as '200 um'.")
-@click.option("--ages", multiple=True, metavar="FLOAT", help="Ages at which J and γ̇ are given [s].")
+@click.option(
+    "--ages",
+    multiple=True,
+    metavar="FLOAT",
+    help="Ages for which errors of J and γ̇ are printed [s].",
+)
 @click.option(
     "--vary", metavar="NAME=LOW:HIGH",
-    help="Quantity to vary: frames, counts, pixels, contrast, angles or exposure, such as frames=100:3000 "
-    "or frames=100,300.",
+    help="Quantity to vary (frames, counts, pixels, contrast, angles or exposure), with a range or values: "
+    "frames=100:3000 or frames=100,300.",
 )  # fmt: skip
 @click.option(
-    "--picture", type=LOCAL_PATH, help="Plot the errors against the varied quantity (PNG)."
+    "--picture",
+    type=LOCAL_PATH,
+    help="Plot the errors against the varied quantity to this PNG file.",
 )
 @STORE
 @AS_JSON
@@ -56,9 +66,9 @@ def design(
     fit: AnyPath | None, store: AnyPath | None, vary: str | None, picture: Path | None, as_json: bool,
     **options: Any,
 ) -> None:  # fmt: skip
-    """Predict the standard errors of a planned scan, with both weightings.
+    """Predict the standard errors of a planned scan for both weightings.
 
-    The scan is that of the fit in the folder FIT, changed by the options, or is described by the
+    The scan is that of the fit in the folder FIT, modified by the options, or is described by the
     options alone. `homodyne-dask explain planning` explains the calculation.
     """
     given = _given(options)
@@ -66,7 +76,7 @@ def design(
         given["vary"] = _varied(vary)
     if picture is not None and vary is None:
         raise OptionError(
-            "--picture draws the errors against a varied quantity: also give --vary, such as --vary "
+            "--picture needs a quantity to plot the errors against: also give --vary, such as --vary "
             "frames=100:3000"
         )
     if fit is not None:
@@ -129,7 +139,8 @@ def _varied(text: str) -> dict[str, list[float]]:
             raise ValueError
     except ValueError:
         raise OptionError(
-            f"--vary {text!r} is neither NAME=LOW:HIGH nor NAME=VALUE,VALUE: write --vary frames=100:3000"
+            f"--vary {text!r} is neither NAME=LOW:HIGH nor NAME=VALUE,VALUE: give it in one of these forms, "
+            "such as --vary frames=100:3000"
         ) from None
     steps = [ends[0] * (ends[1] / ends[0]) ** (n / (BETWEEN - 1)) for n in range(BETWEEN)]
     found = [float(round(one)) if name in WHOLE else one for one in steps]

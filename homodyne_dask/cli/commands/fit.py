@@ -27,12 +27,12 @@ _OF_OUTPUT: dict[str, Any] = {"cls": SectionOption, "section": OUTPUT}
 )
 @click.option(
     "--go-on", is_flag=True, common=False, **_OF_OUTPUT,
-    help="Like --resume if there is a checkpoint; otherwise start a new fit.",
+    help="Resume if there is a checkpoint; otherwise start a new fit.",
 )  # fmt: skip
 @click.option(
     "--pictures/--no-pictures", default=None, **_OF_OUTPUT,
-    help="Whether to draw the figures of each fit; default: only for up to 8 fits. `show FOLDER --pictures` "
-    "draws them later.",
+    help="Whether to draw the figures of each fit; default: only if there are at most 8 fits. `show FOLDER "
+    "--pictures` draws them later.",
 )  # fmt: skip
 @click.option(
     "--nexus", is_flag=True, common=False, **_OF_OUTPUT,
@@ -40,12 +40,12 @@ _OF_OUTPUT: dict[str, Any] = {"cls": SectionOption, "section": OUTPUT}
 )  # fmt: skip
 @click.option(
     "--check-rates", is_flag=True, cls=SectionOption, section=ERRORS,
-    help="Also test whether the rates follow their power laws (one more pass); print deviations, "
-    "and write rates_check.json.",
+    help="Also test whether the rates follow their power laws (one more pass); print the deviations and "
+    "write rates_check.json.",
 )  # fmt: skip
 @click.option(
     "--homodyne-output", is_flag=True, common=False, **_OF_OUTPUT,
-    help="Also write output files in homodyne's format, in nlsq/.",
+    help="Also write output files in homodyne's format to nlsq/.",
 )  # fmt: skip
 @click.option(
     "--performance-report", type=LOCAL_PATH, common=False, **_OF_OUTPUT,
@@ -72,7 +72,7 @@ def fit(
     With several stores, or with --over, a fit that fails does not stop the others;
     scans.csv and scans.html, or series.csv and series.html, list all fits.
 
-    Exit status: 0 converged, 3 ended without converging, 2 bad input, 130 interrupted.
+    Exit status: 0 converged, 2 bad input, 3 ended without converging, 130 interrupted.
     """
     context = click.get_current_context()
     context.with_resource(text_to_stderr(as_json))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     "--dynamics",
     type=LOCAL_PATH,
     help="Write the variance of c2 over age at each lag of every bin, and the part explained by "
-    "noise, to this CSV file; reads c2.",
+    "noise, to this CSV file; this reads c2.",
 )
 @click.option(
     "--mean-counts",
@@ -70,8 +70,8 @@ def info(
     known = mean_counts is not None or np.isfinite(scan.mean_counts).any()
     if dynamics is not None and not known:
         echo(
-            f"noise and excess in {in_line(str(dynamics))} are empty: they are computed from the "
-            "counts per pixel, which the store does not have; give --mean-counts (the report of a fit "
+            f"the columns noise and excess of {in_line(str(dynamics))} are empty: they are computed from the "
+            "counts per pixel, which the store does not contain; give --mean-counts (the report of a fit "
             "has an estimate)"
         )
 

@@ -43,40 +43,49 @@ LAYOUT = (
     type=click.Choice(["scans"]),
     help="Write the mean of the scans instead of the bins of each scan.",
 )
-@click.option("--q", multiple=True, help="1/Å; for plain arrays, one number or one per bin.")
-@click.option("--phi", multiple=True, help="Degrees; for plain arrays, one number or one per bin.")
+@click.option(
+    "--q",
+    multiple=True,
+    help="q in 1/Å if the file does not contain it: one number or one per bin.",
+)
+@click.option(
+    "--phi", multiple=True, help="φ in degrees if the file does not contain it: one number or one per bin."
+)  # fmt: skip
 @click.option(
     "--dt", "--frame-time", "frame_time", type=float, help="Time between stored frames in seconds."
 )
 @click.option(
     "--sigma",
     multiple=True,
-    help="Standard deviation of c2 of one pair: one number or one per bin.",
+    help="Standard deviation of c2 of a single pair of frames: one number or one per bin.",
 )
 @click.option(
     "--time-offset",
     type=float,
     default=0.0,
-    help="Seconds between loading of the sample and the first frame.",
+    help="Seconds between loading the sample and the first frame.",
 )
-@click.option("--gap", help='Gap between the plates with its unit: "200 um"; stored with the data.')
+@click.option(
+    "--gap", help='Gap between the plates with its unit, such as "200 um"; stored with the data.'
+)
 @click.option(
     "--trains",
-    help="First train, counted from 0, and the one after the last: 0:500; for files with one matrix per "
-    "train.",
+    help="For files with one matrix per train: first train to use, counted from 0, and the one after the "
+    "last, such as 0:500.",
 )
 @click.option(
-    "--dataset", help="Name of the matrices in an HDF5 file or .npz of any layout: /data/c2."
+    "--dataset",
+    help="Name of the matrices, such as /data/c2, in an HDF5 or .npz file of any other layout.",
 )
-@click.option("--q-dataset", help="Name of the dataset of q, with --dataset.")
-@click.option("--phi-dataset", help="Name of the dataset of φ, with --dataset.")
+@click.option("--q-dataset", help="With --dataset: name of the dataset of q.")
+@click.option("--phi-dataset", help="With --dataset: name of the dataset of φ.")
 @click.option(
     "--time-dataset",
-    help="Name of the dataset of frame times, or of their spacing, in s, with --dataset.",
+    help="With --dataset: name of the dataset of frame times, or of their spacing, in seconds.",
 )
 @click.option(
     "--axes",
-    help="Axes of the matrices, with t for both time axes, if they are not detected: t,t,q.",
+    help="Axes of the matrices if they are not detected, with t for both time axes, such as t,t,q.",
 )
 @click.option(
     "--half",
@@ -90,11 +99,13 @@ LAYOUT = (
 @click.option(
     "--strict",
     is_flag=True,
-    help="Reject a file that has a bin without data, instead of leaving out the bin.",
+    help="Reject a file with a bin that contains no data, instead of leaving out the bin.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace a store that has different contents.")
-@click.option("--scheduler", help="Address of a running Dask scheduler: tls://host:8786.")
-@click.option("--key", help="Folder with the key of the scheduler; none: unencrypted.")
+@click.option("--scheduler", help="Address of a running Dask scheduler, such as tls://host:8786.")
+@click.option(
+    "--key", help="Folder of the scheduler's TLS key, or none for an unencrypted scheduler."
+)
 @AS_JSON
 def ingest(
     sources: tuple[AnyPath, ...],
@@ -105,14 +116,15 @@ def ingest(
 ) -> None:
     """Write the two-time correlations in SOURCE to a Zarr STORE.
 
-    Several files, with --output, are repeats of one measurement: the store contains the bins of all.
+    Several files, given with --output, are repeats of one measurement: the store contains the bins of all
+    of them.
 
     SOURCE is an HDF5 file (APS-U, APS legacy, NXxpcs, CHX, ESRF, midtools), or arrays in .npy or .npz. For
     any other layout of HDF5, including MATLAB v7.3, give --dataset; without it, the error message
     lists the candidates.
 
-    By default A0123_results.hdf is written to A0123_c2.zarr in the same folder. To give several values,
-    repeat the option or separate them by commas. To continue an interrupted ingest, repeat the command.
+    By default, A0123_results.hdf is written to A0123_c2.zarr in the same folder. To give several values,
+    repeat the option or separate them with commas. To continue an interrupted ingest, repeat the command.
     """
     require_addresses("an ingest", ADDRESSES)
     files, store = _sources_and_store(sources, store)

@@ -23,7 +23,7 @@ def key(folder: Path) -> None:
     certificate, secret = folder / tls.CERTIFICATE, folder / tls.KEY
     files = f"--tls-ca-file {certificate} --tls-cert {certificate} --tls-key {secret}"
     echo(
-        f"{folder}/ written. With it:\n"
+        f"{folder}/ written. To use it:\n"
         f"  export PYTHONSAFEPATH=1    # no process imports from the folder it is started in\n"
         f"  dask scheduler --protocol tls {files} --dashboard-address 127.0.0.1:8787\n"
         f"  dask worker tls://HOST:8786 {files} --dashboard-address 127.0.0.1:0\n"

@@ -30,21 +30,23 @@ if TYPE_CHECKING:
 @config_parameters(["model", *(option.name for option in plan_options()), *SELECTED, *CLUSTER])
 @click.option(
     "--workers", cls=SectionOption, section=WORKERS,
-    help="Plan for a hypothetical cluster: number of workers, optionally with threads and "
-    "memory of each: 1000:8:32GB; the sample is computed on this machine.",
+    help="Plan for a hypothetical cluster: the number of workers, optionally with the threads and memory of "
+    "each, such as 1000:8:32GB. The sample is computed on this machine.",
 )  # fmt: skip
-@click.option("--no-measure", is_flag=True, help="Read nothing and start no workers.")
+@click.option(
+    "--no-measure", is_flag=True, help="Take no sample: read no data and start no workers."
+)
 @AS_JSON
 def plan(source: str, workers: str | None, no_measure: bool, as_json: bool, **options: Any) -> None:
-    """Print size and memory of a fit of SOURCE, and the time per pass, measured on a sample.
+    """Print the size and memory of a fit of SOURCE, and its time per pass, measured on a sample.
 
-    SOURCE is a store, or a YAML file. The sample takes a few seconds, mostly to start the workers.
+    SOURCE is a store or a YAML file. The sample takes a few seconds, mostly to start the workers.
     """
     config = configuration((source,), options)
     model = model_named(config.model)
     if workers and not workers_are_local(config):
         raise OptionError(
-            "--workers plans for a hypothetical cluster: leave out --scheduler, --scheduler-file, --site"
+            "--workers plans for a hypothetical cluster: leave out --scheduler, --scheduler-file and --site"
         )
     values = {}
     with client_of(config) as client:

@@ -31,8 +31,9 @@ from homodyne_dask.store.files import AnyPath, is_file
 @click.argument("folder", metavar="FIT", type=ANY_PATH)
 @click.option(
     "--prior", multiple=True, metavar="NAME=PRIOR",
-    help="Prior of a parameter: D0=2500:300 (normal, mean and sd), D0=lognormal:2500:0.3, halfnormal, "
-    "truncnormal, uniform or loguniform; repeatable. Default: uniform within its bounds, or log-uniform.",
+    help="Prior of a parameter: mean and standard deviation of a normal distribution, such as D0=2500:300, "
+    "or a named distribution (lognormal, halfnormal, truncnormal, uniform or loguniform), such as "
+    "D0=lognormal:2500:0.3; repeatable. Default: uniform or log-uniform within the bounds.",
 )  # fmt: skip
 @click.option(
     "--draws", type=click.IntRange(100, 1_000_000), default=4000, show_default=True,
@@ -43,7 +44,8 @@ from homodyne_dask.store.files import AnyPath, is_file
 )
 @click.option(
     "--adjust", type=click.Choice(["robust", "none"]), default="robust", show_default=True,
-    help="Width of the likelihood: as for the standard errors, or naive, for uncorrelated noise.",
+    help="Width of the likelihood: that of the standard errors (robust), or that of uncorrelated noise "
+    "(none).",
 )  # fmt: skip
 @STORE
 @config_parameters(CLUSTER)
@@ -65,9 +67,9 @@ def posterior(
 ) -> None:
     """Sample the posterior of the fit in the folder FIT, and write it there.
 
-    The data are read about as often as in a short fit, from the store that was fitted. FIT receives
-    posterior.nc (for ArviZ), posterior.json and pictures, and its report a section "Posterior".
-    `homodyne-dask explain posterior` explains the numbers.
+    The data are read about as often as in a short fit, from the store that was fitted. The command writes
+    posterior.nc (for ArviZ), posterior.json and figures to FIT, and adds a section "Posterior" to its
+    report. `homodyne-dask explain posterior` explains the numbers.
 
     Exit status: 0 done, 2 bad input, 3 the draws are unreliable, 130 interrupted.
     """
@@ -84,7 +86,7 @@ def posterior(
     data = data_of(result, folder, result_upload.WITH_STORE, store)
     scan = block_means.as_fitted(data, result)
     echo_progress(
-        f"{draws} draws from the posterior of {result.config['model']} fitted to {in_line(scan.path)}"
+        f"{draws:,} draws from the posterior of {result.config['model']} fitted to {in_line(scan.path)}"
     )
     source = {"data": [scan.path], "model": result.config["model"]}
     with worker_options.client_of(from_options(source | options_given(workers))) as client:

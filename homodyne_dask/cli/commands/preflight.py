@@ -24,18 +24,23 @@ from homodyne_dask.sweep import preflight as worker_checks
 @click.command()
 @click.argument("sources", metavar="[STORE... | FIT.yaml]", nargs=-1)
 @click.option("--site", help="Site to check.")
-@click.option("--scheduler-file", "file", type=LOCAL_PATH, help="Scheduler whose workers to check.")
 @click.option(
-    "--model", default=None, help="Model of the plan: laminar_flow (default), static, ..."
+    "--scheduler-file",
+    "file",
+    type=LOCAL_PATH,
+    help="File of the scheduler whose workers to check.",
+)
+@click.option(
+    "--model", default=None, help="Model to plan for: laminar_flow (default), static, ..."
 )
 @AS_JSON
 def preflight(
     sources: tuple[str, ...], site: str | None, file: Path | None, model: str | None, as_json: bool
 ) -> None:
-    """Check the requirements of a fit before it runs; submits no job.
+    """Check the requirements of a fit before it runs, without submitting a job.
 
-    With --site: prints the job script, the response of sbatch, versions and folders. With
-    --scheduler-file: checks that every worker can read the stores and has the versions and settings
+    With --site, the command prints the job script, the response of sbatch, versions and folders. With
+    --scheduler-file, it checks that every worker can read the stores and has the versions and settings
     that a fit requires.
     """
     if not (site or sources):
@@ -70,7 +75,7 @@ def _site_facts(name: str, config: FitConfig | None) -> tuple[str, dict[str, str
     if not site["tried"]:
         where = "homodyne_dask/cluster/slurm/templates"
         facts["note"] = (
-            f"{name} has not been tested on the real machine: check its settings in {where}"
+            f"the site {name} has not been tested on the real machine: check its settings in {where}"
         )
     facts["versions"] = ", ".join(
         f"{what} {text}" for what, text in worker_checks.package_versions().items()
@@ -85,7 +90,7 @@ def _site_facts(name: str, config: FitConfig | None) -> tuple[str, dict[str, str
 
 def _permission(folder: Path) -> str:
     existing = next(path for path in (folder, *folder.parents) if path.exists())
-    return "writable" if os.access(existing, os.W_OK) else f"{existing} IS NOT WRITABLE"
+    return "writable" if os.access(existing, os.W_OK) else f"{existing} is not writable"
 
 
 def _check_stores(config: FitConfig, file: Path | None) -> dict[str, Any]:

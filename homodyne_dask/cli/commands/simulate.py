@@ -17,7 +17,7 @@ SCENARIOS = ("creep", "brownian", "static", "ageing", "andrade", "step", "laos")
 @click.argument("path", metavar="OUT.h5", type=LOCAL_PATH)
 @click.option(
     "--scenario", default="creep", type=Text(SCENARIOS),
-    help="creep (default), brownian, static, ageing, andrade, step (a temperature step) or "
+    help="Dynamics: creep (default), brownian, static, ageing, andrade, step (a temperature step) or "
     "laos (oscillating shear).",
 )  # fmt: skip
 @click.option(
@@ -33,17 +33,18 @@ SCENARIOS = ("creep", "brownian", "static", "ageing", "andrade", "step", "laos")
     "--layout",
     default="aps-u",
     type=Text(("aps-u", "aps-legacy")),
-    help="aps-u (default) or aps-legacy.",
+    help="File format: aps-u (default) or aps-legacy.",
 )
 @click.option(
     "--convention",
     default="physical",
     type=Text(("physical", "homodyne")),
-    help="physical (default) or homodyne.",
+    help="Convention of the shear factor: physical (default) or homodyne.",
 )
 @click.option(
     "--noise", default="pairs", type=Text(("pairs", "speckle")),
-    help="pairs (default): independent for each pair of frames; speckle: photons counted in moving speckle.",
+    help="Noise: independent for each pair of frames (pairs, the default), or that of photons counted in "
+    "moving speckle (speckle).",
 )  # fmt: skip
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 @AS_JSON
@@ -59,7 +60,7 @@ def simulate(
     overwrite: bool,
     as_json: bool,
 ) -> None:
-    """Simulate a scan with known parameters and counting noise; write it in a beamline's file format.
+    """Simulate a scan with known parameters and noise, and write it in a beamline's file format.
 
     The file contains the true values, which the report of a fit prints beside the estimates.
     """
@@ -83,6 +84,6 @@ def simulate(
     values = ", ".join(f"{name} {value:g}" for name, value in made.parameters.items())
     echo(
         f"{in_line(str(path))} written: {scenario}, "
-        f"{angles} angles x {frames} frames of {made.frame_time:g} s "
+        f"{angles} angles × {frames} frames of {made.frame_time:g} s "
         f"at q = {made.q:g} 1/Å, {convention} convention, {values}"
     )

@@ -21,14 +21,16 @@ from homodyne_dask.errors import OptionError
     "--site", required=True, type=Text(("generic", "perlmutter", "esrf", "alcf")),
     help="Site: generic, perlmutter, esrf, ..., or a user-defined one.",
 )  # fmt: skip
-@click.option("--jobs", default="", help="Number of worker jobs, or minimum and maximum: 1:20.")
+@click.option(
+    "--jobs", default="", help="Number of worker jobs, or minimum and maximum, such as 1:20."
+)
 @click.option("--dry-run", is_flag=True, help="Print the job script and submit nothing.")
 @AS_JSON
 def submit(config: Path, site: str, jobs: str, dry_run: bool, as_json: bool) -> None:
     """Submit the fit of FIT.yaml as a batch job, which in turn submits the jobs of its workers.
 
-    Before the end of its walltime the job writes a checkpoint and queues itself again to continue
-    from it. After a crash, submit again: the fit continues from its checkpoint.
+    Before the end of its walltime, the job writes a checkpoint and queues itself again to continue
+    from it. After a crash, submit the fit again: it continues from its checkpoint.
     """
     settings = read_config(config)
     if settings.scheduler or settings.scheduler_file:
@@ -36,7 +38,7 @@ def submit(config: Path, site: str, jobs: str, dry_run: bool, as_json: bool) -> 
     check_worker_options(replace(settings, site=site))
     for store in settings.data:
         if isinstance(store, Path) and not store.exists():
-            raise OptionError(f"{config}: data: {store} does not exist")
+            raise OptionError(f"{config}: data = {store} does not exist")
     chosen: Any = sites.site_named(site)
     words = ["fit", str(config.absolute()), "--site", site, "--go-on"]
     words += ["--jobs", jobs] if jobs else []

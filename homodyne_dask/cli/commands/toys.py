@@ -37,15 +37,21 @@ from homodyne_dask.store.files import AnyPath
     "--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of the photons."
 )
 @click.option(
-    "--weighting", type=Text(("pairs", "speckle")), help="pairs or speckle; default: that of FIT."
+    "--weighting", type=Text(("pairs", "speckle")),
+    help="Weighting of the fits: pairs or speckle; default: that of FIT.",
+)  # fmt: skip
+@click.option(
+    "--counts", type=float,
+    help="Mean counts per pixel and frame, if the residuals do not determine them.",
+)  # fmt: skip
+@click.option(
+    "--pixels",
+    type=float,
+    help="Independent pixels per bin, if the residuals do not determine them.",
 )
 @click.option(
-    "--counts", type=float, help="Counts per pixel and frame, if the residuals do not show them."
+    "--picture", type=LOCAL_PATH, help="Plot the pulls, (value - truth) / error, to this PNG file."
 )
-@click.option(
-    "--pixels", type=float, help="Independent pixels per bin, if the residuals do not show them."
-)
-@click.option("--picture", type=LOCAL_PATH, help="Draw the pulls (PNG).")
 @STORE
 @config_parameters(CLUSTER)
 @AS_JSON
@@ -61,7 +67,8 @@ def toys(
     as_json: bool,
     **workers: Any,
 ) -> None:
-    """Simulate scans of photons from the fit in the folder FIT, fit them, and print their scatter.
+    """Simulate scans of photons from the fit in the folder FIT, fit them, and compare the results with their
+    true values.
 
     The table lists bias, scatter divided by error, and how often the intervals contain the truth.
     """

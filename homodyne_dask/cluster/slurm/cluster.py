@@ -40,7 +40,7 @@ def slurm_cluster(
     task: float = LONGEST_TASK_SECONDS,
     **settings: Any,
 ) -> Iterator[Any]:
-    """Start workers as jobs of a site for the length of a `with`; yields the cluster at once.
+    """Start workers as jobs of a site for the duration of a `with` block; yields the cluster at once.
 
     jobs: number of jobs to keep running, or (least, most): as many as the work needs. A job that is lost
     for any reason is replaced. settings: changes to the settings of the site (templates/template.yaml),
@@ -80,7 +80,7 @@ def slurm_cluster(
         send_jobs(cluster)
         for job in cluster.workers.values():
             if job.refusal:
-                raise ClusterError(f"the job is refused: {job.refusal}")
+                raise ClusterError(f"the job was refused: {job.refusal}")
         yield cluster
 
 
@@ -105,7 +105,9 @@ def bounds(jobs: int | tuple[int, int]) -> tuple[int, int]:
     pair = (jobs, jobs) if isinstance(jobs, int) else jobs
     whole = isinstance(pair, tuple | list) and all(type(number) is int for number in pair)
     if not whole or len(pair) != 2 or not 1 <= pair[0] <= pair[1]:
-        raise OptionError(f"jobs = {shown(jobs)}: give a number of at least 1, or (least, most)")
+        raise OptionError(
+            f"jobs = {shown(jobs)} cannot be used: give a number of at least 1, or (least, most)"
+        )
     return pair[0], pair[1]
 
 

@@ -62,8 +62,8 @@ def read_scheduler_file(file: Path) -> PersistentScheduler:
         return read
     except OSError as e:
         raise ClusterError(
-            f"{file} cannot be read ({e.strerror or e}): is the scheduler running? `homodyne-dask cluster "
-            f"start` starts one"
+            f"{file} cannot be read ({e.strerror or e}): check that the scheduler is running; "
+            f"`homodyne-dask cluster start` starts one"
         ) from e
     except (ValueError, TypeError, RecursionError) as e:
         raise ClusterError(
@@ -176,5 +176,5 @@ def stop_scheduler(file: Path, key: str | None = None) -> None:
     until = time.monotonic() + STOP_TIMEOUT
     while file.exists():
         if time.monotonic() > until:
-            raise ClusterError(f"the scheduler of {file} did not end within {STOP_TIMEOUT:g} s")
+            raise ClusterError(f"the scheduler of {file} did not stop within {STOP_TIMEOUT:g} s")
         time.sleep(0.05)

@@ -34,7 +34,7 @@ def _sbatch(option: str, script: str) -> subprocess.CompletedProcess[str]:
     answer = _run(["sbatch", option], script)
     if answer.returncode:
         raise ClusterError(
-            f"sbatch rejects the job ({_in_one_line(answer)}): change the site's settings or the options"
+            f"sbatch rejected the job ({_in_one_line(answer)}): change the site's settings or the options"
         )
     return answer
 
@@ -60,7 +60,7 @@ def jobs() -> list[QueuedJob]:
     """Return the user's waiting and running jobs; raises ClusterError if SLURM does not answer."""
     answer = _run(query(), "")
     if answer.returncode:
-        raise ClusterError(f"squeue does not answer ({' '.join(answer.stderr.split())})")
+        raise ClusterError(f"squeue failed ({' '.join(answer.stderr.split())})")
     return parse_queue(answer.stdout)
 
 
@@ -76,5 +76,6 @@ def _run(command: list[str], stdin: str) -> subprocess.CompletedProcess[str]:
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise ClusterError(
-            f"{command[0]} did not answer within {COMMAND_TIMEOUT:g} s: is the batch system down?"
+            f"{command[0]} did not answer within {COMMAND_TIMEOUT:g} s: check whether the batch system is "
+            f"down"
         ) from None

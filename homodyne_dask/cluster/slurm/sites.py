@@ -112,22 +112,29 @@ def site_named(name: str, **changes: Any) -> Site:
 def _checked(site: Site) -> Site:
     where = f"jobqueue.{site.name}"
     if site["batch"] not in BATCH_SYSTEMS:
-        raise OptionError(f"{where}.batch = {site['batch']!r}: give slurm or pbs")
+        raise OptionError(f"{where}.batch = {site['batch']!r} cannot be used: give slurm or pbs")
     if site["security"] not in ("tls", "none"):
-        raise OptionError(f"{where}.security = {site['security']!r}: give tls or none")
+        raise OptionError(
+            f"{where}.security = {site['security']!r} cannot be used: give tls or none"
+        )
     for key in ("cores", "processes"):
         if not isinstance(site[key], int) or site[key] < 1:
             raise OptionError(f"{where}.{key} = {site[key]!r} is not a whole number of at least 1")
     if site["cores"] % site["processes"]:
         raise OptionError(
             f"{where}: {site['cores']} cores cannot be shared equally by {site['processes']} "
-            f"processes: give a number of processes that divides the cores"
+            f"processes: give a number of processes that divides the number of cores"
         )
-    for key, read in (("memory", parse_bytes), ("patience", parse_timedelta)):
+    for key, read, such_as in (
+        ("memory", parse_bytes, "a size, such as 200GB"),
+        ("patience", parse_timedelta, "a duration, such as 10m"),
+    ):
         try:
             read(site[key])
         except (ValueError, TypeError, AttributeError, KeyError):
-            raise OptionError(f"{where}.{key} = {site[key]!r} cannot be read") from None
+            raise OptionError(
+                f"{where}.{key} = {site[key]!r} cannot be used: give {such_as}"
+            ) from None
     _ = site.walltime
     return site
 

@@ -11,6 +11,7 @@ import xarray
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, shown
+from homodyne_dask.text import counted
 
 SIGMA = "homodyne_dask_sigma"
 """Name of the variable that holds a sigma passed as an array or a data array."""
@@ -70,8 +71,8 @@ def bounds_by_name(names: tuple[str, ...], bounds: Any) -> dict[str, tuple[float
         low, high = (np.broadcast_to(np.asarray(edge, float), len(names)) for edge in bounds)
     except (TypeError, ValueError):
         raise OptionError(
-            f"bounds = {shown(bounds)} is neither (low, high), each a number or one value "
-            f"for each of {', '.join(names)}, nor pairs by name"
+            f"bounds = {shown(bounds)} cannot be used: give (low, high), each a number or one value "
+            f"for each of {', '.join(names)}, or a dictionary with a pair for each name"
         ) from None
     return {name: (float(a), float(b)) for name, a, b in zip(names, low, high, strict=True)}
 
@@ -86,7 +87,10 @@ def initial_by_name(
     elif p0 is not None:
         given = np.ravel(p0).tolist()  # one number for one parameter, as in scipy
         if len(given) != len(names):
-            raise OptionError(f"p0 has {len(given)} values for {len(names)} parameters")
+            raise OptionError(
+                f"p0 has {counted(len(given), 'value')} for {counted(len(names), 'parameter')}: give one for "
+                f"each of {', '.join(names)}"
+            )
         values = dict(zip(names, given, strict=True))
     return {name: _feasible(*bounds[name]) for name in names} | values
 
@@ -106,7 +110,7 @@ def with_sigma(dataset: Any, data_var: str, sigma: Any) -> tuple[Any, str]:
     if sigma is None or isinstance(sigma, str):
         return dataset, data_var
     if not isinstance(dataset, xarray.Dataset):
-        raise OptionError("with a store, sigma must be the name of one of its variables")
+        raise OptionError("sigma of data in a store must be the name of one of its variables")
     if data_var not in dataset:
         there = ", ".join(map(str, dataset.variables))
         raise OptionError(f"the dataset has no variable {data_var!r}; choose from {there}")
@@ -185,8 +189,8 @@ def sigma_of_points(sigma: Any, points: int) -> float | np.ndarray | None:
     values = _numbers("sigma", sigma)
     if values.ndim == 2 and values.shape == (points, points) and points > 1:
         raise OptionError(
-            f"sigma of shape {values.shape} is a covariance matrix, but errors of points are independent "
-            f"here: give one standard deviation for each point"
+            f"sigma of shape {values.shape} is a covariance matrix, but the errors of points are assumed to "
+            f"be independent: give one standard deviation for each point"
         )
     if values.size not in (1, points):
         raise OptionError(
@@ -202,7 +206,7 @@ def _numbers(name: str, given: Any) -> Float[np.ndarray, "..."]:
         values = np.empty(0, object)  # lists of unequal lengths
     if values.dtype.kind not in "fiub":
         raise OptionError(
-            f"{name} = {shown(given)} are not numbers, but of dtype {values.dtype}: give numbers, "
-            f"as {name}.astype(float), or an xarray dataset instead of arrays"
+            f"{name} = {shown(given)} has dtype {values.dtype}, not numbers: give numbers, such as "
+            f"{name}.astype(float), or an xarray dataset instead of arrays"
         )
     return values.astype(float)

@@ -33,7 +33,7 @@ class CurveFit:
     redchi: float
     """χ² divided by the degrees of freedom."""
     ndata: int
-    """Number of points used: those of which every variable is known."""
+    """Number of points used: those at which every variable is known."""
     passes: int
     undetermined: tuple[str, ...]
     """Sentences on what the data do not determine."""
@@ -100,8 +100,8 @@ class CurveFit:
 
     @property
     def _facts(self) -> str:
-        found = f"χ² {self.chisqr:.6g} of {self.ndata:,} points, reduced {self.redchi:.6g}"
-        return f"{found}, {self.passes} passes"
+        found = f"χ² {self.chisqr:.6g} for {self.ndata:,} points, reduced χ² {self.redchi:.6g}"
+        return f"{found}, {self.passes} pass{'es' * (self.passes != 1)}"
 
     def __str__(self) -> str:
         rows = [

@@ -95,8 +95,8 @@ class Points:
         infinite = np.isinf(filled).any(axis=1)
         if infinite.any():
             raise SelectionError(
-                f"{self.variables[int(infinite.argmax())]!r} is infinite at some points: correct them, or "
-                f"make them NaN to leave them out"
+                f"{self.variables[int(infinite.argmax())]!r} is infinite at some points: correct these, or "
+                f"set them to NaN to leave them out"
             )
         return filled
 

@@ -252,7 +252,8 @@ def _output(
         covariance=None if inverse is None or np.isnan(scale) else inverse * scale,
         redchi=redchi,
         undetermined=tuple(
-            f"the data do not determine {joined_with_and(names)}: fix one, or give bounds"
+            f"the data do not determine {joined_with_and(names)}: "
+            f"fix {'one of them' if len(names) > 1 else 'it'}, or give bounds"
             for names in determined_at(request.search, state).undetermined
         ),
         history=record.history,

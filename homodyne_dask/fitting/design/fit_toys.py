@@ -122,7 +122,7 @@ def _toy(
         if not (np.isfinite(values) & (values > 0)).all():
             raise OptionError(
                 f"the residuals of this fit do not determine {name}: give counts (per pixel and frame) and "
-                f"pixels (of a bin)"
+                f"pixels (per bin)"
             )
         size[name] = values
     table = result.parameters

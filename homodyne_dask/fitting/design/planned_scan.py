@@ -59,8 +59,8 @@ def design(
     frame time. gap: such as '200 um', for models with shear. ages [s]: ages for the errors of J and γ̇, by
     default the middle of the shortest record. vary: one of frames, counts, pixels, contrast, angles (number
     of bins into which the ring is divided, each at the first q) and exposure (frame time [s], with the same
-    total time and dose), with the values to try. min_lag: closer pairs are excluded [frames]. convention:
-    physical or homodyne.
+    total time and dose), with the values to try. min_lag: pairs of frames closer than this are
+    excluded. convention: physical or homodyne.
 
     The noise is that of speckle and counting (docs/explanation/speckle_noise.md); contrast and offset of
     every bin are fitted. Raises OptionError for invalid values.
@@ -73,13 +73,17 @@ def design(
     model = scan_model(model).current()
     known = convention_named(convention)
     if model.shear and gap is None:
-        raise OptionError(f"{model.name} needs the gap between the plates: gap='200 um'")
+        raise OptionError(
+            f"{model.name} needs the gap between the plates: give it, such as gap='200 um'"
+        )
     bins = {"q": q, "phi": phi, "contrast": contrast, "counts": counts, "pixels": pixels}
     per_bin = {name: per_bin_values(name, value) for name, value in bins.items()}
     lengths = {len(value) for value in per_bin.values()} - {1}
     if len(lengths) > 1:
         listed = ", ".join(f"{name} {len(value)}" for name, value in per_bin.items())
-        raise OptionError(f"one value per bin: the lengths differ ({listed})")
+        raise OptionError(
+            f"the arguments differ in length ({listed}): give one number or one per bin"
+        )
     number = max(lengths, default=1)
     each = {name: np.broadcast_to(value, number).astype(float) for name, value in per_bin.items()}
     theta = vector_of(model, params)
@@ -94,7 +98,9 @@ def design(
     shortest = min(float(one.time[-1]) for one in scans)
     wanted = np.atleast_1d(np.array([shortest / 2]) if ages is None else numbers_of("ages", ages))
     if (wanted < 0).any():
-        raise OptionError(f"ages = {shown(ages)}: give ages in seconds since the first frame")
+        raise OptionError(
+            f"ages = {shown(ages)} cannot be used: give times of at least 0 s since the first frame"
+        )
     found = [expected_errors(one, wanted) for one in scans]
     return Design(_dataset(scan, varied, values, wanted, found))
 
@@ -104,7 +110,7 @@ def _count(name: str, value: Any) -> int:
         raise OptionError(f"{name} = {shown(value)} is not a whole number")
     if not FEWEST_FRAMES <= value <= MOST_FRAMES:
         raise OptionError(
-            f"{name} = {value:g}: give a number from {FEWEST_FRAMES} to {MOST_FRAMES}"
+            f"{name} = {value:g} cannot be used: give a number from {FEWEST_FRAMES} to {MOST_FRAMES}"
         )
     return int(value)
 
@@ -134,19 +140,25 @@ def _check(scan: PlannedScan) -> None:
     for name, highest in (("contrast", 1.0), ("counts", np.inf), ("pixels", np.inf)):
         values = getattr(scan, name)
         if not ((values > 0) & (values <= highest) & np.isfinite(values)).all():
-            most = " and at most 1" if highest == 1 else ""
-            raise OptionError(f"{name} = {shown(values.tolist())}: give positive numbers{most}")
+            most = " of at most 1" if highest == 1 else ""
+            raise OptionError(
+                f"{name} = {shown(values.tolist())} cannot be used: give positive numbers{most}"
+            )
     if not (np.isfinite(scan.q).all() and (scan.q > 0).all()):
-        raise OptionError(f"q = {shown(scan.q.tolist())}: give positive numbers, in 1/Å")
+        raise OptionError(
+            f"q = {shown(scan.q.tolist())} cannot be used: give positive numbers, in 1/Å"
+        )
     if not np.isfinite(scan.phi).all():
-        raise OptionError(f"phi = {shown(scan.phi.tolist())}: give angles in degrees")
+        raise OptionError(
+            f"phi = {shown(scan.phi.tolist())} cannot be used: give angles in degrees"
+        )
 
 
 def _varied(vary: Mapping[str, ArrayLike] | None) -> tuple[str | None, list[float]]:
     if not vary:
         return None, [np.nan]
     if len(vary) > 1:
-        raise OptionError(f"vary = {shown(dict(vary))}: vary one quantity at a time")
+        raise OptionError(f"vary = {shown(dict(vary))} cannot be used: vary one quantity at a time")
     name, given = next(iter(vary.items()))
     if name not in VARIED:
         raise OptionError(f"vary: {name!r} cannot be varied; {nearest(name, VARIED)}")
@@ -256,7 +268,7 @@ def design_like(result: FitResult, scan: Scan | None = None, **changes: Any) -> 
         if not np.isfinite(values[bins]).all():
             raise OptionError(
                 f"the residuals of this fit do not determine {name}: give counts (per pixel and frame) and "
-                f"pixels (of a bin)"
+                f"pixels (per bin)"
             )
         of_bins[name] = values[bins]
     gap = config["gap_angstrom"]

@@ -302,8 +302,8 @@ def _without_profile(request: Request, more: ErrorEstimates) -> tuple[str, ...]:
         return missing
     return (
         *missing,
-        "the profiles show χ² of all pairs, but at some of their points other values of "
-        "the parameters may fit better",
+        "the profiles show χ² of all pairs, but at some of their points, other values of "
+        "the remaining parameters may fit better",
     )
 
 

@@ -47,12 +47,11 @@ class Signal(NamedTuple):
         opposite = "; c2 rises where the model falls" if size < -self.threshold else ""
         return (
             f"the mean contrast is {self.contrast:.2g}, {size:.1f} times its error of {self.stderr:.2g}, "
-            f"but noise alone gives up to {self.threshold:.1f}; the contrast of a single bin is at most "
-            f"{self.of_bins:.1f} times its error, but noise alone gives up to "
-            f"{self.threshold_of_bins:.1f}{opposite}: no "
-            "parameter is measured; for a faster decay use shorter frames or --min-lag 1, for a slower "
-            "one a longer "
-            f"record, for a weaker one more pixels or frames"
+            f"but noise alone gives up to {self.threshold:.1f} times; the contrast of a single bin is at "
+            f"most {self.of_bins:.1f} times its error, but noise alone gives up to "
+            f"{self.threshold_of_bins:.1f} times{opposite}. No parameter is measured. To see a faster decay, "
+            "use shorter frames or --min-lag 1; for a slower one, a longer record; for a weaker one, more "
+            "pixels or frames"
         )
 
 

@@ -128,7 +128,7 @@ def _means(
     rings, numbers = rings_of(scan.q), ring_numbers(scan.q)
     if len(rings) > 1 and not np.isnan(scan.q).any():
         groups += [
-            (f"the bins of q {q:.6g} 1/Å", known & (numbers == n)) for n, q in enumerate(rings)
+            (f"the bins at q = {q:.6g} 1/Å", known & (numbers == n)) for n, q in enumerate(rings)
         ]
     found = []
     for words, members in groups:

@@ -92,15 +92,15 @@ def warnings_about(
         wider = wider_bounds(name, float(state.theta[n]), low, high, bool(request.search.log[n]))
         own = name in (request.options.bounds or {})
         known = errors.robust is not None and np.isfinite(errors.robust[n, n])
-        allowing = "errors allow for values beyond the bound"
+        allowing = "its error allows for values beyond the bound"
         with_it = (
             allowing
             if known
             else f"the errors of the other parameters assume that {name} is fixed there"
         )
         sentences.append(
-            f"{name} is at its {'' if own else 'default '}bound {state.theta[n]:g} (allowed {low:g} to "
-            f"{high:g}): {wider}, or fix {name}; {with_it}"
+            f"{name} is at its {'' if own else 'default '}bound {state.theta[n]:,g} (allowed {low:,g} to "
+            f"{high:,g}): {wider}, or fix {name}; {with_it}"
         )
     sentences += _limits(request, state, errors, rate_of) if seen else []
     withheld = errors.withheld
@@ -109,18 +109,21 @@ def warnings_about(
         names = np.array(request.search.names)
         bounded, these = (joined_with_and(names[some].tolist()) for some in (at_bound, withheld))
         sentences.append(
-            f"{these} {'have' if withheld.sum() > 1 else 'has'} no error: undefined, strongly correlated "
-            f"with {bounded} at a bound (above 0.7){simpler and f'; {simpler}'}"
+            f"{these} {'have' if withheld.sum() > 1 else 'has'} no error, being strongly correlated (above "
+            f"0.7) with {bounded}, which ended at a bound{simpler and f'; {simpler}'}"
         )
     used = state.reduced.count > 0
     undetermined = int(state.reduced.undetermined.sum())
     if undetermined:
+        one = undetermined == 1
         sentences.append(
-            f"{undetermined} of {int(used.sum())} bins show no decay: their contrast is unknown"
+            f"{undetermined} of {int(used.sum())} bins {'shows' if one else 'show'} no decay: "
+            f"{'its' if one else 'their'} contrast is unknown"
         )
     sentences += _at_bounds(state.reduced) + _strange_scaling(state.reduced)
-    if (~used).any():
-        sentences.append(f"{int((~used).sum())} of {len(used)} bins have no known pairs")
+    if unused := int((~used).sum()):
+        has = "has" if unused == 1 else "have"
+        sentences.append(f"{unused} of {len(used)} bins {has} no known pairs")
     sentences += _on_pairs(clusters)
     if errors.naive is not None and seen and clusters_in(state.reduced, clusters) < MIN_CLUSTERS:
         sentences += _on_speckle(speckle)
@@ -129,8 +132,9 @@ def warnings_about(
     )
     if scaled and np.isnan(request.scan.q).any():
         sentences.append(
-            f"q is unknown: {joined_with_and(scaled)} {'are' if len(scaled) > 1 else 'is'} q² times "
-            f"{'their values' if len(scaled) > 1 else 'its value'}, in 1/s"
+            f"q is unknown: the {'values' if len(scaled) > 1 else 'value'} given for "
+            f"{joined_with_and(scaled)} {'are' if len(scaled) > 1 else 'is'} in 1/s and "
+            f"{'include' if len(scaled) > 1 else 'includes'} the factor q²"
         )
     return tuple(sentences)
 
@@ -166,7 +170,7 @@ def _limits(
     if not known:
         return []
     return [
-        f"bounds lie within the 95 % intervals, so that only limits are known (95 %): {', '.join(known)}; "
+        f"bounds lie within the 95 % intervals, so only limits are known (95 %): {', '.join(known)}; "
         f"value ± error does not describe {'them' if len(known) > 1 else 'it'}"
     ]
 
@@ -179,9 +183,8 @@ def _on_pairs(clusters: Int[np.ndarray, " bin"]) -> list[str]:
     return [
         f"only {independent} of {len(clusters)} bins are independent: bins of one q that are 180° apart see "
         f"the same speckle; {len(clusters)} sectors over 180° would all be independent, and with "
-        f"{MIN_CLUSTERS} or more, errors follow from their scatter; if opposite bins see different "
-        "speckle, give "
-        f"`--friedel off`"
+        f"{MIN_CLUSTERS} or more, errors can be computed from their scatter; if opposite bins see different "
+        f"speckle, give `--friedel off`"
     ]
 
 
@@ -195,9 +198,9 @@ def _on_speckle(speckle: SpeckleErrors | None) -> list[str]:
         else speckle.objection
     )
     return [
-        f"there are no standard errors. With fewer than {MIN_CLUSTERS} independent bins they are computed "
-        f"from speckle noise, but here {why}. Naive errors are given, which are too small for correlated "
-        "speckle, and, if the record is long enough, a lower bound from blocks of frames"
+        f"there are no standard errors. With fewer than {MIN_CLUSTERS} independent bins, they are computed "
+        f"from speckle noise, but here {why}. The report gives naive errors, which are too small for "
+        "correlated speckle, and, if the record is long enough, a lower bound from blocks of frames"
     ]
 
 
@@ -220,12 +223,12 @@ def warnings_about_priors(
         if away > MAX_DEVIATION_FROM_PRIOR:
             sentences.append(
                 f"{p.name} ends at {value:.6g}, {away:.1f} standard deviations from its prior {mean:g} ± "
-                f"{sd:g}{unit}: the prior, sigma or the model is wrong"
+                f"{sd:g}{unit}: the prior, σ or the model is wrong"
             )
         if own > MAX_ERROR_OVER_PRIOR * sd:
             sentences.append(
-                f"the error of {p.name}, {own:.3g}{unit}, is more than the {sd:g}{unit} of its prior: χ² "
-                f"counts correlated pairs as independent ones, which outweigh the prior; posterior weighs "
+                f"the error of {p.name}, {own:.3g}{unit}, exceeds the {sd:g}{unit} of its prior: χ² "
+                f"counts correlated pairs as independent, so they outweigh the prior; `posterior` weights "
                 f"both by their errors"
             )
     return tuple(sentences)
@@ -266,8 +269,8 @@ def larger_errors(
         *(_undetermined((search.names[n],), False, simpler) for n in np.flatnonzero(wide)),
         *(
             f"the data do not determine {search.names[n]}: the decay is longer than the record, which shows "
-            f"only contrast times {search.names[n]}; treat the offset as known, `--offset-prior "
-            f"1:0.01`, or measure for longer"
+            f"only contrast times {search.names[n]}; treat the offset as known (`--offset-prior "
+            f"1:0.01`), or measure for longer"
             for n in slow
         ),
     )
@@ -286,7 +289,7 @@ def _slower_than_the_record(request: Request, state: lm.State) -> Bool[np.ndarra
 def _simpler(request: Request) -> str:
     """Return what to type for a model with fewer parameters of diffusion, or ''."""
     name = request.problem.model.simpler
-    return f"use a model with fewer parameters, `--model {name}`" if name else ""
+    return f"use a model with fewer parameters, such as `--model {name}`" if name else ""
 
 
 def _undetermined(names: tuple[str, ...], slow: bool, simpler: str) -> str:
@@ -320,7 +323,7 @@ def _flat(reduced: ReducedProblem) -> str | None:
     rounding = rounding_of(M, from_mean, SUM_ROUNDING["float64"])
     if varies.sum() > rounding.sum() or not reduced.finite:
         return None
-    return "c2 is the same at all pairs: the data show no decay and determine nothing"
+    return "c2 is the same for all pairs: the data show no decay and determine nothing"
 
 
 def _of_precision(request: Request, reduced: ReducedProblem) -> str | None:
@@ -331,7 +334,7 @@ def _of_precision(request: Request, reduced: ReducedProblem) -> str | None:
     if known <= request.solver.decrement:
         return None
     return (
-        f"with precision {request.problem.precision!r} the optimum is known only to within "
+        f"with precision {request.problem.precision!r}, the optimum is known only to within "
         f"{known:.1g} standard errors"
     )
 
@@ -346,7 +349,7 @@ def _far_off(request: Request, state: lm.State) -> str | None:
     datum = "pair" if pairs else "cell"
     return (
         f"χ² per {datum} is as high as {redchi[far].max():.3g} ({_labels(request.scan, far)}): some {datum}s "
-        f"lie far from all others, sigma is too small, or the model is wrong; maps.png shows where"
+        f"are outliers, σ is too small, or the model is wrong; maps.png shows where"
     )
 
 
@@ -392,8 +395,8 @@ def _same_at_all_q(request: Request, state: lm.State) -> str | None:
     store = {"store": Path(scan.path).name, "selection": scan.selection_options}
     command = fit_command(selected_store(store), request.config)
     return (
-        f"{model.name} has one f for all q, but the data have {describe_rings(scan.q)}: unless the rates "
-        f"are the same at all q, fit each q separately, `{command} --over q`"
+        f"{model.name} has the same f at all q, but the data have {describe_rings(scan.q)}: unless the rates "
+        f"are the same at all q, fit each q separately with `{command} --over q`"
     )
 
 
@@ -405,8 +408,8 @@ def _exchangeable(request: Request) -> str | None:
     if beat is None or not beat.exchange or not free[of_one].all():
         return None
     return (
-        f"reference and sample are exchangeable: c2 does not change on exchanging {beat.exchange}; which "
-        f"of them moves is not observable"
+        f"reference and sample are exchangeable: c2 is unchanged by exchanging {beat.exchange}; which "
+        f"of the two moves is not observable"
     )
 
 
@@ -429,9 +432,9 @@ def _negative_shear(request: Request, state: lm.State) -> str | None:
     opposite = "-gamma_dot(t)" if free else "-gamma_dot_t0·t^beta - gamma_dot_t_offset"
     bounded = "gamma_dot" if free else "gamma_dot_t_offset"
     return (
-        f"the shear rate is negative, {rates[-1]:.3g} 1/s in the middle of the record: its sign is not "
-        f"observable, and the rate may equally be {opposite}; bounds of {bounded} of at "
-        f"least 0 restrict it to positive rates"
+        f"the shear rate is negative ({rates[-1]:.3g} 1/s in the middle of the record): its sign is not "
+        f"observable, and the rate may equally well be {opposite}; a lower bound of 0 on {bounded} restricts "
+        f"it to positive rates"
     )
 
 
@@ -471,9 +474,9 @@ def drifting_contrast(
             mean
         ):
             sentences.append(
-                f"contrast changes with {name}, between {line.min():.3g} and {line.max():.3g}, by more than "
-                f"its errors: it compensates for a decay that the model lacks, or the setup has no constant "
-                f"contrast"
+                f"the contrast changes with {name}, between {line.min():.3g} and {line.max():.3g}, by more "
+                f"than its errors: it compensates for a decay that the model lacks, or the contrast of the "
+                f"setup is not constant"
             )
     return tuple(sentences)
 
@@ -490,17 +493,17 @@ def _strange_scaling(reduced: ReducedProblem) -> list[str]:
     sentences = []
     if scaled:
         sentences.append(
-            f"offset is above {HIGHEST_OFFSET:g} in {scaled} of {of}, but c2 without correlation is 1: c2 is "
-            f"in another unit, such as per cent, or not normalised; the contrast is also in that unit"
+            f"the offset is above {HIGHEST_OFFSET:g} in {scaled} of {of}, but c2 without correlation is 1: "
+            f"c2 is in another unit, such as per cent, or not normalised; the contrast is also in that unit"
         )
     if low:
         sentences.append(
-            f"offset is below {LOWEST_OFFSET:g} in {low} of {of}, but c2 without correlation is 1: {why}; "
-            f"`--offset-prior 1:0.01` treats the offset as known"
+            f"the offset is below {LOWEST_OFFSET:g} in {low} of {of}, but c2 without correlation is 1: "
+            f"{why}; `--offset-prior 1:0.01` treats the offset as known"
         )
     if high:
         sentences.append(
-            f"contrast is above 1 in {high} of {of}, but the contrast of fully coherent light is 1: {why}"
+            f"the contrast is above 1 in {high} of {of}, but the contrast of fully coherent light is 1: {why}"
         )
     return sentences
 
@@ -513,7 +516,7 @@ def _at_bounds(reduced: ReducedProblem) -> list[str]:
         for at, name in ((1, "contrast"), (0, "offset"))
     ]
     return [
-        f"{name} is at its bound in {number} of {int(used.sum())} bins: it has no error there, and the "
+        f"the {name} is at its bound in {number} of {int(used.sum())} bins: it has no error there, and the "
         f"errors of the other parameters assume that it is fixed there"
         for name, number in numbers
         if number

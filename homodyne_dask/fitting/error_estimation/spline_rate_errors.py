@@ -92,7 +92,7 @@ def rates_at_bounds(
     places = {} if smoothness is None else smoothness.places
     return [
         f"{rate}(t) is at its bound {state.theta[at][at_bound[at]].min():g} in {int(at_bound[at].sum())} of "
-        f"{at.stop - at.start} splines: near these splines the band is a limit"
+        f"{at.stop - at.start} splines: near these, the band is only a limit"
         for rate, at in places.items()
         if at_bound[at].any()
     ]

@@ -148,7 +148,7 @@ def adjustment_of(
     centre, below = at.of(at.x) + step, float(step @ gradient)
     optimum = _Optimum(reduced, at.free, moved, to_u, H, centre, below)
     if request.options.weighting == SPECKLE_WEIGHTS:
-        note = "the likelihood uses the averages and the covariance of speckle and counting"
+        note = "the likelihood uses averages and the covariance of their speckle and counting noise"
         return optimum.adjustment("robust", note, 1.0, np.inf)
     if adjust == "none":
         note = (
@@ -225,7 +225,7 @@ def _of_scatter(optimum: _Optimum, request: Request, result: FitResult) -> Adjus
     factor = float(np.trace(reduced.hessian[some] @ covariance[some])) / moved.sum()
     if errors.robust is None:
         note = (
-            f"{number} independent bins whose noise is not known give a lower bound only: true widths are "
+            f"{number} independent bins whose noise is unknown give only a lower bound: the true widths are "
             f"at least as large"
         )
         return optimum.adjustment("magnitude", note, factor, np.inf)

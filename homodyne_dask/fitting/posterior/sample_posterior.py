@@ -75,7 +75,7 @@ def require_posterior(result: FitResult, request: Request, draws: int, adjust: s
         )
     if options.loss != "linear":
         raise OptionError(
-            f"a fit with loss {options.loss!r} has no likelihood: fit with loss 'linear', or exclude outliers"
+            f"a fit with loss {options.loss!r} has no likelihood: exclude outliers and use loss 'linear'"
         )
     for name in ("contrast_bounds", "offset_bounds"):
         if getattr(options, name) is not None:
@@ -86,7 +86,9 @@ def require_posterior(result: FitResult, request: Request, draws: int, adjust: s
     if adjust not in ADJUSTMENTS:
         raise OptionError(f"adjust = {adjust!r} is unknown; {nearest(str(adjust), ADJUSTMENTS)}")
     if isinstance(draws, bool) or not isinstance(draws, int) or draws < _MIN_DRAWS:
-        raise OptionError(f"draws = {draws!r}: give a whole number of at least {_MIN_DRAWS}")
+        raise OptionError(
+            f"draws = {draws!r} cannot be used: give a whole number of at least {_MIN_DRAWS}"
+        )
     if not request.search.free.any():
         raise OptionError("all parameters of the fit are fixed: there is nothing to draw")
     if result.parameters["at_bound"].values[request.search.free].all():
@@ -254,7 +256,7 @@ class Sampler:
             by, found = self.weighted_draws(of, by, draws)
             if not reliable(found.pareto_k, draws):
                 k = f"Pareto k {found.pareto_k:.2f}"
-                doing(f"{draws:,} draws of NUTS: weights are not reliable ({k})")
+                doing(f"{draws:,} draws of NUTS: the importance weights are not reliable ({k})")
                 found = self.chains(of, near, draws, found.pareto_k)
             error = self.checked(of, found)
             if error < MAX_ERROR or passes == _MAX_PASSES:
@@ -332,7 +334,7 @@ def posterior_draws(
     request = request_of(result, scan)
     require_posterior(result, request, draws, adjust)
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise OptionError(f"seed = {seed!r}: give a whole number of at least 0")
+        raise OptionError(f"seed = {seed!r} cannot be used: give a whole number of at least 0")
     theta = result.parameters["value"].values.astype(float)
     at = coordinates(request.search, theta)
     priors_used = target_priors(request, priors)
@@ -403,7 +405,7 @@ def request_of(result: FitResult, scan: Scan) -> Request:
     if result.diagnosis.smoothing is not None:
         raise OptionError(
             f"{result.config['model']} has rates without a formula, smoothed by a penalty that a "
-            f"posterior does not include: result.rates has their bands"
+            f"posterior does not include: see their bands in result.rates"
         )
     scan = as_fitted(FitView(result, scan).scan, result)
     if scan.digest != result.provenance.inputs["store_sha256"]:

@@ -94,7 +94,7 @@ def submitted(
     small = [request for request in fits if is_small(request.scan)]
     if client is not None and any(request.options.get("device") == "gpu" for request in small):
         raise OptionError(
-            f"device = 'gpu' is not available: small fits, here {len(small)}, are computed in parallel on "
+            f"device = 'gpu' is not available: small fits ({len(small)} here) are computed in parallel on "
             f"processors; leave out device"
         )
     planned = None if client is None else _planned(client, model, small)

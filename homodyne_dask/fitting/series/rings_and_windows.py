@@ -72,12 +72,12 @@ def parts_of(scan: Scan, over: str, windows: Windows = None) -> tuple[Part, ...]
     if over != "age":
         if windows is not None:
             raise OptionError(
-                f"windows = {shown(windows)} apply only to over 'age': leave them out"
+                f"windows = {shown(windows)} applies only to over 'age': leave out windows"
             )
         return {"q": _rings, "phi": _angles, "scan": _scans}[over](scan)
     if windows is None:
         raise OptionError(
-            "over 'age' needs windows: their number, or start and end of each in seconds"
+            "over 'age' needs windows: give their number, or the start and end of each in seconds"
         )
     return _windows(scan, windows)
 
@@ -86,7 +86,7 @@ def _rings(scan: Scan) -> tuple[Part, ...]:
     unknown = int(np.isnan(scan.q).sum())
     if unknown:
         raise SelectionError(
-            f"q is unknown for {unknown} of {len(scan.bins)} selected bins: select the bins with q"
+            f"q is unknown for {unknown} of {len(scan.bins)} selected bins: select only bins with a known q"
         )
     numbers = ring_numbers(scan.q)
     parts = []
@@ -103,9 +103,8 @@ def _angles(scan: Scan) -> tuple[Part, ...]:
     unknown = int(np.isnan(scan.phi).sum())
     if unknown:
         raise SelectionError(
-            f"φ is unknown for {unknown} of {len(scan.bins)} selected bins: select the bins with φ, or "
-            f"single "
-            f"bins with label"
+            f"φ is unknown for {unknown} of {len(scan.bins)} selected bins: select only bins with a known φ, "
+            f"by phi or label"
         )
     rings, several = ring_numbers(scan.q), len(rings_of(scan.q)) > 1
     parts = []
@@ -124,8 +123,8 @@ def _scans(scan: Scan) -> tuple[Part, ...]:
     numbers = scan.scan_number
     if len(np.unique(numbers)) < 2:
         raise SelectionError(
-            f"{scan.path} has only one selected scan: over 'scan' applies to a store of repeats, made "
-            f"by ingest of several files"
+            f"{scan.path} has only one selected scan, but over 'scan' and per_scan need several: ingest the "
+            f"files of all scans into one store"
         )
     parts = []
     for number in np.unique(numbers).tolist():
@@ -144,7 +143,7 @@ def _windows(scan: Scan, windows: Windows) -> tuple[Part, ...]:
         if not 1 <= windows <= most:
             raise OptionError(
                 f"{windows} windows of at least {_MIN_FRAMES} frames each do not fit into the {stop - first} "
-                f"selected frames: give 1 to {most}"
+                f"selected frames: give a number from 1 to {most}"
             )
         edges = np.linspace(first, stop, windows + 1).round().astype(int)
         chosen = [scan.select(frames=(a, b)) for a, b in pairwise(edges)]
@@ -154,7 +153,7 @@ def _windows(scan: Scan, windows: Windows) -> tuple[Part, ...]:
         times: Any = windows
         chosen = [scan.select(time=window) for window in times]
     if not chosen:
-        raise OptionError("windows is an empty list: give start and end of each in seconds")
+        raise OptionError("windows is an empty list: give the start and end of each in seconds")
     return tuple(_window(part, n + 1) for n, part in enumerate(chosen))
 
 

@@ -150,7 +150,7 @@ def binned_averages(scan: Scan, problem: Problem, data: Sweep | None = None) -> 
         cuts = replace(scan, frames=(0, scan.n_frames)).cuts()
     if not np.isfinite(cuts.c2).any():
         raise SelectionError(
-            f"all pairs of the selected {len(scan.bins)} bins are masked or unknown: "
+            f"all pairs of the {len(scan.bins)} selected bins are masked or unknown: "
             f"widen the selection"
         )
     stored = BinnedAverages(

@@ -299,7 +299,7 @@ def latin_hypercube(search: Search) -> Float[np.ndarray, "point p"]:
     ):
         if not np.isfinite([low, high]).all():
             raise OptionError(
-                f"{name} has no initial value and no finite bounds ({low:g} to {high:g}): give one "
+                f"{name} has neither an initial value nor finite bounds ({low:g} to {high:g}): give one "
                 f"or the other"
             )
     number = min(MAX_POINTS, POINTS_PER_PARAMETER * int(searched.sum()))

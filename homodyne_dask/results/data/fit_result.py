@@ -173,12 +173,12 @@ class FitResult(Reportable):
 
     @property
     def redchi(self) -> float:
-        """χ² over the degrees of freedom."""
+        """χ² divided by the degrees of freedom."""
         return self.statistics.redchi
 
     @property
     def ndata(self) -> int:
-        """Number of data: pairs of frames or cells, times bins; priors."""
+        """Number of data: pairs of frames, or cells, of all bins, and priors."""
         return self.statistics.ndata
 
     @property

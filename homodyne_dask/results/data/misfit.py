@@ -96,7 +96,7 @@ class ModelCheck(NamedTuple):
     largest: float
     """The largest deviation, in standard errors."""
     where: str
-    """Of the largest deviation: 'all bins', 'the bins of q 0.004 1/Å' or 'the bin labelled 5'."""
+    """Of the largest deviation: 'all bins', 'the bins at q = 0.004 1/Å' or 'the bin labelled 5'."""
     age: tuple[float, float]
     """Its ages, s."""
     lag: tuple[float, float]

@@ -70,7 +70,7 @@ class Posterior(Reportable):
 
     @property
     def sentences(self) -> list[str]:
-        """Sentences: for which parameters value ± stderr suffices, and what to quote for the others."""
+        """Sentences that say for which parameters value ± stderr suffices, and what else to quote."""
         return enough_sentences(self.plain)
 
     @cached_property

@@ -161,7 +161,7 @@ class FitSeries(Reportable):
     """'q', 'phi', 'age' or 'scan'."""
     entries: tuple[SeriesEntry, ...]
     global_fit: GlobalFit | None = None
-    """Of scans that were fitted together, each entry being one of them; None of independent fits."""
+    """The joint fit of scans that were fitted together, each of them an entry; None for independent fits."""
 
     @property
     def ended(self) -> tuple[SeriesEntry, ...]:
@@ -247,11 +247,11 @@ class FitSeries(Reportable):
 
     @cached_property
     def agreement(self) -> dict[str, HomogeneityTest]:
-        """Of each parameter and rate, the test whether the converged fits agree (see `homogeneity_test`).
+        """For each parameter and rate, the test of whether the converged fits agree (see `homogeneity_test`).
 
-        Without parameters that are fixed, ended at a bound (or of a rate with one that did), or have no
-        known error; empty if windows overlap. Of scans fitted together only of parameters that differ by
-        scan, the shared ones taken as known: the mean then has no error.
+        Parameters that are fixed, ended at a bound (or belong to a rate with one that did), or have no known
+        error are omitted; empty if windows overlap. For scans fitted together, only parameters that differ
+        between scans are tested, with the shared ones taken as known: the mean then has no error.
         """
         if self.overlap:
             return {}

@@ -30,7 +30,7 @@ class Toys:
 
     dataset: xarray.Dataset
     periods: Mapping[str, float] = field(default_factory=dict)
-    """Of parameters that are angles."""
+    """Periods of parameters that are angles."""
 
     @property
     def converged(self) -> xarray.Dataset:

@@ -140,7 +140,7 @@ def _fit_of(read: dict[str, Any]) -> ComparedFit:
 
 
 def compare(results: Sequence[Fit] | Mapping[str, Fit]) -> Comparison:
-    """Compare finished fits of several models to the same data, by angles left out; no data are read.
+    """Compare finished fits of several models to the same data, by bins left out; no data are read.
 
     results: two or more, each a FitResult, or the folder or URL of one. A mapping gives them names;
         otherwise they are named after their models or, if models are equal, after their folders.

@@ -63,14 +63,14 @@ def test_a_persistent_scheduler_serves_fits_until_it_is_stopped(
         small_quiet.to_json(tmp_path / "summary.json")
         assert folder_bits(tmp_path / "result") == folder_bits(tmp_path)
         told = run("cluster", "status", "--scheduler-file", file, **here)
-        assert "1 workers with 1 threads" in told
+        assert "1, with 1 thread" in told
         again = run("cluster", "start", "--scheduler-file", file, status=2, **here)
         assert "belongs to a scheduler on" in again
     finally:
         run("cluster", "stop", "--scheduler-file", file, **here)
     assert [one.name for one in file.parent.iterdir()] == ["scheduler.log"]
     gone = run("cluster", "status", "--scheduler-file", file, status=2, **here)
-    assert "is the scheduler running?" in gone
+    assert "check that the scheduler is running" in gone
 
 
 def test_a_persistent_scheduler_on_this_machine_is_for_who_has_its_key(tmp_path):

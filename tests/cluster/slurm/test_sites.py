@@ -83,7 +83,7 @@ def test_a_section_of_dasks_configuration_is_a_site_of_its_own():
         ({"cores": 0}, "is not a whole number of at least 1"),
         ({"cores": 5, "processes": 2}, "5 cores cannot be shared equally by 2 processes"),
         ({"walltime": "an hour"}, "is not a walltime"),
-        ({"memory": "much"}, "memory = 'much' cannot be read"),
+        ({"memory": "much"}, "memory = 'much' cannot be used: give a size"),
         ({"security": "some"}, "give tls or none"),
         ({"batch": "lsf"}, "give slurm or pbs"),
     ],
@@ -154,7 +154,7 @@ def test_a_key_is_not_put_where_others_may_go_and_their_rights_stay(tmp_path):
 
 
 def test_a_key_that_cannot_be_read_is_an_error_that_says_who_may(tmp_path):
-    with pytest.raises(ClusterError, match="only the user who started the cluster may use it"):
+    with pytest.raises(ClusterError, match="only the user who started the cluster can use it"):
         tls.load_key(tmp_path)
 
 

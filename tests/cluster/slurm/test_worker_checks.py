@@ -92,7 +92,7 @@ def test_tasks_longer_than_what_the_workers_live_for_are_said_before_the_first_p
         slurm_cluster("loopback", task=1e-3) as cluster,
         cluster.get_client() as client,
         pytest.raises(
-            ClusterError, match=r"may take 0.27 s but the workers allow tasks of 0.001 s"
+            ClusterError, match=r"may take 0.27 s, but the workers allow tasks of 0.001 s"
         ),
     ):
         hd.fit(small, hd.LAMINAR_FLOW, gap="200 um", client=client)
@@ -129,5 +129,5 @@ def test_a_refused_job_ends_the_command_line_with_2(slurm, small, monkeypatch, t
     words = ["fit", small.path, "--model", "laminar_flow", "--site", "loopback", "--gap", "200 um"]
     ended = run(*words)
     assert ended.exit_code == 2
-    assert "error: sbatch rejects the job" in ended.stderr
+    assert "error: sbatch rejected the job" in ended.stderr
     assert "invalid partition" in ended.stderr

@@ -106,7 +106,7 @@ def test_a_store_gives_the_bits_of_memory_and_a_plan_says_where(tmp_path):
     )
     assert re.search(r"points +1,000\n", said)
     elsewhere = str(hd.plan(tmp_path / "points.zarr", model, initial={"k": 1}, workers=10))
-    assert "on Dask: 10 workers, 80 threads (as asked)" in elsewhere
+    assert "on Dask: 10 workers, 80 threads (as requested)" in elsewhere
     assert re.search(r"driver +60\d MB", elsewhere)
     with pytest.raises(OptionError, match="leave workers out"):
         hd.plan(data, model, initial={"k": 1}, workers=10)
@@ -165,7 +165,7 @@ MISTAKES = [
     (decay, {"p0": [1, 2]}, "p0 has 2 values for 3 parameters"),
     (decay, {"coords": "z"}, "no variable 'z'; choose from x, y, sigma"),
     (decay, {"bounds": {"d": (0, 1)}}, "bounds: 'd' is not a parameter"),
-    (decay, {"bounds": (0, [1, 2])}, "bounds = .* is neither"),
+    (decay, {"bounds": (0, [1, 2])}, "bounds = .* cannot be used"),
     (decay, {"bounds": (1, 0)}, "bounds of a: 1 is not below 0"),
     (decay, {"bounds": {"b": (2, 2)}}, "bounds of b: 2 is not below 2"),
     (lambda x, *p: p[0] * x, {}, "give param_names"),
@@ -193,7 +193,7 @@ def test_a_model_of_any_data_names_its_variables():
     short = hd.model(lambda theta, x, y: (theta[0] * x)[:2], [hd.Parameter("a")], name="short")
     with pytest.raises(HomodyneDaskError, match=r"model 'short', .* one value per point, shape"):
         hd.fit(decay_data(), short, initial={"a": 1})
-    with pytest.raises(HomodyneDaskError, match="name the variables it needs"):
+    with pytest.raises(HomodyneDaskError, match="name the variables that it needs"):
         hd.model(lambda theta: theta[0], [hd.Parameter("a")])
 
 

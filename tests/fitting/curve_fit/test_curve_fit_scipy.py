@@ -97,11 +97,11 @@ def test_a_function_of_numpy_fits_a_dataset_too():
 
 MISTAKES = [
     ("lengths", (decay, X, Y[:-1]), {}, r"xdata of shape \(60,\) does not match ydata of shape \(59,\)"),
-    ("no y", (decay, X), {}, "ydata = None are not numbers"),
-    ("words", (decay, X, ["a"] * 60), {}, "ydata = .* are not numbers"),
-    ("objects", (decay, X, np.asarray(Y, object)), {}, "but of dtype object: .*astype"),
-    ("unequal lists", (decay, X, [[1, 2], [3]]), {}, "but of dtype object"),
-    ("complex", (decay, X, Y * 1j), {}, "ydata = .* are not numbers"),
+    ("no y", (decay, X), {}, "ydata = None has dtype object, not numbers"),
+    ("words", (decay, X, ["a"] * 60), {}, "ydata = .* has dtype <U1, not numbers"),
+    ("objects", (decay, X, np.asarray(Y, object)), {}, "has dtype object, not numbers: .*astype"),
+    ("unequal lists", (decay, X, [[1, 2], [3]]), {}, "has dtype object, not numbers"),
+    ("complex", (decay, X, Y * 1j), {}, "ydata = .* has dtype complex128"),
     ("a covariance", (decay, X, Y), {"sigma": np.eye(60)}, "is a covariance matrix"),
     ("a short sigma", (decay, X, Y), {"sigma": [1, 2]}, "sigma has 2 values for 60 points"),
     ("an option of scipy", (decay, X, Y), {"method": "lm"}, "method is an option of scipy's curve_fit"),
@@ -139,7 +139,7 @@ def test_one_number_is_the_initial_value_of_one_parameter(data, p0):
 
 
 def test_numbers_for_too_few_parameters_are_refused(data):
-    with pytest.raises(OptionError, match="p0 has 1 values for 2 parameters"):
+    with pytest.raises(OptionError, match="p0 has 1 value for 2 parameters"):
         hd.curve_fit(lambda x, a, b: a * x + b, data, p0=1.0)
 
 

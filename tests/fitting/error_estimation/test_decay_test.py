@@ -37,7 +37,7 @@ def test_a_decay_before_the_first_lag_is_not_seen(nothing):
     assert result.scaling["undetermined"].values.all()
     text = str(result)
     assert text.split("\n\n")[1].startswith("no decay seen: ")
-    assert "no parameter is measured" in " ".join(text.split())
+    assert "No parameter is measured" in " ".join(text.split())
     assert "no decay" in text.split("label")[1]
 
 

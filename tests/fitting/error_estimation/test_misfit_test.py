@@ -55,7 +55,7 @@ def test_one_rate_for_three_rings_is_a_misfit_that_goes_with_q(one_rate):
         "`homodyne-dask fit scan.zarr --model stretched --over q` fits each ring separately"
         in first
     )
-    assert "stretched has one f for all q, but the data have 3 rings" in said(result)
+    assert "stretched has the same f at all q, but the data have 3 rings" in said(result)
 
 
 def test_the_right_model_of_the_same_data_is_not_called_wrong(diffusing):
@@ -253,7 +253,7 @@ def test_a_bin_that_deviates_by_less_than_the_noise_of_any_cell_is_found_in_its_
     check = fit_here(store(scans, tmp_path), hd.BROWNIAN, scaling="shared").diagnosis.check
     assert check is not None
     assert check.misfit
-    assert check.where == "the bins of q 0.01 1/Å"
+    assert check.where == "the bins at q = 0.01 1/Å"
 
 
 def test_a_corner_of_the_record_with_few_pairs_is_not_taken_for_decayed(tmp_path):

@@ -140,6 +140,6 @@ def test_one_ring_whose_noise_is_not_of_speckle_has_a_lower_bound(one_ring, tmp_
     assert "smoothed or denoised" in " ".join(hd.fit(scan, "static", **HELD).warnings)
     found, alike = adjusted(scan, "static", **HELD)
     assert found.kind == "magnitude"
-    assert "lower bound only: true widths are at least as large" in found.note
+    assert "only a lower bound: the true widths are at least as large" in found.note
     assert found.dof == np.inf
     np.testing.assert_allclose(alike, found.factor, rtol=1e-6)

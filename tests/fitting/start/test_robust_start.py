@@ -51,7 +51,7 @@ def test_two_percent_of_gross_outliers_move_nothing_by_a_standard_error(word, tr
     free = ~wanted["fixed"].values
     moved = found.parameters["value"].values - wanted["value"].values
     assert (np.abs(moved / wanted["stderr_naive"].values)[free] < 1).all()
-    assert "pairs 8 σ or more from their neighbours" in str(found.provenance.inputs["notes"])
+    assert "pairs 8 σ or more from neighbouring pairs" in str(found.provenance.inputs["notes"])
 
 
 def ended(scans, theta):

@@ -66,7 +66,7 @@ def test_a_negative_rate_is_said(tmp_path):
     )
     [said] = [sentence for sentence in found.warnings if "shear rate is negative" in sentence]
     assert "-0.0012" in said
-    assert "bounds of gamma_dot_t_offset" in said
+    assert "a lower bound of 0 on gamma_dot_t_offset" in said
     free = fit_here(
         scan,
         hd.LAMINAR_FLOW,
@@ -77,7 +77,7 @@ def test_a_negative_rate_is_said(tmp_path):
         knots=5,
     )
     [said] = [sentence for sentence in free.warnings if "shear rate is negative" in sentence]
-    assert "may equally be -gamma_dot(t); bounds of gamma_dot of at least 0" in said
+    assert "may equally well be -gamma_dot(t); a lower bound of 0 on gamma_dot" in said
 
 
 def test_minima_that_the_averages_do_not_tell_apart_are_fitted_to_the_data(tmp_path):

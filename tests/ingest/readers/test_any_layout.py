@@ -166,7 +166,7 @@ def test_results_of_chx_without_lags_have_the_period_of_the_detector(tmp_path):
     with pytest.raises(OptionError, match="does not contain its frame spacing: give frame_time"):
         ingest.ingest(chx(tmp_path / "B_Res.h5", rings, lags=None))
     with pytest.raises(
-        OptionError, match="describes 2 bins but /g12b has 3: give dataset /g12b with"
+        OptionError, match="describes 2 bins, but /g12b has 3: give dataset /g12b with"
     ):
         ingest.ingest(chx(tmp_path / "C_Res.h5", rings[:2]))
 
@@ -242,9 +242,7 @@ def test_the_mean_of_halves_of_a_file_of_counts_has_its_noise_from_scatter(tmp_p
 
 def test_a_half_that_is_empty_is_refused(tmp_path):
     np.save(tmp_path / "A.npy", np.triu(C2))
-    with pytest.raises(
-        SourceError, match="has only its upper half, but half is lower: leave out half"
-    ):
+    with pytest.raises(SourceError, match="has only its upper half, but half = lower is given"):
         ingest.ingest(tmp_path / "A.npy", **NUMBERS, half="lower")
 
 

@@ -19,22 +19,22 @@ DETECTOR = "/entry/instrument/detector_1/frame_time"
 
 WRONG = {
     "detector time zero": ({DETECTOR: 0.0}, "frame_time of A.hdf is 0: it must be positive"),
-    "detector time NaN": ({DETECTOR: np.nan}, "no finite numbers"),
+    "detector time NaN": ({DETECTOR: np.nan}, "must contain finite numbers"),
     "detector time missing": ({DETECTOR: None}, f"A.hdf has no {DETECTOR}"),
     "detector time text": ({DETECTOR: "fast"}, "contains object, not numbers"),
     "two detector times": ({DETECTOR: [0.1, 0.2]}, "must be one number, not 2"),
     "stride a fraction": ({TWOTIME + "config/stride_frame": 1.5}, "must be a whole number"),
     "matrix missing": (
         {TWOTIME + "correlation_map/c2_00002": None},
-        "c2_00002 of A.hdf is missing: .* lists 3 bins but there are 2",
+        "c2_00002 of A.hdf is missing: .* lists 3 bins, but there are 2",
     ),
     "matrix too many": (
         {TWOTIME + "correlation_map/c2_00004": noisy(20)},
-        "processed_bins of A.hdf has 3 entries but there are 4 matrices",
+        "processed_bins of A.hdf has 3 entries, but there are 4 matrices",
     ),
     "matrix of another size": (
         {TWOTIME + "correlation_map/c2_00002": noisy(21)},
-        "c2_00002 of A.hdf is 21×21 but .*c2_00001 is 20×20",
+        "c2_00002 of A.hdf is 21×21, but .*c2_00001 is 20×20",
     ),
     "matrix not square": (
         {TWOTIME + "correlation_map/c2_00002": np.ones((20, 19))},
@@ -58,11 +58,11 @@ WRONG = {
     "bin beyond the map": ({TWOTIME + "processed_bins": [4, 5, 6000]}, "there are 6000 bins"),
     "mapping short": (
         {QMAP + "dynamic_index_mapping": [1, 2, 3]},
-        "dynamic_index_mapping of A.hdf has 3 entries but there are 5 bins",
+        "dynamic_index_mapping of A.hdf has 3 entries, but there are 5 bins",
     ),
     "mapping long": (
         {QMAP + "dynamic_index_mapping": np.arange(6)},
-        "dynamic_index_mapping of A.hdf has 6 entries but there are 5 bins",
+        "dynamic_index_mapping of A.hdf has 6 entries, but there are 5 bins",
     ),
     "mapping beyond the grid": (
         {QMAP + "dynamic_index_mapping": [1, 2, 3, 4, 99]},
@@ -70,9 +70,12 @@ WRONG = {
     ),
     "angles short": (
         {QMAP + "dynamic_v_list_dim1": [0.0, 1.0]},
-        "2 and 2 entries but dynamic_num_pts of A.hdf is 2 and 3",
+        "2 and 2 entries, but dynamic_num_pts of A.hdf is 2 and 3",
     ),
-    "unit unknown": ({QMAP + "map_units": ["pixel", "deg"]}, "is in 'pixel': only 1/Å and 1/nm"),
+    "unit unknown": (
+        {QMAP + "map_units": ["pixel", "deg"]},
+        "is in 'pixel', but only 1/Å and 1/nm",
+    ),
     "roi map negative": ({QMAP + "dynamic_roi_map": -np.ones((4, 4))}, "dynamic_roi_map .*damaged"),
     "mixed baselines": (
         {TWOTIME + "correlation_map/c2_00002": np.triu(noisy(20) - 1)},

@@ -69,7 +69,7 @@ GOOD = {"c2": C2, "q": 0.01, "phi": 0.0, "dt": 0.1}
         ("c2 flat", {"c2": np.ones(9)}, r"has shape \(9,\)"),
         ("c2 of objects", {"c2": np.full((5, 5), None)}, "objects|not real"),
         ("c2 complex", {"c2": C2 * 1j}, "not real numbers"),
-        ("two frames", {"c2": np.ones((2, 2))}, "has 2 frames: .* at least 3"),
+        ("two frames", {"c2": np.ones((2, 2))}, "has 2 frames, .* at least 3"),
         ("no q", {"q": None}, "does not contain q: give q in 1/Å"),
         ("no phi", {"phi": None}, "does not contain phi: give .*nan for whole rings"),
         ("no dt", {"dt": None}, "does not contain its frame spacing: give frame_time"),
@@ -79,7 +79,7 @@ GOOD = {"c2": C2, "q": 0.01, "phi": 0.0, "dt": 0.1}
             "does not contain q, phi and its frame spacing: give q in 1/Å.*phi in degrees.*frame_time in s",
         ),
         ("q of three bins", {"q": [1, 2, 3]}, "has 3 values for 2 bins"),
-        ("q negative", {"q": -1.0}, "q positive"),
+        ("q negative", {"q": -1.0}, "must be finite and positive"),
         ("q text", {"q": "0.01"}, "not numbers"),
         ("dt zero", {"dt": 0.0}, "dt of A.npz is 0.0"),
         ("sigma zero", {"sigma": 0.0}, "sigma of A.npz must be finite and positive"),
@@ -118,7 +118,7 @@ def test_a_wrong_npz_is_refused_naming_the_key(tmp_path, word, changes, message)
 @pytest.mark.parametrize(
     ("word", "options", "message"),
     [
-        ("another frame time", {"frame_time": 0.2}, "frame_time = 0.2 s but A.hdf has 0.1 s"),
+        ("another frame time", {"frame_time": 0.2}, "frame_time = 0.2 s, but A.hdf has 0.1 s"),
         ("q for HDF5", {"q": 0.1}, "q is read from A.hdf"),
         ("sigma zero", {"sigma": 0}, "sigma = 0 must be finite and positive"),
         ("sigma infinite", {"sigma": np.inf}, "sigma = inf must be finite"),
@@ -131,9 +131,9 @@ def test_a_wrong_npz_is_refused_naming_the_key(tmp_path, word, changes, message)
             "time_offset = .* is not a number",
         ),
         ("gap as text", {"gap": "200 um"}, "gap = '200 um' is not a number: give it in Å"),
-        ("gap in um", {"gap": 200}, "gap = 200 Å is 0.02 um, but gaps are 1 um to 10 cm"),
+        ("gap in um", {"gap": 200}, "gap = 200 Å is 0.02 um, but gaps are between 1 um and 10 cm"),
         ("gap negative", {"gap": -1}, "gap = -1 must be finite and positive"),
-        ("gap of the truth", {"gap": 1e6}, r"gap = 1e\+06 Å but A.hdf has 2e\+06 Å"),
+        ("gap of the truth", {"gap": 1e6}, r"gap = 1e\+06 Å, but A.hdf has 2e\+06 Å"),
         ("offset infinite", {"time_offset": np.inf}, "time_offset = inf must be finite"),
     ],
 )
@@ -230,9 +230,9 @@ def test_an_older_cache_holds_its_times_as_planes_and_one_q(tmp_path):
 
 
 CACHE_MISTAKES = {
-    "no angles": ({"phi_angles_list": None}, "has c2_exp but no phi_angles_list"),
+    "no angles": ({"phi_angles_list": None}, "has c2_exp, but no phi_angles_list"),
     "angles": ({"phi_angles_list": np.zeros(2)}, "phi of A.npz has 2 values for 3 bins"),
-    "times": ({"t2": TIME + 1}, "differ: it is damaged"),
+    "times": ({"t2": TIME + 1}, "differ: the file is damaged"),
     "length": ({"t1": TIME[:-1], "t2": TIME[:-1]}, "29 entries for 30 frames"),
     "objects": ({"c2_exp": np.array([None])}, "c2_exp of A.npz contains object"),
     "shape": ({"c2_exp": np.zeros((2, 3, 4))}, r"c2_exp of A.npz has shape \(2, 3, 4\)"),

@@ -84,7 +84,7 @@ def test_every_way_nxxpcs_stores_matrices_gives_the_same_bins(tmp_path, word):
     assert [row.pixels for row in report.bins] == [25] * 3
     attrs = attributes(report.store)
     assert (attrs["source_format"], attrs["frame_time"]) == ("nxxpcs", DT)
-    assert any("taken as degrees" in note for note in attrs["notes"])
+    assert any("taken to be in degrees" in note for note in attrs["notes"])
 
 
 @pytest.mark.parametrize("half", ["all", "upper_half"])
@@ -213,7 +213,7 @@ def test_an_axis_in_frames_leaves_the_times_to_the_detector(tmp_path):
     [
         (DT * np.arange(N + 1), f"must be {N} increasing times"),
         (-DT * np.arange(N), f"must be {N} increasing times"),
-        (2 * DT * np.arange(N), "steps by 0.2 s but frame_time is 0.1 s"),
+        (2 * DT * np.arange(N), "steps by 0.2 s, but frame_time is 0.1 s"),
     ],
 )
 def test_an_axis_that_cannot_be_the_times_of_the_frames_is_refused(tmp_path, values, words):

@@ -51,7 +51,7 @@ def test_what_python_shows_has_at_most_twenty_lines_and_print_shows_all(scan, re
         assert len(lines) <= 20, name
         assert max(map(len, lines)) <= 160, name
         assert "array(" not in repr(one), name
-    assert repr(scan).endswith("... 13 more lines: print it to see all")
+    assert repr(scan).endswith("... 13 more lines: print the object to see all")
     assert len(str(scan).splitlines()) == 32
     given = dict(zip(hd.LAMINAR_FLOW.names, FLOW, strict=True))
     state = next(hd.iterate(scan, "laminar_flow", gap=GAP, fixed=given))
