@@ -86,7 +86,7 @@ def _notes_on_disagreement(source: Source, rows, records: list[Record]) -> list[
     if not ratio or 0.5 < np.median(ratio) < 2:
         return []
     return [
-        f"sigma from counts is {np.median(ratio):.2g} times the scatter of the bins: check that the "
+        f"σ from counts is {np.median(ratio):.2g} times the scatter of the bins: check that the "
         "counts are photons per pixel, or give --sigma"
     ]
 

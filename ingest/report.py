@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from homodyne_dask.errors import as_spelled
-from homodyne_dask.store.arrays import read_array, spacing_text
+from homodyne_dask.store.arrays import read_array, sigma_words, spacing_text
 from homodyne_dask.store.files import AnyPath
 from homodyne_dask.store.manifest import read_manifest
 from homodyne_dask.text import abridged, html_table, known_number, printed_lines
@@ -55,13 +55,13 @@ class IngestReport:
         bins = "1 bin" if len(self.bins) == 1 else f"{len(self.bins)} bins"
         title = (
             f"{self.source_file} ({self.source_format}) → {self.store}: {bins} × "
-            f"{self.n_frames} frames {self.spacing}, {self.n_pairs} pairs"
+            f"{self.n_frames} frames {self.spacing}, {self.n_pairs:,} pairs"
         )
         skipped = ["already complete, nothing to do"] * self.skipped
         table = [_HEAD, *map(_of_bin, self.bins)]
         rows = ["{:>6} {:>10} {:>8} {:>7} {:>7} {:>9}".format(*row) for row in table]
         notes = [f"note: {as_spelled(note)}" for note in self.notes]
-        lines = [title, *skipped, *rows, f"σ from {self.sigma_source}", *notes]
+        lines = [title, *skipped, *rows, f"σ {sigma_words(self.sigma_source)}", *notes]
         return printed_lines(lines)
 
     def __repr__(self) -> str:

@@ -77,7 +77,7 @@ class Forecast:
             ("files read", self._files_read),
             (
                 "time per pass",
-                f"{self.first:.3g} s for the first, {self.later:.3g} s for each other",
+                f"{self.first:.3g} s for the first, {self.later:.3g} s for each later one",
             ),
             ("limited by", self.limit),
             ("peak memory", f"{size(self.peak)} per worker process"),

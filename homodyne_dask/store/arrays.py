@@ -75,6 +75,11 @@ def same_times(
     return bool(np.allclose(time, other, rtol=1e-9, atol=1e-6 * frame_time))
 
 
+def sigma_words(source: str) -> str:
+    """Return what σ of the pairs is, by its source in a store: 'from counts', 'constant in each bin'."""
+    return "constant in each bin" if source == "constant" else f"from {source}"
+
+
 def spacing_text(time: Float[np.ndarray, " t"], frame_time: float) -> str:
     """Return 'of 0.1 s', or 'spaced by 0.1 to 20 s' where frames are not even in time."""
     steps = np.diff(time)

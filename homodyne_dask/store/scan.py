@@ -19,7 +19,7 @@ from homodyne_dask.errors import (
     shown,
 )
 from homodyne_dask.store import schema, validate
-from homodyne_dask.store.arrays import ingest_again, out_of_range, read_metadata
+from homodyne_dask.store.arrays import ingest_again, out_of_range, read_metadata, sigma_words
 from homodyne_dask.store.cells import Cells
 from homodyne_dask.store.chunk_reader import ByteRange, chunk_path, read_chunk
 from homodyne_dask.store.files import AnyPath, any_path, zarr_store
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 _PER_BIN = ("q", "phi", "label", "n_pixels", "sigma_row", "intensity", "beta_ingest")
-_HEAD = ["label", "q [1/Å]", "phi [deg]", "pixels", "sigma"]
+_HEAD = ["label", "q [1/Å]", "φ [°]", "pixels", "σ"]
 
 
 @dataclass(frozen=True)
@@ -415,7 +415,7 @@ def _caption(scan: Scan) -> str:
         f"{Path(scan.path).name}: {len(scan.bins)} of {len(scan.all_bins['q'])} bins, "
         f"frames {first} to {stop - 1} of {scan.n_frames}{without and f' without {without}'}, "
         f"{scan.time[first]:g} to {scan.time[stop - 1]:g} s, "
-        f"sigma from {scan.attrs['sigma_source']}"
+        f"σ {sigma_words(scan.attrs['sigma_source'])}"
     )
 
 

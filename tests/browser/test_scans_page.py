@@ -72,5 +72,5 @@ def test_the_table_has_all_scans_and_the_page_the_newest(tmp_path, monkeypatch):
     assert len(lines) == 5
     assert float(lines[1].split(",")[3]) == np.median(flow_result().scaling["contrast"])
     page = (tmp_path / "scans.html").read_text()
-    assert "2 earlier ones are in scans.csv" in page
+    assert "scans.csv also lists 2 earlier fits" in page
     assert "A0.hdf" not in page

@@ -34,7 +34,7 @@ def test_rings_of_ballistic_motion_are_not_called_brownian(tmp_path):
     assert law is not None
     assert law.power == pytest.approx(1.0, abs=0.2)
     assert result.verdict.startswith(
-        "converged, but the rates do not scale as q²: they scale as q to the power"
+        "converged, but the rates do not scale as q², but as q to the power"
     )
     assert "--model stretched_q" in result.verdict
     assert result.misfit

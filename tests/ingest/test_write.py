@@ -120,7 +120,7 @@ def test_the_report_reads_like_this(tmp_path):
         "A.npy (npy) → A_c2.zarr: 1 bin × 20 frames of 0.5 s, 190 pairs\n"
         " label    q [1/Å]    φ [°]  pixels  frames         σ\n"
         "     1      0.005    30.00       ?      20      0.02\n"
-        "σ from constant\n"
+        "σ constant in each bin\n"
         "note: 60 s were added to all times (time_offset)"
     )
 

@@ -162,7 +162,7 @@ def test_errors_are_given_at_a_bound_as_beside_it(tmp_path):
     ratio = found.parameters["stderr"].values / free["stderr"].values
     assert ((ratio > 0.5) & (ratio < 2)).all(), ratio
     said = " ".join(found.warnings)
-    assert "errors allow for values beyond the bound" in said
+    assert "its error allows for values beyond the bound" in said
     assert "only limits are known (95 %): " in said
     assert "D_offset below" in said
 

@@ -92,7 +92,7 @@ def warnings_about(
         wider = wider_bounds(name, float(state.theta[n]), low, high, bool(request.search.log[n]))
         own = name in (request.options.bounds or {})
         known = errors.robust is not None and np.isfinite(errors.robust[n, n])
-        allowing = "errors allow for values beyond the bound"
+        allowing = "its error allows for values beyond the bound"
         with_it = (
             allowing
             if known
@@ -109,8 +109,8 @@ def warnings_about(
         names = np.array(request.search.names)
         bounded, these = (joined_with_and(names[some].tolist()) for some in (at_bound, withheld))
         sentences.append(
-            f"{these} {'have' if withheld.sum() > 1 else 'has'} no error: undefined, strongly correlated "
-            f"with {bounded} at a bound (above 0.7){simpler and f'; {simpler}'}"
+            f"{these} {'have' if withheld.sum() > 1 else 'has'} no error, being strongly correlated (above "
+            f"0.7) with {bounded}, which ended at a bound{simpler and f'; {simpler}'}"
         )
     used = state.reduced.count > 0
     undetermined = int(state.reduced.undetermined.sum())
@@ -286,7 +286,7 @@ def _slower_than_the_record(request: Request, state: lm.State) -> Bool[np.ndarra
 def _simpler(request: Request) -> str:
     """Return what to type for a model with fewer parameters of diffusion, or ''."""
     name = request.problem.model.simpler
-    return f"use a model with fewer parameters, `--model {name}`" if name else ""
+    return f"use a model with fewer parameters, such as `--model {name}`" if name else ""
 
 
 def _undetermined(names: tuple[str, ...], slow: bool, simpler: str) -> str:
@@ -346,7 +346,7 @@ def _far_off(request: Request, state: lm.State) -> str | None:
     datum = "pair" if pairs else "cell"
     return (
         f"χ² per {datum} is as high as {redchi[far].max():.3g} ({_labels(request.scan, far)}): some {datum}s "
-        f"lie far from all others, sigma is too small, or the model is wrong; maps.png shows where"
+        f"are outliers, σ is too small, or the model is wrong; maps.png shows where"
     )
 
 

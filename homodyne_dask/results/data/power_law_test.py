@@ -99,7 +99,7 @@ class RatesCheck:
         found = [f"{WORDS[rate]} by {100 * of:.2g} %" for rate, of in self.detectable.items()]
         if not found:
             return "; the data do not determine their form"
-        return f"; over a tenth of the record a deviation of {' or '.join(found)} would be detected"
+        return f"; a deviation of {' or '.join(found)} over a tenth of the record would be detected"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers as plain values, as `to_json` writes them; unknown ones are None."""

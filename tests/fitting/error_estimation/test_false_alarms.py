@@ -15,7 +15,7 @@ SIZES = [*product((100, 300, 1000), (1, 2, 5, 12, 23)), (2000, 12), (3000, 1), (
 """Frames and angles."""
 MOST_COUNTED = 3000
 """Frames times angles up to which photons are simulated: they take time in proportion to pairs and pixels."""
-ALARMS = ("contrast changes with q", "far from all others", "offset is below", "contrast is above")
+ALARMS = ("contrast changes with q", "are outliers", "offset is below", "contrast is above")
 """Of warnings that a right model should not have; the contrasts of all scenarios do change with φ."""
 
 

@@ -138,7 +138,7 @@ def test_a_band_with_a_parameter_at_its_bound_says_so(flowing):
     result = result_for(flowing, FLOW, covariance=covariance)
     result.parameters["at_bound"].values[2] = True
     found = rates_of_fit(result, flowing)
-    words = "the band is too narrow: it is valid only with D_offset at the bound"
+    words = "the band is too narrow: it assumes that D_offset is fixed at the bound"
     for name in ("J", "J_integral"):
         assert words in found[name].attrs["conditional"]
         assert np.isfinite(found[f"{name}_high_95"]).all()

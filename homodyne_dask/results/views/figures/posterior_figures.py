@@ -135,7 +135,7 @@ def draw_trace(posterior: Posterior) -> "FitFigure":
         label_axes(axis, "", unit, title)
         axis.locator_params(axis="y", nbins=4)
     for axis in axes[-2:]:
-        axis.set_xlabel("draw of the chain")
+        axis.set_xlabel("draw number in the chain")
     return picture
 
 
