@@ -184,7 +184,7 @@ def test_a_step_of_temperature_is_found_and_said_in_words(stepping, tmp_path):
     assert found.deviations[0].rate == "J"
     assert "S_c2.zarr: J " in str(found)
     assert " the power law " in str(found)
-    assert str(found).endswith("; a fit with --rates spline shows its form")
+    assert str(found).endswith("; a fit with --rates spline shows the form of the rate")
     found.to_json(tmp_path / "check.json")
     written = json.loads((tmp_path / "check.json").read_text())
     assert written["sentence"] == str(found)

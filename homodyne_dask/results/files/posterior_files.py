@@ -109,11 +109,17 @@ def _alternative(posterior: Posterior, name: str) -> str:
             low, middle, high = (of[percent][-1] for percent in ("2.5", "50", "97.5"))
             words.append(f"{rate} {middle:.3g}, 95 % interval from {low:.3g} to {high:.3g}")
         return f"Median at the last frame: {'; '.join(words)}."
+    note = _sentence(posterior.draws.adjust_note.rstrip("."))
     if why := why_unreliable(posterior.plain):
-        return f"{why}. {posterior.draws.adjust_note}"
+        return f"{_sentence(why)}. {note}."
     words = [
         f"{parameter} {of['quantiles']['50']:.4g}, 95 % interval from {of['quantiles']['2.5']:.4g} to "
         f"{of['quantiles']['97.5']:.4g}"
         for parameter, of in posterior.plain["parameters"].items()
     ]
-    return f"Median: {'; '.join(words)}. {posterior.draws.adjust_note}"
+    return f"Median: {'; '.join(words)}. {note}."
+
+
+def _sentence(words: str) -> str:
+    """Return words with a capital at their beginning."""
+    return f"{words[:1].upper()}{words[1:]}"

@@ -158,6 +158,6 @@ def _picture(names: Sequence[str], good: Sequence[SeriesEntry], whole: FitSeries
         for name in names
     ]
     of = "scan" if whole is None else whole.over
-    ends = f"{good[0].name} to {good[-1].name}"
-    alt = f"Each parameter with its error against {of}, from {ends}: {'; '.join(spans)}."
+    ends = f"first fit: {good[0].name}, last fit: {good[-1].name}"
+    alt = f"Each parameter with its error against {of} ({ends}): {'; '.join(spans)}."
     return Picture(scans_title(good, of), alt, png.getvalue())

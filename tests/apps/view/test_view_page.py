@@ -284,9 +284,7 @@ def test_a_store_that_has_gone_may_be_given(small, tmp_path):
     moved = changed(
         small[1], inputs=small[1].provenance.inputs | {"store_path": str(tmp_path / "gone.zarr")}
     )
-    with pytest.raises(
-        StoreError, match="or give the current path of the store after the result"
-    ):
+    with pytest.raises(StoreError, match="or give the current path of the store after the result"):
         open_shown([moved])
     (one,) = open_shown([moved, small[0].path])
     assert one.result is moved

@@ -123,7 +123,11 @@ SAYS = [
         "compressed, with an exponent of about 1.2",
     ),
     (("power_of_q", "", -0.5), {}, "from the model's by about -0.5: `--model stretched_q`"),
-    (("shear", "", 1.0), {}, "the decays depend on φ, as they would if the sample moved in one direction"),
+    (
+        ("shear", "", 1.0),
+        {},
+        "the decays depend on φ, as they would if the sample moved in one direction",
+    ),
     (("contrast_drift", "", -0.05), {}, "the contrast falls by about 5 % over the record"),
     (("contrast_drift", "", 1.2), {}, "the contrast rises by about 120 % over the record"),
     (("bin", "the bin labelled 7", 0.25), {}, "decays about 25 % faster than the others"),

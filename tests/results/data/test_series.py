@@ -366,7 +366,9 @@ def test_a_fit_that_did_not_converge_is_left_out_and_named():
     entries = [ended({}, {"q": q, "age": 5.0 + n}) for n, q in enumerate(Q)]
     stopped = replace(entries[1].result, outcome=Outcome.MAX_PASSES)
     series = FitSeries("q", (entries[0], replace(entries[1], result=stopped), entries[2]))
-    assert "not converged, and therefore not in the tests below: 6 s (max passes)" in one_line(series)
+    assert "not converged, and therefore not in the tests below: 6 s (max passes)" in one_line(
+        series
+    )
     assert "D0: consistent at 2 of 3 values of q" in one_line(series)
     assert "at all q" not in one_line(series)
 

@@ -48,7 +48,7 @@ def _cuts(view: FitView) -> str:
     contrast, offset = _range(view.result, "contrast"), _range(view.result, "offset")
     return (
         f"Measured and fitted c₂ against lag (logarithmic axis) at up to five ages, for "
-        f"{_bins(view)}. c₂ falls to the offset, {offset}; contrast {contrast}."
+        f"{_bins(view)}. c₂ falls to the offset. Offset {offset}; contrast {contrast}."
     )
 
 
@@ -56,7 +56,7 @@ def _angles(view: FitView) -> str:
     found = at_one_lag(view)
     words = [f"{name} {_range(view.result, name)}" for name in ("contrast", "offset")]
     words += [f"reduced χ² {_range(view.result, 'redchi')}"]
-    words += [f"time to decay to 1/e {format_range(view.decay_times, '.3g')} s"]
+    words += [f"decay time (to 1/e) {format_range(view.decay_times, '.3g')} s"]
     if found is not None:
         at = f"{(found.t2 - found.t1).mean():.3g} s"
         words += [f"f at a lag of {at} {format_range(found.f, '.3g')}"]
@@ -81,10 +81,11 @@ def _passes(view: FitView) -> str:
     accepted = sum(bool(entry["accepted"]) for entry in full)
     levels = [entry for entry in view.result.run.history if "level" in entry]
     coarse = [f"{e['passes']} over {level_name(e['level'])}" for e in levels]
-    before = f"; before these, {', '.join(coarse)}" if coarse else ""
+    before = f", after {', '.join(coarse)}" if coarse else ""
+    words = view.result.outcome.value
     return (
-        f"χ² above its lowest value, estimated distance to the minimum, and time of each pass. Passes over "
-        f"all data: {len(full)}, of which {accepted} accepted{before}. Outcome: {view.result.outcome.value}."
+        f"χ² above its lowest value, estimated distance to the minimum, and time of each pass: {len(full)} "
+        f"over all data, {accepted} of them accepted{before}. {words[0].upper()}{words[1:]}."
     )
 
 
