@@ -43,7 +43,7 @@ NOT_OF_WATCHED = ("data", "per_scan", "output", "overwrite", "checkpoint")
 )  # fmt: skip
 @click.option(
     "--time-offset", type=float, default=0.0, **_OF_DATA,
-    help="Seconds between loading of the sample and the first frame of each scan.",
+    help="Seconds between loading the sample and the first frame of each scan.",
 )  # fmt: skip
 @config_parameters(name for name in config_options() if name not in NOT_OF_WATCHED)
 @click.option(

@@ -57,7 +57,7 @@ LAYOUT = (
     "--time-offset",
     type=float,
     default=0.0,
-    help="Seconds between loading of the sample and the first frame.",
+    help="Seconds between loading the sample and the first frame.",
 )
 @click.option("--gap", help='Gap between the plates with its unit: "200 um"; stored with the data.')
 @click.option(

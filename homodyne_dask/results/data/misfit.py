@@ -273,7 +273,7 @@ def power_sentence(law: PowerOfQ, store: str, config: dict[str, Any]) -> str:
     """Return with which power of q rates scale, and what to type. store: its name; config: of the fit."""
     power = value_and_error(law.power, law.stderr)
     return (
-        f"the rates do not scale as q², but as q to the power of about {power} (p = {law.p:.1g}); "
+        f"the rates scale as q to the power of about {power} instead of 2 (p = {law.p:.1g}); "
         f"{config['model']} assumes q², so its parameters are not valid for all rings; "
         f"`--model stretched_q` fits the power, and `{fit_command(store, config)} --over q` fits each ring "
         f"separately"

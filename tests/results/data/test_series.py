@@ -348,8 +348,9 @@ def test_what_ended_at_a_bound_is_marked_said_and_left_out_of_the_agreement():
     series = FitSeries("age", (*inside, *bounds))
     assert series.agreement["D0"].freedom == 1
     assert series.agreement["gamma_dot_t0"].freedom == 3
-    assert "D_offset is at a bound in 25 s, 35 s: D0, alpha and D_offset of these fits" in one_line(
-        series
+    assert (
+        "D_offset is at a bound in 25 s and 35 s: D0, alpha and D_offset of these fits"
+        in one_line(series)
     )
     assert "D0: consistent in 2 of 4 windows" in one_line(series)
     assert "gamma_dot_t0: consistent in all windows" in one_line(series)

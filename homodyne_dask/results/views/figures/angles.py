@@ -55,7 +55,12 @@ def draw_angles(view: FitView) -> "FitFigure":
         (contrast, errors["contrast"][0], "contrast", errors["contrast"][1]),
         (table["offset"].values, errors["offset"][0], "offset", errors["offset"][1]),
         (table["redchi"].values, None, "reduced χ²", ""),
-        (decay, decay_error, "decay time [s]", f"lag of f = 1/e, age {middle:.3g} s; line: model"),
+        (
+            decay,
+            decay_error,
+            "decay time [s]",
+            f"lag where f = 1/e, age {middle:.3g} s; line: model",
+        ),
     )
     for axis, (values, stderr, y, title) in zip(axes, columns, strict=False):
         by_angle(axis, scan, values, hollow, stderr)

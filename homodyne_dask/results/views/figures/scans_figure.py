@@ -166,7 +166,7 @@ def draw_series(whole: FitSeries) -> "FitFigure":
         if same is not None and same.p >= DOUBTFUL:
             axis.axhline(same.mean, color=COLOURS[4], linestyle="--", zorder=0)
             picture.supxlabel(
-                "dashed: weighted mean of fits that agree", fontsize=8, color="#555555"
+                "dashed: weighted mean of consistent fits", fontsize=8, color="#555555"
             )
     for axis in axes:
         axis.set_xlabel(_AXES[whole.over])
