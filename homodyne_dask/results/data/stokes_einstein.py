@@ -57,7 +57,7 @@ def check_fluid(model: str, temperature: float | None, viscosity: float | None) 
             raise OptionError(f"{name} = {value!r} is not a positive number")
     if temperature is not None and temperature < COLDEST:
         raise OptionError(
-            f"temperature = {temperature:g} is in K, and fluids are frozen there: 25 °C is 298.15 K"
+            f"temperature = {temperature:g} K is too low for a fluid: give it in K (25 °C is 298.15 K)"
         )
 
 
