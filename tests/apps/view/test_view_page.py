@@ -155,7 +155,7 @@ def test_bins_of_other_stores_belong_together_by_q_and_angle(scan, tmp_path):
 def test_what_cannot_be_shown_is_said(small, scan, tmp_path):
     with pytest.raises(OptionError, match="1 to 6 stores and results, but 7 were given"):
         open_shown([scan] * 7)
-    with pytest.raises(OptionError, match="give the path of a store or of the folder of a fit"):
+    with pytest.raises(OptionError, match="or the path of a store or of the folder of a fit"):
         open_shown([3])
     with pytest.raises(StoreError, match="does not exist"):
         open_shown([tmp_path / "nothing"])
