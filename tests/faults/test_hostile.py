@@ -310,7 +310,8 @@ def test_a_server_that_a_result_names_is_asked_only_if_the_user_names_it(sent, w
         said = run(*words, str(folder))
         assert said.exit_code == 2
         assert (
-            f"the data of {folder} are not beside it but in {url}, and are opened only on" in said.output
+            f"the data of {folder} are not beside it but in {url}, and are opened only on"
+            in said.output
         )
         assert not Recording.seen
         asked = [url] if words == ["view"] else ["--store", url]

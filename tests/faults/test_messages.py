@@ -64,8 +64,8 @@ def damaged(here, name, content):
 
 HDF5 = b"\x89HDF\r\n\x1a\n" + bytes(100)
 FILES = [
-    ("a netCDF file", "result.nc", HDF5, hd.load_result, "is damaged or is not JSON (it is not a text file)"),
-    ("a netCDF file of a series", "series.nc", HDF5, hd.load_series, "it is not a text file: give"),
+    ("a netCDF file", "result.nc", HDF5, hd.load_result, "is damaged or is not JSON .it is not a text file."),
+    ("a netCDF file of a series", "series.nc", HDF5, hd.load_series, "it is not a text file.: give"),
     ("a picture as YAML", "fit.yaml", b"\x89PNG", lambda f: read_yaml(f, "x"), "it is not a text file"),
     ("an empty file", "empty.h5", b"", ingest.ingest, "empty.h5 is empty: copy it again"),
     ("words", "words.h5", b"hello, world", ingest.ingest, r"begins with 'hello, w'\)"),
