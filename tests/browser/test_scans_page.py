@@ -57,7 +57,7 @@ def test_the_page_of_scans_loads_itself_again_and_shows_what_came(tmp_path):
                 assert not tab.value(OUTSIDE)
         assert tab.value(NAMELESS) == 0
         assert tab.value("document.images.length") == 3
-        assert tab.value("document.title").startswith("6 scans, the last <b>")
+        assert tab.value("document.title").startswith("6 scans, the latest <b>")
         assert tab.value("document.querySelectorAll('b, script').length") == 0
         first = "document.querySelector('tbody tr:nth-child(2)').innerText"
         assert tab.value(first).startswith("A4.hdf\t✓ converged")

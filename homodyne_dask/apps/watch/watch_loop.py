@@ -397,5 +397,5 @@ def run_watch(
     except (KeyboardInterrupt, Interrupted):
         echo("")
         raise Interrupted(
-            f"interrupted: finished fits are in {results}; the same command makes the others"
+            f"interrupted: finished fits are in {results}; the same command continues the watch"
         ) from None

@@ -59,7 +59,7 @@ def test_a_folder_gets_files_report_and_quantiles(saved, fitted):
     assert changed(result, posterior=None).to_dict() == fitted.to_dict()
     text = (saved / "report.txt").read_text()
     assert text == report_text(result) + "\n"
-    assert "\nPosterior\nintervals of the posterior" in text
+    assert "\nPosterior\nfor " in text
     assert "\nparameter  " in text
     assert NOTE in text.replace("\n", " ")
     assert max(map(len, text.splitlines())) <= 100
