@@ -156,7 +156,7 @@ ADVICE = [
     (
         {"depends_on": "age"},
         {"model": "static_free"},
-        "the age: `homodyne-dask fit A.zarr --model static_free --over age",
+        "with age: `homodyne-dask fit A.zarr --model static_free --over age",
     ),
     ({"depends_on": "lag"}, {}, "homodyne-dask explain models"),
 ]
