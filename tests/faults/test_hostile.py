@@ -324,7 +324,9 @@ def test_a_store_of_another_user_is_opened_beside_a_result_or_if_it_is_named(sen
     written(result, folder, scan.path)
     assert open_shown([folder])[0].scan.digest == scan.digest
     monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
-    with pytest.raises(OptionError, match=rf"beside it but in {scan.path}, .*: also view {scan.path}"):
+    with pytest.raises(
+        OptionError, match=rf"beside it but in {scan.path}, .*: also view {scan.path}"
+    ):
         open_shown([folder])
     assert open_shown([folder, scan.path])[0].scan.digest == scan.digest
     beside = written(result, Path(scan.path).parent / "fits" / "A_fit", scan.path)
