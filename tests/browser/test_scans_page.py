@@ -57,7 +57,7 @@ def test_the_page_of_scans_loads_itself_again_and_shows_what_came(tmp_path):
                 assert not tab.value(OUTSIDE)
         assert tab.value(NAMELESS) == 0
         assert tab.value("document.images.length") == 3
-        assert tab.value("document.title").startswith("6 scans, the last <b>")
+        assert tab.value("document.title").startswith("6 scans, the latest <b>")
         assert tab.value("document.querySelectorAll('b, script').length") == 0
         first = "document.querySelector('tbody tr:nth-child(2)').innerText"
         assert tab.value(first).startswith("A4.hdf\t✓ converged")
@@ -72,5 +72,5 @@ def test_the_table_has_all_scans_and_the_page_the_newest(tmp_path, monkeypatch):
     assert len(lines) == 5
     assert float(lines[1].split(",")[3]) == np.median(flow_result().scaling["contrast"])
     page = (tmp_path / "scans.html").read_text()
-    assert "2 earlier ones are in scans.csv" in page
+    assert "scans.csv also lists 2 earlier fits" in page
     assert "A0.hdf" not in page

@@ -83,7 +83,7 @@ def test_a_file_of_another_name_leaves_the_folder_as_it_is(name, given):
     ("changes", "words"),
     [
         ({"sampler": "nuts", "r_hat": 1.9}, "the chains did not mix (R̂ 1.9, above 1.05)"),
-        ({"pareto_k": 0.9}, "a few have nearly all the weight (Pareto k̂ 0.90, above 0.7)"),
+        ({"pareto_k": 0.9}, "a few draws have nearly all the weight (Pareto k̂ 0.90, above 0.7)"),
         (
             {"largest_error": 0.7},
             "the likelihood interpolated from 24 columns is inaccurate at these draws (its logarithm",

@@ -311,7 +311,8 @@ def test_a_server_that_a_result_names_is_asked_only_if_the_user_names_it(sent, w
         said = run(*words, str(folder))
         assert said.exit_code == 2
         assert (
-            f"the data of {folder} are elsewhere, in {url}, and are opened only on" in said.output
+            f"the data of {folder} are not beside it but in {url}, and are opened only on"
+            in said.output
         )
         assert not Recording.seen
         asked = [url] if words == ["view"] else ["--store", url]
@@ -324,7 +325,9 @@ def test_a_store_of_another_user_is_opened_beside_a_result_or_if_it_is_named(sen
     written(result, folder, scan.path)
     assert open_shown([folder])[0].scan.digest == scan.digest
     monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
-    with pytest.raises(OptionError, match=rf"elsewhere, in {scan.path}, .*: also view {scan.path}"):
+    with pytest.raises(
+        OptionError, match=rf"beside it but in {scan.path}, .*: also view {scan.path}"
+    ):
         open_shown([folder])
     assert open_shown([folder, scan.path])[0].scan.digest == scan.digest
     beside = written(result, Path(scan.path).parent / "fits" / "A_fit", scan.path)

@@ -28,7 +28,7 @@ def test_rates_that_differ_between_rings_come_with_their_power_of_q(decaying):
     law = series.power_of_q("rate")
     assert abs(law.exponent - 2) < 4 * law.stderr < 0.4
     assert "rate: inconsistent at all q" in one_line(series)
-    assert "rate scales with q to the power 2." in one_line(series)
+    assert "rate scales as q to the power 2." in one_line(series)
     assert "as expected for diffusion" in one_line(series)
     assert "p = 0)" not in one_line(series)
     assert series.power_of_q("J") is None
@@ -56,7 +56,7 @@ def test_no_error_is_called_known_where_none_is():
     assert "only the naive error is known, which assumes uncorrelated noise" in notes
     table["stderr_naive"].values[:] = NAN
     _, notes = parameter_rows(changed(result, parameters=table, covariance=None))
-    assert notes == ("no error of a parameter is known",)
+    assert notes == ("no error of any parameter is known",)
 
 
 def damaged(here, name, content):
@@ -66,8 +66,8 @@ def damaged(here, name, content):
 
 HDF5 = b"\x89HDF\r\n\x1a\n" + bytes(100)
 FILES = [
-    ("a netCDF file", "result.nc", HDF5, hd.load_result, "is damaged or not JSON, it is not a text file"),
-    ("a netCDF file of a series", "series.nc", HDF5, hd.load_series, "it is not a text file: give"),
+    ("a netCDF file", "result.nc", HDF5, hd.load_result, "is damaged or is not JSON .it is not a text file."),
+    ("a netCDF file of a series", "series.nc", HDF5, hd.load_series, "it is not a text file.: give"),
     ("a picture as YAML", "fit.yaml", b"\x89PNG", lambda f: read_yaml(f, "x"), "it is not a text file"),
     ("an empty file", "empty.h5", b"", ingest.ingest, "empty.h5 is empty: copy it again"),
     ("words", "words.h5", b"hello, world", ingest.ingest, r"begins with 'hello, w'\)"),

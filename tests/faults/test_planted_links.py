@@ -111,7 +111,7 @@ def test_a_folder_that_is_no_result_of_ours_is_not_replaced(tmp_path, mine, here
 @pytest.mark.parametrize("name", ["series.csv", "series.html", "series.png", "series.nc"])
 def test_files_that_are_no_index_of_ours_are_not_replaced(tmp_path, name):
     (tmp_path / name).write_text("frame,series\n")
-    with pytest.raises(OptionError, match=f"{name} belongs to no index of fits"):
+    with pytest.raises(OptionError, match=f"{name} is not part of an index of fits"):
         check_index(tmp_path, replace=True, prefix="series")
 
 

@@ -226,7 +226,7 @@ def test_the_command_line_fits_the_model_that_it_chose(tmp_path, capsys):
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["model"] == "brownian"
     assert [row["model"] for row in summary["comparison"]] == ["brownian", "power_law", "static"]
-    assert "brownian was chosen by χ² of bins left out" in (folder / "report.txt").read_text()
+    assert "brownian was chosen by the χ² of left-out bins" in (folder / "report.txt").read_text()
     assert "was chosen by" in str(hd.load_result(folder))
 
 

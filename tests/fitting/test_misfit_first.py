@@ -38,8 +38,8 @@ def test_misfit_comes_before_parameters_that_are_not_determined(tmp_path):
 
 GROSS = [
     (1.75, "scatter", False, "speckle is correlated"),
-    (1.75, "constant", False, "the given sigma"),
-    (2.5, "counts", False, "sigma from counts"),
+    (1.75, "constant", False, "the given σ"),
+    (2.5, "counts", False, "σ from counts"),
     (1.75, "counts", False, ""),
     (1.3, "scatter", False, ""),
     (2.5, "scatter", True, ""),

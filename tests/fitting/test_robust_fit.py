@@ -43,7 +43,7 @@ def test_a_fit_with_outliers_finds_the_truth(result):
 
 def test_the_report_names_the_loss(result, tmp_path):
     said = str(result)
-    assert "huber beyond 1.345 σ instead of squares, " in said
+    assert "huber with a scale of 1.345 σ, " in said
     assert result.diagnosis.scalings is None
     assert "under a robust loss each mode has its own outliers" in " ".join(said.split())
     result.to_json(tmp_path / "result.json")

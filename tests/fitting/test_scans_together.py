@@ -128,8 +128,8 @@ def test_contrasts_may_be_shared_where_rates_differ(store):
 
 def test_a_report_says_what_is_shared_and_whether_the_rest_differs(series, tmp_path):
     text = " ".join(str(series).split())
-    assert "one fit of all scans: D0 by scan; alpha is shared" in text
-    assert "D0: differs in all scans" in text
+    assert "one fit of all scans: D0 for each scan; alpha is shared" in text
+    assert "D0: inconsistent in all scans" in text
     assert "alpha: " not in text  # it is one number
     series.to_json(tmp_path / "series.json")
     read = hd.load_series(tmp_path / "series.json")
@@ -146,13 +146,13 @@ def test_equal_rates_are_found_equal(tmp_path):
     one = ingest.ingest(files, tmp_path / "all.zarr").store
     found = hd.fit_each(one, "power_law", over="scan", per_scan="D0")
     assert found.agreement["D0"].p > 0.01
-    assert "D0: may be the same in all scans" in " ".join(str(found).split())
+    assert "D0: consistent in all scans" in " ".join(str(found).split())
 
 
 def test_the_command_writes_a_folder_for_each_scan_and_the_series(store, tmp_path):
     options = ["--model", "power_law", "--output", str(tmp_path / "out"), "--no-pictures"]
     text = done("fit", str(store), *options, "--per-scan", "D0")
-    assert "one fit of all scans: D0 by scan" in text
+    assert "one fit of all scans: D0 for each scan" in text
     read = hd.load_series(tmp_path / "out")
     assert read.global_fit.per_scan == ("D0",)
     summary = json.loads((tmp_path / "out" / "scan_002" / "summary.json").read_text())

@@ -76,7 +76,7 @@ def test_toys_scatter_about_the_fit_and_say_how(scan, result):
     assert toys.dataset.sizes == {"toy": 3, "param": 2}
     np.testing.assert_allclose(table["truth"], result.parameters["value"].values[:2])
     assert (table["scatter"] > 0).all()
-    assert "3 scans of photons simulated" in str(toys)
+    assert "3 scans of photons, simulated" in str(toys)
     assert toys.to_dict()["parameters"]["D0"]["scatter"] == float(table["scatter"][0])
     assert len(toys.plot().axes) == 2
 

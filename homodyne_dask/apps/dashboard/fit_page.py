@@ -112,7 +112,7 @@ def _progress_rows(fit: events.Progress, at: float) -> list[tuple[str, str]]:
         ("bytes per second", _of(fit.byte_rate, fit.byte_target, 1e9, "GB")),
         ("pairs", f"{format_count(fit.pairs)} of {fit.bins} bins, {fit.where}"),
         ("processed so far", f"{format_count(fit.pairs_total)} pairs in all passes"),
-        ("tiles skipped", f"{skipped} of {tiles}, where f has decayed to zero"),
+        ("tiles skipped", f"{skipped} of {tiles}: f has decayed to zero there"),
     ]
 
 

@@ -79,7 +79,7 @@ COUNTERS = {
     "coarse_passes": ("completed passes over block means", lambda s: sum(p.factor > 1 for p in s.done)),
     "pairs": ("pairs processed in all passes", lambda s: s.pairs_total),
     "tiles": ("tiles processed in all passes", lambda s: s.tiles_total),
-    "tiles_skipped": ("tiles whose data were not needed", lambda s: s.tiles_skipped),
+    "tiles_skipped": ("tiles skipped because f has decayed to zero there", lambda s: s.tiles_skipped),
     "task_seconds": ("time of all threads in tasks", lambda s: s.busy),
     "compilations": ("compilations of kernels, known after the fit", lambda s: s.compilations),
 }  # fmt: skip

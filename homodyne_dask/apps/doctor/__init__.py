@@ -18,7 +18,7 @@ class Finding:
         return not self.advice
 
     def __str__(self) -> str:
-        text = f"{self.what:<20} {self.value:<58} {'ok' if self.ok else 'look at this:'}"
+        text = f"{self.what:<20} {self.value:<58} {'ok' if self.ok else 'to do:'}"
         return f"{text} {self.advice}".rstrip()
 
     def as_json(self) -> dict[str, str | bool]:

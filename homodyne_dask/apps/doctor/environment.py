@@ -107,7 +107,7 @@ def _pool_sizes(environment: Mapping[str, str]) -> Iterator[Finding]:
         elif name == "NPROC" and "PJRT_NPROC" in environment:
             advice = "not read, because PJRT_NPROC is set: unset one of them"
         yield Finding(
-            name, f"{text}: threads JAX computes on; local workers get their own number", advice
+            name, f"{text}: threads for JAX in this process; local workers set their own", advice
         )
 
 

@@ -106,8 +106,8 @@ def processors() -> Finding:
         )
     elif quota and quota < usable:
         advice = (
-            f"fits start a thread for each core but the container may use {quota:g}: "
-            f"bind it to cores (taskset, --cpuset-cpus), or raise its quota"
+            f"fits start a thread for each core, but the container may use only {quota:g} cores: "
+            f"bind the container to cores (taskset, --cpuset-cpus), or raise its quota"
         )
     return Finding("cores", value, advice)
 

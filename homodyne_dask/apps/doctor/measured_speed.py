@@ -49,7 +49,7 @@ def kernel_findings() -> Iterator[Finding]:
     error, wrong = first["error"], f"results would be wrong: {_REPAIR}"
     value = f"the kernel differs from plain NumPy by {error:.0e}"
     yield Finding("float64", value, "" if error < MAX_KERNEL_DIFFERENCE else wrong)
-    value = f"{rate:.0f} M pairs/s on one thread, {first['first']:.1f} s to be ready"
+    value = f"{rate:.0f} M pairs/s on one thread, ready after {first['first']:.1f} s"
     slow = "other programs are using this core, or XLA_FLAGS or JAX_* variables slow the kernel"
     yield Finding("kernel", value, "" if rate >= SLOW_KERNEL else slow)
     for option, reason in first["unknown_options"].items():

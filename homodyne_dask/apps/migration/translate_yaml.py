@@ -162,7 +162,7 @@ def _translated(where: Path, theirs: HomodyneYaml) -> Translation:
         options["phi"] = ranges
         remarks.append(
             "phi: ranges of angles in degrees; a range with min_angle above max_angle, around ±180°, "
-            "becomes two"
+            "becomes two ranges"
         )
     loss = theirs.get("optimization.nlsq.loss")
     if loss not in (None, "linear"):
@@ -269,7 +269,7 @@ def _start(theirs: HomodyneYaml, names: tuple[str, ...]) -> tuple[dict[str, floa
     values = theirs.get(path)
     if values is None:
         return {}, [
-            "initial values are searched in the data; homodyne starts in the middle of the bounds"
+            "initial values are searched for in the data; homodyne starts in the middle of the bounds"
         ]
     listed = theirs.collection("initial_parameters.parameter_names", list)
     if not isinstance(values, list) or len(values) != len(listed):

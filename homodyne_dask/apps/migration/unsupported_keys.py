@@ -55,8 +55,8 @@ initial_parameters | units are fixed and printed with each value | units
 initial_parameters.per_angle_scaling | contrast and offset are eliminated exactly: they have \
 no initial values | contrast offset
 parameter_space | repeats analysis_mode | model
-parameter_space.priors | normal ones are given as prior (D0: [2500, 300]), those of contrast and offset \
-as contrast_prior and offset_prior; bounds and fixed values take the place of others | *
+parameter_space.priors | normal priors are given as prior (D0: [2500, 300]), priors of contrast and \
+offset as contrast_prior and offset_prior; bounds and fixed values replace other priors | *
 optimization | |
 optimization.angle_filtering | phi_filtering selects the angles | enabled target_angle_ranges
 optimization.nlsq | there is one solver, which ends within 1e-4 standard errors of the optimum: no \

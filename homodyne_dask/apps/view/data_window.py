@@ -95,7 +95,7 @@ def frames_in(scan: Scan, span: Span) -> tuple[int, int]:
     low, high = sorted(span)
     edges = times_of(scan, np.arange(scan.frames[0], scan.frames[1] + 1) - 0.5)
     if high <= edges[0] or low >= edges[-1]:
-        raise SelectionError(f"it has no frames from {low:.4g} to {high:.4g} s")
+        raise SelectionError(f"there are no frames from {low:.4g} to {high:.4g} s")
     first, last = np.searchsorted(edges, (low, high), side="right") - 1
     start, stop = scan.frames
     return max(start + int(first), start), min(start + int(last) + 1, stop)

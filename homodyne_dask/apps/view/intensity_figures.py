@@ -40,7 +40,7 @@ def frame_intensity(scan: Scan) -> tuple[str, Float[np.ndarray, " t"]] | None:
     if len(known):
         return "counts per pixel", known.mean(axis=0)
     flux = scan.optional_array("flux")
-    return None if flux is None else ("intensity [any unit]", flux)
+    return None if flux is None else ("intensity [arb. units]", flux)
 
 
 def _against_time(
@@ -59,7 +59,7 @@ def _against_time(
         out = ~scan.frame_mask
         fig.scatter(scan.time[out], values[out], marker="x", color="black", name=f"masked-{n}")
     masked = any(not scan.frame_mask.all() for _, scan, _ in curves)
-    title = "intensity" + "; ×: masked at ingest" * masked
+    title = "intensity" + "; ×: frames masked by ingest" * masked
     fig.add_layout(Title(text=title, text_font_style="normal"), "above")
     return fig
 

@@ -16,11 +16,11 @@ from homodyne_dask.store.files import AnyPath
     "--port",
     type=click.IntRange(0, 65535),
     default=0,
-    help="Port of the page; default: a free one.",
+    help="Port of the page; default: a free port.",
 )
 @click.option(
     "--open/--no-browser", "opens", default=None,
-    help="Whether to open the page in a browser; default: if there is a display.",
+    help="Whether to open the page in a browser; default: yes if there is a display.",
 )  # fmt: skip
 def view(what: tuple[AnyPath, ...], port: int, opens: bool | None, **left_out: Any) -> None:
     """Show the matrices of STORE, or of a fit in the folder RESULT with model and residual, on a web page.

@@ -281,7 +281,9 @@ def rate_figures(
             _rate(fig, line, low, COLOURS[n])
         fig.add_layout(mark)
         words = {line.errors for _, line in of} - {"none"}
-        bands = f"bands: 68 and 95 %, {' or '.join(sorted(words))} errors" if words else "no errors"
+        bands = (
+            f"bands: 68 % and 95 %, {' or '.join(sorted(words))} errors" if words else "no errors"
+        )
         fig.add_layout(Title(text=bands, text_font_style="normal", text_font_size="8pt"), "above")
         made.append(fig)
     return made

@@ -78,11 +78,11 @@ SCRIPTS = """{% block js_resources %}
 {% endblock %}"""
 """The page without half of Bokeh's scripts: no formulas are typeset, nothing is drawn with WebGL."""
 HELP = (
-    "Turn the wheel to zoom, drag to move, click to move the cuts; the tool with a dashed box marks frames. "
-    "Cuts: circles are averages over cells of age and lag, dots are cells of the map, lines are the model, "
-    "in the colours of the names."
+    "Turn the wheel to zoom, drag to move the map, click to move the cuts; the tool with a dashed box marks "
+    "frames. In the cuts, circles are averages over cells of age and lag, dots are cells of the map, and "
+    "lines are the model, in the colours of the names."
 )
-KEYS_HELP = " Keys: ← → Home End for bins, 0 for the whole matrix."
+KEYS_HELP = " Keys: ←, →, Home and End select bins, 0 shows the whole matrix."
 TABLE_WIDTH = 430
 RESIZE = """
 const fit = () => {
@@ -309,9 +309,8 @@ class ViewPage:
         for columns, rows in self.bands:
             columns.update(left=begin, right=end, visible=True)
             rows.update(bottom=begin, top=end, visible=True)
-        self.marked.text = (
-            f"<p>to exclude the marked frames: <code>--exclude-frames {first}:{stop}</code></p>"
-        )
+        option = f"--exclude-frames {first}:{stop}"
+        self.marked.text = f"<p><code>{option}</code> excludes the marked frames from a fit.</p>"
 
     def _move_marks(self) -> None:
         for mark, at in zip(self.marks, (self.t1, self.t1 + self.lag, self.t1), strict=True):
@@ -355,8 +354,8 @@ class ViewPage:
             self.rows[n].resolution.text = "no data"
 
     def _show_cuts(self, n: int, cuts: tuple[Line, Line] | None, t1: float, lag: float) -> None:
-        self.along_lag.title.text = f"at the age t₁ = {t1:.4g} s"
-        self.along_age.title.text = f"at the lag t₂ − t₁ = {lag:.4g} s"
+        self.along_lag.title.text = f"at age t₁ = {t1:.4g} s"
+        self.along_age.title.text = f"at lag t₂ − t₁ = {lag:.4g} s"
         for figure, line in zip(
             (self.along_lag, self.along_age), cuts or (None, None), strict=True
         ):
@@ -364,7 +363,9 @@ class ViewPage:
             figures.fit_heights(figure)
 
     def _failed(self, error: Exception) -> None:
-        self._say([f"a bug in homodyne-dask ({type(error).__name__}: {error}): please report it"])
+        self._say(
+            [f"this is a bug in homodyne-dask ({type(error).__name__}: {error}): please report it"]
+        )
 
     def _say(self, notes: Sequence[str]) -> None:
         self.status.text = "".join(

@@ -100,7 +100,7 @@ def _check_port(port: int) -> None:
     except (OSError, OverflowError) as e:
         why = getattr(e, "strerror", None) or "there is no such port"
         raise OptionError(
-            f"port {port} cannot be used ({why}): give another --port, or none for a free one"
+            f"port {port} cannot be used ({why}): give another --port, or omit it to use a free port"
         ) from e
 
 
@@ -173,7 +173,7 @@ def view(*what: Viewable, port: int = ANY_PORT) -> View | None:
 
     >>> hd.view("A0123_fit", "A0123_c2.zarr")  # doctest: +SKIP
     """
-    require_type("port", port, Integral, "the number of a port, or 0 for a free one")
+    require_type("port", port, Integral, "a port number, or 0 for a free port")
     try:
         asyncio.get_running_loop()
     except RuntimeError:

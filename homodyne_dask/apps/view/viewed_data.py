@@ -128,7 +128,7 @@ def _name(what: Viewable) -> str:
 
 
 def _opened(what: Viewable) -> Scan | FitResult:
-    form = "the path of a store or of the folder of a fit, a scan, or a result"
+    form = "a scan, a result, or the path of a store or of the folder of a fit"
     require_type("what to view", what, Viewable, form)
     if isinstance(what, Scan | FitResult):
         return what
@@ -175,9 +175,7 @@ def _data_of(result: FitResult, source: Viewable, held: Scan | None) -> Scan:
             folder = any_path("what to view", source)
             return as_fitted(data_of(result, folder, "also view {}"), result)
         except StoreError as e:
-            raise StoreError(
-                f"{e}; or give the current location of the store after the result"
-            ) from e
+            raise StoreError(f"{e}; or give the current path of the store after the result") from e
     return as_fitted(FitView(result, as_selected(held, result)).scan, result)
 
 
@@ -207,14 +205,14 @@ def unmatched(first: ShownScan, one: ShownScan) -> list[str]:
     if lacking := [bin_name(first.scan, int(n)) for n in np.flatnonzero(one.bins < 0)]:
         found.append(f"has no bin at {_listed(lacking)}")
     if more := [bin_name(one.scan, n) for n in sorted(own)]:
-        found.append(f"not shown, because {first.name} lacks them: {_listed(more)}")
+        found.append(f"bins that are not shown because {first.name} lacks them: {_listed(more)}")
     return found
 
 
 def _listed(names: list[str]) -> str:
     """Return names, of many the first ones and the number of the others."""
     others = len(names) - MAX_NAMED
-    return "; ".join(names[:MAX_NAMED]) + (f" and {others} others" if others > 0 else "")
+    return "; ".join(names[:MAX_NAMED]) + (f" and {others} more" if others > 0 else "")
 
 
 def linear_params(one: ShownScan, bin: int) -> tuple[float, float]:

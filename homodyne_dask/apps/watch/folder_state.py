@@ -249,7 +249,7 @@ def read_state(results: Path, fit: Mapping[str, object], over: str | None) -> Wa
     if different and any(content.fitted for content in contents.values()):
         raise OptionError(
             f"{results} contains fits with another {different[0]}: give another --output, or the options "
-            f"they were made with"
+            f"with which they were made"
         )
     files = {} if different else files  # what was refused may be fitted now
     return WatchState(results, dict(fit), over, files, contents, folders, numbers, moves)

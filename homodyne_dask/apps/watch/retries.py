@@ -56,7 +56,7 @@ class Retries:
         for what in whats:
             self.not_before.pop(what, None)
             if self.reasons.pop(what, None) is not None:
-                say(f"{what}: no longer waited for")
+                say(f"no longer waiting for {what}")
                 self.changed = True
 
     def attempt(self, what: str, action: Callable[[], None], any_error: bool = False) -> bool:

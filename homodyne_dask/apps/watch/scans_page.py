@@ -90,14 +90,14 @@ def live_pictures(rows: Sequence[FitRow]) -> tuple[list[Picture], dict[str, str]
         _picture(
             draw_scans_against(good, against),
             scans_title(good, words),
-            f"Each parameter with its error against {words}, {good[0].name} to {good[-1].name}.",
+            f"Each parameter with its error against {words}, from {good[0].name} to {good[-1].name}.",
         )
         for against, words in (("number", "the number of the scan"), ("time", "time"))
     ]
     rates, unread = _last_rates(good[-COMPARED:])
     if rates:
-        title = "Rates of the last scans; the newest is dark, with its 68 % band"
-        alt = f"J(t) and γ̇(t) of {', '.join(scan for scan, _ in rates)}."
+        title = "Rates of the latest scans: the newest is drawn in colour, with its 68 % band"
+        alt = f"J(t) and, with shear, γ̇(t) of {', '.join(scan for scan, _ in rates)}."
         drawn.insert(0, _picture(draw_last_rates(rates), title, alt))
     return drawn, unread
 
@@ -179,7 +179,7 @@ def _page(
     newest = list(reversed(rows))
     table = fits_table(names, newest[:MOST_ROWS], folder, "scan")
     hidden = len(newest) - MOST_ROWS
-    more = [f"{hidden} earlier ones are in scans.csv"] if hidden > 0 else []
+    more = [f"scans.csv also lists {hidden} earlier fits"] if hidden > 0 else []
     said = [f"{row.name}: {of}" for row in newest for of in (row.message, *row.warnings) if of]
     cut = [f"and {len(said) - MOST_SENTENCES} more in scans.csv"] * (len(said) > MOST_SENTENCES)
     headings = {"verdict": "Outcome", "pictures": "Figures", "scans": "Scans"}
@@ -188,9 +188,9 @@ def _page(
     return render(
         RESULTS_PACKAGE,
         "live_index.html",
-        title=f"{len(rows)} {'fits' if of_parts else 'scans'}, the last {newest[0].name}"
+        title=f"{len(rows)} {'fits' if of_parts else 'scans'}, the latest {newest[0].name}"
         if rows
-        else "no scan yet",
+        else "No scan yet",
         headings=headings,
         reload=status.reload,
         status=f"{status.sentence}; written {local_time(time.time())}",

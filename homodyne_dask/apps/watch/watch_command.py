@@ -27,7 +27,7 @@ NOT_OF_WATCHED = ("data", "per_scan", "output", "overwrite", "checkpoint")
 @click.command(cls=SectionCommand)
 @click.argument("folder", type=LOCAL_PATH)
 @click.argument("fit_yaml", metavar="[FIT.yaml]", type=LOCAL_PATH, required=False)
-@click.option("--once", is_flag=True, help="Exit when all files present are fitted (for cron).")
+@click.option("--once", is_flag=True, help="Exit when all present files are fitted (for cron).")
 @click.option("--newest-first", is_flag=True, help="Fit the newest file first, not the oldest.")
 @click.option(
     "--stores", type=click.Choice(["keep", "delete"]), default="keep", show_default=True,
@@ -43,19 +43,22 @@ NOT_OF_WATCHED = ("data", "per_scan", "output", "overwrite", "checkpoint")
 )  # fmt: skip
 @click.option(
     "--time-offset", type=float, default=0.0, **_OF_DATA,
-    help="Seconds between loading of the sample and the first frame of each scan.",
+    help="Seconds between loading the sample and the first frame of each scan.",
 )  # fmt: skip
 @config_parameters(name for name in config_options() if name not in NOT_OF_WATCHED)
 @click.option(
     "--output", "-o", required=True, type=LOCAL_PATH, **_OF_OUTPUT,
-    help="Folder of all results, of scans.csv and scans.html.",
+    help="Folder of all results, scans.csv and scans.html.",
 )  # fmt: skip
 @click.option(
     "--pictures/--no-pictures", default=True, **_OF_OUTPUT,
     help="Whether to draw the figures of each fit.",
 )  # fmt: skip
 @click.option(
-    "--nexus", is_flag=True, **_OF_OUTPUT, help="Also write result.nx.h5 of each fit, a NeXus file."
+    "--nexus",
+    is_flag=True,
+    **_OF_OUTPUT,
+    help="Also write each result as a NeXus file, result.nx.h5.",
 )
 def watch(
     folder: Path,
@@ -107,10 +110,10 @@ def _configuration(folder: Path, fit_yaml: Path | None, options: dict[str, Any])
         )
     if config.per_scan:
         raise OptionError(
-            "per_scan applies to a store of repeats, but each file is one scan: leave it out"
+            "per_scan applies to a store of repeats, but each file is one scan: omit it"
         )
     if config.checkpoint is not None:
         raise OptionError(
-            "checkpoint applies to a single fit, but each scan has its own: leave it out"
+            "checkpoint applies to a single fit, but each scan has its own checkpoint: omit it"
         )
     return config

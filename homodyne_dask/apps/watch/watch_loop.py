@@ -324,11 +324,11 @@ class FolderWatch:
         self.state.check_place()
         work = ", ".join(sorted(work.name for work in self.in_work.values())) or "nothing"
         interval = self.options.interval
-        doing = f"{self.folder} is watched every {interval:g} s, in progress: {work}"
+        doing = f"{self.folder} is checked every {interval:g} s; in progress: {work}"
         self.retries.changed = False
         status = WatchStatus(max(RELOAD, interval), doing, self.retries.lines())
         if last:
-            status = WatchStatus(None, f"{self.folder} is not watched now", self.retries.lines())
+            status = WatchStatus(None, f"{self.folder} is not being watched", self.retries.lines())
         self.table.write(self.results, status)
         trim_memory()  # of a figure for each scan the allocator keeps pieces
 
@@ -354,7 +354,7 @@ class FolderWatch:
         except OSError as e:
             removed, why = False, error_sentence(e, then="")
         if not removed:
-            say(f"{self.results / store} is not removed: {why}")
+            say(f"{self.results / store} was not removed: {why}")
         return removed
 
     def _end_with(self, status: int) -> None:
@@ -383,8 +383,8 @@ def run_watch(
             watcher = FolderWatch(folder, state, fits, table, watching, retries)
             if not watching.once:
                 say(
-                    f"{folder} is watched every {watching.interval:g} s; {results / 'scans.html'} shows "
-                    f"the scans as they arrive; Ctrl-C stops watching"
+                    f"{folder} is checked for new files every {watching.interval:g} s; "
+                    f"{results / 'scans.html'} shows the scans as they arrive; Ctrl-C stops watching"
                 )
             try:
                 return watcher.run()
@@ -397,5 +397,5 @@ def run_watch(
     except (KeyboardInterrupt, Interrupted):
         echo("")
         raise Interrupted(
-            f"interrupted: finished fits are in {results}; the same command continues"
+            f"interrupted: finished fits are in {results}; the same command continues the watch"
         ) from None

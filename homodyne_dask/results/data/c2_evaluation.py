@@ -54,7 +54,7 @@ def c2_at(
             f"{name} {of.shape}" for name, of in zip(("t1", "t2"), times, strict=True)
         )
         raise OptionError(
-            f"the times cannot be paired: {shapes}; give shapes that broadcast"
+            f"the times cannot be paired: {shapes}; give times whose shapes broadcast"
         ) from None
     chosen = scan.select(phi=phi, label=label)
     all_bins, wanted = (
@@ -88,7 +88,7 @@ def _half_width(
     )
     if known is None or np.isnan(known).any():
         raise OptionError(
-            "the fit does not have standard errors of all parameters, so there is no band: leave out band"
+            "the fit lacks standard errors of some parameters, so there is no band: omit the argument band"
         )
     stderr = np.sqrt(np.einsum("bp...,pr,br...->b...", slopes, known, slopes))
     return (
@@ -100,7 +100,7 @@ def _times(name: str, value: ArrayLike, first: float, last: float) -> Float[np.n
     try:
         times = np.asarray(value, float)
     except (TypeError, ValueError):
-        raise OptionError(f"{name} = {shown(value)} are not times in seconds") from None
+        raise OptionError(f"{name} = {shown(value)}: give times in seconds") from None
     outside = times[~((times >= first) & (times <= last))]
     if outside.size:
         raise OptionError(

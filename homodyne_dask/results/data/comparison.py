@@ -99,7 +99,7 @@ class Comparison(Reportable):
             for fit in self.fits
             if not np.isfinite(fit.score)
         ]
-        parts += ["none of them describes the data"] * best.misfit
+        parts += ["none of the models describes the data"] * best.misfit
         return "; ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -182,8 +182,8 @@ def require_independent_bins(groups: int) -> None:
     """Raise SelectionError where independent bins are too few for a comparison."""
     if groups < MIN_INDEPENDENT_BINS:
         raise SelectionError(
-            f"models are compared by left-out bins, which needs {MIN_INDEPENDENT_BINS} independent bins, but "
-            f"the selection has {groups}: choose a model"
+            f"a comparison of models by left-out bins needs {MIN_INDEPENDENT_BINS} independent bins, but the "
+            f"selection has {groups}: choose a model"
         )
 
 
@@ -238,8 +238,8 @@ def compare_fits(fits: Mapping[str, FitResult]) -> Comparison:
     order = ranked([fits[name] for name in names])
     if order is None:
         raise OptionError(
-            f"{', '.join(names)}: each has parameters that a single angle determines, so it has "
-            f"no score for left-out angles: fix such parameters, or fit models without them"
+            f"none of the fits ({', '.join(names)}) has a score for left-out angles, because each has "
+            f"parameters that a single angle determines: fix such parameters, or fit models without them"
         )
     noise = min(fit.redchi for fit in fits.values()) or 1.0  # 0 where a model interpolates the data
     told = _told(order, np.array([sum(_size(fits[name])) for name in names]))
@@ -305,12 +305,12 @@ def _check_score(name: str, fit: FitResult) -> None:
     """Raise OptionError for a fit that has no scores of bins left out."""
     if (loss := fit.config.get("loss", "linear")) != "linear":
         raise OptionError(
-            f"{name} was fitted with the loss {loss}, which applies its own weights: models are compared by "
-            f"least squares; fit again with the loss linear"
+            f"{name} was fitted with the loss {loss}, which applies its own weights, but models are compared "
+            f"by least squares: fit again with the loss linear"
         )
     if not fit.converged:
         raise OptionError(
-            f"{name} is not at an optimum ({fit.outcome.value}): leave it out, or fit it again"
+            f"{name} is not at an optimum ({fit.outcome.value}): omit it, or fit it again"
         )
     if (
         fit.diagnosis.left_out is None
@@ -318,7 +318,7 @@ def _check_score(name: str, fit: FitResult) -> None:
     ):
         raise OptionError(
             f"{name} has no parameter that was fitted inside its bounds, so it cannot predict "
-            f"left-out angles: leave it out, or widen the bounds"
+            f"left-out angles: omit it, or widen the bounds"
         )
     if fit.diagnosis.left_out is None:
         raise OptionError(
@@ -340,7 +340,6 @@ def _check_same(first: str, one: FitResult, second: str, two: FitResult) -> None
     if (modes[0] == "individual") != (modes[1] == "individual"):
         raise OptionError(
             f"{first} and {second} have the scalings {modes[0]} and {modes[1]}: contrast and offset of a "
-            f"left-out angle are fitted to that angle in one, but predicted in the other; fit both in the "
-            f"same "
-            f"way"
+            f"left-out angle are fitted to that angle with individual scaling, but predicted with the other; "
+            f"fit both in the same way"
         )

@@ -398,7 +398,7 @@ def changes(row: FitRow, earlier: Sequence[FitRow]) -> tuple[str, ...]:
         median = float(np.median(before))
         scatter = _OF_NORMAL * float(np.median(np.abs(before - median)))
         if abs(now - median) > max(SHARE * abs(median), SCATTERS * scatter):
-            found.append(f"{words} {now:.3g} after {median:.3g}")
+            found.append(f"{words} {now:.3g} (median of the scans before: {median:.3g})")
     return tuple(found)
 
 

@@ -23,7 +23,7 @@ def fitted_scan(result: FitResult, store: AnyPath | None = None) -> Scan:
     where = store or result.provenance.inputs.get("store_path")
     if where is None:
         raise OptionError(
-            "the result does not record where its store is: give the scan that was fitted, as in maps(scan)"
+            "the result does not record the path of its store: give the fitted scan, as in maps(scan)"
         )
     scan = open_dataset(where)
     if scan.digest != result.provenance.inputs["store_sha256"]:
@@ -57,8 +57,8 @@ class FitView:
         scans = self.result.provenance.inputs.get("scans", [1] * len(given))
         if not np.array_equal(fitted, given) or not np.array_equal(scans, self.scan.scan_number):
             raise SelectionError(
-                f"the result is for {len(fitted)} bins, labels {fitted[0]} to {fitted[-1]}, but the scan "
-                f"has {len(given)}, labels {given[0]} to {given[-1]}: give the selection that was fitted"
+                f"the result is for {len(fitted)} bins (labels {fitted[0]} to {fitted[-1]}), but the scan "
+                f"has {len(given)} (labels {given[0]} to {given[-1]}): give the selection that was fitted"
             )
 
     @cached_property

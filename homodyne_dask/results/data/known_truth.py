@@ -59,7 +59,7 @@ def truth_mismatch(result: FitResult) -> str:
     """Return how model, convention or gap of the simulation differ from the fit, or ''."""
     made, config = result.provenance.truth or {}, result.config
     if made and {*made["parameters"]} != {*result.parameters["param"].values.tolist()}:
-        return f"model {made['model']}" + " of other parameters" * (
+        return f"model {made['model']}" + " with other parameters" * (
             made["model"] == config["model"]
         )
     if made.get("model") is not None and made["model"] != config["model"]:
@@ -74,5 +74,9 @@ def _other_setting(result: FitResult) -> str:
         return ""
     for key in ("convention", "gap_angstrom"):
         if made.get(key) is not None and made[key] != config.get(key):
-            return f"{key.removesuffix('_angstrom')} {made[key]}"
+            return (
+                f"convention {made[key]}"
+                if key == "convention"
+                else f"a gap of {made[key] / 1e4:g} um"
+            )
     return ""

@@ -13,30 +13,32 @@ WITHOUT_ANGLES = (
 )  # fmt: skip
 """Built-in models whose f is the same at all φ."""
 _ADVICE = {
-    "q": "the rings of different q deviate in different ways: `{} --over q` fits each ring separately",
-    "bin": "the bins of one q deviate in different ways: `{} --phi -30:30` fits only some angles",
-    "age": "the deviations change with the age: `{} --over age --windows 4` fits each age separately",
+    "q": "the deviations differ from ring to ring: `{} --over q` fits each ring separately",
+    "bin": "the deviations differ between bins of one q: `{} --phi -30:30` fits only some angles",
+    "age": "the deviations change with age: `{} --over age --windows 4` fits each age window separately",
     "lag": "the shape of the decay deviates at all ages: compare other models "
-    "(`homodyne-dask explain models`), or compare ages with `{} --over age --windows 4`",
+    "(`homodyne-dask explain models`), or compare age windows with `{} --over age --windows 4`",
 }
 """By what the deviations depend on; the command of this fit goes into the braces."""
 _FREE_RATES = ("static", "laminar_flow")
 """Models whose rates may be without a formula."""
 _RATES = (
-    "the deviations change with the age: `{} --rates spline` fits rates without a formula, "
-    "and `{} --over age --windows 4` fits each age separately"
+    "the deviations change with age: `{} --rates spline` fits rates without a formula, "
+    "and `{} --over age --windows 4` fits each age window separately"
 )
 _SCALING = (
-    "the bins of one q deviate in different ways: `{} --scaling individual` gives each bin its own "
+    "the deviations differ between bins of one q: `{} --scaling individual` gives each bin its own "
     "contrast and offset"
 )
-_LABELS = "the bins of one q deviate in different ways: `{} --label N` fits a single bin"
+_LABELS = "the deviations differ between bins of one q: `{} --label N` fits a single bin"
 _MOTION = (
-    "as motion in one direction would cause: "
-    '`homodyne-dask fit {} --model laminar_flow --gap "200 um"` (with your gap) models such motion'
+    "as they would if the sample moved in one direction: "
+    '`homodyne-dask fit {} --model laminar_flow --gap "200 um"`, with your gap, models such motion'
 )
 
 
+LARGE_STEP = 0.7
+"""Step of an exponent from this size on of which only the direction is right."""
 LARGE_BOUND = 100.0
 """From this size on a bound is moved by a power of ten, below, as that of an exponent, it is doubled."""
 MAX_REDCHI = {"counts": 2.0, "constant": 1.5, "scatter": 1.5, "tested": 3.0}
@@ -192,8 +194,8 @@ def _evidence(check: ModelCheck) -> str:
     largest = "it is" if check.deviating == 1 else "the largest is"
     if found is not None and not check.deviating:
         return (
-            f"c2 deviates by {_share(found.share)} the contrast in a way that no value of its parameters "
-            f"explains (p = {found.p_value:.1g})"
+            f"c2 deviates by {_share(found.share)} the contrast in a way that no values of the parameters "
+            f"explain (p = {found.p_value:.1g})"
         )
     return (
         f"{check.deviating} of {check.tests} mean residuals exceed{'s' * (check.deviating == 1)} what noise "
@@ -213,7 +215,7 @@ def _of_deviations(
     if depends_on == "bin" and not phi_known:
         return _LABELS.format(command)
     if depends_on == "bin" and q_known and config["model"] in WITHOUT_ANGLES:
-        return f"the bins of one q deviate in different ways, {_MOTION.format(store)}"
+        return f"the deviations differ between bins of one q, {_MOTION.format(store)}"
     if depends_on == "age" and config["model"] in _FREE_RATES and not config.get("tie"):
         return _RATES.format(command, command)
     return _ADVICE[depends_on].format(command)
@@ -229,9 +231,11 @@ def _of_alternative(found: Alternative, store: str, config: dict[str, Any]) -> s
             if config["model"] in WITHOUT_ANGLES
             else "a user-defined model can include the exponent (`homodyne-dask explain models`)"
         )
-        return (
-            f"the decay is {word}, with an exponent of about {1 + size:.2g} instead of 1: {other}"
-        )
+        if abs(size) < LARGE_STEP:
+            exponent = f"of about {1 + size:.2g} instead of 1"
+        else:
+            exponent = f"far {'below' if size < 0 else 'above'} 1"
+        return f"the decay is {word}, with an exponent {exponent}: {other}"
     if found.name == "power_of_q":
         return (
             f"the power of q with which rates scale differs from the model's by about {size:+.2g}: "
@@ -239,29 +243,29 @@ def _of_alternative(found: Alternative, store: str, config: dict[str, Any]) -> s
         )
     if found.name == "smoothness":
         return (
-            f"{found.words}(t) bends more than the smoothness that was given allows: leave "
-            f"out `--smoothness {found.words}=...`, so that it is chosen from the data, or give a smaller "
+            f"{found.words}(t) bends more than the given smoothness allows: omit "
+            f"`--smoothness {found.words}=...`, so that the value is chosen from the data, or give a smaller "
             "value"
         )
     if found.name == "shear":
-        return f"decays depend on the angle, {_MOTION.format(store)}"
+        return f"the decays depend on φ, {_MOTION.format(store)}"
     change = _change(abs(size))
     if found.name == "contrast_drift":
         return (
             f"the contrast {'rises' if size > 0 else 'falls'} by about {change} over the record, as with "
-            f"a drifting beam: `{command} --over age --windows 4` gives each age its own contrast"
+            f"a drifting beam: `{command} --over age --windows 4` gives each age window its own contrast"
         )
     if found.name == "bin":
         side = "faster" if size > 0 else "slower"
         says = f"{found.words} decays about {change} {side} than the others: `{command} "
         if " of scan " in found.words:
             return f"{says}--over scan` fits each scan separately"
-        return f"{says}--exclude-label {found.words.split()[3]}` fits the others"
+        return f"{says}--exclude-label {found.words.split()[3]}` fits the other bins"
     first, *_, last = (int(one) for one in found.words.split()[1::2] * 2)
     side = "higher" if size > 0 else "lower"
     return (
         f"c2 of {found.words} is {side} than elsewhere by about {_share(abs(size))} the contrast: see "
-        f"maps.png; `{command} --exclude-frames {first}:{last + 1}` fits the others"
+        f"maps.png; `{command} --exclude-frames {first}:{last + 1}` fits the other frames"
     )
 
 
@@ -269,8 +273,8 @@ def power_sentence(law: PowerOfQ, store: str, config: dict[str, Any]) -> str:
     """Return with which power of q rates scale, and what to type. store: its name; config: of the fit."""
     power = value_and_error(law.power, law.stderr)
     return (
-        f"the rates do not scale as q²: they scale as q to the power of about {power} (p = {law.p:.1g}); "
-        f"{config['model']} assumes q², so its parameters do not hold for all rings; "
+        f"the rates scale as q to the power of about {power} instead of 2 (p = {law.p:.1g}); "
+        f"{config['model']} assumes q², so its parameters are not valid for all rings; "
         f"`--model stretched_q` fits the power, and `{fit_command(store, config)} --over q` fits each ring "
         f"separately"
     )
@@ -282,7 +286,7 @@ def hausman_sentence(test: HausmanTest, names: Sequence[str]) -> str:
     most = size.index(max(size))
     return (
         f"the model does not describe the data: the estimates differ from those with --weighting pairs by "
-        f"more than noise allows (Hausman test, p = {test.p:.1g}), most in {names[most]}, by "
+        f"more than noise allows (Hausman test, p = {test.p:.1g}), that of {names[most]} most, by "
         f"{size[most]:.1f} standard deviations of the difference; try other models"
     )
 
@@ -296,12 +300,13 @@ def gross_sentence(redchi: float, sigma_source: str | None, tested: bool) -> str
     if sigma_source is None or not redchi > MAX_REDCHI["tested" if tested else sigma_source]:
         return ""
     of_sigma = {
-        "counts": "sigma from counts is too small",
-        "constant": "the given sigma is too small",
-        "scatter": "speckle is correlated over many pairs, which the scatter of neighbours does not show",
+        "counts": "σ from counts is too small",
+        "constant": "the given σ is too small",
+        "scatter": "speckle is correlated over many pairs, which the scatter of neighbouring pairs does not "
+        "show",
     }
     return (
-        f"χ²/N is {redchi:.3g}: the model does not describe the data, or {of_sigma[sigma_source]}; look at "
+        f"χ²/N is {redchi:.3g}: the model does not describe the data, or {of_sigma[sigma_source]}; see "
         f"maps.png and residuals.png before using the values, and compare models with `--model auto`"
     )
 

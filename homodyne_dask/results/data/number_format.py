@@ -43,8 +43,8 @@ def format_error(value: float) -> str:
 
 
 def format_count(number: float) -> str:
-    """Return an integer with spaces between thousands: 1 031 550."""
-    return f"{number:,.0f}".replace(",", " ")
+    """Return an integer with commas between thousands: 1,031,550."""
+    return f"{number:,.0f}"
 
 
 def format_seconds(value: float) -> str:

@@ -195,7 +195,7 @@ def why_unreliable(held: dict[str, Any]) -> str:
         )
     if held["sampler"] == "importance" and not k <= MAX_PARETO_K:
         return (
-            f"the draws are unreliable, and no interval is given: a few have nearly all the weight "
+            f"the draws are unreliable, and no interval is given: a few draws have nearly all the weight "
             f"(Pareto k̂ {k:.2f}, above {MAX_PARETO_K}); use more --draws or narrower priors"
         )
     error = nan_if_none(held["largest_error"])
@@ -210,10 +210,11 @@ def why_unreliable(held: dict[str, Any]) -> str:
 
 
 _ADVICE = {
-    "width": "intervals of the posterior are symmetric about the fit but {ratio} as wide as value ± t·stderr "
-    "for {names}: stderr uses the noise and the degrees of freedom of each parameter, but the posterior "
+    "width": "for {names}, intervals of the posterior are symmetric about the fit but {ratio} as wide as "
+    "value ± t·stderr: stderr uses the noise and the degrees of freedom of each parameter, but the posterior "
     "uses those of all parameters together; quote value ± stderr",
-    "shape": "the posterior of {names} is not symmetric about the fit (a bound, or χ² is not parabolic): "
+    "shape": "the posterior of {names} is not symmetric about the fit (because of a bound, or because χ² is "
+    "not parabolic): "
     "quote the median and the 95 % interval",
     "prior": "the prior narrows the posterior of {names}: quote the median, the 95 % "
     "interval and the prior",
@@ -240,7 +241,7 @@ def enough_sentences(held: dict[str, Any]) -> list[str]:
         error = 100 * max(known[name]["shift_error"] for name in enough)
         words.append(
             f"value ± stderr suffices for {', '.join(enough)}: the 95 % intervals of fit and posterior agree "
-            f"to 5 % of stderr (error of an end from the number of draws: up to {error:.0f} %)"
+            f"to 5 % of stderr (error of an interval end due to the number of draws: up to {error:.0f} %)"
         )
     decided = [name for name, of in others.items() if of.get("fit_excluded")]
     for cause, advice in _ADVICE.items():
@@ -253,11 +254,12 @@ def enough_sentences(held: dict[str, Any]) -> list[str]:
         error = 100 * max(known[name]["shift_error"] for name in undecided)
         words.append(
             f"there are too few draws to decide whether value ± stderr suffices for {', '.join(undecided)} "
-            "(error of an "
-            f"end: up to {error:.0f} % of stderr)"
+            f"(error of an interval end: up to {error:.0f} % of stderr)"
         )
     if unknown:
-        words.append(f"the fit has no interval for {', '.join(unknown)} to compare with")
+        words.append(
+            f"the posterior of {', '.join(unknown)} is not compared with the fit, which has no interval there"
+        )
     if decided:
         words.append(
             f"the 95 % interval of {', '.join(decided)} excludes the value of the fit: the prior "
@@ -273,7 +275,7 @@ def _limit_sentence(name: str, of: dict[str, Any]) -> str:
     than = "below" if side == "upper" else "above"
     return (
         f"only an {side} limit of {name} is known: it is {than} {value} with a probability of 95 %, and "
-        f"the data fit as well up to its bound; quote the limit, not median and interval"
+        f"the data are described equally well up to its bound; quote the limit, not median and interval"
     ).replace("an lower", "a lower")
 
 

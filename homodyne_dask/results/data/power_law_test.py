@@ -84,7 +84,7 @@ class RatesCheck:
         """Return the outcome in words."""
         if self.deviations:
             words = "; ".join(map(str, self.deviations))
-            return f"{self.store}: {words}; a fit with --rates spline shows its form"
+            return f"{self.store}: {words}; a fit with --rates spline shows the form of the rate"
         one = len(self.rates) == 1
         words = " and ".join(WORDS[rate] for rate in self.rates)
         laws = "follows the power law" if one else "follow the power laws"
@@ -98,8 +98,8 @@ class RatesCheck:
         """Return what would have been seen."""
         found = [f"{WORDS[rate]} by {100 * of:.2g} %" for rate, of in self.detectable.items()]
         if not found:
-            return "; the data do not determine their form"
-        return f"; over a tenth of the record a deviation of {' or '.join(found)} would be detected"
+            return "; the data do not determine the form of the rates"
+        return f"; a deviation of {' or '.join(found)} over a tenth of the record would be detected"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers as plain values, as `to_json` writes them; unknown ones are None."""

@@ -53,7 +53,7 @@ class Provenance:
             found = model_of_digest(name, digest)
         if found is None:
             raise OptionError(
-                f"the model {name!r} that was fitted is not known here: define it with hd.separable "
-                f"as before, or fit again; only the numbers of this result can be shown"
+                f"the fitted model {name!r} is unknown in this process, so only the numbers of the result "
+                f"can be shown: define the model with hd.separable as before, or fit again"
             )
         return with_ties(found, self.config.get("tie"))

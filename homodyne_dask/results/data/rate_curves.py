@@ -83,8 +83,8 @@ WORDS = {
 }
 ERRORS = {
     "robust": "cluster-robust covariance",
-    "speckle": "covariance of speckle and counting",
-    "naive": "naive covariance: too narrow for correlated speckle",
+    "speckle": "covariance of speckle and counting noise",
+    "naive": "naive covariance, which makes bands too narrow for correlated speckle",
     "none": "no bands: the fit has no covariance",
 }
 
@@ -208,13 +208,13 @@ def _band(result: FitResult, name: str, curve: RateCurve, known: xarray.DataArra
     moved = ~(table["fixed"].values | bounded)
     missing = moved & np.isnan(np.diag(covariance))
     if missing.any():
-        word = f"no band, because the error of {_listed(names, missing)} is not known"
+        word = f"there is no band, because the error of {_listed(names, missing)} is unknown"
         return nothing._replace(about={"no_band": word})
     about = {}
     if bounded.any():
         bound = _listed(names, bounded)
         about["conditional"] = (
-            f"the band is too narrow: it is valid only with {bound} at the bound where the fit ended"
+            f"the band is too narrow: it assumes that {bound} is fixed at the bound where the fit ended"
         )
     covariance = np.where(moved[:, None] & moved, covariance, 0.0)
     stderr = rate_stderr(curve.gradient, covariance)
@@ -225,7 +225,7 @@ def _band(result: FitResult, name: str, curve: RateCurve, known: xarray.DataArra
     halves.append(half_width_everywhere(LEVEL, curve.gradient, covariance, dof))
     below, above = _reach(result, name, curve, stderr)
     if (below != stderr).any() or (above != stderr).any():
-        about["wider"] = "bands include errors of splines and smoothing"
+        about["wider"] = "the bands include errors due to splines and smoothing"
     return _Band(stderr, dof, below, above, halves, about)
 
 

@@ -42,11 +42,13 @@ def check_fluid(model: str, temperature: float | None, viscosity: float | None) 
     if model != BROWNIAN.name:
         raise OptionError(
             f"temperature and viscosity give the hydrodynamic radius of Brownian motion, but the "
-            f"model is {model}: leave them out, or use the model brownian"
+            f"model is {model}: omit them, or use the model brownian"
         )
     for name, value in given.items():
         if value is None:
-            raise OptionError(f"{name} is missing: the hydrodynamic radius needs both")
+            raise OptionError(
+                f"{name} is missing: the hydrodynamic radius needs both temperature and viscosity"
+            )
         if (
             isinstance(value, bool)
             or not isinstance(value, Real)
@@ -55,7 +57,7 @@ def check_fluid(model: str, temperature: float | None, viscosity: float | None) 
             raise OptionError(f"{name} = {value!r} is not a positive number")
     if temperature is not None and temperature < COLDEST:
         raise OptionError(
-            f"temperature = {temperature:g} is in K, at which fluids are frozen: 25 °C is 298.15 K"
+            f"temperature = {temperature:g} K is too low for a fluid: give it in K (25 °C is 298.15 K)"
         )
 
 

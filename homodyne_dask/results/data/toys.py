@@ -101,8 +101,8 @@ class Toys:
         about, number = data.attrs, data.sizes["toy"]
         size = f"{about['pixels']:.4g} pixels per bin, {about['counts']:.3g} counts per pixel and frame"
         what = (
-            f"{number} scans of photons simulated from the fit of {about['model']} ({size}), fitted with "
-            f"--weighting {about['weighting']}: {self.converged.sizes['toy']} converged"
+            f"{number} scans of photons, simulated from the fit of {about['model']} ({size}), were fitted "
+            f"with --weighting {about['weighting']}: {self.converged.sizes['toy']} fits converged"
         )
         lines = wrapped("", [what])
         rows: list[list[str]] = [list(HEAD)]

@@ -40,7 +40,9 @@ def read_with_checksum(
     except OSError as e:
         raise SourceError(f"{path} cannot be read: {e.strerror or e}; {remedy}") from e
     except (ValueError, RecursionError) as e:
-        raise SourceError(f"{path} is damaged or not JSON, {why_unreadable(e)}: {remedy}") from e
+        raise SourceError(
+            f"{path} is damaged or is not JSON ({why_unreadable(e)}): {remedy}"
+        ) from e
     if not isinstance(read, dict) or read.get("format") != form:
         raise SourceError(f"{path} is not a {form}: {remedy}")
     checksum = read.pop(CHECKSUM, None)

@@ -26,8 +26,8 @@ from homodyne_dask.results.views.text_report import report_text
 from homodyne_dask.store.files import path_of, write_file
 
 CAPTIONS = {
-    "posterior_corner": "Posterior: density of each parameter and each pair, with 68 and 95 % contours",
-    "posterior_rates": "Posterior of the rates: median with 68 and 95 % bands, with the bands of the fit",
+    "posterior_corner": "Posterior: density of each parameter and of each pair, with 68 % and 95 % contours",
+    "posterior_rates": "Posterior of the rates: median with 68 % and 95 % bands, and 95 % band of the fit",
     "posterior_trace": "Draws of each chain",
 }
 
@@ -71,7 +71,7 @@ def _fit_in(folder: Path, result: FitResult) -> FitResult:
     if not (folder / SUMMARY).is_file():
         raise OptionError(
             f"{folder} contains no fit, but a posterior is written beside its fit: give the folder of the "
-            f"fit, or write only the posterior with to_netcdf"
+            f"fit, or write the posterior alone with to_netcdf"
         )
     found = load_result(folder)
     theta, scaling = found.parameters["value"].values, found.scaling
@@ -101,19 +101,25 @@ def _alternative(posterior: Posterior, name: str) -> str:
     """Return the text alternative of a figure: its main numbers."""
     if name == "posterior_trace":
         chains, draws = posterior.draws.theta.shape[:2]
-        return f"{draws} draws from each of {chains} chains, one panel for each free parameter."
+        return f"{draws:,} draws from each of {chains} chains, one panel for each free parameter."
     if name == "posterior_rates":
         rates = posterior.values()["rates"]
         words = []
         for rate, of in rates.items():
             low, middle, high = (of[percent][-1] for percent in ("2.5", "50", "97.5"))
-            words.append(f"{rate} {middle:.3g}, 95 % from {low:.3g} to {high:.3g}")
-        return f"At the last frame: {'; '.join(words)}."
+            words.append(f"{rate} {middle:.3g}, 95 % interval from {low:.3g} to {high:.3g}")
+        return f"Median at the last frame: {'; '.join(words)}."
+    note = _sentence(posterior.draws.adjust_note.rstrip("."))
     if why := why_unreliable(posterior.plain):
-        return f"{why}. {posterior.draws.adjust_note}"
+        return f"{_sentence(why)}. {note}."
     words = [
-        f"{parameter} {of['quantiles']['50']:.4g}, 95 % from {of['quantiles']['2.5']:.4g} to "
+        f"{parameter} {of['quantiles']['50']:.4g}, 95 % interval from {of['quantiles']['2.5']:.4g} to "
         f"{of['quantiles']['97.5']:.4g}"
         for parameter, of in posterior.plain["parameters"].items()
     ]
-    return f"{'; '.join(words)}. {posterior.draws.adjust_note}"
+    return f"Median: {'; '.join(words)}. {note}."
+
+
+def _sentence(words: str) -> str:
+    """Return words with a capital at their beginning."""
+    return f"{words[:1].upper()}{words[1:]}"

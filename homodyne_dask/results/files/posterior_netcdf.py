@@ -77,7 +77,7 @@ def read_tree(path: Path) -> DataTree:
     if tree.attrs.get("format_version") != VERSION:
         raise SourceError(
             f"{path} has format version {tree.attrs.get('format_version')}, but this program reads "
-            f"{VERSION}: make it again"
+            f"{VERSION}: recreate it with `homodyne-dask posterior`"
         )
     return tree
 

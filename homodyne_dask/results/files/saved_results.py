@@ -60,7 +60,7 @@ def data_of(result: FitResult, folder: AnyPath, way_out: str, store: AnyPath | N
         named = any_path(f"store_path of {folder}", where)
         if not _is_near(named, folder):
             raise OptionError(
-                f"the data of {folder} are elsewhere, in {named}, and are opened only on request: "
+                f"the data of {folder} are not beside it but in {named}, and are opened only on request: "
                 f"{way_out.format(named)}"
             )
     return fitted_scan(result, store)
@@ -175,5 +175,5 @@ def _named(results: Any) -> dict[str, FitResult]:
             return dict(zip(names, fits, strict=True))
     raise OptionError(
         f"several of the fits have the model {max(models, key=models.count)}: give a mapping of names to "
-        f"them, as {{'one': ..., 'two': ...}}, or each folder only once"
+        f"fits, such as {{'one': ..., 'two': ...}}, or each folder only once"
     )

@@ -48,11 +48,11 @@ def check_index(folder: Path, replace: bool, prefix: str = SCANS) -> None:
     present = [file for file in files if os.path.lexists(file)]
     if present and not (table.is_file() and _is_index(table, prefix)):
         raise OptionError(
-            f"{present[0]} belongs to no index of {ONE_OF[prefix]}s: remove it, or give another --output"
+            f"{present[0]} is not part of an index of {ONE_OF[prefix]}s: remove it, or give another --output"
         )
     if present and not replace:
         raise OptionError(
-            f"{table} exists: give --resume to fit what has no result yet, --overwrite to "
+            f"{table} exists: give --resume to make the fits that have no result yet, --overwrite to "
             f"replace it and all results, or another --output"
         )
 
@@ -139,7 +139,7 @@ def _page(
     return render(
         RESULTS_PACKAGE,
         "index.html",
-        title=f"{good[0].config['model'] if good else 'no fit'}, {of} {one}s",
+        title=f"{good[0].config['model'] if good else 'No fit'}, {of} {one}s",
         headings=headings if picture is None else headings | {"pictures": "Figures"},
         converged=all(entry.outcome == "CONVERGED" for entry in entries) and len(entries) == of,
         sentence=outcome_counts(entries, of, prefix),
@@ -158,6 +158,6 @@ def _picture(names: Sequence[str], good: Sequence[SeriesEntry], whole: FitSeries
         for name in names
     ]
     of = "scan" if whole is None else whole.over
-    ends = f"{good[0].name} to {good[-1].name}"
-    alt = f"Each parameter with its error against {of}, {ends}: {'; '.join(spans)}."
+    ends = f"first fit: {good[0].name}, last fit: {good[-1].name}"
+    alt = f"Each parameter with its error against {of} ({ends}): {'; '.join(spans)}."
     return Picture(scans_title(good, of), alt, png.getvalue())

@@ -49,9 +49,10 @@ _SOMEWHERE = {
 }
 _ERRORS = {
     "stderr": "standard errors ({}); p accounts for their degrees of freedom",
-    "stderr_lower": "lower bounds of the errors (from blocks of frames, not below the naive ones): a small p "
-    "may result from errors that are too small",
-    "stderr_naive": "naive errors, too small for correlated speckle: a small p does not show a difference",
+    "stderr_lower": "lower bounds on the errors (from blocks of frames, at least the naive errors): a small "
+    "p may result from errors that are too small",
+    "stderr_naive": "naive errors, which are too small for correlated speckle: a small p does not prove a "
+    "difference",
 }
 
 
@@ -85,7 +86,7 @@ def _fitted_together(series: FitSeries) -> list[str]:
         shared
     )
     return [
-        f"one fit of all scans: {joined_with_and(together.per_scan)} by scan{words}; "
+        f"one fit of all scans: {joined_with_and(together.per_scan)} for each scan{words}; "
         f"χ²/N {together.redchi:.4f}",
         *together.undetermined,
     ]
@@ -146,8 +147,8 @@ def _agreement(series: FitSeries, name: str, same: HomogeneityTest) -> str:
     mean = numbers.value_and_error(same.mean, same.stderr) + (f" {unit}" if unit else "")
     scatter = _scatter(same)
     if series.global_fit is not None:
-        differs = "may be the same" if same.p >= DOUBTFUL else "differs"
-        return f"{differs} {everywhere} ({scatter}), with the shared parameters taken as known"
+        differs = "consistent" if same.p >= DOUBTFUL else "inconsistent"
+        return f"{differs} {everywhere} ({scatter}), if the shared parameters are taken as known"
     if same.p >= DOUBTFUL:
         return f"consistent {everywhere} ({scatter}), weighted mean {mean}"
     if same.p >= SURE:
@@ -166,19 +167,25 @@ def _not_converged(series: FitSeries) -> list[str]:
     """Return a sentence on the fits that no test of agreement uses."""
     ended = [e for e in series.entries if e.result is not None and not e.converged]
     names = [f"{entry.name} ({entry.outcome_words})" for entry in ended]
-    return [f"without a value for the tests below: {', '.join(names)}"] if names else []
+    return (
+        [f"not converged, and therefore not in the tests below: {', '.join(names)}"]
+        if names
+        else []
+    )
 
 
 def _at_bounds(series: FitSeries) -> list[str]:
     """Return a sentence for each parameter that ended at a bound in some fits."""
     sentences = []
     for name in series.names:
-        fits = [e.name for e in series.entries if e.converged and e.quantities[name].at_bound]
+        bounded = [e for e in series.entries if e.converged and e.quantities[name].at_bound]
+        fits = [e.name for e in bounded if e.quantities[name].conditional]
         if fits:
             together = next((list(of) for of in RATES.values() if name in of), [name])
             sentences.append(
-                f"{name} is at a bound in {', '.join(fits)}: {joined_with_and(together)} of these fits "
-                f"are not compared"
+                f"{name} is at a bound in {joined_with_and(fits)}: {joined_with_and(together)} of "
+                f"{'these fits' if len(fits) > 1 else 'this fit'} "
+                f"{'are' if len(fits) > 1 or len(together) > 1 else 'is'} not compared"
             )
     return sentences
 
@@ -186,11 +193,9 @@ def _at_bounds(series: FitSeries) -> list[str]:
 def _misfits(series: FitSeries) -> list[str]:
     """Return a sentence on the fits whose model does not describe the data."""
     names = [e.name for e in series.entries if e.result is not None and e.result.misfit]
-    return (
-        [f"the model does not describe the data of {', '.join(names)}: see their reports"]
-        if names
-        else []
-    )
+    reports = "the reports of these fits" if len(names) > 1 else "the report of this fit"
+    words = f"the model does not describe the data of {joined_with_and(names)}: see {reports}"
+    return [words] if names else []
 
 
 def _power_of_q(series: FitSeries, name: str) -> str:
@@ -208,17 +213,18 @@ def _power_of_q(series: FitSeries, name: str) -> str:
     if law.p < SURE:
         of_rate = f" (for the rate q²J: {rate})" * J
         return (
-            f"{what} does not follow a power of q ({_scatter(law)}): the nearest power is "
+            f"{what} does not follow a power law of q ({_scatter(law)}): the nearest power is "
             f"{power}{of_rate}, with errors "
             f"widened by the scatter"
         )
     reach = half_width(95.0, law.dof) * law.stderr
     diffusive = abs(law.exponent - (0 if J else 2)) < reach
-    words = "as expected for diffusion" if diffusive else "whereas diffusion gives 2"
+    expected = "0 and 2" if J else "2"
+    words = "as expected for diffusion" if diffusive else f"whereas diffusion gives {expected}"
     words = f", {words}" if np.isfinite(reach) else ""
     tested = f" ({_scatter(law)})" if law.freedom else ""
-    of_rate = f", and the rate q²J scales to the power {rate}" * J
-    return f"{what} scales with q to the power {power}{of_rate}{tested}{words}"
+    of_rate = f", and the rate q²J as q to the power {rate}" * J
+    return f"{what} scales as q to the power {power}{of_rate}{tested}{words}"
 
 
 def _scatter(of: HomogeneityTest | PowerLawOfQ) -> str:
@@ -230,15 +236,16 @@ def _scatter(of: HomogeneityTest | PowerLawOfQ) -> str:
 
 _HEAD = ["fit", "parameters", "χ²", "χ²/N", "score", "worse by", "ΔCLIC", "ΔAIC (naive)"]
 _NOTES = (
-    "score: log predictive density of the left-out angles, larger is better; ± from its scatter over angles",
-    "CLIC allows for correlated pairs; the naive AIC treats them as independent, and favours too many "
+    "score: logarithm of the predictive density of the left-out angles (larger is better); ± from its "
+    "scatter over angles",
+    "CLIC allows for correlated pairs; the naive AIC treats pairs as independent and favours too many "
     "parameters",
 )
 
 
 def _comparison_title(comparison: Comparison) -> str:
     fits = f"{len(comparison.fits)} fits to {comparison.store}"
-    return f"{fits}, compared by leaving out each of {comparison.bins} independent bins"
+    return f"{fits}, compared by leaving out each of the {comparison.bins} independent bins in turn"
 
 
 def _comparison_cells(comparison: Comparison) -> list[list[str]]:

@@ -37,6 +37,7 @@ from homodyne_dask.results.views.posterior_section import (
 )
 from homodyne_dask.results.views.report_content import (
     bin_rows,
+    datum,
     facts,
     influence_sentences,
     influence_title,
@@ -61,7 +62,7 @@ class Picture:
 
     title: str
     alt: str
-    """Text alternative: what is drawn, with the main numbers."""
+    """Text alternative: what the figure shows, with the main numbers."""
     png: bytes
 
     @property
@@ -151,7 +152,7 @@ def _content(result: FitResult) -> dict[str, Any]:
         **_posterior(result.errors.posterior),
         "scaling": scaling_sentence(result),
         "bins": bin_rows(result),
-        "bins_caption": "Contrast, offset, pairs and reduced χ² of each bin",
+        "bins_caption": f"Contrast, offset, {datum(result)} and reduced χ² of each bin",
         "max_open_rows": MAX_OPEN_ROWS,
         "influence": [
             f"{influence_title(result)}: {sentence}" for sentence in influence_sentences(result)
@@ -206,15 +207,15 @@ def fits_table(
 def _errors_in_tables(entries: Sequence[Fitted]) -> str:
     known = methods_of(entries)
     return (
-        f"± is the standard error{f' ({known})' * bool(known)}; values without ± have no standard error: "
-        f"naive errors and lower bounds are in the table of each report"
+        f"± is the standard error{f' ({known})' * bool(known)}; values without ± have no standard error, but "
+        f"the report of each fit lists naive errors and lower bounds"
     )
 
 
 def _of_middle(names: Sequence[str], entries: Sequence[Fitted]) -> list[str]:
     """Return the note on rates without a formula of whole scans."""
     rates = [name for name in names if name in RATES and not any("age" in e.at for e in entries)]
-    return [f"{joined_with_and(rates)}: in the middle of each record"] if rates else []
+    return [f"values of {joined_with_and(rates)} are at the middle of each record"] if rates else []
 
 
 def _linked(entry: Fitted, folder: Path | None) -> object:

@@ -58,8 +58,8 @@ def _sampling(held: dict[str, Any]) -> list[str]:
     beyond = f", more than {MAX_ERROR}" * (error > MAX_ERROR)
     return [
         f"{how}, seed {held['seed']}",
-        f"likelihood of all pairs, interpolated from {held['columns']} columns: its logarithm differs by "
-        f"at most {error:.2g} from the exact value in {held['checked']} draws{beyond}",
+        f"the likelihood of all pairs is interpolated from {held['columns']} columns: its logarithm differs "
+        f"by at most {error:.2g} from the exact value at the {held['checked']} draws compared{beyond}",
     ]
 
 

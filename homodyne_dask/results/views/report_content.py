@@ -13,11 +13,12 @@ from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_rows import SeriesEntry
 from homodyne_dask.results.data.known_truth import pulls, truth_mismatch, truth_of
 from homodyne_dask.solver.covariance import SPECKLE
+from homodyne_dask.store.arrays import sigma_words
 from homodyne_dask.store.rings import describe_rings
 from homodyne_dask.store.scan import shown_ranges
 
 ON_PULLS = (
-    "pull is (value - truth) / stderr converted to a normal deviate: beyond ±2 in 5 of 100 fits "
+    "pull: (value − truth) / stderr, converted to a normal deviate, which is beyond ±2 in 5 of 100 fits "
     "for any dof"
 )
 MAX_MINIMA = 5
@@ -71,7 +72,7 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
             "frames",
             f"{first} to {stop - 1} of {inputs['frame_time']:g} s, {begin:g} to {end:g} s",
         ),
-        ("σ", f"from {inputs['sigma_source']}"),
+        ("σ", sigma_words(inputs["sigma_source"])),
         *(("note", note) for note in inputs["notes"]),
         ("version", ", ".join([f"homodyne-dask {result.provenance.version}", *others])),
     ]
@@ -85,10 +86,10 @@ def _comparison(result: FitResult) -> str:
         for name, value in above
     ]
     chosen = (
-        f"{result.config['model']} was chosen by χ² of bins left out (differences from the lowest): "
-        f"{', '.join(rows)}"
+        f"{result.config['model']} was chosen by the χ² of left-out bins (differences from the lowest: "
+        f"{', '.join(rows)})"
     )
-    return f"none is adequate; {chosen}" if result.misfit else chosen
+    return f"no model is adequate; {chosen}" if result.misfit else chosen
 
 
 def _changed(config: dict[str, Any]) -> str:
@@ -117,8 +118,8 @@ def _cost(result: FitResult) -> list[tuple[str, str]]:
     loss, scale = (result.config[key] for key in ("loss", "loss_scale"))
     left = f"mean weight of the {datum(result)} {100 * result.statistics.mean_weight:.1f} %"
     return [
-        ("loss", f"{loss} beyond {scale:g} σ instead of squares, {left}"),
-        ("χ²", f"{found}, computed with the loss, here and for each bin"),
+        ("loss", f"{loss} with a scale of {scale:g} σ, {left}"),
+        ("χ²", f"{found}; both are computed with the loss, as is χ²/N of each bin"),
     ]
 
 
@@ -144,9 +145,11 @@ def _excluded(result: FitResult) -> str:
         if result.provenance.inputs.get("cells"):
             return "none: the cells are averages of the cells in the file"
         if result.config.get("averages") == "read":
-            return "none: the cells are averages of all pairs, read once because the stored averages do "
-            "not match the selection"
-        return "no pair was read: the cells are averages of all pairs"
+            return (
+                "none: the cells are averages of all pairs, which were read once because the stored "
+                "averages do not match the selection"
+            )
+        return "none: the cells are stored averages of all pairs; no pair was read"
     if cells := result.provenance.inputs.get("cells"):
         missing = cells * result.provenance.inputs["bins"] - _measured(result)
         return f"{numbers.format_count(missing)} cells unknown or not entirely inside the selection"
@@ -155,7 +158,8 @@ def _excluded(result: FitResult) -> str:
     possible = (stop - first - shortest) * (stop - first - shortest + 1) // 2
     missing = possible * result.provenance.inputs["bins"] - _measured(result)
     words = [f"{numbers.format_count(missing)} pairs masked or unknown"]
-    words += [f"{result.provenance.inputs['frames_masked']} frames masked"]
+    masked = result.provenance.inputs["frames_masked"]
+    words += [f"{masked} frame{'s' * (masked != 1)} masked"]
     if frames := result.provenance.inputs.get("frames_excluded"):
         words += [f"frames {shown_ranges(frames)} excluded"]
     words += ["the diagonal"] if shortest == 1 else [f"lags below {shortest}"]
@@ -169,7 +173,7 @@ def _independent(result: FitResult) -> str:
     return (
         ""
         if number == inputs["bins"]
-        else f"{number} of {inputs['bins']} bins (Friedel pairs are one)"
+        else f"{number} of {inputs['bins']} bins (the bins of a Friedel pair count as one)"
     )
 
 
@@ -180,7 +184,7 @@ def _passes(result: FitResult) -> str:
         if "level" in entry:
             more = f" and for {entry['candidates']} initial values" if entry["candidates"] else ""
             words.append(
-                f"{entry['passes']} over {numbers.level_name(entry['level'])}{more}, first"
+                f"before these {entry['passes']} over {numbers.level_name(entry['level'])}{more}"
             )
     last = result.run.history[-1] if result.run.history else {}
     if last.get("computed", 1.0) < 1.0:
@@ -197,16 +201,16 @@ def _minima(result: FitResult) -> str:
     total = sum(at["starts"] for at in result.diagnosis.minima)
     n = len(result.diagnosis.minima)
     words = [
-        f"{total} fits of binned averages ended in {n} {'minimum' if n == 1 else 'competing minima'}"
+        f"{total} fits to binned averages ended in {n} {'minimum' if n == 1 else 'competing minima'}"
     ]
-    words.append(f"{best['starts']} of them in the minimum with the lowest χ²")
+    words.append(f"{best['starts']} in the minimum with the lowest χ²")
     for at in result.diagnosis.minima[1 : MAX_MINIMA + 1]:
         where = ", ".join(f"{name} {value:.4g}" for name, value in at["theta"].items())
         words.append(
-            f"{at['starts']} where χ² is {at['chisqr'] - best['chisqr']:.4g} higher ({where})"
+            f"{at['starts']} where χ² is higher by {at['chisqr'] - best['chisqr']:.4g} ({where})"
         )
     if n > MAX_MINIMA + 1:
-        words.append("all are in summary.json")
+        words.append("summary.json lists all minima")
     return "; ".join(words)
 
 
@@ -221,13 +225,13 @@ LARGEST_GAIN_SAID = 0.9
 LARGE_RATIO = 2.0
 """Errors from the scatter of bins over those of speckle, above which it is said what that means."""
 MODES_NOTE = (
-    "each mode: one Gauss-Newton step from this optimum; AIC and BIC: differences from the lowest, "
-    "corrected for correlated pairs; changes are in units of {}"
+    "each mode is evaluated after one Gauss–Newton step from this optimum; AIC and BIC are differences from "
+    "the lowest, corrected for correlated pairs; changes are in units of {}"
 )
 """In which errors goes into the braces."""
 WITHOUT_CRITERIA = (
-    "AIC and BIC are not given: the model does not describe the data, and they would treat its "
-    "misfit as noise"
+    "AIC and BIC are not given, because the model does not describe the data: they would treat its misfit "
+    "as noise"
 )
 
 
@@ -244,8 +248,9 @@ def errors_of_changes(result: FitResult) -> str:
 
 def influence_title(result: FitResult) -> str:
     """Return what the sentences on influence are about."""
-    units = errors_of_changes(result)
-    return f"influence of single bins (or whole repeats), in units of {units}"
+    table = result.diagnosis.influence
+    of = "scans" if table is not None and "change_of_scan" in table else "bins"
+    return f"influence of single {of}, in units of {errors_of_changes(result)}"
 
 
 def reservations(result: FitResult) -> list[tuple[str, str]]:
@@ -297,7 +302,7 @@ def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]
         rows.append(row)
     if truth is not None:
         head += ["truth", "pull"]
-    bound = "lower bound on the error: dyadic-robust over blocks of frames"
+    bound = "the lower bound on the error is dyadic-robust over blocks of frames"
     notes = (
         *_priors(result),
         *_free_rates(result),
@@ -350,8 +355,8 @@ def _free_rates(result: FitResult) -> list[str]:
         return []
     keys = ("rate", "splines", "effective", "strength", "design_effect")
     return [
-        f"{rate}(t): {int(splines)} splines with {effective:.1f} effective degrees of freedom, "
-        f"smoothness {rate}={strength:.3g} for χ² in units of the design effect {effect:.3g}"
+        f"{rate}(t): {int(splines)} splines with {effective:.1f} effective degrees of freedom and a "
+        f"smoothness of {strength:.3g}, for χ² divided by the design effect {effect:.3g}"
         for rate, splines, effective, strength, effect in zip(
             *(table[key].values for key in keys), strict=True
         )
@@ -382,14 +387,14 @@ def mean_rates(result: FitResult) -> list[str]:
 def _on_errors(robust: bool, bounded: bool, naive: bool, method: str, averages: bool) -> str:
     if averages and robust:
         return (
-            f"cells are weighted by the inverse of their covariance, computed from speckle and counting "
-            f"noise for Gaussian speckle; stderr ({method}) has dof degrees of freedom; the naive error "
-            f"treats the covariance as known"
+            f"cells are weighted by the inverse of their covariance, which is computed from speckle and "
+            f"counting noise, assuming Gaussian speckle; stderr is {method} with dof degrees of freedom; the "
+            f"naive error treats the covariance as known"
         )
     if robust and method == SPECKLE:
         return (
-            "stderr is computed from the speckle and counting noise, assuming Gaussian speckle (method: "
-            "speckle); dof: its degrees of freedom; the naive error assumes uncorrelated noise"
+            "stderr is computed from speckle and counting noise, assuming Gaussian speckle (method: "
+            "speckle), with dof degrees of freedom; the naive error assumes uncorrelated noise"
         )
     if robust:
         return (
@@ -400,7 +405,7 @@ def _on_errors(robust: bool, bounded: bool, naive: bool, method: str, averages: 
         return "the naive error assumes uncorrelated noise"
     if naive:
         return "only the naive error is known, which assumes uncorrelated noise"
-    return "no error of a parameter is known"
+    return "no error of any parameter is known"
 
 
 def _on_noise(result: FitResult) -> list[str]:
@@ -412,13 +417,14 @@ def _on_noise(result: FitResult) -> list[str]:
     if np.isfinite(noise["pixels"].values).any():
         pixels, counts = (_two_digits(noise[name].values) for name in ("pixels", "mean_counts"))
         lines.append(
-            f"noise of {pixels} independent pixels per bin; counts per pixel and frame: {counts}"
+            f"the noise is that of {pixels} independent pixels per bin with a mean count of {counts} per "
+            f"pixel and frame"
         )
     gain = noise["weighted_ratio"].values if "weighted_ratio" in noise else np.full(1, np.nan)
     if np.isfinite(gain).any() and np.nanmin(gain) < LARGEST_GAIN_SAID:
         at_most = _two_digits(gain)
         lines.append(
-            f"with --weighting speckle the errors would be at most {at_most} times these"
+            f"with --weighting speckle, the errors would be at most {at_most} times as large"
             + ", depending on the parameter" * (" to " in at_most)
         )
     if (test := result.diagnosis.hausman) is not None and not test.differs:
@@ -444,7 +450,7 @@ def _on_noise(result: FitResult) -> list[str]:
 
 def _two_digits(values: np.ndarray) -> str:
     known = values[np.isfinite(values)]
-    low, high = (f"{float(f'{value:.2g}'):g}" for value in (known.min(), known.max()))
+    low, high = (f"{float(f'{value:.2g}'):,g}" for value in (known.min(), known.max()))
     return low if low == high else f"{low} to {high}"
 
 

@@ -80,7 +80,7 @@ def _posterior_lines(held: dict[str, Any]) -> list[str]:
 def _scaling(result: FitResult) -> list[str]:
     n = len(result.scaling["ndata"])
     if n > MAX_BINS:
-        return [scaling_sentence(result), f"({n} bins, listed in scaling.csv)"]
+        return [scaling_sentence(result), f"scaling.csv lists all {n} bins"]
     return [scaling_sentence(result), *aligned_columns(bin_rows(result), left=0)]
 
 
@@ -96,8 +96,8 @@ def sensitivity_lines(result: FitResult) -> list[str]:
 
 
 def _profile(name: str, table: xarray.Dataset) -> str:
-    words = [f"{value}: {above} ({parabola})" for value, above, parabola in profile_rows(table)]
-    return f"profile of {name}, value: χ² - lowest χ² (that of a parabola): {', '.join(words)}"
+    words = [f"{above} ({parabola}) at {value}" for value, above, parabola in profile_rows(table)]
+    return f"profile of {name}: χ² − lowest χ² (in brackets, of a parabola) is {', '.join(words)}"
 
 
 def intervals_text(found: FitResult | FitSeries, percent: float) -> str:
@@ -129,9 +129,9 @@ def _intervals(result: FitResult, percent: float) -> str:
         rows.append([str(name), *shown])
     lines = aligned_columns(rows, left=1)
     if method := result.parameters.attrs["method"]:
-        lines.append(f"from standard errors ({method}) and Student's t for their dof")
+        lines.append(f"from standard errors ({method}) and Student's t distribution for their dof")
     else:
         lines.append(
-            "no standard error is known, and other errors give no interval (explain errors)"
+            "no standard error is known, and other errors give no interval (`homodyne-dask explain errors`)"
         )
     return "\n".join(lines)

@@ -41,7 +41,7 @@ def test_the_exit_status_and_the_json_say_whether_anything_has_to_be_done(
 ):
     printed = run(monkeypatch, findings)
     assert printed.exit_code == status
-    assert ("look at this: buy some" in printed.output) is bool(status)
+    assert ("to do: buy some" in printed.output) is bool(status)
     printed = run(monkeypatch, findings, "--json")
     assert printed.exit_code == status
     report = json.loads(printed.stdout)

@@ -54,7 +54,7 @@ def test_frames_up_to_minus_1_are_all_of_them(tmp_path):
 def test_null_values_are_searched_in_the_data(tmp_path):
     translation = translated(tmp_path, initial_parameters__values=None)
     assert translation.config.initial is None
-    assert any("searched in the data" in remark for remark in translation.remarks)
+    assert any("searched for in the data" in remark for remark in translation.remarks)
 
 
 def test_older_names_of_parameters_are_known(tmp_path):

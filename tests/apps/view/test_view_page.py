@@ -155,7 +155,7 @@ def test_bins_of_other_stores_belong_together_by_q_and_angle(scan, tmp_path):
 def test_what_cannot_be_shown_is_said(small, scan, tmp_path):
     with pytest.raises(OptionError, match="1 to 6 stores and results, but 7 were given"):
         open_shown([scan] * 7)
-    with pytest.raises(OptionError, match="give the path of a store or of the folder of a fit"):
+    with pytest.raises(OptionError, match="or the path of a store or of the folder of a fit"):
         open_shown([3])
     with pytest.raises(StoreError, match="does not exist"):
         open_shown([tmp_path / "nothing"])
@@ -167,7 +167,7 @@ def test_what_cannot_be_shown_is_said(small, scan, tmp_path):
 
 def test_a_window_beyond_the_frames_is_said_to_be(scan):
     for x in ((60.0, 70.0), (-5.0, -0.1)):
-        with pytest.raises(SelectionError, match="it has no frames from"):
+        with pytest.raises(SelectionError, match="there are no frames from"):
             cell_axes(scan, x, (1.0, 2.0))
     columns, rows = cell_axes(scan, (59.88, 80.0), (-3.0, 0.04))
     assert (columns.first, columns.number) == (599, 1)
@@ -284,9 +284,7 @@ def test_a_store_that_has_gone_may_be_given(small, tmp_path):
     moved = changed(
         small[1], inputs=small[1].provenance.inputs | {"store_path": str(tmp_path / "gone.zarr")}
     )
-    with pytest.raises(
-        StoreError, match="or give the current location of the store after the result"
-    ):
+    with pytest.raises(StoreError, match="or give the current path of the store after the result"):
         open_shown([moved])
     (one,) = open_shown([moved, small[0].path])
     assert one.result is moved
@@ -296,7 +294,7 @@ def test_a_model_that_is_not_known_here_leaves_the_data(small):
     _, fitted = small
     strange = changed(fitted, config=fitted.config | {"model": "strange", "model_digest": "0"})
     content = viewed([changed(strange, definition=None)])
-    assert "the model 'strange' that was fitted is not known here" in content.notes[0]
+    assert "the fitted model 'strange' is unknown in this process" in content.notes[0]
     assert content.rates == [{}]
 
 

@@ -105,7 +105,7 @@ def test_what_is_no_store_is_never_removed(folders, capsys, fitted):
     (source / "A.h5").write_bytes(GOOD)
     watch_until_quiet(watch_of(source, results, keep_stores=False))
     assert notes.read_text() == "precious"
-    said = f"{notes.parent} is not removed: it is not a store of homodyne_dask"
+    said = f"{notes.parent} was not removed: it is not a store of homodyne_dask"
     assert said in capsys.readouterr().err
     assert table_rows(results)[0]["outcome"] == "CONVERGED"
 

@@ -52,10 +52,10 @@ def test_a_full_disk_is_said_waited_for_and_gone_on_from(folders, capsys, step):
     setattr(watch.fits, step, fail_times(2, error, getattr(watch.fits, step)))
     watch_until_quiet(watch)
     said = capsys.readouterr().err
-    assert said.count("waiting for the results") == 1
+    assert said.count("waiting for the results, retrying") == 1
     assert f"{results}/x cannot be written: the disk is full" in said
     assert "--resume" not in said  # it goes on by itself
-    assert "the results: no longer waited for" in said
+    assert "no longer waiting for the results" in said
     check_ends(watch)
 
 
@@ -78,7 +78,7 @@ def test_what_differs_in_numbers_and_asides_only_is_said_once(folders, capsys):
     watch.fits.begin = fails
     watch_until_quiet(watch)
     assert not errors
-    assert capsys.readouterr().err.count("waiting for the workers") == 1
+    assert capsys.readouterr().err.count("waiting for the workers, retrying") == 1
     check_ends(watch)
 
 
@@ -111,7 +111,7 @@ def test_a_folder_that_is_gone_for_a_while_is_waited_for(folders, capsys, which)
     assert not folders[which].exists()
     aside.rename(folders[which])
     watch_until_quiet(watch)
-    assert f"{said}: no longer waited for" in capsys.readouterr().err
+    assert f"no longer waiting for {said}" in capsys.readouterr().err
     check_ends(watch)
 
 

@@ -76,7 +76,9 @@ def test_where_the_model_is_wrong_scaling_modes_have_no_aic(one_rate):
     """Its misfit, taken for noise, made the mode of the larger χ² the better one."""
     assert np.isnan(one_rate.diagnosis.scalings["aic"].values).all()
     assert np.isnan(one_rate.diagnosis.scalings["bic"].values).all()
-    assert "AIC and BIC are not given: the model does not describe the data" in said(one_rate)
+    assert "AIC and BIC are not given, because the model does not describe the data" in said(
+        one_rate
+    )
 
 
 def test_the_numbers_of_the_check_are_in_the_summary(one_rate, tmp_path):
@@ -154,7 +156,7 @@ ADVICE = [
     (
         {"depends_on": "age"},
         {"model": "static_free"},
-        "the age: `homodyne-dask fit A.zarr --model static_free --over age",
+        "with age: `homodyne-dask fit A.zarr --model static_free --over age",
     ),
     ({"depends_on": "lag"}, {}, "homodyne-dask explain models"),
 ]

@@ -213,4 +213,4 @@ def test_what_is_known_of_the_parameters_survives_json(tmp_path):
     assert str(read) == str(result)
     assert "profile of alpha" in str(result)
     assert "influence of single bins" in str(result)
-    assert "lower bound on the error: dyadic-robust" in str(result)
+    assert "the lower bound on the error is dyadic-robust" in str(result)

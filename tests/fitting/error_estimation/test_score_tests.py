@@ -123,7 +123,11 @@ SAYS = [
         "compressed, with an exponent of about 1.2",
     ),
     (("power_of_q", "", -0.5), {}, "from the model's by about -0.5: `--model stretched_q`"),
-    (("shear", "", 1.0), {}, "decays depend on the angle, as motion in one direction would cause"),
+    (
+        ("shear", "", 1.0),
+        {},
+        "the decays depend on φ, as they would if the sample moved in one direction",
+    ),
     (("contrast_drift", "", -0.05), {}, "the contrast falls by about 5 % over the record"),
     (("contrast_drift", "", 1.2), {}, "the contrast rises by about 120 % over the record"),
     (("bin", "the bin labelled 7", 0.25), {}, "decays about 25 % faster than the others"),
@@ -138,11 +142,11 @@ SAYS = [
         {},
         "c2 of frame 31 is lower than elsewhere by about 12 % of the contrast",
     ),
-    (("frame", "frame 31", 0.12), {}, "--exclude-frames 31:32` fits the others"),
+    (("frame", "frame 31", 0.12), {}, "--exclude-frames 31:32` fits the other frames"),
     (("bin", "the bin labelled 7", 0.25), {}, "--model static --exclude-label 7`"),
     (("bin", "the bin labelled 7 of 20 scans", 0.25), {}, "--model static --exclude-label 7`"),
     (("bin", "the bin labelled 7 of scan 3", 0.25), {}, "--over scan` fits each scan separately"),
-    (("frames", "frames 30 to 35", 0.12), {}, "--exclude-frames 30:36` fits the others"),
+    (("frames", "frames 30 to 35", 0.12), {}, "--exclude-frames 30:36` fits the other frames"),
     (("shear", "", 1.0), {"scaling": "shared"}, "--scaling individual"),
 ]
 

@@ -74,7 +74,7 @@ VERDICTS = {
          result_of_model("static", STATIC, WORSE, misfit=True)],
         "laminar_flow",
         "the data prefer laminar_flow: static predicts the left-out angles less well, by 90 ± 11; none of "
-        "them describes the data",
+        "the models describes the data",
     ),
     "no score": (
         [result_of_model("laminar_flow", FLOW, UNKNOWN), result_of_model("static", STATIC)],

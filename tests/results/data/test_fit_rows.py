@@ -20,8 +20,8 @@ SCATTERED = [row(c) for c in (0.1, 0.2, 0.3, 0.4)]
     ("now", "before", "said"),
     [
         (row(0.33, 1.1), STEADY, ()),
-        (row(0.15, 1.0), STEADY, ("contrast 0.15 after 0.3",)),
-        (row(0.30, 1.5), STEADY, ("reduced χ² 1.5 after 1",)),
+        (row(0.15, 1.0), STEADY, ("contrast 0.15 (median of the scans before: 0.3)",)),
+        (row(0.30, 1.5), STEADY, ("reduced χ² 1.5 (median of the scans before: 1)",)),
         (row(0.15), STEADY[:2], ()),
         (row(0.5), SCATTERED, ()),
         (row(0.15), [row(0.3, part="q1") for _ in range(4)], ()),

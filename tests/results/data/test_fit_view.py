@@ -39,6 +39,6 @@ def test_a_store_that_is_gone_or_changed_is_not_drawn(fitted):
     with pytest.raises(StoreError, match="does not exist"):
         result.plot.maps()
     early = result_for(scan, CREEP)
-    with pytest.raises(OptionError, match="give the scan that was fitted"):
+    with pytest.raises(OptionError, match="give the fitted scan"):
         early.plot.passes()
     assert early.plot.passes(scan).axes

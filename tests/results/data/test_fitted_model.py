@@ -79,7 +79,7 @@ def test_a_stored_result_finds_its_model_by_its_code(series, tmp_path, monkeypat
     read = load_result(tmp_path)
     assert f_of(read, scan) == f_of(result, scan)
     monkeypatch.delitem(user_defined.USER_DEFINED, "stretched")
-    with pytest.raises(OptionError, match="the model 'stretched' that was fitted is not known"):
+    with pytest.raises(OptionError, match="the fitted model 'stretched' is unknown"):
         f_of(read, scan)
     assert "rate" in str(read)  # numbers need no model
 
@@ -107,7 +107,7 @@ def test_a_result_of_an_earlier_program_is_one_of_its_transport_models(series, t
     read = from_summary(written)
     assert f_of(read, scan) == pytest.approx(of_built_in(read, scan))
     written["config"]["model"] = "swelling"
-    with pytest.raises(OptionError, match="'swelling' that was fitted is not known"):
+    with pytest.raises(OptionError, match="'swelling' is unknown"):
         f_of(from_summary(written), scan)
 
 

@@ -149,7 +149,7 @@ def test_c2_at_an_angle_is_that_of_its_bins_with_a_band_by_the_errors(scan):
 def test_a_fit_without_errors_has_no_band(scan):
     result = flow_result_of(scan)
     bare = replace(result, errors=replace(result.errors, covariance=None))
-    with pytest.raises(OptionError, match="not have standard errors of all parameters"):
+    with pytest.raises(OptionError, match="lacks standard errors of some parameters"):
         bare.eval(0.0, 1.0, band=95)
 
 
@@ -163,7 +163,7 @@ def test_aic_is_that_of_lmfit():
 MISTAKES = [
     ("outside", {"t1": 1e9}, OptionError, r"t1 = 1e\+09 s is outside the scan, 0 to 6\.33333 s"),
     ("nothing", {"t2": np.nan}, OptionError, "t2 = nan s is outside"),
-    ("text", {"t2": "a"}, OptionError, "t2 = 'a' are not times in seconds"),
+    ("text", {"t2": "a"}, OptionError, "t2 = 'a': give times in seconds"),
     ("shapes", {"t1": [0, 1], "t2": [0, 1, 2]}, OptionError, r"t1 \(2,\) and t2 \(3,\)"),
     (
         "label",
@@ -199,7 +199,7 @@ def test_an_interval_is_the_value_with_t_standard_errors_on_both_sides():
 )
 def test_intervals_name_the_method_of_their_errors(result, method):
     assert intervals_text(result, 95).splitlines()[-1] == (
-        f"from standard errors ({method}) and Student's t for their dof"
+        f"from standard errors ({method}) and Student's t distribution for their dof"
     )
 
 

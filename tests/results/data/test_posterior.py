@@ -61,7 +61,10 @@ def test_the_shift_is_that_of_the_ends_from_those_of_the_fit(normal):
     assert (np.abs(shift - (stdtrit(6, 0.975) - ndtri(0.975))) < 0.17).all()
     assert normal.gaussian_enough == dict.fromkeys(normal.summary["param"].values, False)
     (words,) = normal.sentences
-    assert "0.78 to 0.82 times as wide as value ± t·stderr for D0, alpha" in words
+    assert (
+        "phi0, intervals of the posterior are symmetric about the fit but 0.78 to 0.82 times as wide"
+        in words
+    )
     assert words.endswith("quote value ± stderr")
 
 

@@ -82,7 +82,7 @@ def test_bands_of_few_bins_are_of_speckle_with_its_degrees_of_freedom(tmp_path):
     result = fit_here(scan, STATIC, fixed={"D_offset": CREEP[2]})
     rates, table = result.rates, result.parameters
     assert rates.attrs["covariance"] == "speckle"
-    assert rates.attrs["bands"] == "covariance of speckle and counting"
+    assert rates.attrs["bands"] == "covariance of speckle and counting noise"
     fewest = np.nanmin(table["dof"].values)
     np.testing.assert_allclose(rates["J_dof"], fewest)
     half = stdtrit(fewest, 0.975)
@@ -138,7 +138,7 @@ def test_a_band_with_a_parameter_at_its_bound_says_so(flowing):
     result = result_for(flowing, FLOW, covariance=covariance)
     result.parameters["at_bound"].values[2] = True
     found = rates_of_fit(result, flowing)
-    words = "the band is too narrow: it is valid only with D_offset at the bound"
+    words = "the band is too narrow: it assumes that D_offset is fixed at the bound"
     for name in ("J", "J_integral"):
         assert words in found[name].attrs["conditional"]
         assert np.isfinite(found[f"{name}_high_95"]).all()
@@ -158,7 +158,7 @@ def test_there_is_no_band_where_the_error_of_a_parameter_is_not_known(flowing):
     for column in ("stderr", "low_68", "high_95", "high_95_everywhere"):
         assert np.isnan(found[f"J_{column}"]).all()
         assert np.isfinite(found[f"gamma_dot_{column}"][1:]).all()
-    assert "the error of D0 and alpha is not known" in found["J"].attrs["no_band"]
+    assert "the error of D0 and alpha is unknown" in found["J"].attrs["no_band"]
 
 
 def test_csv_picture_and_dataset_show_the_same_band(flowing):

@@ -59,7 +59,7 @@ def test_a_folder_gets_files_report_and_quantiles(saved, fitted):
     assert changed(result, posterior=None).to_dict() == fitted.to_dict()
     text = (saved / "report.txt").read_text()
     assert text == report_text(result) + "\n"
-    assert "\nPosterior\nintervals of the posterior" in text
+    assert "\nPosterior\nfor " in text
     assert "\nparameter  " in text
     assert NOTE in text.replace("\n", " ")
     assert max(map(len, text.splitlines())) <= 100
@@ -67,7 +67,7 @@ def test_a_folder_gets_files_report_and_quantiles(saved, fitted):
     assert '<section id="posterior">' in page
     assert page.count("<figure>") == 2
     assert "Posterior of the rates: median" in page
-    assert re.search(r'alt="At the last frame: J \d', page)
+    assert re.search(r'alt="Median at the last frame: J \d', page)
 
 
 def test_figures_that_are_drawn_later_leave_the_posterior_in_the_report(saved, monkeypatch):

@@ -177,7 +177,7 @@ def test_a_result_of_an_early_version_says_nothing_of_packages(tmp_path):
 
 def test_a_long_table_of_bins_is_closed_at_first():
     assert not ParsedPage(report_page(flow_result(), [])).all("details")
-    assert "summary: all 45 bins" in ParsedPage(report_page(many_bins_result(), [])).text
+    assert "summary: All 45 bins" in ParsedPage(report_page(many_bins_result(), [])).text
 
 
 def test_jupyter_shows_the_same_tables():

@@ -55,7 +55,12 @@ def draw_angles(view: FitView) -> "FitFigure":
         (contrast, errors["contrast"][0], "contrast", errors["contrast"][1]),
         (table["offset"].values, errors["offset"][0], "offset", errors["offset"][1]),
         (table["redchi"].values, None, "reduced χ²", ""),
-        (decay, decay_error, "decay time [s]", f"lag of f = 1/e, age {middle:.3g} s; line: model"),
+        (
+            decay,
+            decay_error,
+            "decay time [s]",
+            f"lag where f = 1/e, age {middle:.3g} s; line: model",
+        ),
     )
     for axis, (values, stderr, y, title) in zip(axes, columns, strict=False):
         by_angle(axis, scan, values, hollow, stderr)
@@ -66,7 +71,7 @@ def draw_angles(view: FitView) -> "FitFigure":
         axes[3].plot(x, of_ring, color=colour, lw=1)
     log_scale_if_wide(axes[3], "y", np.concatenate([decay, of_model]))
     if not np.isfinite(np.concatenate([decay, of_model])).any():
-        _write(axes[3], "slower than the scan")
+        _write(axes[3], "no decay to 1/e in the scan")
     _at_one_lag(axes[4], _compass(picture, axes[5]) if around else None, view, found)
     for axis in axes[:5]:
         angle_axis(axis, scan)
@@ -192,7 +197,7 @@ def _at_one_lag(axis: "Axes", compass: "Axes | None", view: FitView, found: AtLa
     scan = view.scan
     label_axes(axis, "", "(c₂ − offset) / contrast")
     if found is None or not np.isfinite(found.f).any():
-        _write(axis, "no lag is known for all bins")
+        _write(axis, "no lag has data in all bins")
         return
     age, lag = found.t1.mean(), (found.t2 - found.t1).mean()
     axis.set_title(f"f at lag {lag:.3g} s, age {age:.3g} s; line: model", fontsize=10)
@@ -268,7 +273,7 @@ def angle_axis(axis: "Axes", scan: Scan) -> None:
     if not np.isfinite(scan.phi).all():
         axis.set_xlabel("bin")
         return
-    axis.set_xlabel("φ [degree]")
+    axis.set_xlabel("φ [°]")
     axis.xaxis.set_major_locator(MaxNLocator(steps=[1, 1.5, 3, 4.5, 9, 10]))
     if np.ptp(scan.phi) < 1:
         axis.set_xlim(scan.phi.mean() - 50, scan.phi.mean() + 50)

@@ -15,12 +15,14 @@ from homodyne_dask.results.views.figures.rates_figure import bands_sentence
 from homodyne_dask.results.views.figures.style import bin_name
 from homodyne_dask.results.views.report_content import errors_of_changes, influence_sentences
 from homodyne_dask.store.rings import describe_rings
+from homodyne_dask.text import joined_with_and
 
 TITLES = {
     "maps": "Data, model and residuals of single bins against both times",
-    "cuts": "c₂ against lag at several ages: data with error bars (as if pairs were independent), model as "
-    "lines",
-    "angles": "Dependence on the direction φ; error bars of f and decay time as if pairs were independent",
+    "cuts": "c₂ against lag at several ages: data with error bars that treat pairs as independent, and model "
+    "as lines",
+    "angles": "Dependence on the direction φ; the error bars of f and of the decay time treat pairs as "
+    "independent",
     "rates": "Rates against time, with 68 % and 95 % bands",
     "passes": "Convergence of the fit",
     "residuals": "Residuals: distribution, and dependence on lag",
@@ -46,7 +48,7 @@ def _cuts(view: FitView) -> str:
     contrast, offset = _range(view.result, "contrast"), _range(view.result, "offset")
     return (
         f"Measured and fitted c₂ against lag (logarithmic axis) at up to five ages, for "
-        f"{_bins(view)}. c₂ falls to the offset, {offset}; contrast {contrast}."
+        f"{_bins(view)}. c₂ falls to the offset. Offset {offset}; contrast {contrast}."
     )
 
 
@@ -54,13 +56,13 @@ def _angles(view: FitView) -> str:
     found = at_one_lag(view)
     words = [f"{name} {_range(view.result, name)}" for name in ("contrast", "offset")]
     words += [f"reduced χ² {_range(view.result, 'redchi')}"]
-    words += [f"time to decay to 1/e {format_range(view.decay_times, '.3g')} s"]
+    words += [f"decay time (to 1/e) {format_range(view.decay_times, '.3g')} s"]
     if found is not None:
         at = f"{(found.t2 - found.t1).mean():.3g} s"
         words += [f"f at a lag of {at} {format_range(found.f, '.3g')}"]
     rings = describe_rings(view.scan.q)
     of = f" of {rings}, one colour each" if rings else ""
-    return f"Against φ, of every bin{of}: " + "; ".join(words) + "."
+    return f"Values of every bin{of} against φ: " + "; ".join(words) + "."
 
 
 def _rates(view: FitView) -> str:
@@ -71,7 +73,7 @@ def _rates(view: FitView) -> str:
         words += [f"the shear rate from {_ends(found['gamma_dot'])} 1/s"]
         words += [f"the strain from {_ends(found['strain'])}"]
     t = found["t"].values
-    return f"From {t[0]:.3g} to {t[-1]:.3g} s {', '.join(words)}; {bands_sentence(found)}."
+    return f"From {t[0]:.3g} to {t[-1]:.3g} s, {joined_with_and(words)}; {bands_sentence(found)}."
 
 
 def _passes(view: FitView) -> str:
@@ -79,10 +81,11 @@ def _passes(view: FitView) -> str:
     accepted = sum(bool(entry["accepted"]) for entry in full)
     levels = [entry for entry in view.result.run.history if "level" in entry]
     coarse = [f"{e['passes']} over {level_name(e['level'])}" for e in levels]
-    before = f" after {', '.join(coarse)}" if coarse else ""
+    before = f", after {', '.join(coarse)}" if coarse else ""
+    words = view.result.outcome.value
     return (
-        f"χ² above its lowest value, estimated distance to the minimum and time of each pass: "
-        f"{len(full)} over all data, {accepted} of them accepted{before}. {view.result.outcome.value}."
+        f"χ² above its lowest value, estimated distance to the minimum, and time of each pass: {len(full)} "
+        f"over all data, {accepted} of them accepted{before}. {words[0].upper()}{words[1:]}."
     )
 
 
@@ -98,7 +101,8 @@ def _influence(view: FitView) -> str:
     (sentence,) = influence_sentences(view.result)
     errors = errors_of_changes(view.result)
     return (
-        f"Against φ, one panel per parameter; the band spans ±1 in units of {errors}: {sentence}."
+        f"Change of each parameter against φ of the excluded bin, in units of {errors}, one panel per "
+        f"parameter; the band spans ±1. Result: {sentence}."
     )
 
 

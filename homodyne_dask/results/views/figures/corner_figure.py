@@ -182,7 +182,7 @@ def _words(
     posterior: Posterior, shown: list[DrawnParameter], letters: int
 ) -> list[tuple[str, str]]:
     """Return what the lines are, and what was done, in lines of text with their colours."""
-    words = [("posterior: density, 68 % and 95 % of the draws", COLOURS[0])]
+    words = [("posterior: density, and regions with 68 % and 95 % of the draws", COLOURS[0])]
     known = any(np.isfinite(one.stderr) for one in shown)
     words += [(f"fit: value{' and Gaussian of its stderr' if known else ''}", FIT)]
     if any(one.truth is not None for one in shown):

@@ -53,7 +53,7 @@ def draw_design(design: Design) -> "FitFigure":
                 label=plain_label(label) if weighting == "speckle" else None,
             )  # fmt: skip
     label_axes(
-        axes, AXIS[varied], "standard error / value", "dashed: pairs, solid: speckle weights"
+        axes, AXIS[varied], "standard error / value", "dashed: --weighting pairs; solid: speckle"
     )
     logarithmic(axes, "x")
     logarithmic(axes, "y")

@@ -36,7 +36,7 @@ def draw_influence(view: FitView) -> "FitFigure":
     if result.diagnosis.influence is None:
         raise OptionError(
             "the result does not contain the influence of bins: it has no errors, or was written by an "
-            "early version"
+            "early version of homodyne_dask"
         )
     moved = influential(result)
     names = result.diagnosis.influence["param"].values[moved]
@@ -49,7 +49,7 @@ def draw_influence(view: FitView) -> "FitFigure":
         axis.axhspan(-1, 1, color=UNKNOWN_COLOUR, alpha=0.5, linewidth=0)
         axis.axhline(0, color="#555555", linewidth=0.8)
         by_angle(axis, scan, change[:, n], nothing)
-        label_axes(axis, "", "change [σ]" if n % across == 0 else "", str(name))
+        label_axes(axis, "", "change / error" if n % across == 0 else "", str(name))
         angle_axis(axis, scan)
         axis.locator_params(axis="x", nbins=6)
         if n + across < len(names):

@@ -139,7 +139,7 @@ def _histogram(axis: "Axes", residual: np.ndarray) -> None:
     reach = _reach(residual) * 1.5
     beyond = int((np.abs(residual) > reach).sum())
     label = f"{format_count(len(residual))} blocks"
-    label += f", {format_count(beyond)} of them further out" if beyond else ""
+    label += f", {format_count(beyond)} beyond the axis" if beyond else ""
     edges = np.linspace(-reach, reach, 61)
     axis.hist(
         residual, edges.tolist(), density=True, histtype="stepfilled", color=COLOURS[5], label=label

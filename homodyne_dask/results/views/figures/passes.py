@@ -88,7 +88,7 @@ def _distance(axis: "Axes", number, decrement, accepted) -> None:
     enough = lm.Options().decrement
     known = decrement[decrement > 0]
     axis.set_ylim(known.min(initial=enough) / 3, known.max(initial=enough) * 3)
-    axis.axhline(enough, color="#555555", linestyle=":", label="converged below")
+    axis.axhline(enough, color="#555555", linestyle=":", label="convergence limit")
     _by_pass(axis, number, np.where(decrement > 0, decrement, np.nan), accepted)
 
 

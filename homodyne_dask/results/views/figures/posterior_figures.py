@@ -71,9 +71,7 @@ def draw_posterior_rates(posterior: Posterior) -> "FitFigure":
     group = posterior.tree["posterior"].dataset
     names = [name for name in RATES if name in group]
     n, width = len(names), 2.85 if len(names) > 1 else 4.0
-    words = (
-        f"bands: 68 % and 95 % of the draws; dotted: 95 % of the fit; {posterior.draws.adjust_note}"
-    )
+    words = f"bands: 68 % and 95 % of the draws; dotted: 95 % band of the fit; {posterior.draws.adjust_note}"
     letters = int((n * (LEFT + width + RIGHT) - 0.3) / LETTER)
     lines = textwrap.wrap(plain_label(words), letters)
     picture, axes = panels(2 * n, n, width, 2.2, FOOT + LINE * (len(lines) - 1))
@@ -135,7 +133,7 @@ def draw_trace(posterior: Posterior) -> "FitFigure":
         label_axes(axis, "", unit, title)
         axis.locator_params(axis="y", nbins=4)
     for axis in axes[-2:]:
-        axis.set_xlabel("draw of the chain")
+        axis.set_xlabel("draw number in the chain")
     return picture
 
 

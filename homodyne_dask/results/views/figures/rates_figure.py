@@ -66,7 +66,9 @@ def bands_sentence(rates: xarray.Dataset) -> str:
     """Return what the bands of the picture are, and what qualifies them."""
     kinds = rates.attrs["bands"]
     if rates.attrs["covariance"] != "none":
-        kinds = f"bands: 68 % and 95 % at each time, dotted: 95 % at all times at once; {kinds}"
+        kinds = (
+            f"bands: 68 % and 95 % at each time; dotted: 95 % at all times simultaneously; {kinds}"
+        )
     notes = rates.attrs["notes"].splitlines()
     return "; ".join([kinds, *notes])
 

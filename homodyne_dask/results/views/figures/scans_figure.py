@@ -122,7 +122,7 @@ def rates_drawn(columns: Iterable[str]) -> list[str]:
 
 
 def draw_last_rates(tables: Sequence[tuple[str, Columns]]) -> "FitFigure":
-    """Draw J(t) and γ̇(t) of several scans, the last one dark and with its 68 % band.
+    """Draw J(t) and γ̇(t) of several scans, the last one in colour and with its 68 % band.
 
     tables: name of each scan and its rates.csv, the last one last.
     """
@@ -166,7 +166,7 @@ def draw_series(whole: FitSeries) -> "FitFigure":
         if same is not None and same.p >= DOUBTFUL:
             axis.axhline(same.mean, color=COLOURS[4], linestyle="--", zorder=0)
             picture.supxlabel(
-                "dashed: weighted mean of fits that agree", fontsize=8, color="#555555"
+                "dashed: weighted mean of consistent fits", fontsize=8, color="#555555"
             )
     for axis in axes:
         axis.set_xlabel(_AXES[whole.over])
@@ -290,8 +290,8 @@ def scans_title(entries: Sequence[Fitted], against: str) -> str:
     known = methods_of(entries)
     bars = f"standard errors ({known})" if known else "standard errors (none is known)"
     return (
-        f"Parameters against {against}: bars are {bars}; open symbols have no error, crosses are "
-        f"values at a bound"
+        f"Parameters against {against}: bars are {bars}; open symbols are values without an error, crosses "
+        f"are values at a bound"
     )
 
 
