@@ -103,7 +103,7 @@ def test_a_rate_without_a_formula_stands_for_its_coefficients(rings):
     done("fit", "Q_c2.zarr", "R_c2.zarr", *free, "--output", "two")
     with Path("two/scans.csv").open() as file:
         assert [float(row["J"]) > 0 for row in csv.DictReader(file)] == [True, True]
-    assert "J: in the middle of each record" in Path("two/scans.html").read_text()
+    assert "values of J are at the middle of each record" in Path("two/scans.html").read_text()
 
 
 @pytest.mark.cluster
@@ -169,7 +169,7 @@ def test_the_page_says_whether_the_parts_agree(rings):
     assert "p: ✓ 2 of 2 fits converged" in page.text
     assert "li: D0: " in page.text
     (picture,) = page.all("img")
-    assert "against q, q = 0.004 1/Å to q = 0.006 1/Å: D0 " in str(picture["alt"])
+    assert "against q (first fit: q = 0.004 1/Å, last fit: q = 0.006 1/Å): D0 " in str(picture["alt"])
 
 
 BAD_OPTIONS = [

@@ -33,7 +33,7 @@ SCALING_OF_MODE = {
     "constant": (
         "individual",
         "homodyne's 'constant' freezes estimates of each angle; here contrast and offset of each "
-        "angle are eliminated exactly ('individual'); to freeze them use 'fixed'",
+        "angle are eliminated exactly ('individual'); to freeze them, use 'fixed'",
     ),
 }
 """per_angle_mode of homodyne → the scaling that `fit` gives that name, and a remark on it."""

@@ -100,7 +100,7 @@ def _check_port(port: int) -> None:
     except (OSError, OverflowError) as e:
         why = getattr(e, "strerror", None) or "there is no such port"
         raise OptionError(
-            f"port {port} cannot be used ({why}): give another --port, or omit it to use a free port"
+            f"port {port} cannot be used ({why}): give another --port, or leave it out to use a free port"
         ) from e
 
 

@@ -110,10 +110,10 @@ def _configuration(folder: Path, fit_yaml: Path | None, options: dict[str, Any])
         )
     if config.per_scan:
         raise OptionError(
-            "per_scan applies to a store of repeats, but each file is one scan: omit it"
+            "per_scan applies to a store of repeats, but each file is one scan: leave it out"
         )
     if config.checkpoint is not None:
         raise OptionError(
-            "checkpoint applies to a single fit, but each scan has its own checkpoint: omit it"
+            "checkpoint applies to a single fit, but each scan has its own checkpoint: leave it out"
         )
     return config

@@ -310,7 +310,7 @@ def _check_score(name: str, fit: FitResult) -> None:
         )
     if not fit.converged:
         raise OptionError(
-            f"{name} is not at an optimum ({fit.outcome.value}): omit it, or fit it again"
+            f"{name} is not at an optimum ({fit.outcome.value}): leave it out, or fit it again"
         )
     if (
         fit.diagnosis.left_out is None
@@ -318,7 +318,7 @@ def _check_score(name: str, fit: FitResult) -> None:
     ):
         raise OptionError(
             f"{name} has no parameter that was fitted inside its bounds, so it cannot predict "
-            f"left-out angles: omit it, or widen the bounds"
+            f"left-out angles: leave it out, or widen the bounds"
         )
     if fit.diagnosis.left_out is None:
         raise OptionError(

@@ -42,7 +42,7 @@ def check_fluid(model: str, temperature: float | None, viscosity: float | None) 
     if model != BROWNIAN.name:
         raise OptionError(
             f"temperature and viscosity give the hydrodynamic radius of Brownian motion, but the "
-            f"model is {model}: omit them, or use the model brownian"
+            f"model is {model}: leave them out, or use the model brownian"
         )
     for name, value in given.items():
         if value is None:

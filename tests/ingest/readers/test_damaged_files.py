@@ -156,7 +156,9 @@ def test_a_file_of_g2_only_is_said_to_be_that(tmp_path):
 
 def test_of_many_files_the_one_that_crashes_hdf5_is_named(tmp_path, monkeypatch):
     files = [simulated(tmp_path / f"R{n}.hdf", n=20) for n in range(3)]
-    crash = "import os, sys; any('R1.hdf' in word for word in sys.argv) and os.kill(os.getpid(), 11)"
+    crash = (
+        "import os, sys; any('R1.hdf' in word for word in sys.argv) and os.kill(os.getpid(), 11)"
+    )
     monkeypatch.setattr(
         detect, "python_command", lambda *words: [sys.executable, "-c", crash, *words[2:]]
     )
