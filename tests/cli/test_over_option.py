@@ -169,7 +169,9 @@ def test_the_page_says_whether_the_parts_agree(rings):
     assert "p: ✓ 2 of 2 fits converged" in page.text
     assert "li: D0: " in page.text
     (picture,) = page.all("img")
-    assert "against q (first fit: q = 0.004 1/Å, last fit: q = 0.006 1/Å): D0 " in str(picture["alt"])
+    assert "against q (first fit: q = 0.004 1/Å, last fit: q = 0.006 1/Å): D0 " in str(
+        picture["alt"]
+    )
 
 
 BAD_OPTIONS = [
