@@ -105,7 +105,7 @@ def keep_preferences_soft(client: Client) -> None:
 
 @dataclass(frozen=True)
 class _Call:
-    """The function of a task and its arguments. Dask would search tuples, of thousands of bins, for futures."""
+    """The function of a task and its arguments. Dask would search tuples, of many bins, for futures."""
 
     function: Callable[[Any, Run, Any], tuple[Any, Report]]
     context: object
