@@ -199,16 +199,25 @@ def table_of(read: PlainTable | None) -> xarray.Dataset | None:
     """Return the table that `plain_table` took apart; None becomes NaN."""
     if read is None:
         return None
-    coords, columns = (
-        {key: (part["dims"], _array(part["values"])) for key, part in read[what].items()}
-        for what in ("coords", "columns")
-    )
+    coords = {key: (part["dims"], _array(part["values"])) for key, part in read["coords"].items()}
+    sizes = {dims[0]: len(values) for dims, values in coords.values() if len(dims) == 1}
+    columns = {
+        key: (part["dims"], _of_dims(_array(part["values"]), part["dims"], sizes))
+        for key, part in read["columns"].items()
+    }
     return xarray.Dataset(columns, coords)
 
 
 def _array(values: Any) -> np.ndarray:
     array = np.array(values)
     return array.astype(float) if array.dtype == object else array
+
+
+def _of_dims(array: np.ndarray, dims: list[str], sizes: dict[str, int]) -> np.ndarray:
+    """Return the array with an axis for each dimension: an empty list has lost all but the first."""
+    if array.size or array.ndim == len(dims):
+        return array
+    return array.reshape([sizes.get(dim, 0) for dim in dims])
 
 
 def plain_values(value: Any) -> Any:

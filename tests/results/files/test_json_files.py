@@ -2,14 +2,18 @@
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import xarray
 
 import homodyne_dask as hd
 from homodyne_dask.errors import SourceError
 from homodyne_dask.results.data.fit_result import from_summary
 from homodyne_dask.results.data.fit_rows import SeriesEntry
+from homodyne_dask.results.data.result_tables import directions_table
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.files.saved_results import load_result
 from tests.results.made_results import flow_result, result_of_model
@@ -133,3 +137,11 @@ def test_a_fit_of_a_series_in_a_folder_elsewhere_is_refused(folder, tmp_path, na
     (tmp_path / "series.json").write_text(json.dumps(read))
     with pytest.raises(SourceError, match="ValueError: folder = "):
         hd.load_series(tmp_path)
+
+
+def test_a_result_whose_parameters_are_all_at_bounds_is_read_back(tmp_path):
+    made = flow_result()
+    none = directions_table(np.empty(0), np.empty((0, 7)), list(made.parameters["param"].values))
+    made = replace(made, diagnosis=replace(made.diagnosis, identifiability=none))
+    made.to_json(tmp_path / "summary.json")
+    xarray.testing.assert_identical(load_result(tmp_path).diagnosis.identifiability, none)
