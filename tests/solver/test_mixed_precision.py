@@ -75,7 +75,7 @@ def test_the_result_says_how_well_the_optimum_is_known(tmp_path):
     assert result.outcome is Outcome.CONVERGED
     assert result.passes < 20
     assert any(
-        "precision 'mixed' the optimum is known only to within 0.0" in line
+        "with precision 'mixed', the optimum is known only to within 0.0" in line
         for line in result.warnings
     )
     assert not any("precision" in line for line in fit_here(scan, STATIC).warnings)
