@@ -27,8 +27,8 @@ def line(power: int, workers: int) -> str:
     of_tasks = [TASK_OVERHEAD_SECONDS + of_tile * len(task.tiles) for task in plan.tasks]
     seconds = makespan(of_tasks, threads, SCHEDULER_SECONDS)
     row = [
-        f"10{str(power).translate(DIGITS)}", str(workers), f"{tasks:,}",
-        f"{rounded(MESSAGES_PER_TASK * tasks):,}", f"{plan.driver.seconds:.1f} s",
+        f"10{str(power).translate(DIGITS)}", str(workers), str(tasks),
+        str(rounded(MESSAGES_PER_TASK * tasks)), f"{plan.driver.seconds:.1f} s",
         f"{plan.driver.memory / 1e9:.2f} GB", f"{10.0**power * SECONDS_PER_PAIR / threads:.2g} s",
         f"{seconds:.2g} s", f"{rounded(plan.bytes_per_pass / seconds / 1e9)}",
         f"{seconds * threads / 3600 * EURO_PER_CORE_HOUR:.2g} €",

@@ -86,7 +86,7 @@ def test_the_page_names_the_methods_of_standard_errors():
 
 def test_errors_grow_with_what_is_left_free_as_the_page_says():
     said = numbers(
-        "undetermined", r"alpha is ([\d.]+) times larger .* a correlation of (-[\d.]+)\."
+        "undetermined", r"alpha is ([\d.]+) times as large .* a correlation of (-[\d.]+)\."
     )
     theta = np.array([2500.0, -0.3, 100.0])
     scans = measured(theta, 300, np.zeros(1), noise=False)
