@@ -8,6 +8,7 @@ import pytest
 import zarr
 
 from homodyne_dask.errors import HomodyneDaskError, StoreError
+from homodyne_dask.store import schema
 from homodyne_dask.store.scan import open_dataset
 from tests.ingest_files import reseal
 from tests.synthetic import FLOW, measured, store
@@ -198,3 +199,10 @@ def test_what_is_read_later_is_of_the_store_that_was_opened(folder, copy, name):
         StoreError, match=f"{name}/.* differs from what was ingested: .* was replaced"
     ):
         LATER[name](scan)
+
+
+@pytest.mark.parametrize(
+    ("frames", "side"), [(3, 64), (64, 64), (65, 128), (300, 320), (512, 512), (513, 512)]
+)
+def test_chunks_of_short_scans_are_no_larger_than_these_need(frames, side):
+    assert schema.tile_side(frames) == side
