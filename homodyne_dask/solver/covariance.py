@@ -57,6 +57,8 @@ class Uncertainty:
     """Their eigenvectors in the scaled parameters; 0 where a parameter did not move."""
     method: str = CLUSTER_ROBUST
     """Of `robust`."""
+    of_few_bins: tuple[str, ...] = ()
+    """Sentences on errors that one or two bins determine."""
 
 
 def uncertainty(
@@ -107,12 +109,14 @@ def uncertainty(
         robust=robust,
         dof=dof,
         withheld=withheld,
-        sentences=weakly_determined(names, joint, smoothed)
-        + few_bins(names, np.where(smoothed, np.nan, dof), (robust is not None) & expected),
+        sentences=weakly_determined(names, joint, smoothed),
         scaling_naive=np.sqrt(noise) * _naive_scaling(reduced, joint, noise),
         scaling_robust=np.where(used[:, None] & ~reduced.at_bound, scaling_robust, np.nan),
         eigenvalues=values,
         directions=directions,
+        of_few_bins=few_bins(
+            names, np.where(smoothed, np.nan, dof), (robust is not None) & expected
+        ),
     )
 
 

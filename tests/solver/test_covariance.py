@@ -224,7 +224,7 @@ def test_an_error_that_rests_on_one_bin_says_so():
     reduced = reduce(evaluator(scans)(STRONG_FLOW), "individual")
     found = uncertainty(LAMINAR_FLOW.names, reduced, np.ones(7, bool), np.arange(10))
     assert (found.dof[:3] < 2).all()
-    assert any("error of D0 depends on one or two bins" in s for s in found.sentences)
+    assert any("error of D0 depends on one or two bins" in s for s in found.of_few_bins)
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])

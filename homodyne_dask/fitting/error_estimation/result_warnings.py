@@ -80,7 +80,7 @@ def warnings_about(
         _exchangeable(request),
         _of_precision(request, state.reduced),
     )
-    sentences = [sentence for sentence in candidates if sentence]
+    sentences = [*errors.of_few_bins, *filter(None, candidates)]
     rate_of = rate_of_each(request)
     sentences += rates_at_bounds(request, state, at_bound)
     too_slow = _slower_than_the_record(request, state)

@@ -380,7 +380,7 @@ def _global_fit(request: GlobalRequest, state: lm.State, errors: Uncertainty) ->
         chisqr=reduced.fit_chisqr,
         redchi=reduced.fit_chisqr / reduced.freedom(int(search.free.sum())),
         ndata=reduced.ndata,
-        undetermined=errors.sentences,
+        undetermined=(*errors.sentences, *errors.of_few_bins),
     )
 
 
