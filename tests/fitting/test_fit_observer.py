@@ -255,7 +255,7 @@ def test_a_notebook_shows_progress_and_result_in_its_cell(scan, tmp_path):
     NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
     shown = [o["data"].get("text/html", "") for o in notebook.cells[0].outputs if "data" in o]
     progress, result = shown
-    assert "3 540 of 2 bins" in progress
+    assert "3,540 of 2 bins" in progress
     assert "converged" in progress
     assert "D0" in result
     assert "converged" in result
