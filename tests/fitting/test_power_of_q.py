@@ -75,7 +75,7 @@ def test_the_advice_is_given_once(tmp_path):
     """The check of the model repeated it, with the same command."""
     verdict = hd.fit(rings(tmp_path, 1.0), "brownian").verdict
     assert verdict.count("--model stretched_q") == 1
-    assert "mean residuals exceed" in verdict
+    assert "averaged over cells of age and lag exceed" in verdict
 
 
 def test_a_contrast_that_drifts_is_said_and_one_that_scatters_is_not(tmp_path):

@@ -56,10 +56,8 @@ class Quantity(NamedTuple):
         return getattr(self, kind)
 
     def __str__(self) -> str:
-        """Return value and standard error for a table: '20100 ± 300', the value alone, or 'at bound'."""
-        if self.at_bound:
-            return f"{self.value:.6g} at bound"
-        return numbers.value_and_error(self.value, self.stderr)
+        """Return value and standard error for a table: '20100 ± 300', '20100', or '-2 at bound'."""
+        return numbers.value_and_error(self.value, self.stderr) + " at bound" * self.at_bound
 
 
 UNKNOWN_QUANTITY = Quantity("", np.nan, np.nan, np.nan, np.nan, np.nan)

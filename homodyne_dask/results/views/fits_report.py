@@ -16,7 +16,14 @@ from homodyne_dask.results.data.fit_rows import (
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.number_format import value_and_error
 from homodyne_dask.results.data.series import FitSeries, HomogeneityTest, PowerLawOfQ
-from homodyne_dask.text import aligned_columns, html_table, joined_with_and, printed_lines, wrapped
+from homodyne_dask.text import (
+    aligned_columns,
+    html_table,
+    joined_with_and,
+    printed_lines,
+    with_unit,
+    wrapped,
+)
 
 SURE, DOUBTFUL = 0.001, 0.05
 """p-values: below the first the fits disagree, below the second the agreement is marginal."""
@@ -48,7 +55,7 @@ _SOMEWHERE = {
     "scan": "in {} of {} scans",
 }
 _ERRORS = {
-    "stderr": "standard errors ({}); p accounts for their degrees of freedom",
+    "stderr": "standard errors ({}); p accounts for the degrees of freedom of these errors",
     "stderr_lower": "lower bounds on the errors (from blocks of frames, at least the naive errors): a small "
     "p may result from errors that are too small",
     "stderr_naive": "naive errors, which are too small for correlated speckle: a small p does not prove a "
@@ -144,7 +151,7 @@ def _errors(series: FitSeries) -> str:
 def _agreement(series: FitSeries, name: str, same: HomogeneityTest) -> str:
     everywhere = _everywhere(series, same.freedom + 1)
     unit = series.unit(name)
-    mean = numbers.value_and_error(same.mean, same.stderr) + (f" {unit}" if unit else "")
+    mean = with_unit(numbers.value_and_error(same.mean, same.stderr), unit)
     scatter = _scatter(same)
     if series.global_fit is not None:
         differs = "consistent" if same.p >= DOUBTFUL else "inconsistent"
@@ -229,7 +236,7 @@ def _power_of_q(series: FitSeries, name: str) -> str:
 
 def _scatter(of: HomogeneityTest | PowerLawOfQ) -> str:
     """Return χ², degrees of freedom and p."""
-    freedom = f"{of.freedom} degree{'s' * (of.freedom > 1)} of freedom"
+    freedom = f"{of.freedom:,} degree{'s' * (of.freedom > 1)} of freedom"
     p = f"p = {of.p:.2g}" if of.p >= SMALLEST_P else f"p below {SMALLEST_P:g}"
     return f"χ² {of.chisqr:.3g} for {freedom}, {p}"
 
