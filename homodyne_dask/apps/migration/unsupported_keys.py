@@ -79,8 +79,9 @@ by their direction | alpha enable min_weight normalize update_frequency
 optimization.nlsq.cmaes | initial values are found by a search on averages of the data (starts) | \
 auto_select data_chunk_size enable max_generations max_restarts memory_limit_gb n_seeds \
 normalization_epsilon normalize popsize population_batch_size preset refine_with_nlsq \
-refinement_ftol refinement_gtol refinement_loss refinement_max_nfev refinement_workflow refinement_xtol restart_strategy \
-scale_threshold sigma sigma_warmstart tol_fun tol_x warmstart_auto_skip warmstart_skip_threshold
+refinement_ftol refinement_gtol refinement_loss refinement_max_nfev refinement_workflow \
+refinement_xtol restart_strategy scale_threshold sigma sigma_warmstart tol_fun tol_x \
+warmstart_auto_skip warmstart_skip_threshold
 optimization.nlsq.multi_start | initial values are found by a search on averages of the data (starts) | \
 degeneracy_threshold enable n_starts n_workers refine_top_k refinement_ftol sampling_strategy \
 screen_keep_fraction seed use_screening

@@ -37,7 +37,7 @@ class Quantity(NamedTuple):
     dof: float
     """Degrees of freedom of `stderr`."""
     at_bound: bool = False
-    """Whether the parameter ended at a bound; it then has no error."""
+    """Whether the parameter ended at a bound; it may then have no error."""
     conditional: bool = False
     """Whether it, or a parameter of the same rate, ended at a bound: another fit's value is not
     comparable."""

@@ -1,8 +1,9 @@
 """What is said of a scan after those before it."""
 
+import numpy as np
 import pytest
 
-from homodyne_dask.results.data.fit_rows import FitRow, changes
+from homodyne_dask.results.data.fit_rows import FitRow, Quantity, changes
 
 
 def row(contrast: float, redchi: float = 1.0, words: str = "converged", **more) -> FitRow:
@@ -31,3 +32,10 @@ SCATTERED = [row(c) for c in (0.1, 0.2, 0.3, 0.4)]
 )
 def test_what_changed_is_said(now, before, said):
     assert changes(now, before) == said
+
+
+@pytest.mark.parametrize(
+    ("stderr", "words"), [(1.5, "-2.0 ± 1.5 at bound"), (np.nan, "-2 at bound")]
+)
+def test_a_value_at_a_bound_is_shown_with_the_error_that_tests_of_agreement_use(stderr, words):
+    assert str(Quantity("1/s", -2.0, stderr, np.nan, np.nan, 8.0, at_bound=True)) == words
