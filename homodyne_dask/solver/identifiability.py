@@ -113,7 +113,7 @@ def _weakly(
         f"the combination of them that the data determine"
         for n in weak
     ]
-    named = [set(np.flatnonzero(np.abs(vectors[:, n]) > 0.3)) for n in weak]
+    named = [set(np.flatnonzero(np.abs(vectors[:, n]) > 0.3).tolist()) for n in weak]
     return (*sentences, *_strongly_correlated(names, inverse, named))
 
 

@@ -185,9 +185,10 @@ def _passes(result: FitResult) -> str:
     words = [f"{result.passes} over {'the averages' if _of_averages(result) else 'all data'}"]
     for entry in result.run.history:
         if "level" in entry:
-            more = f" and for {entry['candidates']} initial values" if entry["candidates"] else ""
+            compared = entry["candidates"]
+            more = f", and one that compares {compared} initial values" if compared else ""
             words.append(
-                f"before these {entry['passes']} over {numbers.level_name(entry['level'])}{more}"
+                f"before these, {entry['passes']} over {numbers.level_name(entry['level'])}{more}"
             )
     last = result.run.history[-1] if result.run.history else {}
     if last.get("computed", 1.0) < 1.0:
