@@ -57,7 +57,13 @@ class Quantity(NamedTuple):
 
     def __str__(self) -> str:
         """Return value and standard error for a table: '20100 ± 300', '20100', or '-2 at bound'."""
-        return numbers.value_and_error(self.value, self.stderr) + " at bound" * self.at_bound
+        return self.text()
+
+    def text(self, largest: float = 0.0) -> str:
+        """Return it for a row of a table; largest: of the values and errors of the row."""
+        return (
+            numbers.value_and_error(self.value, self.stderr, largest) + " at bound" * self.at_bound
+        )
 
 
 UNKNOWN_QUANTITY = Quantity("", np.nan, np.nan, np.nan, np.nan, np.nan)

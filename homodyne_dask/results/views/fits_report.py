@@ -8,6 +8,7 @@ from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.comparison import Comparison
 from homodyne_dask.results.data.fit_rows import (
+    Quantity,
     SeriesEntry,
     constant_quantities,
     constants_sentence,
@@ -117,14 +118,17 @@ def _columns(series: FitSeries, entries: list[SeriesEntry], constant: Collection
     rows.append(["χ²/N", *redchi])
     for name in (name for name in series.names if name not in constant):
         unit = series.unit(name)
-        cells = [_cell(entry, name) for entry in entries]
+        cells = _cells([None if e.result is None else e.quantities[name] for e in entries])
         at = f"{name} at mean age" if name in RATES else name
         rows.append([f"{at} [{unit}]" if unit else at, *cells])
     return aligned_columns(rows, left=1)
 
 
-def _cell(entry: SeriesEntry, name: str) -> str:
-    return "-" if entry.result is None else str(entry.quantities[name])
+def _cells(row: list[Quantity | None]) -> list[str]:
+    """Return the values of a quantity in several fits, in one notation; None for a fit that failed."""
+    known = [q for q in row if q is not None and np.isfinite(q.stderr)]
+    largest = max((max(abs(q.value), q.stderr) for q in known), default=0.0)
+    return ["-" if q is None else q.text(largest) for q in row]
 
 
 def agreement_sentences(series: FitSeries) -> list[str]:
