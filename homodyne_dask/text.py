@@ -68,6 +68,11 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'s' * int(number != 1)}"
 
 
+def with_unit(text: str, unit: str) -> str:
+    """Return '2500 Å²/s', '30 degrees', or the text alone for a quantity without a unit."""
+    return f"{text} {'degrees' if unit == 'degree' else unit}".rstrip()
+
+
 def lines_of(rows: Sequence[tuple[str, str]]) -> str:
     """Return names and what belongs to them, a line each."""
     return "\n".join(f"{name:<18} {value}" for name, value in rows)

@@ -133,14 +133,15 @@ def _without_data(source: Source, records: list[Record]) -> list[str]:
         if not record["left_out"]
     }
     everywhere = set.intersection(*dead.values()) if dead else set()
-    groups = {tuple(sorted(everywhere)): "all bins"}
+    groups = {tuple(sorted(everywhere)): "any bin"}
     for frames in {tuple(sorted(found - everywhere)) for found in dead.values()} - {()}:
         where = [
             label for label, found in dead.items() if tuple(sorted(found - everywhere)) == frames
         ]
         groups[frames] = f"bin{'s' * (len(where) > 1)} {as_ranges(where)}"
     return [
-        f"{counted(len(frames), 'frame')} without any data in {where}: {as_ranges(frames)}, counted from 0"
+        f"{counted(len(frames), 'frame')} {'has' if len(frames) == 1 else 'have'} no data in {where}: "
+        f"{as_ranges(frames)}, counted from 0"
         for frames, where in groups.items()
         if frames
     ]
@@ -181,14 +182,14 @@ def dimmed(masked: Bool[np.ndarray, " t"]) -> str:
 
 
 def as_ranges(numbers: Sequence[int] | np.ndarray) -> str:
-    """Return numbers as '3-5, 9', the first dozen runs of them."""
+    """Return numbers as '3 to 5, 9', the first dozen runs of them."""
     runs: list[list[int]] = []
     for number in sorted(int(number) for number in numbers):
         if runs and number == runs[-1][1] + 1:
             runs[-1][1] = number
         else:
             runs.append([number, number])
-    words = [str(a) if a == b else f"{a}-{b}" for a, b in runs[:12]]
+    words = [str(a) if a == b else f"{a} to {b}" for a, b in runs[:12]]
     return ", ".join(words) + (f" and {len(runs) - 12} more runs" if len(runs) > 12 else "")
 
 

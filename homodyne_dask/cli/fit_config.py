@@ -68,8 +68,8 @@ class FitConfig(FitOptions, _Source):
         metavar="ANGLE|LOW:HIGH", section=DATA, common=True,
     )  # fmt: skip
     label: Sequence[int] | None = define(
-        None, "bins to fit, by their numbers at the beamline", "[2, 3]", "a whole number, or a list",
-        default_text="all", section=DATA,
+        None, "bins to fit, by the numbers that the beamline assigned to them", "[2, 3]",
+        "a whole number, or a list", default_text="all", section=DATA,
     )  # fmt: skip
     scan: Sequence[int | str] | None = define(
         None, "scans of a store of repeats to fit, by number (from 1) or by name", "[1, 2]",
@@ -104,7 +104,7 @@ class FitConfig(FitOptions, _Source):
         default_text="none", section=DATA,
     )  # fmt: skip
     over: str | None = define(
-        None, "fit each ring (q), angle (phi), window of age (age) or scan of repeats (scan) separately", "q",
+        None, "fit each ring (q), angle (phi), age window (age) or repeated scan (scan) separately", "q",
         "q, phi, age or scan", suggestions=("q", "phi", "age", "scan"),
         default_text="the whole selection in one fit",
         section=DATA, common=True,

@@ -61,7 +61,9 @@ def _security(address: str, key: str | Path | None) -> Security | None:
     unencrypted = str(key) == UNENCRYPTED
     encrypted = address.startswith("tls://")
     if encrypted and (key is None or unencrypted):
-        raise ClusterError(f"{address} is encrypted: give the folder of its key with --key")
+        raise ClusterError(
+            f"connections to {address} are encrypted: give the folder that contains the key with --key"
+        )
     if not encrypted and not unencrypted and not _on_this_machine(address):
         raise ClusterError(
             f"the connection to {address} over the network would not be encrypted: start the scheduler "

@@ -56,5 +56,6 @@ def aliased_fringes(request: Request, theta: Float[np.ndarray, " p"]) -> str:
     return (
         f"{_speed(model.beat, values)} moves the fringes of {len(over)} of "
         f"{len(turns)} bins by up to {turns.max():.3g} periods per frame: above {HIGHEST:g}, they appear "
-        f"slower than they are, and a lower speed may fit as well; exclude these bins, or use shorter frames"
+        f"slower than they are, and a lower speed may fit equally well; exclude these bins, or use shorter "
+        f"frames"
     )

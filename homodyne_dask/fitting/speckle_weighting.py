@@ -328,7 +328,7 @@ def weighted_at(request: Request, sweep: Sweep, theta: Float[np.ndarray, " p"]) 
         state = lm.initial_state(request.search, theta, reduced, lm.Options())
         if not weighting.weigh(state):
             raise OptionError(
-                "speckle noise is not known for all bins, so there are no weights: fit with weighting "
-                "'pairs'"
+                "the speckle noise of some or all bins is not known, so there are no weights: fit with "
+                "weighting 'pairs'"
             )
     return found

@@ -103,7 +103,7 @@ def check_residual(model: ResidualModel, theta: Theta, columns: Float[np.ndarray
         shape = getattr(output, "shape", None)
         if shape not in ((), (1,), (3,)):
             raise OptionError(
-                f"{where}: the function must return one value per point, shape (3,) for 3 points, but "
+                f"{where}: the function must return one value per point, shape (3,) for 3 points, but it "
                 f"returned " + (type(output).__name__ if shape is None else f"shape {shape}")
             )
         known = np.isfinite(columns).all(axis=0)

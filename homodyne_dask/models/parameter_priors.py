@@ -29,6 +29,7 @@ from homodyne_dask.errors import OptionError, nearest, require_type, shown
 from homodyne_dask.models.parameters import Parameter, Search
 from homodyne_dask.models.rate_forms import PowerLaw
 from homodyne_dask.models.shear_factor import Array
+from homodyne_dask.text import with_unit
 
 _CERTAIN = 9.0
 """A normal number is less than this, but for a probability below rounding."""
@@ -180,7 +181,7 @@ class Prior:
             "uniform": f"uniform, {ends}" if self.proper else f"flat, {ends}",
             "loguniform": f"log-uniform, {ends}" if self.proper else f"flat in the log, {ends}",
         }
-        text = f"{words[self.name]} {unit}".rstrip()
+        text = with_unit(words[self.name], unit)
         return f"{text}, sigma {second:g}" if self.name == "lognormal" else text
 
     @property
@@ -372,7 +373,7 @@ class _OfRate:
 
     def text(self, unit: str = "") -> str:
         """Return it in words."""
-        return f"{FLAT_IN_RATE}, {self.low:g} to {self.high:g} {unit}".rstrip()
+        return with_unit(f"{FLAT_IN_RATE}, {self.low:g} to {self.high:g}", unit)
 
     def _inside(self, x: Any) -> tuple[Any, Any, Any]:
         x = x if hasattr(x, "__array_namespace__") else np.asarray(x, float)

@@ -1,5 +1,6 @@
 """Which directions and parameters the data determine at a state of a fit."""
 
+from collections.abc import Sequence
 from itertools import combinations
 from typing import NamedTuple
 
@@ -104,18 +105,25 @@ def weakly_determined(
 def _weakly(
     names: list[str], values: np.ndarray, vectors: np.ndarray, inverse: np.ndarray
 ) -> tuple[str, ...]:
-    weak = [
+    weak = np.flatnonzero(values <= _WEAK_EIGENVALUE)
+    sentences = [
         f"{_combination(names, vectors[:, n])} is almost undetermined: fix it"
         if _single_parameter(vectors[:, n])
         else f"{_combination(names, vectors[:, n])} are almost undetermined: fix one of them, or report only "
         f"the combination of them that the data determine"
-        for n in np.flatnonzero(values <= _WEAK_EIGENVALUE)
+        for n in weak
     ]
-    return (*weak, *_strongly_correlated(names, inverse))
+    named = [set(np.flatnonzero(np.abs(vectors[:, n]) > 0.3).tolist()) for n in weak]
+    return (*sentences, *_strongly_correlated(names, inverse, named))
 
 
-def _strongly_correlated(names: list[str], inverse: np.ndarray) -> list[str]:
-    """Return a sentence for each group of parameters that strong correlations connect."""
+def _strongly_correlated(
+    names: list[str], inverse: np.ndarray, named: Sequence[set[int]] = ()
+) -> list[str]:
+    """Return a sentence for each group of parameters that strong correlations connect.
+
+    named: groups that are already said to be almost undetermined.
+    """
     sd = np.sqrt(np.diag(inverse))
     correlation = inverse / np.outer(sd, sd)
     strong = np.abs(correlation) > _STRONG_CORRELATION
@@ -123,7 +131,7 @@ def _strongly_correlated(names: list[str], inverse: np.ndarray) -> list[str]:
     member = connected.argmax(axis=1)  # the first of the parameters that each is connected with
     sentences = []
     for of in (np.flatnonzero(member == n) for n in np.unique(member)):
-        if len(of) > 1:
+        if len(of) > 1 and not any(set(of) <= group for group in named):
             pairs = [(a, b) for a, b in combinations(of, 2) if strong[a, b]]
             shown = [f"{correlation[a, b]:+.4f}" for a, b in pairs]
             if len(of) > 2:

@@ -17,7 +17,11 @@ _HOMODYNE_MODES = {
         "homodyne's 'constant' freezes estimates of each angle; here contrast and offset of each "
         "angle are eliminated exactly ('individual'); to freeze them, use 'fixed'",
     ),
-    "auto": ("shared", "homodyne's 'auto' means one contrast and offset for 3 angles or more"),
+    "auto": (
+        "shared",
+        "with 3 or more angles, homodyne's 'auto' means one contrast and one offset for all angles "
+        "('shared')",
+    ),
     "averaged": ("shared", "homodyne's 'averaged' is 'shared' here"),
     "auto_averaged": ("shared", "homodyne's 'auto_averaged' is 'shared' here"),
     "constant_averaged": (
@@ -58,7 +62,7 @@ def plain_mode(mode: str, bins: int = 3) -> tuple[str, str]:
     if mode in _HOMODYNE_MODES:
         plain, note = _HOMODYNE_MODES[mode]
         if mode == "auto" and bins < 3:
-            return "individual", "homodyne's 'auto' means 'individual' for fewer than 3 angles"
+            return "individual", "with fewer than 3 angles, homodyne's 'auto' means 'individual'"
         return plain, note
     mode = _ALIASES.get(mode, mode)
     if mode not in MODES:

@@ -403,8 +403,8 @@ def _has_frames(
 
 
 def shown_ranges(ranges: Sequence[Sequence[int]]) -> str:
-    """Return ranges of frames as '51-60, 99', counted from 0 with the last one."""
-    words = [f"{a}-{b - 1}" if b - a > 1 else str(a) for a, b in ranges]
+    """Return ranges of frames as '51 to 60, 99', counted from 0 with the last one."""
+    words = [f"{a} to {b - 1}" if b - a > 1 else str(a) for a, b in ranges]
     return ", ".join(words[:12]) + (f" and {len(words) - 12} more" if len(words) > 12 else "")
 
 

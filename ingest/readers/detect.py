@@ -186,7 +186,7 @@ def _refuse_names(path: Path, options: IngestOptions) -> None:
         if (given := getattr(options, name)) is not None:
             raise OptionError(
                 f"{name} = {given} applies only together with dataset: also give dataset, "
-                f"or leave out both for files of a known layout ({path.name})"
+                f"or leave out {name} for files of a known layout ({path.name})"
             )
 
 

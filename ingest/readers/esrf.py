@@ -239,7 +239,7 @@ def _cells(
         if len(values) < 2 or (np.diff(values) <= 0).any() or values[0] < 0:
             raise SourceError(
                 f"{what} of {where} in {hdf5.file_name(file)} must be two or more increasing "
-                f"times starting at 0, in seconds, not {values[:4]}"
+                f"times in seconds, none negative, not {values[:4]}"
             )
     # the first cell of lag is lag 0 alone: from -1/2 to 1/2, or up to 1 where all others are logarithmic
     dt = frame_time or float(f"{lag[1] if lag[0] == 0 else 4 * lag[0]:.12g}")

@@ -168,8 +168,8 @@ def _times(file: h5py.File, n_frames: int) -> Float[np.ndarray, " t"]:
     time = np.append(0.0, held) if lags else held - held[0]
     if len(time) != n_frames or (np.diff(time) <= 0).any():
         raise SourceError(
-            f"{name} of {hdf5.file_name(file)} must be {n_frames} increasing times of the pulses in s, or "
-            f"{n_frames - 1} lags; it has {len(held)} entries"
+            f"{name} of {hdf5.file_name(file)} must contain {n_frames} increasing pulse times in s, or "
+            f"{n_frames - 1} increasing positive lags in s; it has {len(held)} entries"
         )
     return time
 

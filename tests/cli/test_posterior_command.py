@@ -86,7 +86,7 @@ def test_a_file_of_another_name_leaves_the_folder_as_it_is(name, given):
         ({"pareto_k": 0.9}, "a few draws have nearly all the weight (Pareto k̂ 0.90, above 0.7)"),
         (
             {"largest_error": 0.7},
-            "the likelihood interpolated from 24 columns is inaccurate at these draws (its logarithm",
+            "the likelihood interpolated from 24 basis functions is inaccurate at these draws (its logarithm",
         ),
     ],
 )

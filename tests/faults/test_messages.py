@@ -56,7 +56,7 @@ def test_no_error_is_called_known_where_none_is():
     assert "only the naive error is known, which assumes uncorrelated noise" in notes
     table["stderr_naive"].values[:] = NAN
     _, notes = parameter_rows(changed(result, parameters=table, covariance=None))
-    assert notes == ("no error of any parameter is known",)
+    assert notes == ("the errors of the parameters are not known",)
 
 
 def damaged(here, name, content):

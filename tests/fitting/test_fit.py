@@ -155,9 +155,22 @@ def test_odd_data_end_in_an_outcome_and_invent_nothing(tmp_path, word, changes, 
     assert outcomes is None or result.outcome.name in outcomes
     if result.outcome.name == "SINGULAR":
         assert "the data do not determine" in result.undetermined[0]
+    if result.errors.covariance_naive is None:
+        assert not any("larger than" in said for said in result.undetermined)
     known = np.isfinite(result.parameters["value"].values)
     assert (known == (result.outcome.name != "NO_DECAY")).all()
     result.to_json(tmp_path / "result.json")
+
+
+def test_parameters_that_compensate_for_each_other_are_not_said_to_have_large_errors(tmp_path):
+    """With alpha = 0, only D0 + D_offset matters, and the report gives no error of either."""
+    scans = measured([2000.0, 0.0, 500.0], 40, np.zeros(3), contrast=0.3)
+    result = hd.fit(store(scans, tmp_path), hd.STATIC, fixed={"alpha": 0.0})
+    assert result.errors.covariance_naive is None
+    (said,) = result.undetermined
+    assert said.startswith(
+        "the data do not determine D0 and D_offset: they compensate for each other, so"
+    )
 
 
 @pytest.mark.parametrize("precision", ["float64", "mixed"])

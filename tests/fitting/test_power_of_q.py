@@ -75,14 +75,14 @@ def test_the_advice_is_given_once(tmp_path):
     """The check of the model repeated it, with the same command."""
     verdict = hd.fit(rings(tmp_path, 1.0), "brownian").verdict
     assert verdict.count("--model stretched_q") == 1
-    assert "mean residuals exceed" in verdict
+    assert "averaged over cells of age and lag exceed" in verdict
 
 
 def test_a_contrast_that_drifts_is_said_and_one_that_scatters_is_not(tmp_path):
     scan = store(measured(CREEP, 30, angles(8), dt=0.5), tmp_path)
     error, turn = np.full(8, 0.002), np.cos(np.deg2rad(2 * scan.phi))
     assert drifting_contrast(scan, 0.2 + 0.05 * turn, error, "static")[0].startswith(
-        "contrast changes with φ, between"
+        "the contrast changes with φ by more than its errors"
     )
     assert not drifting_contrast(scan, 0.2 + 0.05 * turn, error, "laminar_flow")
     assert not drifting_contrast(scan, 0.2 + 0.002 * turn, error, "static")

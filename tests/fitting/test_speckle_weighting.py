@@ -58,7 +58,7 @@ def test_a_fit_of_pairs_says_what_the_weights_would_gain(bright, result):
     gain = pairs.errors.noise["weighted_ratio"].values
     assert ((gain[:2] > 0.8 * ratio) & (gain[:2] < 0.9)).all()
     assert np.isnan(gain[2])
-    assert "with --weighting speckle, the errors would be" in str(pairs)
+    assert "with --weighting speckle, the upper limit on the errors would be" in str(pairs)
     assert np.isnan(result.errors.noise["weighted_ratio"].values).all()
 
 

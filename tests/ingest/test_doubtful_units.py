@@ -59,8 +59,8 @@ def test_notes_count_frames_from_0_and_name_the_bins_that_lack_them(tmp_path):
     made.c2[:, 5:8], made.c2[:, :, 5:8] = np.nan, np.nan
     made.c2[1, 20], made.c2[1, :, 20] = np.nan, np.nan
     notes = store(made, tmp_path).attrs["notes"]
-    assert "3 frames without any data in all bins: 5-7, counted from 0" in notes
-    assert "1 frame without any data in bin 2: 20, counted from 0" in notes
+    assert "3 frames have no data in any bin: 5 to 7, counted from 0" in notes
+    assert "1 frame has no data in bin 2: 20, counted from 0" in notes
 
 
 def test_notes_of_python_name_its_arguments(tmp_path):

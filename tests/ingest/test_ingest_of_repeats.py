@@ -134,7 +134,7 @@ def test_a_beam_trip_masks_the_frames_of_its_scan_alone(tmp_path):
     assert not known[3:6, :, 6:9].any()
     assert known[:3].sum() == known[6:].sum() == 3 * N * (N - 1) // 2
     assert (
-        "1.hdf: 3 frames masked (intensity below half its median): 6-8, counted from 0"
+        "1.hdf: 3 frames masked (intensity below half its median): 6 to 8, counted from 0"
         in report.notes
     )
     assert report.sigma_source == "counts"

@@ -75,7 +75,7 @@ def test_beam_trips_are_masked_and_listed(tmp_path):
     report = ingest.ingest(edited(simulated(tmp_path / "A.hdf", n=40), **{FLUX: trip}))
     held = arrays(report.store)
     assert np.flatnonzero(~held["frame_mask"]).tolist() == [6, 7, 8, 15]
-    assert any("4 frames masked" in note and "6-8, 15" in note for note in report.notes)
+    assert any("4 frames masked" in note and "6 to 8, 15" in note for note in report.notes)
     assert np.isfinite(held["sigma_row"]).all()
     assert report.bins[0].frames == 36
 

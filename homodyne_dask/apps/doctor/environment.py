@@ -13,6 +13,7 @@ from homodyne_dask.apps.doctor import Finding
 from homodyne_dask.apps.doctor.kernel_process import fatal_line, first_sentence, plain_environment
 from homodyne_dask.errors import nearest
 from homodyne_dask.store.processes import cores, python_command
+from homodyne_dask.text import counted
 
 POOL_VARIABLES = ("NPROC", "PJRT_NPROC")
 """Variables that set the number of threads JAX computes on."""
@@ -67,11 +68,12 @@ VARIABLE_EFFECTS = {
 }
 """Common options of JAX, and their effect on a fit."""
 _EFFECTS_OF_ANY_VALUE = {"JAX_ENABLE_X64": "fits set float64 themselves"}
+_OF_LINEAR_ALGEBRA = "sets the threads of NumPy's linear algebra; JAX does not read it"
 _NOT_READ = {
     "JAX_NUM_THREADS": "JAX does not read it: NPROC sets the number of threads",
-    "OMP_NUM_THREADS": "NumPy's linear algebra; JAX does not read it",
-    "MKL_NUM_THREADS": "NumPy's linear algebra; JAX does not read it",
-    "OPENBLAS_NUM_THREADS": "NumPy's linear algebra; JAX does not read it",
+    "OMP_NUM_THREADS": _OF_LINEAR_ALGEBRA,
+    "MKL_NUM_THREADS": _OF_LINEAR_ALGEBRA,
+    "OPENBLAS_NUM_THREADS": _OF_LINEAR_ALGEBRA,
 }
 _HARMFUL_VARIABLES = {
     "JAX_DISABLE_JIT": "no fit finishes in a reasonable time: unset it",
@@ -103,7 +105,7 @@ def _pool_sizes(environment: Mapping[str, str]) -> Iterator[Finding]:
         if not text.isdigit() or int(text) == 0:
             advice = f"not a number of threads: unset it, or set {name}={most}"
         elif int(text) > most:
-            advice = f"more threads than the {most} usable cores: set {name}={most}, or unset it"
+            advice = f"more threads than the {counted(most, 'usable core')}: set {name}={most}, or unset it"
         elif name == "NPROC" and "PJRT_NPROC" in environment:
             advice = "not read, because PJRT_NPROC is set: unset one of them"
         yield Finding(

@@ -47,8 +47,8 @@ analyzer_parameters.geometry | |
 experimental_data | ingest reads format, angles and q from the file, and the store replaces the \
 cache | cache_compression cache_directory cache_file_path cache_filename_template data_type \
 exchange_key file_format phi_angles_file phi_angles_path use_caching
-phi_filtering | the ranges select the angles inside them; if there is none, that is an error \
-and not a fit of all angles | algorithm fallback_to_all_angles tolerance
+phi_filtering | the ranges select the angles inside them; if no angle lies inside them, the fit ends \
+with an error instead of using all angles | algorithm fallback_to_all_angles tolerance
 phi_filtering.quality_control | the report names what the selected angles do not determine | \
 max_angle_spread min_angles_required require_orthogonal_angles validate_coverage
 initial_parameters | units are fixed and printed with each value | units
@@ -76,15 +76,16 @@ optimization.nlsq.anti_degeneracy.regularization | | auto_tune_lambda enable lam
 target_contribution target_cv
 optimization.nlsq.anti_degeneracy.shear_weighting | angles are weighted by their noise, not \
 by their direction | alpha enable min_weight normalize update_frequency
-optimization.nlsq.cmaes | initial values are searched in averages of the data (starts) | auto_select \
-data_chunk_size enable max_generations max_restarts memory_limit_gb n_seeds normalization_epsilon \
-normalize popsize population_batch_size preset refine_with_nlsq refinement_ftol refinement_gtol \
-refinement_loss refinement_max_nfev refinement_workflow refinement_xtol restart_strategy \
-scale_threshold sigma sigma_warmstart tol_fun tol_x warmstart_auto_skip warmstart_skip_threshold
-optimization.nlsq.multi_start | initial values are searched in averages of the data (starts) | \
+optimization.nlsq.cmaes | initial values are found by a search on averages of the data (starts) | \
+auto_select data_chunk_size enable max_generations max_restarts memory_limit_gb n_seeds \
+normalization_epsilon normalize popsize population_batch_size preset refine_with_nlsq \
+refinement_ftol refinement_gtol refinement_loss refinement_max_nfev refinement_workflow \
+refinement_xtol restart_strategy scale_threshold sigma sigma_warmstart tol_fun tol_x \
+warmstart_auto_skip warmstart_skip_threshold
+optimization.nlsq.multi_start | initial values are found by a search on averages of the data (starts) | \
 degeneracy_threshold enable n_starts n_workers refine_top_k refinement_ftol sampling_strategy \
 screen_keep_fraction seed use_screening
-optimization.nlsq.hybrid_streaming | data of every size are processed alike, chunk by chunk | \
+optimization.nlsq.hybrid_streaming | data of any size are processed in the same way, chunk by chunk | \
 checkpoint_frequency chunk_size cost_increase_tolerance enable enable_adaptive_warmup_lr \
 enable_checkpoints enable_cost_guard enable_step_clipping enable_warm_start_detection \
 gauss_newton_max_iterations gauss_newton_tol log_frequency max_warmup_iterations \
@@ -94,20 +95,20 @@ warmup_lr_careful warmup_lr_refinement
 optimization.nlsq.quality_validation | the report states the outcome | bounds_tolerance \
 enable reduced_chi_squared_threshold warn_on_bounds_hit warn_on_convergence_failure \
 warn_on_max_restarts
-optimization.streaming | data of every size are processed alike; each pass ends with a \
+optimization.streaming | data of any size are processed in the same way; each pass ends with a \
 checkpoint | adaptive_batching batch_size checkpoint_dir checkpoint_frequency enable_checkpoints \
 enable_fault_tolerance keep_last_checkpoints max_retries_per_batch min_success_rate \
 resume_from_checkpoint
-optimization.stratification | data of every size are processed alike, chunk by chunk | check_memory_safety \
-collect_diagnostics enabled force_sequential_fallback log_diagnostics max_imbalance_ratio \
-target_chunk_size use_index_based
+optimization.stratification | data of any size are processed in the same way, chunk by chunk | \
+check_memory_safety collect_diagnostics enabled force_sequential_fallback log_diagnostics \
+max_imbalance_ratio target_chunk_size use_index_based
 optimization.sequential | all angles are fitted together | min_success_rate weighting
 optimization.recovery | Dask repeats the tasks of a lost worker; nothing else is repeated | \
 enable lambda_growth log_retries lr_decay max_attempts trust_decay
-optimization.mcmc | the fit is least squares, without sampling | backend \
+optimization.mcmc | the fit is a least-squares fit; the command posterior draws from the posterior | backend \
 dense_mass_matrix max_tree_depth num_chains num_samples num_warmup progress_bar target_accept_prob
 optimization.mcmc.initial_values | | *
-optimization.cmc | the fit is least squares, without sampling | backend \
+optimization.cmc | the fit is a least-squares fit; the command posterior draws from the posterior | backend \
 constant_scaling_threshold enable heartbeat_timeout min_points_for_cmc per_angle_mode \
 per_shard_timeout prior_tempering run_id
 optimization.cmc.backend_config | | checkpoint_dir checkpoint_frequency enable_checkpoints \
@@ -161,8 +162,8 @@ _OF_ONE_KEY = {
     "config_version": "describes the file; no effect",
     "optimization.method": "there is one method, least squares",
     "analyzer_parameters.frame_step": "neither homodyne nor xpcsjax uses it in a fit",
-    "initial_parameters.tied_parameters": "parameters cannot be tied: the fit differs from that "
-    "of xpcsjax",
+    "initial_parameters.tied_parameters": "ties are not converted: give them as tie (D0_ref: D0_sample); "
+    "otherwise the fit differs from that of xpcsjax",
 }
 
 

@@ -162,7 +162,8 @@ def assemble_result(
         ),
         diagnosis=Diagnosis(
             undetermined=_without_shorter(
-                undetermined_directions(request, state) or larger_errors(request, state, stderr),
+                undetermined_directions(request, state, errors.naive is not None)
+                or larger_errors(request, state, stderr),
                 errors.sentences,
             ),
             warnings=warnings_about(
@@ -204,7 +205,9 @@ def assemble_result(
             definition=request.problem.model,
         ),
     )
-    return result if more.signal is None or seen else without_decay(result, more.signal.sentence)
+    if more.signal is None or seen:
+        return result
+    return without_decay(result, more.signal.sentence(request.options.min_lag))
 
 
 def _gain(

@@ -40,18 +40,17 @@ class Signal(NamedTuple):
         """Whether there is a decay; a contrast below zero is none."""
         return self.contrast > self.threshold * self.stderr or self.of_bins > self.threshold_of_bins
 
-    @property
-    def sentence(self) -> str:
-        """What the contrast is and what it would have to be."""
+    def sentence(self, min_lag: int) -> str:
+        """Return what the contrast is and what it would have to be; min_lag: that of the fit, in frames."""
         size = self.contrast / self.stderr
         opposite = "; c2 rises where the model falls" if size < -self.threshold else ""
         return (
             f"the mean contrast is {self.contrast:.2g}, {size:.1f} times its error of {self.stderr:.2g}, "
-            f"but noise alone gives up to {self.threshold:.1f} times; the contrast of a single bin is at "
-            f"most {self.of_bins:.1f} times its error, but noise alone gives up to "
-            f"{self.threshold_of_bins:.1f} times{opposite}. No parameter is measured. To see a faster decay, "
-            "use shorter frames or --min-lag 1; for a slower one, a longer record; for a weaker one, more "
-            "pixels or frames"
+            f"but noise alone can reach {self.threshold:.1f} times its error; the contrast of a single bin "
+            f"is at most {self.of_bins:.1f} times its error, but noise alone can reach "
+            f"{self.threshold_of_bins:.1f} times{opposite}. No parameter can be determined. To see a faster "
+            f"decay, use shorter frames{' or --min-lag 1' * (min_lag > 1)}; for a slower decay, use a longer "
+            f"record; for a weaker decay, use more pixels or frames"
         )
 
 

@@ -35,7 +35,7 @@ from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.store.rings import describe_rings, rings_of
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.blocks import excluded_sentence
-from homodyne_dask.text import joined_with_and
+from homodyne_dask.text import joined_with_and, with_unit
 
 MAX_CHISQR_PER_PAIR = {"counts": 2.0, "constant": 2.0, "scatter": 10.0}
 """χ² per pair of a bin above which a warning is given, by the source of σ. Pairs that see one speckle
@@ -164,9 +164,9 @@ def _limits(
                 f"{search.names[n]} anywhere between {search.lower[n]:g} and {search.upper[n]:g}"
             )
         elif low[n]:
-            known.append(f"{search.names[n]} below {state.theta[n] + one[n]:.3g} {unit}".rstrip())
+            known.append(with_unit(f"{search.names[n]} below {state.theta[n] + one[n]:.3g}", unit))
         else:
-            known.append(f"{search.names[n]} above {state.theta[n] - one[n]:.3g} {unit}".rstrip())
+            known.append(with_unit(f"{search.names[n]} above {state.theta[n] - one[n]:.3g}", unit))
     if not known:
         return []
     return [
@@ -200,7 +200,7 @@ def _on_speckle(speckle: SpeckleErrors | None) -> list[str]:
     return [
         f"there are no standard errors. With fewer than {MIN_CLUSTERS} independent bins, they are computed "
         f"from speckle noise, but here {why}. The report gives naive errors, which are too small for "
-        "correlated speckle, and, if the record is long enough, a lower bound from blocks of frames"
+        "correlated speckle, and, for a long enough record, a lower bound on the error from blocks of frames"
     ]
 
 
@@ -219,7 +219,7 @@ def warnings_about_priors(
         request.parameters, state.theta, np.abs(priors.deviation(state.theta)), error, priors.mean,
         priors.sd, strict=True,
     ):  # fmt: skip
-        unit = p.unit and f" {p.unit}"
+        unit = with_unit("", p.unit)
         if away > MAX_DEVIATION_FROM_PRIOR:
             sentences.append(
                 f"{p.name} ends at {value:.6g}, {away:.1f} standard deviations from its prior {mean:g} ± "
@@ -234,8 +234,13 @@ def warnings_about_priors(
     return tuple(sentences)
 
 
-def undetermined_directions(request: Request, state: lm.State) -> tuple[str, ...]:
-    """Return a sentence for each undetermined combination of parameters; the last names the others."""
+def undetermined_directions(
+    request: Request, state: lm.State, errors_known: bool
+) -> tuple[str, ...]:
+    """Return a sentence for each undetermined combination of parameters; the last names the others.
+
+    errors_known: whether the report gives errors of parameters.
+    """
     found = determined_at(request.search, state)
     if not found.undetermined:
         return ()
@@ -244,7 +249,7 @@ def undetermined_directions(request: Request, state: lm.State) -> tuple[str, ...
     certain = determined_at(request.search, finer).undetermined
     simpler = _simpler(request)
     unknown = tuple(
-        _undetermined(names, slow, simpler)
+        _undetermined(names, simpler, slow=slow, errors_known=errors_known)
         if names in certain
         else hidden_by_rounding(joined_with_and(names))
         for names in found.undetermined
@@ -266,7 +271,7 @@ def larger_errors(
     wide = search.free & (search.lower > 0) & (stderr > np.abs(state.theta))
     slow = np.flatnonzero(_slower_than_the_record(request, state))
     return (
-        *(_undetermined((search.names[n],), False, simpler) for n in np.flatnonzero(wide)),
+        *(_undetermined((search.names[n],), simpler) for n in np.flatnonzero(wide)),
         *(
             f"the data do not determine {search.names[n]}: the decay is longer than the record, which shows "
             f"only contrast times {search.names[n]}; treat the offset as known (`--offset-prior "
@@ -292,16 +297,25 @@ def _simpler(request: Request) -> str:
     return f"use a model with fewer parameters, such as `--model {name}`" if name else ""
 
 
-def _undetermined(names: tuple[str, ...], slow: bool, simpler: str) -> str:
+def _undetermined(
+    names: tuple[str, ...], simpler: str, *, slow: bool = False, errors_known: bool = True
+) -> str:
     several = len(names) > 1
-    why = (
-        "χ² hardly decreases along a valley in which "
-        f"{'they compensate each other' if several else 'it changes'}"
-        if slow
-        else "their errors are larger than their values"
-        if several
-        else "its error is larger than its value"
-    )
+    if slow:
+        along = "they compensate for each other" if several else "it changes"
+        why = f"χ² hardly decreases along a valley in which {along}"
+    elif errors_known:
+        why = (
+            "their errors are larger than their values"
+            if several
+            else "its error is larger than its value"
+        )
+    else:
+        why = (
+            "they compensate for each other, so their errors cannot be computed"
+            if several
+            else "χ² hardly depends on it, so its error cannot be computed"
+        )
     fix = "fix one of them" if several else "fix it"
     return f"the data do not determine {joined_with_and(names)}: {why}; {fix}{simpler and f', or {simpler}'}"
 
@@ -474,9 +488,9 @@ def drifting_contrast(
             mean
         ):
             sentences.append(
-                f"the contrast changes with {name}, between {line.min():.3g} and {line.max():.3g}, by more "
-                f"than its errors: it compensates for a decay that the model lacks, or the contrast of the "
-                f"setup is not constant"
+                f"the contrast changes with {name} by more than its errors (a smooth curve through the "
+                f"contrasts varies between {line.min():.3g} and {line.max():.3g}): the contrast compensates "
+                f"for a decay that the model lacks, or the contrast of the setup is not constant"
             )
     return tuple(sentences)
 

@@ -71,8 +71,8 @@ class SpeckleErrors(NamedTuple):
             )
         if self.p_value < IMPROBABLE:
             return (
-                "the mean residuals deviate by more than the scatter of individual pairs allows: the model "
-                "is wrong, or c2 was smoothed or denoised beforehand"
+                "the averages of residuals over cells deviate from 0 by more than the scatter of individual "
+                "pairs allows: the model is wrong, or c2 was smoothed or denoised beforehand"
             )
         if _of_normal(np.concatenate([fit.whitened for fit in self.fits])) < IMPROBABLE:
             return "the residuals are not normal"

@@ -29,8 +29,8 @@ def best_points(
     if not np.isfinite(chisqr).any():
         check_finite(summary.problem, points[0], summary.time, summary.q, summary.phi)
         raise OptionError(
-            f"model {summary.problem.model.name!r} fits the data nowhere inside its bounds: give "
-            f"initial values"
+            f"χ² of model {summary.problem.model.name!r} is not finite at any point tried within its bounds: "
+            f"give initial values"
         )
     return [points[n] for n in np.argsort(chisqr)[:best] if np.isfinite(chisqr[n])]
 

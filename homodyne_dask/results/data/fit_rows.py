@@ -37,7 +37,7 @@ class Quantity(NamedTuple):
     dof: float
     """Degrees of freedom of `stderr`."""
     at_bound: bool = False
-    """Whether the parameter ended at a bound; it then has no error."""
+    """Whether the parameter ended at a bound; it may then have no error."""
     conditional: bool = False
     """Whether it, or a parameter of the same rate, ended at a bound: another fit's value is not
     comparable."""
@@ -56,10 +56,14 @@ class Quantity(NamedTuple):
         return getattr(self, kind)
 
     def __str__(self) -> str:
-        """Return value and standard error for a table: '20100 ± 300', the value alone, or 'at bound'."""
-        if self.at_bound:
-            return f"{self.value:.6g} at bound"
-        return numbers.value_and_error(self.value, self.stderr)
+        """Return value and standard error for a table: '20100 ± 300', '20100', or '-2 at bound'."""
+        return self.text()
+
+    def text(self, largest: float = 0.0) -> str:
+        """Return it for a row of a table; largest: of the values and errors of the row."""
+        return (
+            numbers.value_and_error(self.value, self.stderr, largest) + " at bound" * self.at_bound
+        )
 
 
 UNKNOWN_QUANTITY = Quantity("", np.nan, np.nan, np.nan, np.nan, np.nan)

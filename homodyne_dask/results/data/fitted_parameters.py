@@ -16,7 +16,7 @@ from homodyne_dask.models.tied import TiedModel
 from homodyne_dask.results.data.number_format import value_and_error
 from homodyne_dask.results.data.provenance import Provenance
 from homodyne_dask.results.data.stokes_einstein import DerivedQuantity
-from homodyne_dask.text import html_table
+from homodyne_dask.text import html_table, with_unit
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -51,7 +51,7 @@ class FittedParameter:
     def __repr__(self) -> str:
         """Return name, value ± error and unit."""
         state = "" if self.vary else ", fixed"
-        words = f"{' '.join(self.cells()[:3]).rstrip()}{state}{', at bound' * self.at_bound}"
+        words = f"{with_unit(' '.join(self.cells()[:2]), self.unit)}{state}{', at bound' * self.at_bound}"
         return f"<{printable(words)}>"
 
     def cells(self) -> list[str]:

@@ -179,7 +179,7 @@ def misfit_sentence(
             "ended at their default bounds" if len(bounded) > 1 else "ended at its default bound"
         )
         advice = (
-            f"{joined_with_and(list(bounded))} {ended}: move {'them' if len(bounded) > 1 else 'it'}, as the "
+            f"{joined_with_and(list(bounded))} {ended}: move the bound{'s' * (len(bounded) > 1)}, as the "
             f"warning below says; if c2 still deviates, try `--model auto`"
         )
     elif found is not None and config["scaling"] == "individual":
@@ -198,10 +198,11 @@ def _evidence(check: ModelCheck) -> str:
             f"explain (p = {found.p_value:.1g})"
         )
     return (
-        f"{check.deviating} of {check.tests} mean residuals exceed{'s' * (check.deviating == 1)} what noise "
-        f"and correlated speckle allow ({check.threshold:.1f} standard errors); {largest} at ages "
-        f"{_span(check.age)} and lags {_span(check.lag)} in {check.where}, where c2 is "
-        f"{_share(abs(check.share))} the contrast {side} the model ({check.largest:.1f} standard errors)"
+        f"{check.deviating:,} of {check.tests:,} residuals averaged over cells of age and lag "
+        f"exceed{'s' * (check.deviating == 1)} what noise and correlated speckle allow "
+        f"({check.threshold:.1f} standard errors); {largest} at ages {_span(check.age)} and lags "
+        f"{_span(check.lag)} in {check.where}, where c2 lies {side} the model by "
+        f"{_share(abs(check.share))} the contrast ({check.largest:.1f} standard errors)"
     )
 
 
@@ -323,7 +324,7 @@ def _change(share: float) -> str:
 
 
 def _rounded(value: float) -> str:
-    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def _span(of: tuple[float, float]) -> str:

@@ -6,14 +6,17 @@ from collections.abc import Sequence
 import numpy as np
 
 
-def value_and_error(value: float, error: float) -> str:
-    """Return '68600 ± 1500', '(9.00 ± 0.12)e-04', or the value with six digits if no error is known."""
+def value_and_error(value: float, error: float, largest: float = 0.0) -> str:
+    """Return '68600 ± 1500', '(9.00 ± 0.12)e-04', or the value with six digits if no error is known.
+
+    largest: of the values and errors of a row, which all have the notation of this one; 0 for one value.
+    """
     if not math.isfinite(value):
         return "-"
     if not (math.isfinite(error) and error > 0):
         return f"{value:.6g}"
     exponent = _exponent(max(abs(value), error))
-    if -4 < exponent < 7:
+    if -4 < (_exponent(largest) if largest else exponent) < 7:
         places = _places(error)
         return f"{_rounded(value, places)} ± {_rounded(error, places)}"
     scale = 10.0**exponent

@@ -8,7 +8,7 @@ import xarray
 
 from homodyne_dask.results.data.number_format import format_error, value_and_error
 from homodyne_dask.results.data.operations import drawn
-from homodyne_dask.text import aligned_columns, wrapped
+from homodyne_dask.text import aligned_columns, with_unit, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,13 +77,11 @@ class Design:
         rows = [["", *(f"--weighting {name}" for name in data["weighting"].values)]]
         units = data["unit"].values
         for n, name in enumerate(map(str, data["parameter"].values)):
-            value, unit = (
-                float(data["value"][n]),
-                f" {units[n]}" if units[n] not in ("", "1") else "",
-            )
+            value, unit = float(data["value"][n]), "" if units[n] == "1" else str(units[n])
             errors = data["stderr"].isel(parameter=n).values
             cells = [
-                "-" if np.isnan(of) else value_and_error(value, float(of)) + unit for of in errors
+                "-" if np.isnan(of) else with_unit(value_and_error(value, float(of)), unit)
+                for of in errors
             ]
             rows.append([name, *cells])
         for r, rate in enumerate(map(str, data["rate"].values)):

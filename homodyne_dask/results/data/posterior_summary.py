@@ -202,17 +202,17 @@ def why_unreliable(held: dict[str, Any]) -> str:
     if error > UNTRUSTED_ERROR:
         return (
             f"the draws are unreliable, and no interval is given: the likelihood interpolated from "
-            f"{held['columns']} columns is inaccurate at these draws (its logarithm differs by "
-            f"{error:.2g}); use "
-            f"narrower priors, or fix parameters that the data do not determine"
+            f"{held['columns']} basis functions is inaccurate at these draws (its logarithm differs by up to "
+            f"{error:.2g} from the exact one); use narrower priors, or fix parameters that the data do not "
+            f"determine"
         )
     return ""
 
 
 _ADVICE = {
     "width": "for {names}, intervals of the posterior are symmetric about the fit but {ratio} as wide as "
-    "value ± t·stderr: stderr uses the noise and the degrees of freedom of each parameter, but the posterior "
-    "uses those of all parameters together; quote value ± stderr",
+    "value ± t·stderr: stderr is scaled separately for each parameter, according to its own noise and "
+    "degrees of freedom, but the posterior uses one common scale for all parameters; quote value ± stderr",
     "shape": "the posterior of {names} is not symmetric about the fit (because of a bound, or because χ² is "
     "not parabolic): "
     "quote the median and the 95 % interval",
@@ -263,9 +263,8 @@ def enough_sentences(held: dict[str, Any]) -> list[str]:
     if decided:
         words.append(
             f"the 95 % interval of {', '.join(decided)} excludes the value of the fit: the prior "
-            "dominates, as when amplitude, exponent and offset of a rate compensate each other; quote the "
-            "rate, J(t) "
-            f"or the shear rate, or specify an informative prior"
+            "dominates, as when amplitude, exponent and offset of a rate compensate for each other; quote "
+            f"the rate, J(t) or the shear rate, or specify an informative prior"
         )
     return [_limit_sentence(name, of) for name, of in limited.items()] + words
 

@@ -8,6 +8,7 @@ from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.comparison import Comparison
 from homodyne_dask.results.data.fit_rows import (
+    Quantity,
     SeriesEntry,
     constant_quantities,
     constants_sentence,
@@ -16,7 +17,14 @@ from homodyne_dask.results.data.fit_rows import (
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.number_format import value_and_error
 from homodyne_dask.results.data.series import FitSeries, HomogeneityTest, PowerLawOfQ
-from homodyne_dask.text import aligned_columns, html_table, joined_with_and, printed_lines, wrapped
+from homodyne_dask.text import (
+    aligned_columns,
+    html_table,
+    joined_with_and,
+    printed_lines,
+    with_unit,
+    wrapped,
+)
 
 SURE, DOUBTFUL = 0.001, 0.05
 """p-values: below the first the fits disagree, below the second the agreement is marginal."""
@@ -48,7 +56,7 @@ _SOMEWHERE = {
     "scan": "in {} of {} scans",
 }
 _ERRORS = {
-    "stderr": "standard errors ({}); p accounts for their degrees of freedom",
+    "stderr": "standard errors ({}); p accounts for the degrees of freedom of these errors",
     "stderr_lower": "lower bounds on the errors (from blocks of frames, at least the naive errors): a small "
     "p may result from errors that are too small",
     "stderr_naive": "naive errors, which are too small for correlated speckle: a small p does not prove a "
@@ -110,14 +118,17 @@ def _columns(series: FitSeries, entries: list[SeriesEntry], constant: Collection
     rows.append(["χ²/N", *redchi])
     for name in (name for name in series.names if name not in constant):
         unit = series.unit(name)
-        cells = [_cell(entry, name) for entry in entries]
+        cells = _cells([None if e.result is None else e.quantities[name] for e in entries])
         at = f"{name} at mean age" if name in RATES else name
         rows.append([f"{at} [{unit}]" if unit else at, *cells])
     return aligned_columns(rows, left=1)
 
 
-def _cell(entry: SeriesEntry, name: str) -> str:
-    return "-" if entry.result is None else str(entry.quantities[name])
+def _cells(row: list[Quantity | None]) -> list[str]:
+    """Return the values of a quantity in several fits, in one notation; None for a fit that failed."""
+    known = [q for q in row if q is not None and np.isfinite(q.stderr)]
+    largest = max((max(abs(q.value), q.stderr) for q in known), default=0.0)
+    return ["-" if q is None else q.text(largest) for q in row]
 
 
 def agreement_sentences(series: FitSeries) -> list[str]:
@@ -144,7 +155,7 @@ def _errors(series: FitSeries) -> str:
 def _agreement(series: FitSeries, name: str, same: HomogeneityTest) -> str:
     everywhere = _everywhere(series, same.freedom + 1)
     unit = series.unit(name)
-    mean = numbers.value_and_error(same.mean, same.stderr) + (f" {unit}" if unit else "")
+    mean = with_unit(numbers.value_and_error(same.mean, same.stderr), unit)
     scatter = _scatter(same)
     if series.global_fit is not None:
         differs = "consistent" if same.p >= DOUBTFUL else "inconsistent"
@@ -229,7 +240,7 @@ def _power_of_q(series: FitSeries, name: str) -> str:
 
 def _scatter(of: HomogeneityTest | PowerLawOfQ) -> str:
     """Return χ², degrees of freedom and p."""
-    freedom = f"{of.freedom} degree{'s' * (of.freedom > 1)} of freedom"
+    freedom = f"{of.freedom:,} degree{'s' * (of.freedom > 1)} of freedom"
     p = f"p = {of.p:.2g}" if of.p >= SMALLEST_P else f"p below {SMALLEST_P:g}"
     return f"χ² {of.chisqr:.3g} for {freedom}, {p}"
 

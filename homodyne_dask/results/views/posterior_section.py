@@ -58,8 +58,9 @@ def _sampling(held: dict[str, Any]) -> list[str]:
     beyond = f", more than {MAX_ERROR}" * (error > MAX_ERROR)
     return [
         f"{how}, seed {held['seed']}",
-        f"the likelihood of all pairs is interpolated from {held['columns']} columns: its logarithm differs "
-        f"by at most {error:.2g} from the exact value at the {held['checked']} draws compared{beyond}",
+        f"the likelihood of all pairs is interpolated from {held['columns']} basis functions: its logarithm "
+        f"differs by at most {error:.2g} from the exact value at the {held['checked']} draws "
+        f"compared{beyond}",
     ]
 
 

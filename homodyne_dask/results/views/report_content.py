@@ -16,6 +16,7 @@ from homodyne_dask.solver.covariance import SPECKLE
 from homodyne_dask.store.arrays import sigma_words
 from homodyne_dask.store.rings import describe_rings
 from homodyne_dask.store.scan import shown_ranges
+from homodyne_dask.text import counted, with_unit
 
 ON_PULLS = (
     "pull: (value − truth) / stderr, converted to a normal deviate, which is beyond ±2 in 5 of 100 fits "
@@ -36,7 +37,9 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
     config, inputs, timings = result.config, result.provenance.inputs, result.run.timings
     gap = config.get("gap_angstrom")
     compiled = ", ".join(
-        f"{name} {times}" for name, times in result.run.compilations.items() if times
+        f"{name} compiled {counted(times, 'time')}"
+        for name, times in result.run.compilations.items()
+        if times
     )
     first, stop = inputs["frames"]
     begin, end = inputs["seconds"]
@@ -45,7 +48,7 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
         *_cost(result),
         (
             datum(result),
-            f"{numbers.format_count(_measured(result))} in {_bins(result)}, each counted once",
+            f"{numbers.format_count(_measured(result))}, each counted once, in {_bins(result)}",
         ),
         *([("independent", _independent(result))] if _independent(result) else []),
         ("excluded", _excluded(result)),
@@ -56,7 +59,7 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
             else []
         ),
         ("time", ", ".join(f"{name} {numbers.format_seconds(t)}" for name, t in timings.items())),
-        ("compilations", compiled or "none"),
+        ("kernels", compiled or "none compiled"),
         *(
             [("computed on", f"{on['on']} ({on['why']})")]
             if (on := config.get("computed_on"))
@@ -70,7 +73,7 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
         ("SHA-256", f"{inputs['source_sha256'][:16]}..."),
         (
             "frames",
-            f"{first} to {stop - 1} of {inputs['frame_time']:g} s, {begin:g} to {end:g} s",
+            f"{first} to {stop - 1}, {inputs['frame_time']:g} s each; times {begin:g} to {end:g} s",
         ),
         ("σ", sigma_words(inputs["sigma_source"])),
         *(("note", note) for note in inputs["notes"]),
@@ -107,7 +110,8 @@ def _option_value(value: Any) -> str:
 
 def _bins(result: FitResult) -> str:
     rings = describe_rings(result.scaling["q"].values)
-    return f"{result.statistics.nbins} bins" + (f" of {rings}" if rings else "")
+    number, _, where = rings.partition(", ")
+    return counted(result.statistics.nbins, "bin") + (f" of {number} ({where})" if rings else "")
 
 
 def _cost(result: FitResult) -> list[tuple[str, str]]:
@@ -158,8 +162,7 @@ def _excluded(result: FitResult) -> str:
     possible = (stop - first - shortest) * (stop - first - shortest + 1) // 2
     missing = possible * result.provenance.inputs["bins"] - _measured(result)
     words = [f"{numbers.format_count(missing)} pairs masked or unknown"]
-    masked = result.provenance.inputs["frames_masked"]
-    words += [f"{masked} frame{'s' * (masked != 1)} masked"]
+    words += [f"{counted(result.provenance.inputs['frames_masked'], 'frame')} masked"]
     if frames := result.provenance.inputs.get("frames_excluded"):
         words += [f"frames {shown_ranges(frames)} excluded"]
     words += ["the diagonal"] if shortest == 1 else [f"lags below {shortest}"]
@@ -182,9 +185,10 @@ def _passes(result: FitResult) -> str:
     words = [f"{result.passes} over {'the averages' if _of_averages(result) else 'all data'}"]
     for entry in result.run.history:
         if "level" in entry:
-            more = f" and for {entry['candidates']} initial values" if entry["candidates"] else ""
+            compared = entry["candidates"]
+            more = f", and one that compares {compared} initial values" if compared else ""
             words.append(
-                f"before these {entry['passes']} over {numbers.level_name(entry['level'])}{more}"
+                f"before these, {entry['passes']} over {numbers.level_name(entry['level'])}{more}"
             )
     last = result.run.history[-1] if result.run.history else {}
     if last.get("computed", 1.0) < 1.0:
@@ -222,13 +226,14 @@ def _meaning(result: FitResult) -> str:
 
 LARGEST_GAIN_SAID = 0.9
 """Errors with weighting speckle over those of a fit of pairs, above which it is not worth saying."""
-LARGE_RATIO = 2.0
-"""Errors from the scatter of bins over those of speckle, above which it is said what that means."""
+SMALL_RATIO, LARGE_RATIO = 0.8, 2.0
+"""Errors from the scatter of bins over those of speckle, outside which it is said what that means."""
 MODES_NOTE = (
-    "each mode is evaluated after one Gauss–Newton step from this optimum; AIC and BIC are differences from "
-    "the lowest, corrected for correlated pairs; changes are in units of {}"
+    "each mode is evaluated after one Gauss–Newton step from this optimum; "
+    "{}changes are in units of {}"
 )
-"""In which errors goes into the braces."""
+"""What AIC and BIC are and in which errors changes are go into the braces."""
+CRITERIA = "AIC and BIC are differences from the lowest, corrected for correlated pairs; "
 WITHOUT_CRITERIA = (
     "AIC and BIC are not given, because the model does not describe the data: they would treat its misfit "
     "as noise"
@@ -250,7 +255,7 @@ def influence_title(result: FitResult) -> str:
     """Return what the sentences on influence are about."""
     table = result.diagnosis.influence
     of = "scans" if table is not None and "change_of_scan" in table else "bins"
-    return f"influence of single {of}, in units of {errors_of_changes(result)}"
+    return f"influence of individual {of}, in units of {errors_of_changes(result)}"
 
 
 def reservations(result: FitResult) -> list[tuple[str, str]]:
@@ -262,7 +267,10 @@ def reservations(result: FitResult) -> list[tuple[str, str]]:
     other = truth_mismatch(result)
     if other:
         found += [
-            ("note", f"the data were simulated with {other}: the true values are not compared")
+            (
+                "note",
+                f"the data were simulated with {other}, so the fit is not compared with the true values",
+            )
         ]
     return found
 
@@ -295,14 +303,18 @@ def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]
         naive_error = state or numbers.format_error(column["stderr_naive"])
         row = [name, shown, column["unit"], *dof, naive_error]
         if lower is not None:
-            row.append(numbers.format_error(float(np.sqrt(lower.values[n, n]))))
+            bound = numbers.format_error(float(np.sqrt(lower.values[n, n])))
+            row.append(state if column["at_bound"] else bound)
         if truth is not None:
             row.append(f"{truth[name]:.6g}" if name in truth else "-")
             row.append(f"{pull[name]:+.1f}" if name in pull else "-")
         rows.append(row)
     if truth is not None:
         head += ["truth", "pull"]
-    bound = "the lower bound on the error is dyadic-robust over blocks of frames"
+    bound = (
+        "the lower bound on the error allows for correlations between pairs of blocks of frames that share a "
+        "block (dyadic-robust)"
+    )
     notes = (
         *_priors(result),
         *_free_rates(result),
@@ -320,7 +332,7 @@ def _priors(result: FitResult) -> list[str]:
     """Return a line for each prior of a parameter: 'prior: D0 = 2500 ± 300 Å²/s'."""
     units = dict(zip(*(result.parameters[key].values for key in ("param", "unit")), strict=True))
     return [
-        f"prior: {name} = {mean:g} ± {sd:g} {units[name]}".rstrip()
+        with_unit(f"prior: {name} = {mean:g} ± {sd:g}", units[name])
         for name, (mean, sd) in (result.config.get("prior") or {}).items()
     ]
 
@@ -356,7 +368,8 @@ def _free_rates(result: FitResult) -> list[str]:
     keys = ("rate", "splines", "effective", "strength", "design_effect")
     return [
         f"{rate}(t): {int(splines)} splines with {effective:.1f} effective degrees of freedom and a "
-        f"smoothness of {strength:.3g}, for χ² divided by the design effect {effect:.3g}"
+        f"smoothness of {strength:.3g}, with χ² divided by {effect:.3g} to allow for correlated pairs "
+        f"(design effect)"
         for rate, splines, effective, strength, effect in zip(
             *(table[key].values for key in keys), strict=True
         )
@@ -366,7 +379,7 @@ def _free_rates(result: FitResult) -> list[str]:
 def derived_sentences(result: FitResult) -> list[str]:
     """Return a line for each quantity that follows from the parameters: 'D_SE = 1.2 ± 0.1 Å²/s (D0 / 2)'."""
     return [
-        f"{name} = {numbers.value_and_error(of.value, of.stderr)} {of.unit}".rstrip()
+        with_unit(f"{name} = {numbers.value_and_error(of.value, of.stderr)}", of.unit)
         + f" ({of.formula})"
         for name, of in result.derived.items()
     ]
@@ -388,24 +401,25 @@ def _on_errors(robust: bool, bounded: bool, naive: bool, method: str, averages: 
     if averages and robust:
         return (
             f"cells are weighted by the inverse of their covariance, which is computed from speckle and "
-            f"counting noise, assuming Gaussian speckle; stderr is {method} with dof degrees of freedom; the "
-            f"naive error treats the covariance as known"
+            f"counting noise, assuming Gaussian speckle; stderr is {method}, with the degrees of freedom "
+            f"given in column dof; the naive error treats the covariance as known"
         )
     if robust and method == SPECKLE:
         return (
             "stderr is computed from speckle and counting noise, assuming Gaussian speckle (method: "
-            "speckle), with dof degrees of freedom; the naive error assumes uncorrelated noise"
+            "speckle), with the degrees of freedom given in column dof; the naive error assumes uncorrelated "
+            "noise"
         )
     if robust:
         return (
-            "stderr is cluster-robust (CR3, clustered by bin) with dof degrees of freedom; the naive error "
-            "assumes uncorrelated noise"
+            "stderr is cluster-robust (CR3, clustered by bin), with the degrees of freedom given in column "
+            "dof; the naive error assumes uncorrelated noise"
         )
     if bounded:
         return "the naive error assumes uncorrelated noise"
     if naive:
         return "only the naive error is known, which assumes uncorrelated noise"
-    return "no error of any parameter is known"
+    return "the errors of the parameters are not known"
 
 
 def _on_noise(result: FitResult) -> list[str]:
@@ -424,8 +438,8 @@ def _on_noise(result: FitResult) -> list[str]:
     if np.isfinite(gain).any() and np.nanmin(gain) < LARGEST_GAIN_SAID:
         at_most = _two_digits(gain)
         lines.append(
-            f"with --weighting speckle, the errors would be at most {at_most} times as large"
-            + ", depending on the parameter" * (" to " in at_most)
+            f"with --weighting speckle, the upper limit on the errors would be {at_most} times the present "
+            f"errors" + ", depending on the parameter" * (" to " in at_most)
         )
     if (test := result.diagnosis.hausman) is not None and not test.differs:
         lines.append(
@@ -436,13 +450,15 @@ def _on_noise(result: FitResult) -> list[str]:
             ratio = result.parameters["stderr"].values / noise["stderr"].values
         if np.isfinite(ratio).any():
             typical = float(np.nanmedian(ratio))
+            low = typical < SMALL_RATIO
             lines.append(
-                f"stderr is {typical:.2g} times the error due to speckle and counting alone"
+                f"stderr is {'only ' * low}{typical:.2g} times the error expected from speckle and counting "
+                f"alone"
                 + (
                     ": bins differ by more than speckle explains, because of the beam, the sample or a "
                     "wrong model"
                     if typical > LARGE_RATIO
-                    else ""
+                    else ", so it may be too small" * low
                 )
             )
     return lines
@@ -459,8 +475,9 @@ def scaling_sentence(result: FitResult) -> str:
     table, mode = result.scaling, result.config["scaling"]
     empty = table["ndata"].values == 0
     unknown = table["undetermined"].values | empty
+    contrast = _range(table["contrast"].values[~unknown], "unknown (no decay)")
     return (
-        f"{mode} scaling{_constraints(result)}: contrast {_range(table['contrast'].values[~unknown])}, "
+        f"{mode} scaling{_constraints(result)}: contrast {contrast}, "
         f"offset {_range(table['offset'].values[~empty])}"
     )
 
@@ -476,10 +493,10 @@ def _constraints(result: FitResult) -> str:
     return "".join(f", {word}" for word in words)
 
 
-def _range(values: np.ndarray) -> str:
+def _range(values: np.ndarray, without: str = "unknown") -> str:
     known = values[np.isfinite(values)]
     if not len(known):
-        return "-"
+        return without
     low, high = float(known.min()), float(known.max())
     return f"{low:.5f}" if low == high else f"{low:.5f} to {high:.5f}"
 
@@ -539,7 +556,7 @@ def influence_sentences(result: FitResult) -> tuple[str, ...]:
 def mode_notes(result: FitResult) -> tuple[str, ...]:
     """Return notes on the table of scaling modes, or why there is none."""
     if result.diagnosis.scalings is not None:
-        note = MODES_NOTE.format(errors_of_changes(result))
+        note = MODES_NOTE.format("" if result.misfit else CRITERIA, errors_of_changes(result))
         return (note, WITHOUT_CRITERIA) if result.misfit else (note,)
     constraints = [
         f"{part}_{kind}" for part in ("contrast", "offset") for kind in ("bounds", "prior")

@@ -144,7 +144,7 @@ def test_the_fourteen_parameters_of_two_components_keep_their_names(tmp_path):
         parameter_space__bounds=bounds,
     )
     assert list(translation.config.bounds) == ["v0", "v_beta", "phi0_het"]
-    assert "cannot be tied" in translation.ignored["initial_parameters.tied_parameters"]
+    assert "ties are not converted" in translation.ignored["initial_parameters.tied_parameters"]
 
 
 def test_the_command_writes_a_file_that_fit_reads_from_anywhere(tmp_path, monkeypatch):

@@ -37,7 +37,7 @@ def test_a_decay_before_the_first_lag_is_not_seen(nothing):
     assert result.scaling["undetermined"].values.all()
     text = str(result)
     assert text.split("\n\n")[1].startswith("no decay seen: ")
-    assert "No parameter is measured" in " ".join(text.split())
+    assert "No parameter can be determined" in " ".join(text.split())
     assert "no decay" in text.split("label")[1]
 
 
@@ -104,6 +104,12 @@ def test_noise_alone_is_taken_for_a_decay_as_rarely_as_stated(model, bins, tmp_p
 
 
 def test_no_plus_minus_stands_before_an_error_that_may_be_naive():
-    said = Signal(0.001, 0.002, 3.3, 1.2, 3.5).sentence
+    said = Signal(0.001, 0.002, 3.3, 1.2, 3.5).sentence(1)
     assert "the mean contrast is 0.001, 0.5 times its error of 0.002" in said
     assert "±" not in said
+
+
+def test_a_shorter_lag_is_advised_only_where_there_is_one():
+    signal = Signal(0.001, 0.002, 3.3, 1.2, 3.5)
+    assert "use shorter frames; for a slower decay" in signal.sentence(1)
+    assert "use shorter frames or --min-lag 1; for a slower decay" in signal.sentence(2)

@@ -169,17 +169,17 @@ def test_the_command_to_type_goes_with_what_the_deviations_depend_on(changes, op
     known = {f"{name}_known": config.pop(name, True) for name in ("q", "phi")}
     sentence = misfit_sentence(check._replace(**changes), "A.zarr", config, **known)
     assert says in sentence
-    assert "lags 1 s in all bins, where c2 is 5 % of the contrast below the model" in sentence
+    assert "lags 1 s in all bins, where c2 lies below the model by 5 % of the contrast" in sentence
 
 
 @pytest.mark.parametrize(
     ("share", "says"),
     [
-        (-0.0123, "1.2 % of the contrast below"),
-        (0.844, "84 % of the contrast above"),
-        (1.5, "150 % of the contrast above"),
-        (8.9, "8.9 times the contrast above"),
-        (-1234.0, "1234 times the contrast below"),
+        (-0.0123, "below the model by 1.2 % of the contrast"),
+        (0.844, "above the model by 84 % of the contrast"),
+        (1.5, "above the model by 150 % of the contrast"),
+        (8.9, "above the model by 8.9 times the contrast"),
+        (-1234.0, "below the model by 1,234 times the contrast"),
     ],
 )
 def test_a_deviation_is_written_as_a_plain_share_of_the_contrast(share, says):
@@ -191,9 +191,11 @@ def test_a_deviation_is_written_as_a_plain_share_of_the_contrast(share, says):
 def test_one_mean_exceeds_and_several_exceed():
     check = ModelCheck(100, 4.0, 1, 9.0, "all bins", (0.0, 1.0), (1.0, 1.0), -0.01, -0.05, "q")
     config = {"model": "static", "scaling": "individual", "gap_angstrom": None}
-    assert "1 of 100 mean residuals exceeds what" in misfit_sentence(check, "A.zarr", config)
+    assert "1 of 100 residuals averaged over cells of age and lag exceeds what" in misfit_sentence(
+        check, "A.zarr", config
+    )
     several = misfit_sentence(check._replace(deviating=2), "A.zarr", config)
-    assert "2 of 100 mean residuals exceed what" in several
+    assert "2 of 100 residuals averaged over cells of age and lag exceed what" in several
 
 
 def test_a_fit_that_ends_far_off_says_so_where_nothing_else_is_tested(tmp_path):

@@ -212,5 +212,5 @@ def test_what_is_known_of_the_parameters_survives_json(tmp_path):
     assert read.errors.covariance_lower.equals(result.errors.covariance_lower)
     assert str(read) == str(result)
     assert "profile of alpha" in str(result)
-    assert "influence of single bins" in str(result)
-    assert "the lower bound on the error is dyadic-robust" in str(result)
+    assert "influence of individual bins" in str(result)
+    assert "the lower bound on the error allows for correlations" in str(result)

@@ -1,8 +1,10 @@
 """What is said of a scan after those before it."""
 
+import numpy as np
 import pytest
 
-from homodyne_dask.results.data.fit_rows import FitRow, changes
+from homodyne_dask.results.data.fit_rows import FitRow, Quantity, changes
+from homodyne_dask.results.views.fits_report import _cells
 
 
 def row(contrast: float, redchi: float = 1.0, words: str = "converged", **more) -> FitRow:
@@ -31,3 +33,18 @@ SCATTERED = [row(c) for c in (0.1, 0.2, 0.3, 0.4)]
 )
 def test_what_changed_is_said(now, before, said):
     assert changes(now, before) == said
+
+
+@pytest.mark.parametrize(
+    ("stderr", "words"), [(1.5, "-2.0 ± 1.5 at bound"), (np.nan, "-2 at bound")]
+)
+def test_a_value_at_a_bound_is_shown_with_the_error_that_tests_of_agreement_use(stderr, words):
+    assert str(Quantity("1/s", -2.0, stderr, np.nan, np.nan, 8.0, at_bound=True)) == words
+
+
+def test_the_values_of_a_row_have_one_notation():
+    row = [
+        Quantity("1/s", *of, np.nan, np.nan, 8.0) for of in ((7.79e-4, 9.5e-5), (0.0012, 0.0018))
+    ]
+    assert [str(of) for of in row] == ["(7.79 ± 0.95)e-04", "0.0012 ± 0.0018"]
+    assert _cells([*row, None]) == ["0.000779 ± 0.000095", "0.0012 ± 0.0018", "-"]

@@ -294,7 +294,7 @@ def test_one_theta_for_several_q_is_the_dense_optimum_and_the_report_says_which_
     assert (np.abs(result.parameters["value"].values - theta) < 1e-3 * error).all()
     np.testing.assert_allclose(result.scaling["contrast"], contrast, rtol=1e-5)
     np.testing.assert_array_equal(result.scaling["q"], scans.q)
-    assert "in 9 bins of 3 rings, q 0.003 to 0.008 1/Å" in str(result)
+    assert "in 9 bins of 3 rings (q 0.003 to 0.008 1/Å)" in str(result)
     view = FitView(result, scan)
     assert "of every bin of 3 rings" in alternative("angles", view)
     assert "q = 0.003 Å⁻¹" in alternative("maps", view)
