@@ -59,7 +59,7 @@ def predict(
     known = convention_named(convention)
     if model.shear and gap is None:
         raise OptionError(
-            f"{model.name} needs the gap between the plates: give it, such as gap='200 um'"
+            f"{model.name} needs the gap between the plates: give it, for example gap='200 um'"
         )
     width = None if gap is None else gap_in_angstrom(gap)
     named = {"q": q, "phi": phi, "contrast": contrast, "offset": offset}

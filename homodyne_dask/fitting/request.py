@@ -214,7 +214,8 @@ def require_gap(request: Request) -> None:
     """
     if request.problem.model.shear and request.problem.gap is None:
         raise OptionError(
-            f"{request.problem.model.name} needs the gap between the plates: give it, such as --gap '200 um'"
+            f"{request.problem.model.name} needs the gap between the plates: give it, for example "
+            "--gap '200 um'"
         )
 
 

@@ -103,7 +103,7 @@ class Parameter:
         require_type("name of a parameter", self.name, str, "a string, such as 'D0'")
         if not self.name:
             raise OptionError(
-                "name of a parameter = '' cannot be used: give a string, such as 'D0'"
+                "the name of a parameter must not be empty: give a name, such as 'D0'"
             )
         require_type(f"unit of {self.name}", self.unit, str, "a string, such as '1/s'")
         _checked_bounds(self.name, self.bounds)

@@ -192,7 +192,9 @@ def test_a_configuration_is_whole_or_as_it_was(disk, words):
     leave_free(disk, 0)
     result = run(*(word.format(target) for word in words))
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"error: {target} cannot be written: the disk is full (0 B are")
+    assert result.stderr.startswith(
+        f"error: {target} cannot be written: the disk is full (0 B free"
+    )
     assert result.stderr.count("\n") == 1
     assert target.read_text() == "data: before\n"
 

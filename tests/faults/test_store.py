@@ -145,7 +145,7 @@ def test_chunks_of_another_size_are_refused(copy, side):
 ATTRIBUTES = [
     (
         {"schema_version": 1},
-        "has schema version 1, but this program reads 3: ingest the source again",
+        "has schema version 1, but this program reads 4: ingest the source again",
     ),
     ({"schema_version": None}, "has schema version None"),
     ({"complete": "yes"}, "is incomplete"),

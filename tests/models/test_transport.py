@@ -201,7 +201,7 @@ def test_other_models_have_no_radius(scan):
         ({"temperature": 298.0}, "viscosity is missing"),
         ({"temperature": -3.0, "viscosity": 1e-3}, "temperature = -3.0 is not a positive number"),
         ({"temperature": 298.0, "viscosity": "thick"}, "viscosity = 'thick' is not a positive"),
-        ({"temperature": 25, "viscosity": 1e-3}, "temperature = 25 is in K"),
+        ({"temperature": 25, "viscosity": 1e-3}, "temperature = 25 K is too low"),
         ({"fixed": {"alpha": 0.1}}, "fixed: alpha is 0 by the definition of this model"),
         ({"initial": {"D_offset": 3.0}}, "initial: D_offset is 0 by the definition"),
         ({"bounds": {"alpha": (-1, 1)}}, "bounds: alpha is 0 by the definition"),

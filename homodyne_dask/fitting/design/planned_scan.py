@@ -74,7 +74,7 @@ def design(
     known = convention_named(convention)
     if model.shear and gap is None:
         raise OptionError(
-            f"{model.name} needs the gap between the plates: give it, such as gap='200 um'"
+            f"{model.name} needs the gap between the plates: give it, for example gap='200 um'"
         )
     bins = {"q": q, "phi": phi, "contrast": contrast, "counts": counts, "pixels": pixels}
     per_bin = {name: per_bin_values(name, value) for name, value in bins.items()}

@@ -92,15 +92,16 @@ def warnings_about(
         wider = wider_bounds(name, float(state.theta[n]), low, high, bool(request.search.log[n]))
         own = name in (request.options.bounds or {})
         known = errors.robust is not None and np.isfinite(errors.robust[n, n])
-        allowing = "its error allows for values beyond the bound"
-        with_it = (
-            allowing
-            if known
-            else f"the errors of the other parameters assume that {name} is fixed there"
-        )
+        others = errors.robust is not None and np.isfinite(np.diag(errors.robust)).any()
+        if known:
+            with_it = "; its error allows for values beyond the bound"
+        elif others:
+            with_it = f"; the errors of the other parameters assume that {name} is fixed there"
+        else:
+            with_it = ""
         sentences.append(
             f"{name} is at its {'' if own else 'default '}bound {state.theta[n]:,g} (allowed {low:,g} to "
-            f"{high:,g}): {wider}, or fix {name}; {with_it}"
+            f"{high:,g}): {wider}, or fix {name}{with_it}"
         )
     sentences += _limits(request, state, errors, rate_of) if seen else []
     withheld = errors.withheld
@@ -109,8 +110,8 @@ def warnings_about(
         names = np.array(request.search.names)
         bounded, these = (joined_with_and(names[some].tolist()) for some in (at_bound, withheld))
         sentences.append(
-            f"{these} {'have' if withheld.sum() > 1 else 'has'} no error, being strongly correlated (above "
-            f"0.7) with {bounded}, which ended at a bound{simpler and f'; {simpler}'}"
+            f"{these} {'have' if withheld.sum() > 1 else 'has'} no standard error, because the correlation "
+            f"with {bounded}, which ended at a bound, is above 0.7{simpler and f'; {simpler}'}"
         )
     used = state.reduced.count > 0
     undetermined = int(state.reduced.undetermined.sum())

@@ -88,9 +88,9 @@ def constant_quantities(
 
 
 def constants_sentence(constant: Mapping[str, str]) -> str:
-    """Return 'the same in all fits: D_offset = 0, alpha = 0', '' for none."""
+    """Return 'constant: D_offset = 0, alpha = 0', '' for none."""
     values = ", ".join(f"{name} = {value}" for name, value in constant.items())
-    return f"the same in all fits: {values}" if values else ""
+    return f"constant: {values}" if values else ""
 
 
 @dataclass(frozen=True)

@@ -191,9 +191,7 @@ def test_the_fits_of_a_series_are_found_under_the_former_name(over_q):
 
 def test_what_is_held_in_all_fits_is_said_once_and_has_no_row(over_q):
     text, page = str(over_q), over_q._repr_html_()
-    held = "the same in all fits: " + ", ".join(
-        f"{name} = {value:g}" for name, value in HELD.items()
-    )
+    held = "constant: " + ", ".join(f"{name} = {value:g}" for name, value in HELD.items())
     assert held in one_line(over_q)
     for name in HELD:
         assert not any(line.lstrip().startswith(name) for line in text.splitlines())
