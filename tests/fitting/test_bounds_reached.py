@@ -11,7 +11,7 @@ import homodyne_dask as hd
 from homodyne_dask.results.data.misfit import misfit_sentence, model_check_of, wider_bounds
 from tests.results.made_results import flow_result
 from tests.speckle_scans import RING, STILL, Photons
-from tests.synthetic import measured, store
+from tests.synthetic import FLOW, angles, measured, store
 
 Q: Any = np.array([0.002, 0.003, 0.004])
 
@@ -127,3 +127,17 @@ def test_errors_that_allow_for_a_bound_hold_the_truth_as_far_as_they_are_given(t
             assert D0.stderr is not None
             held.append(abs(D0.value - STILL[0]) < scipy.stats.t.ppf(0.975, D0.dof) * D0.stderr)
     assert sum(held) >= 12, held
+
+
+def test_errors_of_others_are_mentioned_at_a_bound_only_if_there_are_any(tmp_path):
+    ring = store(Photons(np.array([1e4, 0.0, 0.0]), q=(0.01,)).scan(0), tmp_path, "ring")
+    flow = store(measured(FLOW, 60, angles(9)), tmp_path, "flow")
+    named = zip(hd.LAMINAR_FLOW.names, FLOW, strict=True)
+    held = {name: value for name, value in named if name not in ("D0", "phi0")}
+    alone = hd.fit(ring, "static", fixed={"D_offset": 0.0, "alpha": 0.0}, bounds={"D0": (1.0, 3e3)})
+    beside = hd.fit(flow, "laminar_flow", gap="200 um", fixed=held, bounds={"phi0": (8.0, 20.0)})
+    [of_alone], [of_beside] = (
+        [one for one in fit.warnings if "is at its bound" in one] for fit in (alone, beside)
+    )
+    assert "other parameters" not in of_alone
+    assert of_beside.endswith("the errors of the other parameters assume that phi0 is fixed there")

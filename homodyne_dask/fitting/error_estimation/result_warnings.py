@@ -83,7 +83,27 @@ def warnings_about(
     sentences = [*errors.of_few_bins, *filter(None, candidates)]
     rate_of = rate_of_each(request)
     sentences += rates_at_bounds(request, state, at_bound)
-    too_slow = _slower_than_the_record(request, state)
+    sentences += _ended_at_bounds(request, state, at_bound, errors, rate_of)
+    sentences += _limits(request, state, errors, rate_of) if seen else []
+    sentences += _withheld(request, at_bound, errors)
+    sentences += _on_bins(state.reduced)
+    sentences += _at_bounds(state.reduced) + _strange_scaling(state.reduced)
+    sentences += _on_pairs(clusters)
+    if errors.naive is not None and seen and clusters_in(state.reduced, clusters) < MIN_CLUSTERS:
+        sentences += _on_speckle(speckle)
+    return (*sentences, *_unknown_q(request))
+
+
+def _ended_at_bounds(
+    request: Request,
+    state: lm.State,
+    at_bound: Bool[np.ndarray, " p"],
+    errors: Uncertainty,
+    rate_of: Collection[int],
+) -> list[str]:
+    """Return a sentence on each parameter at a bound, but for spline rates and invisible decays."""
+    robust = np.full(len(at_bound), np.nan) if errors.robust is None else np.diag(errors.robust)
+    too_slow, sentences = _slower_than_the_record(request, state), []
     for n in np.flatnonzero(at_bound):
         if n in rate_of or too_slow[n]:
             continue
@@ -91,11 +111,9 @@ def warnings_about(
         name = request.search.names[n]
         wider = wider_bounds(name, float(state.theta[n]), low, high, bool(request.search.log[n]))
         own = name in (request.options.bounds or {})
-        known = errors.robust is not None and np.isfinite(errors.robust[n, n])
-        others = errors.robust is not None and np.isfinite(np.diag(errors.robust)).any()
-        if known:
+        if np.isfinite(robust[n]):
             with_it = "; its error allows for values beyond the bound"
-        elif others:
+        elif np.isfinite(robust).any():
             with_it = f"; the errors of the other parameters assume that {name} is fixed there"
         else:
             with_it = ""
@@ -103,41 +121,47 @@ def warnings_about(
             f"{name} is at its {'' if own else 'default '}bound {state.theta[n]:,g} (allowed {low:,g} to "
             f"{high:,g}): {wider}, or fix {name}{with_it}"
         )
-    sentences += _limits(request, state, errors, rate_of) if seen else []
-    withheld = errors.withheld
-    simpler = _simpler(request)
-    if withheld.any() and at_bound.any():
-        names = np.array(request.search.names)
-        bounded, these = (joined_with_and(names[some].tolist()) for some in (at_bound, withheld))
+    return sentences
+
+
+def _withheld(request: Request, at_bound: Bool[np.ndarray, " p"], errors: Uncertainty) -> list[str]:
+    """Return a sentence on the parameters that have no error because another one is at a bound."""
+    if not (errors.withheld.any() and at_bound.any()):
+        return []
+    names = np.array(request.search.names)
+    bounded, these = (joined_with_and(names[some].tolist()) for some in (at_bound, errors.withheld))
+    has, simpler = "have" if errors.withheld.sum() > 1 else "has", _simpler(request)
+    return [
+        f"{these} {has} no standard error, because the correlation with {bounded}, which ended at a bound, "
+        f"is above 0.7{simpler and f'; {simpler}'}"
+    ]
+
+
+def _on_bins(reduced: ReducedProblem) -> list[str]:
+    """Return sentences on bins without a decay and without pairs."""
+    used, flat, sentences = reduced.count > 0, int(reduced.undetermined.sum()), []
+    if flat:
+        shows, its = ("shows", "its") if flat == 1 else ("show", "their")
         sentences.append(
-            f"{these} {'have' if withheld.sum() > 1 else 'has'} no standard error, because the correlation "
-            f"with {bounded}, which ended at a bound, is above 0.7{simpler and f'; {simpler}'}"
+            f"{flat} of {int(used.sum())} bins {shows} no decay: {its} contrast is unknown"
         )
-    used = state.reduced.count > 0
-    undetermined = int(state.reduced.undetermined.sum())
-    if undetermined:
-        one = undetermined == 1
-        sentences.append(
-            f"{undetermined} of {int(used.sum())} bins {'shows' if one else 'show'} no decay: "
-            f"{'its' if one else 'their'} contrast is unknown"
-        )
-    sentences += _at_bounds(state.reduced) + _strange_scaling(state.reduced)
     if unused := int((~used).sum()):
         has = "has" if unused == 1 else "have"
         sentences.append(f"{unused} of {len(used)} bins {has} no known pairs")
-    sentences += _on_pairs(clusters)
-    if errors.naive is not None and seen and clusters_in(state.reduced, clusters) < MIN_CLUSTERS:
-        sentences += _on_speckle(speckle)
+    return sentences
+
+
+def _unknown_q(request: Request) -> list[str]:
+    """Return a sentence on parameters that are known only multiplied by q²."""
     scaled = names_of_rates(
         request, [n for n, p in enumerate(request.parameters) if p.q_power and p.constant is None]
     )
-    if scaled and np.isnan(request.scan.q).any():
-        sentences.append(
-            f"q is unknown: the {'values' if len(scaled) > 1 else 'value'} given for "
-            f"{joined_with_and(scaled)} {'are' if len(scaled) > 1 else 'is'} in 1/s and "
-            f"{'include' if len(scaled) > 1 else 'includes'} the factor q²"
-        )
-    return tuple(sentences)
+    if not (scaled and np.isnan(request.scan.q).any()):
+        return []
+    of = joined_with_and(scaled)
+    if len(scaled) == 1:
+        return [f"q is unknown: the value given for {of} is in 1/s and includes the factor q²"]
+    return [f"q is unknown: the values given for {of} are in 1/s and include the factor q²"]
 
 
 def _limits(
