@@ -280,3 +280,10 @@ def test_many_tasks_on_many_threads_wait_for_the_scheduler():
 )
 def test_a_size_has_the_label_homodynes_users_know(pairs, label):
     assert size_in_words(pairs).startswith(f"{label} (")
+
+
+@pytest.mark.parametrize(("frames", "groups"), [(512, 4), (300, 2), (100, 1)])
+def test_a_block_holds_more_bins_where_these_have_fewer_frames(frames, groups):
+    found = layout(scan_to_plan(frames, 100))
+    assert len(found.groups) == groups
+    assert found.block_bytes <= MAX_BLOCK_BYTES
