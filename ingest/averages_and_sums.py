@@ -13,6 +13,8 @@ from homodyne_dask.store import schema
 from ingest.clean import BLOCK_SIDE, upper_blocks
 
 Edges = Int[np.ndarray, " edge"]
+ALIKE = 0.02
+"""Relative difference in known pairs of a frame from those beside it, up to which their means compare."""
 SUM_NAMES = ("weight", "first", "second")
 
 
@@ -68,9 +70,16 @@ def cell_averages(
 
 
 def frame_means(matrix: MaskedMatrix) -> Float[np.ndarray, " t"]:
-    """Return the mean of c2 over the known pairs of each used frame with all others; NaN without any."""
+    """Return the mean of c2 over the known pairs of each used frame with all others.
+
+    NaN without any, and where a frame has fewer or more than those beside it: their means are of other lags.
+    """
     total = matrix.value.sum(0, dtype=np.float64) + matrix.value.sum(1, dtype=np.float64)
-    return _mean(total, matrix.known.sum(0) + matrix.known.sum(1)) + 1
+    count = matrix.known.sum(0) + matrix.known.sum(1)
+    mean = _mean(total, count) + 1
+    beside = np.convolve(count, [0.25, 0.25, 0, 0.25, 0.25], "same")[2:-2]
+    mean[2:-2][np.abs(count[2:-2] - beside) > ALIKE * count[2:-2]] = np.nan
+    return mean
 
 
 def _cells(values: np.ndarray, ages: Edges, lags: Edges, dtype) -> np.ndarray:

@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from jaxtyping import Bool, Float
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.error_estimation.cell_residuals import (
     AveragedCells,
+    CellPoints,
     averaged_cells,
     cell_points,
 )
@@ -38,7 +38,6 @@ from homodyne_dask.fitting.error_estimation.speckle_noise import (
 from homodyne_dask.fitting.minimize import FitRecord, StartingPoint, minimize, minimize_from
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.backend import evaluation_of
-from homodyne_dask.kernels.backend_interface import ModelPoint
 from homodyne_dask.kernels.gram import AnyGram, CandidateGrams, Gram, WideGram
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
@@ -110,7 +109,8 @@ class SpeckleWeighting:
             typical = float(np.mean(scan.sigma_row[b][scan.use] ** -2.0) ** 2)
             weights[b] = np.diag(np.where(known, pairs * typical, 0.0))
             counted[b] = int(known.sum())
-        config = request.config | {"averages": "read" if averaged.read else "stored"}
+        stored = averaged.known is None and scan.cells is None
+        config = request.config | {"averages": "stored" if stored else "read"}
         return cls(replace(request, config=config), averaged, sweep, weights, counted, {})
 
     def columns(
@@ -136,42 +136,46 @@ class SpeckleWeighting:
         return np.nan_to_num(X if slopes else X[..., :3])
 
     def _f(self, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, "bin cell"]:
-        at, times = self._points(theta)
-        scan, evaluation = self.request.scan, evaluation_of(self.request.problem.model)
-        f = evaluation.f_at(*at, q_or_one(scan), scan.phi, *times)
-        return self.averaged.points.mean(f, len(self.averaged.intervals))
+        scan, problem = self.request.scan, self.request.problem
+        evaluation = evaluation_of(problem.model)
+        point = evaluation.point(problem, theta, scan.time), scan.time
+        f = np.empty(self.averaged.c2.shape)
+        for bins, points, times in self._points():
+            values = evaluation.f_at(*point, q_or_one(scan)[bins], scan.phi[bins], *times)
+            f[bins] = points.mean(values, f.shape[1])
+        return f
 
     def _f_and_derivatives(
         self, theta: Float[np.ndarray, " p"]
     ) -> tuple[Float[np.ndarray, "bin cell"], Float[np.ndarray, "p bin cell"]]:
         """Return f and its derivatives, 0 by parameters that are fixed."""
-        (at, times), points = self._points(theta), self.averaged.points
-        scan, evaluation = self.request.scan, evaluation_of(self.request.problem.model)
-        q, phi, number = q_or_one(scan), scan.phi, len(self.averaged.intervals)
-        f = np.empty((len(q), number))
-        derivatives = np.empty((len(theta), len(q), number))
-        some = max(AT_ONCE // (len(theta) * len(points.i)), 1)
-        for n in range(0, len(q), some):
-            bins = slice(n, n + some)
-            values, slopes = evaluation.f_and_derivatives_at(*at, q[bins], phi[bins], *times)
-            f[bins] = points.mean(values, number)
-            derivatives[:, bins] = np.swapaxes(points.mean(slopes, number), 0, 1)
+        scan, problem = self.request.scan, self.request.problem
+        evaluation = evaluation_of(problem.model)
+        point = evaluation.point(problem, theta, scan.time), scan.time
+        f = np.empty(self.averaged.c2.shape)
+        derivatives = np.empty((len(theta), *f.shape))
+        for bins, points, times in self._points(AT_ONCE // len(theta)):
+            at = *point, q_or_one(scan)[bins], scan.phi[bins]
+            values, slopes = evaluation.f_and_derivatives_at(*at, *times)
+            f[bins] = points.mean(values, f.shape[1])
+            derivatives[:, bins] = np.swapaxes(points.mean(slopes, f.shape[1]), 0, 1)
         derivatives[~self.request.search.free] = 0.0
         return f, derivatives
 
     def _points(
-        self, theta: Float[np.ndarray, " p"]
-    ) -> tuple[tuple[ModelPoint, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-        """Return the model at theta with the times of all frames, and the times of the pairs of cells."""
-        problem, time = self.request.problem, self.request.scan.time
-        point = evaluation_of(problem.model).point(problem, theta, time)
-        return (point, time), self._times
-
-    @cached_property
-    def _times(self) -> tuple[np.ndarray, np.ndarray]:
-        time, points = self.request.scan.time, self.averaged.points
+        self, most: int = AT_ONCE
+    ) -> Iterator[tuple[slice, CellPoints, tuple[np.ndarray, np.ndarray]]]:
+        """Yield bins, pairs that stand for their cells, some `most` of all of them, and their times [s]."""
+        time, bins = self.request.scan.time, len(self.averaged.c2)
         frames = np.arange(len(time))
-        return np.interp(points.i, frames, time), np.interp(points.j, frames, time)
+        for n, points in enumerate(self.averaged.points):
+            times = np.interp(points.i, frames, time), np.interp(points.j, frames, time)
+            if len(self.averaged.points) > 1:
+                yield slice(n, n + 1), points, times
+                continue
+            some = max(most // max(len(points.i), 1), 1)
+            for first in range(0, bins, some):
+                yield slice(first, first + some), points, times
 
     def sweep(self, like: Sweep) -> Sweep:
         """Return passes over the averages in place of those over all pairs."""
@@ -253,7 +257,7 @@ def _grouped(sweep: Sweep, request: Request) -> AveragedCells:
     )
     columns, pairs = groups.averaged(scan, sweep.over(CELL_MEANS, AtTheta(some)))
     none = cell_points([], scan.use)
-    return AveragedCells(groups.intervals, 1 + columns[..., 1], pairs, none, *groups.edges, True)
+    return AveragedCells(groups.intervals, 1 + columns[..., 1], pairs, [none], *groups.edges)
 
 
 def grid_of_weights(averaged: AveragedCells, frames: int, bins: int) -> CellGrid:

@@ -59,9 +59,11 @@ class CellSums(NamedTuple):
 
     weighted: Float[np.ndarray, "bin cell 4"]
     """Of w, w (c2 - 1), w t1 and w t2."""
-    total: Float[np.ndarray, "bin cell"]
-    """Of c2 - 1."""
+    moments: Float[np.ndarray, "bin cell 6"]
+    """Of c2 - 1, i, lag, i², i·lag and lag²; i is the first frame of a pair, the lag in frames."""
     pairs: Int[np.ndarray, "bin cell"]
+    possible: Int[np.ndarray, "bin cell"]
+    """Pairs of selected frames, known or not."""
 
 
 class CellMeans(NamedTuple):

@@ -59,12 +59,15 @@ class Record(NamedTuple):
     contrast: float
     frames: Int[np.ndarray, " block"]
     """Used frames of each block, at least 1."""
+    known: Float[np.ndarray, "block block"] | None = None
+    """Part of the pairs of a block and a later one, and inside each, that is known; None where all are."""
 
     @property
     def pairs(self) -> Float[np.ndarray, "block block"]:
-        """Pairs of frames of a block and a later one, and inside each."""
+        """Known pairs of frames of a block and a later one, and inside each."""
         n = self.frames.astype(float)
-        return np.triu(np.outer(n, n), 1) + np.diag(n * (n - 1) / 2)
+        pairs = np.triu(np.outer(n, n), 1) + np.diag(n * (n - 1) / 2)
+        return pairs if self.known is None else pairs * self.known
 
 
 class NoiseCovariance(NamedTuple):
@@ -113,20 +116,18 @@ def cell_noise(record: Record, cells: CellPairs) -> NoiseCovariance:
     mean f of the cell.
     """
     root = _leading(record.contrast * record.g**2).astype(np.float32)
-    n, block = record.frames.astype(float), np.arange(len(record.frames))
+    n, block, every = record.frames.astype(float), np.arange(len(record.frames)), record.pairs
     size, (blocks, rank) = int(cells.number.max()) + 1, root.shape
     pairs, f = np.zeros(size), np.zeros(size)
     products = np.zeros((size, blocks, rank), np.float32)
     squares = np.zeros((size, rank, rank), np.float32)
     for age, (low, high) in enumerate(pairwise([*cells.first.tolist(), cells.stop])):
-        rows = block[low:high, None]
         for start, end, number in zip(cells.start, cells.end, cells.number[age], strict=True):
             if number < 0 or (start[low:high] >= end[low:high]).all():
                 continue
             span = slice(int(start[low:high].min()), int(end[low:high].max()))
             inside = (block[span] >= start[low:high, None]) & (block[span] < end[low:high, None])
-            own = np.where(block[span] == rows, (n[low:high, None] - 1) / 2, n[span])
-            weight = inside * own * n[low:high, None]
+            weight = inside * every[low:high, span]
             if (total := weight.sum()) == 0:
                 continue
             pairs[number] = total

@@ -174,7 +174,7 @@ class Scan:
 
     @property
     def frame_means(self) -> Float[np.ndarray, "bin t"]:
-        """Mean of c2 over all pairs with each frame, as stored by ingest; NaN if there are none."""
+        """Mean of c2 over all known pairs with each frame, as stored by ingest; NaN where none compares."""
         return self.manifest.read_array(self.path, "cuts/frames")[list(self.bins)]
 
     def optional_array(self, name: str) -> np.ndarray | None:

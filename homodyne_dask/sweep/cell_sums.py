@@ -4,7 +4,7 @@ import time
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.kernels.backend import compilations
 from homodyne_dask.kernels.gram import CellSums, merge_tree
@@ -31,47 +31,64 @@ def edges_inside(frames: tuple[int, int], min_lag: int) -> AgeAndLagEdges:
     return AgeAndLagEdges(first + age_edges(stop - first), lags)
 
 
+def halved(edges: AgeAndLagEdges) -> AgeAndLagEdges:
+    """Return edges with one more in the middle of each interval."""
+    age, lag = (np.unique([of[:-1], (of[:-1] + of[1:]) // 2, of[1:]]) for of in edges)
+    return AgeAndLagEdges(age, lag)
+
+
 def cell_sums_of(context: TaskContext, run: Run, at: AgeAndLagEdges) -> tuple[CellSums, Report]:
     """Return the sums over the known pairs of a run of blocks; cell a·lags + l is that of age a and lag l."""
     began, before = time.perf_counter(), compilations()
     source, lowest = context.source, context.problem.min_lag
-    times = open_selection(source.selection).time
+    scan = open_selection(source.selection)
     places = [Place(run.members, tile) for tile in run.tiles]
     with prefetched(source, places) as turns:
         blocks = (block(source, place, context.budget) for place in turns)
-        sums = merge_tree(_sums(data, times, at, lowest) for data in blocks)
+        sums = merge_tree(_sums(data, scan.time, scan.use, at, lowest) for data in blocks)
     return sums, report_of(began, before, NO_COST)
 
 
 def _sums(
-    data: Block, times: Float[np.ndarray, " t"], at: AgeAndLagEdges, min_lag: int
+    data: Block,
+    times: Float[np.ndarray, " t"],
+    use: Bool[np.ndarray, " t"],
+    at: AgeAndLagEdges,
+    min_lag: int,
 ) -> CellSums:
-    c2 = np.asarray(data.c2)
-    i, j = data.i0 + np.arange(c2.shape[-1])[:, None], data.j0 + np.arange(c2.shape[-1])[None, :]
-    first, second = (times[np.minimum(frame, len(times) - 1)] for frame in (i, j))
-    cells, size = _cell(i, j, at, min_lag), (len(at.age) - 1) * (len(at.lag) - 1)
-    weighted, total = np.zeros((len(data.q), size, 4)), np.zeros((len(data.q), size))
-    pairs = np.zeros((len(data.q), size), np.int64)
-    for b in range(len(data.q)):
-        known = np.isfinite(c2[b]) & (cells < size)
-        cell, y = cells[known], c2[b][known] - 1.0
-        w = (data.weight_rows[b][:, None] * data.weight_columns[b])[known]
-        t1, t2 = (np.broadcast_to(t, known.shape)[known] for t in (first, second))
-        for n, value in enumerate((np.ones_like(w), y, t1, t2)):
-            weighted[b, :, n] = np.bincount(cell, w * value, size)
-        total[b], pairs[b] = np.bincount(cell, y, size), np.bincount(cell, minlength=size)
-    return CellSums(weighted, total, pairs)
+    """Return the sums of a block: first over intervals of lag in each row, then over rows."""
+    c2, bins, side = np.asarray(data.c2), len(data.q), data.c2.shape[-1]
+    frame = np.stack([data.i0 + np.arange(side), data.j0 + np.arange(side)])
+    inside, frame_at = frame < len(times), np.minimum(frame, len(times) - 1)
+    (t1, t2), used = times[frame_at], use[frame_at] & inside
+    i, lag = frame[0][:, None], frame[1] - frame[0][:, None]
+    ages, lags = (len(of) - 1 for of in at)
+    age, of_lag = (
+        np.searchsorted(of, to, "right") - 1 for of, to in zip(at, (frame[0], lag), strict=True)
+    )
+    of_lag[(of_lag < 0) | (lag < max(min_lag, 1))] = lags
+    group = np.minimum(of_lag, lags) + np.arange(side)[:, None] * (lags + 1)
 
+    def over(some: np.ndarray, values: np.ndarray | None = None) -> Float[np.ndarray, "T lag"]:
+        return np.bincount(group[some], values, side * (lags + 1)).reshape(side, -1)[:, :lags]
 
-def _cell(
-    i: Int[np.ndarray, "T 1"], j: Int[np.ndarray, "1 T"], at: AgeAndLagEdges, min_lag: int
-) -> Int[np.ndarray, "T T"]:
-    """Return the cell of every pair of frames, the number of cells where it is in none."""
-    age = np.searchsorted(at.age, i, "right") - 1
-    lag = np.searchsorted(at.lag, j - i, "right") - 1
-    ages, lags = len(at.age) - 1, len(at.lag) - 1
-    inside = (age >= 0) & (age < ages) & (lag >= 0) & (lag < lags) & (j - i >= max(min_lag, 1))
-    return np.where(inside, age * lags + lag, ages * lags)
+    found, possible = np.zeros((bins, ages, lags, 12)), over(np.outer(*used))
+    for b in range(bins):
+        known = np.isfinite(c2[b])
+        y, far = c2[b][known] - 1.0, lag[known]
+        w, later = (np.broadcast_to(of, lag.shape)[known] for of in (data.weight_columns[b], t2))
+        first, weight = data.weight_rows[b][:, None], over(known, w)
+        pairs, of_far = over(known), over(known, far)
+        sums = (
+            first * weight, first * over(known, w * y), first * t1[:, None] * weight,
+            first * over(known, w * later), over(known, y), i * pairs, of_far, i**2 * pairs,
+            i * of_far, over(known, far**2), pairs, possible,
+        )  # fmt: skip
+        rows = np.stack(sums, axis=-1)
+        found[b] = [rows[age == a].sum(0) for a in range(ages)]  # no BLAS, with its threads
+    found = found.reshape(bins, ages * lags, 12)
+    counts = found[..., 10:].astype(np.int64)
+    return CellSums(found[..., :4], found[..., 4:10], counts[..., 0], counts[..., 1])
 
 
 CELL_SUMS = Task(cell_sums_of, "cell_sums", "over ages and lags")

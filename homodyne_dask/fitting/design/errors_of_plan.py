@@ -185,7 +185,7 @@ def _cells(frames: int, min_lag: int) -> AveragedCells:
     ]
     points = cell_points(every, np.ones(frames, bool))
     pairs = np.round(np.bincount(points.cell, points.weight, len(every))).astype(np.int64)
-    return AveragedCells(every, np.zeros((1, len(every))), pairs[None], points, ages, lags)
+    return AveragedCells(every, np.zeros((1, len(every))), pairs[None], [points], ages, lags)
 
 
 def _fitted_point(scan: PlannedScan, averaged: AveragedCells) -> FittedPoint:
@@ -195,7 +195,7 @@ def _fitted_point(scan: PlannedScan, averaged: AveragedCells) -> FittedPoint:
     largest = np.zeros(len(at.units))
     for b in {0, len(scan.q) // 2, len(scan.q) - 1, int(np.nanargmax(_or_zero(scan.q)))}:
         model = BinModel(at, scan.q[b], scan.phi[b])
-        slopes = model.f_and_slopes(*map(model.time, (averaged.points.i, averaged.points.j)))[1]
+        slopes = model.f_and_slopes(*map(model.time, averaged.points[0][:2]))[1]
         largest = np.maximum(largest, np.sqrt(np.mean(slopes**2, axis=1)))
     return at._replace(units=np.where(largest > 0, 1 / np.where(largest > 0, largest, 1.0), 1.0))
 

@@ -1,7 +1,8 @@
 """Residuals of a fit averaged over cells of age and lag, from the averages stored with the data.
 
 The mean of f over the pairs of a cell is a quadrature that is exact for polynomials in age and lag over its
-frames, so a cell may be cut by the end of the record.
+frames, so a cell may be cut by the end of the record. Where some of its pairs are unknown, it is that over
+those that are known, which one pass over the data finds.
 """
 
 from functools import lru_cache
@@ -14,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from homodyne_dask.fitting.options import PAIRS
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.store.scan import Scan
-from homodyne_dask.sweep.cell_sums import CELL_SUMS, edges_inside
+from homodyne_dask.sweep.cell_sums import CELL_SUMS, AgeAndLagEdges, edges_inside, halved
 from homodyne_dask.sweep.sweep import Sweep
 
 NODES = 5
@@ -23,6 +24,8 @@ FEWEST_AGES = 8
 """Stored intervals of age inside the selected frames, with fewer of which others are averaged over."""
 LEAST_COVERED = 0.98
 """Part of the selected pairs, a mean over intervals of lag, in the stored cells of a weighted fit."""
+LEAST_KNOWN = 0.999
+"""Part of the pairs of an interval of lag that is known in each bin, with less of which pairs are read."""
 MAX_RUNS = 200
 """Pairs of runs of used frames in a cell, with more of which it is not used."""
 
@@ -162,6 +165,47 @@ def _rule(n: float) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
     return nodes + (n - 1) / 2, n * vectors[0] ** 2
 
 
+def _points_of_sums(
+    pairs: Int[np.ndarray, " part"],
+    moments: Float[np.ndarray, "part 5"],
+    cell: Int[np.ndarray, " part"],
+) -> CellPoints:
+    """Return pairs that stand for some of each part of a cell, four with their first and second moments.
+
+    moments: sums of i, lag, i², i·lag and lag² over `pairs` pairs. cell: that of each part. The four lie
+    inside any rectangle or triangle of pairs.
+    """
+    some = pairs > 0
+    i, lag, i2, both, lag2 = (moments[some] / pairs[some, None]).T
+    of_i, of_lag = (np.sqrt(np.maximum(of, 0)) for of in (i2 - i**2, lag2 - lag**2))
+    size = of_i * of_lag
+    slope = np.clip((both - i * lag) / np.where(size > 0, size, 1.0), -1, 1)
+    across = np.sqrt(1 - slope**2)
+    first = [i + a * of_i for a in (-1, -1, 1, 1)]
+    far = [lag + of_lag * (a * slope + b * across) for a in (-1, 1) for b in (-1, 1)]
+    weight, cells = (np.tile(of[some], 4) for of in (pairs / 4, cell))
+    return CellPoints(
+        np.concatenate(first), np.concatenate(first) + np.concatenate(far), weight, cells
+    )
+
+
+class KnownShare(NamedTuple):
+    """Which part of the pairs of selected frames is known, by intervals of age and lag."""
+
+    edges: AgeAndLagEdges
+    share: Float[np.ndarray, "age lag"]
+
+    def at(
+        self, i: Float[np.ndarray, "..."], lag: Float[np.ndarray, "..."]
+    ) -> Float[np.ndarray, "..."]:
+        """Return the part near frames i and lags."""
+        age, of_lag = (
+            np.clip(np.searchsorted(edges, to + 0.5, "right") - 1, 0, len(edges) - 2)
+            for edges, to in zip(self.edges, (i, lag), strict=True)
+        )
+        return self.share[age, of_lag]
+
+
 class AveragedCells(NamedTuple):
     """The averages of c2 over cells that lie inside the selected frames."""
 
@@ -170,54 +214,93 @@ class AveragedCells(NamedTuple):
     """NaN where a bin has no pair."""
     pairs: Int[np.ndarray, "bin cell"]
     """How many are averaged."""
-    points: CellPoints
+    points: list[CellPoints]
+    """Those of all bins, or of each where these know other pairs."""
     age_edges: Int[np.ndarray, " a"]
     """Of the intervals of age inside the selected frames."""
     lag_edges: Int[np.ndarray, " l"]
-    read: bool = False
-    """Whether pairs were read for them."""
+    known: list[KnownShare] | None = None
+    """Of each bin; None where pairs were not read."""
+
+    def points_of(self, bin: int) -> CellPoints:
+        """Return the pairs that stand for the cells of a bin."""
+        return self.points[bin if len(self.points) > 1 else 0]
 
 
 def averaged_cells(sweep: Sweep, request: Request) -> AveragedCells:
     """Return the averages of the selected bins, and the pairs that stand for their cells.
 
-    Those stored with the data; where too few of them lie inside the selected frames, or a weighted fit would
-    lose pairs of the selection, others from one pass over the data.
+    Those stored with the data; where too few of them lie inside the selected frames, a weighted fit would
+    lose pairs of the selection, or some pairs are unknown, others from one pass over the data.
     """
     scan, min_lag = request.scan, request.problem.min_lag
     stored = stored_cells(scan, min_lag)
-    if scan.cells is not None or _enough(stored, request):
+    if scan.cells is not None or (_enough(stored, request) and _all_known(stored)):
         return stored
-    edges = edges_inside(scan.frames, min_lag)
-    sums = sweep.over(CELL_SUMS, edges)
-    ages, lags = (list(pairwise(of.tolist())) for of in edges)
-    cells = [Interval(*age, max(lag[0], 1), lag[1]) for age in ages for lag in lags]
-    some = (sums.pairs > 0).any(0)
-    some &= np.array([cell.shortest >= min_lag and cell.end > 1 for cell in cells])
-    intervals = [cell for cell, one in zip(cells, some, strict=True) if one]
-    pairs = sums.pairs[:, some]
+    return _read_cells(sweep, edges_inside(scan.frames, min_lag), min_lag)
+
+
+def _read_cells(sweep: Sweep, edges: AgeAndLagEdges, min_lag: int) -> AveragedCells:
+    """Return averages over cells of these edges from one pass over the data, each summed in four parts."""
+    parts = halved(edges)
+    sums, lags = sweep.over(CELL_SUMS, parts), list(pairwise(edges.lag.tolist()))
+    cells = [
+        Interval(first, stop, max(shortest, 1), end)
+        for first, stop in pairwise(edges.age.tolist())
+        for shortest, end in lags
+    ]
+    age, lag = (
+        np.searchsorted(of, part[:-1], "right") - 1 for of, part in zip(edges, parts, strict=True)
+    )
+    cell = (age[:, None] * len(lags) + lag).ravel()
+    pairs, total = np.zeros((2, len(sums.pairs), len(cells)))
+    np.add.at(pairs.T, cell, sums.pairs.T)
+    np.add.at(total.T, cell, sums.moments[..., 0].T)
+    some = (pairs > 0).any(0)
+    some &= np.array([one.shortest >= min_lag and one.end > 1 for one in cells])
+    known, moments = np.where(some[cell], sums.pairs, 0), sums.moments[..., 1:]
+    alike = bool((known == known[0]).all() and (moments == moments[0]).all())
+    place = (np.cumsum(some) - 1)[cell]
+    points = [
+        _points_of_sums(known[b], moments[b], place) for b in range(1 if alike else len(known))
+    ]
     with np.errstate(invalid="ignore"):
-        c2 = 1 + sums.total[:, some] / pairs
-    return AveragedCells(intervals, c2, pairs, cell_points(intervals, scan.use), *edges, True)
+        c2 = 1 + total[:, some] / pairs[:, some]
+    intervals = [one for one, used in zip(cells, some, strict=True) if used]
+    share = sums.pairs / np.maximum(sums.possible, 1)
+    shape = len(parts.age) - 1, len(parts.lag) - 1
+    shares = [KnownShare(parts, of.reshape(shape)) for of in share]
+    return AveragedCells(intervals, c2, pairs[:, some].astype(int), points, *edges, shares)
+
+
+def _all_known(stored: AveragedCells) -> bool:
+    """Return whether the pairs of stored averages are those of their frames, all but all of them."""
+    lags, of_lag = np.unique([cell.shortest for cell in stored.intervals], return_inverse=True)
+    (points,) = stored.points
+    expected = np.round(np.bincount(points.cell, points.weight, len(stored.intervals)))
+    partly = (stored.pairs > 0) & (stored.pairs < expected)
+    unknown = np.where(partly, expected - stored.pairs, 0) @ np.eye(len(lags))[of_lag]
+    return bool((unknown <= (1 - LEAST_KNOWN) * np.bincount(of_lag, expected, len(lags))).all())
 
 
 def _enough(stored: AveragedCells, request: Request) -> bool:
     """Return whether the stored averages do for the selected frames."""
     scan, min_lag = request.scan, request.problem.min_lag
-    if request.options.weighting == PAIRS:
+    if request.options.weighting == PAIRS and not scan.excluded_frames:
         whole = scan.frames == (0, scan.n_frames)
         return whole or len(stored.age_edges) > FEWEST_AGES
     use = scan.use[slice(*scan.frames)]
     n = int(use.sum())
-    if round(stored.points.weight.sum()) == n * (n - 1) // 2:
+    (points,) = stored.points
+    if round(points.weight.sum()) == n * (n - 1) // 2:
         return True
     selected = np.correlate(use.astype(float), use.astype(float), "full")[len(use) - 1 :].round()
     selected[:min_lag] = 0
     edges = np.append(stored.lag_edges[stored.lag_edges < len(use)], len(use))
     expected = np.add.reduceat(selected, edges[:-1])
-    shortest = np.array([cell.shortest for cell in stored.intervals], int)[stored.points.cell]
+    shortest = np.array([cell.shortest for cell in stored.intervals], int)[points.cell]
     of_lag = np.searchsorted(edges, shortest, "right") - 1
-    found = np.bincount(of_lag, stored.points.weight, len(expected))
+    found = np.bincount(of_lag, points.weight, len(expected))
     covered = found[expected > 0] / expected[expected > 0]
     return bool(len(covered)) and float(covered.mean()) > LEAST_COVERED
 
@@ -235,5 +318,5 @@ def stored_cells(scan: Scan, min_lag: int) -> AveragedCells:
     points = cell_points(intervals, scan.use)
     ages = cuts.age_edges[(cuts.age_edges >= start) & (cuts.age_edges <= stop)]
     return AveragedCells(
-        intervals, cuts.c2[:, inside], cuts.count[:, inside], points, ages, cuts.lag_edges
+        intervals, cuts.c2[:, inside], cuts.count[:, inside], [points], ages, cuts.lag_edges
     )

@@ -11,7 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from homodyne_dask.fitting.error_estimation.cell_residuals import AveragedCells, Interval
+from homodyne_dask.fitting.error_estimation.cell_residuals import (
+    AveragedCells,
+    Interval,
+    KnownShare,
+)
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.backend_interface import ModelPoint
 from homodyne_dask.solver.speckle import (
@@ -56,6 +60,8 @@ class BinFrames(NamedTuple):
     weight: Float[np.ndarray, " t"]
     """The weight of a pair is the product of those of its frames."""
     min_lag: int
+    known: KnownShare | None = None
+    """Of its pairs; None where all are."""
 
 
 class FittedPoint(NamedTuple):
@@ -271,8 +277,19 @@ def blocks_of(model: BinModel, frames: BinFrames, stretch: FrameStretch, contras
     rows = (middle >= stretch.core[0]) & (middle < stretch.core[1])
     low, high = stretch.represents
     share = (stretch.core[1] - stretch.core[0]) / (high - low)
-    record = Record(g, contrast, used)
+    record = Record(g, contrast, used, _known(frames, middle, used))
     return Blocks(stretch, record, middle, weight, rows, share, distance)
+
+
+def _known(
+    frames: BinFrames, middle: Float[np.ndarray, " block"], used: Int[np.ndarray, " block"]
+) -> Float[np.ndarray, "block block"] | None:
+    """Return the part of the pairs of two blocks, the first before the second, that is known."""
+    if frames.known is None:
+        return None
+    lag = middle - middle[:, None]
+    np.fill_diagonal(lag, (used + 1) / 3)  # the mean of those inside a block
+    return frames.known.at(np.broadcast_to(middle[:, None], lag.shape), lag)
 
 
 def noise_of_cells(blocks: Blocks, intervals: list[Interval]) -> NoiseCovariance:

@@ -389,7 +389,7 @@ def _noise_of_model(
 ) -> NoiseOfModel:
     scan = request.scan
     model = BinModel(at, float(q_or_one(scan)[bin]), float(scan.phi[bin]))
-    frames = _frames_of(request, bin)
+    frames = _frames_of(request, bin, averaged)
     if means is None:
         fine = bin_averages(averaged, bin, model)
     else:
@@ -423,10 +423,11 @@ def fitted_point(request: Request, state: State, joint: JointEquations) -> Fitte
     return FittedPoint(point, time, joint.which, 1 / joint.size[: joint.moved])
 
 
-def _frames_of(request: Request, bin: int) -> BinFrames:
+def _frames_of(request: Request, bin: int, averaged: AveragedCells) -> BinFrames:
     scan = request.scan
     weight = np.where(scan.use, scan.sigma_row[bin] ** -2.0, 0.0)
-    return BinFrames(scan.frames, scan.use, weight, request.problem.min_lag)
+    known = None if averaged.known is None else averaged.known[bin]
+    return BinFrames(scan.frames, scan.use, weight, request.problem.min_lag, known)
 
 
 def _fits(
@@ -486,7 +487,7 @@ def _least_pixels(
 
 def bin_averages(averaged: AveragedCells, bin: int, model: BinModel) -> Averages:
     """Return c2 and the model averaged over the cells of a bin."""
-    points, number = averaged.points, len(averaged.intervals)
+    points, number = averaged.points_of(bin), len(averaged.intervals)
     f, slopes = (
         points.mean(of, number)
         for of in model.f_and_slopes(model.time(points.i), model.time(points.j))

@@ -33,6 +33,20 @@ def decay(i, j):
     return np.exp(-(j - i) / 20 * (1 + i / FRAMES))
 
 
+def masked_pairs(name, frames):
+    """Pairs of frames that are unknown."""
+    i, j = np.triu_indices(frames, 1)
+    lag, mask = j - i, np.zeros((frames, frames), bool)
+    mask[i, j] = {
+        "lags 1-9": lag < 10,
+        "even lags": lag % 2 == 0,
+        "a block": (i < frames // 3) & (j > frames // 2) & (j < 0.8 * frames),
+        "a third": np.random.default_rng(3).random(len(i)) < 0.3,
+        "a frame": (i == 40) | (j == 40),
+    }[name]
+    return mask
+
+
 def pairs_of(cell, use):
     i, j = np.meshgrid(np.arange(cell.first, cell.stop), np.arange(len(use)), indexing="ij")
     inside = (j - i >= cell.shortest) & (j - i < cell.end) & use[i] & use[j]
@@ -111,10 +125,48 @@ def test_a_weighted_fit_loses_no_pair_of_its_selection(selected, min_lag, read, 
     sweep = sweep_of(plan_here(request), scan.selection, request.problem, None)
     found = averaged_cells(sweep, request)
     i, j = np.nonzero(np.outer(scan.use, scan.use))
-    assert found.read == read
+    assert (found.known is not None) == read
     np.testing.assert_array_equal(found.pairs.sum(1), (j - i >= min_lag).sum())
-    weight = np.bincount(found.points.cell, found.points.weight, len(found.intervals))
+    (points,) = found.points
+    weight = np.bincount(points.cell, points.weight, len(found.intervals))
     np.testing.assert_allclose(weight, found.pairs[0])
+
+
+@pytest.mark.parametrize("frames", [100, 700])
+@pytest.mark.parametrize(
+    "masks", [["lags 1-9"], ["even lags"], ["a block", "a third", "lags 1-9", "a frame"]]
+)
+def test_means_of_f_are_those_over_the_known_pairs_of_each_bin(masks, frames, tmp_path):
+    scans = measured(np.array([2e3, -0.2, 0.0]), frames, angles(len(masks)))
+    for b, name in enumerate(masks):
+        scans.c2[b, masked_pairs(name, frames)] = np.nan
+    scan = store(scans, tmp_path)
+    request = prepare(scan, hd.STATIC)
+    sweep = sweep_of(plan_here(request), scan.selection, request.problem, None)
+    found = averaged_cells(sweep, request)
+    whole = np.ones(frames, bool)
+    for b in range(len(masks)):
+        points, known = found.points_of(b), np.isfinite(scans.c2[b])
+        means = points.mean(decay(points.i, points.j), len(found.intervals))
+        for n, cell in enumerate(found.intervals):
+            i, j = pairs_of(cell, whole)
+            i, j = i[known[i, j]], j[known[i, j]]
+            assert found.pairs[b, n] == len(i)
+            if len(i):
+                np.testing.assert_allclose(found.c2[b, n], scans.c2[b, i, j].mean(), rtol=1e-6)
+                np.testing.assert_allclose(means[n], decay(i, j).mean(), atol=2e-5)
+                assert points.j[points.cell == n].max() < frames
+
+
+def test_single_unknown_pairs_of_a_long_record_are_not_read_for(tmp_path):
+    scans = measured(np.array([2e3, -0.2, 0.0]), 300, angles(2))
+    scan = store(scans, tmp_path, "whole")
+    scans.c2[1, 30, 200] = scans.c2[0, 3, 140] = np.nan
+    other = store(scans, tmp_path, "two")
+    for one in (scan, other):
+        request = prepare(one, hd.STATIC)
+        sweep = sweep_of(plan_here(request), one.selection, request.problem, None)
+        assert averaged_cells(sweep, request).known is None
 
 
 def test_cells_of_long_records_with_a_dead_frame_are_used():
