@@ -69,20 +69,20 @@ def _sums(
     of_lag[(of_lag < 0) | (lag < max(min_lag, 1))] = lags
     group = np.minimum(of_lag, lags) + np.arange(side)[:, None] * (lags + 1)
 
-    def over(some: np.ndarray, values: np.ndarray | None = None) -> Float[np.ndarray, "T lag"]:
-        return np.bincount(group[some], values, side * (lags + 1)).reshape(side, -1)[:, :lags]
+    def over(at: np.ndarray, values: np.ndarray | None = None) -> Float[np.ndarray, "T lag"]:
+        return np.bincount(at, values, side * (lags + 1)).reshape(side, -1)[:, :lags]
 
-    found, possible = np.zeros((bins, ages, lags, 12)), over(np.outer(*used))
+    found, possible = np.zeros((bins, ages, lags, 12)), over(group[np.outer(*used)])
     for b in range(bins):
         known = np.isfinite(c2[b])
-        y, far = c2[b][known] - 1.0, lag[known]
+        y, far, at_known = c2[b][known] - 1.0, lag[known], group[known]
         w, later = (np.broadcast_to(of, lag.shape)[known] for of in (data.weight_columns[b], t2))
-        first, weight = data.weight_rows[b][:, None], over(known, w)
-        pairs, of_far = over(known), over(known, far)
+        first, weight = data.weight_rows[b][:, None], over(at_known, w)
+        pairs, of_far = over(at_known), over(at_known, far)
         sums = (
-            first * weight, first * over(known, w * y), first * t1[:, None] * weight,
-            first * over(known, w * later), over(known, y), i * pairs, of_far, i**2 * pairs,
-            i * of_far, over(known, far**2), pairs, possible,
+            first * weight, first * over(at_known, w * y), first * t1[:, None] * weight,
+            first * over(at_known, w * later), over(at_known, y), i * pairs, of_far, i**2 * pairs,
+            i * of_far, over(at_known, far**2), pairs, possible,
         )  # fmt: skip
         rows = np.stack(sums, axis=-1)
         found[b] = [rows[age == a].sum(0) for a in range(ages)]  # no BLAS, with its threads
