@@ -33,7 +33,7 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.blocks import without_unreadable
 from homodyne_dask.sweep.layout import IN_PROCESS_PAIRS, coarse_levels, layout
-from homodyne_dask.sweep.plan import Plan, chosen_device, make_plan, require_memory_for_thetas
+from homodyne_dask.sweep.plan import Plan, chosen_device, make_plan
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -247,12 +247,7 @@ def plan_for(
     name, parameters = request.problem.model.name, request.problem.model.size
     levels = coarse_levels(request.scan, cut, request.problem.min_lag)
     bins = len(request.scan.bins)
-    planned = make_plan(cut, workers, name, parameters, bins, memory, levels, device)
-    if request.options.profile and request.problem.loss == "linear":
-        from homodyne_dask.fitting.surrogate.interpolation_nodes import SIZES
-
-        require_memory_for_thetas(planned, max(SIZES) + 1)
-    return planned
+    return make_plan(cut, workers, name, parameters, bins, memory, levels, device)
 
 
 def _workers_given(client: "Client | None", asked: int | str | None) -> Workers | None:

@@ -287,7 +287,7 @@ def _profiles(
         return {}
     names = list(request.search.names)
     tables = {}
-    for name, points in more.profiles.points.items():
+    for name, points in more.profiles.items():
         at = names.index(name)
         noise = state.reduced.noise or 1.0  # χ² rises by that at one naive error
         tables[name] = profile_table(points, at, float(errors.naive[at, at]) / noise, names)
@@ -295,18 +295,11 @@ def _profiles(
 
 
 def _without_profile(request: Request, more: ErrorEstimates) -> tuple[str, ...]:
-    """Return a sentence for each parameter whose profile was asked for and is not available as asked."""
-    missing = tuple(
+    """Return a sentence for each parameter whose profile was asked for and is not available."""
+    return tuple(
         f"there is no profile of {name}: it is at a bound, or its error is unknown"
         for name in request.options.profile
-        if name not in more.profiles.points
-    )
-    if more.profiles.found:
-        return missing
-    return (
-        *missing,
-        "the profiles show χ² of all pairs, but at some of their points, other values of "
-        "the remaining parameters may fit better",
+        if name not in more.profiles
     )
 
 

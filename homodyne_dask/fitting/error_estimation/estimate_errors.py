@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache, partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -11,13 +12,8 @@ from jaxtyping import Float
 from homodyne_dask.fitting.error_estimation.cell_residuals import averaged_cells
 from homodyne_dask.fitting.error_estimation.decay_test import Signal, signal_of
 from homodyne_dask.fitting.error_estimation.dyadic_errors import dyadic, frame_scores
-from homodyne_dask.fitting.error_estimation.profile_likelihood import (
-    Profiles,
-    profile,
-    wide_profiles,
-)
+from homodyne_dask.fitting.error_estimation.profile_likelihood import ProfilePoint, profile
 from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors, speckle_errors
-from homodyne_dask.fitting.options import PAIRS
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import (
@@ -45,7 +41,7 @@ class ErrorEstimates(NamedTuple):
     """Dyadic-robust covariance, a lower bound; None where stderr is known."""
     speckle: SpeckleErrors | None = None
     """Errors and noise of Gaussian speckle and counting; None where too little is known of it."""
-    profiles: Profiles = Profiles()
+    profiles: Mapping[str, list[ProfilePoint]] = MappingProxyType({})
     signal: Signal | None = None
     """The test for a decay; None where it is not made."""
     hausman: HausmanTest | None = None
@@ -100,7 +96,10 @@ def estimate_errors(
         for name in request.options.profile
         if inside[at := request.search.names.index(name)] and np.isfinite(error[at])
     }
-    profiles = _profiles(request, sweep, state, steps, doing) if steps else Profiles()
+    profiles = {
+        name: profile(request, sweep, state, name, step, doing=doing)
+        for name, step in steps.items()
+    }
     return ErrorEstimates(lower, speckle, profiles, signal, hausman)
 
 
@@ -114,28 +113,6 @@ def _speckle(
     means = sweep.over(CELL_MEANS, AtTheta(state.theta)) if of_cells else None
     averaged = averaged_cells(sweep, request)
     return speckle_errors(request, state, moved, request.clusters, averaged, means)
-
-
-def _profiles(
-    request: Request,
-    sweep: Sweep,
-    state: lm.State,
-    steps: Mapping[str, float],
-    doing: Callable[[str], None],
-) -> Profiles:
-    """Return the profiles of parameters by name, each with its step.
-
-    Under a loss the weights depend on the residuals: there is no wide Gram, and every point takes passes, as
-    it does where these cost nothing.
-    """
-    if request.problem.loss == "linear" and request.options.weighting == PAIRS:
-        return wide_profiles(request, sweep, state, steps, doing)
-    return Profiles(
-        {
-            name: profile(request, sweep, state, name, step, doing=doing)
-            for name, step in steps.items()
-        }
-    )
 
 
 def errors_from_scatter(request: Request, state: lm.State) -> Float[np.ndarray, " p"]:

@@ -8,7 +8,6 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, load_ahead, nearest, require_function, require_type
-from homodyne_dask.fitting.error_estimation.profile_likelihood import Profiler
 from homodyne_dask.fitting.fit import plan_for, workers_for_plan
 from homodyne_dask.fitting.options import SPECKLE_WEIGHTS, fit_options
 from homodyne_dask.fitting.posterior.importance_sampling_and_nuts import (
@@ -30,6 +29,7 @@ from homodyne_dask.fitting.posterior.log_density import (
     prior_draws,
     target_priors,
 )
+from homodyne_dask.fitting.posterior.sampled_profiles import sampled_profiles
 from homodyne_dask.fitting.request import Request, prepare
 from homodyne_dask.fitting.speckle_weighting import weighted_at
 from homodyne_dask.fitting.surrogate.coordinates import coordinates
@@ -95,7 +95,7 @@ def require_posterior(result: FitResult, request: Request, draws: int, adjust: s
         raise OptionError("all free parameters ended at a bound: widen the bounds of the fit")
 
 
-def require_proper(request: Request, sweep: Sweep, reduced: ReducedProblem, target: Target) -> None:
+def require_proper(request: Request, reduced: ReducedProblem, target: Target) -> None:
     """Raise OptionError where a prior has no ends and the likelihood stays high towards one of them.
 
     χ² far away, all other parameters fitted anew, is that of a sample of pairs.
@@ -111,9 +111,7 @@ def require_proper(request: Request, sweep: Sweep, reduced: ReducedProblem, targ
     if not steps:
         return
     state = lm.initial_state(request.search, at.theta, reduced, lm.Options())
-    profiler = Profiler(request, sweep, state, steps)
-    profiles = profiler.along(profiler.sampled(), profiler.search_around_optimum())
-    for name, points in profiles.items():
+    for name, points in sampled_profiles(request, state, steps).items():
         place = request.search.names.index(name)
         for point in points:
             away = point.theta[place] - at.theta[place]
@@ -349,7 +347,7 @@ def posterior_draws(
         moved = request.search.free_inside_bounds(theta)
         adjustment = adjustment_of(request, reduced, at, moved, result, adjust)
         target = Target(at, adjustment, priors_used)
-        require_proper(request, sweep, reduced, target)
+        require_proper(request, reduced, target)
         sampler = Sampler(request, sweep, target, reduced, seed)
         sampled = sampler.run(draws, doing)
     total = {"total": time.perf_counter() - began}

@@ -1,33 +1,16 @@
 """Profiles of χ² along one parameter, against fits that hold it."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-import homodyne_dask as hd
-from homodyne_dask.errors import OptionError, PlanError
-from homodyne_dask.fitting import fit as fit_module
-from homodyne_dask.fitting.error_estimation import estimate_errors as estimate
-from homodyne_dask.fitting.error_estimation import profile_likelihood as wide_profile
-from homodyne_dask.fitting.error_estimation.profile_likelihood import (
-    ProfilePoint,
-    Profiles,
-    profile,
-)
-from homodyne_dask.fitting.fit import plan_for
-from homodyne_dask.fitting.request import prepare
-from homodyne_dask.fitting.surrogate import interpolation_nodes as basis
+from homodyne_dask.errors import OptionError
 from homodyne_dask.models import STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.results.files.saved_results import load_result
-from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.state import Outcome
-from homodyne_dask.sweep.sweep import sweep_of
-from tests.synthetic import CREEP, FLOW, angles, evaluator, fit_here, measured, solve, store
+from tests.synthetic import CREEP, evaluator, fit_here, measured, solve, store
 
 
-@pytest.mark.slow
 def test_every_point_of_a_profile_is_the_best_fit_with_the_parameter_held(tmp_path):
     scans = measured(CREEP, 40, np.zeros(9), sigma=0.01)
     result = fit_here(store(scans, tmp_path), STATIC, profile=("D_offset",))
@@ -46,126 +29,6 @@ def test_every_point_of_a_profile_is_the_best_fit_with_the_parameter_held(tmp_pa
     # one decade of time hardly tells D0 and D_offset apart: near the optimum it is a parabola
     rise, wanted = (table[key].values - result.chisqr for key in ("chisqr", "parabola"))
     np.testing.assert_allclose(rise[[1, 3]], wanted[[1, 3]], rtol=0.5)
-
-
-@pytest.fixture(scope="module")
-def still(tmp_path_factory):
-    """A scan in which D0, alpha and D_offset are known only together: valleys of χ² are bent."""
-    truth = np.array([20000.0, -0.4, 500.0])
-    scans = measured(truth, 40, angles(9), sigma=0.1, seed=4)
-    return store(scans, tmp_path_factory.mktemp("still"))
-
-
-def ended(scan, model, **options):
-    """The request of a fit, passes over its data, its last state, and a list of the tasks of its passes."""
-    passes = hd.iterate(scan, model, **options)
-    *_, state = passes
-    request = prepare(scan, model, **options)
-    sweep = sweep_of(plan_for(request, None), scan.selection, request.problem, None)
-    tasks = []
-
-    def recorded(sweep, task, at, compute=sweep.compute):
-        tasks.append(task.label)
-        return compute(sweep, task, at)
-
-    return request, replace(sweep, compute=recorded), state, tasks
-
-
-def exact(request, sweep, state, steps):
-    """The profiles with a pass over all pairs for every step of every point."""
-    options = lm.Options(decrement=1e-3)
-    return {n: profile(request, sweep, state, n, step, options) for n, step in steps.items()}
-
-
-CURVED = {"D0": 3800.0, "alpha": 0.17, "D_offset": 3300.0}
-
-
-@pytest.mark.parametrize(
-    ("options", "steps"),
-    [
-        ({}, CURVED),
-        pytest.param(
-            {"prior": {"alpha": (-0.5, 0.05)}},
-            {"D0": 2400.0, "alpha": 0.047},
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            {"scaling": "shared", "precision": "mixed"},
-            {"D_offset": 3300.0},
-            marks=pytest.mark.slow,
-        ),
-    ],
-    ids=["bent valleys", "prior", "shared, mixed precision"],
-)
-def test_profiles_from_one_wide_pass_are_those_of_passes(still, options, steps):
-    request, sweep, state, tasks = ended(still, "static", **options)
-    found = wide_profile.wide_profiles(request, sweep, state, steps)
-    points = 1 + 4 * len(steps)
-    assert found.found
-    assert tasks == ["at many parameters"] + [tasks[-1]] * -(-points // 8)
-    request, sweep, state, tasks = ended(still, "static", **options | {"precision": "float64"})
-    wanted = exact(request, sweep, state, steps)
-    assert len(tasks) > 8 * len(steps)
-    rises = []
-    for name in steps:
-        for point, known in zip(found.points[name], wanted[name], strict=True):
-            at = request.search.names.index(name)
-            assert point.theta[at] == pytest.approx(known.theta[at], rel=1e-4)
-            rises.append(known.chisqr - state.reduced.chisqr)
-            there = point.chisqr - found.points[name][2].chisqr
-            assert there == pytest.approx(rises[-1], abs=1e-3)
-        assert found.points[name][2].converged
-    assert max(rises) > 4
-
-
-@pytest.mark.slow
-def test_profiles_of_all_seven_parameters_take_one_wide_pass(tmp_path):
-    scan = store(measured(FLOW, 200, angles(12), sigma=0.004, seed=6), tmp_path)
-    options = {"gap": "200 um"}
-    request, sweep, state, tasks = ended(scan, "laminar_flow", **options)
-    error = hd.fit(scan, "laminar_flow", **options).error_used
-    steps = {name: 5 * float(e) for name, e in zip(request.search.names, error, strict=True)}
-    found = wide_profile.wide_profiles(request, sweep, state, steps)
-    assert found.found
-    assert len(tasks) == 1 + 4
-    wanted = exact(request, sweep, state, steps)
-    known, there = (
-        np.array([point.chisqr for name in steps for point in of[name]])
-        for of in (wanted, found.points)
-    )
-    assert (known - state.reduced.chisqr).max() > 100
-    np.testing.assert_allclose(there, known, rtol=0, atol=1e-3)
-
-
-@pytest.mark.slow
-def test_a_basis_that_is_too_small_is_chosen_anew_and_said_if_it_stays_so(still, monkeypatch):
-    request, sweep, state, tasks = ended(still, "static")
-    monkeypatch.setattr(basis, "SIZES", (3,))
-    found = wide_profile.wide_profiles(request, sweep, state, {"D0": CURVED["D0"]})
-    assert not found.found
-    assert tasks.count("at many parameters") == 3
-    lowest = exact(request, sweep, state, {"D0": CURVED["D0"]})["D0"]
-    above = [p.chisqr - q.chisqr for p, q in zip(found.points["D0"], lowest, strict=True)]
-    assert min(above) > -1e-3
-    assert max(above) > 1e-3
-
-
-def test_a_profile_that_may_not_be_the_least_says_so(still, monkeypatch):
-    points = [ProfilePoint(np.ones(3), 1.0, n, True) for n in range(2)]
-    monkeypatch.setattr(estimate, "wide_profiles", lambda *_: Profiles({"D0": points}, found=False))
-    result = fit_here(still, STATIC, profile=("D0",))
-    assert any("the profiles show χ² of all pairs, but" in w for w in result.warnings)
-
-
-def test_a_profile_needs_memory_for_its_wide_pass(still, monkeypatch):
-    plain = hd.plan(still, "static")
-    little = replace(plain.workers, memory=plain.memory_per_worker)
-    monkeypatch.setattr(fit_module, "this_process", lambda: little)
-    assert hd.plan(still, "static").workers == little
-    with pytest.raises(PlanError, match="this process would need"):
-        plan_for(prepare(still, "static", profile=("D0",)), None)
-    robust = prepare(still, "static", profile=("D0",), loss="huber")
-    assert plan_for(robust, None).workers == little
 
 
 @pytest.mark.long

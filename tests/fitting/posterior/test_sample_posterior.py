@@ -165,8 +165,8 @@ WRONG = {
     "loss": ({"loss": "huber"}, {}, "a fit with loss 'huber' has no likelihood"),
     "bounds": ({"contrast_bounds": (0, 1)}, {}, "fit with contrast_prior instead"),
     "adjust": ({}, {"adjust": "robst"}, "adjust = 'robst' is unknown; did you mean 'robust'"),
-    "draws": ({}, {"draws": 3}, "draws = 3: give a whole number of at least 100"),
-    "seed": ({}, {"seed": -1}, "seed = -1: give a whole number"),
+    "draws": ({}, {"draws": 3}, "draws = 3 .*a whole number of at least 100"),
+    "seed": ({}, {"seed": -1}, "seed = -1 .*a whole number"),
     "unknown prior": ({}, {"priors": {"D00": (1, 2)}}, "unknown parameter 'D00'"),
     "prior outside": ({}, {"priors": {"D0": ("uniform", -5, -1)}}, "outside the bounds"),
 }
