@@ -22,8 +22,9 @@ NODES = 5
 """Frames, not necessarily whole, that stand for an interval along age and along lag."""
 FEWEST_AGES = 8
 """Stored intervals of age inside the selected frames, with fewer of which others are averaged over."""
-LEAST_COVERED = 0.98
-"""Part of the selected pairs, a mean over intervals of lag, in the stored cells of a weighted fit."""
+LEAST_COVERED, LEAST_OF_PAIRS = 0.98, 0.5
+"""Part of the selected pairs, a mean over intervals of lag, in the stored cells of a weighted fit, and of one
+of all pairs without some frames; with less others are averaged over."""
 LEAST_KNOWN = 0.999
 """Part of the pairs of an interval of lag that is known in each bin, with less of which pairs are read."""
 MAX_RUNS = 200
@@ -286,9 +287,12 @@ def _all_known(stored: AveragedCells) -> bool:
 def _enough(stored: AveragedCells, request: Request) -> bool:
     """Return whether the stored averages do for the selected frames."""
     scan, min_lag = request.scan, request.problem.min_lag
-    if request.options.weighting == PAIRS and not scan.excluded_frames:
-        whole = scan.frames == (0, scan.n_frames)
-        return whole or len(stored.age_edges) > FEWEST_AGES
+    least = LEAST_COVERED
+    if request.options.weighting == PAIRS:
+        few = scan.frames != (0, scan.n_frames) and len(stored.age_edges) <= FEWEST_AGES
+        if few or not scan.excluded_frames:
+            return not few
+        least = LEAST_OF_PAIRS
     use = scan.use[slice(*scan.frames)]
     n = int(use.sum())
     (points,) = stored.points
@@ -302,7 +306,7 @@ def _enough(stored: AveragedCells, request: Request) -> bool:
     of_lag = np.searchsorted(edges, shortest, "right") - 1
     found = np.bincount(of_lag, points.weight, len(expected))
     covered = found[expected > 0] / expected[expected > 0]
-    return bool(len(covered)) and float(covered.mean()) > LEAST_COVERED
+    return bool(len(covered)) and float(covered.mean()) > least
 
 
 def stored_cells(scan: Scan, min_lag: int) -> AveragedCells:
