@@ -232,7 +232,7 @@ class SpeckleWeighting:
         if (self.joint.which != at_end.which).any():  # another bound became active since
             return None
         if not at_end.determined.all():
-            return noise_without_errors(state.reduced, self.bins)
+            return noise_without_errors(state.reduced, self.joint, self.bins)
         return weighted_errors(state.reduced, self.joint, at_end, self.bins, self.request.clusters)
 
     @one_blas_thread()

@@ -24,11 +24,7 @@ from homodyne_dask.fitting.error_estimation.speckle_noise import BinNoise
 from homodyne_dask.fitting.options import SPECKLE_WEIGHTS
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.solver.hausman import HausmanTest, hausman_test
-from homodyne_dask.solver.normal_equations import (
-    JointEquations,
-    joint_equations,
-    parameters_with_errors,
-)
+from homodyne_dask.solver.normal_equations import JointEquations, joint_equations
 from homodyne_dask.solver.state import State
 
 
@@ -142,8 +138,7 @@ def difference_of_weights(
 def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> FittedCells:
     """Return the residuals of the bins whose noise is known."""
     scan, reduced = request.scan, state.reduced
-    moved = parameters_with_errors(request.search, state.theta, state.reduced)
-    joint = joint_equations(reduced, moved)
+    joint = joint_equations(reduced, speckle.which)
     known = pooled_repeats(request, reduced, speckle.bins)
     intervals = sorted({cell for one in known.values() for cell in one.noise.cells.intervals})
     place = {cell: n for n, cell in enumerate(intervals)}

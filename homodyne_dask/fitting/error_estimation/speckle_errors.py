@@ -47,6 +47,8 @@ class SpeckleErrors(NamedTuple):
     """μ, counts per pixel and frame, the likeliest where they are not known."""
     bins: dict[int, BinNoise]
     """By the places of those with data."""
+    which: Bool[np.ndarray, " p"]
+    """The parameters of theta by which `bins` have derivatives."""
 
     @property
     def p_value(self) -> float:
@@ -129,14 +131,16 @@ def speckle_errors(
     if bins is None:
         return None
     if not joint.determined.all():
-        return noise_without_errors(reduced, bins)
+        return noise_without_errors(reduced, joint, bins)
     return _combined(reduced, joint, bins, clusters)
 
 
-def noise_without_errors(reduced: ReducedProblem, bins: dict[int, BinNoise]) -> SpeckleErrors:
+def noise_without_errors(
+    reduced: ReducedProblem, joint: JointEquations, bins: dict[int, BinNoise]
+) -> SpeckleErrors:
     """Return what is known of the noise where the data do not determine all parameters."""
     unknown = np.full((len(reduced.hessian), len(reduced.hessian)), np.nan)
-    return SpeckleErrors(unknown, unknown[0], None, *_pixels_and_counts(reduced, bins), bins)
+    return SpeckleErrors(unknown, unknown[0], None, *_of_noise(reduced, joint, bins))
 
 
 class _OfBin(NamedTuple):
@@ -171,7 +175,7 @@ def _combined(
         total = total + known
     scaling = _scaling_errors(reduced, joint, bins, parts, total)
     covariance, dof = _of_parameters(joint, total, freedom)
-    return SpeckleErrors(covariance, dof, scaling, *_pixels_and_counts(reduced, bins), bins)
+    return SpeckleErrors(covariance, dof, scaling, *_of_noise(reduced, joint, bins))
 
 
 def weighted_errors(
@@ -198,7 +202,7 @@ def weighted_errors(
     freedom = 2 * size**2 / np.maximum(spread, np.finfo(float).tiny)
     shared = _shared_speckle({b: one.of_cells for b, one in bins.items()}, bins, parts, clusters)
     covariance, dof = _of_parameters(at_end, at_end.inverse + shared, freedom)
-    return SpeckleErrors(covariance, dof, None, *_pixels_and_counts(reduced, bins), bins)
+    return SpeckleErrors(covariance, dof, None, *_of_noise(reduced, joint, bins))
 
 
 def _of_parameters(
@@ -212,16 +216,16 @@ def _of_parameters(
     return covariance, dof
 
 
-def _pixels_and_counts(
-    reduced: ReducedProblem, bins: dict[int, BinNoise]
-) -> tuple[Float[np.ndarray, " bin"], Float[np.ndarray, " bin"]]:
-    """Return P and μ of every bin; NaN where they are not known one by one."""
+def _of_noise(
+    reduced: ReducedProblem, joint: JointEquations, bins: dict[int, BinNoise]
+) -> tuple[np.ndarray, np.ndarray, dict[int, BinNoise], Bool[np.ndarray, " p"]]:
+    """Return P and μ of every bin, NaN where they are not known one by one, and the last fields."""
     pixels, counts = (np.full(len(reduced.count), np.nan) for _ in range(2))
     for b, one in bins.items():
         if one.fit.determined:
             pixels[b] = one.fit.pixels[one.fit.likeliest]
             counts[b] = one.fit.mean_counts[one.fit.likeliest]
-    return pixels, counts
+    return pixels, counts, bins, joint.which
 
 
 def _scores(
