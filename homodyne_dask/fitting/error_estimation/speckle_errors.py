@@ -146,9 +146,15 @@ def noise_without_errors(
     bins: dict[int, BinNoise],
     clusters: Int[np.ndarray, " bin"],
 ) -> SpeckleErrors:
-    """Return what is known of the noise where the data do not determine all parameters."""
+    """Return what is known of the noise, as it is where the data do not determine all parameters."""
     unknown = np.full((len(reduced.hessian), len(reduced.hessian)), np.nan)
-    return SpeckleErrors(unknown, unknown[0], None, *_of_noise(reduced, joint, bins, clusters))
+    pixels, counts = (np.full(len(reduced.count), np.nan) for _ in range(2))
+    for b, one in bins.items():
+        if one.fit.determined:
+            pixels[b] = one.fit.pixels[one.fit.likeliest]
+            counts[b] = one.fit.mean_counts[one.fit.likeliest]
+    same = len(bins) / len(np.unique(clusters[list(bins)]))
+    return SpeckleErrors(unknown, unknown[0], None, pixels, counts, bins, joint.which, same)
 
 
 class _OfBin(NamedTuple):
@@ -172,10 +178,9 @@ def _combined(
     total = np.sum([part.covariance for part in parts.values()], axis=0)
     size = np.sum([part.size for part in parts.values()], axis=0)
     spread = np.sum([part.size**2 * part.relative for part in parts.values()], axis=0)
-    maps = {b: part.map for b, part in parts.items()}
-    shared = shared_speckle(
-        maps, clusters, lambda a, _: bins[a].shared_size * bins[a].of_fields.constant
-    )
+    fields = {b: one.shared_size * one.of_fields.constant for b, one in bins.items()}
+    to = {b: part.map for b, part in parts.items()}
+    shared = shared_speckle(to, clusters, lambda a, _: fields[a])
     size, total = size + np.diag(shared), total + shared
     freedom = 2 * size**2 / np.maximum(spread, np.finfo(float).tiny)
     scale = np.sqrt(np.maximum(size, 0) / np.maximum(np.diag(total), np.finfo(float).tiny))
@@ -186,7 +191,8 @@ def _combined(
         total = total + known
     scaling = _scaling_errors(reduced, joint, bins, parts, total)
     covariance, dof = _of_parameters(joint, total, freedom)
-    return SpeckleErrors(covariance, dof, scaling, *_of_noise(reduced, joint, bins, clusters))
+    noise = noise_without_errors(reduced, joint, bins, clusters)
+    return noise._replace(covariance=covariance, dof=dof, scaling=scaling)
 
 
 def weighted_errors(
@@ -214,7 +220,8 @@ def weighted_errors(
     maps = {b: part.map for b, part in parts.items()}
     shared = shared_speckle(maps, clusters, lambda a, b: bins[a].shared_with(bins[b]))
     covariance, dof = _of_parameters(at_end, at_end.inverse + shared, freedom)
-    return SpeckleErrors(covariance, dof, None, *_of_noise(reduced, joint, bins, clusters))
+    noise = noise_without_errors(reduced, joint, bins, clusters)
+    return noise._replace(covariance=covariance, dof=dof)
 
 
 def _of_parameters(
@@ -226,21 +233,6 @@ def _of_parameters(
     covariance[np.ix_(joint.which, joint.which)] = joint.of_theta(total)
     dof[joint.which] = freedom[: joint.moved]
     return covariance, dof
-
-
-def _of_noise(
-    reduced: ReducedProblem,
-    joint: JointEquations,
-    bins: dict[int, BinNoise],
-    clusters: Int[np.ndarray, " bin"],
-) -> tuple[np.ndarray, np.ndarray, dict[int, BinNoise], Bool[np.ndarray, " p"], float]:
-    """Return P and μ of every bin, NaN where they are not known one by one, and the last fields."""
-    pixels, counts = (np.full(len(reduced.count), np.nan) for _ in range(2))
-    for b, one in bins.items():
-        if one.fit.determined:
-            pixels[b] = one.fit.pixels[one.fit.likeliest]
-            counts[b] = one.fit.mean_counts[one.fit.likeliest]
-    return pixels, counts, bins, joint.which, len(bins) / len(np.unique(clusters[list(bins)]))
 
 
 def _scores(
