@@ -1,6 +1,6 @@
 """Scans of counted photons of Gaussian speckle from a field correlation: any counts, modes and pixels."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -103,6 +103,14 @@ class Photons:
             np.full(bins, 1 / self.modes), np.ones(bins), np.full((bins, self.frames), np.sqrt(sigma)),
             c2.astype(np.float32), "physical",
         )  # fmt: skip
+
+
+def seen_twice(scans: Scans) -> Scans:
+    """The same scan with each bin once more, 180° apart: both see one speckle pattern."""
+    names = ("q", "phi", "contrast", "offset", "sigma_row", "c2")
+    twice = {name: np.concatenate([getattr(scans, name)] * 2) for name in names}
+    twice["phi"][len(scans.phi) :] += 180
+    return replace(scans, **twice)
 
 
 def pixel_sums(counts, mean, f, contrast, fields):

@@ -230,14 +230,14 @@ class SpeckleWeighting:
     @one_blas_thread()
     def errors(self, state: lm.State, moved: Bool[np.ndarray, " p"]) -> SpeckleErrors | None:
         """Return the errors at the end of a fit; None where the noise is not known."""
-        at_end = joint_equations(state.reduced, moved)
+        at_end, clusters = joint_equations(state.reduced, moved), self.request.clusters
         if self.joint is None:
             return None
         if (self.joint.which != at_end.which).any():  # another bound became active since
             return None
         if not at_end.determined.all():
-            return noise_without_errors(state.reduced, self.bins)
-        return weighted_errors(state.reduced, self.joint, at_end, self.bins, self.request.clusters)
+            return noise_without_errors(state.reduced, self.joint, self.bins, clusters)
+        return weighted_errors(state.reduced, self.joint, at_end, self.bins, clusters)
 
     @one_blas_thread()
     def hausman(self, state: lm.State, errors: SpeckleErrors | None) -> HausmanTest | None:

@@ -100,12 +100,12 @@ def uncertainty(
     robust, scaling_robust = None, unknown
     if clusters_in(reduced, clusters) >= MIN_CLUSTERS:
         covariance, freedom, scaling = _robust(reduced, joint, clusters, held)
-        robust = without(_expand(covariance, moved), withheld)
+        robust = without(expanded(covariance, moved), withheld)
         dof[moved] = freedom
         dof[withheld] = np.nan
         scaling_robust = unknown if scaling is None else scaling
     return Uncertainty(
-        naive=without(_expand(_naive(joint, noise), moved), withheld),
+        naive=without(expanded(_naive(joint, noise), moved), withheld),
         robust=robust,
         dof=dof,
         withheld=withheld,
@@ -243,7 +243,10 @@ def _own_errors(reduced: ReducedProblem) -> Float[np.ndarray, "bin 2"]:
     return np.where(known, deviation(alone), np.nan)
 
 
-def _expand(small: Float[np.ndarray, "m m"], moved: Bool[np.ndarray, " p"]) -> np.ndarray:
+def expanded(
+    small: Float[np.ndarray, "m m"], moved: Bool[np.ndarray, " p"]
+) -> Float[np.ndarray, "p p"]:
+    """Return a covariance over all parameters, NaN in the rows of those that did not move."""
     full = np.full((len(moved), len(moved)), np.nan)
     full[np.ix_(moved, moved)] = small
     return full

@@ -1,7 +1,7 @@
 """Whether two estimates agree: least squares of all pairs, and weighted by the noise (Hausman 1978).
 
-Both are right where the model is, and differ by noise of known size: the covariance of least squares less
-that of the best weights. Where the model is wrong they are drawn to different compromises.
+Both are right where the model is, and differ by noise of known size. Where the model is wrong they are drawn
+to different compromises.
 """
 
 from typing import Any, NamedTuple
@@ -42,22 +42,23 @@ def hausman_of(values: dict[str, Any] | None) -> HausmanTest | None:
 def hausman_test(
     difference: Float[np.ndarray, " m"],
     unweighted: Float[np.ndarray, "m m"],
-    weighted: Float[np.ndarray, "m m"],
+    between: Float[np.ndarray, "m m"],
     freedom: float,
 ) -> HausmanTest | None:
-    """Return the test of a difference of estimates with these covariances; None where weights do not matter.
+    """Return the test of a difference of estimates; None where weights do not matter.
 
-    freedom: degrees of freedom of the size of the noise.
+    unweighted: the covariance of least squares. between: that of the difference. freedom: degrees of freedom
+    of the size of the noise.
     """
     size = np.sqrt(np.diag(unweighted))
     if not (np.isfinite(size).all() and (size > 0).all()):
         return None
-    values, vectors = np.linalg.eigh((unweighted - weighted) / np.outer(size, size))
+    values, vectors = np.linalg.eigh(between / np.outer(size, size))
     known = values > LEAST
     if not known.any():
         return None
     along = vectors[:, known].T @ (difference / size)
     k = int(known.sum())
     p = float(fdtrc(k, freedom, np.sum(along**2 / values[known]) / k))
-    spread = np.sqrt(np.maximum(np.diag(unweighted - weighted), LEAST * size**2))
+    spread = np.sqrt(np.maximum(np.diag(between), LEAST * size**2))
     return HausmanTest(tuple((difference / spread).tolist()), k, p)

@@ -117,6 +117,62 @@ def test_parameters_that_all_differ_are_those_of_each_scan_by_itself(store):
         np.testing.assert_allclose(one.parameters["stderr_naive"].values[:2], error, rtol=1e-4)
 
 
+def counted(folder, scans, bins):
+    """A store of counted photons: of a static sample for each (rate, seed)."""
+    files, phi = [], tuple(np.linspace(-60, 60, bins))
+    for k, (rate, seed) in enumerate(scans):
+        theta = np.array([rate, ALPHA, 0.0])
+        scan = Photons(theta, frames=40, q=(Q,) * bins, phi=phi, pixels=200).scan(seed)
+        files.append(folder / f"R{k}.npz")
+        np.savez(files[-1], c2=np.nan_to_num(scan.c2), q=Q, phi=phi, dt=DT, sigma=0.06)
+    return ingest.ingest(files, folder / "all.zarr").store
+
+
+AS_ALONE = {
+    "at a bound that its errors reach": ({"bounds": {"alpha": (-0.4, 2.0)}}, 1e-3),
+    "at a bound that its errors do not reach": ({"bounds": {"alpha": (0.7, 2.0)}}, 1e-3),
+    "with a prior": ({"prior": {"D_offset": (0, 300)}}, 0.1),
+}
+"""Options, and how far errors may differ: P and μ of speckle are averaged without the prior."""
+
+
+@pytest.mark.parametrize("word", AS_ALONE)
+def test_errors_of_parameters_that_all_differ_are_those_of_each_scan_by_itself(word, tmp_path):
+    made = counted(tmp_path, [(2e4, 1), (2e4, 2)], 2)
+    options, tolerance = AS_ALONE[word]
+    options = {"over": "scan", **options}
+    together = hd.fit_each(made, "static", per_scan=["D0", "alpha", "D_offset"], **options)
+    alone = hd.fit_each(made, "static", **options)
+    ended = [one.parameters["at_bound"].values.any() for one in alone.results]
+    assert any(ended) == ("bounds" in options)
+    known = [np.isfinite(one.parameters["stderr"].values).any() for one in alone.results]
+    assert any(known)
+    for one, other in zip(together.results, alone.results, strict=True):
+        for name in ("stderr", "stderr_naive"):
+            of_both = one.parameters[name].values, other.parameters[name].values
+            np.testing.assert_allclose(*of_both, rtol=tolerance)
+        assert one.parameters["method"].equals(other.parameters["method"])
+
+
+def test_a_scan_without_decay_beside_others_has_a_result(tmp_path):
+    files = []
+    for k, rate in enumerate((2e4, 0.1, 5e4)):
+        files.append(tmp_path / f"R{k}.npz")
+        np.savez(files[-1], c2=np.triu(measured(rate, k), 1), q=Q, phi=PHI, dt=DT, sigma=SIGMA)
+    made = ingest.ingest(files, tmp_path / "all.zarr").store
+    found = hd.fit_each(made, "static", over="scan", per_scan="D_offset", max_passes=30)
+    assert len(found.results) == 3
+
+
+def test_no_error_of_speckle_is_said_to_depend_on_one_or_two_bins(tmp_path):
+    """Four scans of two bins are eight clusters of which two determine what differs by scan."""
+    made = counted(tmp_path, [(2e4, seed) for seed in range(4)], 2)
+    fitted = hd.fit_each(made, "power_law", over="scan", per_scan="D0")
+    assert set(fitted.global_fit.parameters["method"].values[:5]) == {"speckle"}
+    assert "one or two bins" not in " ".join(str(fitted).split())
+    assert fitted.global_fit.undetermined == ()
+
+
 def test_contrasts_may_be_shared_where_rates_differ(store):
     shared = hd.fit_each(store, "power_law", over="scan", per_scan="D0", scaling="scans")
     contrast = np.array([one.scaling["contrast"].values for one in shared.results])

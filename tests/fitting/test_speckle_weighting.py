@@ -13,7 +13,7 @@ from homodyne_dask.fitting.speckle_weighting import SpeckleWeighting, minimize_w
 from homodyne_dask.models.stretched_exponentials import STRETCHED
 from homodyne_dask.results.data.fit_result import from_summary
 from homodyne_dask.sweep.sweep import sweep_of
-from tests.speckle_scans import FLOW, RING, SHEAR, STATIC, STILL, Photons
+from tests.speckle_scans import FLOW, RING, SHEAR, STATIC, STILL, Photons, seen_twice
 from tests.synthetic import measured, plan_here, store
 
 BRIGHT = replace(RING, mean=8.0)
@@ -226,13 +226,19 @@ def test_a_model_given_as_f_alone(bright):
     assert (table["method"].values == "speckle").all()
 
 
-def test_opposite_angles_that_see_one_pattern_count_once(tmp_path):
-    one = replace(BRIGHT, q=(0.01, 0.01), phi=(0.0, 180.0)).scan(2)
-    one.c2[1] = one.c2[0]
-    alone = fitted(store(replace(BRIGHT).scan(2), tmp_path, name="alone"))
-    both = fitted(store(one, tmp_path))
+@pytest.mark.long
+@pytest.mark.parametrize("masked", [0, 20])
+def test_opposite_angles_that_see_one_pattern_count_once(masked, tmp_path):
+    """masked: frames at the end that only one of them lacks."""
+    one = replace(BRIGHT, mean=50.0, frames=60).scan(2)
+    both = seen_twice(one)
+    both.c2[1, 60 - masked :] = both.c2[1, :, 60 - masked :] = np.nan
+    alone, both = (fitted(store(scan, tmp_path)) for scan in (one, both))
     ratio = both.parameters["stderr"].values[:2] / alone.parameters["stderr"].values[:2]
     assert (ratio > 0.8).all()
+    if not masked:
+        tests = alone.diagnosis.hausman, both.diagnosis.hausman
+        np.testing.assert_allclose(*(one.difference for one in tests), rtol=0.1)
 
 
 def test_no_checkpoint_is_written_nor_resumed(bright, tmp_path):

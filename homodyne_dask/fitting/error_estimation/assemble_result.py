@@ -55,7 +55,6 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import Uncertainty
 from homodyne_dask.solver.influence import leave_one_out, left_out_chisqr, left_out_clusters
 from homodyne_dask.solver.information_criteria import compare_scalings
-from homodyne_dask.solver.normal_equations import parameters_with_errors
 from homodyne_dask.solver.reduce import mean_weight
 from homodyne_dask.store.processes import OUR_CODE, code_digest
 
@@ -157,7 +156,7 @@ def assemble_result(
             ),
             rate_dof=None
             if errors.robust is None
-            else rate_freedom(request, state, clusters, errors),
+            else rate_freedom(request, state, clusters if alone else None, errors),
             profiles=_profiles(request, state, errors, more),
         ),
         diagnosis=Diagnosis(
@@ -215,11 +214,11 @@ def _gain(
 ) -> Float[np.ndarray, " p"]:
     """Return the errors with weighting speckle over those of a fit of pairs; NaN where none is known."""
     found = np.full(len(request.search.names), np.nan)
-    moved = parameters_with_errors(request.search, state.theta, state.reduced)
     pairs = request.options.weighting == PAIRS and request.problem.loss == "linear"
     converged = state.outcome is lm.Outcome.CONVERGED
-    if pairs and converged and moved.any() and cells is not None and speckle.objection is None:
-        found[moved] = cells.gain
+    known = speckle.which.any() and speckle.objection is None
+    if pairs and converged and known and cells is not None:
+        found[speckle.which] = cells.gain
     return found
 
 

@@ -18,17 +18,17 @@ from homodyne_dask.fitting.error_estimation.own_parameters import (
     own_parameters,
     scaled_inverse,
 )
-from homodyne_dask.fitting.error_estimation.pooled_repeats import PooledBin, pooled_repeats
-from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
+from homodyne_dask.fitting.error_estimation.pooled_repeats import (
+    PooledBin,
+    clusters_of_pooled,
+    pooled_repeats,
+)
+from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors, shared_speckle
 from homodyne_dask.fitting.error_estimation.speckle_noise import BinNoise
 from homodyne_dask.fitting.options import SPECKLE_WEIGHTS
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.solver.hausman import HausmanTest, hausman_test
-from homodyne_dask.solver.normal_equations import (
-    JointEquations,
-    joint_equations,
-    parameters_with_errors,
-)
+from homodyne_dask.solver.normal_equations import JointEquations, joint_equations
 from homodyne_dask.solver.state import State
 
 
@@ -69,12 +69,12 @@ class FittedCells(NamedTuple):
     """Of the normal matrix of all cells, by the parameters of all bins."""
     fitted: Float[np.ndarray, "n n"]
     """Covariance of the scores of these."""
-    best: Float[np.ndarray, "n n"]
-    """The normal matrix with the inverse covariance of the measured noise as weights."""
-    of_pairs: Float[np.ndarray, "n n"]
-    """The covariance that the measured noise gives to a fit of all pairs."""
-    moved: int
-    """How many of the parameters, the last, are of theta."""
+    of_pairs: Float[np.ndarray, "moved moved"]
+    """The covariance of theta that the measured noise gives to a fit of all pairs."""
+    weighted: Float[np.ndarray, "moved moved"]
+    """The same of a fit weighted by the inverse covariance of the measured noise of each bin."""
+    difference: Float[np.ndarray, "moved moved"]
+    """The covariance of the difference of the two."""
     freedom: float
     """Degrees of freedom of the size of the noise."""
     smoothed: Mapping[str, Float[np.ndarray, "size n"]]
@@ -103,14 +103,9 @@ class FittedCells(NamedTuple):
         return np.maximum(left, LEAST_LEFT * total)
 
     @property
-    def weighted(self) -> Float[np.ndarray, "moved moved"]:
-        """The covariance of a fit weighted by the inverse covariance of the measured noise."""
-        return scaled_inverse(self.best)[-self.moved :, -self.moved :]
-
-    @property
     def gain(self) -> Float[np.ndarray, " moved"]:
         """Return the errors of a fit weighted by the inverse covariance over those of one of pairs."""
-        return np.sqrt(np.diag(self.weighted) / np.diag(self.of_pairs)[-self.moved :])
+        return np.sqrt(np.diag(self.weighted) / np.diag(self.of_pairs))
 
 
 def difference_of_weights(
@@ -134,26 +129,24 @@ def difference_of_weights(
     cells, period = fitted_cells(request, state, speckle), request.search.period
     step, turn = state.theta - by_pairs, np.where(np.isfinite(period), period, 1.0)
     step = np.where(np.isfinite(period), step - turn * np.round(step / turn), step)[moved]
-    some = slice(-cells.moved, None)
-    step = step * size[: cells.moved]
-    return hausman_test(step, cells.of_pairs[some, some], cells.weighted, cells.freedom)
+    step = step * size[: len(step)]
+    return hausman_test(step, cells.of_pairs, cells.difference, cells.freedom)
 
 
 def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> FittedCells:
     """Return the residuals of the bins whose noise is known."""
     scan, reduced = request.scan, state.reduced
-    moved = parameters_with_errors(request.search, state.theta, state.reduced)
-    joint = joint_equations(reduced, moved)
+    joint = joint_equations(reduced, speckle.which)
     known = pooled_repeats(request, reduced, speckle.bins)
     intervals = sorted({cell for one in known.values() for cell in one.noise.cells.intervals})
     place = {cell: n for n, cell in enumerate(intervals)}
     m, (own_of, shared) = joint.moved, linear_columns(reduced)
     n, size = shared.shape[2] + m, len(intervals)
-    normal, fitted, best, by_pairs, scores = np.zeros((5, n, n))
+    normal, fitted, best, by_pairs = np.zeros((4, n, n))
+    scores, maps, bins = np.zeros((2 * n, 2 * n)), {}, {}
     if joint.prior is not None:
-        for of in (normal, best, by_pairs):
+        for of in (normal, best, by_pairs, scores):  # those of the weighted fit are the last
             of[-m:, -m:] += joint.prior.normal[:m, :m]
-    bins = {}
     residual, f = np.full((2, len(scan.bins), size), np.nan)
     pairs_of, variances = np.zeros(residual.shape, np.int64), np.zeros(residual.shape)
     for b, pooled in known.items():
@@ -171,9 +164,9 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
         whitened, of_pair = by_noise.outside(columns), by_pair.outside(columns)
         best += columns.T @ inverse @ whitened
         by_pairs += columns.T @ pairs @ of_pair
-        weighted = pairs @ of_pair
-        scores += weighted.T @ measured @ weighted
-        taken = by_pair
+        weighted, taken = pairs @ of_pair, by_pair
+        maps[b] = np.concatenate([weighted, inverse @ whitened], axis=1).T
+        scores += maps[b] @ measured @ maps[b].T
         if request.options.weighting == SPECKLE_WEIGHTS:
             taken, weighted = by_noise, inverse @ whitened
         covariance = one.covariance
@@ -182,7 +175,17 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
         fitted += weighted.T @ across
         bins[b] = CellsOfBin(at, pooled, taken, columns, across)
     freedom = float(np.median([one.fit.freedom for one in speckle.bins.values()]))
-    of_pairs = scaled_inverse(by_pairs)
+    scores += shared_speckle(
+        maps,
+        clusters_of_pooled(request, known),
+        lambda a, b: known[a].noise.shared_with(known[b].noise),
+    )
+    to_pairs, to_weighted = np.zeros((2, m, 2 * n))
+    to_pairs[:, :n] = scaled_inverse(by_pairs)[n - m :]
+    to_weighted[:, n:] = scaled_inverse(best)[n - m :]
+    of_pairs, weighted, difference = (
+        to @ scores @ to.T for to in (to_pairs, to_weighted, to_weighted - to_pairs)
+    )
     return FittedCells(
         intervals,
         residual,
@@ -192,9 +195,9 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
         bins,
         scaled_inverse(normal),
         fitted,
-        best,
-        of_pairs @ scores @ of_pairs,
-        m,
+        of_pairs,
+        weighted,
+        difference,
         freedom,
         _smoothed_by_hand(request, joint, n),
     )

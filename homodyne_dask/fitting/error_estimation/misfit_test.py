@@ -142,7 +142,7 @@ def _means(
             one.pooled.words(scan), cells, np.arange(len(known)) == b, 1.0, float(contrast[b])
         )
         found.append(of_bin._replace(repeats=len(one.pooled.members)))
-    return found + _with_phi(scan, cells, known, float(np.median(contrast)))
+    return found + _with_phi(scan, cells, clusters, float(np.median(contrast)))
 
 
 def _of_group(
@@ -180,26 +180,25 @@ def _trends(scan: Scan) -> Float[np.ndarray, "bin column"]:
     return np.stack([*columns, np.cos(angle), np.sin(angle)], axis=1).astype(float)
 
 
-def _freedom(basis: Float[np.ndarray, "bin column"]) -> int:
-    """Return how many more bins there are than trends."""
-    return len(basis) - int(np.linalg.matrix_rank(basis))
-
-
 def _with_phi(
-    scan: Scan, cells: FittedCells, known: Bool[np.ndarray, " bin"], contrast: float
+    scan: Scan, cells: FittedCells, clusters: Int[np.ndarray, " bin"], contrast: float
 ) -> list[_Means]:
-    """Return the parts of the residuals that go with cos 2φ and sin 2φ, where there are enough bins."""
-    basis = _trends(scan)[known]
-    enough = cells.pairs[known].sum(0) >= MIN_PAIRS
-    whole = np.flatnonzero(np.isfinite(cells.residual[known]).all(0) & enough)
-    if _freedom(basis) < MIN_FREEDOM or not len(whole):
+    """Return the parts of the residuals that go with cos 2φ and sin 2φ, where there are enough bins.
+
+    clusters: bins that see one speckle pattern share a number; they count as one.
+    """
+    of, found = np.array(sorted(cells.bins)), []
+    basis, same = _trends(scan)[of], np.unique(clusters[of], return_counts=True)[1]
+    enough = cells.pairs[of].sum(0) >= MIN_PAIRS
+    whole = np.flatnonzero(np.isfinite(cells.residual[of]).all(0) & enough)
+    if len(same) - np.linalg.matrix_rank(basis) < MIN_FREEDOM or not len(whole):
         return []
-    of, found = np.flatnonzero(known), []
     chosen = np.eye(len(cells.intervals))[:, whole]
     words = ("all bins, as cos 2φ", "all bins, as sin 2φ")
     for name, row in zip(words, np.linalg.pinv(basis)[-2:], strict=True):
         part = row @ cells.residual[np.ix_(of, whole)]
         spread = cells.variance({int(b): one * chosen for b, one in zip(of, row, strict=True)})
+        spread *= same.max()
         with np.errstate(invalid="ignore", divide="ignore"):
             z = np.where(spread > 0, part / np.sqrt(np.maximum(spread, 0)), np.nan)
         found.append(_Means(name, part, z, contrast, [np.array([n]) for n in whole]))

@@ -1,5 +1,6 @@
 """Standard errors from the noise that speckle and counting give each bin, however few there are."""
 
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.cluster_robust import with_known
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
 from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.solver.speckle import NoiseCovariance, NoiseFit, variance_of
+from homodyne_dask.solver.speckle import NoiseFit, variance_of
 from homodyne_dask.solver.state import State
 
 IMPROBABLE = 1e-4
@@ -47,12 +48,17 @@ class SpeckleErrors(NamedTuple):
     """μ, counts per pixel and frame, the likeliest where they are not known."""
     bins: dict[int, BinNoise]
     """By the places of those with data."""
+    which: Bool[np.ndarray, " p"]
+    """The parameters of theta by which `bins` have derivatives."""
+    same: float
+    """How many of `bins` see one speckle pattern, on average: they tell as much as one."""
 
     @property
     def p_value(self) -> float:
         """The probability of so large a χ² of the whitened cells of all bins, given the scatter of pairs."""
         chisqr = sum(one.chisqr for one in self.bins.values())
-        return float(chdtrc(sum(fit.freedom for fit in self.fits), chisqr))
+        freedom = sum(fit.freedom for fit in self.fits)
+        return float(chdtrc(freedom / self.same, chisqr / self.same))
 
     @property
     def fits(self) -> list[NoiseFit]:
@@ -74,7 +80,8 @@ class SpeckleErrors(NamedTuple):
                 "the averages of residuals over cells deviate from 0 by more than the scatter of individual "
                 "pairs allows: the model is wrong, or c2 was smoothed or denoised beforehand"
             )
-        if _of_normal(np.concatenate([fit.whitened for fit in self.fits])) < IMPROBABLE:
+        whitened = np.concatenate([fit.whitened for fit in self.fits])
+        if _of_normal(whitened, len(whitened) / self.same) < IMPROBABLE:
             return "the residuals are not normal"
         return None
 
@@ -96,12 +103,12 @@ class SpeckleErrors(NamedTuple):
         )
 
 
-def _of_normal(values: Float[np.ndarray, " n"]) -> float:
-    """Return the probability that normal values deviate as much (Kolmogorov-Smirnov)."""
+def _of_normal(values: Float[np.ndarray, " n"], independent: float) -> float:
+    """Return the probability that normal values, some independent, deviate as much (Kolmogorov-Smirnov)."""
     n = len(values)
     at = ndtr(np.sort(values))
     distance = np.maximum(np.arange(1, n + 1) / n - at, at - np.arange(n) / n).max()
-    return float(kolmogorov(np.sqrt(n) * distance))
+    return float(kolmogorov(np.sqrt(independent) * distance))
 
 
 @one_blas_thread()
@@ -129,14 +136,25 @@ def speckle_errors(
     if bins is None:
         return None
     if not joint.determined.all():
-        return noise_without_errors(reduced, bins)
+        return noise_without_errors(reduced, joint, bins, clusters)
     return _combined(reduced, joint, bins, clusters)
 
 
-def noise_without_errors(reduced: ReducedProblem, bins: dict[int, BinNoise]) -> SpeckleErrors:
-    """Return what is known of the noise where the data do not determine all parameters."""
+def noise_without_errors(
+    reduced: ReducedProblem,
+    joint: JointEquations,
+    bins: dict[int, BinNoise],
+    clusters: Int[np.ndarray, " bin"],
+) -> SpeckleErrors:
+    """Return what is known of the noise, as it is where the data do not determine all parameters."""
     unknown = np.full((len(reduced.hessian), len(reduced.hessian)), np.nan)
-    return SpeckleErrors(unknown, unknown[0], None, *_pixels_and_counts(reduced, bins), bins)
+    pixels, counts = (np.full(len(reduced.count), np.nan) for _ in range(2))
+    for b, one in bins.items():
+        if one.fit.determined:
+            pixels[b] = one.fit.pixels[one.fit.likeliest]
+            counts[b] = one.fit.mean_counts[one.fit.likeliest]
+    same = len(bins) / len(np.unique(clusters[list(bins)]))
+    return SpeckleErrors(unknown, unknown[0], None, pixels, counts, bins, joint.which, same)
 
 
 class _OfBin(NamedTuple):
@@ -160,7 +178,9 @@ def _combined(
     total = np.sum([part.covariance for part in parts.values()], axis=0)
     size = np.sum([part.size for part in parts.values()], axis=0)
     spread = np.sum([part.size**2 * part.relative for part in parts.values()], axis=0)
-    shared = _shared_speckle({b: one.of_fields for b, one in bins.items()}, bins, parts, clusters)
+    fields = {b: one.shared_size * one.of_fields.constant for b, one in bins.items()}
+    to = {b: part.map for b, part in parts.items()}
+    shared = shared_speckle(to, clusters, lambda a, _: fields[a])
     size, total = size + np.diag(shared), total + shared
     freedom = 2 * size**2 / np.maximum(spread, np.finfo(float).tiny)
     scale = np.sqrt(np.maximum(size, 0) / np.maximum(np.diag(total), np.finfo(float).tiny))
@@ -171,7 +191,8 @@ def _combined(
         total = total + known
     scaling = _scaling_errors(reduced, joint, bins, parts, total)
     covariance, dof = _of_parameters(joint, total, freedom)
-    return SpeckleErrors(covariance, dof, scaling, *_pixels_and_counts(reduced, bins), bins)
+    noise = noise_without_errors(reduced, joint, bins, clusters)
+    return noise._replace(covariance=covariance, dof=dof, scaling=scaling)
 
 
 def weighted_errors(
@@ -196,9 +217,11 @@ def weighted_errors(
     size = np.sum([part.size for part in parts.values()], axis=0)
     spread = np.sum([part.size**2 * part.relative for part in parts.values()], axis=0)
     freedom = 2 * size**2 / np.maximum(spread, np.finfo(float).tiny)
-    shared = _shared_speckle({b: one.of_cells for b, one in bins.items()}, bins, parts, clusters)
+    maps = {b: part.map for b, part in parts.items()}
+    shared = shared_speckle(maps, clusters, lambda a, b: bins[a].shared_with(bins[b]))
     covariance, dof = _of_parameters(at_end, at_end.inverse + shared, freedom)
-    return SpeckleErrors(covariance, dof, None, *_pixels_and_counts(reduced, bins), bins)
+    noise = noise_without_errors(reduced, joint, bins, clusters)
+    return noise._replace(covariance=covariance, dof=dof)
 
 
 def _of_parameters(
@@ -210,18 +233,6 @@ def _of_parameters(
     covariance[np.ix_(joint.which, joint.which)] = joint.of_theta(total)
     dof[joint.which] = freedom[: joint.moved]
     return covariance, dof
-
-
-def _pixels_and_counts(
-    reduced: ReducedProblem, bins: dict[int, BinNoise]
-) -> tuple[Float[np.ndarray, " bin"], Float[np.ndarray, " bin"]]:
-    """Return P and μ of every bin; NaN where they are not known one by one."""
-    pixels, counts = (np.full(len(reduced.count), np.nan) for _ in range(2))
-    for b, one in bins.items():
-        if one.fit.determined:
-            pixels[b] = one.fit.pixels[one.fit.likeliest]
-            counts[b] = one.fit.mean_counts[one.fit.likeliest]
-    return pixels, counts
 
 
 def _scores(
@@ -258,24 +269,22 @@ def _of_bin(noise: BinNoise, to: Float[np.ndarray, "n column"]) -> _OfBin:
     return _OfBin(to, variance.covariance, size, variance.relative)
 
 
-def _shared_speckle(
-    noise: dict[int, NoiseCovariance],
-    bins: dict[int, BinNoise],
-    parts: dict[int, _OfBin],
+def shared_speckle(
+    maps: Mapping[int, Float[np.ndarray, "n k"]],
     clusters: Int[np.ndarray, " bin"],
+    between: Callable[[int, int], np.ndarray],
 ) -> Float[np.ndarray, "n n"]:
-    """Return the covariance between bins that see one speckle pattern, each with counts of its own.
+    """Return the covariance that bins add which see one speckle pattern, each with counts of its own.
 
-    noise: of what `parts` map to the parameters.
+    maps: of what has the covariance `between` two bins.
     """
-    n = len(next(iter(parts.values())).size)
+    n = len(next(iter(maps.values())))
     total = np.zeros((n, n))
     seen: dict[int, list[int]] = {}
-    for b, other in parts.items():
+    for b, other in maps.items():
         for a in seen.setdefault(int(clusters[b]), []):
-            fit = bins[a].fit
-            part = parts[a].map @ noise[a].constant @ other.map.T
-            total += (fit.weight @ (1 / fit.pixels)) * (part + part.T)
+            part = maps[a] @ between(a, b) @ other.T
+            total += part + part.T
         seen[int(clusters[b])].append(b)
     return total
 

@@ -145,6 +145,20 @@ class BinNoise:
             expected = fit_noise(self.residual, *given) if each is None else each.fit(*given)
         return self._covariance(expected), expected
 
+    def shared_with(self, other: "BinNoise") -> Float[np.ndarray, "cell other"]:
+        """Return the covariance with the means over cells of a bin that sees the same speckle."""
+        place = {cell: n for n, cell in enumerate(self.cells.intervals)}
+        both = [(n, place[of]) for n, of in enumerate(other.cells.intervals) if of in place]
+        here, there = np.array(both, int).reshape(-1, 2)[:, ::-1].T
+        found = np.zeros((len(place), len(other.cells.intervals)))
+        found[:, there] = self.of_cells.constant[:, here]
+        return found * self.shared_size
+
+    @property
+    def shared_size(self) -> float:
+        """The size of the noise of speckle alone, which a bin of the same speckle has, too: 1/P."""
+        return float(self.fit.weight @ (1 / self.fit.pixels))
+
     def _covariance(self, expected: NoiseFit) -> Float[np.ndarray, "cell cell"]:
         pixels = np.maximum(expected.pixels, self.least_pixels)
         return self.of_cells.mean(expected.weight / pixels, expected.mean_counts)

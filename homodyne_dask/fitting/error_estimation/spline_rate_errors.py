@@ -25,12 +25,13 @@ AGES = 50
 def rate_freedom(
     request: Request,
     state: lm.State,
-    clusters: Int[np.ndarray, " bin"],
+    clusters: Int[np.ndarray, " bin"] | None,
     errors: Uncertainty,
 ) -> xarray.Dataset | None:
     """Return over `age` [s] the degrees of freedom of each rate; None of a model without rates.
 
-    At an optimum with standard errors; where these are of speckle, the fewest of the rate's parameters.
+    At an optimum with standard errors; where these are of speckle or of several scans together, the fewest of
+    the rate's parameters. clusters: None of one of these scans, whose sums tell of its own optimum only.
     """
     backend, scan, names = backend_of(request.problem.model), request.scan, request.search.names
     if backend.rates is None:
@@ -44,7 +45,7 @@ def rate_freedom(
         gradient[:, [names.index(name) for name in curve.parameters]] = curve.gradient[:, at].T
         return gradient
 
-    if errors.method == SPECKLE:
+    if clusters is None or errors.method == SPECKLE:
         fewest = [
             np.nanmin(errors.dof[[names.index(name) for name in curve.parameters]], initial=np.inf)
             for curve in curves.values()

@@ -7,7 +7,7 @@ parameter, and what follows is that of any fit.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,15 +34,18 @@ from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.global_fit import GlobalFit
 from homodyne_dask.results.data.result_tables import covariance_table, parameter_table
 from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.cluster_robust import with_known
 from homodyne_dask.solver.covariance import (
     MIN_CLUSTERS,
     SPECKLE,
     Uncertainty,
     clusters_in,
+    expanded,
     uncertainty,
     without,
 )
 from homodyne_dask.solver.global_parameters import GlobalParameters
+from homodyne_dask.solver.normal_equations import joint_equations, parameters_with_errors
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.store.scan import Scan
@@ -188,8 +191,8 @@ def fit_together(
             states = _states_of_scans(request, state, sweep.of_bins(state.theta))
             scans = list(zip(request.scans, states, strict=True))
             few = min(clusters_in(at.reduced, one.clusters) for one, at in scans) < MIN_CLUSTERS
-            known: list[NoiseOfModel] = []
-            speckle = [_speckle(one, at, sweep.sweep, known) for one, at in scans] if few else []
+            noise = partial(_speckle, request, state, sweep.sweep, list[NoiseOfModel]())
+            speckle = [noise(scan, at) for scan, at in enumerate(states)] if few else []
             errors = _uncertainty(request, state, states, speckle)
             record.timings["errors"] = time.perf_counter() - started - sum(record.timings.values())
             record.timings["total"] = time.perf_counter() - started
@@ -199,9 +202,7 @@ def fit_together(
                     one, at, record.history, record.timings, compiled,
                     ErrorEstimates(
                         # that of many bins is large: of one scan at a time
-                        speckle=speckle[scan]
-                        if few
-                        else _speckle(one, at, sweep.sweep, known),
+                        speckle=speckle[scan] if few else noise(scan, at),
                         of_global_fit=_of_scan(request, errors, scan),
                     ),
                     record.minima,
@@ -281,18 +282,24 @@ def _states_of_scans(request: GlobalRequest, state: lm.State, gram: Gram) -> lis
 
 
 def _speckle(
-    request: Request, state: lm.State, sweep: Sweep, known: list[NoiseOfModel]
+    request: GlobalRequest,
+    whole: lm.State,
+    sweep: Sweep,
+    known: list[NoiseOfModel],
+    scan: int,
+    state: lm.State,
 ) -> SpeckleErrors | None:
     """Return the noise of the bins of a scan; None where the fit has no errors, or too little is known.
 
-    known: that of the models of the scans before, which is used where f is all but the same.
+    whole: of all scans. known: noise of the models of the scans before, which is used where f is all but the
+    same.
     """
-    moved = request.search.free_inside_bounds(state.theta)
+    moved = parameters_with_errors(request.search, whole.theta, whole.reduced)
+    moved, one = moved[request.parameters.place[scan]], request.scans[scan]
     ended = state.outcome in (lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.MAX_PASSES)
-    if not ended or not moved.any() or request.scan.cells is not None:
+    if not ended or not moved.any() or one.scan.cells is not None:
         return None
-    averaged = averaged_cells(sweep, request)
-    return speckle_errors(request, state, moved, request.clusters, averaged, known=known)
+    return speckle_errors(one, state, moved, one.clusters, averaged_cells(sweep, one), known=known)
 
 
 def _uncertainty(
@@ -304,25 +311,24 @@ def _uncertainty(
     """Return the covariances of the global parameters.
 
     speckle: the noise of each scan where one has fewer than 8 clusters of bins, which alone determine its own
-    parameters. Then the covariance is that of speckle:
-    from the sum of the covariances of the scores of all scans, with the degrees of freedom of a sum of
-    variances (Satterthwaite), those of a scan the fewest of its parameters.
+    parameters. Then the covariance is that of speckle: from the sum of the covariances of the scores of all
+    scans and of priors, with the degrees of freedom of a sum of variances (Satterthwaite), those of a scan
+    the fewest of its parameters.
     """
     search = request.search
-    moved = search.free_inside_bounds(state.theta)
-    at_bound = search.free & ~moved
+    moved = parameters_with_errors(search, state.theta, state.reduced)
+    at_bound = search.free & ~search.free_inside_bounds(state.theta)
     found = uncertainty(search.names, state.reduced, moved, request.whole.clusters, at_bound)
     known = [one for one in speckle if one and np.isfinite(one.dof).any() and not one.objection]
     if found.naive is None or not known or len(known) < len(states):
         return found
-    total, spread = np.zeros_like(found.naive), np.zeros(len(search.names))
+    joint = joint_equations(state.reduced, moved)
+    inverse, prior = (expanded(joint.of_theta(of), moved) for of in (joint.inverse, joint.known))
+    total, spread = np.zeros_like(inverse), np.zeros(len(search.names))
     scaling = found.scaling_naive.copy()
     for scan, (at, one) in enumerate(zip(states, known, strict=True)):
-        own = np.isfinite(np.diag(one.covariance))
-        to = (
-            found.naive[:, request.parameters.place[scan][own]]
-            @ at.reduced.hessian[np.ix_(own, own)]
-        )
+        own, place = np.isfinite(np.diag(one.covariance)), request.parameters.place[scan]
+        to = inverse[:, place[own]] @ at.reduced.hessian[np.ix_(own, own)]
         part = to @ one.covariance[np.ix_(own, own)] @ to.T
         total, spread = total + part, spread + np.diag(part) ** 2 / np.nanmin(one.dof)
         if one.scaling is not None:
@@ -331,10 +337,11 @@ def _uncertainty(
         dof = np.diag(total) ** 2 / spread
     return replace(
         found,
-        robust=without(total, found.withheld),
-        dof=np.where(moved & ~found.withheld, dof, np.nan),
+        robust=without(total + prior, found.withheld),
+        dof=np.where(found.withheld, np.nan, with_known(dof, np.diag(total), np.diag(prior))),
         scaling_robust=scaling,
         method=SPECKLE,
+        of_few_bins=(),
     )
 
 

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
+from homodyne_dask.fitting.error_estimation import misfit_test
 from homodyne_dask.models import MODELS
 from homodyne_dask.results.data.misfit import ModelCheck, misfit_sentence
 from ingest import SCENARIOS, ingest, simulate
 from ingest import angles as spread
 from tests import photons
-from tests.speckle_scans import RING
+from tests.speckle_scans import RING, seen_twice
 from tests.synthetic import angles, fit_here, measured, store
 
 DIFFUSION = np.array([20000.0, -0.4, 1000.0])
@@ -204,6 +205,27 @@ def test_a_fit_that_ends_far_off_says_so_where_nothing_else_is_tested(tmp_path):
     assert result.verdict == result.outcome.value
     far = replace(result, statistics=replace(result.statistics, redchi=391.0))
     assert "converged, but χ²/N is 391: the model does not describe the data" in far.verdict
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("number", "tested"), [(5, False), (7, True)])
+def test_bins_seen_twice_show_the_trends_with_phi_of_bins_seen_once(
+    number, tested, tmp_path, monkeypatch
+):
+    """They counted as independent, and right models were called wrong too often."""
+    found, plain = [], misfit_test._with_phi
+    monkeypatch.setattr(misfit_test, "_with_phi", lambda *of: found.append(plain(*of)) or [])
+    phi = tuple(np.arange(number) * 180.0 / number)
+    scans = replace(RING, q=(0.01,) * number, phi=phi, frames=50, mean=50.0).scan(1)
+    checks = [
+        fit_here(store(of, tmp_path), hd.POWER_LAW).diagnosis.check
+        for of in (scans, seen_twice(scans))
+    ]
+    once, twice = found
+    assert bool(once) == bool(twice) == tested
+    for one, other in zip(once, twice, strict=True):
+        np.testing.assert_allclose(other.z, one.z, rtol=0.15, atol=0.05)
+    assert checks[1].p_value == pytest.approx(checks[0].p_value, abs=0.02)
 
 
 def test_too_few_cells_are_not_tested(tmp_path):

@@ -11,7 +11,7 @@ from homodyne_dask.fitting.error_estimation.odd_frame import odd_frame
 from homodyne_dask.fitting.error_estimation.score_tests import LEVEL
 from homodyne_dask.results.data.misfit import Alternative, ModelCheck, misfit_sentence
 from tests import reference
-from tests.speckle_scans import RING, STILL, Photons
+from tests.speckle_scans import RING, STILL, Photons, seen_twice
 from tests.synthetic import fit_here, store
 
 RINGS = replace(RING, q=(0.007, 0.01, 0.014))
@@ -210,12 +210,9 @@ def test_right_models_are_called_wrong_in_hardly_more_than_one_fit_of_a_hundred(
 def test_opposite_bins_of_one_speckle_tell_as_much_as_one_of_them(tmp_path):
     """They counted twice, and right models were called wrong too often."""
     scans = replace(RINGS, frames=80).scan(0)
-    names = ("q", "phi", "contrast", "offset", "sigma_row", "c2")
-    twice = {name: np.concatenate([getattr(scans, name)] * 2) for name in names}
-    twice["phi"][3:] += 180
     one, both = (
         fit_here(store(made, tmp_path), hd.BROWNIAN).diagnosis.power_of_q
-        for made in (scans, replace(scans, **twice))
+        for made in (scans, seen_twice(scans))
     )
     assert one is not None
     assert both is not None

@@ -118,6 +118,17 @@ def test_noise_larger_than_that_of_one_pixel_is_reported_with_the_number_of_pixe
     assert objection.endswith("they correspond to 0.3 pixels")
 
 
+def test_residuals_that_repeat_each_other_are_as_normal_as_one_of_each():
+    def objection(whitened, same):
+        fit = SimpleNamespace(pixels=[9.0], likeliest=0, freedom=100.0, whitened=whitened)
+        return SpeckleErrors.objection.fget(SimpleNamespace(fits=[fit], p_value=1.0, same=same))
+
+    values = 1.35 * np.random.default_rng(0).standard_normal(500)
+    assert objection(values, 1.0) is None
+    assert objection(np.repeat(values, 2), 2.0) is None
+    assert objection(np.repeat(values, 2), 1.0) == "the residuals are not normal"
+
+
 def test_where_the_noise_is_no_speckle_errors_are_absent_and_the_lower_bound_remains(tmp_path):
     scans = replace(RING, frames=120).scan(1)
     smooth = np.nan_to_num(scans.c2[0], nan=0.0)
