@@ -147,7 +147,8 @@ def adjustment_of(
     step = inverse_of(H) @ gradient
     centre, below = at.of(at.x) + step, float(step @ gradient)
     optimum = _Optimum(reduced, at.free, moved, to_u, H, centre, below)
-    if request.options.weighting == SPECKLE_WEIGHTS:
+    alone = len(np.unique(request.clusters)) == len(request.clusters)  # no two see one speckle
+    if request.options.weighting == SPECKLE_WEIGHTS and (alone or adjust == "none"):
         note = "the likelihood uses averages and the covariance of their speckle and counting noise"
         return optimum.adjustment("robust", note, 1.0, np.inf)
     if adjust == "none":
