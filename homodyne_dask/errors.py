@@ -96,6 +96,10 @@ class ObjectStoreError(HomodyneDaskError):
     """A store by URL does not answer, or refuses: its network, bucket or credentials."""
 
 
+class FileReadError(HomodyneDaskError):
+    """A file cannot be read now: its file system fails, or it changes meanwhile. It may be whole."""
+
+
 class PackageError(HomodyneDaskError):
     """A package of an extra is not installed."""
 
@@ -163,6 +167,8 @@ def why_unreadable(error: BaseException) -> str:
     """Return in words why the content of a file cannot be used, to follow the name of the file."""
     if isinstance(error, UnicodeDecodeError):
         return "it is not a text file"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
     return " ".join(str(error).split())
 
 

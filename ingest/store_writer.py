@@ -16,6 +16,7 @@ from homodyne_dask.store.arrays import OPTIONAL_ARRAYS, SMALL_ARRAYS
 from homodyne_dask.store.cells import age_edges, lag_edges
 from homodyne_dask.store.chunk_codec import COMPRESSOR, LEVEL, SHUFFLE, encode_chunk
 from homodyne_dask.store.files import (
+    DAMAGED,
     PARTIAL,
     AnyPath,
     children,
@@ -58,7 +59,7 @@ def read_json(path: AnyPath) -> Any:
         return json.loads(read_regular_file(path, MAX_JSON_BYTES))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, RecursionError) as error:
+    except DAMAGED as error:
         raise StoreError(f"{path} is damaged ({error}): give --overwrite to start over") from error
 
 

@@ -2,7 +2,8 @@
 
 import concurrent.futures as futures
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -12,6 +13,7 @@ import numpy as np
 
 from homodyne_dask.errors import (
     ClusterError,
+    FileReadError,
     OptionError,
     SourceError,
     StoreError,
@@ -25,7 +27,17 @@ from homodyne_dask.store.arrays import (
     array_digest,
     read_array,
 )
-from homodyne_dask.store.files import AnyPath, any_path, children, errors_of, exists, path_of
+from homodyne_dask.store.files import (
+    AnyPath,
+    any_path,
+    children,
+    errors_of,
+    exists,
+    open_without_waiting,
+    path_of,
+    patiently,
+    state,
+)
 from homodyne_dask.store.manifest import manifest_json
 from homodyne_dask.store.url_path import UrlPath
 from ingest import noise, store_writer
@@ -83,12 +95,13 @@ def ingest(
     if store_path is None and len(paths) > 1:
         raise OptionError(f"{len(paths)} files make one store: give its name, such as all_c2.zarr")
     target = default_store(paths[0]) if store_path is None else any_path("store", store_path)
+    states = {path: _state(path) for path in paths}
     source = _open_all(paths, options)
     target = target.absolute()
     sharded = isinstance(target, UrlPath) if sharded is None else sharded
     try:
         with futures.ThreadPoolExecutor(1) as background:
-            job = _Job(background.submit(_digest, paths), options, sharded)
+            job = _Job(states, background.submit(_digest, paths), options, sharded)
             with errors_of(target):
                 return _ingest(source, target, job, overwrite, strict, client, progress)
     except OSError as error:
@@ -110,7 +123,7 @@ def _paths(given: str | Path | Sequence[str | Path]) -> list[Path]:
 def _open_all(paths: list[Path], options: IngestOptions) -> Source:
     """Return the source in a file, or in several that are scans of one measurement."""
     check_opens(paths, options)
-    sources = [open_source(path, options) for path in paths]
+    sources = [patiently(path, lambda path=path: open_source(path, options)) for path in paths]
     source = sources[0] if len(sources) == 1 else _joined_files(sources, scan_names_of(paths))
     return source if options.average is None else averaged(source)
 
@@ -138,10 +151,25 @@ def default_store(source: Path) -> Path:
     return schema.store_beside(source)
 
 
+def _state(path: Path) -> tuple[int, ...] | None:
+    """Return the state of a file, None where there is none: opened, it is that on the server."""
+
+    def read() -> tuple[int, ...]:
+        with open(path, "rb", opener=open_without_waiting) as file:
+            return state(os.fstat(file.fileno()))
+
+    try:
+        return patiently(path, read)
+    except OSError:
+        return None
+
+
 @dataclass(frozen=True)
 class _Job:
     """Source and options of an ingest; the same job continues where an interrupted one stopped."""
 
+    states: Mapping[Path, tuple[int, ...] | None]
+    """Each file as it was before anything of it was read."""
     digest: futures.Future[str]
     """SHA-256 of the source, computed while the first bins are written."""
     options: IngestOptions
@@ -171,15 +199,31 @@ def _ingest(
         if _already_done(target, job, overwrite):
             store_writer.remove_work(target)
             return read_report(target, skipped=True)
-        _prepare(target, source, job, overwrite)
-        use = noise.frame_mask(source)
-        with futures.ThreadPoolExecutor(1) as background:
-            job_written = background.submit(_write_job, target, job)
-            records = _write_bins(source, target, use, job.sharded, client, progress)
-        job_written.result()
-        _check_left_out(target, records, strict)
-        _finish(source, target, job, use, records)
+        with _unchanged(job.states, target):
+            _prepare(target, source, job, overwrite)
+            use = noise.frame_mask(source)
+            with futures.ThreadPoolExecutor(1) as background:
+                job_written = background.submit(_write_job, target, job)
+                records = _write_bins(source, target, use, job.sharded, client, progress)
+            job_written.result()
+            _check_left_out(target, records, strict)
+            attrs = _finish(source, target, job, use, records)
+        store_writer.complete(target, attrs)
     return read_report(target)
+
+
+@contextmanager
+def _unchanged(states: Mapping[Path, tuple[int, ...] | None], target: AnyPath) -> Iterator[None]:
+    """Raise FileReadError and keep nothing where a source has changed after the block, however that ended."""
+    try:
+        yield
+    finally:
+        if changed := [path for path, state in states.items() if _state(path) != state]:
+            store_writer.clear(target)
+            raise FileReadError(
+                f"{changed[0]} changed while it was read: it was replaced or is still being written; "
+                "ingest it again when it is complete"
+            )
 
 
 def _check_left_out(target: AnyPath, records: list[Record], strict: bool) -> None:
@@ -298,8 +342,8 @@ def _executor(client) -> tuple[futures.Executor, int]:
     return client.get_executor(pure=False), max(1, sum(client.nthreads().values()))
 
 
-def _finish(source: Source, target: AnyPath, job: _Job, use, records) -> None:
-    """Write what describes the bins, then the manifest, and `complete` last."""
+def _finish(source: Source, target: AnyPath, job: _Job, use, records) -> Record:
+    """Write what describes the bins, then the manifest; return the attributes that complete the store."""
     found = noise.sigma_rows(source, records)
     notes = [
         *noise.implausible(source),
@@ -322,7 +366,7 @@ def _finish(source: Source, target: AnyPath, job: _Job, use, records) -> None:
         [record["sizes"] for record in records] if job.sharded else None,
     )
     digest = store_writer.write_json(target / schema.MANIFEST, manifest)
-    store_writer.complete(target, attrs | {"store_sha256": digest, "complete": True})
+    return attrs | {"store_sha256": digest, "complete": True}
 
 
 def _write_vectors(source: Source, target: AnyPath, use, rows, records) -> None:

@@ -13,6 +13,7 @@ import xarray
 import homodyne_dask as hd
 from homodyne_dask.errors import (
     ClusterError,
+    FileReadError,
     ObjectStoreError,
     OptionError,
     PackageError,
@@ -118,8 +119,8 @@ def test_a_copy_is_the_same(scan, make, way):
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize(
     "error",
-    [hd.HomodyneDaskError, ClusterError, ObjectStoreError, OptionError, PackageError, PlanError,
-     SelectionError, SourceError, StoreError, UnknownParameterError],
+    [hd.HomodyneDaskError, ClusterError, FileReadError, ObjectStoreError, OptionError, PackageError,
+     PlanError, SelectionError, SourceError, StoreError, UnknownParameterError],
 )  # fmt: skip
 def test_an_error_comes_back_from_a_worker_with_its_sentence(error, way):
     found = way(error("no 'D0'"))

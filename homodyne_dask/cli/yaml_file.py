@@ -72,8 +72,8 @@ def read_yaml(path: Path, remedy: str) -> Any:
     try:
         text = read_regular_file(path, MAX_BYTES).decode()
     except OSError as e:
-        raise OptionError(f"{path} cannot be read ({e.strerror or e}): {remedy}") from e
-    except UnicodeDecodeError as e:
+        raise OptionError(f"{path} cannot be read ({why_unreadable(e)}): {remedy}") from e
+    except ValueError as e:
         raise OptionError(f"{path} is not YAML ({why_unreadable(e)}): {remedy}") from e
     try:
         return _PlainLoader(text).get_single_data()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from distributed import Security
 
-from homodyne_dask.errors import ClusterError, require_package
+from homodyne_dask.errors import ClusterError, require_package, why_unreadable
 from homodyne_dask.store.files import read_regular_file
 
 CERTIFICATE, KEY = "certificate.pem", "key.pem"
@@ -39,9 +39,9 @@ def load_key(folder: Path) -> Security:
     for file in (folder / CERTIFICATE, folder / KEY):
         try:
             read_regular_file(file, MAX_BYTES)
-        except OSError as e:
+        except (OSError, ValueError) as e:
             raise ClusterError(
-                f"the key of the cluster cannot be read ({file}: {e.strerror or e}): only the user "
+                f"the key of the cluster cannot be read ({file}: {why_unreadable(e)}): only the user "
                 f"who started the cluster can use it"
             ) from e
     return key_at(folder)

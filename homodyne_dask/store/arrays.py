@@ -13,9 +13,8 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import StoreError, why_unreadable
 from homodyne_dask.store import schema
-from homodyne_dask.store.chunk_codec import CHECKSUM_BYTES, MAX_OVERHEAD, decode_chunk
-from homodyne_dask.store.chunk_reader import ByteRange, read_bytes
-from homodyne_dask.store.files import AnyPath, inside, read_regular_file
+from homodyne_dask.store.chunk_reader import ByteRange, read_decoded
+from homodyne_dask.store.files import DAMAGED, AnyPath, inside, read_regular_file, twice
 
 MAX_SPACING_VARIATION = 0.01
 MAX_BYTES = 1 << 30
@@ -111,13 +110,13 @@ def read_metadata(store: str | AnyPath, name: str = "") -> dict[str, Any]:
     """Return the metadata of a group or an array; raises StoreError where they cannot be read."""
     file = f"{name}/zarr.json".lstrip("/")
     try:
-        metadata = json.loads(read_regular_file(inside(store, file), MAX_BYTES))
+        metadata = twice(lambda: json.loads(read_regular_file(inside(store, file), MAX_BYTES)))
     except FileNotFoundError as e:
         why = f"is damaged: {name} is missing; ingest it again with --overwrite"
         raise StoreError(
             f"{store} {why if name else 'is not a Zarr store: make one with `homodyne-dask ingest`'}"
         ) from e
-    except (OSError, ValueError, RecursionError) as e:
+    except DAMAGED as e:
         raise ingest_again(store, f"the metadata {file} cannot be read ({_short(e)})") from e
     if not isinstance(metadata, dict) or not isinstance(metadata.get("attributes", {}), dict):
         raise ingest_again(store, f"{file} is not metadata")
@@ -141,11 +140,8 @@ def read_array(store: str | AnyPath, name: str) -> np.ndarray:
         for first in (None,) if spec.whole else range(shape[0]):
             part = values if first is None else values[first]
             place = [first or 0, *[0] * (len(shape) - 1)]
-            path = inside(store, name, "c", *map(str, place))
-            stored = ByteRange(path)
-            body, checksum = read_bytes(stored, part.nbytes + MAX_OVERHEAD, CHECKSUM_BYTES)
-            decode_chunk(body, checksum, part)
-    except (OSError, ValueError, TypeError, KeyError, RuntimeError) as e:
+            read_decoded(ByteRange(inside(store, name, "c", *map(str, place))), part)
+    except (*DAMAGED, TypeError, KeyError) as e:
         missing = isinstance(e, FileNotFoundError)
         why = "a chunk of it is missing" if missing else _short(e)
         raise StoreError(

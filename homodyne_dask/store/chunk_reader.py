@@ -8,17 +8,23 @@ import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from errno import ENOMEM
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float32
 
-from homodyne_dask.errors import StoreError
+from homodyne_dask.errors import StoreError, why_unreadable
 from homodyne_dask.store import objects, schema
 from homodyne_dask.store.chunk_codec import CHECKSUM_BYTES, MAX_OVERHEAD, decode_chunk
-from homodyne_dask.store.files import AnyPath, inside, read_with_tail
+from homodyne_dask.store.files import (
+    DAMAGED,
+    AnyPath,
+    inside,
+    patiently,
+    read_with_tail,
+    twice,
+)
 from homodyne_dask.store.url_path import UrlPath
 
 REQUESTS = 16
@@ -45,11 +51,12 @@ _AHEAD = _Ahead()
 def read_bytes(place: ByteRange, max_bytes: int, n_tail: int) -> tuple[bytes, bytes]:
     """Return the bytes but the last `n_tail`, and those.
 
-    OSError where they are missing or more than `max_bytes`, ObjectStoreError where they cannot be fetched.
+    FileNotFoundError where they are missing, ValueError where they are more than `max_bytes`;
+    FileReadError or ObjectStoreError where they cannot be read.
     """
     if not isinstance(place.path, UrlPath):
         return read_with_tail(place.path, max_bytes, n_tail, place.span)
-    request = _AHEAD.requests.get(place)
+    request = _AHEAD.requests.pop(place, None)
     content = _fetched(place, max_bytes) if request is None else request.result()
     return bytes(content[:-n_tail]), bytes(content[-n_tail:])
 
@@ -74,7 +81,7 @@ def stored_size(place: ByteRange) -> int:
         return place.span[1]
     if isinstance(place.path, UrlPath):
         return objects.object_size(place.path)
-    return place.path.stat().st_size
+    return patiently(place.path, place.path.stat).st_size
 
 
 def _begun(place: ByteRange, max_bytes: int) -> Future[bytes | memoryview] | None:
@@ -99,7 +106,7 @@ def _fetched(place: ByteRange, max_bytes: int) -> bytes | memoryview:
     if place.span is None:
         return objects.read(place.path, max_bytes)
     if place.span[1] > max_bytes:
-        raise OSError(f"it has {place.span[1]:,} bytes, but at most {max_bytes:,} are allowed")
+        raise ValueError(f"it has {place.span[1]:,} bytes, but at most {max_bytes:,} are allowed")
     return objects.read_range(place.path, *place.span)
 
 
@@ -128,16 +135,23 @@ def read_chunk(
 
     name: what the chunk is, for messages. checksum: the crc32c that the manifest lists for it.
     Raises StoreError for a chunk that is missing, damaged, of another size, or not the one that was
-    ingested there; ObjectStoreError where it cannot be fetched.
+    ingested there; FileReadError or ObjectStoreError where it cannot be read.
     """
     try:
-        body, tail = read_bytes(place, into.nbytes + MAX_OVERHEAD, CHECKSUM_BYTES)
-        decode_chunk(body, tail, into, checksum)
-    except (OSError, ValueError, RuntimeError) as e:
-        if isinstance(e, OSError) and e.errno == ENOMEM:
-            raise
-        reason = "it is missing" if isinstance(e, FileNotFoundError) else str(e)
+        read_decoded(place, into, checksum)
+    except DAMAGED as e:
+        reason = "it is missing" if isinstance(e, FileNotFoundError) else why_unreadable(e)
         raise StoreError(
             f"{name} cannot be read ({reason}): "
             f"ingest the source again with --overwrite, or start again if the store was replaced"
         ) from e
+
+
+def read_decoded(place: ByteRange, into: np.ndarray, checksum: int | None = None) -> None:
+    """Read and decode a chunk into an array of its size; raises one of DAMAGED where it is wrong twice."""
+
+    def read() -> None:
+        body, tail = read_bytes(place, into.nbytes + MAX_OVERHEAD, CHECKSUM_BYTES)
+        decode_chunk(body, tail, into, checksum)
+
+    twice(read)

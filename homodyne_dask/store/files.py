@@ -1,16 +1,18 @@
 """Atomic replacement of files, without following links; reading of what may be a pipe or far too large."""
 
+import errno
 import glob
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from time import monotonic, sleep
 from typing import IO, Any
 from uuid import uuid4
 
-from homodyne_dask.errors import OptionError, shown
+from homodyne_dask.errors import FileReadError, OptionError, shown
 from homodyne_dask.store import objects
 from homodyne_dask.store.url_path import WEB, UrlPath, is_url, local_path, url_path
 
@@ -18,6 +20,15 @@ AnyPath = Path | UrlPath
 """Of a file or folder on disk, or by URL; what reads and writes either is in this module."""
 PARTIAL = ".partial"
 """End of the name of a file that is being written; a killed process leaves it behind."""
+DAMAGED = (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError, RuntimeError)
+"""What reading raises where the content is missing or wrong; any other OSError says nothing of it."""
+MAY_PASS = {
+    errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO, errno.ENOTCONN, errno.ESHUTDOWN,
+    errno.ECONNABORTED, errno.ECONNRESET, errno.ECONNREFUSED, errno.EHOSTDOWN, errno.EHOSTUNREACH,
+    errno.ENETDOWN, errno.ENETUNREACH, errno.ENOLINK, errno.ECOMM, errno.EPROTO, errno.EBUSY,
+    errno.ENFILE, errno.EMFILE,
+}  # fmt: skip
+"""With which a file system, or the way to its server, fails, and works again a moment later."""
 
 
 def path_of(what: str, given: str | AnyPath) -> Path:
@@ -187,9 +198,10 @@ def zarr_store(store: str | AnyPath) -> Any:
 
 
 def read_regular_file(path: AnyPath, max_bytes: int) -> bytes:
-    """Return the content of a file; OSError for a pipe, a device, or more than `max_bytes`.
+    """Return the content of a file; ValueError for a pipe, a device, or more than `max_bytes`.
 
-    Reading from those would never end. Of an object, ObjectStoreError where it cannot be fetched.
+    Reading from those would never end. FileReadError where its file system fails, of an object
+    ObjectStoreError where it cannot be fetched.
     """
     if isinstance(path, UrlPath):
         return objects.read(path, max_bytes)
@@ -204,16 +216,62 @@ def read_with_tail(
 
     span: the first byte and the number of those to read; by default all.
     """
-    with open(path, "rb", opener=open_without_waiting) as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError("it is a pipe or a device, not a file")
-        first, count = span or (0, status.st_size)
-        if count > max_bytes:
-            raise OSError(f"it has {count:,} bytes, but at most {max_bytes:,} are allowed")
-        if span:
-            file.seek(first)
-        return file.read(max(count - n_tail, 0)), file.read(n_tail)
+
+    def read() -> tuple[bytes, bytes]:
+        with open(path, "rb", opener=open_without_waiting) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise ValueError("it is a pipe or a device, not a file")
+            first, count = span or (0, status.st_size)
+            if count > max_bytes:
+                raise ValueError(f"it has {count:,} bytes, but at most {max_bytes:,} are allowed")
+            if span:
+                file.seek(first)
+            return file.read(max(count - n_tail, 0)), file.read(n_tail)
+
+    return patiently(path, read)
+
+
+def patiently[T](path: Path, read: Callable[[], T]) -> T:
+    """Return what is read of a file; where its file system fails, it is read again, as objects are.
+
+    Raises FileReadError where it fails for as long as objects are asked for (`objects.RETRIES`).
+    """
+    began, retries, backoff = monotonic(), 0, objects.BACKOFF
+    while True:
+        try:
+            return read()
+        except OSError as e:
+            if not is_failure(e):
+                raise
+            late = monotonic() - began > objects.RETRIES["retry_timeout"].total_seconds()
+            if late or retries == objects.RETRIES["max_retries"]:
+                raise FileReadError(
+                    f"{path} cannot be read ({os.strerror(e.errno or 0)}, after {retries} retries): its file "
+                    f"system fails; try again when it works"
+                ) from e
+        pause = backoff["init_backoff"] * backoff["base"] ** retries
+        sleep(min(pause, backoff["max_backoff"]).total_seconds())
+        retries += 1
+
+
+def is_failure(error: BaseException) -> bool:
+    """Return whether a file system failed, which says nothing about what a file holds."""
+    return isinstance(error, OSError) and error.errno in MAY_PASS
+
+
+def twice[T](read: Callable[[], T]) -> T:
+    """Return what is read; it is read again where it is wrong, for only damage stays."""
+    try:
+        return read()
+    except (ValueError, RuntimeError):
+        return read()
+
+
+def state(status: os.stat_result) -> tuple[int, ...]:
+    """Return what changes where a file is written, or where another takes its place."""
+    times = status.st_mtime_ns, status.st_ctime_ns
+    return status.st_dev, status.st_ino, status.st_size, *times
 
 
 def open_without_waiting(path: str, flags: int) -> int:

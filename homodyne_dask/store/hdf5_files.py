@@ -13,6 +13,7 @@ from typing import Any
 import h5py
 
 from homodyne_dask.errors import SourceError, require_package
+from homodyne_dask.store.files import is_failure, patiently
 
 UNREADABLE = (OSError, KeyError, RuntimeError, ValueError, TypeError, OverflowError, MemoryError)
 MAX_LINKS = 8
@@ -25,7 +26,7 @@ def open_hdf5(path: Path) -> Iterator[h5py.File]:
     if not path.is_file():
         raise SourceError(f"{path} is not a file: check the name")
     try:
-        file = h5py.File(path, "r", locking="best-effort")
+        file = patiently(path, lambda: h5py.File(path, "r", locking="best-effort"))
     except UNREADABLE as error:
         raise SourceError(
             f"{path} cannot be opened as HDF5 ({error}): it is truncated, still being written, "
@@ -120,9 +121,9 @@ def _elsewhere(file: h5py.File, name: str) -> SourceError:
     )
 
 
-def damaged(file: h5py.File, name: str, error: Exception) -> SourceError:
-    """Return the SourceError that names the damaged object of a file."""
-    if isinstance(error, SourceError):
+def damaged(file: h5py.File, name: str, error: Exception) -> Exception:
+    """Return the SourceError that names the damaged object of a file; the error of a file system as it is."""
+    if isinstance(error, SourceError) or is_failure(error):
         return error
     return wrong(file, name, f"cannot be read ({error}): the file is damaged; copy it again")
 

@@ -23,7 +23,7 @@ from homodyne_dask.store.arrays import (
     ingest_again,
     read_array,
 )
-from homodyne_dask.store.files import AnyPath, inside, read_regular_file
+from homodyne_dask.store.files import DAMAGED, AnyPath, inside, read_regular_file, twice
 
 _APART = ("store_sha256", "complete")
 """Attributes that are known only after the manifest is written."""
@@ -105,15 +105,19 @@ def manifest_json(
 def read_manifest(store: str | AnyPath, digest: str, bins: int, frames: int) -> Manifest:
     """Return the manifest of a store of that size; raises StoreError if its SHA-256 is another."""
     file = inside(store, schema.MANIFEST)
-    try:
+
+    def read() -> bytes:
         content = read_regular_file(file, MAX_BYTES)
-    except OSError as e:
-        content, found = b"", "no file" if isinstance(e, FileNotFoundError) else str(e)
-    else:
-        found = hashlib.sha256(content).hexdigest()
-    if found != digest:
-        why = f"{schema.MANIFEST} does not match store_sha256 ({found[:60]}, not {digest})"
-        raise ingest_again(store, why)
+        if (found := hashlib.sha256(content).hexdigest()) != digest:
+            raise ValueError(f"{found[:60]}, not {digest}")
+        return content
+
+    try:
+        content = twice(read)
+    except DAMAGED as e:
+        found = "no file" if isinstance(e, FileNotFoundError) else why_unreadable(e)
+        why = f"{schema.MANIFEST} does not match store_sha256 ({found})"
+        raise ingest_again(store, why) from e
     try:
         return _parsed(json.loads(content), bins, frames)
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as e:

@@ -22,7 +22,9 @@ from homodyne_dask.store.url_path import WEB, UrlPath
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-RETRIES = {"max_retries": 8, "retry_timeout": timedelta(seconds=90)}
+BACKOFF = {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=15), "base": 2}
+RETRIES: Any = {"max_retries": 8, "retry_timeout": timedelta(seconds=90), "backoff": BACKOFF}
+"""Of requests, by obstore; `files.py:patiently` reads files so."""
 CLIENT = {"connect_timeout": timedelta(seconds=10), "timeout": timedelta(seconds=60)}
 """Of one request."""
 NOWHERE = "127.0.0.1:0"
@@ -142,17 +144,17 @@ def _why_unanswered(source: str) -> str:
 
 
 def read(path: UrlPath, max_bytes: int) -> bytes:
-    """Return an object; OSError for one of more than `max_bytes`, FileNotFoundError for none."""
+    """Return an object; ValueError for one of more than `max_bytes`, FileNotFoundError for none."""
     with object_errors(path):
         found = connection(path.root).get(path.key)
         if found.meta["size"] > max_bytes:
             held = found.meta["size"]
-            raise OSError(f"it has {held:,} bytes, but at most {max_bytes:,} are allowed")
+            raise ValueError(f"it has {held:,} bytes, but at most {max_bytes:,} are allowed")
         return found.bytes().to_bytes()
 
 
 def read_range(path: UrlPath, first: int, count: int) -> memoryview:
-    """Return `count` bytes of an object from `first` on, not copied; OSError where it has fewer."""
+    """Return `count` bytes of an object from `first` on, not copied; ValueError where it has fewer."""
     from obstore.exceptions import BaseError
 
     with object_errors(path):
@@ -163,7 +165,7 @@ def read_range(path: UrlPath, first: int, count: int) -> memoryview:
                 raise
             found = b""
     if len(found) != count:
-        raise OSError(f"it has fewer than {first + count:,} bytes")
+        raise ValueError(f"it has fewer than {first + count:,} bytes")
     return memoryview(found)
 
 

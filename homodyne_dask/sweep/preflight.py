@@ -20,7 +20,7 @@ from distributed import Client, Worker
 from homodyne_dask.cluster import local as cluster
 from homodyne_dask.cluster._dask_internals import known_workers
 from homodyne_dask.cluster.local import answered, job_cluster
-from homodyne_dask.errors import ClusterError, ObjectStoreError, OptionError, PackageError
+from homodyne_dask.errors import ClusterError, HomodyneDaskError, why_unreadable
 from homodyne_dask.kernels.gpus import FIRST_ALONE, VISIBLE, Gpus, cuda_missing
 from homodyne_dask.store import schema
 from homodyne_dask.store.chunk_codec import CHECKSUM_BYTES
@@ -298,10 +298,8 @@ def _digest(chunk: ByteRange | None) -> str:
         return ""
     try:
         body, tail = read_bytes(chunk, most_bytes(schema.MAX_SIDE), CHECKSUM_BYTES)
-    except OSError as e:
-        return os.strerror(e.errno) if e.errno else str(e)
-    except (ObjectStoreError, OptionError, PackageError) as e:
-        return str(e)
+    except (OSError, ValueError, HomodyneDaskError) as e:
+        return why_unreadable(e)
     return hashlib.sha256(body + tail).hexdigest()
 
 

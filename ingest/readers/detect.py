@@ -12,6 +12,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError
+from homodyne_dask.store.files import is_failure, read_with_tail
 from homodyne_dask.store.processes import python_command
 from ingest.readers import aps, chx, esrf, hdf5, nxxpcs, trains
 from ingest.readers.any_hdf5 import open_any, what_is_in
@@ -142,6 +143,8 @@ def _open_installed(path: Path, options: IngestOptions) -> tuple[Source | None, 
         except HomodyneDaskError:
             raise
         except Exception as e:
+            if is_failure(e):
+                raise
             why = f"{type(e).__name__}: {e}"
         if why:
             failures.append(
@@ -203,7 +206,6 @@ def first_bytes(path: Path) -> bytes:
     if not path.is_file():
         raise SourceError(f"{path} is not a file: check the name")
     try:
-        with path.open("rb") as file:
-            return file.read(64)
+        return read_with_tail(path, 64, 0, (0, 64))[0]
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror}") from error

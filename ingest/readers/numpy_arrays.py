@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, SourceError, shown
+from homodyne_dask.store.files import is_failure
 from homodyne_dask.text import joined_with_and
 from ingest.readers.array_axes import Index, MatrixAxes, layout_of
 from ingest.readers.source import IngestOptions, Source, decimal, per_bin
@@ -226,6 +227,8 @@ def as_source_error(path: Path):
     try:
         yield
     except UNREADABLE as error:
+        if is_failure(error):
+            raise
         raise SourceError(
             f"{path} cannot be read as NumPy arrays ({error}): it is truncated or contains objects"
         ) from error

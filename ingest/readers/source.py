@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from homodyne_dask.errors import OptionError, SourceError, shown
 from homodyne_dask.store import schema
 from homodyne_dask.store.arrays import out_of_range
+from homodyne_dask.store.files import patiently
 
 MIN_FRAMES = 3
 Half = Literal["upper", "lower", "mean"]
@@ -103,7 +104,7 @@ class Source:
     def read(self, bin_index: int) -> np.ndarray:
         """Return the (n_frames, n_frames) matrix of one bin as the file holds it."""
         one, own = self.scan_of(bin_index)
-        return one.reader(one.path, one.matrices[own])
+        return patiently(one.path, lambda: one.reader(one.path, one.matrices[own]))
 
     def name(self, bin_index: int) -> str:
         """Return the name of a bin for messages."""
@@ -416,8 +417,12 @@ def check_frames(n_frames: int, path: Path, n_bins: int = 1) -> None:
 
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file."""
-    try:
+
+    def read() -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
+
+    try:
+        return patiently(path, read)
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror}") from error

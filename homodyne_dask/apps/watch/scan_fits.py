@@ -22,7 +22,7 @@ from homodyne_dask.cli.fit_job import (
 )
 from homodyne_dask.cli.several_fits import opened, submitted_jobs, wait_for_fit
 from homodyne_dask.cli.worker_options import workers_are_local, workers_for_small_fits
-from homodyne_dask.errors import ClusterError, HomodyneDaskError, SourceError
+from homodyne_dask.errors import ClusterError, FileReadError, HomodyneDaskError, SourceError
 from homodyne_dask.results.data.fit_rows import PARTS, SeriesEntry
 from homodyne_dask.results.files.folder import FolderInUse
 from homodyne_dask.results.files.scans_index import write_index
@@ -37,7 +37,7 @@ def may_pass(error: BaseException) -> bool:
     """Return whether what failed may succeed later as it is: a disk, a folder, workers."""
     if isinstance(error, ClusterError):
         return type(error.__cause__).__name__ != "KilledWorker"  # it kills the next ones, too
-    if isinstance(error, FolderInUse | OSError):
+    if isinstance(error, FolderInUse | OSError | FileReadError):
         return True
     return (
         isinstance(error, HomodyneDaskError)

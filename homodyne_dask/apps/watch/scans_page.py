@@ -116,8 +116,7 @@ def _last_rates(rows: Sequence[FitRow]) -> tuple[list[tuple[str, Columns]], dict
                 raise ValueError(f"its rates differ from those of {found[0][0]}")
             found.append((row.scan, columns))
         except (OSError, ValueError, IndexError, csv.Error) as e:
-            why = e.strerror or e if isinstance(e, OSError) else why_unreadable(e)
-            unread[row.name] = f"{file} cannot be plotted ({why}): fit the scan again"
+            unread[row.name] = f"{file} cannot be plotted ({why_unreadable(e)}): fit the scan again"
     return found[::-1], unread
 
 

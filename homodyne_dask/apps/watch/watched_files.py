@@ -12,7 +12,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import NamedTuple
 
-from homodyne_dask.store.files import open_without_waiting
+from homodyne_dask.store.files import open_without_waiting, state
 
 PATTERNS = ("*.hdf", "*.hdf5", "*.h5", "*.nxs")
 """Names of result files."""
@@ -22,7 +22,6 @@ _TEMPORARY = re.compile(
 _READ_BYTES = 1 << 20
 END_BYTES = 1 << 16
 """Bytes at the beginning and at the end of a file that a stamp compares."""
-_Status = tuple[int, int, int, int]
 
 
 class Stamp(NamedTuple):
@@ -39,8 +38,8 @@ class Seen(NamedTuple):
     """A file as it was at a look."""
 
     stamp: Stamp
-    status: _Status
-    """Inode, size, times of change of content and inode: its ends are read where one of them changes."""
+    state: tuple[int, ...]
+    """Its ends are read where this changes."""
 
 
 def is_temporary(name: str) -> bool:
@@ -75,8 +74,8 @@ def _seen(entry: "os.DirEntry[str]", before: Seen | None) -> Seen | None:
         raise
     except OSError:
         status = entry.stat(follow_symlinks=False)
-        return Seen(Stamp(status.st_size, status.st_mtime_ns, ""), _status(status))
-    if before is not None and before.status == _status(status):
+        return Seen(Stamp(status.st_size, status.st_mtime_ns, ""), state(status))
+    if before is not None and before.state == state(status):
         return before
     try:
         with open(entry.path, "rb", buffering=0, opener=open_without_waiting) as file:
@@ -85,7 +84,7 @@ def _seen(entry: "os.DirEntry[str]", before: Seen | None) -> Seen | None:
         raise
     except OSError:
         stamp = Stamp(status.st_size, status.st_mtime_ns, "")
-    return Seen(stamp, _status(status))
+    return Seen(stamp, state(status))
 
 
 def content_digest(path: Path, stamp: Stamp) -> str | None:
@@ -117,7 +116,3 @@ def _stamp(handle: int) -> Stamp:
     last = max(status.st_size - END_BYTES, 0)
     ends = os.pread(handle, END_BYTES, 0) + os.pread(handle, END_BYTES, last)
     return Stamp(status.st_size, status.st_mtime_ns, hashlib.sha256(ends).hexdigest())
-
-
-def _status(status: os.stat_result) -> _Status:
-    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

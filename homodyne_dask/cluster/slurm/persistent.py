@@ -62,7 +62,7 @@ def read_scheduler_file(file: Path) -> PersistentScheduler:
         return read
     except OSError as e:
         raise ClusterError(
-            f"{file} cannot be read ({e.strerror or e}): check that the scheduler is running; "
+            f"{file} cannot be read ({why_unreadable(e)}): check that the scheduler is running; "
             f"`homodyne-dask cluster start` starts one"
         ) from e
     except (ValueError, TypeError, RecursionError) as e:

@@ -38,7 +38,7 @@ def read_with_checksum(
     try:
         read = json.loads(read_regular_file(path, MAX_BYTES))
     except OSError as e:
-        raise SourceError(f"{path} cannot be read: {e.strerror or e}; {remedy}") from e
+        raise SourceError(f"{path} cannot be read: {why_unreadable(e)}; {remedy}") from e
     except (ValueError, RecursionError) as e:
         raise SourceError(
             f"{path} is damaged or is not JSON ({why_unreadable(e)}): {remedy}"

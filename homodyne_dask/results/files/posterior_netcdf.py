@@ -67,9 +67,7 @@ def read_tree(path: Path) -> DataTree:
         with xarray.open_datatree(path, **options) as opened:
             tree = opened.load()
     except OSError as e:
-        raise SourceError(
-            f"{path} cannot be read: {e.strerror or why_unreadable(e)}; {_REMEDY}"
-        ) from e
+        raise SourceError(f"{path} cannot be read: {why_unreadable(e)}; {_REMEDY}") from e
     except (ValueError, KeyError, TypeError, RuntimeError) as e:
         raise SourceError(f"{path} is damaged, {why_unreadable(e)}: {_REMEDY}") from e
     if tree.attrs.get("format") != FORMAT:

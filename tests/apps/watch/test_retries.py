@@ -13,7 +13,7 @@ import pytest
 from homodyne_dask.apps.watch import watch_loop as watcher
 from homodyne_dask.apps.watch.folder_state import STATE
 from homodyne_dask.apps.watch.scans_page import WatchStatus, live_pictures, write_live_index
-from homodyne_dask.errors import ClusterError
+from homodyne_dask.errors import ClusterError, FileReadError
 from homodyne_dask.results.data.fit_rows import SeriesEntry, fit_rows
 from tests.apps.watch.instant_fits import (
     GOOD,
@@ -255,3 +255,17 @@ def test_a_file_of_an_impossible_time_is_a_row_like_others(tmp_path, seconds):
     pictures, _ = live_pictures(rows)
     write_live_index(tmp_path, NAMES, rows, pictures, WatchStatus(None, "done"))
     assert [bool(row["time"]) for row in table_rows(tmp_path)] == [False, True]
+
+
+def test_a_file_that_changes_while_it_is_ingested_is_waited_for(folders, capsys):
+    """Its size, time and content may be those of before: it was copied there again."""
+    source, results = folders
+    (source / "A.h5").write_bytes(GOOD)
+    watch = watch_of(source, results)
+    changed = FileReadError(f"{source}/A.h5 changed while it was read: it was replaced")
+    watch.fits.ingest = fail_times(2, changed, watch.fits.ingest)
+    watch_until_quiet(watch)
+    said = capsys.readouterr().err
+    assert said.count("waiting for A.h5, retrying every 0.05 s: ") == 1
+    assert "no longer waiting for A.h5" in said
+    check_ends(watch)

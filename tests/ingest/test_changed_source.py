@@ -1,0 +1,173 @@
+"""A source that is replaced or written to while it is read: a sentence, and nothing is kept of either."""
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ingest
+from homodyne_dask.errors import FileReadError, StoreError
+from homodyne_dask.store.scan import open_dataset
+from ingest import write
+from tests.ingest_files import attributes, manifest, noisy, simulated
+
+
+def replaced(file: Path, other: Path) -> None:
+    """Another file takes its name, as `mv` does it."""
+    Path(shutil.copy(other, file.with_name("aside"))).replace(file)
+
+
+def written(file: Path, other: Path) -> None:
+    """The content of another of the same size is written into it, and its time set back."""
+    before = file.stat()
+    held, new = bytearray(file.read_bytes()), other.read_bytes()
+    held[: min(len(held), len(new))] = new[: len(held)]
+    with file.open("r+b") as there:
+        there.write(held)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def grown(file: Path, other: Path) -> None:
+    with file.open("ab") as there:
+        there.write(bytes(100))
+
+
+def exchanged_and_touched(file: Path, other: Path) -> None:
+    """The file that takes its name has its times as well."""
+    before = file.stat()
+    replaced(file, other)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def linked_elsewhere(file: Path, other: Path) -> None:
+    link = file.with_name("link")
+    link.symlink_to(shutil.copy(other, file.with_name("elsewhere")))
+    link.replace(file)
+
+
+def copied_again(file: Path, other: Path) -> None:
+    """The same content, of which nobody knows that it is the same."""
+    replaced(file, Path(shutil.copy(file, file.with_name("copy"))))
+
+
+CHANGES = [replaced, written, grown, exchanged_and_touched, linked_elsewhere, copied_again]
+
+
+def measurement(file: Path, seed: int = 0, bins: int = 4) -> Path:
+    """A small file, which no process of its own opens first."""
+    c2 = np.stack([noisy(30, 10 * seed + k) for k in range(bins)])
+    np.savez(file, c2=c2, q=[0.01] * bins, phi=range(bins), dt=0.1)
+    return file
+
+
+@pytest.fixture
+def two(tmp_path) -> tuple[Path, Path]:
+    """Two measurements with 4 bins."""
+    return measurement(tmp_path / "s.npz"), measurement(tmp_path / "b.npz", seed=1)
+
+
+def when(bins: int, do, *given):
+    """A function that does something when so many bins are done."""
+
+    def progress(done: int, total: int) -> None:
+        if done == bins:
+            do(*given)
+
+    return progress
+
+
+def check_nothing_kept(store: Path, sources: list[Path], **options) -> None:
+    """The store cannot be opened; the same ingest starts over, and has what it would have had at once."""
+    with pytest.raises(StoreError):
+        open_dataset(store)
+    again = ingest.ingest(sources, store, **options)
+    fresh = ingest.ingest(sources, store.with_name("fresh.zarr"), **options)
+    assert not again.skipped
+    assert manifest(store) == manifest(fresh.store)
+    if len(sources) == 1:
+        content = sources[0].read_bytes()
+        assert attributes(store)["source_sha256"] == hashlib.sha256(content).hexdigest()
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("bins", [1, 4])
+def test_a_source_that_changes_is_named_and_nothing_is_kept(two, tmp_path, change, bins):
+    source, other = two
+    if change is linked_elsewhere:
+        source.rename(tmp_path / "real")
+        source.symlink_to("real")
+    with pytest.raises(
+        FileReadError, match=r"s\.npz changed while it was read: it was replaced or"
+    ):
+        ingest.ingest(source, tmp_path / "s.zarr", progress=when(bins, change, source, other))
+    if change not in (grown, written):
+        check_nothing_kept(tmp_path / "s.zarr", [source])
+
+
+def test_an_hdf5_file_that_is_replaced_is_seen(tmp_path):
+    source, other = (simulated(tmp_path / f"{name}.hdf", seed=ord(name)) for name in "sb")
+    with pytest.raises(FileReadError, match=r"s\.hdf changed while it was read"):
+        ingest.ingest(source, tmp_path / "s.zarr", progress=when(1, replaced, source, other))
+    check_nothing_kept(tmp_path / "s.zarr", [source])
+
+
+def test_a_source_that_is_replaced_while_it_is_opened_is_seen(two, tmp_path, monkeypatch):
+    source, other = two
+    real = write.open_source
+
+    def opened(path, options):
+        found = real(path, options)
+        replaced(path, other)
+        return found
+
+    with monkeypatch.context() as slow:
+        slow.setattr(write, "open_source", opened)
+        with pytest.raises(FileReadError, match="changed while it was read"):
+            ingest.ingest(source, tmp_path / "s.zarr")
+    check_nothing_kept(tmp_path / "s.zarr", [source])
+
+
+def test_a_source_that_is_gone_at_the_end_has_changed(two, tmp_path):
+    with pytest.raises(FileReadError, match="changed while it was read"):
+        ingest.ingest(two[0], tmp_path / "s.zarr", progress=when(4, two[0].unlink))
+
+
+def test_a_source_replaced_by_one_of_another_form_is_not_called_damaged(two, tmp_path):
+    source, other = two[0], measurement(tmp_path / "fewer.npz", bins=2)
+    with pytest.raises(FileReadError, match=r"s\.npz changed while it was read"):
+        ingest.ingest(source, tmp_path / "s.zarr", progress=when(1, replaced, source, other))
+    check_nothing_kept(tmp_path / "s.zarr", [source])
+
+
+@pytest.mark.parametrize("options", [{}, {"average": "scans"}])
+@pytest.mark.parametrize("which", [0, 1])
+def test_each_of_several_files_is_looked_at(two, tmp_path, which, options):
+    other = measurement(tmp_path / "c.npz", seed=2)
+    change = when(3, replaced, two[which], other)
+    with pytest.raises(FileReadError, match=rf"{two[which].name} changed while it was read"):
+        ingest.ingest(list(two), tmp_path / "s.zarr", progress=change, **options)
+    check_nothing_kept(tmp_path / "s.zarr", list(two), **options)
+
+
+def test_an_ingest_interrupted_after_a_change_leaves_nothing_to_continue(two, tmp_path):
+    source, other = two
+
+    def change_and_interrupt(*_: int) -> None:
+        replaced(source, other)
+        raise KeyboardInterrupt
+
+    with pytest.raises(FileReadError, match="changed while it was read"):
+        ingest.ingest(source, tmp_path / "s.zarr", progress=change_and_interrupt)
+    check_nothing_kept(tmp_path / "s.zarr", [source])
+
+
+def test_a_complete_store_stays_when_the_same_source_is_replaced_afterwards(two, tmp_path):
+    source, other = two
+    before = manifest(ingest.ingest(source, tmp_path / "s.zarr").store)
+    replaced(source, other)
+    with pytest.raises(StoreError, match="contains another file"):
+        ingest.ingest(source, tmp_path / "s.zarr")
+    assert manifest(tmp_path / "s.zarr") == before

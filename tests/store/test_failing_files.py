@@ -1,0 +1,307 @@
+"""A file system that fails is asked again, as a server is; what it says then is never taken for damage."""
+
+import errno
+import shutil
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+import ingest
+from homodyne_dask.errors import FileReadError, SourceError, StoreError
+from homodyne_dask.store import chunk_reader, files, hdf5_files, objects, schema
+from homodyne_dask.store.chunk_codec import encode_chunk
+from homodyne_dask.store.chunk_reader import ByteRange, chunk_path
+from homodyne_dask.store.scan import Chunk, open_selection
+from homodyne_dask.store.url_path import UrlPath
+from homodyne_dask.sweep import block_cache
+from ingest.readers import detect
+from tests.ingest_files import manifest, simulated
+from tests.synthetic import measured, store
+
+GIVEN = {"initial": {"D0": 9000.0, "alpha": 0.0}, "fixed": {"D_offset": 1000.0}, "max_passes": 3}
+PAUSES = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8]
+"""s between the reads of a file that fails all the time."""
+CHUNK = "c2/c/1/0/0"
+FILES = [CHUNK, "zarr.json", "c2/zarr.json", "c2/manifest.json", "time/c/0", "cuts/c2/c/0/0/0"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    """2 angles of 80 frames."""
+    scan = measured([20000.0, -0.4, 1000.0], 80, (0.0, 45.0), dt=0.1)
+    return Path(store(scan, tmp_path_factory.mktemp("whole")).path)
+
+
+def forget() -> None:
+    """Keep nothing of what was read before."""
+    block_cache.forget()
+    open_selection.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def pauses(monkeypatch) -> list[float]:
+    """The pauses that were made, of which none takes time; all is read from disk."""
+    made: list[float] = []
+    forget()
+    monkeypatch.setattr(files, "sleep", made.append)
+    return made
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """A function that lets a file fail, a number of times, when it is opened."""
+    real, left = files.open_without_waiting, dict[str, list[int]]()
+
+    def opened(path, flags):
+        if left.get(str(path)):
+            raise OSError(left[str(path)].pop(), "words of the system", str(path))
+        return real(path, flags)
+
+    monkeypatch.setattr(files, "open_without_waiting", opened)
+
+    def fails(path: Path, number: int = errno.ESTALE, times: int = 100) -> list[int]:
+        left[str(path)] = [number] * times
+        return left[str(path)]
+
+    return fails
+
+
+def bits(result) -> bytes:
+    numbers = result.parameters[["value", "stderr"]].to_array().values
+    return numbers.tobytes() + np.float64(result.chisqr).tobytes()
+
+
+def fit(path: Path, **options):
+    return hd.fit(str(path), hd.STATIC, **GIVEN, **options)
+
+
+@pytest.mark.parametrize("on_bad_tile", ["raise", "skip"])
+def test_reads_that_fail_for_a_moment_change_no_bit(whole, failing, pauses, on_bad_tile):
+    expected = bits(fit(whole))
+    forget()
+    left = [
+        failing(whole / file, number, 2) for file, number in zip(FILES, (116, 5) * 3, strict=True)
+    ]
+    result = fit(whole, on_bad_tile=on_bad_tile)
+    assert bits(result) == expected
+    assert not any(left)
+    assert pauses == PAUSES[:2] * len(FILES)
+    assert not any("damaged" in warning for warning in result.warnings)
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("on_bad_tile", ["raise", "skip"])
+def test_a_file_system_that_goes_on_failing_is_named_and_not_taken_for_damage(
+    whole, failing, pauses, file, on_bad_tile
+):
+    failing(whole / file, errno.EIO)
+    with pytest.raises(FileReadError) as raised:
+        fit(whole, on_bad_tile=on_bad_tile)
+    assert str(raised.value) == (
+        f"{whole / file} cannot be read (Input/output error, after 8 retries): its file system fails; "
+        "try again when it works"
+    )
+    assert pauses == pytest.approx(PAUSES)
+
+
+def test_files_are_read_for_as_long_as_objects(whole, failing, pauses, monkeypatch):
+    monkeypatch.setitem(objects.RETRIES, "max_retries", 2)
+    failing(whole / CHUNK)
+    with pytest.raises(FileReadError, match=r"\(Stale file handle, after 2 retries\)"):
+        fit(whole)
+    assert pauses == PAUSES[:2]
+
+
+def test_a_file_system_that_fails_slowly_is_not_asked_for_longer_than_objects(
+    whole, failing, pauses, monkeypatch
+):
+    clock = iter(range(0, 1000, 40))
+    monkeypatch.setattr(files, "monotonic", lambda: next(clock))
+    failing(whole / "zarr.json", errno.ETIMEDOUT)
+    with pytest.raises(FileReadError, match=r"\(Connection timed out, after 2 retries\)"):
+        hd.open_dataset(whole)
+    assert len(pauses) == 2
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("on_bad_tile", ["raise", "skip"])
+def test_what_may_not_be_read_is_said_at_once_and_is_not_damage(
+    whole, failing, pauses, file, on_bad_tile
+):
+    failing(whole / file, errno.EACCES)
+    with pytest.raises(PermissionError, match=file):
+        fit(whole, on_bad_tile=on_bad_tile)
+    assert not pauses
+
+
+def test_a_missing_chunk_is_damage_at_once(whole, tmp_path, pauses):
+    copy = Path(shutil.copytree(whole, tmp_path / "copy.zarr"))
+    (copy / CHUNK).unlink()
+    with pytest.raises(StoreError, match=r"cannot be read \(it is missing\): ingest the source"):
+        fit(copy)
+    assert not pauses
+
+
+def wrong_at_first(monkeypatch, times: int) -> list[Path]:
+    """Let the first reads of each file have a bit turned; return the files, once for each read."""
+    real, seen = files.read_with_tail, list[Path]()
+
+    def read(path, *given):
+        seen.append(path)
+        body, tail = real(path, *given)
+        if seen.count(path) <= times:
+            body = bytes([body[0] ^ 128]) + body[1:]
+        return body, tail
+
+    for module in (files, chunk_reader):
+        monkeypatch.setattr(module, "read_with_tail", read)
+    return seen
+
+
+def test_what_is_wrong_once_is_read_again_and_changes_no_bit(whole, monkeypatch, pauses):
+    expected = bits(fit(whole))
+    forget()
+    seen = wrong_at_first(monkeypatch, 1)
+    assert bits(fit(whole, on_bad_tile="skip")) == expected
+    assert all(seen.count(whole / file) > 1 for file in FILES)
+    assert not pauses
+
+
+def test_what_is_wrong_twice_is_damaged(whole, monkeypatch):
+    scan = hd.open_dataset(whole)
+    seen = wrong_at_first(monkeypatch, 2)
+    with pytest.raises(StoreError, match="its checksum is wrong"):
+        scan.read_chunk(Chunk(1, 1, 0, 0), np.empty((schema.tile_side(80),) * 2, np.float32))
+    assert seen == [whole / CHUNK] * 2
+
+
+def test_an_object_that_was_fetched_ahead_is_fetched_again_where_it_is_wrong(monkeypatch):
+    values, into = np.ones((8, 8), np.float32), np.empty((8, 8), np.float32)
+    chunk = encode_chunk(values)
+    contents = [b"a page of a proxy", chunk.content]
+    monkeypatch.setattr(objects, "read", lambda *_: contents.pop(0))
+    place = ByteRange(UrlPath("s3://bucket", "a"))
+    chunk_reader.read_ahead([place], 10**6)
+    chunk_reader.read_decoded(place, into, chunk.checksum)
+    chunk_reader.read_ahead([], 10**6)
+    assert (into == values).all()
+    assert not contents
+
+
+def test_a_range_of_a_shard_is_read_again(whole, tmp_path, failing, pauses):
+    source = whole.with_suffix(".npz")
+    ingest.ingest(source, tmp_path / "sharded.zarr", sharded=True)
+    expected = bits(fit(whole))
+    assert not (tmp_path / "sharded.zarr/c2/c/1/0/1").exists()
+    failing(tmp_path / "sharded.zarr" / CHUNK, times=3)
+    assert bits(fit(tmp_path / "sharded.zarr")) == expected
+    assert pauses == PAUSES[:3]
+
+
+def test_the_size_of_a_chunk_is_asked_again(whole, monkeypatch, pauses):
+    place, real, left = ByteRange(chunk_path(str(whole), 1, 1, (0, 0))), Path.stat, [5, 5]
+
+    def stat(path, **options):
+        if left:
+            raise OSError(left.pop(), "Input/output error")
+        return real(path, **options)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    assert chunk_reader.stored_size(place) > 1000
+    assert pauses == PAUSES[:2]
+
+
+@pytest.fixture
+def source(tmp_path) -> Path:
+    return simulated(tmp_path / "A.hdf")
+
+
+def matrices_fail(monkeypatch, times: int) -> None:
+    """Let the first reads of matrices fail, in the words of HDF5."""
+    real, left = h5py.Dataset.__getitem__, [errno.EIO] * times
+
+    def read(dataset, *at, **options):
+        if left and dataset.shape == (40, 40):
+            raise OSError(left.pop(), "Can't synchronously read data (file read failed: errno = 5)")
+        return real(dataset, *at, **options)
+
+    monkeypatch.setattr(h5py.Dataset, "__getitem__", read)
+
+
+def test_a_source_on_a_file_system_that_fails_for_a_moment_is_read_again(
+    source, tmp_path, monkeypatch, pauses
+):
+    expected = manifest(ingest.ingest(source, tmp_path / "whole.zarr").store)
+    real, left = h5py.File, [errno.ESTALE] * 2
+
+    def opened(*given, **options):
+        if left:
+            raise OSError(left.pop(), "Unable to synchronously open file (errno = 116)")
+        return real(*given, **options)
+
+    matrices_fail(monkeypatch, 2)
+    monkeypatch.setattr(hdf5_files.h5py, "File", opened)
+    assert manifest(ingest.ingest(source, tmp_path / "again.zarr").store) == expected
+    assert len(pauses) == 4
+
+
+def test_a_source_on_a_file_system_that_goes_on_failing_is_not_damaged(
+    source, tmp_path, monkeypatch
+):
+    with monkeypatch.context() as failing:
+        matrices_fail(failing, 1000)
+        with pytest.raises(
+            FileReadError, match=r"A\.hdf cannot be read \(Input/output error, after 8"
+        ):
+            ingest.ingest(source, tmp_path / "s.zarr")
+    assert len(ingest.ingest(source, tmp_path / "s.zarr").bins) == 3
+
+
+def test_a_damaged_source_is_not_read_again(source, tmp_path, pauses):
+    source.write_bytes(source.read_bytes()[:3000])
+    with pytest.raises(SourceError, match="truncated"):
+        ingest.ingest(source, tmp_path / "s.zarr")
+    assert not pauses
+
+
+def clumsy(path, options):
+    """A reader of a package, on a file system that fails."""
+    raise OSError(errno.EREMOTEIO, "Remote I/O error", str(path))
+
+
+def test_a_reader_of_a_package_is_not_blamed_for_a_file_system(tmp_path, monkeypatch):
+    (tmp_path / "A.raw").write_bytes(b"of another format")
+    point = EntryPoint("clumsy", f"{__name__}:clumsy", detect.GROUP)
+    monkeypatch.setattr(detect, "entry_points", lambda group: [point])
+    with pytest.raises(FileReadError, match=r"A\.raw cannot be read \(Remote I/O error, after 8"):
+        ingest.ingest(tmp_path / "A.raw", tmp_path / "s.zarr")
+
+
+def fail_at_first(path: str, times: int) -> None:
+    """Let the first times that a worker opens a file fail."""
+    real, left = files.open_without_waiting, [errno.ESTALE] * times
+    files.left_to_fail = left  # type: ignore[attr-defined]
+
+    def opened(name, flags):
+        if str(name) == path and left:
+            raise OSError(left.pop(), "Stale file handle", name)
+        return real(name, flags)
+
+    files.open_without_waiting = opened
+
+
+@pytest.mark.long
+@pytest.mark.cluster
+def test_reads_of_workers_are_repeated(whole):
+    expected = bits(fit(whole))
+    with hd.local_cluster(processes=1, threads=1) as client:
+        client.wait_for_workers(1, timeout=120)
+        client.run(fail_at_first, str(whole / CHUNK), 2)
+        result = fit(whole, client=client)
+        left = client.run(lambda: files.left_to_fail)  # type: ignore[attr-defined]
+    assert [*left.values()] == [[]]
+    assert bits(result) == expected
