@@ -5,7 +5,7 @@ packages, and those made in this process.
 from contextlib import suppress
 from functools import partial
 
-from homodyne_dask.errors import OptionError, nearest, shown
+from homodyne_dask.errors import OptionError, shown
 from homodyne_dask.models.composite import composed, parsed
 from homodyne_dask.models.parameters import OPERATORS, Parametrized
 from homodyne_dask.models.stretched_exponentials import STRETCHED, STRETCHED_AGEING, STRETCHED_Q
@@ -40,7 +40,9 @@ from homodyne_dask.models.user_defined import (
     SeparableModel,
     importable_models,
     model,
+    models_by_name,
     separable,
+    unknown_model,
 )
 
 __all__ = [
@@ -143,11 +145,11 @@ def scan_model(model: object) -> Model:
 
 def model_named(name: str) -> Model:
     """Return the model of that name; raises OptionError with the nearest name."""
-    models = {**USER_DEFINED, **importable_models()}
+    models = models_by_name()
     if name not in models and (made := parsed(name, models)) is not None:
         return made
     if name not in models:
-        raise OptionError(f"model {name!r} is unknown; {nearest(name, models)}")
+        raise unknown_model(name, models)
     return _of_scans(models[name])
 
 

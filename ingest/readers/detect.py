@@ -8,10 +8,19 @@ import contextlib
 import json
 import subprocess
 from collections.abc import Sequence
-from importlib.metadata import entry_points
 from pathlib import Path
 
-from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError
+from homodyne_dask.errors import (
+    HomodyneDaskError,
+    OptionError,
+    PackageError,
+    SourceError,
+    loaded,
+    offered_in,
+    package_errors,
+    unusable,
+    warn_of,
+)
 from homodyne_dask.store.processes import python_command
 from ingest.readers import aps, chx, esrf, hdf5, nxxpcs, trains
 from ingest.readers.any_hdf5 import open_any, what_is_in
@@ -133,20 +142,19 @@ def _not_data(path: Path, magic: bytes) -> str:
 def _open_installed(path: Path, options: IngestOptions) -> tuple[Source | None, list[str]]:
     """Return the source in a file that a reader of an installed package knows, and which readers failed."""
     failures: list[str] = []
-    for point in sorted(entry_points(group=GROUP), key=lambda point: point.value):
+    for point in offered_in(GROUP):
         try:
-            source = point.load()(path, options)
-            if isinstance(source, Source):
-                return source, failures
-            why = "" if source is None else f"it returned {type(source).__name__}, not a Source"
-        except HomodyneDaskError:
-            raise
-        except Exception as e:
-            why = f"{type(e).__name__}: {e}"
-        if why:
-            failures.append(
-                f"the reader {point.name!r} ({point.value}) failed ({why}): repair or remove its package"
-            )
+            with package_errors(point, HomodyneDaskError):
+                source = loaded(point, callable, "a function")(path, options)
+            if not isinstance(source, Source | None):
+                raise unusable(point, f"it returned {type(source).__name__}, not a Source")
+        except PackageError as e:
+            failures.append(str(e))
+            continue
+        if source is not None:
+            for failure in failures:
+                warn_of(failure)
+            return source, failures
     return None, failures
 
 
