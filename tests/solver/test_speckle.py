@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import kurtosis
 
 from homodyne_dask.solver.speckle import (
     CellPairs,
@@ -41,12 +42,12 @@ def score_fields(photons: Photons) -> np.ndarray:
     return np.triu(fields / np.abs(fields).max((1, 2), keepdims=True), 1)
 
 
-def simulated_covariance(photons: Photons, fields, pixels, seed=1):
+def simulated_sums(photons: Photons, fields, pixels, seed=1):
     rng, f, sums = np.random.default_rng(seed), photons.g(0) ** 2, []
     for _ in range(0, pixels, 20_000):
         counts = photons.counts(rng, 0, 20_000)
         sums.append(pixel_sums(counts, photons.mean, f, 1 / photons.modes, fields))
-    return np.cov(np.concatenate(sums).T)
+    return np.concatenate(sums)
 
 
 @pytest.mark.long
@@ -61,13 +62,15 @@ def simulated_covariance(photons: Photons, fields, pixels, seed=1):
     ids=["few counts", "many counts", "slow, two modes", "shear"],
 )
 def test_the_closed_form_is_the_covariance_of_simulated_pixels(photons):
-    """Within 3 %, and the 1.5 % to which 200 000 pixels tell a variance of such skewed sums."""
+    """Within 3 %, and four times what so many pixels leave open of variances of such skewed sums."""
     fields = score_fields(photons)
     closed = field_noise(record_of(photons), fields, np.ones(40, bool)).at(photons.mean)
-    found = simulated_covariance(photons, fields, 200_000)
+    pixels = 600_000 if photons.modes == 2 else 200_000  # the fewer modes, the more skewed the sums
+    sums = simulated_sums(photons, fields, pixels)
+    found, open_part = np.cov(sums.T), np.sqrt((kurtosis(sums) + 2).max() / len(sums))
+    assert open_part < 0.025
     size = np.sqrt(np.outer(np.diag(found), np.diag(found)))
-    np.testing.assert_allclose(np.diag(closed) / np.diag(found), 1, atol=0.045)
-    np.testing.assert_allclose(closed / size, found / size, atol=0.045)
+    np.testing.assert_allclose(closed / size, found / size, atol=0.03 + 4 * open_part)
 
 
 @pytest.mark.slow
