@@ -185,7 +185,7 @@ class PackageWarning(UserWarning):
     """What an installed package offers by an entry point cannot be used, and is passed over."""
 
 
-class PackageError(OptionError):
+class EntryPointError(OptionError):
     """The same, of what was asked for."""
 
 
@@ -196,7 +196,7 @@ def offered_in(group: str) -> tuple[EntryPoint, ...]:
 
 
 def loaded(point: EntryPoint, fits: Callable[[Any], bool], what: str) -> Any:
-    """Return what an entry point names; raises PackageError if it cannot be imported or does not fit."""
+    """Return what an entry point names; raises EntryPointError if it cannot be imported or does not fit."""
     with package_errors(point):
         found = point.load()
     if not fits(found):
@@ -206,10 +206,10 @@ def loaded(point: EntryPoint, fits: Callable[[Any], bool], what: str) -> Any:
 
 @contextmanager
 def package_errors(point: EntryPoint, *passed: type[Exception]) -> Iterator[None]:
-    """Raise PackageError for whatever a package raises, sys.exit included; Ctrl-C is passed on."""
+    """Raise EntryPointError for whatever a package raises, sys.exit included; Ctrl-C is passed on."""
     try:
         yield
-    except (KeyboardInterrupt, PackageError, *passed):
+    except (KeyboardInterrupt, EntryPointError, *passed):
         raise
     except BaseException as e:
         raise unusable(point, f"{type(e).__name__}: {e}".removesuffix(": ")) from e
@@ -221,7 +221,7 @@ def passed_over(point: EntryPoint) -> Iterator[None]:
     try:
         with package_errors(point):
             yield
-    except PackageError as e:
+    except EntryPointError as e:
         warn_of(str(e))
 
 
@@ -231,10 +231,10 @@ def warn_of(sentence: str) -> None:
     warnings.warn(sentence, PackageWarning, stacklevel=2)
 
 
-def unusable(point: EntryPoint, why: str) -> PackageError:
+def unusable(point: EntryPoint, why: str) -> EntryPointError:
     """Return the error that says why what a package offers cannot be used."""
     kind = point.group.rpartition(".")[2].removesuffix("s")
-    return PackageError(
+    return EntryPointError(
         f"the {kind} {point.name!r} ({point.value}) cannot be used ({' '.join(why.split())}): repair or "
         f"remove the package {metadata_of(point, 'Name') or point.value.partition(':')[0]}"
     )

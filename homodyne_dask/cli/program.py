@@ -24,8 +24,8 @@ from homodyne_dask.cli.exit_status import (
 )
 from homodyne_dask.cli.printing import echo, progress_hidden
 from homodyne_dask.errors import (
+    EntryPointError,
     OptionError,
-    PackageError,
     as_typed,
     loaded,
     metadata_of,
@@ -127,7 +127,7 @@ def _loaded(point: EntryPoint, *others: EntryPoint) -> click.Command:
         if others:
             raise unusable(point, f"{others[0].value} has the same name")
         return loaded(point, lambda found: isinstance(found, click.Command), "a click command")
-    except PackageError as e:
+    except EntryPointError as e:
         message = str(e)
 
     def refuse(**_: Any) -> None:

@@ -21,8 +21,8 @@ from cloudpickle import register_pickle_by_value, unregister_pickle_by_value
 from zict import LRU
 
 from homodyne_dask.errors import (
+    EntryPointError,
     OptionError,
-    PackageError,
     loaded,
     nearest,
     offered_in,
@@ -160,7 +160,7 @@ def importable_models() -> Mapping[str, Parametrized]:
                 twice = unusable(point, f"there is another model named {model.name!r}")
                 UNUSABLE[model.name] = str(twice)  # nobody knows which of them is meant
                 raise twice
-        except PackageError as e:
+        except EntryPointError as e:
             UNUSABLE[point.name] = str(e)
             warn_of(str(e))
     return found

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from homodyne_dask.errors import (
+    EntryPointError,
     HomodyneDaskError,
     OptionError,
-    PackageError,
     SourceError,
     loaded,
     offered_in,
@@ -148,7 +148,7 @@ def _open_installed(path: Path, options: IngestOptions) -> tuple[Source | None, 
                 source = loaded(point, callable, "a function")(path, options)
             if not isinstance(source, Source | None):
                 raise unusable(point, f"it returned {type(source).__name__}, not a Source")
-        except PackageError as e:
+        except EntryPointError as e:
             failures.append(str(e))
             continue
         if source is not None:
