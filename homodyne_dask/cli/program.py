@@ -24,8 +24,6 @@ from homodyne_dask.cli.exit_status import (
 )
 from homodyne_dask.cli.printing import echo, progress_hidden
 from homodyne_dask.errors import (
-    EntryPointError,
-    OptionError,
     as_typed,
     loaded,
     metadata_of,
@@ -103,7 +101,10 @@ class Commands(Mapping[str, click.Command]):
     def __getitem__(self, name: str) -> click.Command:
         if name in _OWN:
             return resolve_name(f"{_OWN[name][0]}:{name.replace('-', '_')}")
-        return _loaded(*self.installed[name])
+        point, *others = self.installed[name]
+        if others:
+            raise unusable(point, f"{others[0].value} has the same name")
+        return loaded(point, lambda found: isinstance(found, click.Command), "a click command")
 
     def __iter__(self) -> Iterator[str]:
         return iter([*_OWN, *self.installed])
@@ -119,25 +120,6 @@ class Commands(Mapping[str, click.Command]):
         }
         others = {name: _summary(points[0]) for name, points in self.installed.items()}
         return found | ({"Other packages": others} if others else {})
-
-
-def _loaded(point: EntryPoint, *others: EntryPoint) -> click.Command:
-    """Return the command of an installed package, or one that says why it cannot be used."""
-    try:
-        if others:
-            raise unusable(point, f"{others[0].value} has the same name")
-        return loaded(point, lambda found: isinstance(found, click.Command), "a click command")
-    except EntryPointError as e:
-        message = str(e)
-
-    def refuse(**_: Any) -> None:
-        raise OptionError(message)
-
-    return click.Command(
-        point.name,
-        {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
-        callback=refuse,
-    )
 
 
 def _summary(point: EntryPoint) -> str:

@@ -34,13 +34,13 @@ from homodyne_dask.models.two_component import (
 )
 from homodyne_dask.models.user_defined import (
     BUILT_IN,
+    UNUSABLE,
     USER_DEFINED,
     Bin,
     ResidualModel,
     SeparableModel,
     importable_models,
     model,
-    models_by_name,
     separable,
     unknown_model,
 )
@@ -145,7 +145,8 @@ def scan_model(model: object) -> Model:
 
 def model_named(name: str) -> Model:
     """Return the model of that name; raises OptionError with the nearest name."""
-    models = models_by_name()
+    known = {**USER_DEFINED, **importable_models()}
+    models = {key: of for key, of in known.items() if key in BUILT_IN or key not in UNUSABLE}
     if name not in models and (made := parsed(name, models)) is not None:
         return made
     if name not in models:

@@ -166,12 +166,6 @@ def importable_models() -> Mapping[str, Parametrized]:
     return found
 
 
-def models_by_name() -> dict[str, Parametrized]:
-    """Return the models by the names that one can ask for: a built-in one keeps its name."""
-    known = {**USER_DEFINED, **importable_models()}
-    return {name: of for name, of in known.items() if name in BUILT_IN or name not in UNUSABLE}
-
-
 def unknown_model(name: str, models: Iterable[str], whole: str = "") -> OptionError:
     """Return the error for a name that no model has, or only one of a package that cannot be used."""
     if name in UNUSABLE:

@@ -28,7 +28,7 @@ from homodyne_dask.store.hdf5_files import check_contents
 NETCDF, JSON = "posterior.nc", "posterior.json"
 ZARR = ".zgroup"
 """A file of a Zarr folder of format 2, whose metadata may be consolidated: that of 3 would be unofficial."""
-_CHECKSUM = f".{CHECKSUM}"
+_CHECKSUM, _SIZE = f".{CHECKSUM}", 64
 """File of a Zarr folder with the SHA-256 of all others; that of a netCDF file is at its end."""
 _REMEDY = "give posterior.nc of a fit, or recreate it with `homodyne-dask posterior`"
 
@@ -65,9 +65,19 @@ def _digest(content: bytes) -> bytes:
 
 
 def _contents(folder: Path) -> tuple[bytes, bytes]:
-    """Return the files of a Zarr folder with their names and sizes, and its checksum."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    read = {str(file.relative_to(folder)): read_regular_file(file, MAX_BYTES) for file in files}
+    """Return the files of a Zarr folder with their names and sizes, and its checksum.
+
+    Raises SourceError for a link, a pipe or a device.
+    """
+    read = {}
+    for found in sorted(folder.rglob("*")):
+        if found.is_symlink() or not (found.is_file() or found.is_dir()):
+            raise SourceError(
+                f"{found} is a link, a pipe or a device, but only files in the folder itself are read: "
+                f"copy the folder with the targets of its links (cp -rL)"
+            )
+        if found.is_file():
+            read[str(found.relative_to(folder))] = read_regular_file(found, MAX_BYTES)
     checksum = read.pop(_CHECKSUM, b"")
     return b"".join(f"{name} {len(of)}\n".encode() + of for name, of in read.items()), checksum
 
@@ -85,7 +95,14 @@ def read_tree(path: Path) -> DataTree:
     zarr = path.is_dir()
     options: dict[str, Any] = {"engine": "zarr"} if zarr else {"engine": "h5netcdf"}
     try:
-        _check_folder(path) if zarr else _check_file(path)
+        content, checksum = _contents(path) if zarr else read_with_tail(path, MAX_BYTES, _SIZE)
+        if _digest(content) != checksum:
+            raise SourceError(
+                f"{path} is not a {FORMAT} as it was written (its checksum does not match), but damaged or "
+                f"another file: {_REMEDY}"
+            )
+        if not zarr:
+            check_contents(path)
         with xarray.open_datatree(path, **options) as opened:
             tree = opened.load()
     except OSError as e:
@@ -102,31 +119,6 @@ def read_tree(path: Path) -> DataTree:
             f"{VERSION}: recreate it with `homodyne-dask posterior`"
         )
     return tree
-
-
-def _check_folder(path: Path) -> None:
-    """Raise SourceError for a link, a pipe or a device in a Zarr folder, and for one that was changed."""
-    for found in path.rglob("*"):
-        if found.is_symlink() or not (found.is_file() or found.is_dir()):
-            raise SourceError(
-                f"{found} is a link, a pipe or a device, but only files in the folder itself are read: "
-                f"copy the folder with the targets of its links (cp -rL)"
-            )
-    _compare(path, *_contents(path))
-
-
-def _check_file(path: Path) -> None:
-    """Raise SourceError for a file that was changed, and for one that names others."""
-    _compare(path, *read_with_tail(path, MAX_BYTES, len(_digest(b""))))
-    check_contents(path)
-
-
-def _compare(path: Path, content: bytes, checksum: bytes) -> None:
-    if _digest(content) != checksum:
-        raise SourceError(
-            f"{path} is not a {FORMAT} as it was written (its checksum does not match), but damaged or "
-            f"another file: {_REMEDY}"
-        )
 
 
 def load_posterior(path: str | Path) -> Posterior:
