@@ -1,10 +1,16 @@
-"""Error classes, and checks of arguments. Each message names the cause, the value and the remedy."""
+"""Error classes, and checks of arguments and of what installed packages offer by entry points.
+
+Each message names the cause, the value and the remedy.
+"""
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from numbers import Integral
 from threading import Thread
@@ -179,3 +185,68 @@ def nearest(word: object, known: Iterable[str]) -> str:
     if close:
         return f"did you mean {names[close[0]]!r}?"
     return "choose from " + ", ".join(names.values())
+
+
+class PackageWarning(UserWarning):
+    """What an installed package offers by an entry point cannot be used, and is passed over."""
+
+
+class EntryPointError(OptionError):
+    """The same, of what was asked for."""
+
+
+@cache
+def offered_in(group: str) -> tuple[EntryPoint, ...]:
+    """Return the entry points of a group, in an order that is the same in every process."""
+    return tuple(sorted(entry_points(group=group), key=lambda point: (point.name, point.value)))
+
+
+def loaded(point: EntryPoint, fits: Callable[[Any], bool], what: str) -> Any:
+    """Return what an entry point names; raises EntryPointError if it cannot be imported or does not fit."""
+    with package_errors(point):
+        found = point.load()
+    if not fits(found):
+        raise unusable(point, f"it is not {what}")
+    return found
+
+
+@contextmanager
+def package_errors(point: EntryPoint, *passed: type[Exception]) -> Iterator[None]:
+    """Raise EntryPointError for whatever a package raises, sys.exit included; Ctrl-C is passed on."""
+    try:
+        yield
+    except (KeyboardInterrupt, EntryPointError, *passed):
+        raise
+    except BaseException as e:
+        raise unusable(point, f"{type(e).__name__}: {e}".removesuffix(": ")) from e
+
+
+@contextmanager
+def passed_over(point: EntryPoint) -> Iterator[None]:
+    """Warn of whatever a package raises, and go on after the block."""
+    try:
+        with package_errors(point):
+            yield
+    except EntryPointError as e:
+        warn_of(str(e))
+
+
+@cache
+def warn_of(sentence: str) -> None:
+    """Warn of a package, once in a process."""
+    warnings.warn(sentence, PackageWarning, stacklevel=2)
+
+
+def unusable(point: EntryPoint, why: str) -> EntryPointError:
+    """Return the error that says why what a package offers cannot be used."""
+    kind = point.group.rpartition(".")[2].removesuffix("s")
+    return EntryPointError(
+        f"the {kind} {point.name!r} ({point.value}) cannot be used ({' '.join(why.split())}): repair or "
+        f"remove the package {metadata_of(point, 'Name') or point.value.partition(':')[0]}"
+    )
+
+
+def metadata_of(point: EntryPoint, key: str) -> str | None:
+    """Return what a package says of itself; None where its metadata are missing."""
+    of = point.dist.metadata if point.dist else None
+    return of.get(key) if of else None

@@ -71,9 +71,9 @@ class Photons:
     def counts(self, rng, bin, pixels=None):
         """(pixel, frame): counts of independent pixels, but for what neighbours share."""
         g, pixels = self.g(bin), pixels or self.pixels
-        values, vectors = np.linalg.eigh(g)
-        root = (vectors * np.sqrt(np.maximum(values, 0))).astype(np.float32).T
-        intensity = np.zeros((pixels, self.frames), np.float32)
+        # unique, well conditioned and in double precision: every machine counts the same photons
+        root = np.linalg.cholesky(g + 1e-6 * np.eye(len(g))).T
+        intensity = np.zeros((pixels, self.frames))
         for _ in range(2 * self.modes):
             z = rng.standard_normal(intensity.shape, np.float32)
             if self.shared:
@@ -89,8 +89,8 @@ class Photons:
         c2 = []
         for bin in range(len(self.q)):
             counts = self.counts(rng, bin)
-            counts /= counts.mean(axis=0)
-            c2.append(counts.T @ counts / self.pixels)
+            mean = counts.mean(axis=0)
+            c2.append(counts.T @ counts / np.outer(mean, mean) / self.pixels)
         c2, part = np.array(c2), np.linspace(-0.5, 0.5, self.frames)
         c2 = 1 + (c2 - 1) * (1 + self.drift * (part[:, None] + part) / 2)
         c2[:, self.frames // 2] += self.flash

@@ -26,6 +26,20 @@ CODE = {
         def swelling(theta, t1, t2, bin):
             return theta[0] * (t2 - t1)
         model = hd.separable(swelling, [hd.Parameter("k")])
+        static = hd.separable(swelling, [hd.Parameter("k")], name="static")
+        twice = hd.separable(swelling, [hd.Parameter("k")], name="twice")
+        line = hd.model(lambda theta, x: theta[0] * x, [hd.Parameter("k")])
+    """,
+    "ends": """
+        import sys
+        sys.exit()
+    """,
+    "callbacks": """
+        import sys
+        import homodyne_dask as hd
+        number = 5
+        five = lambda client: 5
+        late = lambda client: hd.events.Subscriber(lambda event: sys.exit("enough"))
     """,
     "readers": """
         import h5py
@@ -50,13 +64,37 @@ POINTS = """
     [homodyne_dask.commands]
     greet = ours_commands:greet
     broken = ours_missing:command
+    ends = ours_ends:command
+    both = ours_commands:greet
     number = ours_commands:nothing
     fit = ours_commands:greet
     [homodyne_dask.models]
     swelling = ours_models:model
+    ends = ours_ends:model
+    missing = ours_missing:model
+    gone = ours_models:gone
+    number = ours_commands:nothing
+    line = ours_models:line
+    shadow = ours_models:static
+    brownian = ours_missing:model
+    twice = ours_models:twice
+    odd = not a module
     [homodyne_dask.readers]
     broken = ours_missing:reader
+    ends = ours_ends:reader
     ours = ours_readers:open_ours
+    [homodyne_dask.callbacks]
+    ends = ours_ends:callback
+    number = ours_callbacks:number
+    five = ours_callbacks:five
+    late = ours_callbacks:late
+"""
+THEIRS = """
+    [homodyne_dask.commands]
+    both = ours_missing:other
+    alone = ours_missing:alone
+    [homodyne_dask.models]
+    twice = theirs_models:twice
 """
 
 
@@ -72,6 +110,9 @@ def installed(tmp_path_factory) -> Path:
         "Metadata-Version: 2.1\nName: ours\nVersion: 1.0\nSummary: Greetings of a beamline\n"
     )
     (about / "entry_points.txt").write_text(textwrap.dedent(POINTS))
+    (folder / "theirs_models.py").write_text(textwrap.dedent(CODE["models"]))
+    (folder / "theirs-1.0.dist-info").mkdir()  # half removed: without METADATA
+    (folder / "theirs-1.0.dist-info" / "entry_points.txt").write_text(textwrap.dedent(THEIRS))
     return folder
 
 
@@ -90,7 +131,8 @@ def command(installed: Path, folder: Path, *words: str) -> subprocess.CompletedP
 
 def test_commands_of_a_package_are_listed_with_its_summary_and_run(installed, tmp_path):
     listed = " ".join(command(installed, tmp_path, "--help").stdout.split())
-    assert "Other packages: broken Greetings of a beamline greet Greetings" in listed
+    assert "Other packages: alone From the package ours_missing. both Greetings" in listed
+    assert "broken Greetings of a beamline ends Greetings" in listed
     assert command(installed, tmp_path, "greet", "you").stdout == "hello you\n"
     assert "Greet NAME." in command(installed, tmp_path, "greet", "--help").stdout
     assert "Fit a model" in command(installed, tmp_path, "fit", "--help").stdout
@@ -109,16 +151,19 @@ def test_no_command_of_a_package_is_imported_for_the_list(installed, tmp_path):
     ("name", "why"),
     [
         ("broken", "ModuleNotFoundError: No module named 'ours_missing'"),
+        ("ends", "(SystemExit)"),
+        ("both", "ours_missing:other has the same name"),
         ("number", "it is not a click command"),
     ],
 )
 def test_a_broken_command_is_one_sentence_when_it_is_called(installed, tmp_path, name, why):
     ended = command(installed, tmp_path, name, "--some", "words")
     assert ended.returncode == 2
-    assert ended.stderr.startswith(f"error: the command '{name}' (ours_")
-    assert why in ended.stderr
-    assert "repair or remove the package ours" in ended.stderr
-    assert ended.stderr.count("\n") == 1
+    shadowed, refused = ended.stderr.splitlines()
+    assert shadowed.startswith("warning: the command 'fit' (ours_commands:greet) cannot be used")
+    assert refused.startswith(f"error: the command '{name}' (ours_")
+    assert why in refused
+    assert refused.endswith("repair or remove the package ours")
 
 
 def test_a_model_of_a_package_has_a_name_in_every_process(installed, tmp_path):
@@ -130,6 +175,67 @@ def test_a_model_of_a_package_has_a_name_in_every_process(installed, tmp_path):
     assert ran.stdout == "('k',)\n", ran.stderr
 
 
+BROKEN = {
+    "ends": "the model 'ends' (ours_ends:model) cannot be used (SystemExit)",
+    "missing": "(ModuleNotFoundError: No module named 'ours_missing')",
+    "gone": "(AttributeError: module 'ours_models' has no attribute 'gone')",
+    "number": "(it is not a model made by hd.separable)",
+    "line": "(it is not a model made by hd.separable)",
+    "shadow": "(there is another model named 'static')",
+    "twice": "(there is another model named 'twice'): repair or remove the package theirs_models",
+    "odd": "the model 'odd' (not a module) cannot be used",
+}
+
+
+def test_each_broken_model_is_named_once_and_says_why_it_is_not_there(installed, tmp_path):
+    code = (
+        "import json, warnings, homodyne_dask as hd\n"
+        "from homodyne_dask.models import model_named\n"
+        "def error(name):\n"
+        "    try: model_named(name)\n"
+        "    except hd.errors.OptionError as e: return str(e)\n"
+        "with warnings.catch_warnings(record=True) as warned:\n"
+        "    warnings.simplefilter('always')\n"
+        "    own = [model_named(n) is hd.MODELS[n] for n in ('static', 'brownian')]\n"
+        f"    errors = {{n: error(n) for n in {[*BROKEN]}}} | {{'sum': error('ends + static')}}\n"
+        "print(json.dumps([own, errors, [str(of.message) for of in warned]]))"
+    )
+    ran = python(installed, tmp_path, "-c", code)
+    own, errors, warned = json.loads(ran.stdout)
+    assert own == [True, True]
+    assert errors.pop("sum") == errors["ends"]
+    for name, why in BROKEN.items():
+        assert why in errors[name]
+        assert "repair or remove the package" in errors[name]
+    brownian = "the model 'brownian' (ours_missing:model) cannot be used"
+    assert [of for of in warned if of.startswith(brownian)]
+    assert sorted(of for of in warned if not of.startswith(brownian)) == sorted(errors.values())
+
+
+@pytest.mark.long
+def test_built_in_models_are_fitted_whatever_packages_are_broken(installed, tmp_path):
+    for words in (
+        ["simulate", "A.h5", "--scenario", "brownian", "--angles", "2", "--frames", "20"],
+        ["ingest", "A.h5"],
+    ):
+        assert command(installed, tmp_path, *words).returncode == 0
+    ended = command(installed, tmp_path, "fit", "A_c2.zarr", "--model", "brownian", "--no-pictures")
+    assert ended.returncode == 0, ended.stderr
+    assert (tmp_path / "A_fit" / "summary.json").exists()
+    warned = [line for line in ended.stderr.splitlines() if line.startswith("warning: ")]
+    assert len(warned) == len(set(warned)) == len(BROKEN) + 5
+    for of in (
+        "the callback 'ends' (ours_ends:callback) cannot be used (SystemExit)",
+        "the callback 'number' (ours_callbacks:number) cannot be used (it is not a function)",
+        "the callback 'five' (ours_callbacks:five) cannot be used (it returned int, not a Subscriber)",
+        "the callback 'late' (ours_callbacks:late) cannot be used (SystemExit: enough)",
+    ):
+        assert len([line for line in warned if of in line]) == 1, of
+    refused = command(installed, tmp_path, "fit", "A_c2.zarr", "--model", "ends")
+    assert refused.returncode == 2
+    assert f"error: {BROKEN['ends']}" in refused.stderr
+
+
 def test_a_reader_of_a_package_is_asked_about_files_of_unknown_formats(installed, tmp_path):
     c2 = 1 + np.exp(-0.1 * np.abs(np.subtract.outer(np.arange(12), np.arange(12))))
     with h5py.File(tmp_path / "run_results.h5", "w") as file:
@@ -138,8 +244,13 @@ def test_a_reader_of_a_package_is_asked_about_files_of_unknown_formats(installed
     assert ended.returncode == 0, ended.stderr
     facts = json.loads(ended.stdout)
     assert (facts["source_format"], facts["bins"][0]["label"]) == ("ours", 7)
+    assert [line.partition(" cannot")[0] for line in ended.stderr.splitlines()] == [
+        "warning: the reader 'broken' (ours_missing:reader)",
+        "warning: the reader 'ends' (ours_ends:reader)",
+    ]
     (tmp_path / "other.dat").write_text("nobody knows this")
     refused = command(installed, tmp_path, "ingest", "other.dat")
     assert refused.returncode == 2
     assert "other.dat is neither HDF5 nor .npy nor .npz" in refused.stderr
-    assert "the reader 'broken' (ours_missing:reader) failed" in refused.stderr
+    assert "the reader 'broken' (ours_missing:reader) cannot be used" in refused.stderr
+    assert "the reader 'ends' (ours_ends:reader) cannot be used (SystemExit)" in refused.stderr

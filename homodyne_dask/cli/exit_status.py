@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from homodyne_dask.cli.printing import echo
-from homodyne_dask.errors import HomodyneDaskError, PlanError, in_line, nearest
+from homodyne_dask.errors import HomodyneDaskError, PackageWarning, PlanError, in_line, nearest
 from homodyne_dask.text import size
 
 NOT_CONVERGED, BAD_INPUT, BUG, INTERRUPTED = 3, 2, 1, 130
@@ -166,6 +166,9 @@ def messages(debug: bool, verbose: bool) -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("default" if debug else "ignore")
+            warnings.simplefilter("default", PackageWarning)
+            if not debug:
+                warnings.showwarning = lambda of, *_: echo(f"warning: {of}", err=True)
             yield
     finally:
         logging.disable(before)

@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pkgutil import resolve_name
 from typing import Any, NoReturn
 
@@ -23,7 +23,15 @@ from homodyne_dask.cli.exit_status import (
     sigterm_interrupts,
 )
 from homodyne_dask.cli.printing import echo, progress_hidden
-from homodyne_dask.errors import OptionError, as_typed, nearest
+from homodyne_dask.errors import (
+    as_typed,
+    loaded,
+    metadata_of,
+    nearest,
+    offered_in,
+    unusable,
+    warn_of,
+)
 from homodyne_dask.kernels.gpus import PROCESSORS_ALONE
 
 GROUP = "homodyne_dask.commands"
@@ -77,10 +85,15 @@ class Commands(Mapping[str, click.Command]):
     """
 
     @cached_property
-    def installed(self) -> dict[str, EntryPoint]:
-        """The commands of other packages; one with a name of this package is not among them."""
-        points = sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value))
-        return {point.name: point for point in points if point.name not in _OWN}
+    def installed(self) -> dict[str, list[EntryPoint]]:
+        """The commands of other packages by name; one with a name of this package is not among them."""
+        found: dict[str, list[EntryPoint]] = {}
+        for point in offered_in(GROUP):
+            if point.name in _OWN:
+                warn_of(str(unusable(point, "homodyne-dask has a command of that name")))
+            else:
+                found.setdefault(point.name, []).append(point)
+        return found
 
     def __contains__(self, name: object) -> bool:
         return name in _OWN or name in self.installed
@@ -88,7 +101,10 @@ class Commands(Mapping[str, click.Command]):
     def __getitem__(self, name: str) -> click.Command:
         if name in _OWN:
             return resolve_name(f"{_OWN[name][0]}:{name.replace('-', '_')}")
-        return _loaded(self.installed[name])
+        point, *others = self.installed[name]
+        if others:
+            raise unusable(point, f"{others[0].value} has the same name")
+        return loaded(point, lambda found: isinstance(found, click.Command), "a click command")
 
     def __iter__(self) -> Iterator[str]:
         return iter([*_OWN, *self.installed])
@@ -102,38 +118,14 @@ class Commands(Mapping[str, click.Command]):
             section: {name: text for name, (_, text) in of.items()}
             for section, of in SECTIONS.items()
         }
-        others = {name: _summary(point) for name, point in self.installed.items()}
+        others = {name: _summary(points[0]) for name, points in self.installed.items()}
         return found | ({"Other packages": others} if others else {})
-
-
-def _loaded(point: EntryPoint) -> click.Command:
-    """Return the command of an installed package, or one that says why it cannot be loaded."""
-    try:
-        command = point.load()
-        if isinstance(command, click.Command):
-            return command
-        why = "it is not a click command"
-    except Exception as e:
-        why = f"{type(e).__name__}: {e}"
-    message = (
-        f"the command {point.name!r} ({point.value}) cannot be loaded ({why}): repair or remove the "
-        f"package {point.dist.name if point.dist else point.module}"
-    )
-
-    def refuse(**_: Any) -> None:
-        raise OptionError(message)
-
-    return click.Command(
-        point.name,
-        {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
-        callback=refuse,
-    )
 
 
 def _summary(point: EntryPoint) -> str:
     """Return what a package says of itself in one line."""
-    summary = point.dist.metadata["Summary"] if point.dist else None
-    return summary or f"From the package {point.module.partition('.')[0]}."
+    of = point.value.partition(":")[0].partition(".")[0]
+    return metadata_of(point, "Summary") or f"From the package {of}."
 
 
 class Program(click.Group):

@@ -2,11 +2,17 @@
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING
 
-from homodyne_dask.errors import require_function, require_type
+from homodyne_dask.errors import (
+    loaded,
+    offered_in,
+    passed_over,
+    require_function,
+    require_type,
+    unusable,
+)
 from homodyne_dask.fitting.events import (
     Callback,
     Event,
@@ -35,22 +41,31 @@ Subscribe = Callable[["Client | None"], Subscriber | None]
 
 
 def subscribers(client: "Client | None") -> list[Subscriber]:
-    """Return the subscribers to a fit; an error of an installed package is logged, the fit goes on."""
+    """Return the subscribers to a fit; of an installed package that fails is warned, the fit goes on."""
     found: list[Subscriber] = []
-    for point in (*_OWN, *_installed()):
-        try:
-            subscriber = point.load()(client)
-        except Exception as e:
-            LOG.warning("no callback from %s: %s: %s", point.value, type(e).__name__, e)
-            continue
-        if subscriber is not None:
-            found.append(subscriber)
+    for point in (*_OWN, *offered_in(GROUP)):
+        with passed_over(point):
+            subscriber = loaded(point, callable, "a function")(client)
+            if not isinstance(subscriber, Subscriber | None):
+                raise unusable(point, f"it returned {type(subscriber).__name__}, not a Subscriber")
+            if subscriber is not None:
+                found.append(subscriber._replace(callback=_guarded(point, subscriber.callback)))
     return found
 
 
-@cache
-def _installed() -> tuple[EntryPoint, ...]:
-    return tuple(entry_points(group=GROUP))
+def _guarded(point: EntryPoint, callback: Callback) -> Callback:
+    """Return the callback of a package; once it has failed, it gets no further event of the fit."""
+    works = True
+
+    def pass_on(event: Event) -> None:
+        nonlocal works
+        if works:
+            works = False
+            with passed_over(point):
+                callback(event)
+                works = True
+
+    return pass_on
 
 
 def require_callbacks(callbacks: Sequence[Callback]) -> None:

@@ -5,7 +5,7 @@ packages, and those made in this process.
 from contextlib import suppress
 from functools import partial
 
-from homodyne_dask.errors import OptionError, nearest, shown
+from homodyne_dask.errors import OptionError, shown
 from homodyne_dask.models.composite import composed, parsed
 from homodyne_dask.models.parameters import OPERATORS, Parametrized
 from homodyne_dask.models.stretched_exponentials import STRETCHED, STRETCHED_AGEING, STRETCHED_Q
@@ -34,6 +34,7 @@ from homodyne_dask.models.two_component import (
 )
 from homodyne_dask.models.user_defined import (
     BUILT_IN,
+    UNUSABLE,
     USER_DEFINED,
     Bin,
     ResidualModel,
@@ -41,6 +42,7 @@ from homodyne_dask.models.user_defined import (
     importable_models,
     model,
     separable,
+    unknown_model,
 )
 
 __all__ = [
@@ -143,11 +145,12 @@ def scan_model(model: object) -> Model:
 
 def model_named(name: str) -> Model:
     """Return the model of that name; raises OptionError with the nearest name."""
-    models = {**USER_DEFINED, **importable_models()}
+    known = {**USER_DEFINED, **importable_models()}
+    models = {key: of for key, of in known.items() if key in BUILT_IN or key not in UNUSABLE}
     if name not in models and (made := parsed(name, models)) is not None:
         return made
     if name not in models:
-        raise OptionError(f"model {name!r} is unknown; {nearest(name, models)}")
+        raise unknown_model(name, models)
     return _of_scans(models[name])
 
 

@@ -15,10 +15,10 @@ from typing import Any, Literal, Self, cast
 
 import numpy as np
 
-from homodyne_dask.errors import OptionError, nearest
+from homodyne_dask.errors import OptionError
 from homodyne_dask.models.parameters import Parameter, Parametrized
 from homodyne_dask.models.transport import Convention, TransportModel, bin_scales, rows_of
-from homodyne_dask.models.user_defined import Bin, SeparableModel
+from homodyne_dask.models.user_defined import Bin, SeparableModel, unknown_model
 
 type Leaf = TransportModel | SeparableModel
 FRACTION = Parameter("fraction", "", (0.0, 1.0))
@@ -197,9 +197,7 @@ def parsed(text: str, models: Mapping[str, Parametrized]) -> CompositeModel | No
                 f"model {text!r} cannot be read: give names with + and *, such as 'static + brownian'"
             )
         if node.id not in models:
-            raise OptionError(
-                f"model {node.id!r} of {text!r} is unknown; {nearest(node.id, models)}"
-            )
+            raise unknown_model(node.id, models, f" of {text!r}")
         return models[node.id]
 
     try:

@@ -11,7 +11,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property, lru_cache
-from importlib.metadata import entry_points
 from threading import Lock
 from types import ModuleType
 from typing import Any, NamedTuple, Self
@@ -21,7 +20,18 @@ import numpy as np
 from cloudpickle import register_pickle_by_value, unregister_pickle_by_value
 from zict import LRU
 
-from homodyne_dask.errors import OptionError, require_function, require_type, shown
+from homodyne_dask.errors import (
+    EntryPointError,
+    OptionError,
+    loaded,
+    nearest,
+    offered_in,
+    require_function,
+    require_type,
+    shown,
+    unusable,
+    warn_of,
+)
 from homodyne_dask.models.fingerprint import attributes_read, fingerprint, modules_of
 from homodyne_dask.models.parameters import Parameter, Parametrized
 
@@ -31,6 +41,8 @@ BUILT_IN: dict[str, Parametrized] = {}
 """Filled when `homodyne_dask.models` is imported."""
 USER_DEFINED: dict[str, Parametrized] = {}
 """By `separable`, the last of each name: figures of a stored result find their model there."""
+UNUSABLE: dict[str, str] = {}
+"""Why models of installed packages cannot be used, by name; filled by `importable_models`."""
 _UNPACKED: LRU[str, Any] = LRU(32, {})
 """Models that this process received, by digest."""
 _LOCK = Lock()
@@ -134,23 +146,31 @@ def _by_value(value: Any, *functions: Callable[..., Any] | None) -> bytes:
 def importable_models() -> Mapping[str, Parametrized]:
     """Return the models that every process finds by name: built in, and of installed packages.
 
-    Raises OptionError for an entry point that gives no model, or one of a name that exists.
+    Warns of an entry point that gives no model, or one of a name that exists.
     """
     found: dict[str, Parametrized] = dict(BUILT_IN)
-    for point in entry_points(group=GROUP):
-        model = point.load()
-        if not isinstance(model, Parametrized) or not model.of_scans:
-            raise OptionError(
-                f"the entry point {point.name!r} of {GROUP} ({point.value}) is not a model: it must "
-                f"name a model made by hd.separable"
+    for point in offered_in(GROUP):
+        try:
+            model = loaded(
+                point,
+                lambda of: isinstance(of, Parametrized) and of.of_scans,
+                "a model made by hd.separable",
             )
-        if found.get(model.name, model) is not model:
-            raise OptionError(
-                f"the entry point {point.name!r} of {GROUP} ({point.value}) gives a model named "
-                f"{model.name!r}, but there is another model of that name: rename it"
-            )
-        found[model.name] = model
+            if found.setdefault(model.name, model) is not model:
+                twice = unusable(point, f"there is another model named {model.name!r}")
+                UNUSABLE[model.name] = str(twice)  # nobody knows which of them is meant
+                raise twice
+        except EntryPointError as e:
+            UNUSABLE[point.name] = str(e)
+            warn_of(str(e))
     return found
+
+
+def unknown_model(name: str, models: Iterable[str], whole: str = "") -> OptionError:
+    """Return the error for a name that no model has, or only one of a package that cannot be used."""
+    if name in UNUSABLE:
+        return OptionError(UNUSABLE[name])
+    return OptionError(f"model {name!r}{whole} is unknown; {nearest(name, models)}")
 
 
 class Bin(NamedTuple):

@@ -8,10 +8,19 @@ import contextlib
 import json
 import subprocess
 from collections.abc import Sequence
-from importlib.metadata import entry_points
 from pathlib import Path
 
-from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError
+from homodyne_dask.errors import (
+    EntryPointError,
+    HomodyneDaskError,
+    OptionError,
+    SourceError,
+    loaded,
+    offered_in,
+    package_errors,
+    unusable,
+    warn_of,
+)
 from homodyne_dask.store.files import is_failure, read_with_tail
 from homodyne_dask.store.processes import python_command
 from ingest.readers import aps, chx, esrf, hdf5, nxxpcs, trains
@@ -134,22 +143,21 @@ def _not_data(path: Path, magic: bytes) -> str:
 def _open_installed(path: Path, options: IngestOptions) -> tuple[Source | None, list[str]]:
     """Return the source in a file that a reader of an installed package knows, and which readers failed."""
     failures: list[str] = []
-    for point in sorted(entry_points(group=GROUP), key=lambda point: point.value):
+    for point in offered_in(GROUP):
         try:
-            source = point.load()(path, options)
-            if isinstance(source, Source):
-                return source, failures
-            why = "" if source is None else f"it returned {type(source).__name__}, not a Source"
-        except HomodyneDaskError:
-            raise
-        except Exception as e:
-            if is_failure(e):
-                raise
-            why = f"{type(e).__name__}: {e}"
-        if why:
-            failures.append(
-                f"the reader {point.name!r} ({point.value}) failed ({why}): repair or remove its package"
-            )
+            with package_errors(point, HomodyneDaskError):
+                source = loaded(point, callable, "a function")(path, options)
+            if not isinstance(source, Source | None):
+                raise unusable(point, f"it returned {type(source).__name__}, not a Source")
+        except EntryPointError as e:
+            if e.__cause__ is not None and is_failure(e.__cause__):
+                raise e.__cause__  # of the file, not of the package
+            failures.append(str(e))
+            continue
+        if source is not None:
+            for failure in failures:
+                warn_of(failure)
+            return source, failures
     return None, failures
 
 

@@ -94,7 +94,7 @@ def test_the_posterior_is_as_wide_as_the_errors_and_reads_no_pair(bright, result
     np.testing.assert_allclose(free.std(axis=0), table["stderr"].values[:2], rtol=0.25)
     away = np.median(free, axis=0) - table["value"].values[:2]
     assert (np.abs(away) < 0.5 * table["stderr"].values[:2]).all()
-    assert "the covariance of their speckle" in " ".join(str(found).split())
+    assert "covariance of their speckle and counting noise" in " ".join(str(found).split())
 
 
 def test_a_prior_leaves_no_test(bright):
@@ -166,7 +166,8 @@ def test_values_and_errors_are_those_of_dense_generalised_least_squares(tmp_path
 
     theta = state.theta[:2]
     scaling, chisqr = fit_linear(theta)
-    np.testing.assert_allclose(state.reduced.chisqr, chisqr, rtol=1e-7)
+    # the fit's means of f over cells are within 1e-6 of sums over all pairs
+    np.testing.assert_allclose(state.reduced.chisqr, chisqr, rtol=1e-5)
     np.testing.assert_allclose(state.reduced.offset, scaling[:, 0], rtol=1e-6)
     np.testing.assert_allclose(state.reduced.contrast, scaling[:, 1], rtol=1e-5)
     error = np.sqrt(np.diag(np.linalg.inv(state.reduced.hessian[:2, :2])))

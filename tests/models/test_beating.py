@@ -70,7 +70,7 @@ def test_a_fit_from_nothing_finds_the_velocity_and_the_fraction(flowing):
     assert value["v0"] == pytest.approx(TRUTH["v0"], rel=0.02)
     assert value["phi0"] == pytest.approx(TRUTH["phi0"], abs=2)
     assert value["fraction"] == pytest.approx(TRUTH["fraction"], abs=0.1)
-    assert any("above 3142 Å/s along q at q = 0.01 1/Å, look slower" in note for note in notes)
+    assert any("above 3142 Å/s along q at q = 0.01 1/Å, appear slower" in note for note in notes)
     assert not any("exchangeable" in warning for warning in result.warnings)
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import kurtosis
 
 from homodyne_dask.solver.speckle import (
     CellPairs,
@@ -41,12 +42,12 @@ def score_fields(photons: Photons) -> np.ndarray:
     return np.triu(fields / np.abs(fields).max((1, 2), keepdims=True), 1)
 
 
-def simulated_covariance(photons: Photons, fields, pixels, seed=1):
+def simulated_sums(photons: Photons, fields, pixels, seed=1):
     rng, f, sums = np.random.default_rng(seed), photons.g(0) ** 2, []
     for _ in range(0, pixels, 20_000):
         counts = photons.counts(rng, 0, 20_000)
         sums.append(pixel_sums(counts, photons.mean, f, 1 / photons.modes, fields))
-    return np.cov(np.concatenate(sums).T)
+    return np.concatenate(sums)
 
 
 @pytest.mark.long
@@ -61,13 +62,15 @@ def simulated_covariance(photons: Photons, fields, pixels, seed=1):
     ids=["few counts", "many counts", "slow, two modes", "shear"],
 )
 def test_the_closed_form_is_the_covariance_of_simulated_pixels(photons):
-    """Within 3 %, and the 1.5 % to which 200 000 pixels tell a variance of such skewed sums."""
+    """Within 3 %, and four times what so many pixels leave open of variances of such skewed sums."""
     fields = score_fields(photons)
     closed = field_noise(record_of(photons), fields, np.ones(40, bool)).at(photons.mean)
-    found = simulated_covariance(photons, fields, 200_000)
+    pixels = 600_000 if photons.modes == 2 else 200_000  # the fewer modes, the more skewed the sums
+    sums = simulated_sums(photons, fields, pixels)
+    found, open_part = np.cov(sums.T), np.sqrt((kurtosis(sums) + 2).max() / len(sums))
+    assert open_part < 0.025
     size = np.sqrt(np.outer(np.diag(found), np.diag(found)))
-    np.testing.assert_allclose(np.diag(closed) / np.diag(found), 1, atol=0.045)
-    np.testing.assert_allclose(closed / size, found / size, atol=0.045)
+    np.testing.assert_allclose(closed / size, found / size, atol=0.03 + 4 * open_part)
 
 
 @pytest.mark.slow
@@ -159,7 +162,7 @@ def test_pixels_and_counts_are_found_from_residuals_of_their_noise():
     covariance = noise.at(2.0) / 400
     rng, logs = np.random.default_rng(0), []
     for _ in range(200):
-        residual = rng.multivariate_normal(np.zeros(15), covariance)
+        residual = rng.multivariate_normal(np.zeros(15), covariance, method="cholesky")
         fit = fit_noise(residual, columns, noise)
         assert fit.freedom == 13
         np.testing.assert_allclose(fit.weight.sum(), 1)
@@ -175,7 +178,7 @@ def test_counts_that_are_known_leave_the_pixels_to_be_found():
     photons = Photons(FAST, 80)
     noise = cell_noise(record_of(photons), cells_of(80))
     rng, columns = np.random.default_rng(1), np.ones((15, 1))
-    residual = rng.multivariate_normal(np.zeros(15), noise.at(2.0) / 400)
+    residual = rng.multivariate_normal(np.zeros(15), noise.at(2.0) / 400, method="cholesky")
     known = fit_noise(residual, columns, noise, np.array([2.0]))
     assert known.weight.tolist() == [1.0]
     assert 150 < known.pixels[0] < 1100
@@ -186,7 +189,8 @@ def test_bins_that_repeat_each_other_have_the_noise_that_each_has_alone():
     noise = cell_noise(record_of(Photons(FAST, 80)), cells_of(80))
     rng, x = np.random.default_rng(2), np.linspace(0, 1, 15)
     columns = np.stack([np.ones(15), x], axis=1)
-    residuals = [rng.multivariate_normal(np.zeros(15), noise.at(mu) / 400) for mu in (0.1, 2, 20)]
+    roots = [np.linalg.cholesky(noise.at(mu) / 400) for mu in (0.1, 2, 20)]
+    residuals = [root @ rng.standard_normal(15) for root in roots]
     for fit, residual in zip(
         fit_noises(np.stack(residuals, 1), columns, noise), residuals, strict=True
     ):

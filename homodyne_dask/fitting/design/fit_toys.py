@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 MOST_FRAMES = 5000
-"""Of a toy: fields are drawn by the eigenvectors of their correlation."""
+"""Of a toy: fields are drawn by a root of their correlation, of frames x frames numbers."""
 FEW = 4
 """Toys up to which no workers are started."""
 

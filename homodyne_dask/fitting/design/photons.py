@@ -12,6 +12,8 @@ from homodyne_dask.solver.speckle import nearest_correlation
 
 AT_ONCE = 4_000_000
 """Normal numbers drawn at a time."""
+RIDGE = 1e-6
+"""Power of the field without memory, by which its root is well conditioned: all machines count alike."""
 
 
 class PhotonScan(NamedTuple):
@@ -56,7 +58,7 @@ class PhotonScan(NamedTuple):
 
 
 def counted_c2(
-    root: Float32[np.ndarray, "r t"],
+    root: Float[np.ndarray, "t t"],
     contrast: float,
     counts: float | Float[np.ndarray, " t"],
     pixels: int,
@@ -67,14 +69,14 @@ def counted_c2(
 
     root: of the correlation of the field (`field_root`). counts: mean of a pixel, of all frames or of each.
     """
-    n = root.shape[1]
+    n = len(root)
     modes = max(1, int(1 / contrast + 1e-9))
     spread, total, mean = np.sqrt(contrast * modes), np.zeros((n, n)), np.zeros(n)
     step = max(1, AT_ONCE // (2 * modes * n))
     for first in range(0, pixels, step):
         some = min(step, pixels - first)
-        field = of_pattern.standard_normal((some, 2 * modes, len(root)), np.float32) @ root
-        intensity = 1 + spread * ((field**2).mean(axis=1) - 1)
+        field = of_pattern.standard_normal((some * 2 * modes, n), np.float32) @ root
+        intensity = 1 + spread * ((field**2).reshape(some, -1, n).mean(axis=1) - 1)
         photons = of_counts.poisson(counts * np.maximum(intensity, 0)).astype(np.float32)
         total += photons.T @ photons
         mean += photons.sum(axis=0)
@@ -86,8 +88,8 @@ def field_root(
     time: Float[np.ndarray, " t"],
     q: Float[np.ndarray, " one"],
     phi: Float[np.ndarray, " one"],
-) -> Float32[np.ndarray, "r t"]:
-    """Return L with LᵀL the correlation of the field of a bin."""
+) -> Float[np.ndarray, "t t"]:
+    """Return the upper triangular R with RᵀR the correlation of the field of a bin."""
     evaluation = evaluation_of(at.problem.model)
     times = time[:, None], time[None, :]
     if evaluation.g_at is None:
@@ -95,9 +97,7 @@ def field_root(
         g, _ = nearest_correlation(np.sqrt(_symmetric(f)))
     else:
         g = _symmetric(evaluation.g_at(at, time, q, phi, *times)[0])
-    values, vectors = np.linalg.eigh(g)
-    some = values > 1e-7 * values[-1]
-    return (np.sqrt(values[some])[:, None] * vectors[:, some].T).astype(np.float32)
+    return np.linalg.cholesky(g + RIDGE * np.eye(len(g))).T
 
 
 def _symmetric(of_pairs: Float[np.ndarray, "t t"]) -> Float[np.ndarray, "t t"]:

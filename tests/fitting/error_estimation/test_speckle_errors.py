@@ -133,7 +133,7 @@ def test_where_the_noise_is_no_speckle_errors_are_absent_and_the_lower_bound_rem
     scans = replace(RING, frames=120).scan(1)
     smooth = np.nan_to_num(scans.c2[0], nan=0.0)
     smooth = smooth + smooth.T + np.diag([*np.diag(smooth, 1), smooth[-2, -1]])
-    smooth = gaussian_filter(smooth, 4.0)[None].astype(np.float32)
+    smooth = gaussian_filter(smooth, 2.0)[None].astype(np.float32)
     smooth[:, np.tril(np.ones((120, 120), bool))] = np.nan
     result = fit_here(
         store(replace(scans, c2=smooth), tmp_path), **STATIC, initial={"D0": 1e4, "alpha": 0.0}

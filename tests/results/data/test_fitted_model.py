@@ -109,19 +109,3 @@ def test_a_result_of_an_earlier_program_is_one_of_its_transport_models(series, t
     written["config"]["model"] = "swelling"
     with pytest.raises(OptionError, match="'swelling' is unknown"):
         f_of(from_summary(written), scan)
-
-
-def test_a_package_may_not_give_a_model_the_name_of_another(monkeypatch):
-    class Point:
-        name, value = "static", "somewhere:model"
-
-        def load(self):
-            return hd.separable(own, PARAMETERS, name="static")
-
-    monkeypatch.setattr(user_defined, "entry_points", lambda **_: [Point()])
-    user_defined.importable_models.cache_clear()
-    try:
-        with pytest.raises(OptionError, match="another model of that name: rename it"):
-            user_defined.importable_models()
-    finally:
-        user_defined.importable_models.cache_clear()

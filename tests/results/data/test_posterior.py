@@ -5,6 +5,7 @@ import math
 import os
 import warnings
 from dataclasses import fields, replace
+from hashlib import sha256
 from pathlib import Path
 
 import h5py
@@ -21,7 +22,7 @@ from homodyne_dask.results.data.fitted_model import fitted_model
 from homodyne_dask.results.data.posterior import posterior_of
 from homodyne_dask.results.data.posterior_summary import QUANTILES, enough_sentences, one_sided
 from homodyne_dask.results.data.result_tables import parameter_table
-from homodyne_dask.results.files.posterior_netcdf import load_posterior
+from homodyne_dask.results.files.posterior_netcdf import load_posterior, write_netcdf
 from tests.results.made_draws import banana, draws_of, gaussian
 from tests.results.made_results import FLOW, changed, fit_of
 from tests.results.views.figures.texts import texts_of
@@ -279,9 +280,65 @@ def test_another_netcdf_file_and_another_folder_are_no_posterior(normal, tmp_pat
 def test_a_file_that_lacks_a_group_is_refused_in_a_sentence(normal, tmp_path):
     whole = normal.tree.copy()
     del whole["prior"]
-    whole.to_netcdf(tmp_path / "p.nc", engine="h5netcdf")
+    write_netcdf(whole, tmp_path / "p.nc")
     with pytest.raises(SourceError, match=r"p\.nc lacks values of a result"):
         load_posterior(tmp_path / "p.nc")
+
+
+def with_checksum(path):
+    """Whoever writes a file can write its checksum."""
+    path.write_bytes(path.read_bytes() + sha256(path.read_bytes()).hexdigest().encode())
+
+
+def some_parts(path):
+    """The file itself, or six of a folder, with those that have its metadata and its checksum."""
+    parts = [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())
+    return [*parts[:4], *parts[-1:], *parts[len(parts) // 2 :][:1]] if len(parts) > 1 else parts
+
+
+@pytest.mark.parametrize("form", ["netcdf", "zarr"])
+def test_a_flipped_bit_anywhere_is_an_error_that_says_what_to_do(form, normal, tmp_path):
+    path, rng = tmp_path / f"p.{form}", np.random.default_rng(3)
+    getattr(normal, f"to_{form}")(path)
+    for file in (parts := some_parts(path)):
+        content = file.read_bytes()
+        places = rng.integers(len(content), size=60 // len(parts))
+        for at in (0, 7, len(content) - 65, len(content) - 1, *places):
+            held = bytearray(content)
+            held[max(at, 0)] ^= 1 << int(rng.integers(8))
+            file.write_bytes(held)
+            with pytest.raises(
+                SourceError, match=r"checksum does not match.*recreate it with"
+            ) as raised:
+                load_posterior(path)
+            assert str(raised.value).startswith(f"{path} is not")
+        file.write_bytes(content)
+    same_draws(load_posterior(path).draws, normal.draws)
+
+
+@pytest.mark.parametrize("form", ["netcdf", "zarr"])
+def test_a_truncated_a_longer_and_a_missing_part_are_errors_too(form, normal, tmp_path):
+    path = tmp_path / f"p.{form}"
+    getattr(normal, f"to_{form}")(path)
+    for file in some_parts(path):
+        held = file.read_bytes()
+        for content in (b"", held[: len(held) // 2], held[:-64], held[:-1], held + b"0"):
+            file.write_bytes(content)
+            with pytest.raises(SourceError, match=r"checksum does not match.*recreate it with"):
+                load_posterior(path)
+        file.unlink()
+        with pytest.raises(SourceError, match="recreate it with"):
+            load_posterior(path)
+        file.write_bytes(held)
+
+
+@pytest.mark.parametrize("form", ["netcdf", "zarr"])
+def test_xarray_alone_reads_a_posterior_with_its_checksum(form, normal, tmp_path):
+    path = tmp_path / ("p.nc" if form == "netcdf" else "p.zarr")
+    getattr(normal, f"to_{form}")(path)
+    with xarray.open_datatree(path) as tree:
+        np.testing.assert_array_equal(tree["posterior/D0"], normal.tree["posterior/D0"])
+        assert set(tree.children) == set(normal.tree.children)
 
 
 def external_link(file, name):
@@ -326,6 +383,7 @@ def test_a_posterior_that_names_other_files_is_refused(normal, tmp_path, monkeyp
         secret["held"] = file["posterior/D0"][()]
         Path("secret.raw").write_bytes(secret["held"][()].tobytes())
         how(file, "posterior/D0")
+    with_checksum(Path("p.nc"))
     with pytest.raises(SourceError, match=r"of p\.nc is in another file"):
         load_posterior("p.nc")
 
@@ -335,6 +393,7 @@ def test_a_posterior_whose_groups_lead_in_a_circle_is_refused(normal, tmp_path, 
     normal.to_netcdf(tmp_path / "p.nc")
     with h5py.File(tmp_path / "p.nc", "r+") as file:
         file["posterior/again"] = h5py.SoftLink("/posterior") if soft else file["posterior"]
+    with_checksum(tmp_path / "p.nc")
     with pytest.raises(SourceError, match=r"/posterior/again of p\.nc leads to a group elsewhere"):
         load_posterior(tmp_path / "p.nc")
 

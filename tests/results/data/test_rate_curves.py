@@ -45,7 +45,7 @@ def test_bands_are_those_of_random_parameters(convention, flowing):
     assert found.attrs["covariance"] == "naive"
     drawn = [
         rates_of_fit(replaced(result, theta), flowing)
-        for theta in rng.multivariate_normal(FLOW, covariance, 600)
+        for theta in rng.multivariate_normal(FLOW, covariance, 600, method="cholesky")
     ]
     for name in NAMES:
         samples = np.array([one[name].values for one in drawn])[:, 1:]
