@@ -143,10 +143,11 @@ def test_errors_of_others_are_mentioned_at_a_bound_only_if_there_are_any(tmp_pat
     assert of_beside.endswith("the errors of the other parameters assume that phi0 is fixed there")
 
 
-def test_a_parameter_whose_error_depends_on_one_or_two_bins_is_not_called_undetermined(tmp_path):
+def test_a_parameter_that_one_or_two_bins_determine_has_the_error_of_speckle(tmp_path):
     flow = store(measured(FLOW, 60, angles(9)), tmp_path)
     named = zip(hd.LAMINAR_FLOW.names, FLOW, strict=True)
     held = {name: value for name, value in named if name not in ("D0", "phi0")}
     result = hd.fit(flow, "laminar_flow", gap="200 um", fixed=held)
     assert not result.undetermined
-    assert any("the error of D0 depends on one or two bins" in one for one in result.warnings)
+    assert result.params["D0"].method == "speckle"
+    assert result.params["D0"].dof > 10

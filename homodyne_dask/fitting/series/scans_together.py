@@ -188,9 +188,10 @@ def fit_together(
             states = _states_of_scans(request, state, sweep.of_bins(state.theta))
             scans = list(zip(request.scans, states, strict=True))
             few = min(clusters_in(at.reduced, one.clusters) for one, at in scans) < MIN_CLUSTERS
-            known: list[NoiseOfModel] = []
-            speckle = [_speckle(one, at, sweep.sweep, known) for one, at in scans] if few else []
-            errors = _uncertainty(request, state, states, speckle)
+            errors, known, speckle = _uncertainty(request, state), list[NoiseOfModel](), []
+            if few or errors.of_few(request.search.names):
+                speckle = [_speckle(one, at, sweep.sweep, known) for one, at in scans]
+                errors = _uncertainty(request, state, states, speckle)
             record.timings["errors"] = time.perf_counter() - started - sum(record.timings.values())
             record.timings["total"] = time.perf_counter() - started
             compiled = of_data.compilations()
@@ -304,7 +305,7 @@ def _uncertainty(
     """Return the covariances of the global parameters.
 
     speckle: the noise of each scan where one has fewer than 8 clusters of bins, which alone determine its own
-    parameters. Then the covariance is that of speckle:
+    parameters, or too few determine another. Then the covariance is that of speckle:
     from the sum of the covariances of the scores of all scans, with the degrees of freedom of a sum of
     variances (Satterthwaite), those of a scan the fewest of its parameters.
     """
@@ -314,7 +315,7 @@ def _uncertainty(
     found = uncertainty(search.names, state.reduced, moved, request.whole.clusters, at_bound)
     known = [one for one in speckle if one and np.isfinite(one.dof).any() and not one.objection]
     if found.naive is None or not known or len(known) < len(states):
-        return found
+        return found.without_few()
     total, spread = np.zeros_like(found.naive), np.zeros(len(search.names))
     scaling = found.scaling_naive.copy()
     for scan, (at, one) in enumerate(zip(states, known, strict=True)):
@@ -335,6 +336,7 @@ def _uncertainty(
         dof=np.where(moved & ~found.withheld, dof, np.nan),
         scaling_robust=scaling,
         method=SPECKLE,
+        few=None,
     )
 
 
@@ -348,6 +350,7 @@ def _of_scan(request: GlobalRequest, errors: Uncertainty, scan: int) -> Uncertai
         robust=None if errors.robust is None else errors.robust[here],
         dof=errors.dof[place],
         withheld=errors.withheld[place],
+        few=None if errors.few is None else errors.few[place],
         scaling_naive=errors.scaling_naive[bins],
         scaling_robust=errors.scaling_robust[bins],
         directions=errors.directions[:, place],
@@ -380,7 +383,7 @@ def _global_fit(request: GlobalRequest, state: lm.State, errors: Uncertainty) ->
         chisqr=reduced.fit_chisqr,
         redchi=reduced.fit_chisqr / reduced.freedom(int(search.free.sum())),
         ndata=reduced.ndata,
-        undetermined=(*errors.sentences, *errors.of_few_bins),
+        undetermined=errors.sentences,
     )
 
 
