@@ -8,6 +8,7 @@ import pytest
 import scipy.stats
 
 import homodyne_dask as hd
+from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
 from homodyne_dask.results.data.misfit import misfit_sentence, model_check_of, wider_bounds
 from tests.results.made_results import flow_result
 from tests.speckle_scans import RING, STILL, Photons
@@ -151,3 +152,14 @@ def test_a_parameter_that_one_or_two_bins_determine_has_the_error_of_speckle(tmp
     assert not result.undetermined
     assert result.params["D0"].method == "speckle"
     assert result.params["D0"].dof > 10
+
+
+def test_an_error_that_neither_bins_nor_speckle_give_is_absent(tmp_path, monkeypatch):
+    monkeypatch.setattr(SpeckleErrors, "objection", "the residuals are not normal")
+    flow = store(measured(FLOW, 60, angles(9)), tmp_path)
+    named = zip(hd.LAMINAR_FLOW.names, FLOW, strict=True)
+    held = {name: value for name, value in named if name not in ("D0", "phi0")}
+    result = hd.fit(flow, "laminar_flow", gap="200 um", fixed=held)
+    assert result.params["D0"].stderr is None
+    assert any(one.startswith("there is no standard error of D0") for one in result.warnings)
+    assert np.isnan(result.rates["J_stderr"]).all()
