@@ -73,7 +73,8 @@ class Uncertainty:
         if self.robust is None or self.few is None:
             return self
         robust, dof = without(self.robust, self.few), np.where(self.few, np.nan, self.dof)
-        return replace(self, robust=robust, dof=dof)
+        known = np.isfinite(np.diag(robust)).any()
+        return replace(self, robust=robust if known else None, dof=dof)
 
 
 def uncertainty(

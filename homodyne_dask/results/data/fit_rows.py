@@ -237,12 +237,12 @@ def _quantity(
     age: float,
 ) -> Quantity:
     """Return a rate at an age from its gradient; parameters that are fixed or held by a bound are known."""
-    of, errors = result.parameters.sel(param=list(parameters)), np.full(3, np.nan)
+    at, errors = _places(result, parameters), np.full(3, np.nan)
+    fixed, bounded = (result.parameters[key].values[at] for key in ("fixed", "at_bound"))
     for n, known in enumerate(covariances(result)):
         if known is not None:
-            at = [list(result.parameters["param"].values).index(one) for one in parameters]
             own = known[np.ix_(at, at)]
-            held = of["fixed"].values | (of["at_bound"].values & np.isnan(np.diag(own)))
+            held = fixed | (bounded & np.isnan(np.diag(own)))
             errors[n] = rate_stderr(gradient, np.where(held[:, None] | held, 0.0, own))[0]
     dof = float(freedom_of_rate(result, name, np.array([age]), parameters)[0])
     errors[0] = np.nan if np.isnan(dof) else errors[0]
@@ -276,6 +276,12 @@ def _with_free_rates(
     return rates | {name: q for name, q in quantities.items() if name not in coefficients}
 
 
+def _places(result: FitResult, parameters: Sequence[str]) -> list[int]:
+    """Return where parameters stand in the table, of which a selection by xarray would load Dask."""
+    names = result.parameters["param"].values.tolist()
+    return [names.index(one) for one in parameters]
+
+
 def freedom_of_rate(
     result: FitResult, name: str, t: Float[np.ndarray, " n"], parameters: Sequence[str]
 ) -> Float[np.ndarray, " n"]:
@@ -286,7 +292,8 @@ def freedom_of_rate(
     """
     if result.covariance is None:
         return np.full(len(t), np.inf)
-    table, dof = result.errors.rate_dof, result.parameters["dof"].sel(param=list(parameters)).values
+    table = result.errors.rate_dof
+    dof = result.parameters["dof"].values[_places(result, parameters)]
     at = np.zeros(len(dof)) if table is None else table["age"].values
     dof = dof if table is None else table[name].values
     has = np.isfinite(dof)
