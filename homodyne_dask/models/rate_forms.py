@@ -21,6 +21,8 @@ MAX_AMPLITUDE_RATIO = 4.0
 rate linear in log t the data determine only a + c, and a and c would diverge."""
 LEAST_SCALE = 0.1
 """Of the root mean square of a rate: less of it does not count as what a deviation is relative to."""
+ROUNDING = 1e-14
+"""Share of a variance in its terms, below which it is rounding."""
 
 
 @dataclass(frozen=True)
@@ -98,9 +100,14 @@ def rate(
 def rate_stderr(
     gradient: Float[np.ndarray, "p n"], covariance: Float[np.ndarray, "p p"]
 ) -> Float[np.ndarray, " n"]:
-    """Return one standard error of a rate by the delta method; NaN in the covariance counts as 0."""
-    known = np.nan_to_num(covariance)
-    return np.sqrt(np.maximum(np.einsum("in,ij,jn->n", gradient, known, gradient), 0.0))
+    """Return one standard error of a rate by the delta method; 0 where it follows from no parameter.
+
+    NaN where the error of a parameter is, or where rounding leaves nothing of the variance.
+    """
+    variance = np.einsum("in,ij,jn->n", gradient, covariance, gradient)
+    terms = np.einsum("in,ij,jn->n", np.abs(gradient), np.abs(covariance), np.abs(gradient))
+    known = (variance > ROUNDING * terms) | ~gradient.any(0)
+    return np.sqrt(np.where(known, variance, np.nan))
 
 
 def some_ages(n: int, most: int) -> Int[np.ndarray, " age"]:

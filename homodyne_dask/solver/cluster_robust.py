@@ -55,8 +55,8 @@ def cr3(
         adjusted[np.ix_(of.members, of.which)] = (R.mT @ A @ (back.mT @ own))[:, :, 0]
         roots.append((of.which, R, A @ R))
     informative = int(blocks.any((1, 2)).sum())
-    meat = (1 - 1 / informative) * np.einsum("ka,kb->ab", adjusted, adjusted)
-    covariance = inverse @ meat @ inverse
+    changes = adjusted @ inverse  # not the sum of squares: that leaves rounding of small variances
+    covariance = (1 - 1 / informative) * changes.T @ changes
     freedom = _satterthwaite(inverse, roots, chosen[:, :, None])
     if prior is not None:
         known = inverse @ prior @ inverse
@@ -162,7 +162,9 @@ def _satterthwaite(
         total += np.trace(own - of_all, axis1=2, axis2=3).sum(0)
         squares += np.sum(own * (own - 2 * of_all), axis=(0, 2, 3))
         among[:, which[:, None], which] += (w @ w.mT).sum(0)
-    squares += np.sum((inverse @ among) * (among @ inverse), axis=(1, 2))
+    values, vectors = np.linalg.eigh(inverse)
+    half = vectors * np.sqrt(np.maximum(values, 0.0))
+    squares += np.sum((half.T @ among @ half) ** 2, axis=(1, 2))
     known = np.minimum(total, squares) > 0
     return np.where(known, total**2 / np.where(known, squares, 1.0), np.nan)
 

@@ -2,10 +2,12 @@
 
 `naive` is (JᵀWJ)⁻¹, right for white noise; with a loss, times the noise estimated from its influence
 function (Huber 1964). Pairs that share a frame are correlated, so the published error bar is the
-cluster-robust CR3 (`cluster_robust`) with the bin as cluster; it needs at least 8 clusters. With fewer it is
-that of speckle and counting (`speckle`), which a fit adds where nothing speaks against it.
+cluster-robust CR3 (`cluster_robust`) with the bin as cluster; it needs at least 8 clusters, and 4 degrees of
+freedom for each parameter and rate. With fewer it is that of speckle and counting (`speckle`), which a fit
+adds where nothing speaks against it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,12 +16,14 @@ from jaxtyping import Bool, Float, Int
 from homodyne_dask.kernels.gram import RobustGram
 from homodyne_dask.solver.cluster_robust import by_cluster, cr3, freedom_of_trace
 from homodyne_dask.solver.eigendirections import SINGULAR
-from homodyne_dask.solver.identifiability import few_bins, undetermined, weakly_determined
+from homodyne_dask.solver.identifiability import undetermined, weakly_determined
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
 from homodyne_dask.solver.reduce import slope_known
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 
 MIN_CLUSTERS = 8
+MIN_FREEDOM = 4.0
+"""Degrees of freedom of a cluster-robust error, below which it is often several times too small."""
 CLUSTER_ROBUST, SPECKLE = "cluster-robust", "speckle"
 """Methods by which standard errors are estimated."""
 _FOLLOWS_BOUND = 0.5
@@ -57,8 +61,20 @@ class Uncertainty:
     """Their eigenvectors in the scaled parameters; 0 where a parameter did not move."""
     method: str = CLUSTER_ROBUST
     """Of `robust`."""
-    of_few_bins: tuple[str, ...] = ()
-    """Sentences on errors that one or two bins determine."""
+    few: Bool[np.ndarray, " p"] | None = None
+    """Parameters whose cluster-robust errors have fewer than MIN_FREEDOM; None without such errors."""
+
+    def of_few(self, names: Sequence[str]) -> list[str]:
+        """Return the names of those parameters."""
+        return [] if self.few is None else np.array(names)[self.few].tolist()
+
+    def without_few(self) -> "Uncertainty":
+        """Return it without the errors that too few clusters determine."""
+        if self.robust is None or self.few is None:
+            return self
+        robust, dof = without(self.robust, self.few), np.where(self.few, np.nan, self.dof)
+        known = np.isfinite(np.diag(robust)).any()
+        return replace(self, robust=robust if known else None, dof=dof)
 
 
 def uncertainty(
@@ -114,9 +130,7 @@ def uncertainty(
         scaling_robust=np.where(used[:, None] & ~reduced.at_bound, scaling_robust, np.nan),
         eigenvalues=values,
         directions=directions,
-        of_few_bins=few_bins(
-            names, np.where(smoothed, np.nan, dof), (robust is not None) & expected
-        ),
+        few=None if robust is None else expected & ~(dof >= MIN_FREEDOM),
     )
 
 

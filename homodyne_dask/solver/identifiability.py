@@ -146,19 +146,6 @@ def _strongly_correlated(
     return sentences
 
 
-def few_bins(
-    names: tuple[str, ...], dof: Float[np.ndarray, " p"], expected: Bool[np.ndarray, " p"]
-) -> tuple[str, ...]:
-    """Return a sentence for each parameter whose robust error rests on few bins, or is not available."""
-    return tuple(
-        f"the error of {name} depends on one or two bins ({freedom:.1f} degrees of freedom)"
-        if freedom < 2
-        else f"a single bin determines {name}, so the scatter between bins does not give its error"
-        for name, freedom, has in zip(names, dof, expected, strict=True)
-        if freedom < 2 or (has and np.isnan(freedom))
-    )
-
-
 def _single_parameter(vector: np.ndarray) -> bool:
     return int((np.abs(vector) > 0.3).sum()) == 1
 

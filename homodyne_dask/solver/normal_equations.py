@@ -66,6 +66,20 @@ class JointEquations:
     """What priors and penalties of theta add."""
 
     @property
+    def axes(self) -> Float[np.ndarray, "n n"]:
+        """The eigenvectors of theta, and the linear parameters one by one, in columns."""
+        axes = np.eye(len(self.size))
+        axes[: self.moved, : self.moved] = self.vectors
+        return axes
+
+    @property
+    def to_axes(self) -> Float[np.ndarray, "n n"]:
+        """The map from scores to steps along the axes."""
+        to = self.inverse.copy()
+        to[: self.moved, : self.moved] = (self.vectors / self.values).T
+        return to
+
+    @property
     def normal(self) -> Float[np.ndarray, "n n"]:
         """The normal matrix: that of all bins, and the priors."""
         total = self.blocks.sum(0)

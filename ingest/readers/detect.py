@@ -151,7 +151,7 @@ def _open_installed(path: Path, options: IngestOptions) -> tuple[Source | None, 
                 raise unusable(point, f"it returned {type(source).__name__}, not a Source")
         except EntryPointError as e:
             if e.__cause__ is not None and is_failure(e.__cause__):
-                raise e.__cause__  # of the file, not of the package
+                raise e.__cause__ from None  # of the file, not of the package
             failures.append(str(e))
             continue
         if source is not None:

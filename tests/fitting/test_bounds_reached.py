@@ -8,6 +8,7 @@ import pytest
 import scipy.stats
 
 import homodyne_dask as hd
+from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
 from homodyne_dask.results.data.misfit import misfit_sentence, model_check_of, wider_bounds
 from tests.results.made_results import flow_result
 from tests.speckle_scans import RING, STILL, Photons
@@ -148,10 +149,22 @@ def test_errors_of_others_are_mentioned_at_a_bound_only_if_there_are_any(tmp_pat
     assert of_beside.endswith("the errors of the other parameters assume that phi0 is fixed there")
 
 
-def test_a_parameter_whose_error_depends_on_one_or_two_bins_is_not_called_undetermined(tmp_path):
+def test_a_parameter_that_one_or_two_bins_determine_has_the_error_of_speckle(tmp_path):
     flow = store(measured(FLOW, 60, angles(9)), tmp_path)
     named = zip(hd.LAMINAR_FLOW.names, FLOW, strict=True)
     held = {name: value for name, value in named if name not in ("D0", "phi0")}
     result = hd.fit(flow, "laminar_flow", gap="200 um", fixed=held)
     assert not result.undetermined
-    assert any("the error of D0 depends on one or two bins" in one for one in result.warnings)
+    assert result.params["D0"].method == "speckle"
+    assert result.params["D0"].dof > 10
+
+
+def test_an_error_that_neither_bins_nor_speckle_give_is_absent(tmp_path, monkeypatch):
+    monkeypatch.setattr(SpeckleErrors, "objection", "the residuals are not normal")
+    flow = store(measured(FLOW, 60, angles(9)), tmp_path)
+    named = zip(hd.LAMINAR_FLOW.names, FLOW, strict=True)
+    held = {name: value for name, value in named if name not in ("D0", "phi0")}
+    result = hd.fit(flow, "laminar_flow", gap="200 um", fixed=held)
+    assert result.params["D0"].stderr is None
+    assert any(one.startswith("there is no standard error of D0") for one in result.warnings)
+    assert np.isnan(result.rates["J_stderr"]).all()

@@ -53,6 +53,30 @@ def test_errors_fall_with_the_root_of_the_pixels():
     assert "pixels" in str(design)
 
 
+def test_a_ring_in_unequal_parts_is_as_good_as_whole():
+    """Bins count by the weight 1/σ² of a fit: as they were summed, a bin of few pixels ruined the plan."""
+    whole = errors(hd.design("brownian", {"D0": 1e4}, **PLAN | {"pixels": 4000}))["D0"]
+    parts = PLAN | {"pixels": [4, 96, 400, 3500], "phi": [0.0, 40.0, 80.0, 120.0]}
+    assert errors(hd.design("brownian", {"D0": 1e4}, **parts))["D0"] == pytest.approx(whole)
+
+
+@pytest.mark.parametrize(("weighting", "most"), [("speckle", 1.0), ("pairs", 1.1)])
+def test_a_bin_more_makes_no_plan_worse(weighting, most):
+    """Pairs are weighted as if they were independent, so a slow bin more may cost some per cent."""
+    plan = {"pixels": [4000, 700, 126, 22, 4], "counts": [0.2, 0.3, 0.7, 1.0, 1.5]}
+    rings = plan | {"q": [0.014, 0.012, 0.01, 0.008, 0.006]}
+    found = [
+        errors(
+            hd.design(
+                "brownian", {"D0": 1e4}, **PLAN | {name: of[:n] for name, of in rings.items()}
+            ),
+            weighting,
+        )["D0"]
+        for n in range(1, 6)
+    ]
+    assert (np.array(found[1:]) <= most * (1 + 1e-9) * np.array(found[:-1])).all(), found
+
+
 def test_bins_that_see_one_speckle_bring_only_their_counts():
     plan = PLAN | {"counts": 1e4}
     alone = hd.design("brownian", {"D0": 1e4}, **plan)

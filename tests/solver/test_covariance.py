@@ -227,12 +227,15 @@ def test_what_is_almost_undetermined_is_not_named_again_for_its_correlation():
     assert said[0].startswith("D0 and D_offset are almost undetermined")
 
 
-def test_an_error_that_rests_on_one_bin_says_so():
+def test_an_error_that_rests_on_one_bin_is_left_out():
     scans = measured(STRONG_FLOW, 30, angles(10), sigma=0.004, contrast=[0.4] + [0.002] * 9)
     reduced = reduce(evaluator(scans)(STRONG_FLOW), "individual")
     found = uncertainty(LAMINAR_FLOW.names, reduced, np.ones(7, bool), np.arange(10))
     assert (found.dof[:3] < 2).all()
-    assert any("error of D0 depends on one or two bins" in s for s in found.of_few_bins)
+    assert found.of_few(LAMINAR_FLOW.names)[:3] == ["D0", "alpha", "D_offset"]
+    left = found.without_few()
+    assert np.isnan(left.robust[:3]).all()
+    assert np.isnan(left.dof[:3]).all()
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])

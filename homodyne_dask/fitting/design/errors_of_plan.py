@@ -96,7 +96,9 @@ def expected_errors(scan: PlannedScan, ages: Float[np.ndarray, " age"]) -> Expec
             hessian[name] += of.hessian
             scores[name] += of.variance
             for other in same.get(int(cluster), []):
-                scores[name] += of.intensity + other[name].intensity
+                scores[name] += (
+                    other[name].weight * of.intensity + of.weight * other[name].intensity
+                )
         same.setdefault(int(cluster), []).append(found)
     covariance = {}
     for name in WEIGHTINGS:
@@ -114,7 +116,9 @@ class _Scores(NamedTuple):
     variance: Float[np.ndarray, "m m"]
     """Of its scores."""
     intensity: Float[np.ndarray, "m m"]
-    """The part of their variance that bins of the same speckle share."""
+    """The part of their variance that bins of the same speckle share, over `weight`."""
+    weight: float = 1.0
+    """Of its pairs: 1/σ², σ from counts as `ingest` computes it."""
 
 
 def _of_bin(
@@ -137,11 +141,9 @@ def _of_bin(
     of_fields, weights = sum_over_stretches(list(noises)), np.sum(squares, axis=0)
     project = _eliminating(weights * np.outer(size, size)) * size
     of_scores = of_fields.mapped(project)
-    found = {
-        PAIRS: _Scores(
-            project @ weights @ project.T, of_scores.at(mu) / pixels, of_scores.constant / pixels
-        )
-    }
+    w = pixels / (1 / mu + contrast) ** 2
+    hessian, variance = w * project @ weights @ project.T, w**2 / pixels * of_scores.at(mu)
+    found = {PAIRS: _Scores(hessian, variance, w / pixels * of_scores.constant, w)}
     fine = bin_averages(averaged, 0, model)
     cells, noise = merged_averages(fine, division, grid.min_pairs).with_noise(parts)
     X = np.column_stack([np.ones(len(cells.f)), cells.f, cells.slopes.T]) * size
@@ -224,9 +226,7 @@ def _rates(
         gradient = np.array([np.interp(ages, curve.time, one) for one in curve.gradient])
         which = [names.index(name) for name in curve.parameters]
         for name, of in covariance.items():
-            own = of[np.ix_(which, which)]
-            unknown = np.isnan(np.diag(own)) & scan.free[which]
-            error = rate_stderr(gradient, own)
-            lost = (np.abs(gradient[unknown]) > 0).any(axis=0)
-            errors[name][rate] = np.where(inside & ~lost, error, np.nan)
+            moved = np.outer(scan.free[which], scan.free[which])
+            error = rate_stderr(gradient, np.where(moved, of[np.ix_(which, which)], 0.0))
+            errors[name][rate] = np.where(inside, error, np.nan)
     return errors, values

@@ -14,10 +14,12 @@ from homodyne_dask.fitting.error_estimation.decay_test import Signal, signal_of
 from homodyne_dask.fitting.error_estimation.dyadic_errors import dyadic, frame_scores
 from homodyne_dask.fitting.error_estimation.profile_likelihood import ProfilePoint, profile
 from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors, speckle_errors
+from homodyne_dask.fitting.error_estimation.spline_rate_errors import rate_freedom
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import (
     MIN_CLUSTERS,
+    MIN_FREEDOM,
     SPECKLE,
     Uncertainty,
     clusters_in,
@@ -125,21 +127,26 @@ def uncertainty_at(
 ) -> Uncertainty:
     """Return the covariances at a state, and what is undetermined.
 
-    speckle: with fewer than 8 clusters its errors are those of the result, unless something speaks against
-    it.
+    speckle: its errors are those of the result where too few clusters, or degrees of freedom of a parameter
+    or rate, show a scatter, unless something speaks against it.
     """
     search = request.search
     moved, clusters = parameters_with_errors(search, state.theta, state.reduced), request.clusters
     at_bound = search.free & ~search.free_inside_bounds(state.theta)
     found = uncertainty(search.names, state.reduced, moved, clusters, at_bound)
-    if found.naive is None or found.robust is not None or speckle is None or speckle.objection:
-        return found
+    if found.naive is None or speckle is None or speckle.objection:
+        return found.without_few()
+    if found.few is not None and not found.few.any():
+        rates = rate_freedom(request, state, clusters, found)
+        if rates is None or not (rates.to_array() < MIN_FREEDOM).any():
+            return found
     return replace(
         found,
         robust=without(speckle.covariance, found.withheld),
         dof=np.where(found.withheld, np.nan, speckle.dof),
         scaling_robust=found.scaling_naive if speckle.scaling is None else speckle.scaling,
         method=SPECKLE,
+        few=None,
     )
 
 

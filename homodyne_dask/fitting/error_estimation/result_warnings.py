@@ -27,7 +27,13 @@ from homodyne_dask.results.data.misfit import (
 )
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.convergence import MAX_SLOW_STEPS
-from homodyne_dask.solver.covariance import MIN_CLUSTERS, Uncertainty, clusters_in
+from homodyne_dask.solver.covariance import (
+    MIN_CLUSTERS,
+    MIN_FREEDOM,
+    SPECKLE,
+    Uncertainty,
+    clusters_in,
+)
 from homodyne_dask.solver.elimination import rounding_of
 from homodyne_dask.solver.identifiability import determined_at, hidden_by_rounding
 from homodyne_dask.solver.normal_equations import deviation
@@ -80,7 +86,7 @@ def warnings_about(
         _exchangeable(request),
         _of_precision(request, state.reduced),
     )
-    sentences = [*errors.of_few_bins, *filter(None, candidates)]
+    sentences = list(filter(None, candidates))
     rate_of = rate_of_each(request)
     sentences += rates_at_bounds(request, state, at_bound)
     sentences += _ended_at_bounds(request, state, at_bound, errors, rate_of)
@@ -89,8 +95,13 @@ def warnings_about(
     sentences += _on_bins(state.reduced)
     sentences += _at_bounds(state.reduced) + _strange_scaling(state.reduced)
     sentences += _on_pairs(clusters)
-    if errors.naive is not None and seen and clusters_in(state.reduced, clusters) < MIN_CLUSTERS:
-        sentences += _on_speckle(speckle)
+    few, names = clusters_in(state.reduced, clusters), errors.of_few(request.search.names)
+    if (
+        errors.naive is not None
+        and seen
+        and (names or few < MIN_CLUSTERS or errors.method == SPECKLE)
+    ):
+        sentences += _on_speckle(speckle, names)
     return (*sentences, *_unknown_q(request))
 
 
@@ -213,8 +224,11 @@ def _on_pairs(clusters: Int[np.ndarray, " bin"]) -> list[str]:
     ]
 
 
-def _on_speckle(speckle: SpeckleErrors | None) -> list[str]:
-    """Return why there are no standard errors with few bins, or what qualifies them."""
+def _on_speckle(speckle: SpeckleErrors | None, few: list[str]) -> list[str]:
+    """Return why there are no standard errors with few bins, or what qualifies them.
+
+    few: parameters of which too few bins determine the error.
+    """
     if speckle is not None and speckle.objection is None:
         return [] if speckle.note is None else [speckle.note]
     why = (
@@ -222,10 +236,15 @@ def _on_speckle(speckle: SpeckleErrors | None) -> list[str]:
         if speckle is None
         else speckle.objection
     )
+    none, limit = "there are no standard errors", f"{MIN_CLUSTERS} independent bins"
+    if few:
+        none = f"there is no standard error of {joined_with_and(few)}"
+        limit = f"{MIN_FREEDOM:g} degrees of freedom of the scatter between bins"
     return [
-        f"there are no standard errors. With fewer than {MIN_CLUSTERS} independent bins, they are computed "
-        f"from speckle noise, but here {why}. The report gives naive errors, which are too small for "
-        "correlated speckle, and, for a long enough record, a lower bound on the error from blocks of frames"
+        f"{none}. With fewer than {limit}, errors are computed from speckle noise, but here {why}. The "
+        f"report gives naive errors, which are too small for correlated speckle"
+        + ", and, for a long enough record, a lower bound on the error from blocks of frames"
+        * (not few)
     ]
 
 

@@ -173,18 +173,18 @@ def _combined(
     clusters: Int[np.ndarray, " bin"],
 ) -> SpeckleErrors:
     maps = {b: _scores(reduced, joint, b) for b in bins}
-    inverse = joint.inverse * _efficiency(reduced, joint, bins, maps)
-    parts = {b: _of_bin(bins[b], inverse @ scores) for b, scores in maps.items()}
-    total = np.sum([part.covariance for part in parts.values()], axis=0)
-    size = np.sum([part.size for part in parts.values()], axis=0)
-    spread = np.sum([part.size**2 * part.relative for part in parts.values()], axis=0)
+    efficiency = _efficiency(reduced, joint, bins, maps)
     fields = {b: one.shared_size * one.of_fields.constant for b, one in bins.items()}
-    to = {b: part.map for b, part in parts.items()}
-    shared = shared_speckle(to, clusters, lambda a, _: fields[a])
-    size, total = size + np.diag(shared), total + shared
+    parts, along = (
+        {b: _of_bin(bins[b], efficiency * to @ scores) for b, scores in maps.items()}
+        for to in (joint.inverse, joint.to_axes)
+    )
+    _, size, spread = _summed(parts, clusters, fields)
     freedom = 2 * size**2 / np.maximum(spread, np.finfo(float).tiny)
+    # along the axes: of a combination of strongly correlated parameters theirs leave only rounding
+    total, size, _ = _summed(along, clusters, fields)
     scale = np.sqrt(np.maximum(size, 0) / np.maximum(np.diag(total), np.finfo(float).tiny))
-    total = total * np.outer(scale, scale)
+    total = joint.axes @ (total * np.outer(scale, scale)) @ joint.axes.T
     if joint.prior is not None:
         known = joint.known
         freedom = with_known(freedom, np.diag(total), np.diag(known))
@@ -267,6 +267,22 @@ def _of_bin(noise: BinNoise, to: Float[np.ndarray, "n column"]) -> _OfBin:
     variance = variance_of(noise.of_fields.mapped(to), noise.fit)
     size = np.diag(variance.covariance) * np.exp(variance.log_size)
     return _OfBin(to, variance.covariance, size, variance.relative)
+
+
+def _summed(
+    parts: dict[int, _OfBin],
+    clusters: Int[np.ndarray, " bin"],
+    fields: dict[int, Float[np.ndarray, "column column"]],
+) -> tuple[Float[np.ndarray, "n n"], Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """Return the sums over bins: covariance, variances from mean logarithms, and the spread of these.
+
+    fields: of each bin, the covariance that it shares with bins of the same speckle.
+    """
+    to, each = {b: part.map for b, part in parts.items()}, list(parts.values())
+    shared = shared_speckle(to, clusters, lambda a, _: fields[a])
+    total = np.sum([part.covariance for part in each], axis=0) + shared
+    size = np.sum([part.size for part in each], axis=0) + np.diag(shared)
+    return total, size, np.sum([part.size**2 * part.relative for part in each], axis=0)
 
 
 def shared_speckle(

@@ -191,9 +191,11 @@ def fit_together(
             states = _states_of_scans(request, state, sweep.of_bins(state.theta))
             scans = list(zip(request.scans, states, strict=True))
             few = min(clusters_in(at.reduced, one.clusters) for one, at in scans) < MIN_CLUSTERS
+            errors, speckle = _uncertainty(request, state), []
             noise = partial(_speckle, request, state, sweep.sweep, list[NoiseOfModel]())
-            speckle = [noise(scan, at) for scan, at in enumerate(states)] if few else []
-            errors = _uncertainty(request, state, states, speckle)
+            if few or errors.of_few(request.search.names):
+                speckle = [noise(scan, at) for scan, at in enumerate(states)]
+                errors = _uncertainty(request, state, states, speckle)
             record.timings["errors"] = time.perf_counter() - started - sum(record.timings.values())
             record.timings["total"] = time.perf_counter() - started
             compiled = of_data.compilations()
@@ -202,7 +204,7 @@ def fit_together(
                     one, at, record.history, record.timings, compiled,
                     ErrorEstimates(
                         # that of many bins is large: of one scan at a time
-                        speckle=speckle[scan] if few else noise(scan, at),
+                        speckle=speckle[scan] if speckle else noise(scan, at),
                         of_global_fit=_of_scan(request, errors, scan),
                     ),
                     record.minima,
@@ -311,9 +313,9 @@ def _uncertainty(
     """Return the covariances of the global parameters.
 
     speckle: the noise of each scan where one has fewer than 8 clusters of bins, which alone determine its own
-    parameters. Then the covariance is that of speckle: from the sum of the covariances of the scores of all
-    scans and of priors, with the degrees of freedom of a sum of variances (Satterthwaite), those of a scan
-    the fewest of its parameters.
+    parameters, or too few determine another. Then the covariance is that of speckle: from the sum of the
+    covariances of the scores of all scans and of priors, with the degrees of freedom of a sum of variances
+    (Satterthwaite), those of a scan the fewest of its parameters.
     """
     search = request.search
     moved = parameters_with_errors(search, state.theta, state.reduced)
@@ -321,7 +323,7 @@ def _uncertainty(
     found = uncertainty(search.names, state.reduced, moved, request.whole.clusters, at_bound)
     known = [one for one in speckle if one and np.isfinite(one.dof).any() and not one.objection]
     if found.naive is None or not known or len(known) < len(states):
-        return found
+        return found.without_few()
     joint = joint_equations(state.reduced, moved)
     inverse, prior = (expanded(joint.of_theta(of), moved) for of in (joint.inverse, joint.known))
     total, spread = np.zeros_like(inverse), np.zeros(len(search.names))
@@ -341,7 +343,7 @@ def _uncertainty(
         dof=np.where(found.withheld, np.nan, with_known(dof, np.diag(total), np.diag(prior))),
         scaling_robust=scaling,
         method=SPECKLE,
-        of_few_bins=(),
+        few=None,
     )
 
 
@@ -355,6 +357,7 @@ def _of_scan(request: GlobalRequest, errors: Uncertainty, scan: int) -> Uncertai
         robust=None if errors.robust is None else errors.robust[here],
         dof=errors.dof[place],
         withheld=errors.withheld[place],
+        few=None if errors.few is None else errors.few[place],
         scaling_naive=errors.scaling_naive[bins],
         scaling_robust=errors.scaling_robust[bins],
         directions=errors.directions[:, place],
@@ -387,7 +390,7 @@ def _global_fit(request: GlobalRequest, state: lm.State, errors: Uncertainty) ->
         chisqr=reduced.fit_chisqr,
         redchi=reduced.fit_chisqr / reduced.freedom(int(search.free.sum())),
         ndata=reduced.ndata,
-        undetermined=(*errors.sentences, *errors.of_few_bins),
+        undetermined=errors.sentences,
     )
 
 

@@ -15,11 +15,14 @@ from homodyne_dask.models.spline_basis import SplineForm
 from homodyne_dask.models.transport import RATE_FLOOR, Convention
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.solver.covariance import CLUSTER_ROBUST, MIN_FREEDOM
 
 FAILED = "FAILED"
 SCANS, PARTS = "scans", "series"
 """What is listed: several scans, or the parts of one; also the names of the files."""
 ONE_OF = {SCANS: "scan", PARTS: "fit"}
+FEW_FREEDOM = 10.0
+"""Degrees of freedom below which ± is not most of an interval."""
 CONVERGED = "converged"
 """The words of an outcome that nothing is said against."""
 
@@ -54,6 +57,17 @@ class Quantity(NamedTuple):
         if kind == "stderr_lower":
             return float(np.fmax(self.stderr_lower, self.stderr_naive))
         return getattr(self, kind)
+
+    @property
+    def interval(self) -> str:
+        """The 95 % interval where the error has few degrees of freedom, as '1 to 3 (dof 5.1)', else ''."""
+        from homodyne_dask.results.data.intervals import half_width  # it loads SciPy
+
+        if not (self.dof < FEW_FREEDOM and self.stderr > 0):
+            return ""
+        half = float(half_width(95.0, self.dof)) * self.stderr
+        low, high = numbers.quantiles([self.value - half, self.value + half], self.stderr)
+        return f"{low} to {high} (dof {self.dof:.1f})"
 
     def __str__(self) -> str:
         """Return value and standard error for a table: '20100 ± 300', '20100', or '-2 at bound'."""
@@ -156,9 +170,7 @@ class SeriesEntry:
         if self.result is None:
             return {}
         table = self.result.parameters
-        known = covariances(self.result)
-        lower = known[1]
-        found = {}
+        lower, found = covariances(self.result)[1], {}
         for n, name in enumerate(map(str, table["param"].values)):
             row = {str(key): table[key].values[n] for key in table.data_vars}
             bound = np.nan if lower is None else float(np.sqrt(lower[n, n]))
@@ -175,8 +187,8 @@ class SeriesEntry:
         for name in _of_rates_at_bound(found):
             found[name] = found[name]._replace(conditional=True)
         if "age" in self.at:
-            found |= _rates(self.result, found, known, self.at["age"])
-        return _with_free_rates(self.result, found, known, self.at.get("age"))
+            found |= _rates(self.result, found, self.at["age"])
+        return _with_free_rates(self.result, found, self.at.get("age"))
 
 
 def _of_rates_at_bound(parameters: Mapping[str, Quantity]) -> set[str]:
@@ -201,84 +213,95 @@ def covariances(result: FitResult) -> list[np.ndarray | None]:
 
 
 def _rates(
-    result: FitResult,
-    parameters: Mapping[str, Quantity],
-    known: Sequence[np.ndarray | None],
-    age: float,
+    result: FitResult, parameters: Mapping[str, Quantity], age: float
 ) -> dict[str, Quantity]:
-    names, found = list(parameters), {}
-    homodyne = result.config["convention"] == Convention.HOMODYNE
+    homodyne, found = result.config["convention"] == Convention.HOMODYNE, {}
     t = np.array([max(age, result.provenance.inputs["frame_time"] / 2)])
     for name, of in RATES.items():
-        if not set(of) <= set(names):
-            continue
-        at = [names.index(one) for one in of]
-        theta = np.array([parameters[one].value for one in of])
-        floor = RATE_FLOOR if name == "J" or homodyne else None
-        (value,), gradient = rate(t, theta, floor)
-        errors = [
-            np.nan if of_kind is None else float(rate_stderr(gradient, of_kind[np.ix_(at, at)])[0])
-            for of_kind in known
-        ]
-        dof = np.array([parameters[one].dof for one in of])
-        fewest = float(np.min(dof[np.isfinite(dof)], initial=np.inf))
-        unit = parameters[of[0]].unit
-        dof_of = fewest if np.isfinite(fewest) else np.nan
-        found[name] = Quantity(
-            unit, float(value), *errors, dof=dof_of, method=_method(result, errors[0])
-        )
+        if set(of) <= set(parameters):
+            floor = RATE_FLOOR if name == "J" or homodyne else None
+            theta = np.array([parameters[one].value for one in of])
+            (value,), gradient = rate(t, theta, floor)
+            unit = parameters[of[0]].unit
+            found[name] = _quantity(result, name, of, unit, float(value), gradient, age)
     return found
+
+
+def _quantity(
+    result: FitResult,
+    name: str,
+    parameters: Sequence[str],
+    unit: str,
+    value: float,
+    gradient: Float[np.ndarray, "p one"],
+    age: float,
+) -> Quantity:
+    """Return a rate at an age from its gradient; parameters that are fixed or held by a bound are known."""
+    at, errors = _places(result, parameters), np.full(3, np.nan)
+    fixed, bounded = (result.parameters[key].values[at] for key in ("fixed", "at_bound"))
+    for n, known in enumerate(covariances(result)):
+        if known is not None:
+            own = known[np.ix_(at, at)]
+            held = fixed | (bounded & np.isnan(np.diag(own)))
+            errors[n] = rate_stderr(gradient, np.where(held[:, None] | held, 0.0, own))[0]
+    dof = float(freedom_of_rate(result, name, np.array([age]), parameters)[0])
+    errors[0] = np.nan if np.isnan(dof) else errors[0]
+    has = bool(np.isfinite(errors[0]))
+    method = result.parameters.attrs["method"] if has else ""
+    return Quantity(unit, value, *errors.tolist(), dof=dof if has else np.nan, method=method)
 
 
 def _with_free_rates(
     result: FitResult,
     quantities: Mapping[str, Quantity],
-    known: Sequence[np.ndarray | None],
     age: float | None,
 ) -> dict[str, Quantity]:
     """Return the quantities with rates of free form in place of their coefficients.
 
     age: where they are taken [s]; None for the middle of the record.
     """
-    params = list(map(str, result.parameters["param"].values))
     rates, coefficients = {}, set()
     for rate_name, stored in (result.config.get("splines") or {}).items():
         form = SplineForm(**stored)
         names = [f"{rate_name}_{n + 1}" for n in range(form.size)]
         at = (form.first + form.last) / 2 if age is None else age
         basis = form.basis(np.array([max(at, result.provenance.inputs["frame_time"] / 2)]))
-        here, of = slice(params.index(names[0]), params.index(names[-1]) + 1), basis[:, 0] > 0
-        errors = [
-            np.nan if one is None else float(rate_stderr(basis, one[here, here])[0])
-            for one in known
-        ]
         coefficient = [quantities[name] for name in names]
-        bound = np.array([q.at_bound and np.isnan(q.stderr) for q in coefficient])[of]
+        bound = [q.at_bound and np.isnan(q.stderr) for q in coefficient]
+        bound = np.array(bound)[basis[:, 0] > 0]
         value = float(np.array([q.value for q in coefficient]) @ basis[:, 0])
-        rates[rate_name] = Quantity(
-            coefficient[0].unit, value, *errors, dof=_dof_at(result, rate_name, at),
-            at_bound=bool(bound.all()), conditional=bool(bound.any()), method=_method(result, errors[0]),
-        )  # fmt: skip
+        found = _quantity(result, rate_name, names, coefficient[0].unit, value, basis, at)
+        rates[rate_name] = found._replace(at_bound=bool(bound.all()), conditional=bool(bound.any()))
         coefficients |= set(names)
     return rates | {name: q for name, q in quantities.items() if name not in coefficients}
 
 
-def _method(result: FitResult, stderr: float) -> str:
-    """Return how the standard error of a rate is estimated; '' where it is not known."""
-    return result.parameters.attrs["method"] if np.isfinite(stderr) else ""
+def _places(result: FitResult, parameters: Sequence[str]) -> list[int]:
+    """Return where parameters stand in the table, of which a selection by xarray would load Dask."""
+    names = result.parameters["param"].values.tolist()
+    return [names.index(one) for one in parameters]
 
 
-def _dof_at(result: FitResult, rate_name: str, age: float) -> float:
-    """Return the degrees of freedom of a rate's standard error at an age [s]; NaN if unknown."""
-    if result.errors.rate_dof is None:
-        return np.nan
-    dof = result.errors.rate_dof[rate_name].values
+def freedom_of_rate(
+    result: FitResult, name: str, t: Float[np.ndarray, " n"], parameters: Sequence[str]
+) -> Float[np.ndarray, " n"]:
+    """Return the degrees of freedom of a rate's error at times [s]; NaN where they are too few for an error.
+
+    They are known at the ages of `result.errors.rate_dof`. Results of earlier programs do not have them:
+    then those of the parameter with the fewest.
+    """
+    if result.covariance is None:
+        return np.full(len(t), np.inf)
+    table = result.errors.rate_dof
+    dof = result.parameters["dof"].values[_places(result, parameters)]
+    at = np.zeros(len(dof)) if table is None else table["age"].values
+    dof = dof if table is None else table[name].values
     has = np.isfinite(dof)
-    return (
-        float(np.interp(age, result.errors.rate_dof["age"].values[has], dof[has]))
-        if has.any()
-        else np.nan
-    )
+    if not has.any():
+        return np.full(len(t), np.inf if table is None else np.nan)
+    found = np.full(len(t), dof[has].min()) if table is None else np.interp(t, at[has], dof[has])
+    scatter = result.parameters.attrs["method"] == CLUSTER_ROBUST
+    return np.where(scatter & (found < MIN_FREEDOM), np.nan, found)
 
 
 BEFORE = 8

@@ -14,6 +14,7 @@ from homodyne_dask.models.rate_forms import rate_stderr
 from homodyne_dask.models.spline_basis import basis_error
 from homodyne_dask.models.transport import RATE_FLOOR
 from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fit_rows import freedom_of_rate
 from homodyne_dask.results.data.fit_view import FitView, fitted_scan
 from homodyne_dask.results.data.fitted_model import model_of
 from homodyne_dask.results.data.intervals import half_width
@@ -220,7 +221,10 @@ def _band(result: FitResult, name: str, curve: RateCurve, known: xarray.DataArra
     stderr = rate_stderr(curve.gradient, covariance)
     if name == "J" and name not in (result.config.get("splines") or {}):
         stderr = np.where(curve.value > RATE_FLOOR, stderr, np.nan)  # it has no derivative there
-    dof = _freedom(result, name, curve.time, names)
+    dof = freedom_of_rate(result, name, curve.time, names)
+    if (few := np.isnan(dof)).any():
+        about["no_band"] = "there is no band where too few bins determine the error"
+        stderr = np.where(few, np.nan, stderr)
     halves = [half_width(100 * level, dof) for level in LEVELS.values()]
     halves.append(half_width_everywhere(LEVEL, curve.gradient, covariance, dof))
     below, above = _reach(result, name, curve, stderr)
@@ -250,24 +254,6 @@ def _reach(
         below[(bounded & (c <= lowest)) @ curve.gradient > _MOST] = np.inf
         above[(bounded & (c >= highest)) @ curve.gradient > _MOST] = np.inf
     return np.hypot(stderr, below), np.hypot(stderr, above)
-
-
-def _freedom(
-    result: FitResult, name: str, t: Float[np.ndarray, " n"], names: list[str]
-) -> Float[np.ndarray, " n"]:
-    """Return the degrees of freedom of a rate's error at each time.
-
-    They are known at the ages of `result.errors.rate_dof`. Results of earlier programs do not have them:
-    then those of the parameter with the fewest.
-    """
-    if result.covariance is None:
-        return np.full(len(t), np.inf)
-    if result.errors.rate_dof is None:
-        dof = result.parameters["dof"].sel(param=names).values
-        return np.full(len(t), np.min(dof[np.isfinite(dof)], initial=np.inf))
-    ages, dof = result.errors.rate_dof["age"].values, result.errors.rate_dof[name].values
-    has = np.isfinite(dof)
-    return np.interp(t, ages[has], dof[has]) if has.any() else np.full(len(t), np.nan)
 
 
 def _listed(names: list[str], some: np.ndarray) -> str:

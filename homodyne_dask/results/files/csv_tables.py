@@ -86,6 +86,7 @@ def _entry_row(
         for suffix, key in (
             ("", "value"),
             ("_stderr", "stderr"),
+            ("_dof", "dof"),
             ("_stderr_lower", "stderr_lower"),
             ("_stderr_naive", "stderr_naive"),
         ):

@@ -121,6 +121,9 @@ def _columns(series: FitSeries, entries: list[SeriesEntry], constant: Collection
         cells = _cells([None if e.result is None else e.quantities[name] for e in entries])
         at = f"{name} at mean age" if name in RATES else name
         rows.append([f"{at} [{unit}]" if unit else at, *cells])
+        wide = [e.quantities[name].interval if name in e.quantities else "" for e in entries]
+        if name in RATES and any(wide):
+            rows.append(["95 % interval", *(cell or "-" for cell in wide)])
     return aligned_columns(rows, left=1)
 
 

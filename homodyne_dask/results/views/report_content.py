@@ -392,6 +392,7 @@ def mean_rates(result: FitResult) -> list[str]:
     values = result.parameters["value"].values
     return [
         f"{name} = {of} {of.unit} at the mean age of {age:.4g} s"
+        + f"; 95 % interval: {of.interval}" * bool(of.interval)
         for name, of in found.items()
         if name in RATES and isfinite(of.stderr) and of.value not in values
     ]

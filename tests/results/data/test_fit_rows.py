@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
-from homodyne_dask.results.data.fit_rows import FitRow, Quantity, changes
+from homodyne_dask.models.rate_forms import rate_stderr
+from homodyne_dask.results.data.fit_rows import FitRow, Quantity, SeriesEntry, changes
+from homodyne_dask.results.data.rate_curves import rates_of_fit
 from homodyne_dask.results.views.fits_report import _cells
+from tests.results.made_results import FLOW, FLOW_COVARIANCE, result_for
 
 
 def row(contrast: float, redchi: float = 1.0, words: str = "converged", **more) -> FitRow:
@@ -48,3 +51,46 @@ def test_the_values_of_a_row_have_one_notation():
     ]
     assert [str(of) for of in row] == ["(7.79 ± 0.95)e-04", "0.0012 ± 0.0018"]
     assert _cells([*row, None]) == ["0.000779 ± 0.000095", "0.0012 ± 0.0018", "-"]
+
+
+def rates_at_mean_age(result):
+    result.provenance.inputs["frame_time"] = 0.1
+    return SeriesEntry("", None, result, at={"age": 3.0}).quantities
+
+
+def test_a_rate_of_parameters_without_errors_has_none(flowing):
+    """NaN counted as 0: J had the error 0, or that of the other parameters."""
+    covariance = FLOW_COVARIANCE.copy()
+    covariance[:2] = covariance[:, :2] = np.nan
+    found = rates_at_mean_age(result_for(flowing, FLOW, covariance=covariance))
+    assert np.isnan(found["J"].stderr)
+    assert np.isnan(found["J"].dof)
+    assert found["gamma_dot"].stderr > 0
+
+
+@pytest.mark.parametrize(("method", "known"), [("cluster-robust", False), ("speckle", True)])
+def test_the_scatter_of_bins_gives_a_rate_an_error_from_four_degrees_of_freedom_on(
+    flowing, method, known
+):
+    result = result_for(flowing, FLOW, covariance=FLOW_COVARIANCE)
+    result.parameters["dof"].values[:] = [3.0, 9.0, 9.0, 5.0, 5.0, 5.0, 5.0]
+    result.parameters.attrs["method"] = method
+    at_mean_age, curves = rates_at_mean_age(result), rates_of_fit(result, flowing)
+    assert np.isfinite(at_mean_age["J"].stderr) == known
+    assert np.isfinite(curves["J_high_95"].values).all() == known
+    assert at_mean_age["gamma_dot"].dof == 5
+    assert np.isfinite(curves["gamma_dot_high_95"].values).all()
+
+
+def test_rounding_is_no_error_and_a_gradient_of_zero_has_none():
+    """Parameters of 1e8 that leave 0.1: their covariance knows nothing below 1."""
+    covariance = np.array([[1e16, -1e16], [-1e16, 1e16]])
+    gradient = np.array([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
+    np.testing.assert_array_equal(rate_stderr(gradient, covariance), [np.nan, 1e8, 0.0])
+
+
+def test_an_error_of_few_degrees_of_freedom_has_its_interval_beside_it():
+    few = Quantity("", 100.0, 10.0, np.nan, np.nan, dof=5.0)
+    assert few.interval == "74 to 126 (dof 5.0)"
+    assert few._replace(dof=50.0).interval == ""
+    assert few._replace(stderr=np.nan, dof=np.nan).interval == ""

@@ -92,7 +92,7 @@ def test_bands_of_few_bins_are_of_speckle_with_its_degrees_of_freedom(tmp_path):
 
 def test_robust_bands_widen_with_the_degrees_of_freedom_of_the_combination(tmp_path):
     """A fit's own: at each age those of the rate, which differ from those of D0, alpha and D_offset."""
-    scans = measured(FLOW, 40, np.linspace(-80, 80, 9), sigma=0.02, seed=2)
+    scans = measured(FLOW, 40, np.linspace(-80, 80, 60), sigma=0.02, seed=2)
     start = dict(zip(LAMINAR_FLOW.names, FLOW, strict=True))
     result = fit_here(store(scans, tmp_path), LAMINAR_FLOW, gap="200 um", initial=start)
     rates, table = result.rates, result.errors.rate_dof
