@@ -71,7 +71,7 @@ def test_speckle_and_counting_explain_the_variance_of_steady_dynamics(still):
     found = hd.age_variance(still)
     assert float(found["pixels"].mean()) == pytest.approx(300, rel=0.1)
     ratio = found["variance"].mean("bin") / found["noise"].mean("bin")
-    assert float(ratio.mean()) == pytest.approx(1, abs=0.08)
+    assert float(ratio.mean()) == pytest.approx(1, abs=0.12)  # it scatters by 0.026
     away = (found["excess"] / found["stderr"]).values
     assert np.abs(away).max() < 5
     assert 0.7 < away.std() < 1.4
@@ -81,7 +81,7 @@ def test_dynamics_that_change_have_an_excess(tmp_path):
     sample = Intermittent(STILL.theta, FRAMES, (0.01,) * 3, (0, 1, 2), pixels=300)
     found = hd.age_variance(stored(sample, tmp_path / "A.npz", **counts_of(sample)))
     away = (found["excess"] / found["stderr"]).values
-    assert (away.max(1) > 8).all()
+    assert (away.max(1) > 5).all()  # which steady dynamics do not reach
     at = found["lag"].values[away.mean(0).argmax()]
     assert 0.2 < at < 1.5  # where rates of 1/s and 4/s differ most
     expected = 0.25**2 * np.var(np.exp([-at, -4 * at]))
