@@ -167,4 +167,5 @@ def test_an_error_that_neither_bins_nor_speckle_give_is_absent(tmp_path, monkeyp
     result = hd.fit(flow, "laminar_flow", gap="200 um", fixed=held)
     assert result.params["D0"].stderr is None
     assert any(one.startswith("there is no standard error of D0") for one in result.warnings)
-    assert np.isnan(result.rates["J_stderr"]).all()
+    assert result.covariance is None
+    assert result.rates.attrs["covariance"] == "naive"

@@ -236,15 +236,12 @@ def _on_speckle(speckle: SpeckleErrors | None, few: list[str]) -> list[str]:
         if speckle is None
         else speckle.objection
     )
-    none, limit = "there are no standard errors", f"{MIN_CLUSTERS} independent bins"
-    if few:
-        none = f"there is no standard error of {joined_with_and(few)}"
-        limit = f"{MIN_FREEDOM:g} degrees of freedom of the scatter between bins"
+    none = f"there {'is' if few else 'are'} no standard error{f' of {joined_with_and(few)}' if few else 's'}"
     return [
-        f"{none}. With fewer than {limit}, errors are computed from speckle noise, but here {why}. The "
-        f"report gives naive errors, which are too small for correlated speckle"
-        + ", and, for a long enough record, a lower bound on the error from blocks of frames"
-        * (not few)
+        f"{none}. With fewer than {MIN_CLUSTERS} independent bins, or {MIN_FREEDOM:g} degrees of freedom, "
+        f"they are computed from speckle noise, but here {why}. The report gives naive errors, which are "
+        "too small for correlated speckle, and, for few bins and a long enough record, a lower bound on the "
+        "error from blocks of frames"
     ]
 
 
