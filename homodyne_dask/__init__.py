@@ -28,7 +28,6 @@ _NAMES = {
     "cluster.slurm.cluster": ("slurm_cluster",),
     "errors": ("HomodyneDaskError",),
     "fitting.age_variance": ("age_variance",),
-    "fitting.check_rates": ("check_rates",),
     "fitting.choose_model": ("compare_models",),
     "fitting.curve_fit.curve_fit": ("curve_fit",),
     "fitting.curve_fit.curve_fit_result": ("CurveFit",),

@@ -15,7 +15,6 @@ from homodyne_dask.cluster.slurm.cluster import slurm_cluster as slurm_cluster
 from homodyne_dask.errors import HomodyneDaskError as HomodyneDaskError
 from homodyne_dask.fitting import events as events
 from homodyne_dask.fitting.age_variance import age_variance as age_variance
-from homodyne_dask.fitting.check_rates import check_rates as check_rates
 from homodyne_dask.fitting.choose_model import compare_models as compare_models
 from homodyne_dask.fitting.curve_fit.curve_fit import curve_fit as curve_fit
 from homodyne_dask.fitting.curve_fit.curve_fit_result import CurveFit as CurveFit

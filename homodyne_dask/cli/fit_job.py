@@ -246,20 +246,6 @@ def fit_job(
     return result, list(files)
 
 
-def echoed_check_of_rates(result: FitResult, job: FitJob, client: "Client | None") -> Path | None:
-    """Print whether the rates of a fit follow their power laws, or why that is not known.
-
-    It is added to the result in the folder of the job. Return its own file, None where it is not known.
-    """
-    try:
-        found = hd.check_rates(result, job.scan(), client=client)
-    except OptionError as e:
-        echo(f"\nrates were not checked: {e}")
-        return None
-    echo(f"\n{found}")
-    return folders.write_rates_check(found, job.folder)[0]
-
-
 @contextmanager
 def _profiled(
     config: FitConfig, model: Model, scan: Scan, client: "Client | None", folder: Path | None

@@ -40,7 +40,6 @@ class RunOptions(NamedTuple):
     go_on: bool
     pictures: bool | None
     nexus: bool
-    check_rates: bool
     homodyne_output: bool
     performance_report: Path | None
     as_json: bool
@@ -121,8 +120,6 @@ def _run_one(
         echo_json({"folder": where(job.folder)} | result.to_dict())
     else:
         echo(str(result))
-    if chosen.check_rates and (file := jobs_of.echoed_check_of_rates(result, job, client)):
-        files = [*files, file]
     names = ", ".join(str(file.relative_to(job.folder)) for file in files)
     echo(f"\n{in_line(where(job.folder))}/ written: {names}")
     return result

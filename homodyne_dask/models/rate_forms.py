@@ -19,8 +19,6 @@ EARLY_QUANTILE, LATE_QUANTILE = 0.1, 0.9
 MAX_AMPLITUDE_RATIO = 4.0
 """Largest factor by which an amplitude changes in one step. Near b = 0 a t^b + c is a + c + a·b·log t: for a
 rate linear in log t the data determine only a + c, and a and c would diverge."""
-LEAST_SCALE = 0.1
-"""Of the root mean square of a rate: less of it does not count as what a deviation is relative to."""
 ROUNDING = 1e-14
 """Share of a variance in its terms, below which it is rounding."""
 
@@ -51,36 +49,7 @@ class PowerLawForm:
         return xp.where(rate[0] < floor, at_floor, rate)
 
 
-@dataclass(frozen=True)
-class DeviatingForm:
-    """A rate a t^b + c + s(t) Σ d_k B_k(t), s the size of the power law and B_k splines that sum to 1.
-
-    d_k is the relative deviation from the law around the time of B_k.
-    """
-
-    splines: SplineForm
-
-    @property
-    def size(self) -> int:
-        """Number of parameters."""
-        return 3 + self.splines.size
-
-    def at(
-        self, t: Float[np.ndarray, " n"], theta: Float[np.ndarray, " p"], floor: float | None
-    ) -> Float[np.ndarray, "1+p n"]:
-        """Return the rate, not below the floor, and its derivatives."""
-        rate, *slopes = PowerLawForm().at(t, theta[:3], floor)
-        size = np.sqrt(rate**2 + LEAST_SCALE**2 * np.mean(rate**2))
-        mean_slopes = np.mean(rate * slopes, axis=1, keepdims=True)
-        size_slopes = (rate * slopes + LEAST_SCALE**2 * mean_slopes) / size
-        basis = self.splines.basis(t)
-        deviation = theta[3:] @ basis
-        whole = rate + size * deviation
-        whole = whole if floor is None else np.maximum(whole, floor)
-        return np.concatenate([whole[None], slopes + size_slopes * deviation, size * basis])
-
-
-RateForm = PowerLawForm | SplineForm | DeviatingForm
+RateForm = PowerLawForm | SplineForm
 POWER_LAW_FORM = PowerLawForm()
 
 

@@ -16,7 +16,6 @@ from homodyne_dask.cli import progress_bar
 from homodyne_dask.results.files.saved_results import load_result
 from homodyne_dask.results.views.figures import fit_figures as plots
 from tests.run_command import FIT, done, interrupting, run
-from tests.synthetic import angles, measured, store
 
 
 @pytest.mark.long
@@ -252,34 +251,3 @@ def test_a_signal_ends_a_fit_with_a_checkpoint_and_exit_130(here, sent):
     assert "the checkpoint is A_fit/checkpoint.json; repeat the command with --resume" in rest
     assert "Traceback" not in rest
     assert Path("A_fit/checkpoint.json").exists()
-
-
-CHECKED = ("fit", "S_c2.zarr", "--model", "static", "--fixed", "D_offset=0", "--check-rates")
-
-
-@pytest.mark.usefixtures("no_pictures")
-def test_the_check_of_rates_is_printed_and_a_part_of_the_result(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    store(measured((8000.0, -0.2, 0.0), 40, angles(7), sigma=0.02), tmp_path, "S_c2")
-    printed = done(*CHECKED)  # status 0
-    sentence = json.loads(Path("S_fit/rates_check.json").read_text())["sentence"]
-    assert sentence.startswith("S_c2.zarr: J follows the power law of static (p = 0.")
-    assert f"\n{sentence}\n" in printed
-    assert "summary.json, rates_check.json" in printed
-    words = sentence.removeprefix("S_c2.zarr: ")
-    result = load_result("S_fit")
-    assert result.diagnosis.rates_check["sentence"] == sentence
-    assert words in " ".join(str(result).split())
-    assert f"{result}\n" == Path("S_fit/report.txt").read_text() == done("show", "S_fit")
-    assert f"<b>rates</b>: {words}" in Path("S_fit/report.html").read_text()
-    done(*CHECKED[:-1], "--overwrite")
-    assert load_result("S_fit").diagnosis.rates_check is None
-    assert not Path("S_fit/rates_check.json").exists()
-
-
-@pytest.mark.usefixtures("here", "no_pictures")
-def test_too_few_angles_for_a_check_of_rates_are_no_mistake():
-    printed = done(*FIT, "--check-rates")
-    assert "rates were not checked: " in printed
-    assert not Path("A_fit/rates_check.json").exists()
-    assert load_result("A_fit").diagnosis.rates_check is None

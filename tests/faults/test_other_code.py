@@ -110,7 +110,6 @@ CALLS = {
     "posterior": lambda client, scan, result: posterior_draws(
         result, scan, draws=200, client=client
     ),
-    "check_rates": lambda client, scan, result: hd.check_rates(result, scan, client=client),
     "compare_models": lambda client, scan, _: hd.compare_models(scan, client=client),
     "ingest": lambda client, scan, _: hd.ingest(
         Path(scan.path).with_name("new.npz"), client=client, overwrite=True

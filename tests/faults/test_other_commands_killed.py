@@ -36,10 +36,6 @@ def forecast_bits(scan, _, client):
     return {name: value for name, value in made.items() if name not in MEASURED}
 
 
-def check_bits(scan, result, client):
-    return repr(hd.check_rates(result, scan, client=client))
-
-
 def comparison_bits(scan, _, client):
     made = hd.compare_models(scan, ["brownian", "static"], client=client)
     return made.table, {name: result_bits(one) for name, one in made.results.items()}
@@ -52,7 +48,6 @@ def series_bits(scan, _, client):
 
 COMMANDS: dict[str, tuple[Callable[..., Any], str]] = {
     "forecast": (forecast_bits, "gram-"),
-    "check_rates": (check_bits, "gram-"),
     "compare_models": (comparison_bits, "gram-"),
     "fit_each": (series_bits, "fit-"),
 }

@@ -281,7 +281,6 @@ def test_with_many_bins_errors_are_cluster_robust(tmp_path):
         (lambda scan, _: fitted(scan, loss="huber"), "minimizes squares"),
         (lambda scan, _: hd.forecast(scan, "static", weighting="speckle"), "forecast"),
         (lambda scan, _: hd.compare_models(scan, weighting="speckle"), "comparison"),
-        (lambda scan, result: hd.check_rates(result, scan), "rate check"),
     ],
 )  # fmt: skip
 def test_what_needs_pairs_says_so(bright, result, use, words):

@@ -196,11 +196,6 @@ def test_mistakes_are_told(stepped, model, options, words):
         hd.fit(stepped[0], model, **options)
 
 
-def test_the_power_law_of_a_free_rate_is_not_tested(fitted, stepped):
-    with pytest.raises(OptionError, match="to test the power laws, fit static"):
-        hd.check_rates(fitted, stepped[0])
-
-
 def test_a_prediction_spreads_the_splines_over_its_times(fitted, stepped):
     """The model of that name has no places of splines: those of a fit follow its frames."""
     scan, names = stepped[0], fitted.parameters["param"].values.tolist()

@@ -14,7 +14,7 @@ from homodyne_dask.cli.shared_options import (
     config_parameters,
     configuration,
 )
-from homodyne_dask.fitting.options import ERRORS, OUTPUT
+from homodyne_dask.fitting.options import OUTPUT
 
 _OF_OUTPUT: dict[str, Any] = {"cls": SectionOption, "section": OUTPUT}
 
@@ -39,11 +39,6 @@ _OF_OUTPUT: dict[str, Any] = {"cls": SectionOption, "section": OUTPUT}
     help="Also write result.nx.h5, a NeXus file (NXxpcs, NXfit).",
 )  # fmt: skip
 @click.option(
-    "--check-rates", is_flag=True, cls=SectionOption, section=ERRORS,
-    help="Also test whether the rates follow their power laws (one more pass); print the deviations and "
-    "write rates_check.json.",
-)  # fmt: skip
-@click.option(
     "--homodyne-output", is_flag=True, common=False, **_OF_OUTPUT,
     help="Also write output files in homodyne's format to nlsq/.",
 )  # fmt: skip
@@ -61,7 +56,6 @@ def fit(
     go_on: bool,
     pictures: bool | None,
     nexus: bool,
-    check_rates: bool,
     homodyne_output: bool,
     performance_report: Path | None,
     as_json: bool,
@@ -80,6 +74,6 @@ def fit(
     from homodyne_dask.cli.run_fits import RunOptions, run_fits  # with xarray and all of a fit
 
     chosen = RunOptions(
-        resume, go_on, pictures, nexus, check_rates, homodyne_output, performance_report, as_json
+        resume, go_on, pictures, nexus, homodyne_output, performance_report, as_json
     )
     context.exit(run_fits(config, chosen))

@@ -127,8 +127,6 @@ class Diagnosis:
     (how many of the fits ended there)."""
     comparison: tuple[dict[str, Any], ...] = ()
     """The models that were compared, for a model chosen by `auto`: the rows of `ModelComparison.table`."""
-    rates_check: dict[str, Any] | None = None
-    """Whether the rates follow their power laws (`RatesCheck.to_dict`), of `fit --check-rates`."""
 
 
 @dataclass(frozen=True)
@@ -489,7 +487,6 @@ class FitResult(Reportable):
                 "rate_dof": plain_table(errors.rate_dof),
                 "profiles": {key: plain_table(table) for key, table in errors.profiles.items()},
                 "posterior": errors.posterior,
-                "rates_check": diagnosis.rates_check,
             }
         )
 
@@ -541,7 +538,6 @@ def from_summary(read: dict[str, Any]) -> FitResult:
             **{key: table_of(read.get(key)) for key in influences},
             minima=tuple(read.get("minima", ())),
             comparison=tuple(read.get("comparison", ())),
-            rates_check=read.get("rates_check"),
         ),
         run=FitRun(
             passes=read["passes"],

@@ -4,29 +4,25 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.fit_result import FORMAT, FitResult
 from homodyne_dask.results.data.fit_view import FitView
-from homodyne_dask.results.data.power_law_test import RatesCheck
 from homodyne_dask.results.data.rate_curves import has_rates, rates_in
 from homodyne_dask.results.files.csv_tables import parameters_csv, rates_csv, scaling_csv
 from homodyne_dask.results.files.netcdf import result_netcdf
 from homodyne_dask.results.files.nexus import nexus_file
-from homodyne_dask.results.files.saved_results import SUMMARY, load_result
+from homodyne_dask.results.files.saved_results import SUMMARY
 from homodyne_dask.results.views.figures.captions import TITLES
 from homodyne_dask.results.views.html_report import picture_in, report_page
 from homodyne_dask.results.views.text_report import report_text
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver.state import Outcome
-from homodyne_dask.store.files import AnyPath, children, is_file, write_atomic, write_file
+from homodyne_dask.store.files import AnyPath, children, is_file, write_file
 from homodyne_dask.store.lock import locked
 from homodyne_dask.store.scan import Scan
 
-RATES_CHECK = "rates_check.json"
-"""Of `check_rates`, where it was asked for."""
 CHECKPOINT, LOCK = "checkpoint.json", ".lock"
 TEMPORARY = ".partial-"
 """Beginning of the name of the temporary folder in which a result is written."""
@@ -40,7 +36,6 @@ FILES = (
     "parameters.csv",
     "scaling.csv",
     "rates.csv",
-    RATES_CHECK,
     "report.txt",
     "report.html",
     "result.nc",
@@ -212,29 +207,6 @@ def write_pictures(view: FitView, folder: Path) -> list[Path]:
         for name in names:
             (there / name).replace(folder / name)
     return [folder / name for name in names]
-
-
-def write_rates_check(check: RatesCheck, folder: Path) -> list[Path]:
-    """Write whether the rates of the fit in a folder follow their power laws; return the files.
-
-    It is a file of its own, and in the report and in summary.json, which are written again.
-    """
-    with locked_folder(folder, LOCK):
-        result = load_result(folder)
-        diagnosis = replace(result.diagnosis, rates_check=check.to_dict())
-        result = replace(result, diagnosis=diagnosis)
-        pictures = [
-            [picture_in(path) for path in paths if path.is_file()]
-            for paths in (
-                [folder / f"{name}.png" for name in TITLES],
-                sorted(folder.glob(POSTERIOR_PICTURES)),
-            )
-        ]
-        check.to_json(folder / RATES_CHECK)
-        write_atomic(folder / "report.txt", report_text(result) + "\n")
-        write_atomic(folder / "report.html", report_page(result, *pictures))
-        result.to_json(folder / SUMMARY)
-    return [folder / name for name in (RATES_CHECK, "report.txt", "report.html", SUMMARY)]
 
 
 def _write_report(

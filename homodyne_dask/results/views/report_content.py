@@ -259,11 +259,9 @@ def influence_title(result: FitResult) -> str:
 
 
 def reservations(result: FitResult) -> list[tuple[str, str]]:
-    """Return the reservations about a fit: (undetermined | warning | rates | note, sentence)."""
+    """Return the reservations about a fit: (undetermined | warning | note, sentence)."""
     found = [("undetermined", sentence) for sentence in result.undetermined]
     found += [("warning", sentence) for sentence in result.warnings]
-    if checked := result.diagnosis.rates_check:
-        found.append(("rates", checked["sentence"].removeprefix(f"{checked['store']}: ")))
     other = truth_mismatch(result)
     if other:
         found += [
