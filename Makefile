@@ -76,8 +76,7 @@ test-slurm: install slurm  ## every test on a SLURM on the loopback address
 	tests/cluster/slurm/held.sh /tmp/slurm-try </dev/null
 	$(BIN)/python -m pytest tests/cluster/slurm
 
-benchmark: install  ## rates, memory, start-up, codecs, coverage of the errors; writes benchmark.json
-	$(UV) pip install --quiet --python $(BIN)/python --group benchmark
+benchmark: install  ## rates, memory, start-up, coverage of the errors; writes benchmark.json
 	$(BIN)/python -m tests.benchmarks
 	$(BIN)/python -m pytest tests -m slow --ignore=tests/faults --ignore=tests/cluster/slurm
 

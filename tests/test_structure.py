@@ -4,7 +4,6 @@ import ast
 import re
 import subprocess
 import tomllib
-from collections import Counter, defaultdict
 from functools import cache
 from pathlib import Path
 
@@ -15,28 +14,8 @@ from tests.documents import ROOT, code_spans
 from tests.versions import ROOMS
 from tests.wheel.__main__ import QUICK
 
-SEAMS: dict[str, str] = {
-    "homodyne_dask.cluster.driver_watch": "all that the process of a nanny imports of this package",
-    "homodyne_dask.apps.guide.user_guide": "hd.guide, which users import; the command only prints it",
-}
-"""Small modules that one other imports, and why each stands by itself."""
 ANNOTATED_IN_A_CIRCLE: dict[tuple[str, str], str] = {}
 """(importing, imported) modules that refer to each other for annotations alone, and why they must."""
-SAME_NAME = {
-    "fit": "the function and its command",
-    "iterate": "the function for scans and for other data",
-    "plan": "the function and its command",
-    "compare": "the function and its command",
-    "design": "the function and its command",
-    "toys": "the function and its command",
-    "ingest": "the function and its command",
-    "simulate": "the function and its command",
-    "posterior": "the function and its command",
-    "view": "the function and its command",
-    "preflight": "the function and its command",
-    "dask_setup": "what Dask calls of a module that is preloaded",
-}
-"""Public functions of one name that do one thing."""
 PAGE = ROOT / "docs" / "architecture.md"
 NAMED = re.compile(r"([\w./-]+(?:/|\.(?:py|md|yaml|toml)))(?::(\w+))?")
 """A file or a folder, of the repository or of the package, and what is defined in it."""
@@ -101,43 +80,6 @@ def _used(name: str, by: dict[str, set[str]]) -> bool:
     return any(name in of for of in by.values())
 
 
-def test_no_module_is_a_scrap_of_the_one_that_imports_it():
-    users: dict[str, set[str]] = defaultdict(set)
-    for name, of in imports().items():
-        for one in of:
-            users[one].add(name)
-    scraps = [
-        name
-        for name, file in modules().items()
-        if len(users[name]) == 1
-        and file.name != "__init__.py"
-        and ".cli.commands." not in name  # one command, one file
-        and not name.endswith("_command")
-        and len(file.read_text().splitlines()) < 50
-    ]
-    assert sorted(scraps) == sorted(SEAMS)
-
-
-def test_no_file_name_stands_twice_but_for_commands():
-    names = [
-        file.name
-        for name, file in modules().items()
-        if file.name != "__init__.py" and ".cli.commands." not in name
-    ]
-    assert sorted(names) == sorted(set(names))
-
-
-def test_a_name_is_used_for_one_thing():
-    homes: dict[str, set[str]] = defaultdict(set)
-    for name in modules():
-        for node in tree(name).body:
-            public = isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
-            if isinstance(node, ast.ClassDef) or public:
-                homes[node.name].add(name)
-    twice = {word: of for word, of in homes.items() if len(of) > 1 and word not in SAME_NAME}
-    assert not twice
-
-
 def test_what_a_model_is_matters_to_models_and_kernels_alone():
     asks = re.compile(r"isinstance\([^)]*(Transport|Separable|Residual)Model|theta\[\d*:\d*\]")
     rooms = ("homodyne_dask.models", "homodyne_dask.kernels")
@@ -165,11 +107,6 @@ def test_lists_of_tests_name_files_and_folders_that_exist():
     listed = [*LONG, *(f"tests/{name}" for name in (*ROOMS, *QUICK))]
     listed += re.findall(r"\btests/[\w/.]*\w", (ROOT / "Makefile").read_text())
     assert not [name for name in listed if not (ROOT / name).exists()]
-
-
-def test_no_two_test_files_have_one_name():
-    names = [file.name for file in (ROOT / "tests").rglob("test_*.py")]
-    assert len(names) == len(set(names)), Counter(names).most_common(3)
 
 
 @pytest.mark.parametrize("named", sorted({found[0] for found in FILES}))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from homodyne_dask.kernels.cache_folder import FOLDER
-from tests.benchmarks import codec_table, felt
+from tests.benchmarks import felt
 
 FELT = {
     "fit of 1 M pairs": {
@@ -119,8 +119,6 @@ ROWS = {
     "scheduler": ("scheduler.model(folder, (10, 100))", {}),
     "scheduler 1000": ("scheduler.model(folder, (10, 100, 1000))", {}),
     "fault tolerance": ("fault_tolerance.cost(folder, 2950)", {"all of it % of CPU": "<= 1"}),
-    "codecs": ("codec_table.run(folder)", {}),
-    "flags": ("flag_audit.run()", {"traced arguments: compilations": "1"}),
     "crossover": ("crossover.run(folder)", {}),
     **{f"felt {name}": (f"felt.run({name!r}, folder)", wanted) for name, wanted in FELT.items()},
     "ingest": ("fits.ingested(folder, 2950)", {"MB/s of matrix data": ">= 150"}),
@@ -192,9 +190,6 @@ def main() -> None:
         for name in chosen:
             table[name] = one(name, folder)
             table[name] |= compared(table, name)
-            if name == "codecs":
-                print(codec_table.text(table[name]), flush=True)
-                continue
             for what, value in table[name].items():
                 required = ROWS[name][1].get(what, "")
                 print(f"{name:<22} {what:<36} {value:>14.4g}   {required}", flush=True)
