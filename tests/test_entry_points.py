@@ -28,6 +28,7 @@ CODE = {
         model = hd.separable(swelling, [hd.Parameter("k")])
         static = hd.separable(swelling, [hd.Parameter("k")], name="static")
         twice = hd.separable(swelling, [hd.Parameter("k")], name="twice")
+        fine = hd.separable(swelling, [hd.Parameter("k")], name="alias")
         line = hd.model(lambda theta, x: theta[0] * x, [hd.Parameter("k")])
     """,
     "ends": """
@@ -77,6 +78,8 @@ POINTS = """
     line = ours_models:line
     shadow = ours_models:static
     brownian = ours_missing:model
+    alias = ours_missing:model
+    fine = ours_models:fine
     twice = ours_models:twice
     odd = not a module
     [homodyne_dask.readers]
@@ -197,19 +200,35 @@ def test_each_broken_model_is_named_once_and_says_why_it_is_not_there(installed,
         "with warnings.catch_warnings(record=True) as warned:\n"
         "    warnings.simplefilter('always')\n"
         "    own = [model_named(n) is hd.MODELS[n] for n in ('static', 'brownian')]\n"
+        "    own.append(model_named('alias').name == 'alias')\n"
         f"    errors = {{n: error(n) for n in {[*BROKEN]}}} | {{'sum': error('ends + static')}}\n"
         "print(json.dumps([own, errors, [str(of.message) for of in warned]]))"
     )
     ran = python(installed, tmp_path, "-c", code)
     own, errors, warned = json.loads(ran.stdout)
-    assert own == [True, True]
+    assert own == [True, True, True]
     assert errors.pop("sum") == errors["ends"]
     for name, why in BROKEN.items():
         assert why in errors[name]
         assert "repair or remove the package" in errors[name]
-    brownian = "the model 'brownian' (ours_missing:model) cannot be used"
-    assert [of for of in warned if of.startswith(brownian)]
-    assert sorted(of for of in warned if not of.startswith(brownian)) == sorted(errors.values())
+    others = [f"the model '{n}' (ours_missing:model) cannot be used" for n in ("brownian", "alias")]
+    assert all(any(of.startswith(other) for of in warned) for other in others)
+    rest = [of for of in warned if not of.startswith(tuple(others))]
+    assert sorted(rest) == sorted(errors.values())
+
+
+def test_a_worker_refuses_a_model_that_its_packages_do_not_give_it(installed, tmp_path):
+    code = (
+        "import homodyne_dask as hd\n"
+        "from homodyne_dask.models.user_defined import _imported\n"
+        "for name in ('twice', 'missing', 'swelling'):\n"
+        "    try: print(_imported(name, '').name)\n"
+        "    except hd.errors.OptionError as e: print(e)\n"
+    )
+    twice, missing, good = python(installed, tmp_path, "-c", code).stdout.splitlines()
+    assert BROKEN["twice"] in twice
+    assert BROKEN["missing"] in missing
+    assert good == "swelling"
 
 
 @pytest.mark.long
@@ -223,7 +242,7 @@ def test_built_in_models_are_fitted_whatever_packages_are_broken(installed, tmp_
     assert ended.returncode == 0, ended.stderr
     assert (tmp_path / "A_fit" / "summary.json").exists()
     warned = [line for line in ended.stderr.splitlines() if line.startswith("warning: ")]
-    assert len(warned) == len(set(warned)) == len(BROKEN) + 5
+    assert len(warned) == len(set(warned)) == len(BROKEN) + 6
     for of in (
         "the callback 'ends' (ours_ends:callback) cannot be used (SystemExit)",
         "the callback 'number' (ours_callbacks:number) cannot be used (it is not a function)",

@@ -60,10 +60,11 @@ def _guarded(point: EntryPoint, callback: Callback) -> Callback:
     def pass_on(event: Event) -> None:
         nonlocal works
         if works:
-            works = False
+            failed = True
             with passed_over(point):
                 callback(event)
-                works = True
+                failed = False
+            works = works and not failed
 
     return pass_on
 

@@ -33,8 +33,8 @@ from homodyne_dask.models.two_component import (
     TWO_COMPONENT_XPCSJAX,
 )
 from homodyne_dask.models.user_defined import (
+    AMBIGUOUS,
     BUILT_IN,
-    UNUSABLE,
     USER_DEFINED,
     Bin,
     ResidualModel,
@@ -146,7 +146,7 @@ def scan_model(model: object) -> Model:
 def model_named(name: str) -> Model:
     """Return the model of that name; raises OptionError with the nearest name."""
     known = {**USER_DEFINED, **importable_models()}
-    models = {key: of for key, of in known.items() if key in BUILT_IN or key not in UNUSABLE}
+    models = {key: of for key, of in known.items() if key in BUILT_IN or key not in AMBIGUOUS}
     if name not in models and (made := parsed(name, models)) is not None:
         return made
     if name not in models:

@@ -42,7 +42,9 @@ BUILT_IN: dict[str, Parametrized] = {}
 USER_DEFINED: dict[str, Parametrized] = {}
 """By `separable`, the last of each name: figures of a stored result find their model there."""
 UNUSABLE: dict[str, str] = {}
-"""Why models of installed packages cannot be used, by name; filled by `importable_models`."""
+"""Why entry points of installed packages give no model, by name; filled by `importable_models`."""
+AMBIGUOUS: dict[str, str] = {}
+"""The same of models of one name, by that name: nobody knows which of them is meant."""
 _UNPACKED: LRU[str, Any] = LRU(32, {})
 """Models that this process received, by digest."""
 _LOCK = Lock()
@@ -158,18 +160,18 @@ def importable_models() -> Mapping[str, Parametrized]:
             )
             if found.setdefault(model.name, model) is not model:
                 twice = unusable(point, f"there is another model named {model.name!r}")
-                UNUSABLE[model.name] = str(twice)  # nobody knows which of them is meant
+                AMBIGUOUS[model.name] = str(twice)
                 raise twice
         except EntryPointError as e:
             UNUSABLE[point.name] = str(e)
             warn_of(str(e))
-    return found
+    return {name: of for name, of in found.items() if name in BUILT_IN or name not in AMBIGUOUS}
 
 
 def unknown_model(name: str, models: Iterable[str], whole: str = "") -> OptionError:
     """Return the error for a name that no model has, or only one of a package that cannot be used."""
-    if name in UNUSABLE:
-        return OptionError(UNUSABLE[name])
+    if name in UNUSABLE | AMBIGUOUS:
+        return OptionError((UNUSABLE | AMBIGUOUS)[name])
     return OptionError(f"model {name!r}{whole} is unknown; {nearest(name, models)}")
 
 
@@ -213,9 +215,13 @@ class SeparableModel(UserDefined):
 
 @lru_cache(maxsize=32)
 def _imported(name: str, digest: str) -> SeparableModel:
-    """Return a model that every process can import, with the digest it was sent with."""
-    found = importable_models()[name]
-    assert isinstance(found, SeparableModel)
+    """Return a model that every process can import, with the digest it was sent with.
+
+    Raises OptionError where the packages of this process do not give it.
+    """
+    found = importable_models().get(name)
+    if not isinstance(found, SeparableModel):
+        raise unknown_model(name, importable_models())
     return found if found.digest == digest else replace(found, digest=digest)
 
 

@@ -276,7 +276,7 @@ def clumsy(path, options):
 def test_a_reader_of_a_package_is_not_blamed_for_a_file_system(tmp_path, monkeypatch):
     (tmp_path / "A.raw").write_bytes(b"of another format")
     point = EntryPoint("clumsy", f"{__name__}:clumsy", detect.GROUP)
-    monkeypatch.setattr(detect, "entry_points", lambda group: [point])
+    monkeypatch.setattr(detect, "offered_in", lambda group: [point])
     with pytest.raises(FileReadError, match=r"A\.raw cannot be read \(Remote I/O error, after 8"):
         ingest.ingest(tmp_path / "A.raw", tmp_path / "s.zarr")
 

@@ -89,17 +89,17 @@ def expected_errors(scan: PlannedScan, ages: Float[np.ndarray, " age"]) -> Expec
     hessian = {name: np.zeros((m, m)) for name in WEIGHTINGS}
     scores = {name: np.zeros((m, m)) for name in WEIGHTINGS}
     clusters = friedel_clusters(scan.q, scan.phi, np.ones(len(scan.q), int))
-    same: dict[int, list[dict[str, _Scores]]] = {}
+    same: dict[int, list[tuple[int, dict[str, _Scores]]]] = {}
     for b, cluster in enumerate(clusters):
         found = _of_bin(scan, b, averaged, at)
         for name, of in found.items():
             hessian[name] += of.hessian
             scores[name] += of.variance
-            for other in same.get(int(cluster), []):
-                scores[name] += (
-                    other[name].weight * of.intensity + of.weight * other[name].intensity
-                )
-        same.setdefault(int(cluster), []).append(found)
+            for a, before in same.get(int(cluster), []):
+                other, most = before[name], max(scan.pixels[a], scan.pixels[b])
+                both = other.weight * of.weight / most
+                scores[name] += both * (other.intensity + of.intensity)
+        same.setdefault(int(cluster), []).append((b, found))
     covariance = {}
     for name in WEIGHTINGS:
         inverse = _inverse(hessian[name])
@@ -116,9 +116,9 @@ class _Scores(NamedTuple):
     variance: Float[np.ndarray, "m m"]
     """Of its scores."""
     intensity: Float[np.ndarray, "m m"]
-    """The part of their variance that bins of the same speckle share, over `weight`."""
-    weight: float = 1.0
-    """Of its pairs: 1/σ², σ from counts as `ingest` computes it."""
+    """The part of their variance of one pixel that bins of the same speckle share, over `weight`²."""
+    weight: float
+    """Of its pairs, 1/σ² with σ from counts as `ingest` computes it; of weighted averages the pixels."""
 
 
 def _of_bin(
@@ -143,7 +143,7 @@ def _of_bin(
     of_scores = of_fields.mapped(project)
     w = pixels / (1 / mu + contrast) ** 2
     hessian, variance = w * project @ weights @ project.T, w**2 / pixels * of_scores.at(mu)
-    found = {PAIRS: _Scores(hessian, variance, w / pixels * of_scores.constant, w)}
+    found = {PAIRS: _Scores(hessian, variance, of_scores.constant, w)}
     fine = bin_averages(averaged, 0, model)
     cells, noise = merged_averages(fine, division, grid.min_pairs).with_noise(parts)
     X = np.column_stack([np.ones(len(cells.f)), cells.f, cells.slopes.T]) * size
@@ -152,7 +152,7 @@ def _of_bin(
     project = _eliminating(normal)
     shared = project @ weighted.T @ noise.constant @ weighted @ project.T
     information = project @ normal @ project.T * pixels
-    found[SPECKLE_WEIGHTS] = _Scores(information, information, shared * pixels)
+    found[SPECKLE_WEIGHTS] = _Scores(information, information, shared, pixels)
     return found
 
 

@@ -5,6 +5,7 @@ frames, so a cell may be cut by the end of the record. Where some of its pairs a
 those that are known, which one pass over the data finds.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -227,6 +228,16 @@ class AveragedCells(NamedTuple):
         """Return the pairs that stand for the cells of a bin."""
         return self.points[bin if len(self.points) > 1 else 0]
 
+    def of_bins(self, bins: Sequence[int]) -> "AveragedCells":
+        """Return the averages of some bins."""
+        some = list(bins)
+        return self._replace(
+            c2=self.c2[some],
+            pairs=self.pairs[some],
+            points=[self.points[b] for b in some] if len(self.points) > 1 else self.points,
+            known=None if self.known is None else [self.known[b] for b in some],
+        )
+
 
 def averaged_cells(sweep: Sweep, request: Request) -> AveragedCells:
     """Return the averages of the selected bins, and the pairs that stand for their cells.
@@ -275,12 +286,12 @@ def _read_cells(sweep: Sweep, edges: AgeAndLagEdges, min_lag: int) -> AveragedCe
 
 
 def _all_known(stored: AveragedCells) -> bool:
-    """Return whether the pairs of stored averages are those of their frames, all but all of them."""
+    """Return whether bins with pairs know those of the frames of the stored cells, all but all of them."""
     lags, of_lag = np.unique([cell.shortest for cell in stored.intervals], return_inverse=True)
     (points,) = stored.points
     expected = np.round(np.bincount(points.cell, points.weight, len(stored.intervals)))
-    partly = (stored.pairs > 0) & (stored.pairs < expected)
-    unknown = np.where(partly, expected - stored.pairs, 0) @ np.eye(len(lags))[of_lag]
+    missing = np.where(stored.pairs.any(1)[:, None], expected - stored.pairs, 0)
+    unknown = np.maximum(missing, 0) @ np.eye(len(lags))[of_lag]
     return bool((unknown <= (1 - LEAST_KNOWN) * np.bincount(of_lag, expected, len(lags))).all())
 
 

@@ -174,15 +174,14 @@ def _combined(
 ) -> SpeckleErrors:
     maps = {b: _scores(reduced, joint, b) for b in bins}
     efficiency = _efficiency(reduced, joint, bins, maps)
-    fields = {b: one.shared_size * one.of_fields.constant for b, one in bins.items()}
     parts, along = (
         {b: _of_bin(bins[b], efficiency * to @ scores) for b, scores in maps.items()}
         for to in (joint.inverse, joint.to_axes)
     )
-    _, size, spread = _summed(parts, clusters, fields)
+    _, size, spread = _summed(parts, clusters, bins)
     freedom = 2 * size**2 / np.maximum(spread, np.finfo(float).tiny)
     # along the axes: of a combination of strongly correlated parameters theirs leave only rounding
-    total, size, _ = _summed(along, clusters, fields)
+    total, size, _ = _summed(along, clusters, bins)
     scale = np.sqrt(np.maximum(size, 0) / np.maximum(np.diag(total), np.finfo(float).tiny))
     total = joint.axes @ (total * np.outer(scale, scale)) @ joint.axes.T
     if joint.prior is not None:
@@ -272,14 +271,13 @@ def _of_bin(noise: BinNoise, to: Float[np.ndarray, "n column"]) -> _OfBin:
 def _summed(
     parts: dict[int, _OfBin],
     clusters: Int[np.ndarray, " bin"],
-    fields: dict[int, Float[np.ndarray, "column column"]],
+    bins: dict[int, BinNoise],
 ) -> tuple[Float[np.ndarray, "n n"], Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-    """Return the sums over bins: covariance, variances from mean logarithms, and the spread of these.
-
-    fields: of each bin, the covariance that it shares with bins of the same speckle.
-    """
+    """Return the sums over bins: covariance, variances from mean logarithms, and the spread of these."""
     to, each = {b: part.map for b, part in parts.items()}, list(parts.values())
-    shared = shared_speckle(to, clusters, lambda a, _: fields[a])
+    shared = shared_speckle(
+        to, clusters, lambda a, b: bins[a].shared_size(bins[b]) * bins[a].of_fields.constant
+    )
     total = np.sum([part.covariance for part in each], axis=0) + shared
     size = np.sum([part.size for part in each], axis=0) + np.diag(shared)
     return total, size, np.sum([part.size**2 * part.relative for part in each], axis=0)

@@ -152,12 +152,11 @@ class BinNoise:
         here, there = np.array(both, int).reshape(-1, 2)[:, ::-1].T
         found = np.zeros((len(place), len(other.cells.intervals)))
         found[:, there] = self.of_cells.constant[:, here]
-        return found * self.shared_size
+        return found * self.shared_size(other)
 
-    @property
-    def shared_size(self) -> float:
-        """The size of the noise of speckle alone, which a bin of the same speckle has, too: 1/P."""
-        return float(self.fit.weight @ (1 / self.fit.pixels))
+    def shared_size(self, other: "BinNoise") -> float:
+        """Return the size of the noise that a bin of the same speckle has, too: 1/P of more pixels."""
+        return float(min(of.fit.weight @ (1 / of.fit.pixels) for of in (self, other)))
 
     def _covariance(self, expected: NoiseFit) -> Float[np.ndarray, "cell cell"]:
         pixels = np.maximum(expected.pixels, self.least_pixels)

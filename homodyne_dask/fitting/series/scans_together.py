@@ -7,7 +7,7 @@ parameter, and what follows is that of any fit.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.error_estimation.assemble_result import assemble_result
-from homodyne_dask.fitting.error_estimation.cell_residuals import averaged_cells
+from homodyne_dask.fitting.error_estimation.cell_residuals import AveragedCells, averaged_cells
 from homodyne_dask.fitting.error_estimation.estimate_errors import ErrorEstimates, deviations
 from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors, speckle_errors
 from homodyne_dask.fitting.error_estimation.speckle_noise import NoiseOfModel
@@ -192,7 +192,8 @@ def fit_together(
             scans = list(zip(request.scans, states, strict=True))
             few = min(clusters_in(at.reduced, one.clusters) for one, at in scans) < MIN_CLUSTERS
             errors, speckle = _uncertainty(request, state), []
-            noise = partial(_speckle, request, state, sweep.sweep, list[NoiseOfModel]())
+            averaged = cache(partial(averaged_cells, sweep.sweep, request.whole))
+            noise = partial(_speckle, request, state, averaged, list[NoiseOfModel]())
             if few or errors.of_few(request.search.names):
                 speckle = [noise(scan, at) for scan, at in enumerate(states)]
                 errors = _uncertainty(request, state, states, speckle)
@@ -286,22 +287,23 @@ def _states_of_scans(request: GlobalRequest, state: lm.State, gram: Gram) -> lis
 def _speckle(
     request: GlobalRequest,
     whole: lm.State,
-    sweep: Sweep,
+    averaged: Callable[[], AveragedCells],
     known: list[NoiseOfModel],
     scan: int,
     state: lm.State,
 ) -> SpeckleErrors | None:
     """Return the noise of the bins of a scan; None where the fit has no errors, or too little is known.
 
-    whole: of all scans. known: noise of the models of the scans before, which is used where f is all but the
-    same.
+    whole, averaged: of all scans. known: noise of the models of the scans before, which is used where f is
+    all but the same.
     """
     moved = parameters_with_errors(request.search, whole.theta, whole.reduced)
     moved, one = moved[request.parameters.place[scan]], request.scans[scan]
     ended = state.outcome in (lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.MAX_PASSES)
     if not ended or not moved.any() or one.scan.cells is not None:
         return None
-    return speckle_errors(one, state, moved, one.clusters, averaged_cells(sweep, one), known=known)
+    own = averaged().of_bins(request.members[scan])
+    return speckle_errors(one, state, moved, one.clusters, own, known=known)
 
 
 def _uncertainty(
