@@ -47,7 +47,7 @@ def pauses(monkeypatch) -> list[float]:
     """The pauses that were made, of which none takes time; all is read from disk."""
     made: list[float] = []
     forget()
-    monkeypatch.setattr(files, "sleep", made.append)
+    monkeypatch.setattr(files.INTERRUPTED, "wait", made.append)
     return made
 
 
