@@ -130,7 +130,12 @@ def exists(path: AnyPath) -> bool:
 
 def is_file(path: AnyPath) -> bool:
     """Return whether there is a file, or an object."""
-    return objects.version(path) is not None if isinstance(path, UrlPath) else path.is_file()
+    if isinstance(path, UrlPath):
+        return objects.version(path) is not None
+    try:
+        return stat.S_ISREG(patiently(path, path.stat).st_mode)
+    except (OSError, ValueError):
+        return False
 
 
 def children(path: AnyPath) -> list[AnyPath]:
@@ -249,9 +254,14 @@ def patiently[T](path: Path, read: Callable[[], T]) -> T:
                 raise
             late = monotonic() - began > objects.RETRIES["retry_timeout"].total_seconds()
             if late or retries == objects.RETRIES["max_retries"] or INTERRUPTED.is_set():
+                full = e.errno in (errno.EMFILE, errno.ENFILE)
+                then = (
+                    "close some, or see `ulimit -n`"
+                    if full
+                    else "its file system fails; try again when it works"
+                )
                 raise FileReadError(
-                    f"{path} cannot be read ({os.strerror(e.errno or 0)}, after {retries} retries): its file "
-                    f"system fails; try again when it works"
+                    f"{path} cannot be read ({os.strerror(e.errno or 0)}, after {retries} retries): {then}"
                 ) from e
         pause = backoff["init_backoff"] * backoff["base"] ** retries
         INTERRUPTED.wait(min(pause, backoff["max_backoff"]).total_seconds())
@@ -274,10 +284,12 @@ def is_failure(error: BaseException) -> bool:
 
 
 def twice[T](read: Callable[[], T]) -> T:
-    """Return what is read; it is read again where it is wrong, for only damage stays."""
+    """Return what is read; it is read again where it is wrong or missing, for only damage stays."""
     try:
         return read()
-    except (ValueError, RuntimeError):
+    except DAMAGED as e:
+        if isinstance(e, OSError):
+            INTERRUPTED.wait(objects.BACKOFF["init_backoff"].total_seconds())
         return read()
 
 
