@@ -28,11 +28,13 @@ from homodyne_dask.store.arrays import (
     read_array,
 )
 from homodyne_dask.store.files import (
+    INTERRUPTED,
     AnyPath,
     any_path,
     children,
     errors_of,
     exists,
+    no_more_waiting,
     open_without_waiting,
     path_of,
     patiently,
@@ -102,13 +104,15 @@ def ingest(
     try:
         with futures.ThreadPoolExecutor(1) as background:
             job = _Job(states, background.submit(_digest, paths), options, sharded)
-            with errors_of(target):
+            with errors_of(target), no_more_waiting():
                 return _ingest(source, target, job, overwrite, strict, client, progress)
     except OSError as error:
         raise StoreError(
             f"{target} cannot be written ({error.strerror or error}): free some space or give another "
             "name, then run ingest again; it continues where it stopped"
         ) from error
+    finally:
+        INTERRUPTED.clear()
 
 
 def _paths(given: str | Path | Sequence[str | Path]) -> list[Path]:
@@ -152,7 +156,10 @@ def default_store(source: Path) -> Path:
 
 
 def _state(path: Path) -> tuple[int, ...] | None:
-    """Return the state of a file, None where there is none: opened, it is that on the server."""
+    """Return the state of a file, None where there is none: opened, it is that on the server.
+
+    Raises SourceError for a file that may not be read, FileReadError where its file system fails.
+    """
 
     def read() -> tuple[int, ...]:
         with open(path, "rb", opener=open_without_waiting) as file:
@@ -160,8 +167,10 @@ def _state(path: Path) -> tuple[int, ...] | None:
 
     try:
         return patiently(path, read)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror}") from error
 
 
 @dataclass(frozen=True)
@@ -182,6 +191,7 @@ class _Job:
     def as_json(self) -> Record:
         return {
             "source_sha256": self.digest.result(),
+            "sizes_and_times": [of and [*of[2:4]] for of in self.states.values()],
             "options": self.options_json(),
             "schema": schema.VERSION,
             "records": RECORD_VERSION,
@@ -199,8 +209,8 @@ def _ingest(
         if _already_done(target, job, overwrite):
             store_writer.remove_work(target)
             return read_report(target, skipped=True)
+        _prepare(target, source, job, overwrite)
         with _unchanged(job.states, target):
-            _prepare(target, source, job, overwrite)
             use = noise.frame_mask(source)
             with futures.ThreadPoolExecutor(1) as background:
                 job_written = background.submit(_write_job, target, job)
@@ -214,16 +224,25 @@ def _ingest(
 
 @contextmanager
 def _unchanged(states: Mapping[Path, tuple[int, ...] | None], target: AnyPath) -> Iterator[None]:
-    """Raise FileReadError and keep nothing where a source has changed after the block, however that ended."""
+    """Raise FileReadError and keep nothing where a source has changed after the block, or an error in it.
+
+    After an interrupt, or where a file system fails, it is left to the next ingest to start over.
+    """
+    failed = None
     try:
         yield
-    finally:
-        if changed := [path for path, state in states.items() if _state(path) != state]:
-            store_writer.clear(target)
-            raise FileReadError(
-                f"{changed[0]} changed while it was read: it was replaced or is still being written; "
-                "ingest it again when it is complete"
-            )
+    except FileReadError:
+        raise
+    except Exception as error:
+        failed = error
+    if changed := [path for path, state in states.items() if _state(path) != state]:
+        store_writer.clear(target)
+        raise FileReadError(
+            f"{changed[0]} changed while it was read: it was replaced or is still being written; "
+            "ingest it again when it is complete"
+        ) from failed
+    if failed:
+        raise failed
 
 
 def _check_left_out(target: AnyPath, records: list[Record], strict: bool) -> None:
@@ -292,15 +311,16 @@ def _write_bins(source, target: AnyPath, use, sharded, client, progress) -> list
     with pool, _lost_workers(client):
         running: dict[futures.Future, int] = {}
         try:
-            while todo or running:
-                while todo and len(running) < at_once:
-                    index = todo.pop(0)
-                    task = (source.only(index), target, index, use, sharded)
-                    running[pool.submit(write_bin, *task)] = index
-                for future in futures.wait(running, return_when=futures.FIRST_COMPLETED).done:
-                    done[running.pop(future)] = future.result()
-                    if progress:
-                        progress(len(done), total)
+            with no_more_waiting():
+                while todo or running:
+                    while todo and len(running) < at_once:
+                        index = todo.pop(0)
+                        task = (source.only(index), target, index, use, sharded)
+                        running[pool.submit(write_bin, *task)] = index
+                    for future in futures.wait(running, return_when=futures.FIRST_COMPLETED).done:
+                        done[running.pop(future)] = future.result()
+                        if progress:
+                            progress(len(done), total)
         finally:
             futures.wait(running)
     return [done[index] for index in range(total)]

@@ -67,7 +67,12 @@ def on_disk(where: AnyPath) -> Iterator[tuple[Path, Callable[[Path], str]]]:
         for path in _results_below(where):
             file = folder / path.relative_to(where)
             file.parent.mkdir(parents=True, exist_ok=True)
-            before[file] = objects.read(path, MAX_BYTES)
+            try:
+                before[file] = objects.read(path, MAX_BYTES)
+            except ValueError as e:
+                raise ObjectStoreError(
+                    f"{path} cannot be fetched ({e}): it is no file of a result"
+                ) from e
             file.write_bytes(before[file])
         yield folder, _names(folder, where)
         changed = [file for file in _files(folder) if file.read_bytes() != before.get(file)]

@@ -8,7 +8,8 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from time import monotonic, sleep
+from threading import Event
+from time import monotonic
 from typing import IO, Any
 from uuid import uuid4
 
@@ -29,6 +30,8 @@ MAY_PASS = {
     errno.ENFILE, errno.EMFILE,
 }  # fmt: skip
 """With which a file system, or the way to its server, fails, and works again a moment later."""
+INTERRUPTED = Event()
+"""Set while a process leaves on an interrupt: no thread waits for a file system any more."""
 
 
 def path_of(what: str, given: str | AnyPath) -> Path:
@@ -127,7 +130,12 @@ def exists(path: AnyPath) -> bool:
 
 def is_file(path: AnyPath) -> bool:
     """Return whether there is a file, or an object."""
-    return objects.version(path) is not None if isinstance(path, UrlPath) else path.is_file()
+    if isinstance(path, UrlPath):
+        return objects.version(path) is not None
+    try:
+        return stat.S_ISREG(patiently(path, path.stat).st_mode)
+    except (OSError, ValueError):
+        return False
 
 
 def children(path: AnyPath) -> list[AnyPath]:
@@ -245,14 +253,29 @@ def patiently[T](path: Path, read: Callable[[], T]) -> T:
             if not is_failure(e):
                 raise
             late = monotonic() - began > objects.RETRIES["retry_timeout"].total_seconds()
-            if late or retries == objects.RETRIES["max_retries"]:
+            if late or retries == objects.RETRIES["max_retries"] or INTERRUPTED.is_set():
+                full = e.errno in (errno.EMFILE, errno.ENFILE)
+                then = (
+                    "close some, or see `ulimit -n`"
+                    if full
+                    else "its file system fails; try again when it works"
+                )
                 raise FileReadError(
-                    f"{path} cannot be read ({os.strerror(e.errno or 0)}, after {retries} retries): its file "
-                    f"system fails; try again when it works"
+                    f"{path} cannot be read ({os.strerror(e.errno or 0)}, after {retries} retries): {then}"
                 ) from e
         pause = backoff["init_backoff"] * backoff["base"] ** retries
-        sleep(min(pause, backoff["max_backoff"]).total_seconds())
+        INTERRUPTED.wait(min(pause, backoff["max_backoff"]).total_seconds())
         retries += 1
+
+
+@contextmanager
+def no_more_waiting() -> Iterator[None]:
+    """Set INTERRUPTED where the block is interrupted; who waits for the threads then clears it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        INTERRUPTED.set()
+        raise
 
 
 def is_failure(error: BaseException) -> bool:
@@ -261,10 +284,12 @@ def is_failure(error: BaseException) -> bool:
 
 
 def twice[T](read: Callable[[], T]) -> T:
-    """Return what is read; it is read again where it is wrong, for only damage stays."""
+    """Return what is read; it is read again where it is wrong or missing, for only damage stays."""
     try:
         return read()
-    except (ValueError, RuntimeError):
+    except DAMAGED as e:
+        if isinstance(e, OSError):
+            INTERRUPTED.wait(objects.BACKOFF["init_backoff"].total_seconds())
         return read()
 
 

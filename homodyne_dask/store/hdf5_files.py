@@ -13,7 +13,7 @@ from typing import Any
 import h5py
 
 from homodyne_dask.errors import SourceError, require_package
-from homodyne_dask.store.files import is_failure, patiently
+from homodyne_dask.store.files import is_failure, is_file, patiently
 
 UNREADABLE = (OSError, KeyError, RuntimeError, ValueError, TypeError, OverflowError, MemoryError)
 MAX_LINKS = 8
@@ -23,7 +23,7 @@ MAX_LINKS = 8
 @contextmanager
 def open_hdf5(path: Path) -> Iterator[h5py.File]:
     """Open a file for reading; a truncated or foreign one is a SourceError."""
-    if not path.is_file():
+    if not is_file(path):
         raise SourceError(f"{path} is not a file: check the name")
     try:
         file = patiently(path, lambda: h5py.File(path, "r", locking="best-effort"))

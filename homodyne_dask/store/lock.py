@@ -36,7 +36,7 @@ class _Lease:
         found = objects.version(self.path)
         try:
             return found if objects.read(self.path, 1000).startswith(self.mark) else None
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError):  # gone, or far too large for a lock
             return None
 
     def taken(self) -> bool:

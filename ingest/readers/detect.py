@@ -21,7 +21,7 @@ from homodyne_dask.errors import (
     unusable,
     warn_of,
 )
-from homodyne_dask.store.files import is_failure, read_with_tail
+from homodyne_dask.store.files import is_failure, is_file, read_with_tail
 from homodyne_dask.store.processes import python_command
 from ingest.readers import aps, chx, esrf, hdf5, nxxpcs, trains
 from ingest.readers.any_hdf5 import open_any, what_is_in
@@ -211,7 +211,7 @@ def _refuse_q_and_phi(options: IngestOptions, source: Source) -> Source:
 
 def first_bytes(path: Path) -> bytes:
     """Return the first bytes of a file, which identify its format."""
-    if not path.is_file():
+    if not is_file(path):
         raise SourceError(f"{path} is not a file: check the name")
     try:
         return read_with_tail(path, 64, 0, (0, 64))[0]

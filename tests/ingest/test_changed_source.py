@@ -1,17 +1,25 @@
 """A source that is replaced or written to while it is read: a sentence, and nothing is kept of either."""
 
+import errno
 import hashlib
 import os
 import shutil
+import signal
+import threading
 from pathlib import Path
+from time import monotonic, sleep
 
 import numpy as np
 import pytest
 
 import ingest
-from homodyne_dask.errors import FileReadError, StoreError
+from homodyne_dask.errors import FileReadError, SourceError, StoreError
+from homodyne_dask.store import files
+from homodyne_dask.store.own_stores import WORK_FOLDER
 from homodyne_dask.store.scan import open_dataset
 from ingest import write
+from ingest.readers.source import Source
+from ingest.store_writer import JOB_FILE
 from tests.ingest_files import attributes, manifest, noisy, simulated
 
 
@@ -152,16 +160,117 @@ def test_each_of_several_files_is_looked_at(two, tmp_path, which, options):
     check_nothing_kept(tmp_path / "s.zarr", list(two), **options)
 
 
-def test_an_ingest_interrupted_after_a_change_leaves_nothing_to_continue(two, tmp_path):
+def after_the_hash(bins: int, store: Path, do):
+    """A function that does something when so many bins are done and job.json is written."""
+
+    def progress(done: int, total: int) -> None:
+        if done == bins:
+            job, deadline = store / WORK_FOLDER / JOB_FILE, monotonic() + 10
+            while not job.exists() and monotonic() < deadline:
+                sleep(0.01)
+            do()
+
+    return progress
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def written_now(file: Path, other: Path) -> None:
+    file.write_bytes(other.read_bytes())
+
+
+@pytest.mark.parametrize("change", [replaced, written_now, copied_again])
+def test_an_ingest_interrupted_after_a_change_is_started_over(two, tmp_path, change, monkeypatch):
+    """The hash is that of the new content, as of a large file."""
     source, other = two
+    content, real = threading.Event(), write._digest
 
-    def change_and_interrupt(*_: int) -> None:
-        replaced(source, other)
-        raise KeyboardInterrupt
+    def digest(paths):
+        assert content.wait(10)
+        return real(paths)
 
-    with pytest.raises(FileReadError, match="changed while it was read"):
-        ingest.ingest(source, tmp_path / "s.zarr", progress=change_and_interrupt)
+    def changed(done: int, total: int) -> None:
+        if done == 2:
+            change(source, other)
+            content.set()
+            after_the_hash(2, tmp_path / "s.zarr", interrupt)(done, total)
+
+    with monkeypatch.context() as slow:
+        slow.setattr(write, "_digest", digest)
+        with pytest.raises(KeyboardInterrupt):
+            ingest.ingest(source, tmp_path / "s.zarr", progress=changed)
     check_nothing_kept(tmp_path / "s.zarr", [source])
+
+
+def test_the_unfinished_ingest_of_another_file_stays_when_a_source_changes(
+    two, tmp_path, monkeypatch
+):
+    (source, other), store, real = two, tmp_path / "s.zarr", write._digest
+    with pytest.raises(KeyboardInterrupt):
+        ingest.ingest(source, store, progress=after_the_hash(3, store, interrupt))
+
+    def digest(paths):
+        other.touch()
+        return real(paths)
+
+    with monkeypatch.context() as touched:
+        touched.setattr(write, "_digest", digest)
+        with pytest.raises(StoreError, match="unfinished ingest of another file"):
+            ingest.ingest(other, store)
+    done = []
+    ingest.ingest(source, store, progress=lambda k, _: done.append(k))
+    assert len(done) < 4
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
+def test_a_source_that_cannot_be_looked_at_in_the_end_has_not_changed(
+    two, tmp_path, monkeypatch, number
+):
+    """As when a ticket expires: what is done stays."""
+    store, real = tmp_path / "s.zarr", write.open_without_waiting
+
+    def expire() -> None:
+        def refused(path, flags):
+            raise OSError(number, os.strerror(number), path)
+
+        monkeypatch.setattr(files.INTERRUPTED, "wait", lambda _: None)
+        monkeypatch.setattr(write, "open_without_waiting", refused)
+
+    error = SourceError if number == errno.EACCES else FileReadError
+    with pytest.raises(error, match=r"s\.npz cannot be read.*(Permission denied|Input/output)"):
+        ingest.ingest(two[0], store, progress=after_the_hash(4, store, expire))
+    monkeypatch.setattr(write, "open_without_waiting", real)
+    done = []
+    ingest.ingest(two[0], store, progress=lambda k, _: done.append(k))
+    assert not done
+
+
+def test_an_interrupt_ends_an_ingest_whose_file_system_fails_at_once(two, tmp_path, monkeypatch):
+    fails, real = threading.Event(), Source.read
+
+    def read(one, index):
+        def failing():
+            fails.set()
+            raise OSError(errno.ESTALE, "Stale file handle")
+
+        return files.patiently(one.path, failing) if fails.is_set() else real(one, index)
+
+    def stale(path, flags):
+        raise OSError(errno.ESTALE, "Stale file handle", path)
+
+    def fail(done: int, total: int) -> None:
+        fails.set()
+        monkeypatch.setattr(write, "open_without_waiting", stale)
+        threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    monkeypatch.setattr(Source, "read", read)
+    began = monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        ingest.ingest(two[0], tmp_path / "s.zarr", progress=when(1, fail, 1, 4))
+    assert monotonic() - began < 5
+    assert not files.INTERRUPTED.is_set()
 
 
 def test_a_complete_store_stays_when_the_same_source_is_replaced_afterwards(two, tmp_path):

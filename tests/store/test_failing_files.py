@@ -2,6 +2,7 @@
 
 import errno
 import shutil
+from contextlib import nullcontext
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -11,8 +12,9 @@ import pytest
 
 import homodyne_dask as hd
 import ingest
-from homodyne_dask.errors import FileReadError, SourceError, StoreError
-from homodyne_dask.store import chunk_reader, files, hdf5_files, objects, schema
+from homodyne_dask.cli import result_upload
+from homodyne_dask.errors import FileReadError, ObjectStoreError, SourceError, StoreError
+from homodyne_dask.store import chunk_reader, files, hdf5_files, lock, objects, schema
 from homodyne_dask.store.chunk_codec import encode_chunk
 from homodyne_dask.store.chunk_reader import ByteRange, chunk_path
 from homodyne_dask.store.scan import Chunk, open_selection
@@ -47,7 +49,7 @@ def pauses(monkeypatch) -> list[float]:
     """The pauses that were made, of which none takes time; all is read from disk."""
     made: list[float] = []
     forget()
-    monkeypatch.setattr(files, "sleep", made.append)
+    monkeypatch.setattr(files.INTERRUPTED, "wait", made.append)
     return made
 
 
@@ -138,12 +140,64 @@ def test_what_may_not_be_read_is_said_at_once_and_is_not_damage(
     assert not pauses
 
 
-def test_a_missing_chunk_is_damage_at_once(whole, tmp_path, pauses):
+def test_a_chunk_that_is_missing_once_is_read_again(whole, failing, pauses):
+    expected = bits(fit(whole))
+    forget()
+    left = failing(whole / CHUNK, errno.ENOENT, 1)
+    assert bits(fit(whole, on_bad_tile="skip")) == expected
+    assert not left
+    assert pauses == PAUSES[:1]
+
+
+def test_too_many_open_files_are_not_the_fault_of_a_file_system(whole, failing):
+    failing(whole / CHUNK, errno.EMFILE)
+    with pytest.raises(
+        FileReadError, match=r"\(Too many open files, after 8 retries\): close some"
+    ):
+        fit(whole)
+
+
+@pytest.mark.parametrize("asks", [detect.first_bytes, lambda path: hdf5_files.check_contents(path)])
+def test_whether_there_is_a_source_is_asked_again(source, monkeypatch, pauses, asks):
+    real, left = Path.stat, [errno.ESTALE]
+
+    def stat(path, **options):
+        if left:
+            raise OSError(left.pop(), "Stale file handle")
+        return real(path, **options)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    asks(source)
+    assert pauses == PAUSES[:1]
+
+
+def test_an_object_far_too_large_for_a_lock_is_not_held(monkeypatch):
+    def read(path, max_bytes):
+        raise ValueError("it has 2,000 bytes, but at most 1,000 are allowed")
+
+    monkeypatch.setattr(objects, "read", read)
+    monkeypatch.setattr(objects, "version", lambda path: {"e_tag": "1"})
+    assert lock._Lease(UrlPath("s3://bucket", "lock")).held() is None
+
+
+def test_a_file_of_a_result_that_is_too_large_is_named(monkeypatch):
+    def read(path, max_bytes):
+        raise ValueError("it has 2,000 bytes, but at most 1,000 are allowed")
+
+    url = UrlPath("s3://bucket", "fit")
+    monkeypatch.setattr(objects, "read", read)
+    monkeypatch.setattr(result_upload, "locked", lambda path: nullcontext(True))
+    monkeypatch.setattr(result_upload, "_results_below", lambda url: [url / "fit.json"])
+    with pytest.raises(ObjectStoreError, match=r"fit/fit\.json cannot be fetched \(it has 2,000"):
+        result_upload.on_disk(url).__enter__()
+
+
+def test_a_missing_chunk_is_damage_after_a_second_read(whole, tmp_path, pauses):
     copy = Path(shutil.copytree(whole, tmp_path / "copy.zarr"))
     (copy / CHUNK).unlink()
     with pytest.raises(StoreError, match=r"cannot be read \(it is missing\): ingest the source"):
         fit(copy)
-    assert not pauses
+    assert pauses == PAUSES[:1]
 
 
 def wrong_at_first(monkeypatch, times: int) -> list[Path]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from homodyne_dask.apps.watch.watched_files import Stamp
 from homodyne_dask.cli.exit_status import error_sentence
-from homodyne_dask.errors import why_unreadable
+from homodyne_dask.errors import FileReadError, why_unreadable
 from homodyne_dask.results.data.fit_rows import (
     CONVERGED,
     FAILED,
@@ -115,6 +115,8 @@ def _last_rates(rows: Sequence[FitRow]) -> tuple[list[tuple[str, Columns]], dict
             if found and rates_drawn(columns) != rates_drawn(found[0][1]):
                 raise ValueError(f"its rates differ from those of {found[0][0]}")
             found.append((row.scan, columns))
+        except FileReadError as e:
+            unread[row.name] = str(e)
         except (OSError, ValueError, IndexError, csv.Error) as e:
             unread[row.name] = f"{file} cannot be plotted ({why_unreadable(e)}): fit the scan again"
     return found[::-1], unread
