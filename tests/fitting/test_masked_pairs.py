@@ -34,8 +34,14 @@ def rate(result):
     return float(rates["J"]) / truth, float(rates["J_stderr"]) / truth
 
 
-@pytest.mark.parametrize("weighting", ["pairs", "speckle"])
-@pytest.mark.parametrize("mask", MASKS)
+QUICK = [("lags below 10", "pairs"), ("one lag", "pairs"), ("even lags", "speckle")]
+CASES = [(mask, weighting) for mask in MASKS for weighting in ("pairs", "speckle")]
+
+
+@pytest.mark.parametrize(
+    ("mask", "weighting"),
+    [pytest.param(*of, marks=[] if of in QUICK else pytest.mark.long) for of in CASES],
+)
 def test_a_right_model_is_found_right_whatever_pairs_are_unknown(mask, weighting, tmp_path):
     scan = masked(tmp_path, MASKS[mask])
     result = hd.fit(scan, "static", fixed={"D_offset": 0.0}, weighting=weighting)
@@ -46,7 +52,7 @@ def test_a_right_model_is_found_right_whatever_pairs_are_unknown(mask, weighting
     assert error < 0.013  # 0.004 with all pairs, 0.011 without lags below 10
 
 
-@pytest.mark.parametrize("lag", [16, 20])
+@pytest.mark.parametrize("lag", [16, pytest.param(20, marks=pytest.mark.long)])
 def test_unknown_pairs_of_short_lags_give_the_errors_of_a_smallest_lag(lag, tmp_path):
     """16 is an edge of stored cells: they hold all of their pairs or none."""
     scan = masked(tmp_path, lag > LAG, sigma=0.03)
