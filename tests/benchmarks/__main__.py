@@ -59,14 +59,6 @@ ROWS = {
             "peak / the plan's": "<= 1",
         },
     ),
-    "gpu compiled": (
-        "compiled_for_gpu.row()",
-        {
-            "laminar_flow: of the plan's": "<= 1",
-            "laminar_flow, cauchy: of the plan's": "<= 1",
-            "nine rates of a user: of the plan's": "<= 1",
-        },
-    ),
     "kernel separable": ("kernel.separable()", {"M pairs/s": ">= 15"}),
     "sweep by URL": ("passes.streaming_by_url(folder)", {"of the rate on disk": ">= 0.8"}),
     "sweep resident 1x2": (
