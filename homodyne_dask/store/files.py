@@ -273,7 +273,7 @@ def no_more_waiting() -> Iterator[None]:
     """Set INTERRUPTED where the block is interrupted; who waits for the threads then clears it."""
     try:
         yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):
         INTERRUPTED.set()
         raise
 

@@ -266,10 +266,13 @@ def test_an_interrupt_ends_an_ingest_whose_file_system_fails_at_once(two, tmp_pa
         threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
 
     monkeypatch.setattr(Source, "read", read)
-    began = monotonic()
-    with pytest.raises(KeyboardInterrupt):
-        ingest.ingest(two[0], tmp_path / "s.zarr", progress=when(1, fail, 1, 4))
-    assert monotonic() - began < 5
+    began, handler = monotonic(), signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            ingest.ingest(two[0], tmp_path / "s.zarr", progress=when(1, fail, 1, 4))
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert monotonic() - began < 10
     assert not files.INTERRUPTED.is_set()
 
 
