@@ -17,8 +17,6 @@ as long as the import takes now, and has no second name for a module, as `guide`
 
 from importlib import import_module
 
-__path__.append(f"{__path__[0]}/apps/old_names")  # former names of modules
-
 _NAMES = {
     "api": ("fit", "ingest", "simulate", "toys"),
     "apps.migration.translate_yaml": ("from_homodyne_yaml",),
