@@ -182,8 +182,7 @@ def _points_from_arrays(
             f"k rows of M values of xdata"
         )
     names = [f"x{n}" for n in range(len(rows))] if several else ["x"]
-    columns: dict[str, Any] = {name: ("point", row) for name, row in zip(names, rows, strict=True)}
-    columns["y"] = "point", y.ravel()
+    columns = dict(zip(names, rows, strict=True)) | {"y": y.ravel()}
     if sigma is not None:
         deviations = _numbers("sigma", sigma)
         if deviations.size not in (1, y.size):
@@ -191,10 +190,9 @@ def _points_from_arrays(
                 f"sigma of shape {deviations.shape} does not match {y.size} points: give one standard "
                 f"deviation, or one for each point; covariances of points are not supported"
             )
-        columns["sigma"] = (
-            deviations.item() if deviations.size == 1 else ("point", deviations.ravel())
-        )
-    return xarray.Dataset(columns), names if several else "x"
+        columns["sigma"] = np.broadcast_to(deviations.ravel(), y.size)
+    dataset = xarray.Dataset({name: ("point", column) for name, column in columns.items()})
+    return dataset, names if several else "x"
 
 
 def _numbers(name: str, given: Any) -> Float[np.ndarray, "..."]:

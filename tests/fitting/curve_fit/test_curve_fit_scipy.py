@@ -9,7 +9,7 @@ import scipy.special
 import xarray
 
 import homodyne_dask as hd
-from homodyne_dask.errors import HomodyneDaskError, OptionError
+from homodyne_dask.errors import HomodyneDaskError
 
 RNG = np.random.default_rng(5)
 X = np.linspace(0.1, 4, 60)
@@ -89,8 +89,6 @@ def test_images_of_two_coordinates_are_fitted_point_by_point():
 
 
 def test_a_function_of_numpy_fits_a_dataset_too():
-    import xarray
-
     data = xarray.Dataset({"x": ("i", X), "y": ("i", Y)})
     np.testing.assert_array_equal(hd.curve_fit(decay, data).popt, hd.curve_fit(decay, X, Y).popt)
 
@@ -108,7 +106,6 @@ MISTAKES = [
     ("if", (lambda x, a: np.exp(x) if a > 0 else x, X, Y), {}, "a Python `if`"),
     ("an array made inside", (lambda x, a: np.array([a, a]) @ x, X, Y), {}, "use np.stack"),
     ("a mean", (lambda x, a, b: a * (x - x.mean()) + b, X, Y), {}, "depends on other points"),
-    ("infinite", (decay, X, np.where(X > 1, np.inf, Y)), {}, "'y' is infinite at some points"),
 ]  # fmt: skip
 
 
@@ -135,11 +132,6 @@ def data():
 @pytest.mark.parametrize("p0", [1.0, np.float64(1.0), [1.0], np.array([1.0])])
 def test_one_number_is_the_initial_value_of_one_parameter(data, p0):
     assert hd.curve_fit(proportional, data, p0=p0).popt[0] == pytest.approx(2, abs=0.1)
-
-
-def test_numbers_for_too_few_parameters_are_refused(data):
-    with pytest.raises(OptionError, match="p0 has 1 value for 2 parameters"):
-        hd.curve_fit(lambda x, a, b: a * x + b, data, p0=1.0)
 
 
 @pytest.mark.parametrize("name", ["x", "y"])
