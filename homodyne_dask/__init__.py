@@ -17,10 +17,8 @@ as long as the import takes now, and has no second name for a module, as `guide`
 
 from importlib import import_module
 
-__path__.append(f"{__path__[0]}/apps/old_names")  # former names of modules
-
 _NAMES = {
-    "api": ("fit", "ingest", "iterate", "plan", "simulate", "toys"),
+    "api": ("fit", "ingest", "simulate", "toys"),
     "apps.migration.translate_yaml": ("from_homodyne_yaml",),
     "apps.view.view_server": ("view",),
     "cluster.connect": ("connect",),
@@ -32,6 +30,7 @@ _NAMES = {
     "fitting.curve_fit.curve_fit": ("curve_fit",),
     "fitting.curve_fit.curve_fit_result": ("CurveFit",),
     "fitting.design.planned_scan": ("design", "design_like"),
+    "fitting.fit": ("iterate", "plan"),
     "fitting.forecast": ("forecast",),
     "fitting.posterior.sample_posterior": ("posterior",),
     "fitting.predict": ("predict",),

@@ -2,8 +2,6 @@
 
 from homodyne_dask.api import fit as fit
 from homodyne_dask.api import ingest as ingest
-from homodyne_dask.api import iterate as iterate
-from homodyne_dask.api import plan as plan
 from homodyne_dask.api import simulate as simulate
 from homodyne_dask.api import toys as toys
 from homodyne_dask.apps.guide import user_guide
@@ -20,6 +18,8 @@ from homodyne_dask.fitting.curve_fit.curve_fit import curve_fit as curve_fit
 from homodyne_dask.fitting.curve_fit.curve_fit_result import CurveFit as CurveFit
 from homodyne_dask.fitting.design.planned_scan import design as design
 from homodyne_dask.fitting.design.planned_scan import design_like as design_like
+from homodyne_dask.fitting.fit import iterate as iterate
+from homodyne_dask.fitting.fit import plan as plan
 from homodyne_dask.fitting.forecast import forecast as forecast
 from homodyne_dask.fitting.posterior.sample_posterior import posterior as posterior
 from homodyne_dask.fitting.predict import predict as predict

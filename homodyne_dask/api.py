@@ -1,5 +1,5 @@
-"""The public functions of several subpackages: `fit`, `iterate` and `plan` for scans and for
-any other dataset (the model decides which), `ingest` and `simulate` for files of data.
+"""The public functions of several subpackages: `fit` for scans and for any other dataset (the model
+decides which), `ingest` and `simulate` for files of data.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,9 +22,6 @@ from homodyne_dask.store.files import AnyPath, any_path, path_of
 from homodyne_dask.store.url_path import UrlPath
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-    from types import ModuleType
-
     from distributed import Client
     from numpy.typing import ArrayLike
 
@@ -32,9 +29,7 @@ if TYPE_CHECKING:
     from homodyne_dask.fitting.curve_fit.curve_fit_result import CurveFit
     from homodyne_dask.results.data.fit_result import FitResult
     from homodyne_dask.results.data.toys import Toys
-    from homodyne_dask.solver.state import State
     from homodyne_dask.store.scan import Scan
-    from homodyne_dask.sweep.plan import Plan
     from ingest.report import IngestReport
 
 ARRAYS = 6
@@ -53,52 +48,10 @@ def fit(data: Any, model: Any, **options: Any) -> Any:
     """Fit a model to a scan, or a model made by `model` to any dataset."""
     model = as_model(model)
     if not model.of_scans:
-        return _fitting_any_data().fit(data, model, **options)
+        from homodyne_dask.fitting.curve_fit import residual_fit  # loads JAX
+
+        return residual_fit.fit(data, model, **options)
     return fitting.fit(data, model, **options)
-
-
-@overload
-def iterate(
-    data: "Scan | str | Path", model: Model | str, **options: Any
-) -> "Generator[State, None, FitResult]": ...
-@overload
-def iterate(
-    data: Any, model: ResidualModel, **options: Any
-) -> "Generator[State, None, CurveFit]": ...
-@wraps(fitting.iterate)
-def iterate(data: Any, model: Any, **options: Any) -> Any:
-    """Fit a model to a scan, or to any dataset, pass by pass."""
-    model = as_model(model)
-    if not model.of_scans:
-        return _fitting_any_data().iterate(data, model, **options)
-    return fitting.iterate(data, model, **options)
-
-
-@overload
-def plan(data: "Scan | str | Path", model: Model | str, **options: Any) -> "Plan": ...
-@overload
-def plan(
-    data: Any,
-    model: ResidualModel,
-    *,
-    client: "Client | None" = None,
-    workers: int | str | None = None,
-    **options: Any,
-) -> "Plan": ...
-@wraps(fitting.plan)
-def plan(data: Any, model: Any, **options: Any) -> Any:
-    """Plan a fit of a scan, or of any dataset."""
-    model = as_model(model)
-    if not model.of_scans:
-        return _fitting_any_data().plan(data, model, **options)
-    return fitting.plan(data, model, **options)
-
-
-def _fitting_any_data() -> "ModuleType":
-    """Return the module of fits of other data than scans, which loads JAX."""
-    from homodyne_dask.fitting.curve_fit import curve_fit
-
-    return curve_fit
 
 
 def ingest(

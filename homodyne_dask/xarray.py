@@ -20,8 +20,8 @@ from homodyne_dask.errors import OptionError, SelectionError
 from homodyne_dask.store.scan import with_bins
 
 if TYPE_CHECKING:
-    from homodyne_dask.api import Plan
     from homodyne_dask.apps.view.view_server import View
+    from homodyne_dask.sweep.plan import Plan
 
     Model = str | hd.TransportModel | hd.SeparableModel
 

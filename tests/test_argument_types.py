@@ -37,9 +37,8 @@ CALLS = {
     "fit_each": (hd.fit_each, {"data": ..., "model": "static", "over": "age", "windows": 2}),
     "compare_models": (hd.compare_models, {"data": ...}),
     "predict": (hd.predict, {"model": "static", "params": [1e4, 0, 0], "times": [0, 1, 2], "q": 0.01}),
-    "plan of a residual": (hd.plan, {"data": POINTS, "model": LINE, "initial": {"k": 1}}),
     "fit of a residual": (hd.fit, {"data": POINTS, "model": LINE, "initial": {"k": 1}}),
-    "curve_fit": (hd.curve_fit, {"f": lambda x, a: a * x, "dataset": POINTS}),
+    "curve_fit": (hd.curve_fit, {"f": lambda x, a: a * x, "xdata": POINTS}),
     "model": (hd.model, {"residual": lambda theta, x: x, "parameters": [NUMBER]}),
     "separable": (hd.separable, {"f": constant, "parameters": [NUMBER]}),
     "Parameter": (hd.Parameter, {"name": "a"}),
@@ -60,20 +59,14 @@ ARGUMENTS = {
     "select": ["q", "phi", "label", "frames", "time"],
     "cuts": ["min_lag"],
     "slurm_cluster": ["site", "jobs", "folder", "task", "walltime", "cores", "wall_time"],
-    "fit of a residual": ["data", "initial", "fixed", "bounds", "absolute_sigma", "client", "checkpoint",
-                          "resume", "max_passes", "callbacks"],
-    "plan of a residual": ["data", "initial", "client"],
-    "curve_fit": ["f", "dataset", "coords", "data_var", "p0", "sigma", "absolute_sigma", "bounds",
-                  "param_names", "client", "checkpoint", "resume", "max_passes"],
+    "fit of a residual": ["data", "initial", "fixed", "bounds", "absolute_sigma", "client", "max_passes",
+                          "callbacks"],
 }  # fmt: skip
 """Of functions whose signature does not name them."""
 
 
 def called(function, given):
     """The result of a call; a generator is begun and a context entered, which fits and starts nothing."""
-    if function is hd.curve_fit:  # its data are given by place
-        given = dict(given)
-        return function(given.pop("f"), given.pop("dataset"), **given)
     found = function(**given)
     if isinstance(found, AbstractContextManager):
         with found:

@@ -5,17 +5,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import homodyne_dask as hd
 from homodyne_dask.cli import progress_bar
 from homodyne_dask.cli.exit_status import Interrupted
 from homodyne_dask.cli.fit_config import FitConfig
-from homodyne_dask.cli.printing import echo
 from homodyne_dask.cli.shared_options import selected
 from homodyne_dask.errors import OptionError, SourceError, StoreError
 from homodyne_dask.fitting import fit as fitting
@@ -64,8 +61,6 @@ class FitJob(NamedTuple):
 class MoreFiles(NamedTuple):
     """What is written beside the numbers of a result: the last arguments of `write_result`."""
 
-    homodyne: folders.WriteFiles | None
-    """Writes the files of homodyne."""
     pictures: bool
     nexus: bool
     """Whether `result.nx.h5` is written."""
@@ -74,11 +69,6 @@ class MoreFiles(NamedTuple):
 def configured_model(config: FitConfig) -> Model:
     """Return the model of a configuration; raises OptionError for an unknown one."""
     return model_named(config.model)
-
-
-def homodyne_files() -> ModuleType:
-    """Return the module that writes the files of homodyne: an application, which only this option needs."""
-    return import_module("homodyne_dask.apps.migration.output_files")
 
 
 def fit_jobs(config: FitConfig) -> list[FitJob]:
@@ -227,8 +217,6 @@ def fit_job(
     comparison: that of models, whose outcome the model is.
     """
     scan, folder = job.scan(), job.folder
-    if more.homodyne is not None and (why := homodyne_files().fitted_data_refusal(scan)):
-        echo(why)
     checkpoint = config.checkpoint or folders.checkpoint_in(folder)
     checked = config.overwrite or job.replace or output is not None  # before it was submitted
     with folders.claimed_folder(folder, checkpoint, checked, resume):

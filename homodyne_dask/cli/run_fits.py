@@ -40,7 +40,6 @@ class RunOptions(NamedTuple):
     go_on: bool
     pictures: bool | None
     nexus: bool
-    homodyne_output: bool
     performance_report: Path | None
     as_json: bool
 
@@ -52,8 +51,7 @@ def run_fits(config: FitConfig, chosen: RunOptions) -> int:
         config, comparison = _with_model(config, resume)
         jobs = fit_jobs(config)
         drawn = len(jobs) <= MOST_DRAWN if chosen.pictures is None else chosen.pictures
-        homodyne = jobs_of.homodyne_files().write_homodyne_files if chosen.homodyne_output else None
-        more = MoreFiles(homodyne, drawn, chosen.nexus)
+        more = MoreFiles(drawn, chosen.nexus)
         run = partial(_run_one, config, chosen, more, comparison, where)
         if len(jobs) == 1 and not config.over:
             with client_of(config) as client:

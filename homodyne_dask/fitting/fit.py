@@ -173,12 +173,12 @@ def iterate(
 
 @contextmanager
 def workers_for_plan(
-    scan: Scan, planned: Plan, client: "Client | None"
+    scan: Scan | None, planned: Plan, client: "Client | None"
 ) -> "Iterator[tuple[Client | None, Sequence[str]]]":
     """Yield the client to compute with, of workers that are started where the plan says so.
 
     Its workers are checked as `checked_workers` does, whose messages come with it; of workers that are
-    started here, now or in place of one that died, the code alone.
+    started here, now or in place of one that died, and for data other than a scan, the code alone.
 
     Dask loads for half a second; a fit in this process does without it.
     """

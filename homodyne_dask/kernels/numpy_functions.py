@@ -57,7 +57,9 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.value, name)
-        return with_numpy_results(found) if callable(found) else _wrapped(found)
+        if not callable(found):
+            return _wrapped(found)
+        return lambda *given, **options: _wrapped(found(*_unwrapped(given), **_unwrapped(options)))
 
     def __getitem__(self, where: Any) -> "TracedArray":
         return TracedArray(self.value[_unwrapped(where)])
@@ -73,11 +75,6 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __float__(self) -> float:
         return float(self.value)
-
-
-def with_numpy_results(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method of an array of JAX as one of a `TracedArray`."""
-    return lambda *given, **options: _wrapped(method(*_unwrapped(given), **_unwrapped(options)))
 
 
 def _called(name: str, arguments: Any, options: Any) -> Any:

@@ -16,11 +16,13 @@ from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.user_function_checks import in_function, line_of, require_real
 from homodyne_dask.models.user_defined import ResidualModel
 
+POINTS_PER_STEP = 2**12
+"""Points of a chunk that are processed at once; chunks are padded to a multiple of it, or to a power of 2."""
 Theta = Float[np.ndarray, " p"]
 
 
 def columns_gram(
-    model: ResidualModel, at: Float[np.ndarray, "q p"], columns: Float[np.ndarray, "v n"], step: int
+    model: ResidualModel, at: Float[np.ndarray, "q p"], columns: Float[np.ndarray, "v n"]
 ) -> Gram:
     """Return the Gram over X = [1, r, 0, -∂r/∂theta] of the points whose variables are all known.
 
@@ -29,17 +31,15 @@ def columns_gram(
     """
     forget_changed_functions(model)
     with float64_on_cpu():
-        moments, pairs = columns_kernel(at, columns, model=model, step=step)
+        moments, pairs = columns_kernel(at, columns, model=model)
         return Gram(np.asarray(moments)[None], np.asarray(pairs)[None].astype(np.int64))
 
 
-@kernel("model", "step")
-def columns_kernel(
-    at: Array, columns: Array, *, model: ResidualModel, step: int
-) -> tuple[Array, Array]:
+@kernel("model")
+def columns_kernel(at: Array, columns: Array, *, model: ResidualModel) -> tuple[Array, Array]:
     """Return Xᵀ W X and the number of points whose variables are all known."""
     theta = at[0]
-    m = len(theta) + 3
+    m, step = len(theta) + 3, min(POINTS_PER_STEP, columns.shape[1])
 
     def residual(theta: Array, part: Array) -> Array:
         r = jnp.asarray(model.residual(theta, *part), float)

@@ -93,7 +93,7 @@ class Layout:
     @property
     def bytes_per_pass(self) -> int:
         """Decoded bytes of all blocks, without padded bins."""
-        return sum(map(len, self.groups)) * len(self.tiles) * self.side**2 * 4
+        return sum(map(len, self.groups)) * len(self.tiles) * self.block_bytes // self.padded_bins
 
     def working_bytes(self, parameters: int, threads: int = 1) -> int:
         """Return the memory of the tasks of a model in a process, beside data that stay in memory."""

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from homodyne_dask.apps.migration.fitted_data import write_fitted_data
 from homodyne_dask.cluster import profiling
 from homodyne_dask.errors import StoreError
 from homodyne_dask.results.data.fit_rows import SeriesEntry
@@ -13,7 +12,6 @@ from homodyne_dask.results.files import folder as folders
 from homodyne_dask.results.files import scans_index as index
 from homodyne_dask.results.files.folder import write_result
 from homodyne_dask.solver import checkpoint
-from homodyne_dask.store.files import write_file
 from ingest.simulate import simulate
 from tests.apps.migration.configurations import SHORT_YAML
 from tests.faults.conftest import PICTURE, file_contents, full_at_each_file, leave_free, unchanged
@@ -24,22 +22,18 @@ from tests.run_command import run
 pytestmark = pytest.mark.timeout(600)
 
 
-def homodyne(result, scan, folder: Path) -> None:
-    write_file(folder / "fitted_data.npz", PICTURE)
-
-
 def test_a_result_is_written_whole_or_not_at_all(disk, fitted, one_picture, capfd, monkeypatch):
     folder = disk / "A_fit"
     folder.mkdir()
     leave_free(disk, None)
     result, scan = fitted
-    write_result(result, scan, folder, homodyne)
+    write_result(result, scan, folder)
     before = file_contents(folder)
     monkeypatch.setattr(
         folders, "result_netcdf", lambda *_: before["result.nc"]
     )  # the same, quickly
     refused = full_at_each_file(
-        disk, lambda: unchanged(folder, before, lambda: write_result(result, scan, folder, homodyne)),
+        disk, lambda: unchanged(folder, before, lambda: write_result(result, scan, folder)),
         200_000, 4096,
     )  # fmt: skip
     assert refused == {Path(name).name for name in before}
@@ -199,29 +193,24 @@ def test_a_configuration_is_whole_or_as_it_was(disk, words):
     assert target.read_text() == "data: before\n"
 
 
-def test_a_profile_result_or_data_file_without_room_is_one_error_that_names_it(
+def test_a_profile_or_result_without_room_is_one_error_that_names_it(
     disk, fitted, monkeypatch, capfd
 ):
-    result, scan = fitted
+    result, _ = fitted
     monkeypatch.setattr(profiling, "_record", lambda _: {"plugins/a.xplane.pb": PICTURE})
 
     def profile() -> None:
         with profiling.profiled(None, disk / "prof") as trace:
             trace()
 
-    def data() -> None:
-        write_fitted_data(result, scan, disk / "fitted_data.npz")
-
     leave_free(disk, 4096)
     for write, name in (
         (profile, "a.xplane.pb"),
         (lambda: result.to_json(disk / "result.json"), "result.json"),
-        (data, "fitted_data.npz"),
     ):
         with pytest.raises(OSError, match="No space left on device") as raised:
             write()
         assert Path(raised.value.filename).name == name
-        (disk / "fitted_data.npz").unlink(missing_ok=True)
     assert not [path for path in disk.rglob("*") if path.is_file() and path.name != "filler"]
     assert capfd.readouterr() == ("", "")
 

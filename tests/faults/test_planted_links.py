@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import ingest
-from homodyne_dask.apps.migration import output_files
 from homodyne_dask.cli.read_options import read_config
 from homodyne_dask.errors import OptionError, StoreError
 from homodyne_dask.results.data.fit_result import FitResult
@@ -32,7 +31,7 @@ def mine(tmp_path) -> Path:
     """A folder of the user's, which keeps what it holds."""
     folder = tmp_path / "mine"
     folder.mkdir()
-    for name in (*RESULT, "lock", "bin-000000.json", "zarr.json", "c2_heatmaps_phi_1.png"):
+    for name in (*RESULT, "lock", "bin-000000.json", "zarr.json"):
         (folder / name).write_text(f"my {name}")
     before = {path: path.read_bytes() for path in folder.iterdir()}
     yield folder
@@ -72,19 +71,14 @@ def test_a_result_replaces_links_in_its_folder_and_follows_none(
         monkeypatch.setattr(folders, name, lambda *_: "a report")
     monkeypatch.setattr(folders, "result_netcdf", lambda *_: b"a table")
     monkeypatch.setattr(FitResult, "to_json", lambda _, path: path.write_text("a summary"))
-    monkeypatch.setattr(output_files, "json_files", lambda *_: {"parameters.json": {}})
-    monkeypatch.setattr(output_files, "fitted_data_refusal", lambda _: "too large")
-    monkeypatch.setattr(output_files, "_figure_names", lambda _: [])
     scan = scan_of(tmp_path, CREEP, n=20, phi=[0.0])
     folder = tmp_path / "A_fit"
     folder.mkdir()
-    (folder / "nlsq").symlink_to(mine)
     for name in RESULT:
         (folder / name).symlink_to(mine / name)
     (folder / ".partial-of-another").symlink_to(mine)
     (folder / "mine.png").write_text("a picture of mine")
-    files = output_files.write_homodyne_files
-    write_result(result_for(scan, CREEP), scan, folder, homodyne=files)
+    write_result(result_for(scan, CREEP), scan, folder)
     assert (folder / "mine.png").read_text() == "a picture of mine"
     left = sorted(path.name for path in folder.iterdir() if path.is_symlink())
     assert left == [".partial-of-another", RESULT[1]]

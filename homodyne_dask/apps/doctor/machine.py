@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import TypedDict
 
 import dask.config
 import psutil
@@ -17,7 +16,7 @@ from homodyne_dask.apps.doctor import Finding
 from homodyne_dask.cluster.memory import available_memory
 from homodyne_dask.kernels.cache_folder import FOLDER, cache_state
 from homodyne_dask.kernels.gpus import gpus_of_machine
-from homodyne_dask.store.processes import code_digest, cores, jax_threads
+from homodyne_dask.store.processes import code_digest, cores
 from homodyne_dask.text import size
 
 PACKAGES = ("jax", "jaxlib", "dask", "distributed", "zarr", "numcodecs", "numpy")
@@ -36,44 +35,6 @@ def machine_findings() -> Iterator[Finding]:
     yield instructions(_cpu_flags())
     yield from writable_folders()
     yield compiled_kernels()
-
-
-class DeviceStatus(TypedDict):
-    """The processor, and how JAX uses it in this process: see `get_device_status`."""
-
-    platform: str
-    devices: list[str]
-    cores: int
-    threads: int
-    x64: bool
-    memory: dict[str, int]
-    gpus: str
-
-
-def get_device_status() -> DeviceStatus:
-    """Return the processor and the settings of JAX.
-
-    platform: 'cpu'; devices: JAX's names of them; cores: processors this process may use; threads:
-    threads JAX computes on; x64: whether float64 is available; memory: total and available, bytes; gpus:
-    those that fits may take, or why there are none.
-    """
-    import jax
-    import jax.numpy as jnp
-
-    from homodyne_dask.kernels.devices import float64_on_cpu
-
-    with float64_on_cpu():
-        x64 = jnp.zeros(1).dtype == jnp.float64
-    memory = psutil.virtual_memory()
-    return {
-        "platform": "cpu",  # also where JAX has a GPU: this process computes on processors
-        "devices": [str(device) for device in jax.devices("cpu")],
-        "cores": cores(),
-        "threads": jax_threads(),
-        "x64": bool(x64),
-        "memory": {"total": memory.total, "available": memory.available},
-        "gpus": str(gpus_of_machine()),
-    }
 
 
 def library_versions() -> Iterator[Finding]:

@@ -1,1 +1,1 @@
-"""Migration from homodyne and xpcsjax: reads their configurations, writes homodyne's output files."""
+"""Migration from homodyne and xpcsjax: reads their configurations."""

@@ -13,16 +13,15 @@ from homodyne_dask.cli.shared_options import LOCAL_PATH, write_new
 @click.argument("config", metavar="HOMODYNE.yaml", type=LOCAL_PATH)
 @click.option("--output", "-o", type=LOCAL_PATH, help="File to write.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
-@click.option("--all", "every", is_flag=True, help="Also list known keys that have no effect here.")
-def from_homodyne(config: Path, output: Path | None, overwrite: bool, every: bool) -> None:
+def from_homodyne(config: Path, output: Path | None, overwrite: bool) -> None:
     """Convert a YAML file of homodyne 2.x or xpcsjax to one for `fit`, with remarks on what differs.
 
     Without --output, the file goes to standard output, and the remarks go to standard error.
     """
     translation = hd.from_homodyne_yaml(config)
     if output is None:
-        echo(translation.text(every=every), err=True)
+        echo(str(translation), err=True)
         echo(translation.yaml(), nl=False)
         return
     write_new(output, translation.yaml(output.parent), overwrite)
-    echo(f"{translation.text(every=every)}\nthen:  homodyne-dask fit {output}")
+    echo(f"{translation}\nthen:  homodyne-dask fit {output}")

@@ -3,7 +3,7 @@
 import json
 import os
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ class Translation:
     remarks: tuple[str, ...]
     """On keys that are converted but differ in some way."""
     ignored: dict[str, str]
-    """Key → why it is not converted."""
+    """Key or section → why it is not converted."""
     unknown: dict[str, str]
     """Key of neither program → the most similar one."""
 
@@ -71,49 +71,30 @@ class Translation:
         return "\n".join(lines) + "\n"
 
     def __str__(self) -> str:
-        """Return all remarks."""
-        return self.text(every=True)
-
-    def text(self, *, every: bool) -> str:
-        """Return the remarks that matter first; every: those on known keys that have no effect, too."""
-        ignored = list(_ignored_lines(self.ignored))
-        unknown = [f"{key}: {similar}" for key, similar in self.unknown.items()]
-        hidden = (
-            f"{len(self.ignored)} known keys have no counterpart and no effect: --all lists them"
-        )
-        return "\n".join(
-            [
-                f"{self.source}, converted to a configuration of model {self.config.model}.",
-                f"first: {self.ingest}",
-                *_paragraph("unknown keys, ignored:", unknown),
-                *_paragraph("converted, with a difference:", self.remarks),
-                *(_paragraph("known keys, not converted:", ignored) if every else []),
-                *([f"\n{hidden}"] if ignored and not every else []),
+        """Return all remarks, those that matter first."""
+        by_reason: dict[str, list[str]] = {}
+        for key, why in self.ignored.items():
+            by_reason.setdefault(why, []).append(key)
+        paragraphs = {
+            "unknown keys, ignored:": [f"{key}: {like}" for key, like in self.unknown.items()],
+            "converted, with a difference:": self.remarks,
+            "not converted:": [f"{', '.join(keys)}: {why}" for why, keys in by_reason.items()],
+        }
+        lines = [
+            f"{self.source}, converted to a configuration of model {self.config.model}.",
+            f"first: {self.ingest}",
+        ]
+        for title, entries in paragraphs.items():
+            lines += [f"\n{title}"] if entries else []
+            lines += [
+                textwrap.fill(entry, 100, initial_indent="  ", subsequent_indent="    ")
+                for entry in entries
             ]
-        )
+        return "\n".join(lines)
 
 
 def _relative(path: AnyPath, folder: Path) -> str:
     return str(path) if path.is_absolute() else os.path.relpath(str(path), folder)
-
-
-def _paragraph(title: str, lines: Iterable[str]) -> Iterator[str]:
-    lines = list(lines)
-    if lines:
-        yield f"\n{title}"
-    for line in lines:
-        yield textwrap.fill(line, 100, initial_indent="  ", subsequent_indent="    ")
-
-
-def _ignored_lines(ignored: Mapping[str, str]) -> Iterator[str]:
-    """Yield a line for each reason, with the keys by section."""
-    by_reason: dict[str, dict[str, list[str]]] = {}
-    for key, why in ignored.items():
-        section, _, name = key.rpartition(".")
-        by_reason.setdefault(why, {}).setdefault(section, []).append(name)
-    for why, sections in by_reason.items():
-        places = (f"{name or 'top'}: {', '.join(keys)}" for name, keys in sections.items())
-        yield f"{why} - {'; '.join(places)}"
 
 
 def from_homodyne_yaml(path: str | Path) -> Translation:
@@ -168,8 +149,7 @@ def _translated(where: Path, theirs: HomodyneYaml) -> Translation:
     if loss not in (None, "linear"):
         remarks.append(
             f"loss {loss}: a sum of squares here; add `loss: {loss}` for a robust loss, if there are "
-            f"outliers "
-            f"(huber, soft_l1 or cauchy)"
+            f"outliers (huber, soft_l1 or cauchy)"
         )
     options["frames"] = frames
     parameters, on_parameters = _parameters(theirs, NAMES[model])
@@ -205,8 +185,7 @@ def _frames(theirs: HomodyneYaml, source: Path) -> tuple[tuple[int, int], float,
     offset = -(first - 1) * theirs.number("analyzer_parameters.dt")
     remarks.append(
         f"times: homodyne counts them from frame {first}, but the store counts from its first frame; rates "
-        f"depend on "
-        f"this origin, hence --time-offset {offset:.12g} below"
+        f"depend on this origin, hence --time-offset {offset:.12g} below"
     )
     return (first, stop), offset, remarks
 

@@ -90,7 +90,7 @@ def watch(
 
     patterns = files or watch_loop.PATTERNS
     watching = watch_loop.WatchOptions(patterns, interval, once, newest_first, stores == "keep")
-    more = watch_loop.MoreFiles(None, pictures, nexus)
+    more = watch_loop.MoreFiles(pictures, nexus)
     status = watch_loop.run_watch(folder, config, watching, time_offset, more)
     click.get_current_context().exit(status)
 

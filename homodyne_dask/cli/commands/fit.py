@@ -39,10 +39,6 @@ _OF_OUTPUT: dict[str, Any] = {"cls": SectionOption, "section": OUTPUT}
     help="Also write result.nx.h5, a NeXus file (NXxpcs, NXfit).",
 )  # fmt: skip
 @click.option(
-    "--homodyne-output", is_flag=True, common=False, **_OF_OUTPUT,
-    help="Also write output files in homodyne's format to nlsq/.",
-)  # fmt: skip
-@click.option(
     "--performance-report", type=LOCAL_PATH, common=False, **_OF_OUTPUT,
     help="Folder for a performance profile: Dask's report and a JAX trace.",
 )  # fmt: skip
@@ -56,7 +52,6 @@ def fit(
     go_on: bool,
     pictures: bool | None,
     nexus: bool,
-    homodyne_output: bool,
     performance_report: Path | None,
     as_json: bool,
     **options: Any,
@@ -73,7 +68,5 @@ def fit(
     config = configuration(sources, options)
     from homodyne_dask.cli.run_fits import RunOptions, run_fits  # with xarray and all of a fit
 
-    chosen = RunOptions(
-        resume, go_on, pictures, nexus, homodyne_output, performance_report, as_json
-    )
+    chosen = RunOptions(resume, go_on, pictures, nexus, performance_report, as_json)
     context.exit(run_fits(config, chosen))

@@ -1,43 +1,29 @@
-"""Least squares of any function over any dataset, with the names scipy and xarray use."""
+"""Least squares of any function over any data, called like scipy's curve_fit."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+import inspect
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from os import PathLike
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray
 from distributed import Client
+from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from homodyne_dask.errors import require_function, require_type
-from homodyne_dask.fitting.curve_fit import residual_fit
-from homodyne_dask.fitting.curve_fit.arguments import (
-    SIGMA,
-    are_arrays,
-    bounds_by_name,
-    function_name,
-    initial_by_name,
-    names_of,
-    parameter_names,
-    points_from_arrays,
-    refuse_options_of_scipy,
-    sigma_of_points,
-    with_sigma,
-)
-from homodyne_dask.fitting.curve_fit.curve_fit_result import CurveFit, curve_fit_result
-from homodyne_dask.fitting.events import Callback
-from homodyne_dask.fitting.minimize import run_to_completion
+from homodyne_dask.errors import OptionError, require_function, require_type, shown
+from homodyne_dask.fitting.curve_fit.curve_fit_result import CurveFit
+from homodyne_dask.fitting.curve_fit.residual_fit import fit
 from homodyne_dask.kernels.numpy_functions import needs_numpy, with_numpy
 from homodyne_dask.kernels.user_function_checks import require_real
 from homodyne_dask.models.parameters import Parameter
-from homodyne_dask.models.user_defined import ResidualModel
-from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.sweep.plan import Plan
-
-Initial = float | ArrayLike | Mapping[str, float] | None
+from homodyne_dask.models.user_defined import ResidualModel, name_of_model
+from homodyne_dask.text import counted
 
 
 @dataclass(frozen=True)
@@ -45,60 +31,38 @@ class _Curve:
     """The residual (y - f(x, *theta)) / sigma, or y - f without sigma."""
 
     f: Callable[..., Any]
-    coords: int
+    stacked: bool
+    """x is an array with a row for each coordinate; else there is one coordinate."""
     weighted: bool
-    stacked: bool = False
-    """Several coordinates are one array of as many rows; else a tuple of arrays."""
     numpy: bool = False
     """f is written with NumPy."""
 
     def at(self, x: Sequence[Any], theta: Any) -> Any:
         """Return f at columns of coordinates."""
         f = with_numpy(self.f) if self.numpy else self.f
-        if self.stacked:
-            return f(jnp.stack(x), *theta)
-        return f(x[0] if self.coords == 1 else x, *theta)
+        return f(jnp.stack(x) if self.stacked else x[0], *theta)
 
     def __call__(self, theta: Any, *columns: Any) -> Any:
-        values = self.at(columns[: self.coords], theta)
-        require_real(function_name(self.f), self.f, values)
-        residual = columns[self.coords] - values
-        return residual / columns[-1] if self.weighted else residual
+        *x, y, sigma = columns if self.weighted else (*columns, None)
+        values = self.at(x, theta)
+        require_real(name_of_model(None, self.f), self.f, values)
+        return y - values if sigma is None else (y - values) / sigma
 
 
-@overload
 def curve_fit(
     f: Callable[..., Any],
-    dataset: xarray.Dataset | xarray.DataArray | str | Path,
+    xdata: ArrayLike | xarray.Dataset | str | Path,
+    ydata: ArrayLike | None = None,
+    p0: ArrayLike | None = None,
+    sigma: ArrayLike | str | None = None,
+    absolute_sigma: bool = False,
+    *,
+    bounds: Any = (-np.inf, np.inf),
     coords: str | Sequence[str] = "x",
     data_var: str = "y",
-    *,
-    p0: Initial = None,
-    sigma: str | xarray.DataArray | ArrayLike | None = None,
-    absolute_sigma: bool = False,
-    bounds: Any = ...,
-    param_names: Sequence[str] | None = None,
     client: Client | None = None,
-    checkpoint: str | Path | None = None,
-    resume: bool = False,
     max_passes: int = 1000,
-) -> CurveFit: ...
-@overload
-def curve_fit(
-    f: Callable[..., Any],
-    xdata: ArrayLike,
-    ydata: ArrayLike,
-    p0: Initial = None,
-    sigma: ArrayLike | None = None,
-    absolute_sigma: bool = False,
-    *,
-    bounds: Any = ...,
-    param_names: Sequence[str] | None = None,
-    checkpoint: str | Path | None = None,
-    resume: bool = False,
-    max_passes: int = 1000,
-) -> CurveFit: ...
-def curve_fit(f: Callable[..., Any], *data: Any, **options: Any) -> CurveFit:
+) -> CurveFit:
     """Fit f(x, *params) to data by least squares; popt, pcov = curve_fit(...).
 
         curve_fit(f, xdata, ydata, p0, sigma, absolute_sigma, bounds=...)      arrays, as in scipy
@@ -106,16 +70,14 @@ def curve_fit(f: Callable[..., Any], *data: Any, **options: Any) -> CurveFit:
 
     f: a function of jax.numpy or NumPy that returns one value per point. Each value may depend only on its
     own point, because f is called with subsets of the points. xdata: M values, or (k, M), or k arrays of M
-    values: f then gets an array of k rows. ydata: M values. dataset: an xarray Dataset or DataArray
-    (data_var is then its name, or 'y'), or the path of a Zarr store; lazy ones are read chunk by chunk.
-    coords, data_var: variables of it; with several coords, x is a tuple of arrays that are broadcast
-    together. p0: initial values in order or by name; by default 1, or the middle of finite bounds, as in
-    scipy. sigma: standard deviations: a number, one for each point, or for a dataset the name of a
-    variable. absolute_sigma: whether sigma is absolute; if False, pcov is scaled to a reduced χ² of 1.
-    bounds: (low, high), each a number or one per parameter, or by name, or scipy's Bounds. param_names: by
-    default the arguments of f after x. client, checkpoint, resume: as in `fit`; data in memory, and fewer
-    than four million points, are fitted in this process. max_passes: maximum number of passes over the
-    data.
+    values: f then gets an array of k rows. ydata: M values. dataset, in place of xdata: an xarray Dataset, or
+    the path of a Zarr store; lazy ones are read chunk by chunk. coords, data_var: variables of it; with a
+    list of coords, which are broadcast together, f gets an array with a row for each. p0: initial values; by
+    default 1, or the middle of finite bounds, as in scipy. sigma: standard deviations: a number, one for each
+    point, or for a dataset the name of a variable. absolute_sigma: whether sigma is absolute; if False, pcov
+    is scaled to a reduced χ² of 1. bounds: (low, high), each a number or one per parameter, or scipy's
+    Bounds. client: as in `fit`; data in memory, and fewer than four million points, are fitted in this
+    process. max_passes: maximum number of passes over the data.
 
     Points with NaN in any variable are excluded; infinite values are an error, as in scipy. If the data do
     not determine every parameter, pcov is None (in scipy it is infinite). Raises a HomodyneDaskError for
@@ -126,111 +88,122 @@ def curve_fit(f: Callable[..., Any], *data: Any, **options: Any) -> CurveFit:
     array([2.])
     """
     require_function("f", f, needed=True)
-    if "xdata" in options or (data and are_arrays(*data)):
-        return _fit_arrays(f, *data, **options)
-    return _fit_dataset(f, *data, **options)
-
-
-def _fit_arrays(
-    f: Callable[..., Any],
-    xdata: ArrayLike,
-    ydata: Any = None,
-    p0: Initial = None,
-    sigma: ArrayLike | None = None,
-    absolute_sigma: bool = False,
-    **options: Any,
-) -> CurveFit:
-    refuse_options_of_scipy(options)
-    points, coords = points_from_arrays(xdata, ydata)
-    return _fit_dataset(
-        f, points, coords, p0=p0, sigma=sigma_of_points(sigma, points.sizes["point"]),
-        absolute_sigma=absolute_sigma, stacked=coords != ["x"], **options,
-    )  # fmt: skip
-
-
-def _fit_dataset(
-    f: Callable[..., Any],
-    dataset: Any,
-    coords: str | Sequence[str] = "x",
-    data_var: str = "y",
-    *,
-    p0: Initial = None,
-    sigma: Any = None,
-    absolute_sigma: bool = False,
-    bounds: Any = (-np.inf, np.inf),
-    param_names: Sequence[str] | None = None,
-    stacked: bool = False,
-    client: Client | None = None,
-    checkpoint: str | Path | None = None,
-    resume: bool = False,
-    max_passes: int = 1000,
-) -> CurveFit:
-    coords, names = names_of("coords", coords), parameter_names(f, param_names, p0)
     require_type("data_var", data_var, str, "the name of a variable")
-    low_high = bounds_by_name(names, bounds)
-    dataset, data_var = with_sigma(dataset, data_var, sigma)
-    weighted = sigma is not None
-    error = [] if not weighted else [sigma if isinstance(sigma, str) else SIGMA]
-    model = ResidualModel(
-        function_name(f),
-        tuple(Parameter(name, bounds=low_high[name]) for name in names),
-        _traceable(_Curve(f, len(coords), weighted, stacked), len(names)),
-        (*coords, data_var, *error),
-        f,
-    )
-    initial = initial_by_name(names, p0, low_high)
+    if not isinstance(xdata, xarray.Dataset | str | PathLike):
+        xdata, coords = _points_from_arrays(xdata, ydata, sigma)
+        data_var, sigma = "y", None if sigma is None else "sigma"
+    elif ydata is not None:
+        raise OptionError(
+            f"ydata = {shown(ydata)} cannot be used with a dataset: give coords and data_var"
+        )
+    require_type("coords", coords, str | list | tuple, "the name of a variable, or a list of names")
+    require_type("sigma", sigma, str | None, "the name of a variable of the dataset")
+    parameters, initial = _parameters(f, p0, bounds)
+    names = [coords] if isinstance(coords, str) else list(coords)
+    curve = _Curve(f, not isinstance(coords, str), sigma is not None)
+    number, column = (jax.ShapeDtypeStruct(shape, float) for shape in ((), (3,)))
+    arguments = [column] * len(names), [number] * len(parameters)
+    curve = replace(curve, numpy=needs_numpy(curve.at, *arguments))
+    variables = (*names, data_var, *([sigma] if isinstance(sigma, str) else []))
+    model = ResidualModel(name_of_model(None, f), parameters, curve, variables, f)
     return fit(
-        dataset, model, initial=initial, absolute_sigma=absolute_sigma, client=client,
-        checkpoint=checkpoint, resume=resume, max_passes=max_passes,
+        xdata, model, initial=initial, absolute_sigma=absolute_sigma, client=client, max_passes=max_passes
     )  # fmt: skip
 
 
-def _traceable(curve: _Curve, parameters: int) -> _Curve:
-    """Return the curve with a note where its function is written with NumPy."""
-    number = jax.ShapeDtypeStruct((), float)
-    x = [jax.ShapeDtypeStruct((3,), float)] * curve.coords
-    return replace(curve, numpy=needs_numpy(curve.at, x, [number] * parameters))
+def _parameters(
+    f: Callable[..., Any], p0: Any, bounds: Any
+) -> tuple[tuple[Parameter, ...], dict[str, float]]:
+    """Return the parameters of f with their initial values: by default the ones that scipy takes."""
+    given = None if p0 is None else _numbers("p0", p0).ravel()
+    names = _names(f, given)
+    if given is not None and len(given) != len(names):
+        raise OptionError(
+            f"p0 has {counted(len(given), 'value')} for {counted(len(names), 'parameter')}: give one for "
+            f"each of {', '.join(names)}"
+        )
+    low_high = _bounds(names, bounds)
+    initial = [_feasible(*of) for of in low_high] if given is None else given.tolist()
+    parameters = (Parameter(name, bounds=of) for name, of in zip(names, low_high, strict=True))
+    return tuple(parameters), dict(zip(names, initial, strict=True))
 
 
-def fit(data: Any, model: ResidualModel, **options: Any) -> CurveFit:
-    """Fit a model made by `hd.model` to a dataset; see `iterate` for the options."""
-    return run_to_completion(iterate(data, model, **options))
+def _names(f: Callable[..., Any], p0: Float[np.ndarray, " p"] | None) -> Sequence[str]:
+    """Return the arguments of f after x; of f(x, *p) p0, p1, ..., as many as there are initial values."""
+    signature = inspect.signature(f).parameters.values()
+    arguments = [a for a in signature if a.kind is not a.KEYWORD_ONLY]
+    named = arguments[1:] or arguments
+    if p0 is not None and [a.kind for a in named] == [inspect.Parameter.VAR_POSITIONAL]:
+        return [f"p{n}" for n in range(len(p0))]
+    if len(arguments) < 2 or any(a.kind is not a.POSITIONAL_OR_KEYWORD for a in named):
+        raise OptionError(
+            f"the parameters of {name_of_model(None, f)!r} cannot be read from its arguments: "
+            f"write f(x, a, b), or give p0 for f(x, *p)"
+        )
+    return [a.name for a in named]
 
 
-def plan(
-    data: Any,
-    model: ResidualModel,
-    *,
-    client: Client | None = None,
-    workers: int | str | None = None,
-    **options: Any,
-) -> Plan:
-    """Return the plan of a fit of a model made by `hd.model`; see `iterate` for the options."""
-    request = residual_fit.prepare_residual_fit(data, model, **options)
-    return residual_fit.plan_residual_fit(request, client, workers)
+def _bounds(names: Sequence[str], bounds: Any) -> list[tuple[float, float]]:
+    """Return (low, high) of each parameter; raises OptionError for what gives none."""
+    if hasattr(bounds, "lb") and hasattr(bounds, "ub"):  # scipy.optimize.Bounds
+        bounds = bounds.lb, bounds.ub
+    try:
+        low, high = (np.broadcast_to(np.asarray(edge, float), len(names)) for edge in bounds)
+    except (TypeError, ValueError):
+        raise OptionError(
+            f"bounds = {shown(bounds)} cannot be used: give (low, high), each a number or one value "
+            f"for each of {', '.join(names)}"
+        ) from None
+    return list(zip(low.tolist(), high.tolist(), strict=True))
 
 
-def iterate(
-    data: Any,
-    model: ResidualModel,
-    *,
-    initial: Mapping[str, float] | None = None,
-    fixed: Mapping[str, float] | None = None,
-    bounds: Mapping[str, tuple[float, float]] | None = None,
-    absolute_sigma: bool = True,
-    client: Client | None = None,
-    checkpoint: str | Path | None = None,
-    resume: bool = False,
-    max_passes: int = 1000,
-    callbacks: Sequence[Callback] = (),
-) -> Generator[lm.State, None, CurveFit]:
-    """Fit as `fit` does and yield the state after each pass.
+def _feasible(low: float, high: float) -> float:
+    """Return the initial value that scipy takes without p0."""
+    if math.isfinite(low):
+        return 0.5 * (low + high) if math.isfinite(high) else low + 1
+    return high - 1 if math.isfinite(high) else 1.0
 
-    absolute_sigma: residuals are divided by their standard deviations; if False, their scatter gives it.
+
+def _points_from_arrays(
+    xdata: Any, ydata: Any, sigma: Any
+) -> tuple[xarray.Dataset, str | list[str]]:
+    """Return x, y and sigma as a dataset of points, and the names of its coordinates.
+
+    ydata: of M values. xdata: of M values, or of k rows of M values as an array or a list of k arrays: the
+    coordinates are then x0, x1, ... sigma: None, of one value or of M values. Arrays of several dimensions
+    are raveled. Raises OptionError for other shapes, and for what is not a number.
     """
-    request = residual_fit.prepare_residual_fit(
-        data, model, initial, fixed, bounds, absolute_sigma, max_passes
-    )
-    return curve_fit_result(
-        request, (yield from residual_fit.iterate(request, client, checkpoint, resume, callbacks))
-    )
+    x, y = _numbers("xdata", xdata), _numbers("ydata", ydata)
+    several = x.shape != y.shape and x.ndim > 1
+    rows = x.reshape(len(x), -1) if several else x.reshape(1, -1)
+    if rows.shape[1] != y.size or not y.size:
+        raise OptionError(
+            f"xdata of shape {x.shape} does not match ydata of shape {y.shape}: give M values of both, or "
+            f"k rows of M values of xdata"
+        )
+    names = [f"x{n}" for n in range(len(rows))] if several else ["x"]
+    columns = dict(zip(names, rows, strict=True)) | {"y": y.ravel()}
+    if sigma is not None:
+        deviations = _numbers("sigma", sigma)
+        if deviations.size not in (1, y.size):
+            raise OptionError(
+                f"sigma of shape {deviations.shape} does not match {y.size} points: give one standard "
+                f"deviation, or one for each point; covariances of points are not supported"
+            )
+        columns["sigma"] = np.broadcast_to(deviations.ravel(), y.size)
+    dataset = xarray.Dataset({name: ("point", column) for name, column in columns.items()})
+    return dataset, names if several else "x"
+
+
+def _numbers(name: str, given: Any) -> Float[np.ndarray, "..."]:
+    """Return an argument as an array of float64; raises OptionError for what is not a number."""
+    try:
+        values = np.asarray(given)
+    except (TypeError, ValueError):
+        values = np.empty(0, object)  # lists of unequal lengths
+    if values.dtype.kind not in "fiub":
+        raise OptionError(
+            f"{name} = {shown(given)} has dtype {values.dtype}, not numbers: give numbers, such as "
+            f"{name}.astype(float)"
+        )
+    return values.astype(float)

@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,11 +26,8 @@ from homodyne_dask.store.scan import Scan
 CHECKPOINT, LOCK = "checkpoint.json", ".lock"
 TEMPORARY = ".partial-"
 """Beginning of the name of the temporary folder in which a result is written."""
-HOMODYNE = "nlsq"
-"""Folder of the files of homodyne, in that of the result."""
 POSTERIOR_PICTURES = "posterior_*.png"
 NEXUS = "result.nx.h5"
-WriteFiles = Callable[[FitResult, Scan, Path], None]
 FILES = (
     SUMMARY,
     "parameters.csv",
@@ -44,9 +41,6 @@ FILES = (
     "posterior.nc",
     "posterior.json",
     POSTERIOR_PICTURES,
-    f"{HOMODYNE}/*.json",
-    f"{HOMODYNE}/fitted_data.npz",
-    f"{HOMODYNE}/c2_heatmaps_*.png",
 )
 """Patterns of all files of a result, its summary first."""
 _HEAD_BYTES = 1000
@@ -159,16 +153,14 @@ def write_result(
     result: FitResult,
     scan: Scan,
     folder: Path,
-    homodyne: WriteFiles | None = None,
     pictures: bool = True,
     nexus: bool = False,
 ) -> list[Path]:
     """Write a result into its folder and return the files, summary.json last.
 
-    homodyne: writes more files, those of homodyne, into a folder of their own. pictures: False leaves out
-    the figures, which `write_pictures` draws later. nexus: adds `result.nx.h5`. Everything is written to a
-    temporary folder first, and a failure leaves the folder unchanged. The files of an earlier
-    result are removed before the first new one is moved: a folder never holds those of two.
+    pictures: False leaves out the figures, which `write_pictures` draws later. nexus: adds `result.nx.h5`.
+    Everything is written to a temporary folder first, and a failure leaves the folder unchanged. The files of
+    an earlier result are removed before the first new one is moved: a folder never holds those of two.
     """
     view = FitView(result, scan)
     with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder) as temporary:
@@ -183,9 +175,6 @@ def write_result(
             write_file(there / "result.nc", result_netcdf(view))
             if nexus:
                 write_file(there / NEXUS, nexus_file(view))
-            if homodyne is not None:
-                (there / HOMODYNE).mkdir()
-                homodyne(result, scan, there / HOMODYNE)
             result.to_json(there / SUMMARY)
         return _exchange(there, folder)
 
@@ -233,18 +222,15 @@ def errors_name(folder: Path, temporary: Path) -> Iterator[None]:
 
 def _exchange(temporary: Path, folder: Path) -> list[Path]:
     """Remove the earlier result, its summary first, and move the new one in, its summary last."""
-    if (folder / HOMODYNE).is_symlink():
-        (folder / HOMODYNE).unlink()  # it is replaced as the files are, not followed
     earlier = [path for pattern in FILES for path in folder.glob(pattern)]
     for path in earlier:
         path.unlink()
     for path in folder.glob(f"{TEMPORARY}*"):
         if path.name != temporary.name and path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)  # of a fit that was killed
-    names = [path.relative_to(temporary) for path in temporary.rglob("*") if path.is_file()]
-    names.sort(key=lambda name: (str(name) == SUMMARY, len(name.parts), name))
+    names = sorted(path.name for path in temporary.iterdir())
+    names.sort(key=lambda name: name == SUMMARY)
     for name in names:
-        (folder / name).parent.mkdir(exist_ok=True)
         (temporary / name).replace(folder / name)
     return [folder / name for name in names]
 

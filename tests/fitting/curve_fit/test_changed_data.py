@@ -1,4 +1,4 @@
-"""Points that change between two fits: the second fit is of the new ones, and a checkpoint is refused."""
+"""Points that change between two fits: the second fit is of the new ones."""
 
 from typing import Any
 
@@ -7,7 +7,6 @@ import pytest
 import xarray
 
 import homodyne_dask as hd
-from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.fitting.curve_fit import points
 from tests.fitting.curve_fit.decays import decay, decay_data, scipy_fit
 
@@ -16,7 +15,7 @@ from tests.fitting.curve_fit.decays import decay, decay_data, scipy_fit
 def test_data_that_changed_between_two_fits_are_read_again(tmp_path, monkeypatch, where):
     """Only the middle changes: sizes, the first chunk and the last one are those of the first fit."""
     monkeypatch.setattr(points, "MAX_POINTS_PER_CHUNK", 64)
-    before, path, place = decay_data(), tmp_path / "checkpoint.json", tmp_path / "points.zarr"
+    before, place = decay_data(), tmp_path / "points.zarr"
     after = before.copy(deep=True)
     after["y"][80:120] += 1
 
@@ -26,19 +25,15 @@ def test_data_that_changed_between_two_fits_are_read_again(tmp_path, monkeypatch
         data.chunk({"i": 50}).to_zarr(place, consolidated=False, mode="w")
         return place
 
-    hd.curve_fit(decay, placed(before), checkpoint=path, max_passes=3)
+    hd.curve_fit(decay, placed(before), max_passes=3)
     popt, _ = scipy_fit(after, [1, 1, 1])
     np.testing.assert_allclose(hd.curve_fit(decay, placed(after)).popt, popt, rtol=1e-6)
-    with pytest.raises(HomodyneDaskError, match="belongs to another fit: data was"):
-        hd.curve_fit(decay, placed(after), checkpoint=path, resume=True)
-    placed(before)
-    assert hd.curve_fit(decay, placed(before), checkpoint=path, resume=True).converged
 
 
 @pytest.mark.cluster
 @pytest.mark.slow
-def test_workers_have_the_changed_data_and_the_changed_function(tmp_path, monkeypatch):
-    place, checkpoint = tmp_path / "points.zarr", tmp_path / "checkpoint.json"
+def test_workers_have_the_changed_data_and_the_changed_function(tmp_path):
+    place = tmp_path / "points.zarr"
     x = np.linspace(0, 1, 600)
     data = xarray.Dataset({"x": ("i", x), "y": ("i", 3 * x)})
     outliers = data.copy(deep=True)
@@ -50,14 +45,11 @@ def test_workers_have_the_changed_data_and_the_changed_function(tmp_path, monkey
 
     with hd.local_cluster(processes=2, threads=1, dashboard=None) as client:
         fits = []
-        for n, points in enumerate((outliers, data, data)):
+        for points in (outliers, data, data):
             points.chunk({"i": 100}).to_zarr(place, consolidated=False, mode="w")
-            first = {"checkpoint": checkpoint, "max_passes": 1} if n == 0 else {}
-            fits.append(hd.curve_fit(line, place, client=client, **first))
+            fits.append(hd.curve_fit(line, place, client=client))
         factor[0] = 10.0
         changed = hd.curve_fit(line, place, client=client)
-        with pytest.raises(HomodyneDaskError, match="of another fit"):
-            hd.curve_fit(line, place, client=client, checkpoint=checkpoint, resume=True)
     assert fits[0].chisqr > 1
     np.testing.assert_allclose([fits[1].popt[0], changed.popt[0]], [3, 0.3])
     assert fits[2].compilations["gram"] == 0

@@ -17,9 +17,8 @@ OLD = (
     "result.nc",
     "result.nx.h5",
     "maps.png",
-    "nlsq/fitted_data.npz",
 )
-NEW = ("parameters.csv", "scaling.csv", "report.txt", "rates.png", "nlsq/parameters.json")
+NEW = ("parameters.csv", "scaling.csv", "report.txt", "rates.png")
 MINE = "notes.txt"
 
 

@@ -1,1 +1,0 @@
-"""Modules under their former names: `homodyne_dask.NAME` finds each module NAME of this folder."""
