@@ -15,8 +15,7 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.known_truth import pulls
-from homodyne_dask.results.data.result_tables import covariance_table
-from homodyne_dask.results.views.report_content import facts, influence_title, parameter_rows
+from homodyne_dask.results.views.report_content import facts, influence_title
 from homodyne_dask.results.views.text_report import report_text
 from tests.results.made_results import (
     NAN,
