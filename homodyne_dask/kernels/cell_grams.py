@@ -85,7 +85,7 @@ def cell_block_grams(
     for a, b in np.unique(blocks.T, axis=0):
         here = (blocks[0] == a) & (blocks[1] == b)
         moments[:, a, b] = _moments(columns[:, here], means.weight[:, here])
-    return BlockGrams(moments)
+    return BlockGrams(moments, means.pairs)
 
 
 def _under_loss(

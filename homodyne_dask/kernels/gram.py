@@ -51,6 +51,7 @@ class BlockGrams(NamedTuple):
 
     moments: Float[np.ndarray, "bin block block 3 3"]
     """Those of 1, y - 1 and f, from which the score of the contrast follows."""
+    pairs: Int[np.ndarray, " bin"]
 
 
 class CellSums(NamedTuple):

@@ -190,6 +190,6 @@ def test_it_is_written_in_one_of_these_ways(scan, given):
 
 
 def test_the_command_line_takes_several(scan):
-    given = ["--no-measure", "--prior", "D0=2e4:300", "--prior", "alpha=halfnormal:1"]
+    given = ["--prior", "D0=2e4:300", "--prior", "alpha=halfnormal:1"]
     printed = run("plan", scan.path, "--model", "static", *given)
     assert "prior of alpha: a fit takes only normal priors" in " ".join(printed.output.split())

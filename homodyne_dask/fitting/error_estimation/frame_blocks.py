@@ -69,7 +69,8 @@ def _leaf(
     at: ModelPoint, data: Block, linear: Float[np.ndarray, "bin 2"] | None, blocks: FrameBlocks
 ) -> BlockGrams:
     backend, number, c2 = backend_of(at.problem.model), blocks.number, np.asarray(data.c2)
-    side, moments = min(blocks.length, c2.shape[-1]), np.zeros((len(data.q), number, number, 3, 3))
+    bins, side = len(data.q), min(blocks.length, c2.shape[-1])
+    moments, pairs = np.zeros((bins, number, number, 3, 3)), np.zeros(bins, np.int64)
     for i, j in product(range(0, c2.shape[-1], side), repeat=2):
         i0, j0 = data.i0 + i, data.j0 + j
         a, b = (frame // blocks.length - blocks.first for frame in (i0, j0))
@@ -83,8 +84,9 @@ def _leaf(
             gram = backend.gram(at, part, None)[0]
         else:
             gram = backend.robust_gram(at, part, linear)
+        pairs += gram.pairs
         moments[:, a, b] += gram.moments[:, :3, :3]
-    return BlockGrams(moments)
+    return BlockGrams(moments, pairs)
 
 
 def frame_moments(

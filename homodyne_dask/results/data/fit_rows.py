@@ -46,6 +46,11 @@ class Quantity(NamedTuple):
     """How `stderr` is estimated: cluster-robust or speckle; '' where it is not known."""
 
     @property
+    def varied(self) -> bool:
+        """Whether it was fitted: it has an error of any kind, or ended at a bound."""
+        return self.at_bound or bool(np.isfinite([self.stderr, self.stderr_naive]).any())
+
+    @property
     def interval(self) -> str:
         """The 95 % interval where the error has few degrees of freedom, as '1 to 3 (dof 5.1)', else ''."""
         from homodyne_dask.results.data.intervals import half_width  # it loads SciPy
@@ -83,8 +88,7 @@ def constant_quantities(
     return {
         name: str(known[0][name])
         for name in names
-        if len({str(of[name]) for of in known}) == 1
-        and not any(of[name].at_bound or np.isfinite(of[name].errors).any() for of in known)
+        if len({str(of[name]) for of in known}) == 1 and not any(of[name].varied for of in known)
     }
 
 
