@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from homodyne_dask.cluster.local import cluster_errors, gathered, local_cluster
 from homodyne_dask.errors import HomodyneDaskError, OptionError, require_count
-from homodyne_dask.fitting.design.photons import PhotonScan
+from homodyne_dask.fitting.design.photons import PhotonScan, detector_of
 from homodyne_dask.fitting.fit import fit
 from homodyne_dask.fitting.options import PAIRS
 from homodyne_dask.fitting.posterior.sample_posterior import request_of
@@ -69,23 +69,21 @@ def fitted_toys(
     """Return the fits of n scans of photons (see `homodyne_dask.toys`)."""
     require_count("n", n)
     scan = fitted_scan(result) if scan is None else scan
-    toy = _toy(result, scan, ingest, weighting, counts, pixels)
-    seeds = [seed * 1_000_000 + k for k in range(n)]
-    found = []
-    with _workers(client, n) as connected:
-        for k, one in enumerate(_all(toy, seeds, connected)):
-            found.append(one)
-            if progress is not None:
-                progress(f"{k + 1} of {n} toys fitted")
-    names = result.parameters["param"].values
+    toy = _toy(result, scan, ingest, weighting, {"counts": counts, "pixels": pixels})
+    found = list[_Fitted]()
+    for one in _fits(toy, [seed * 1_000_000 + k for k in range(n)], client):
+        found.append(one)
+        if progress is not None:
+            progress(f"{len(found)} of {n} toys fitted")
     free = ~result.parameters["fixed"].values
+    names = result.parameters["param"].values[free]
     columns = {
         name: (("toy", "param"), np.array([getattr(one, name) for one in found])[:, free])
         for name in ("value", "stderr", "dof")
     }
     data = xarray.Dataset(
         columns | {"truth": ("param", toy.photons.theta[free])},
-        coords={"param": names[free], "outcome": ("toy", [one.outcome for one in found])},
+        coords={"param": names, "outcome": ("toy", [one.outcome for one in found])},
         attrs={
             "weighting": toy.options["weighting"],
             "model": result.config["model"],
@@ -94,7 +92,7 @@ def fitted_toys(
             "seed": seed,
         },
     )
-    return Toys(data, {name: of for name, of in result.periods.items() if name in names[free]})
+    return Toys(data, {name: of for name, of in result.periods.items() if name in names})
 
 
 def _toy(
@@ -102,8 +100,7 @@ def _toy(
     scan: Scan,
     ingest: Callable[..., Any],
     weighting: str | None,
-    counts: float | None,
-    pixels: float | None,
+    given: dict[str, float | None],
 ) -> _Toy:
     request = request_of(result, scan)
     scan, options = request.scan, request.options.values()
@@ -113,18 +110,7 @@ def _toy(
         raise OptionError(
             f"toys of {len(time)} frames take too long: select at most {MOST_FRAMES} frames"
         )
-    noise = result.errors.noise
-    size = {}
-    for name, given in (("counts", counts), ("pixels", pixels)):
-        column = {"counts": "mean_counts"}.get(name, name)
-        of_fit = np.full(len(used), np.nan) if noise is None else noise[column].values
-        values = of_fit[used] if given is None else np.full(int(used.sum()), float(given))
-        if not (np.isfinite(values) & (values > 0)).all():
-            raise OptionError(
-                f"the residuals of this fit do not determine {name}: give counts (per pixel and frame) and "
-                f"pixels (per bin)"
-            )
-        size[name] = values
+    size = detector_of(result, used, given)
     table = result.parameters
     photons = PhotonScan(
         request.problem, table["value"].values.astype(float), time,
@@ -132,10 +118,11 @@ def _toy(
         np.clip(result.scaling["contrast"].values[used], 1e-4, 1.0), result.scaling["offset"].values[used],
         size["counts"], np.maximum(size["pixels"].round(), 2).astype(int), request.clusters[used],
     )  # fmt: skip
-    fixed = table["param"].values[table["fixed"].values]
+    held = table.isel(param=table["fixed"].values)
+    fixed = zip(held["param"].values.tolist(), held["value"].values.tolist(), strict=True)
     options |= {
         "gap": request.problem.gap,
-        "fixed": {str(name): float(table["value"].sel(param=name)) for name in fixed} or None,
+        "fixed": dict(fixed) or None,
         "weighting": weighting or options["weighting"] or PAIRS,
         "precision": "float64",
         "loss_scale": None if options["loss"] == "linear" else options["loss_scale"],
@@ -169,24 +156,18 @@ def fit_toy(toy: _Toy, seed: int) -> _Fitted:
     return _Fitted(value, stderr, dof, result.outcome.name)
 
 
-@contextmanager
-def _workers(client: "Client | None", n: int) -> "Iterator[Client | None]":
-    if client is not None:
-        with checked_workers(client):
-            yield client
-    elif n <= FEW:
-        yield None
-    else:
-        with local_cluster(min(cores(), n)) as started:
-            yield started
-
-
-def _all(toy: _Toy, seeds: list[int], client: "Client | None") -> "Iterator[_Fitted]":
-    if client is None:
+def _fits(toy: _Toy, seeds: list[int], client: "Client | None") -> "Iterator[_Fitted]":
+    """Return the fits of toys, in their order: on workers of the client, or on ones started here for many."""
+    if client is None and len(seeds) <= FEW:
         yield from map(partial(fit_toy, toy), seeds)
         return
-    with cluster_errors(client):
-        whole = client.scatter(toy, hash=False)
-        futures = [client.submit(fit_toy, whole, seed, pure=False) for seed in seeds]
-    for future in futures:
-        yield gathered(client, [future])[0]
+    with ExitStack() as stack:
+        if client is None:
+            client = stack.enter_context(local_cluster(min(cores(), len(seeds))))
+        else:
+            stack.enter_context(checked_workers(client))
+        with cluster_errors(client):
+            whole = client.scatter(toy, hash=False)
+            futures = [client.submit(fit_toy, whole, seed, pure=False) for seed in seeds]
+        for future in futures:
+            yield gathered(client, [future])[0]
