@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 MOST_FRAMES = 5000
 """Of a toy: fields are drawn by a root of their correlation, of frames x frames numbers."""
+COLUMNS = ("value", "stderr", "dof")
 FEW = 4
 """Toys up to which no workers are started."""
 
@@ -46,13 +47,6 @@ class _Toy(NamedTuple):
     ingest: Callable[..., Any]
 
 
-class _Fitted(NamedTuple):
-    value: Float[np.ndarray, " p"]
-    stderr: Float[np.ndarray, " p"]
-    dof: Float[np.ndarray, " p"]
-    outcome: str
-
-
 def fitted_toys(
     result: FitResult,
     scan: Scan | None,
@@ -61,29 +55,27 @@ def fitted_toys(
     n: int,
     seed: int,
     weighting: str | None,
-    counts: float | None,
-    pixels: float | None,
+    detector: dict[str, float | None],
     client: "Client | None",
     progress: Callable[[str], None] | None,
 ) -> Toys:
-    """Return the fits of n scans of photons (see `homodyne_dask.toys`)."""
+    """Return the fits of n scans of photons (see `homodyne_dask.toys`); detector: counts and pixels given."""
     require_count("n", n)
     scan = fitted_scan(result) if scan is None else scan
-    toy = _toy(result, scan, ingest, weighting, {"counts": counts, "pixels": pixels})
-    found = list[_Fitted]()
-    for one in _fits(toy, [seed * 1_000_000 + k for k in range(n)], client):
-        found.append(one)
+    toy = _toy(result, scan, ingest, weighting, detector)
+    found, outcomes = list[np.ndarray](), list[str]()
+    for estimates, outcome in _fits(toy, [seed * 1_000_000 + k for k in range(n)], client):
+        found.append(estimates)
+        outcomes.append(outcome)
         if progress is not None:
             progress(f"{len(found)} of {n} toys fitted")
     free = ~result.parameters["fixed"].values
     names = result.parameters["param"].values[free]
-    columns = {
-        name: (("toy", "param"), np.array([getattr(one, name) for one in found])[:, free])
-        for name in ("value", "stderr", "dof")
-    }
+    columns = zip(COLUMNS, np.stack(found, axis=1)[..., free], strict=True)
     data = xarray.Dataset(
-        columns | {"truth": ("param", toy.photons.theta[free])},
-        coords={"param": names, "outcome": ("toy", [one.outcome for one in found])},
+        {name: (("toy", "param"), of) for name, of in columns}
+        | {"truth": ("param", toy.photons.theta[free])},
+        coords={"param": names, "outcome": ("toy", outcomes)},
         attrs={
             "weighting": toy.options["weighting"],
             "model": result.config["model"],
@@ -133,8 +125,8 @@ def _toy(
     return _Toy(photons, model, options, bool(np.isfinite(scan.q).all()), ingest)
 
 
-def fit_toy(toy: _Toy, seed: int) -> _Fitted:
-    """Simulate, ingest and fit one scan; this is a task."""
+def fit_toy(toy: _Toy, seed: int) -> tuple[Float[np.ndarray, "3 p"], str]:
+    """Simulate, ingest and fit one scan; return COLUMNS of its parameters and its outcome. This is a task."""
     photons = toy.photons
     with tempfile.TemporaryDirectory(prefix="homodyne-dask-toy-") as folder:
         file, store = Path(folder, "toy.npz"), Path(folder, "toy.zarr")
@@ -145,18 +137,18 @@ def fit_toy(toy: _Toy, seed: int) -> _Fitted:
         }  # fmt: skip
         np.savez(file, allow_pickle=False, **held | ({"q": photons.q} if toy.known_q else {}))
         toy.ingest(file, store)
-        p = len(photons.theta)
         try:
             result = fit(open_dataset(store), toy.model, **toy.options)
         except HomodyneDaskError as e:
-            unknown = np.full(p, np.nan)
-            return _Fitted(unknown, unknown, unknown, str(e))
-    table = result.parameters
-    value, stderr, dof = (table[name].values.astype(float) for name in ("value", "stderr", "dof"))
-    return _Fitted(value, stderr, dof, result.outcome.name)
+            return np.full((len(COLUMNS), len(photons.theta)), np.nan), str(e)
+    return np.array(
+        [result.parameters[name].values for name in COLUMNS], float
+    ), result.outcome.name
 
 
-def _fits(toy: _Toy, seeds: list[int], client: "Client | None") -> "Iterator[_Fitted]":
+def _fits(
+    toy: _Toy, seeds: list[int], client: "Client | None"
+) -> "Iterator[tuple[np.ndarray, str]]":
     """Return the fits of toys, in their order: on workers of the client, or on ones started here for many."""
     if client is None and len(seeds) <= FEW:
         yield from map(partial(fit_toy, toy), seeds)
