@@ -248,10 +248,9 @@ def design_like(result: FitResult, scan: Scan | None = None, **changes: Any) -> 
     bins = ~result.scaling["undetermined"].values & (result.scaling["ndata"].values > 0)
     # what is given may be a number for each bin: `design` checks it
     known = {name: 1.0 for name in ("counts", "pixels") if name in changes}
-    of_bins = detector_of(result, bins, known)
     value = dict(zip(table["param"].values.tolist(), table["value"].values.tolist(), strict=True))
     time = scan.time[scan.use]
-    given = {
+    given: dict[str, Any] = {
         "q": q_or_one(scan)[bins],
         "phi": np.nan_to_num(scan.phi[bins]),
         "contrast": np.clip(result.scaling["contrast"].values[bins], 1e-6, 1.0),
@@ -261,5 +260,6 @@ def design_like(result: FitResult, scan: Scan | None = None, **changes: Any) -> 
         "fixed": table["param"].values[table["fixed"].values].tolist(),
         "min_lag": config["min_lag"],
         "convention": config["convention"],
+        **detector_of(result, bins, known),
     }
-    return design(model_of(result), value, **given | of_bins | changes)
+    return design(model_of(result), value, **given | changes)

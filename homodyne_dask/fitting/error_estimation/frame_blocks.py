@@ -78,8 +78,8 @@ def _leaf(
             continue
         rows, columns = slice(i, i + side), slice(j, j + side)
         weights = data.weight_rows[:, rows], data.weight_columns[:, columns]
-        arrays = map(np.ascontiguousarray, (c2[:, rows, columns], *weights))
-        part = Block(*arrays, data.q, data.phi, i0, j0)
+        own, *weights = map(np.ascontiguousarray, (c2[:, rows, columns], *weights))
+        part = Block(own, weights[0], weights[1], data.q, data.phi, i0, j0)
         if linear is None:
             gram = backend.gram(at, part, None)[0]
         else:
