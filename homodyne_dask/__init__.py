@@ -31,7 +31,6 @@ _NAMES = {
     "fitting.curve_fit.curve_fit_result": ("CurveFit",),
     "fitting.design.planned_scan": ("design", "design_like"),
     "fitting.fit": ("iterate", "plan"),
-    "fitting.forecast": ("forecast",),
     "fitting.posterior.sample_posterior": ("posterior",),
     "fitting.predict": ("predict",),
     "fitting.series.rings_and_windows": ("fit_each",),

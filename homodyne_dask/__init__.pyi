@@ -20,7 +20,6 @@ from homodyne_dask.fitting.design.planned_scan import design as design
 from homodyne_dask.fitting.design.planned_scan import design_like as design_like
 from homodyne_dask.fitting.fit import iterate as iterate
 from homodyne_dask.fitting.fit import plan as plan
-from homodyne_dask.fitting.forecast import forecast as forecast
 from homodyne_dask.fitting.posterior.sample_posterior import posterior as posterior
 from homodyne_dask.fitting.predict import predict as predict
 from homodyne_dask.fitting.series.rings_and_windows import fit_each as fit_each

@@ -264,6 +264,6 @@ def toys(
     from homodyne_dask.fitting.design.fit_toys import fitted_toys
 
     return fitted_toys(
-        result, scan, ingest, n=n, seed=seed, weighting=weighting, counts=counts, pixels=pixels,
-        client=client, progress=progress,
+        result, scan, ingest, n=n, seed=seed, weighting=weighting,
+        detector={"counts": counts, "pixels": pixels}, client=client, progress=progress,
     )  # fmt: skip

@@ -88,7 +88,7 @@ def _nothing_remembered():
 
 @pytest.fixture
 def noise_not_of_speckle(monkeypatch):
-    """Fits of few bins have no standard errors, and lower bounds instead."""
+    """Fits of few bins have no standard errors."""
     why = property(lambda _: "the residuals are not normal")
     monkeypatch.setattr(
         "homodyne_dask.fitting.error_estimation.speckle_errors.SpeckleErrors.objection", why

@@ -334,22 +334,3 @@ def with_outliers(scans, share=0.02, seed=7):
     sigma = np.median(scans.sigma_row) ** 2
     c2[hit] += sigma * rng.choice([-1, 1], hit.sum()) * rng.uniform(20, 200, hit.sum())
     return replace(scans, c2=c2.astype(np.float32))
-
-
-def block_pair_moments(scans, theta, length):
-    """Moments of 1, y - 1 and f, by pairs of blocks of frames: the kernel on data with the rest unknown."""
-    n = len(scans.time)
-    number = -(-n // length)
-    evaluate, kept = evaluator(scans), scans.c2.copy()
-    found = None
-    for a in range(number):
-        for b in range(a, number):
-            here = np.zeros((n, n), bool)
-            here[a * length : (a + 1) * length, b * length : (b + 1) * length] = True
-            only = type(scans)(**{**vars(scans), "c2": np.where(here, kept, np.float32(np.nan))})
-            gram = evaluator(only)(theta).moments
-            if found is None:
-                found = np.zeros((len(gram), number, number, 3, gram.shape[2]))
-            found[:, a, b] = gram[:, :3]
-    assert np.allclose(found.sum((1, 2)), evaluate(theta).moments[:, :3], rtol=1e-9)
-    return found

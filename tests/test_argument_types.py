@@ -33,7 +33,6 @@ CALLS = {
     "plan": (hd.plan, {"data": ..., "model": "static"}),
     "fit": (hd.fit, {"data": ..., "model": "static"}),
     "iterate": (hd.iterate, {"data": ..., "model": "static"}),
-    "forecast": (hd.forecast, {"data": ..., "model": "static"}),
     "fit_each": (hd.fit_each, {"data": ..., "model": "static", "over": "age", "windows": 2}),
     "compare_models": (hd.compare_models, {"data": ...}),
     "predict": (hd.predict, {"model": "static", "params": [1e4, 0, 0], "times": [0, 1, 2], "q": 0.01}),

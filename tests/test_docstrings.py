@@ -15,7 +15,7 @@ from tests.apps.migration.configurations import write_yaml
 from tests.results.made_results import flow_result
 
 SLOW = {
-    "compare", "compare_models", "connect", "curve_fit", "fit", "fit_each", "forecast",
+    "compare", "compare_models", "connect", "curve_fit", "fit", "fit_each",
     "iterate", "load_comparison", "load_posterior", "local_cluster", "posterior",
 }  # fmt: skip
 """They compile kernels, or start workers. Those of `slurm_cluster` and `view` are shown and not run."""

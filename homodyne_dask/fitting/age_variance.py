@@ -7,7 +7,7 @@ the square of the contrast.
 
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
@@ -65,8 +65,8 @@ def age_variance(data: Scan | str | Path, mean_counts: float | None = None) -> "
     rows, pixels = [], []
     for bin in range(len(scan.bins)):
         c2 = _c2_at_lags(scan, bin, lags)
-        f = _decay(mean_over_age.isel(bin=bin), scan)
-        noise, of_bin = _noise(c2, lags, f, float(counts[bin]))
+        decay = _decay(mean_over_age.isel(bin=bin), scan)
+        noise, of_bin = _noise(c2, lags, *decay, float(counts[bin]))
         known = np.isfinite(c2)
         ages = known.sum(1)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -75,24 +75,23 @@ def age_variance(data: Scan | str | Path, mean_counts: float | None = None) -> "
         variance[ages < FEWEST_AGES] = np.nan
         rows.append([mean, variance, noise[:, 0], variance - noise[:, 0], noise[:, 1], ages])
         pixels.append(of_bin)
-    columns = np.moveaxis(np.array(rows), 1, 0)
     names = ("mean", "variance", "noise", "excess", "stderr", "ages")
-    coords = {name: ("bin", getattr(scan, name)) for name in ("label", "q", "phi")}
-    coords |= {"scan": ("bin", scan.scan_number)} if "scans" in scan.attrs else {}
-    spacing = scan.attrs["frame_time"]
-    seconds = [float(f"{one:.12g}") for one in lags * spacing]
-    found = {name: (("bin", "lag"), of) for name, of in zip(names, columns, strict=True)}
-    return xarray.Dataset(
-        found | {"ages": (("bin", "lag"), columns[-1].astype(int)), "pixels": ("bin", pixels)},
-        coords=coords | {"lag": ("lag", seconds, {"units": "s"})},
+    columns = zip(names, np.moveaxis(np.array(rows), 1, 0), strict=True)
+    found = xarray.Dataset(
+        {name: (("bin", "lag"), of) for name, of in columns} | {"pixels": ("bin", pixels)},
+        coords={name: ("bin", getattr(scan, name)) for name in ("label", "q", "phi")},
         attrs={"store_sha256": scan.digest, "source_file": scan.attrs["source_file"]},
     )
+    if "scans" in scan.attrs:
+        found = found.assign_coords(scan=("bin", scan.scan_number))
+    seconds = [float(f"{one:.12g}") for one in lags * scan.attrs["frame_time"]]
+    found["ages"] = found["ages"].astype(int)
+    return found.assign_coords(lag=("lag", seconds, {"units": "s"}))
 
 
 def _lags(scan: Scan) -> Int[np.ndarray, " lag"]:
     """Return lags in frames, evenly on a logarithmic scale."""
-    first, stop = scan.frames
-    most = max((stop - first) // 2, 1)
+    most = max((scan.frames[1] - scan.frames[0]) // 2, 1)
     number = int(LAGS_PER_DECADE * np.log10(most)) + 1
     return np.unique(np.geomspace(1, most, number).round().astype(int))
 
@@ -123,14 +122,11 @@ def _c2_at_lags(
     return found
 
 
-class _SteadyDecay(NamedTuple):
-    contrast: float
-    f: Float[np.ndarray, " t"]
-    """At lags of 0, 1, 2 ... frames."""
+def _decay(mean: "xarray.Dataset", scan: Scan) -> tuple[Float[np.ndarray, " t"], float]:
+    """Return f at lags of 0, 1, 2 ... frames and contrast of the mean over age, taken for c2 - 1.
 
-
-def _decay(mean: "xarray.Dataset", scan: Scan) -> _SteadyDecay:
-    """Return contrast and f of the mean over age, taken for c2 - 1; what is below its error is 0."""
+    What is below its error is 0.
+    """
     value, error = mean["g2"].values - 1, np.nan_to_num(mean["stderr"].values)
     known = np.isfinite(value)
     lag, value = mean["lag"].values[known], np.where(value > 2 * error, value, 0.0)[known]
@@ -139,22 +135,21 @@ def _decay(mean: "xarray.Dataset", scan: Scan) -> _SteadyDecay:
     contrast = float(np.clip(near[0] * near[0] / max(near[1], near[0] / 2, 1e-12), 1e-4, 1.0))
     at = scan.attrs["frame_time"] * np.arange(scan.n_frames)
     f = np.interp(at, np.concatenate([[0.0], lag]), np.concatenate([[1.0], value / contrast]))
-    return _SteadyDecay(contrast, np.clip(f, 0.0, 1.0))
+    return np.clip(f, 0.0, 1.0), contrast
 
 
 def _noise(
     c2: Float32[np.ndarray, "lag t"],
     lags: Int[np.ndarray, " lag"],
-    decay: _SteadyDecay,
+    f: Float[np.ndarray, " t"],
+    contrast: float,
     mean_counts: float,
 ) -> tuple[Float[np.ndarray, "lag 2"], float]:
     """Return the variance that noise gives and the standard deviation of that, and the independent pixels."""
     found = np.full((len(lags), 2), np.nan)
     if not np.isfinite(mean_counts):
         return found, np.nan
-    covariances = [
-        covariance_over_age(decay.f, decay.contrast, mean_counts, int(lag)) for lag in lags
-    ]
+    covariances = [covariance_over_age(f, contrast, mean_counts, int(lag)) for lag in lags]
     ratios, weights = [], []
     for row, of in zip(c2, covariances, strict=True):
         second = np.diff(row.astype(float), 2)

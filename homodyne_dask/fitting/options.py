@@ -1,7 +1,7 @@
 """The options of a fit, each defined once.
 
-From `FitOptions` follow the signatures and docstrings of `fit`, `iterate`, `fit_each`, `plan` and
-`forecast`, the options of the command line, the YAML template and its checks, the identity of a
+From `FitOptions` follow the signatures and docstrings of `fit`, `iterate`, `fit_each` and `plan`,
+the options of the command line, the YAML template and its checks, the identity of a
 checkpoint and what the report lists. A new option is its definition here, its use, and its tests.
 """
 
@@ -408,15 +408,13 @@ def plan_options() -> tuple[Option, ...]:
     return tuple(option for option in fit_options() if option.plan)
 
 
-def takes_options[**P, R](
-    *, of_plan: bool = False, also: Sequence[str] = ()
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def takes_options[**P, R](*, of_plan: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Return a decorator of functions whose **options are those of a fit.
 
     Signature and docstring (in place of `{options}`) then name them, and others are a TypeError.
-    of_plan: only those of a plan and those named in `also`.
+    of_plan: only those of a plan.
     """
-    chosen = {o.name: o for o in fit_options() if o.plan or o.name in also or not of_plan}
+    chosen = {o.name: o for o in fit_options() if o.plan or not of_plan}
 
     def decorated(function: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(function)

@@ -80,11 +80,11 @@ def cell_block_grams(
     """
     if linear_params is not None:
         means = _under_loss(means, problem, linear_params)[0]
-    bins, _, m = means.columns.shape
-    moments = np.zeros((bins, number, number, 3, m))
+    columns = means.columns[..., :3]
+    moments = np.zeros((len(columns), number, number, 3, 3))
     for a, b in np.unique(blocks.T, axis=0):
         here = (blocks[0] == a) & (blocks[1] == b)
-        moments[:, a, b] = _moments(means.columns[:, here], means.weight[:, here])[:, :3]
+        moments[:, a, b] = _moments(columns[:, here], means.weight[:, here])
     return BlockGrams(moments, means.pairs)
 
 

@@ -49,8 +49,8 @@ class WideGram(NamedTuple):
 class BlockGrams(NamedTuple):
     """The moments of every pair of blocks of frames, that of t1 and that of t2, kept apart."""
 
-    moments: Float[np.ndarray, "bin block block 3 k"]
-    """Those of 1, y - 1 and f with all columns, from which the scores follow."""
+    moments: Float[np.ndarray, "bin block block 3 3"]
+    """Those of 1, y - 1 and f, from which the score of the contrast follows."""
     pairs: Int[np.ndarray, " bin"]
 
 

@@ -160,13 +160,13 @@ def _robust(
 
 
 def error_used(
-    robust: Float[np.ndarray, "*n"], lower: Float[np.ndarray, "*n"], naive: Float[np.ndarray, "*n"]
+    robust: Float[np.ndarray, "*n"], naive: Float[np.ndarray, "*n"]
 ) -> Float[np.ndarray, "*n"]:
-    """Return the errors that a result is compared with: influence, scaling modes, profiles.
+    """Return the units of influence, changes between scaling modes, and steps of profiles.
 
-    Each is the standard error; where it is unknown (NaN), the larger of lower bound and naive error.
+    Each is the standard error; where it is unknown (NaN), the naive error.
     """
-    return np.where(np.isfinite(robust), robust, np.fmax(lower, naive))
+    return np.where(np.isfinite(robust), robust, naive)
 
 
 def clusters_in(reduced: ReducedProblem, clusters: Int[np.ndarray, " bin"]) -> int:

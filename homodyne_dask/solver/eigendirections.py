@@ -1,5 +1,6 @@
 """Eigenvectors of the scaled Hessian as directions in parameter space, and which the data determine."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -74,6 +75,30 @@ def movable(
     """Return which parameters may move: not fixed, and no active bound."""
     active = (theta <= search.lower) & (gradient < 0) | (theta >= search.upper) & (gradient > 0)
     return search.free & ~(active & ~np.isfinite(search.period))
+
+
+def bounded_step(
+    search: Search,
+    theta: Float[np.ndarray, " p"],
+    hessian: Float[np.ndarray, "p p"],
+    gradient: Float[np.ndarray, " p"],
+    solve: Callable[[Float[np.ndarray, " p"], Bool[np.ndarray, " p"]], Float[np.ndarray, " m"]],
+) -> tuple[Float[np.ndarray, " p"], Bool[np.ndarray, " p"]]:
+    """Return a step from theta inside the bounds, and the parameters that do not stop at one.
+
+    solve: returns the step of some parameters for a gradient. Those that would pass a bound stop there, and
+    the others are solved again.
+    """
+    free, step = movable(search, theta, gradient), np.zeros_like(theta)
+    low, high = search.lower - theta, search.upper - theta
+    while free.any():
+        step[free] = solve(gradient - hessian @ np.where(free, 0.0, step), free)
+        past = free & ~np.isfinite(search.period) & ((step < low) | (step > high))
+        if not past.any():
+            break
+        step = np.where(past, np.clip(step, low, high), step)
+        free = free & ~past
+    return step, free
 
 
 def directions_of(

@@ -11,10 +11,10 @@ point of the step.
 from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from homodyne_dask.models.parameters import Search
-from homodyne_dask.solver.eigendirections import SINGULAR
+from homodyne_dask.solver.eigendirections import SINGULAR, bounded_step
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.state import State, Trial
 
@@ -28,28 +28,16 @@ _LEAST_CURVATURE = 0.2
 def next_trial(search: Search, state: State) -> Trial:
     """Return the next point to evaluate: a damped Gauss-Newton step inside the bounds."""
     reduced, damping = with_second_order_term(search, state), state.damping
-    step = _bounded_step(search, replace(state, reduced=reduced))
+    at = replace(state, reduced=reduced)
+
+    def damped(gradient: Float[np.ndarray, " p"], free: Bool[np.ndarray, " p"]) -> np.ndarray:
+        directions = at.directions(search, free, gradient)
+        return at.control.step(reduced.hessian, gradient, free, directions)
+
+    step, _ = bounded_step(search, state.theta, reduced.hessian, reduced.gradient, damped)
     theta = search.moved(state.theta, step)
     linear_params = reduced.linear_params_after(step, damping)
     return Trial(theta, linear_params, reduced.predicted_reduction(step, damping))
-
-
-def _bounded_step(search: Search, state: State) -> Float[np.ndarray, " p"]:
-    """Return the damped step; parameters that would pass a bound stop there, the others are solved again."""
-    reduced, theta = state.reduced, state.theta
-    free = state.movable(search)
-    step = np.zeros_like(theta)
-    while free.any():
-        gradient = reduced.gradient - reduced.hessian @ np.where(free, 0.0, step)
-        directions = state.directions(search, free, gradient)
-        step[free] = state.control.step(reduced.hessian, gradient, free, directions)
-        low, high = search.lower - theta, search.upper - theta
-        past = free & ~np.isfinite(search.period) & ((step < low) | (step > high))
-        if not past.any():
-            break
-        step = np.where(past, np.clip(step, low, high), step)
-        free = free & ~past
-    return step
 
 
 def with_second_order_term(search: Search, state: State) -> ReducedProblem:

@@ -21,7 +21,6 @@ from homodyne_dask.store.files import (
     DAMAGED,
     AnyPath,
     inside,
-    patiently,
     read_with_tail,
     twice,
 )
@@ -73,15 +72,6 @@ def read_ahead(places: Sequence[ByteRange], max_bytes: int) -> None:
     for place in before.keys() - _AHEAD.requests.keys():
         if (request := before[place]) is not None:
             request.cancel()
-
-
-def stored_size(place: ByteRange) -> int:
-    """Return the number of bytes."""
-    if place.span is not None:
-        return place.span[1]
-    if isinstance(place.path, UrlPath):
-        return objects.object_size(place.path)
-    return patiently(place.path, place.path.stat).st_size
 
 
 def _begun(place: ByteRange, max_bytes: int) -> Future[bytes | memoryview] | None:

@@ -169,12 +169,6 @@ def read_range(path: UrlPath, first: int, count: int) -> memoryview:
     return memoryview(found)
 
 
-def object_size(path: UrlPath) -> int:
-    """Return the bytes of an object."""
-    with object_errors(path):
-        return connection(path.root).get(path.key).meta["size"]
-
-
 def write(path: UrlPath, content: bytes) -> None:
     """Write an object whole: readers see the previous one, or none, until it is complete."""
     _require_writable(path)

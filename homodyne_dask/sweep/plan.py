@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from homodyne_dask.cluster.memory import DRIVER_BYTES, too_little
-from homodyne_dask.cluster.workers import Workers
+from homodyne_dask.cluster.workers import PAIRS_PER_SECOND, Workers
 from homodyne_dask.errors import OptionError, PlanError
 from homodyne_dask.kernels.gpus import GPU, KERNELS_AT_ONCE, Gpus, has_plugin
 from homodyne_dask.sweep.layout import (
@@ -163,6 +163,12 @@ class Plan:
         return runs(level, self.workers.threads, MIN_TASK_SECONDS * self.device.speed)
 
     @property
+    def seconds_per_pass(self) -> float:
+        """Seconds of a pass over all pairs at the typical rate of threads, besides reading."""
+        threads = self.workers.threads * self.device.speed
+        return max(self.layout.pairs / PAIRS_PER_SECOND / threads, self.driver.seconds)
+
+    @property
     def longest_task(self) -> float:
         """Seconds that a task may take, however few and slow the workers are."""
         return longest_task(self.layout)
@@ -233,6 +239,11 @@ class Plan:
             ("where", where),
             ("device", str(self.device)),
             ("tasks per pass", f"{len(self.tasks)}, with up to {tiles} each"),
+            (
+                "time per pass",
+                f"about {self.seconds_per_pass:.2g} s at {PAIRS_PER_SECOND / 1e6:.0f} million pairs/s per "
+                f"thread, less where f has decayed, more where disks are slow",
+            ),
             ("longest task", f"{self.longest_task:.2g} s on a slow node, for the walltime of jobs"),
             ("bytes per pass", f"{size(self.bytes_per_pass)}, read {reads}"),
             ("memory per worker", f"{size(self.memory_per_worker)} projected"),

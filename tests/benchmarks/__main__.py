@@ -105,8 +105,6 @@ ROWS = {
     ),
     "fit 2 M cold": ("fits.cold(folder)", {"wall s": "<= 5"}),
     "fits of 24 windows": ("fits.windows(folder)", {}),
-    "plan resident": ("passes.forecast_accuracy(folder, 2950, 'resident')", {}),
-    "plan streaming": ("passes.forecast_accuracy(folder, 2950, 'stream')", {}),
     "overhead": ("passes.overhead(folder)", {}),
     "scheduler": ("scheduler.model(folder, (10, 100))", {}),
     "scheduler 1000": ("scheduler.model(folder, (10, 100, 1000))", {}),

@@ -1,4 +1,4 @@
-"""Passes on a running cluster: rates, skipping, overhead of Dask, forecasts, free rates, stores by URL."""
+"""Passes on a running cluster: rates, skipping, overhead of Dask, free rates, stores by URL."""
 
 import os
 import socket
@@ -131,26 +131,6 @@ def overhead(folder: Path, tiles: int = 100_000) -> Row:
         row["tiles"] = tiles
         row["scheduler and driver MiB"] = psutil.Process().memory_info().rss / 2**20
     return row
-
-
-def forecast_accuracy(folder: Path, frames: int, memory: str) -> Row:
-    """Ratios of what `plan` predicts to what a fit then measures."""
-    scan = hd.open_dataset(data.store(folder, frames))
-    with local_cluster() as client:
-        predicted = hd.forecast(scan, hd.LAMINAR_FLOW, memory=memory, client=client)
-    with local_cluster() as client:
-        result = hd.fit(scan, hd.LAMINAR_FLOW, memory=memory, client=client)
-    full = [entry for entry in result.run.history if "level" not in entry]
-    later = sorted(entry["seconds"] for entry in full[1:])
-    return {
-        "tiles read: plan / fit": predicted.needed
-        / (full[-1]["read"] * predicted.plan.layout.blocks),
-        "sub-blocks: plan / fit": predicted.computed / full[-1]["computed"],
-        "time of a pass: plan / fit": predicted.later / later[len(later) // 2],
-        "peak memory: plan / fit": predicted.peak / full[-1]["peak_bytes"],
-        "s per pass, measured": later[len(later) // 2],
-        "peak MiB, measured": full[-1]["peak_bytes"] / 2**20,
-    }
 
 
 FREE = {"rates": "spline", "knots": 23}

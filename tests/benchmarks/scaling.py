@@ -1,16 +1,19 @@
 """What a pass over 1e10 and 1e11 pairs would take of clusters that are not there, as docs/performance.md.
 
-`python -m tests.benchmarks.scaling` prints the table, from the plan and the forecast of the program.
+`python -m tests.benchmarks.scaling` prints the table, from the plan of the program.
 """
 
+from heapq import heapreplace
+
 from homodyne_dask.cluster.workers import workers_asked
-from homodyne_dask.fitting.forecast import TASK_OVERHEAD_SECONDS, makespan
 from homodyne_dask.sweep.layout import SCHEDULER_SECONDS
 from homodyne_dask.sweep.plan import make_plan
 from tests.benchmarks.scheduler import BINS, layout_of
 
 SECONDS_PER_PAIR = 8e-9
 """Of a thread that computes and reads: c + r of the page."""
+TASK_OVERHEAD_SECONDS = 0.008
+"""Processor time of Dask for a task, in driver and worker together."""
 MESSAGES_PER_TASK = 7
 EURO_PER_CORE_HOUR = 0.04
 CASES = [(pairs, workers) for pairs in (10, 11) for workers in (10, 100, 1000)]
@@ -34,6 +37,17 @@ def line(power: int, workers: int) -> str:
         f"{seconds * threads / 3600 * EURO_PER_CORE_HOUR:.2g} €",
     ]  # fmt: skip
     return f"| {' | '.join(row)} |"
+
+
+def makespan(seconds: list[float], threads: int, serve: float) -> float:
+    """The time in which some threads that take tasks in turn complete all.
+
+    serve: seconds in which the scheduler serves a task, one after the other.
+    """
+    free = [0.0] * threads
+    for n, task in enumerate(seconds):
+        heapreplace(free, max(free[0], n * serve) + task)
+    return max(free)
 
 
 def rounded(number: float) -> int:

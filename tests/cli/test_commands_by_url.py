@@ -29,7 +29,7 @@ def names_below(url: str) -> set[str]:
 def test_a_scan_is_ingested_planned_fitted_and_shown_by_url(here):
     assert f"→ {STORE}: 3 bins" in done("ingest", "A_results.hdf", STORE)
     assert "A_c2.zarr: 3 of 3 bins" in done("info", STORE)
-    assert "pairs" in done("plan", STORE, "--model", "static", "--no-measure")
+    assert "pairs" in done("plan", STORE, "--model", "static")
     said = done(*FIT, "-o", RESULT)
     assert f"{RESULT}/ written: parameters.csv" in said
     assert {"summary.json", "report.txt", "result.nc"} <= names_below(RESULT)

@@ -45,14 +45,9 @@ def test_info_and_plan_as_json_have_what_they_print_as_values(here):
     assert info["frames"] == 40
     assert [row["label"] for row in info["bins"]] == [3, 4, 5]
     assert f"{info['bins'][0]['sigma']:.4g}" in done("info", "A_c2.zarr")
-    (plan,) = json.loads(
-        done("plan", "A_c2.zarr", "--model", "static", "--no-measure", "--json")
-    ).values()
-    assert (plan["model"], plan["bins"], plan["pairs"]) == ("static", 3, 3 * 40 * 39 // 2)
-    assert "first_pass_s" not in plan
     (plan,) = json.loads(done("plan", "A_c2.zarr", "--model", "static", "--json")).values()
-    assert plan["first_pass_s"] > 0
-    assert list(plan["initial_values"]) == ["D0", "alpha", "D_offset"]
+    assert (plan["model"], plan["bins"], plan["pairs"]) == ("static", 3, 3 * 40 * 39 // 2)
+    assert plan["pass_s"] == plan["pairs"] / 150e6 / plan["worker_threads"]
 
 
 def test_show_prints_json_and_intervals(here):
@@ -86,7 +81,9 @@ def test_show_prints_a_series_as_json(here):
 def test_plan_takes_fixed_and_initial_values(here):
     given = ("--fixed", "D_offset=1000", "--initial", "alpha=-0.4")
     (plan,) = json.loads(done("plan", "A_c2.zarr", "--model", "static", *given, "--json")).values()
-    assert plan["initial_values"]["D_offset"] == 1000
+    assert plan["model"] == "static"
+    wrong = run("plan", "A_c2.zarr", "--model", "static", "--initial", "D_off=1")
+    assert "D_offset" in wrong.stderr
 
 
 def test_show_names_the_fits_of_several_stores(here):

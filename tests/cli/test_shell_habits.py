@@ -145,7 +145,7 @@ def test_a_fit_prints_json_alone_to_stdout(here, no_pictures):
 
 def test_what_is_examined_before_a_fit_is_described_as_json(here):
     told = json.loads(done("preflight", "A_c2.zarr", "--model", "static", "--json"))
-    plan = json.loads(done("plan", "A_c2.zarr", "--model", "static", "--no-measure", "--json"))
+    plan = json.loads(done("plan", "A_c2.zarr", "--model", "static", "--json"))
     assert told == {"stores": {"A_c2.zarr": plan["A_c2.zarr"] | {"workers_examined": False}}}
 
 

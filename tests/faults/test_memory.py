@@ -35,11 +35,10 @@ def test_a_worker_takes_no_more_memory_than_the_plan_says(folder, size, threads,
 
 @pytest.mark.slow
 def test_free_rates_of_few_angles_take_no_more_either(folder):
-    """With the passes for the errors, which keep sums for each pair of blocks of frames."""
     scan, free = hd.open_dataset(data.store(folder, 1800, 5)), {"rates": "spline", "knots": 23}
     with local_cluster(processes=1, threads=2) as client:
         plan = hd.plan(scan, "laminar_flow", memory="stream", client=client, **free)
         result = hd.fit(scan, "laminar_flow", memory="stream", client=client, **free)
         [measured] = client.run(lambda: getrusage(RUSAGE_SELF).ru_maxrss * 1024).values()
-    assert result.errors.covariance_lower is not None
+    assert result.converged
     assert 200e6 < measured <= plan.memory_per_worker

@@ -106,7 +106,6 @@ def test_a_result_and_its_report_tell_the_code(scan):
 
 CALLS = {
     "fit": lambda client, scan, _: hd.fit(scan, hd.STATIC, **GIVEN, client=client),
-    "forecast": lambda client, scan, _: hd.forecast(scan, hd.STATIC, **GIVEN, client=client),
     "posterior": lambda client, scan, result: posterior_draws(
         result, scan, draws=200, client=client
     ),

@@ -1,6 +1,5 @@
-"""Forecasts, checks of rates, comparisons and series with a worker killed in the middle: the same bits."""
+"""Comparisons and series with a worker killed in the middle: the same bits."""
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -15,8 +14,6 @@ from tests.synthetic import angles, fit_here, measured, store
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 TRUTH = np.array([20000.0, -0.4, 500.0])
 OPTIONS: dict[str, Any] = {"fixed": {"D_offset": 500.0}}
-MEASURED = ("first", "later", "peak", "plan", "limit")
-"""Of a forecast: what was measured, in seconds and bytes, or follows from that."""
 
 
 @pytest.fixture(scope="module")
@@ -31,11 +28,6 @@ def result(scan):
     return fit_here(scan, "static", **OPTIONS)
 
 
-def forecast_bits(scan, _, client):
-    made = dataclasses.asdict(hd.forecast(scan, "static", client=client, **OPTIONS))
-    return {name: value for name, value in made.items() if name not in MEASURED}
-
-
 def comparison_bits(scan, _, client):
     made = hd.compare_models(scan, ["brownian", "static"], client=client)
     return made.table, {name: result_bits(one) for name, one in made.results.items()}
@@ -47,7 +39,6 @@ def series_bits(scan, _, client):
 
 
 COMMANDS: dict[str, tuple[Callable[..., Any], str]] = {
-    "forecast": (forecast_bits, "gram-"),
     "compare_models": (comparison_bits, "gram-"),
     "fit_each": (series_bits, "fit-"),
 }

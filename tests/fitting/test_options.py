@@ -58,7 +58,7 @@ result.to_json("result.json")
 print(json.dumps({
     "signatures": {
         name: str(inspect.signature(getattr(hd, name)))
-        for name in ("fit", "iterate", "fit_each", "plan", "forecast")
+        for name in ("fit", "iterate", "fit_each", "plan")
     },
     "docstring": hd.fit.__doc__,
     "fit --help": help_of("fit"),
@@ -96,7 +96,7 @@ def one_more(scan, tmp_path_factory):
     return json.loads(found.stdout)
 
 
-@pytest.mark.parametrize("name", ["fit", "iterate", "fit_each", "plan", "forecast"])
+@pytest.mark.parametrize("name", ["fit", "iterate", "fit_each", "plan"])
 def test_an_option_more_is_in_the_signature(one_more, name):
     assert "novelty: float | None = None" in one_more["signatures"][name]
 

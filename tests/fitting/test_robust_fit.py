@@ -74,12 +74,10 @@ def test_another_loss_is_another_fit(scan, tmp_path, change, says):
 
 @pytest.mark.long
 @pytest.mark.usefixtures("noise_not_of_speckle")
-def test_with_few_bins_frames_bound_the_errors_and_a_profile_is_followed(scan):
+def test_with_few_bins_of_unknown_noise_a_profile_is_followed_in_naive_errors(scan):
     few = replace(scan, bins=scan.bins[::2])
     found = fit_here(few, hd.LAMINAR_FLOW, profile=("phi0",), **LOSS)
-    error = found.parameters["stderr_naive"].values
-    lower = np.sqrt(np.diag(found.errors.covariance_lower.values))
-    assert ((lower > 0.2 * error) & (lower < 3 * error)).all()
+    assert found.covariance is None
     rise = found.errors.profiles["phi0"]["chisqr"].values - found.chisqr
     expected = found.errors.profiles["phi0"]["parabola"].values - found.chisqr
     np.testing.assert_allclose(rise, expected, rtol=0.3, atol=1e-9)

@@ -279,7 +279,6 @@ def test_with_many_bins_errors_are_cluster_robust(tmp_path):
     ("use", "words"),
     [
         (lambda scan, _: fitted(scan, loss="huber"), "minimizes squares"),
-        (lambda scan, _: hd.forecast(scan, "static", weighting="speckle"), "forecast"),
         (lambda scan, _: hd.compare_models(scan, weighting="speckle"), "comparison"),
     ],
 )  # fmt: skip

@@ -142,7 +142,7 @@ def test_a_fit_excludes_what_options_name_and_its_result_remembers(tmp_path, mon
     again = done("fit", *f"S_c2.zarr {options} --model static --no-pictures -o again".split())
     assert "frames 20 to 23 excluded" in again
     assert "maps.png" in done("show", "S_fit", "--pictures")
-    plan = done("plan", "S_c2.zarr", "--model", "static", "--no-measure", "--exclude-phi", "-90,0")
+    plan = done("plan", "S_c2.zarr", "--model", "static", "--exclude-phi", "-90,0")
     assert "bins               2 in" in plan
 
 

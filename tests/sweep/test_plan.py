@@ -16,7 +16,6 @@ from homodyne_dask.cluster.workers import (
     workers_asked,
 )
 from homodyne_dask.errors import OptionError, PlanError, SelectionError
-from homodyne_dask.fitting.forecast import makespan
 from homodyne_dask.store import schema
 from homodyne_dask.store.chunk_reader import REQUESTS, most_bytes
 from homodyne_dask.sweep.layout import (
@@ -258,12 +257,6 @@ def test_a_plan_for_a_cluster_that_is_not_there_is_that_of_its_workers(tmp_path)
 def test_what_is_no_number_of_workers_is_said(given):
     with pytest.raises(OptionError, match="is not a number of workers"):
         workers_asked(given)
-
-
-def test_many_tasks_on_many_threads_wait_for_the_scheduler():
-    assert makespan([0.1] * 100, 100, 0.0) == pytest.approx(0.1)
-    assert makespan([0.1] * 100, 100, 0.01) == pytest.approx(0.1 + 99 * 0.01)
-    assert makespan([0.1] * 100, 2, 0.01) == pytest.approx(5.01)
 
 
 @pytest.mark.parametrize(

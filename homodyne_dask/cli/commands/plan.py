@@ -1,4 +1,4 @@
-"""homodyne-dask plan: what a fit would read and keep in memory, and the time of a pass."""
+"""homodyne-dask plan: what a fit would read and keep in memory, and about how long a pass takes."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,6 @@ from homodyne_dask.fitting.options import WORKERS, plan_options
 from homodyne_dask.models import model_named
 
 if TYPE_CHECKING:
-    from homodyne_dask.fitting.forecast import Forecast
     from homodyne_dask.sweep.plan import Plan
 
 
@@ -31,16 +30,13 @@ if TYPE_CHECKING:
 @click.option(
     "--workers", cls=SectionOption, section=WORKERS,
     help="Plan for a hypothetical cluster: the number of workers, optionally with the threads and memory of "
-    "each, such as 1000:8:32GB. The sample is computed on this machine.",
+    "each, such as 1000:8:32GB.",
 )  # fmt: skip
-@click.option(
-    "--no-measure", is_flag=True, help="Take no sample: read no data and start no workers."
-)
 @AS_JSON
-def plan(source: str, workers: str | None, no_measure: bool, as_json: bool, **options: Any) -> None:
-    """Print the size and memory of a fit of SOURCE, and its time per pass, measured on a sample.
+def plan(source: str, workers: str | None, as_json: bool, **options: Any) -> None:
+    """Print the size and memory of a fit of SOURCE, and about how long a pass takes.
 
-    SOURCE is a store or a YAML file. The sample takes a few seconds, mostly to start the workers.
+    SOURCE is a store or a YAML file. No data are read, and no workers are started.
     """
     config = configuration((source,), options)
     model = model_named(config.model)
@@ -54,24 +50,22 @@ def plan(source: str, workers: str | None, no_measure: bool, as_json: bool, **op
             scan = selected(config, store)
             given = config.plan_options() | {"workers": workers}
             made = hd.plan(scan, model, **given, client=client)
-            no_pass = no_measure or given.get("weighting") == "speckle"
-            expected = None if no_pass else hd.forecast(scan, model, **given, client=client)
-            values[str(store)] = plan_values(made, expected)
-            for one in (made, expected):
-                if one is not None and not as_json:
-                    echo(str(one))
+            values[str(store)] = plan_values(made)
+            if not as_json:
+                echo(str(made))
     if as_json:
         echo_json(values)
 
 
-def plan_values(made: "Plan", expected: "Forecast | None" = None) -> dict[str, Any]:
+def plan_values(made: "Plan") -> dict[str, Any]:
     """Return what `plan` prints as values, with units in the names."""
-    of_plan = {
+    return {
         "model": made.model,
         "bins": made.bins,
         "pairs": made.layout.pairs,
         "tiles": made.layout.blocks,
         "tasks_per_pass": len(made.tasks),
+        "pass_s": made.seconds_per_pass,
         "longest_task_s": made.longest_task,
         "bytes_per_pass": made.bytes_per_pass,
         "resident": made.resident,
@@ -83,16 +77,4 @@ def plan_values(made: "Plan", expected: "Forecast | None" = None) -> dict[str, A
         "worker_threads": made.workers.threads,
         "driver_memory_bytes": made.driver.memory,
         "scheduler_s": made.driver.seconds,
-    }
-    if expected is None:
-        return of_plan
-    return of_plan | {
-        "initial_values": expected.theta,
-        "tiles_read": expected.needed,
-        "share_of_sub_blocks_computed": expected.computed,
-        "bytes_of_files_read": expected.bytes_read,
-        "first_pass_s": expected.first,
-        "later_pass_s": expected.later,
-        "peak_memory_per_worker_bytes": expected.peak,
-        "limited_by": expected.limit,
     }

@@ -84,27 +84,21 @@ class ExpectedErrors(NamedTuple):
 def expected_errors(scan: PlannedScan, ages: Float[np.ndarray, " age"]) -> ExpectedErrors:
     """Return the covariance of the parameters for each weighting, and the errors of rates at ages [s]."""
     averaged = _cells(scan.frames, scan.problem.min_lag)
-    at = _fitted_point(scan, averaged)
-    m = int(scan.free.sum())
-    hessian = {name: np.zeros((m, m)) for name in WEIGHTINGS}
-    scores = {name: np.zeros((m, m)) for name in WEIGHTINGS}
+    at, m = _fitted_point(scan, averaged), int(scan.free.sum())
+    found = [_of_bin(scan, b, averaged, at) for b in range(len(scan.q))]
     clusters = friedel_clusters(scan.q, scan.phi, np.ones(len(scan.q), int))
-    same: dict[int, list[tuple[int, dict[str, _Scores]]]] = {}
-    for b, cluster in enumerate(clusters):
-        found = _of_bin(scan, b, averaged, at)
-        for name, of in found.items():
-            hessian[name] += of.hessian
-            scores[name] += of.variance
-            for a, before in same.get(int(cluster), []):
-                other, most = before[name], max(scan.pixels[a], scan.pixels[b])
-                both = other.weight * of.weight / most
-                scores[name] += both * (other.intensity + of.intensity)
-        same.setdefault(int(cluster), []).append((b, found))
     covariance = {}
     for name in WEIGHTINGS:
-        inverse = _inverse(hessian[name])
-        scaled = inverse @ scores[name] @ inverse * np.outer(at.units, at.units)
+        hessian, scores = np.zeros((2, m, m))
+        for b, of in enumerate(one[name] for one in found):
+            hessian += of.hessian
+            scores += of.variance
+            for a in np.flatnonzero(clusters[:b] == clusters[b]):  # they see the same speckle
+                other, most = found[a][name], max(scan.pixels[a], scan.pixels[b])
+                scores += other.weight * of.weight / most * (other.intensity + of.intensity)
+        inverse = _inverse(hessian)
         covariance[name] = np.full((len(scan.theta),) * 2, np.nan)
+        scaled = inverse @ scores @ inverse * np.outer(at.units, at.units)
         covariance[name][np.ix_(scan.free, scan.free)] = scaled
     return ExpectedErrors(covariance, *_rates(scan, covariance, ages))
 
@@ -129,15 +123,13 @@ def _of_bin(
     frames = BinFrames(
         (0, scan.frames), np.ones(scan.frames, bool), np.ones(scan.frames), scan.problem.min_lag
     )
-    bins = len(scan.q)
-    grid = grid_of_weights(averaged, scan.frames, bins)
+    grid = grid_of_weights(averaged, scan.frames, len(scan.q))
     division = divided(model, frames, averaged, grid)
     parts = [blocks_of(model, frames, stretch, contrast) for stretch in division.stretches]
     size = np.append([1.0, 1.0], np.full(int(scan.free.sum()), contrast))
 
-    noises, squares = zip(
-        *(noise_of_fields(model, part, frames.min_lag) for part in parts), strict=True
-    )
+    each = (noise_of_fields(model, part, frames.min_lag) for part in parts)
+    noises, squares = zip(*each, strict=True)
     of_fields, weights = sum_over_stretches(list(noises)), np.sum(squares, axis=0)
     project = _eliminating(weights * np.outer(size, size)) * size
     of_scores = of_fields.mapped(project)
@@ -152,8 +144,7 @@ def _of_bin(
     project = _eliminating(normal)
     shared = project @ weighted.T @ noise.constant @ weighted @ project.T
     information = project @ normal @ project.T * pixels
-    found[SPECKLE_WEIGHTS] = _Scores(information, information, shared, pixels)
-    return found
+    return found | {SPECKLE_WEIGHTS: _Scores(information, information, shared, pixels)}
 
 
 def _eliminating(normal: Float[np.ndarray, "column column"]) -> Float[np.ndarray, "m column"]:
@@ -195,15 +186,11 @@ def _fitted_point(scan: PlannedScan, averaged: AveragedCells) -> FittedPoint:
     point = evaluation_of(scan.problem.model).point(scan.problem, scan.theta, scan.time)
     at = FittedPoint(point, scan.time, scan.free, np.ones(int(scan.free.sum())))
     largest = np.zeros(len(at.units))
-    for b in {0, len(scan.q) // 2, len(scan.q) - 1, int(np.nanargmax(_or_zero(scan.q)))}:
+    for b in {0, len(scan.q) // 2, len(scan.q) - 1, int(np.argmax(np.nan_to_num(scan.q)))}:
         model = BinModel(at, scan.q[b], scan.phi[b])
         slopes = model.f_and_slopes(*map(model.time, averaged.points[0][:2]))[1]
         largest = np.maximum(largest, np.sqrt(np.mean(slopes**2, axis=1)))
     return at._replace(units=np.where(largest > 0, 1 / np.where(largest > 0, largest, 1.0), 1.0))
-
-
-def _or_zero(q: Float[np.ndarray, " bin"]) -> Float[np.ndarray, " bin"]:
-    return np.nan_to_num(q)
 
 
 def _rates(
@@ -211,22 +198,20 @@ def _rates(
     covariance: dict[str, Float[np.ndarray, "p p"]],
     ages: Float[np.ndarray, " age"],
 ) -> tuple[dict, dict]:
-    """Return standard errors of the rates by weighting, and the rates."""
-    evaluation, time = evaluation_of(scan.problem.model), scan.time
-    if evaluation.rates is None:
-        return {name: {} for name in WEIGHTINGS}, {}
-    at = evaluation.point(scan.problem, scan.theta, time)
-    inside = ages <= time[-1]
+    """Return standard errors of the rates by weighting, and the rates; NaN after the record."""
+    evaluation, names = evaluation_of(scan.problem.model), list(scan.problem.model.names)
     values, errors = {}, {name: {} for name in WEIGHTINGS}
-    names = list(scan.problem.model.names)
-    for rate, curve in evaluation.rates(at, time, (0, scan.frames)).items():
-        if rate not in ("J", "gamma_dot"):
-            continue
-        values[rate] = np.where(inside, np.interp(ages, curve.time, curve.value), np.nan)
-        gradient = np.array([np.interp(ages, curve.time, one) for one in curve.gradient])
-        which = [names.index(name) for name in curve.parameters]
-        for name, of in covariance.items():
+    if evaluation.rates is None:
+        return errors, values
+    at = evaluation.point(scan.problem, scan.theta, scan.time)
+    inside = ages <= scan.time[-1]
+    for rate, curve in evaluation.rates(at, scan.time, (0, scan.frames)).items():
+        if rate in ("J", "gamma_dot"):
+            values[rate] = np.where(inside, np.interp(ages, curve.time, curve.value), np.nan)
+            gradient = np.array([np.interp(ages, curve.time, one) for one in curve.gradient])
+            which = [names.index(name) for name in curve.parameters]
             moved = np.outer(scan.free[which], scan.free[which])
-            error = rate_stderr(gradient, np.where(moved, of[np.ix_(which, which)], 0.0))
-            errors[name][rate] = np.where(inside, error, np.nan)
+            for name, of in covariance.items():
+                error = rate_stderr(gradient, np.where(moved, of[np.ix_(which, which)], 0.0))
+                errors[name][rate] = np.where(inside, error, np.nan)
     return errors, values

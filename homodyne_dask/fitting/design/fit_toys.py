@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from homodyne_dask.cluster.local import cluster_errors, gathered, local_cluster
 from homodyne_dask.errors import HomodyneDaskError, OptionError, require_count
-from homodyne_dask.fitting.design.photons import PhotonScan
+from homodyne_dask.fitting.design.photons import PhotonScan, detector_of
 from homodyne_dask.fitting.fit import fit
 from homodyne_dask.fitting.options import PAIRS
 from homodyne_dask.fitting.posterior.sample_posterior import request_of
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 MOST_FRAMES = 5000
 """Of a toy: fields are drawn by a root of their correlation, of frames x frames numbers."""
+COLUMNS = ("value", "stderr", "dof")
 FEW = 4
 """Toys up to which no workers are started."""
 
@@ -46,13 +47,6 @@ class _Toy(NamedTuple):
     ingest: Callable[..., Any]
 
 
-class _Fitted(NamedTuple):
-    value: Float[np.ndarray, " p"]
-    stderr: Float[np.ndarray, " p"]
-    dof: Float[np.ndarray, " p"]
-    outcome: str
-
-
 def fitted_toys(
     result: FitResult,
     scan: Scan | None,
@@ -61,31 +55,27 @@ def fitted_toys(
     n: int,
     seed: int,
     weighting: str | None,
-    counts: float | None,
-    pixels: float | None,
+    detector: dict[str, float | None],
     client: "Client | None",
     progress: Callable[[str], None] | None,
 ) -> Toys:
-    """Return the fits of n scans of photons (see `homodyne_dask.toys`)."""
+    """Return the fits of n scans of photons (see `homodyne_dask.toys`); detector: counts and pixels given."""
     require_count("n", n)
     scan = fitted_scan(result) if scan is None else scan
-    toy = _toy(result, scan, ingest, weighting, counts, pixels)
-    seeds = [seed * 1_000_000 + k for k in range(n)]
-    found = []
-    with _workers(client, n) as connected:
-        for k, one in enumerate(_all(toy, seeds, connected)):
-            found.append(one)
-            if progress is not None:
-                progress(f"{k + 1} of {n} toys fitted")
-    names = result.parameters["param"].values
+    toy = _toy(result, scan, ingest, weighting, detector)
+    found, outcomes = list[np.ndarray](), list[str]()
+    for estimates, outcome in _fits(toy, [seed * 1_000_000 + k for k in range(n)], client):
+        found.append(estimates)
+        outcomes.append(outcome)
+        if progress is not None:
+            progress(f"{len(found)} of {n} toys fitted")
     free = ~result.parameters["fixed"].values
-    columns = {
-        name: (("toy", "param"), np.array([getattr(one, name) for one in found])[:, free])
-        for name in ("value", "stderr", "dof")
-    }
+    names = result.parameters["param"].values[free]
+    columns = zip(COLUMNS, np.stack(found, axis=1)[..., free], strict=True)
     data = xarray.Dataset(
-        columns | {"truth": ("param", toy.photons.theta[free])},
-        coords={"param": names[free], "outcome": ("toy", [one.outcome for one in found])},
+        {name: (("toy", "param"), of) for name, of in columns}
+        | {"truth": ("param", toy.photons.theta[free])},
+        coords={"param": names, "outcome": ("toy", outcomes)},
         attrs={
             "weighting": toy.options["weighting"],
             "model": result.config["model"],
@@ -94,7 +84,7 @@ def fitted_toys(
             "seed": seed,
         },
     )
-    return Toys(data, {name: of for name, of in result.periods.items() if name in names[free]})
+    return Toys(data, {name: of for name, of in result.periods.items() if name in names})
 
 
 def _toy(
@@ -102,8 +92,7 @@ def _toy(
     scan: Scan,
     ingest: Callable[..., Any],
     weighting: str | None,
-    counts: float | None,
-    pixels: float | None,
+    given: dict[str, float | None],
 ) -> _Toy:
     request = request_of(result, scan)
     scan, options = request.scan, request.options.values()
@@ -113,18 +102,7 @@ def _toy(
         raise OptionError(
             f"toys of {len(time)} frames take too long: select at most {MOST_FRAMES} frames"
         )
-    noise = result.errors.noise
-    size = {}
-    for name, given in (("counts", counts), ("pixels", pixels)):
-        column = {"counts": "mean_counts"}.get(name, name)
-        of_fit = np.full(len(used), np.nan) if noise is None else noise[column].values
-        values = of_fit[used] if given is None else np.full(int(used.sum()), float(given))
-        if not (np.isfinite(values) & (values > 0)).all():
-            raise OptionError(
-                f"the residuals of this fit do not determine {name}: give counts (per pixel and frame) and "
-                f"pixels (per bin)"
-            )
-        size[name] = values
+    size = detector_of(result, used, given)
     table = result.parameters
     photons = PhotonScan(
         request.problem, table["value"].values.astype(float), time,
@@ -132,10 +110,11 @@ def _toy(
         np.clip(result.scaling["contrast"].values[used], 1e-4, 1.0), result.scaling["offset"].values[used],
         size["counts"], np.maximum(size["pixels"].round(), 2).astype(int), request.clusters[used],
     )  # fmt: skip
-    fixed = table["param"].values[table["fixed"].values]
+    held = table.isel(param=table["fixed"].values)
+    fixed = zip(held["param"].values.tolist(), held["value"].values.tolist(), strict=True)
     options |= {
         "gap": request.problem.gap,
-        "fixed": {str(name): float(table["value"].sel(param=name)) for name in fixed} or None,
+        "fixed": dict(fixed) or None,
         "weighting": weighting or options["weighting"] or PAIRS,
         "precision": "float64",
         "loss_scale": None if options["loss"] == "linear" else options["loss_scale"],
@@ -146,8 +125,8 @@ def _toy(
     return _Toy(photons, model, options, bool(np.isfinite(scan.q).all()), ingest)
 
 
-def fit_toy(toy: _Toy, seed: int) -> _Fitted:
-    """Simulate, ingest and fit one scan; this is a task."""
+def fit_toy(toy: _Toy, seed: int) -> tuple[Float[np.ndarray, "3 p"], str]:
+    """Simulate, ingest and fit one scan; return COLUMNS of its parameters and its outcome. This is a task."""
     photons = toy.photons
     with tempfile.TemporaryDirectory(prefix="homodyne-dask-toy-") as folder:
         file, store = Path(folder, "toy.npz"), Path(folder, "toy.zarr")
@@ -158,35 +137,29 @@ def fit_toy(toy: _Toy, seed: int) -> _Fitted:
         }  # fmt: skip
         np.savez(file, allow_pickle=False, **held | ({"q": photons.q} if toy.known_q else {}))
         toy.ingest(file, store)
-        p = len(photons.theta)
         try:
             result = fit(open_dataset(store), toy.model, **toy.options)
         except HomodyneDaskError as e:
-            unknown = np.full(p, np.nan)
-            return _Fitted(unknown, unknown, unknown, str(e))
-    table = result.parameters
-    value, stderr, dof = (table[name].values.astype(float) for name in ("value", "stderr", "dof"))
-    return _Fitted(value, stderr, dof, result.outcome.name)
+            return np.full((len(COLUMNS), len(photons.theta)), np.nan), str(e)
+    return np.array(
+        [result.parameters[name].values for name in COLUMNS], float
+    ), result.outcome.name
 
 
-@contextmanager
-def _workers(client: "Client | None", n: int) -> "Iterator[Client | None]":
-    if client is not None:
-        with checked_workers(client):
-            yield client
-    elif n <= FEW:
-        yield None
-    else:
-        with local_cluster(min(cores(), n)) as started:
-            yield started
-
-
-def _all(toy: _Toy, seeds: list[int], client: "Client | None") -> "Iterator[_Fitted]":
-    if client is None:
+def _fits(
+    toy: _Toy, seeds: list[int], client: "Client | None"
+) -> "Iterator[tuple[np.ndarray, str]]":
+    """Return the fits of toys, in their order: on workers of the client, or on ones started here for many."""
+    if client is None and len(seeds) <= FEW:
         yield from map(partial(fit_toy, toy), seeds)
         return
-    with cluster_errors(client):
-        whole = client.scatter(toy, hash=False)
-        futures = [client.submit(fit_toy, whole, seed, pure=False) for seed in seeds]
-    for future in futures:
-        yield gathered(client, [future])[0]
+    with ExitStack() as stack:
+        if client is None:
+            client = stack.enter_context(local_cluster(min(cores(), len(seeds))))
+        else:
+            stack.enter_context(checked_workers(client))
+        with cluster_errors(client):
+            whole = client.scatter(toy, hash=False)
+            futures = [client.submit(fit_toy, whole, seed, pure=False) for seed in seeds]
+        for future in futures:
+            yield gathered(client, [future])[0]

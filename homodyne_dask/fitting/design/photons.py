@@ -1,13 +1,16 @@
 """Counted photons of Gaussian speckle, and the two-time correlation that a detector computes of them."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Float32, Int
+from jaxtyping import Bool, Float, Float32, Int
 
+from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.backend_interface import ModelPoint
 from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.solver.speckle import nearest_correlation
 
 AT_ONCE = 4_000_000
@@ -39,22 +42,32 @@ class PhotonScan(NamedTuple):
         """Return c2 of every bin; the same seed gives the same photons."""
         n = len(self.time)
         found = np.empty((len(self.q), n, n), np.float32)
-        for b, cluster in enumerate(self.clusters):
-            of_pattern = np.random.default_rng([seed, int(cluster)])
-            found[b] = self._c2_of_bin(
-                b, of_pattern, np.random.default_rng([seed, int(cluster), b])
-            )
+        at = evaluation_of(self.problem.model).point(self.problem, self.theta, self.time)
+        for b, cluster in enumerate(self.clusters.tolist()):
+            draws = (np.random.default_rng(of) for of in ([seed, cluster], [seed, cluster, b]))
+            root = field_root(at, self.time, self.q[b : b + 1], self.phi[b : b + 1])
+            size = float(self.contrast[b]), self.counts[b], int(self.pixels[b])
+            c2 = counted_c2(root, *size, *draws)
+            np.fill_diagonal(c2, np.nan)  # a frame with itself has the noise of counting once more
+            found[b] = c2 + self.offset[b] - 1
         return found
 
-    def _c2_of_bin(
-        self, b: int, of_pattern: np.random.Generator, of_counts: np.random.Generator
-    ) -> Float32[np.ndarray, "t t"]:
-        at = evaluation_of(self.problem.model).point(self.problem, self.theta, self.time)
-        root = field_root(at, self.time, self.q[b : b + 1], self.phi[b : b + 1])
-        size = float(self.contrast[b]), self.counts[b], int(self.pixels[b])
-        c2 = counted_c2(root, *size, of_pattern, of_counts)
-        np.fill_diagonal(c2, np.nan)  # a frame with itself has the noise of counting once more
-        return (c2 + self.offset[b] - 1).astype(np.float32)
+
+def detector_of(
+    result: FitResult, bins: Bool[np.ndarray, " bin"], given: Mapping[str, Any]
+) -> dict[str, Float[np.ndarray, " some"]]:
+    """Return counts and pixels of some bins of a fit: as given, else as its residuals determine them."""
+    noise, found = result.errors.noise, {}
+    for name, column in (("counts", "mean_counts"), ("pixels", "pixels")):
+        values = np.full(len(bins), np.nan) if noise is None else noise[column].values
+        values = values if given.get(name) is None else np.full(len(bins), given[name], float)
+        if not (np.isfinite(values[bins]) & (values[bins] > 0)).all():
+            raise OptionError(
+                f"the residuals of this fit do not determine {name}: give counts (per pixel and frame) and "
+                f"pixels (per bin)"
+            )
+        found[name] = values[bins]
+    return found
 
 
 def counted_c2(

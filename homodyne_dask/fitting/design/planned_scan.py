@@ -16,6 +16,7 @@ from homodyne_dask.fitting.design.errors_of_plan import (
     PlannedScan,
     expected_errors,
 )
+from homodyne_dask.fitting.design.photons import detector_of
 from homodyne_dask.fitting.predict import numbers_of, per_bin_values, vector_of
 from homodyne_dask.kernels.backend import check_model
 from homodyne_dask.kernels.problem import Problem
@@ -123,8 +124,7 @@ def _positive(name: str, value: Any) -> float:
 
 
 def _free(model: Model, fixed: Sequence[str]) -> np.ndarray:
-    if isinstance(fixed, str):
-        fixed = (fixed,)
+    fixed = (fixed,) if isinstance(fixed, str) else fixed
     for name in fixed:
         if name not in model.names:
             raise OptionError(
@@ -137,21 +137,16 @@ def _free(model: Model, fixed: Sequence[str]) -> np.ndarray:
 
 
 def _check(scan: PlannedScan) -> None:
-    for name, highest in (("contrast", 1.0), ("counts", np.inf), ("pixels", np.inf)):
+    for name, lowest, highest, what in (
+        ("contrast", 0.0, 1.0, "positive numbers of at most 1"),
+        ("counts", 0.0, np.inf, "positive numbers"),
+        ("pixels", 0.0, np.inf, "positive numbers"),
+        ("q", 0.0, np.inf, "positive numbers, in 1/Å"),
+        ("phi", -np.inf, np.inf, "angles in degrees"),
+    ):
         values = getattr(scan, name)
-        if not ((values > 0) & (values <= highest) & np.isfinite(values)).all():
-            most = " of at most 1" if highest == 1 else ""
-            raise OptionError(
-                f"{name} = {shown(values.tolist())} cannot be used: give positive numbers{most}"
-            )
-    if not (np.isfinite(scan.q).all() and (scan.q > 0).all()):
-        raise OptionError(
-            f"q = {shown(scan.q.tolist())} cannot be used: give positive numbers, in 1/Å"
-        )
-    if not np.isfinite(scan.phi).all():
-        raise OptionError(
-            f"phi = {shown(scan.phi.tolist())} cannot be used: give angles in degrees"
-        )
+        if not ((values > lowest) & (values <= highest) & np.isfinite(values)).all():
+            raise OptionError(f"{name} = {shown(values.tolist())} cannot be used: give {what}")
 
 
 def _varied(vary: Mapping[str, ArrayLike] | None) -> tuple[str | None, list[float]]:
@@ -167,32 +162,26 @@ def _varied(vary: Mapping[str, ArrayLike] | None) -> tuple[str | None, list[floa
 
 
 def _with(scan: PlannedScan, varied: str | None, value: float) -> PlannedScan:
-    """Return the scan with one quantity changed."""
-    if varied is None:
-        return scan
+    """Return the scan with one quantity changed; a ring of as many pixels in so many bins over 180°."""
+    changes: dict[str, Any] = {}
     if varied == "frames":
-        return replace(scan, frames=_count("frames", value))
-    if varied == "exposure":
+        changes["frames"] = _count("frames", value)
+    elif varied == "exposure":
         frames = round(scan.frames * scan.dt / value)
-        return replace(
-            scan, dt=value, frames=_count(f"frames at exposure {value:g} s", frames),
-            counts=scan.counts * value / scan.dt,
-        )  # fmt: skip
-    if varied == "angles":
-        return _with_angles(scan, value)
-    changed = replace(scan, **{varied: np.full(len(scan.q), value)})
+        changes["frames"] = _count(f"frames at exposure {value:g} s", frames)
+        changes |= {"dt": value, "counts": scan.counts * value / scan.dt}
+    elif varied == "angles":
+        if not value.is_integer():
+            raise OptionError(f"vary: angles = {value:g} is not a whole number")
+        n = int(value)
+        changes = {name: np.full(n, getattr(scan, name)[0]) for name in ("q", "contrast", "counts")}
+        changes["phi"] = scan.phi[0] + 180 / n * np.arange(n)
+        changes["pixels"] = np.full(n, scan.pixels.sum() / n)
+    elif varied is not None:
+        changes[varied] = np.full(len(scan.q), value)
+    changed = replace(scan, **changes)
     _check(changed)
     return changed
-
-
-def _with_angles(scan: PlannedScan, value: float) -> PlannedScan:
-    """Return a ring of as many pixels in so many bins, evenly spaced over 180°."""
-    if not value.is_integer():
-        raise OptionError(f"vary: angles = {value:g} is not a whole number")
-    n = int(value)
-    one = {name: np.full(n, getattr(scan, name)[0]) for name in ("q", "contrast", "counts")}
-    phi = scan.phi[0] + 180 / n * np.arange(n)
-    return replace(scan, phi=phi, pixels=np.full(n, scan.pixels.sum() / n), **one)
 
 
 def _dataset(
@@ -209,6 +198,7 @@ def _dataset(
     rates = list(found[0].values)
     of_rates = [[[one.rates[name][r] for r in rates] for one in found] for name in WEIGHTINGS]
     shape = (len(WEIGHTINGS), len(found), len(rates), len(ages))
+    values_of_rates = np.array([found[0].values[r] for r in rates]).reshape(shape[2:])
     parameters = [p for p, one in zip(model.parameters, free, strict=True) if one]
     with np.errstate(invalid="ignore"):
         correlation = covariance / (stderr[..., :, None] * stderr[..., None, :])
@@ -226,10 +216,7 @@ def _dataset(
             "unit": ("parameter", [p.unit for p in parameters]),
             "stderr": ((*each, "parameter"), stderr),
             "correlation": ((*each, "parameter", "other"), correlation),
-            "rate_value": (
-                ("rate", "age"),
-                np.array([found[0].values[r] for r in rates]).reshape(shape[2:]),
-            ),
+            "rate_value": (("rate", "age"), values_of_rates),
             "rate_stderr": ((*each, "rate", "age"), np.array(of_rates).reshape(shape)),
         },
         coords={
@@ -257,32 +244,22 @@ def design_like(result: FitResult, scan: Scan | None = None, **changes: Any) -> 
     'frames'
     """
     scan = fitted_scan(result) if scan is None else as_selected(scan, result)
-    table, config, noise = result.parameters, result.config, result.errors.noise
+    table, config = result.parameters, result.config
     bins = ~result.scaling["undetermined"].values & (result.scaling["ndata"].values > 0)
-    known = {"counts": "mean_counts", "pixels": "pixels"}
-    of_bins = {}
-    for name, column in known.items():
-        if name in changes:
-            continue
-        values = np.full(len(bins), np.nan) if noise is None else noise[column].values
-        if not np.isfinite(values[bins]).all():
-            raise OptionError(
-                f"the residuals of this fit do not determine {name}: give counts (per pixel and frame) and "
-                f"pixels (per bin)"
-            )
-        of_bins[name] = values[bins]
-    gap = config["gap_angstrom"]
-    value = {name: float(table["value"].sel(param=name)) for name in table["param"].values}
+    # what is given may be a number for each bin: `design` checks it
+    known = {name: 1.0 for name in ("counts", "pixels") if name in changes}
+    value = dict(zip(table["param"].values.tolist(), table["value"].values.tolist(), strict=True))
     time = scan.time[scan.use]
-    given = {
+    given: dict[str, Any] = {
         "q": q_or_one(scan)[bins],
         "phi": np.nan_to_num(scan.phi[bins]),
         "contrast": np.clip(result.scaling["contrast"].values[bins], 1e-6, 1.0),
         "frames": len(time),
         "dt": float((time[-1] - time[0]) / (len(time) - 1)),
-        "gap": gap,
-        "fixed": [str(name) for name in table["param"].values[table["fixed"].values]],
+        "gap": config["gap_angstrom"],
+        "fixed": table["param"].values[table["fixed"].values].tolist(),
         "min_lag": config["min_lag"],
         "convention": config["convention"],
+        **detector_of(result, bins, known),
     }
-    return design(model_of(result), value, **given | of_bins | changes)
+    return design(model_of(result), value, **given | changes)

@@ -92,7 +92,7 @@ def assemble_result(
     errors = more.of_global_fit or uncertainty_at(
         request, state, None if singular else more.speckle
     )
-    error = used_of(errors, more.lower)
+    error = used_of(errors)
     stderr = deviations(errors.robust, len(search.names))
     freedom = reduced.freedom(int(search.free.sum()))
     names = list(search.names)
@@ -145,7 +145,6 @@ def assemble_result(
         errors=FitErrors(
             covariance=covariance_table(errors.robust, names),
             covariance_naive=covariance_table(errors.naive, names),
-            covariance_lower=covariance_table(more.lower, names),
             noise=None
             if more.speckle is None
             else noise_table(

@@ -59,7 +59,7 @@ def signal_of(
     scaling: Scaling,
     free: int,
     clusters: Int[np.ndarray, " bin"],
-    blocks: Callable[[], Float[np.ndarray, "bin block block 3 k"]] | None,
+    blocks: Callable[[], Float[np.ndarray, "bin block block 3 3"]] | None,
 ) -> Signal | None:
     """Return the test for a decay; None where there is nothing to test.
 
@@ -124,9 +124,7 @@ def without_decay(result: FitResult, sentence: str) -> FitResult:
     scaling["contrast"].values[used] = 0.0
     for name in ("contrast_stderr", "contrast_stderr_naive"):
         scaling[name].values[:] = np.nan
-    errors = replace(
-        result.errors, covariance=None, covariance_naive=None, covariance_lower=None, profiles={}
-    )
+    errors = replace(result.errors, covariance=None, covariance_naive=None, profiles={})
     diagnosis = replace(
         result.diagnosis, undetermined=(sentence,), check=None, influence=None, scalings=None,
         identifiability=None, left_out=None,
@@ -138,7 +136,7 @@ def without_decay(result: FitResult, sentence: str) -> FitResult:
 
 
 def _scores(
-    blocks: Float[np.ndarray, "bin block block 3 k"],
+    blocks: Float[np.ndarray, "bin block block 3 3"],
     contrast: Float[np.ndarray, " bin"],
     weight: Float[np.ndarray, " bin"],
     mean: Float[np.ndarray, " bin"],
@@ -147,14 +145,15 @@ def _scores(
     """Return Σ w (f - mean f) residual of every pair of blocks, for these contrasts."""
     offset = M[:, 0, 1] / weight - contrast * mean
     x = np.stack([-offset, np.ones(len(offset)), -contrast], axis=1)
-    score = np.einsum("kz,kabzy->kaby", x, blocks[..., :3])
+    score = np.einsum("kz,kabzy->kaby", x, blocks)
     return score[..., 2] - mean[:, None, None] * score[..., 0]
 
 
 def _dyadic(s: Float[np.ndarray, "*bin block block"]) -> Float[np.ndarray, "*bin"]:
     """Return the variance of the sum of scores, pairs that share a block being correlated.
 
-    As `errors.dyadic`, for a contrast with an offset for each bin.
+    With s_ab the score of blocks a and b and T_a = Σ_b s_ab, it is Σ_a T_a² - Σ_(a<b) s_ab² (dyadic-robust:
+    Aronow, Samii and Assenova 2015).
     """
     alone = np.einsum("...aa->...a", s)
     of_block = s.sum(-1) + s.sum(-2) - alone

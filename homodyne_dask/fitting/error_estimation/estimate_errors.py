@@ -1,4 +1,4 @@
-"""Error estimation after the last step of a fit: a lower bound with too few bins, and profiles."""
+"""Error estimation after the last step of a fit: of speckle noise, and profiles."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -11,18 +11,16 @@ from jaxtyping import Float
 
 from homodyne_dask.fitting.error_estimation.cell_residuals import averaged_cells
 from homodyne_dask.fitting.error_estimation.decay_test import Signal, signal_of
-from homodyne_dask.fitting.error_estimation.dyadic_errors import dyadic, frame_scores
+from homodyne_dask.fitting.error_estimation.frame_blocks import frame_moments
 from homodyne_dask.fitting.error_estimation.profile_likelihood import ProfilePoint, profile
 from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors, speckle_errors
 from homodyne_dask.fitting.error_estimation.spline_rate_errors import rate_freedom
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import (
-    MIN_CLUSTERS,
     MIN_FREEDOM,
     SPECKLE,
     Uncertainty,
-    clusters_in,
     error_used,
     uncertainty,
     without,
@@ -39,8 +37,6 @@ if TYPE_CHECKING:
 class ErrorEstimates(NamedTuple):
     """Error estimates from passes over the data after the last step."""
 
-    lower: Float[np.ndarray, "p p"] | None = None
-    """Dyadic-robust covariance, a lower bound; None where stderr is known."""
     speckle: SpeckleErrors | None = None
     """Errors and noise of Gaussian speckle and counting; None where too little is known of it."""
     profiles: Mapping[str, list[ProfilePoint]] = MappingProxyType({})
@@ -59,17 +55,14 @@ def estimate_errors(
     doing: Callable[[str], None] = lambda _: None,
     weighted: "SpeckleWeighting | None" = None,
 ) -> ErrorEstimates:
-    """Return the errors of speckle, a lower bound where these are unknown, and the profiles asked for.
+    """Return the errors of speckle noise, the test for a decay, and the profiles asked for.
 
     doing: called with words for each point of a profile. weighted: how a fit was weighted by speckle.
     """
-    clusters = request.clusters
-    moved = parameters_with_errors(request.search, state.theta, state.reduced)
     determined = state.outcome in (
         lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.MAX_PASSES
     )  # fmt: skip
     at_valley = state.outcome is lm.Outcome.SINGULAR
-    moments = None if weighted is not None else cache(partial(frame_scores, sweep, request, state))
     speckle = None
     if determined or at_valley:
         doing("speckle noise")
@@ -77,7 +70,8 @@ def estimate_errors(
     signal = None
     if speckle is None or not speckle.sees_decay(state.reduced.contrast):
         free = int(request.search.free.sum())
-        signal = signal_of(state, request.scaling, free, clusters, moments)
+        blocks = None if weighted else cache(partial(frame_moments, sweep, request, state))
+        signal = signal_of(state, request.scaling, free, request.clusters, blocks)
     if not (determined or at_valley) or (signal is not None and not signal.seen):
         return ErrorEstimates(signal=signal)
     if at_valley:
@@ -85,13 +79,7 @@ def estimate_errors(
     hausman = None
     if weighted is not None and state.outcome is lm.Outcome.CONVERGED:
         hausman = weighted.hausman(state, speckle)
-    errors = uncertainty_at(request, state, speckle)
-    lower = None
-    few = clusters_in(state.reduced, clusters) < MIN_CLUSTERS
-    if moved.any() and few and errors.robust is None and moments is not None:
-        lower = dyadic(state.reduced, moments(), moved, clusters)
-        lower = None if lower is None else without(lower, errors.withheld)
-    error = used_of(errors, lower)
+    error = used_of(uncertainty_at(request, state, speckle))
     inside = request.search.free_inside_bounds(state.theta)
     steps = {
         name: float(error[at])
@@ -102,7 +90,7 @@ def estimate_errors(
         name: profile(request, sweep, state, name, step, doing=doing)
         for name, step in steps.items()
     }
-    return ErrorEstimates(lower, speckle, profiles, signal, hausman)
+    return ErrorEstimates(speckle, profiles, signal, hausman)
 
 
 def _speckle(
@@ -150,10 +138,10 @@ def uncertainty_at(
     )
 
 
-def used_of(errors: Uncertainty, lower: Float[np.ndarray, "p p"] | None) -> Float[np.ndarray, " p"]:
-    """Return the errors of the parameters that are used (`error_used`); NaN where none is known."""
+def used_of(errors: Uncertainty) -> Float[np.ndarray, " p"]:
+    """Return the errors that changes of parameters are compared with (`error_used`); NaN where unknown."""
     return error_used(
-        *(deviations(known, len(errors.dof)) for known in (errors.robust, lower, errors.naive))
+        *(deviations(known, len(errors.dof)) for known in (errors.robust, errors.naive))
     )
 
 

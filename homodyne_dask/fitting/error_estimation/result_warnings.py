@@ -231,17 +231,17 @@ def _on_speckle(speckle: SpeckleErrors | None, few: list[str]) -> list[str]:
     """
     if speckle is not None and speckle.objection is None:
         return [] if speckle.note is None else [speckle.note]
-    why = (
-        "too few cells of age and lag lie inside the selected frames"
+    why, otherwise = (
+        ("too few cells of age and lag lie inside the selected frames", "select more frames")
         if speckle is None
-        else speckle.objection
+        else (speckle.objection, "fit c2 that was not smoothed, with a model that describes it")
     )
     none = f"there {'is' if few else 'are'} no standard error{f' of {joined_with_and(few)}' if few else 's'}"
     return [
         f"{none}. With fewer than {MIN_CLUSTERS} independent bins, or {MIN_FREEDOM:g} degrees of freedom, "
-        f"they are computed from speckle noise, but here {why}. The report gives naive errors, which are "
-        "too small for correlated speckle, and, for few bins and a long enough record, a lower bound on the "
-        "error from blocks of frames"
+        f"they are computed from speckle noise, but here {why}. To get them, {otherwise}; or fit "
+        f"{MIN_CLUSTERS} or more independent bins, for example of repeats in one store, which show the "
+        "errors by their scatter. The naive errors in the report are too small for correlated speckle"
     ]
 
 

@@ -158,7 +158,7 @@ def adjustment_of(
         return optimum.adjustment("none", note, 1.0, np.inf)
     if result.parameters.attrs["method"] == SPECKLE:
         return _of_speckle(optimum, result, request.search.prior_terms(at.theta))
-    return _of_scatter(optimum, request, result)
+    return _of_scatter(optimum, request)
 
 
 def _of_speckle(optimum: _Optimum, result: FitResult, prior: PriorTerms | None) -> Adjustment:
@@ -209,27 +209,20 @@ def _without_prior(
     return of_data, np.where(some, dof * np.where(some, estimated, 1.0) ** 2, np.inf)
 
 
-def _of_scatter(optimum: _Optimum, request: Request, result: FitResult) -> Adjustment:
-    """Return the adjustment to the scatter between bins; with few of them to the lower bound of the fit."""
+def _of_scatter(optimum: _Optimum, request: Request) -> Adjustment:
+    """Return the adjustment to the scatter between bins, of which there are enough."""
     reduced, moved = optimum.reduced, optimum.moved
     clusters = request.clusters
     errors = uncertainty(request.search.names, reduced, moved, clusters)
     some, number = np.ix_(moved, moved), clusters_in(reduced, clusters)
-    lower = result.errors.covariance_lower
-    bound = None if lower is None else lower.values
-    covariance = bound if errors.robust is None else errors.robust
+    covariance = errors.robust
     if covariance is None or not np.isfinite(covariance[some]).all():
         raise OptionError(
             "neither the scatter between bins nor speckle noise determines the width of the "
-            "posterior: give adjust='none' for the naive posterior"
+            "posterior (warnings of the fit say why): sample a fit of 8 or more independent bins, or give "
+            "adjust='none' for the naive posterior"
         )
     factor = float(np.trace(reduced.hessian[some] @ covariance[some])) / moved.sum()
-    if errors.robust is None:
-        note = (
-            f"{number} independent bins whose noise is unknown give only a lower bound: the true widths are "
-            f"at least as large"
-        )
-        return optimum.adjustment("magnitude", note, factor, np.inf)
     p, of_size = len(optimum.hessian), freedom_of_size(reduced, moved, clusters)
     if number < _FOR_SOME * p or not (moved == optimum.free).all():
         note = f"widths correspond on average to the scatter between {number} independent bins"

@@ -84,8 +84,6 @@ class FitErrors:
     """(cov_i, cov_j) of `stderr`: cluster-robust, with fewer than 8 clusters of speckle; None if unknown."""
     covariance_naive: xarray.DataArray | None
     """(cov_i, cov_j), (JᵀWJ)⁻¹; None where the data do not determine all parameters."""
-    covariance_lower: xarray.DataArray | None = None
-    """(cov_i, cov_j), dyadic-robust over blocks of frames: a lower bound, where stderr is not known."""
     noise: xarray.Dataset | None = None
     """Over `bin`: independent pixels and mean_counts per pixel and frame; over `param`: stderr and dof of
     Gaussian speckle and counting; objection: what speaks against them, or ''."""
@@ -260,11 +258,8 @@ class FitResult(Reportable):
 
     @property
     def error_used(self) -> np.ndarray:
-        """The unit of influence and profiles: stderr, or else the larger of naive error and lower bound."""
-        table, bound = self.parameters, self.errors.covariance_lower
-        naive = table["stderr_naive"].values
-        lower = np.full(len(naive), np.nan) if bound is None else np.sqrt(np.diag(bound.values))
-        return error_used(table["stderr"].values, lower, naive)
+        """The unit of influence and profiles: stderr or, where it is unknown, the naive error."""
+        return error_used(*(self.parameters[key].values for key in ("stderr", "stderr_naive")))
 
     @property
     def params(self) -> FittedParameters:
@@ -477,7 +472,6 @@ class FitResult(Reportable):
                 "config": of.config,
                 "inputs": of.inputs,
                 "truth": of.truth,
-                "covariance_lower": _matrix(errors.covariance_lower),
                 "influence": plain_table(diagnosis.influence),
                 "scalings": plain_table(diagnosis.scalings),
                 "identifiability": plain_table(diagnosis.identifiability),
@@ -523,7 +517,6 @@ def from_summary(read: dict[str, Any]) -> FitResult:
         errors=FitErrors(
             covariance=covariance_table(read["covariance"], names),
             covariance_naive=covariance_table(read["covariance_naive"], names),
-            covariance_lower=covariance_table(read.get("covariance_lower"), names),
             noise=table_of(read.get("noise")),
             rate_dof=table_of(read.get("rate_dof")),
             profiles={key: table for key, table in profiles.items() if table is not None},

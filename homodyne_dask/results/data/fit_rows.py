@@ -34,8 +34,6 @@ class Quantity(NamedTuple):
     value: float
     stderr: float
     """Standard error; NaN if unknown, as are the others."""
-    stderr_lower: float
-    """Lower bound of the error, from blocks of frames."""
     stderr_naive: float
     dof: float
     """Degrees of freedom of `stderr`."""
@@ -48,15 +46,9 @@ class Quantity(NamedTuple):
     """How `stderr` is estimated: cluster-robust or speckle; '' where it is not known."""
 
     @property
-    def errors(self) -> Float[np.ndarray, " 3"]:
-        """Standard error, lower bound and naive error."""
-        return np.array([self.stderr, self.stderr_lower, self.stderr_naive])
-
-    def error(self, kind: str) -> float:
-        """Return one of the errors; the lower bound is at least the naive error."""
-        if kind == "stderr_lower":
-            return float(np.fmax(self.stderr_lower, self.stderr_naive))
-        return getattr(self, kind)
+    def varied(self) -> bool:
+        """Whether it was fitted: it has an error of any kind, or ended at a bound."""
+        return self.at_bound or bool(np.isfinite([self.stderr, self.stderr_naive]).any())
 
     @property
     def interval(self) -> str:
@@ -80,7 +72,7 @@ class Quantity(NamedTuple):
         )
 
 
-UNKNOWN_QUANTITY = Quantity("", np.nan, np.nan, np.nan, np.nan, np.nan)
+UNKNOWN_QUANTITY = Quantity("", np.nan, np.nan, np.nan, np.nan)
 
 
 def constant_quantities(
@@ -96,8 +88,7 @@ def constant_quantities(
     return {
         name: str(known[0][name])
         for name in names
-        if len({str(of[name]) for of in known}) == 1
-        and not any(of[name].at_bound or np.isfinite(of[name].errors).any() for of in known)
+        if len({str(of[name]) for of in known}) == 1 and not any(of[name].varied for of in known)
     }
 
 
@@ -170,15 +161,13 @@ class SeriesEntry:
         if self.result is None:
             return {}
         table = self.result.parameters
-        lower, found = covariances(self.result)[1], {}
+        found = {}
         for n, name in enumerate(map(str, table["param"].values)):
             row = {str(key): table[key].values[n] for key in table.data_vars}
-            bound = np.nan if lower is None else float(np.sqrt(lower[n, n]))
             found[name] = Quantity(
                 unit=str(row["unit"]),
                 value=float(row["value"]),
                 stderr=float(row["stderr"]),
-                stderr_lower=bound,
                 stderr_naive=float(row["stderr_naive"]),
                 dof=float(row["dof"]),
                 at_bound=bool(row["at_bound"]),
@@ -207,8 +196,8 @@ def quantity_names(parameters: Sequence[str], at: Mapping[str, float]) -> list[s
 
 
 def covariances(result: FitResult) -> list[np.ndarray | None]:
-    """Return the covariance of stderr, the lower bound and the naive covariance; None if unknown."""
-    tables = (result.covariance, result.errors.covariance_lower, result.errors.covariance_naive)
+    """Return the covariance of stderr and the naive covariance; None if unknown."""
+    tables = (result.covariance, result.errors.covariance_naive)
     return [None if table is None else np.asarray(table.values, float) for table in tables]
 
 
@@ -237,7 +226,7 @@ def _quantity(
     age: float,
 ) -> Quantity:
     """Return a rate at an age from its gradient; parameters that are fixed or held by a bound are known."""
-    at, errors = _places(result, parameters), np.full(3, np.nan)
+    at, errors = _places(result, parameters), np.full(2, np.nan)
     fixed, bounded = (result.parameters[key].values[at] for key in ("fixed", "at_bound"))
     for n, known in enumerate(covariances(result)):
         if known is not None:

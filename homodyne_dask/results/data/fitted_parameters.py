@@ -187,7 +187,7 @@ def confidence_intervals(table: xarray.Dataset, percent: float = 95.0) -> xarray
     """Return low and high over `param`: value ± t·stderr, t for the degrees of freedom of stderr.
 
     percent: probability that an interval holds the true value, above 0 and below 100. NaN where stderr is
-    unknown: the naive error and the lower bound make no interval. Raises OptionError for another percent.
+    unknown: the naive error makes no interval. Raises OptionError for another percent.
     """
     from homodyne_dask.results.data.intervals import half_width  # it loads SciPy
 

@@ -44,7 +44,7 @@ class PosteriorDraws:
     """Whether the likelihood has the curvature of the covariance of stderr; magnitude: its size only, with
     too few independent bins for its directions; none: the naive posterior of uncorrelated noise."""
     adjust_note: str
-    """One sentence for the report on what was done; with 'at least' where only a lower bound is known."""
+    """One sentence for the report on what was done."""
     factor: float
     """The mean factor by which the log-likelihood was divided: the design effect."""
     dof: float

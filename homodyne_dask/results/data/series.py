@@ -17,7 +17,6 @@ from homodyne_dask.results.data.fit_rows import (
     UNKNOWN_QUANTITY,
     Quantity,
     SeriesEntry,
-    covariances,
     method_of,
 )
 from homodyne_dask.results.data.global_fit import GlobalFit
@@ -45,13 +44,13 @@ def homogeneity_test(
     value: Float[np.ndarray, " n"],
     stderr: Float[np.ndarray, " n"],
     dof: Float[np.ndarray, " n"],
-    bounds: bool = False,
+    naive: bool = False,
 ) -> HomogeneityTest | None:
     """Return the test of homogeneity; None for fewer than two values with a known error.
 
     dof: degrees of freedom of each error, NaN for a normal one. p is that of χ², and the error that of the
-    mean, corrected for errors known from few degrees of freedom (Welch 1951, Meier 1953). bounds: whether the
-    errors are lower bounds or naive ones, from which the mean gets no error.
+    mean, corrected for errors known from few degrees of freedom (Welch 1951, Meier 1953). naive: whether the
+    errors are naive ones, from which the mean gets no error.
     """
     known = np.isfinite(value) & np.isfinite(stderr) & (stderr > 0)
     if known.sum() < 2:
@@ -64,7 +63,7 @@ def homogeneity_test(
     share = weight / total
     p = _welch_p(chisqr, len(value) - 1, share, dof)
     widening = 1 + 4 * float((share * (1 - share) / _known_freedom(dof)).sum())
-    error = np.nan if bounds else float((widening / total) ** 0.5)
+    error = np.nan if naive else float((widening / total) ** 0.5)
     return HomogeneityTest(float(mean), error, chisqr, len(value) - 1, p)
 
 
@@ -99,7 +98,7 @@ class PowerLawOfQ(NamedTuple):
     exponent: float
     stderr: float
     """From the errors of y, times √(χ²/freedom) where the values scatter by more than those; from their
-    scatter alone where the errors are lower bounds, NaN then for two values."""
+    scatter alone where the errors are naive ones, NaN then for two values."""
     chisqr: float
     """Of ln y about the line."""
     freedom: int
@@ -114,13 +113,13 @@ def power_law_of_q(
     x: Float[np.ndarray, " n"],
     y: Float[np.ndarray, " n"],
     stderr: Float[np.ndarray, " n"],
-    bounds: bool = False,
+    naive: bool = False,
     dof: Float[np.ndarray, " n"] | float = np.nan,
 ) -> PowerLawOfQ | None:
     """Return the exponent by weighted least squares in logarithms; None for fewer than two values.
 
-    bounds: whether the errors are lower bounds or naive ones, which are weights only. dof: degrees of freedom
-    of each error, NaN for a normal one, from which those of `stderr` (Satterthwaite 1946) and p follow.
+    naive: whether the errors are naive ones, which are weights only. dof: degrees of freedom of each error,
+     NaN for a normal one, from which those of `stderr` (Satterthwaite 1946) and p follow.
     """
     known = np.isfinite(stderr) & (stderr > 0) & (y > 0) & (x > 0)
     if known.sum() < 2:
@@ -133,7 +132,7 @@ def power_law_of_q(
     exponent = float((weight * u * v).sum() / spread)
     chisqr, freedom = float((weight * (v - exponent * u) ** 2).sum()), int(known.sum()) - 2
     scatter = chisqr / freedom if freedom else np.nan
-    of_scatter = bounds or scatter > 1.0
+    of_scatter = naive or scatter > 1.0
     stderr_of_law = float(((scatter if of_scatter else 1.0) / spread) ** 0.5)
     dof, part = (
         np.broadcast_to(dof, known.shape)[known],
@@ -150,7 +149,7 @@ VERSION = 1
 FORMAT = "homodyne_dask series"
 UNITS = {"q": "1/Å", "phi": "degree", "scan": "1", "age": "s", "from": "s", "to": "s"}
 _AGREEMENT = {"mean": "mean", "mean_stderr": "stderr", "scatter": "chisqr", "p": "p"}
-_ERRORS = ("stderr", "stderr_lower", "stderr_naive")
+_ERRORS = ("stderr", "stderr_naive")
 
 
 @dataclass(frozen=True, repr=False)
@@ -186,7 +185,7 @@ class FitSeries(Reportable):
 
     @cached_property
     def table(self) -> xarray.Dataset:
-        """Over (fit, param): value, stderr, stderr_lower, stderr_naive, dof, at_bound; over fit: redchi,
+        """Over (fit, param): value, stderr, stderr_naive, dof, at_bound; over fit: redchi,
         ndata, passes, outcome, method (of stderr, or ''), message; over param their agreement: mean,
         mean_stderr, scatter (χ²), p.
 
@@ -229,10 +228,10 @@ class FitSeries(Reportable):
 
     @cached_property
     def errors(self) -> str:
-        """The best error that every converged fit has: stderr, stderr_lower or stderr_naive."""
-        known = [covariances(entry.result) for entry in self._good() if entry.result is not None]
-        complete = [all(of[n] is not None for of in known) for n in range(2)]
-        return _ERRORS[complete.index(True)] if known and any(complete) else "stderr_naive"
+        """The best error that every converged fit has: stderr or stderr_naive."""
+        known = [entry.result for entry in self._good() if entry.result is not None]
+        complete = known and all(result.covariance is not None for result in known)
+        return "stderr" if complete else "stderr_naive"
 
     def _good(self) -> list[SeriesEntry]:
         return [entry for entry in self.entries if entry.converged]
@@ -259,15 +258,15 @@ class FitSeries(Reportable):
         for name in self.names if together is None else together.per_scan:
             known = [q for e in self._good() if not (q := e.quantities[name]).conditional]
             value = np.array([q.value for q in known])
-            stderr = np.array([q.error(self.errors) for q in known])
+            stderr = np.array([getattr(q, self.errors) for q in known])
             dof = np.array([q.dof if self.errors == "stderr" else np.nan for q in known])
-            value, bounds = _unwrapped(value, self._period(name)), self.errors != "stderr"
+            value, naive = _unwrapped(value, self._period(name)), self.errors != "stderr"
             if together is not None:
-                covariance = together.covariance_naive if bounds else together.covariance
+                covariance = together.covariance_naive if naive else together.covariance
                 if covariance is None or len(known) < len(self.entries):
                     continue
-                stderr, bounds = together.own_errors(name, covariance), True
-            same = homogeneity_test(value, stderr, dof, bounds)
+                stderr, naive = together.own_errors(name, covariance), True
+            same = homogeneity_test(value, stderr, dof, naive)
             if same is not None:
                 found[name] = same
         return found
@@ -287,7 +286,7 @@ class FitSeries(Reportable):
         q = np.array([entry.at["q"] for entry in self._good()])
         known = [entry.quantities[name] for entry in self._good()]
         value = np.array([one.value for one in known])
-        errors = np.array([one.error(self.errors) for one in known])
+        errors = np.array([getattr(one, self.errors) for one in known])
         dof = np.array([one.dof for one in known])
         return power_law_of_q(q, value, errors, self.errors != "stderr", dof)
 

@@ -87,7 +87,6 @@ def _entry_row(
             ("", "value"),
             ("_stderr", "stderr"),
             ("_dof", "dof"),
-            ("_stderr_lower", "stderr_lower"),
             ("_stderr_naive", "stderr_naive"),
         ):
             row[name + suffix] = getattr(found, key)

@@ -57,8 +57,6 @@ _SOMEWHERE = {
 }
 _ERRORS = {
     "stderr": "standard errors ({}); p accounts for the degrees of freedom of these errors",
-    "stderr_lower": "lower bounds on the errors (from blocks of frames, at least the naive errors): a small "
-    "p may result from errors that are too small",
     "stderr_naive": "naive errors, which are too small for correlated speckle: a small p does not prove a "
     "difference",
 }

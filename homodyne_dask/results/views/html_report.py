@@ -208,7 +208,7 @@ def _errors_in_tables(entries: Sequence[Fitted]) -> str:
     known = methods_of(entries)
     return (
         f"± is the standard error{f' ({known})' * bool(known)}; values without ± have no standard error, but "
-        f"the report of each fit lists naive errors and lower bounds"
+        f"the report of each fit says why and lists naive errors"
     )
 
 

@@ -248,7 +248,7 @@ def report_title(result: FitResult) -> str:
 def errors_of_changes(result: FitResult) -> str:
     """Return in which errors changes of parameters are given (`FitResult.error_used`)."""
     other = np.isfinite(result.error_used) & ~np.isfinite(result.parameters["stderr"].values)
-    return "naive errors or lower bounds" if other.any() else "the standard errors"
+    return "naive errors" if other.any() else "the standard errors"
 
 
 def influence_title(result: FitResult) -> str:
@@ -276,7 +276,6 @@ def reservations(result: FitResult) -> list[tuple[str, str]]:
 def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]:
     """Return the table of parameters, header first, and notes on its errors."""
     table, truth, pull = result.parameters, truth_of(result), pulls(result)
-    lower = result.errors.covariance_lower
     robust, naive = (
         bool(np.isfinite(table[key].values).any()) for key in ("stderr", "stderr_naive")
     )
@@ -286,7 +285,6 @@ def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]
         "unit",
         *["dof"] * robust,
         "naive error",
-        *["lower bound"] * (lower is not None),
     ]
     rows = []
     splines = coefficients(result)
@@ -300,27 +298,19 @@ def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]
         dof = [f"{column['dof']:.1f}" if np.isfinite(column["stderr"]) else "-"] * robust
         naive_error = state or numbers.format_error(column["stderr_naive"])
         row = [name, shown, column["unit"], *dof, naive_error]
-        if lower is not None:
-            bound = numbers.format_error(float(np.sqrt(lower.values[n, n])))
-            row.append(state if column["at_bound"] else bound)
         if truth is not None:
             row.append(f"{truth[name]:.6g}" if name in truth else "-")
             row.append(f"{pull[name]:+.1f}" if name in pull else "-")
         rows.append(row)
     if truth is not None:
         head += ["truth", "pull"]
-    bound = (
-        "the lower bound on the error allows for correlations between pairs of blocks of frames that share a "
-        "block (dyadic-robust)"
-    )
     notes = (
         *_priors(result),
         *_free_rates(result),
         *derived_sentences(result),
         *mean_rates(result),
-        _on_errors(robust, lower is not None, naive, table.attrs["method"], _of_averages(result)),
+        _on_errors(robust, naive, table.attrs["method"], _of_averages(result)),
         *_on_noise(result),
-        *([bound] if lower is not None else []),
         *([ON_PULLS] if pull else []),
     )
     return [head, *rows], notes
@@ -396,7 +386,7 @@ def mean_rates(result: FitResult) -> list[str]:
     ]
 
 
-def _on_errors(robust: bool, bounded: bool, naive: bool, method: str, averages: bool) -> str:
+def _on_errors(robust: bool, naive: bool, method: str, averages: bool) -> str:
     if averages and robust:
         return (
             f"cells are weighted by the inverse of their covariance, which is computed from speckle and "
@@ -414,8 +404,6 @@ def _on_errors(robust: bool, bounded: bool, naive: bool, method: str, averages: 
             "stderr is cluster-robust (CR3, clustered by bin), with the degrees of freedom given in column "
             "dof; the naive error assumes uncorrelated noise"
         )
-    if bounded:
-        return "the naive error assumes uncorrelated noise"
     if naive:
         return "only the naive error is known, which assumes uncorrelated noise"
     return "the errors of the parameters are not known"

@@ -72,8 +72,6 @@ def test_what_is_known_of_the_parameters_survives_json(tmp_path):
     for key in ("influence", "scalings", "identifiability"):
         assert getattr(read.diagnosis, key).equals(getattr(result.diagnosis, key)), key
     assert read.errors.profiles["alpha"].equals(result.errors.profiles["alpha"])
-    assert read.errors.covariance_lower.equals(result.errors.covariance_lower)
     assert str(read) == str(result)
     assert "profile of alpha" in str(result)
     assert "influence of individual bins" in str(result)
-    assert "the lower bound on the error allows for correlations" in str(result)

@@ -372,21 +372,14 @@ def test_a_fit_that_did_not_converge_is_left_out_and_named():
     assert "at all q" not in one_line(series)
 
 
-def test_fits_of_which_one_has_no_standard_error_agree_by_their_lower_bounds():
+def test_fits_of_which_one_has_no_standard_error_agree_by_their_naive_errors():
     entries = [ended({}, {"q": q, "age": 5.0 + n}) for n, q in enumerate(Q)]
     result = entries[0].result
     unknown = {key: ("param", np.full(7, np.nan)) for key in ("stderr", "dof")}
-    refused = changed(
-        result, parameters=result.parameters.assign(unknown), covariance=None,
-        covariance_lower=result.covariance,
-    )  # fmt: skip
-    known = [changed(e.result, covariance_lower=result.covariance) for e in entries[1:]]
-    results = [refused, *known]
-    series = FitSeries(
-        "q", tuple(replace(e, result=r) for e, r in zip(entries, results, strict=True))
-    )
-    assert series.errors == "stderr_lower"
-    assert "χ² and p use lower bounds on the errors" in one_line(series)
+    refused = changed(result, parameters=result.parameters.assign(unknown), covariance=None)
+    series = FitSeries("q", (replace(entries[0], result=refused), *entries[1:]))
+    assert series.errors == "stderr_naive"
+    assert "χ² and p use naive errors" in one_line(series)
 
 
 def test_a_series_names_every_method_of_its_errors():
@@ -403,16 +396,15 @@ def test_a_series_names_every_method_of_its_errors():
     assert "standard errors (speckle)" in scans_title([few], "scan")
 
 
-def test_no_bound_of_an_error_follows_a_plus_minus():
-    """Lower bounds cover the truth in half of all fits, and read as errors."""
+def test_no_naive_error_follows_a_plus_minus():
     D0 = ended({}, {"q": 0.005, "age": 5.0}).quantities["D0"]
     assert "±" in str(D0)
-    assert "±" not in str(D0._replace(stderr=np.nan, stderr_lower=3 * D0.stderr_naive))
+    assert "±" not in str(D0._replace(stderr=np.nan))
     value, error = np.array([1.0, 2.0, 3.2]), np.full(3, 0.1)
-    assert np.isnan(homogeneity_test(value, error, np.full(3, np.nan), bounds=True).stderr)
-    law = power_law_of_q(value, value**2 * [1, 1.1, 1], error, bounds=True)
+    assert np.isnan(homogeneity_test(value, error, np.full(3, np.nan), naive=True).stderr)
+    law = power_law_of_q(value, value**2 * [1, 1.1, 1], error, naive=True)
     assert law.stderr == pytest.approx(
         power_law_of_q(value, value**2 * [1, 1.1, 1], 9 * error, True).stderr
     )
     assert law.dof == 1
-    assert np.isnan(power_law_of_q(value[:2], value[:2], error[:2], bounds=True).stderr)
+    assert np.isnan(power_law_of_q(value[:2], value[:2], error[:2], naive=True).stderr)

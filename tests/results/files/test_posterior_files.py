@@ -109,8 +109,8 @@ def test_a_posterior_is_not_written_beside_another_fit(flowing, fitted, tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
 
 
-def test_a_lower_bound_is_called_at_least_wherever_the_posterior_is_shown(flowing):
-    note = "errors are at least these: only a lower bound is known with 3 independent bins"
+def test_where_its_width_comes_from_is_said_wherever_the_posterior_is_shown(flowing):
+    note = "widths correspond on average to the scatter between 3 independent bins"
     fitted = fit_of(flowing, **CASES["two parameters"])
     draws = draws_of(fitted, gaussian(fitted, 200), adjust="magnitude", adjust_note=note)
     made = posterior_of(fitted, draws, flowing)

@@ -15,8 +15,7 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.known_truth import pulls
-from homodyne_dask.results.data.result_tables import covariance_table
-from homodyne_dask.results.views.report_content import facts, influence_title, parameter_rows
+from homodyne_dask.results.views.report_content import facts, influence_title
 from homodyne_dask.results.views.text_report import report_text
 from tests.results.made_results import (
     NAN,
@@ -89,7 +88,7 @@ def test_changes_in_other_than_standard_errors_are_not_called_so():
     table["stderr"].values[:] = np.nan
     unknown = changed(known, parameters=table)
     assert influence_title(known).endswith("in units of the standard errors")
-    assert influence_title(unknown).endswith("in units of naive errors or lower bounds")
+    assert influence_title(unknown).endswith("in units of naive errors")
 
 
 @pytest.mark.parametrize("other", [{"convention": "homodyne"}, {"gap_angstrom": 1e6}])
@@ -143,9 +142,3 @@ def test_pairs_left_out_are_those_of_the_selection_that_were_not_counted():
     possible = sum(j - i >= 3 for i in range(300) for j in range(i + 1, 300)) * 9
     assert dict(facts(later))["excluded"].startswith(numbers.format_count(possible - result.ndata))
     assert dict(facts(later))["excluded"].endswith("lags below 3")
-
-
-def test_a_parameter_at_a_bound_has_no_lower_bound_on_its_error():
-    lower = covariance_table(np.diag([1e-6, 0.01, 5e13]), ["D0", "alpha", "D_offset"])
-    (head, *rows), _ = parameter_rows(changed(static_result(), covariance_lower=lower))
-    assert [row[head.index("lower bound")] for row in rows] == ["0.0010", "0.10", "at bound"]

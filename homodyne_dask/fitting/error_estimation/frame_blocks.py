@@ -1,0 +1,105 @@
+"""Moments of pairs of blocks of frames, by which the test for a decay allows for correlated pairs of frames.
+
+A pair belongs to the blocks of its two frames. The kernel is that of every pass, on smaller tiles.
+"""
+
+import time
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from homodyne_dask.fitting.request import Request
+from homodyne_dask.kernels.backend import backend_of, compilations
+from homodyne_dask.kernels.backend_interface import ModelPoint
+from homodyne_dask.kernels.cell_grams import cell_block_grams
+from homodyne_dask.kernels.gram import BlockGrams, merge_tree
+from homodyne_dask.kernels.problem import Block
+from homodyne_dask.solver.state import State
+from homodyne_dask.store.scan import open_selection, q_or_one
+from homodyne_dask.sweep import tasks
+from homodyne_dask.sweep.block_cache import block, prefetched
+from homodyne_dask.sweep.blocks import NO_COST, Place
+from homodyne_dask.sweep.cell_means import cells_of, means_over_cells
+from homodyne_dask.sweep.layout import Run
+from homodyne_dask.sweep.sweep import Sweep, at_point
+
+TARGET_BLOCKS, MIN_BLOCKS, CORRELATION_TIMES = 16, 6, 5
+"""Approximate number of blocks; the fewest, where blocks have some correlation times; how many of these."""
+
+
+class FrameBlocks(NamedTuple):
+    """Argument of a task: where the Gram is evaluated, and the blocks of the selected frames."""
+
+    at: tasks.AtTheta | tasks.AtThetaAndLinear
+    length: int
+    """Frames of a block."""
+    first: int
+    number: int
+    """The first block that holds selected frames, and how many do."""
+
+
+def frame_grams_of(
+    context: tasks.TaskContext, run: Run, blocks: FrameBlocks
+) -> tuple[BlockGrams, tasks.Report]:
+    """Return the Grams of all pairs of blocks of frames in a run of blocks of data."""
+    began, before = time.perf_counter(), compilations()
+    at, problem = blocks.at, context.problem
+    linear = at.linear_params[list(run.members)] if isinstance(at, tasks.AtThetaAndLinear) else None
+    cells = cells_of(context.source)
+    if cells is not None:
+        [means], cost = means_over_cells(*context, run, [at.theta])
+        # cells outside the selected frames have no weight, wherever they go
+        place = np.clip(cells.middle // blocks.length - blocks.first, 0, blocks.number - 1)
+        grams = cell_block_grams(means, problem, linear, place, blocks.number)
+        return grams, tasks.report_of(began, before, cost)
+    scan = open_selection(context.source.selection)
+    here = backend_of(problem.model).point(problem, at.theta, scan.time, 1, scan.frames)
+    with prefetched(context.source, [Place(run.members, tile) for tile in run.tiles]) as turns:
+        data = (block(context.source, place, context.budget) for place in turns)
+        leaves = (_leaf(here, one, linear, blocks) for one in data)
+        return merge_tree(leaves), tasks.report_of(began, before, NO_COST)
+
+
+FRAME_GRAMS = tasks.Task(frame_grams_of, "frame_grams", "for the test for a decay")
+
+
+def _leaf(
+    at: ModelPoint, data: Block, linear: Float[np.ndarray, "bin 2"] | None, blocks: FrameBlocks
+) -> BlockGrams:
+    backend, number, c2 = backend_of(at.problem.model), blocks.number, np.asarray(data.c2)
+    bins, side = len(data.q), min(blocks.length, c2.shape[-1])
+    moments, pairs = np.zeros((bins, number, number, 3, 3)), np.zeros(bins, np.int64)
+    for i, j in product(range(0, c2.shape[-1], side), repeat=2):
+        i0, j0 = data.i0 + i, data.j0 + j
+        a, b = (frame // blocks.length - blocks.first for frame in (i0, j0))
+        if i0 > j0 or a < 0 or b >= number:
+            continue
+        rows, columns = slice(i, i + side), slice(j, j + side)
+        weights = data.weight_rows[:, rows], data.weight_columns[:, columns]
+        own, *weights = map(np.ascontiguousarray, (c2[:, rows, columns], *weights))
+        part = Block(own, weights[0], weights[1], data.q, data.phi, i0, j0)
+        if linear is None:
+            gram = backend.gram(at, part, None)[0]
+        else:
+            gram = backend.robust_gram(at, part, linear)
+        pairs += gram.pairs
+        moments[:, a, b] += gram.moments[:, :3, :3]
+    return BlockGrams(moments, pairs)
+
+
+def frame_moments(
+    sweep: Sweep, request: Request, state: State
+) -> Float[np.ndarray, "bin block block 3 3"]:
+    """Return the moments of every pair of blocks of frames: one pass over the data."""
+    scan, backend, side = request.scan, backend_of(request.problem.model), sweep.layout.side
+    (first, stop), at = scan.frames, backend.point(request.problem, state.theta, scan.time)
+    correlation = backend.correlation_time(at, q_or_one(scan), scan.phi, scan.frames)
+    wanted = max((stop - first) / TARGET_BLOCKS, CORRELATION_TIMES * correlation, 2)
+    wanted = min(wanted, max((stop - first) / MIN_BLOCKS, 2))
+    length = int(side * 2.0 ** np.floor(np.log2(wanted / side)))  # of whole tiles or parts of one
+    blocks = first // length, -(-stop // length) - first // length
+    linear = None if state.reduced.linear_step is None else state.reduced.linear_params
+    argument = FrameBlocks(at_point(state.theta, linear), length, *blocks)
+    return sweep.over(FRAME_GRAMS, argument).moments
