@@ -53,7 +53,6 @@ def _register(group: str) -> None:
             from homodyne_dask.results.files import posterior_netcdf
 
             of.save_netcdf.register(posterior_netcdf.write_netcdf)
-            of.save_zarr.register(posterior_netcdf.write_zarr)
         case "folders":
             from homodyne_dask.results.files import nexus, posterior_files
 

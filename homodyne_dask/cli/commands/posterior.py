@@ -52,7 +52,7 @@ from homodyne_dask.store.files import AnyPath, is_file
 @AS_JSON
 @click.option(
     "--output", "-o", type=LOCAL_PATH,
-    help="Write the draws to this netCDF file or .zarr folder, and leave FIT unchanged.",
+    help="Write the draws to this netCDF file, and leave FIT unchanged.",
 )  # fmt: skip
 def posterior(
     folder: AnyPath,
@@ -99,7 +99,7 @@ def posterior(
     else:
         echo(str(found))
     if output is not None:
-        found.to_zarr(output) if output.suffix == ".zarr" else found.to_netcdf(output)
+        found.to_netcdf(output)
         files = [str(output)]
     else:
         with result_upload.on_disk(folder) as (here, where):

@@ -28,7 +28,6 @@ from homodyne_dask.store.files import path_of, write_file
 CAPTIONS = {
     "posterior_corner": "Posterior: density of each parameter and of each pair, with 68 % and 95 % contours",
     "posterior_rates": "Posterior of the rates: median with 68 % and 95 % bands, and 95 % band of the fit",
-    "posterior_trace": "Draws of each chain",
 }
 
 
@@ -99,9 +98,6 @@ def _write_pictures(posterior: Posterior, folder: Path) -> list[Path]:
 
 def _alternative(posterior: Posterior, name: str) -> str:
     """Return the text alternative of a figure: its main numbers."""
-    if name == "posterior_trace":
-        chains, draws = posterior.draws.theta.shape[:2]
-        return f"{draws:,} draws from each of {chains} chains, one panel for each free parameter."
     if name == "posterior_rates":
         rates = posterior.values()["rates"]
         words = []
