@@ -48,7 +48,6 @@ def _register(group: str) -> None:
 
             of.save_json.register(dict, json_files.write_values)
             of.save_csv.register(csv_tables.write_series_csv)
-            of.save_csv.register(csv_tables.write_comparison_csv)
         case "posterior files":
             from homodyne_dask.results.files import posterior_netcdf
 

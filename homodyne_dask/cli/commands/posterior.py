@@ -68,8 +68,8 @@ def posterior(
     """Sample the posterior of the fit in the folder FIT, and write it there.
 
     The data are read about as often as in a short fit, from the store that was fitted. The command writes
-    posterior.nc (for ArviZ), posterior.json and figures to FIT, and adds a section "Posterior" to its
-    report. `homodyne-dask explain posterior` explains the numbers.
+    posterior.nc (for ArviZ) and figures to FIT, and adds a section "Posterior" to its report.
+    `homodyne-dask explain posterior` explains the numbers.
 
     Exit status: 0 done, 2 bad input, 3 the draws are unreliable, 130 interrupted.
     """

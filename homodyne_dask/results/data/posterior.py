@@ -14,7 +14,6 @@ from homodyne_dask.results.data.operations import (
     PosteriorPlots,
     Reportable,
     save_into_folder,
-    save_json,
     save_netcdf,
 )
 from homodyne_dask.results.data.posterior_draws import FORMAT, VERSION, PosteriorDraws
@@ -86,12 +85,8 @@ class Posterior(Reportable):
         """Write `tree` to a netCDF-4 file, atomically; `load_posterior` and ArviZ read it."""
         save_netcdf(self.tree, path)
 
-    def to_json(self, path: str | Path) -> None:
-        """Write the numbers without the draws as JSON with a checksum, atomically."""
-        save_json(self.values(), path)
-
     def values(self) -> dict[str, Any]:
-        """Return what `to_json` writes: `plain`, and quantiles by bin and age; unknown numbers are None."""
+        """Return `plain`, and quantiles by bin and age, as plain values; unknown numbers are None."""
         group = self.tree["posterior"].dataset
         percent = {f"{100 * q:g}": q for q in self.summary["quantiles"].values.tolist()}
 
@@ -117,7 +112,7 @@ class Posterior(Reportable):
     def save(self, folder: str | Path) -> list[Path]:
         """Write the posterior into the folder of the fit, update report and summary.json; return the files.
 
-        posterior.nc, posterior.json, posterior_corner.png, and posterior_rates.png for models with rates.
+        posterior.nc, posterior_corner.png, and posterior_rates.png for models with rates.
         Raises OptionError for the folder of another fit.
         """
         return save_into_folder(self, folder)

@@ -42,7 +42,6 @@ FILES = (
     NEXUS,
     *(f"{picture}.png" for picture in TITLES),
     "posterior.nc",
-    "posterior.json",
     POSTERIOR_PICTURES,
     f"{HOMODYNE}/*.json",
     f"{HOMODYNE}/fitted_data.npz",

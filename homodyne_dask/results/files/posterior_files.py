@@ -16,7 +16,7 @@ from homodyne_dask.results.files.folder import (
     errors_name,
     locked_folder,
 )
-from homodyne_dask.results.files.posterior_netcdf import JSON, NETCDF
+from homodyne_dask.results.files.posterior_netcdf import NETCDF
 from homodyne_dask.results.files.saved_results import SUMMARY, load_result
 from homodyne_dask.results.views.figures.captions import TITLES
 from homodyne_dask.results.views.figures.picture import png_of
@@ -47,7 +47,6 @@ def save_posterior(posterior: Posterior, folder: str | Path) -> list[Path]:
         there = Path(temporary)
         with errors_name(folder, there):
             posterior.to_netcdf(there / NETCDF)
-            posterior.to_json(there / JSON)
             drawn = _write_pictures(posterior, there)
             write_file(there / "report.txt", report_text(result) + "\n")
             of_fit = [folder / f"{name}.png" for name in TITLES]
@@ -56,7 +55,7 @@ def save_posterior(posterior: Posterior, folder: str | Path) -> list[Path]:
             write_file(there / "report.html", page)
         if before.errors.posterior is not None:
             with_posterior(before, None).to_json(folder / SUMMARY)
-        for path in (folder / NETCDF, folder / JSON, *folder.glob(POSTERIOR_PICTURES)):
+        for path in (folder / NETCDF, *folder.glob(POSTERIOR_PICTURES)):
             path.unlink(missing_ok=True)
         names = sorted(path.name for path in there.iterdir())
         for name in names:

@@ -14,7 +14,7 @@ from homodyne_dask.results.files.json_files import MAX_BYTES, missing_values
 from homodyne_dask.store.files import path_of, read_with_tail, write_atomic
 from homodyne_dask.store.hdf5_files import check_contents
 
-NETCDF, JSON = "posterior.nc", "posterior.json"
+NETCDF = "posterior.nc"
 _SIZE = 64
 """Bytes of the checksum at the end of a file: the SHA-256 of all others."""
 _REMEDY = "give posterior.nc of a fit, or recreate it with `homodyne-dask posterior`"
@@ -73,8 +73,6 @@ def load_posterior(path: str | Path) -> Posterior:
     where = path_of("path", path)
     if where.is_dir():
         where /= NETCDF
-    if where.suffix == ".json":
-        raise SourceError(f"{where} contains no draws: give {where.with_suffix('.nc')}")
     tree = read_tree(where)
     with missing_values(where):
         return Posterior(*draws_in(tree), tree)

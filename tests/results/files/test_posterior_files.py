@@ -24,7 +24,7 @@ from tests.results.made_draws import NOTE, banana, draws_of, gaussian
 from tests.results.made_results import FLOW, changed, fit_of, scan_of
 from tests.results.views.figures.texts import check_places, texts_of
 
-FILES = {"posterior.nc", "posterior.json", "posterior_corner.png", "posterior_rates.png"}
+FILES = {"posterior.nc", "posterior_corner.png", "posterior_rates.png"}
 
 
 CASES = {
