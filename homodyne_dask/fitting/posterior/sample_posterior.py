@@ -190,13 +190,15 @@ class Sampler:
         doing("locating the posterior")
         by, near = self.explored()
         self._lap("columns")
-        for _ in range(_MAX_PASSES):
+        passes = 0
+        while True:
             doing("wide pass over the data")
             of = self.likelihood(near)
+            passes += 1
             doing(f"{draws:,} draws, some of them compared with all pairs")
             by, found = self.weighted_draws(of, by, draws)
             error = self.checked(of, found)
-            if error < MAX_ERROR:
+            if error < MAX_ERROR or passes == _MAX_PASSES:
                 break
             near = found.x[self.rng.choice(len(found.x), _BASIS_DRAWS + _HELD_OUT)]
         return self._named(found, of) | {
