@@ -21,7 +21,7 @@ TOOLS = (
 """In their newest versions everywhere: what is tested is the program, not they."""
 ROOMS = ("store", "models", "kernels", "sweep", "cluster", "solver", "apps", "ingest", "fitting")
 """Folders of tests/ whose modules call other libraries."""
-CLOSELY_WATCHED = ("jax", "dask", "distributed", "dask-jobqueue", "xarray", "zarr", "numpy", "blackjax",
+CLOSELY_WATCHED = ("jax", "dask", "distributed", "dask-jobqueue", "xarray", "zarr", "numpy",
                    "arviz-stats")  # fmt: skip
 """Packages named in the summary."""
 

@@ -41,7 +41,7 @@ from homodyne_dask.results.data.comparison import ranked, require_independent_bi
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.number_format import value_and_error
 from homodyne_dask.store.scan import Scan, as_scan
-from homodyne_dask.text import counted, html_table, joined_with_and
+from homodyne_dask.text import aligned_columns, html_table, joined_with_and
 
 FEWEST = 3
 """Rings from which a power of q, and angles from which a velocity, can be told from the rest."""
@@ -115,50 +115,28 @@ class ModelComparison:
             + (f"; {joined_with_and(lost)} {'have' if many else 'has'} no error" if lost else "")
         )
 
+    def _rows(self) -> list[list[str]]:
+        head = ["model", "outcome", "parameters", "χ²", "χ² of left-out bins", "above the lowest"]
+        return [head, *map(_cells, self.table)]
+
     def __str__(self) -> str:
-        lines = [
-            f"{row.model:<14}{counted(row.fitted, 'parameter')}, {row.outcome}, χ² {row.chisqr:.6g}, "
-            f"{_score(row)}{', does not describe the data' * row.misfit}{_bounded(row.at_bound)}"
-            for row in self.table
-        ]
-        return "\n".join([*lines, self.sentence])
+        return "\n".join([*aligned_columns(self._rows(), left=2), self.sentence])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        head = [
-            "model",
-            "parameters",
-            "outcome",
-            "χ²",
-            "χ² of left-out bins",
-            "above the lowest",
-            "stderr",
-        ]
-        rows = [
-            [
-                row.model, str(row.fitted), row.outcome, f"{row.chisqr:.6g}", _known(row.score, ".6g"),
-                _known(row.above_lowest, ".3g"), _known(row.stderr, ".2g"),
-            ]
-            for row in self.table
-        ]  # fmt: skip
-        return html_table(self.sentence, [head, *rows])
+        return html_table(self.sentence, self._rows())
 
 
-def _score(row: ComparedModel) -> str:
-    """Return the score and its difference from the lowest, or that there is none."""
-    if not np.isfinite(row.score):
-        return "no score"
-    above = f"above the lowest by {value_and_error(row.above_lowest, row.stderr)}"
-    return f"χ² of left-out bins {row.score:.6g}, {above if row.stderr else 'the lowest'}"
-
-
-def _bounded(names: tuple[str, ...]) -> str:
-    return f", with {' and '.join(names)} at a bound" if names else ""
-
-
-def _known(value: float, form: str) -> str:
-    return format(value, form) if np.isfinite(value) else "-"
+def _cells(row: ComparedModel) -> list[str]:
+    """Return a row of the table; what is unknown is a dash."""
+    outcome = row.outcome + ", does not describe the data" * row.misfit
+    if row.at_bound:
+        outcome += f", with {' and '.join(row.at_bound)} at a bound"
+    scored = np.isfinite(row.score)
+    above = value_and_error(row.above_lowest, row.stderr) if scored and row.stderr else "-"
+    score = f"{row.score:.6g}" if scored else "-"
+    return [row.model, outcome, str(row.fitted), f"{row.chisqr:.6g}", score, above]
 
 
 @takes_options()

@@ -414,7 +414,7 @@ def log_size_prior(law: PowerLaw, x: Float[Array, "*at p"]) -> Float[Array, "*at
     """
     xp = x.__array_namespace__()
     a, b, c = (x[..., n] for n in law.at)
-    values = (a * t**b + c for t in law.first * law.ratio ** np.arange(3))
+    values = (a * t**b + c for t in law.times)
     return -1.5 * xp.log(sum(value**2 for value in values))
 
 

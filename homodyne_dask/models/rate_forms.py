@@ -103,6 +103,11 @@ class PowerLaw(NamedTuple):
     """s."""
     ratio: float
 
+    @property
+    def times(self) -> Float[np.ndarray, " 3"]:
+        """The three times [s]."""
+        return self.first * self.ratio ** np.arange(3)
+
     def after(
         self, theta: Float[np.ndarray, " p"], step: Float[np.ndarray, " p"], plain: bool = False
     ) -> Float[np.ndarray, " 3"]:
@@ -117,7 +122,7 @@ class PowerLaw(NamedTuple):
         if da == 0 or db == 0:
             return np.full(3, np.nan)
         log = np.log(self.ratio)
-        t = self.first * self.ratio ** np.arange(3)
+        t = self.times
         with np.errstate(all="ignore"):  # the result is NaN
             power = t**b
             moved = power * (da + a * np.log(t) * db)

@@ -48,12 +48,10 @@ def _register(group: str) -> None:
 
             of.save_json.register(dict, json_files.write_values)
             of.save_csv.register(csv_tables.write_series_csv)
-            of.save_csv.register(csv_tables.write_comparison_csv)
         case "posterior files":
             from homodyne_dask.results.files import posterior_netcdf
 
             of.save_netcdf.register(posterior_netcdf.write_netcdf)
-            of.save_zarr.register(posterior_netcdf.write_zarr)
         case "folders":
             from homodyne_dask.results.files import nexus, posterior_files
 

@@ -55,7 +55,7 @@ def test_options_are_passed_on_and_the_folder_is_written(given):
     }  # fmt: skip
     assert scan.digest == load_result("A_fit").provenance.inputs["store_sha256"]
     assert printed.startswith("posterior of static fitted to A_c2.zarr\n\nthere are too few draws")
-    assert "written: A_fit/posterior.json, A_fit/posterior.nc, " in printed
+    assert "written: A_fit/posterior.nc, " in printed
     assert load_posterior("A_fit").draws.seed == 3
     shown = done("show", "A_fit")
     assert "\nPosterior\nthere are too few draws" in shown
@@ -67,22 +67,19 @@ def test_one_json_object_has_the_numbers(given):
     values = json.loads(done("posterior", "A_fit", "--draws", "300", "--json"))
     assert values["draws"] == 300
     assert {*values["parameters"]} == {"D0", "alpha"}
-    written = json.loads(Path("A_fit/posterior.json").read_text())
-    assert {key: of for key, of in written.items() if key != "sha256"} == values
+    assert values["format"] == "homodyne_dask posterior"
 
 
-@pytest.mark.parametrize("name", ["mine.nc", "mine.zarr"])
-def test_a_file_of_another_name_leaves_the_folder_as_it_is(name, given):
+def test_a_file_of_another_name_leaves_the_folder_as_it_is(given):
     before = {path: path.read_bytes() for path in Path("A_fit").iterdir()}
-    assert f"written: {name}" in done("posterior", "A_fit", "-o", name, "--draws", "100")
-    assert load_posterior(name).draws.theta.shape == (1, 100, 3)
+    assert "written: mine.nc" in done("posterior", "A_fit", "-o", "mine.nc", "--draws", "100")
+    assert load_posterior("mine.nc").draws.theta.shape == (1, 100, 3)
     assert {path: path.read_bytes() for path in Path("A_fit").iterdir()} == before
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"sampler": "nuts", "r_hat": 1.9}, "the chains did not mix (R̂ 1.9, above 1.05)"),
         ({"pareto_k": 0.9}, "a few draws have nearly all the weight (Pareto k̂ 0.90, above 0.7)"),
         (
             {"largest_error": 0.7},

@@ -192,10 +192,7 @@ def test_what_a_bound_costs_is_said_with_the_choice():
         "D_offset ended at a bound, and the score is that of the model with this value fixed; D0 and alpha "
         "have no error"
     )
-    assert (
-        "χ² of left-out bins 9, the lowest, does not describe the data, with D_offset at a bound"
-        in str(found)
-    )
+    assert "does not describe the data, with D_offset at a bound" in str(found)
 
 
 def test_that_no_model_is_adequate_is_said(tmp_path):

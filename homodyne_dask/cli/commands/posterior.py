@@ -52,7 +52,7 @@ from homodyne_dask.store.files import AnyPath, is_file
 @AS_JSON
 @click.option(
     "--output", "-o", type=LOCAL_PATH,
-    help="Write the draws to this netCDF file or .zarr folder, and leave FIT unchanged.",
+    help="Write the draws to this netCDF file, and leave FIT unchanged.",
 )  # fmt: skip
 def posterior(
     folder: AnyPath,
@@ -68,8 +68,8 @@ def posterior(
     """Sample the posterior of the fit in the folder FIT, and write it there.
 
     The data are read about as often as in a short fit, from the store that was fitted. The command writes
-    posterior.nc (for ArviZ), posterior.json and figures to FIT, and adds a section "Posterior" to its
-    report. `homodyne-dask explain posterior` explains the numbers.
+    posterior.nc (for ArviZ) and figures to FIT, and adds a section "Posterior" to its report.
+    `homodyne-dask explain posterior` explains the numbers.
 
     Exit status: 0 done, 2 bad input, 3 the draws are unreliable, 130 interrupted.
     """
@@ -99,7 +99,7 @@ def posterior(
     else:
         echo(str(found))
     if output is not None:
-        found.to_zarr(output) if output.suffix == ".zarr" else found.to_netcdf(output)
+        found.to_netcdf(output)
         files = [str(output)]
     else:
         with result_upload.on_disk(folder) as (here, where):

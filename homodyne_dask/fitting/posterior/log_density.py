@@ -38,7 +38,6 @@ from homodyne_dask.models.parameter_priors import (
     rate_draws,
 )
 from homodyne_dask.models.parameters import PriorTerms
-from homodyne_dask.models.shear_factor import Array
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.solver.covariance import SPECKLE, clusters_in, freedom_of_size, uncertainty
 from homodyne_dask.solver.eigendirections import inverse_of
@@ -76,19 +75,19 @@ class Adjustment:
     """V⁻¹ where directions are adjusted, else H/factor."""
 
     def log_likelihood(
-        self, u: Float[Array, "*at u"], chisqr: Float[Array, "*at"]
-    ) -> Float[Array, "*at"]:
-        """Return the adjusted log-likelihood, of NumPy or of JAX; chisqr: less that at the optimum."""
-        xp, q = u.__array_namespace__(), (chisqr + self.below) / self.factor
+        self, u: Float[np.ndarray, "*at u"], chisqr: Float[np.ndarray, "*at"]
+    ) -> Float[np.ndarray, "*at"]:
+        """Return the adjusted log-likelihood; chisqr: less that at the optimum."""
+        q = (chisqr + self.below) / self.factor
         if self.kind == "robust":
             d = u - self.centre
             adjusted, raw = ((d @ form * d).sum(-1) for form in (self.precision, self.hessian))
             some = raw > np.finfo(float).tiny
-            q = xp.where(some, q * self.factor * adjusted / xp.where(some, raw, 1.0), q)
+            q = np.where(some, q * self.factor * adjusted / np.where(some, raw, 1.0), q)
         if np.isinf(self.dof):
             return -q / 2
         p = len(self.hessian)
-        return -(self.dof + p) / 2 * xp.log1p(xp.maximum(q / self.dof, -0.5))
+        return -(self.dof + p) / 2 * np.log1p(np.maximum(q / self.dof, -0.5))
 
     def q_of(self, log_likelihood: Float[np.ndarray, "*at"]) -> Float[np.ndarray, "*at"]:
         """Return Q where the adjusted log-likelihood has some values."""
@@ -245,20 +244,20 @@ class Target:
     priors: Mapping[str, AnyPrior]
     """Of every free parameter, in their order."""
 
-    def log_prior(self, x: Float[Array, "*at u"]) -> Float[Array, "*at"]:
+    def log_prior(self, x: Float[np.ndarray, "*at u"]) -> Float[np.ndarray, "*at"]:
         """Return the log density of the prior at free parameters x, up to a constant; -inf outside."""
-        xp, inside = x.__array_namespace__(), self.at.inside(x)
-        x = self.at.wrapped(xp.where(inside[..., None], x, self.at.x))
+        inside = self.at.inside(x)
+        x = self.at.wrapped(np.where(inside[..., None], x, self.at.x))
         priors = list(self.priors.values())
         total = sum(prior.log_density(x[..., n]) for n, prior in enumerate(priors))
         for law in self.at.laws:
             if isinstance(priors[law.at[0]], AmplitudePrior):
                 total = total + log_size_prior(law, x)
-        return xp.where(inside, total, -np.inf)
+        return np.where(inside, total, -np.inf)
 
     def log_density(
-        self, x: Float[Array, "*at u"], chisqr: Float[Array, "*at"]
-    ) -> Float[Array, "*at"]:
+        self, x: Float[np.ndarray, "*at u"], chisqr: Float[np.ndarray, "*at"]
+    ) -> Float[np.ndarray, "*at"]:
         """Return the log density of free parameters x; chisqr: at x, less that at the optimum."""
         return self.adjustment.log_likelihood(self.at.of(x), chisqr) + self.log_prior(x)
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -10,16 +10,10 @@ from jaxtyping import Float
 from homodyne_dask.errors import OptionError, load_ahead, nearest, require_function, require_type
 from homodyne_dask.fitting.fit import plan_for, workers_for_plan
 from homodyne_dask.fitting.options import SPECKLE_WEIGHTS, fit_options
-from homodyne_dask.fitting.posterior.importance_sampling_and_nuts import (
-    Draws,
-    importance_draws,
-    nuts_draws,
-    reliable,
-)
+from homodyne_dask.fitting.posterior.importance_sampling import Draws, importance_draws
 from homodyne_dask.fitting.posterior.likelihood import (
     LikelihoodArrays,
     likelihood_arrays,
-    likelihood_at,
     likelihood_of,
 )
 from homodyne_dask.fitting.posterior.log_density import (
@@ -29,11 +23,10 @@ from homodyne_dask.fitting.posterior.log_density import (
     prior_draws,
     target_priors,
 )
-from homodyne_dask.fitting.posterior.sampled_profiles import sampled_profiles
 from homodyne_dask.fitting.request import Request, prepare
 from homodyne_dask.fitting.speckle_weighting import weighted_at
 from homodyne_dask.fitting.surrogate.coordinates import coordinates
-from homodyne_dask.fitting.surrogate.interpolation_nodes import SIZES, Basis, choose_basis
+from homodyne_dask.fitting.surrogate.interpolation_nodes import SIZES, choose_basis
 from homodyne_dask.fitting.surrogate.pair_sample import (
     chisqr_scale,
     pair_set,
@@ -42,13 +35,12 @@ from homodyne_dask.fitting.surrogate.pair_sample import (
     sampled_f,
 )
 from homodyne_dask.fitting.surrogate.proposal import Proposal, truncated
+from homodyne_dask.models.parameter_priors import AnyPrior
 from homodyne_dask.results.data.block_means import as_fitted
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView, fitted_scan
 from homodyne_dask.results.data.posterior import Posterior, posterior_of
 from homodyne_dask.results.data.posterior_draws import PosteriorDraws
-from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.eigendirections import inverse_of
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.store.scan import Scan
@@ -60,10 +52,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
 _MIN_DRAWS = 100
-_FAR = 100.0
-"""Standard errors from the optimum at which a density that can be normalized is gone."""
-_GONE = 8.0
-"""By so much its logarithm is lower there."""
 
 
 def require_posterior(result: FitResult, request: Request, draws: int, adjust: str) -> None:
@@ -95,34 +83,14 @@ def require_posterior(result: FitResult, request: Request, draws: int, adjust: s
         raise OptionError("all free parameters ended at a bound: widen the bounds of the fit")
 
 
-def require_proper(request: Request, reduced: ReducedProblem, target: Target) -> None:
-    """Raise OptionError where a prior has no ends and the likelihood stays high towards one of them.
-
-    χ² far away, all other parameters fitted anew, is that of a sample of pairs.
-    """
-    at, factor = target.at, target.adjustment.factor
-    some = np.ix_(at.free, at.free)
-    error = np.sqrt(factor * np.diag(inverse_of(reduced.hessian[some])))
-    steps = {
-        name: _FAR * float(error[n])
-        for n, (name, prior) in enumerate(target.priors.items())
-        if not prior.proper
-    }
-    if not steps:
-        return
-    state = lm.initial_state(request.search, at.theta, reduced, lm.Options())
-    for name, points in sampled_profiles(request, state, steps).items():
-        place = request.search.names.index(name)
-        for point in points:
-            away = point.theta[place] - at.theta[place]
-            end = target.priors[name].support[int(away > 0)]
-            rise = point.chisqr - reduced.chisqr
-            if away and np.isinf(end) and rise < 2 * _GONE * factor:
-                raise OptionError(
-                    f"the posterior of {name} is unbounded: at {point.theta[place]:.3g} the data fit nearly "
-                    f"as well as at the optimum, and its prior is {target.priors[name].text()}: give it "
-                    f"bounds in the fit, or a prior"
-                )
+def require_proper(priors: Mapping[str, AnyPrior]) -> None:
+    """Raise OptionError for a parameter whose prior has no ends: the data need not bound it, either."""
+    for name, prior in priors.items():
+        if not prior.proper:
+            raise OptionError(
+                f"the prior of {name} is {prior.text()}, so its posterior may be unbounded: give it bounds "
+                f"in the fit, or a prior"
+            )
 
 
 TOLERANCE = 0.02
@@ -133,16 +101,6 @@ CHECKED, _MAX_PASSES = 64, 3
 _BASIS_DRAWS, _HELD_OUT = 240, 80
 _ROUNDS, _DRAWS = 3, 1000
 """Of the search for where the posterior is, on a sample of pairs and again on all."""
-
-
-class Sampled(NamedTuple):
-    """Draws of the posterior, and what they were drawn from."""
-
-    draws: Draws
-    likelihood: LikelihoodArrays
-    basis: Basis
-    error: float
-    """Largest error of log p of the draws that were compared with all pairs."""
 
 
 class Sampler:
@@ -181,7 +139,7 @@ class Sampler:
         weight = truncated(found.log_weight)
         return by, found.x[self.rng.choice(len(weight), _BASIS_DRAWS + _HELD_OUT, p=weight)]
 
-    def likelihood(self, near: Float[np.ndarray, "draw x"]) -> tuple[LikelihoodArrays, Basis]:
+    def likelihood(self, near: Float[np.ndarray, "draw x"]) -> LikelihoodArrays:
         """Return the likelihood from one wide pass at thetas chosen from draws."""
         at, problem = self.target.at, self.request.problem
         thetas = at.whole(np.concatenate([at.x[None], near]))
@@ -190,8 +148,7 @@ class Sampler:
         self._lap("columns")
         wide = self.sweep.over(WIDE_GRAM, ManyThetas(basis.thetas))
         self._lap("pass")
-        scaling = self.request.scaling
-        return likelihood_arrays(wide, basis, self.first, self.reduced, scaling), basis
+        return likelihood_arrays(wide, basis, self.first, self.reduced, self.request.scaling)
 
     def weighted_draws(
         self, of: LikelihoodArrays, by: Proposal, draws: int
@@ -206,20 +163,6 @@ class Sampler:
         self._lap("sampling")
         return by, found
 
-    def chains(
-        self, of: LikelihoodArrays, near: Float[np.ndarray, "n x"], draws: int, pareto_k: float
-    ) -> Draws:
-        """Return draws of NUTS, where importance weights are not reliable; near: where to start."""
-        at, problem = self.target.at, self.request.problem
-
-        def log_density(x: Any) -> Any:
-            there = likelihood_at(at.whole(x), of, problem.model, problem.convention)
-            return self.target.log_density(x, there.chisqr.sum())
-
-        found = nuts_draws(log_density, near, at, draws, self.seed, pareto_k)
-        self._lap("sampling")
-        return found
-
     def chisqr(
         self, of: LikelihoodArrays, x: Float[np.ndarray, "n x"]
     ) -> Float[np.ndarray, "n bin"]:
@@ -229,8 +172,7 @@ class Sampler:
     def checked(self, of: LikelihoodArrays, found: Draws) -> float:
         """Return the largest error of log p of some draws: passes over all pairs."""
         at = self.target.at
-        x = found.x.reshape(-1, at.size)
-        x = x[self.rng.choice(len(x), CHECKED)]
+        x = found.x[self.rng.choice(len(found.x), CHECKED)]
         exact = []
         for gram in self.sweep.candidates(at.whole(x)):
             there = reduce(gram, self.request.scaling, self.request.sum_rounding)
@@ -240,28 +182,53 @@ class Sampler:
         self._lap("check")
         return float(np.abs(known - used).max())
 
-    def run(self, draws: int, doing: Callable[[str], None]) -> Sampled:
-        """Return the draws; the basis is chosen anew from them while their error is too large."""
+    def run(self, draws: int, doing: Callable[[str], None]) -> dict[str, Any]:
+        """Return draws by their names in `PosteriorDraws`, and how exact they are.
+
+        The basis is chosen anew from the draws while the error of their likelihood is too large.
+        """
         doing("locating the posterior")
         by, near = self.explored()
         self._lap("columns")
         passes = 0
         while True:
             doing("wide pass over the data")
-            of, basis = self.likelihood(near)
+            of = self.likelihood(near)
             passes += 1
             doing(f"{draws:,} draws, some of them compared with all pairs")
             by, found = self.weighted_draws(of, by, draws)
-            if not reliable(found.pareto_k, draws):
-                k = f"Pareto k {found.pareto_k:.2f}"
-                doing(f"{draws:,} draws of NUTS: the importance weights are not reliable ({k})")
-                found = self.chains(of, near, draws, found.pareto_k)
             error = self.checked(of, found)
             if error < MAX_ERROR or passes == _MAX_PASSES:
                 break
-            x = found.x.reshape(-1, self.target.at.size)
-            near = x[self.rng.choice(len(x), _BASIS_DRAWS + _HELD_OUT)]
-        return Sampled(found, of, basis, error)
+            near = found.x[self.rng.choice(len(found.x), _BASIS_DRAWS + _HELD_OUT)]
+        return self._named(found, of) | {
+            "sample_stats": {"log_weight": found.log_weight[None]},
+            "pareto_k": found.pareto_k,
+            "effective_draws": found.effective,
+            "columns": len(of.basis.thetas) - 1,
+            "checked": CHECKED,
+            "largest_error": error,
+            "seed": self.seed,
+        }
+
+    def _named(self, found: Draws, of: LikelihoodArrays) -> dict[str, np.ndarray]:
+        """Return theta, contrast and offset, likelihood and prior of draws as one chain."""
+        target, reduced, x = self.target, self.reduced, found.x
+        there = likelihood_of(self.request.problem, of, target.at.whole(x))
+        groups, members, _ = of.columns.shape
+        normal = self.rng.standard_normal((len(x), groups, 1, there.spread.shape[-1]))
+        own = (np.asarray(there.spread) * np.repeat(normal, members, axis=1)).sum(-1)
+        linear = np.asarray(there.linear_params) + np.sqrt(target.adjustment.factor) * own
+        chisqr = reduced.chisqr_per_bin + np.asarray(there.chisqr)
+        used = reduced.count > 0
+        of_bins = np.where(used, -chisqr / (2 * target.adjustment.factor), np.nan)
+        return {
+            "theta": target.at.whole(target.at.wrapped(x))[None],
+            "linear_params": np.where(used[:, None], linear, np.nan)[None],
+            "log_likelihood": of_bins[None],
+            "log_prior": target.log_prior(x)[None],
+            "prior": prior_draws(target, len(x), self.rng),
+        }
 
     def _lap(self, name: str) -> None:
         now = time.perf_counter()
@@ -336,6 +303,7 @@ def posterior_draws(
     theta = result.parameters["value"].values.astype(float)
     at = coordinates(request.search, theta)
     priors_used = target_priors(request, priors)
+    require_proper(priors_used)
     plan = plan_for(request, client)
     require_memory_for_thetas(plan, max(SIZES) + 1)
     with workers_for_plan(request.scan, plan, client) as (connected, _):
@@ -346,55 +314,17 @@ def posterior_draws(
         reduced = reduce(sweep(theta), request.scaling, request.sum_rounding)
         moved = request.search.free_inside_bounds(theta)
         adjustment = adjustment_of(request, reduced, at, moved, result, adjust)
-        target = Target(at, adjustment, priors_used)
-        require_proper(request, reduced, target)
-        sampler = Sampler(request, sweep, target, reduced, seed)
-        sampled = sampler.run(draws, doing)
-    total = {"total": time.perf_counter() - began}
-    return _as_draws(sampler, sampled, adjust=adjustment.kind, seconds=sampler.seconds | total)
-
-
-def _as_draws(
-    sampler: Sampler, sampled: Sampled, adjust: Any, seconds: dict[str, float]
-) -> PosteriorDraws:
-    target, request, reduced = sampler.target, sampler.request, sampler.reduced
-    found, adjustment, rng = sampled.draws, target.adjustment, sampler.rng
-    chains, each, _ = found.x.shape
-    x = found.x.reshape(-1, target.at.size)
-    theta = target.at.whole(x)
-    there = likelihood_of(request.problem, sampled.likelihood, theta)
-    used = reduced.count > 0
-    spread = np.asarray(there.spread)
-    groups = sampled.likelihood.columns.shape[0]
-    normal = rng.standard_normal((len(x), groups, 1, spread.shape[-1]))
-    normal = np.repeat(normal, spread.shape[1] // groups, axis=1)
-    own = np.sqrt(adjustment.factor) * (spread * normal).sum(-1)
-    linear = np.where(used[:, None], np.asarray(there.linear_params) + own, np.nan)
-    chisqr = reduced.chisqr_per_bin + np.asarray(there.chisqr)
-    of_bins = np.where(used, -chisqr / (2 * adjustment.factor), np.nan)
-    shape = (chains, each)
+        sampler = Sampler(request, sweep, Target(at, adjustment, priors_used), reduced, seed)
+        found = sampler.run(draws, doing)
     units = {p.name: p.unit for p in request.parameters}
     return PosteriorDraws(
-        theta=target.at.whole(target.at.wrapped(x)).reshape(*shape, -1),
-        linear_params=linear.reshape(*shape, *linear.shape[1:]),
-        log_likelihood=of_bins.reshape(*shape, -1),
-        log_prior=np.asarray(target.log_prior(x)).reshape(shape),
-        prior=prior_draws(target, len(x), rng),
-        priors={name: prior.text(units[name]) for name, prior in target.priors.items()},
-        sampler=found.sampler,
-        sample_stats=found.stats,
-        pareto_k=found.pareto_k,
-        effective_draws=found.effective,
-        r_hat=found.r_hat,
-        adjust=adjust,
+        **found,
+        priors={name: prior.text(units[name]) for name, prior in priors_used.items()},
+        adjust=adjustment.kind,
         adjust_note=adjustment.note,
         factor=adjustment.factor,
         dof=adjustment.dof,
-        columns=len(sampled.basis.thetas) - 1,
-        checked=CHECKED,
-        largest_error=sampled.error,
-        seed=sampler.seed,
-        seconds=seconds,
+        seconds=sampler.seconds | {"total": time.perf_counter() - began},
     )
 
 

@@ -56,18 +56,12 @@ def choose_basis(
         chosen = pivots[:size]
         a = np.linalg.lstsq(R[:, chosen], wanted, rcond=1e-13)[0]
         left = there[:, -held_out:] - there[:, chosen] @ a
-        error = error_of(np.linalg.norm(left, axis=0), factor)
+        size_left = np.linalg.norm(left, axis=0)
+        # in units of √χ²: multiplied with the noise to first order, and its square, which the sample knows
+        # to about a third
+        error = float(((size_left + size_left**2 / 3) / factor).max())
         if error < tolerance:
             break
     weights = np.linalg.pinv(R[:, chosen], rcond=1e-13) @ Q.T
     picked = np.concatenate([thetas[:1], thetas[1:][chosen]])
     return Basis(picked, f[0][:, :n], scale[:, :n], candidates[:, chosen], weights, error)
-
-
-def error_of(left: Float[np.ndarray, " draw"], factor: float) -> float:
-    """Return the largest error of log p where changes of f have a part outside of the columns.
-
-    left: its size in units of √χ². It is multiplied with the noise, to first order; its square counts as on
-    the sample, which knows it to about a third.
-    """
-    return float(((left + left**2 / 3) / factor).max())

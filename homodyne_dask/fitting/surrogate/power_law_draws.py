@@ -80,10 +80,6 @@ def _some(of: _Values, some: Int[np.ndarray, " part"]) -> _Values:
     return of._replace(mean=of.mean[some], tau=of.tau[some])
 
 
-def _times(law: PowerLaw) -> Float[np.ndarray, " 3"]:
-    return law.first * law.ratio ** np.arange(3)
-
-
 def _range_of_exponents(
     law: PowerLaw, priors: tuple[AnyPrior, AnyPrior, AnyPrior], values: _Values
 ) -> Float[np.ndarray, " edge"]:
@@ -112,7 +108,7 @@ def _tables(
 
     b: exponents for all draws, or of shape (draw, 1) those of each.
     """
-    g = _times(law) ** b[..., None]
+    g = law.times ** b[..., None]
     P, tau = values.precision, values.tau[:, None]
     mean_c, weight_c = values.c
     cc = tau * P.sum() + weight_c
@@ -171,7 +167,7 @@ def _drawn(
     log_q += log_p - np.log(step * width)
     if priors[0].log:
         log_q, a = log_q - a, np.exp(a)
-    left = values.mean - a[:, None] * _times(law) ** b[:, None]
+    left = values.mean - a[:, None] * law.times ** b[:, None]
     cc = values.tau * values.precision.sum() + weight_c
     centre = (values.tau * (left @ values.precision.sum(1)) + weight_c * mean_c) / cc
     ends = [(end - centre) * np.sqrt(cc) for end in priors[2].support]

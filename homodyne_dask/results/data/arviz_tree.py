@@ -71,10 +71,10 @@ OTHERS = (
 """What else the groups of a posterior hold."""
 SAMPLE = ("chain", "draw")
 _NUMBERS = (
-    "sampler", "pareto_k", "effective_draws", "r_hat", "adjust", "adjust_note", "dof", "columns", "checked",
-    "largest_error", "seed",
+    "pareto_k", "effective_draws", "adjust", "adjust_note", "dof", "columns", "checked", "largest_error",
+    "seed",
 )  # fmt: skip
-_LOST = {"pareto_k": math.nan, "effective_draws": math.nan, "r_hat": None, "dof": math.inf,
+_LOST = {"pareto_k": math.nan, "effective_draws": math.nan, "dof": math.inf,
          "largest_error": math.nan}  # fmt: skip
 """What an attribute that is absent stands for."""
 

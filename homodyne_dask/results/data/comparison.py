@@ -12,7 +12,7 @@ from jaxtyping import Float
 from homodyne_dask.errors import OptionError, SelectionError, shown
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.number_format import value_and_error
-from homodyne_dask.results.data.operations import Reportable, save_csv, save_json
+from homodyne_dask.results.data.operations import Reportable, save_json
 from homodyne_dask.results.data.result_tables import plain_values
 
 VERSION = 1
@@ -120,10 +120,6 @@ class Comparison(Reportable):
     def to_json(self, path: str | Path) -> None:
         """Write the comparison as JSON with a checksum, atomically; `load_comparison` reads it."""
         save_json(self.to_dict(), path)
-
-    def to_csv(self, path: str | Path) -> None:
-        """Write a row for each fit; unknown numbers are empty cells."""
-        save_csv(self, path)
 
 
 def _not_told(best: ComparedFit, equal: Sequence[ComparedFit]) -> str:

@@ -122,12 +122,6 @@ def save_netcdf(tree: "DataTree", path: str | Path) -> None:
     raise NotImplementedError
 
 
-@_operation("posterior files")
-def save_zarr(tree: "DataTree", path: str | Path) -> None:
-    """Write a tree as a Zarr folder, replacing an earlier one."""
-    raise NotImplementedError
-
-
 @_operation("folders")
 def save_nexus(result: object, path: str | Path, scan: "Scan | None") -> None:
     """Write a NeXus file with maps of all bins and the fit."""
@@ -209,7 +203,3 @@ class PosteriorPlots:
     def rates(self, ax: "Axes | None" = None) -> Any:
         """J(t), the shear rate and the strain: median with 68 and 95 % bands, with the bands of the fit."""
         return drawn(self.posterior, "rates", ax=ax)
-
-    def trace(self, ax: "Axes | None" = None) -> Any:
-        """The draws of each chain, one after the other."""
-        return drawn(self.posterior, "trace", ax=ax)

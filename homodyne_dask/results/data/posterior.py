@@ -14,9 +14,7 @@ from homodyne_dask.results.data.operations import (
     PosteriorPlots,
     Reportable,
     save_into_folder,
-    save_json,
     save_netcdf,
-    save_zarr,
 )
 from homodyne_dask.results.data.posterior_draws import FORMAT, VERSION, PosteriorDraws
 from homodyne_dask.results.data.posterior_summary import (
@@ -65,7 +63,7 @@ class Posterior(Reportable):
 
     @property
     def reliable(self) -> bool:
-        """Whether the draws are reliable, from Pareto k̂ of importance weights or R̂ of chains."""
+        """Whether the draws are reliable, by Pareto k̂ of their weights and the error of the likelihood."""
         return not why_unreliable(self.plain)
 
     @property
@@ -80,23 +78,15 @@ class Posterior(Reportable):
 
     @property
     def plot(self) -> PosteriorPlots:
-        """Figures of the posterior: `posterior.plot.corner()`, `rates()` and `trace()`."""
+        """Figures of the posterior: `posterior.plot.corner()` and `rates()`."""
         return PosteriorPlots(self)
 
     def to_netcdf(self, path: str | Path) -> None:
         """Write `tree` to a netCDF-4 file, atomically; `load_posterior` and ArviZ read it."""
         save_netcdf(self.tree, path)
 
-    def to_zarr(self, path: str | Path) -> None:
-        """Write `tree` as a Zarr folder, replacing an earlier one; `load_posterior` and ArviZ read it."""
-        save_zarr(self.tree, path)
-
-    def to_json(self, path: str | Path) -> None:
-        """Write the numbers without the draws as JSON with a checksum, atomically."""
-        save_json(self.values(), path)
-
     def values(self) -> dict[str, Any]:
-        """Return what `to_json` writes: `plain`, and quantiles by bin and age; unknown numbers are None."""
+        """Return `plain`, and quantiles by bin and age, as plain values; unknown numbers are None."""
         group = self.tree["posterior"].dataset
         percent = {f"{100 * q:g}": q for q in self.summary["quantiles"].values.tolist()}
 
@@ -122,8 +112,8 @@ class Posterior(Reportable):
     def save(self, folder: str | Path) -> list[Path]:
         """Write the posterior into the folder of the fit, update report and summary.json; return the files.
 
-        posterior.nc, posterior.json, posterior_corner.png, posterior_rates.png for models with rates, and
-        posterior_trace.png if chains were run. Raises OptionError for the folder of another fit.
+        posterior.nc, posterior_corner.png, and posterior_rates.png for models with rates.
+        Raises OptionError for the folder of another fit.
         """
         return save_into_folder(self, folder)
 

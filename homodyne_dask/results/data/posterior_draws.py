@@ -14,9 +14,8 @@ FORMAT, VERSION = "homodyne_dask posterior", 1
 
 @dataclass(frozen=True)
 class PosteriorDraws:
-    """Draws of the posterior of one fit, all of the same weight.
+    """Draws of the posterior of one fit, all of the same weight: one chain of independent ones.
 
-    Those of importance sampling were drawn again by their weights, as one chain; those of NUTS are chains.
     Parameters are in the order and the units of the model, bins in those of the fit.
     """
 
@@ -31,15 +30,12 @@ class PosteriorDraws:
     """Draws of the prior, as many as one likes; fixed parameters are constant."""
     priors: Mapping[str, str]
     """The prior of each free parameter in words, by name: 'normal, 2500 ± 300 Å²/s'."""
-    sampler: Literal["importance", "nuts"]
     sample_stats: Mapping[str, Float[np.ndarray, "chain draw"]]
-    """By the names of ArviZ: lp; of importance sampling log_weight; of NUTS diverging, tree_depth, ..."""
+    """log_weight: the importance weights by which the draws were chosen."""
     pareto_k: float
-    """Of the importance weights; also where NUTS was run, as the reason for it."""
+    """Of the importance weights."""
     effective_draws: float
-    """Of importance sampling (Σw)²/Σw²; of NUTS the smallest bulk one of the free parameters."""
-    r_hat: float | None
-    """Largest of the free parameters; None of importance sampling."""
+    """(Σw)²/Σw² of the weights."""
     adjust: Literal["robust", "magnitude", "none"]
     """Whether the likelihood has the curvature of the covariance of stderr; magnitude: its size only, with
     too few independent bins for its directions; none: the naive posterior of uncorrelated noise."""

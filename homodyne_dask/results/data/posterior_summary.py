@@ -14,8 +14,8 @@ from homodyne_dask.results.data.posterior_draws import PosteriorDraws, free_name
 
 UNTRUSTED_ERROR = 0.5
 """The same above which draws are unreliable: they have the wrong weight by more than half."""
-MAX_PARETO_K, MAX_R_HAT = 0.7, 1.05
-"""Of importance weights (Vehtari et al. 2024) and of chains, above which draws are unreliable."""
+MAX_PARETO_K = 0.7
+"""Of importance weights (Vehtari et al. 2024), above which draws are unreliable."""
 ENOUGH = 0.05
 """Shift of the ends of the 95 % interval, in standard errors, up to which those of the fit are enough."""
 QUANTILES = (0.025, 0.16, 0.5, 0.84, 0.975)
@@ -166,13 +166,11 @@ def plain_summary(result: FitResult, draws: PosteriorDraws) -> dict[str, Any]:
         "fit_excluded",
     )
     names = (
-        "sampler", "adjust", "adjust_note", "dof", "pareto_k", "effective_draws", "r_hat", "seed", "columns",
-        "checked", "largest_error",
+        "adjust", "adjust_note", "dof", "pareto_k", "effective_draws", "seed", "columns", "checked",
+        "largest_error",
     )  # fmt: skip
-    chains, each = draws.theta.shape[:2]
     return {
-        "chains": chains,
-        "draws": chains * each,
+        "draws": len(draws.flat),
         "design_effect": draws.factor,
         **{name: getattr(draws, name) for name in names},
         "seconds": dict(draws.seconds),
@@ -186,14 +184,8 @@ def plain_summary(result: FitResult, draws: PosteriorDraws) -> dict[str, Any]:
 
 def why_unreliable(held: dict[str, Any]) -> str:
     """Return why the draws are unreliable, '' if they are."""
-    k, r_hat = nan_if_none(held["pareto_k"]), nan_if_none(held["r_hat"])
-    if held["sampler"] == "nuts" and not r_hat <= MAX_R_HAT:
-        return (
-            f"the draws are unreliable, and no interval is given: the chains did not mix (R̂ {r_hat:.3g}, "
-            f"above {MAX_R_HAT}); use more --draws or narrower priors, or fix parameters that the data do "
-            "not determine"
-        )
-    if held["sampler"] == "importance" and not k <= MAX_PARETO_K:
+    k = nan_if_none(held["pareto_k"])
+    if not k <= MAX_PARETO_K:
         return (
             f"the draws are unreliable, and no interval is given: a few draws have nearly all the weight "
             f"(Pareto k̂ {k:.2f}, above {MAX_PARETO_K}); use more --draws or narrower priors"

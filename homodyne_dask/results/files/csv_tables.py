@@ -11,7 +11,6 @@ from typing import Any
 import xarray
 
 from homodyne_dask.errors import in_line
-from homodyne_dask.results.data.comparison import Comparison
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, Fitted, method_of
 from homodyne_dask.results.data.known_truth import truth_of
@@ -50,11 +49,6 @@ def write_series_csv(series: FitSeries, path: str | Path) -> None:
     """Write a row for each fit of a series; unknown numbers are empty cells."""
     where = path_of("path", path)
     write_atomic(where, entries_csv(series.names, series.entries, where.parent, "fit"))
-
-
-def write_comparison_csv(comparison: Comparison, path: str | Path) -> None:
-    """Write a row for each fit that was compared."""
-    write_atomic(path_of("path", path), rows_csv([fit._asdict() for fit in comparison.fits]))
 
 
 def _parameter_rows(result: FitResult) -> Iterator[dict[str, Any]]:

@@ -39,7 +39,6 @@ FILES = (
     NEXUS,
     *(f"{picture}.png" for picture in TITLES),
     "posterior.nc",
-    "posterior.json",
     POSTERIOR_PICTURES,
 )
 """Patterns of all files of a result, its summary first."""

@@ -16,7 +16,7 @@ from homodyne_dask.results.files.folder import (
     errors_name,
     locked_folder,
 )
-from homodyne_dask.results.files.posterior_netcdf import JSON, NETCDF
+from homodyne_dask.results.files.posterior_netcdf import NETCDF
 from homodyne_dask.results.files.saved_results import SUMMARY, load_result
 from homodyne_dask.results.views.figures.captions import TITLES
 from homodyne_dask.results.views.figures.picture import png_of
@@ -28,7 +28,6 @@ from homodyne_dask.store.files import path_of, write_file
 CAPTIONS = {
     "posterior_corner": "Posterior: density of each parameter and of each pair, with 68 % and 95 % contours",
     "posterior_rates": "Posterior of the rates: median with 68 % and 95 % bands, and 95 % band of the fit",
-    "posterior_trace": "Draws of each chain",
 }
 
 
@@ -48,7 +47,6 @@ def save_posterior(posterior: Posterior, folder: str | Path) -> list[Path]:
         there = Path(temporary)
         with errors_name(folder, there):
             posterior.to_netcdf(there / NETCDF)
-            posterior.to_json(there / JSON)
             drawn = _write_pictures(posterior, there)
             write_file(there / "report.txt", report_text(result) + "\n")
             of_fit = [folder / f"{name}.png" for name in TITLES]
@@ -57,7 +55,7 @@ def save_posterior(posterior: Posterior, folder: str | Path) -> list[Path]:
             write_file(there / "report.html", page)
         if before.errors.posterior is not None:
             with_posterior(before, None).to_json(folder / SUMMARY)
-        for path in (folder / NETCDF, folder / JSON, *folder.glob(POSTERIOR_PICTURES)):
+        for path in (folder / NETCDF, *folder.glob(POSTERIOR_PICTURES)):
             path.unlink(missing_ok=True)
         names = sorted(path.name for path in there.iterdir())
         for name in names:
@@ -99,9 +97,6 @@ def _write_pictures(posterior: Posterior, folder: Path) -> list[Path]:
 
 def _alternative(posterior: Posterior, name: str) -> str:
     """Return the text alternative of a figure: its main numbers."""
-    if name == "posterior_trace":
-        chains, draws = posterior.draws.theta.shape[:2]
-        return f"{draws:,} draws from each of {chains} chains, one panel for each free parameter."
     if name == "posterior_rates":
         rates = posterior.values()["rates"]
         words = []

@@ -45,19 +45,12 @@ def posterior_sentences(held: dict[str, Any]) -> list[str]:
 
 def _sampling(held: dict[str, Any]) -> list[str]:
     """Return how the draws were made, and how exact the likelihood is."""
-    k, effective, r_hat = (
-        nan_if_none(held[key]) for key in ("pareto_k", "effective_draws", "r_hat")
-    )
+    k, effective = (nan_if_none(held[key]) for key in ("pareto_k", "effective_draws"))
     error, draws = nan_if_none(held["largest_error"]), numbers.format_count(held["draws"])
-    if held["sampler"] == "nuts":
-        mixed = f"R̂ {r_hat:.3f}, " if math.isfinite(r_hat) else ""
-        how = f"{draws} draws in {held['chains']} chains by NUTS ({mixed}{effective:.0f} effective draws)"
-    else:
-        made = f"{effective:.0f} effective draws, Pareto k̂ {k:.2f}"
-        how = f"{draws} draws by importance sampling ({made})"
+    made = f"{effective:.0f} effective draws, Pareto k̂ {k:.2f}"
     beyond = f", more than {MAX_ERROR}" * (error > MAX_ERROR)
     return [
-        f"{how}, seed {held['seed']}",
+        f"{draws} draws by importance sampling ({made}), seed {held['seed']}",
         f"the likelihood of all pairs is interpolated from {held['columns']} basis functions: its logarithm "
         f"differs by at most {error:.2g} from the exact value at the {held['checked']} draws "
         f"compared{beyond}",

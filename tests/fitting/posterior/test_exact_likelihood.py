@@ -78,7 +78,7 @@ def test_quantiles_are_those_of_an_ensemble_sampler_on_all_pairs(word, tmp_path)
     scan = store(scans, tmp_path, "S")
     result = hd.fit(scan, "static", **CASES[word])
     found = posterior_draws(result, scan, draws=100_000, adjust="none")
-    assert found.sampler == "importance"
+    assert found.pareto_k < 0.7
     density = Exact(scans, result)
     free = density.free
     rng = np.random.default_rng(1)
@@ -127,7 +127,7 @@ def test_moments_and_ends_are_those_of_the_normal_equations(scan):
     sd = np.sqrt(np.diag(covariance))
     result = hd.fit(scan, LINE, **KNOWN)
     found = posterior_draws(result, scan, draws=DRAWS, adjust="none")
-    assert found.sampler == "importance"
+    assert found.pareto_k < 0.7
     # four times the error of so many draws, of which four in ten are effective at least
     assert found.effective_draws > 0.8 * DRAWS
     few = 4 / np.sqrt(0.4 * DRAWS)

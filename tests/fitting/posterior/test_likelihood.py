@@ -57,8 +57,8 @@ def test_chisqr_contrast_and_offset_are_those_of_a_pass(still, word):
     model, options = CASES[word]
     sampler = sampler_of(still, model, **options)
     by, near = sampler.explored()
-    of, basis = sampler.likelihood(near)
-    assert basis.error < 0.05
+    of = sampler.likelihood(near)
+    assert of.basis.error < 0.05
     thetas = sampler.target.at.whole(by.draws(40, np.random.default_rng(0)).x)
     thetas = thetas[sampler.target.at.inside(thetas[:, sampler.target.at.free])][:12]
     found = likelihood_of(sampler.request.problem, of, thetas)
@@ -79,7 +79,7 @@ def test_chisqr_contrast_and_offset_are_those_of_a_pass(still, word):
 
 def test_the_spread_of_contrast_and_offset_is_that_of_their_normal_equations(still):
     sampler = sampler_of(still, "static")
-    of, _ = sampler.likelihood(sampler.explored()[1])
+    of = sampler.likelihood(sampler.explored()[1])
     theta = sampler.target.at.theta[None]
     spread = np.asarray(likelihood_of(sampler.request.problem, of, theta).spread)[0]
     covariance = spread @ np.swapaxes(spread, 1, 2)
@@ -106,7 +106,7 @@ def test_the_curvature_of_an_adjusted_likelihood_is_that_of_the_robust_covarianc
     np.testing.assert_allclose(found, wanted * (dof + p) / dof, rtol=1e-3)
 
 
-def test_coordinates_and_parameters_follow_from_each_other():
+def test_slopes_of_coordinates_are_their_differences_and_periods_are_wrapped():
     scans = measured(FLOW, 40, angles(3))
     from tests.synthetic import asked
 
@@ -114,16 +114,10 @@ def test_coordinates_and_parameters_follow_from_each_other():
     assert len(at.laws) == 2
     rng = np.random.default_rng(2)
     x = FLOW * (1 + 0.1 * rng.standard_normal((50, 7)))
-    np.testing.assert_allclose(at.free_of(at.of(x)), x, rtol=1e-9)
     for n in range(7):
         step = np.zeros(7)
         step[n] = 1e-6 * abs(FLOW[n])
         change = (at.of(FLOW + step) - at.of(FLOW - step)) / (2 * step[n])
         np.testing.assert_allclose(at.slope_at(FLOW)[:, n], change, rtol=1e-6, atol=1e-9)
-    determinant = np.linalg.slogdet(at.slope_at(x))[1]
-    np.testing.assert_allclose(at.log_slope(x), -determinant)
     turned = x + np.eye(7)[6] * 180 * rng.integers(-2, 3, (50, 1))
     np.testing.assert_allclose(at.wrapped(turned), x, rtol=1e-9)
-    plain = at.without_laws()
-    np.testing.assert_allclose(plain.free_of(plain.of(x)), x, rtol=1e-12)
-    assert np.isnan(at.free_of(np.array([3.0, 1.0, 2.0, 1e-4, 2e-4, 3e-4, 0.0]))[:3]).all()

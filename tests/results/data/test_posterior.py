@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import warnings
 from dataclasses import fields, replace
 from hashlib import sha256
@@ -14,7 +13,7 @@ import pytest
 import xarray
 from scipy.special import ndtri, stdtrit
 
-from homodyne_dask.errors import OptionError, SourceError
+from homodyne_dask.errors import SourceError
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.models.rate_forms import some_ages
 from homodyne_dask.results.data.arviz_tree import AGES, OTHERS, variable_names
@@ -114,9 +113,7 @@ def test_a_posterior_that_its_prior_narrows_is_quoted_with_the_prior(flowing, fi
     assert "the prior narrows the posterior of D0" in made.sentences[0]
 
 
-@pytest.mark.parametrize(
-    "check", [{"pareto_k": 1.51}, {"sampler": "nuts", "r_hat": 1.06}, {"largest_error": 0.6}]
-)
+@pytest.mark.parametrize("check", [{"pareto_k": 1.51}, {"largest_error": 0.6}])
 def test_draws_that_fail_their_check_have_a_headline_that_says_so_and_no_interval(
     check, flowing, fitted
 ):
@@ -171,11 +168,10 @@ def same_draws(read, written):
             np.testing.assert_equal(*values, one.name)
 
 
-@pytest.mark.parametrize("form", ["netcdf", "zarr"])
-def test_what_is_written_is_read_again(form, normal, tmp_path):
-    path = tmp_path / ("p.nc" if form == "netcdf" else "p.zarr")
-    getattr(normal, f"to_{form}")(path)
-    getattr(normal, f"to_{form}")(path)  # replaces it
+def test_what_is_written_is_read_again(normal, tmp_path):
+    path = tmp_path / "p.nc"
+    normal.to_netcdf(path)
+    normal.to_netcdf(path)  # replaces it
     read = load_posterior(path)
     same_draws(read.draws, normal.draws)
     assert str(read) == str(normal)
@@ -185,16 +181,13 @@ def test_what_is_written_is_read_again(form, normal, tmp_path):
     assert not list(tmp_path.glob("*.partial"))
 
 
-def test_numbers_without_draws_are_written_as_json(normal, tmp_path):
-    normal.to_json(tmp_path / "p.json")
-    read = json.loads((tmp_path / "p.json").read_text())
+def test_numbers_without_draws_are_plain_values(normal):
+    read = json.loads(json.dumps(normal.values()))
     at = read["parameters"]["D0"]["quantiles"]
     np.testing.assert_array_equal([*at.values()], normal.summary["quantile"].sel(param="D0"))
     assert [*at] == ["2.5", "16", "50", "84", "97.5"]
     assert len(read["contrast"]["50"]) == 3
     assert len(read["rates"]["J"]["97.5"]) == len(read["age_s"]) == 50
-    with pytest.raises(SourceError, match=r"p\.json contains no draws: give .*p\.nc"):
-        load_posterior(tmp_path / "p.json")
 
 
 def test_fixed_parameters_and_bins_without_pairs_come_back(flowing, tmp_path):
@@ -269,12 +262,10 @@ def test_what_is_no_posterior_is_refused_in_a_sentence(content, words, tmp_path)
         load_posterior(tmp_path)
 
 
-def test_another_netcdf_file_and_another_folder_are_no_posterior(normal, tmp_path):
+def test_another_netcdf_file_is_no_posterior(normal, tmp_path):
     normal.result.to_dataset().to_netcdf(tmp_path / "r.nc", engine="h5netcdf")
     with pytest.raises(SourceError, match="is not a homodyne_dask posterior"):
         load_posterior(tmp_path / "r.nc")
-    with pytest.raises(OptionError, match="is not a homodyne_dask posterior and is not replaced"):
-        normal.to_zarr(tmp_path)
 
 
 def test_a_file_that_lacks_a_group_is_refused_in_a_sentence(normal, tmp_path):
@@ -290,52 +281,34 @@ def with_checksum(path):
     path.write_bytes(path.read_bytes() + sha256(path.read_bytes()).hexdigest().encode())
 
 
-def some_parts(path):
-    """The file itself, or six of a folder, with those that have its metadata and its checksum."""
-    parts = [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())
-    return [*parts[:4], *parts[-1:], *parts[len(parts) // 2 :][:1]] if len(parts) > 1 else parts
-
-
-@pytest.mark.parametrize("form", ["netcdf", "zarr"])
-def test_a_flipped_bit_anywhere_is_an_error_that_says_what_to_do(form, normal, tmp_path):
-    path, rng = tmp_path / f"p.{form}", np.random.default_rng(3)
-    getattr(normal, f"to_{form}")(path)
-    for file in (parts := some_parts(path)):
-        content = file.read_bytes()
-        places = rng.integers(len(content), size=60 // len(parts))
-        for at in (0, 7, len(content) - 65, len(content) - 1, *places):
-            held = bytearray(content)
-            held[max(at, 0)] ^= 1 << int(rng.integers(8))
-            file.write_bytes(held)
-            with pytest.raises(
-                SourceError, match=r"checksum does not match.*recreate it with"
-            ) as raised:
-                load_posterior(path)
-            assert str(raised.value).startswith(f"{path} is not")
-        file.write_bytes(content)
+def test_a_flipped_bit_anywhere_is_an_error_that_says_what_to_do(normal, tmp_path):
+    path, rng = tmp_path / "p.nc", np.random.default_rng(3)
+    normal.to_netcdf(path)
+    content = path.read_bytes()
+    for at in (0, 7, len(content) - 65, len(content) - 1, *rng.integers(len(content), size=60)):
+        held = bytearray(content)
+        held[at] ^= 1 << int(rng.integers(8))
+        path.write_bytes(held)
+        with pytest.raises(SourceError, match=r"checksum does not match.*recreate it") as raised:
+            load_posterior(path)
+        assert str(raised.value).startswith(f"{path} is not")
+    path.write_bytes(content)
     same_draws(load_posterior(path).draws, normal.draws)
 
 
-@pytest.mark.parametrize("form", ["netcdf", "zarr"])
-def test_a_truncated_a_longer_and_a_missing_part_are_errors_too(form, normal, tmp_path):
-    path = tmp_path / f"p.{form}"
-    getattr(normal, f"to_{form}")(path)
-    for file in some_parts(path):
-        held = file.read_bytes()
-        for content in (b"", held[: len(held) // 2], held[:-64], held[:-1], held + b"0"):
-            file.write_bytes(content)
-            with pytest.raises(SourceError, match=r"checksum does not match.*recreate it with"):
-                load_posterior(path)
-        file.unlink()
-        with pytest.raises(SourceError, match="recreate it with"):
+def test_a_truncated_and_a_longer_file_are_errors_too(normal, tmp_path):
+    path = tmp_path / "p.nc"
+    normal.to_netcdf(path)
+    held = path.read_bytes()
+    for content in (b"", held[: len(held) // 2], held[:-64], held[:-1], held + b"0"):
+        path.write_bytes(content)
+        with pytest.raises(SourceError, match=r"checksum does not match.*recreate it with"):
             load_posterior(path)
-        file.write_bytes(held)
 
 
-@pytest.mark.parametrize("form", ["netcdf", "zarr"])
-def test_xarray_alone_reads_a_posterior_with_its_checksum(form, normal, tmp_path):
-    path = tmp_path / ("p.nc" if form == "netcdf" else "p.zarr")
-    getattr(normal, f"to_{form}")(path)
+def test_xarray_alone_reads_a_posterior_with_its_checksum(normal, tmp_path):
+    path = tmp_path / "p.nc"
+    normal.to_netcdf(path)
     with xarray.open_datatree(path) as tree:
         np.testing.assert_array_equal(tree["posterior/D0"], normal.tree["posterior/D0"])
         assert set(tree.children) == set(normal.tree.children)
@@ -396,23 +369,6 @@ def test_a_posterior_whose_groups_lead_in_a_circle_is_refused(normal, tmp_path, 
     with_checksum(tmp_path / "p.nc")
     with pytest.raises(SourceError, match=r"/posterior/again of p\.nc leads to a group elsewhere"):
         load_posterior(tmp_path / "p.nc")
-
-
-@pytest.mark.parametrize("kind", ["a link to a file", "a link to a folder", "a pipe"])
-def test_a_posterior_in_a_folder_with_links_or_pipes_is_refused(normal, tmp_path, kind):
-    folder = tmp_path / "p.zarr"
-    normal.to_zarr(folder)
-    at = folder / "posterior" / "D0"
-    if kind == "a link to a folder":
-        at.rename(tmp_path / "elsewhere")
-        at.symlink_to(tmp_path / "elsewhere")
-    else:
-        (at / "0.0").rename(tmp_path / "elsewhere")
-        os.mkfifo(at / "0.0") if kind == "a pipe" else (at / "0.0").symlink_to(
-            tmp_path / "elsewhere"
-        )
-    with pytest.raises(SourceError, match="is a link, a pipe or a device"):
-        load_posterior(folder)
 
 
 def test_it_prints_in_about_twenty_lines(normal):

@@ -1,4 +1,4 @@
-"""The figures of a posterior: rates with bands, chains, and the corner."""
+"""The figures of a posterior: rates with bands, and the corner."""
 
 import textwrap
 from typing import TYPE_CHECKING
@@ -8,12 +8,10 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.posterior import Posterior
-from homodyne_dask.results.data.posterior_draws import free_names
 from homodyne_dask.results.views.figures.corner_figure import (
     LETTER,
     LINE,
     draw_corner,
-    drawn_parameter,
 )
 from homodyne_dask.results.views.figures.style import (
     COLOURS,
@@ -48,12 +46,10 @@ def posterior_figure(posterior: Posterior, name: str, scan: Scan | None = None) 
 
 
 def drawn_pictures(posterior: Posterior) -> "dict[str, FitFigure]":
-    """Return the figures that are saved: rates of models that have them, a trace where chains were run."""
+    """Return the figures that are saved: the corner, and rates of models that have them."""
     found = {"posterior_corner": draw_corner(posterior)}
     if _has_rates(posterior):
         found["posterior_rates"] = draw_posterior_rates(posterior)
-    if posterior.draws.sampler == "nuts":
-        found["posterior_trace"] = draw_trace(posterior)
     return found
 
 
@@ -119,23 +115,5 @@ def _bands(
     axis.plot(t, ends.T, color=COLOURS[1], linestyle=":", linewidth=1.0)
 
 
-def draw_trace(posterior: Posterior) -> "FitFigure":
-    """Draw the draws of each chain, of every free parameter, in their order."""
-    chains = posterior.draws.theta.shape[0]
-    free = free_names(posterior.result)
-    picture, axes = panels(len(free), 2, 3.8, 1.25)
-    for axis, (name, at) in zip(axes, free.items(), strict=True):
-        one = drawn_parameter(posterior, name, at)
-        for n, chain in enumerate(one.draws.reshape(chains, -1)):
-            colour = COLOURS[n % len(COLOURS)]
-            axis.plot(chain, color=colour, linewidth=0.4, alpha=0.8)
-        title, _, unit = one.label.partition("\n")
-        label_axes(axis, "", unit, title)
-        axis.locator_params(axis="y", nbins=4)
-    for axis in axes[-2:]:
-        axis.set_xlabel("draw number in the chain")
-    return picture
-
-
-FIGURES = {"corner": draw_corner, "rates": draw_posterior_rates, "trace": draw_trace}
+FIGURES = {"corner": draw_corner, "rates": draw_posterior_rates}
 """By the names of `posterior.plot`."""
