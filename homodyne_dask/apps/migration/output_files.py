@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import homodyne_dask as hd
-from homodyne_dask.apps.doctor.machine import get_device_status
 from homodyne_dask.apps.migration.fitted_data import fitted_data_refusal, write_fitted_data
+from homodyne_dask.apps.migration.processor_report import get_device_status
 from homodyne_dask.results.data.block_means import BinMap, bin_map
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fitted_model import fitted_model

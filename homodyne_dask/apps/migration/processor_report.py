@@ -3,18 +3,50 @@
 Nothing is configured here: each worker process is set up when it starts (`cluster.local`).
 """
 
-import os
 from typing import TypedDict
 
+import jax
+import jax.numpy as jnp
+import psutil
+
 from homodyne_dask.apps.doctor import environment, machine
-from homodyne_dask.apps.doctor.kernel_process import (
-    KernelProcess,
-    KernelProcessError,
-    first_sentence,
-)
-from homodyne_dask.apps.doctor.machine import get_device_status
-from homodyne_dask.apps.doctor.measured_speed import decoding_rate, kernel_rate
-from homodyne_dask.errors import PlanError
+from homodyne_dask.apps.doctor.measured_speed import kernel_rate
+from homodyne_dask.kernels.devices import float64_on_cpu
+from homodyne_dask.kernels.gpus import gpus_of_machine
+from homodyne_dask.store.processes import cores, jax_threads
+
+
+class DeviceStatus(TypedDict):
+    """The processor, and how JAX uses it in this process: see `get_device_status`."""
+
+    platform: str
+    devices: list[str]
+    cores: int
+    threads: int
+    x64: bool
+    memory: dict[str, int]
+    gpus: str
+
+
+def get_device_status() -> DeviceStatus:
+    """Return the processor and the settings of JAX.
+
+    platform: 'cpu'; devices: JAX's names of them; cores: processors this process may use; threads:
+    threads JAX computes on; x64: whether float64 is available; memory: total and available, bytes; gpus:
+    those that fits may take, or why there are none.
+    """
+    with float64_on_cpu():
+        x64 = jnp.zeros(1).dtype == jnp.float64
+    memory = psutil.virtual_memory()
+    return {
+        "platform": "cpu",  # also where JAX has a GPU: this process computes on processors
+        "devices": [str(device) for device in jax.devices("cpu")],
+        "cores": cores(),
+        "threads": jax_threads(),
+        "x64": bool(x64),
+        "memory": {"total": memory.total, "available": memory.available},
+        "gpus": str(gpus_of_machine()),
+    }
 
 
 class DeviceReport(TypedDict):
@@ -25,16 +57,14 @@ class DeviceReport(TypedDict):
     performance_ready: bool
     recommendations: list[str]
     warnings: list[str]
-    device_info: machine.DeviceStatus
+    device_info: DeviceStatus
 
 
 class DeviceRates(TypedDict):
-    """Rates of one thread."""
+    """Rates of this process."""
 
     device_type: str
     kernel_pairs_per_second: float
-    kernel_error: float
-    read_bytes_per_second: float
 
 
 def configure_optimal_device() -> DeviceReport:
@@ -57,23 +87,8 @@ def configure_optimal_device() -> DeviceReport:
 
 
 def benchmark_device_performance() -> DeviceRates:
-    """Return the rates of the kernel and of reading chunks, each on one thread.
+    """Return the rate of the kernel, measured in this process within a few seconds.
 
-    kernel_pairs_per_second: pairs of frames times bins, for the Gram with all derivatives;
-    read_bytes_per_second: decoded bytes from a store in the temporary folder; kernel_error: relative
-    difference from plain NumPy. Takes three seconds. Raises PlanError where the kernel cannot run.
+    kernel_pairs_per_second: pairs of frames times bins, for the Gram with all derivatives.
     """
-    with KernelProcess(os.environ | {"NPROC": "1"}) as process:
-        try:
-            first = process.answer()
-            rate = kernel_rate(process, first["pairs"])
-        except KernelProcessError as e:
-            raise PlanError(
-                f"the kernel does not run here ({first_sentence(str(e))}): see `homodyne-dask doctor`"
-            ) from e
-    return {
-        "device_type": "cpu",
-        "kernel_pairs_per_second": 1e6 * rate,
-        "kernel_error": first["error"],
-        "read_bytes_per_second": 1e9 * decoding_rate(),
-    }
+    return {"device_type": "cpu", "kernel_pairs_per_second": kernel_rate()}
