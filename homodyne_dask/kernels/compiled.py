@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial, update_wrapper
 from threading import Lock
+from types import FunctionType
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ from zict import LRU
 
 from homodyne_dask.kernels.cache_folder import LOADS, remove_unreadable
 from homodyne_dask.kernels.devices import first_cpu
+from homodyne_dask.models.fingerprint import fingerprint, functions_of
 from homodyne_dask.models.user_defined import UserDefined
 
 COMPILER_OPTIONS: Mapping[str, str | int | bool] = {
@@ -34,8 +36,15 @@ ACCELERATOR_OPTIONS: Mapping[str, str | int | bool] = {
 """Without them a kernel on another device than the CPU would give other bits from run to run."""
 MAX_EXECUTABLES = 256
 """Most executables of one function that a process keeps."""
-_TRACED_FOR = jax.make_user_context("")
-"""The digests by which JAX keeps apart what it traces."""
+_AFTER_CHANGES = jax.make_user_context(0)
+"""The number of changes after which JAX traces: it uses no trace of another number."""
+_LOCK = Lock()
+_CHANGED: list[str] = []
+"""Digests of the models of which a function was seen to have changed."""
+_TRACED: set[str] = set()
+"""Digests of the models that JAX traces, or has traced, since the last change."""
+_FINGERPRINTS: LRU[int, tuple[FunctionType, str]] = LRU(1000, {})
+"""Of users' functions when a model of theirs was last traced, by identity."""
 
 
 class Kernel:
@@ -116,7 +125,16 @@ def plain_kernel(*static: str) -> Callable[[Callable[..., Any]], Kernel]:
 def traced_for(*models: UserDefined) -> AbstractContextManager[object]:
     """Return a context in which JAX uses no trace of the models' functions as they were before.
 
-    Of functions inside, such as those of loops (`lax.scan`) and what a user compiled, it keeps traces,
-    though what they read may have changed since.
+    Kernels are compiled anew for a model of another digest, but JAX keeps what it traced of functions
+    inside: of loops (`lax.scan`), and of what a user compiled.
     """
-    return _TRACED_FOR(" ".join(model.digest for model in models))
+    with _LOCK:
+        for model in models:
+            if model.digest not in _TRACED:
+                now = {id(f): (f, fingerprint(f)) for f in functions_of(*model.functions)}
+                if any(_FINGERPRINTS.get(key, one) != one for key, one in now.items()):
+                    _CHANGED.append(model.digest)
+                    _TRACED.clear()
+                _FINGERPRINTS.update(now)
+                _TRACED.add(model.digest)
+        return _AFTER_CHANGES(len(_CHANGED))

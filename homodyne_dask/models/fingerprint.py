@@ -207,6 +207,11 @@ def known_part(digest: str) -> str:
     return digest.partition(_UNKNOWN)[0]
 
 
+def functions_of(*functions: Callable[..., object] | None) -> list[FunctionType]:
+    """Return the functions and those they use, without those of installed packages."""
+    return _Walk(functions).functions
+
+
 def modules_of(*functions: Callable[..., object] | None) -> list[ModuleType]:
     """Return the modules, not installed, whose functions, classes and values the functions use."""
     used = _Walk(functions).used
@@ -220,4 +225,4 @@ def modules_of(*functions: Callable[..., object] | None) -> list[ModuleType]:
 
 def attributes_read(*functions: Callable[..., object] | None) -> set[str]:
     """Return the names of the attributes that the functions read, of whatever objects."""
-    return {name for f in _Walk(functions).functions for name in _names(f.__code__, *_ATTRIBUTES)}
+    return {name for f in functions_of(*functions) for name in _names(f.__code__, *_ATTRIBUTES)}
