@@ -5,34 +5,8 @@ happens where it is missing.
 """
 
 import logging
-import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
-
-import jax
-
-
-def jax_settings() -> dict[str, Any] | None:
-    """Return the settings of JAX in this process by name.
-
-    Private: `jax.config.values`, seen in jax 0.12.0; in public each is read by its name. Where it is
-    missing None is returned, and executables are not kept on disk.
-    """
-    return getattr(jax.config, "values", None)
-
-
-def trace_context() -> str | None:
-    """Return what this thread traces with besides its arguments: all that JAX keys its own traces by.
-
-    Private: `jax._src.config.trace_context`, seen in jax 0.12.0; there is no public way. Where it is
-    missing None is returned, and each process traces all programs.
-    """
-    try:
-        from jax._src.config import trace_context as context
-    except ImportError:
-        return None
-    return re.sub(r" at 0x[0-9a-f]+", "", repr(context()))
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
 
-from homodyne_dask.kernels.compiled import forget_changed_functions, plain_kernel
+from homodyne_dask.kernels.compiled import plain_kernel
 from homodyne_dask.kernels.decayed_subblocks import SubBlocks, sub_blocks
 from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.problem import Problem, coarse_frames, coarse_min_lag
@@ -68,7 +68,6 @@ def separable_point(
     model = problem.model
     assert isinstance(model, SeparableModel)
     theta, m = np.asarray(theta, float), len(time) // factor
-    forget_changed_functions(model)
 
     def averaged(values: Array) -> np.ndarray:
         kept = np.asarray(values)[..., : m * factor]

@@ -18,6 +18,7 @@ import numpy as np
 
 from homodyne_dask.errors import PlanError
 from homodyne_dask.kernels._jax_internals import failures_of_plugins
+from homodyne_dask.kernels.cache_folder import keep_compiled_programs
 from homodyne_dask.kernels.gpus import (
     GPU,
     KERNELS_AT_ONCE,
@@ -61,6 +62,7 @@ def started() -> Started:
 
     What goes wrong with its other platforms is not logged: only fits on a GPU need to know.
     """
+    keep_compiled_programs()
     platforms = jax.config.jax_platforms
     if not platforms and PROCESSORS_ALONE.is_set():
         jax.config.update("jax_platforms", "cpu")

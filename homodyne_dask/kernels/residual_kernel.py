@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.autodiff import with_derivatives
-from homodyne_dask.kernels.compiled import forget_changed_functions, kernel
+from homodyne_dask.kernels.compiled import kernel, traced_for
 from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.user_function_checks import in_function, line_of, require_real
@@ -29,7 +29,6 @@ def columns_gram(
     That is a model of y = r, f = 0 with contrast 1, which is not separable. at: theta, and below
     it, where it has more than one row, the directions along which derivatives are taken.
     """
-    forget_changed_functions(model)
     with float64_on_cpu():
         moments, pairs = columns_kernel(at, columns, model=model)
         return Gram(np.asarray(moments)[None], np.asarray(pairs)[None].astype(np.int64))
@@ -92,8 +91,7 @@ def check_residual(model: ResidualModel, theta: Theta, columns: Float[np.ndarray
     shape than one value per point, or is not a number at a point that is known.
     """
     where = f"model {model.name!r}, {line_of(model.written)}"
-    forget_changed_functions(model)
-    with float64_on_cpu():
+    with float64_on_cpu(), traced_for(model):
         some = jax.ShapeDtypeStruct((3,), float)
         with in_function(model.name, model.written):
             output = jax.eval_shape(

@@ -2,7 +2,7 @@
 
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +14,15 @@ from jaxtyping import Float
 from homodyne_dask.errors import HomodyneDaskError, OptionError
 from homodyne_dask.kernels._jax_internals import checked_indices
 from homodyne_dask.kernels.autodiff import f_with_derivatives, separable_point
-from homodyne_dask.kernels.compiled import forget_changed_functions
+from homodyne_dask.kernels.compiled import traced_for
 from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models.user_defined import Bin, SeparableModel
 
-_PYTHON_BRANCH = (
-    "a Python `if`, `while`, `and` or `bool()` needs a concrete value, but JAX traces the "
-    "function without values: use jnp.where"
-)
-_CONCRETE_VALUE = (
-    "concrete values are needed, but JAX traces the function without values: use jax.numpy "
-    "instead of numpy, math and float()"
-)
-_ADVICE: tuple[tuple[type[Exception], str], ...] = (
-    (jax.errors.TracerBoolConversionError, _PYTHON_BRANCH),
-    (jax.errors.TracerArrayConversionError, _CONCRETE_VALUE),
-    (jax.errors.TracerIntegerConversionError, _CONCRETE_VALUE),
-    (jax.errors.ConcretizationTypeError, _CONCRETE_VALUE),
+_NEEDS_VALUES = (
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+    jax.errors.ConcretizationTypeError,
 )
 
 
@@ -44,12 +35,17 @@ def in_function(model: str, function: Callable[..., Any]) -> Iterator[None]:
     except HomodyneDaskError:
         raise
     except Exception as e:
+        traced = "JAX traces the function without values: use"
         first = (str(e).splitlines() or [""])[0].partition(" (normalize_indices")[0]
-        index = ": theta has one value for each parameter" if isinstance(e, IndexError) else ""
-        otherwise = f"{type(e).__name__}: {first}{index}"
-        advice = next(
-            (text for error_class, text in _ADVICE if isinstance(e, error_class)), otherwise
-        )
+        advice = f"{type(e).__name__}: {first}"
+        if isinstance(e, jax.errors.TracerBoolConversionError):
+            advice = (
+                f"a Python `if`, `while`, `and` or `bool()` needs a value, but {traced} jnp.where"
+            )
+        elif isinstance(e, _NEEDS_VALUES):
+            advice = f"values are needed, but {traced} jax.numpy instead of numpy, math and float()"
+        elif isinstance(e, IndexError):
+            advice += ": theta has one value for each parameter"
         raise OptionError(f"model {model!r}, {line_of(function, e)}: {advice}") from e
 
 
@@ -70,8 +66,7 @@ def check_separable(model: SeparableModel, frames: int) -> bool:
     Raises OptionError, naming the model and the line, where they cannot be traced or give other
     shapes than one value per pair, or per time.
     """
-    forget_changed_functions(model)
-    with float64_on_cpu():
+    with float64_on_cpu(), traced_for(model):
         theta, tables = (jax.ShapeDtypeStruct((n,), float) for n in (model.size, frames))
         if model.precompute is not None:
             with in_function(model.name, model.precompute):
@@ -99,11 +94,7 @@ def require_real(model: str, function: Callable[..., Any], values: Any) -> None:
     for value in jax.tree.leaves(values, is_leaf=lambda one: one is None):
         dtype = getattr(value, "dtype", None)
         if dtype is None or not jnp.issubdtype(dtype, jnp.number) or jnp.iscomplexobj(value):
-            gave = (
-                f"a value of type {type(value).__name__}"
-                if dtype is None
-                else f"values of type {dtype}"
-            )
+            gave = f"a {type(value).__name__}" if dtype is None else f"values of type {dtype}"
             raise OptionError(
                 f"model {model!r}, {line_of(function)}: the function must return an array of real numbers "
                 f"that depends on its arguments, but returned {gave}"
@@ -123,9 +114,9 @@ def _checked(model: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _one_per_time(model: SeparableModel, tables: Any, n: int) -> None:
-    leaves = jax.tree.leaves(tables)
-    wrong = [getattr(leaf, "shape", None) for leaf in leaves if getattr(leaf, "shape", 0) != (n,)]
-    if wrong or not leaves:
+    shapes = [getattr(leaf, "shape", None) for leaf in jax.tree.leaves(tables)]
+    wrong = [shape for shape in shapes if shape != (n,)]
+    if wrong or not shapes:
         assert model.precompute is not None
         raise OptionError(
             f"model {model.name!r}, {line_of(model.precompute)}: precompute must return arrays of one "
@@ -136,17 +127,14 @@ def _one_per_time(model: SeparableModel, tables: Any, n: int) -> None:
 
 def _one_per_pair(model: SeparableModel, output: Any, shape: tuple[int, int]) -> None:
     actual = getattr(output, "shape", None)
-    if actual is None or not _broadcasts(actual, shape):
-        raise OptionError(
-            f"model {model.name!r}, {line_of(model.f)}: f must return one value per pair, shape {shape} "
-            f"for times of shapes {(shape[0], 1)} and {(1, shape[1])}, but returned "
-            + (f"shape {actual}" if actual is not None else type(output).__name__)
-        )
-
-
-def _broadcasts(actual: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    sizes = zip(actual[::-1], shape[::-1], strict=False)
-    return len(actual) <= len(shape) and all(size in (1, full) for size, full in sizes)
+    with suppress(ValueError):
+        if actual is not None and np.broadcast_shapes(actual, shape) == shape:
+            return
+    raise OptionError(
+        f"model {model.name!r}, {line_of(model.f)}: f must return one value per pair, shape {shape} "
+        f"for times of shapes {(shape[0], 1)} and {(1, shape[1])}, but returned "
+        + (f"shape {actual}" if actual is not None else type(output).__name__)
+    )
 
 
 def check_finite(
@@ -160,17 +148,12 @@ def check_finite(
     last = len(time) - 1
     i = np.concatenate([np.zeros(last, int), np.arange(last)])
     j = np.concatenate([np.arange(1, last + 1)] * 2)
-    with float64_on_cpu():
-        here, there = (
-            jax.tree.map(
-                lambda v, some=some: jnp.asarray(v[..., some]), (at.tables, at.derivatives)
-            )
-            for some in (i, j)
-        )
+    both = at.tables, at.derivatives
+    with float64_on_cpu(), traced_for(model):
+        here, there = (jax.tree.map(lambda v, k=k: jnp.asarray(v[..., k]), both) for k in (i, j))
         for one in zip(q, phi, strict=True):
-            f, derivatives = f_with_derivatives(
-                model, jnp.asarray(theta), here, there, at.bins(*one)
-            )
+            of_bin = jnp.asarray(theta), here, there, at.bins(*one)
+            f, derivatives = f_with_derivatives(model, *of_bin)
             values = np.concatenate([np.asarray(f)[None], np.asarray(derivatives)])
             values = np.broadcast_to(values, (len(values), len(i)))
             if not np.isfinite(values).all():

@@ -16,206 +16,46 @@ from types import (
     MethodType,
     ModuleType,
 )
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
 
 _PLAIN_TYPES = (type(None), bool, int, float, complex, str)
-_CONTAINERS = (dict, MappingProxyType, list, tuple, set, frozenset)
 _INSTALLED_PATHS = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
-_SLOTS = (GetSetDescriptorType, MemberDescriptorType)
-"""What a class holds of its instances' values, which are hashed with the instances."""
+_GLOBALS, _IMPORTED = ("LOAD_GLOBAL", "LOAD_NAME"), ("IMPORT_NAME",)
+_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM")
+"""Instructions by what they name."""
 _UNKNOWN = ", with the unknown state"
+_PARTS: dict[type, Callable[[Any], Iterable[Any]]] = {
+    CodeType: lambda code: (code.co_code, *code.co_names, *code.co_varnames, *code.co_consts),
+    list: iter,
+    tuple: iter,
+    dict: lambda table: (part for item in table.items() for part in item),
+    MappingProxyType: lambda table: (part for item in table.items() for part in item),
+    # the order of a set is that of hashes of this process
+    set: lambda members: sorted(members, key=_order),
+    frozenset: lambda members: sorted(members, key=_order),
+    property: lambda of: (of.fget,),
+    staticmethod: lambda of: (of.__func__,),
+    classmethod: lambda of: (of.__func__,),
+    MethodType: lambda of: (of.__func__, of.__self__),
+}
+"""What values of some types are made of."""
 
 
-def installed(module: ModuleType) -> bool:
-    """Return whether a module is installed: of Python, of this package, or of a library."""
-    return of_this_package(module) or all(p.startswith(_INSTALLED_PATHS) for p in _paths(module))
+def _order(value: Any) -> str:
+    return type(value).__name__ + getattr(value, "__qualname__", repr(value))
 
 
-def _root(module: ModuleType) -> str:
-    return module.__name__.partition(".")[0]
-
-
-def of_this_package(module: ModuleType) -> bool:
-    """Return whether a module is one of homodyne_dask."""
-    return _root(module) == __name__.partition(".")[0]
-
-
-def _paths(module: ModuleType) -> list[str]:
-    """Return the file of a module, the folders of a package without one, none for a part of Python."""
+def _installed(module: ModuleType | None) -> bool:
+    """Return whether a module is of Python, of this package or of a library: its parts count by name."""
+    if module is None:
+        return False
     file = getattr(module, "__file__", None)
-    return [file] if file else [*getattr(module, "__path__", ())]
-
-
-def walked(
-    functions: Iterable[object], by_name: Callable[[ModuleType], bool] = installed
-) -> "Walk":
-    """Return the walk over functions; by_name: whether the parts of a module count by name only."""
-    walk = Walk(by_name)
-    for function in functions:
-        walk.add_root(function)
-    return walk
-
-
-class Walk:
-    """Adds values to a hash, each object once."""
-
-    def __init__(self, by_name: Callable[[ModuleType], bool]) -> None:
-        self.by_name = by_name
-        """Whether the parts of a module count by name."""
-        self.libraries: set[str] = set()
-        """Of which parts were counted by name."""
-        self.hash = sha256()
-        self.seen: dict[int, tuple[int, Any]] = {}
-        self.opaque: list[str] = []
-        """Types of the objects whose state is unknown."""
-        self.functions: list[FunctionType] = []
-        self.named: list[Any] = []
-        """Functions and classes that are not of installed packages."""
-        self.modules: list[ModuleType] = []
-        self.read: set[tuple[int, frozenset[str]]] = set()
-        """Modules, and the names of attributes that were looked for in them."""
-
-    def add_root(self, value: object) -> None:
-        """Add a function of which the code is read even where it is installed."""
-        if isinstance(value, FunctionType):
-            self._first(value)
-            self._add_function(value)
-        else:
-            self.add(value)
-
-    def add(self, value: object) -> None:
-        """Add a value and, where it holds others, those."""
-        self._update(type(value).__name__)
-        if isinstance(value, _PLAIN_TYPES):
-            self._update(repr(value))
-        elif isinstance(value, bytes):
-            self._update(value)
-        elif id(value) in self.seen:
-            self._update(f"#{self.seen[id(value)][0]}")
-        else:
-            self._first(value)
-            self._add_object(value)
-
-    def _first(self, value: Any) -> None:
-        self.seen[id(value)] = len(self.seen), value
-
-    def _update(self, word: str | bytes) -> None:
-        data = word.encode() if isinstance(word, str) else word
-        self.hash.update(b"%d:" % len(data))
-        self.hash.update(data)
-
-    def _all(self, *values: Any) -> None:
-        self._update(str(len(values)))
-        for value in values:
-            self.add(value)
-
-    def _add_object(self, value: Any) -> None:
-        if isinstance(value, ModuleType):
-            self._update(value.__name__)
-            self._counted_by_name(value)
-        elif isinstance(value, CodeType):
-            self._update(value.co_code)
-            self._all(*value.co_names, *value.co_varnames, *value.co_consts)
-        elif type(value) in _CONTAINERS:
-            self._add_container(value)
-        elif isinstance(value, property | staticmethod | classmethod | MethodType):
-            names = ("fget", "__func__", "__self__")
-            self._all(*(getattr(value, name, None) for name in names))
-        elif isinstance(value, BuiltinFunctionType) and not isinstance(
-            value.__self__, ModuleType | type | None
-        ):  # it belongs to an object
-            self._all(value.__name__, value.__self__)
-        elif hasattr(value, "__qualname__") and self._counted_by_name(_module_of(value)):
-            self._all(str(value.__qualname__), str(getattr(value, "__module__", None)))
-        elif isinstance(value, FunctionType):
-            self._add_function(value)
-        elif isinstance(value, type):
-            self._add_class(value)
-        elif hasattr(value, "__array__"):
-            self._add_array(value)
-        elif (wrapped := getattr(value, "__wrapped__", None)) is not None:  # by jax.jit, or cached
-            self._all(wrapped, getattr(value, "__dict__", None))
-        else:
-            self._add_state(value)
-
-    def _add_container(self, value: Any) -> None:
-        if isinstance(value, dict | MappingProxyType):
-            self._all(*(part for item in value.items() for part in item))
-        elif isinstance(value, set | frozenset):
-            self._all(*sorted(map(self._hash_of, value)))
-        else:
-            self._all(*value)
-
-    def _counted_by_name(self, module: ModuleType | None) -> bool:
-        """Return whether the parts of a module count by name, and keep from which library they are."""
-        if module is None or not self.by_name(module):
-            return False
-        self.libraries.add(_root(module))
-        return True
-
-    def _add_function(self, function: FunctionType) -> None:
-        self.functions.append(function)
-        self.named.append(function)
-        code, names = function.__code__, names_used(function.__code__)
-        cells = [_content(cell) for cell in function.__closure__ or ()]
-        read = {name: function.__globals__.get(name) for name in sorted(names.globals)}
-        self._all(
-            code, function.__defaults__, function.__kwdefaults__, vars(function), *cells, read
-        )
-        imported = [sys.modules.get(name) for name in sorted(names.imported)]
-        for module in [*read.values(), *cells, *imported]:
-            if isinstance(module, ModuleType):
-                self._add_module(module, names.attributes)
-
-    def _add_module(self, module: ModuleType, attributes: frozenset[str]) -> None:
-        """Add what a function may read of a module that is not installed."""
-        if self.by_name(module) or (id(module), attributes) in self.read:
-            return
-        self.read.add((id(module), attributes))
-        self.modules.append(module)
-        known = {name: vars(module)[name] for name in sorted(attributes) if name in vars(module)}
-        self.add(known)
-        for part in known.values():
-            if isinstance(part, ModuleType):
-                self._add_module(part, attributes)
-
-    def _add_class(self, value: type) -> None:
-        self.named.append(value)
-        own = {name: part for name, part in vars(value).items() if _counts(name, part)}
-        self._all(value.__qualname__, *value.__bases__, own)
-
-    def _hash_of(self, value: Any) -> str:
-        """Return the hash of a member of a set, whose order is that of hashes of this process."""
-        part = Walk(self.by_name)
-        part.libraries = self.libraries
-        part.seen, part.opaque, part.functions = dict(self.seen), self.opaque, self.functions
-        part.named, part.modules = self.named, self.modules
-        part.add(value)
-        return part.hash.hexdigest()
-
-    def _add_array(self, value: Any) -> None:
-        array = np.asarray(value)
-        if array.dtype.hasobject:
-            self._all(*array.shape, array.ravel().tolist())
-        else:
-            self._all(str(array.dtype), *array.shape, array.tobytes())
-
-    def _add_state(self, value: Any) -> None:
-        """Add the state of an object, with slots and without, as a pickle holds it."""
-        self.add(type(value))
-        try:
-            parts = value.__reduce_ex__(4)
-        except Exception:  # what it raises is its own choice
-            self.opaque.append(type(value).__qualname__)
-            return
-        if isinstance(parts, str):
-            self._update(parts)
-            return
-        make, arguments, state, items, pairs, *_ = *parts, None, None, None, None
-        self._all(make, arguments, state, list(items or ()), list(pairs or ()))
+    paths = [file] if file else [*getattr(module, "__path__", ())]  # none for a part of Python
+    ours = module.__name__.partition(".")[0] == __name__.partition(".")[0]
+    return ours or all(path.startswith(_INSTALLED_PATHS) for path in paths)
 
 
 def _module_of(value: Any) -> ModuleType | None:
@@ -224,12 +64,111 @@ def _module_of(value: Any) -> ModuleType | None:
     return None if name == "__main__" else sys.modules.get(name)
 
 
+class _Walk:
+    """Adds functions, and all that they read, to a hash, each object once."""
+
+    def __init__(self, functions: Iterable[object]) -> None:
+        self.hash = sha256()
+        self.seen: dict[int, tuple[int, Any]] = {}
+        self.opaque: set[str] = set()
+        """Types of the objects whose state is unknown."""
+        self.functions: list[FunctionType] = []
+        self.used: list[Any] = []
+        """Functions and classes, and modules of which attributes are read, that are not installed."""
+        self.read: set[tuple[int, str]] = set()
+        """Modules, and the names of attributes that were read of them."""
+        for function in functions:
+            if isinstance(function, FunctionType):  # its code is read even where it is installed
+                self.seen[id(function)] = len(self.seen), function
+                self._add(*self._parts_of_function(function))
+            else:
+                self._add(function)
+
+    def _add(self, *values: Any) -> None:
+        self._add_word(str(len(values)))
+        for value in values:
+            self._add_word(type(value).__name__)
+            if isinstance(value, bytes):
+                self._add_word(value)
+            elif isinstance(value, _PLAIN_TYPES):
+                self._add_word(repr(value))
+            elif id(value) in self.seen:
+                self._add_word(f"#{self.seen[id(value)][0]}")
+            else:
+                self.seen[id(value)] = len(self.seen), value
+                parts = _PARTS.get(type(value), self._parts_of_object)
+                self._add(*parts(value))
+
+    def _add_word(self, word: str | bytes) -> None:
+        data = word.encode() if isinstance(word, str) else word
+        self.hash.update(b"%d:" % len(data))
+        self.hash.update(data)
+
+    def _parts_of_object(self, value: Any) -> Iterable[Any]:
+        if isinstance(value, ModuleType):
+            return (value.__name__,)
+        if isinstance(value, BuiltinFunctionType) and not isinstance(
+            value.__self__, ModuleType | type | None
+        ):  # it belongs to an object
+            return value.__name__, value.__self__
+        if hasattr(value, "__qualname__") and _installed(_module_of(value)):
+            return str(value.__qualname__), str(value.__module__)
+        if isinstance(value, FunctionType):
+            return self._parts_of_function(value)
+        if isinstance(value, type):
+            self.used.append(value)
+            own = {name: part for name, part in vars(value).items() if _counts(name, part)}
+            return value.__qualname__, *value.__bases__, own
+        if hasattr(value, "__array__"):
+            array = np.asarray(value)
+            objects = array.dtype.hasobject
+            return str(array.dtype), *array.shape, array.tolist() if objects else array.tobytes()
+        if (wrapped := getattr(value, "__wrapped__", None)) is not None:  # by jax.jit, or cached
+            return wrapped, getattr(value, "__dict__", None)
+        return type(value), *self._state(value)
+
+    def _state(self, value: Any) -> Iterable[Any]:
+        """Return the state of an object, with slots and without, as a pickle holds it."""
+        try:
+            parts = value.__reduce_ex__(4)
+        except Exception:  # what it raises is its own choice
+            self.opaque.add(type(value).__qualname__)
+            return ()
+        if isinstance(parts, str):
+            return (parts,)
+        make, arguments, state, items, pairs, *_ = *parts, None, None, None, None
+        return make, arguments, state, list(items or ()), list(pairs or ())
+
+    def _parts_of_function(self, function: FunctionType) -> Iterable[Any]:
+        self.functions.append(function)
+        self.used.append(function)
+        code = function.__code__
+        cells = [_content(cell) for cell in function.__closure__ or ()]
+        names = sorted(_names(code, *_GLOBALS))
+        read = {name: function.__globals__.get(name) for name in names}
+        imported = [sys.modules.get(name) for name in sorted(_names(code, *_IMPORTED))]
+        attributes = sorted(_names(code, *_ATTRIBUTES))
+        values = [self._read(part, attributes) for part in (*read.values(), *cells, *imported)]
+        own = function.__defaults__, function.__kwdefaults__, vars(function)
+        return code, *own, cells, read, values
+
+    def _read(self, module: Any, attributes: list[str]) -> dict[str, Any]:
+        """Return what a function may read of a module that is not installed; nothing of another value."""
+        if not isinstance(module, ModuleType) or _installed(module):
+            return {}
+        self.used.append(module)
+        names = [name for name in attributes if name in vars(module)]
+        known = {n: vars(module)[n] for n in names if (id(module), n) not in self.read}
+        self.read |= {(id(module), name) for name in names}
+        inside = {f"{name}.": self._read(part, attributes) for name, part in known.items()}
+        return known | inside
+
+
 def _counts(name: str, part: Any) -> bool:
     """Return whether an attribute of a class may change what its objects compute."""
     special = name.startswith("__") and name.endswith("__")
-    return isinstance(part, FunctionType) or not (
-        special or name == "_abc_impl" or isinstance(part, _SLOTS)
-    )
+    slot = isinstance(part, GetSetDescriptorType | MemberDescriptorType)  # of instances
+    return isinstance(part, FunctionType) or not (special or name == "_abc_impl" or slot)
 
 
 def _content(cell: Any) -> Any:
@@ -240,29 +179,12 @@ def _content(cell: Any) -> Any:
         return None
 
 
-class _Names(NamedTuple):
-    """The names that code and the code nested in it use."""
-
-    globals: frozenset[str]
-    attributes: frozenset[str]
-    imported: frozenset[str]
-
-
-@lru_cache(maxsize=1000)
-def names_used(code: CodeType) -> _Names:
-    """Return the names that code uses."""
-    used = [(step.opname, str(step.argval)) for step in dis.get_instructions(code)]
-    inside = [names_used(part) for part in code.co_consts if isinstance(part, CodeType)]
-
-    def of(*words: str) -> frozenset[str]:
-        return frozenset(name for step, name in used if step.startswith(words))
-
-    here = _Names(
-        of("LOAD_GLOBAL", "LOAD_NAME"),
-        of("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM"),
-        of("IMPORT_NAME"),
-    )
-    return _Names(*(one.union(*more) for one, *more in zip(here, *inside, strict=True)))
+@lru_cache(maxsize=3000)
+def _names(code: CodeType, *steps: str) -> frozenset[str]:
+    """Return the names that some instructions of code, and of the code nested in it, use."""
+    here = {str(at.argval) for at in dis.get_instructions(code) if at.opname.startswith(steps)}
+    inside = [_names(part, *steps) for part in code.co_consts if isinstance(part, CodeType)]
+    return frozenset(here.union(*inside))
 
 
 def fingerprint(*functions: Callable[..., object] | None) -> str:
@@ -273,11 +195,11 @@ def fingerprint(*functions: Callable[..., object] | None) -> str:
     state Python cannot read (one that cannot be pickled) is named in what is returned, which is then
     unlike every other: such functions are compiled anew for each fit, and not resumed.
     """
-    walk = walked(functions)
+    walk = _Walk(functions)
+    digest = walk.hash.hexdigest()
     if not walk.opaque:
-        return walk.hash.hexdigest()
-    names = ", ".join(sorted(set(walk.opaque)))
-    return f"{walk.hash.hexdigest()}{_UNKNOWN} of {names} ({uuid4().hex})"
+        return digest
+    return f"{digest}{_UNKNOWN} of {', '.join(sorted(walk.opaque))} ({uuid4().hex})"
 
 
 def known_part(digest: str) -> str:
@@ -287,16 +209,20 @@ def known_part(digest: str) -> str:
 
 def functions_of(*functions: Callable[..., object] | None) -> list[FunctionType]:
     """Return the functions and those they use, without those of installed packages."""
-    return walked(functions).functions
+    return _Walk(functions).functions
 
 
 def modules_of(*functions: Callable[..., object] | None) -> list[ModuleType]:
     """Return the modules, not installed, whose functions, classes and values the functions use."""
-    walk = walked(functions)
-    used = [sys.modules.get(str(getattr(f, "__module__", None))) for f in walk.named]
-    return list({id(m): m for m in [*used, *walk.modules] if m and not installed(m)}.values())
+    used = _Walk(functions).used
+    found = [
+        one if isinstance(one, ModuleType) else sys.modules.get(str(one.__module__)) for one in used
+    ]
+    return list(
+        {id(module): module for module in found if module and not _installed(module)}.values()
+    )
 
 
 def attributes_read(*functions: Callable[..., object] | None) -> set[str]:
     """Return the names of the attributes that the functions read, of whatever objects."""
-    return {name for f in functions_of(*functions) for name in names_used(f.__code__).attributes}
+    return {name for f in functions_of(*functions) for name in _names(f.__code__, *_ATTRIBUTES)}

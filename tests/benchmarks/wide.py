@@ -13,7 +13,7 @@ from jax import lax
 
 import homodyne_dask as hd
 from homodyne_dask.cluster.local import local_cluster
-from homodyne_dask.kernels.compiled import known_options
+from homodyne_dask.kernels.compiled import COMPILER_OPTIONS
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.transport_backend import transport_gram, transport_wide_gram
 from homodyne_dask.kernels.transport_evaluation import transport_point
@@ -68,7 +68,7 @@ def _products() -> float:
 
     with jax.enable_x64(True):
         X = jnp.asarray(np.random.default_rng(0).standard_normal((m, ROWS)))
-        compiled = jax.jit(run, compiler_options=dict(known_options()))
+        compiled = jax.jit(run, compiler_options=dict(COMPILER_OPTIONS))
         jax.block_until_ready(compiled(X))
         began = time.perf_counter()
         jax.block_until_ready(compiled(X))

@@ -15,7 +15,7 @@ import xarray
 
 import homodyne_dask as hd
 from homodyne_dask.errors import PlanError
-from homodyne_dask.kernels import compiled, devices
+from homodyne_dask.kernels import devices
 from homodyne_dask.kernels.devices import float64_beside, float64_on_cpu
 from homodyne_dask.kernels.gpus import cuda_missing
 from tests.synthetic import FLOW, measured, store
@@ -26,7 +26,6 @@ def gpu():
     """JAX computes on a GPU, which is not here: what is not placed on the CPU ends with an error."""
     before = jax.config.jax_default_device
     jax.config.update("jax_default_device", "gpu")
-    compiled.known_options.cache_clear()
     yield
     jax.config.update("jax_default_device", before)
 

@@ -1,13 +1,8 @@
-"""Kernels compile once, with the options of XLA that it knows, and load what another process compiled."""
+"""Kernels compile once, and load what another process of the user compiled."""
 
-import hashlib
-import hmac
 import os
-import pickle
-import shutil
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,15 +10,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
-from homodyne_dask.kernels import cache_folder, compiled
-from homodyne_dask.kernels.cache_folder import FOLDER, cache_state, user_cache_folder
+from homodyne_dask.kernels import cache_folder
+from homodyne_dask.kernels.cache_folder import FOLDER, keep_compiled_programs, user_cache_folder
 from homodyne_dask.kernels.compiled import Kernel, kernel
 from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.store import processes
 
 X = np.linspace(0, 3, 40).reshape(8, 5)
-MADE_UP = "xla_cpu_made_up_option"
 
 
 def moments(x, scale):
@@ -32,87 +27,81 @@ def moments(x, scale):
     return y @ y.T, y.sum()
 
 
+def begin(given=None):
+    """Set the cache up as a process does that begins now; return its folder. given: JAX's own."""
+    jax.config.update("jax_compilation_cache_dir", given)
+    jax.clear_caches()
+    compilation_cache.reset_cache()
+    keep_compiled_programs.cache_clear()
+    return keep_compiled_programs()
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     folder = tmp_path / "around" / "cache"
+    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    before = {name: getattr(jax.config, name) for name in names}
     monkeypatch.setenv(FOLDER, str(folder))
-    return folder
+    yield folder
+    monkeypatch.undo()
+    begin()
+    for name in names:
+        jax.config.update(name, before[name])
 
 
-def computed(function=moments, *args, options=None) -> tuple[bytes, int]:
+def computed(function=moments, *args) -> tuple[bytes, int]:
     """The bits of a new Kernel, and how often it was compiled."""
-    new = Kernel(function, options=options)
+    jax.clear_caches()
+    new = Kernel(function)
     with float64_on_cpu():
         values = new(*(args or (X, np.float64(0.7))))
     return b"".join(np.asarray(v).tobytes() for v in jax.tree.leaves(values)), new.compilations()
 
 
-def entries(folder):
-    return sorted(folder.glob("*.executable"))
+def entries(folder, name="*"):
+    return sorted(folder.glob(f"*/jit_{name}-*"))
 
 
-def test_the_second_kernel_is_loaded_and_has_the_bits_of_the_first(folder):
-    compiled, one = computed()
-    loaded, none = computed()
-    assert (one, none, len(entries(folder))) == (1, 0, 1)
-    assert loaded == compiled
-    assert folder.stat().st_mode & 0o777 == 0o700
-    assert cache_state() == (folder, 1, entries(folder)[0].stat().st_size, "")
-
-
-def test_switched_off_every_kernel_is_compiled_to_the_same_bits(folder, monkeypatch):
-    kept, _ = computed()
-    monkeypatch.setenv(FOLDER, "off")
-    assert computed() == (kept, 1)
-    assert cache_state().unused
-
-
-def test_another_process_loads_what_this_one_compiled(folder):
-    kept, _ = computed()
+def test_processes_that_begin_at_once_and_later_ones_have_the_same_bits(folder):
     script = "from tests.kernels.test_executable_cache import computed; print(computed())"
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert ran.stdout.strip() == str((kept, 0)), ran.stderr
+    run = [
+        subprocess.Popen(
+            [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    said = [process.communicate(timeout=200) for process in run]
+    assert folder.stat().st_mode & 0o777 == 0o700
+    begin()
+    loaded, compilations = computed()
+    assert compilations == 0
+    assert {out.strip().rpartition(", ")[0] for out, _ in said} == {str((loaded, 0))[:-4]}, said
+    os.environ[FOLDER] = "off"
+    assert begin() is None
+    assert computed() == (loaded, 1)
 
 
 DAMAGES = {
-    "a flipped bit": lambda content: content[:5000] + bytes([content[5000] ^ 1]) + content[5001:],
+    "a flipped bit": lambda content: content[:900] + bytes([content[900] ^ 1]) + content[901:],
     "half written": lambda content: content[: len(content) // 2],
     "empty": lambda content: b"",
-    "of zeros, after a crash": lambda content: bytes(len(content)),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_entry_is_not_loaded_and_is_made_anew(folder, damage):
+def test_a_damaged_entry_is_not_used_and_is_made_anew(folder, damage):
+    begin()
     kept, _ = computed()
-    (entry,) = entries(folder)
+    (entry,) = entries(folder, "moments")
     entry.write_bytes(DAMAGES[damage](entry.read_bytes()))
+    os.utime(entry, (1, 1))
+    with pytest.warns(UserWarning, match="Error reading persistent compilation cache"):
+        assert computed() == (kept, 1)
     assert computed() == (kept, 1)
     assert computed() == (kept, 0)
 
 
-def test_an_entry_that_xla_does_not_load_is_tried_once(folder, monkeypatch):
-    kept, _ = computed()
-    (entry,) = entries(folder)
-    compiled.write_entry(entry.stem, pickle.dumps((b"no executable", None, None)))
-    assert computed() == (kept, 1)
-    monkeypatch.setattr(compiled, "_loaded", lambda _: pytest.fail("tried again"))
-    assert computed() == (kept, 1)
-
-
-def test_a_process_killed_while_it_writes_leaves_nothing_that_is_loaded(folder):
-    kept, _ = computed()
-    (entry,) = entries(folder)
-    partial = entry.with_name(f"{entry.stem}.12ab{cache_folder._PARTIAL}")
-    entry.rename(partial)
-    assert computed() == (kept, 1)
-    os.utime(partial, (time.time() - 7200,) * 2)
-    entries(folder)[0].unlink()
-    computed()
-    assert not partial.exists()
-
-
-def not_a_folder(folder):
+def a_file(folder, _):
     folder.parent.mkdir()
     folder.write_text("a file")
 
@@ -122,188 +111,100 @@ def of_another_user(folder, monkeypatch):
     monkeypatch.setattr(cache_folder.os, "geteuid", lambda: os.getuid() + 1)
 
 
-def that_others_write_to(folder):
-    folder.mkdir(parents=True)
-    folder.chmod(0o770)
-
-
-def a_link(folder):
-    folder.parent.mkdir()
-    (folder.parent / "there").mkdir(mode=0o700)
+def a_link(folder, _):
+    (folder.parent / "there").mkdir(mode=0o700, parents=True)
     folder.symlink_to(folder.parent / "there")
 
 
-FOLDERS = {
-    "a file": lambda folder, _: not_a_folder(folder),
-    "of another user": of_another_user,
-    "that others may write to": lambda folder, _: that_others_write_to(folder),
-    "a link": lambda folder, _: a_link(folder),
-}
+def with_a_link(folder, _):
+    folder.mkdir(mode=0o700, parents=True)
+    (folder / "jit_moments-0-cache").symlink_to(folder.parent)
 
 
-@pytest.mark.parametrize("what", FOLDERS)
-def test_a_folder_that_cannot_be_trusted_is_not_used(folder, monkeypatch, what):
-    FOLDERS[what](folder, monkeypatch)
-    first, second = computed(), computed()
-    assert first == second
-    assert first[1] == 1
-    assert cache_state().unused
-    assert not [*folder.parent.rglob("*.executable")]
+def that_others_read(folder, _):
+    folder.mkdir(parents=True)
+    folder.chmod(0o750)
 
 
-class Planted:
-    """An object whose pickle makes a file where it is loaded."""
-
-    def __init__(self, trace: Path) -> None:
-        self.trace = trace
-
-    def __reduce__(self):
-        return Path.touch, (self.trace,)
+def that_others_replace(folder, _):
+    folder.mkdir(mode=0o700, parents=True)
+    folder.parent.chmod(0o770)
 
 
-HEADS = {
-    "a checksum": lambda content: hashlib.sha256(content).digest(),
-    "the tag of another key": lambda content: hmac.digest(bytes(32), content, "sha256"),
-    "no tag": lambda content: b"",
-}
+def of_a_disk_that_is_read_only(folder, monkeypatch):
+    monkeypatch.setattr(cache_folder.os, "access", lambda *_: False)
 
 
-@pytest.mark.parametrize("head", HEADS)
-def test_what_others_left_in_a_folder_is_never_loaded_even_when_it_is_the_users_alone_again(
-    folder, tmp_path, head
-):
-    kept, _ = computed()
-    (entry,) = entries(folder)
-    folder.chmod(0o777)
-    content = pickle.dumps(Planted(tmp_path / "it ran"))
-    entry.unlink()
-    entry.write_bytes(HEADS[head](content) + content)
-    entry.chmod(0o600)
-    assert computed() == (kept, 1)
-    folder.chmod(0o700)
-    assert computed() == (kept, 1)
-    assert not (tmp_path / "it ran").exists()
-    assert computed() == (kept, 0)  # made anew
+def in_a_home_that_cannot_be_written_to(folder, monkeypatch):
+    folder.parent.write_text("mkdir fails here")
 
 
-@pytest.mark.parametrize("mode", [0o606, 0o660, 0o644])
-@pytest.mark.parametrize("which", ["entry", "key"])
-def test_an_entry_or_a_key_that_others_may_read_or_change_is_not_used(folder, mode, which):
-    kept, _ = computed()
-    (entry,) = entries(folder)
-    key = folder.with_name("cache.key")
-    assert key.stat().st_mode & 0o777 == 0o600
-    (entry if which == "entry" else key).chmod(mode)
-    assert computed() == (kept, 1)
-    if which == "key":
-        assert f"the file {key} belongs to another user, or other users can" in cache_state().unused
-
-
-def test_an_entry_under_the_name_of_another_is_not_loaded(folder):
-    computed(lambda x: x * 2.0, X)
-    (first,) = entries(folder)
-    computed(lambda x: x * 3.0, X)
-    (second,) = set(entries(folder)) - {first}
-    shutil.copy(first, second)
-    assert computed(lambda x: x * 3.0, X) == ((X * 3.0).tobytes(), 1)
-
-
-def test_a_folder_copied_from_others_without_their_key_is_not_loaded(folder, monkeypatch):
-    kept, _ = computed()
-    shutil.copytree(folder, folder.with_name("copy"))
-    monkeypatch.setenv(FOLDER, str(folder.with_name("copy")))
-    assert computed() == (kept, 1)
-
-
-def test_a_key_that_is_cut_short_is_named(folder):
-    computed()
-    folder.with_name("cache.key").write_bytes(b"short")
-    assert "cache.key is damaged: remove it" in cache_state().unused
-    assert computed()[1] == 1
-
-
-def test_a_disk_that_is_full_stops_nothing(folder, monkeypatch):
-    kept, _ = computed()
-    (entry,) = entries(folder)
-    entry.unlink()
-
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(cache_folder.os, "rename", full)
-    assert computed() == (kept, 1)
-    assert not [*folder.iterdir()]
-
-
-def test_what_was_used_least_recently_is_removed(folder, monkeypatch):
-    def of(number):
-        return computed(lambda x: x * number, X)[1]
-
-    of(3.0)
-    (first,) = entries(folder)
-    of(2.0)
-    (second,) = set(entries(folder)) - {first}
-    for n, entry in enumerate((first, second)):
-        os.utime(entry, (n, n))
-    assert of(3.0) == 0  # used last
-    monkeypatch.setattr(cache_folder, "MAX_BYTES", int(2.5 * first.stat().st_size))
-    of(4.0)
-    assert first in entries(folder)
-    assert second not in entries(folder)
-
-
-def test_programs_that_differ_only_in_the_argument_they_use_are_not_confused(folder):
-    def first(x, y):
-        return 2 * x
-
-    def second(x, y):
-        return 2 * y
-
-    second.__name__ = second.__qualname__ = "first"
-    assert computed(first, X, X + 1)[0] == (2 * X).tobytes()
-    assert computed(second, X, X + 1) == ((2 * X + 2).tobytes(), 1)
-
-
-def test_a_program_that_calls_python_is_not_kept(folder):
-    def called(x):
-        return jax.pure_callback(
-            lambda x: np.asarray(x) + 1, jax.ShapeDtypeStruct((8, 5), x.dtype), x
-        )
-
-    assert computed(called, X) == ((X + 1).tobytes(), 1)
-    assert computed(called, X)[1] == 1
+@pytest.mark.parametrize(
+    "made",
+    [
+        a_file, of_another_user, a_link, with_a_link, that_others_read, that_others_replace,
+        of_a_disk_that_is_read_only, in_a_home_that_cannot_be_written_to,
+    ],
+)  # fmt: skip
+def test_a_folder_that_is_not_the_users_alone_is_not_used(folder, monkeypatch, made):
+    made(folder, monkeypatch)
+    assert begin() is None
+    assert jax.config.jax_compilation_cache_dir is None
+    assert computed() == computed()
     assert not entries(folder)
 
 
+def test_a_disk_that_is_full_stops_nothing(folder, monkeypatch):
+    begin()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        with pytest.warns(UserWarning, match="No space left"):
+            kept, _ = computed()
+    assert computed() == (kept, 1)
+    assert computed() == (kept, 0)
+
+
+def test_the_oldest_entries_are_removed_when_a_process_begins(folder, monkeypatch):
+    begin()
+    for number in (2.0, 3.0):
+        computed(lambda x: x * number, X)  # noqa: B023
+    first, second = entries(folder)
+    os.utime(first, (1, 1))
+    monkeypatch.setattr(cache_folder, "MAX_BYTES", second.stat().st_size)
+    begin()
+    assert entries(folder) == [second]
+
+
+def test_a_folder_that_the_user_gave_jax_stays(folder, tmp_path):
+    assert begin(str(tmp_path / "mine")) is None
+    assert jax.config.jax_compilation_cache_dir == str(tmp_path / "mine")
+    assert not folder.exists()
+
+
 CHANGES = {
-    "flags of XLA": lambda patch: patch.setenv("XLA_FLAGS", "--xla_dump_to=none"),
     "threads": lambda patch: patch.setenv("NPROC", "3"),
-    "processor": lambda patch: patch.setattr(compiled, "processor", lambda: "flags: sse2"),
-    "version": lambda patch: patch.setattr(compiled, "VERSIONS", ("0", "0")),
-    "settings of JAX": lambda patch: patch.setattr(
-        compiled, "jax_settings", lambda: {"jax_optimization_level": "O0"}
-    ),
+    "processor": lambda patch: patch.setattr(cache_folder, "processor", lambda: "flags: sse2"),
+    "version": lambda patch: patch.setattr(cache_folder, "VERSIONS", ("0", "0")),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_an_entry_is_of_one_machine_and_its_settings(folder, monkeypatch, change):
-    computed()
+def test_an_entry_is_of_one_machine_and_its_versions(folder, monkeypatch, change):
+    before = begin()
     CHANGES[change](monkeypatch)
-    assert computed()[1] == 1
-    assert len(entries(folder)) == 2
+    after = begin()
+    assert before is not None and after is not None  # noqa: PT018
+    assert before != after
+    assert before.parent == after.parent
 
 
-def test_an_entry_is_of_its_compiler_options(folder):
-    computed()
-    assert computed(options={})[1] == 1
-
-
-@pytest.mark.parametrize("unknown", ["processor", "jax_settings"])
-def test_where_the_machine_is_unknown_nothing_is_kept(folder, monkeypatch, unknown):
-    monkeypatch.setattr(compiled, unknown, lambda: None)
-    assert computed()[1] == 1
-    assert not folder.exists()
+def test_where_the_processor_is_unknown_nothing_is_kept(folder, monkeypatch):
+    monkeypatch.setattr(cache_folder, "processor", lambda: None)
+    assert begin() is None
 
 
 def test_a_processor_is_known_by_its_instructions(monkeypatch, tmp_path):
@@ -331,11 +232,33 @@ def test_the_folder_is_that_of_the_user(monkeypatch, tmp_path):
     assert user_cache_folder() == tmp_path / "home" / ".cache" / "homodyne-dask"
 
 
-def test_the_settings_of_jax_stay(folder):
-    before = dict(jax.config.values)
-    computed()
-    computed()
-    assert dict(jax.config.values) == before
+def test_a_program_that_calls_python_calls_the_function_of_its_own_process(folder):
+    begin()
+
+    def adding(number):
+        def called(x):
+            return jax.pure_callback(
+                lambda x: np.asarray(x) + number, jax.ShapeDtypeStruct((8, 5), x.dtype), x
+            )
+
+        return called
+
+    for number in (1.0, 2.0):
+        assert computed(adding(number), X)[0] == (X + number).tobytes()
+
+
+def test_programs_that_differ_only_in_the_argument_they_use_are_not_confused(folder):
+    begin()
+
+    def first(x, y):
+        return 2 * x
+
+    def second(x, y):
+        return 2 * y
+
+    second.__name__ = second.__qualname__ = "first"
+    assert computed(first, X, X + 1)[0] == (2 * X).tobytes()
+    assert computed(second, X, X + 1)[0] == (2 * X + 2).tobytes()
 
 
 def test_shapes_types_and_static_arguments_are_compiled_apart(folder):
@@ -347,6 +270,7 @@ def test_shapes_types_and_static_arguments_are_compiled_apart(folder):
         with float64_on_cpu():
             return np.asarray(powers(*args, power=power))
 
+    begin()
     assert both(X, 2.0).dtype == np.float64
     assert both(X.astype(np.float32), 2.0).dtype == np.float32
     assert both(X.astype(np.float32), np.float64(2)).dtype == np.float64
@@ -356,58 +280,9 @@ def test_shapes_types_and_static_arguments_are_compiled_apart(folder):
     assert powers.compilations() == 4
 
 
-@pytest.fixture
-def one_option_is_unknown(monkeypatch):
-    options = dict(compiled.COMPILER_OPTIONS) | {MADE_UP: True}
-    monkeypatch.setattr(compiled, "COMPILER_OPTIONS", options)
-    compiled.known_options.cache_clear()
-    yield
-    compiled.known_options.cache_clear()
-
-
-def double(x):
-    """Twice x."""
-    return 2 * x
-
-
-def test_this_jaxlib_takes_every_option():
-    assert compiled.known_options() == compiled.COMPILER_OPTIONS
-    assert not compiled.unknown_options()
-
-
-def test_a_kernel_is_compiled_without_an_option_that_xla_does_not_know(one_option_is_unknown):
-    assert Kernel(double)(np.float32(3)) == 6
-    assert MADE_UP not in compiled.known_options()
-    assert len(compiled.known_options()) == len(compiled.COMPILER_OPTIONS) - 1
-
-
-def test_an_option_that_kernels_are_compiled_without_is_named_with_the_reason(
-    one_option_is_unknown,
-):
-    ((name, reason),) = compiled.unknown_options().items()
-    assert name == MADE_UP
-    assert MADE_UP in reason
-
-
-def test_a_trial_that_fails_for_another_reason_drops_no_option(monkeypatch):
-    def fails(*args, **kwargs):
-        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
-
-    monkeypatch.setattr(compiled.jax, "jit", fails)
-    compiled.known_options.cache_clear()
-    with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"):
-        compiled.known_options()
-
-
-def test_options_are_tried_once(monkeypatch, one_option_is_unknown):
-    compiled.known_options()
-    monkeypatch.setattr(compiled, "_refusal", lambda _: pytest.fail("tried again"))
-    assert Kernel(double)(np.float32(3)) == 6
-
-
-def test_threads_share_one_compilation(monkeypatch):
-    monkeypatch.setenv(FOLDER, "off")
-    kernel = Kernel(double)
+def test_threads_share_one_compilation(folder):
+    begin()
+    kernel = Kernel(lambda x: 2 * x)
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(kernel, np.arange(4, dtype=np.float32)))
     assert [float(x) for x in found] == [0, 2, 4, 6]

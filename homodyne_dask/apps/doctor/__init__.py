@@ -1,6 +1,6 @@
-"""What `homodyne-dask doctor` checks: machine, environment, rates, and whether a local cluster starts."""
+"""What `homodyne-dask doctor` checks: the machine, the environment and the rate of the kernel."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,3 @@ class Finding:
     def __str__(self) -> str:
         text = f"{self.what:<20} {self.value:<58} {'ok' if self.ok else 'to do:'}"
         return f"{text} {self.advice}".rstrip()
-
-    def as_json(self) -> dict[str, str | bool]:
-        """Return the finding as a JSON object."""
-        return asdict(self) | {"ok": self.ok}

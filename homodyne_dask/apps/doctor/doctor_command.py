@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 
 import click
 
@@ -10,33 +11,31 @@ from homodyne_dask.cli.printing import AS_JSON, echo
 
 
 @click.command()
-@click.option("--cluster", is_flag=True, help="Also start workers on this machine.")
 @AS_JSON
-def doctor(cluster: bool, as_json: bool) -> None:
+def doctor(as_json: bool) -> None:
     """Check in a few seconds whether this machine and its environment are ready for fits.
 
-    The command checks versions, cores, memory, folders, environment variables that JAX reads, float64, and
-    the rates of the kernel and of decoding. Exit status: 0 nothing to do, 1 a line says what to do.
+    The command checks versions, cores, memory, folders, environment variables that JAX reads, and the rate of
+    the kernel. Exit status: 0 nothing to do, 1 a line says what to do.
     """
     findings = []
-    for finding in examine(cluster):
+    for finding in examine():
         findings.append(finding)
         if not as_json:
             echo(str(finding))
     ok = all(finding.ok for finding in findings)
     if as_json:
-        lines = [finding.as_json() for finding in findings]
+        lines = [asdict(finding) | {"ok": finding.ok} for finding in findings]
         echo(json.dumps({"ok": ok, "lines": lines}, indent=1, allow_nan=False))
     click.get_current_context().exit(0 if ok else 1)
 
 
-def examine(cluster: bool = False) -> Iterator[Finding]:
-    """Yield each finding as soon as it is known; `cluster`: also start workers."""
+def examine() -> Iterator[Finding]:
+    """Yield each finding as soon as it is known."""
     from homodyne_dask.apps.doctor import environment, machine, measured_speed
 
     yield from machine.machine_findings()
-    yield from environment.environment_findings()
-    yield from measured_speed.kernel_findings()
-    yield measured_speed.decoding()
-    if cluster:
-        yield measured_speed.local_cluster_start()
+    variables = [*environment.environment_findings()]
+    yield from variables
+    if not any(finding.value.startswith("no fit starts") for finding in variables):
+        yield measured_speed.kernel_finding()

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 
 from homodyne_dask.apps.doctor import Finding
 from homodyne_dask.cluster.memory import available_memory
-from homodyne_dask.kernels.cache_folder import FOLDER, cache_state
+from homodyne_dask.kernels.cache_folder import FOLDER, entries, user_cache_folder
 from homodyne_dask.kernels.gpus import gpus_of_machine
 from homodyne_dask.store.processes import code_digest, cores
 from homodyne_dask.text import size
@@ -27,12 +27,11 @@ MIN_FREE_SPACE = 1e9
 
 
 def machine_findings() -> Iterator[Finding]:
-    """Yield what is found of versions, cores, memory, vector instructions and folders."""
+    """Yield what is found of versions, cores, memory, GPUs and folders."""
     yield from library_versions()
     yield processors()
     yield memory()
     yield Finding("GPUs", str(gpus_of_machine()))
-    yield instructions(_cpu_flags())
     yield from writable_folders()
     yield compiled_kernels()
 
@@ -49,10 +48,6 @@ def library_versions() -> Iterator[Finding]:
         version, specifier = metadata.version(name), specifiers[name]
         fits = specifier.contains(version, prereleases=True)
         yield Finding(name, version, "" if fits else f"pip install '{name}{specifier}'")
-    jax, jaxlib = metadata.version("jax"), metadata.version("jaxlib")
-    if jax != jaxlib:
-        advice = "from different releases: pip install --upgrade jax jaxlib"
-        yield Finding("jax and jaxlib", f"{jax} and {jaxlib}", advice)
 
 
 def processors() -> Finding:
@@ -90,24 +85,6 @@ def memory() -> Finding:
     return Finding("memory", value, advice if free < MIN_MEMORY else "")
 
 
-def instructions(cpu_flags: set[str]) -> Finding:
-    """Return the vector instructions of the processor, from its flags in /proc/cpuinfo."""
-    names = [name for name, flag in (("AVX2", "avx2"), ("AVX-512", "avx512f")) if flag in cpu_flags]
-    if not cpu_flags or platform.machine() not in ("x86_64", "AMD64"):
-        return Finding("instructions", platform.machine())
-    if not names:
-        return Finding("instructions", "no AVX2", "the kernel is several times slower without AVX2")
-    return Finding("instructions", ", ".join(names))
-
-
-def _cpu_flags() -> set[str]:
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return set()
-    return set(next((line for line in text.splitlines() if line.startswith("flags")), "").split())
-
-
 def writable_folders() -> Iterator[Finding]:
     """Yield whether the working folder and the folders of temporary files can be written to."""
     yield writable_folder("working folder", Path.cwd())
@@ -118,13 +95,16 @@ def writable_folders() -> Iterator[Finding]:
 
 def compiled_kernels() -> Finding:
     """Return where compiled kernels are kept for the next process."""
-    folder, entries, bytes_, unused = cache_state()
-    if not unused:
-        return Finding("compiled kernels", f"{entries} in {folder}, {size(bytes_)}")
-    advice = f"every process spends seconds compiling: set {FOLDER} to a new private folder"
+    folder = user_cache_folder()
     if folder is None:
-        return Finding("compiled kernels", f"not kept: {unused}")
-    return Finding("compiled kernels", f"not kept in {folder}: {unused}", advice)
+        return Finding("compiled kernels", f"not kept: {FOLDER} is off, or there is no home folder")
+    try:
+        sizes = [bytes_ for _, bytes_, _ in entries(folder)]
+    except OSError as e:
+        advice = f"every process spends seconds compiling: set {FOLDER} to a new private folder"
+        why = f"not kept in {folder}: {e.strerror or e}"
+        return Finding("compiled kernels", why, advice)
+    return Finding("compiled kernels", f"{len(sizes)} in {folder}, {size(sum(sizes))}")
 
 
 def writable_folder(what: str, path: Path) -> Finding:
