@@ -131,7 +131,8 @@ def test_names_stay_text_on_the_page_of_view(tab, tmp_path, scan):
         assert served.stdout is not None
         try:
             said = check(tab, served.stdout.readline().strip())
-            tab.until("window.Bokeh?.documents[0]?.get_model_by_name('row-0') != null")
+            tab.until("window.Bokeh?.documents[0]?.get_model_by_name('data')?.data.image.length")
+            tab.until("document.querySelector('[data-root-id], .bk-Column') != null")
             assert tab.value("window.taken") is None
             assert "{{ 7*7 }}" in said
             assert tab.value("document.title").endswith(HOSTILE)
