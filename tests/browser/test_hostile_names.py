@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from homodyne_dask.apps.dashboard.fit_page import PageState, WorkerRow, render_cell, render_page
+from homodyne_dask.apps.dashboard.fit_page import render_cell, render_page
 from homodyne_dask.apps.watch.scans_page import WatchStatus, live_pictures, write_live_index
 from homodyne_dask.fitting.events import Progress
 from homodyne_dask.models import LAMINAR_FLOW
@@ -87,8 +87,8 @@ def progress() -> Progress:
 
 
 def dashboard(folder: Path, scan) -> str:
-    shown = PageState((progress(),), progress(), (WorkerRow(HOSTILE, 1, 1, 1),), (HOSTILE,))
-    return written(folder, render_page(shown, ["fit"]))
+    shown = replace(progress(), refused=(HOSTILE,))
+    return written(folder, render_page("page.html", [shown], ["fit"]))
 
 
 def cell(folder: Path, scan) -> str:

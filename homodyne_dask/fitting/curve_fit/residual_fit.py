@@ -232,7 +232,6 @@ def iterate(
                     reservations=output.undetermined,
                     theta=tuple(state.theta.tolist()),
                     stderr=tuple(errors.tolist()),
-                    compilations=sum(output.compilations.values()),
                 )
             )
     record.timings["total"] = time.perf_counter() - started
