@@ -86,9 +86,8 @@ class ViewPage:
         )  # fmt: skip
         report = "" if shown.fit is None else shown.fit.result._repr_html_()
         fit = Div(text=report, name="fit", disable_math=True, sizing_mode="stretch_width")
-        help = Div(text=HELP, sizing_mode="stretch_width")
-        controls = Row(self.choice, self.bins, help, sizing_mode="stretch_width")
-        return [controls, self.status, grid, fit]
+        top: list[Any] = [self.choice, self.bins, Div(text=HELP, sizing_mode="stretch_width")]
+        return [Row(children=top, sizing_mode="stretch_width"), self.status, grid, fit]
 
     def _choose(self, number: int) -> None:
         """Show another source at the same bin and in the same ranges, where it has them."""
