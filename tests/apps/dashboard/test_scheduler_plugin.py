@@ -1,5 +1,6 @@
 """The page /fit on a scheduler that knows nothing of it before a fit begins, read over HTTP."""
 
+import gc
 import time
 from urllib.request import urlopen
 
@@ -28,6 +29,8 @@ def cluster():
         n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0"
     ) as cluster:
         yield cluster
+    del cluster
+    gc.collect()  # connections, while their warnings are ignored
 
 
 @pytest.fixture(scope="module")
