@@ -154,7 +154,6 @@ class FitEnded(Event):
     low: tuple[float, ...] = ()
     """Lower end of the 95 % interval of each parameter (`FitResult.ci`); NaN if unknown."""
     high: tuple[float, ...] = ()
-    compilations: int
     result: "FitResult | None" = field(default=None, repr=False, compare=False)
     """None where the event came from another process, and for data that are not scans."""
 
@@ -196,8 +195,6 @@ class CurrentPass:
     pairs: int = 0
     bytes: int = 0
     """Decoded bytes of the tiles whose data were needed."""
-    seconds: float = 0.0
-    """Time of all threads in tasks."""
     last: float = 0.0
     """Time at which the latest tiles were completed."""
 
@@ -238,22 +235,16 @@ class Progress:
     rate: float = math.nan
     """Pairs per second in the current pass, or the last one."""
     byte_rate: float = math.nan
-    target: float = math.nan
-    """Pairs per second of the same tiles if no thread ever waited."""
-    byte_target: float = math.nan
     pairs_total: int = 0
     tiles_total: int = 0
     tiles_skipped: int = 0
     """Tiles whose data were not needed because f has decayed to zero."""
-    busy: float = 0.0
-    """Time of all threads in tasks [s]."""
-    compilations: int = 0
     outcome: str = RUNNING
     sentence: str = "the fit is still running"
     reservations: tuple[str, ...] = ()
     """Reservations about the result."""
     refused: tuple[str, ...] = ()
-    """Reasons why workers that joined were refused."""
+    """Reasons why workers that joined were refused; on the page /fit also which workers were lost."""
 
     @property
     def running(self) -> bool:
@@ -327,7 +318,6 @@ def apply_event(before: Progress | None, event: Event) -> Progress | None:
                 stderr=event.stderr or progress.stderr,
                 low=event.low,
                 high=event.high,
-                compilations=event.compilations,
                 reservations=event.reservations,
             )
         case FitFailed():
@@ -337,22 +327,16 @@ def apply_event(before: Progress | None, event: Event) -> Progress | None:
 
 def _tiles_done(progress: Progress, now: CurrentPass, event: TilesDone) -> Progress:
     """Add completed tiles: rates are of the current pass, totals of all passes."""
-    now = replace(
-        now, done=event.done, pairs=event.pairs, bytes=event.bytes, seconds=event.seconds,
-        last=event.at,
-    )  # fmt: skip
-    took, busy = max(event.at - now.began, 1e-6), max(now.seconds, 1e-6) / progress.threads
+    now = replace(now, done=event.done, pairs=event.pairs, bytes=event.bytes, last=event.at)
+    took = max(event.at - now.began, 1e-6)
     return replace(
         progress,
         now=now,
         rate=now.pairs / took,
         byte_rate=now.bytes / took,
-        target=now.pairs / busy,
-        byte_target=now.bytes / busy,
         pairs_total=event.pairs_total,
         tiles_total=event.tiles_total,
         tiles_skipped=event.tiles_skipped,
-        busy=event.busy,
     )
 
 

@@ -211,7 +211,6 @@ class FitObserver:
                 stderr=tuple(table["stderr"].values.tolist()),
                 low=tuple(result.ci()["low"].values.tolist()),
                 high=tuple(result.ci()["high"].values.tolist()),
-                compilations=sum(result.run.compilations.values()),
                 result=result,
             )
         )

@@ -108,6 +108,10 @@ class Tab:
                 "Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1
             )
 
+    def hover(self, x: float, y: float) -> None:
+        """Move the mouse to a place."""
+        self.command("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
     def wheel(self, x: float, y: float, turns: int) -> None:
         """Turn the wheel of the mouse towards the screen, or away from it."""
         for _ in range(abs(turns)):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from homodyne_dask.apps.dashboard.fit_page import PageState, WorkerRow, render_cell, render_page
+from homodyne_dask.apps.dashboard.fit_page import render_cell, render_page
 from homodyne_dask.apps.watch.scans_page import WatchStatus, live_pictures, write_live_index
 from homodyne_dask.fitting.events import Progress
 from homodyne_dask.models import LAMINAR_FLOW
@@ -87,8 +87,8 @@ def progress() -> Progress:
 
 
 def dashboard(folder: Path, scan) -> str:
-    shown = PageState((progress(),), progress(), (WorkerRow(HOSTILE, 1, 1, 1),), (HOSTILE,))
-    return written(folder, render_page(shown, ["fit"]))
+    shown = replace(progress(), refused=(HOSTILE,))
+    return written(folder, render_page("page.html", [shown], ["fit"]))
 
 
 def cell(folder: Path, scan) -> str:
@@ -131,7 +131,8 @@ def test_names_stay_text_on_the_page_of_view(tab, tmp_path, scan):
         assert served.stdout is not None
         try:
             said = check(tab, served.stdout.readline().strip())
-            tab.until("window.Bokeh?.documents[0]?.get_model_by_name('row-0') != null")
+            tab.until("window.Bokeh?.documents[0]?.get_model_by_name('data')?.data.image.length")
+            tab.until("document.querySelector('[data-root-id], .bk-Column') != null")
             assert tab.value("window.taken") is None
             assert "{{ 7*7 }}" in said
             assert tab.value("document.title").endswith(HOSTILE)

@@ -7,8 +7,8 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.apps.view.maps_and_cuts import data_map
-from homodyne_dask.apps.view.viewed_data import choices_of, open_shown
-from homodyne_dask.errors import ObjectStoreError, OptionError
+from homodyne_dask.apps.view.viewed_data import name_of, open_shown, sources_of
+from homodyne_dask.errors import ObjectStoreError
 from homodyne_dask.store import objects
 from homodyne_dask.store.url_path import url_path
 from tests import object_server
@@ -99,14 +99,12 @@ def test_the_page_of_view_opens_stores_and_results_by_url(here):
     window = (0.0, 1e9)
     maps = []
     for what in (STORE, here / "A_c2.zarr", RESULT):
-        (shown,) = open_shown([what])
-        maps.append(data_map(shown, 1, window, window, lambda: None)[0].data)
-    assert (shown.name, shown.result is None) == ("A_fit", False)
+        shown = open_shown(*sources_of([what]))
+        maps.append(data_map(shown, 1, window, window).data)
+    assert (shown.name, shown.fit is None) == ("A_fit", False)
     assert maps[0].tobytes() == maps[1].tobytes() == maps[2].tobytes()
-    several = choices_of([f"{ROOT}/results"])
-    assert [open_shown(one)[0].name for one in several.values()] == list(several)
-    with pytest.raises(OptionError, match=f"{ROOT}/results contains several fits"):
-        choices_of([f"{ROOT}/results", STORE])
+    several = sources_of([f"{ROOT}/results", STORE])
+    assert [open_shown(one).name for one in several] == [*map(name_of, several)]
 
 
 def test_fits_by_url_are_compared(here, no_pictures):

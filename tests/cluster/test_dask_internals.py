@@ -25,7 +25,6 @@ from homodyne_dask.sweep import distributed_tasks as on_cluster
 @pytest.fixture(autouse=True)
 def nothing_reported_yet(monkeypatch, caplog):
     monkeypatch.setattr(internals, "_REPORTED", set())
-    monkeypatch.setattr(_scheduler_internals, "_REPORTED", set())
     caplog.set_level(logging.WARNING)
 
 
@@ -39,7 +38,7 @@ WITHOUT = [
     ("events", internals.forget_topic, ("n",), "stay in the scheduler"),
     ("tasks", internals.drop_preference, ("key",), "may wait for a worker"),
     ("waiting", internals.fail_waiting_tasks, (), "full time"),
-    ("spans", _scheduler_internals.forget_spans, ("fit ", 3), "10 kB per pass"),
+    ("spans", internals.forget_spans, ("fit ", 3), "10 kB per pass"),
     ("memory", internals.memory_limit, (), "is not examined"),
     ("handlers", internals.forget_handler, ("n",), "small function"),
     ("state of jobs", _jobqueue_internals.send_jobs, (), "reported later"),

@@ -12,7 +12,7 @@ import pytest
 import homodyne_dask as hd
 import ingest
 from homodyne_dask.apps.migration.homodyne_yaml import read_homodyne_yaml
-from homodyne_dask.apps.view.viewed_data import open_shown
+from homodyne_dask.apps.view.viewed_data import open_shown, sources_of
 from homodyne_dask.cli.read_options import read_config
 from homodyne_dask.cluster import tls
 from homodyne_dask.cluster.slurm.persistent import read_scheduler_file
@@ -323,15 +323,15 @@ def test_a_server_that_a_result_names_is_asked_only_if_the_user_names_it(sent, w
 def test_a_store_of_another_user_is_opened_beside_a_result_or_if_it_is_named(sent, monkeypatch):
     result, scan, folder = sent
     written(result, folder, scan.path)
-    assert open_shown([folder])[0].scan.digest == scan.digest
+    assert open_shown(folder).scan.digest == scan.digest
     monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
     with pytest.raises(
         OptionError, match=rf"beside it but in {scan.path}, .*: also view {scan.path}"
     ):
-        open_shown([folder])
-    assert open_shown([folder, scan.path])[0].scan.digest == scan.digest
+        open_shown(folder)
+    assert open_shown(folder, sources_of([folder, scan.path])).scan.digest == scan.digest
     beside = written(result, Path(scan.path).parent / "fits" / "A_fit", scan.path)
-    assert open_shown([beside])[0].scan.digest == scan.digest
+    assert open_shown(beside).scan.digest == scan.digest
 
 
 def test_the_data_of_a_result_by_url_are_opened_on_its_own_server_alone(sent):

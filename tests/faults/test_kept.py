@@ -9,7 +9,7 @@ from importlib.metadata import FastPath
 import pytest
 from distributed import span
 
-from homodyne_dask.apps.dashboard._scheduler_internals import forget_spans
+from homodyne_dask.cluster._dask_internals import forget_spans
 from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.sweep.distributed_tasks import keep_preferences_soft
 

@@ -1,14 +1,10 @@
 """Bins and frames left out of a scan that is already ingested."""
 
-from types import SimpleNamespace
-from typing import Any, cast
-
 import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.apps.view.view_page import ViewPage
-from homodyne_dask.apps.view.viewed_data import excluding, viewed
+from homodyne_dask.apps.view.viewed_data import sources_of
 from homodyne_dask.errors import SelectionError
 from homodyne_dask.fitting.error_estimation.cell_residuals import stored_cells
 from homodyne_dask.results.data.misfit import selected_store
@@ -56,7 +52,7 @@ def test_excluded_frames_are_as_if_they_had_no_data(scans):
     values = found.parameters["value"].values
     np.testing.assert_allclose(values, truth.parameters["value"].values, rtol=1e-3)
     assert found.provenance.inputs["frames_excluded"] == [list(one) for one in BAD]
-    assert "frames 0-2, 51-60, 640 excluded" in str(found)
+    assert "frames 0 to 2, 51 to 60, 640 excluded" in " ".join(str(found).split())
 
 
 def test_no_average_has_a_pair_of_an_excluded_frame(scans):
@@ -157,11 +153,7 @@ def test_a_comma_between_values_is_as_good_as_a_second_option(tmp_path, monkeypa
         assert found.config["fixed"] == {"alpha": 0, "D_offset": 0}
 
 
-def test_the_page_prints_the_option_that_excludes_what_is_marked(scans):
-    page = ViewPage(viewed(excluding([scans[0]], {"label": [2]})), cast(Any, None), keys=False)
-    assert page.first.label.tolist() == [1, 3]
-    page._marked(SimpleNamespace(final=True, geometry={"x0": 6.04, "x1": 5.08}))
-    assert "--exclude-frames 51:61" in page.marked.text
-    assert page.bands[0][0].left == pytest.approx(5.05)
-    page._marked(SimpleNamespace(final=True, geometry={"x0": 900.0, "x1": 901.0}))
-    assert "no frames" in page.marked.text
+def test_the_page_shows_a_store_without_what_is_excluded(scans):
+    (scan,) = sources_of([scans[0].path], {"label": [2], "frames": (51, 61)})
+    assert scan.label.tolist() == [1, 3]
+    assert scan.excluded_frames == ((51, 61),)

@@ -1,12 +1,13 @@
-"""The page /fit on the dashboard of a Dask scheduler: running fits and the latest finished ones.
+"""The page /fit on the dashboard of a Dask scheduler: its running fits.
 
 A fit adds it to its scheduler. To have it from the start, run
 `dask scheduler --preload homodyne_dask.apps.dashboard`. A notebook shows the same below its cell.
 """
 
+import asyncio
 import logging
 import sys
-from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from homodyne_dask import events
@@ -49,28 +50,18 @@ class Publisher:
 
     def __init__(self, client: "Client") -> None:
         self.client = client
-        self.waiting: deque[Message] = deque(maxlen=1000)
-        self.busy = False
+        self.one_at_a_time = asyncio.Lock()
 
     def __call__(self, event: events.Event) -> None:
-        """Queue the message of an event; it is dropped if the connection is lost."""
-        loop, message = self.client.loop, message_of(event)
-        if message is not None and self.client.status == "running" and loop is not None:
-            loop.add_callback(self._send, message)
+        """Send the message of an event soon; it is dropped if the connection is lost."""
+        if self.client.status == "running" and (loop := self.client.loop) is not None:
+            loop.add_callback(self._send, message_of(event))
 
     async def _send(self, message: Message) -> None:
-        self.waiting.append(message)
-        if self.busy:
-            return
-        self.busy = True
-        try:
-            while self.waiting:
-                # in the client's own loop its methods are coroutines
-                await cast(Any, self.client.log_event(TOPIC, self.waiting.popleft()))
-        except OSError:  # CommClosedError is one; the driver reports a lost scheduler
-            self.waiting.clear()
-        finally:
-            self.busy = False
+        # a lost connection is reported by the driver; in the client's own loop its methods are coroutines
+        async with self.one_at_a_time:
+            with suppress(OSError):
+                await cast(Any, self.client.log_event(TOPIC, message))
 
 
 def subscribe_notebook(_: "Client | None") -> events.Subscriber | None:

@@ -1,119 +1,89 @@
 """Scheduler plugin of the page /fit, and its routes: /fit-now has the sections only, fetched every second."""
 
 import asyncio
+import math
 import time
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from distributed import Scheduler
 from distributed.diagnostics.plugin import SchedulerPlugin
 from tornado.web import RequestHandler
 
-from homodyne_dask.apps.dashboard._scheduler_internals import (
-    Route,
-    add_pages,
-    forget_spans,
-    limit_bodies,
-)
-from homodyne_dask.apps.dashboard.event_messages import TOPIC
-from homodyne_dask.apps.dashboard.fit_page import PageState, WorkerRow, render_page, render_sections
-from homodyne_dask.apps.dashboard.kept_fits import FITS, KeptFits
+from homodyne_dask import events
+from homodyne_dask.apps.dashboard._scheduler_internals import add_pages, limit_bodies
+from homodyne_dask.apps.dashboard.event_messages import TOPIC, Message, event_of
+from homodyne_dask.apps.dashboard.fit_page import render_page
 
-SPAN_PREFIX, MAX_SPANS = "fit ", 2000
-"""How the names of a fit's spans begin, and how many passes keep theirs: about 20 MB."""
-PAGE = "fit"
+MAX_FITS = 20
+"""Most fits on the page, the latest ones: one whose driver was killed never ends."""
 MAX_BODY_BYTES = 1_000_000
 """Most of a request to the dashboard, whose pages send none that is larger."""
 VIEWER_TIMEOUT, CLOSING_GRACE = 3.0, 2.0
 """Seconds after a request in which a viewer is assumed, and most to wait for one before closing."""
-Workers = Callable[[], tuple[WorkerRow, ...]]
-
-
-def routes(kept: KeptFits, workers: Workers) -> list[Route]:
-    """Return the routes of the page, for any prefix of the dashboard."""
-    arguments: dict[str, object] = {"kept": kept, "workers": workers}
-    return [
-        (r"(?:/.*)?/fit", PageHandler, arguments | {"whole": True}),
-        (r"(?:/.*)?/fit-now", PageHandler, arguments | {"whole": False}),
-    ]
-
-
-class PageHandler(RequestHandler):
-    """Responds with the whole page, or with its sections."""
-
-    def initialize(self, kept: KeptFits, workers: Workers, whole: bool) -> None:
-        """Take the arguments of a route."""
-        self.kept, self.workers, self.whole = kept, workers, whole
-
-    def shown(self) -> PageState:
-        """Return the state of the page: of the requested fit, or else the latest running one."""
-        kept = self.kept
-        kept.last_request = time.monotonic()
-        fits = sorted(kept.progress.values(), key=lambda fit: fit.began, reverse=True)
-        chosen = kept.progress.get(self.get_query_argument("id", ""))
-        if chosen is None and fits:
-            chosen = next((fit for fit in fits if fit.running), fits[0])
-        lost = () if chosen is None else tuple(kept.lost[chosen.fit])
-        return PageState(tuple(fits), chosen, self.workers(), lost, kept.seconds)
-
-    def prepare(self) -> None:
-        """Disable caching, and connections that would outlive the scheduler."""
-        self.set_header("Cache-Control", "no-store")
-        self.set_header("Connection", "close")
-
-    def get(self) -> None:
-        """Respond with the page or the sections."""
-        with self.kept.accounted():
-            shown = self.shown()
-            self.write(
-                render_page(shown, self.kept.pages) if self.whole else render_sections(shown)
-            )
 
 
 class FitPage(SchedulerPlugin):
-    """Keeps fits and shows them on a page."""
+    """Shows on a page the fits that run, and those that ended since the latest one began."""
 
     name = "homodyne_dask-fits"
     idempotent = True
 
     def __init__(self) -> None:
-        self.kept = KeptFits()
+        self.fits: dict[str, events.Progress] = {}
+        self.pages: list[str] = []
+        """Names in the navigation bar of the dashboard."""
+        self.last_event = self.last_request = -math.inf
 
     async def start(self, scheduler: Scheduler) -> None:
-        """Add the page, its tab and its metrics."""
-        self.scheduler = scheduler
-        self.kept.pages = add_pages(scheduler, routes(self.kept, self.workers), PAGE)
+        """Add the page and its tab."""
+        routes: list[Any] = [
+            (r"(?:/.*)?/fit", PageHandler, {"page": self, "template": "page.html"}),
+            (r"(?:/.*)?/fit-now", PageHandler, {"page": self, "template": "sections.html"}),
+        ]
+        self.pages = add_pages(scheduler, routes, "fit")
         limit_bodies(scheduler, MAX_BODY_BYTES)
-        FITS.add(self.kept)
 
     async def before_close(self) -> None:
         """Wait until viewers have fetched the outcome of the fits."""
-        kept, until = self.kept, time.monotonic() + CLOSING_GRACE
+        until = time.monotonic() + CLOSING_GRACE
         while (
-            kept.last_event > kept.last_request > kept.last_event - VIEWER_TIMEOUT
+            self.last_event > self.last_request > self.last_event - VIEWER_TIMEOUT
             and time.monotonic() < until
         ):
             await asyncio.sleep(0.05)
 
-    async def close(self) -> None:
-        """Remove the metrics with the scheduler."""
-        FITS.remove(self.kept)
-
-    def update_graph(self, scheduler: Scheduler, **_: Any) -> None:
-        """Remove the spans of the oldest passes."""
-        forget_spans(scheduler, SPAN_PREFIX, MAX_SPANS)
-
     def log_event(self, topic: str, msg: Any) -> None:
         """Apply an event of a fit, or note a lost worker."""
         if topic == TOPIC:
-            with self.kept.accounted():
-                self.kept.apply(msg)
+            self._apply(msg)
         elif topic == "all" and msg.get("action") == "remove-worker" and not msg["expected"]:
-            self.kept.add_lost_worker(msg["worker"])
+            for fit, progress in self.fits.items():
+                if progress.running:
+                    lost = (*progress.refused, f"worker {msg['worker']} was lost")
+                    self.fits[fit] = replace(progress, refused=lost)
 
-    def workers(self) -> tuple[WorkerRow, ...]:
-        """Return the current workers."""
-        return tuple(
-            WorkerRow(str(w.name), w.nthreads, w.memory.process, w.memory_limit or 0)
-            for w in self.scheduler.workers.values()
-        )
+    def _apply(self, message: Message) -> None:
+        fit, event, self.last_event = message["fit"], event_of(message), time.monotonic()
+        if isinstance(event, events.FitPlanned):
+            running = [name for name, progress in self.fits.items() if progress.running]
+            self.fits = {name: self.fits[name] for name in running[1 - MAX_FITS :]}
+        progress = None if event is None else events.apply_event(self.fits.get(fit), event)
+        if progress is not None:
+            self.fits[fit] = progress
+
+
+class PageHandler(RequestHandler):
+    """Responds with the whole page, or with its sections."""
+
+    def initialize(self, page: FitPage, template: str) -> None:
+        """Take the arguments of a route."""
+        self.page, self.template = page, template
+
+    def get(self) -> None:
+        """Respond with the page or the sections, the latest fit first."""
+        self.page.last_request = time.monotonic()
+        self.set_header("Cache-Control", "no-store")
+        self.set_header("Connection", "close")  # one that is kept would outlive the scheduler
+        fits = reversed(self.page.fits.values())
+        self.write(render_page(self.template, fits, self.page.pages))

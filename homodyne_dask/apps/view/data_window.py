@@ -1,12 +1,10 @@
 """The part of a matrix that a page shows: square cells of pairs, and the means of c2 over them."""
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
-from zict import LRU
 
 from homodyne_dask.errors import SelectionError
 from homodyne_dask.store import schema
@@ -14,12 +12,11 @@ from homodyne_dask.store.scan import Chunk, Scan, coarse_use
 
 MAX_CELLS = 320
 """Most cells along a side of a map: what a panel has pixels for."""
-MAX_TILES = 32
-"""Decoded chunks that are kept: at most 32 MiB."""
 
 Span = tuple[float, float]
 """Seconds."""
 Tile = Float32[np.ndarray, "T T"]
+ReadTile = Callable[[Chunk], Tile]
 
 
 @dataclass(frozen=True)
@@ -49,11 +46,9 @@ class CellAxis:
         """Frames in the middle of the cells, perhaps between two."""
         return self.cells * self.side + (self.side - 1) / 2
 
-    def ends(self, scan: Scan) -> Span:
-        """Return where the first cell begins and the last one ends."""
-        frames = np.array([self.first, self.first + self.number]) * self.side - 0.5
-        begin, end = times_of(scan, frames)
-        return float(begin), float(end)
+    def edges(self, scan: Scan) -> Float[np.ndarray, " edge"]:
+        """Return the times between the cells, with the beginning of the first and the end of the last."""
+        return times_of(scan, np.append(self.cells, self.first + self.number) * self.side - 0.5)
 
 
 def times_of(scan: Scan, frames: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
@@ -75,7 +70,7 @@ def cell_axes(scan: Scan, x: Span, y: Span) -> tuple[CellAxis, CellAxis]:
     Else squares of 2, 4, 8, ... frames, read from the coarsest level that has them.
     Raises SelectionError where no selected frame is in it.
     """
-    columns, rows = (frames_in(scan, span) for span in (x, y))
+    columns, rows = (_frames_in(scan, span) for span in (x, y))
     widest = max(stop - start for start, stop in (columns, rows))
     side = 1
     while side * MAX_CELLS < widest:
@@ -90,9 +85,9 @@ def cell_axes(scan: Scan, x: Span, y: Span) -> tuple[CellAxis, CellAxis]:
     return axis(*columns), axis(*rows)
 
 
-def frames_in(scan: Scan, span: Span) -> tuple[int, int]:
+def _frames_in(scan: Scan, span: Span) -> tuple[int, int]:
     """Return the first selected frame of a span and the one after the last."""
-    low, high = sorted(span)
+    low, high = span
     edges = times_of(scan, np.arange(scan.frames[0], scan.frames[1] + 1) - 0.5)
     if high <= edges[0] or low >= edges[-1]:
         raise SelectionError(f"there are no frames from {low:.4g} to {high:.4g} s")
@@ -101,88 +96,56 @@ def frames_in(scan: Scan, span: Span) -> tuple[int, int]:
     return max(start + int(first), start), min(start + int(last) + 1, stop)
 
 
-class Tiles:
-    """The chunks of all scans of a page, the latest of them kept decoded."""
+def read_tile(scan: Scan, chunk: Chunk) -> Tile:
+    """Return a chunk on or above the diagonal, the one on it symmetric; NaN where a pair is unknown.
 
-    def __init__(self) -> None:
-        self._kept: LRU[tuple[str, Chunk], Tile] = LRU(MAX_TILES, {})
-        self._lock = threading.Lock()
-
-    def read(self, scan: Scan, level: int, bin: int, i: int, j: int) -> Tile:
-        """Return one tile of the whole symmetric matrix of a selected bin; NaN on the diagonal.
-
-        Raises StoreError for a chunk that is damaged.
-        """
-        chunk = Chunk(level, scan.bins[bin], min(i, j), max(i, j))
-        with self._lock:
-            kept = self._kept.get((scan.digest, chunk))
-        if kept is None:
-            side = schema.tile_side(scan.n_frames)
-            kept = np.empty((side, side), np.float32)
-            scan.read_chunk(chunk, kept)
-            if i == j:
-                np.copyto(kept, kept.T, where=np.tri(side, k=-1, dtype=bool))
-            with self._lock:
-                self._kept[scan.digest, chunk] = kept
-        return kept if i <= j else kept.T
-
-
-@dataclass(frozen=True)
-class Means:
-    """Means of c2 over the cells of a window."""
-
-    c2: Float[np.ndarray, "rows columns"]
-    """NaN where fewer than half of the pairs of a cell are known, and in the cells of the diagonal."""
-    pairs: Int[np.ndarray, "rows columns"]
-    """Pairs averaged."""
+    Raises StoreError for a chunk that is damaged.
+    """
+    tile = np.empty((schema.tile_side(scan.n_frames),) * 2, np.float32)
+    scan.read_chunk(chunk, tile)
+    if chunk.i == chunk.j:
+        np.copyto(tile, tile.T, where=np.tri(len(tile), k=-1, dtype=bool))
+    return tile
 
 
 def window_means(
-    scan: Scan, tiles: Tiles, bin: int, rows: CellAxis, columns: CellAxis, check: Callable[[], None]
-) -> Means:
-    """Return the means over the cells of a window of one bin; only chunks that lie in it are read.
+    scan: Scan, read: ReadTile, bin: int, rows: CellAxis, columns: CellAxis
+) -> tuple[Float[np.ndarray, "rows columns"], Int[np.ndarray, "rows columns"]]:
+    """Return the means of c2 over the cells of a window of one bin, and the numbers of pairs averaged.
 
-    check: called before each chunk, to raise where nobody waits for the means any more.
+    NaN where fewer than half of the pairs of a cell are known, and in the cells of the diagonal. Only chunks
+    that lie in the window are read.
     """
     side, merged, level = schema.tile_side(scan.n_frames), rows.merged, rows.level
-    use = coarse_use(scan, level)
-    total = np.zeros((rows.number, columns.number))
-    count = np.zeros(total.shape, np.int32)
-    for i, i_rows in _parts(rows, side, len(use)):
-        for j, j_columns in _parts(columns, side, len(use)):
-            check()
-            tile = tiles.read(scan, level, bin, i, j)
-            part = tile[i_rows - i * side][:, j_columns - j * side]
-            known = np.isfinite(part) & use[i_rows, None] & use[j_columns]
-            into = np.ix_(
-                np.unique(i_rows // merged) - rows.first,
-                np.unique(j_columns // merged) - columns.first,
-            )
-            total[into] += _summed(np.where(known, part, 0.0), i_rows, j_columns, merged)
-            count[into] += _summed(known.astype(np.int32), i_rows, j_columns, merged)
-    there = count >= merged**2 / 2
-    there &= rows.cells[:, None] != columns.cells
-    return Means(np.where(there, total / np.maximum(count, 1), np.nan), count * level**2)
+    use = np.pad(coarse_use(scan, level), (0, side)).astype(bool)  # the last tile is padded
+    total, count = np.zeros((2, rows.number, columns.number))
+    for i, here_i, there_i in _parts(rows, side):
+        for j, here_j, there_j in _parts(columns, side):
+            tile = read(Chunk(level, scan.bins[bin], min(i, j), max(i, j)))
+            part = (tile if i <= j else tile.T)[here_i, here_j]
+            known = np.isfinite(part) & np.outer(use[i * side :][here_i], use[j * side :][here_j])
+            total[there_i, there_j] = _cell_sums(np.where(known, part, 0.0), merged)
+            count[there_i, there_j] = _cell_sums(known, merged)
+    there = (count >= merged**2 / 2) & (rows.cells[:, None] != columns.cells)
+    means = np.where(there, total / np.maximum(count, 1), np.nan)
+    return means, count.astype(int) * level**2
 
 
-def _parts(axis: CellAxis, side: int, length: int) -> list[tuple[int, Int[np.ndarray, " row"]]]:
-    """Return the tiles along an axis, each with the rows of the array that are in it."""
-    first = axis.first * axis.merged
-    rows = np.arange(first, min(first + axis.number * axis.merged, length))
-    return [(int(tile), rows[rows // side == tile]) for tile in np.unique(rows // side)]
+def _parts(axis: CellAxis, side: int) -> list[tuple[int, slice, slice]]:
+    """Return the tiles along an axis: their numbers, their rows in the window, and the cells of these."""
+    merged, stop = axis.merged, axis.first + axis.number
+    per_tile = side // merged  # both are powers of 2, but for a store of one tile
+    parts = []
+    for tile in range(axis.first // per_tile, (stop - 1) // per_tile + 1):
+        first, last = max(tile * per_tile, axis.first), min((tile + 1) * per_tile, stop)
+        rows = slice(first * merged - tile * side, last * merged - tile * side)
+        parts.append((tile, rows, slice(first - axis.first, last - axis.first)))
+    return parts
 
 
-def _summed(
-    part: np.ndarray,
-    rows: Int[np.ndarray, " row"],
-    columns: Int[np.ndarray, " column"],
-    merged: int,
-) -> np.ndarray:
-    """Return the sums over cells of a part of the array."""
-    for axis, numbers in enumerate((rows, columns)):
-        begins = np.unique(numbers // merged, return_index=True)[1]
-        part = part if merged == 1 else np.add.reduceat(part, begins, axis=axis)
-    return part
+def _cell_sums(part: np.ndarray, merged: int) -> Float[np.ndarray, "r c"]:
+    rows, columns = (length // merged for length in part.shape)
+    return part.reshape(rows, merged, columns, merged).sum((1, 3), dtype=np.float64)
 
 
 def mean_sigma(

@@ -25,9 +25,8 @@ from homodyne_dask.store.files import AnyPath
 def view(what: tuple[AnyPath, ...], port: int, opens: bool | None, **left_out: Any) -> None:
     """Show the matrices of STORE, or of a fit in the folder RESULT with model and residual, on a web page.
 
-    Zoom in down to single pairs. Mark a range of frames to see the option that excludes it. Several stores
-    or results are shown side by side; those of a series are chosen on the page. The page is on this machine
-    only, at the address that is printed; Ctrl-C ends it.
+    Zoom in down to single pairs. Of several stores and results, and of a series, one is chosen on the page.
+    The page is on this machine only, at the address that is printed; Ctrl-C ends it.
 
     \b
     homodyne-dask view A0123_fit
@@ -35,6 +34,6 @@ def view(what: tuple[AnyPath, ...], port: int, opens: bool | None, **left_out: A
     homodyne-dask view A0123_fit_q
     """
     from homodyne_dask.apps.view.view_server import serve_page  # it loads xarray and Bokeh
-    from homodyne_dask.apps.view.viewed_data import excluding
+    from homodyne_dask.apps.view.viewed_data import sources_of
 
-    serve_page(excluding(what, exclusions(left_out)), port, echo, opens)
+    serve_page(sources_of(what, exclusions(left_out)), port, echo, opens)

@@ -9,7 +9,6 @@ import socket
 import sys
 import webbrowser
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from numbers import Integral
@@ -19,12 +18,11 @@ from typing import TYPE_CHECKING
 
 from tornado.ioloop import IOLoop
 
-from homodyne_dask.apps.view.viewed_data import Viewable, choices_of, viewed
+from homodyne_dask.apps.view.viewed_data import Viewable, open_shown, sources_of
 from homodyne_dask.errors import OptionError, require_package, require_type
 
 if TYPE_CHECKING:
     from bokeh.application import Application
-    from bokeh.document import Document
     from bokeh.server.server import Server
 
 LOOPBACK = "127.0.0.1"
@@ -32,15 +30,12 @@ TOKEN_BYTES = 18
 ANY_PORT = 0
 MAX_BODY_BYTES = 1_000_000
 """Most of a request and of a message of the page, of which none is larger; more is refused unread."""
-IDLE_SECONDS = 2.0
-"""After a page was opened, until the next one is made."""
 
 
 @contextmanager
-def page_server(what: Sequence[Viewable], port: int = ANY_PORT, keys: bool = True) -> Iterator[str]:
+def page_server(what: Sequence[Viewable], port: int = ANY_PORT) -> Iterator[str]:
     """Start a server in the running loop; yields the address of its page.
 
-    keys: whether the page listens to the keyboard.
     Raises OptionError for a port that is taken, PackageError where Bokeh is missing.
     """
     require_package("view", "bokeh", "view")
@@ -49,31 +44,19 @@ def page_server(what: Sequence[Viewable], port: int = ANY_PORT, keys: bool = Tru
 
     from homodyne_dask.apps.view.view_page import ViewPage
 
+    sources = sources_of(what)
+    open_shown(sources[0], sources)  # a mistake is raised before the page is served
     token = secrets.token_urlsafe(TOKEN_BYTES)
-    with ThreadPoolExecutor(1) as pool:
-        choices = choices_of(what)
-        content = viewed(next(iter(choices.values())))
-        made: list[ViewPage] = []
-
-        def make() -> None:
-            if not made:
-                made.append(ViewPage(content, pool, keys, choices))
-
-        def modify(document: "Document") -> None:
-            make()
-            made.pop().show_in(document)
-            IOLoop.current().call_later(IDLE_SECONDS, make)
-
-        make()  # the next page is there before it is asked for
-        server = _server({f"/{token}": Application(FunctionHandler(modify))}, port)
-        server.start()
-        try:
-            yield f"http://{LOOPBACK}:{server.port}/{token}"
-        finally:
-            server.stop()
+    handler = FunctionHandler(lambda document: ViewPage(sources).show_in(document))
+    server = _server(f"/{token}", Application(handler), port)
+    server.start()
+    try:
+        yield f"http://{LOOPBACK}:{server.port}/{token}"
+    finally:
+        server.stop()
 
 
-def _server(pages: "dict[str, Application]", port: int) -> "Server":
+def _server(path: str, page: "Application", port: int) -> "Server":
     """Return a server that takes every origin: the token says who may, and behind ssh -L ports differ."""
     from bokeh.server.server import Server
 
@@ -82,7 +65,7 @@ def _server(pages: "dict[str, Application]", port: int) -> "Server":
     before, log.disabled = log.disabled, True
     try:
         return Server(
-            pages, io_loop=IOLoop.current(), address=LOOPBACK, port=port,
+            {path: page}, io_loop=IOLoop.current(), address=LOOPBACK, port=port,
             allow_websocket_origin=["*"], use_index=False, redirect_root=False,
             websocket_max_message_size=MAX_BODY_BYTES,
             http_server_kwargs={"max_body_size": MAX_BODY_BYTES},
@@ -144,7 +127,7 @@ class View:
 
     def __init__(self, what: Sequence[Viewable], port: int) -> None:
         self._open = ExitStack()
-        self.address = self._open.enter_context(page_server(what, port, keys=False))
+        self.address = self._open.enter_context(page_server(what, port))
         """Of the page by itself; who has it sees the data."""
 
     def close(self) -> None:
@@ -163,9 +146,9 @@ class View:
 def view(*what: Viewable, port: int = ANY_PORT) -> View | None:
     """Show stores and results on a web page: data, model and residuals, down to single pairs.
 
-    what: paths of stores and of folders of fits, scans, results of `fit`; up to 6. Or the folder of one
-    series, whose fits can be selected on the page. port: by default a free port; give one that is forwarded
-    if the browser is on another machine.
+    what: paths of stores, of fits and of folders of fits, scans, results of `fit`; of several, one is chosen
+    on the page. port: by default a free port; give one that is forwarded if the browser is on another
+    machine.
 
     In a notebook, the page is the output of the cell. Otherwise its address is printed, a browser is opened
     if there is a display, and the function returns after Ctrl-C. Raises OptionError, StoreError and

@@ -133,7 +133,7 @@ def fit(
             ended = FitEnded(
                 fit=observer.fit, outcome=state.outcome.name, sentence=state.outcome.value,
                 reservations=result.undetermined, theta=tuple(state.theta.tolist()),
-                stderr=tuple(result.stderr.tolist()), compilations=sum(result.compilations.values()),
+                stderr=tuple(result.stderr.tolist()),
             )  # fmt: skip
             observer.emit(ended)
     return result

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -213,7 +213,7 @@ def fit_together(
                 for scan, (one, at) in enumerate(scans)
             ]  # fmt: skip
             found = _global_fit(request, state, errors)
-            observer.emit(_ended(observer, found, results))
+            observer.emit(_ended(observer, found))
     return found, results
 
 
@@ -396,12 +396,10 @@ def _global_fit(request: GlobalRequest, state: lm.State, errors: Uncertainty) ->
     )
 
 
-def _ended(observer: FitObserver, found: GlobalFit, results: Sequence[FitResult]) -> FitEnded:
+def _ended(observer: FitObserver, found: GlobalFit) -> FitEnded:
     table, unknown = found.parameters, (np.nan,) * len(found.parameters["param"])
-    compiled: dict[str, Any] = results[0].run.compilations
     return FitEnded(
         fit=observer.fit, outcome=found.outcome.name, sentence=found.outcome.value,
         reservations=found.undetermined, theta=tuple(table["value"].values.tolist()),
         stderr=tuple(table["stderr"].values.tolist()), low=unknown, high=unknown,
-        compilations=sum(compiled.values()),
     )  # fmt: skip

@@ -25,9 +25,7 @@ RUNNING = Progress(
     began=1000.0,
     at=1010.0,
     doing="pass 2 over all data",
-    now=CurrentPass(
-        "pass 2 over all data", 1, 45, 1008.0, 12, 30_000_000, 120_000_000, 12.0, 1010.0
-    ),
+    now=CurrentPass("pass 2 over all data", 1, 45, 1008.0, 12, 30_000_000, 120_000_000, 1010.0),
     done=(
         pass_of(1, 16, 5e5),
         pass_of(2, 16, 4e5, accepted=False),
@@ -37,12 +35,9 @@ RUNNING = Progress(
     stderr=(10.0, 0.01),
     rate=15e6,
     byte_rate=60e6,
-    target=20e6,
-    byte_target=80e6,
     pairs_total=130_000_000,
     tiles_total=57,
     tiles_skipped=3,
-    busy=40.0,
 )
 
 ENDED = replace(

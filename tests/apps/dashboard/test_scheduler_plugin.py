@@ -1,12 +1,11 @@
 """The page /fit on a scheduler that knows nothing of it before a fit begins, read over HTTP."""
 
-import json
+import gc
 import time
 from urllib.request import urlopen
 
 import pytest
 from distributed import Client, LocalCluster
-from prometheus_client.parser import text_string_to_metric_families
 
 import homodyne_dask as hd
 from homodyne_dask.apps.dashboard.event_messages import TOPIC
@@ -30,6 +29,8 @@ def cluster():
         n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0"
     ) as cluster:
         yield cluster
+    del cluster
+    gc.collect()  # connections, while their warnings are ignored
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,7 @@ def test_the_page_shows_how_the_fit_ended(fitted):
     address, _, result = fitted
     page = ParsedPage(get(address, "fit"))
     assert result.outcome.value in page.text
-    assert len(page.all("svg")) == 3 + 3
+    assert len(page.all("table")) == 2
     assert ParsedPage(get(address, "fit-now")).lines
 
 
@@ -65,41 +66,15 @@ def test_every_page_of_the_dashboard_has_the_tab(fitted):
     assert 'href="fit"' in get(fitted[0], "workers")
 
 
-def test_prometheus_has_the_numbers_of_the_result(fitted):
-    address, _, result = fitted
-    found = {
-        sample.name: sample.value
-        for family in text_string_to_metric_families(get(address, "metrics"))
-        for sample in family.samples
-        if sample.name.startswith("homodyne_dask_")
-    }
-    assert found["homodyne_dask_running"] == 0
-    assert found["homodyne_dask_chisqr"] == pytest.approx(result.chisqr)
-    assert found["homodyne_dask_passes_total"] == result.passes
-    assert found["homodyne_dask_pairs_total"] >= result.passes * result.ndata
-    assert found["homodyne_dask_tiles_skipped_total"] == 0
-    assert found["homodyne_dask_compilations_total"] == sum(result.run.compilations.values())
-    assert found["homodyne_dask_page_seconds_total"] > 0
-
-
-def test_the_grafana_dashboard_asks_for_numbers_there_are(fitted):
-    import re
-    from pathlib import Path
-
-    deploy = Path(__file__).parents[3] / "deploy"
-    text = (deploy / "dashboards" / "fits.json").read_text()
-    asked = {e for p in json.loads(text)["panels"] for t in p["targets"] for e in [t["expr"]]}
-    names = set(re.findall(r"homodyne_dask_\w+", " ".join(asked)))
-    assert len(names) > 8
-    assert names <= set(re.findall(r"^homodyne_dask_\w+", get(fitted[0], "metrics"), re.MULTILINE))
-
-
 def test_the_same_events_are_those_of_a_dask_topic(fitted):
     _, client, result = fitted
     events = [event for _, event in client.get_events(TOPIC)]
-    assert [event["what"] for event in events][:2] == ["begun", "pass"]
-    assert events[-1]["what"] == "ended"
-    assert sum(event["what"] == "state" for event in events) == result.passes
+    told = [event["what"] for event in events]
+    assert told[0] == "FitPlanned"
+    assert told[-1] == "FitEnded"
+    assert told.count("PassEnded") == result.passes
+    places = [n for n, what in enumerate(told) if what in ("PassStarted", "PassEnded")]
+    assert told[places[0]] == "PassStarted"
 
 
 def test_tasks_have_names_and_spans_and_their_time_is_told_apart(fitted, cluster):

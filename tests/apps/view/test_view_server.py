@@ -1,12 +1,10 @@
-"""The command `view`: its server, and that only the latest of many requests counts."""
+"""The command `view` and its server."""
 
 import asyncio
 import re
 import signal
 import subprocess
 import sys
-from concurrent.futures import Future
-from functools import partial
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -14,7 +12,6 @@ import pytest
 from tornado.httpclient import AsyncHTTPClient
 
 import homodyne_dask as hd
-from homodyne_dask.apps.view.latest_request import LatestRequest
 from homodyne_dask.apps.view.view_server import leading_file
 from tests.html_pages import LARGE, answer_to
 from tests.run_command import run
@@ -25,101 +22,6 @@ from tests.synthetic import measured, store
 def scan(tmp_path_factory):
     """One bin of 40 frames."""
     return store(measured([2500.0, -0.3, 100.0], 40), tmp_path_factory.mktemp("served"), "A0001_c2")
-
-
-class Document:
-    """Calls back when it is told to."""
-
-    def __init__(self) -> None:
-        self.later: list = []
-
-    def add_timeout_callback(self, function, _) -> None:
-        self.later.append(function)
-
-    def add_next_tick_callback(self, function) -> None:
-        self.later.append(function)
-
-    def turn(self) -> None:
-        """Call what has been waiting."""
-        waiting, self.later = self.later, []
-        for function in waiting:
-            function()
-
-
-def latest(work, errors=None) -> tuple[Document, LatestRequest]:
-    document, errors = Document(), [] if errors is None else errors
-    asked = LatestRequest(Now(), work, errors.append)
-    asked.document = document
-    return document, asked
-
-
-class Now:
-    """Does at once what others do in a thread."""
-
-    def submit(self, function, *arguments) -> Future:
-        future = Future()
-        try:
-            future.set_result(function(*arguments))
-        except Exception as e:
-            future.set_exception(e)
-        return future
-
-
-def test_many_requests_in_a_moment_are_one():
-    shown = []
-
-    def work(check):
-        yield partial(shown.append, "maps")
-
-    document, asked = latest(work)
-    for _ in range(50):
-        asked.ask()
-    for _ in range(4):
-        document.turn()
-    assert shown == ["maps"]
-    assert (asked.finished, asked.dropped) == (1, 0)
-
-
-def test_a_request_makes_the_one_before_stale_and_is_done_after_it():
-    shown, begun = [], []
-
-    def work(check):
-        begun.append(len(begun))
-        if len(begun) == 1:
-            asked.ask()  # while this is being done
-        check()
-        yield partial(shown.append, begun[-1])
-
-    document, asked = latest(work)
-    asked.ask()
-    for _ in range(6):
-        document.turn()
-    assert shown == [1]
-    assert (asked.finished, asked.dropped) == (1, 1)
-
-
-def test_what_fails_is_said_and_the_next_request_is_done():
-    shown, errors = [], []
-
-    def work(check):
-        if not errors:
-            raise ValueError("a bug")
-        yield partial(shown.append, "maps")
-
-    document, asked = latest(work, errors)
-    for _ in range(2):
-        asked.ask()
-        for _ in range(4):
-            document.turn()
-    assert [str(e) for e in errors] == ["a bug"]
-    assert shown == ["maps"]
-
-
-def test_a_page_that_is_gone_asks_for_nothing():
-    document, asked = latest(lambda check: iter([]))
-    asked.close()
-    asked.ask()
-    assert not document.later
 
 
 @pytest.fixture

@@ -1,19 +1,15 @@
 // Fetches the sections about once a second and replaces those that changed.
 const contact = document.getElementById("contact");
 const live = document.getElementById("live");
-const address = location.pathname.replace(/\/$/, "") + "-now" + location.search;
+const address = location.pathname.replace(/\/$/, "") + "-now";
 
 function put(html) {
-  const fresh = new DOMParser().parseFromString(html, "text/html").body;
-  const names = [...fresh.children].map((part) => part.id);
-  for (const old of [...live.children]) if (!names.includes(old.id)) old.remove();
-  for (const part of [...fresh.children]) {
-    const old = document.getElementById(part.id);
-    if (!old) { live.append(part); continue; }
-    if (old.innerHTML === part.innerHTML) continue;
-    const focused = old.contains(document.activeElement) ? document.activeElement.id : "";
-    old.replaceWith(part);
-    if (focused && document.getElementById(focused)) document.getElementById(focused).focus();
+  const fresh = [...new DOMParser().parseFromString(html, "text/html").body.children];
+  const old = [...live.children];
+  if (fresh.map((part) => part.id).join() !== old.map((part) => part.id).join()) {
+    live.replaceChildren(...fresh);
+  } else {
+    fresh.forEach((part, n) => { if (part.innerHTML !== old[n].innerHTML) old[n].replaceWith(part); });
   }
 }
 
