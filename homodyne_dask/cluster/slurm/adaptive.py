@@ -19,7 +19,6 @@ from distributed.deploy.spec import ProcessInterface
 
 from homodyne_dask.cluster import _dask_internals
 from homodyne_dask.cluster.slurm import queue
-from homodyne_dask.cluster.slurm.jobs import LOST_WORKER_TIMEOUT
 from homodyne_dask.cluster.slurm.sites import Site
 from homodyne_dask.cluster.workers import JobCluster, Workers
 from homodyne_dask.errors import ClusterError
@@ -146,7 +145,7 @@ class ReplacingAdaptive(Adaptive):
         return {
             name: job
             for name, job in jobs.items()
-            if job in self.lives and now - self.lives[job][1] > LOST_WORKER_TIMEOUT
+            if job in self.lives and now - self.lives[job][1] > queue.LOST_WORKER_TIMEOUT
         }
 
     async def _failed(self) -> dict[Any, Any]:

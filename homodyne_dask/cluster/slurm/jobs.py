@@ -15,13 +15,12 @@ from dask.utils import parse_bytes
 from homodyne_dask.cluster import scratch, tls
 from homodyne_dask.cluster.settings import monitor_environment, worker_environment
 from homodyne_dask.cluster.slurm import queue
+from homodyne_dask.cluster.slurm.queue import LOST_WORKER_TIMEOUT
 from homodyne_dask.cluster.slurm.sites import FOLDER, Site, walltime_seconds
 from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS
 from homodyne_dask.errors import OptionError, require_package
 from homodyne_dask.store.processes import SAFE_PATH, python_command
 
-LOST_WORKER_TIMEOUT = 5.0
-"""Seconds after which a worker that has left is replaced; a nanny restarts one in less."""
 START_SECONDS = 30.0
 """Seconds from the start of a job to its first task, with its libraries on a shared file system."""
 CLOSING_SECONDS = 60.0

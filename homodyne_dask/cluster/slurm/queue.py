@@ -9,6 +9,8 @@ from homodyne_dask.errors import ClusterError
 
 COMMAND_TIMEOUT = 60.0
 """Seconds a command of the batch system may take."""
+LOST_WORKER_TIMEOUT = 5.0
+"""Seconds after which a job whose workers have left is replaced; a nanny restarts one in less."""
 
 
 class QueuedJob(NamedTuple):
