@@ -5,17 +5,17 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from distributed import Client
+from distributed import Client, performance_report
 
 from homodyne_dask.cluster._dask_internals import known_workers
 from homodyne_dask.cluster.connect import closing_logged
 from homodyne_dask.errors import OptionError, require_package
-from homodyne_dask.store.files import links_below, named_in_errors, write_atomic
+from homodyne_dask.store.files import links_below, write_atomic
 
 LOG = logging.getLogger(__name__)
 REPORT = "dask-report.html"
@@ -37,19 +37,22 @@ def profiled(client: Client | None, folder: str | Path) -> Iterator[Callable[...
     """
     if client is not None:
         require_package("Dask's report", "bokeh", "view")
-    target = Path(folder)
+    target, recording = Path(folder), list[Future[Files]]()
     if link := next(links_below(target), None):
         raise OptionError(
             f"{link} is a link to {link.resolve()}: give another folder for the profile"
         )
     target.mkdir(parents=True, exist_ok=True)
-    recording: list[Future[Files]] = []
-    with ThreadPoolExecutor(1) as pool, _report(client, target / REPORT):
 
-        def trace(*_: object) -> None:
-            if not recording:
-                recording.append(pool.submit(_recorded, client))
+    def trace(*_: object) -> None:
+        if not recording:
+            recording.append(pool.submit(_recorded, client))
 
+    with ThreadPoolExecutor(1) as pool, ExitStack() as held:
+        if client is not None:
+            held.enter_context(client.as_current())
+            report = performance_report(str(target / REPORT), stacklevel=5, mode="inline")
+            held.enter_context(closing_logged(report))
         yield trace
         try:
             files = recording[0].result() if recording else {}
@@ -60,24 +63,6 @@ def profiled(client: Client | None, folder: str | Path) -> Iterator[Callable[...
             path = target / TRACE / name
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(path, content)
-
-
-@contextmanager
-def _report(client: Client | None, path: Path) -> Iterator[None]:
-    if client is None:
-        yield
-        return
-    from distributed import performance_report
-
-    with named_in_errors(path), TemporaryDirectory() as folder:
-        written = Path(folder) / REPORT
-        with (
-            client.as_current(),
-            closing_logged(performance_report(str(written), stacklevel=5, mode="inline")),
-        ):
-            yield
-        if written.exists():  # there is none of a cluster that was lost
-            write_atomic(path, written.read_bytes())
 
 
 def _recorded(client: Client | None) -> Files:

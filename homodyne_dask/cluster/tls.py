@@ -1,6 +1,8 @@
 """TLS key of a cluster: only users who can read it may connect."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from distributed import Security
@@ -60,3 +62,16 @@ def remove_key(folder: Path) -> None:
     """Delete a key and its certificate."""
     for name in (CERTIFICATE, KEY):
         (folder / name).unlink(missing_ok=True)
+
+
+@contextmanager
+def new_key(folder: Path) -> Iterator[Security]:
+    """Make a key for the length of a `with`; a folder that was made for it goes with it."""
+    made = not folder.exists()
+    try:
+        yield make_key(folder)
+    finally:
+        remove_key(folder)
+        with suppress(OSError):  # others have put something there, or removed it
+            if made:
+                folder.rmdir()

@@ -13,7 +13,7 @@ from homodyne_dask.apps.watch.scans_page import WatchStatus, live_pictures, writ
 from homodyne_dask.fitting.events import Progress
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fit_rows import FitRow, SeriesEntry, fit_rows
+from homodyne_dask.results.data.fit_rows import FitRow, SeriesEntry, fit_row
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.files.folder import write_result
 from homodyne_dask.results.files.scans_index import write_index
@@ -74,10 +74,12 @@ def report(folder: Path, scan) -> str:
 def live_page(folder: Path, scan) -> str:
     entry = SeriesEntry("store", folder / FILE, named(scan))
     (folder / FILE).mkdir()
-    rows = fit_rows(HOSTILE, 1, 1.8e9, [replace(entry, name=HOSTILE)])
-    rows.append(FitRow(HOSTILE, 2, 1.8e9, message=HOSTILE))
+    rows = [
+        fit_row(1, 1.8e9, replace(entry, name=HOSTILE)),
+        FitRow(HOSTILE, 2, 1.8e9, message=HOSTILE),
+    ]
     status = WatchStatus(None, HOSTILE, [HOSTILE])
-    write_live_index(folder, (), rows, live_pictures(rows)[0], status)
+    write_live_index(folder, (), rows, live_pictures(rows, {}), status)
     return (folder / "scans.html").as_uri()
 
 

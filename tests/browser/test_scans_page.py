@@ -6,8 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from homodyne_dask.apps.watch.scans_page import WatchStatus, live_pictures, write_live_index
-from homodyne_dask.results.data.fit_rows import FitRow, SeriesEntry, fit_rows
+from homodyne_dask.apps.watch.scans_page import (
+    WatchStatus,
+    live_pictures,
+    read_rates,
+    write_live_index,
+)
+from homodyne_dask.results.data.fit_rows import FitRow, SeriesEntry, fit_row
 from tests.browser.chromium import ARTEFACTS, NAMELESS, OUTSIDE, PROGRAM, browser
 from tests.results.made_results import changed, flow_result
 
@@ -27,8 +32,8 @@ def scans(folder: Path, number: int) -> list[FitRow]:
         result.mkdir(exist_ok=True)
         lines = [f"{t},{1e4 * t**-0.5},9e3,{2e4 * t**-0.5},{1e-3 + n / 1e4},," for t in (0.1, 1, 9)]
         (result / "rates.csv").write_text(RATES + "\n".join(lines) + "\n")
-        entry = SeriesEntry("store", result, changed(flow_result(), redchi=1 + 0.01 * n))
-        found += fit_rows(f"A{n}.hdf", n + 1, 1.8e9 + 3600 * n, [entry])
+        entry = SeriesEntry(f"A{n}.hdf", result, changed(flow_result(), redchi=1 + 0.01 * n))
+        found.append(fit_row(n + 1, 1.8e9 + 3600 * n, entry))
     warned = replace(found[-1], warnings=("contrast 0.1 after 0.3",))
     bad = FitRow(HOSTILE, number + 1, 1.8e9 + 3600 * number, message=f"{HOSTILE} is no scan")
     return [*found[:-1], warned, bad]
@@ -39,7 +44,8 @@ def test_the_page_of_scans_loads_itself_again_and_shows_what_came(tmp_path):
     def write(number: int, reload: float | None) -> None:
         rows = scans(tmp_path, number)
         status = WatchStatus(reload, "in is watched every 1 s", ["waiting for the results: full"])
-        write_live_index(tmp_path, (), rows, live_pictures(rows)[0], status)
+        rates = {row.name: read_rates(row.folder / "rates.csv") for row in rows if row.folder}
+        write_live_index(tmp_path, (), rows, live_pictures(rows, rates), status)
 
     write(4, 3.0)
     with browser(tmp_path) as tab:
@@ -72,5 +78,5 @@ def test_the_table_has_all_scans_and_the_page_the_newest(tmp_path, monkeypatch):
     assert len(lines) == 5
     assert float(lines[1].split(",")[3]) == np.median(flow_result().scaling["contrast"])
     page = (tmp_path / "scans.html").read_text()
-    assert "scans.csv also lists 2 earlier fits" in page
+    assert "scans.csv lists all scans" in page
     assert "A0.hdf" not in page

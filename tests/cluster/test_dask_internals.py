@@ -17,7 +17,6 @@ from distributed import Client, Status
 from homodyne_dask.apps.dashboard import _scheduler_internals
 from homodyne_dask.cluster import _dask_internals as internals
 from homodyne_dask.cluster.local import local_cluster, workers_of
-from homodyne_dask.cluster.slurm import _jobqueue_internals
 from homodyne_dask.sweep import distributed_tasks as affinity
 from homodyne_dask.sweep import distributed_tasks as on_cluster
 
@@ -41,7 +40,6 @@ WITHOUT = [
     ("spans", internals.forget_spans, ("fit ", 3), "10 kB per pass"),
     ("memory", internals.memory_limit, (), "is not examined"),
     ("handlers", internals.forget_handler, ("n",), "small function"),
-    ("state of jobs", _jobqueue_internals.send_jobs, (), "reported later"),
 ]
 
 
@@ -137,18 +135,6 @@ def test_error_classes_that_are_gone_are_none():
     assert internals.error_classes("distributed.gone", "Gone") == ()
     assert len(internals.NO_WORKER) == 2
     assert len(internals._CONNECTION_LOST) == 4
-
-
-def test_a_refusal_is_what_follows_stderr_or_all_of_it():
-    said = RuntimeError("Command exited with exit code 1\nstdout:\n\nstderr:\nInvalid account\n\n")
-    assert _jobqueue_internals.refusal(said) == "Invalid account"
-    assert _jobqueue_internals.refusal(RuntimeError("no \n such")) == "no such"
-
-
-def test_a_job_of_several_workers_has_their_names():
-    cluster = SimpleNamespace(worker_spec={"a": {"group": ["-0", "-1"]}, "b": {}})
-    assert _jobqueue_internals.worker_names(cluster, "a") == {"a-0", "a-1"}
-    assert _jobqueue_internals.worker_names(cluster, "b") == {"b"}
 
 
 @pytest.mark.cluster

@@ -168,7 +168,7 @@ def test_500_scans_with_random_kills_leave_every_result_once_and_the_memory_flat
     changed = [file for of in known for file, when in of.items() if file.stat().st_mtime_ns != when]
     assert not changed  # nothing that was written before a kill was written again
     state = read_with_checksum(tmp_path / "out" / STATE, "homodyne_dask watch", 1, "")
-    assert all(content["fitted"] for content in state["contents"].values())
+    assert all(record["done"] for record in state["files"].values())
     warm, at = np.array(used[len(used) // 5 :]).T, np.array(scans[len(used) // 5 :])
     for name, of in {"watcher": warm[0], "workers": warm[1], "all": warm.sum(0)}.items():
         grown, error = slope(of, at)

@@ -1,34 +1,23 @@
 """Ingest and fit of the scans of a watched folder, on workers that stay warm between them."""
 
-from collections.abc import Sequence
+import os
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from distributed import Client, Future
+from distributed import Client
 
 import homodyne_dask as hd
 from homodyne_dask.cli.commands.ingest import MIN_BYTES_FOR_WORKERS
-from homodyne_dask.cli.exit_status import Interrupted, error_sentence
+from homodyne_dask.cli.exit_status import DISK_FULL
 from homodyne_dask.cli.fit_config import FitConfig
-from homodyne_dask.cli.fit_job import (
-    FitJob,
-    MoreFiles,
-    PreviousFit,
-    configured_model,
-    find_previous,
-    fit_job,
-    fit_jobs,
-)
+from homodyne_dask.cli.fit_job import MoreFiles, configured_model, find_previous, fit_job, fit_jobs
 from homodyne_dask.cli.several_fits import opened, submitted_jobs, wait_for_fit
-from homodyne_dask.cli.worker_options import workers_are_local, workers_for_small_fits
+from homodyne_dask.cli.worker_options import workers_for_small_fits
 from homodyne_dask.errors import ClusterError, FileReadError, HomodyneDaskError, SourceError
-from homodyne_dask.results.data.fit_rows import PARTS, SeriesEntry
 from homodyne_dask.results.files.folder import FolderInUse
-from homodyne_dask.results.files.scans_index import write_index
+from homodyne_dask.store.files import open_without_waiting
 
-FILES_FOR_WORKERS = 8
-"""Files from which workers are started: fewer are fitted sooner in this process."""
 AHEAD = 2
 """Small fits given to each thread: one to work on, one to go on with."""
 
@@ -46,79 +35,64 @@ def may_pass(error: BaseException) -> bool:
     )
 
 
-class FitsOfScan:
-    """The fits of one scan, small ones on workers already: one, or one for each of its parts."""
+def concerns_all(error: BaseException) -> bool:
+    """Return whether what may pass concerns all files: the workers, or a full disk."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    full = isinstance(cause, OSError) and cause.errno in DISK_FULL
+    return may_pass(error) and (full or isinstance(error, ClusterError))
+
+
+class FitOfScan:
+    """The fit of one scan, a small one on a worker already."""
 
     def __init__(self, config: FitConfig, client: Client | None, more: MoreFiles) -> None:
         self.config, self.client, self.more = config, client, more
         self.model = model = configured_model(config)
-        # what is left in their folder is of a fit that was killed
-        self.jobs = [opened(job)._replace(replace=True) for job in fit_jobs(config)]
-        self.before: list[PreviousFit] = [find_previous(model, job) for job in self.jobs]
-        new = [job for job, of in zip(self.jobs, self.before, strict=True) if of.nothing]
+        (job,) = fit_jobs(config)
+        # what is left in its folder is of a fit that was killed, or of an earlier content
+        self.job = job = opened(job)._replace(replace=True)
+        self.before = find_previous(model, job)
         self.held = ExitStack()
-        self.sent: dict[Path, Future] = self.held.enter_context(
-            submitted_jobs(config, client, model, new, more)
-        )
+        new = [job] if self.before.nothing else []
+        self.sent = self.held.enter_context(submitted_jobs(config, client, model, new, more))
 
     def ended(self) -> bool:
-        """Return whether all fits on workers have ended; the others are made by `entries`."""
+        """Return whether the fit on a worker has ended; another one is made by `result`."""
         return all(future.done() for future in self.sent.values())
 
-    def entries(self) -> list[SeriesEntry]:
-        """Return the fits, made here where no worker made them; those of parts with their index.
-
-        Raises what made the one fit fail, or a fit of parts in a way that may pass.
-        """
+    def result(self) -> hd.FitResult:
+        """Return the result, of a fit made here where no worker made it; raises what made it fail."""
+        before, sent = self.before, self.sent.pop(self.job.folder, None)
         with self.held:
-            found = [self._entry(job, of) for job, of in zip(self.jobs, self.before, strict=True)]
-        if self.config.over:
-            where = self.jobs[0].folder.parent
-            write_index(where, self.model.names, found, len(found), PARTS)
-        return found
-
-    def close(self) -> None:
-        """Give up the fits on workers."""
-        self.held.close()
-
-    def _entry(self, job: FitJob, before: PreviousFit) -> SeriesEntry:
-        try:
             if before.error is not None:
                 raise before.error
-            result = before.result or self._fit(job, before.resume)
-        except Exception as e:
-            if not self.config.over or may_pass(e) or isinstance(e, Interrupted):
-                raise
-            return SeriesEntry(job.name, job.folder, None, error_sentence(e, then=""), job.at)
-        return SeriesEntry(job.name, job.folder, result, "", job.at)
+            if before.result is not None:
+                return before.result
+            output = None if sent is None else wait_for_fit(self.client, sent)
+            given = self.config, self.model, self.job, self.client, before.resume, self.more
+            return fit_job(*given, output=output)[0]
 
-    def _fit(self, job: FitJob, resume: bool) -> hd.FitResult:
-        sent = self.sent.pop(job.folder, None)
-        output = None if sent is None else wait_for_fit(self.client, sent)
-        result, _ = fit_job(
-            self.config, self.model, job, self.client, resume, self.more, output=output
-        )
-        return result
+    def close(self) -> None:
+        """Give up the fit on a worker."""
+        self.held.close()
 
 
 class ScanFitter:
     """Fits of one configuration, one scan after another or side by side, on the same workers."""
 
-    def __init__(self, config: FitConfig, more: MoreFiles, time_offset: float, stay: bool) -> None:
-        """`stay`: start workers for whatever comes."""
-        self.config, self.more, self.time_offset, self.stay = config, more, time_offset, stay
+    def __init__(self, config: FitConfig, more: MoreFiles, time_offset: float) -> None:
+        self.config, self.more, self.time_offset = config, more, time_offset
         self.model = configured_model(config)
         self.held = ExitStack()
         self.client: Client | None = None
         self.threads = 1
 
-    def connect(self, expected: int) -> None:
-        """Connect to the workers that the options choose, once; else start some for many scans.
+    def connect(self) -> None:
+        """Connect to the workers that the options choose, or start some on this machine, once.
 
         Raises ClusterError where there are none.
         """
-        many = self.stay or expected >= FILES_FOR_WORKERS
-        if self.client is None and (many or not workers_are_local(self.config)):
+        if self.client is None:
             workers = self.held.enter_context(workers_for_small_fits(self.config))
             self.client, self.threads = workers
 
@@ -130,22 +104,13 @@ class ScanFitter:
     @property
     def at_once(self) -> int:
         """Number of scans that are worked on at the same time."""
-        return 1 if self.client is None else AHEAD * self.threads
+        return AHEAD * self.threads
 
-    def ingest(self, source: Path, store: Path) -> str:
-        """Write a store, or go on with it; return the SHA-256 of the source as it was read."""
-        large = source.stat().st_size >= MIN_BYTES_FOR_WORKERS
+    def begin(self, source: Path, store: Path, folder: Path) -> FitOfScan:
+        """Ingest a file, or go on with it, and begin the fit whose result goes into a folder."""
+        with open(source, "rb", opener=open_without_waiting) as file:  # a refusal may pass
+            large = os.fstat(file.fileno()).st_size >= MIN_BYTES_FOR_WORKERS
         client = self.client if large else None
         hd.ingest(source, store, time_offset=self.time_offset, client=client)
-        return hd.open_dataset(store).attrs["source_sha256"]
-
-    def begin(self, store: Path, folder: Path) -> FitsOfScan:
-        """Begin the fits of a store, whose results go into a folder."""
         config = replace(self.config, data=[store], output=folder)
-        return FitsOfScan(config, self.client, self.more)
-
-    def load(self, folder: Path) -> Sequence[SeriesEntry]:
-        """Return the fits in a folder of results; raises SourceError where they cannot be read."""
-        if not self.config.over:
-            return [SeriesEntry(folder.name, folder, hd.load_result(folder))]
-        return hd.load_series(folder).entries
+        return FitOfScan(config, self.client, self.more)

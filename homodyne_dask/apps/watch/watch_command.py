@@ -20,7 +20,7 @@ from homodyne_dask.errors import OptionError
 
 _OF_DATA: dict[str, Any] = {"cls": SectionOption, "section": DATA}
 _OF_OUTPUT: dict[str, Any] = {"cls": SectionOption, "section": OUTPUT}
-NOT_OF_WATCHED = ("data", "per_scan", "output", "overwrite", "checkpoint")
+NOT_OF_WATCHED = ("data", "per_scan", "over", "windows", "output", "overwrite", "checkpoint")
 """Options of a fit that a watched folder does not have, or has in another form."""
 
 
@@ -55,11 +55,9 @@ NOT_OF_WATCHED = ("data", "per_scan", "output", "overwrite", "checkpoint")
     help="Whether to draw the figures of each fit.",
 )  # fmt: skip
 @click.option(
-    "--nexus",
-    is_flag=True,
-    **_OF_OUTPUT,
+    "--nexus", is_flag=True, **_OF_OUTPUT,
     help="Also write each result as a NeXus file, result.nx.h5.",
-)
+)  # fmt: skip
 def watch(
     folder: Path,
     fit_yaml: Path | None,
@@ -108,12 +106,9 @@ def _configuration(folder: Path, fit_yaml: Path | None, options: dict[str, Any])
         raise OptionError(
             "the model auto applies only to a single new fit: compare models on one scan first"
         )
-    if config.per_scan:
-        raise OptionError(
-            "per_scan applies to a store of repeats, but each file is one scan: leave it out"
-        )
-    if config.checkpoint is not None:
-        raise OptionError(
-            "checkpoint applies to a single fit, but each scan has its own checkpoint: leave it out"
-        )
+    for name in ("per_scan", "over", "windows", "checkpoint"):
+        if getattr(config, name):
+            raise OptionError(
+                f"{name} cannot be used here, where each file is one scan with one fit: leave it out"
+            )
     return config

@@ -5,11 +5,11 @@ workers; and the message of sbatch about a refused job goes to a log only.
 """
 
 import asyncio
-import math
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
-import dask.config
 from dask.utils import parse_timedelta
 from dask_jobqueue.core import Job, JobQueueCluster
 from dask_jobqueue.pbs import PBSCluster, PBSJob
@@ -18,9 +18,10 @@ from distributed import Adaptive, Status
 from distributed.deploy.spec import ProcessInterface
 
 from homodyne_dask.cluster import _dask_internals
-from homodyne_dask.cluster.slurm import _jobqueue_internals, queue
+from homodyne_dask.cluster.slurm import queue
 from homodyne_dask.cluster.slurm.sites import Site
 from homodyne_dask.cluster.workers import JobCluster, Workers
+from homodyne_dask.errors import ClusterError
 
 MAX_FAILED_JOBS = 5
 """Failed jobs in a row (refused, or without stable workers) after which no more are submitted."""
@@ -37,7 +38,8 @@ class _ReportingJob(Job):
         try:
             await super().start()
         except RuntimeError as e:
-            self.refusal = _jobqueue_internals.refusal(e)
+            before, _, words = str(e).partition("stderr:")
+            self.refusal = queue.in_one_line(words or before)
             self.status = Status.failed
 
     async def close(self) -> None:
@@ -51,7 +53,7 @@ class _ReportingCluster(JobQueueCluster, JobCluster):
     site: Site
     expected: Workers
     task: float
-    listing: tuple[queue.QueuedJob, ...] = ()
+    listing: Sequence[queue.QueuedJob] = ()
     """The user's jobs when the queue was last listed."""
     refusal = ""
     """The last message of the batch system about a refused job."""
@@ -86,113 +88,79 @@ class _ReportingCluster(JobQueueCluster, JobCluster):
         return ", ".join(reasons)
 
 
-class _SlurmJob(_ReportingJob, SLURMJob):
-    pass
-
-
-class _PbsJob(_ReportingJob, PBSJob):
-    pass
-
-
 class SlurmCluster(_ReportingCluster, SLURMCluster):
     """Workers as jobs of SLURM."""
 
-    job_cls = _SlurmJob
+    job_cls = type("_SlurmJob", (_ReportingJob, SLURMJob), {})
 
 
 class PbsCluster(_ReportingCluster, PBSCluster):
     """Workers as jobs of PBS."""
 
-    job_cls = _PbsJob
+    job_cls = type("_PbsJob", (_ReportingJob, PBSJob), {})
 
 
 CLUSTERS: dict[str, Any] = {"slurm": SlurmCluster, "pbs": PbsCluster}
 
 
 class ReplacingAdaptive(Adaptive):
-    """Keeps as many jobs as the tasks need, and drops lost jobs, so that new ones replace them."""
+    """Dask's scaling, before which jobs that are lost are dropped, so that it replaces them."""
 
     cluster: Any
 
     def __init__(self, cluster: Any, **options: Any) -> None:
-        self.first_and_last: dict[Job, tuple[float, float]] = {}
+        self.lives: dict[Job, tuple[float, float]] = {}
         """When a job's workers were first and last connected."""
-        self.counted_at = 0.0
-        """When jobs whose workers did not stay were last counted."""
-        self.failed_at = -math.inf
-        """When a job last failed."""
         self.listed_at = time.monotonic()
         super().__init__(cluster, **options)
 
     async def adapt(self) -> None:
         """Drop lost jobs, then scale to the number that the tasks need."""
-        await self._drop_lost()
-        await self._drop_failed()
+        lost, failed = self._lost(), await self._failed()
+        lives = [self.lives[job] for job in lost.values()]
+        young = any(last - first < STABLE_SECONDS for first, last in lives)
+        self.cluster.failed_jobs += len(failed) + young  # jobs lost at once count as one
+        for name, job in (lost | failed).items():
+            self.cluster.refusal = job.refusal or self.cluster.refusal
+            self.cluster.workers.pop(name, None)
+            await job.close()
         if self.cluster.given_up:
             # no more workers will come: tasks that wait for them fail at once
             _dask_internals.fail_waiting_tasks(self.cluster.scheduler)
-            return
-        await super().adapt()
+        else:
+            await super().adapt()
 
-    async def _drop_lost(self) -> None:
-        """Drop jobs whose workers have left, where Dask has not dropped them itself."""
-        now, observed = time.monotonic(), self.cluster.observed
-        longest = parse_timedelta(dask.config.get("distributed.deploy.lost-worker-timeout"))
-        self._count_unstable(now, longest)
-        for name, job in list(self.cluster.workers.items()):
-            first, last = self.first_and_last.get(job, (now, now))
-            if _jobqueue_internals.worker_names(self.cluster, name) & observed:
-                self.first_and_last[job] = first, now
-                stable = last - first <= STABLE_SECONDS < now - first
-                if stable and first > self.failed_at:  # an older one ends no row of failures
+    def _lost(self) -> dict[Any, Any]:
+        """Return the jobs whose workers have left, by name."""
+        now, jobs = time.monotonic(), dict(self.cluster.workers)
+        self.lives = {job: life for job, life in self.lives.items() if job in jobs.values()}
+        connected = {str(worker) for worker in self.cluster.observed}
+        for name, job in jobs.items():
+            # those of a job of several workers are numbered
+            if any(f"{worker}-".startswith(f"{name}-") for worker in connected):
+                first, last = self.lives.get(job, (now, now))
+                self.lives[job] = first, now
+                if last - first < STABLE_SECONDS <= now - first:
                     self.cluster.failed_jobs = 0
-            elif now - last > longest:
-                await self._drop(name)
+        return {
+            name: job
+            for name, job in jobs.items()
+            if job in self.lives and now - self.lives[job][1] > queue.LOST_WORKER_TIMEOUT
+        }
 
-    def _count_unstable(self, now: float, longest: float) -> None:
-        """Count dropped jobs whose workers did not stay; jobs lost at once count as one."""
-        dropped = self.first_and_last.keys() - set(self.cluster.workers.values())
-        lives = [self.first_and_last.pop(job) for job in dropped]
-        unstable = any(last - first < STABLE_SECONDS for first, last in lives)
-        if unstable and now - self.counted_at > longest:
-            self.counted_at = self.failed_at = now
-            self.cluster.failed_jobs += 1
-
-    async def _drop_failed(self) -> None:
-        """Drop jobs that were refused, or that left the queue without ever having workers."""
-        new = {n: job for n, job in self.cluster.workers.items() if job not in self.first_and_last}
+    async def _failed(self) -> dict[Any, Any]:
+        """Return, now and then, jobs that were refused, or left the queue without ever having workers."""
+        new = {n: job for n, job in self.cluster.workers.items() if job not in self.lives}
         every = parse_timedelta(self.cluster.site["queue-interval"])
         if not new or time.monotonic() - self.listed_at < every:
-            return
+            return {}
         self.listed_at = time.monotonic()
-        lost = [name for name, job in new.items() if job.status is Status.failed]
+        failed = {name: job for name, job in new.items() if job.status is Status.failed}
         if self.cluster.site["batch"] == "slurm":
-            listed = await _listed(queue.query())
-            if listed is None:
-                return  # the controller does not answer now
-            self.cluster.listing = tuple(queue.parse_queue(listed))
-            queued = {job.number for job in self.cluster.listing}
-            lost += [name for name, job in new.items() if job.job_id and job.job_id not in queued]
-        for name in lost:
-            self.cluster.refusal = new[name].refusal or self.cluster.refusal
-            self.failed_at = time.monotonic()
-            self.cluster.failed_jobs += 1
-            await self._drop(name)
-
-    async def _drop(self, name: Any) -> None:
-        if job := self.cluster.workers.pop(name, None):
-            await job.close()
-
-
-async def _listed(command: list[str]) -> str | None:
-    """Return what a command of the batch system prints; None where it fails or takes too long."""
-    process = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
-    )
-    try:
-        printed, _ = await asyncio.wait_for(process.communicate(), queue.COMMAND_TIMEOUT)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        return None
-    return None if process.returncode else printed.decode()
+            with suppress(ClusterError):  # the controller does not answer now
+                self.cluster.listing = await asyncio.to_thread(queue.jobs)
+                queued = {job.number for job in self.cluster.listing}
+                failed |= {
+                    n: job for n, job in new.items() if job.job_id and job.job_id not in queued
+                }
+        return failed

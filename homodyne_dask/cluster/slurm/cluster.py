@@ -2,27 +2,20 @@
 
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import dask.config
-from distributed import Security
 
 from homodyne_dask.cluster import tls
 from homodyne_dask.cluster.connect import closing_logged
 from homodyne_dask.cluster.scratch import scratch_folder
 from homodyne_dask.cluster.settings import MONITOR_SETTINGS, SCHEDULER_SETTINGS
 from homodyne_dask.cluster.slurm import queue
-from homodyne_dask.cluster.slurm._jobqueue_internals import send_jobs
-from homodyne_dask.cluster.slurm.jobs import (
-    LOST_WORKER_TIMEOUT,
-    cluster_class,
-    job_options,
-    worker_memory,
-)
-from homodyne_dask.cluster.slurm.sites import Site, site_named
+from homodyne_dask.cluster.slurm.jobs import cluster_class, job_options, worker_memory
+from homodyne_dask.cluster.slurm.sites import site_named
 from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS, Workers
 from homodyne_dask.errors import ClusterError, OptionError, require_type, shown
 from homodyne_dask.store.files import path_of
@@ -60,14 +53,28 @@ def slurm_cluster(
     chosen, (least, most) = site_named(site, **settings), bounds(jobs)
     new = f"{site}-{secrets.token_hex(3)}"
     where = path_of("folder", folder) if folder else chosen.shared / new
-    cluster_class(chosen)  # before anything is written
+    new_cluster, options = cluster_class(chosen), job_options(chosen, task)
+    patience = f"{chosen.patience:g}s"
+    waits = {
+        "distributed.scheduler.no-workers-timeout": patience,
+        "distributed.deploy.lost-worker-timeout": patience,  # jobs are dropped as a whole, and sooner
+        "homodyne-dask.no-progress": patience,
+        "homodyne-dask.first-worker": patience,
+    }
     chosen.logs.mkdir(parents=True, exist_ok=True)
-    with (
-        dask.config.set(_dask_settings(chosen)),
-        _key(chosen, where) as security,
-        scratch_folder() as scratch,
-        closing_logged(cluster_of(chosen, security, where.name, task, scratch)) as cluster,
-    ):
+    with ExitStack() as held:
+        held.enter_context(dask.config.set(SCHEDULER_SETTINGS | MONITOR_SETTINGS | waits))
+        security = held.enter_context(tls.new_key(where)) if chosen["security"] == "tls" else None
+        scratch = held.enter_context(scratch_folder())
+        cluster: Any = new_cluster(
+            security=security,
+            name=where.name,
+            shared_temp_directory=str(chosen.shared),
+            scheduler_options={"local_directory": str(scratch), **chosen["scheduler-options"]},
+            **options,
+        )
+        held.enter_context(closing_logged(cluster))
+        cluster.site, cluster.task = chosen, task
         if chosen["batch"] == "slurm":
             queue.probe(cluster.job_script())
         cluster.expected = Workers(
@@ -77,27 +84,15 @@ def slurm_cluster(
         )
         cluster.adapt(minimum_jobs=least, maximum_jobs=most, interval="1s", wait_count=IDLE_SECONDS)
         cluster.scale(jobs=least)
-        send_jobs(cluster)
+        cluster.sync(_submitted, cluster)
         for job in cluster.workers.values():
             if job.refusal:
                 raise ClusterError(f"the job was refused: {job.refusal}")
         yield cluster
 
 
-def cluster_of(site: Site, security: Security | None, name: str, task: float, scratch: Path) -> Any:
-    """Return a scheduler for workers of a site, without any job yet; tasks take up to `task` s.
-
-    scratch: what the scheduler itself may write beside its work goes there.
-    """
-    cluster = cluster_class(site)(
-        security=security,
-        name=name,
-        shared_temp_directory=str(site.shared),
-        scheduler_options={"local_directory": str(scratch), **site["scheduler-options"]},
-        **job_options(site, task),
-    )
-    cluster.site, cluster.task = site, task
-    return cluster
+async def _submitted(cluster: Any) -> None:
+    await cluster  # until the batch system has answered
 
 
 def bounds(jobs: int | tuple[int, int]) -> tuple[int, int]:
@@ -109,30 +104,3 @@ def bounds(jobs: int | tuple[int, int]) -> tuple[int, int]:
             f"jobs = {shown(jobs)} cannot be used: give a number of at least 1, or (least, most)"
         )
     return pair[0], pair[1]
-
-
-def _dask_settings(site: Site) -> dict[str, Any]:
-    patience = f"{site.patience:g}s"
-    waits = {
-        "distributed.scheduler.no-workers-timeout": patience,
-        "distributed.deploy.lost-worker-timeout": f"{LOST_WORKER_TIMEOUT:g}s",
-        "homodyne-dask.no-progress": patience,
-        "homodyne-dask.first-worker": patience,
-    }
-    return SCHEDULER_SETTINGS | MONITOR_SETTINGS | waits
-
-
-@contextmanager
-def _key(site: Site, folder: Path) -> Iterator[Security | None]:
-    """Make the key of a cluster for the length of a `with`, and remove it after."""
-    if site["security"] == "none":
-        yield None
-        return
-    made = not folder.exists()
-    try:
-        yield tls.make_key(folder)
-    finally:
-        tls.remove_key(folder)
-        with suppress(OSError):  # others have put something there, or removed it
-            if made:
-                folder.rmdir()

@@ -7,7 +7,6 @@ as long as a task, and workers must not all leave at once.
 
 import shlex
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,13 +15,12 @@ from dask.utils import parse_bytes
 from homodyne_dask.cluster import scratch, tls
 from homodyne_dask.cluster.settings import monitor_environment, worker_environment
 from homodyne_dask.cluster.slurm import queue
+from homodyne_dask.cluster.slurm.queue import LOST_WORKER_TIMEOUT
 from homodyne_dask.cluster.slurm.sites import FOLDER, Site, walltime_seconds
 from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS
 from homodyne_dask.errors import OptionError, require_package
 from homodyne_dask.store.processes import SAFE_PATH, python_command
 
-LOST_WORKER_TIMEOUT = 5.0
-"""Seconds after which a worker that has left is replaced; a nanny restarts one in less."""
 START_SECONDS = 30.0
 """Seconds from the start of a job to its first task, with its libraries on a shared file system."""
 CLOSING_SECONDS = 60.0
@@ -32,19 +30,10 @@ STAGGER_SHARE = 0.1
 NANNY_BYTES = 250_000_000
 """Bytes of a job that each worker's nanny takes, with its interpreter."""
 _PASSED = (
-    "name",
-    "cores",
-    "processes",
-    "memory",
-    "walltime",
-    "queue",
-    "account",
-    "job-extra-directives",
-    "job-directives-skip",
-    "shebang",
-    "death-timeout",
-)
-_RENAMED = {"name": "job_name"}
+    "cores", "processes", "memory", "walltime", "queue", "account", "job-extra-directives",
+    "job-directives-skip", "shebang", "death-timeout",
+)  # fmt: skip
+"""Settings that are options of dask-jobqueue."""
 TEMPLATE = FOLDER / "driver.sbatch"
 
 
@@ -83,13 +72,14 @@ def job_options(site: Site, task: float = LONGEST_TASK_SECONDS) -> dict[str, Any
 
     task: seconds that a task may take (`lifetimes`).
     """
-    options = {_RENAMED.get(key, key.replace("-", "_")): site[key] for key in _PASSED}
+    options = {key.replace("-", "_"): site[key] for key in _PASSED} | {"job_name": site["name"]}
     if site["batch"] == "slurm":
         # without it dask-jobqueue rounds up to whole GiB
         memory = site["job-mem"] or f"{site.memory // 2**20}M"
         options |= {"job_cpu": site["job-cpu"], "job_mem": memory}
     else:
         options |= {"resource_spec": site["resource-spec"]}
+    lives = lifetime(site.walltime, task)
     return options | {
         # the worker is the batch process, so that it hears SIGTERM
         "python": site["python"] or f"exec {shlex.join(python_command())}",
@@ -98,10 +88,16 @@ def job_options(site: Site, task: float = LONGEST_TASK_SECONDS) -> dict[str, Any
         "log_directory": str(site.logs),
         "job_script_prologue": [
             *site["job-script-prologue"],
-            *environment(site, site.threads),
+            *environment(site.threads),
             *scratch.script_lines(site["local-directory"]),
         ],
-        "worker_extra_args": [*_arguments(site, task), *site["worker-extra-args"]],
+        "worker_extra_args": [
+            *("--memory-limit", str(worker_memory(site))),
+            *("--lifetime", f"{lives.seconds:.0f}s", "--lifetime-stagger", f"{lives.stagger:.0f}s"),
+            *("--no-dashboard", "--dashboard-address", "127.0.0.1:0"),
+            *("--preload-nanny", scratch.__name__),
+            *site["worker-extra-args"],
+        ],
     }
 
 
@@ -122,32 +118,11 @@ def script(site: Site, key: Path, task: float = LONGEST_TASK_SECONDS) -> str:
     return job.job_script()
 
 
-def _arguments(site: Site, task: float) -> list[str]:
-    lives = lifetime(site.walltime, task)
-    return [
-        *("--memory-limit", str(worker_memory(site))),
-        *("--lifetime", f"{lives.seconds:.0f}s", "--lifetime-stagger", f"{lives.stagger:.0f}s"),
-        *("--no-dashboard", "--dashboard-address", "127.0.0.1:0"),
-        *("--preload-nanny", scratch.__name__),
-    ]
-
-
-def environment(site: Site, threads: int) -> list[str]:
+def environment(threads: int) -> list[str]:
     """Return the lines of a job script that set threads, memory, imports and Dask for its processes."""
     settings = worker_environment(threads) | {"MALLOC_TRIM_THRESHOLD_": "65536"}
     settings |= monitor_environment() | SAFE_PATH
-    lines = [f"export {name}={shlex.quote(value)}" for name, value in settings.items()]
-    if cache := site["compile-cache"]:
-        # kernels run on the type of CPU that compiled them
-        lines += [
-            "cpu=$(grep -m1 ^flags /proc/cpuinfo | sha256sum | cut -c1-12)",
-            f"export JAX_COMPILATION_CACHE_DIR={cache}/jaxlib-{version('jaxlib')}-$cpu",
-            'mkdir -p -m 700 "$JAX_COMPILATION_CACHE_DIR"',
-            # what others could write there would be run
-            'own=$(find "$JAX_COMPILATION_CACHE_DIR" -maxdepth 0 -uid "$(id -u)" ! -perm /077)',
-            '[ -n "$own" ] || unset JAX_COMPILATION_CACHE_DIR',
-        ]
-    return lines
+    return [f"export {name}={shlex.quote(value)}" for name, value in settings.items()]
 
 
 def driver_script(site: Site, words: Sequence[str], folder: Path) -> str:
@@ -161,12 +136,9 @@ def driver_script(site: Site, words: Sequence[str], folder: Path) -> str:
             f"--site {site.name}` in your own batch job"
         )
     driver = site["driver"]
+    chosen = {"partition": driver["queue"] or site["queue"], "account": site["account"]}
     directives = [*driver["job-extra-directives"]]
-    for option, value in (
-        ("--partition", driver["queue"] or site["queue"]),
-        ("--account", site["account"]),
-    ):
-        directives += [f"{option}={value}"] if value else []
+    directives += [f"--{option}={value}" for option, value in chosen.items() if value]
     return TEMPLATE.read_text().format(
         name=site["name"],
         logs=site.logs,
@@ -176,7 +148,7 @@ def driver_script(site: Site, words: Sequence[str], folder: Path) -> str:
         walltime=driver["walltime"],
         seconds=f"{walltime_seconds(driver['walltime'], 'driver.walltime'):.0f}",
         directives="\n".join(f"#SBATCH {line}" for line in directives),
-        prologue="\n".join([*site["job-script-prologue"], *environment(site, driver["cores"])]),
+        prologue="\n".join([*site["job-script-prologue"], *environment(driver["cores"])]),
         folder=shlex.quote(str(folder)),
         command=shlex.join(python_command("-m", "homodyne_dask.cli", *words)),
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from distributed import Client, Security
+from distributed import Client
 
 from homodyne_dask.cluster import tls
 from homodyne_dask.cluster.connect import closing_logged, connect
@@ -113,16 +113,8 @@ def _cluster(site: str, jobs: int | tuple[int, int], folder: Path) -> Iterator[C
         ):
             yield client
         return
-    with _key_in(folder) as security, local_cluster(security=security) as client:
+    with tls.new_key(folder) as security, local_cluster(security=security) as client:
         yield client
-
-
-@contextmanager
-def _key_in(folder: Path) -> Iterator[Security]:
-    try:
-        yield tls.make_key(folder)
-    finally:
-        tls.remove_key(folder)
 
 
 def refuse_second(file: Path) -> None:
@@ -154,15 +146,12 @@ def start_scheduler(site: str, jobs: str, file: Path) -> PersistentScheduler:
             python_command("-m", "homodyne_dask.cli", *words, *(["--jobs", jobs] if jobs else [])),
             stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
         )  # fmt: skip
-    until = time.monotonic() + START_TIMEOUT
-    while not file.exists():
-        if process.poll() is not None:
-            last = (log.read_text().strip().splitlines() or ["it wrote nothing"])[-1]
-            raise ClusterError(last.removeprefix("error: "))
-        if time.monotonic() > until:
-            process.terminate()
-            raise ClusterError(f"the scheduler did not start within {START_TIMEOUT:g} s: see {log}")
-        time.sleep(0.05)
+    if not _wait(lambda: file.exists() or process.poll() is not None, START_TIMEOUT):
+        process.terminate()
+        raise ClusterError(f"the scheduler did not start within {START_TIMEOUT:g} s: see {log}")
+    if not file.exists():
+        last = (log.read_text().strip().splitlines() or ["it wrote nothing"])[-1]
+        raise ClusterError(last.removeprefix("error: "))
     return read_scheduler_file(file)
 
 
@@ -173,8 +162,13 @@ def stop_scheduler(file: Path, key: str | None = None) -> None:
     """
     with connection_by(file, key) as client:
         client.set_metadata(END_KEY, True)
-    until = time.monotonic() + STOP_TIMEOUT
-    while file.exists():
-        if time.monotonic() > until:
-            raise ClusterError(f"the scheduler of {file} did not stop within {STOP_TIMEOUT:g} s")
+    if not _wait(lambda: not file.exists(), STOP_TIMEOUT):
+        raise ClusterError(f"the scheduler of {file} did not stop within {STOP_TIMEOUT:g} s")
+
+
+def _wait(reached: Callable[[], bool], seconds: float) -> bool:
+    """Wait until something is reached; return whether it was, in time."""
+    until = time.monotonic() + seconds
+    while not (found := reached()) and time.monotonic() < until:
         time.sleep(0.05)
+    return found

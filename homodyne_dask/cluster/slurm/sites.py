@@ -111,12 +111,11 @@ def site_named(name: str, **changes: Any) -> Site:
 
 def _checked(site: Site) -> Site:
     where = f"jobqueue.{site.name}"
-    if site["batch"] not in BATCH_SYSTEMS:
-        raise OptionError(f"{where}.batch = {site['batch']!r} cannot be used: give slurm or pbs")
-    if site["security"] not in ("tls", "none"):
-        raise OptionError(
-            f"{where}.security = {site['security']!r} cannot be used: give tls or none"
-        )
+    for key, allowed in (("batch", BATCH_SYSTEMS), ("security", ("tls", "none"))):
+        if site[key] not in allowed:
+            raise OptionError(
+                f"{where}.{key} = {site[key]!r} cannot be used: give {' or '.join(allowed)}"
+            )
     for key in ("cores", "processes"):
         if not isinstance(site[key], int) or site[key] < 1:
             raise OptionError(f"{where}.{key} = {site[key]!r} is not a whole number of at least 1")

@@ -305,16 +305,14 @@ _QUANTITIES = {"contrast": "contrast", "redchi": "reduced χ²"}
 
 @dataclass(frozen=True)
 class FitRow:
-    """One fit of a scan, or a scan that cannot be fitted, with the columns of `SeriesEntry`."""
+    """The fit of a scan, or a scan that cannot be fitted, with the columns of `SeriesEntry`."""
 
-    scan: str
+    name: str
     """The file."""
     number: int
     """Place of the scan among all, from 1 on."""
     time: float
     """When the file was written [s since 1970]."""
-    part: str = ""
-    """Name of the part of the scan, '' for the whole."""
     folder: Path | None = None
     outcome: str = FAILED
     outcome_words: str = "failed"
@@ -330,17 +328,11 @@ class FitRow:
     """What changed against the scans before."""
 
     @property
-    def name(self) -> str:
-        """The file, and the part if there are several."""
-        return f"{self.scan}, {self.part}" if self.part else self.scan
-
-    @property
     def columns(self) -> dict[str, Any]:
         """What a table of scans has beside the name."""
         return {
             "number": self.number,
             "time": local_time(self.time),
-            **self.at,
             "contrast": self.contrast,
             "warnings": "; ".join(self.warnings),
         }
@@ -368,27 +360,21 @@ def local_time(seconds: float) -> str:
         return ""
 
 
-def fit_rows(scan: str, number: int, time: float, entries: Sequence[SeriesEntry]) -> list[FitRow]:
-    """Return the rows of a scan: one, or one for each of its parts."""
-    return [
-        FitRow(
-            scan=scan,
-            number=number,
-            time=time,
-            part=entry.name if entry.at else "",
-            folder=entry.folder,
-            outcome=entry.outcome,
-            outcome_words=entry.outcome_words,
-            redchi=entry.redchi,
-            ndata=entry.ndata,
-            passes=entry.passes,
-            contrast=np.nan if entry.result is None else _contrast(entry.result),
-            quantities=entry.quantities,
-            at=entry.at,
-            message=entry.message,
-        )
-        for entry in entries
-    ]
+def fit_row(number: int, time: float, entry: SeriesEntry) -> FitRow:
+    """Return the row of a scan; time: when its file was written [s since 1970]."""
+    known = (
+        "name",
+        "folder",
+        "outcome",
+        "outcome_words",
+        "redchi",
+        "ndata",
+        "passes",
+        "quantities",
+    )
+    contrast = np.nan if entry.result is None else _contrast(entry.result)
+    values = {key: getattr(entry, key) for key in known}
+    return FitRow(number=number, time=time, contrast=contrast, message=entry.message, **values)
 
 
 def _contrast(result: FitResult) -> float:
@@ -405,7 +391,7 @@ def changes(row: FitRow, earlier: Sequence[FitRow]) -> tuple[str, ...]:
     if row.outcome == FAILED:
         return ()  # its message says why
     found = [] if row.outcome_words == CONVERGED else [row.outcome_words]
-    good = [one for one in earlier if one.outcome != FAILED and one.part == row.part][-BEFORE:]
+    good = [one for one in earlier if one.outcome != FAILED][-BEFORE:]
     for key, words in _QUANTITIES.items():
         now, before = getattr(row, key), np.array([getattr(one, key) for one in good])
         before = before[np.isfinite(before)]

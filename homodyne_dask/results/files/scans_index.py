@@ -1,6 +1,5 @@
 """The index of several fits as CSV and HTML: scans.* for several stores, series.* for parts of one."""
 
-import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +25,7 @@ from homodyne_dask.results.files.saved_results import SUMMARY
 from homodyne_dask.results.views.figures.scans_figure import draw_scans as picture_of
 from homodyne_dask.results.views.figures.scans_figure import scans_title
 from homodyne_dask.results.views.fits_report import agreement_sentences
-from homodyne_dask.results.views.html_report import Picture, fits_table
+from homodyne_dask.results.views.html_report import Picture, drawn_picture, fits_table
 from homodyne_dask.results.views.jinja_templates import RESULTS_PACKAGE, render
 from homodyne_dask.store.files import replacing, write_atomic
 
@@ -150,9 +149,7 @@ def _page(
 
 
 def _picture(names: Sequence[str], good: Sequence[SeriesEntry], whole: FitSeries | None) -> Picture:
-    png = io.BytesIO()
     drawn = picture_of(good) if whole is None else whole.plot()
-    drawn.savefig(png, format="png")
     spans = [
         f"{name} {numbers.format_range(np.array([e.quantities[name].value for e in good]), '.4g')}"
         for name in names
@@ -160,4 +157,4 @@ def _picture(names: Sequence[str], good: Sequence[SeriesEntry], whole: FitSeries
     of = "scan" if whole is None else whole.over
     ends = f"first fit: {good[0].name}, last fit: {good[-1].name}"
     alt = f"Each parameter with its error against {of} ({ends}): {'; '.join(spans)}."
-    return Picture(scans_title(good, of), alt, png.getvalue())
+    return drawn_picture(drawn, scans_title(good, of), alt)

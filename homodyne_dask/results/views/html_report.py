@@ -1,12 +1,13 @@
 """The report as one HTML file with its figures inside; it needs neither colour nor a mouse."""
 
+import io
 import os
 import struct
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from markupsafe import Markup
@@ -51,6 +52,9 @@ from homodyne_dask.results.views.report_content import (
 )
 from homodyne_dask.text import joined_with_and
 
+if TYPE_CHECKING:
+    from homodyne_dask.results.views.figures.picture import FitFigure
+
 CSS_INCH = 96
 MAX_OPEN_ROWS = 40
 """Longer tables of bins are collapsed at first."""
@@ -83,6 +87,13 @@ class Picture:
     def _side(self, n: int) -> int:
         pixels: int = struct.unpack(">II", self.png[16:24])[n]  # of the header of a PNG file
         return round(pixels * CSS_INCH / DPI)
+
+
+def drawn_picture(figure: "FitFigure", title: str, alt: str) -> Picture:
+    """Return a figure that was drawn, as PNG."""
+    png = io.BytesIO()
+    figure.savefig(png, format="png")
+    return Picture(title, alt, png.getvalue())
 
 
 def picture_in(path: Path) -> Picture:

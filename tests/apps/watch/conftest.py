@@ -5,10 +5,14 @@ from pathlib import Path
 import pytest
 
 from homodyne_dask.apps.watch import scans_page as table
+from homodyne_dask.apps.watch import watch_loop
+from tests.apps.watch.instant_fits import load_instant
 
 
 @pytest.fixture
-def folders(tmp_path) -> tuple[Path, Path]:
+def folders(tmp_path, monkeypatch) -> tuple[Path, Path]:
+    """Where files appear, and where the results of instant fits go."""
+    monkeypatch.setattr(watch_loop, "load_result", load_instant)
     (tmp_path / "in").mkdir()
     return tmp_path / "in", tmp_path / "out"
 
@@ -16,4 +20,4 @@ def folders(tmp_path) -> tuple[Path, Path]:
 @pytest.fixture
 def no_page_pictures(monkeypatch):
     """Draw no figures on the page, which take longest."""
-    monkeypatch.setattr(table, "live_pictures", lambda _: ([], {}))
+    monkeypatch.setattr(table, "live_pictures", lambda *_: [])

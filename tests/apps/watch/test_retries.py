@@ -5,16 +5,16 @@ import json
 import os
 import re
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from homodyne_dask.apps.watch import watch_loop as watcher
+from homodyne_dask.apps.watch import folder_state
 from homodyne_dask.apps.watch.folder_state import STATE
 from homodyne_dask.apps.watch.scans_page import WatchStatus, live_pictures, write_live_index
+from homodyne_dask.apps.watch.watch_loop import ALL
 from homodyne_dask.errors import ClusterError, FileReadError
-from homodyne_dask.results.data.fit_rows import SeriesEntry, fit_rows
+from homodyne_dask.results.data.fit_rows import SeriesEntry, fit_row
 from tests.apps.watch.instant_fits import (
     GOOD,
     NAMES,
@@ -43,42 +43,31 @@ def fail_times(number: int, error: Exception, real):
     return run
 
 
-@pytest.mark.parametrize("step", ["ingest", "begin", "load"])
-def test_a_full_disk_is_said_waited_for_and_gone_on_from(folders, capsys, step):
+@pytest.mark.parametrize("step", ["begin", "result"])
+def test_a_full_disk_is_said_waited_for_and_gone_on_from(folders, monkeypatch, capsys, step):
     source, results = folders
     (source / "A.h5").write_bytes(GOOD)
     watch = watch_of(source, results)
     error = OSError(28, "No space left on device", f"{results}/x")
-    setattr(watch.fits, step, fail_times(2, error, getattr(watch.fits, step)))
+    owner = {"begin": InstantFits, "result": InstantFit}[step]
+    monkeypatch.setattr(owner, step, fail_times(2, error, getattr(owner, step)))
     watch_until_quiet(watch)
     said = capsys.readouterr().err
-    assert said.count("waiting for the results, retrying") == 1
+    assert said.count(f"waiting for {ALL}, retrying") == 1
     assert f"{results}/x cannot be written: the disk is full" in said
     assert "--resume" not in said  # it goes on by itself
-    assert "no longer waiting for the results" in said
+    assert f"no longer waiting for {ALL}" in said
     check_ends(watch)
 
 
-def test_what_differs_in_numbers_and_asides_only_is_said_once(folders, capsys):
+def test_workers_that_are_lost_are_said_once_and_their_fits_begun_again(folders, capsys):
     source, results = folders
     (source / "A.h5").write_bytes(GOOD)
     watch = watch_of(source, results)
-    asides = ["OSError", "TimeoutError", "OSError"]
-    errors = [
-        ClusterError(f"no scheduler answers within {n}.5 s ({aside}): is it running?")
-        for n, aside in enumerate(asides)
-    ]
-    begin = watch.fits.begin
-
-    def fails(*given):
-        if errors:
-            raise errors.pop()
-        return begin(*given)
-
-    watch.fits.begin = fails
+    error = ClusterError("no scheduler answers: is it running?")
+    watch.fits.begin = fail_times(3, error, watch.fits.begin)
     watch_until_quiet(watch)
-    assert not errors
-    assert capsys.readouterr().err.count("waiting for the workers, retrying") == 1
+    assert capsys.readouterr().err.count(f"waiting for {ALL}, retrying") == 1
     check_ends(watch)
 
 
@@ -88,11 +77,16 @@ def test_a_state_or_page_that_cannot_be_written_is_written_later(folders, monkey
     watch = watch_of(source, results)
     error = OSError(28, "No space left on device", "x")
     watch.table.write = fail_times(1, error, watch.table.write)
-    save = watch.state.save
-    saves = itertools.count()
-    monkeypatch.setattr(watch.state, "save", lambda: fail_times(next(saves) == 3, error, save)())
+    write, writes = folder_state.write_with_checksum, itertools.count()
+
+    def written(*given):
+        fail_times(next(writes) == 2, error, write)(*given)
+
+    monkeypatch.setattr(folder_state, "write_with_checksum", written)
     watch_until_quiet(watch)
-    assert "waiting for the state" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"waiting for {ALL}" in said
+    assert "waiting for the page" in said
     check_ends(watch)
     assert json.loads((results / STATE).read_text())["files"].keys() == {"A.h5"}
 
@@ -106,22 +100,20 @@ def test_a_folder_that_is_gone_for_a_while_is_waited_for(folders, capsys, which)
     (source if which else aside).joinpath("A.h5").write_bytes(GOOD)
     for _ in range(4):
         watch.step()
-    said = ("the watched folder", "the folder of results")[which]
-    assert watch.retries.reasons.keys() == {said}
+    assert ALL in watch.waiting
     assert not folders[which].exists()
     aside.rename(folders[which])
     watch_until_quiet(watch)
-    assert f"no longer waiting for {said}" in capsys.readouterr().err
+    assert f"no longer waiting for {ALL}" in capsys.readouterr().err
     check_ends(watch)
 
 
-def test_a_file_that_may_not_be_read_is_waited_for(folders, monkeypatch, capsys):
+def test_a_file_that_may_not_be_read_is_waited_for(folders, capsys):
     source, results = folders
     (source / "A.h5").write_bytes(GOOD)
     watch = watch_of(source, results)
     denied = PermissionError(13, "Permission denied", str(source / "A.h5"))
-    reading = fail_times(2, denied, watcher.content_digest)
-    monkeypatch.setattr(watcher, "content_digest", reading)
+    watch.fits.begin = fail_times(2, denied, watch.fits.begin)
     watch_until_quiet(watch)
     said = capsys.readouterr().err
     assert f"waiting for A.h5, retrying every 0.05 s: {source}/A.h5: Permission denied" in said
@@ -154,7 +146,7 @@ def test_an_entry_that_cannot_be_looked_at_is_a_row_and_the_others_go_on(folders
     make(source / "A.h5")
     (source / "B.h5").write_bytes(GOOD)
     watch = watch_of(source, results)
-    watch_until(watch, lambda: watch.state.files and "A.h5" in watch.retries.reasons)
+    watch_until(watch, lambda: "B.h5" in watch.table.rows and "A.h5" in watch.waiting)
     rows = {row["scan"]: row for row in table_rows(results)}
     assert rows["B.h5"]["outcome"] == "CONVERGED"
     assert rows["A.h5"]["outcome"] == "FAILED"
@@ -169,14 +161,14 @@ def test_a_row_of_an_entry_that_could_not_be_looked_at_goes_with_it(folders):
     source, results = folders
     linked_to_itself(source / "A.h5")
     watch = watch_of(source, results)
-    watch_until(watch, lambda: watch.retries.reasons)
+    watch_until(watch, lambda: watch.waiting)
     assert table_rows(results)
     (source / "A.h5").unlink()
     watch_until_quiet(watch)
     assert not table_rows(results)
 
 
-@pytest.mark.parametrize("step", ["ingest", "begin", "entries", "load"])
+@pytest.mark.parametrize("step", ["begin", "result"])
 def test_what_cannot_be_written_for_one_file_is_its_row_and_the_others_go_on(
     folders, monkeypatch, step
 ):
@@ -184,17 +176,17 @@ def test_what_cannot_be_written_for_one_file_is_its_row_and_the_others_go_on(
     for name in "AB":
         (source / f"{name}.h5").write_bytes(GOOD + name.encode())
     watch = watch_of(source, results)
-    owner = InstantFit if step == "entries" else InstantFits
+    owner = InstantFit if step == "result" else InstantFits
     real, broken = getattr(owner, step), [True]
 
     def run(self, *given):
-        of = str(self.folder if step == "entries" else given[0])
+        of = str(self.folder if step == "result" else given[0])
         if broken and Path(of).name.startswith("A"):
             raise IsADirectoryError(21, "Is a directory", f"{results}/A_fit/report.html")
         return real(self, *given)
 
     monkeypatch.setattr(owner, step, run)
-    watch_until(watch, lambda: "B.h5" in watch.state.files and "A.h5" in watch.table.rows)
+    watch_until(watch, lambda: "B.h5" in watch.table.rows and "A.h5" in watch.table.rows)
     rows = {row["scan"]: row for row in table_rows(results)}
     assert rows["B.h5"]["outcome"] == "CONVERGED"
     assert f"{results}/A_fit/report.html: Is a directory" in rows["A.h5"]["message"]
@@ -232,7 +224,7 @@ def test_a_clock_that_is_set_loses_and_repeats_nothing(folders, monkeypatch, cap
     monkeypatch.setattr(time, "time", lambda: real() + 3600.0 * hours * next(calls))
     watch = watch_of(source, results)
     error = OSError(28, "No space left on device", f"{results}/x")
-    watch.fits.ingest = fail_times(1, error, watch.fits.ingest)
+    watch.fits.begin = fail_times(1, error, watch.fits.begin)
     for n in range(3):
         (source / f"A{n}.h5").write_bytes(GOOD + bytes([n]))
         os.utime(source / f"A{n}.h5", (time.time(), time.time()))
@@ -247,12 +239,8 @@ def test_a_clock_that_is_set_loses_and_repeats_nothing(folders, monkeypatch, cap
 @pytest.mark.long
 @pytest.mark.parametrize("seconds", [-1e30, 1e20, float("nan"), float("inf")])
 def test_a_file_of_an_impossible_time_is_a_row_like_others(tmp_path, seconds):
-    rows = [
-        replace(row, time=at)
-        for at in (seconds, 1.8e9)
-        for row in fit_rows("A.h5", 1, at, [SeriesEntry("A", tmp_path, flow_result())])
-    ]
-    pictures, _ = live_pictures(rows)
+    rows = [fit_row(1, at, SeriesEntry("A.h5", tmp_path, flow_result())) for at in (seconds, 1.8e9)]
+    pictures = live_pictures(rows, {})
     write_live_index(tmp_path, NAMES, rows, pictures, WatchStatus(None, "done"))
     assert [bool(row["time"]) for row in table_rows(tmp_path)] == [False, True]
 
@@ -263,7 +251,7 @@ def test_a_file_that_changes_while_it_is_ingested_is_waited_for(folders, capsys)
     (source / "A.h5").write_bytes(GOOD)
     watch = watch_of(source, results)
     changed = FileReadError(f"{source}/A.h5 changed while it was read: it was replaced")
-    watch.fits.ingest = fail_times(2, changed, watch.fits.ingest)
+    watch.fits.begin = fail_times(2, changed, watch.fits.begin)
     watch_until_quiet(watch)
     said = capsys.readouterr().err
     assert said.count("waiting for A.h5, retrying every 0.05 s: ") == 1

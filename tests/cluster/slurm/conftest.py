@@ -72,7 +72,6 @@ def slurm(daemons, tmp_path_factory) -> Iterator[Slurm]:
         "local-directory": str(folder / "spill"),
         "shared-temp-directory": str(folder / "shared"),
         "log-directory": str(folder / "logs"),
-        "compile-cache": str(folder / "compiled"),
         "death-timeout": 20,
         "patience": "120s",
         "queue-interval": "2s",

@@ -29,7 +29,6 @@ SCATTERED = [row(c) for c in (0.1, 0.2, 0.3, 0.4)]
         (row(0.30, 1.5), STEADY, ("reduced χ² 1.5 (median of the scans before: 1)",)),
         (row(0.15), STEADY[:2], ()),
         (row(0.5), SCATTERED, ()),
-        (row(0.15), [row(0.3, part="q1") for _ in range(4)], ()),
         (row(0.3, words="max passes"), [], ("max passes",)),
         (FitRow("B.h5", 2, 0.0, message="no"), STEADY, ()),
     ],

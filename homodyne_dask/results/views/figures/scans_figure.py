@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -48,8 +48,6 @@ LETTER = 0.075
 """Inches of a letter of their names."""
 _AXES = {"q": "q [Å⁻¹]", "phi": "φ [°]", "age": "age [s]", "scan": "scan"}
 _RATES = {"J": "J(t) [Å²/s]", "gamma_dot": "γ̇(t) [1/s]"}
-LEGEND = 0.3
-"""Inches of the names of parts below a figure."""
 _TITLES = {"J": "J at the mean age", "gamma_dot": "γ̇ at the mean age"}
 
 
@@ -75,26 +73,14 @@ def _label(name: str) -> str:
 def draw_scans_against(rows: Sequence[FitRow], against: str) -> "FitFigure":
     """Draw each parameter with its error, and the reduced χ², against the number or the time of the scans.
 
-    against: 'number' or 'time'. Parts of one name have one colour.
+    against: 'number' or 'time'.
     """
-    parts = list(dict.fromkeys(row.part for row in rows))
-    picture, axes = _panels(rows, FOOT if len(parts) == 1 else FOOT + LEGEND)
-    for n, part in enumerate(parts):
-        some = [row for row in rows if row.part == part]
-        colour, of_redchi = (
-            COLOURS[n % len(COLOURS)],
-            COLOURS[1 if len(parts) == 1 else n % len(COLOURS)],
-        )
-        _draw(axes, some, _places(some, against), None, colour, of_redchi)
-        axes[-1].lines[-1].set_label(_label(part))
+    picture, axes = _panels(rows, FOOT)
+    _draw(axes, rows, _places(rows, against))
     for axis in axes[-COLUMNS:]:
         axis.set_xlabel(against, loc="left")  # the date of the ticks is on the right
     for axis in axes:
         _date_ticks(axis) if against == "time" else _whole_ticks(axis)
-    if len(parts) > 1:
-        picture.legend(
-            *axes[-1].get_legend_handles_labels(), loc="lower center", ncols=4, fontsize=8
-        )
     return picture
 
 
@@ -300,8 +286,6 @@ def _draw(
     entries: Sequence[Fitted],
     at: np.ndarray,
     reach: np.ndarray | None = None,
-    colour: Any = COLOURS[0],
-    of_redchi: Any = COLOURS[1],
 ) -> None:
     names = names_drawn(entries)
     for axis, name in zip(axes, names, strict=False):
@@ -313,7 +297,7 @@ def _draw(
         unit = found[0].unit
         label_axes(axis, "", plain_label(f"{name} [{unit}]" if unit else name))
         for some, marker, face in (
-            (np.isfinite(error), "o", colour),
+            (np.isfinite(error), "o", COLOURS[0]),
             (~np.isfinite(error) & ~bound, "o", "none"),
             (bound, "x", "none"),
         ):
@@ -321,10 +305,10 @@ def _draw(
                 axis.errorbar(
                     at[some], value[some], np.nan_to_num(error[some]),
                     None if reach is None else reach[:, some], fmt=marker, ms=5,
-                    color=colour, markerfacecolor=face, elinewidth=1,
+                    color=COLOURS[0], markerfacecolor=face, elinewidth=1,
                 )  # fmt: skip
         log_scale_if_wide(axis, "y", value)
     of_chisqr = axes[len(names)]
     label_axes(of_chisqr, "", "reduced χ²")
     redchi = drawable(np.array([entry.redchi for entry in entries], float))
-    of_chisqr.plot(at, redchi, "o", ms=5, color=of_redchi)
+    of_chisqr.plot(at, redchi, "o", ms=5, color=COLOURS[1])
