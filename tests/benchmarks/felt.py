@@ -10,7 +10,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -79,9 +78,9 @@ def _copies(folder: Path) -> list[Path]:
     return copies
 
 
-def cost(row: Felt, caches: Path, checkout: Path = ROOT) -> Costs:
-    """CPU, wall and first seconds of one run of a row by the code of a checkout."""
-    environment = os.environ | {"XDG_CACHE_HOME": str(caches), "PYTHONPATH": str(checkout)}
+def cost(row: Felt, caches: Path) -> Costs:
+    """CPU, wall and first seconds of one run of a row."""
+    environment = os.environ | {"XDG_CACHE_HOME": str(caches), "PYTHONPATH": str(ROOT)}
     words = [sys.executable, "-I", str(TREE), row.first, json.dumps(row.programs)]
     # `python -m` looks in the working folder first
     done = subprocess.run(words, env=environment, cwd=caches, capture_output=True, text=True)
@@ -98,52 +97,5 @@ def run(name: str, folder: Path) -> Costs:
     with tempfile.TemporaryDirectory(dir=folder) as caches:
         cold = cost(row, Path(caches))
         warm = [cost(row, Path(caches)) for _ in range(REPEATS)]
-    return {f"cold {what}": cold[what] for what in ("CPU s", "wall s")} | medians(warm)
-
-
-def medians(costs: Sequence[Costs]) -> Costs:
-    """The median of each cost."""
-    return {what: statistics.median(one[what] for one in costs) for what in costs[0]}
-
-
-class Ratio(NamedTuple):
-    """A cost of this checkout over that of another, from runs in turn."""
-
-    median: float
-    low: float
-    high: float
-    """The quartiles of the ratios of neighbouring runs."""
-
-
-def ratios(pairs: Sequence[tuple[Costs, Costs]]) -> dict[str, Ratio]:
-    """The ratio of each cost: of each run of this checkout to that of the other beside it."""
-    found = {}
-    for what in pairs[0][0]:
-        each = [this[what] / other[what] for this, other in pairs]
-        low, _, high = statistics.quantiles(each, n=4, method="inclusive")
-        found[what] = Ratio(statistics.median(each), low, high)
-    return found
-
-
-def compare(other: Path, names: Sequence[str], folder: Path) -> dict[str, dict[str, Ratio]]:
-    """Measure rows with this checkout and another in turn, warm, and print the ratios as they come."""
-    table = {}
-    caches = {checkout: Path(tempfile.mkdtemp(dir=folder)) for checkout in (ROOT, other)}
-    for name in names:
-        row = rows(folder)[name]
-        for checkout in caches:
-            cost(
-                rows(folder)["fit of 1 M pairs"] if name == "show" else row,
-                caches[checkout],
-                checkout,
-            )
-        pairs = [
-            (cost(row, caches[ROOT], ROOT), cost(row, caches[other], other)) for _ in range(REPEATS)
-        ]
-        table[name] = ratios(pairs)
-        this, that = (medians([pair[n] for pair in pairs]) for n in (0, 1))
-        for what, ratio in table[name].items():
-            values = f"{this[what]:>8.2f} {that[what]:>8.2f}"
-            spread = f"{ratio.median:>6.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
-            print(f"{name:<22} {what:<8} {values} {spread}", flush=True)
-    return table
+    medians = {what: statistics.median(one[what] for one in warm) for what in cold}
+    return {f"cold {what}": cold[what] for what in ("CPU s", "wall s")} | medians
