@@ -97,48 +97,6 @@ def test_wrong_types_are_refused_in_one_sentence(scan, name, tmp_path, monkeypat
             assert " at 0x" not in said or "object" in said, (argument, wrong)
 
 
-MISTAKES = [
-    ("a list to fix", {"fixed": ["D0"]}, "a number for each parameter, such as fixed={'D_offset': 0}"),
-    ("a list of initial values", {"initial": [1e4, 0, 0]}, "initial = .*a number for each parameter"),
-    ("a number for a name", {"fixed": {1: 2.0}}, "fixed: unknown parameter 1"),
-    ("a number for a mode", {"scaling": 1}, "scaling = 1 cannot be used"),
-    ("a truth value", {"initial": {"D0": True}}, "initial D0"),
-    ("too large a number", {"initial": {"D0": 10**400}}, "initial D0: .* is not a number"),
-    ("a text for a client", {"client": "tcp://127.0.0.1:1"}, "hd.connect"),
-    ("a number for a checkpoint", {"checkpoint": 5}, "checkpoint = 5 is not a path"),
-    ("a text for functions", {"callbacks": "bar"}, "callbacks = 'bar' cannot be used: give a list of"),
-    ("a text for a function", {"callbacks": ["bar"]}, r"callbacks\[0\] = 'bar' cannot be used: give a"),
-    ("a function for a model", {"model": constant}, "make one from a function with hd.separable"),
-    ("no model", {"model": None}, "model = None is not a model: give the name of a model"),
-    ("a model of other data", {"model": LINE, "initial": {"k": 1.0}}, "give an xarray.Dataset"),
-    ("the command's choice", {"model": "auto"}, "in Python, hd.compare_models"),
-    ("another name", {"model": "statik"}, "did you mean 'static'"),
-    ("an array for a store", {"data": np.ones((2, 2))}, "is neither a scan nor the path of a store"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("word", "given", "says"), MISTAKES, ids=[word for word, *_ in MISTAKES])
-def test_a_mistake_says_what_to_give(scan, word, given, says):
-    with pytest.raises(HomodyneDaskError, match=says):
-        hd.fit(**({"data": scan, "model": "static"} | given))
-
-
-SELECTIONS = [
-    ("an angle in words", {"phi": "a"}, "phi = 'a' is neither"),
-    ("a ring in words", {"q": "inner"}, "q = 'inner' cannot be selected: give a number in 1/Å"),
-    ("half a label", {"label": 1.5}, "label = 1.5 cannot be selected: give a whole number"),
-    ("steps of frames", {"frames": slice(0, 20, 2)}, r"frames = slice\(0, 20, 2\) is not a range"),
-]
-
-
-@pytest.mark.parametrize(
-    ("word", "given", "says"), SELECTIONS, ids=[word for word, *_ in SELECTIONS]
-)
-def test_a_mistake_in_a_selection_says_what_to_give(scan, word, given, says):
-    with pytest.raises(HomodyneDaskError, match=says):
-        scan.select(**given)
-
-
 def test_a_range_may_be_open_as_in_slices(scan):
     assert scan.select(frames=(10, None)).frames == (10, 30)
     assert scan.select(frames=(None, 12)).frames == (0, 12)

@@ -254,11 +254,6 @@ def test_two_stores_of_one_name_cannot_share_an_output(three):
     assert [row["folder"] for row in rows()] == ["A_fit", "other/A_fit"]
 
 
-def test_one_store_has_no_index(three):
-    done(*FIT, "A_c2.zarr")
-    assert not Path("scans.csv").exists()
-
-
 def test_names_and_messages_of_an_index_never_become_markup(tmp_path):
     nasty = '<b>"&'
     entries = [
