@@ -9,8 +9,6 @@ import scipy.stats
 
 import homodyne_dask as hd
 from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
-from homodyne_dask.results.data.misfit import misfit_sentence, model_check_of, wider_bounds
-from tests.results.made_results import flow_result
 from tests.speckle_scans import RING, STILL, Photons
 from tests.synthetic import FLOW, angles, measured, store
 
@@ -35,35 +33,6 @@ def test_a_fit_that_ends_at_a_default_bound_says_raise_it(tmp_path):
     assert "raise the bound with `--bounds alpha=-2:4`, or fix alpha" in said
     own = hd.fit(scan, "power_law", bounds={"alpha": (-1, 1)})
     assert "alpha is at its bound 1" in " ".join(own.warnings)
-
-
-def test_the_advice_of_a_misfit_is_the_bound_first():
-    made = flow_result()
-    check = model_check_of(
-        {
-            "tests": 10, "threshold": 3.0, "deviating": 2, "largest": 5.0, "where": "all bins", "age": (0, 1),
-            "lag": (0, 1), "residual": 0.1, "share": 0.1, "depends_on": "lag", "p_value": None,
-        }
-    )  # fmt: skip
-    assert check is not None
-    assert "compare other models" in misfit_sentence(check, "S", made.config)
-    said = misfit_sentence(check, "S", made.config, ["D0"])
-    assert "D0 ended at its default bound" in said
-    assert "compare other models" not in said
-
-
-WIDER = [
-    (("D0", 1e12, 1.0, 1e12, True), "raise the bound with `--bounds D0=1:1e+14`"),
-    (("D0", 1.0, 1.0, 1e12, True), "lower the bound with `--bounds D0=0.01:1e+12`"),
-    (("alpha", -2.0, -2.0, 2.0, False), "lower the bound with `--bounds alpha=-4:2`"),
-    (("D_offset", 1e4, -1e4, 1e4, False), "raise the bound with `--bounds D_offset=-10000:100000`"),
-    (("rate", 0.0, 0.0, 5.0, False), "lower the bound with `--bounds rate=-10:5`"),
-]
-
-
-@pytest.mark.parametrize(("given", "says"), WIDER, ids=[says for _, says in WIDER])
-def test_bounds_are_moved_to_where_the_fit_wants(given, says):
-    assert wider_bounds(*given) == says
 
 
 def test_offsets_and_contrasts_that_no_speckle_has_are_commented_on(tmp_path):

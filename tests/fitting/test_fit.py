@@ -7,7 +7,7 @@ import pytest
 
 import homodyne_dask as hd
 import ingest
-from homodyne_dask.errors import HomodyneDaskError, OptionError, SelectionError
+from homodyne_dask.errors import OptionError, SelectionError
 from homodyne_dask.store.scan import open_dataset
 from tests import reference
 from tests.synthetic import FLOW, GAP, angles, fit_here, measured, store
@@ -238,30 +238,6 @@ def test_a_window_may_be_narrower_than_the_averages(tmp_path, word, n, chosen, o
     scans = measured(CREEP, n, np.zeros(3), dt=0.05, sigma=0.003, contrast=0.3)
     result = hd.fit(store(scans, tmp_path).select(**chosen), hd.STATIC, **options)
     assert result.ndata > 0
-
-
-MISTAKES = [
-    ("flow without a gap", hd.LAMINAR_FLOW, {}, "needs the gap"),
-    ("loss", hd.STATIC, {"loss": "huger"}, "loss 'huger' is unknown"),
-    ("precision", hd.STATIC, {"precision": "float16"}, "did you mean 'float64'"),
-    ("memory", hd.STATIC, {"memory": "streaming"}, "did you mean 'stream'"),
-    ("min_lag 0", hd.STATIC, {"min_lag": 0}, "min_lag = 0"),
-    ("min_lag 1.5", hd.STATIC, {"min_lag": 1.5}, "min_lag = 1.5"),
-    ("min_lag too large", hd.STATIC, {"min_lag": 99}, "min_lag is 99"),
-    ("starts", hd.STATIC, {"starts": 0}, "starts = 0"),
-    ("resume from nothing", hd.STATIC, {"resume": True}, "resume needs the checkpoint"),
-    ("unknown parameter", hd.STATIC, {"fixed": {"d0": 5}}, "did you mean 'D0'"),
-    ("scaling", hd.STATIC, {"scaling": "individualy"}, "did you mean 'individual'"),
-]
-
-
-@pytest.mark.parametrize(
-    ("word", "model", "options", "says"), MISTAKES, ids=[w for w, *_ in MISTAKES]
-)
-def test_mistakes_are_named_before_anything_is_read(tmp_path, word, model, options, says):
-    scan = store(measured(CREEP, 20, np.zeros(2)), tmp_path)
-    with pytest.raises(HomodyneDaskError, match=says):
-        hd.fit(scan, model, **options)
 
 
 def test_all_pairs_masked_is_said_so(tmp_path):

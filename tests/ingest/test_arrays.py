@@ -5,8 +5,7 @@ import pytest
 import xarray
 
 import homodyne_dask as hd
-from homodyne_dask.errors import HomodyneDaskError, OptionError, as_typed
-from tests.run_command import run
+from homodyne_dask.errors import HomodyneDaskError, OptionError
 from tests.synthetic import CREEP, angles, measured
 
 PHI = angles(3)
@@ -98,22 +97,3 @@ def test_counts_of_a_file_stand_in_the_file(c2, tmp_path):
     with pytest.raises(OptionError, match="counts applies to arrays only"):
         hd.ingest(tmp_path / "S.npz", counts=0.3)
     assert hd.ingest(tmp_path / "S.npz").sigma_source == "counts"
-
-
-def test_messages_spell_options_as_where_they_are_read(c2, tmp_path):
-    np.save(tmp_path / "S.npy", c2)
-    said = run("ingest", str(tmp_path / "S.npy")).output
-    assert "give --q in 1/Å" in said
-    assert "--frame-time in s" in said
-    error = HomodyneDaskError(
-        "give --on-bad-tile, or run `fit --resume`; -- is no option, nor a--b"
-    )
-    assert str(error) == "give on_bad_tile, or run `fit --resume`; -- is no option, nor a--b"
-    with as_typed():
-        assert "--on-bad-tile" in str(error)
-
-
-def test_options_of_one_letter_are_spelled_as_in_python_too():
-    assert str(OptionError("give --q and --time-offset")) == "give q and time_offset"
-    with as_typed():
-        assert str(OptionError("give --q")) == "give --q"

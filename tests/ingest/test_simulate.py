@@ -1,4 +1,3 @@
-import h5py
 import numpy as np
 import pytest
 
@@ -64,18 +63,6 @@ def test_several_rings_in_any_order_keep_their_matrices_and_truth(tmp_path):
         assert held["c2"][k, 0, 9] == pytest.approx(1 + made, abs=0.2)
         assert attributes(report.store)["truth"]["contrast"][k] == truth["contrast"][made]
     assert attributes(report.store)["truth"]["parameters"] == {"D0": 1.0}
-
-
-def test_an_aps_u_file_has_its_bins_in_no_order_and_a_cell_without_pixels(tmp_path):
-    with h5py.File(simulated(tmp_path / "A.h5", n=20, bins=7)) as file:
-        bins = file["/xpcs/twotime/processed_bins"][()]
-        mapping = file["/xpcs/qmap/dynamic_index_mapping"][()]
-        matrix = file["/xpcs/twotime/correlation_map/c2_00001"]
-        assert (matrix.compression, matrix.chunks) == ("lzf", (20, 20))
-        assert not matrix[()][np.tri(20, k=-1, dtype=bool)].any()
-    assert sorted(bins) != bins.tolist()
-    assert len(mapping) == 13
-    assert 0 not in mapping
 
 
 @pytest.mark.long
@@ -161,8 +148,3 @@ def test_photons_of_speckle_make_pairs_that_share_a_frame_correlated(tmp_path):
         near = (noise[:, :-1] * noise[:, 1:]).mean() / noise.var()
         assert near > 0.1
         assert abs(far) < near
-
-
-def test_a_noise_that_is_unknown_is_refused(tmp_path):
-    with pytest.raises(OptionError, match="noise 'photons' is unknown; choose from pairs, speckle"):
-        hd.simulate(tmp_path / "A.h5", noise="photons")

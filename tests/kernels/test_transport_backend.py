@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from homodyne_dask import models
 from homodyne_dask.kernels.backend import backend_of, compilations
-from homodyne_dask.kernels.backend_interface import MAX_CANDIDATES
 from homodyne_dask.kernels.decayed_subblocks import sub_blocks, subblock_shape
 from homodyne_dask.kernels.problem import Problem, coarse_min_lag
 from homodyne_dask.kernels.transport_backend import transport_candidate_grams, transport_gram
@@ -254,16 +253,6 @@ def test_the_sums_of_every_candidate_are_those_of_its_gram(convention, theta):
             np.testing.assert_array_equal(found.pairs, one.pairs)
             head = one.moments[:, :3, :3]
             assert (worst_error(found.moments[:, n], head) <= EXACT).all()
-
-
-def test_no_more_candidates_go_at_once_than_are_compiled_for():
-    scans = measured(STATIC, 40, (0.0,))
-    points = [
-        transport_point(scans.problem(), STATIC * (1 + n), scans.time)
-        for n in range(MAX_CANDIDATES)
-    ]
-    (_, block), *_ = blocks(scans, side=64)
-    assert transport_candidate_grams(points, block).moments.shape == (1, MAX_CANDIDATES, 3, 3)
 
 
 @pytest.mark.long

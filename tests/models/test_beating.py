@@ -174,10 +174,3 @@ def test_of_sixty_draws_nearly_all_end_in_the_lowest_minimum(tmp_path, model):
             at_truth = hd.fit(scan, model, friedel="off", initial=free(model, truth))
         found += nothing.chisqr < at_truth.chisqr + 0.1
     assert found >= 57
-
-
-def test_values_the_user_gave_are_a_start_beside_those_of_the_search(flowing):
-    """From half the speed of the truth alone a fit ends in another minimum."""
-    far = free(BEATING, TRUTH) | {"v0": 0.5 * TRUTH["v0"]}
-    result = hd.fit(flowing, "beating", friedel="off", initial=far)
-    assert result.params["v0"].value == pytest.approx(TRUTH["v0"], rel=0.02)

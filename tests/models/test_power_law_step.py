@@ -44,32 +44,6 @@ def test_the_rate_moves_in_a_straight_line_at_three_times(b, sign, of):
     )
 
 
-@given(b=st.floats(-2.0, 2.0), of=st.tuples(bounded, bounded))
-def test_with_the_offset_held_it_does_at_two(b, of):
-    theta, step = np.array([100.0, b, 20.0]), np.array([100 * of[0], of[1], 0.0])
-    there = LAW.after(theta, step)
-    assume(np.isfinite(there).all())
-    assert there[2] == 20.0
-    wanted = rate(theta) + slope(theta, step)
-    assert rate(there)[[0, 2]] == pytest.approx(wanted[[0, 2]], rel=1e-9)
-
-
-@pytest.mark.parametrize("held", [None, 2])
-def test_a_short_step_is_the_plain_one_to_first_order(held):
-    theta, step = np.array([100.0, -0.4, 20.0]), np.array([10.0, 0.1, 3.0])
-    if held is not None:
-        step[held] = 0.0
-    off = [LAW.after(theta, h * step) - (theta + h * step) for h in (1e-2, 1e-3)]
-    assert np.abs(off[1]).max() < 0.011 * np.abs(off[0]).max()
-
-
-@pytest.mark.parametrize("held", [0, 1])
-def test_without_amplitude_or_exponent_moving_there_is_no_bend(held):
-    step = np.array([10.0, 0.1, 3.0])
-    step[held] = 0.0
-    assert np.isnan(LAW.after(np.array([100.0, -0.4, 20.0]), step)).all()
-
-
 def test_where_no_power_law_goes_the_step_is_plain():
     chosen = search(hd.STATIC.parameters, laws=(LAW,))
     theta, step = np.array([100.0, 0.5, 0.0]), np.array([-200.0, 0.3, 1.0])  # rises, then falls

@@ -288,14 +288,6 @@ def test_a_variance_that_rounding_leaves_below_zero_is_not_known():
     assert deviation(np.array([4.0, -1e-20])) == pytest.approx([2.0, np.nan], nan_ok=True)
 
 
-@pytest.mark.slow
-def test_pulls_of_two_hundred_seeds_are_normal():
-    z = pulls(range(1000, 1200))
-    print("mean", z.mean(0), "sd", z.std(0))
-    assert (abs(z.mean(0)) < 0.25).all(), z.mean(0)
-    assert ((z.std(0) > 0.85) & (z.std(0) < 1.15)).all(), z.std(0)
-
-
 def pulls(seeds, theta=STRONG_FLOW, n=40, bins=9):
     """(estimate - truth) / naive error, over seeds."""
     z = []

@@ -14,10 +14,10 @@ import homodyne_dask as hd
 import ingest
 from homodyne_dask.cli import result_upload
 from homodyne_dask.errors import FileReadError, ObjectStoreError, SourceError, StoreError
-from homodyne_dask.store import chunk_reader, files, hdf5_files, lock, objects, schema
+from homodyne_dask.store import chunk_reader, files, hdf5_files, lock, objects
 from homodyne_dask.store.chunk_codec import encode_chunk
 from homodyne_dask.store.chunk_reader import ByteRange, chunk_path
-from homodyne_dask.store.scan import Chunk, open_selection
+from homodyne_dask.store.scan import open_selection
 from homodyne_dask.store.url_path import UrlPath
 from homodyne_dask.sweep import block_cache
 from ingest.readers import detect
@@ -108,14 +108,6 @@ def test_a_file_system_that_goes_on_failing_is_named_and_not_taken_for_damage(
         "try again when it works"
     )
     assert pauses == pytest.approx(PAUSES)
-
-
-def test_files_are_read_for_as_long_as_objects(whole, failing, pauses, monkeypatch):
-    monkeypatch.setitem(objects.RETRIES, "max_retries", 2)
-    failing(whole / CHUNK)
-    with pytest.raises(FileReadError, match=r"\(Stale file handle, after 2 retries\)"):
-        fit(whole)
-    assert pauses == PAUSES[:2]
 
 
 def test_a_file_system_that_fails_slowly_is_not_asked_for_longer_than_objects(
@@ -223,14 +215,6 @@ def test_what_is_wrong_once_is_read_again_and_changes_no_bit(whole, monkeypatch,
     assert bits(fit(whole, on_bad_tile="skip")) == expected
     assert all(seen.count(whole / file) > 1 for file in FILES)
     assert not pauses
-
-
-def test_what_is_wrong_twice_is_damaged(whole, monkeypatch):
-    scan = hd.open_dataset(whole)
-    seen = wrong_at_first(monkeypatch, 2)
-    with pytest.raises(StoreError, match="its checksum is wrong"):
-        scan.read_chunk(Chunk(1, 1, 0, 0), np.empty((schema.tile_side(80),) * 2, np.float32))
-    assert seen == [whole / CHUNK] * 2
 
 
 def test_an_object_that_was_fetched_ahead_is_fetched_again_where_it_is_wrong(monkeypatch):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import zarr
 
-from homodyne_dask.errors import HomodyneDaskError, StoreError
+from homodyne_dask.errors import StoreError
 from homodyne_dask.store import schema
 from homodyne_dask.store.scan import open_dataset
 from tests.ingest_files import reseal
@@ -25,15 +25,6 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def scan(folder):
     return store(measured(FLOW, 40, PHI, q=RINGS, dt=0.5), folder)
-
-
-def test_the_table_of_bins_is_printed(scan):
-    text = str(scan.select(q=0.008))
-    shown = scan.select(q=0.008)._repr_html_()
-    assert "<table" in shown
-    for words in ("2 of 5 bins", "0.008", "45.00"):
-        assert words in text
-        assert words in shown
 
 
 def test_xarray_opens_the_same_store(scan):
@@ -154,13 +145,6 @@ def test_what_is_no_store_is_refused(tmp_path):
     ):
         with pytest.raises(StoreError, match=says):
             open_dataset(path)
-
-
-def test_every_refusal_is_one_sentence(copy):
-    change(copy, complete=False)
-    with pytest.raises(HomodyneDaskError) as caught:
-        open_dataset(copy)
-    assert "\n" not in str(caught.value)
 
 
 def test_the_same_data_with_another_sigma_time_or_q_are_another_selection(folder):

@@ -294,14 +294,6 @@ def test_scatter_is_right_where_frames_are_uneven_in_time(word, decay):
     assert measure_scatter(c2, time) == pytest.approx(0.002, rel=0.2)
 
 
-def test_a_report_says_that_frames_are_uneven(tmp_path):
-    time = np.geomspace(1, 100, N)
-    np.savez(tmp_path / "A.npz", c2=C2, q=0.01, phi=0.0, time=time)
-    report = ingest.ingest(tmp_path / "A.npz")
-    assert "20 frames spaced by 0.274 to 21.5 s" in str(report)
-    assert any("not evenly spaced in time" in note for note in report.notes)
-
-
 @pytest.mark.parametrize("damage", ["dataset of text", "complex", "flat", "empty", "objects"])
 def test_a_dataset_that_is_no_matrix_is_refused_in_one_sentence(tmp_path, damage):
     value = {

@@ -8,18 +8,15 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from PIL import Image
 
 from homodyne_dask.errors import OptionError, SelectionError
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.fitted_model import fitted_at_angles, fitted_model
-from homodyne_dask.results.views.figures import DPI
 from homodyne_dask.results.views.figures import fit_figures as plots
 from homodyne_dask.results.views.figures.angles import at_one_lag, measured_decay_times
 from homodyne_dask.results.views.figures.captions import TITLES, alternative
-from homodyne_dask.results.views.figures.picture import png_of, replace_ticks
-from homodyne_dask.results.views.figures.style import panels
+from homodyne_dask.results.views.figures.picture import replace_ticks
 from tests.results.made_results import (
     FIGURE_CASES,
     FLOW,
@@ -76,28 +73,6 @@ def test_no_text_of_a_picture_is_cut_off_or_lies_on_another(name, case, tmp_path
                    for same, at in plain), text  # fmt: skip
     assert len(shown) > 5
     check_places(shown, page)
-
-
-def test_a_png_has_the_size_and_the_texts(tmp_path):
-    picture, (axes,) = panels(1, 1, 3.0, 2.0)
-    axes.plot([0, 1])
-    about = {"Title": "Maps", "Description": "χ² of 3 bins, Å⁻¹"}
-    (tmp_path / "a.png").write_bytes(png_of(picture, about))
-    with Image.open(tmp_path / "a.png") as shown:
-        assert shown.size == picture.canvas.get_width_height()
-        assert shown.text == about | {"Software": shown.text["Software"]}
-        assert shown.info["dpi"] == pytest.approx((DPI, DPI), abs=0.02)
-
-
-def test_powers_of_ten_that_tick_labels_leave_out_stand_where_matplotlib_puts_them():
-    picture, (axes,) = panels(1, 1, 3.0, 2.0)
-    axes.plot([1e7, 9e7], [1e-9, 2e-9])
-    plain = dict(texts_of(picture))
-    replace_ticks(FigureCanvasAgg(picture))
-    shown = dict(texts_of(picture))
-    assert {"1e7", "1e−9"} < set(shown)
-    for text in ("1e7", "1e−9"):
-        assert abs(shown[text].get_points() - plain[text].get_points()).max() < 2
 
 
 def test_contrast_and_offset_are_drawn_with_their_errors(flowing):
@@ -262,9 +237,3 @@ def test_every_picture_is_drawn_in_the_place_of_axes(name, flowing):
         assert one.get_title() == other.get_title()
         low, high = whole.transFigure.inverted().transform(one.bbox.get_points())[:, 0]
         assert 0 <= low < high <= 0.5
-
-
-def test_axes_of_no_grid_are_refused(flowing):
-    result = result_for(flowing, FLOW)
-    with pytest.raises(OptionError, match="ax must belong to a grid of axes"):
-        result.plot.passes(flowing, ax=Figure().add_axes((0, 0, 1, 1)))
