@@ -31,11 +31,6 @@ def test_control_characters_are_written_out_and_other_text_stays():
     assert str(StoreError(HOSTILE)) == SAFE
 
 
-def test_commands_print_in_one_place():
-    files = (ROOT / "homodyne_dask/cli").rglob("*.py")
-    assert [f.name for f in files if "click.echo" in f.read_text()] == ["printing.py"]
-
-
 def test_a_page_and_a_table_hold_none():
     words = {
         "title": HOSTILE,
