@@ -115,29 +115,3 @@ def test_a_model_is_given_by_its_name_everywhere(scan):
     quick = {"fixed": {"alpha": 0.0, "D_offset": 0.0}, "initial": {"D0": 1e4}, "max_passes": 1}
     assert hd.fit(scan, "static", **quick).config["model"] == "static"
     assert len(hd.fit_each(scan, "static", over="age", windows=2, **quick).results) == 2
-
-
-RETURNS = [
-    ("a number", lambda theta, t1, t2, bin: 1.0),
-    ("text", lambda theta, t1, t2, bin: "one"),
-    ("nothing", lambda theta, t1, t2, bin: None),
-    ("complex numbers", lambda theta, t1, t2, bin: 1j * theta[0] * t1),
-    ("truth values", lambda theta, t1, t2, bin: t1 > theta[0]),
-    ("a list of lists", lambda theta, t1, t2, bin: [[theta[0]]]),
-    ("a value for each time", lambda theta, t1, t2, bin: t1[:, 0]),
-]
-
-
-@pytest.mark.parametrize(("word", "f"), RETURNS, ids=[word for word, _ in RETURNS])
-def test_a_model_that_returns_something_else_is_refused(scan, word, f):
-    with pytest.raises(
-        HomodyneDaskError, match=r"test_argument_types.py line \d+: (f|the function) must return"
-    ):
-        hd.fit(scan, hd.separable(f, [hd.Parameter("a", bounds=(0, 1))], name="wrong"))
-
-
-@pytest.mark.parametrize("value", [1.0, None, "one", 1j], ids=str)
-def test_a_function_for_curve_fit_that_returns_something_else_is_refused(value):
-    wrong = r"test_argument_types.py line \d+: the function must return"
-    with pytest.raises(HomodyneDaskError, match=wrong):
-        hd.curve_fit(lambda x, a: value, POINTS)

@@ -1,7 +1,6 @@
 """`make benchmark`: a table of measurements with their requirements, also written as JSON.
 
-Each row is measured in a process of its own. `python -m tests.benchmarks NAME ...` runs single rows, `felt`
-all of that group.
+Each row is measured in a process of its own. `python -m tests.benchmarks NAME ...` runs single rows.
 """
 
 import json
@@ -14,20 +13,6 @@ from typing import Any
 
 from homodyne_dask.kernels.cache_folder import FOLDER
 
-FELT = {
-    "fit of 1 M pairs": {
-        "cold CPU s": "<= 8", "CPU s": "<= 5", "wall s": "<= 4", "first s": "<= 1.5"
-    },
-    "24 windows": {"wall s": "<= 25"},
-    "100 stores": {"wall s": "<= 60", "first s": "<= 5"},
-    "plan": {"wall s": "<= 1.5"},
-    "show": {"wall s": "<= 0.8"},
-    "info": {"wall s": "<= 0.4"},
-    "hd.fit of 2 M points": {"wall s": "<= 3"},
-    "import homodyne_dask": {"wall s": "<= 0.1 above that of Python"},
-    "make demo": {"wall s": "<= 20"},
-}  # fmt: skip
-"""Rows of the group `felt`: what a user waits for."""
 ROWS = {
     "kernel float64": ("kernel.run('float64')", {"M pairs/s": ">= 130"}),
     "kernel roofline": ("roofline.row()", {}),
@@ -100,7 +85,6 @@ ROWS = {
     "scheduler": ("scheduler.model(folder, (10, 100))", {}),
     "scheduler 1000": ("scheduler.model(folder, (10, 100, 1000))", {}),
     "crossover": ("crossover.run(folder)", {}),
-    **{f"felt {name}": (f"felt.run({name!r}, folder)", wanted) for name, wanted in FELT.items()},
     "ingest": ("fits.ingested(folder, 2950)", {"MB/s of matrix data": ">= 150"}),
 }
 ONE_THREAD = {"NPROC": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -128,10 +112,7 @@ def compared(table: dict[str, dict[str, Any]], name: str) -> dict[str, float]:
 
 
 def one(name: str, folder: str) -> dict[str, Any]:
-    """Measure one row in a fresh process, the kernels with one compute thread.
-
-    Every row compiles its kernels; those of `felt` have folders of their own for executables.
-    """
+    """Measure one row in a fresh process that compiles its kernels; kernels with one compute thread."""
     module = ROWS[name][0].partition(".")[0]
     code = (
         f"import json; from pathlib import Path; from tests.benchmarks import data, {module}; "
@@ -139,8 +120,8 @@ def one(name: str, folder: str) -> dict[str, Any]:
     )
     environment = os.environ | (ONE_THREAD if name.startswith("kernel") else {})
     environment |= AVX2 if name.endswith("AVX2") else {}
-    here = {FOLDER: "off", "PYTHONPATH": str(Path.cwd())}  # workers import from no working folder
-    environment |= {} if name.startswith("felt") else here
+    # workers import from no working folder
+    environment |= {FOLDER: "off", "PYTHONPATH": str(Path.cwd())}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True
     )
@@ -153,11 +134,9 @@ def one(name: str, folder: str) -> dict[str, Any]:
 
 def main() -> None:
     """Print the table, and write it to benchmark.json."""
-    group = [name for name in ROWS if name.startswith("felt ")]
-    chosen = [name for word in sys.argv[1:] for name in (group if word == "felt" else [word])]
     table = {}
     with tempfile.TemporaryDirectory() as folder:
-        for name in chosen or ROWS:
+        for name in sys.argv[1:] or ROWS:
             table[name] = one(name, folder)
             table[name] |= compared(table, name)
             for what, value in table[name].items():

@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-import homodyne_dask as hd
 from homodyne_dask.cli import fit_job, progress_bar, run_fits, several_fits
-from homodyne_dask.fitting.request import prepare
 from homodyne_dask.fitting.series import parallel_fits as small_fits
 from homodyne_dask.results.data.fit_rows import SeriesEntry
 from homodyne_dask.results.files import folder
@@ -23,7 +21,6 @@ from homodyne_dask.results.views.figures.scans_figure import draw_scans
 from tests.html_pages import ParsedPage
 from tests.results.made_results import changed, flow_result, static_result
 from tests.run_command import done, interrupting, run
-from tests.synthetic import FLOW, measured, store
 
 FIT = ("fit", "--model", "static")
 STORES = ("A_c2.zarr", "B_c2.zarr", "N_c2.zarr")
@@ -295,15 +292,3 @@ def test_the_figure_of_all_scans_is_drawn_when_all_are_done(tmp_path):
     assert not ParsedPage((tmp_path / "scans.html").read_text()).all("img")
     index.write_index(tmp_path, names, entries, 2)
     assert len(ParsedPage((tmp_path / "scans.html").read_text()).all("img")) == 1
-
-
-def test_a_result_from_before_there_was_a_choice_is_of_the_same_fit(tmp_path):
-    data = store(measured(FLOW, 24, [0.0, 40.0]), tmp_path)
-    options = {"fixed": {"alpha": 0.0, "D_offset": 0.0}}
-    result = hd.fit(data, hd.STATIC, **options)
-    assert result.config.pop("device") == "auto"
-    del result.config["computed_on"]
-    assert not fit_job._from_result(result, prepare(data, hd.STATIC, **options))
-    assert fit_job._from_result(result, prepare(data, hd.STATIC, device="cpu", **options)) == [
-        "device"
-    ]

@@ -130,28 +130,6 @@ def test_workers_are_known_while_the_client_renews_what_it_holds(monkeypatch):
         assert workers_of(client).threads == 2
 
 
-def test_error_classes_that_are_gone_are_none():
-    assert (
-        internals.error_classes("distributed.scheduler", "NoWorkerError", "Gone")
-        == (internals.NO_WORKER[:1])
-    )
-    assert internals.error_classes("distributed.gone", "Gone") == ()
-    assert len(internals.NO_WORKER) == 2
-    assert len(internals._CONNECTION_LOST) == 4
-
-
-def test_a_refusal_is_what_follows_stderr_or_all_of_it():
-    said = RuntimeError("Command exited with exit code 1\nstdout:\n\nstderr:\nInvalid account\n\n")
-    assert _jobqueue_internals.refusal(said) == "Invalid account"
-    assert _jobqueue_internals.refusal(RuntimeError("no \n such")) == "no such"
-
-
-def test_a_job_of_several_workers_has_their_names():
-    cluster = SimpleNamespace(worker_spec={"a": {"group": ["-0", "-1"]}, "b": {}})
-    assert _jobqueue_internals.worker_names(cluster, "a") == {"a-0", "a-1"}
-    assert _jobqueue_internals.worker_names(cluster, "b") == {"b"}
-
-
 @pytest.mark.cluster
 @pytest.mark.timeout(120)
 def test_a_result_is_not_lost_where_every_part_used_at_the_end_is_broken(monkeypatch, caplog):

@@ -19,7 +19,6 @@ from homodyne_dask.store.scan import Scan
 from tests.run_command import run
 from tests.synthetic import FLOW, angles, measured, store
 
-ROOT = Path(__file__).parents[2]
 HOSTILE = "a\x1b]0;title\x07\x1b[2J\x9b1m\x00\r\u202eb\ud800"
 SAFE = r"a\x1b]0;title\x07\x1b[2J\x9b1m\x00\r\u202eb\ud800"
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\ud800-\udfff]")

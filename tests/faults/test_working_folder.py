@@ -10,12 +10,10 @@ import dask.config
 import pytest
 
 import ingest
-from homodyne_dask.apps.doctor.kernel_process import KernelProcess, plain_environment
 from homodyne_dask.cluster.local import local_cluster
 from tests.faults.processes import ENVIRONMENT, first_import_folder
 from tests.ingest_files import simulated
 
-ROOT = Path(__file__).parents[2]
 SCRIPT = Path(sys.executable).with_name("homodyne-dask")
 
 
@@ -75,12 +73,6 @@ def test_a_model_takes_along_what_it_uses_of_the_working_folder(tmp_path, monkey
     for name in ("my_model", "my_helper", "parts.laws", "parts"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     assert pickle.loads(packed).f([2.0], 1.0, 4.0, None) == -12.0
-
-
-@pytest.mark.slow
-def test_doctor_measures_without_it(hostile_folder):
-    with KernelProcess(plain_environment()) as process:
-        assert process.answer()["pairs"] > 0
 
 
 @pytest.mark.slow

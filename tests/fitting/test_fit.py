@@ -39,28 +39,6 @@ def test_the_measured_matrix_gives_the_published_values(chx):
     assert result.redchi == pytest.approx(1, abs=0.1)
 
 
-@needs_chx
-def test_without_q_the_rate_is_in_hertz_and_says_so(chx):
-    result = hd.fit(chx, hd.STATIC, fixed={"D_offset": 0.0})
-    units = dict(
-        zip(result.parameters["param"].values, result.parameters["unit"].values, strict=True)
-    )
-    assert units == {"D0": "1/s", "alpha": "", "D_offset": "1/s"}
-    assert any("q is unknown" in sentence for sentence in result.warnings)
-    with pytest.raises(OptionError, match="needs q"):
-        hd.fit(chx, hd.LAMINAR_FLOW, gap="200 um")
-
-
-@needs_chx
-def test_a_free_offset_is_reported_as_undetermined(chx):
-    result = hd.fit(chx, hd.STATIC)
-    said = " ".join(result.undetermined)
-    assert "D_offset" in said
-    assert "D_offset" in str(result)
-    free, held = result.chisqr, hd.fit(chx, hd.STATIC, fixed={"D_offset": 0.0}).chisqr
-    assert free <= held * (1 + 1e-12)
-
-
 @pytest.mark.long
 def test_a_fit_from_a_store_is_the_dense_optimum(tmp_path):
     scans = measured(TRUTH, 40, angles(4), sigma=0.003, contrast=0.3)

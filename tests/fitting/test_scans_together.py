@@ -265,29 +265,3 @@ def test_steps_are_curved_along_rates_of_one_scan_or_of_all():
     assert [law.at for law in amplitude.laws] == [(4, 5, 6)]  # alpha would follow two rates at once
     assert amplitude.period[-1] == 180
     assert amplitude.lower[:2].tolist() == [of.lower[0]] * 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("bins", "method"), [(1, "speckle"), (9, "cluster-robust")])
-def test_errors_of_global_fits_to_counted_photons_are_those_of_their_scatter(
-    bins, method, tmp_path
-):
-    truth, away, dof = np.array([6e3, 1e4, 2e4, -0.3]), [], []
-    phi = tuple(np.linspace(-80, 80, bins))
-    for repeat in range(30):
-        files = []
-        for k, rate in enumerate(truth[:3]):
-            theta = np.array([rate, truth[3], 0.0])
-            scan = Photons(theta, frames=60, q=(0.01,) * bins, phi=phi, pixels=300, mean=1.0)
-            c2 = np.nan_to_num(scan.scan(1000 * repeat + k).c2)
-            files.append(tmp_path / f"R{k}.npz")
-            np.savez(files[-1], c2=c2, q=0.01, phi=phi, dt=0.1, sigma=0.05)
-        made = ingest.ingest(files, tmp_path / "all.zarr", overwrite=True).store
-        options = {"over": "scan", "per_scan": "D0", "friedel": "off"}
-        table = hd.fit_each(made, "power_law", **options).global_fit.parameters
-        assert table["method"].values[0] == method
-        away.append((table["value"].values[:4] - truth) / table["stderr"].values[:4])
-        dof.append(table["dof"].values[:4])
-    inside = np.abs(away) < scipy.stats.t.ppf(0.975, np.array(dof))
-    assert inside.mean() > 0.88
-    assert 0.7 < np.std(away) < 1.25

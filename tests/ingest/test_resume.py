@@ -1,19 +1,13 @@
 """A target that holds something already: whole, half-written, of another ingest, or not of ours."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import zarr
 
 import ingest
 from homodyne_dask.errors import SourceError, StoreError
-from homodyne_dask.store import schema
-from homodyne_dask.store.scan import open_dataset
 from ingest import store_writer
 from tests.ingest_files import edited, manifest, noisy, simulated
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_a_second_ingest_does_nothing_and_says_so(tmp_path):
@@ -39,18 +33,6 @@ def test_another_source_or_option_needs_overwrite(tmp_path):
     again = ingest.ingest(other, report.store, overwrite=True)
     assert not again.skipped
     assert again.source_file == "B.hdf"
-
-
-def test_a_store_of_an_earlier_version_is_replaced_by_the_same_ingest(tmp_path):
-    path = simulated(tmp_path / "A.hdf", n=30)
-    store = ingest.ingest(path).store
-    root, new = (store / "zarr.json").read_text(), manifest(store)
-    older = root.replace(f'"schema_version": {schema.VERSION}', '"schema_version": 1')
-    (store / "zarr.json").write_text(older)
-    with pytest.raises(StoreError, match=r"version 1, .*: ingest the source again"):
-        open_dataset(store)
-    assert not ingest.ingest(path).skipped
-    assert (manifest(store), (store / "zarr.json").read_text()) == (new, root)
 
 
 @pytest.mark.long

@@ -7,16 +7,6 @@ from homodyne_dask.errors import OptionError, StoreError
 from ingest.simulate import angles
 from tests.ingest_files import arrays, attributes, decay, simulated
 
-CREEP = {
-    "D0": 68480,
-    "alpha": -1.327,
-    "D_offset": 1708,
-    "gamma_dot_t0": 9e-4,
-    "beta": -0.212,
-    "gamma_dot_t_offset": -2.7e-4,
-    "phi0": 2,
-}
-
 
 @pytest.mark.parametrize("layout", ["aps-u", "aps-legacy"])
 def test_the_noise_of_a_simulated_file_is_the_sigma_ingest_finds(tmp_path, layout):
@@ -93,13 +83,6 @@ def test_a_step_and_an_oscillation_fit_the_record_whatever_its_length():
         assert truth["J_after"] == 3 * truth["J_before"]
         assert laos.over(frames).parameters["period"] == pytest.approx(0.04 * frames)
     assert step.over(40).over(300) == step.over(40)
-
-
-def test_creep_is_the_published_case():
-    creep = ingest.SCENARIOS["creep"]
-    assert dict(creep.parameters) == CREEP
-    assert (creep.q, creep.gap, creep.frame_time) == (0.0054, 2e6, 0.1)
-    assert (creep.contrast, creep.offset) == (0.30, 1.106)
 
 
 @pytest.mark.parametrize("n", [1, 2, 23])

@@ -80,23 +80,6 @@ DENSE = [
 ]
 
 
-@pytest.mark.parametrize("convention", ["physical", "homodyne"])
-def test_polished_by_scipy_the_optimum_stays_within_a_hundred_millionth(convention):
-    truth = np.array([2500, -0.3, 100.0])
-    scans = measured(
-        truth, 60, np.zeros(3), q=0.02, convention=convention, contrast=0.3, sigma=0.01
-    )
-    off = truth * [1.2, 0.9, 1.1]
-    closest = lm.Options(decrement=1e-10)
-    last = solve(evaluator(scans), search(scans.model.parameters), off, options=closest)[-1]
-    theta, contrast, _, chisqr = reference.dense_fit(
-        last.theta * (1 + 1e-4), scans.dense(), convention=convention
-    )
-    np.testing.assert_allclose(last.theta, theta, rtol=1e-8)
-    np.testing.assert_allclose(last.reduced.contrast, contrast, rtol=1e-8)
-    assert last.reduced.chisqr == pytest.approx(chisqr, rel=1e-12)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(("word", "truth", "off", "convention", "mode"), DENSE)
 def test_the_optimum_is_the_dense_solvers(word, truth, off, convention, mode):

@@ -2,7 +2,6 @@
 
 import errno
 import shutil
-from contextlib import nullcontext
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -12,9 +11,8 @@ import pytest
 
 import homodyne_dask as hd
 import ingest
-from homodyne_dask.cli import result_upload
-from homodyne_dask.errors import FileReadError, ObjectStoreError, SourceError, StoreError
-from homodyne_dask.store import chunk_reader, files, hdf5_files, lock, objects
+from homodyne_dask.errors import FileReadError, SourceError, StoreError
+from homodyne_dask.store import chunk_reader, files, hdf5_files, objects
 from homodyne_dask.store.chunk_codec import encode_chunk
 from homodyne_dask.store.chunk_reader import ByteRange, chunk_path
 from homodyne_dask.store.scan import open_selection
@@ -161,27 +159,6 @@ def test_whether_there_is_a_source_is_asked_again(source, monkeypatch, pauses, a
     monkeypatch.setattr(Path, "stat", stat)
     asks(source)
     assert pauses == PAUSES[:1]
-
-
-def test_an_object_far_too_large_for_a_lock_is_not_held(monkeypatch):
-    def read(path, max_bytes):
-        raise ValueError("it has 2,000 bytes, but at most 1,000 are allowed")
-
-    monkeypatch.setattr(objects, "read", read)
-    monkeypatch.setattr(objects, "version", lambda path: {"e_tag": "1"})
-    assert lock._Lease(UrlPath("s3://bucket", "lock")).held() is None
-
-
-def test_a_file_of_a_result_that_is_too_large_is_named(monkeypatch):
-    def read(path, max_bytes):
-        raise ValueError("it has 2,000 bytes, but at most 1,000 are allowed")
-
-    url = UrlPath("s3://bucket", "fit")
-    monkeypatch.setattr(objects, "read", read)
-    monkeypatch.setattr(result_upload, "locked", lambda path: nullcontext(True))
-    monkeypatch.setattr(result_upload, "_results_below", lambda url: [url / "fit.json"])
-    with pytest.raises(ObjectStoreError, match=r"fit/fit\.json cannot be fetched \(it has 2,000"):
-        result_upload.on_disk(url).__enter__()
 
 
 def test_a_missing_chunk_is_damage_after_a_second_read(whole, tmp_path, pauses):

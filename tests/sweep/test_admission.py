@@ -12,7 +12,7 @@ from homodyne_dask.errors import ClusterError
 from homodyne_dask.fitting.events import on_pass, on_progress
 from tests.cluster.slurm.disturbed_fits import OPTIONS
 from tests.faults.local_workers import everything
-from tests.faults.processes import another, dask, finish, start, wait_for_pass
+from tests.faults.processes import another, dask
 from tests.result_bits import result_bits
 from tests.synthetic import FLOW, angles, fit_here, measured, store
 
@@ -104,22 +104,3 @@ def test_where_only_such_a_worker_joins_the_fit_ends_and_names_it(scan, tmp_path
             ClusterError, match=r"worker odd has jaxlib 0\.0\.1, but this program has"
         ):
             hd.fit(scan, hd.LAMINAR_FLOW, **OPTIONS, client=client, callbacks=[on_pass(join)])
-
-
-@pytest.mark.slow
-def test_a_fit_that_is_killed_examines_nobody_any_more(scan, tmp_path):
-    with local_cluster(processes=1, threads=1) as client:
-        client.wait_for_workers(1, timeout=120)
-        initial = [
-            w for name, at in OPTIONS["initial"].items() for w in ("--initial", f"{name}={at}")
-        ]
-        words = ["fit", scan.path, "--model", "laminar_flow", "--gap", "200 um", *initial]
-        words += ["--memory", "stream", "--output", "result"]
-        program = start(*words, "--scheduler", client.scheduler.address, folder=tmp_path)
-        wait_for_pass(program, 1)
-        assert checks(client)
-        program.kill()
-        finish(program)
-        with dask(tmp_path, "worker", client.scheduler.address, "--host", "127.0.0.1"):
-            client.wait_for_workers(2, timeout=60)
-            assert not checks(client)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from homodyne_dask.fitting.error_estimation.dyadic_errors import dyadic
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.covariance import uncertainty
@@ -14,7 +13,7 @@ from homodyne_dask.store.rings import friedel_clusters
 from tests import reference
 from tests.photons import FLOW, MEAN, MODES, OFFSETS, STILL, excess, photographed
 from tests.solver.dense_problem import scaling_at
-from tests.synthetic import Q, angles, block_pair_moments, evaluator, solve
+from tests.synthetic import Q, angles, evaluator, solve
 
 FRAMES = 48
 AROUND = np.arange(16) * 22.5 - 180
@@ -94,24 +93,6 @@ def test_the_shear_rate_is_that_of_the_motion_to_two_percent():
     repeats = Repeats(FLOW, angles(10), 200, alpha=-0.3, beta=0.2)
     ratio = (repeats.found.mean(axis=0) / repeats.truth)[:2]
     within(ratio, 0.98, 1.02, repeats.names[:2])
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_with_few_angles_blocks_of_frames_give_most_of_the_spread_and_not_more():
-    chosen = search(LAMINAR_FLOW.parameters, fixed=OFFSETS | {"alpha": -0.3, "beta": 0.2})
-    found, lower, phi = [], [], angles(5)
-    for seed in range(60):
-        scans = photographed(FLOW, FRAMES, phi, seed, pixels=400)
-        last = solve(evaluator(scans), chosen, FLOW)[-1]
-        moments = block_pair_moments(scans, last.theta, 8)
-        covariance = dyadic(last.reduced, moments, chosen.free, np.arange(5))
-        if covariance is not None:
-            found.append(last.theta[chosen.free])
-            lower.append(np.diag(covariance)[chosen.free])
-    assert len(found) > 50
-    ratio = np.sqrt(np.mean(lower, axis=0)) / np.std(found, axis=0)
-    within(ratio, 0.4, 1.15, np.array(LAMINAR_FLOW.names)[chosen.free])
 
 
 @pytest.mark.slow

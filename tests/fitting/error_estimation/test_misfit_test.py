@@ -9,8 +9,6 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.fitting.error_estimation import misfit_test
 from homodyne_dask.models import MODELS
-from ingest import SCENARIOS, ingest, simulate
-from ingest import angles as spread
 from tests import photons
 from tests.speckle_scans import RING, seen_twice
 from tests.synthetic import angles, fit_here, measured, store
@@ -89,47 +87,6 @@ def test_the_numbers_of_the_check_are_in_the_summary(one_rate, tmp_path):
     assert written["outcome_sentence"] == result.verdict
     assert written["model_check"]["deviating"] == result.diagnosis.check.deviating > 0
     assert hd.load_result(tmp_path / "summary.json").diagnosis.check == result.diagnosis.check
-
-
-def simulated(folder, scenario: str, bins: int, seed=0, **options) -> hd.Scan:
-    """A scan of a scenario with the noise of counting."""
-    made, phi = SCENARIOS[scenario], spread(bins)
-    time, contrast = made.frame_time * np.arange(80), made.contrasts(phi)
-
-    def c2(k):
-        truth = {"q": made.q, "phi": phi[k], "gap": made.gap, "contrast": contrast[k]}
-        return hd.predict(MODELS[made.model], made.parameters, time, **truth)[0]
-
-    file = {"layout": "aps-u", "q": made.q, "phi": phi, "frame_time": made.frame_time}
-    simulate(
-        folder / "s.h5",
-        c2,
-        contrast=contrast,
-        n_frames=len(time),
-        seed=seed,
-        overwrite=True,
-        **file,
-    )
-    ingest(folder / "s.h5", folder / "s.zarr", **options)
-    return hd.open_dataset(folder / "s.zarr")
-
-
-SCANS = [("static", 1, {}), ("creep", 9, {}), ("creep", 9, {"sigma": 0.02})]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("scenario", "bins", "options"), SCANS)
-def test_a_wrong_model_is_found_and_the_right_one_is_not_called_wrong(
-    scenario, bins, options, tmp_path
-):
-    scan = simulated(tmp_path, scenario, bins, **options)
-    flow = scenario != "static"
-    right = fit_here(scan, MODELS[SCENARIOS[scenario].model], gap="200 um" if flow else None)
-    wrong = fit_here(scan, hd.STATIC if flow else STRETCHED)
-    assert wrong.outcome.name == "CONVERGED"
-    assert wrong.misfit, wrong.diagnosis.check
-    assert wrong.diagnosis.check.depends_on == ("bin" if flow else "age")
-    assert not right.misfit, right.diagnosis.check
 
 
 def test_a_fit_that_ends_far_off_says_so_where_nothing_else_is_tested(tmp_path):

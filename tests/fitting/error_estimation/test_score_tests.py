@@ -111,28 +111,6 @@ def test_a_model_is_checked_where_the_data_do_not_determine_all_parameters(
     assert "product fitted to" in str(result)
 
 
-POWER = {
-    "stretched": (replace(RING, stretching=0.7, frames=200), hd.STATIC),
-    "drift": (replace(RINGS, drift=0.05, frames=200, pixels=10_000), hd.POWER_LAW),
-    "flow": WRONG["flow"][:2],
-    "power of q": WRONG["power of q"][:2],
-    "one hot angle": (replace(ANGLES, hotter=0.3, frames=150), hd.POWER_LAW),
-    "one hot angle of few counts": (
-        replace(ANGLES, hotter=0.3, frames=150, mean=1.0, pixels=800), hd.STATIC
-    ),
-    "one frame": (replace(ANGLES, flash=0.03), hd.POWER_LAW),
-}  # fmt: skip
-"""Cases of docs/misfit.md; a test that knew noise and alternative would find 99 % of them."""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("word", POWER)
-def test_wrong_models_are_found_in_four_cases_of_five(word, tmp_path):
-    photons, model = POWER[word]
-    found = [checked(tmp_path, photons, model, seed).misfit for seed in range(15)]
-    assert sum(found) >= 11, found
-
-
 @pytest.mark.long
 def test_opposite_bins_of_one_speckle_tell_as_much_as_one_of_them(tmp_path):
     """They counted twice, and right models were called wrong too often."""

@@ -236,16 +236,6 @@ def test_the_picture_over_q_has_decay_rates_with_the_line_of_q_squared_and_all_d
     assert "τ = " in decays.get_legend().get_texts()[-1].get_text()
 
 
-def test_the_picture_of_a_series_whose_store_has_gone_lacks_the_decays_alone(over_q):
-    gone = [
-        replace(
-            e, result=changed(e.result, inputs=e.result.provenance.inputs | {"store_path": "/no"})
-        )
-        for e in over_q.entries
-    ]
-    assert len(replace(over_q, entries=tuple(gone)).plot().axes) == len(over_q.plot().axes) - 1
-
-
 def test_directions_half_a_turn_apart_agree():
     results = []
     for phi0 in (89.9, -89.9, 89.8):
@@ -276,16 +266,6 @@ def test_one_theta_for_several_q_is_the_dense_optimum_and_the_report_says_which_
     assert "of every bin of 3 rings" in alternative("angles", view)
     assert "q = 0.003 Å⁻¹" in alternative("maps", view)
     assert "q = 0.008 Å⁻¹" in alternative("maps", view)
-
-
-def test_rates_that_are_no_power_of_q_are_not_called_one(tmp_path):
-    """J at the middle ring twice that of the others: no exponent beside a p of 0."""
-    scan = store(three_rings([CREEP, CREEP * [2, 1, 2], CREEP], n=40), tmp_path)
-    series = hd.fit_each(scan, hd.STATIC, over="q", fixed={"alpha": -0.4, "D_offset": 0.0})
-    assert series.q_dependence.p < 1e-6
-    assert "does not follow a power law of q (χ² " in one_line(series)
-    assert "diffusion gives" not in one_line(series)
-    assert "for diffusion" not in one_line(series)
 
 
 def ended(values: dict[str, float], at: dict[str, float], **more) -> SeriesEntry:

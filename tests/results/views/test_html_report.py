@@ -10,15 +10,10 @@ import struct
 import zlib
 from itertools import chain
 
-import numpy as np
 import pytest
 
-from homodyne_dask.fitting.error_estimation.profile_likelihood import ProfilePoint
-from homodyne_dask.results.data.result_tables import influence_table, profile_table, scalings_table
 from homodyne_dask.results.views.html_report import Picture, report_fragment, report_page
-from homodyne_dask.results.views.jinja_templates import with_commands
 from homodyne_dask.results.views.report_content import bin_rows, facts, parameter_rows
-from homodyne_dask.solver.information_criteria import ScalingComparison
 from tests.html_pages import NASTY, ParsedPage
 from tests.results.made_results import changed, flow_result, many_bins_result, static_result
 
@@ -50,26 +45,6 @@ def nasty():
         inputs=base.provenance.inputs | {"store": NASTY, "source_file": NASTY, "notes": [NASTY]},
         version=NASTY,
         versions={"jax": NASTY},
-    )
-
-
-def compared():
-    """A result that knows what bins, scalings and a profile say."""
-    base, names = flow_result(), list(flow_result().parameters["param"].values)
-    moves = np.zeros((9, 7))
-    moves[1, 0] = 2.5
-    modes = [
-        ScalingComparison("individual", 1000.0, 10.0, 20.0, 25, np.zeros(7)),
-        ScalingComparison("shared", 1010.0, 18.0, 21.0, 9, np.eye(7)[0] * 2),
-    ]
-    points = [
-        ProfilePoint(np.full(7, v), c, n, True) for v, c, n in ((-1.3, 2.1, 3), (-1.2, 1.0, 0))
-    ]
-    return changed(
-        base,
-        influence=influence_table(moves, names, base.scaling["label"].values),
-        scalings=scalings_table(modes, np.ones(7), names),
-        profiles={"alpha": profile_table(points, 1, 0.01, names)},
     )
 
 
@@ -137,22 +112,6 @@ def test_how_a_fit_ended_is_said_in_words_and_by_a_mark_not_by_colour_alone():
     assert ended.index("✗") < ended.index("undetermined: ") < ended.index("caption: ")
 
 
-def test_what_other_scalings_and_profiles_say_stands_in_tables():
-    found = ParsedPage(report_page(compared(), []))
-    assert not found.all("pre")
-    lines = found.text.splitlines()
-    assert "caption: Scaling modes" in lines
-    assert "tr: shared | 9 | 1010 | +8.0 | +1.0 | D0 +2.0" in lines
-    assert "caption: Profile of alpha" in lines
-    assert "tr: -1.3 | 1.1 | 1" in lines
-    assert any("D0 changes by +2.5 without label 10" in line for line in lines)
-
-
-def test_a_long_table_of_bins_is_closed_at_first():
-    assert not ParsedPage(report_page(flow_result(), [])).all("details")
-    assert "summary: All 45 bins" in ParsedPage(report_page(many_bins_result(), [])).text
-
-
 def test_jupyter_shows_the_same_tables():
     shown = ParsedPage(flow_result()._repr_html_())
     assert not shown.all("h1") + shown.all("html")
@@ -164,11 +123,3 @@ CHROMIUM = shutil.which("chromium")
 
 
 chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
-
-
-def test_commands_in_sentences_are_code_and_hostile_ones_stay_text():
-    assert with_commands("fit `a --over q`, then `b`") == (
-        "fit <code>a --over q</code>, then <code>b</code>"
-    )
-    assert with_commands("a ` alone and `<b>`") == "a <code> alone and </code>&lt;b&gt;`"
-    assert with_commands(3) == 3

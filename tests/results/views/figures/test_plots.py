@@ -1,6 +1,5 @@
 """Pictures: each is drawn for every kind of fit."""
 
-import io
 from dataclasses import replace
 
 import matplotlib.image
@@ -10,7 +9,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from homodyne_dask.errors import OptionError, SelectionError
-from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.fitted_model import fitted_at_angles, fitted_model
 from homodyne_dask.results.views.figures import fit_figures as plots
@@ -91,28 +89,10 @@ def test_contrast_and_offset_are_drawn_with_their_errors(flowing):
     assert axes[1].get_title().endswith("speckle")
 
 
-def test_a_figure_shows_itself_in_a_notebook(flowing):
-    png = result_for(flowing, FLOW).plot.passes(flowing)._repr_png_()
-    assert matplotlib.image.imread(io.BytesIO(png)).std() > 0.05
-
-
 COARSE = (
     {"level": 16, "passes": 7, "candidates": 6, "seconds": 0.35},
     {"level": 4, "passes": 3, "candidates": 0, "seconds": 0.6},
 )
-
-
-def test_coarse_passes_stand_left_of_those_over_all_data_at_the_time_of_one(flowing):
-    full = [{"pass": n, "chisqr": 10.0 - n, "decrement": 1.0, "accepted": True, "seconds": 2.0 * n}
-            for n in (1, 2)]  # fmt: skip
-    result = result_for(flowing, FLOW, history=(*COARSE, *full))
-    axis = plots.draw_passes(FitView(result, flowing)).axes[2]
-    drawn = {line.get_label(): line.get_xydata() for line in axis.get_lines()}
-    np.testing.assert_allclose(drawn["16×16 means"], [[x, 0.05] for x in range(-9, -2)])
-    np.testing.assert_allclose(drawn["4×4 means"], [[x, 0.2] for x in (-2, -1, 0)])
-    (all_data,) = (xy for name, xy in drawn.items() if len(xy) == 2 and "means" not in name
-                   and xy[0, 0] == 1)  # fmt: skip
-    np.testing.assert_allclose(all_data, [[1, 2.0], [2, 4.0]])
 
 
 def test_the_decay_at_one_lag_is_the_mean_of_the_same_pairs_in_data_and_model(tmp_path):
@@ -159,19 +139,6 @@ def test_a_result_without_influence_has_no_picture_of_it(diffusing, tmp_path):
         plots.draw_influence(FitView(result, diffusing))
 
 
-def test_influence_shows_each_parameter_that_moved_against_the_angle(flowing):
-    result = result_for(flowing, FLOW)
-    axes = [
-        axis for axis in plots.draw_influence(FitView(result, flowing)).axes if axis.get_visible()
-    ]
-    assert [axis.get_title() for axis in axes] == list(LAMINAR_FLOW.names[:-1])
-    drawn = np.vstack(
-        [line.get_xydata() for line in axes[2].get_lines() if line.get_marker() == "o"]
-    )
-    expected = result.diagnosis.influence["change"].values[:, 2]
-    np.testing.assert_allclose(drawn, np.transpose([flowing.phi, expected]))
-
-
 @pytest.mark.parametrize("name", plots.PICTURES)
 def test_a_result_draws_each_picture_of_the_scan_that_was_fitted(name, flowing):
     result = result_for(flowing, FLOW)
@@ -209,17 +176,6 @@ def test_bins_without_decay_or_pairs_and_values_that_are_not_numbers_leave_gaps(
         result.scaling[name].values[1:] = np.nan
     for draw in plots.PICTURES.values():
         draw(FitView(result, flowing))
-
-
-def test_units_follow_what_is_known(tmp_path):
-    scan = scan_of(tmp_path, CREEP, q=np.nan)
-    labels = [
-        axis.get_ylabel() for axis in plots.draw_rates(FitView(result_for(scan, CREEP), scan)).axes
-    ]
-    assert labels == ["q²J [1/s]"]
-    assert (
-        "q unknown" in plots.draw_cuts(FitView(result_for(scan, CREEP), scan)).axes[0].get_title()
-    )
 
 
 @pytest.mark.long
