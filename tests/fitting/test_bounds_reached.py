@@ -7,7 +7,6 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
-from tests.speckle_scans import Photons
 from tests.synthetic import FLOW, angles, measured, store
 
 Q: Any = np.array([0.002, 0.003, 0.004])
@@ -83,20 +82,6 @@ def test_c2_in_another_unit_is_asked_about(tmp_path):
     (said,) = [one for one in hd.fit(store(made, tmp_path), "brownian").warnings if "offset" in one]
     assert said.startswith("the offset is above 2 in 3 of 3 bins")
     assert "such as per cent" in said
-
-
-def test_errors_of_others_are_mentioned_at_a_bound_only_if_there_are_any(tmp_path):
-    ring = store(Photons(np.array([1e4, 0.0, 0.0]), q=(0.01,)).scan(0), tmp_path, "ring")
-    flow = store(measured(FLOW, 60, angles(9)), tmp_path, "flow")
-    named = zip(hd.LAMINAR_FLOW.names, FLOW, strict=True)
-    held = {name: value for name, value in named if name not in ("D0", "phi0")}
-    alone = hd.fit(ring, "static", fixed={"D_offset": 0.0, "alpha": 0.0}, bounds={"D0": (1.0, 3e3)})
-    beside = hd.fit(flow, "laminar_flow", gap="200 um", fixed=held, bounds={"phi0": (8.0, 20.0)})
-    [of_alone], [of_beside] = (
-        [one for one in fit.warnings if "is at its bound" in one] for fit in (alone, beside)
-    )
-    assert "other parameters" not in of_alone
-    assert of_beside.endswith("the errors of the other parameters assume that phi0 is fixed there")
 
 
 def test_a_parameter_that_one_or_two_bins_determine_has_the_error_of_speckle(tmp_path):

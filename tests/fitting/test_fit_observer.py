@@ -38,12 +38,6 @@ def scan(tmp_path_factory):
     return store(made, tmp_path_factory.mktemp("observed"), "A0001_c2")
 
 
-def tiles_done(fit, pairs, seconds):
-    """The event of one tile."""
-    totals = dict.fromkeys(("pairs_total", "tiles_total", "tiles_skipped", "busy"), 0)
-    return TilesDone(fit=fit, done=1, pairs=pairs, bytes=4 * pairs, seconds=seconds, **totals)
-
-
 def observed(scan, **options):
     """A fit, and its progress after each event."""
     shown = []

@@ -63,21 +63,6 @@ def test_a_fit_far_from_its_prior_says_so(scan, result):
     assert not any("its prior" in warning for warning in result.warnings)
 
 
-def test_an_error_above_that_of_the_prior_is_named(tmp_path):
-    """Pairs share the noise of whole frames, so that naive errors are several times too small."""
-    rng = np.random.default_rng(1)
-    scans = measured(CREEP * np.array([1, 1, 0]), 40, angles(9), contrast=0.25, sigma=0.003)
-    scans.c2[:] += 0.02 * rng.standard_normal((9, 1, 40)) * np.linspace(1, 0, 40)
-    scattered = store(scans, tmp_path)
-    errors = fit_here(scattered, hd.STATIC)
-    wide = value(errors, "D_offset", "stderr")
-    assert wide > 2 * value(errors, "D_offset", "stderr_naive")
-    sd = value(errors, "D_offset", "stderr_naive")
-    found = fit_here(scattered, hd.STATIC, prior={"D_offset": (value(errors, "D_offset"), sd)})
-    assert any("the error of D_offset, " in said for said in found.warnings)
-    assert value(found, "D_offset", "stderr") < wide
-
-
 def test_a_prior_far_beyond_a_bound_hides_neither_decay_nor_optimum(scan):
     """Its χ² of 1e15 would be taken for noise of the data: no decay seen, and converged anywhere."""
     far = fit_here(scan, hd.STATIC, prior={"D_offset": (5e4, 1e-3)})

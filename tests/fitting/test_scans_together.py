@@ -164,15 +164,6 @@ def test_a_scan_without_decay_beside_others_has_a_result(tmp_path):
     assert len(found.results) == 3
 
 
-def test_no_error_of_speckle_is_said_to_depend_on_one_or_two_bins(tmp_path):
-    """Four scans of two bins are eight clusters of which two determine what differs by scan."""
-    made = counted(tmp_path, [(2e4, seed) for seed in range(4)], 2)
-    fitted = hd.fit_each(made, "power_law", over="scan", per_scan="D0")
-    assert set(fitted.global_fit.parameters["method"].values[:5]) == {"speckle"}
-    assert "one or two bins" not in " ".join(str(fitted).split())
-    assert fitted.global_fit.undetermined == ()
-
-
 def test_contrasts_may_be_shared_where_rates_differ(store):
     shared = hd.fit_each(store, "power_law", over="scan", per_scan="D0", scaling="scans")
     contrast = np.array([one.scaling["contrast"].values for one in shared.results])
@@ -180,18 +171,6 @@ def test_contrasts_may_be_shared_where_rates_differ(store):
     assert len(np.unique(contrast.round(9))) == 3
     at = shared.global_fit.parameters["value"].values[:3]
     np.testing.assert_allclose(at, RATES, rtol=0.1)
-
-
-def test_a_report_says_what_is_shared_and_whether_the_rest_differs(series, tmp_path):
-    text = " ".join(str(series).split())
-    assert "one fit of all scans: D0 for each scan; alpha is shared" in text
-    assert "D0: inconsistent in all scans" in text
-    assert "alpha: " not in text  # it is one number
-    series.to_json(tmp_path / "series.json")
-    read = hd.load_series(tmp_path / "series.json")
-    assert str(read) == str(series)
-    assert read.global_fit.parameters.equals(series.global_fit.parameters)
-    assert read.global_fit.covariance.equals(series.global_fit.covariance)
 
 
 def test_equal_rates_are_found_equal(tmp_path):

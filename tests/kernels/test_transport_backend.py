@@ -90,11 +90,6 @@ def test_mixed_precision_is_close(convention, word, theta):
     assert_gram(gram, scans, theta, tolerance=MIXED)
 
 
-def test_bins_of_several_q_keep_their_own():
-    scans = measured(FLOW, 70, (0.0, 0.0, 30.0, 30.0), q=[0.004, 0.008, 0.004, 0.008])
-    assert_gram(evaluator(scans)(FLOW), scans, FLOW)
-
-
 def test_uneven_times_and_a_long_wait():
     rng = np.random.default_rng(3)
     for wait in (0.0, 1000.0):
@@ -291,10 +286,3 @@ def test_sub_blocks_left_out_hold_no_f_above_the_limit(i, j, rate, min_lag, n, s
         decay = np.exp(-(kC[columns][None, :] - kC[rows][:, None])[lag >= min_lag])
         assert (decay < 1.0001e-16).all()
         assert (a, b) in listed or decay.size == 0
-
-
-def test_of_a_window_of_frames_only_the_sub_blocks_with_its_pairs_are_listed():
-    window, (R, S) = range(300, 420), subblock_shape(512)
-    found = sub_blocks(0, 0, 512, 1, np.zeros((1, 1000)), (window.start, window.stop))
-    listed = {(int(a), int(b)) for a, b in found.offsets[: found.n_total]}
-    assert listed == {(i // R * R, j // S * S) for i in window for j in window if i < j}

@@ -6,7 +6,6 @@ import pytest
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.covariance import uncertainty
-from homodyne_dask.solver.identifiability import _weakly
 from homodyne_dask.solver.normal_equations import deviation
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.state import Outcome
@@ -206,25 +205,6 @@ def test_directions_are_the_eigenvectors_of_the_hessian_of_unit_diagonal():
     assert not found.directions[:, 2].any()
     for value, vector in zip(found.eigenvalues, found.directions, strict=True):
         np.testing.assert_allclose(H @ vector, value * vector, atol=1e-12)
-
-
-def test_strong_correlations_become_a_sentence():
-    theta = np.array([20000.0, -0.01, 500.0])
-    scans = measured(theta, 40, np.zeros(9))
-    reduced = reduce(evaluator(scans)(theta), "individual")
-    found = uncertainty(STATIC.names, reduced, np.ones(3, bool), np.arange(9))
-    *_, last = found.sentences
-    assert last.startswith(
-        "D0, alpha and D_offset are determined only in combination (correlation "
-    )
-    assert sum("only in combination" in sentence for sentence in found.sentences) == 1
-
-
-def test_what_is_almost_undetermined_is_not_named_again_for_its_correlation():
-    values, vectors = np.linalg.eigh([[1.0, 1 - 1e-9, 0.0], [1 - 1e-9, 1.0, 0.0], [0.0, 0.0, 1.0]])
-    said = _weakly(["D0", "D_offset", "alpha"], values, vectors, (vectors / values) @ vectors.T)
-    assert len(said) == 1
-    assert said[0].startswith("D0 and D_offset are almost undetermined")
 
 
 def test_an_error_that_rests_on_one_bin_is_left_out():

@@ -14,7 +14,7 @@ import ingest
 from homodyne_dask.errors import FileReadError, SourceError, StoreError
 from homodyne_dask.store import chunk_reader, files, hdf5_files, objects
 from homodyne_dask.store.chunk_codec import encode_chunk
-from homodyne_dask.store.chunk_reader import ByteRange, chunk_path
+from homodyne_dask.store.chunk_reader import ByteRange
 from homodyne_dask.store.scan import open_selection
 from homodyne_dask.store.url_path import UrlPath
 from homodyne_dask.sweep import block_cache
@@ -215,19 +215,6 @@ def test_a_range_of_a_shard_is_read_again(whole, tmp_path, failing, pauses):
     failing(tmp_path / "sharded.zarr" / CHUNK, times=3)
     assert bits(fit(tmp_path / "sharded.zarr")) == expected
     assert pauses == PAUSES[:3]
-
-
-def test_the_size_of_a_chunk_is_asked_again(whole, monkeypatch, pauses):
-    place, real, left = ByteRange(chunk_path(str(whole), 1, 1, (0, 0))), Path.stat, [5, 5]
-
-    def stat(path, **options):
-        if left:
-            raise OSError(left.pop(), "Input/output error")
-        return real(path, **options)
-
-    monkeypatch.setattr(Path, "stat", stat)
-    assert chunk_reader.stored_size(place) > 1000
-    assert pauses == PAUSES[:2]
 
 
 @pytest.fixture

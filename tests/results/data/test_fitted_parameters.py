@@ -228,11 +228,3 @@ def test_the_contour_of_two_parameters_is_the_joint_region_of_their_covariance(s
             flow_result().contour(*wrong)
     with pytest.raises(OptionError, match="no parameter 'D'"):
         result.contour("D", "alpha")
-
-
-def test_the_report_has_the_rates_at_the_mean_age(scan):
-    (shown,) = [line for line in str(flow_result_of(scan)).splitlines() if line.startswith("J = ")]
-    age = np.mean(flow_result_of(scan).provenance.inputs["seconds"])
-    assert f"Å²/s at the mean age of {age:.4g} s; 95 % interval: " in shown
-    J = FLOW[0] * age ** FLOW[1] + FLOW[2]
-    assert float(shown.split()[2]) == pytest.approx(J, rel=0.05)
