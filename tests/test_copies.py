@@ -11,17 +11,7 @@ import pytest
 import xarray
 
 import homodyne_dask as hd
-from homodyne_dask.errors import (
-    ClusterError,
-    FileReadError,
-    ObjectStoreError,
-    OptionError,
-    PackageError,
-    PlanError,
-    SelectionError,
-    SourceError,
-    StoreError,
-)  # fmt: skip
+from homodyne_dask import errors
 from homodyne_dask.fitting.options import FitOptions
 from homodyne_dask.models.user_defined import UserDefined
 from homodyne_dask.results.data.comparison import Comparison
@@ -38,6 +28,13 @@ WAYS: dict[str, Callable[[Any], Any]] = {
     "deepcopy": copy.deepcopy,
     "pickle": lambda one: pickle.loads(pickle.dumps(one)),
 }
+
+
+ERRORS = [
+    of
+    for of in vars(errors).values()
+    if isinstance(of, type) and issubclass(of, hd.HomodyneDaskError)
+]
 
 
 @pytest.fixture(scope="module")
@@ -117,11 +114,7 @@ def test_a_copy_is_the_same(scan, make, way):
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-@pytest.mark.parametrize(
-    "error",
-    [hd.HomodyneDaskError, ClusterError, FileReadError, ObjectStoreError, OptionError, PackageError,
-     PlanError, SelectionError, SourceError, StoreError, UnknownParameterError],
-)  # fmt: skip
+@pytest.mark.parametrize("error", [*ERRORS, UnknownParameterError])
 def test_an_error_comes_back_from_a_worker_with_its_sentence(error, way):
     found = way(error("no 'D0'"))
     assert (type(found), str(found)) == (error, "no 'D0'")

@@ -2,7 +2,6 @@
 
 import re
 import sys
-import tomllib
 from typing import Any, cast
 
 import h5py
@@ -16,10 +15,7 @@ from homodyne_dask.cluster.profiling import profiled
 from homodyne_dask.errors import PackageError, require_package
 from homodyne_dask.fitting.posterior.sample_posterior import posterior_draws
 from ingest.readers import hdf5
-from tests.documents import ROOT
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXTRAS = PROJECT["optional-dependencies"]
 ANYTHING = cast(Any, object())
 
 

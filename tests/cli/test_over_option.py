@@ -12,7 +12,6 @@ import pytest
 from homodyne_dask.fitting.series import parallel_fits as small_fits
 from homodyne_dask.results.files.saved_results import load_result, load_series
 from homodyne_dask.results.views.figures import fit_figures as plots
-from tests.documents import ROOT
 from tests.html_pages import ParsedPage
 from tests.run_command import done, run
 from tests.synthetic import measured, store
@@ -75,16 +74,6 @@ def test_windows_of_age_are_fitted_in_the_same_way(rings):
     assert [first for first, _ in edges] == [0.0, 5.0]
     assert [last < stop for (_, last), stop in zip(edges, (4.0, 9.0), strict=True)] == [True, True]
     assert {p.name for p in Path("windows").iterdir() if p.is_dir()} == {"window_01", "window_02"}
-
-
-@pytest.mark.long
-def test_windows_converge_with_what_the_guide_says_to_fix(rings):
-    """With alpha = 0 alone D0 and D_offset are one number."""
-    advice = (ROOT / "docs" / "series.md").read_text()
-    fixed = re.search(r"`((?:--fixed \w+=0 ?){2})`", advice).group(1).split()
-    windows = ("fit", "R_c2.zarr", "--model", "static", "--over", "age", "--windows", "3")
-    assert run(*windows, "--output", "one", "--fixed", "alpha=0").exit_code == 3
-    assert "3 of 3 fits converged" in done(*windows, "--output", "both", *fixed)
 
 
 @pytest.mark.long

@@ -6,9 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from homodyne_dask.cli import fit_job, progress_bar, run_fits, several_fits
 from homodyne_dask.fitting.series import parallel_fits as small_fits
@@ -17,9 +15,8 @@ from homodyne_dask.results.files import folder
 from homodyne_dask.results.files import scans_index as index
 from homodyne_dask.results.files.saved_results import load_result
 from homodyne_dask.results.views.figures import fit_figures as plots
-from homodyne_dask.results.views.figures.scans_figure import draw_scans
 from tests.html_pages import ParsedPage
-from tests.results.made_results import changed, flow_result, static_result
+from tests.results.made_results import changed, flow_result
 from tests.run_command import done, interrupting, run
 
 FIT = ("fit", "--model", "static")
@@ -262,27 +259,6 @@ def test_names_and_messages_of_an_index_never_become_markup(tmp_path):
     assert not page.all("i") + page.all("b")
     assert page.all("a")[2]["href"] == "a%20b%20%3Ci%3E/report.html"
     assert page.text.count(nasty) >= 2
-
-
-def test_the_figure_of_many_scans_shows_every_value_with_its_error(tmp_path):
-    names = [f"A{n:04d}_c2.zarr" for n in range(40)]
-    picture = draw_scans([SeriesEntry(name, None, flow_result()) for name in names])
-    FigureCanvasAgg(picture).draw()
-    first = picture.axes[0]
-    assert first.get_ylabel() == "D0 [Å²/s]"
-    (bars,) = first.containers
-    np.testing.assert_array_equal(bars.lines[0].get_ydata(), [68612.3] * 40)
-    segment = bars.lines[2][0].get_segments()[0]
-    assert segment[1, 1] - segment[0, 1] == pytest.approx(2 * 1532)
-    assert [t.get_text() for t in picture.axes[-1].get_xticklabels()][:2] == [
-        "A0000_c2",
-        "A0004_c2",
-    ]
-    labels = {axes.get_ylabel(): axes.yaxis.label.get_window_extent() for axes in picture.axes}
-    assert "gamma_dot_t0 [1/s]" in labels
-    assert all(box.x0 > 0 for box in labels.values())
-    naive = draw_scans([SeriesEntry(name, None, static_result()) for name in "xy"])
-    assert naive.axes[0].containers[0].lines[0].get_markerfacecolor() == "none"
 
 
 def test_the_figure_of_all_scans_is_drawn_when_all_are_done(tmp_path):

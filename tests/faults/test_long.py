@@ -14,7 +14,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.fitting.events import on_pass
-from tests.faults.local_workers import Given, by_address, everything, shared_memory
+from tests.faults.local_workers import by_address, everything, shared_memory
 from tests.faults.processes import still_there
 from tests.result_bits import result_bits
 from tests.synthetic import FLOW, angles, measured, started_as_given, store
@@ -24,34 +24,31 @@ SOAK = 600.0
 GIVEN = dict(zip(hd.LAMINAR_FLOW.names, FLOW * [1.6, 0.5, 1, 0.4, 0.5, 1, 1], strict=True))
 
 
-def fitted(path, kill=lambda client, number: None, **options):
-    """A fit on two workers, the seconds it took, who was given what, and what was left behind."""
+def fitted(path, kill):
+    """A fit on two workers, and what was left behind."""
     threads, shared = [], set()
     with local_cluster(processes=2, threads=1) as client:
         client.wait_for_workers(2, timeout=120)
-        given = Given(client)
 
         def after(event):
             shared.update(shared_memory(client))
             threads.append(threading.Thread(target=kill, args=(client, event.number)))
             threads[-1].start()
 
-        began = time.perf_counter()
         try:
             result = hd.fit(
                 path,
                 hd.LAMINAR_FLOW,
                 gap="200 um",
                 client=client,
+                initial=GIVEN,
                 callbacks=[on_pass(after)],
-                **options,
             )
         finally:
             for thread in threads:
                 thread.join()
-        wall, processes = time.perf_counter() - began, everything(client)
-    left = [*still_there(processes, 20), *(one for one in shared if one.exists())]
-    return result, wall, given, left
+        processes = everything(client)
+    return result, [*still_there(processes, 20), *(one for one in shared if one.exists())]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -86,7 +83,7 @@ def test_ten_minutes_of_fits_with_random_kills_leave_nothing_behind(tmp_path):
                 kills[-1].kill()
 
     while time.monotonic() < until:
-        result, _, _, left = fitted(scan.path, kill, initial=GIVEN)
+        result, left = fitted(scan.path, kill)
         first = first or result_bits(result)
         assert result_bits(result) == first
         assert not left

@@ -211,14 +211,3 @@ def test_predict_takes_the_one_parameter_there_is():
             OptionError, match=r"alpha is 0 in brownian|has 1 parameters \(D0\), but 2"
         ):
             hd.predict(hd.BROWNIAN, wrong, time, q=q)
-
-
-def test_static_names_the_simpler_model_where_the_data_do_not_determine_it(tmp_path):
-    scans = measured([D0, 0.0, 0.0], 60, angles(3), sigma=0.1, seed=2)
-    result = fit_here(store(scans, tmp_path), hd.STATIC)
-    first, second = result.undetermined
-    assert first.startswith("the data do not determine D0 and D_offset")
-    assert "`--model power_law`. The data do determine alpha" in first
-    assert second.startswith(
-        "D0, alpha and D_offset are determined only in combination (correlation"
-    )
