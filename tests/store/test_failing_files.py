@@ -12,11 +12,8 @@ import pytest
 import homodyne_dask as hd
 import ingest
 from homodyne_dask.errors import FileReadError, SourceError, StoreError
-from homodyne_dask.store import chunk_reader, files, hdf5_files, objects
-from homodyne_dask.store.chunk_codec import encode_chunk
-from homodyne_dask.store.chunk_reader import ByteRange
+from homodyne_dask.store import chunk_reader, files, hdf5_files
 from homodyne_dask.store.scan import open_selection
-from homodyne_dask.store.url_path import UrlPath
 from homodyne_dask.sweep import block_cache
 from ingest.readers import detect
 from tests.ingest_files import manifest, simulated
@@ -192,19 +189,6 @@ def test_what_is_wrong_once_is_read_again_and_changes_no_bit(whole, monkeypatch,
     assert bits(fit(whole, on_bad_tile="skip")) == expected
     assert all(seen.count(whole / file) > 1 for file in FILES)
     assert not pauses
-
-
-def test_an_object_that_was_fetched_ahead_is_fetched_again_where_it_is_wrong(monkeypatch):
-    values, into = np.ones((8, 8), np.float32), np.empty((8, 8), np.float32)
-    chunk = encode_chunk(values)
-    contents = [b"a page of a proxy", chunk.content]
-    monkeypatch.setattr(objects, "read", lambda *_: contents.pop(0))
-    place = ByteRange(UrlPath("s3://bucket", "a"))
-    chunk_reader.read_ahead([place], 10**6)
-    chunk_reader.read_decoded(place, into, chunk.checksum)
-    chunk_reader.read_ahead([], 10**6)
-    assert (into == values).all()
-    assert not contents
 
 
 def test_a_range_of_a_shard_is_read_again(whole, tmp_path, failing, pauses):

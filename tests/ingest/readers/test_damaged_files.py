@@ -65,22 +65,6 @@ def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path):
             ingest.ingest(path)
 
 
-@pytest.mark.parametrize(
-    ("word", "content", "message"),
-    [
-        ("text", b"# not data\n", "neither HDF5 nor .npy nor .npz"),
-        ("empty", b"", "is empty: copy it again"),
-        ("only the signature", b"\x89HDF\r\n\x1a\n", "cannot be opened as HDF5"),
-        ("npy header only", b"\x93NUMPY\x01\x00", "cannot be read as NumPy"),
-        ("broken zip", b"PK\x03\x04" + bytes(50), "cannot be read as NumPy"),
-    ],
-)
-def test_a_foreign_file_is_refused(tmp_path, word, content, message):
-    (tmp_path / "A.hdf").write_bytes(content)
-    with pytest.raises(SourceError, match=message):
-        ingest.ingest(tmp_path / "A.hdf", q=1, phi=0, frame_time=1)
-
-
 def test_a_file_of_g2_only_is_said_to_be_that(tmp_path):
     with h5py.File(tmp_path / "A.hdf", "w") as file:
         file["/xpcs/multitau/normalized_g2"] = np.ones((4, 3))
