@@ -8,7 +8,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from homodyne_dask.errors import OptionError, SelectionError
+from homodyne_dask.errors import SelectionError
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.fitted_model import fitted_at_angles, fitted_model
 from homodyne_dask.results.views.figures import fit_figures as plots
@@ -128,15 +128,6 @@ def test_every_picture_has_its_numbers_in_words(name, case, tmp_path):
     assert "nan" not in words
     assert any(letter.isdigit() for letter in words)
     assert TITLES[name]
-
-
-@pytest.mark.long
-def test_a_result_without_influence_has_no_picture_of_it(diffusing, tmp_path):
-    result = result_for(diffusing, CREEP, influence=None)
-    names = [path.stem for path in plots.save_all(FitView(result, diffusing), tmp_path)]
-    assert names == [name for name in plots.PICTURES if name != "influence"]
-    with pytest.raises(OptionError, match="does not contain the influence"):
-        plots.draw_influence(FitView(result, diffusing))
 
 
 @pytest.mark.parametrize("name", plots.PICTURES)
