@@ -176,35 +176,6 @@ def test_resume_fits_again_what_changed_and_says_what(three):
     assert run(*FIT, *stores, "--resume").stderr.count("already contains its result") == 4
 
 
-@pytest.mark.long
-def test_a_checkpoint_of_changed_data_is_not_resumed(three):
-    assert run(*FIT, "A_c2.zarr", "N_c2.zarr", "--max-passes", "1").exit_code == 3
-    done("ingest", "A_results.hdf", "N_c2.zarr", "--overwrite", "--time-offset", "100")
-    result = run(*FIT, "A_c2.zarr", "N_c2.zarr", "--resume")
-    assert result.exit_code == 0, result.output
-    assert "N_fit/ is fitted again; changed since the last fit: data" in result.stderr
-    assert "A_fit/ is fitted again" not in result.stderr
-
-
-OTHER_OPTIONS = [
-    (["--model", "laminar_flow", "--gap", "200 um"], "contains a fit with a different model: give"),
-    (["--fixed", "gamma_dot_t0=0"], "unknown parameter 'gamma_dot_t0'"),
-    (["--q", "7"], "q"),
-]
-
-
-def test_resume_with_other_options_replaces_nothing(three):
-    done(*FIT, "A_c2.zarr", "N_c2.zarr")
-    files = ("scans.csv", "A_fit/summary.json", "N_fit/summary.json")
-    before = [Path(file).read_bytes() for file in files]
-    for options, says in OTHER_OPTIONS:
-        result = run(*FIT, "A_c2.zarr", "N_c2.zarr", "--resume", *options)
-        assert result.exit_code == 2
-        assert says in result.stderr
-        assert result.stderr.count("error:") == 1
-        assert [Path(file).read_bytes() for file in files] == before
-
-
 @pytest.mark.parametrize(
     ("what", "options"),
     [("scaling", ["--scaling", "shared"]), ("frames", ["--frames", "0:30"]), ("labels", ["--phi", "0"])],

@@ -1,6 +1,5 @@
 """c2 averaged over cells before ingest: a fit compares means of cells with means of the model."""
 
-import itertools
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,11 +13,11 @@ from homodyne_dask.fitting.fit import plan_for
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.models import MODELS
 from homodyne_dask.sweep.sweep import sweep_of
-from tests import photons, reference
+from tests import reference
 from tests.esrf_files import averaged, cell_columns, cells_fit, esrf, mean_over, members
 from tests.ingest_files import DT
 from tests.speckle_scans import RING, STILL
-from tests.synthetic import FLOW, angles
+from tests.synthetic import FLOW
 
 N, CELLS, SIGMA = 90, (12, 1, 6), 0.003
 """Coarse cells: of up to 15 ages, lags that grow by 1.6 from cell to cell; little noise."""
@@ -182,21 +181,6 @@ def test_the_check_of_the_model_takes_the_cells(tmp_path, fitted):
         result = hd.fit(data.store, model)
         assert result.converged
         assert result.misfit == misfit
-
-
-@pytest.mark.slow
-def test_of_counted_photons_the_right_model_passes_and_a_wrong_one_fails(tmp_path):
-    """Cells of speckle are correlated; sigma is from their scatter."""
-    for seed, rate in itertools.product(range(3), (3e3, 3e4, 3e5)):
-        scans = photons.photographed([rate, -0.2, 100.0], 120, angles(9), seed=seed)
-        full = np.nan_to_num(scans.c2) + np.nan_to_num(scans.c2).transpose(0, 2, 1)
-        ttcf, age, lag, _ = averaged(full, 24, 1, 8)
-        path = esrf(tmp_path / f"{seed}-{rate}.h5", ttcf, DT * age, DT * lag, q=10 * scans.q)
-        store = ingest.ingest(path, phi=scans.phi).store
-        right = hd.fit(store, hd.STATIC, fixed={"D_offset": 100.0})
-        wrong = hd.fit(store, hd.STATIC, fixed={"D_offset": 100.0, "alpha": 1.2})
-        assert not right.misfit, (seed, rate, right.diagnosis.check)
-        assert wrong.misfit or rate == 3e3, (seed, rate, wrong.diagnosis.check)  # 3e3 hardly decays
 
 
 def speckle_store(folder, seed=1):

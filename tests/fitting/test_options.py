@@ -1,14 +1,12 @@
 """The options of a fit: each defined once, found everywhere, used or refused."""
 
-import inspect
-
 import numpy as np
 import pytest
 import yaml
 
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError
-from homodyne_dask.fitting.options import FitOptions, fit_options, plan_options
+from homodyne_dask.fitting.options import fit_options
 from homodyne_dask.fitting.request import prepare
 from tests.synthetic import FLOW, angles, measured, store
 
@@ -18,30 +16,6 @@ OPTIONS = {option.name: option for option in fit_options()}
 @pytest.fixture(scope="module")
 def scan(tmp_path_factory):
     return store(measured(FLOW[:3], 30, angles(4)), tmp_path_factory.mktemp("options"))
-
-
-@pytest.mark.parametrize("function", [hd.fit, hd.iterate, hd.fit_each], ids=lambda f: f.__name__)
-def test_signatures_and_docstrings_have_every_option_with_its_default(function):
-    parameters = inspect.signature(function).parameters
-    assert {name: parameters[name].default for name in OPTIONS} == FitOptions().values()
-    if function is not hd.iterate:
-        lines = [line.strip() for line in function.__doc__.splitlines()]
-        assert not [
-            name for name in OPTIONS if not any(line.startswith(f"{name}: ") for line in lines)
-        ]
-
-
-def test_a_plan_takes_the_options_it_depends_on_and_no_others(scan):
-    names = {option.name for option in plan_options()}
-    assert names == {
-        "gap", "convention", "min_lag", "memory", "device", "loss", "loss_scale", "initial", "fixed",
-        "bounds", "prior", "tie", "rates", "knots", "weighting",
-    }  # fmt: skip
-    assert set(inspect.signature(hd.plan).parameters) == {
-        "data", "model", "client", "workers", *names,
-    }  # fmt: skip
-    with pytest.raises(TypeError, match="unexpected keyword argument 'scaling'"):
-        hd.plan(scan, hd.STATIC, scaling="shared")
 
 
 def test_an_option_that_there_is_not_is_refused_with_the_nearest(scan):

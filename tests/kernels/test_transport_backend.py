@@ -90,14 +90,6 @@ def test_mixed_precision_is_close(convention, word, theta):
     assert_gram(gram, scans, theta, tolerance=MIXED)
 
 
-def test_uneven_times_and_a_long_wait():
-    rng = np.random.default_rng(3)
-    for wait in (0.0, 1000.0):
-        time = wait + np.cumsum(rng.uniform(0.05, 0.6, 80))
-        scans = measured(FLOW, phi=(0.0, 50.0), time=time)
-        assert_gram(evaluator(scans)(FLOW), scans, FLOW)
-
-
 def test_slots_without_a_bin_are_never_read():
     scans = measured(FLOW, 60, (0.0, 50.0))
     (_, block), *rest = blocks(scans, padded=5)
@@ -130,13 +122,6 @@ def test_a_value_that_is_no_number_counts_as_masked(value):
     masked[0, 3, 9] = np.nan
     gram = evaluator(replace(scans, c2=c2))(FLOW)
     assert_gram(gram, replace(scans, c2=masked), FLOW)
-
-
-def test_blocks_without_any_known_pair_give_zero():
-    scans = measured(FLOW, 30, (0.0,))
-    gram = evaluator(replace(scans, c2=np.full_like(scans.c2, np.nan)))(FLOW)
-    assert not gram.moments.any()
-    assert not gram.pairs.any()
 
 
 @pytest.mark.long

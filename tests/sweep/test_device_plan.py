@@ -18,8 +18,7 @@ from homodyne_dask.fitting import fit as fitting
 from homodyne_dask.fitting.minimize import identity
 from homodyne_dask.fitting.request import computed_on, prepare
 from homodyne_dask.fitting.series.parallel_fits import FitRequest, submitted
-from homodyne_dask.kernels import gpus
-from homodyne_dask.kernels.devices import enough_memory, jax_device
+from homodyne_dask.kernels.devices import enough_memory
 from homodyne_dask.kernels.gpus import GPU, Gpus
 from homodyne_dask.sweep import plan
 from homodyne_dask.sweep.layout import layout
@@ -91,26 +90,6 @@ def test_small_fits_side_by_side_are_not_for_gpus(tmp_path):
     said = pytest.raises(OptionError, match=r"small fits \(1 here\) are computed in parallel")
     with said, submitted(SimpleNamespace(), hd.STATIC, [small]):
         pass
-
-
-def test_why_jax_has_no_gpu(tmp_path, monkeypatch):
-    monkeypatch.setattr(gpus, "find_spec", lambda _: None)
-    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
-    assert gpus.cuda_missing().startswith(
-        "this JAX has no CUDA support: pip install 'jax[cuda13]=="
-    )
-    assert gpus.gpus_of_machine() == gpus.cuda_missing()
-    (tmp_path / "xla_cuda13").mkdir()
-    (tmp_path / "xla_cuda13" / "__init__.py").touch()
-    found = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
-    monkeypatch.setattr(gpus, "find_spec", lambda _: found)
-    assert gpus.cuda_missing() == ""
-    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    assert gpus.cuda_missing() == (
-        "JAX_PLATFORMS=cpu excludes GPUs: unset it, or start local_cluster(gpus=...)"
-    )
-    with pytest.raises(PlanError, match="no device cpu:99"):
-        jax_device("cpu:99")
 
 
 def on_gpus(number=2, memory=60 * 10**9):
