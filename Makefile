@@ -49,10 +49,9 @@ man: install  ## manual pages of all commands, in dist/man
 	mkdir -p dist/man
 	$(BIN)/click-man --target dist/man homodyne-dask
 
-docs: install  ## the documentation site, in build/docs/html: runs its tutorials, checks its links and figures
+docs: install  ## the documentation site, in build/docs/html: runs its tutorials, checks its links
 	$(UV) pip install --quiet --python $(BIN)/python --group docs
 	$(BIN)/python -m sphinx -W --keep-going -q -d build/docs/doctrees docs build/docs/html
-	$(BIN)/python -m tests.site.pages build/docs/html
 
 paper: install  ## the figures of paper/paper.md, and the table of its example
 	$(BIN)/python paper/figures.py

@@ -69,6 +69,12 @@ def arrays(store: Path) -> dict[str, np.ndarray]:
     return {name: np.asarray(array) for name, array in root.arrays()}
 
 
+def files_of_store(store: Path) -> tuple[dict[str, bytes], dict]:
+    """Every file of a store but the metadata, and its attributes."""
+    files = [file for file in store.rglob("*") if file.is_file() and file.name != "zarr.json"]
+    return {str(file.relative_to(store)): file.read_bytes() for file in files}, attributes(store)
+
+
 def attributes(store: Path) -> dict:
     return dict(zarr.open_group(store, mode="r").attrs)
 

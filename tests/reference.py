@@ -109,47 +109,25 @@ def dense_fit(start, data, scaling="individual", min_lag=1, convention="physical
     p, k = len(start), len(data) if scaling == "individual" else 1
     size = np.maximum(np.abs(np.asarray(start, float)), 1e-3)
 
-    def parts(x):
-        pick = (lambda a, b: a[b]) if scaling == "individual" else (lambda a, b: a[0])
-        return x[:p] * size, x[p : p + k], x[p + k :], pick
-
     def residual(x):
-        theta, contrast, offset, pick = parts(x)
+        at = range(len(data)) if scaling == "individual" else [0] * len(data)
         return np.concatenate(
             [
-                bin_residual(theta, pick(contrast, b), pick(offset, b), *d, min_lag, convention)
-                for b, d in enumerate(data)
+                bin_residual(x[:p] * size, x[p + n], x[p + k + n], *part, min_lag, convention)
+                for n, part in zip(at, data, strict=True)
             ]
         )
 
     def jacobian(x):
-        columns = []
-        for i in range(p):
-            z = x.astype(complex)
-            z[i] += 1e-30j
-            columns.append(residual(z).imag / 1e-30)
-        # contrast and offset are linear: their columns are -f and -1 over sigma, in their own rows
-        theta = x[:p] * size
-        rows = [bin_residual(theta, 1.0, 0.0, *d, min_lag, convention) for d in data]
-        none = [bin_residual(theta, 0.0, 0.0, *d, min_lag, convention) for d in data]
-        ones = [bin_residual(theta, 0.0, 1.0, *d, min_lag, convention) for d in data]
-        for parts_of in (rows, ones):
-            for at in range(k):
-                own = [b == at or k == 1 for b in range(len(data))]
-                columns.append(
-                    np.concatenate(
-                        [(r - n) * o for r, n, o in zip(parts_of, none, own, strict=True)]
-                    )
-                )
-        return np.stack(columns, axis=1)
+        steps = 1e-30j * np.eye(len(x))
+        return np.stack([residual(x + step).imag / 1e-30 for step in steps], axis=1)
 
     x0 = np.concatenate([np.asarray(start) / size, np.full(k, 0.2), np.ones(k)])
     with np.errstate(all="ignore"):  # far from the optimum it may try anything
         best = scipy.optimize.least_squares(
             residual, x0, jacobian, method="lm", xtol=1e-15, ftol=1e-15, gtol=1e-15
         )
-    theta, contrast, offset, _ = parts(best.x)
-    return theta, contrast, offset, 2 * best.cost
+    return best.x[:p] * size, best.x[p : p + k], best.x[p + k :], 2 * best.cost
 
 
 LOSSES = {

@@ -8,8 +8,6 @@ import homodyne_dask as hd
 from tests import reference
 from tests.synthetic import Scans
 
-MODELS_OF_SIZE = {3: "static", 7: "laminar_flow"}
-
 
 @dataclass(frozen=True)
 class Photons:

@@ -89,48 +89,6 @@ def test_wrong_types_are_refused_in_one_sentence(scan, name, tmp_path, monkeypat
             assert " at 0x" not in said or "object" in said, (argument, wrong)
 
 
-MISTAKES = [
-    ("a list to fix", {"fixed": ["D0"]}, "a number for each parameter, such as fixed={'D_offset': 0}"),
-    ("a list of initial values", {"initial": [1e4, 0, 0]}, "initial = .*a number for each parameter"),
-    ("a number for a name", {"fixed": {1: 2.0}}, "fixed: unknown parameter 1"),
-    ("a number for a mode", {"scaling": 1}, "scaling = 1 cannot be used"),
-    ("a truth value", {"initial": {"D0": True}}, "initial D0"),
-    ("too large a number", {"initial": {"D0": 10**400}}, "initial D0: .* is not a number"),
-    ("a text for a client", {"client": "tcp://127.0.0.1:1"}, "hd.connect"),
-    ("a number for a checkpoint", {"checkpoint": 5}, "checkpoint = 5 is not a path"),
-    ("a text for functions", {"callbacks": "bar"}, "callbacks = 'bar' cannot be used: give a list of"),
-    ("a text for a function", {"callbacks": ["bar"]}, r"callbacks\[0\] = 'bar' cannot be used: give a"),
-    ("a function for a model", {"model": constant}, "make one from a function with hd.separable"),
-    ("no model", {"model": None}, "model = None is not a model: give the name of a model"),
-    ("a model of other data", {"model": LINE, "initial": {"k": 1.0}}, "give an xarray.Dataset"),
-    ("the command's choice", {"model": "auto"}, "in Python, hd.compare_models"),
-    ("another name", {"model": "statik"}, "did you mean 'static'"),
-    ("an array for a store", {"data": np.ones((2, 2))}, "is neither a scan nor the path of a store"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("word", "given", "says"), MISTAKES, ids=[word for word, *_ in MISTAKES])
-def test_a_mistake_says_what_to_give(scan, word, given, says):
-    with pytest.raises(HomodyneDaskError, match=says):
-        hd.fit(**({"data": scan, "model": "static"} | given))
-
-
-SELECTIONS = [
-    ("an angle in words", {"phi": "a"}, "phi = 'a' is neither"),
-    ("a ring in words", {"q": "inner"}, "q = 'inner' cannot be selected: give a number in 1/Å"),
-    ("half a label", {"label": 1.5}, "label = 1.5 cannot be selected: give a whole number"),
-    ("steps of frames", {"frames": slice(0, 20, 2)}, r"frames = slice\(0, 20, 2\) is not a range"),
-]
-
-
-@pytest.mark.parametrize(
-    ("word", "given", "says"), SELECTIONS, ids=[word for word, *_ in SELECTIONS]
-)
-def test_a_mistake_in_a_selection_says_what_to_give(scan, word, given, says):
-    with pytest.raises(HomodyneDaskError, match=says):
-        scan.select(**given)
-
-
 def test_a_range_may_be_open_as_in_slices(scan):
     assert scan.select(frames=(10, None)).frames == (10, 30)
     assert scan.select(frames=(None, 12)).frames == (0, 12)
@@ -149,29 +107,3 @@ def test_a_model_is_given_by_its_name_everywhere(scan):
     quick = {"fixed": {"alpha": 0.0, "D_offset": 0.0}, "initial": {"D0": 1e4}, "max_passes": 1}
     assert hd.fit(scan, "static", **quick).config["model"] == "static"
     assert len(hd.fit_each(scan, "static", over="age", windows=2, **quick).results) == 2
-
-
-RETURNS = [
-    ("a number", lambda theta, t1, t2, bin: 1.0),
-    ("text", lambda theta, t1, t2, bin: "one"),
-    ("nothing", lambda theta, t1, t2, bin: None),
-    ("complex numbers", lambda theta, t1, t2, bin: 1j * theta[0] * t1),
-    ("truth values", lambda theta, t1, t2, bin: t1 > theta[0]),
-    ("a list of lists", lambda theta, t1, t2, bin: [[theta[0]]]),
-    ("a value for each time", lambda theta, t1, t2, bin: t1[:, 0]),
-]
-
-
-@pytest.mark.parametrize(("word", "f"), RETURNS, ids=[word for word, _ in RETURNS])
-def test_a_model_that_returns_something_else_is_refused(scan, word, f):
-    with pytest.raises(
-        HomodyneDaskError, match=r"test_argument_types.py line \d+: (f|the function) must return"
-    ):
-        hd.fit(scan, hd.separable(f, [hd.Parameter("a", bounds=(0, 1))], name="wrong"))
-
-
-@pytest.mark.parametrize("value", [1.0, None, "one", 1j], ids=str)
-def test_a_function_for_curve_fit_that_returns_something_else_is_refused(value):
-    wrong = r"test_argument_types.py line \d+: the function must return"
-    with pytest.raises(HomodyneDaskError, match=wrong):
-        hd.curve_fit(lambda x, a: value, POINTS)

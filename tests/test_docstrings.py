@@ -59,8 +59,3 @@ def test_help_names_every_argument_and_the_errors(name):
     for argument in (one.name for one in arguments if one.kind is not one.VAR_KEYWORD):
         assert options or re.search(rf"\b{argument}\b", text), f"{name}: {argument}"
     assert re.search(r"\b[Rr]aises?\b", text), f"{name} does not say what it raises"
-
-
-@pytest.mark.parametrize("name", sorted(set(hd.__all__) - {"__version__", "MODELS"}))
-def test_help_says_something_of_every_name(name):
-    assert (inspect.getdoc(getattr(hd, name)) or "").strip()

@@ -217,20 +217,6 @@ def test_each_broken_model_is_named_once_and_says_why_it_is_not_there(installed,
     assert sorted(rest) == sorted(errors.values())
 
 
-def test_a_worker_refuses_a_model_that_its_packages_do_not_give_it(installed, tmp_path):
-    code = (
-        "import homodyne_dask as hd\n"
-        "from homodyne_dask.models.user_defined import _imported\n"
-        "for name in ('twice', 'missing', 'swelling'):\n"
-        "    try: print(_imported(name, '').name)\n"
-        "    except hd.errors.OptionError as e: print(e)\n"
-    )
-    twice, missing, good = python(installed, tmp_path, "-c", code).stdout.splitlines()
-    assert BROKEN["twice"] in twice
-    assert BROKEN["missing"] in missing
-    assert good == "swelling"
-
-
 @pytest.mark.long
 def test_built_in_models_are_fitted_whatever_packages_are_broken(installed, tmp_path):
     for words in (

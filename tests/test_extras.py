@@ -2,14 +2,12 @@
 
 import re
 import sys
-import tomllib
 from typing import Any, cast
 
 import h5py
 import hdf5plugin
 import numpy as np
 import pytest
-from packaging.requirements import Requirement
 
 import homodyne_dask as hd
 from homodyne_dask.cluster import tls
@@ -17,10 +15,7 @@ from homodyne_dask.cluster.profiling import profiled
 from homodyne_dask.errors import PackageError, require_package
 from homodyne_dask.fitting.posterior.sample_posterior import posterior_draws
 from ingest.readers import hdf5
-from tests.documents import ROOT
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXTRAS = PROJECT["optional-dependencies"]
 ANYTHING = cast(Any, object())
 
 
@@ -65,13 +60,3 @@ def test_a_package_that_is_there_but_broken_is_no_missing_extra(monkeypatch, tmp
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
         require_package("this", "broken_package", "view")
-
-
-def test_every_extra_is_a_part_of_all_and_of_no_other_list():
-    (everything,) = EXTRAS["all"]
-    assert Requirement(everything).name == PROJECT["name"]
-    assert Requirement(everything).extras == set(EXTRAS) - {"all"}
-    optional = [Requirement(line).name for name in EXTRAS if name != "all" for line in EXTRAS[name]]
-    core = [Requirement(line).name for line in PROJECT["dependencies"]]
-    assert len(optional) == len(set(optional))
-    assert not set(optional) & set(core)

@@ -93,22 +93,6 @@ def test_the_version_is_that_of_pyproject(version):
     assert version == PROJECT["version"]
 
 
-def test_the_first_entry_of_the_changelog_is_of_this_version():
-    lines = (ROOT / "CHANGELOG.md").read_text().splitlines()
-    newest = next(line for line in lines if line.startswith("## "))
-    assert newest.removeprefix("## ").split(",")[0] == PROJECT["version"].split(".dev")[0]
-
-
-def test_words_and_licence_are_the_same():
-    assert CITATION["keywords"] == CODEMETA["keywords"] == PROJECT["keywords"]
-    assert CITATION["license"] == PROJECT["license"] == RECIPE["about"]["license"]
-    assert CODEMETA["license"].endswith(f"/{PROJECT['license']}")
-    assert CODEMETA["description"] == PROJECT["description"] == RECIPE["about"]["summary"]
-    (author,) = {one["name"] for one in (*CITATION["authors"], *CODEMETA["author"])}
-    assert [author] == [one["name"] for one in PROJECT["authors"]]
-    assert author in (ROOT / "LICENSE").read_text()
-
-
 def test_the_conda_package_needs_the_packages_of_the_core():
     core = [Requirement(line) for line in PROJECT["dependencies"]]
     wanted = {CONDA.get(one.name, one.name): str(one.specifier) for one in core}

@@ -69,16 +69,6 @@ def test_the_tables_have_the_columns_that_are_named(scan, name):
     assert sorted(header.split(",")) == sorted(re.split(r",\s+", named))
 
 
-def test_every_column_is_explained(scan):
-    rows = re.findall(r"^\| ([\w, ]+) \|", RESULTS, re.MULTILINE)
-    explained = {name for row in rows for name in row.split(", ")}
-    errors = re.compile(r"(contrast|offset)_stderr")  # "with their errors"
-    for name in ("parameters.csv", "scaling.csv"):
-        columns = (scan / "A0123_fit" / name).read_text().splitlines()[0].split(",")
-        columns = {column for column in columns if not errors.match(column)}
-        assert columns - {"name"} <= explained
-
-
 def test_the_folder_holds_what_is_listed(scan):
     # files that an option asks for are not there without it
     listed = re.findall(r"^ {8}(\S+\.\w+)  (?!.*`fit --)", RESULTS, re.MULTILINE)
@@ -156,24 +146,10 @@ def test_options_and_names_in_a_sentence_exist(file):
             assert list(ROOT.glob(span)), span
 
 
-def test_the_two_commands_are_targets_of_the_makefile():
-    makefile = (ROOT / "Makefile").read_text()
-    targets = re.findall(r"^make (\w+)", "".join(blocks("text", README)), re.MULTILINE)
-    assert targets == ["demo", "test"]
-    for target in targets:
-        assert f"\n{target}:" in makefile
-
-
 @pytest.mark.parametrize("file", ALL, ids=lambda file: str(file.relative_to(ROOT)))
 def test_links_lead_to_files(file):
     for link in links(file):
         assert (file.parent / link).is_file(), link
-
-
-def test_the_readme_is_short_and_has_one_picture():
-    assert len(README.read_text().splitlines()) <= 130
-    (picture,) = re.findall(r"!\[[^]]+\]\(([^)]+)\)", README.read_text())
-    assert (ROOT / picture).stat().st_size < 200_000
 
 
 def test_the_index_lists_every_page_and_the_readme_leads_to_each():

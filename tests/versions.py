@@ -19,6 +19,8 @@ TOOLS = (
     "moto[server]",
 )  # fmt: skip
 """In their newest versions everywhere: what is tested is the program, not they."""
+QUICK_TESTS = ("-m", "not slow and not long", "-p", "no:cacheprovider")
+"""Options of pytest."""
 ROOMS = ("store", "models", "kernels", "sweep", "cluster", "solver", "apps", "ingest", "fitting")
 """Folders of tests/ whose modules call other libraries."""
 CLOSELY_WATCHED = ("jax", "dask", "distributed", "dask-jobqueue", "xarray", "zarr", "numpy",
@@ -57,13 +59,7 @@ def versions(python: Path) -> str:
 def tests(python: Path, rooms: list[str], more: list[str]) -> int:
     """Run the quick tests of some rooms in an environment; return pytest's exit status."""
     folders = [f"tests/{room}" for room in rooms]
-    quick = [
-        "-m",
-        "not slow and not long",
-        "--ignore=tests/cluster/slurm",
-        "-p",
-        "no:cacheprovider",
-    ]
+    quick = [*QUICK_TESTS, "--ignore=tests/cluster/slurm"]
     settings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     # old packages beside new ones warn about each other
     lenient = ["--override-ini", "filterwarnings=default"]

@@ -1,8 +1,6 @@
 """`make benchmark`: a table of measurements with their requirements, also written as JSON.
 
-Each row is measured in a process of its own. `python -m tests.benchmarks NAME ...` runs single rows, `felt`
-all of that group; `--compare CHECKOUT [NAME ...]` measures rows of that group with this checkout and another
-in turn, and prints seconds of both and their ratio with its quartiles.
+Each row is measured in a process of its own. `python -m tests.benchmarks NAME ...` runs single rows.
 """
 
 import json
@@ -14,30 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from homodyne_dask.kernels.cache_folder import FOLDER
-from tests.benchmarks import felt
 
-FELT = {
-    "fit of 1 M pairs": {
-        "cold CPU s": "<= 8", "CPU s": "<= 5", "wall s": "<= 4", "first s": "<= 1.5"
-    },
-    "24 windows": {"wall s": "<= 25"},
-    "100 stores": {"wall s": "<= 60", "first s": "<= 5"},
-    "plan": {"wall s": "<= 1.5"},
-    "show": {"wall s": "<= 0.8"},
-    "info": {"wall s": "<= 0.4"},
-    "hd.fit of 2 M points": {"wall s": "<= 3"},
-    "import homodyne_dask": {"wall s": "<= 0.1 above that of Python"},
-    "make demo": {"wall s": "<= 20"},
-}  # fmt: skip
-"""Rows of the group `felt`: what a user waits for."""
 ROWS = {
-    "kernel float64": ("kernel.run('float64')", {"M pairs/s": ">= 130", "ratio": ">= 18"}),
+    "kernel float64": ("kernel.run('float64')", {"M pairs/s": ">= 130"}),
     "kernel roofline": ("roofline.row()", {}),
     "kernel roofline AVX2": ("roofline.row()", {}),
     "kernel beside another": ("kernel.beside_another()", {}),
-    "kernel mixed": ("kernel.run('mixed')", {"M pairs/s": ">= 260"}),
-    "kernel candidates": ("kernel.candidates()", {"ratio": ">= 2"}),
-    "kernel robust": ("kernel.robust()", {}),
     "kernel wide": ("wide.pass_beside_a_fits()", {"passes of a fit": "<= 25"}),
     "posterior 100 M pairs": (
         "wide.posterior(folder, 2950)",
@@ -49,7 +29,6 @@ ROWS = {
         {"ratio": "<= 3", "passes of the fit": "<= 12", "peak / the plan's": "<= 1"},
     ),
     "kernel tiles": ("gpu.tiles()", {}),
-    "kernel tiles mixed": ("gpu.tiles('mixed')", {}),
     "gpu": (
         "gpu.run(folder)",
         {
@@ -81,10 +60,6 @@ ROWS = {
         "passes.rate(data.store(folder, 2950), 'stream', 1, 2)",
         {"M pairs/s": ">= 130", "ns above the kernel": "<= 5"},
     ),
-    "sweep skipping": (
-        "passes.skipping(folder)",
-        {"resident, times shorter": ">= 3", "streaming, times shorter": ">= 3"},
-    ),
     "fit 200 M points": (
         "fits.full(folder, 2950)",
         {
@@ -103,14 +78,11 @@ ROWS = {
         "fits.full(folder, 300, 'stream')",
         {"peak above imports MiB": "no higher than at 20 M"},
     ),
-    "fit 2 M cold": ("fits.cold(folder)", {"wall s": "<= 5"}),
     "fits of 24 windows": ("fits.windows(folder)", {}),
     "overhead": ("passes.overhead(folder)", {}),
     "scheduler": ("scheduler.model(folder, (10, 100))", {}),
     "scheduler 1000": ("scheduler.model(folder, (10, 100, 1000))", {}),
-    "fault tolerance": ("fault_tolerance.cost(folder, 2950)", {"all of it % of CPU": "<= 1"}),
     "crossover": ("crossover.run(folder)", {}),
-    **{f"felt {name}": (f"felt.run({name!r}, folder)", wanted) for name, wanted in FELT.items()},
     "ingest": ("fits.ingested(folder, 2950)", {"MB/s of matrix data": ">= 150"}),
 }
 ONE_THREAD = {"NPROC": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -138,10 +110,7 @@ def compared(table: dict[str, dict[str, Any]], name: str) -> dict[str, float]:
 
 
 def one(name: str, folder: str) -> dict[str, Any]:
-    """Measure one row in a fresh process, the kernels with one compute thread.
-
-    Every row compiles its kernels; those of `felt` have folders of their own for executables.
-    """
+    """Measure one row in a fresh process that compiles its kernels; kernels with one compute thread."""
     module = ROWS[name][0].partition(".")[0]
     code = (
         f"import json; from pathlib import Path; from tests.benchmarks import data, {module}; "
@@ -149,8 +118,8 @@ def one(name: str, folder: str) -> dict[str, Any]:
     )
     environment = os.environ | (ONE_THREAD if name.startswith("kernel") else {})
     environment |= AVX2 if name.endswith("AVX2") else {}
-    here = {FOLDER: "off", "PYTHONPATH": str(Path.cwd())}  # workers import from no working folder
-    environment |= {} if name.startswith("felt") else here
+    # workers import from no working folder
+    environment |= {FOLDER: "off", "PYTHONPATH": str(Path.cwd())}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True
     )
@@ -161,23 +130,11 @@ def one(name: str, folder: str) -> dict[str, Any]:
     return json.loads(result)
 
 
-def _rows_named(word: str) -> list[str]:
-    return [name for name in ROWS if name.startswith("felt ")] if word == "felt" else [word]
-
-
 def main() -> None:
     """Print the table, and write it to benchmark.json."""
-    words = sys.argv[1:]
-    if "--compare" in words:
-        at = words.index("--compare")
-        with tempfile.TemporaryDirectory() as folder:
-            names = [*words[:at], *words[at + 2 :]] or list(FELT)
-            felt.compare(Path(words[at + 1]).resolve(), names, Path(folder))
-        return
-    chosen = [one for word in words for one in _rows_named(word)] or list(ROWS)
     table = {}
     with tempfile.TemporaryDirectory() as folder:
-        for name in chosen:
+        for name in sys.argv[1:] or ROWS:
             table[name] = one(name, folder)
             table[name] |= compared(table, name)
             for what, value in table[name].items():

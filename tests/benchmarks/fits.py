@@ -1,8 +1,6 @@
 """Whole fits: wall time, passes, memory and start-up; and ingest."""
 
 import os
-import subprocess
-import sys
 import threading
 import time
 from dataclasses import replace
@@ -119,28 +117,6 @@ class Memory:
     def __exit__(self, *_: object) -> None:
         self.running = False
         self.thread.join()
-
-
-def cold(folder: Path, frames: int = 300) -> dict[str, float]:
-    """A whole process from its start to the result: imports, workers, compilation, fit."""
-    store = data.store(folder, frames)
-    script = (
-        "import time, homodyne_dask as hd\n"
-        f"result = hd.fit({str(store)!r}, hd.LAMINAR_FLOW)\n"
-        "print(time.time())"
-    )
-    until, ended = [], []
-    for _ in range(5):
-        began = time.time()
-        done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
-        ended.append(time.time() - began)
-        until.append(float(done.stdout.split()[-1]) - began)
-    return {
-        "wall s": sorted(until)[2],
-        "until the process has ended s": sorted(ended)[2],
-        "best s": min(until),
-        "points of the matrix": 23 * frames**2,
-    }
 
 
 def ingested(folder: Path, frames: int) -> dict[str, float]:

@@ -30,7 +30,7 @@ from tests.benchmarks.kernel import GAP, MIN_LAG, RUNS, THETA, TIME, blocks
 from tests.benchmarks.passes import Row
 from tests.benchmarks.peers import __main__ as peers
 from tests.benchmarks.peers import data as peers_data
-from tests.benchmarks.peers.table import text
+from tests.benchmarks.peers.table import markdown, table
 
 FRAMES, WIDER, LIMIT = 2950, 10, 3600.0
 """Frames of the matrix of 2e8 points; times as many bins for 1e9 pairs; seconds that homodyne may take."""
@@ -114,15 +114,15 @@ def fits(folder: Path) -> Row:
         rows.append(peers.measure(program, "shared", case, folder, LIMIT))
         if rows[-1].fit_seconds is not None:
             found[f"fit by {program}, s"] = rows[-1].fit_seconds
-    print(text(rows, 23, FRAMES))
+    print(markdown(table(rows)))
     mine = found.get("fit by homodyne_dask, GPU, s")
     others = {name: seconds for name, seconds in found.items() if mine and "GPU" not in name}
     return found | {f"{name[:-3]} / on the GPU": of / mine for name, of in others.items()}
 
 
-def tiles(precision: str = "float64") -> dict[str, float]:
+def tiles() -> dict[str, float]:
     """Processor time of the loop over whole tiles on this processor, in turn with that over sub-blocks."""
-    problem = Problem(LAMINAR_FLOW, gap=GAP, min_lag=MIN_LAG, precision=precision)
+    problem = Problem(LAMINAR_FLOW, gap=GAP, min_lag=MIN_LAG)
     at, here = transport_point(problem, THETA, TIME), blocks()[:4]
     there = [replace(b, c2=jax.device_put(b.c2, jax.devices("cpu")[0])) for b in here]
     sums = [transport_gram(at, block)[1] for block in here]

@@ -1,4 +1,4 @@
-"""Passes on a running cluster: rates, skipping, overhead of Dask, free rates, stores by URL."""
+"""Passes on a running cluster: rates, overhead of Dask, free rates, stores by URL."""
 
 import os
 import socket
@@ -28,8 +28,6 @@ from tests.benchmarks import data
 
 Row = dict[str, float]
 RUNS = 7
-FAST = 60.0
-"""Times D0 at which f is below 1e-16 beyond a tenth of the record."""
 
 
 def truth(scan) -> np.ndarray:
@@ -75,27 +73,6 @@ def timed(sweep: Sweep, theta: np.ndarray, runs: int = RUNS) -> Row:
 def rate(store: Path, memory: str, processes: int, threads: int) -> Row:
     with passes_over(store, memory, processes, threads) as sweep:
         return timed(sweep, truth(hd.open_dataset(store)))
-
-
-def skipping(folder: Path) -> Row:
-    """A pass where f has decayed beyond a tenth of the record, compared with one without skipping."""
-    store = data.store(folder, 2950)
-    slow = truth(hd.open_dataset(store))
-    fast = slow.copy()
-    fast[0] *= FAST
-    found: Row = {}
-    for memory, words in (("resident", "resident"), ("stream", "streaming")):
-        with passes_over(store, memory, 1, 2) as sweep:
-            whole, skipping = (timed(sweep, theta) for theta in (slow, fast))
-            cost = sweep.cost
-        for name, row in (("whole", whole), ("skipping", skipping)):
-            found[f"{words}, {name} pass s"] = row["pairs"] / row["M pairs/s"] / 1e6
-        found[f"{words}, times shorter"] = skipping["M pairs/s"] / whole["M pairs/s"]
-        found |= {
-            "sub-blocks computed": cost.computed / cost.sub_blocks,
-            "chunks needed": cost.read / cost.blocks,
-        }
-    return found
 
 
 def nothing(context: TaskContext, run: Run, at: AtTheta) -> tuple[Gram, Report]:

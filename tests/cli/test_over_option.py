@@ -9,11 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from homodyne_dask.cli.read_options import from_options
 from homodyne_dask.fitting.series import parallel_fits as small_fits
 from homodyne_dask.results.files.saved_results import load_result, load_series
 from homodyne_dask.results.views.figures import fit_figures as plots
-from tests.documents import ROOT
 from tests.html_pages import ParsedPage
 from tests.run_command import done, run
 from tests.synthetic import measured, store
@@ -79,16 +77,6 @@ def test_windows_of_age_are_fitted_in_the_same_way(rings):
 
 
 @pytest.mark.long
-def test_windows_converge_with_what_the_guide_says_to_fix(rings):
-    """With alpha = 0 alone D0 and D_offset are one number."""
-    advice = (ROOT / "docs" / "series.md").read_text()
-    fixed = re.search(r"`((?:--fixed \w+=0 ?){2})`", advice).group(1).split()
-    windows = ("fit", "R_c2.zarr", "--model", "static", "--over", "age", "--windows", "3")
-    assert run(*windows, "--output", "one", "--fixed", "alpha=0").exit_code == 3
-    assert "3 of 3 fits converged" in done(*windows, "--output", "both", *fixed)
-
-
-@pytest.mark.long
 def test_a_rate_without_a_formula_stands_for_its_coefficients(rings):
     """At the mean age of a window, and in the middle of a whole record."""
     free = ("--model", "static", "--rates", "spline", "--knots", "5")
@@ -125,14 +113,6 @@ def reproducible(summary: str) -> dict:
     return {key: content[key] for key in ("parameters", "scaling", "chisqr", "outcome")}
 
 
-WRITTEN = [(("4",), 4), (("0:4", "5:9"), [(0.0, 4.0), (5.0, 9.0)]), (("0:4",), [(0.0, 4.0)])]
-
-
-@pytest.mark.parametrize(("words", "windows"), WRITTEN)
-def test_windows_are_a_number_or_times(words, windows):
-    assert from_options({"data": "a", "model": "static", "windows": words}).windows == windows
-
-
 def test_a_ring_that_fails_has_a_row_and_does_not_stop_the_others(rings):
     damage(ring=0)
     result = run(*FIT, "q", "--overwrite")
@@ -162,16 +142,6 @@ def test_a_series_is_replaced_or_resumed_only_with_the_option_for_it(rings):
     assert resumed.exit_code == 0, resumed.output
     assert resumed.stderr.count("already contains its result") == 2
     assert Path("R_fit_q/q_0.004/summary.json").stat().st_mtime_ns == before
-
-
-def test_the_page_says_whether_the_parts_agree(rings):
-    page = ParsedPage(Path("R_fit_q/series.html").read_text())
-    assert "p: ✓ 2 of 2 fits converged" in page.text
-    assert "li: D0: " in page.text
-    (picture,) = page.all("img")
-    assert "against q (first fit: q = 0.004 1/Å, last fit: q = 0.006 1/Å): D0 " in str(
-        picture["alt"]
-    )
 
 
 BAD_OPTIONS = [

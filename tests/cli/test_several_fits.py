@@ -6,24 +6,18 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-import homodyne_dask as hd
 from homodyne_dask.cli import fit_job, progress_bar, run_fits, several_fits
-from homodyne_dask.fitting.request import prepare
 from homodyne_dask.fitting.series import parallel_fits as small_fits
 from homodyne_dask.results.data.fit_rows import SeriesEntry
 from homodyne_dask.results.files import folder
 from homodyne_dask.results.files import scans_index as index
 from homodyne_dask.results.files.saved_results import load_result
 from homodyne_dask.results.views.figures import fit_figures as plots
-from homodyne_dask.results.views.figures.scans_figure import draw_scans
 from tests.html_pages import ParsedPage
-from tests.results.made_results import changed, flow_result, static_result
+from tests.results.made_results import changed, flow_result
 from tests.run_command import done, interrupting, run
-from tests.synthetic import FLOW, measured, store
 
 FIT = ("fit", "--model", "static")
 STORES = ("A_c2.zarr", "B_c2.zarr", "N_c2.zarr")
@@ -182,35 +176,6 @@ def test_resume_fits_again_what_changed_and_says_what(three):
     assert run(*FIT, *stores, "--resume").stderr.count("already contains its result") == 4
 
 
-@pytest.mark.long
-def test_a_checkpoint_of_changed_data_is_not_resumed(three):
-    assert run(*FIT, "A_c2.zarr", "N_c2.zarr", "--max-passes", "1").exit_code == 3
-    done("ingest", "A_results.hdf", "N_c2.zarr", "--overwrite", "--time-offset", "100")
-    result = run(*FIT, "A_c2.zarr", "N_c2.zarr", "--resume")
-    assert result.exit_code == 0, result.output
-    assert "N_fit/ is fitted again; changed since the last fit: data" in result.stderr
-    assert "A_fit/ is fitted again" not in result.stderr
-
-
-OTHER_OPTIONS = [
-    (["--model", "laminar_flow", "--gap", "200 um"], "contains a fit with a different model: give"),
-    (["--fixed", "gamma_dot_t0=0"], "unknown parameter 'gamma_dot_t0'"),
-    (["--q", "7"], "q"),
-]
-
-
-def test_resume_with_other_options_replaces_nothing(three):
-    done(*FIT, "A_c2.zarr", "N_c2.zarr")
-    files = ("scans.csv", "A_fit/summary.json", "N_fit/summary.json")
-    before = [Path(file).read_bytes() for file in files]
-    for options, says in OTHER_OPTIONS:
-        result = run(*FIT, "A_c2.zarr", "N_c2.zarr", "--resume", *options)
-        assert result.exit_code == 2
-        assert says in result.stderr
-        assert result.stderr.count("error:") == 1
-        assert [Path(file).read_bytes() for file in files] == before
-
-
 @pytest.mark.parametrize(
     ("what", "options"),
     [("scaling", ["--scaling", "shared"]), ("frames", ["--frames", "0:30"]), ("labels", ["--phi", "0"])],
@@ -254,11 +219,6 @@ def test_two_stores_of_one_name_cannot_share_an_output(three):
     assert [row["folder"] for row in rows()] == ["A_fit", "other/A_fit"]
 
 
-def test_one_store_has_no_index(three):
-    done(*FIT, "A_c2.zarr")
-    assert not Path("scans.csv").exists()
-
-
 def test_names_and_messages_of_an_index_never_become_markup(tmp_path):
     nasty = '<b>"&'
     entries = [
@@ -272,27 +232,6 @@ def test_names_and_messages_of_an_index_never_become_markup(tmp_path):
     assert page.text.count(nasty) >= 2
 
 
-def test_the_figure_of_many_scans_shows_every_value_with_its_error(tmp_path):
-    names = [f"A{n:04d}_c2.zarr" for n in range(40)]
-    picture = draw_scans([SeriesEntry(name, None, flow_result()) for name in names])
-    FigureCanvasAgg(picture).draw()
-    first = picture.axes[0]
-    assert first.get_ylabel() == "D0 [Å²/s]"
-    (bars,) = first.containers
-    np.testing.assert_array_equal(bars.lines[0].get_ydata(), [68612.3] * 40)
-    segment = bars.lines[2][0].get_segments()[0]
-    assert segment[1, 1] - segment[0, 1] == pytest.approx(2 * 1532)
-    assert [t.get_text() for t in picture.axes[-1].get_xticklabels()][:2] == [
-        "A0000_c2",
-        "A0004_c2",
-    ]
-    labels = {axes.get_ylabel(): axes.yaxis.label.get_window_extent() for axes in picture.axes}
-    assert "gamma_dot_t0 [1/s]" in labels
-    assert all(box.x0 > 0 for box in labels.values())
-    naive = draw_scans([SeriesEntry(name, None, static_result()) for name in "xy"])
-    assert naive.axes[0].containers[0].lines[0].get_markerfacecolor() == "none"
-
-
 def test_the_figure_of_all_scans_is_drawn_when_all_are_done(tmp_path):
     names = tuple(flow_result().parameters["param"].values)
     entries = [SeriesEntry(f"{n}", tmp_path / f"{n}", flow_result()) for n in range(2)]
@@ -300,15 +239,3 @@ def test_the_figure_of_all_scans_is_drawn_when_all_are_done(tmp_path):
     assert not ParsedPage((tmp_path / "scans.html").read_text()).all("img")
     index.write_index(tmp_path, names, entries, 2)
     assert len(ParsedPage((tmp_path / "scans.html").read_text()).all("img")) == 1
-
-
-def test_a_result_from_before_there_was_a_choice_is_of_the_same_fit(tmp_path):
-    data = store(measured(FLOW, 24, [0.0, 40.0]), tmp_path)
-    options = {"fixed": {"alpha": 0.0, "D_offset": 0.0}}
-    result = hd.fit(data, hd.STATIC, **options)
-    assert result.config.pop("device") == "auto"
-    del result.config["computed_on"]
-    assert not fit_job._from_result(result, prepare(data, hd.STATIC, **options))
-    assert fit_job._from_result(result, prepare(data, hd.STATIC, device="cpu", **options)) == [
-        "device"
-    ]

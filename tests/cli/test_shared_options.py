@@ -78,14 +78,6 @@ def test_show_prints_a_series_as_json(here):
     assert done("show", "A_fit_age", "--ci", "68").count("68 % from") == 2
 
 
-def test_plan_takes_fixed_and_initial_values(here):
-    given = ("--fixed", "D_offset=1000", "--initial", "alpha=-0.4")
-    (plan,) = json.loads(done("plan", "A_c2.zarr", "--model", "static", *given, "--json")).values()
-    assert plan["model"] == "static"
-    wrong = run("plan", "A_c2.zarr", "--model", "static", "--initial", "D_off=1")
-    assert "D_offset" in wrong.stderr
-
-
 def test_show_names_the_fits_of_several_stores(here):
     assert run(
         "fit", "A_c2.zarr", "F_c2.zarr", "--model", "brownian", "--no-pictures", "-o", "both"

@@ -127,16 +127,6 @@ def test_workers_are_known_while_the_client_renews_what_it_holds(monkeypatch):
         assert workers_of(client).threads == 2
 
 
-def test_error_classes_that_are_gone_are_none():
-    assert (
-        internals.error_classes("distributed.scheduler", "NoWorkerError", "Gone")
-        == (internals.NO_WORKER[:1])
-    )
-    assert internals.error_classes("distributed.gone", "Gone") == ()
-    assert len(internals.NO_WORKER) == 2
-    assert len(internals._CONNECTION_LOST) == 4
-
-
 @pytest.mark.cluster
 @pytest.mark.timeout(120)
 def test_a_result_is_not_lost_where_every_part_used_at_the_end_is_broken(monkeypatch, caplog):

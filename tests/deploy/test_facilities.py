@@ -36,11 +36,6 @@ def scan(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("file", sorted(FACILITIES.glob("*.py")), ids=lambda file: file.name)
-def test_a_wrapper_is_short(file):
-    assert len(file.read_text().splitlines()) <= 60
-
-
 def run_by_globus(scan: Path, source: str) -> str:
     """Pack the function as the SDK does, and run it in a process that knows the package alone."""
     pytest.importorskip("globus_compute_endpoint", reason="make test-deploy installs it")

@@ -15,10 +15,6 @@ MPIRUN = Path(sys.executable).with_name("mpirun")
 pytestmark = pytest.mark.timeout(240)
 
 
-def test_the_script_is_short():
-    assert len(SCRIPT.read_text().splitlines()) <= 60
-
-
 def test_two_workers_that_mpirun_starts_give_the_bits_of_a_fit_in_this_process(tmp_path):
     pytest.importorskip("dask_mpi", reason="make test-deploy installs it")
     config = written(tmp_path)

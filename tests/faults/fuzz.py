@@ -15,14 +15,11 @@ import numpy as np
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-import ingest
 from homodyne_dask.cli.fit_config import template
 from homodyne_dask.cli.read_options import read_config
 from homodyne_dask.errors import HomodyneDaskError
-from homodyne_dask.store.scan import open_dataset
 from ingest.readers.detect import open_source
 from ingest.readers.source import checked_options
-from tests.faults.flips import everything_read, files_of
 from tests.ingest_files import DT, Q, noisy, simulated
 
 INTERESTING = [0, 1, 0x7F, 0x80, 0xFE, 0xFF, *b'[]{}:",\\-!&*']
@@ -90,24 +87,6 @@ def of_hdf5(make: Callable[[Path], Path]) -> tuple[list[bytes], Read]:
     return [whole], read
 
 
-def of_zarr() -> tuple[list[bytes], Read]:
-    store = Path("whole.zarr")
-    ingest.ingest(simulated(Path("whole.hdf"), n=24, overwrite=True), store, overwrite=True)
-    files = files_of(store)
-    held, whole = [(store / file).read_bytes() for file in files], everything_read(store)
-
-    def read(content: bytes, at: int) -> None:
-        (store / files[at]).write_bytes(content)
-        Path("current").write_text(str(files[at]))
-        try:
-            assert everything_read(store) == whole, f"{files[at]} gives other data"
-            _ = str(open_dataset(store))
-        finally:
-            (store / files[at]).write_bytes(held[at])
-
-    return held, read
-
-
 def of_config() -> tuple[list[bytes], Read]:
     every = template().replace("\n# ", "\n").encode()
     short = b"data: [a.zarr]\nmodel: laminar_flow\nphi: [[-30, 30], [150, 210]]\nfixed: {D0: 1e4}\n"
@@ -128,7 +107,6 @@ KINDS: dict[str, tuple[Callable[[], tuple[list[bytes], Read]], bool]] = {
         True,
     ),
     "nexus": (lambda: of_hdf5(nexus), True),
-    "zarr": (of_zarr, False),
     "config": (of_config, False),
 }
 """What makes the whole contents and the reader of a kind of file; whether damage keeps their length."""

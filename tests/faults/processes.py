@@ -60,14 +60,6 @@ def ended(*words: str | Path, folder: Path, program: str = PROGRAM) -> str:
     return said
 
 
-def wait_for_pass(process: subprocess.Popen, number: int) -> None:
-    """Return when a fit says that it has done so many passes, or has ended."""
-    assert process.stderr is not None
-    for line in process.stderr:
-        if passes([line])[-1:] >= [number]:
-            return
-
-
 def passes(lines: list[str] | str) -> list[int]:
     """Return the numbers of the passes a fit has said it did."""
     lines = lines.splitlines() if isinstance(lines, str) else lines

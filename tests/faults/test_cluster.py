@@ -5,7 +5,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 import psutil
 import pytest
@@ -19,12 +19,10 @@ from homodyne_dask.fitting import fit_observer
 from homodyne_dask.fitting.events import on_pass
 from homodyne_dask.solver import checkpoint
 from homodyne_dask.sweep import admission, distributed_tasks
-from homodyne_dask.sweep import layout as layouts
 from homodyne_dask.sweep import sweep as sweeps
 from homodyne_dask.sweep.sweep import Sweep
-from tests.benchmarks import data
 from tests.faults.local_workers import Given, by_address, everything, processes, when_busy
-from tests.faults.processes import dask, finish, scheduler_at, start, still_there, wait_for_pass
+from tests.faults.processes import dask, scheduler_at, still_there
 from tests.result_bits import result_bits
 from tests.synthetic import FLOW, angles, fit_here, measured, started_as_given, store
 
@@ -115,55 +113,6 @@ def test_a_worker_that_hangs_is_replaced_and_changes_no_bit(scan, quiet, monkeyp
         assert len(stopped) == 1
         assert not still_there(stopped, 20)
     assert result_bits(result) == result_bits(quiet)
-
-
-@contextmanager
-def slowed(process: psutil.Process) -> Iterator[None]:
-    """A process runs for a tenth of the time."""
-    over = threading.Event()
-
-    def slow():
-        while not over.is_set():
-            process.suspend()
-            over.wait(0.18)
-            process.resume()
-            over.wait(0.02)
-
-    thread = threading.Thread(target=slow)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
-@pytest.mark.slow
-def test_a_slow_worker_does_not_stall_the_rest(tmp_path, monkeypatch):
-    """The other does tasks that were meant for it; 18 tasks of 4 million pairs a pass."""
-    monkeypatch.setattr(layouts, "PAIRS_PER_SECOND", 1e5)  # a task for each tile
-    monkeypatch.setattr(layouts, "MIN_PAIRS_FOR_LEVELS", 1e12)  # all passes are over all data
-    scan = hd.open_dataset(data.widened(tmp_path, 900, 8))
-    with local_cluster(processes=2, threads=1) as client, ExitStack() as slow:
-        client.wait_for_workers(2, timeout=120)
-        given, (address, process) = Given(client), sorted(by_address(client).items())[0]
-
-        def after(event):
-            if event.number == 1:
-                slow.enter_context(slowed(process))
-
-        result = hd.fit(
-            scan, hd.LAMINAR_FLOW, gap="200 um", initial=POOR, client=client, memory="stream",
-            callbacks=[on_pass(after)],
-        )  # fmt: skip
-    passes = given.passes()[2:]  # those that began after it was slowed
-    print([(done[address], done.total()) for done in passes])
-    assert len(passes) >= 3
-    assert all(done.total() == 18 for done in passes)
-    assert sum(done[address] for done in passes) < 0.45 * sum(done.total() for done in passes)
-    assert result_bits(result) == result_bits(
-        fit_here(scan, hd.LAMINAR_FLOW, gap="200 um", initial=POOR)
-    )
 
 
 @contextmanager
@@ -339,25 +288,3 @@ def test_a_finished_result_is_kept_where_the_scheduler_is_lost_after_the_last_pa
 
     monkeypatch.setattr(Sweep, "compilations", after_its_loss)
     assert result_bits(on_that_scheduler(scan, address)) == result_bits(quiet)
-
-
-@pytest.mark.parametrize(
-    "sent", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
-)
-def test_a_killed_scheduler_is_said_within_30_s_and_the_checkpoint_stands(
-    scan, tmp_path, elsewhere, sent
-):
-    scheduler, address = elsewhere
-    initial = [w for name, value in POOR.items() for w in ("--initial", f"{name}={value}")]
-    words = ["fit", scan.path, "--model", "laminar_flow", "--gap", "200 um", *initial]
-    words += ["--output", "result", "--memory", "stream"]
-    program = start(*words, "--scheduler", address, folder=tmp_path)
-    wait_for_pass(program, 2)
-    scheduler.send_signal(sent)
-    said = finish(program, seconds=30)
-    assert program.returncode == 2, said
-    assert "error: the connection to the scheduler was lost" in said
-    assert "Traceback" not in said
-    held = checkpoint._body(tmp_path / "result" / "checkpoint.json")
-    assert held is not None
-    assert held["passes"] >= 2

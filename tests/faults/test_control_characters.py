@@ -19,7 +19,6 @@ from homodyne_dask.store.scan import Scan
 from tests.run_command import run
 from tests.synthetic import FLOW, angles, measured, store
 
-ROOT = Path(__file__).parents[2]
 HOSTILE = "a\x1b]0;title\x07\x1b[2J\x9b1m\x00\r\u202eb\ud800"
 SAFE = r"a\x1b]0;title\x07\x1b[2J\x9b1m\x00\r\u202eb\ud800"
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\ud800-\udfff]")
@@ -29,11 +28,6 @@ def test_control_characters_are_written_out_and_other_text_stays():
     assert printable(HOSTILE) == SAFE
     assert printable("σ = 0.1 Å⁻¹\n\tφ ✓") == "σ = 0.1 Å⁻¹\n\tφ ✓"
     assert str(StoreError(HOSTILE)) == SAFE
-
-
-def test_commands_print_in_one_place():
-    files = (ROOT / "homodyne_dask/cli").rglob("*.py")
-    assert [f.name for f in files if "click.echo" in f.read_text()] == ["printing.py"]
 
 
 def test_a_page_and_a_table_hold_none():

@@ -6,20 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import homodyne_dask as hd
-from homodyne_dask.errors import StoreError
-from homodyne_dask.store.chunk_reader import chunk_path
 from tests.faults.flips import bits, directed, files_of, outcomes
-from tests.synthetic import FLOW, angles, fit_here, measured, started_as_given, store
-
-START = dict(zip(hd.LAMINAR_FLOW.names, FLOW * [1.5, 1, 1, 1.5, 1, 1, 1], strict=True))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def many_passes():
-    """Fits start at the poor initial values that they are given."""
-    with started_as_given():
-        yield
+from tests.synthetic import FLOW, angles, measured, store
 
 
 @pytest.fixture(scope="module")
@@ -54,20 +42,3 @@ def test_thousands_of_bits_and_every_exchange_are_sentences_or_change_nothing(st
         counted, differ = outcomes(copy, changes)
         print(name, dict(counted), len(differ))
         assert not differ
-
-
-EXCHANGES = {
-    "of another store": lambda here, other: chunk_path(other, 1, 1, (0, 0)),
-    "of another bin": lambda here, other: chunk_path(here, 1, 0, (0, 0)),
-    "of another place": lambda here, other: chunk_path(here, 1, 1, (0, 1)),
-    "of a level": lambda here, other: chunk_path(here, 4, 1, (0, 0)),
-}
-
-
-@pytest.mark.parametrize("word", EXCHANGES)
-def test_a_whole_chunk_in_the_wrong_place_ends_a_fit(stores, copy, word):
-    source = EXCHANGES[word](str(copy), str(stores[1]))
-    chunk_path(str(copy), 1, 1, (0, 0)).write_bytes(source.read_bytes())
-    says = r"chunk \(0, 0\) of the bin labelled 2 .* it was swapped or replaced"
-    with pytest.raises(StoreError, match=says):
-        fit_here(hd.open_dataset(copy), hd.LAMINAR_FLOW, gap="200 um", initial=START)

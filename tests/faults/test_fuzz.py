@@ -17,7 +17,7 @@ from tests.faults.processes import ENVIRONMENT
 
 PATIENCE = 10.0
 """Seconds that reading one file may take: thousands of times what it does."""
-LONG = {"nexus": 10_000, "aps-u": 25_000, "legacy": 25_000, "zarr": 20_000, "config": 20_000}
+LONG = {"nexus": 10_000, "aps-u": 35_000, "legacy": 35_000, "config": 20_000}
 """One in some hundred NeXus files makes HDF5 hang, which takes the patience twice."""
 
 

@@ -117,31 +117,30 @@ def limited(megabytes: int, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("megabytes", [100, 300, 440])
-def test_too_little_for_the_libraries_is_one_sentence(megabytes):
-    ended = limited(megabytes, "info", "none.zarr")
-    assert ended.returncode == 2
-    assert ended.stderr.startswith(
-        f"error: the address space is limited to {megabytes} MB (ulimit -v)"
-    )
-    assert ended.stderr.count("\n") == 1
+TOO_LITTLE = {
+    "for the libraries": (100, "info", "the address space is limited to 100 MB (ulimit -v)"),
+    "for most of them": (440, "info", "the address space is limited to 440 MB (ulimit -v)"),
+    "for threads of JAX, without which it ends the process": (
+        1000,
+        "simulate",
+        "a simulation would need",
+    ),
+    "for threads of HDF5, which then says the file is damaged": (
+        700,
+        "ingest",
+        "an ingest would need",
+    ),
+}
 
 
-def test_a_simulation_without_room_for_jax_is_one_sentence(tmp_path):
-    """Where JAX finds no room for its threads it ends the process."""
-    ended = limited(1000, "simulate", str(tmp_path / "A.h5"), "--frames", "50")
+@pytest.mark.parametrize("case", TOO_LITTLE)
+def test_too_little_address_space_is_one_sentence(tmp_path, case):
+    megabytes, command, says = TOO_LITTLE[case]
+    ended = limited(megabytes, command, str(tmp_path / "A.h5"))
     assert ended.returncode == 2
-    assert ended.stderr.startswith("error: a simulation would need 200 MB, but only ")
+    assert ended.stderr.startswith(f"error: {says}")
     assert ended.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
-
-
-def test_an_ingest_without_room_for_its_threads_is_one_sentence(tmp_path):
-    """HDF5 without memory prints its insides, and says that the file is damaged."""
-    ended = limited(700, "ingest", str(tmp_path / "A.h5"))
-    assert ended.returncode == 2
-    assert ended.stderr.startswith("error: an ingest would need 600 MB, but only ")
-    assert ended.stderr.count("\n") == 1
 
 
 def test_a_matrix_for_which_there_is_no_memory_is_not_called_damaged(tmp_path, monkeypatch):

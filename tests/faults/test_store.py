@@ -50,7 +50,6 @@ DAMAGE = {
     "empty": (lambda file: file.write_bytes(b""), "its checksum is wrong|it has"),
     "a folder": (lambda file: (file.unlink(), file.mkdir()), "Is a directory"),
 }
-TILES = [(k, i, j) for k in range(3) for i in range(2) for j in range(i, 2)]
 
 
 @pytest.mark.parametrize("word", DAMAGE)
@@ -61,29 +60,11 @@ def test_a_damaged_chunk_is_named_by_bin_and_tile(copy, word):
         fit(copy)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("index", "i", "j"), TILES)
-def test_a_bit_turned_in_any_chunk_is_found(copy, index, i, j):
-    flipped(chunk_path(str(copy), 1, index, (i, j)), at=0.1 + 0.2 * index)
-    with pytest.raises(StoreError, match=rf"chunk \({i}, {j}\) of the bin labelled {index + 1}"):
-        fit(copy)
-
-
 SMALL = [
     "q", "phi", "label", "n_pixels", "beta_ingest", "time", "frame_mask", "sigma_row", "intensity",
     "cuts/c2", "cuts/count", "cuts/frames", "cuts/t1", "cuts/t2", "cuts/age_edges", "cuts/lag_edges",
     "sums/weight", "sums/first", "sums/second", "sums/pairs",
 ]  # fmt: skip
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("word", ["a bit turned", "missing", "cut off", "empty"])
-@pytest.mark.parametrize("name", SMALL)
-def test_a_small_array_that_is_damaged_is_named(copy, name, word):
-    chunk = next(path for path in sorted((copy / name / "c").rglob("*")) if path.is_file())
-    DAMAGE[word][0](chunk)
-    with pytest.raises(StoreError, match=f"is damaged: {name} cannot be read"):
-        fit(copy, initial=dict(zip(hd.LAMINAR_FLOW.names, FLOW, strict=True)))
 
 
 def edited(path: Path, name: str, **changes) -> None:
@@ -142,43 +123,32 @@ def test_chunks_of_another_size_are_refused(copy, side):
         open_dataset(copy)
 
 
-ATTRIBUTES = [
-    (
-        {"schema_version": 1},
-        "has schema version 1, but this program reads 4: ingest the source again",
-    ),
-    ({"schema_version": None}, "has schema version None"),
-    ({"complete": "yes"}, "is incomplete"),
-    ({"frame_time": 0.0}, "the attribute 'frame_time' = '0.0': input should be greater than 0"),
-    ({"frame_time": "1 s"}, "the attribute 'frame_time"),
-    (
-        {"gap_angstrom": -2e6},
-        "the attribute 'gap_angstrom' = '-2000000.0': input should be greater than 0",
-    ),
-    ({"gap_angstrom": [1]}, "the attribute 'gap_angstrom"),
-    ({"sigma_source": "guess"}, "the attribute 'sigma_source' = 'guess': input should be 'counts'"),
-    ({"baseline_reference": 0}, "the attribute 'baseline_reference"),
-    ({"populated_elements": "all"}, "the attribute 'populated_elements"),
-    ({"truth": {"model": "static"}}, "lacks the attribute 'truth.parameters'"),
-    ({"truth": {"parameters": {"D0": "1"}}}, "the attribute 'truth"),
-    ({"notes": "none"}, "the attribute 'notes"),
-    ({"notes": [1]}, "the attribute 'notes"),
-    ({"source_file": 7}, "the attribute 'source_file"),
-    ({"source_sha256": "abc"}, "the attribute 'source_sha256"),
-    ({"store_sha256": "abc"}, "the attribute 'store_sha256"),
-    ({"store_sha256": "0" * 64}, r"c2/manifest.json does not match store_sha256"),
-    ({"gap_angstrom": 6e6}, "the attributes in zarr.json differ from what was ingested"),
-    ({"frame_time": 0.3}, "the attributes in zarr.json differ from what was ingested"),
-    ({"source_file": "B.npz"}, "the attributes in zarr.json differ from what was ingested"),
-]
+ATTRIBUTES = {
+    "schema_version": [1, None],
+    "complete": ["yes"],
+    "frame_time": [0.0, "1 s", 0.3],
+    "gap_angstrom": [-2e6, [1], 6e6],
+    "sigma_source": ["guess"],
+    "baseline_reference": [0],
+    "populated_elements": ["all"],
+    "truth": [{"model": "static"}, {"parameters": {"D0": "1"}}],
+    "notes": ["none", [1]],
+    "source_file": [7, "B.npz"],
+    "source_sha256": ["abc"],
+    "store_sha256": ["abc", "0" * 64],
+}
+"""Values of a wrong type, out of range, or other than what was ingested."""
 
 
-@pytest.mark.parametrize(("change", "says"), ATTRIBUTES, ids=[str(a) for a, _ in ATTRIBUTES])
-def test_edited_attributes_are_refused(copy, change, says):
-    edited(copy, "", **change)
-    with pytest.raises(StoreError, match=says) as caught:
-        open_dataset(copy)
-    assert "\n" not in str(caught.value)
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_edited_attributes_are_refused(copy, name):
+    before = (copy / "zarr.json").read_text()
+    for value in ATTRIBUTES[name]:
+        edited(copy, "", **{name: value})
+        with pytest.raises(StoreError, match=r"copy\.zarr") as caught:
+            open_dataset(copy)
+        assert "\n" not in str(caught.value)
+        (copy / "zarr.json").write_text(before)
 
 
 def test_a_manifest_edited_or_missing_is_refused(copy):

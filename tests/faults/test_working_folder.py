@@ -2,7 +2,6 @@
 
 import importlib
 import pickle
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,17 +14,7 @@ from homodyne_dask.cluster.local import local_cluster
 from tests.faults.processes import ENVIRONMENT, first_import_folder
 from tests.ingest_files import simulated
 
-ROOT = Path(__file__).parents[2]
 SCRIPT = Path(sys.executable).with_name("homodyne-dask")
-
-
-def test_commands_of_python_are_made_in_one_place():
-    sources = [*ROOT.glob("homodyne_dask/**/*.py"), *ROOT.glob("ingest/**/*.py")]
-    uses = re.compile(
-        r"sys\.executable|multiprocessing(?!\.connection)|ProcessPoolExecutor|os\.(fork|exec|spawn)"
-    )
-    found = [path.relative_to(ROOT).as_posix() for path in sources if uses.search(path.read_text())]
-    assert found == ["homodyne_dask/store/processes.py"]
 
 
 def test_ingest_looks_into_a_file_without_it(hostile_folder):

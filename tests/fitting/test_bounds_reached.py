@@ -1,17 +1,12 @@
 """Fits that end at a bound, and values that no speckle has."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-import scipy.stats
 
 import homodyne_dask as hd
 from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
-from homodyne_dask.results.data.misfit import misfit_sentence, model_check_of, wider_bounds
-from tests.results.made_results import flow_result
-from tests.speckle_scans import RING, STILL, Photons
 from tests.synthetic import FLOW, angles, measured, store
 
 Q: Any = np.array([0.002, 0.003, 0.004])
@@ -35,35 +30,6 @@ def test_a_fit_that_ends_at_a_default_bound_says_raise_it(tmp_path):
     assert "raise the bound with `--bounds alpha=-2:4`, or fix alpha" in said
     own = hd.fit(scan, "power_law", bounds={"alpha": (-1, 1)})
     assert "alpha is at its bound 1" in " ".join(own.warnings)
-
-
-def test_the_advice_of_a_misfit_is_the_bound_first():
-    made = flow_result()
-    check = model_check_of(
-        {
-            "tests": 10, "threshold": 3.0, "deviating": 2, "largest": 5.0, "where": "all bins", "age": (0, 1),
-            "lag": (0, 1), "residual": 0.1, "share": 0.1, "depends_on": "lag", "p_value": None,
-        }
-    )  # fmt: skip
-    assert check is not None
-    assert "compare other models" in misfit_sentence(check, "S", made.config)
-    said = misfit_sentence(check, "S", made.config, ["D0"])
-    assert "D0 ended at its default bound" in said
-    assert "compare other models" not in said
-
-
-WIDER = [
-    (("D0", 1e12, 1.0, 1e12, True), "raise the bound with `--bounds D0=1:1e+14`"),
-    (("D0", 1.0, 1.0, 1e12, True), "lower the bound with `--bounds D0=0.01:1e+12`"),
-    (("alpha", -2.0, -2.0, 2.0, False), "lower the bound with `--bounds alpha=-4:2`"),
-    (("D_offset", 1e4, -1e4, 1e4, False), "raise the bound with `--bounds D_offset=-10000:100000`"),
-    (("rate", 0.0, 0.0, 5.0, False), "lower the bound with `--bounds rate=-10:5`"),
-]
-
-
-@pytest.mark.parametrize(("given", "says"), WIDER, ids=[says for _, says in WIDER])
-def test_bounds_are_moved_to_where_the_fit_wants(given, says):
-    assert wider_bounds(*given) == says
 
 
 def test_offsets_and_contrasts_that_no_speckle_has_are_commented_on(tmp_path):
@@ -116,37 +82,6 @@ def test_c2_in_another_unit_is_asked_about(tmp_path):
     (said,) = [one for one in hd.fit(store(made, tmp_path), "brownian").warnings if "offset" in one]
     assert said.startswith("the offset is above 2 in 3 of 3 bins")
     assert "such as per cent" in said
-
-
-@pytest.mark.slow
-def test_errors_that_allow_for_a_bound_hold_the_truth_as_far_as_they_are_given(tmp_path):
-    """D0 of bright speckle, with bounds of alpha some 7 and 14 naive errors from the optimum."""
-    held = []
-    for seed in range(8):
-        scan = store(replace(RING, mean=20.0).scan(seed), tmp_path, str(seed))
-        free = hd.fit(scan, "static", fixed={"D_offset": 0.0}).parameters
-        value, naive = (float(free[key].values[1]) for key in ("value", "stderr_naive"))
-        for beyond in (7, 14):
-            bounds = {"alpha": (value + beyond * naive, 1.0)}
-            result = hd.fit(scan, "static", fixed={"D_offset": 0.0}, bounds=bounds)
-            D0 = result.params["D0"]
-            assert D0.stderr is not None
-            held.append(abs(D0.value - STILL[0]) < scipy.stats.t.ppf(0.975, D0.dof) * D0.stderr)
-    assert sum(held) >= 12, held
-
-
-def test_errors_of_others_are_mentioned_at_a_bound_only_if_there_are_any(tmp_path):
-    ring = store(Photons(np.array([1e4, 0.0, 0.0]), q=(0.01,)).scan(0), tmp_path, "ring")
-    flow = store(measured(FLOW, 60, angles(9)), tmp_path, "flow")
-    named = zip(hd.LAMINAR_FLOW.names, FLOW, strict=True)
-    held = {name: value for name, value in named if name not in ("D0", "phi0")}
-    alone = hd.fit(ring, "static", fixed={"D_offset": 0.0, "alpha": 0.0}, bounds={"D0": (1.0, 3e3)})
-    beside = hd.fit(flow, "laminar_flow", gap="200 um", fixed=held, bounds={"phi0": (8.0, 20.0)})
-    [of_alone], [of_beside] = (
-        [one for one in fit.warnings if "is at its bound" in one] for fit in (alone, beside)
-    )
-    assert "other parameters" not in of_alone
-    assert of_beside.endswith("the errors of the other parameters assume that phi0 is fixed there")
 
 
 def test_a_parameter_that_one_or_two_bins_determine_has_the_error_of_speckle(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 import homodyne_dask as hd
 import ingest
-from homodyne_dask.errors import HomodyneDaskError, OptionError, SelectionError
+from homodyne_dask.errors import OptionError, SelectionError
 from homodyne_dask.store.scan import open_dataset
 from tests import reference
 from tests.synthetic import FLOW, GAP, angles, fit_here, measured, store
@@ -37,28 +37,6 @@ def test_the_measured_matrix_gives_the_published_values(chx):
     rms = np.sqrt(result.chisqr / result.ndata) * sigma
     assert rms == pytest.approx(0.0718, abs=2e-4)
     assert result.redchi == pytest.approx(1, abs=0.1)
-
-
-@needs_chx
-def test_without_q_the_rate_is_in_hertz_and_says_so(chx):
-    result = hd.fit(chx, hd.STATIC, fixed={"D_offset": 0.0})
-    units = dict(
-        zip(result.parameters["param"].values, result.parameters["unit"].values, strict=True)
-    )
-    assert units == {"D0": "1/s", "alpha": "", "D_offset": "1/s"}
-    assert any("q is unknown" in sentence for sentence in result.warnings)
-    with pytest.raises(OptionError, match="needs q"):
-        hd.fit(chx, hd.LAMINAR_FLOW, gap="200 um")
-
-
-@needs_chx
-def test_a_free_offset_is_reported_as_undetermined(chx):
-    result = hd.fit(chx, hd.STATIC)
-    said = " ".join(result.undetermined)
-    assert "D_offset" in said
-    assert "D_offset" in str(result)
-    free, held = result.chisqr, hd.fit(chx, hd.STATIC, fixed={"D_offset": 0.0}).chisqr
-    assert free <= held * (1 + 1e-12)
 
 
 @pytest.mark.long
@@ -237,30 +215,6 @@ def test_a_window_may_be_narrower_than_the_averages(tmp_path, word, n, chosen, o
     scans = measured(CREEP, n, np.zeros(3), dt=0.05, sigma=0.003, contrast=0.3)
     result = hd.fit(store(scans, tmp_path).select(**chosen), hd.STATIC, **options)
     assert result.ndata > 0
-
-
-MISTAKES = [
-    ("flow without a gap", hd.LAMINAR_FLOW, {}, "needs the gap"),
-    ("loss", hd.STATIC, {"loss": "huger"}, "loss 'huger' is unknown"),
-    ("precision", hd.STATIC, {"precision": "float16"}, "did you mean 'float64'"),
-    ("memory", hd.STATIC, {"memory": "streaming"}, "did you mean 'stream'"),
-    ("min_lag 0", hd.STATIC, {"min_lag": 0}, "min_lag = 0"),
-    ("min_lag 1.5", hd.STATIC, {"min_lag": 1.5}, "min_lag = 1.5"),
-    ("min_lag too large", hd.STATIC, {"min_lag": 99}, "min_lag is 99"),
-    ("starts", hd.STATIC, {"starts": 0}, "starts = 0"),
-    ("resume from nothing", hd.STATIC, {"resume": True}, "resume needs the checkpoint"),
-    ("unknown parameter", hd.STATIC, {"fixed": {"d0": 5}}, "did you mean 'D0'"),
-    ("scaling", hd.STATIC, {"scaling": "individualy"}, "did you mean 'individual'"),
-]
-
-
-@pytest.mark.parametrize(
-    ("word", "model", "options", "says"), MISTAKES, ids=[w for w, *_ in MISTAKES]
-)
-def test_mistakes_are_named_before_anything_is_read(tmp_path, word, model, options, says):
-    scan = store(measured(CREEP, 20, np.zeros(2)), tmp_path)
-    with pytest.raises(HomodyneDaskError, match=says):
-        hd.fit(scan, model, **options)
 
 
 def test_all_pairs_masked_is_said_so(tmp_path):

@@ -20,7 +20,6 @@ from homodyne_dask.fitting.events import (
     FitPlanned,
     PassEnded,
     TilesDone,
-    apply_event,
     on_pass,
     on_progress,
 )
@@ -37,12 +36,6 @@ def scan(tmp_path_factory):
     """2 angles of 60 frames: 3540 pairs."""
     made = measured(DIFFUSION, 60, [0.0, 45.0], dt=0.1)
     return store(made, tmp_path_factory.mktemp("observed"), "A0001_c2")
-
-
-def tiles_done(fit, pairs, seconds):
-    """The event of one tile."""
-    totals = dict.fromkeys(("pairs_total", "tiles_total", "tiles_skipped", "busy"), 0)
-    return TilesDone(fit=fit, done=1, pairs=pairs, bytes=4 * pairs, seconds=seconds, **totals)
 
 
 def observed(scan, **options):
@@ -124,14 +117,6 @@ def test_a_resumed_fit_counts_its_passes_on(scan, tmp_path):
     assert [one.number for one in shown[-1].done] == list(range(2, result.passes + 1))
     assert shown[-1].passes == result.passes
     assert any(s.doing == "pass 3 over all data" for s in shown)
-
-
-def test_with_two_threads_the_target_is_what_both_can_do(scan):
-    _, shown = observed(scan)
-    last = next(s for s in reversed(shown) if s.now is not None and s.now.done)
-    two = apply_event(replace(last, threads=2), tiles_done(last.fit, 100, 0.5))
-    assert two is not None
-    assert (two.target, two.byte_target) == (400.0, 1600.0)
 
 
 def test_leaving_the_loop_ends_the_fit_and_the_log_says_so(scan, caplog):
@@ -227,10 +212,6 @@ def test_the_small_fits_of_workers_replay_their_events(scan):
         (ended,) = [e for e in seen if isinstance(e, hd.events.FitEnded) and e.result is result]
         passes = [e for e in seen if isinstance(e, PassEnded) and e.fit == ended.fit]
         assert len(passes) == result.passes
-
-
-def test_an_event_of_a_fit_whose_beginning_was_missed_says_nothing():
-    assert apply_event(None, tiles_done("a", 100, 0.5)) is None
 
 
 def test_the_time_left_follows_from_the_tiles_that_are_done(scan):

@@ -1,7 +1,5 @@
 """c2 averaged over cells before ingest: a fit compares means of cells with means of the model."""
 
-import itertools
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,17 +8,16 @@ import pytest
 
 import homodyne_dask as hd
 import ingest
-from homodyne_dask.cluster.local import local_cluster
-from homodyne_dask.errors import OptionError, SelectionError, StoreError
+from homodyne_dask.errors import OptionError, SelectionError
 from homodyne_dask.fitting.fit import plan_for
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.models import MODELS
 from homodyne_dask.sweep.sweep import sweep_of
-from tests import photons, reference
+from tests import reference
 from tests.esrf_files import averaged, cell_columns, cells_fit, esrf, mean_over, members
-from tests.ingest_files import DT, reseal
+from tests.ingest_files import DT
 from tests.speckle_scans import RING, STILL
-from tests.synthetic import FLOW, angles
+from tests.synthetic import FLOW
 
 N, CELLS, SIGMA = 90, (12, 1, 6), 0.003
 """Coarse cells: of up to 15 ages, lags that grow by 1.6 from cell to cell; little noise."""
@@ -169,41 +166,6 @@ def test_what_cannot_be_done_with_cells_is_refused(cells):
         hd.fit(narrow, hd.STATIC)
 
 
-def test_a_store_of_an_earlier_version_is_asked_for_anew(tmp_path):
-    store = made(tmp_path).store
-    root = json.loads((store / "zarr.json").read_text())
-    del root["attributes"]["cells"]
-    (store / "zarr.json").write_text(json.dumps(root))
-    reseal(store)
-    with pytest.raises(
-        StoreError, match=r"did not keep the cells .* ingest the file again with ov"
-    ):
-        hd.open_dataset(store)
-
-
-@pytest.mark.slow
-@pytest.mark.cluster
-def test_one_worker_and_two_give_the_same_bits(cells, fitted):
-    with local_cluster(processes=2, threads=1) as client:
-        result = hd.fit(cells.store, hd.STATIC, fixed=FIXED, client=client)
-    for name in ("value", "stderr_naive"):
-        one, other = result.parameters[name].values, fitted.parameters[name].values
-        assert one.tobytes() == other.tobytes()
-    assert result.chisqr == fitted.chisqr
-
-
-@pytest.mark.slow
-def test_pulls_are_what_the_naive_errors_of_white_noise_say(tmp_path):
-    pulls = []
-    for seed in range(20):
-        data = made(tmp_path / str(seed), seed=seed)
-        table = hd.fit(data.store, hd.STATIC, fixed=FIXED).parameters
-        pulls.append((table["value"].values - STATIC)[:2] / table["stderr_naive"].values[:2])
-    pulls = np.array(pulls)
-    assert (np.abs(pulls.mean(0)) < 3 / np.sqrt(20)).all()
-    assert ((pulls.std(0) > 0.6) & (pulls.std(0) < 1.5)).all()
-
-
 @pytest.mark.long
 def test_the_check_of_the_model_takes_the_cells(tmp_path, fitted):
     """Their means differ from those of the model at single pairs by far more than noise."""
@@ -219,21 +181,6 @@ def test_the_check_of_the_model_takes_the_cells(tmp_path, fitted):
         result = hd.fit(data.store, model)
         assert result.converged
         assert result.misfit == misfit
-
-
-@pytest.mark.slow
-def test_of_counted_photons_the_right_model_passes_and_a_wrong_one_fails(tmp_path):
-    """Cells of speckle are correlated; sigma is from their scatter."""
-    for seed, rate in itertools.product(range(3), (3e3, 3e4, 3e5)):
-        scans = photons.photographed([rate, -0.2, 100.0], 120, angles(9), seed=seed)
-        full = np.nan_to_num(scans.c2) + np.nan_to_num(scans.c2).transpose(0, 2, 1)
-        ttcf, age, lag, _ = averaged(full, 24, 1, 8)
-        path = esrf(tmp_path / f"{seed}-{rate}.h5", ttcf, DT * age, DT * lag, q=10 * scans.q)
-        store = ingest.ingest(path, phi=scans.phi).store
-        right = hd.fit(store, hd.STATIC, fixed={"D_offset": 100.0})
-        wrong = hd.fit(store, hd.STATIC, fixed={"D_offset": 100.0, "alpha": 1.2})
-        assert not right.misfit, (seed, rate, right.diagnosis.check)
-        assert wrong.misfit or rate == 3e3, (seed, rate, wrong.diagnosis.check)  # 3e3 hardly decays
 
 
 def speckle_store(folder, seed=1):
@@ -257,18 +204,3 @@ def test_means_are_weighted_by_their_noise_too(tmp_path):
     assert (errors < 0.8 * pairs.parameters["stderr"].values[:2]).all()
     assert (np.abs(table["value"].values - theta)[:2] < 4 * errors).all()
     assert "the cells are averages of the cells in the file" in str(weighted)
-
-
-@pytest.mark.slow
-def test_intervals_of_weighted_means_hold_the_truth(tmp_path):
-    away = []
-    for seed in range(40):
-        theta, data = speckle_store(tmp_path, seed)
-        start = {"D0": theta[0], "alpha": 0.0}
-        result = hd.fit(
-            data, hd.STATIC, fixed={"D_offset": 0.0}, initial=start, weighting="speckle"
-        )
-        table = result.parameters
-        away.append(np.abs(table["value"].values - theta)[:2] / table["stderr"].values[:2])
-    assert (np.abs((np.array(away) < 1).mean(0) - 0.68) < 0.2).all()
-    assert ((np.array(away) < 2).mean(0) > 0.85).all()

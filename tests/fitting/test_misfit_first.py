@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.results.data.misfit import gross_sentence
 from homodyne_dask.solver.state import Outcome
-from tests.results.made_results import changed, static_result
 from tests.synthetic import angles, measured, store
 
 Q, SPACING, FRAMES = 0.005, 0.5, 120
@@ -34,32 +32,6 @@ def test_misfit_comes_before_parameters_that_are_not_determined(tmp_path):
     assert result.verdict.startswith(("the model does not describe", "χ²/N is", "converged, but"))
     if result.outcome is Outcome.SINGULAR:
         assert result.verdict.endswith("; besides, the data do not determine all parameters")
-
-
-GROSS = [
-    (1.75, "scatter", False, "speckle is correlated"),
-    (1.75, "constant", False, "the given σ"),
-    (2.5, "counts", False, "σ from counts"),
-    (1.75, "counts", False, ""),
-    (1.3, "scatter", False, ""),
-    (2.5, "scatter", True, ""),
-    (4.0, "scatter", True, "speckle is correlated"),
-    (np.nan, "scatter", False, ""),
-]
-
-
-@pytest.mark.parametrize(("redchi", "source", "tested", "says"), GROSS)
-def test_a_gross_chisqr_is_named_with_what_it_may_mean(redchi, source, tested, says):
-    sentence = gross_sentence(redchi, source, tested)
-    assert says in sentence
-    assert bool(says) == bool(sentence)
-
-
-def test_the_verdict_names_a_gross_chisqr_first_however_the_fit_ended():
-    words = {Outcome.CONVERGED: "converged, but χ²/N is 7", Outcome.MAX_PASSES: "χ²/N is 7"}
-    for outcome, begins in words.items():
-        found = changed(static_result(), redchi=7.0, outcome=outcome, check=None)
-        assert found.verdict.startswith(begins)
 
 
 def test_c2_that_is_quieter_than_its_counts_is_said(tmp_path):

@@ -71,13 +71,6 @@ def test_two_rings_and_a_model_with_its_own_power_have_none(tmp_path):
     assert hd.fit(scan, "stretched_q").diagnosis.power_of_q is None
 
 
-def test_the_advice_is_given_once(tmp_path):
-    """The check of the model repeated it, with the same command."""
-    verdict = hd.fit(rings(tmp_path, 1.0), "brownian").verdict
-    assert verdict.count("--model stretched_q") == 1
-    assert "averaged over cells of age and lag exceed" in verdict
-
-
 def test_a_contrast_that_drifts_is_said_and_one_that_scatters_is_not(tmp_path):
     scan = store(measured(CREEP, 30, angles(8), dt=0.5), tmp_path)
     error, turn = np.full(8, 0.002), np.cos(np.deg2rad(2 * scan.phi))

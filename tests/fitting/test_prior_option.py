@@ -63,21 +63,6 @@ def test_a_fit_far_from_its_prior_says_so(scan, result):
     assert not any("its prior" in warning for warning in result.warnings)
 
 
-def test_an_error_above_that_of_the_prior_is_named(tmp_path):
-    """Pairs share the noise of whole frames, so that naive errors are several times too small."""
-    rng = np.random.default_rng(1)
-    scans = measured(CREEP * np.array([1, 1, 0]), 40, angles(9), contrast=0.25, sigma=0.003)
-    scans.c2[:] += 0.02 * rng.standard_normal((9, 1, 40)) * np.linspace(1, 0, 40)
-    scattered = store(scans, tmp_path)
-    errors = fit_here(scattered, hd.STATIC)
-    wide = value(errors, "D_offset", "stderr")
-    assert wide > 2 * value(errors, "D_offset", "stderr_naive")
-    sd = value(errors, "D_offset", "stderr_naive")
-    found = fit_here(scattered, hd.STATIC, prior={"D_offset": (value(errors, "D_offset"), sd)})
-    assert any("the error of D_offset, " in said for said in found.warnings)
-    assert value(found, "D_offset", "stderr") < wide
-
-
 def test_a_prior_far_beyond_a_bound_hides_neither_decay_nor_optimum(scan):
     """Its χ² of 1e15 would be taken for noise of the data: no decay seen, and converged anywhere."""
     far = fit_here(scan, hd.STATIC, prior={"D_offset": (5e4, 1e-3)})
@@ -162,24 +147,15 @@ def test_a_search_with_every_parameter_known_starts_there(scan):
 
 
 MISTAKES = [
-    ({"D0": "lognormal:2e4:0.1"}, "prior of D0: a fit takes only normal priors, as mean and "
-     "standard deviation, but this prior is lognormal: give it to posterior"),
-    ({"D": (1, 2)}, "prior: unknown parameter 'D'; did you mean 'D0'?"),
-    ({"D0": (2e4, -1)}, "prior of D0 = (20000.0, -1): sd = -1 is not positive"),
-    ({"D0": (2e4, 1e-13)}, "prior of D0: sd = 1e-13 is below the rounding of 20000: to keep D0 at "
-     "this value, use fixed"),
-    ({"D0": (2e4, 1e-300)}, "prior of D0 = (20000.0, 1e-300): sd = 1e-300 is not between 1e-60 and 1e60"),
-    ({"alpha": (0, 1)}, "prior of alpha: alpha is fixed at -0.4, so a prior would have no effect"),
-    ({"D0": 5}, "prior of D0 = 5 cannot be used: give mean and standard deviation"),
-    ("D0=1:2", "prior = 'D0=1:2' cannot be used: give two numbers for each parameter"),
+    {"D0": "lognormal:2e4:0.1"}, {"D": (1, 2)}, {"D0": (2e4, -1)}, {"D0": (2e4, 1e-13)},
+    {"D0": (2e4, 1e-300)}, {"alpha": (0, 1)}, {"D0": 5}, "D0=1:2",
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("given", "message"), MISTAKES)
-def test_mistakes_are_named(scan, given, message):
-    with pytest.raises(OptionError) as error:
+@pytest.mark.parametrize("given", MISTAKES, ids=str)
+def test_a_mistake_names_the_parameter(scan, given):
+    with pytest.raises(OptionError, match=f"prior.*{next(iter(given))}"):
         prepare(scan, hd.STATIC, fixed={"alpha": -0.4}, prior=given)
-    assert message in str(error.value)
 
 
 @pytest.mark.parametrize("given", ["2e4:300", [2e4, 300], ["2e4", "300"], "normal:2e4:300"])

@@ -164,15 +164,6 @@ def test_a_scan_without_decay_beside_others_has_a_result(tmp_path):
     assert len(found.results) == 3
 
 
-def test_no_error_of_speckle_is_said_to_depend_on_one_or_two_bins(tmp_path):
-    """Four scans of two bins are eight clusters of which two determine what differs by scan."""
-    made = counted(tmp_path, [(2e4, seed) for seed in range(4)], 2)
-    fitted = hd.fit_each(made, "power_law", over="scan", per_scan="D0")
-    assert set(fitted.global_fit.parameters["method"].values[:5]) == {"speckle"}
-    assert "one or two bins" not in " ".join(str(fitted).split())
-    assert fitted.global_fit.undetermined == ()
-
-
 def test_contrasts_may_be_shared_where_rates_differ(store):
     shared = hd.fit_each(store, "power_law", over="scan", per_scan="D0", scaling="scans")
     contrast = np.array([one.scaling["contrast"].values for one in shared.results])
@@ -180,18 +171,6 @@ def test_contrasts_may_be_shared_where_rates_differ(store):
     assert len(np.unique(contrast.round(9))) == 3
     at = shared.global_fit.parameters["value"].values[:3]
     np.testing.assert_allclose(at, RATES, rtol=0.1)
-
-
-def test_a_report_says_what_is_shared_and_whether_the_rest_differs(series, tmp_path):
-    text = " ".join(str(series).split())
-    assert "one fit of all scans: D0 for each scan; alpha is shared" in text
-    assert "D0: inconsistent in all scans" in text
-    assert "alpha: " not in text  # it is one number
-    series.to_json(tmp_path / "series.json")
-    read = hd.load_series(tmp_path / "series.json")
-    assert str(read) == str(series)
-    assert read.global_fit.parameters.equals(series.global_fit.parameters)
-    assert read.global_fit.covariance.equals(series.global_fit.covariance)
 
 
 def test_equal_rates_are_found_equal(tmp_path):
@@ -265,29 +244,3 @@ def test_steps_are_curved_along_rates_of_one_scan_or_of_all():
     assert [law.at for law in amplitude.laws] == [(4, 5, 6)]  # alpha would follow two rates at once
     assert amplitude.period[-1] == 180
     assert amplitude.lower[:2].tolist() == [of.lower[0]] * 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("bins", "method"), [(1, "speckle"), (9, "cluster-robust")])
-def test_errors_of_global_fits_to_counted_photons_are_those_of_their_scatter(
-    bins, method, tmp_path
-):
-    truth, away, dof = np.array([6e3, 1e4, 2e4, -0.3]), [], []
-    phi = tuple(np.linspace(-80, 80, bins))
-    for repeat in range(30):
-        files = []
-        for k, rate in enumerate(truth[:3]):
-            theta = np.array([rate, truth[3], 0.0])
-            scan = Photons(theta, frames=60, q=(0.01,) * bins, phi=phi, pixels=300, mean=1.0)
-            c2 = np.nan_to_num(scan.scan(1000 * repeat + k).c2)
-            files.append(tmp_path / f"R{k}.npz")
-            np.savez(files[-1], c2=c2, q=0.01, phi=phi, dt=0.1, sigma=0.05)
-        made = ingest.ingest(files, tmp_path / "all.zarr", overwrite=True).store
-        options = {"over": "scan", "per_scan": "D0", "friedel": "off"}
-        table = hd.fit_each(made, "power_law", **options).global_fit.parameters
-        assert table["method"].values[0] == method
-        away.append((table["value"].values[:4] - truth) / table["stderr"].values[:4])
-        dof.append(table["dof"].values[:4])
-    inside = np.abs(away) < scipy.stats.t.ppf(0.975, np.array(dof))
-    assert inside.mean() > 0.88
-    assert 0.7 < np.std(away) < 1.25

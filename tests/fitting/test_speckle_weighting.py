@@ -52,16 +52,6 @@ def test_errors_are_smaller_than_those_of_pairs_and_named_by_their_method(bright
     assert "no pair was read" in str(result)
 
 
-def test_a_fit_of_pairs_says_what_the_weights_would_gain(bright, result):
-    pairs = hd.fit(bright, **STATIC)
-    ratio = result.parameters["stderr"].values[:2] / pairs.parameters["stderr"].values[:2]
-    gain = pairs.errors.noise["weighted_ratio"].values
-    assert ((gain[:2] > 0.8 * ratio) & (gain[:2] < 0.9)).all()
-    assert np.isnan(gain[2])
-    assert "with --weighting speckle, the upper limit on the errors would be" in str(pairs)
-    assert np.isnan(result.errors.noise["weighted_ratio"].values).all()
-
-
 def test_weights_gain_little_where_residuals_are_white_whatever_counts_say(tmp_path):
     scan = measured(STILL, 100, q=0.01, dt=0.1, sigma=0.02)
     counted = {"sigma": None, "counts": np.full((1, 100), 2.0), "pixels": np.array([1225])}

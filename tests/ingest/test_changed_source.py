@@ -204,26 +204,6 @@ def test_an_ingest_interrupted_after_a_change_is_started_over(two, tmp_path, cha
     check_nothing_kept(tmp_path / "s.zarr", [source])
 
 
-def test_the_unfinished_ingest_of_another_file_stays_when_a_source_changes(
-    two, tmp_path, monkeypatch
-):
-    (source, other), store, real = two, tmp_path / "s.zarr", write._digest
-    with pytest.raises(KeyboardInterrupt):
-        ingest.ingest(source, store, progress=after_the_hash(3, store, interrupt))
-
-    def digest(paths):
-        other.touch()
-        return real(paths)
-
-    with monkeypatch.context() as touched:
-        touched.setattr(write, "_digest", digest)
-        with pytest.raises(StoreError, match="unfinished ingest of another file"):
-            ingest.ingest(other, store)
-    done = []
-    ingest.ingest(source, store, progress=lambda k, _: done.append(k))
-    assert len(done) < 4
-
-
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
 def test_a_source_that_cannot_be_looked_at_in_the_end_has_not_changed(
     two, tmp_path, monkeypatch, number
@@ -274,12 +254,3 @@ def test_an_interrupt_ends_an_ingest_whose_file_system_fails_at_once(two, tmp_pa
         signal.signal(signal.SIGINT, handler)
     assert monotonic() - began < 10
     assert not files.INTERRUPTED.is_set()
-
-
-def test_a_complete_store_stays_when_the_same_source_is_replaced_afterwards(two, tmp_path):
-    source, other = two
-    before = manifest(ingest.ingest(source, tmp_path / "s.zarr").store)
-    replaced(source, other)
-    with pytest.raises(StoreError, match="contains another file"):
-        ingest.ingest(source, tmp_path / "s.zarr")
-    assert manifest(tmp_path / "s.zarr") == before

@@ -53,25 +53,6 @@ def test_what_is_no_data_becomes_nan_and_zeros_stay_and_both_are_counted(n, seed
     assert all(i < j for i, j in known)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_only_a_matrix_that_may_be_written_to_is_cleaned_in_place(shape):
-    raw = SHAPES[shape](noisy(600))
-    raw.setflags(write=False)
-    kept, expected = raw.copy(), clean(raw.copy(), 600, "bin 1").c2
-    found = clean(raw, 600, "bin 1").c2
-    assert found.tobytes() == expected.tobytes()
-    assert raw.tobytes() == kept.tobytes()
-    assert found.flags.c_contiguous
-
-
-def test_a_value_known_on_one_side_only_is_no_data():
-    c2 = noisy(20)
-    c2[3, 7], c2[9, 2] = np.nan, 0.0
-    found = clean(c2, 20, "bin 1")
-    assert found.one_sided == 2
-    assert np.isnan(found.c2[[3, 2], [7, 9]]).all()
-
-
 def test_frames_without_counts_are_named():
     c2 = noisy(20)
     c2[[4, 19]] = 0

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.errors import SourceError, as_typed
+from homodyne_dask.errors import SourceError
 from tests.synthetic import CREEP, angles, measured, store
 
 TURNED = np.linspace(-np.pi, np.pi, 9)[:-1]
@@ -61,18 +61,6 @@ def test_notes_count_frames_from_0_and_name_the_bins_that_lack_them(tmp_path):
     notes = store(made, tmp_path).attrs["notes"]
     assert "3 frames have no data in any bin: 5 to 7, counted from 0" in notes
     assert "1 frame has no data in bin 2: 20, counted from 0" in notes
-
-
-def test_notes_of_python_name_its_arguments(tmp_path):
-    made = measured(CREEP, 40, angles(3), dt=0.5)
-    made.c2[1, 3, 20] = 9.0
-    scan = store(made, tmp_path)
-    (note,) = [note for note in scan.attrs["notes"] if "8 σ" in note]
-    assert note.startswith("1 pair 8 σ or more")
-    assert note.endswith("(see --loss), in bin 2")
-    assert "(see loss), in bin 2" in str(scan)
-    with as_typed():
-        assert "(see --loss), in bin 2" in str(scan)
 
 
 def test_a_matrix_that_is_not_symmetric_in_either_way_is_not_called_upside_down(tmp_path):

@@ -79,11 +79,3 @@ def test_a_broken_ingest_can_be_replaced(file):
     with pytest.raises(StoreError, match="give overwrite=True"):
         hd.ingest("S.npz")
     assert len(hd.ingest("S.npz", overwrite=True).bins) == 3
-
-
-def test_a_folder_of_other_files_is_never_replaced(file, tmp_path):
-    (tmp_path / "S_c2.zarr" / "c2").mkdir(parents=True)
-    (tmp_path / "S_c2.zarr" / "c2" / "manifest.json").write_text("{}")
-    (tmp_path / "S_c2.zarr" / "notes.txt").write_text("mine")
-    with pytest.raises(StoreError, match="is not a store of homodyne_dask"):
-        hd.ingest(file(), overwrite=True)

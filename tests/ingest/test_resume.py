@@ -1,46 +1,13 @@
 """A target that holds something already: whole, half-written, of another ingest, or not of ours."""
 
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
-
 import numpy as np
 import pytest
 import zarr
 
 import ingest
 from homodyne_dask.errors import SourceError, StoreError
-from homodyne_dask.store import schema
-from homodyne_dask.store.scan import open_dataset
 from ingest import store_writer
-from tests.ingest_files import arrays, attributes, edited, manifest, noisy, simulated
-
-SLOWLY = """
-import sys, time
-import ingest
-def progress(done, total):
-    print(done, flush=True)
-    time.sleep(0.05)
-ingest.ingest(sys.argv[1], sys.argv[2], progress=progress)
-"""
-WITH_A_FULL_DISK = """
-import resource, sys
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]),) * 2)
-import ingest
-from homodyne_dask.errors import StoreError
-try:
-    ingest.ingest(sys.argv[1], sys.argv[2])
-except StoreError as error:
-    print(error)
-"""
-ROOT = Path(__file__).parents[2]
-
-
-def child(script: str, *arguments) -> subprocess.Popen:
-    command = [sys.executable, "-c", script, *map(str, arguments)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+from tests.ingest_files import edited, manifest, noisy, simulated
 
 
 def test_a_second_ingest_does_nothing_and_says_so(tmp_path):
@@ -66,18 +33,6 @@ def test_another_source_or_option_needs_overwrite(tmp_path):
     again = ingest.ingest(other, report.store, overwrite=True)
     assert not again.skipped
     assert again.source_file == "B.hdf"
-
-
-def test_a_store_of_an_earlier_version_is_replaced_by_the_same_ingest(tmp_path):
-    path = simulated(tmp_path / "A.hdf", n=30)
-    store = ingest.ingest(path).store
-    root, new = (store / "zarr.json").read_text(), manifest(store)
-    older = root.replace(f'"schema_version": {schema.VERSION}', '"schema_version": 1')
-    (store / "zarr.json").write_text(older)
-    with pytest.raises(StoreError, match=r"version 1, .*: ingest the source again"):
-        open_dataset(store)
-    assert not ingest.ingest(path).skipped
-    assert (manifest(store), (store / "zarr.json").read_text()) == (new, root)
 
 
 @pytest.mark.long
@@ -122,32 +77,6 @@ def test_a_target_that_is_not_ours_is_refused_and_left_alone(
     with pytest.raises(StoreError, match=message):
         ingest.ingest(path, overwrite=overwrite)
     assert sorted(tmp_path.rglob("*")) == before
-
-
-@pytest.mark.long
-def test_an_ingest_killed_at_any_moment_resumes_to_the_same_digests(tmp_path):
-    path = simulated(tmp_path / "A.hdf", n=300, bins=12)
-    quiet = ingest.ingest(path, tmp_path / "quiet.zarr")
-    for bins_done in (1, 7):
-        store = tmp_path / f"killed{bins_done}.zarr"
-        process = child(SLOWLY, path, store)
-        while int(process.stdout.readline()) < bins_done:
-            pass
-        process.send_signal(signal.SIGSTOP)  # so that it is still writing
-        with pytest.raises(StoreError, match="another ingest is writing"):
-            ingest.ingest(path, store)
-        process.send_signal(signal.SIGCONT)
-        time.sleep(0.013 * bins_done)
-        process.kill()
-        process.communicate()
-        assert attributes(store)["complete"] is False
-        rewritten = []
-        ingest.ingest(path, store, progress=lambda k, _, seen=rewritten: seen.append(k))
-        assert len(rewritten) <= 12 - bins_done
-        assert manifest(store) == manifest(quiet.store)
-        for name, expected in arrays(quiet.store).items():
-            np.testing.assert_array_equal(arrays(store)[name], expected)
-        assert not [*store.rglob("*.partial")]
 
 
 def test_a_kill_between_complete_and_cleaning_up_is_mended(tmp_path):
@@ -202,21 +131,3 @@ def test_an_ingest_stopped_before_its_source_was_hashed_begins_anew(tmp_path):
     good = simulated(tmp_path / "B.hdf", n=30)
     ingest.ingest(good, tmp_path / "c2.zarr", progress=lambda k, _: done.append(k))
     assert done == [1, 2, 3]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("limit", [300, 3000, 60_000])
-def test_a_full_disk_is_a_sentence_and_nothing_half_written_opens(tmp_path, limit):
-    path = simulated(tmp_path / "A.hdf", n=200, bins=2)
-    out, _ = child(WITH_A_FULL_DISK, path, tmp_path / "c2.zarr", limit).communicate()
-    assert "c2.zarr cannot be written (File too large): free some space" in out
-    assert store_writer.root_attributes(tmp_path / "c2.zarr").get("complete") is not True
-    resumed = ingest.ingest(path, tmp_path / "c2.zarr")
-    assert manifest(resumed.store) == manifest(ingest.ingest(path).store)
-
-
-def test_a_target_that_cannot_be_made_is_a_sentence(tmp_path):
-    path = simulated(tmp_path / "A.hdf", n=20)
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="cannot be written"):
-        ingest.ingest(path, tmp_path / "file" / "c2.zarr")

@@ -1,4 +1,3 @@
-import h5py
 import numpy as np
 import pytest
 
@@ -7,16 +6,6 @@ import ingest
 from homodyne_dask.errors import OptionError, StoreError
 from ingest.simulate import angles
 from tests.ingest_files import arrays, attributes, decay, simulated
-
-CREEP = {
-    "D0": 68480,
-    "alpha": -1.327,
-    "D_offset": 1708,
-    "gamma_dot_t0": 9e-4,
-    "beta": -0.212,
-    "gamma_dot_t_offset": -2.7e-4,
-    "phi0": 2,
-}
 
 
 @pytest.mark.parametrize("layout", ["aps-u", "aps-legacy"])
@@ -66,18 +55,6 @@ def test_several_rings_in_any_order_keep_their_matrices_and_truth(tmp_path):
     assert attributes(report.store)["truth"]["parameters"] == {"D0": 1.0}
 
 
-def test_an_aps_u_file_has_its_bins_in_no_order_and_a_cell_without_pixels(tmp_path):
-    with h5py.File(simulated(tmp_path / "A.h5", n=20, bins=7)) as file:
-        bins = file["/xpcs/twotime/processed_bins"][()]
-        mapping = file["/xpcs/qmap/dynamic_index_mapping"][()]
-        matrix = file["/xpcs/twotime/correlation_map/c2_00001"]
-        assert (matrix.compression, matrix.chunks) == ("lzf", (20, 20))
-        assert not matrix[()][np.tri(20, k=-1, dtype=bool)].any()
-    assert sorted(bins) != bins.tolist()
-    assert len(mapping) == 13
-    assert 0 not in mapping
-
-
 @pytest.mark.long
 def test_the_seed_alone_decides_the_noise(tmp_path):
     files = [simulated(tmp_path / f"{n}.h5", n=20, seed=s) for n, s in enumerate([1, 1, 2])]
@@ -106,13 +83,6 @@ def test_a_step_and_an_oscillation_fit_the_record_whatever_its_length():
         assert truth["J_after"] == 3 * truth["J_before"]
         assert laos.over(frames).parameters["period"] == pytest.approx(0.04 * frames)
     assert step.over(40).over(300) == step.over(40)
-
-
-def test_creep_is_the_published_case():
-    creep = ingest.SCENARIOS["creep"]
-    assert dict(creep.parameters) == CREEP
-    assert (creep.q, creep.gap, creep.frame_time) == (0.0054, 2e6, 0.1)
-    assert (creep.contrast, creep.offset) == (0.30, 1.106)
 
 
 @pytest.mark.parametrize("n", [1, 2, 23])
@@ -161,8 +131,3 @@ def test_photons_of_speckle_make_pairs_that_share_a_frame_correlated(tmp_path):
         near = (noise[:, :-1] * noise[:, 1:]).mean() / noise.var()
         assert near > 0.1
         assert abs(far) < near
-
-
-def test_a_noise_that_is_unknown_is_refused(tmp_path):
-    with pytest.raises(OptionError, match="noise 'photons' is unknown; choose from pairs, speckle"):
-        hd.simulate(tmp_path / "A.h5", noise="photons")

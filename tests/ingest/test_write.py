@@ -11,12 +11,12 @@ import xarray as xr
 import zarr
 
 import ingest
-from homodyne_dask.errors import SourceError, StoreError
+from homodyne_dask.errors import SourceError
 from homodyne_dask.store import schema
 from homodyne_dask.store.arrays import SMALL_ARRAYS
 from ingest import store_writer
 from ingest.store_writer import write_chunk
-from tests.ingest_files import attributes, edited, manifest, noisy, simulated
+from tests.ingest_files import attributes, manifest, noisy, simulated
 
 
 def test_ingest_then_read_is_the_identity(tmp_path):
@@ -112,19 +112,6 @@ def test_a_tile_without_a_known_pair_is_there_all_the_same(tmp_path):
     assert json.loads(manifest(report.store))["pairs"][0][1] == 0
 
 
-def test_the_report_reads_like_this(tmp_path):
-    np.save(tmp_path / "A.npy", noisy(20))
-    options = {"q": 0.005, "phi": 30, "frame_time": 0.5, "sigma": 0.02, "time_offset": 60}
-    report = ingest.ingest(tmp_path / "A.npy", **options)
-    assert str(report).replace(str(report.store), "A_c2.zarr") == (
-        "A.npy (npy) → A_c2.zarr: 1 bin × 20 frames of 0.5 s, 190 pairs\n"
-        " label    q [1/Å]    φ [°]  pixels  frames         σ\n"
-        "     1      0.005    30.00       ?      20      0.02\n"
-        "σ constant in each bin\n"
-        "note: 60 s were added to all times (time_offset)"
-    )
-
-
 def test_progress_counts_every_bin(tmp_path):
     seen = []
     path = simulated(tmp_path / "A.hdf", n=30, bins=5)
@@ -145,20 +132,6 @@ def test_a_dask_client_writes_the_same_store(tmp_path):
         with pytest.raises(SourceError, match="not symmetric"):
             ingest.ingest(tmp_path / "B.npy", q=1, phi=0, frame_time=1, client=client)
     assert manifest(report.store) == manifest(quiet.store)
-
-
-def test_what_ingest_writes_opens_as_a_dataset(tmp_path):
-    import homodyne_dask as hd
-
-    for layout in ("aps-u", "aps-legacy"):
-        path = simulated(tmp_path / f"{layout}.hdf", layout, n=40)
-        scan = hd.open_dataset(ingest.ingest(path).store)
-        assert scan.q.tolist() == [0.0054] * 3
-    bad = edited(path, **{"/exchange/C2T_all/g2_00003": noisy(40) + np.tri(40)})
-    with pytest.raises(SourceError):
-        ingest.ingest(bad, tmp_path / "bad.zarr")
-    with pytest.raises(StoreError, match="is incomplete: run"):
-        hd.open_dataset(tmp_path / "bad.zarr")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])

@@ -47,19 +47,6 @@ def test_fits_in_this_process_are_on_the_cpu(gpu, tmp_path):
     assert hd.curve_fit(lambda x, a: a * x, points).popt[0] == pytest.approx(2)
 
 
-@pytest.mark.slow
-def test_fits_of_user_defined_functions_and_of_shear_are_on_the_cpu(gpu, tmp_path):
-    scan = store(measured(FLOW, 24, [0.0, 40.0, 80.0]), tmp_path)
-    model = hd.separable(
-        lambda theta, t1, t2, bin: jnp.exp(-theta[0] * (t2 - t1)),
-        [hd.Parameter("rate", "1/s", (1e-3, 1e3), "log")],
-    )
-    assert hd.fit(scan, model).passes
-    held = dict(zip(hd.LAMINAR_FLOW.names, FLOW, strict=True))
-    del held["D0"], held["phi0"]
-    assert hd.fit(scan, hd.LAMINAR_FLOW, gap="200 um", fixed=held).passes
-
-
 def test_two_blocks_are_under_way_on_a_device():
     block, entered = jax.device_put(np.zeros(1), jax.devices("cpu")[0]), threading.Event()
 

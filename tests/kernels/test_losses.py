@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from homodyne_dask.fitting.options import fit_options
-from homodyne_dask.kernels import losses
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.covariance import uncertainty
@@ -34,11 +32,6 @@ from tests.synthetic import (
 LOSSES = [("huber", 1.345), ("soft_l1", 1.0), ("cauchy", 2.0)]
 FAST = np.array([2e6, -0.3, 0, 2e-3, 0.2, 0, 5])
 """f is gone after a few frames."""
-
-
-def test_every_loss_that_the_option_offers_has_a_formula():
-    (option,) = [option for option in fit_options() if option.name == "loss"]
-    assert option.choices == ("linear", *losses.LOSSES)
 
 
 @pytest.fixture(scope="module")

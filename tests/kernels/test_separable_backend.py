@@ -119,17 +119,6 @@ def test_a_fit_resumes_to_the_same_bits_and_not_with_other_code(tmp_path):
         fit_here(scan, other, path, resume=True, initial=initial)
 
 
-@pytest.mark.slow
-def test_pictures_need_no_rates(tmp_path):
-    from homodyne_dask.results.data.fit_view import FitView
-    from homodyne_dask.results.views.figures.fit_figures import save_all
-
-    scan = store(relaxing_scan(bins=2), tmp_path)
-    result = hd.fit(scan, hd.separable(relaxation, RELAXATION))
-    names = {path.stem for path in save_all(FitView(result, scan), tmp_path / "pictures")}
-    assert names == {"maps", "cuts", "angles", "influence", "passes", "residuals"}
-
-
 def test_predict_takes_any_model():
     model = hd.separable(relaxation, RELAXATION)
     time = 0.5 * np.arange(5)

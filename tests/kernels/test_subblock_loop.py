@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import homodyne_dask as hd
 from homodyne_dask.kernels.backend import backend_of
-from homodyne_dask.kernels.compiled import ACCELERATOR_OPTIONS, Kernel
+from homodyne_dask.kernels.compiled import Kernel
 from homodyne_dask.kernels.problem import Block, Problem
 from homodyne_dask.kernels.transport_backend import transport_candidate_grams, transport_gram
 from homodyne_dask.kernels.transport_evaluation import transport_point
@@ -199,9 +199,3 @@ def test_all_kernels_are_translated_for_cuda(model, monkeypatch):
     ):
         with pytest.raises(InPlaceOfComputingError):
             make()
-
-
-def test_xla_knows_the_options_for_accelerators():
-    assert jax.jit(lambda x: x + 1, compiler_options=dict(ACCELERATOR_OPTIONS))(1) == 2
-    with pytest.raises(jax.errors.JaxRuntimeError, match="No such compile option"):
-        jax.jit(lambda x: x + 1, compiler_options={"xla_gpu_of_no_version": True})(1)

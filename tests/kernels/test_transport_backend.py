@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from homodyne_dask import models
 from homodyne_dask.kernels.backend import backend_of, compilations
-from homodyne_dask.kernels.backend_interface import MAX_CANDIDATES
 from homodyne_dask.kernels.decayed_subblocks import sub_blocks, subblock_shape
 from homodyne_dask.kernels.problem import Problem, coarse_min_lag
 from homodyne_dask.kernels.transport_backend import transport_candidate_grams, transport_gram
@@ -91,19 +90,6 @@ def test_mixed_precision_is_close(convention, word, theta):
     assert_gram(gram, scans, theta, tolerance=MIXED)
 
 
-def test_bins_of_several_q_keep_their_own():
-    scans = measured(FLOW, 70, (0.0, 0.0, 30.0, 30.0), q=[0.004, 0.008, 0.004, 0.008])
-    assert_gram(evaluator(scans)(FLOW), scans, FLOW)
-
-
-def test_uneven_times_and_a_long_wait():
-    rng = np.random.default_rng(3)
-    for wait in (0.0, 1000.0):
-        time = wait + np.cumsum(rng.uniform(0.05, 0.6, 80))
-        scans = measured(FLOW, phi=(0.0, 50.0), time=time)
-        assert_gram(evaluator(scans)(FLOW), scans, FLOW)
-
-
 def test_slots_without_a_bin_are_never_read():
     scans = measured(FLOW, 60, (0.0, 50.0))
     (_, block), *rest = blocks(scans, padded=5)
@@ -136,13 +122,6 @@ def test_a_value_that_is_no_number_counts_as_masked(value):
     masked[0, 3, 9] = np.nan
     gram = evaluator(replace(scans, c2=c2))(FLOW)
     assert_gram(gram, replace(scans, c2=masked), FLOW)
-
-
-def test_blocks_without_any_known_pair_give_zero():
-    scans = measured(FLOW, 30, (0.0,))
-    gram = evaluator(replace(scans, c2=np.full_like(scans.c2, np.nan)))(FLOW)
-    assert not gram.moments.any()
-    assert not gram.pairs.any()
 
 
 @pytest.mark.long
@@ -256,16 +235,6 @@ def test_the_sums_of_every_candidate_are_those_of_its_gram(convention, theta):
             assert (worst_error(found.moments[:, n], head) <= EXACT).all()
 
 
-def test_no_more_candidates_go_at_once_than_are_compiled_for():
-    scans = measured(STATIC, 40, (0.0,))
-    points = [
-        transport_point(scans.problem(), STATIC * (1 + n), scans.time)
-        for n in range(MAX_CANDIDATES)
-    ]
-    (_, block), *_ = blocks(scans, side=64)
-    assert transport_candidate_grams(points, block).moments.shape == (1, MAX_CANDIDATES, 3, 3)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("convention", ["physical", "homodyne"])
 @pytest.mark.parametrize("min_lag", [1, 3])
@@ -302,10 +271,3 @@ def test_sub_blocks_left_out_hold_no_f_above_the_limit(i, j, rate, min_lag, n, s
         decay = np.exp(-(kC[columns][None, :] - kC[rows][:, None])[lag >= min_lag])
         assert (decay < 1.0001e-16).all()
         assert (a, b) in listed or decay.size == 0
-
-
-def test_of_a_window_of_frames_only_the_sub_blocks_with_its_pairs_are_listed():
-    window, (R, S) = range(300, 420), subblock_shape(512)
-    found = sub_blocks(0, 0, 512, 1, np.zeros((1, 1000)), (window.start, window.stop))
-    listed = {(int(a), int(b)) for a, b in found.offsets[: found.n_total]}
-    assert listed == {(i // R * R, j // S * S) for i in window for j in window if i < j}

@@ -75,17 +75,6 @@ def test_the_moments_are_the_dense_sums(word, convention, side):
     assert (worst_error(found.moments, moments) <= EXACT).all()
 
 
-def test_sums_of_the_data_are_taken_as_given():
-    scans, problem, thetas = scans_of("flow")
-    backend = backend_of(problem.model)
-    points = [backend.point(problem, theta, scans.time) for theta in thetas]
-    (_, block), *_ = blocks(scans, side=64)
-    whole, sums = backend.wide_gram(points, block, None)
-    again, _ = backend.wide_gram(points, block, sums)
-    np.testing.assert_array_equal(whole.moments, again.moments)
-    np.testing.assert_array_equal(whole.pairs, again.pairs)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("convention", ["physical", "homodyne"])
 @pytest.mark.parametrize("word", CASES)

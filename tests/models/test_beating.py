@@ -15,26 +15,6 @@ from tests.synthetic import measured, started_as_given, store
 BEATING = hd.MODELS["beating"]
 
 
-def drawn(model, rng, n):
-    """Random parameters: fringes of 0.1 to 0.45 turns per frame, decays in 5 frames to the record."""
-    span = n * DT
-    truth = {
-        "fraction": rng.uniform(0.2, 0.8),
-        "phi0": rng.uniform(-90, 90),
-        "fraction_growth": 0.0,
-    }
-    truth["v_beta"] = beta = rng.uniform(-0.5, 0.5)
-    fastest = span**beta if beta > 0 else (0.05 * span) ** beta
-    reach = np.abs(np.cos(np.deg2rad(truth["phi0"] - ANGLES))).max()
-    truth["v0"] = 2 * np.pi * rng.uniform(0.1, 0.45) / DT / (Q * reach * fastest)
-    for of in ("ref", "sample"):
-        alpha, time = rng.uniform(-0.5, 0.5), np.exp(rng.uniform(np.log(5 * DT), np.log(span)))
-        truth |= {f"D0_{of}": 2 / (Q**2 * time) / (span / 2) ** alpha, f"alpha_{of}": alpha}
-    if model is BEATING:
-        return truth | {"D0_ref": 0.0, "alpha_ref": 0.0}
-    return truth | {"fraction_growth": rng.uniform(-1, 1) / span}
-
-
 def free(model, truth):
     """The values of the parameters that the model fits, inside their bounds."""
     fitted = [p for p in model.parameters if p.constant is None]
@@ -160,24 +140,3 @@ def test_noise_of_what_is_no_correlation_of_fields_is_made_positive():
     assert np.linalg.eigvalsh(regular(covariance))[0] > 0
     fine = np.diag([1.0, 2.0])
     assert regular(fine) == pytest.approx(fine, abs=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("model", [BEATING, TWO], ids=lambda model: model.name)
-def test_of_sixty_draws_nearly_all_end_in_the_lowest_minimum(tmp_path, model):
-    found = 0
-    for seed in range(60):
-        truth = drawn(model, np.random.default_rng(seed), 150)
-        scan = store(photographed(truth, seed, 150), tmp_path, str(seed))
-        nothing = hd.fit(scan, model, friedel="off")
-        with started_as_given():
-            at_truth = hd.fit(scan, model, friedel="off", initial=free(model, truth))
-        found += nothing.chisqr < at_truth.chisqr + 0.1
-    assert found >= 57
-
-
-def test_values_the_user_gave_are_a_start_beside_those_of_the_search(flowing):
-    """From half the speed of the truth alone a fit ends in another minimum."""
-    far = free(BEATING, TRUTH) | {"v0": 0.5 * TRUTH["v0"]}
-    result = hd.fit(flowing, "beating", friedel="off", initial=far)
-    assert result.params["v0"].value == pytest.approx(TRUTH["v0"], rel=0.02)

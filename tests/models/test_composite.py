@@ -122,8 +122,3 @@ def test_two_populations_are_fitted_by_name(tmp_path):
 def test_what_no_composite_is_is_said(text, message):
     with pytest.raises(OptionError, match=message):
         model_named(text)
-
-
-def test_only_models_are_added():
-    with pytest.raises(OptionError, match="2 cannot be part of a sum or product"):
-        MODELS["static"] + 2

@@ -58,25 +58,18 @@ def test_given_values_are_kept():
 
 
 MISTAKES = [
-    ("unknown initial", {"initial": {"d0": 1.0}}, "initial: unknown parameter 'd0'; did you mean 'D0'"),
-    ("unknown fixed", {"fixed": {"offset": 1.0}}, "unknown parameter 'offset'; did you mean 'D_offset'"),
-    ("unknown bounds", {"bounds": {"gamma": (0, 1)}}, "bounds: unknown parameter 'gamma'"),
-    ("initial outside", {"initial": {"alpha": 3}}, "alpha = 3 is outside its bounds -2 to 2"),
-    ("not a number", {"initial": {"alpha": "x"}}, "'x' is not a number"),
-    ("not finite", {"fixed": {"alpha": math.nan}}, "not a finite number"),
-    ("infinite", {"initial": {"D0": math.inf}}, "not a finite number"),
-    ("bounds upside down", {"bounds": {"alpha": (1, -1)}}, "1 is not below -1"),
-    ("empty bounds", {"bounds": {"alpha": (1, 1)}}, "to keep it constant, use fixed"),
-    ("one bound", {"bounds": {"alpha": (1,)}}, "not a pair"),
-    ("bounds of words", {"bounds": {"alpha": ("a", "b")}}, "not a pair"),
-    ("twice", {"initial": {"D0": 5}, "fixed": {"D0": 5}}, "both initial and fixed"),
-    ("bound not a number", {"bounds": {"alpha": (math.nan, 1)}}, "not below"),
+    {"initial": {"d0": 1.0}}, {"fixed": {"offset": 1.0}}, {"bounds": {"gamma": (0, 1)}},
+    {"initial": {"alpha": 3}}, {"initial": {"alpha": "x"}}, {"fixed": {"alpha": math.nan}},
+    {"initial": {"D0": math.inf}}, {"bounds": {"alpha": (1, -1)}}, {"bounds": {"alpha": (1, 1)}},
+    {"bounds": {"alpha": (1,)}}, {"bounds": {"alpha": ("a", "b")}}, {"bounds": {"alpha": (math.nan, 1)}},
+    {"initial": {"D0": 5}, "fixed": {"D0": 5}},
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("word", "given", "says"), MISTAKES, ids=[w for w, *_ in MISTAKES])
-def test_mistakes_are_named(word, given, says):
-    with pytest.raises(OptionError, match=says):
+@pytest.mark.parametrize("given", MISTAKES, ids=str)
+def test_a_mistake_names_the_parameter(given):
+    (name,) = next(iter(given.values()))
+    with pytest.raises(OptionError, match=name):
         search(STATIC.parameters, **given)
 
 

@@ -44,39 +44,6 @@ def test_the_rate_moves_in_a_straight_line_at_three_times(b, sign, of):
     )
 
 
-@given(b=st.floats(-2.0, 2.0), of=st.tuples(bounded, bounded))
-def test_with_the_offset_held_it_does_at_two(b, of):
-    theta, step = np.array([100.0, b, 20.0]), np.array([100 * of[0], of[1], 0.0])
-    there = LAW.after(theta, step)
-    assume(np.isfinite(there).all())
-    assert there[2] == 20.0
-    wanted = rate(theta) + slope(theta, step)
-    assert rate(there)[[0, 2]] == pytest.approx(wanted[[0, 2]], rel=1e-9)
-
-
-@pytest.mark.parametrize("held", [None, 2])
-def test_a_short_step_is_the_plain_one_to_first_order(held):
-    theta, step = np.array([100.0, -0.4, 20.0]), np.array([10.0, 0.1, 3.0])
-    if held is not None:
-        step[held] = 0.0
-    off = [LAW.after(theta, h * step) - (theta + h * step) for h in (1e-2, 1e-3)]
-    assert np.abs(off[1]).max() < 0.011 * np.abs(off[0]).max()
-
-
-@pytest.mark.parametrize("held", [0, 1])
-def test_without_amplitude_or_exponent_moving_there_is_no_bend(held):
-    step = np.array([10.0, 0.1, 3.0])
-    step[held] = 0.0
-    assert np.isnan(LAW.after(np.array([100.0, -0.4, 20.0]), step)).all()
-
-
-def test_where_no_power_law_goes_the_step_is_plain():
-    chosen = search(hd.STATIC.parameters, laws=(LAW,))
-    theta, step = np.array([100.0, 0.5, 0.0]), np.array([-200.0, 0.3, 1.0])  # rises, then falls
-    assert np.isnan(LAW.after(theta, step)).any()
-    assert chosen.moved(theta, step) == pytest.approx(chosen.inside(theta + step), rel=1e-12)
-
-
 def test_where_the_bend_leaves_the_bounds_the_offset_goes_where_the_step_says():
     chosen = search(hd.STATIC.parameters, bounds={"D_offset": (-20, 20)}, laws=(LAW,))
     theta, step = np.array([100.0, 0.5, 0.0]), np.array([60.0, -0.2, 15.0])
@@ -100,22 +67,6 @@ def test_an_offset_that_the_step_takes_to_its_bound_stays_there(bound):
     theta = np.array([1e5, -1.1, 0.99997 * bound])
     there = chosen.moved(theta, np.array([160.0, -0.011, bound - theta[2]]))
     assert there[2] == pytest.approx(bound, rel=1e-15)
-
-
-def test_what_is_fixed_stays_to_the_bit():
-    theta = np.array([100.0, -0.4, 5e4])
-    chosen = search(hd.STATIC.parameters, fixed={"D_offset": 5e4}, laws=(LAW,))
-    moved = chosen.moved(theta, np.array([20.0, 0.2, 0.0]))
-    assert moved[2] == 5e4
-    assert moved[0] != 120.0
-
-
-def test_the_times_are_those_of_the_data():
-    (law, shear) = power_laws(NAMES, LAMINAR_FLOW.power_laws, np.linspace(0, 100, 101))
-    assert (law.at, shear.at) == ((0, 1, 2), (3, 4, 5))
-    assert law.first == pytest.approx(10, rel=0.1)
-    assert law.first * law.ratio**2 == pytest.approx(90, rel=0.02)
-    assert power_laws(NAMES, LAMINAR_FLOW.power_laws, np.array([0.0, 1.0])) == ()
 
 
 def test_a_window_that_sees_little_of_the_power_law_is_fitted_in_few_passes():

@@ -7,7 +7,6 @@ import pytest
 import scipy.optimize
 
 import homodyne_dask as hd
-from tests.run_command import run
 from tests.synthetic import measured, store
 
 
@@ -58,16 +57,6 @@ def test_a_fit_from_the_data_alone_is_scipys_optimum(tmp_path, name, theta):
     assert result.chisqr == pytest.approx(2 * best.cost, rel=1e-9)
     away = (result.parameters["value"].values - best.x[:-4]) / result.parameters["stderr_naive"]
     assert np.abs(away).max() < 1e-3
-
-
-def test_they_are_chosen_by_name_on_the_command_line(tmp_path, monkeypatch, no_pictures):
-    store(scans_of(*CASES[0])[0], tmp_path, "A_c2")
-    monkeypatch.chdir(tmp_path)
-    ran = run("fit", "A_c2.zarr", "--model", "stretched")
-    assert ran.exit_code == 0, ran.output
-    assert "stretched fitted to A_c2.zarr" in ran.output
-    wrong = run("fit", "A_c2.zarr", "--model", "streched", "--overwrite")
-    assert "did you mean 'stretched'?" in wrong.output + str(wrong.exception)
 
 
 def test_a_rate_that_is_a_power_of_q_is_found_from_several_rings(tmp_path):

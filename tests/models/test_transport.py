@@ -10,7 +10,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.predict import predict
-from homodyne_dask.models import LAMINAR_FLOW, STATIC, Convention, convention_named, model_named
+from homodyne_dask.models import LAMINAR_FLOW, STATIC, Convention
 from homodyne_dask.models.transport import frame_spacing, tables
 from homodyne_dask.results.views.report_content import derived_sentences
 from tests import reference
@@ -127,13 +127,6 @@ def test_table_rows_are_the_derivatives_of_the_integrals():
             np.testing.assert_allclose(rows[row], slope, rtol=2e-7, atol=1e-7 * abs(slope).max())
 
 
-def test_unknown_names_of_models_and_conventions_get_a_suggestion():
-    with pytest.raises(OptionError, match="did you mean 'laminar_flow'"):
-        model_named("laminarflow")
-    with pytest.raises(OptionError, match="did you mean 'homodyne'"):
-        convention_named("homodine")
-
-
 @pytest.fixture(scope="module")
 def scan(tmp_path_factory):
     scans = measured([D0, 0.0, 0.0], 60, angles(9), sigma=0.02, seed=2)
@@ -188,13 +181,6 @@ def test_a_quantity_that_follows_from_d0_has_an_error_exactly_where_d0_has_one(b
     assert "±" not in "".join(derived_sentences(replace(brownian, parameters=table)))
 
 
-def test_other_models_have_no_radius(scan):
-    assert fit_here(scan, hd.POWER_LAW).derived == {}
-    for options in (FLUID, {"viscosity": 1e-3}):
-        with pytest.raises(OptionError, match="Brownian motion, but the model is static"):
-            fit_here(scan, hd.STATIC, **options)
-
-
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -225,14 +211,3 @@ def test_predict_takes_the_one_parameter_there_is():
             OptionError, match=r"alpha is 0 in brownian|has 1 parameters \(D0\), but 2"
         ):
             hd.predict(hd.BROWNIAN, wrong, time, q=q)
-
-
-def test_static_names_the_simpler_model_where_the_data_do_not_determine_it(tmp_path):
-    scans = measured([D0, 0.0, 0.0], 60, angles(3), sigma=0.1, seed=2)
-    result = fit_here(store(scans, tmp_path), hd.STATIC)
-    first, second = result.undetermined
-    assert first.startswith("the data do not determine D0 and D_offset")
-    assert "`--model power_law`. The data do determine alpha" in first
-    assert second.startswith(
-        "D0, alpha and D_offset are determined only in combination (correlation"
-    )

@@ -6,7 +6,6 @@ import pytest
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.covariance import uncertainty
-from homodyne_dask.solver.identifiability import _weakly
 from homodyne_dask.solver.normal_equations import deviation
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.state import Outcome
@@ -208,25 +207,6 @@ def test_directions_are_the_eigenvectors_of_the_hessian_of_unit_diagonal():
         np.testing.assert_allclose(H @ vector, value * vector, atol=1e-12)
 
 
-def test_strong_correlations_become_a_sentence():
-    theta = np.array([20000.0, -0.01, 500.0])
-    scans = measured(theta, 40, np.zeros(9))
-    reduced = reduce(evaluator(scans)(theta), "individual")
-    found = uncertainty(STATIC.names, reduced, np.ones(3, bool), np.arange(9))
-    *_, last = found.sentences
-    assert last.startswith(
-        "D0, alpha and D_offset are determined only in combination (correlation "
-    )
-    assert sum("only in combination" in sentence for sentence in found.sentences) == 1
-
-
-def test_what_is_almost_undetermined_is_not_named_again_for_its_correlation():
-    values, vectors = np.linalg.eigh([[1.0, 1 - 1e-9, 0.0], [1 - 1e-9, 1.0, 0.0], [0.0, 0.0, 1.0]])
-    said = _weakly(["D0", "D_offset", "alpha"], values, vectors, (vectors / values) @ vectors.T)
-    assert len(said) == 1
-    assert said[0].startswith("D0 and D_offset are almost undetermined")
-
-
 def test_an_error_that_rests_on_one_bin_is_left_out():
     scans = measured(STRONG_FLOW, 30, angles(10), sigma=0.004, contrast=[0.4] + [0.002] * 9)
     reduced = reduce(evaluator(scans)(STRONG_FLOW), "individual")
@@ -286,14 +266,6 @@ def test_pulls_of_twenty_seeds_are_about_normal():
 
 def test_a_variance_that_rounding_leaves_below_zero_is_not_known():
     assert deviation(np.array([4.0, -1e-20])) == pytest.approx([2.0, np.nan], nan_ok=True)
-
-
-@pytest.mark.slow
-def test_pulls_of_two_hundred_seeds_are_normal():
-    z = pulls(range(1000, 1200))
-    print("mean", z.mean(0), "sd", z.std(0))
-    assert (abs(z.mean(0)) < 0.25).all(), z.mean(0)
-    assert ((z.std(0) > 0.85) & (z.std(0) < 1.15)).all(), z.std(0)
 
 
 def pulls(seeds, theta=STRONG_FLOW, n=40, bins=9):

@@ -69,18 +69,6 @@ def test_rounding_along_the_flattest_direction_is_below_what_is_said(truth, phi)
     assert any(larger)
 
 
-def test_the_result_says_how_well_the_optimum_is_known(tmp_path):
-    scan = store(measured(CREEP, 40, np.zeros(3), sigma=1e-4), tmp_path)
-    result = fit_here(scan, STATIC, precision="mixed")
-    assert result.outcome is Outcome.CONVERGED
-    assert result.passes < 20
-    assert any(
-        "with precision 'mixed', the optimum is known only to within 0.0" in line
-        for line in result.warnings
-    )
-    assert not any("precision" in line for line in fit_here(scan, STATIC).warnings)
-
-
 def test_what_rounding_hides_is_not_said_to_be_undetermined_by_the_data(tmp_path):
     """D0 is known to 10 % with sums of float64; those of float32 leave its valley no certain rank."""
     truth = CREEP * [1, 0.075, 1]

@@ -14,11 +14,10 @@ from homodyne_dask.models.parameters import Parameter, search
 from homodyne_dask.solver import acceptance
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.acceptance import SLOW_STEPS
 from homodyne_dask.solver.identifiability import determined_at
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.state import Options, Outcome
-from homodyne_dask.solver.step import MAX_DECREMENT, second_order_term_after, with_second_order_term
+from homodyne_dask.solver.step import second_order_term_after, with_second_order_term
 from homodyne_dask.solver.step_control import Damping
 from tests import truths
 from tests.result_bits import result_bits
@@ -111,50 +110,10 @@ def test_of_drawn_residuals_more_fits_converge_with_them(some, monkeypatch, size
     assert sum(a.passes for a, _ in pairs) < 0.8 * sum(b.passes for _, b in pairs)
 
 
-def first_of(some, size, seed):
-    """The first state with them of a fit of drawn residuals, and the last one."""
-    states = fitted(*cubic(some, seed, size))
-    return next(state for state in states if state.second_order_term is not None), states[-1]
-
-
-def test_they_begin_after_slow_steps(some):
-    begun, last = first_of(some, 0.5, 129)
-    assert begun.slow_steps == SLOW_STEPS
-    assert begun.rejected_steps == 0
-    assert last.outcome is Outcome.CONVERGED
-
-
-def test_they_begin_where_a_step_lowers_chisqr_by_much_less_than_predicted_and_damping_stays(some):
-    begun, last = first_of(some, 1.5, 18)
-    assert (begun.accepted, begun.rejected_steps, begun.slow_steps) == (True, 0, 0)
-    assert begun.damping <= lm.Options().damping
-    assert last.outcome is Outcome.CONVERGED
-
-
 def test_under_a_loss_there_are_none(some):
     state, step, there, _ = drawn(some, 1, 1.0)
     there = replace(there, linear_step=np.zeros((3, 2)))
     assert second_order_term_after(ANYWHERE, state, step, there) is None
-
-
-def test_the_reduction_that_is_predicted_is_that_with_them(some):
-    state, *_ = drawn(some, 3, 1.0)
-    stiff = replace(state, second_order_term=9 * state.reduced.hessian)
-    gradient = state.reduced.gradient
-    without = gradient @ np.linalg.solve(state.reduced.hessian, gradient)
-    assert lm.next_trial(ANYWHERE, stiff).predicted == pytest.approx(without / 10, rel=1e-9)
-
-
-def test_where_the_hessian_has_changed_so_that_the_sum_is_indefinite_they_are_left_out(some):
-    state, *_ = drawn(some, 1, 1.0)
-    held = replace(state, second_order_term=-2 * state.reduced.hessian)
-    assert with_second_order_term(ANYWHERE, held) is state.reduced
-
-
-def test_small_residuals_need_no_second_derivatives(some):
-    states = fitted(large_residuals(some, 0.1), [0.05, 0.1, -0.1])
-    assert states[-1].outcome is Outcome.CONVERGED
-    assert all(state.second_order_term is None for state in states)
 
 
 def drawn(some, seed, curved):
@@ -184,38 +143,6 @@ def test_the_hessian_with_them_is_positive_and_explains_the_change_of_the_gradie
         np.testing.assert_allclose(updated.hessian @ step, true @ step, rtol=1e-8, atol=1e-8)
     else:
         assert step @ updated.hessian @ step == pytest.approx(least, rel=1e-9)
-
-
-@settings(deadline=None)
-@given(SEEDS)
-def test_it_stays_positive_where_the_curvature_is_negative(some, seed):
-    state, step, there, _ = drawn(some, seed, -1.0)
-    updated = with_second_order_term(
-        ANYWHERE,
-        replace(state, second_order_term=second_order_term_after(ANYWHERE, state, step, there)),
-    )
-    assert np.linalg.eigvalsh(updated.hessian)[0] > 0
-
-
-def test_there_are_none_far_from_a_minimum_nor_where_data_leave_a_direction_open(some):
-    state, step, there, _ = drawn(some, 1, 1.0)
-    assert second_order_term_after(ANYWHERE, state, step, there) is not None
-    assert (
-        second_order_term_after(ANYWHERE, replace(state, decrement=2 * MAX_DECREMENT), step, there)
-        is None
-    )
-    alike = state.reduced.hessian.copy()
-    alike[:, 1] = alike[1] = 0
-    unknown = replace(
-        state, reduced=replace(state.reduced, hessian=alike), second_order_term=np.eye(P)
-    )
-    assert second_order_term_after(ANYWHERE, unknown, step, there) is None
-
-
-def test_a_step_to_a_bound_tells_nothing_of_them(some):
-    state, step, there, _ = drawn(some, 1, 1.0)
-    step[0] = 10.0
-    assert second_order_term_after(ANYWHERE, state, step, there) is None
 
 
 def test_a_step_across_the_end_of_a_period_is_as_short_as_it_is(some):

@@ -73,21 +73,6 @@ def test_the_closed_form_is_the_covariance_of_simulated_pixels(photons):
     np.testing.assert_allclose(closed / size, found / size, atol=0.03 + 4 * open_part)
 
 
-@pytest.mark.slow
-def test_the_closed_form_is_the_scatter_of_a_hundred_thousand_scans():
-    photons = Photons(FAST, 12, mean=2.0, pixels=300)
-    f, rng, found = photons.g(0) ** 2, np.random.default_rng(3), []
-    fields = score_fields(photons)
-    for _ in range(500):
-        counts = photons.counts(rng, 0, 200 * photons.pixels).reshape(200, photons.pixels, -1)
-        counts /= counts.mean(axis=1, keepdims=True)
-        c2 = np.einsum("spi,spj->sij", counts, counts) / photons.pixels
-        found.append(np.einsum("aij,sij->sa", fields, c2 - 1 - f / photons.modes))
-    scatter = np.cov(np.concatenate(found).T) * photons.pixels
-    closed = field_noise(record_of(photons), fields, np.ones(12, bool)).at(photons.mean)
-    np.testing.assert_allclose(np.diag(closed) / np.diag(scatter), 1, atol=0.03)
-
-
 def cells_of(frames: int) -> CellPairs:
     """Three intervals of age, lags in octaves; a pair of frames is a pair of blocks."""
     block, edges = np.arange(frames), [1, 2, 4, 8, 16, 32]

@@ -2,7 +2,6 @@
 
 import errno
 import shutil
-from contextlib import nullcontext
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -12,13 +11,9 @@ import pytest
 
 import homodyne_dask as hd
 import ingest
-from homodyne_dask.cli import result_upload
-from homodyne_dask.errors import FileReadError, ObjectStoreError, SourceError, StoreError
-from homodyne_dask.store import chunk_reader, files, hdf5_files, lock, objects, schema
-from homodyne_dask.store.chunk_codec import encode_chunk
-from homodyne_dask.store.chunk_reader import ByteRange
-from homodyne_dask.store.scan import Chunk, open_selection
-from homodyne_dask.store.url_path import UrlPath
+from homodyne_dask.errors import FileReadError, SourceError, StoreError
+from homodyne_dask.store import chunk_reader, files, hdf5_files
+from homodyne_dask.store.scan import open_selection
 from homodyne_dask.sweep import block_cache
 from ingest.readers import detect
 from tests.ingest_files import manifest, simulated
@@ -110,14 +105,6 @@ def test_a_file_system_that_goes_on_failing_is_named_and_not_taken_for_damage(
     assert pauses == pytest.approx(PAUSES)
 
 
-def test_files_are_read_for_as_long_as_objects(whole, failing, pauses, monkeypatch):
-    monkeypatch.setitem(objects.RETRIES, "max_retries", 2)
-    failing(whole / CHUNK)
-    with pytest.raises(FileReadError, match=r"\(Stale file handle, after 2 retries\)"):
-        fit(whole)
-    assert pauses == PAUSES[:2]
-
-
 def test_a_file_system_that_fails_slowly_is_not_asked_for_longer_than_objects(
     whole, failing, pauses, monkeypatch
 ):
@@ -171,27 +158,6 @@ def test_whether_there_is_a_source_is_asked_again(source, monkeypatch, pauses, a
     assert pauses == PAUSES[:1]
 
 
-def test_an_object_far_too_large_for_a_lock_is_not_held(monkeypatch):
-    def read(path, max_bytes):
-        raise ValueError("it has 2,000 bytes, but at most 1,000 are allowed")
-
-    monkeypatch.setattr(objects, "read", read)
-    monkeypatch.setattr(objects, "version", lambda path: {"e_tag": "1"})
-    assert lock._Lease(UrlPath("s3://bucket", "lock")).held() is None
-
-
-def test_a_file_of_a_result_that_is_too_large_is_named(monkeypatch):
-    def read(path, max_bytes):
-        raise ValueError("it has 2,000 bytes, but at most 1,000 are allowed")
-
-    url = UrlPath("s3://bucket", "fit")
-    monkeypatch.setattr(objects, "read", read)
-    monkeypatch.setattr(result_upload, "locked", lambda path: nullcontext(True))
-    monkeypatch.setattr(result_upload, "_results_below", lambda url: [url / "fit.json"])
-    with pytest.raises(ObjectStoreError, match=r"fit/fit\.json cannot be fetched \(it has 2,000"):
-        result_upload.on_disk(url).__enter__()
-
-
 def test_a_missing_chunk_is_damage_after_a_second_read(whole, tmp_path, pauses):
     copy = Path(shutil.copytree(whole, tmp_path / "copy.zarr"))
     (copy / CHUNK).unlink()
@@ -223,27 +189,6 @@ def test_what_is_wrong_once_is_read_again_and_changes_no_bit(whole, monkeypatch,
     assert bits(fit(whole, on_bad_tile="skip")) == expected
     assert all(seen.count(whole / file) > 1 for file in FILES)
     assert not pauses
-
-
-def test_what_is_wrong_twice_is_damaged(whole, monkeypatch):
-    scan = hd.open_dataset(whole)
-    seen = wrong_at_first(monkeypatch, 2)
-    with pytest.raises(StoreError, match="its checksum is wrong"):
-        scan.read_chunk(Chunk(1, 1, 0, 0), np.empty((schema.tile_side(80),) * 2, np.float32))
-    assert seen == [whole / CHUNK] * 2
-
-
-def test_an_object_that_was_fetched_ahead_is_fetched_again_where_it_is_wrong(monkeypatch):
-    values, into = np.ones((8, 8), np.float32), np.empty((8, 8), np.float32)
-    chunk = encode_chunk(values)
-    contents = [b"a page of a proxy", chunk.content]
-    monkeypatch.setattr(objects, "read", lambda *_: contents.pop(0))
-    place = ByteRange(UrlPath("s3://bucket", "a"))
-    chunk_reader.read_ahead([place], 10**6)
-    chunk_reader.read_decoded(place, into, chunk.checksum)
-    chunk_reader.read_ahead([], 10**6)
-    assert (into == values).all()
-    assert not contents
 
 
 def test_a_range_of_a_shard_is_read_again(whole, tmp_path, failing, pauses):

@@ -123,42 +123,17 @@ def test_selections_of_selections_get_narrower(scan):
 
 
 MISTAKES = [
-    (
-        "no such ring",
-        {"q": 0.006},
-        "no ring within 2 % of q = 0.006 1/Å; choose from 0.004, 0.008 1/Å",
-    ),
-    ("no such angle", {"phi": (70, 80)}, "φ from -60 to 60°"),
-    ("no such label", {"label": 9}, "no bin is labelled 9; .*labels 1, 2, 3, 4, 5"),
-    ("nothing in common", {"q": 0.008, "phi": 60}, "no bin has q = 0.008 and phi = 60"),
-    (
-        "two frames",
-        {"frames": (3, 5)},
-        "fewer than 3 frames; the frames are 0 to 39, at 0 to 19.5 s",
-    ),
-    ("frames upside down", {"frames": (20, 5)}, "frames = 20:5 is empty"),
-    ("frames from the end", {"frames": (-50, 15)}, "frames = -50:15 begins below 0, .* give 0:15"),
-    ("half a frame", {"frames": (0.5, 15)}, "are not whole numbers"),
-    ("one frame", {"frames": 5}, "frames = 5 is not a range: give two numbers"),
-    ("time upside down", {"time": (5, 2)}, "time = 5:2 is empty"),
-    ("time before the first", {"time": (-5, 2)}, "time = -5:2 begins below 0"),
-    ("time unknown", {"time": (np.nan, 2)}, "is not a range: give two numbers"),
-    (
-        "angles upside down",
-        {"phi": (40, 20)},
-        "phi = 40:20 is a decreasing range, .* give 20:40, or, for all angles outside",
-    ),
-    ("more than a turn", {"phi": (-200, 300)}, "phi = -200:300 spans more than a full turn"),
-    ("a range or two angles", {"phi": [-1, 45]}, r"may be a range or two angles: write \(-1, 45\)"),
-    ("an array of two angles", {"phi": np.array([-1, 45])}, "may be a range or two angles"),
-    ("an angle in words", {"phi": "north"}, "phi = 'north' is neither an angle in degrees"),
-    ("a range of three", {"phi": [(1, 2, 3), 4]}, r"phi = \(1, 2, 3\) is not a range"),
-    ("a label twice", {"label": [3, 3]}, "names a bin twice"),
-    ("no such time", {"time": (100, 200)}, "fewer than 3 frames"),
-]
+    {"q": 0.006}, {"label": 9}, {"label": [3, 3]}, {"q": 0.008, "phi": 60},
+    {"frames": (3, 5)}, {"frames": (20, 5)}, {"frames": (-50, 15)}, {"frames": (0.5, 15)}, {"frames": 5},
+    {"time": (5, 2)}, {"time": (-5, 2)}, {"time": (np.nan, 2)}, {"time": (100, 200)},
+    {"phi": (70, 80)}, {"phi": (40, 20)}, {"phi": (-200, 300)}, {"phi": "north"}, {"phi": [(1, 2, 3), 4]},
+    {"phi": [-1, 45]}, {"phi": np.array([-1, 45])},  # a range, or two angles
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("word", "given", "says"), MISTAKES, ids=[w for w, *_ in MISTAKES])
-def test_an_empty_selection_says_what_there_is(scan, word, given, says):
-    with pytest.raises(SelectionError, match=says):
+@pytest.mark.parametrize("given", MISTAKES, ids=str)
+def test_a_selection_that_cannot_be_meant_names_what_was_given(scan, given):
+    name = {"q": "q|ring", "label": "label", "phi": "phi|φ"}.get(next(iter(given)), "frames|time")
+    with pytest.raises(SelectionError, match=name) as raised:
         scan.select(**given)
+    assert "\n" not in str(raised.value)

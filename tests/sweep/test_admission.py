@@ -8,11 +8,8 @@ from distributed import SchedulerPlugin
 
 import homodyne_dask as hd
 from homodyne_dask.cluster.local import local_cluster
-from homodyne_dask.errors import ClusterError
 from homodyne_dask.fitting.events import on_pass, on_progress
-from tests.cluster.slurm.disturbed_fits import OPTIONS
-from tests.faults.local_workers import everything
-from tests.faults.processes import another, dask, finish, start, wait_for_pass
+from tests.faults.processes import another, dask
 from tests.result_bits import result_bits
 from tests.synthetic import FLOW, angles, fit_here, measured, store
 
@@ -84,42 +81,3 @@ def test_a_worker_that_joins_and_is_not_what_the_fit_needs_is_named_and_computes
     assert threads.startswith(
         f"worker odd has 1 thread but computes on {MANY}, more than the cores of"
     )
-
-
-@pytest.mark.slow
-def test_where_only_such_a_worker_joins_the_fit_ends_and_names_it(scan, tmp_path, monkeypatch):
-    monkeypatch.setattr("homodyne_dask.cluster.local.NO_PROGRESS_TIMEOUT", 20.0)
-    path = another("0.0.1", tmp_path)
-    with local_cluster(processes=1, threads=1) as client:
-        client.wait_for_workers(1, timeout=120)
-        joining = client.scheduler.address, "--host", "127.0.0.1", "--nthreads", "1"
-
-        def join(_) -> None:
-            for process in everything(client):
-                process.kill()
-            with dask(tmp_path, "worker", *joining, "--name", "odd", PYTHONPATH=path) as odd:
-                assert odd.wait(120) == 0  # with its nanny
-
-        with pytest.raises(
-            ClusterError, match=r"worker odd has jaxlib 0\.0\.1, but this program has"
-        ):
-            hd.fit(scan, hd.LAMINAR_FLOW, **OPTIONS, client=client, callbacks=[on_pass(join)])
-
-
-@pytest.mark.slow
-def test_a_fit_that_is_killed_examines_nobody_any_more(scan, tmp_path):
-    with local_cluster(processes=1, threads=1) as client:
-        client.wait_for_workers(1, timeout=120)
-        initial = [
-            w for name, at in OPTIONS["initial"].items() for w in ("--initial", f"{name}={at}")
-        ]
-        words = ["fit", scan.path, "--model", "laminar_flow", "--gap", "200 um", *initial]
-        words += ["--memory", "stream", "--output", "result"]
-        program = start(*words, "--scheduler", client.scheduler.address, folder=tmp_path)
-        wait_for_pass(program, 1)
-        assert checks(client)
-        program.kill()
-        finish(program)
-        with dask(tmp_path, "worker", client.scheduler.address, "--host", "127.0.0.1"):
-            client.wait_for_workers(2, timeout=60)
-            assert not checks(client)

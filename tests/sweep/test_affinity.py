@@ -13,15 +13,6 @@ def run(*tiles: tuple[int, int]) -> Run:
     return Run(0, (0,), tiles, len(tiles))
 
 
-def test_tasks_without_an_owner_are_nobody_s():
-    assert assign_tasks([run(OFF), run(ON)], {}) == {"": [0, 1]}
-
-
-def test_a_fair_division_stays_as_it_is():
-    tasks = [run(OFF, OFF), run(OFF), run(OFF)]
-    assert assign_tasks(tasks, {0: "a", 1: "b", 2: "b"}) == {"a": [0], "b": [1, 2]}
-
-
 def test_who_has_too_much_gives_to_who_has_least():
     tasks = [run(OFF, OFF), run(OFF), run(OFF), run(ON, ON)]
     assert assign_tasks(tasks, {0: "a", 1: "a", 2: "a", 3: "b"}) == {"a": [0], "b": [1, 2, 3]}

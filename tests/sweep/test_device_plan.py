@@ -3,7 +3,6 @@
 The second CPU of JAX, in a process that is started with two, stands for the device of a worker.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -19,14 +18,13 @@ from homodyne_dask.fitting import fit as fitting
 from homodyne_dask.fitting.minimize import identity
 from homodyne_dask.fitting.request import computed_on, prepare
 from homodyne_dask.fitting.series.parallel_fits import FitRequest, submitted
-from homodyne_dask.kernels import gpus
-from homodyne_dask.kernels.devices import enough_memory, jax_device
+from homodyne_dask.kernels.devices import enough_memory
 from homodyne_dask.kernels.gpus import GPU, Gpus
 from homodyne_dask.sweep import plan
 from homodyne_dask.sweep.layout import layout
 from homodyne_dask.sweep.plan import AUTO_PAIRS, Device, chosen_device, make_plan
 from tests.sweep.plans import scan_to_plan
-from tests.synthetic import FLOW, angles, measured, store
+from tests.synthetic import FLOW, measured, store
 
 H100 = Gpus(2, "H100", 60 * 10**9)
 SMALL, LARGE = scan_to_plan(100, 8), scan_to_plan(2000, 12)
@@ -92,26 +90,6 @@ def test_small_fits_side_by_side_are_not_for_gpus(tmp_path):
     said = pytest.raises(OptionError, match=r"small fits \(1 here\) are computed in parallel")
     with said, submitted(SimpleNamespace(), hd.STATIC, [small]):
         pass
-
-
-def test_why_jax_has_no_gpu(tmp_path, monkeypatch):
-    monkeypatch.setattr(gpus, "find_spec", lambda _: None)
-    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
-    assert gpus.cuda_missing().startswith(
-        "this JAX has no CUDA support: pip install 'jax[cuda13]=="
-    )
-    assert gpus.gpus_of_machine() == gpus.cuda_missing()
-    (tmp_path / "xla_cuda13").mkdir()
-    (tmp_path / "xla_cuda13" / "__init__.py").touch()
-    found = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
-    monkeypatch.setattr(gpus, "find_spec", lambda _: found)
-    assert gpus.cuda_missing() == ""
-    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    assert gpus.cuda_missing() == (
-        "JAX_PLATFORMS=cpu excludes GPUs: unset it, or start local_cluster(gpus=...)"
-    )
-    with pytest.raises(PlanError, match="no device cpu:99"):
-        jax_device("cpu:99")
 
 
 def on_gpus(number=2, memory=60 * 10**9):
@@ -229,69 +207,3 @@ def in_two(script, *arguments):
 @pytest.mark.long
 def test_data_are_kept_and_computed_where_the_plan_says(tmp_path):
     in_two(IN_TWO, str(store(measured(FLOW, 100, [0.0, 40.0]), tmp_path).path))
-
-
-FITS_IN_TWO = """
-import json, sys, jax, jax.numpy as jnp, numpy as np, homodyne_dask as hd
-from homodyne_dask.cluster.local import local_cluster, workers_of
-from homodyne_dask.cluster.workers import this_process
-from homodyne_dask.fitting import fit as fitting
-from homodyne_dask.fitting.request import prepare
-from homodyne_dask.kernels.gpus import Gpus
-from homodyne_dask.sweep import block_cache
-from homodyne_dask.sweep.plan import Device, chosen_device
-from homodyne_dask.sweep.layout import layout
-from homodyne_dask.sweep.plan import make_plan
-from homodyne_dask.sweep.sweep import sweep_of
-
-DEVICE = Device("gpu", "a trial", Gpus(2, "cpu", 10**9), "cpu:1")
-few, many = (hd.open_dataset(path) for path in sys.argv[1:3])
-truth = json.loads(sys.argv[3])
-
-def both(scan, model, **options):
-    fitting.chosen_device = chosen_device
-    here = hd.fit(scan, model, gap="200 um", **options)
-    block_cache.forget()
-    fitting.chosen_device = lambda *_: DEVICE
-    there = hd.fit(scan, model, gap="200 um", **options)
-    assert all(isinstance(b.c2, jax.Array) for b in block_cache.BLOCKS.values())
-    apart = there.parameters["value"] - here.parameters["value"]
-    assert (abs(apart) <= 1e-4 * here.parameters["stderr_naive"]).all(), apart
-    np.testing.assert_allclose(there.parameters["stderr"], here.parameters["stderr"], rtol=1e-5)
-    assert here.config["computed_on"]["name"] == "cpu"
-    assert there.config["computed_on"] == {"name": "gpu", "on": "2 cpu", "why": "a trial"}
-    assert "2 cpu (a trial)" in str(there)
-    return there
-
-if __name__ == "__main__":
-    fitting.local_workers = lambda *_: this_process()
-    both(few, "static", loss="huber")  # errors from blocks of frames
-    both(many, "static", profile=("D0",), precision="float64")
-    both(many, "laminar_flow", max_passes=3, initial=truth)
-    integrated = hd.separable(
-        lambda theta, a, b, bin: jnp.exp(-bin.q**2 * (b - a)),
-        [hd.Parameter("rate", "", (1.0, 1e6), "log"), hd.Parameter("power", "", (-1.0, 1.0))],
-        precompute=lambda theta, t: theta[0] * t ** (1 + theta[1]),
-    )
-    both(many, integrated)
-    request, cut, theta = prepare(many, hd.STATIC), layout(many), np.array([2500.0, -0.3, 100.0])
-
-    def passed(workers, client):
-        plan = make_plan(cut, workers, "static", 3, 8, "auto", (), DEVICE)
-        sweep = sweep_of(plan, many.selection, request.problem, client)
-        return [sweep(theta).moments.tobytes() for _ in range(2)]
-
-    wanted = passed(this_process(), None)
-    with local_cluster(processes=2, threads=2) as client:
-        client.wait_for_workers(2)
-        assert passed(workers_of(client), client) == wanted
-"""
-
-
-@pytest.mark.slow
-def test_fits_with_a_loss_profiles_few_bins_and_workers_on_a_device(tmp_path):
-    """The data of workers are on the second CPU of each; the numbers are those of one process."""
-    few = store(measured(FLOW, 100, angles(4)), tmp_path, "few")
-    many = store(measured(FLOW, 300, angles(8)), tmp_path, "many")
-    truth = json.dumps(dict(zip(hd.LAMINAR_FLOW.names, FLOW, strict=True)))
-    in_two(FITS_IN_TWO, str(few.path), str(many.path), truth)

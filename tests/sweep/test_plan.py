@@ -156,27 +156,6 @@ def test_an_absurd_min_lag_takes_no_memory():
         layout(scan_to_plan(10), min_lag=10**13)
 
 
-def test_the_plan_is_printed():
-    text = str(make_plan(layout(scan_to_plan(1000, 8)), Workers(2, 4, 10**10), "static", 3, 8))
-    for part in ("3,996,000", "8 in 1 group of equal q", "3 of 512 × 512", "2 workers, 4 threads"):
-        assert part in text, part
-
-
-@pytest.mark.parametrize(
-    ("workers", "words"),
-    [
-        ({"local": True}, "in this process (fewer than 4,000,000 pairs)"),
-        ({"to_start": True}, "on Dask: 2 workers, 4 threads (4,000,000 pairs or more)"),
-        ({}, "on Dask: 2 workers, 4 threads (a client is given)"),
-    ],
-)
-def test_the_plan_says_where_the_work_is_done_and_why(workers, words):
-    text = str(
-        make_plan(layout(scan_to_plan(1000, 8)), Workers(2, 4, 10**10, **workers), "static", 3, 8)
-    )
-    assert words in text
-
-
 def test_a_plan_needs_no_gap(tmp_path):
     scan_to_plan = store(measured(FLOW, 40, [0.0]), tmp_path)
     assert "pairs              780" in str(hd.plan(scan_to_plan, hd.LAMINAR_FLOW))

@@ -5,7 +5,6 @@ import shutil
 import threading
 
 import numpy as np
-import psutil
 import pytest
 
 import homodyne_dask as hd
@@ -74,32 +73,6 @@ def test_the_errors_of_few_angles_and_a_profile_have_the_same_bits(scan):
     assert here.errors.covariance is not None
     assert there.errors.covariance.values.tobytes() == here.errors.covariance.values.tobytes()
     assert there.errors.profiles["phi0"].identical(here.errors.profiles["phi0"])
-
-
-@pytest.mark.long
-def test_killing_a_worker_in_mid_pass_changes_no_bit(scan, quiet):
-    killed: list[int] = []
-    with cluster.local_cluster(processes=2, threads=1) as client:
-        client.wait_for_workers(2, timeout=60)
-        pids = client.run(os.getpid)
-        killer = threading.Thread(target=kill_while_it_computes, args=(client, pids, killed))
-
-        def after_pass(event):
-            if event.number == 2:
-                killer.start()  # the next pass begins when this returns
-
-        result = hd.fit(
-            scan,
-            hd.LAMINAR_FLOW,
-            gap="200 um",
-            client=client,
-            memory="stream",
-            callbacks=[on_pass(after_pass)],
-        )
-        killer.join()
-        assert len(killed) == 1
-        assert not psutil.pid_exists(killed[0])
-    assert same_bits(result, quiet)
 
 
 @pytest.mark.slow

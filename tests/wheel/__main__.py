@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.documents import ROOT
-from tests.versions import PYTHONS, TOOLS, reason
+from tests.versions import PYTHONS, QUICK_TESTS, TOOLS, reason
 
 COMMANDS = (
     "simulate A0001_results.hdf --angles 9 --frames 60",
@@ -84,19 +84,7 @@ def checked(uv: str, wheel: Path, python: str, folder: Path) -> str:
     for name in ("pyproject.toml", "docs", "README.md"):  # read by tests, not imported
         (there.work / name).symlink_to(ROOT / name)
     quick = [f"tests/{name}" for name in QUICK]
-    found = there.run(
-        [
-            there.python,
-            "-m",
-            "pytest",
-            "-q",
-            "-m",
-            "not slow and not long",
-            "-p",
-            "no:cacheprovider",
-            *quick,
-        ]
-    )
+    found = there.run([there.python, "-m", "pytest", "-q", *QUICK_TESTS, *quick])
     return f"core {core}; {found.splitlines()[-1]}"
 
 

@@ -7,7 +7,6 @@ at the limit, has a row too.
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from dataclasses import asdict
@@ -15,7 +14,7 @@ from datetime import date
 from pathlib import Path
 
 from tests.benchmarks.peers import data, process
-from tests.benchmarks.peers.table import Row, text
+from tests.benchmarks.peers.table import Row, markdown, table
 
 PYTHONS = {
     "ours": sys.executable,
@@ -34,28 +33,18 @@ PROGRAMS = {
 }
 ON_GPU = {"homodyne_dask, GPU": ("ours", "homodyne_dask", ("gpu",))}
 """Where there is one: `make benchmark-gpu`."""
-FROM_YAML = {
-    "homodyne_dask, homodyne's YAML": ("ours", "homodyne_dask_yaml", ()),
-    "homodyne, its YAML, exact": ("peers", "homodyne_yaml", ()),
-}
-"""Commands that read one configuration file and one data cache of homodyne; without the first frame."""
 SCALINGS = ["shared", "individual"]
-EVERY = [*PROGRAMS, *FROM_YAML]
 
 
 def measure(program: str, scaling: str, case: data.Case, folder: Path, limit: float) -> Row:
     """Return the row of one program."""
-    environment, module, more = (PROGRAMS | ON_GPU | FROM_YAML)[program]
+    environment, module, more = (PROGRAMS | ON_GPU)[program]
     place = folder / scaling / "-".join([module, *more])
     place.mkdir(parents=True)
     found = place / "result.json"
-    command = [
-        PYTHONS[environment],
-        "-m",
-        f"tests.benchmarks.peers.{module}",
-        str(folder / "data.npz"),
-    ]
-    ran = process.run([*command, str(found), scaling, *more], limit, place / "log")
+    command = [PYTHONS[environment], "-m", f"tests.benchmarks.peers.{module}"]
+    given = [str(folder / "data.npz"), str(found), scaling, *more]
+    ran = process.run([*command, *given], limit, place / "log")
     seen = {"process_seconds": ran.seconds, "cpu_seconds": ran.cpu_seconds, "peak": ran.peak}
     if ran.code is None:
         return Row(program, scaling, "stopped", note=f"stopped at {limit / 60:g} min", **seen)
@@ -74,7 +63,7 @@ def main() -> None:
     options.add_argument("--frames", type=int, default=300)
     options.add_argument("--limit", type=float, default=20, help="minutes for each row")
     options.add_argument("--scaling", nargs="+", choices=SCALINGS, default=SCALINGS)
-    options.add_argument("--programs", nargs="+", choices=EVERY, default=EVERY)
+    options.add_argument("--programs", nargs="+", choices=PROGRAMS, default=[*PROGRAMS])
     options.add_argument("--peers", type=Path, help="the environment of homodyne and nlsq")
     options.add_argument("--xpcsjax", type=Path, help="that of xpcsjax")
     options.add_argument("--record", type=Path, default="benchmark-peers.json")
@@ -88,17 +77,12 @@ def main() -> None:
         folder = Path(name)
         data.save(case, folder / "data.npz")
         for scaling in chosen.scaling:
-            write = (PYTHONS["peers"], "-m", "tests.benchmarks.peers.homodyne_yaml", "write")
-            if set(FROM_YAML) & set(chosen.programs):
-                subprocess.run([*write, str(folder / "data.npz"), scaling], check=True)
-            for what, programs in ((", arrays", PROGRAMS), (", from a YAML file", FROM_YAML)):
-                these: list[Row] = []
-                for program in (name for name in programs if name in chosen.programs):
-                    these.append(measure(program, scaling, case, folder, chosen.limit * 60))
-                    print(f"{scaling}, {program}: {these[-1].ended}", file=sys.stderr, flush=True)
-                if these:
-                    print(f"{text(these, chosen.angles, chosen.frames, what)}\n", flush=True)
-                rows += these
+            these: list[Row] = []
+            for program in chosen.programs:
+                these.append(measure(program, scaling, case, folder, chosen.limit * 60))
+                print(f"{scaling}, {program}: {these[-1].ended}", file=sys.stderr, flush=True)
+            print(f"{scaling} scaling\n\n{markdown(table(these))}", flush=True)
+            rows += these
     record = {
         "angles": chosen.angles, "frames": chosen.frames, "pairs": case.pairs, "sigma": data.SIGMA,
         "cores": len(os.sched_getaffinity(0)), "date": date.today().isoformat(),

@@ -13,11 +13,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from tests.benchmarks.peers import data
-from tests.benchmarks.peers.table import Row, freer
+from tests.benchmarks.peers.table import COLUMNS, Row, markdown, table
 
-COLUMNS = (
-    "program", "version", "ended", "χ² above the least", "distance in standard errors", "CPU s", "peak MiB",
-)  # fmt: skip
 NOT_COMPARED = (
     "scikit-beam computes two-time correlations and fits no model to them: nothing to compare."
 )
@@ -30,32 +27,6 @@ def rows_of(record: dict[str, Any], scaling: str) -> list[Row]:
         Row(**{**row, "estimate": data.Estimate(**row["estimate"]) if row["estimate"] else None})
         for row in of_scaling
     ]
-
-
-def cells(row: Row, first: Row, least: float) -> tuple[str, ...]:
-    """Return one line of the table; what is not known is a dash."""
-    known = row.estimate is not None and first.estimate is not None and first.estimate.covariance
-    return (
-        row.program,
-        row.version or "-",
-        row.ended,
-        f"{row.chisqr - least:.2g}" if row.chisqr is not None else "-",
-        f"{data.distance(first.estimate, row.estimate):.2g}" if known else "-",
-        f"{row.cpu_seconds:.0f}",
-        f"{row.peak / 2**20:.0f}",
-    )
-
-
-def table(rows: list[Row]) -> list[tuple[str, ...]]:
-    """Return the lines of a table below its head; χ² is above that of the best with as many parameters."""
-    least = min((r.chisqr for r in rows if r.chisqr is not None and not freer(r)), default=np.nan)
-    return [cells(row, rows[0], least) for row in rows]
-
-
-def markdown(lines: list[tuple[str, ...]]) -> str:
-    """Return a table in Markdown."""
-    whole = [COLUMNS, ("---",) * len(COLUMNS), *lines]
-    return "".join(f"| {' | '.join(line)} |\n" for line in whole)
 
 
 def costs(rows: list[Row], title: str) -> Figure:

@@ -1,6 +1,7 @@
 """Runs a command in a process of its own and measures its time and memory, up to a time limit."""
 
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -9,8 +10,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import psutil
-
-from tests.benchmarks.process_tree import descendants_seconds
 
 INTERVAL = 0.03
 """Seconds between measurements of the memory."""
@@ -29,6 +28,12 @@ class Run(NamedTuple):
     """Its exit status; None where it was stopped."""
     output: str
     """The end of what it printed."""
+
+
+def descendants_seconds() -> float:
+    """CPU seconds of all processes that descended from this one and were waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def run(command: list[str], limit: float, log: Path) -> Run:

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.fitting.error_estimation.decay_test import Signal
-from homodyne_dask.results.files.folder import write_result
 from tests import reference
 from tests.synthetic import Q, angles, fit_here, measured, store
 
@@ -47,14 +45,6 @@ def test_a_result_without_a_decay_is_read_as_it_was_written(nothing, tmp_path):
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["parameters"]["D0"]["value"] is None
     assert str(hd.load_result(tmp_path)) == str(result)
-
-
-@pytest.mark.slow
-def test_a_result_without_a_decay_is_written_and_read_like_any_other(nothing, tmp_path):
-    scan, result = nothing
-    files = {path.name for path in write_result(result, scan, tmp_path)}
-    assert {"maps.png", "report.html"} <= files
-    assert not {"rates.png", "angles.png"} & files
 
 
 @pytest.mark.parametrize("bins", [1, pytest.param(9, marks=pytest.mark.slow)])
@@ -101,15 +91,3 @@ def test_noise_alone_is_taken_for_a_decay_as_rarely_as_stated(model, bins, tmp_p
         for seed in range(20)
     ]
     assert outcomes.count("CONVERGED") < 2, outcomes
-
-
-def test_no_plus_minus_stands_before_an_error_that_may_be_naive():
-    said = Signal(0.001, 0.002, 3.3, 1.2, 3.5).sentence(1)
-    assert "the mean contrast is 0.001, 0.5 times its error of 0.002" in said
-    assert "±" not in said
-
-
-def test_a_shorter_lag_is_advised_only_where_there_is_one():
-    signal = Signal(0.001, 0.002, 3.3, 1.2, 3.5)
-    assert "use shorter frames; for a slower decay" in signal.sentence(1)
-    assert "use shorter frames or --min-lag 1; for a slower decay" in signal.sentence(2)

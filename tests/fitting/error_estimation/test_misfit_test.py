@@ -9,9 +9,6 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.fitting.error_estimation import misfit_test
 from homodyne_dask.models import MODELS
-from homodyne_dask.results.data.misfit import ModelCheck, misfit_sentence
-from ingest import SCENARIOS, ingest, simulate
-from ingest import angles as spread
 from tests import photons
 from tests.speckle_scans import RING, seen_twice
 from tests.synthetic import angles, fit_here, measured, store
@@ -92,113 +89,6 @@ def test_the_numbers_of_the_check_are_in_the_summary(one_rate, tmp_path):
     assert hd.load_result(tmp_path / "summary.json").diagnosis.check == result.diagnosis.check
 
 
-def simulated(folder, scenario: str, bins: int, seed=0, **options) -> hd.Scan:
-    """A scan of a scenario with the noise of counting."""
-    made, phi = SCENARIOS[scenario], spread(bins)
-    time, contrast = made.frame_time * np.arange(80), made.contrasts(phi)
-
-    def c2(k):
-        truth = {"q": made.q, "phi": phi[k], "gap": made.gap, "contrast": contrast[k]}
-        return hd.predict(MODELS[made.model], made.parameters, time, **truth)[0]
-
-    file = {"layout": "aps-u", "q": made.q, "phi": phi, "frame_time": made.frame_time}
-    simulate(
-        folder / "s.h5",
-        c2,
-        contrast=contrast,
-        n_frames=len(time),
-        seed=seed,
-        overwrite=True,
-        **file,
-    )
-    ingest(folder / "s.h5", folder / "s.zarr", **options)
-    return hd.open_dataset(folder / "s.zarr")
-
-
-SCANS = [("static", 1, {}), ("creep", 9, {}), ("creep", 9, {"sigma": 0.02})]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("scenario", "bins", "options"), SCANS)
-def test_a_wrong_model_is_found_and_the_right_one_is_not_called_wrong(
-    scenario, bins, options, tmp_path
-):
-    scan = simulated(tmp_path, scenario, bins, **options)
-    flow = scenario != "static"
-    right = fit_here(scan, MODELS[SCENARIOS[scenario].model], gap="200 um" if flow else None)
-    wrong = fit_here(scan, hd.STATIC if flow else STRETCHED)
-    assert wrong.outcome.name == "CONVERGED"
-    assert wrong.misfit, wrong.diagnosis.check
-    assert wrong.diagnosis.check.depends_on == ("bin" if flow else "age")
-    assert not right.misfit, right.diagnosis.check
-
-
-ADVICE = [
-    (
-        {"depends_on": "bin"},
-        {"scaling": "shared"},
-        "`homodyne-dask fit A.zarr --model static --scaling individual`",
-    ),
-    ({"depends_on": "bin"}, {}, "`homodyne-dask fit A.zarr --model laminar_flow --gap"),
-    ({"depends_on": "bin"}, {"q": False}, "--phi -30:30` fits only some angles"),
-    ({"depends_on": "bin"}, {"q": False, "phi": False}, "--label N` fits a single bin"),
-    ({"depends_on": "bin"}, {"phi": False}, "--label N` fits a single bin"),
-    (
-        {"depends_on": "bin"},
-        {"model": "laminar_flow", "gap_angstrom": 2e6},
-        '--gap "200 um" --phi -30:30`',
-    ),
-    ({"depends_on": "age"}, {}, "`homodyne-dask fit A.zarr --model static --over age --windows 4`"),
-    (
-        {"depends_on": "age"},
-        {},
-        "`homodyne-dask fit A.zarr --model static --rates spline` fits rates",
-    ),
-    (
-        {"depends_on": "age"},
-        {"model": "static_free"},
-        "with age: `homodyne-dask fit A.zarr --model static_free --over age",
-    ),
-    ({"depends_on": "lag"}, {}, "homodyne-dask explain models"),
-]
-
-
-@pytest.mark.parametrize(("changes", "options", "says"), ADVICE)
-def test_the_command_to_type_goes_with_what_the_deviations_depend_on(changes, options, says):
-    check = ModelCheck(100, 4.0, 3, 9.0, "all bins", (0.0, 1.0), (1.0, 1.0), -0.01, -0.05, "q")
-    config = {"model": "static", "scaling": "individual", "gap_angstrom": None} | options
-    known = {f"{name}_known": config.pop(name, True) for name in ("q", "phi")}
-    sentence = misfit_sentence(check._replace(**changes), "A.zarr", config, **known)
-    assert says in sentence
-    assert "lags 1 s in all bins, where c2 lies below the model by 5 % of the contrast" in sentence
-
-
-@pytest.mark.parametrize(
-    ("share", "says"),
-    [
-        (-0.0123, "below the model by 1.2 % of the contrast"),
-        (0.844, "above the model by 84 % of the contrast"),
-        (1.5, "above the model by 150 % of the contrast"),
-        (8.9, "above the model by 8.9 times the contrast"),
-        (-1234.0, "below the model by 1,234 times the contrast"),
-    ],
-)
-def test_a_deviation_is_written_as_a_plain_share_of_the_contrast(share, says):
-    check = ModelCheck(100, 4.0, 3, 9.0, "all bins", (0.0, 1.0), (1.0, 1.0), share, share, "lag")
-    config = {"model": "static", "scaling": "individual", "gap_angstrom": None}
-    assert says in misfit_sentence(check, "A.zarr", config, q_known=True, phi_known=True)
-
-
-def test_one_mean_exceeds_and_several_exceed():
-    check = ModelCheck(100, 4.0, 1, 9.0, "all bins", (0.0, 1.0), (1.0, 1.0), -0.01, -0.05, "q")
-    config = {"model": "static", "scaling": "individual", "gap_angstrom": None}
-    assert "1 of 100 residuals averaged over cells of age and lag exceeds what" in misfit_sentence(
-        check, "A.zarr", config
-    )
-    several = misfit_sentence(check._replace(deviating=2), "A.zarr", config)
-    assert "2 of 100 residuals averaged over cells of age and lag exceed what" in several
-
-
 def test_a_fit_that_ends_far_off_says_so_where_nothing_else_is_tested(tmp_path):
     scan = store(measured(DIFFUSION, 12, angles(3)), tmp_path)
     result = fit_here(scan, hd.STATIC, fixed={"alpha": -0.4, "D_offset": 1000.0})
@@ -246,29 +136,6 @@ def test_correlated_speckle_is_not_called_misfit(mean, tmp_path, monkeypatch):
     result = fit_here(store(scans, tmp_path), hd.STATIC, fixed={"D_offset": 100.0})
     assert not result.misfit, result.diagnosis.check
     assert result.diagnosis.check.largest > 0.5
-
-
-@pytest.mark.slow
-def test_right_models_are_hardly_ever_called_wrong(tmp_path):
-    """All scenarios with their own model, σ from counts and given; photons with σ given and from scatter."""
-    wrong, fits = [], 0
-    for seed in range(4):
-        for scenario, made in SCENARIOS.items():
-            if made.model not in MODELS:
-                continue
-            for options in ({}, {"sigma": 0.018}):
-                scan = simulated(tmp_path, scenario, 9, seed=seed, overwrite=True, **options)
-                gap = None if scenario == "static" else "200 um"
-                result = fit_here(scan, MODELS[made.model], gap=gap)
-                fits += 1
-                wrong += [(scenario, seed, options, result.diagnosis.check)] * result.misfit
-        for rate in (3e3, 3e4, 3e5):
-            scans = photons.photographed([rate, -0.2, 100.0], 80, angles(4), seed=seed)
-            for sigma in ({}, {"sigma": None}):
-                result = fit_here(store(scans, tmp_path, **sigma), hd.STATIC)
-                fits += 1
-                wrong += [(rate, seed, sigma, result.diagnosis.check)] * result.misfit
-    assert len(wrong) <= 0.05 * fits, wrong
 
 
 @pytest.mark.long

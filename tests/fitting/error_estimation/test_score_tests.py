@@ -9,7 +9,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.fitting.error_estimation.odd_frame import odd_frame
 from homodyne_dask.fitting.error_estimation.score_tests import LEVEL
-from homodyne_dask.results.data.misfit import Alternative, ModelCheck, misfit_sentence
+from homodyne_dask.results.data.misfit import ModelCheck
 from tests import reference
 from tests.speckle_scans import RING, STILL, Photons, seen_twice
 from tests.synthetic import fit_here, store
@@ -109,101 +109,6 @@ def test_a_model_is_checked_where_the_data_do_not_determine_all_parameters(
     assert check.misfit == (found is not None)
     assert not np.isfinite(result.parameters["stderr"].values).any()
     assert "product fitted to" in str(result)
-
-
-SAYS = [
-    (
-        ("stretching", "", -0.3),
-        {},
-        "stretched, with an exponent of about 0.7 instead of 1: compare",
-    ),
-    (
-        ("stretching", "", 0.2),
-        {"model": "laminar_flow"},
-        "compressed, with an exponent of about 1.2",
-    ),
-    (("power_of_q", "", -0.5), {}, "from the model's by about -0.5: `--model stretched_q`"),
-    (
-        ("shear", "", 1.0),
-        {},
-        "the decays depend on φ, as they would if the sample moved in one direction",
-    ),
-    (("contrast_drift", "", -0.05), {}, "the contrast falls by about 5 % over the record"),
-    (("contrast_drift", "", 1.2), {}, "the contrast rises by about 120 % over the record"),
-    (("bin", "the bin labelled 7", 0.25), {}, "decays about 25 % faster than the others"),
-    (("bin", "the bin labelled 7", 111.0), {}, "decays about 111 times faster than the others"),
-    (
-        ("frames", "frames 3 to 4", 2.5),
-        {},
-        "higher than elsewhere by about 2.5 times the contrast",
-    ),
-    (
-        ("frame", "frame 31", -0.12),
-        {},
-        "c2 of frame 31 is lower than elsewhere by about 12 % of the contrast",
-    ),
-    (("frame", "frame 31", 0.12), {}, "--exclude-frames 31:32` fits the other frames"),
-    (("bin", "the bin labelled 7", 0.25), {}, "--model static --exclude-label 7`"),
-    (("bin", "the bin labelled 7 of 20 scans", 0.25), {}, "--model static --exclude-label 7`"),
-    (("bin", "the bin labelled 7 of scan 3", 0.25), {}, "--over scan` fits each scan separately"),
-    (("frames", "frames 30 to 35", 0.12), {}, "--exclude-frames 30:36` fits the other frames"),
-    (("shear", "", 1.0), {"scaling": "shared"}, "--scaling individual"),
-]
-
-
-@pytest.mark.parametrize(("found", "options", "says"), SAYS)
-def test_the_message_names_what_to_try(found, options, says):
-    alternative = Alternative(*found, 0.031, 2e-6)
-    place = ("all bins", (0.0, 1.0), (1.0, 1.0), -0.01, -0.05, "bin")
-    check = ModelCheck(100, 4.0, 0, 3.0, *place, alternative=alternative)
-    config = {"model": "static", "scaling": "individual", "gap_angstrom": None} | options
-    sentence = misfit_sentence(check, "A.zarr", config, q_known=True, phi_known=True)
-    assert says in sentence
-    assert "c2 deviates by 3.1 % of the contrast" in sentence
-
-
-POWER = {
-    "stretched": (replace(RING, stretching=0.7, frames=200), hd.STATIC),
-    "drift": (replace(RINGS, drift=0.05, frames=200, pixels=10_000), hd.POWER_LAW),
-    "flow": WRONG["flow"][:2],
-    "power of q": WRONG["power of q"][:2],
-    "one hot angle": (replace(ANGLES, hotter=0.3, frames=150), hd.POWER_LAW),
-    "one hot angle of few counts": (
-        replace(ANGLES, hotter=0.3, frames=150, mean=1.0, pixels=800), hd.STATIC
-    ),
-    "one frame": (replace(ANGLES, flash=0.03), hd.POWER_LAW),
-}  # fmt: skip
-"""Cases of docs/misfit.md; a test that knew noise and alternative would find 99 % of them."""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("word", POWER)
-def test_wrong_models_are_found_in_four_cases_of_five(word, tmp_path):
-    photons, model = POWER[word]
-    found = [checked(tmp_path, photons, model, seed).misfit for seed in range(15)]
-    assert sum(found) >= 11, found
-
-
-RIGHT = {
-    "one ring": (RING, hd.STATIC),
-    "rings": (RINGS, hd.POWER_LAW),
-    "few counts": (replace(RINGS, mean=0.05, pixels=20_000), hd.BROWNIAN),
-    "slow": (replace(RINGS, theta=0.1 * STILL), hd.POWER_LAW),
-    "slower than the record": (replace(RINGS, theta=0.06 * STILL), hd.BROWNIAN),
-    "angles, fast": (replace(ANGLES, theta=4 * STILL), hd.STATIC),
-    "long": (replace(RINGS, frames=800), hd.POWER_LAW),
-}
-
-
-@pytest.mark.slow
-def test_right_models_are_called_wrong_in_hardly_more_than_one_fit_of_a_hundred(tmp_path):
-    wrong = [
-        (word, seed)
-        for word, (photons, model) in RIGHT.items()
-        for seed in range(25)
-        if checked(tmp_path, photons, model, seed).misfit
-    ]
-    assert len(wrong) <= 7, wrong  # 2.6 are expected of 175 at 1.5 %; more than 7 in 1 of 200
 
 
 @pytest.mark.long

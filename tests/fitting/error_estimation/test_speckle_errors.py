@@ -111,12 +111,6 @@ def test_residuals_beyond_the_noise_of_one_pixel_are_no_speckle(tmp_path):
     assert unknown or result.misfit
 
 
-def test_noise_larger_than_that_of_one_pixel_is_reported_with_the_number_of_pixels():
-    fit = SimpleNamespace(pixels=[0.3], likeliest=0, freedom=100.0)
-    objection = SpeckleErrors.objection.fget(SimpleNamespace(fits=[fit]))
-    assert objection.endswith("they correspond to 0.3 pixels")
-
-
 def test_residuals_that_repeat_each_other_are_as_normal_as_one_of_each():
     def objection(whitened, same):
         fit = SimpleNamespace(pixels=[9.0], likeliest=0, freedom=100.0, whitened=whitened)

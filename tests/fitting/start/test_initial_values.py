@@ -8,10 +8,8 @@ from homodyne_dask.fitting.start import transport_minima as transport
 from homodyne_dask.fitting.start.transport_minima import Minimum, competing_minima, transport_minima
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.files.saved_results import load_result
-from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.state import Outcome
 from tests import truths
-from tests.solver.dense_problem import assert_gradient_follows_chisqr
 from tests.synthetic import (
     angles,
     asked,
@@ -176,21 +174,6 @@ def test_what_the_user_gave_is_kept_and_the_rest_is_found(given):
     chosen = asked(scans, **given)
     best = solve(evaluator(scans, side=256), chosen, truth)[-1]
     assert last.reduced.chisqr <= best.reduced.chisqr + 0.1
-
-
-def test_the_averages_have_the_gradient_of_their_own_chisqr():
-    scans = measured([30000, -0.5, 500, 5e-4, -0.5, 5e-5, -3], 120, angles(5), dt=0.1)
-    averages = summary(scans)
-    assert_gradient_follows_chisqr(
-        lambda theta: reduce(averages(theta), "individual"), scans.theta * 1.1, rel=1e-3
-    )
-
-
-def test_averages_are_near_enough_to_the_full_data_to_start_from():
-    scans = measured([30000, -0.5, 500, 5e-4, -0.5, 5e-5, -3], 200, angles(9), dt=0.1, **QUIET)
-    first = transport_minima(summary(scans), asked(scans), "individual")[0].theta
-    states = solve(evaluator(scans, side=256), asked(scans), first)
-    assert states[-1].passes <= 6
 
 
 def test_a_short_window_of_a_long_record_starts_from_its_own_averages(tmp_path):

@@ -4,19 +4,11 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.fitting.start.transport_minima import transport_minima
-from homodyne_dask.solver.reduce import reduce
-from homodyne_dask.solver.scaling_modes import Scaling
-from tests import truths
 from tests.synthetic import (
     angles,
-    asked,
-    evaluator,
     fit_here,
     measured,
-    solve_robust,
     store,
-    summary,
     with_outliers,
 )
 
@@ -52,26 +44,3 @@ def test_two_percent_of_gross_outliers_move_nothing_by_a_standard_error(word, tr
     moved = found.parameters["value"].values - wanted["value"].values
     assert (np.abs(moved / wanted["stderr_naive"].values)[free] < 1).all()
     assert "pairs 8 σ or more from neighbouring pairs" in str(found.provenance.inputs["notes"])
-
-
-def ended(scans, theta):
-    """Where the fit under a loss ends from theta."""
-    chosen, scaling = asked(scans), Scaling()
-    evaluate = evaluator(scans, scans.problem(loss="huber", loss_scale=1.345), 128)
-    linear_params = reduce(summary(scans)(theta), scaling).linear_params
-    last = solve_robust(evaluate, chosen, theta, scaling, linear_params=linear_params)[-1]
-    return last.reduced.chisqr
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_nine_of_ten_random_flows_among_outliers_are_found():
-    """From averages with the outliers in them it was half of these."""
-    missed = []
-    for seed in range(40):
-        scans = with_outliers(truths.drawn("laminar_flow", seed), seed=1000 + seed)
-        chosen = asked(scans)
-        first = transport_minima(summary(scans), chosen, "individual")[0].theta
-        above = ended(scans, first) - ended(scans, chosen.inside(scans.theta))
-        missed += [(seed, above)] * (above >= 1)
-    assert len(missed) <= 4, missed

@@ -14,7 +14,7 @@ from homodyne_dask.fitting.start.transport_minima import Minimum, undecided_mini
 from homodyne_dask.models.transport import Convention
 from homodyne_dask.sweep.sweep import sweep_of
 from tests import reference, truths
-from tests.synthetic import GAP, Q, angles, asked, fit_here, measured, plan_here, store, summary
+from tests.synthetic import GAP, Q, angles, asked, measured, plan_here, store, summary
 
 RISING = np.array([8000, -0.3, 300, 1e-3, -1.0, -1.3e-3, 10])
 """-γ̇ rises to 1.3e-3 1/s ever more slowly, as a rate with gamma_dot_t0 above 0 does with beta < 0 only."""
@@ -53,31 +53,6 @@ def test_the_start_has_the_opposite_rate_and_growth_in_the_middle_of_the_record(
 def test_the_better_of_both_signs_is_found(seed):
     """From starts of one sign alone these ended 2.0 and 1.6 above."""
     assert truths.attempt(truths.drawn("laminar_flow", seed)).excess < 0.1
-
-
-@pytest.mark.long
-def test_a_negative_rate_is_said(tmp_path):
-    scan = store(measured(RISING, 60, angles(9), sigma=0.01), tmp_path)
-    found = fit_here(
-        scan,
-        hd.LAMINAR_FLOW,
-        gap=GAP,
-        initial=dict(zip(hd.LAMINAR_FLOW.names, RISING, strict=True)),
-    )
-    [said] = [sentence for sentence in found.warnings if "shear rate is negative" in sentence]
-    assert "-0.0012" in said
-    assert "a lower bound of 0 on gamma_dot_t_offset" in said
-    free = fit_here(
-        scan,
-        hd.LAMINAR_FLOW,
-        gap=GAP,
-        rates="gamma_dot=spline",
-        bounds={"gamma_dot": (-0.1, 0.0)},
-        initial={"D0": 8000, "gamma_dot": -1e-3},
-        knots=5,
-    )
-    [said] = [sentence for sentence in free.warnings if "shear rate is negative" in sentence]
-    assert "may equally well be -gamma_dot(t); a lower bound of 0 on gamma_dot" in said
 
 
 def test_minima_that_the_averages_do_not_tell_apart_are_fitted_to_the_data(tmp_path):

@@ -6,7 +6,6 @@ import pytest
 from homodyne_dask.models.rate_forms import rate_stderr
 from homodyne_dask.results.data.fit_rows import FitRow, Quantity, SeriesEntry, changes
 from homodyne_dask.results.data.rate_curves import rates_of_fit
-from homodyne_dask.results.views.fits_report import _cells
 from tests.results.made_results import FLOW, FLOW_COVARIANCE, result_for
 
 
@@ -42,14 +41,6 @@ def test_what_changed_is_said(now, before, said):
 )
 def test_a_value_at_a_bound_is_shown_with_the_error_that_tests_of_agreement_use(stderr, words):
     assert str(Quantity("1/s", -2.0, stderr, np.nan, np.nan, 8.0, at_bound=True)) == words
-
-
-def test_the_values_of_a_row_have_one_notation():
-    row = [
-        Quantity("1/s", *of, np.nan, np.nan, 8.0) for of in ((7.79e-4, 9.5e-5), (0.0012, 0.0018))
-    ]
-    assert [str(of) for of in row] == ["(7.79 ± 0.95)e-04", "0.0012 ± 0.0018"]
-    assert _cells([*row, None]) == ["0.000779 ± 0.000095", "0.0012 ± 0.0018", "-"]
 
 
 def rates_at_mean_age(result):

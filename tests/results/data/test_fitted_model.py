@@ -1,7 +1,5 @@
 """A result keeps the model it was fitted with: another of the same name is never drawn in its place."""
 
-import json
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -9,7 +7,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models import user_defined
-from homodyne_dask.results.data.fit_result import FitResult, from_summary
+from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fitted_model import fitted_model
 from homodyne_dask.results.files.saved_results import load_result, load_series
 from tests.results.made_results import changed
@@ -97,15 +95,3 @@ def test_values_that_changed_since_the_fit_are_not_drawn(series, monkeypatch):
     monkeypatch.setitem(globals(), "POWER", 2.0)
     with pytest.raises(OptionError, match="read have changed since the fit"):
         f_of(result, scan)
-
-
-def test_a_result_of_an_earlier_program_is_one_of_its_transport_models(series, tmp_path):
-    (result, _), scan = series[0].results, series[1]
-    result.to_json(tmp_path / "summary.json")
-    written = json.loads((tmp_path / "summary.json").read_text())
-    del written["config"]["model_digest"], written["config"]["periods"]
-    read = from_summary(written)
-    assert f_of(read, scan) == pytest.approx(of_built_in(read, scan))
-    written["config"]["model"] = "swelling"
-    with pytest.raises(OptionError, match="'swelling' is unknown"):
-        f_of(from_summary(written), scan)

@@ -48,15 +48,6 @@ def test_params_are_the_parameters_one_by_one():
     assert "D" not in result.params
 
 
-def test_what_python_shows_of_a_parameter_is_a_line():
-    params = flow_result().params
-    assert repr(params["D0"]) == "<D0 68600 ± 1500 Å²/s>"
-    assert repr(params["gamma_dot_t_offset"]) == "<gamma_dot_t_offset -0.00027 1/s, fixed>"
-    assert repr(static_result().params["D_offset"]) == "<D_offset -2 1/s, at bound>"
-    assert repr(params).splitlines() == [repr(one) for one in params.values()]
-    assert "<td>68600 ± 1500</td>" in params._repr_html_()
-
-
 def test_names_of_parameters_cannot_make_markup_of_a_page():
     columns = {key: [value] for key, value in {"value": 1.0, "stderr": 0.1, "stderr_naive": 0.1,
                "dof": 3.0, "method": "<b>", "at_bound": False, "fixed": False, "unit": "<i>"}.items()
@@ -182,16 +173,6 @@ def test_mistakes_in_eval_are_named(scan, _word, given, error, says):
         flow_result_of(scan).eval(**{"t1": 0.0, "t2": 1.0} | given)
 
 
-def test_an_interval_is_the_value_with_t_standard_errors_on_both_sides():
-    ends = confidence_intervals(flow_result().parameters, 95)
-    # t of 8 degrees of freedom: 2.306
-    low, high = float(ends["low"].sel(param="D0")), float(ends["high"].sel(param="D0"))
-    assert (low, high) == pytest.approx((68612.3 - 2.306 * 1532, 68612.3 + 2.306 * 1532), rel=1e-5)
-    assert np.isnan(ends["low"].sel(param="gamma_dot_t_offset"))
-    narrow = confidence_intervals(flow_result().parameters, 68.27)
-    assert float(narrow["high"].sel(param="D0")) < high
-
-
 @pytest.mark.parametrize(
     ("result", "method"),
     [(flow_result(), "cluster-robust"), (by_speckle(flow_result()), "speckle")],
@@ -247,11 +228,3 @@ def test_the_contour_of_two_parameters_is_the_joint_region_of_their_covariance(s
             flow_result().contour(*wrong)
     with pytest.raises(OptionError, match="no parameter 'D'"):
         result.contour("D", "alpha")
-
-
-def test_the_report_has_the_rates_at_the_mean_age(scan):
-    (shown,) = [line for line in str(flow_result_of(scan)).splitlines() if line.startswith("J = ")]
-    age = np.mean(flow_result_of(scan).provenance.inputs["seconds"])
-    assert f"Å²/s at the mean age of {age:.4g} s; 95 % interval: " in shown
-    J = FLOW[0] * age ** FLOW[1] + FLOW[2]
-    assert float(shown.split()[2]) == pytest.approx(J, rel=0.05)

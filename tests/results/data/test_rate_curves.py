@@ -17,7 +17,6 @@ from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.rate_curves import (
     BANDS,
     half_width_everywhere,
-    nearest_power_law,
     rates_of_fit,
 )
 from homodyne_dask.results.files.csv_tables import rates_csv
@@ -194,16 +193,6 @@ def test_truth_is_not_drawn_where_convention_or_gap_are_others(flowing):
             line.get_label() for line in draw_rates(FitView(result, flowing)).axes[0].get_lines()
         ]
         assert "truth" not in labels
-
-
-def test_the_power_law_nearest_to_a_curve_is_its_own_where_it_is_one():
-    t = np.linspace(0.05, 8, 100)
-    law = 3e4 * t**-0.35 + 500
-    found = nearest_power_law(t, law, np.linspace(1, 5, 100))
-    np.testing.assert_allclose(found, law, rtol=1e-9)
-    bent = law * (1 - 0.3 * (np.abs(t - 4) < 0.4))
-    found = nearest_power_law(t, bent, np.full(100, np.nan))
-    assert np.abs(found / law - 1).max() < 0.1
 
 
 @pytest.mark.long

@@ -13,14 +13,12 @@ from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.fitting.series.rings_and_windows import parts_of
 from homodyne_dask.results.data.fit_rows import SeriesEntry
 from homodyne_dask.results.data.fit_view import FitView
-from homodyne_dask.results.data.result_tables import covariance_table, influence_table
+from homodyne_dask.results.data.result_tables import covariance_table
 from homodyne_dask.results.data.series import FitSeries, homogeneity_test, power_law_of_q
 from homodyne_dask.results.views.figures.captions import alternative
-from homodyne_dask.results.views.figures.scans_figure import scans_title
-from homodyne_dask.results.views.html_report import fits_table
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from tests import reference
-from tests.results.made_results import by_speckle, changed, flow_result
+from tests.results.made_results import changed, flow_result
 from tests.results.three_rings import ANGLES, Q, one_line, three_rings
 from tests.synthetic import CREEP, measured, store
 
@@ -184,20 +182,6 @@ def test_contrasts_given_per_bin_go_to_their_rings(diffusing):
         np.testing.assert_array_equal(result.scaling["contrast"], contrast[3 * ring : 3 * ring + 3])
 
 
-def test_the_fits_of_a_series_are_found_under_the_former_name(over_q):
-    with pytest.warns(DeprecationWarning, match="entries"):
-        assert over_q.ended == over_q.entries
-
-
-def test_what_is_held_in_all_fits_is_said_once_and_has_no_row(over_q):
-    text, page = str(over_q), over_q._repr_html_()
-    held = "constant: " + ", ".join(f"{name} = {value:g}" for name, value in HELD.items())
-    assert held in one_line(over_q)
-    for name in HELD:
-        assert not any(line.lstrip().startswith(name) for line in text.splitlines())
-        assert f'<th scope="col">{name}' not in page
-
-
 def test_windows_that_overlap_state_no_agreement(diffusing):
     windows = [(0.0, 10.0), (5.0, 15.0)]
     series = hd.fit_each(diffusing, hd.STATIC, over="age", windows=windows, fixed=HELD)
@@ -252,21 +236,6 @@ def test_the_picture_over_q_has_decay_rates_with_the_line_of_q_squared_and_all_d
     assert "τ = " in decays.get_legend().get_texts()[-1].get_text()
 
 
-def test_the_picture_of_a_series_whose_store_has_gone_lacks_the_decays_alone(over_q):
-    gone = [
-        replace(
-            e, result=changed(e.result, inputs=e.result.provenance.inputs | {"store_path": "/no"})
-        )
-        for e in over_q.entries
-    ]
-    assert len(replace(over_q, entries=tuple(gone)).plot().axes) == len(over_q.plot().axes) - 1
-
-
-def test_a_report_fits_a_terminal_of_100_columns(over_q, over_age):
-    for series in (over_q, over_age):
-        assert max(map(len, str(series).splitlines())) <= 100
-
-
 def test_directions_half_a_turn_apart_agree():
     results = []
     for phi0 in (89.9, -89.9, 89.8):
@@ -297,29 +266,6 @@ def test_one_theta_for_several_q_is_the_dense_optimum_and_the_report_says_which_
     assert "of every bin of 3 rings" in alternative("angles", view)
     assert "q = 0.003 Å⁻¹" in alternative("maps", view)
     assert "q = 0.008 Å⁻¹" in alternative("maps", view)
-
-
-def test_a_bin_that_moves_a_parameter_is_named_with_its_q_where_there_are_several():
-    result = flow_result()
-    change = np.zeros((9, 7))
-    change[3, 0] = 2.5
-    table = influence_table(
-        change, list(result.parameters["param"].values), result.scaling["label"]
-    )
-    result = changed(result, influence=table)
-    assert "D0 changes by +2.5 without label 12 (φ -20.00°)" in one_line(result)
-    result.scaling["q"].values[:4] = 0.006
-    assert "D0 changes by +2.5 without label 12 (q 0.006 1/Å, φ -20.00°)" in one_line(result)
-
-
-def test_rates_that_are_no_power_of_q_are_not_called_one(tmp_path):
-    """J at the middle ring twice that of the others: no exponent beside a p of 0."""
-    scan = store(three_rings([CREEP, CREEP * [2, 1, 2], CREEP], n=40), tmp_path)
-    series = hd.fit_each(scan, hd.STATIC, over="q", fixed={"alpha": -0.4, "D_offset": 0.0})
-    assert series.q_dependence.p < 1e-6
-    assert "does not follow a power law of q (χ² " in one_line(series)
-    assert "diffusion gives" not in one_line(series)
-    assert "for diffusion" not in one_line(series)
 
 
 def ended(values: dict[str, float], at: dict[str, float], **more) -> SeriesEntry:
@@ -380,20 +326,6 @@ def test_fits_of_which_one_has_no_standard_error_agree_by_their_naive_errors():
     series = FitSeries("q", (replace(entries[0], result=refused), *entries[1:]))
     assert series.errors == "stderr_naive"
     assert "χ² and p use naive errors" in one_line(series)
-
-
-def test_a_series_names_every_method_of_its_errors():
-    entries = [ended({}, {"q": q, "age": 5.0 + n}) for n, q in enumerate(Q)]
-    few = replace(entries[0], result=by_speckle(entries[0].result))
-    series = FitSeries("q", (few, *entries[1:]))
-    methods = ["speckle", "cluster-robust", "cluster-robust"]
-    assert series.table["method"].values.tolist() == methods
-    assert "standard errors (cluster-robust or speckle)" in one_line(series)
-    assert few.quantities["J"].method == "speckle"
-    table = fits_table(series.names, series.entries, None, "fit")
-    notes = " ".join(table["table_notes"])
-    assert "± is the standard error (cluster-robust or speckle)" in notes
-    assert "standard errors (speckle)" in scans_title([few], "scan")
 
 
 def test_no_naive_error_follows_a_plus_minus():

@@ -1,15 +1,11 @@
 """A result shows itself as text, HTML and figures, and loads for that only what it needs."""
 
-import ast
 import pickle
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from homodyne_dask import results
-from homodyne_dask.results.data import operations
 from homodyne_dask.results.data.fit_rows import SeriesEntry
 from homodyne_dask.results.data.series import FitSeries
 from tests.results.made_results import flow_result
@@ -24,27 +20,6 @@ assert shown._repr_html_().startswith("<div")
 assert callable(shown.plot) or callable(shown.plot.rates)
 assert "matplotlib.pyplot" not in sys.modules
 """
-
-
-LAYERS = ("data", "views", "files")
-
-
-@pytest.mark.parametrize("layer", LAYERS)
-def test_a_layer_imports_only_those_below_it_for_types_too(layer):
-    above = LAYERS[LAYERS.index(layer) + 1 :]
-    found = [
-        (file.name, node.module)
-        for file in (Path(results.__path__[0]) / layer).rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text()))
-        if isinstance(node, ast.ImportFrom) and node.module
-        if node.module.removeprefix("homodyne_dask.results.").split(".")[0] in above
-    ]
-    assert not found
-
-
-def test_an_operation_that_nothing_is_registered_for_names_the_type():
-    with pytest.raises(TypeError, match="text_of is not defined for int"):
-        operations.text_of(3)
 
 
 @pytest.mark.parametrize("over", [None, "q"])

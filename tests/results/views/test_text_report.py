@@ -54,10 +54,6 @@ def test_a_report_fits_a_terminal_of_100_columns(make):
     assert max(map(len, report_text(make()).splitlines())) <= 100
 
 
-def test_print_shows_the_report():
-    assert str(flow_result()) == report_text(flow_result())
-
-
 def test_a_pull_is_a_normal_deviate_of_the_probability_by_t():
     made = flow_result()
     found, D0 = pulls(made), made.parameters.sel(param="D0")

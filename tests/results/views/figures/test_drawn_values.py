@@ -18,7 +18,7 @@ from homodyne_dask.results.data.block_means import (
 from homodyne_dask.results.data.fitted_model import decay_times, fitted_model
 from homodyne_dask.results.views.figures.lag_cuts import ages, cut_of
 from homodyne_dask.results.views.figures.picture import FitFigure
-from homodyne_dask.results.views.figures.style import limits, log_tick
+from homodyne_dask.results.views.figures.style import limits
 from tests import synthetic
 from tests.results.made_results import FLOW, result_for, scan_of
 from tests.synthetic import CREEP
@@ -149,14 +149,6 @@ def test_bins_shown_lie_along_the_flow_across_it_and_between(tmp_path):
     assert (scan.phi[shown] - FLOW[6] + 90) % 180 - 90 == pytest.approx([-3, 27, 57, 87])
     static = representative(result_for(scan, CREEP), scan)
     assert scan.phi[static].tolist() == [-90, -30, 20, 80]
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.0, "0"), (0.001, "0.001"), (1.0, "1"), (20000.0, "20000"), (1e-5, "10⁻⁵"), (3e7, "3·10⁷")],
-)
-def test_ticks_of_a_logarithmic_axis_are_plain_text(value, text):
-    assert log_tick(value) == text
 
 
 def test_the_band_of_a_nearly_constant_curve_is_seen():

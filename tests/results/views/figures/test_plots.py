@@ -1,6 +1,5 @@
 """Pictures: each is drawn for every kind of fit."""
 
-import io
 from dataclasses import replace
 
 import matplotlib.image
@@ -8,18 +7,14 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from PIL import Image
 
-from homodyne_dask.errors import OptionError, SelectionError
-from homodyne_dask.models import LAMINAR_FLOW
+from homodyne_dask.errors import SelectionError
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.fitted_model import fitted_at_angles, fitted_model
-from homodyne_dask.results.views.figures import DPI
 from homodyne_dask.results.views.figures import fit_figures as plots
 from homodyne_dask.results.views.figures.angles import at_one_lag, measured_decay_times
 from homodyne_dask.results.views.figures.captions import TITLES, alternative
-from homodyne_dask.results.views.figures.picture import png_of, replace_ticks
-from homodyne_dask.results.views.figures.style import panels
+from homodyne_dask.results.views.figures.picture import replace_ticks
 from tests.results.made_results import (
     FIGURE_CASES,
     FLOW,
@@ -78,28 +73,6 @@ def test_no_text_of_a_picture_is_cut_off_or_lies_on_another(name, case, tmp_path
     check_places(shown, page)
 
 
-def test_a_png_has_the_size_and_the_texts(tmp_path):
-    picture, (axes,) = panels(1, 1, 3.0, 2.0)
-    axes.plot([0, 1])
-    about = {"Title": "Maps", "Description": "χ² of 3 bins, Å⁻¹"}
-    (tmp_path / "a.png").write_bytes(png_of(picture, about))
-    with Image.open(tmp_path / "a.png") as shown:
-        assert shown.size == picture.canvas.get_width_height()
-        assert shown.text == about | {"Software": shown.text["Software"]}
-        assert shown.info["dpi"] == pytest.approx((DPI, DPI), abs=0.02)
-
-
-def test_powers_of_ten_that_tick_labels_leave_out_stand_where_matplotlib_puts_them():
-    picture, (axes,) = panels(1, 1, 3.0, 2.0)
-    axes.plot([1e7, 9e7], [1e-9, 2e-9])
-    plain = dict(texts_of(picture))
-    replace_ticks(FigureCanvasAgg(picture))
-    shown = dict(texts_of(picture))
-    assert {"1e7", "1e−9"} < set(shown)
-    for text in ("1e7", "1e−9"):
-        assert abs(shown[text].get_points() - plain[text].get_points()).max() < 2
-
-
 def test_contrast_and_offset_are_drawn_with_their_errors(flowing):
     result, stderr = result_for(flowing, FLOW), np.array([0.01, 0.02, 0.03])
     scaling = result.scaling.assign(
@@ -116,28 +89,10 @@ def test_contrast_and_offset_are_drawn_with_their_errors(flowing):
     assert axes[1].get_title().endswith("speckle")
 
 
-def test_a_figure_shows_itself_in_a_notebook(flowing):
-    png = result_for(flowing, FLOW).plot.passes(flowing)._repr_png_()
-    assert matplotlib.image.imread(io.BytesIO(png)).std() > 0.05
-
-
 COARSE = (
     {"level": 16, "passes": 7, "candidates": 6, "seconds": 0.35},
     {"level": 4, "passes": 3, "candidates": 0, "seconds": 0.6},
 )
-
-
-def test_coarse_passes_stand_left_of_those_over_all_data_at_the_time_of_one(flowing):
-    full = [{"pass": n, "chisqr": 10.0 - n, "decrement": 1.0, "accepted": True, "seconds": 2.0 * n}
-            for n in (1, 2)]  # fmt: skip
-    result = result_for(flowing, FLOW, history=(*COARSE, *full))
-    axis = plots.draw_passes(FitView(result, flowing)).axes[2]
-    drawn = {line.get_label(): line.get_xydata() for line in axis.get_lines()}
-    np.testing.assert_allclose(drawn["16×16 means"], [[x, 0.05] for x in range(-9, -2)])
-    np.testing.assert_allclose(drawn["4×4 means"], [[x, 0.2] for x in (-2, -1, 0)])
-    (all_data,) = (xy for name, xy in drawn.items() if len(xy) == 2 and "means" not in name
-                   and xy[0, 0] == 1)  # fmt: skip
-    np.testing.assert_allclose(all_data, [[1, 2.0], [2, 4.0]])
 
 
 def test_the_decay_at_one_lag_is_the_mean_of_the_same_pairs_in_data_and_model(tmp_path):
@@ -173,28 +128,6 @@ def test_every_picture_has_its_numbers_in_words(name, case, tmp_path):
     assert "nan" not in words
     assert any(letter.isdigit() for letter in words)
     assert TITLES[name]
-
-
-@pytest.mark.long
-def test_a_result_without_influence_has_no_picture_of_it(diffusing, tmp_path):
-    result = result_for(diffusing, CREEP, influence=None)
-    names = [path.stem for path in plots.save_all(FitView(result, diffusing), tmp_path)]
-    assert names == [name for name in plots.PICTURES if name != "influence"]
-    with pytest.raises(OptionError, match="does not contain the influence"):
-        plots.draw_influence(FitView(result, diffusing))
-
-
-def test_influence_shows_each_parameter_that_moved_against_the_angle(flowing):
-    result = result_for(flowing, FLOW)
-    axes = [
-        axis for axis in plots.draw_influence(FitView(result, flowing)).axes if axis.get_visible()
-    ]
-    assert [axis.get_title() for axis in axes] == list(LAMINAR_FLOW.names[:-1])
-    drawn = np.vstack(
-        [line.get_xydata() for line in axes[2].get_lines() if line.get_marker() == "o"]
-    )
-    expected = result.diagnosis.influence["change"].values[:, 2]
-    np.testing.assert_allclose(drawn, np.transpose([flowing.phi, expected]))
 
 
 @pytest.mark.parametrize("name", plots.PICTURES)
@@ -236,17 +169,6 @@ def test_bins_without_decay_or_pairs_and_values_that_are_not_numbers_leave_gaps(
         draw(FitView(result, flowing))
 
 
-def test_units_follow_what_is_known(tmp_path):
-    scan = scan_of(tmp_path, CREEP, q=np.nan)
-    labels = [
-        axis.get_ylabel() for axis in plots.draw_rates(FitView(result_for(scan, CREEP), scan)).axes
-    ]
-    assert labels == ["q²J [1/s]"]
-    assert (
-        "q unknown" in plots.draw_cuts(FitView(result_for(scan, CREEP), scan)).axes[0].get_title()
-    )
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("name", plots.PICTURES)
 def test_every_picture_is_drawn_in_the_place_of_axes(name, flowing):
@@ -262,9 +184,3 @@ def test_every_picture_is_drawn_in_the_place_of_axes(name, flowing):
         assert one.get_title() == other.get_title()
         low, high = whole.transFigure.inverted().transform(one.bbox.get_points())[:, 0]
         assert 0 <= low < high <= 0.5
-
-
-def test_axes_of_no_grid_are_refused(flowing):
-    result = result_for(flowing, FLOW)
-    with pytest.raises(OptionError, match="ax must belong to a grid of axes"):
-        result.plot.passes(flowing, ax=Figure().add_axes((0, 0, 1, 1)))

@@ -1,4 +1,4 @@
-"""Comparisons and series with a worker killed in the middle: the same bits."""
+"""Whatever is computed on one worker, on two, and with one killed in the middle: the same bits."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,6 +7,11 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
+from homodyne_dask.fitting.fit import plan_for
+from homodyne_dask.fitting.posterior.sample_posterior import posterior_draws
+from homodyne_dask.fitting.request import prepare
+from homodyne_dask.sweep.sweep import sweep_of
+from homodyne_dask.sweep.tasks import WIDE_GRAM, ManyThetas
 from tests.faults.local_workers import workers
 from tests.result_bits import result_bits
 from tests.synthetic import angles, fit_here, measured, store
@@ -38,17 +43,34 @@ def series_bits(scan, _, client):
     return [result_bits(entry.result) for entry in made.entries]
 
 
-COMMANDS: dict[str, tuple[Callable[..., Any], str]] = {
+def wide_bits(scan, _, client):
+    request = prepare(scan, "static", **OPTIONS)
+    thetas = TRUTH * (1 + 0.1 * np.random.default_rng(1).standard_normal((25, 3)))
+    sweep = sweep_of(plan_for(request, client), scan.selection, request.problem, client)
+    made = sweep.over(WIDE_GRAM, ManyThetas(thetas))
+    return made.moments.tobytes(), made.pairs.tobytes()
+
+
+def posterior_bits(scan, result, client):
+    made = posterior_draws(result, scan, draws=200, seed=5, client=client)
+    arrays = (made.theta, made.linear_params, made.log_likelihood)
+    return made.largest_error, [array.tobytes() for array in arrays]
+
+
+CALLS: dict[str, tuple[Callable[..., Any], str]] = {
     "compare_models": (comparison_bits, "gram-"),
     "fit_each": (series_bits, "fit-"),
+    "a wide pass": (wide_bits, "wide_gram-"),
+    "posterior": (posterior_bits, "wide_gram-"),
 }
 """What must be the same, and the task in which the worker dies."""
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_killed_worker_changes_no_bit_of_any_command(scan, result, command):
-    bits, doomed = COMMANDS[command]
+@pytest.mark.parametrize("call", CALLS)
+def test_a_killed_worker_changes_no_bit(scan, result, call):
+    bits, doomed = CALLS[call]
     with workers(1) as client:
         first = bits(scan, result, client)
-    with workers(2, doomed) as client:
-        assert bits(scan, result, client) == first
+    for killed in ("", doomed):
+        with workers(2, killed) as client:
+            assert bits(scan, result, client) == first
