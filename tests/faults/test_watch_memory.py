@@ -1,0 +1,58 @@
+"""A watcher that fits scan after scan takes no more memory for it."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+import psutil
+import pytest
+
+from tests.faults.processes import ENVIRONMENT, family, still_there
+from tests.ingest_files import simulated
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
+SCANS = int(os.environ.get("WATCHED_SCANS", "200"))
+SLOPE = 100_000
+"""Bytes that a scan may add to the memory of all processes: 500 scans add 50 MB to half a gigabyte."""
+COMMAND = ("watch", "in", "-o", "out", "--model", "static", "--no-pictures", "--interval", "0.2")
+
+
+def allocated(process: psutil.Process) -> int:
+    """Bytes that a process has allocated, those that it shares divided among its sharers."""
+    rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
+    return 1024 * sum(
+        map(int, re.findall(r"^Pss_(?:Anon|Shmem): +(\d+) kB$", rollup, re.MULTILINE))
+    )
+
+
+def test_the_memory_of_a_watcher_is_flat_over_many_scans(tmp_path):
+    base, used = simulated(tmp_path / "base.hdf", n=30, bins=2), []
+    (tmp_path / "in").mkdir()
+    with (tmp_path / "said").open("w") as said:  # a pipe would be full after some hundred scans
+        command = [sys.executable, "-m", "homodyne_dask.cli", *COMMAND]
+        watcher = subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stderr=said)
+    try:
+        for number in range(SCANS):
+            aside = Path(shutil.copy(base, tmp_path / "aside"))
+            with h5py.File(aside, "a") as file:
+                file.attrs["number"] = number
+            aside.rename(tmp_path / "in" / f"A{number:04d}_results.hdf")
+            while not (tmp_path / f"out/A{number:04d}_fit/summary.json").exists():
+                assert watcher.poll() is None, (tmp_path / "said").read_text()
+                time.sleep(0.05)
+            used.append(sum(map(allocated, family(watcher))))
+    finally:
+        started = family(watcher)
+        watcher.terminate()
+        watcher.wait(timeout=120)
+    assert not still_there(started, 60)
+    warm = np.array(used[SCANS // 4 :])
+    (slope, _), covariance = np.polyfit(np.arange(len(warm)), warm, 1, cov=True)
+    print(f"{slope / 1e3:.1f} ± {np.sqrt(covariance[0, 0]) / 1e3:.1f} kB a scan")
+    assert slope < SLOPE
