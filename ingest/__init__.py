@@ -7,7 +7,7 @@ print(report)                                   # bins: label, q, φ, pixels, fr
 from ingest.readers.numpy_arrays import saved_arrays
 from ingest.report import BinRow, IngestReport
 from ingest.simulate import COUNTED_PIXELS, NOISE, SCENARIOS, Scenario, angles, simulate
-from ingest.write import default_store, ingest
+from ingest.write import ingest
 
 __all__ = [
     "COUNTED_PIXELS",
@@ -17,7 +17,6 @@ __all__ = [
     "IngestReport",
     "Scenario",
     "angles",
-    "default_store",
     "ingest",
     "saved_arrays",
     "simulate",

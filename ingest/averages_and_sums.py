@@ -155,33 +155,16 @@ def tile_sums(matrix: MaskedMatrix, weight: Float[np.ndarray, " t"]) -> dict[str
     """
     n = len(matrix.value)
     side = schema.tile_side(n)
-    return {
-        f"{rows.start // side}/{cols.start // side}": [
-            *_weighted_sums(
-                matrix.value[rows, cols], matrix.known[rows, cols], weight[rows], weight[cols]
-            ),
-            int(np.count_nonzero(matrix.known[rows, cols])),
+    found = {}
+    for rows, cols in upper_blocks(n, side):
+        known, value = matrix.known[rows, cols], matrix.value[rows, cols].astype(np.float64)
+        # einsum here runs without BLAS and its threads
+        sums = [
+            float(np.einsum("i,ij->j", weight[rows], term) @ weight[cols])
+            for term in (known.astype(np.float64), value, np.square(value))
         ]
-        for rows, cols in upper_blocks(n, side)
-    }
-
-
-def _weighted_sums(
-    value: np.ndarray,
-    known: np.ndarray,
-    w1: Float[np.ndarray, " rows"],
-    w2: Float[np.ndarray, " cols"],
-) -> tuple[float, float, float]:
-    """Return Σw, Σw·value and Σw·value²; einsum here runs without BLAS and its threads."""
-    term = known.astype(np.float64)
-    weight = _weighted(term, w1, w2)
-    np.copyto(term, value)
-    first = _weighted(term, w1, w2)
-    return weight, first, _weighted(np.square(term, out=term), w1, w2)
-
-
-def _weighted(term: np.ndarray, w1: np.ndarray, w2: np.ndarray) -> float:
-    return float(np.einsum("i,ij->j", w1, term) @ w2)
+        found[f"{rows.start // side}/{cols.start // side}"] = [*sums, int(np.count_nonzero(known))]
+    return found
 
 
 def weights(sigma_rows: Float[np.ndarray, "*bin t"]) -> Float[np.ndarray, "*bin t"]:

@@ -1,7 +1,6 @@
 """One task of an ingest: one matrix → its chunks, averages, sums, and a record of them."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
@@ -75,7 +74,11 @@ def _far(matrix: MaskedMatrix, sigma: float, i: np.ndarray, j: np.ndarray) -> Pa
     i, j = np.divmod(np.unique(i * n + j), n)
     known = matrix.known[i, j]
     i, j = i[known], j[known]
-    around = np.stack([_at(matrix, i + by, j + by) for by in NEIGHBOURS])
+    around = np.full((len(NEIGHBOURS), len(i)), np.nan)
+    for row, by in zip(around, NEIGHBOURS, strict=True):
+        inside = np.flatnonzero((i + by >= 0) & (j + by < n))
+        at = i[inside] + by, j[inside] + by
+        row[inside] = np.where(matrix.known[at], matrix.value[at], np.nan)
     enough = np.isfinite(around).sum(axis=0) >= MIN_NEIGHBOURS
     i, j, around = i[enough], j[enough], around[:, enough]
     if not len(i):
@@ -84,14 +87,6 @@ def _far(matrix: MaskedMatrix, sigma: float, i: np.ndarray, j: np.ndarray) -> Pa
     spread = 1.4826 * np.nanmedian(np.abs(around - middle), axis=0)
     far = np.abs(matrix.value[i, j] - middle) > MAX_DEVIATION * np.maximum(sigma, spread)
     return i[far], j[far]
-
-
-def _at(matrix: MaskedMatrix, i: np.ndarray, j: np.ndarray) -> Float[np.ndarray, " pair"]:
-    """Return the values of pairs, NaN where they are unknown or outside."""
-    inside = (i >= 0) & (j < len(matrix.value))
-    i, j = np.where(inside, i, 0), np.where(inside, j, 0)
-    known = inside & matrix.known[i, j]
-    return np.where(known, matrix.value[i, j].astype(np.float64), np.nan)
 
 
 _KEYS = {
@@ -115,18 +110,20 @@ def write_bin(
         record = _record(cleaned, scatter, spread)
         rows = noise.sigma_rows(source, [record]).rows
     except NoDataError as e:
-        cleaned = _nothing(source.n_frames)
+        nothing = np.full((source.n_frames, source.n_frames), np.nan, np.float32)
+        cleaned = CleanMatrix(nothing, 1, np.empty(0, int), 0, 0, 0)
         record = _record(cleaned, None, None, str(e))
         rows = np.ones((1, source.n_frames))
-    record["pairs"] = _pairs(cleaned.c2)
+    blocks = upper_blocks(source.n_frames, side)
+    record["pairs"] = [int(np.count_nonzero(~np.isnan(cleaned.c2[block]))) for block in blocks]
     written = {"c2": _write_matrix(target / "c2", index, cleaned.c2, side, sharded)}
     matrix = averages_and_sums.mask_matrix(cleaned.c2, use)
     record["sums"] = averages_and_sums.tile_sums(matrix, averages_and_sums.weights(rows[0]))
     for factor, means in averages_and_sums.level_means(matrix).items():
         name = schema.matrix_name(factor)
         written[name] = _write_matrix(target / name, index, means, side, sharded)
-    record["chunks"] = {name: [chunk.checksum for chunk in written[name]] for name in written}
-    record["sizes"] = {name: [chunk.size for chunk in written[name]] for name in written}
+    record["chunks"] = {name: [checksum for checksum, _ in of] for name, of in written.items()}
+    record["sizes"] = {name: [size for _, size in of] for name, of in written.items()}
     sigma = max(float(np.median(rows[0])) ** 2, record["scatter"] or 0.0)
     record["outliers"] = exclude_outliers(matrix, sigma, source.time)
     _write_cuts(target, index, matrix)
@@ -152,12 +149,6 @@ def _record(
     }
 
 
-def _nothing(n_frames: int) -> CleanMatrix:
-    """Return a matrix of which no pair is known."""
-    c2 = np.full((n_frames, n_frames), np.nan, np.float32)
-    return CleanMatrix(c2, 1, np.empty(0, int), 0, 0, 0)
-
-
 def read_record(path: AnyPath) -> Record:
     """Return the record of a bin that was written earlier; raises StoreError where it is damaged."""
     record = store_writer.read_json(path)
@@ -166,30 +157,19 @@ def read_record(path: AnyPath) -> Record:
     return record
 
 
-def _pairs(c2: Float32[np.ndarray, "t t"]) -> list[int]:
-    """Return the known pairs of each chunk on and above the diagonal, row by row."""
-    blocks = upper_blocks(len(c2), schema.tile_side(len(c2)))
-    return [int(np.count_nonzero(~np.isnan(c2[rows, cols]))) for rows, cols in blocks]
-
-
-class _Written(NamedTuple):
-    """A chunk that was written."""
-
-    checksum: int
-    size: int
-    """Bytes."""
-
-
 def _write_matrix(
     array: AnyPath, index: int, values: Float32[np.ndarray, "m m"], side: int, sharded: bool
-) -> list[_Written]:
-    """Write the chunks on and above the diagonal, row by row, each by itself or together in shards."""
+) -> list[tuple[int, int]]:
+    """Write the chunks on and above the diagonal, row by row, each by itself or together in shards.
+
+    Return the checksum and the size [bytes] of each.
+    """
     tiles = -(-len(values) // side)
     height = schema.shard_rows(tiles, side)
     written, shard = [], dict[tuple[int, int], bytes]()
     for rows, cols in upper_blocks(len(values), side):
         chunk = encode_chunk(store_writer.pad_to_chunk(values[rows, cols], side))
-        written.append(_Written(chunk.checksum, len(chunk.content)))
+        written.append((chunk.checksum, len(chunk.content)))
         i, j = rows.start // side, cols.start // side
         if not sharded:
             store_writer.write_bytes(array, (index, i, j), chunk.content)

@@ -74,7 +74,8 @@ def clean(
     zeros = infinite = one_sided = 0
     worst = 0.0
     for rows, cols in upper_blocks(n_frames, BLOCK_SIDE):
-        above = _above(rows, cols)
+        shape = rows.stop - rows.start, cols.stop - cols.start
+        above = ~np.tri(*shape, k=0 if rows == cols else -shape[0], dtype=bool)
         value = raw[cols, rows].T.copy() if side == "lower" else raw[rows, cols]
         pairs = above & counted[rows, None] & counted[cols]
         known = _known(value) & pairs
@@ -130,12 +131,6 @@ def upper_blocks(n_frames: int, side: int) -> Iterator[tuple[slice, slice]]:
     for i in starts:
         for j in starts[i // side :]:
             yield slice(i, min(i + side, n_frames)), slice(j, min(j + side, n_frames))
-
-
-def _above(rows: slice, cols: slice) -> Bool[np.ndarray, "rows cols"]:
-    """Return which pairs of a block lie above the diagonal of the matrix."""
-    shape = rows.stop - rows.start, cols.stop - cols.start
-    return ~np.tri(*shape, k=0 if rows == cols else -shape[0], dtype=bool)
 
 
 def _side(raw: np.ndarray, name: str, half: Half | None) -> tuple[str, Bool[np.ndarray, " n"]]:
@@ -198,15 +193,10 @@ def _baseline(c2: Float32[np.ndarray, "t t"]) -> int:
     Pairs of 0 do not tell: c2 of few photons has many, and c2 - 1 without noise where it has decayed. If
     the corner has nothing else, all pairs are looked at.
     """
-    far = _corner(c2)
-    return int(_decays_to_one(far if _filled(far).any() else c2))
-
-
-def _decays_to_one(values: Float32[np.ndarray, "rows cols"]) -> bool:
-    """Return whether the median of what is not 0 is at least 0.5; only a tie needs the median itself."""
-    filled = _filled(values)
-    high, low = int(np.count_nonzero(values >= 0.5)), int(np.count_nonzero(filled & (values < 0.5)))
-    return high > low if high != low else bool(np.median(values[filled]) >= 0.5)
+    far, filled = _corner(c2), _filled(_corner(c2))
+    if not filled.any():
+        far, filled = c2, _filled(c2)
+    return int(np.median(far[filled]) >= 0.5)
 
 
 def _corner(c2: Float32[np.ndarray, "t t"]) -> Float32[np.ndarray, "h h"]:

@@ -11,7 +11,7 @@ from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.store.arrays import same_times
 from ingest import noise
 from ingest.clean import CleanMatrix, clean, measure_scatter
-from ingest.readers.source import NO_PICTURES, Pictures, Source
+from ingest.readers.source import NO_PICTURES, Source
 
 MAX_NAMED = 3
 """Notes are of so many scans one by one."""
@@ -25,10 +25,8 @@ def joined(scans: Sequence[Source], names: Sequence[str]) -> Source:
     first, *others = scans
     for name, other in zip(names[1:], others, strict=True):
         _check_alike(first, other, names[0], name)
-    masked = [
-        one if one.intensity is None else replace(one, masked=~noise.frame_mask(one))
-        for one in scans
-    ]
+    known = [one for one in scans if one.intensity is not None]
+    masked = [replace(one, masked=~noise.frame_mask(one)) for one in known] or scans
     return replace(
         first,
         matrices=sum((one.matrices for one in scans), ()),
@@ -38,17 +36,14 @@ def joined(scans: Sequence[Source], names: Sequence[str]) -> Source:
             if getattr(first, field) is not None
         },
         truth=first.truth if all(one.truth == first.truth for one in scans) else None,
-        pictures=_common_pictures(scans),
+        # those of all scans of one file; several files have none in common
+        pictures=first.pictures
+        if all(one.pictures is first.pictures for one in scans)
+        else NO_PICTURES,
         notes=_notes(masked, names),
         scans=tuple(masked),
         scan_names=tuple(names),
     )
-
-
-def _common_pictures(scans: Sequence[Source]) -> Pictures:
-    """Return the pictures of all scans of one file; several files have none in common."""
-    first = scans[0].pictures
-    return first if all(one.pictures is first for one in scans) else NO_PICTURES
 
 
 def averaged(source: Source) -> Source:
@@ -96,16 +91,11 @@ def mean_of_scans(source: Source) -> tuple[CleanMatrix, float | None, float | No
     scatter = float(np.sqrt(max(chisqr[twice].sum(), 0.0) / freedom)) if freedom else None
     sigma = scatter and scatter * float(np.sqrt(np.median(1 / weight[twice])))
     dead = set.intersection(*(set(one.dead.tolist()) for one in cleaned))
-    matrix = CleanMatrix(
-        (1 + mean).astype(np.float32),
-        cleaned[0].baseline,
-        np.array(sorted(dead), dtype=np.int64),
-        *(
-            sum(getattr(one, what) for one in cleaned)
-            for what in ("zeros", "infinite", "one_sided")
-        ),
-    )
-    return matrix, sigma, scatter
+    counts = [
+        sum(getattr(one, what) for one in cleaned) for what in ("zeros", "infinite", "one_sided")
+    ]
+    c2, frames = (1 + mean).astype(np.float32), np.array(sorted(dead), dtype=np.int64)
+    return CleanMatrix(c2, cleaned[0].baseline, frames, *counts), sigma, scatter
 
 
 def cleaned_scan(source: Source) -> CleanMatrix:
@@ -125,9 +115,6 @@ def _check_alike(first: Source, other: Source, name: str, other_name: str) -> No
         "the number of frames": lambda one: one.n_frames,
         "the frame time in s": lambda one: one.frame_time,
         "the gap in Å": lambda one: one.gap,
-        "the number of cells of age and lag": lambda one: (
-            one.cells and len(one.cells.lag) * len(one.cells.age)
-        ),
     }
     present: dict[str, Callable[[Source], bool]] = {
         "sigma": lambda one: one.sigma is not None,
@@ -168,25 +155,21 @@ def _no_repeat(name: str, other_name: str, why: str) -> SourceError:
 
 def _notes(scans: Sequence[Source], names: Sequence[str]) -> tuple[str, ...]:
     """Return the notes of scans, once where all have one, else with the scans that have it."""
-    of_scan = [(*one.notes, *_masked_frames(one)) for one in scans]
+    of_scan = [one.notes for one in scans]
+    for n, masked in enumerate(one.masked for one in scans):
+        if masked is not None and masked.any():
+            of_scan[n] += (noise.dimmed(masked),)
     count = Counter(note for notes in of_scan for note in dict.fromkeys(notes))
     said = []
     for note, number in count.items():
         having = [name for name, notes in zip(names, of_scan, strict=True) if note in notes]
-        some = ", ".join(having[:MAX_NAMED]) + f" and {number - MAX_NAMED} more" * (
-            number > MAX_NAMED
-        )
+        more = f" and {number - MAX_NAMED} more" * (number > MAX_NAMED)
+        some = ", ".join(having[:MAX_NAMED]) + more
         said.append(note if number == len(scans) else f"{some}: {note}")
     return (
         f"{len(scans)} scans: {', '.join(names[:MAX_NAMED])}{', ...' * (len(names) > MAX_NAMED)}",
         *said,
     )
-
-
-def _masked_frames(one: Source) -> list[str]:
-    if one.masked is None or not one.masked.any():
-        return []
-    return [noise.dimmed(one.masked)]
 
 
 def scan_names_of(paths: Sequence[Path]) -> list[str]:

@@ -223,10 +223,11 @@ def simulate(
     q = np.broadcast_to(np.asarray(q, dtype=np.float64), phi.shape)
     contrasts = np.broadcast_to(np.asarray(contrast, dtype=np.float64), phi.shape)
     order = np.lexsort((phi, q))
+    flux = np.random.default_rng([seed, 2**31]).normal(1, 0.02, n_frames)
     scan = _Scan(
         q=q[order],
         phi=phi[order],
-        flux=_flux(n_frames, seed),
+        flux=flux / flux.mean(),
         frame_time=frame_time,
         n_pixels=n_pixels,
         counts=counts,
@@ -235,13 +236,19 @@ def simulate(
     )
 
     def noisy(index: int) -> Float32[np.ndarray, "t t"]:
+        """Return the upper half with noise; the diagonal carries the shot noise 1/μ."""
         output.check()
         k = int(order[index])
-        rng = np.random.default_rng([seed, k])
         if counted is not None:
             return np.triu(counted(k, scan.counts * scan.flux)).astype(np.float32)
         row = sigma_from_counts(scan.counts * scan.flux, float(contrasts[k]), n_pixels)
-        return _noisy(c2_of_bin(k), row, rng, counts)
+        c2, row = c2_of_bin(k), row.astype(np.float32)
+        noise = np.random.default_rng([seed, k]).standard_normal(c2.shape, dtype=np.float32)
+        noise *= row[:, None]
+        noise *= row
+        upper = np.triu(np.asarray(c2, dtype=np.float32) + noise, 1)
+        np.fill_diagonal(upper, np.diagonal(c2) + 1 / counts)
+        return upper
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -252,22 +259,18 @@ def simulate(
         ):
             (_write_aps_u if layout == "aps-u" else _write_aps_legacy)(file, scan, noisy, seed)
             if truth is not None:
-                file.attrs["truth"] = json.dumps(_ordered(truth, order))
+                # what is one per bin, in the order of the bins
+                per_bin = {
+                    name: [values[k] for k in order]
+                    for name, values in truth.items()
+                    if isinstance(values, list) and len(values) == len(order)
+                }
+                file.attrs["truth"] = json.dumps({**truth, **per_bin})
     except OSError as error:
         raise StoreError(
             f"{path} cannot be written ({error.strerror or error}): free some space or give another name"
         ) from error
     return path
-
-
-def _ordered(truth: Mapping[str, Any], order: np.ndarray) -> dict[str, Any]:
-    """Return the truth with what is one per bin in the order of the bins."""
-    per_bin = {
-        name: [values[k] for k in order]
-        for name, values in truth.items()
-        if isinstance(values, list) and len(values) == len(order)
-    }
-    return {**truth, **per_bin}
 
 
 @dataclass(frozen=True)
@@ -286,21 +289,6 @@ class _Scan:
     def detector_time(self) -> float:
         """Spacing of the detector's frames, s."""
         return float(f"{self.frame_time / (self.stride * self.avg):.15g}")
-
-
-def _flux(n_frames: int, seed: int) -> Float[np.ndarray, " t"]:
-    flux = np.random.default_rng([seed, 2**31]).normal(1, 0.02, n_frames)
-    return flux / flux.mean()
-
-
-def _noisy(c2, row, rng: np.random.Generator, counts: float) -> Float32[np.ndarray, "t t"]:
-    """Return the upper half with noise; the diagonal carries the shot noise 1/μ."""
-    noise = rng.standard_normal(c2.shape, dtype=np.float32)
-    noise *= row[:, None].astype(np.float32)
-    noise *= row.astype(np.float32)
-    upper = np.triu(np.asarray(c2, dtype=np.float32) + noise, 1)
-    np.fill_diagonal(upper, np.diagonal(c2) + 1 / counts)
-    return upper
 
 
 def _write_aps_u(file: h5py.File, scan: _Scan, noisy: Matrix, seed: int) -> None:

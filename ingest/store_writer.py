@@ -94,23 +94,19 @@ def lock_store(store: AnyPath) -> Iterator[None]:
     Raises StoreError if another one holds the lock, or if the store has a link to another place.
     """
     work = store / WORK_FOLDER
-    if isinstance(store, Path):
-        _refuse_links(store)
-        (store / WORK_FOLDER).mkdir(parents=True, exist_ok=True)
+    if isinstance(store, Path) and (link := next(links_below(store), None)):
+        raise StoreError(
+            f"{link} is a link to {link.resolve()}, but a store must be a folder "
+            f"itself: remove the link, or give another name"
+        )
+    if isinstance(work, Path):
+        work.mkdir(parents=True, exist_ok=True)
     with locked(work / "lock") as held:
         if not held:
             raise StoreError(
                 f"another ingest is writing {store}: wait until it ends, or give another name"
             )
         yield
-
-
-def _refuse_links(store: Path) -> None:
-    if link := next(links_below(store), None):
-        raise StoreError(
-            f"{link} is a link to {link.resolve()}, but a store must be a folder "
-            f"itself: remove the link, or give another name"
-        )
 
 
 def clear(store: AnyPath) -> None:
@@ -135,11 +131,6 @@ def complete(store: AnyPath, attrs: dict[str, Any]) -> None:
     """Write the root attributes, which complete the store, and remove the working folder."""
     metadata = read_json(store / "zarr.json")
     write_json(store / "zarr.json", metadata | {"attributes": attrs})
-    remove_work(store)
-
-
-def remove_work(store: AnyPath) -> None:
-    """Remove the working folder."""
     remove_tree(store / WORK_FOLDER)
 
 
@@ -217,14 +208,9 @@ def write_array(
     array[...] = values
 
 
-def write_chunk(array: AnyPath, key: tuple[int, ...], values: np.ndarray) -> int:
-    """Write one chunk atomically, at position `key` in the grid of the array in that folder.
-
-    Returns its checksum.
-    """
-    chunk = encode_chunk(values)
-    write_bytes(array, key, chunk.content)
-    return chunk.checksum
+def write_chunk(array: AnyPath, key: tuple[int, ...], values: np.ndarray) -> None:
+    """Write one chunk atomically, at position `key` in the grid of the array in that folder."""
+    write_bytes(array, key, encode_chunk(values).content)
 
 
 def write_bytes(array: AnyPath, key: tuple[int, ...], content: bytes) -> None:

@@ -38,6 +38,7 @@ from homodyne_dask.store.files import (
     open_without_waiting,
     path_of,
     patiently,
+    remove_tree,
     state,
 )
 from homodyne_dask.store.manifest import manifest_json
@@ -93,17 +94,29 @@ def ingest(
     if sharded is not None:
         require_type("sharded", sharded, bool, "True or False")
     require_function("progress", progress)
-    paths = _paths(source_path)
+    each = [source_path] if isinstance(source_path, str | Path) else source_path
+    require_type("source", each, list | tuple, "the path of a file, or a list of them")
+    paths = [path_of("source", one) for one in each]
+    if not paths:
+        raise OptionError("source is an empty list: give the files to ingest")
     if store_path is None and len(paths) > 1:
         raise OptionError(f"{len(paths)} files make one store: give its name, such as all_c2.zarr")
-    target = default_store(paths[0]) if store_path is None else any_path("store", store_path)
+    target = schema.store_beside(paths[0]) if store_path is None else any_path("store", store_path)
     states = {path: _state(path) for path in paths}
     source = _open_all(paths, options)
     target = target.absolute()
     sharded = isinstance(target, UrlPath) if sharded is None else sharded
     try:
         with futures.ThreadPoolExecutor(1) as background:
-            job = _Job(states, background.submit(_digest, paths), options, sharded)
+
+            def digest() -> str:
+                """Return the SHA-256 of a file, or of those of several, none of which may be a copy."""
+                digests = [sha256(path) for path in paths]
+                check_different(paths, digests)
+                together = hashlib.sha256("".join(digests).encode()).hexdigest()
+                return digests[0] if len(paths) == 1 else together
+
+            job = _Job(states, background.submit(digest), options, sharded)
             with errors_of(target), no_more_waiting():
                 return _ingest(source, target, job, overwrite, strict, client, progress)
     except OSError as error:
@@ -115,44 +128,16 @@ def ingest(
         INTERRUPTED.clear()
 
 
-def _paths(given: str | Path | Sequence[str | Path]) -> list[Path]:
-    each = [given] if isinstance(given, str | Path) else given
-    require_type("source", each, list | tuple, "the path of a file, or a list of them")
-    paths = [path_of("source", one) for one in each]
-    if not paths:
-        raise OptionError("source is an empty list: give the files to ingest")
-    return paths
-
-
 def _open_all(paths: list[Path], options: IngestOptions) -> Source:
-    """Return the source in a file, or in several that are scans of one measurement."""
+    """Return the source in a file, or in several that are scans of one measurement, or hold several."""
     check_opens(paths, options)
     sources = [patiently(path, lambda path=path: open_source(path, options)) for path in paths]
-    source = sources[0] if len(sources) == 1 else _joined_files(sources, scan_names_of(paths))
+    source, scans, names = sources[0], [], []
+    for one, file in zip(sources, scan_names_of(paths), strict=True):
+        scans += one.scans or (one,)
+        names += [f"{file}, {name}" for name in one.scan_names] or [file]
+    source = joined(scans, names) if len(sources) > 1 else source
     return source if options.average is None else averaged(source)
-
-
-def _joined_files(sources: list[Source], files: list[str]) -> Source:
-    """Return the scans of all files as one source; a file may hold several."""
-    scans, names = [], []
-    for source, file in zip(sources, files, strict=True):
-        scans += source.scans or (source,)
-        names += [f"{file}, {name}" for name in source.scan_names] or [file]
-    return joined(scans, names)
-
-
-def _digest(paths: list[Path]) -> str:
-    """Return the SHA-256 of a file, or of those of several, none of which may be another's copy."""
-    digests = [sha256(path) for path in paths]
-    if len(paths) == 1:
-        return digests[0]
-    check_different(paths, digests)
-    return hashlib.sha256("".join(digests).encode()).hexdigest()
-
-
-def default_store(source: Path) -> Path:
-    """Return the name of the store beside its source: A0123_results.hdf → A0123_c2.zarr."""
-    return schema.store_beside(source)
 
 
 def _state(path: Path) -> tuple[int, ...] | None:
@@ -207,16 +192,20 @@ def _ingest(
         return read_report(target, skipped=True)
     with store_writer.lock_store(target):
         if _already_done(target, job, overwrite):
-            store_writer.remove_work(target)
+            remove_tree(target / store_writer.WORK_FOLDER)
             return read_report(target, skipped=True)
         _prepare(target, source, job, overwrite)
         with _unchanged(job.states, target):
             use = noise.frame_mask(source)
             with futures.ThreadPoolExecutor(1) as background:
-                job_written = background.submit(_write_job, target, job)
+                job_file = target / store_writer.WORK_FOLDER / store_writer.JOB_FILE
+                # once the source is hashed; an ingest interrupted before starts over
+                job_written = background.submit(
+                    lambda: store_writer.write_json(job_file, job.as_json())
+                )
                 records = _write_bins(source, target, use, job.sharded, client, progress)
             job_written.result()
-            _check_left_out(target, records, strict)
+            _check_left_out(records, strict)
             attrs = _finish(source, target, job, use, records)
         store_writer.complete(target, attrs)
     return read_report(target)
@@ -245,7 +234,7 @@ def _unchanged(states: Mapping[Path, tuple[int, ...] | None], target: AnyPath) -
         raise failed
 
 
-def _check_left_out(target: AnyPath, records: list[Record], strict: bool) -> None:
+def _check_left_out(records: list[Record], strict: bool) -> None:
     """Raise SourceError where no bin has data, or with `strict` where one has none."""
     reasons = [record["left_out"] for record in records if record["left_out"]]
     if reasons and (strict or len(reasons) == len(records)):
@@ -289,13 +278,6 @@ def _prepare(target: AnyPath, source: Source, job: _Job, overwrite: bool) -> Non
     store_writer.create_arrays(target, source, job.sharded)
 
 
-def _write_job(target: AnyPath, job: _Job) -> None:
-    """Write which job this is, once the source is hashed; interrupted before, it starts over."""
-    store_writer.write_json(
-        target / store_writer.WORK_FOLDER / store_writer.JOB_FILE, job.as_json()
-    )
-
-
 def _records(target: AnyPath) -> dict[int, AnyPath]:
     """Return the files of the records of bins, by position, without partial files of a killed ingest."""
     inside = children(target / store_writer.WORK_FOLDER)
@@ -307,7 +289,10 @@ def _write_bins(source, target: AnyPath, use, sharded, client, progress) -> list
     done = {index: read_record(path) for index, path in _records(target).items()}
     total = len(source.label)
     todo = [index for index in range(total) if index not in done]
-    pool, at_once = _executor(client)
+    if client is None:
+        pool, at_once = futures.ThreadPoolExecutor(LOCAL_TASKS), LOCAL_TASKS
+    else:  # one matrix per thread
+        pool, at_once = client.get_executor(pure=False), max(1, sum(client.nthreads().values()))
     with pool, _lost_workers(client):
         running: dict[futures.Future, int] = {}
         try:
@@ -355,13 +340,6 @@ def _lost_workers(client) -> Iterator[None]:
         ) from e
 
 
-def _executor(client) -> tuple[futures.Executor, int]:
-    """Return where tasks run, and how many at once: one matrix per thread."""
-    if client is None:
-        return futures.ThreadPoolExecutor(LOCAL_TASKS), LOCAL_TASKS
-    return client.get_executor(pure=False), max(1, sum(client.nthreads().values()))
-
-
 def _finish(source: Source, target: AnyPath, job: _Job, use, records) -> Record:
     """Write what describes the bins, then the manifest; return the attributes that complete the store."""
     found = noise.sigma_rows(source, records)
@@ -372,9 +350,16 @@ def _finish(source: Source, target: AnyPath, job: _Job, use, records) -> Record:
         *found.notes,
     ]
     use = use & ~noise.frames_without_data(records, source.n_frames)
-    _write_vectors(source, target, use, found.rows, records)
-    pictures = _write_pictures(source, target)
-    _write_sums(target, source.n_frames, records)
+    root = store_writer.open_root(target)
+    _write_vectors(root, source, use, found.rows, records)
+    held = source.pictures._asdict()
+    pictures = [name for name in OPTIONAL_ARRAYS if held[name] is not None]
+    for name in pictures:
+        store_writer.write_array(root, name, held[name], OPTIONAL_ARRAYS[name].dims)
+    group = root.create_group("sums", overwrite=True)
+    sums = sums_by_chunk([record["sums"] for record in records], source.n_frames)
+    for name, values in sums.items():
+        store_writer.write_array(group, name, values, ("bin", "i", "j"))
     store_writer.remove_partial_files(target)
     attrs = _attributes(source, job, found.source, notes)
     manifest = manifest_json(
@@ -389,43 +374,27 @@ def _finish(source: Source, target: AnyPath, job: _Job, use, records) -> Record:
     return attrs | {"store_sha256": digest, "complete": True}
 
 
-def _write_vectors(source: Source, target: AnyPath, use, rows, records) -> None:
-    root = store_writer.open_root(target)
+def _write_vectors(root, source: Source, use, rows, records) -> None:
     unknown = np.full((len(records), source.n_frames), np.nan)
     contrast = [np.nan if record["contrast"] is None else record["contrast"] for record in records]
-    bins, frames, both = ("bin",), ("t",), ("bin", "t")
-    store_writer.write_array(root, "q", source.q, bins, units="1/angstrom")
-    store_writer.write_array(root, "phi", source.phi, bins, units="degree")
-    store_writer.write_array(root, "label", np.asarray(source.label, dtype=np.int64), bins)
-    store_writer.write_array(root, "n_pixels", np.asarray(source.n_pixels, dtype=np.int64), bins)
-    store_writer.write_array(root, "time", source.time, frames, units="s")
-    store_writer.write_array(root, "sigma_row", rows, both)
-    store_writer.write_array(
-        root, "intensity", unknown if source.intensity is None else source.intensity, both
-    )
-    store_writer.write_array(root, "frame_mask", use, frames)
-    store_writer.write_array(root, "beta_ingest", np.array(contrast), bins)
-
-
-def _write_pictures(source: Source, target: AnyPath) -> list[str]:
-    """Write what the source has of `OPTIONAL_ARRAYS`; return their names."""
-    root = store_writer.open_root(target)
-    held = source.pictures._asdict()
-    names = [name for name in OPTIONAL_ARRAYS if held[name] is not None]
-    for name in names:
-        store_writer.write_array(root, name, held[name], OPTIONAL_ARRAYS[name].dims)
-    return names
-
-
-def _write_sums(target: AnyPath, n_frames: int, records) -> None:
-    root = store_writer.open_root(target)
-    group = root.create_group("sums", overwrite=True)
-    found = sums_by_chunk([record["sums"] for record in records], n_frames)
-    for name, values in found.items():
-        store_writer.write_array(group, name, values, ("bin", "i", "j"))
+    held = {
+        "q": source.q,
+        "phi": source.phi,
+        "label": np.asarray(source.label, dtype=np.int64),
+        "n_pixels": np.asarray(source.n_pixels, dtype=np.int64),
+        "time": source.time,
+        "sigma_row": rows,
+        "intensity": unknown if source.intensity is None else source.intensity,
+        "frame_mask": use,
+        "beta_ingest": np.array(contrast),
+    }
+    for name, values in held.items():
+        dims, _, units, _ = SMALL_ARRAYS[name]
+        store_writer.write_array(root, name, values, dims, units)
 
 
 def _attributes(source: Source, job: _Job, sigma_source: str, notes) -> Record:
+    more = len({one.path.name for one in source.scans or (source,)}) - 1
     return (
         {
             "format": schema.FORMAT,
@@ -435,7 +404,7 @@ def _attributes(source: Source, job: _Job, sigma_source: str, notes) -> Record:
             "avg": source.avg,
             "begin_frame": source.begin_frame,
             "end_frame": source.end_frame,
-            "source_file": _file_names(source),
+            "source_file": source.path.name + f" and {more} more" * (more > 0),
             "source_sha256": job.digest.result(),
             "source_format": source.format,
             "ingest_options": job.options_json(),
@@ -450,9 +419,3 @@ def _attributes(source: Source, job: _Job, sigma_source: str, notes) -> Record:
         | ({"experiment": source.experiment} if source.experiment else {})
         | ({"scans": list(source.scan_names)} if source.scans else {})
     )
-
-
-def _file_names(source: Source) -> str:
-    """Return the name of the file, or of the first of several."""
-    files = dict.fromkeys(one.path.name for one in source.scans or (source,))
-    return source.path.name + f" and {len(files) - 1} more" * (len(files) > 1)

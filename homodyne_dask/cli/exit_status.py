@@ -1,7 +1,6 @@
 """Errors of commands become one sentence each, and every outcome becomes an exit status."""
 
 import errno
-import gc
 import logging
 import resource
 import shutil
@@ -26,7 +25,6 @@ DISK_FULL = {
     errno.EFBIG: "it exceeds the largest file size allowed here",
 }
 USER_ERRORS = (HomodyneDaskError, click.ClickException, OSError)
-SECONDS_WITHOUT_GARBAGE = 10.0
 LEAST_ADDRESSES = 450_000_000
 """Bytes of address space below which libraries cannot be loaded, and end the process."""
 MEMORY_ERRORS = (
@@ -100,7 +98,10 @@ def one_line(text: str) -> str:
 
 def _user_error_sentence(error: Exception, then: str) -> str:
     if isinstance(error, click.NoSuchOption):
-        options = [o for p in _parameters(error) for o in (*p.opts, *p.secondary_opts)]
+        params = error.ctx.command.get_params(error.ctx) if error.ctx else []
+        options = [
+            o for p in params if isinstance(p, click.Option) for o in (*p.opts, *p.secondary_opts)
+        ]
         return f"unknown option {error.option_name}; {nearest(error.option_name, options)}"
     if isinstance(error, click.UsageError):
         usage = f"homodyne-dask {error.ctx.info_name}" if error.ctx and error.ctx.parent else ""
@@ -109,49 +110,16 @@ def _user_error_sentence(error: Exception, then: str) -> str:
         return message[:1].lower() + message[1:] + hint
     if isinstance(error, click.ClickException):
         return error.format_message()
-    if isinstance(error, OSError):
-        return _file_error_sentence(error, then)
-    return str(error)
+    return _file_error_sentence(error, then) if isinstance(error, OSError) else str(error)
 
 
 def _file_error_sentence(error: OSError, then: str) -> str:
     where = in_line(str(error.filename or "a file"))
     if error.errno not in DISK_FULL:
         return f"{where}: {error.strerror or error}; check the path, its permissions and the free space"
-    why = DISK_FULL[error.errno]
-    return f"{where} cannot be written: {why}{_free_space(error.filename)}; free some space{then}"
-
-
-def _free_space(path: Any) -> str:
-    """Return how much room there is where a file would be, '' where nobody knows."""
-    folder = next((p for p in Path(path or "a file").absolute().parents if p.is_dir()), None)
-    return "" if folder is None else f" ({size(shutil.disk_usage(folder).free)} free)"
-
-
-def _parameters(error: click.UsageError) -> list[click.Parameter]:
-    if error.ctx is None:
-        return []
-    return [p for p in error.ctx.command.get_params(error.ctx) if isinstance(p, click.Option)]
-
-
-@contextmanager
-def garbage_later() -> Iterator[None]:
-    """Let Python look for garbage in cycles after SECONDS_WITHOUT_GARBAGE.
-
-    Until then hardly anything but libraries is loaded, which are searched again and again: a tenth of the
-    time of a small fit.
-    """
-    before = gc.isenabled()
-    timer = threading.Timer(SECONDS_WITHOUT_GARBAGE, gc.enable)
-    timer.daemon = True
-    gc.disable()
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        if before:
-            gc.enable()
+    folder = next(p for p in Path(error.filename or "a file").absolute().parents if p.is_dir())
+    free = f"{size(shutil.disk_usage(folder).free)} free"
+    return f"{where} cannot be written: {DISK_FULL[error.errno]} ({free}); free some space{then}"
 
 
 @contextmanager

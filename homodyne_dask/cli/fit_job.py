@@ -73,10 +73,8 @@ def configured_model(config: FitConfig) -> Model:
 
 def fit_jobs(config: FitConfig) -> list[FitJob]:
     """Return a job for each store, or with `over` one for each part of the one store."""
-    return _parts(config) if config.over else _stores(config)
-
-
-def _stores(config: FitConfig) -> list[FitJob]:
+    if config.over:
+        return _parts(config)
     if config.windows is not None:
         raise OptionError("windows require over 'age': also give --over age")
     return [
@@ -194,8 +192,6 @@ def _from_result(result: FitResult, request: Request) -> list[str]:
     before |= {DATA: result.provenance.inputs.get("store_sha256"), CODE: before.get("model_digest")}
     for follows_from_others in ("changed", "periods"):
         del now[follows_from_others]
-    before.setdefault("device", "auto")  # of earlier programs: there was no choice
-    # nothing given was {} in results of earlier programs, and is None
     return [key for key, value in now.items() if (before.get(key) or None) != (value or None)]
 
 

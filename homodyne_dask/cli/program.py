@@ -17,7 +17,6 @@ from click.shell_completion import CompletionItem
 
 from homodyne_dask.cli.exit_status import (
     check_address_space,
-    garbage_later,
     messages,
     print_error,
     sigterm_interrupts,
@@ -118,14 +117,12 @@ class Commands(Mapping[str, click.Command]):
             section: {name: text for name, (_, text) in of.items()}
             for section, of in SECTIONS.items()
         }
-        others = {name: _summary(points[0]) for name, points in self.installed.items()}
+        others = {
+            name: metadata_of(point, "Summary")
+            or f"From the package {point.module.partition('.')[0]}."
+            for name, (point, *_) in self.installed.items()
+        }
         return found | ({"Other packages": others} if others else {})
-
-
-def _summary(point: EntryPoint) -> str:
-    """Return what a package says of itself in one line."""
-    of = point.value.partition(":")[0].partition(".")[0]
-    return metadata_of(point, "Summary") or f"From the package {of}."
 
 
 class Program(click.Group):
@@ -149,10 +146,7 @@ class Program(click.Group):
         words = [word for word in words if not any(word in names for names in ANYWHERE)]
         try:
             check_address_space()
-            with (
-                sigterm_interrupts(), garbage_later(), progress_hidden(quiet),
-                messages(debug, verbose), as_typed(),
-            ):  # fmt: skip
+            with sigterm_interrupts(), progress_hidden(quiet), messages(debug, verbose), as_typed():
                 status = super().main(
                     words,
                     prog_name or "homodyne-dask",
@@ -190,12 +184,10 @@ class Program(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the commands and options that begin with what is typed."""
-        lines = {
-            name: text for of in self.commands.short_help().values() for name, text in of.items()
-        }
         items = [
             CompletionItem(name, help=text)
-            for name, text in lines.items()
+            for of in self.commands.short_help().values()
+            for name, text in of.items()
             if name.startswith(incomplete)
         ]
         return [*items, *click.Command.shell_complete(self, ctx, incomplete)]

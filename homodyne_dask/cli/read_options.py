@@ -44,14 +44,9 @@ def _frames(value: Any) -> tuple[int, int]:
 
 def _angle(value: Any) -> float | tuple[float, float] | list[tuple[float, float]]:
     """Return an angle, a range from two numbers or 'low:high', or a list of ranges."""
-    if (
-        isinstance(value, list | tuple)
-        and len(value) == 1
-        and not isinstance(value[0], list | tuple)
-    ):
-        (value,) = value
-    if not isinstance(value, list | tuple):
-        return _pair(value) if ":" in str(value) else _number(value)
+    parts = value if isinstance(value, list | tuple) else [value]
+    if len(parts) == 1 and not isinstance(parts[0], list | tuple):
+        return _pair(parts[0]) if ":" in str(parts[0]) else _number(parts[0])
     if any(isinstance(part, list | tuple) or ":" in str(part) for part in value):
         return [_pair(part) for part in value]
     return _pair(value)
@@ -62,10 +57,9 @@ def _angles(value: Any) -> Any:
     words = value if isinstance(value, list | tuple) else [value]
     if len(words) > 1 and all(isinstance(word, str) for word in words):
         parts = [_angle(word) for word in words]
+        # a list of two numbers may be meant as a range
         plain = len(parts) == 2 and not any(isinstance(part, tuple) for part in parts)
-        return (
-            [*parts, parts[1]] if plain else parts
-        )  # a list of two numbers may be meant as a range
+        return [*parts, parts[1]] if plain else parts
     if len(words) > 2 and not any(isinstance(word, list | tuple | str) for word in words):
         return [_number(word) for word in words]
     return _angle(value)
@@ -129,14 +123,14 @@ def _text(value: Any) -> str:
     return value
 
 
-def _number_or_name(value: Any) -> int | str:
-    return value if isinstance(value, str) and not value.isdecimal() else _whole_number(value)
-
-
 def _yes_or_no(value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError
     return value
+
+
+def _number_or_name(value: Any) -> int | str:
+    return value if isinstance(value, str) and not value.isdecimal() else _whole_number(value)
 
 
 def _gap(value: Any) -> str:
@@ -232,7 +226,13 @@ def read_config(
     in_file = _read_all(read if data is None else read | {"data": list(data)}, origin)
     _require_all(in_file, origin)
     _stay_below(where, in_file)
-    values = _relative_to(where.parent, in_file) | _read_all(given or {}, "--")
+    relative: dict[str, Any] = {
+        name: where.parent / in_file[name] for name in _PATHS if name in in_file
+    }
+    if in_file.get("key", "none") != "none":
+        relative["key"] = str(where.parent / in_file["key"])
+    relative["data"] = [where.parent / store for store in in_file["data"]]
+    values = in_file | relative | _read_all(given or {}, "--")
     return _with_output_below(where.parent, FitConfig(**values, given=frozenset(values)))
 
 
@@ -258,14 +258,6 @@ def _with_output_below(folder: Path, config: FitConfig) -> FitConfig:
         return config
     output = folder / beside[0].name if len(beside) == 1 else folder
     return replace(config, output=output)
-
-
-def _relative_to(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
-    """Return values of which the paths are those seen from a folder."""
-    changed: dict[str, Any] = {name: folder / values[name] for name in _PATHS if name in values}
-    if values.get("key", "none") != "none":
-        changed["key"] = str(folder / values["key"])
-    return values | {"data": [folder / store for store in values["data"]]} | changed
 
 
 def _read_all(given: Mapping[str, Any], origin: str) -> dict[str, Any]:

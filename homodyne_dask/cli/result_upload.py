@@ -43,7 +43,13 @@ def delivered(config: FitConfig) -> Iterator[tuple[FitConfig, Callable[[Path], s
         yield config, str
         return
     with _staging_folder(url) as folder:
-        _check_free(url, config.overwrite)
+        found = {path.name for path in children(url)} - {LOCK}
+        if found and not found & {SUMMARY, *LISTS}:
+            raise OptionError(
+                f"{url} contains objects that do not belong to a result: give another --output"
+            )
+        if found and not config.overwrite:
+            raise OptionError(f"{url} exists: give --overwrite to replace it, or another --output")
         changed: dict[str, Any] = {"output": folder}
         if len(config.data) == 1 and not config.over and config.checkpoint is None:
             changed["checkpoint"] = Path(f"{url.name}.checkpoint.json")
@@ -119,16 +125,6 @@ def _staging_folder(url: UrlPath) -> Iterator[Path]:
 
 def _names(folder: Path, url: UrlPath) -> Callable[[Path], str]:
     return lambda path: str(url.joinpath(*path.relative_to(folder).parts))
-
-
-def _check_free(url: UrlPath, overwrite: bool) -> None:
-    found = {path.name for path in children(url)} - {LOCK}
-    if found and not found & {SUMMARY, *LISTS}:
-        raise OptionError(
-            f"{url} contains objects that do not belong to a result: give another --output"
-        )
-    if found and not overwrite:
-        raise OptionError(f"{url} exists: give --overwrite to replace it, or another --output")
 
 
 def _results_below(url: UrlPath) -> list[UrlPath]:

@@ -47,7 +47,13 @@ class RunOptions(NamedTuple):
 def run_fits(config: FitConfig, chosen: RunOptions) -> int:
     """Make the fits of a configuration, print and write their results; return the exit status."""
     resume = chosen.resume or chosen.go_on
-    with delivered(_with_scans(config, resume)) as (config, where):
+    if config.per_scan:  # parameters differ by scan
+        if resume:
+            raise OptionError(
+                "a fit with per_scan has no checkpoint: leave out --resume and --go-on"
+            )
+        config = replace(config, over=config.over or "scan")
+    with delivered(config) as (config, where):
         config, comparison = _with_model(config, resume)
         jobs = fit_jobs(config)
         drawn = len(jobs) <= MOST_DRAWN if chosen.pictures is None else chosen.pictures
@@ -69,7 +75,7 @@ def run_fits(config: FitConfig, chosen: RunOptions) -> int:
         with several.shared_workers(config, jobs, drawn) as client:
             status = several.fit_all(
                 config, model_named(config.model), jobs, client, resume, partial(run, client), more,
-                partial(_together, config, client) if config.per_scan else None,
+                partial(_fitted_together, config, client) if config.per_scan else None,
             )  # fmt: skip
             if not drawn and chosen.pictures is None:
                 echo(
@@ -79,17 +85,7 @@ def run_fits(config: FitConfig, chosen: RunOptions) -> int:
     return status
 
 
-def _with_scans(config: FitConfig, resume: bool) -> FitConfig:
-    """Return the configuration with over 'scan' where parameters differ by scan; OptionError for a "
-    "resume."""
-    if not config.per_scan:
-        return config
-    if resume:
-        raise OptionError("a fit with per_scan has no checkpoint: leave out --resume and --go-on")
-    return replace(config, over=config.over or "scan")
-
-
-def _together(config: FitConfig, client: "Client | None") -> hd.FitSeries:
+def _fitted_together(config: FitConfig, client: "Client | None") -> hd.FitSeries:
     """Return the series of a global fit of all scans."""
     with progress_bar.progress_on_stderr() as show:
         return hd.fit_each(

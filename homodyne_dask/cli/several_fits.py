@@ -88,7 +88,10 @@ def fit_all(
     is written. Small fits are submitted to the workers of the client in advance, each as one task.
     """
     kind = index.PARTS if config.over else index.SCANS
-    where = _index_folder(config, jobs)
+    where = jobs[0].folder.parent
+    if not config.over:
+        common = os.path.commonpath([job.folder.resolve().parent for job in jobs])
+        where = config.folder or Path(common)
     entries, statuses, files = [], set(), []
     with folders.locked_folder(where, f".{kind}.lock"):
         index.check_index(where, config.overwrite or resume, kind)
@@ -96,9 +99,8 @@ def fit_all(
         jobs = [j._replace(replace=bool(of.changed)) for j, of in zip(jobs, left, strict=True)]
         new = [job for job, of in zip(jobs, left, strict=True) if of.nothing]
         series = together and together()
-        made = (
-            dict(zip([job.folder for job in jobs], series.results, strict=True)) if series else {}
-        )
+        at = [job.folder for job in jobs]
+        made = dict(zip(at, series.results, strict=True)) if series else {}
         known = series.global_fit if series else None
         with submitted_jobs(config, client, model, [] if made else new, more) as sent:
             for job, before in zip(jobs, left, strict=True):
@@ -132,10 +134,8 @@ def submitted_jobs(
     fits: dict[Path, FitRequest] = {}
     for job in jobs if client is not None else ():
         with suppress(HomodyneDaskError):
-            checkpoint, overwrite = (
-                folders.checkpoint_in(job.folder),
-                config.overwrite or job.replace,
-            )
+            checkpoint = folders.checkpoint_in(job.folder)
+            overwrite = config.overwrite or job.replace
             folders.check_folder(job.folder, checkpoint, overwrite, resume=False)
             written = (job.folder, more) if local else ()
             fits[job.folder] = FitRequest(job.scan(), job.options, written)
@@ -165,12 +165,6 @@ def fit_into(
         output = parallel_fits.whole_fit(selection, model, options)
         files = folders.write_result(output.result, open_selection(selection), folder, *more)
     return output._replace(files=tuple(files))
-
-
-def _index_folder(config: FitConfig, jobs: Sequence[FitJob]) -> Path:
-    if config.over:
-        return jobs[0].folder.parent
-    return config.folder or Path(os.path.commonpath([job.folder.resolve().parent for job in jobs]))
 
 
 def _run_job(

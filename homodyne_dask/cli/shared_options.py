@@ -25,8 +25,7 @@ from homodyne_dask.fitting.options import (
     WORKERS,
     Option,
 )
-from homodyne_dask.store.files import AnyPath, any_path, write_atomic
-from homodyne_dask.store.url_path import is_url, local_path
+from homodyne_dask.store.files import AnyPath, any_path, path_of, write_atomic
 
 if TYPE_CHECKING:
     from homodyne_dask.store.scan import Scan
@@ -55,9 +54,16 @@ class SectionCommand(click.Command):
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return all parameters, --help and --help-all."""
+
+        def print_all(ctx: click.Context, _: click.Parameter, given: bool) -> None:
+            if given:
+                ctx.meta[_HELP_ALL] = True
+                echo(ctx.get_help())
+                ctx.exit()
+
         everything = click.Option(
             ["--help-all"], is_flag=True, is_eager=True, expose_value=False,
-            callback=_print_all_help, help="Show all options and exit.",
+            callback=print_all, help="Show all options and exit.",
         )  # fmt: skip
         return [*super().get_params(ctx), everything]
 
@@ -74,13 +80,6 @@ class SectionCommand(click.Command):
             records = [record for _, one in options if (record := one.get_help_record(ctx))]
             with formatter.section(section or "Other options"):
                 formatter.write_dl(records)
-
-
-def _print_all_help(ctx: click.Context, _: click.Parameter, given: bool) -> None:
-    if given:
-        ctx.meta[_HELP_ALL] = True
-        echo(ctx.get_help())
-        ctx.exit()
 
 
 class Text(click.ParamType):
@@ -129,14 +128,10 @@ def _click_option(option: Option) -> Callable[[Command], Command]:
 
 
 def _help(option: Option) -> str:
-    text = option.description[0].upper() + option.description[1:]
-    more = [f"example: {option.typed}"] if option.typed else []
-    more += (
-        ["to give several, repeat the option or separate them with commas"]
-        if option.repeatable
-        else []
-    )
-    return "; ".join([text, *more]) + "."
+    text = [option.description[0].upper() + option.description[1:]]
+    text += [f"example: {option.typed}"] * bool(option.typed)
+    text += ["to give several, repeat the option or separate them with commas"] * option.repeatable
+    return "; ".join(text) + "."
 
 
 def words(given: tuple[str, ...]) -> tuple[str, ...]:
@@ -170,13 +165,13 @@ def numbers_of_option(what: str, words: tuple[str, ...]) -> list[float] | None:
 
 def options_given(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a fit that were given on the command line."""
-    mappings = {name for name, option in config_options().items() if option.by_name} & set(options)
-    several = {name for name, option in config_options().items() if option.repeatable} & set(
-        options
-    )
-    options = options | {key: words(options[key]) for key in several}
-    options = options | {key: values_by_name(key, options[key]) for key in mappings}
-    return {key: value for key, value in options.items() if value not in (None, (), {}, False)}
+    known, given = config_options(), dict(options)
+    for name in known.keys() & options.keys():
+        if known[name].repeatable:
+            given[name] = words(given[name])
+        if known[name].by_name:
+            given[name] = values_by_name(name, given[name])
+    return {key: value for key, value in given.items() if value not in (None, (), {}, False)}
 
 
 def configuration(sources: tuple[str, ...], options: dict[str, Any]) -> FitConfig:
@@ -216,32 +211,22 @@ def selected(config: FitConfig, store: AnyPath) -> "Scan":
     return scan
 
 
-class _AnyPath(click.ParamType):
-    """A path or a URL."""
+class _PathType(click.ParamType):
+    """A path, as `any_path` or `path_of` reads it; a shell completes it."""
 
     name = "path"
 
+    def __init__(self, read: Callable[[str, str], AnyPath]) -> None:
+        self.read = read
+
     def convert(self, value: Any, param: Any, ctx: Any) -> AnyPath:
-        return any_path(param.name if param else "path", value)
+        return self.read(param.name if param else "path", value)
+
+    def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(incomplete, type="file")]
 
 
-class _LocalPath(click.Path):
-    """A path; file:///folder/name is one, too."""
-
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not is_url(value):
-            return super().convert(value, param, ctx)
-        here = local_path("the path", value)
-        if here is None:
-            self.fail("it is a URL: give a path on this machine", param, ctx)
-        return super().convert(here, param, ctx)
-
-
-ANY_PATH = _AnyPath()
-LOCAL_PATH = _LocalPath()
+ANY_PATH, LOCAL_PATH = _PathType(any_path), _PathType(path_of)
 STORE = click.option(
     "--store", type=ANY_PATH,
     help="Store of the fitted data, if it is neither beside the folder of the fit nor owned by you.",

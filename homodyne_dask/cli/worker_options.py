@@ -57,11 +57,8 @@ def client_of(config: FitConfig) -> Iterator["Client | None"]:
         with connection_by(config.scheduler_file, config.key) as client:
             yield client
     elif config.site:
-        jobs, task = config.jobs or 1, longest_task_of(config)
-        with (
-            hd.slurm_cluster(config.site, jobs, task=task) as cluster,
-            cluster.get_client() as client,
-        ):
+        made = hd.slurm_cluster(config.site, config.jobs or 1, task=longest_task_of(config))
+        with made as cluster, cluster.get_client() as client:
             yield client
     else:
         yield None

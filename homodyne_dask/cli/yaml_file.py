@@ -55,14 +55,6 @@ _read_number("tag:yaml.org,2002:int")
 _read_number("tag:yaml.org,2002:float")
 
 
-def _why_no_yaml(e: yaml.YAMLError) -> str:
-    """Return in one line what is wrong, and where."""
-    if not isinstance(e, MarkedYAMLError) or e.problem_mark is None:
-        return " ".join(str(e).split())
-    words = ", ".join(part for part in (e.context, e.problem) if part)
-    return f"{words} (line {e.problem_mark.line + 1}, column {e.problem_mark.column + 1})"
-
-
 def read_yaml(path: Path, remedy: str) -> Any:
     """Return the content of a YAML file as plain values.
 
@@ -78,7 +70,11 @@ def read_yaml(path: Path, remedy: str) -> Any:
     try:
         return _PlainLoader(text).get_single_data()
     except yaml.YAMLError as e:
-        raise OptionError(f"{path} is not YAML: {_why_no_yaml(e)}") from e
+        why = " ".join(str(e).split())
+        if isinstance(e, MarkedYAMLError) and (mark := e.problem_mark) is not None:
+            words = ", ".join(part for part in (e.context, e.problem) if part)
+            why = f"{words} (line {mark.line + 1}, column {mark.column + 1})"
+        raise OptionError(f"{path} is not YAML: {why}") from e
     except RecursionError as e:
         raise OptionError(f"{path} is nested too deeply: write plain keys with values") from e
     except (ValueError, LookupError, AttributeError, TypeError, ArithmeticError) as e:

@@ -85,9 +85,11 @@ def composed(symbol: Literal["+", "*"], first: Any, second: Any) -> CompositeMod
         replace(FRACTION, name=f"fraction_{n + 1}" if fractions > 1 else "fraction")
         for n in range(fractions)
     ]
-    text = f" {symbol} ".join(_in_product(part) if symbol == "*" else part.name for part in parts)
+    names = [part.name for part in parts]
+    if symbol == "*":
+        names = [f"({p.name})" if getattr(p, "symbol", "") == "+" else p.name for p in parts]
     return CompositeModel(
-        text,
+        f" {symbol} ".join(names),
         tuple(kept),
         partial(_f, symbol, parts),
         partial(_tables, parts),
@@ -95,12 +97,6 @@ def composed(symbol: Literal["+", "*"], first: Any, second: Any) -> CompositeMod
         digest=" ".join((symbol, *(part.digest for part in parts))) * all(p.digest for p in parts),
         symbol=symbol,
         parts=parts,
-    )
-
-
-def _in_product(part: Leaf) -> str:
-    return (
-        f"({part.name})" if isinstance(part, CompositeModel) and part.symbol == "+" else part.name
     )
 
 

@@ -147,19 +147,15 @@ class Beat:
         self, theta: dict[str, float], t: Float[np.ndarray, " n"], q: float, phi: float
     ) -> Float[np.ndarray, " n"]:
         """Return the turns of the fringes per second at times above 0 in a bin of q [1/Å] and φ [degree]."""
-        speed = self._speed(theta, t)
+        if self.law:
+            values = [value for name, value in theta.items() if name.startswith(f"{self.speed}_")]
+            speed = SplineForm(len(values), t[0], t[-1]).basis(t).T @ values
+        else:
+            speed = theta[self.speed] * t ** (theta[self.exponent] if self.exponent else 0.0)
         if not self.direction:
             return speed
         away = np.deg2rad(theta[self.direction] - self.turn * phi)
         return np.abs(q * speed * np.cos(away)) / (2 * np.pi)
-
-    def _speed(
-        self, theta: dict[str, float], t: Float[np.ndarray, " n"]
-    ) -> Float[np.ndarray, " n"]:
-        if self.law:
-            values = [value for name, value in theta.items() if name.startswith(f"{self.speed}_")]
-            return SplineForm(len(values), t[0], t[-1]).basis(t).T @ values
-        return theta[self.speed] * t ** (theta[self.exponent] if self.exponent else 0.0)
 
 
 @dataclass(frozen=True, repr=False)
@@ -342,22 +338,20 @@ def search(
             at = names.index(name)
             limited = what == "initial" or name in bounds
             start[at] = _value(what, name, value, low_high[at], limited)
+    lower, upper = np.array(low_high).T.copy()
+    period = np.array([math.inf if p.period is None else p.period for p in parameters])
     return Search(
         names=names,
         start=start,
-        lower=np.array([low for low, _ in low_high]),
-        upper=np.array([high for _, high in low_high]),
+        lower=lower,
+        upper=upper,
         free=np.array([name not in fixed for name in names]),
-        period=np.array([_period(p, *ends) for p, ends in zip(parameters, low_high, strict=True)]),
+        period=np.where(
+            upper - lower >= period, period, math.inf
+        ),  # none where bounds exclude some of it
         log=np.array([p.scale == "log" for p in parameters]),
         laws=laws,
     )
-
-
-def _period(parameter: Parameter, low: float, high: float) -> float:
-    """Return the period, inf where there is none or bounds exclude some of it."""
-    period = math.inf if parameter.period is None else parameter.period
-    return period if high - low >= period else math.inf
 
 
 def _checked_bounds(name: str, given: tuple[float, float]) -> tuple[float, float]:

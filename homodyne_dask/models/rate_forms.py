@@ -57,13 +57,8 @@ def rate(
     t: Float[np.ndarray, " n"], theta: Float[np.ndarray, " 3"], floor: float | None
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "3 n"]]:
     """Return a t^b + c and its gradient by a, b, c; below the floor the floor and zeros."""
-    amplitude, exponent, offset = theta
-    power = t**exponent
-    value = amplitude * power + offset
-    gradient = np.stack([power, amplitude * power * np.log(t), np.ones_like(t)])
-    if floor is None:
-        return value, gradient
-    return np.maximum(value, floor), np.where(value < floor, 0.0, gradient)
+    found = POWER_LAW_FORM.at(t, theta, floor)
+    return found[0], found[1:]
 
 
 def rate_stderr(

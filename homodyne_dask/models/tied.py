@@ -138,29 +138,28 @@ def _names(name: str, text: object) -> list[str]:
         tree = ast.parse(str(text), mode="eval") if isinstance(text, str) else None
     except (SyntaxError, ValueError):
         tree = None
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree else []
+    nodes = [] if tree is None else list(ast.walk(tree))
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
     functions = [call.func for call in calls]
-    known = tree is not None and all(
+    known = all(
         isinstance(call.func, ast.Name)
         and call.func.id in FUNCTIONS
         and len(call.args) == 1
         and not call.keywords
         for call in calls
     )
-    if not known or tree is None or not all(map(_allowed, ast.walk(tree))):
+    whole = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Call, ast.Name, ast.Load, *_OPERATORS)
+    allowed = [
+        isinstance(node, whole) or type(getattr(node, "value", "")) in (int, float)
+        for node in nodes
+    ]
+    if not (nodes and known and all(allowed)):
         raise OptionError(
             f"tie of {name} = {shown(text)} cannot be read: give numbers and parameters with + - * / ** and "
             f"{', '.join(FUNCTIONS)}, such as 'alpha' or '0.1*D0'"
         )
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    found = [node for node in nodes if isinstance(node, ast.Name)]
     return [node.id for node in found if node not in functions]
-
-
-def _allowed(node: ast.AST) -> bool:
-    if isinstance(node, ast.Constant):
-        return isinstance(node.value, int | float) and not isinstance(node.value, bool)
-    whole = ast.Expression | ast.BinOp | ast.UnaryOp | ast.Call | ast.Name | ast.Load
-    return isinstance(node, whole) or type(node) in _OPERATORS
 
 
 def _ordered(given: dict[str, str]) -> list[tuple[str, str]]:

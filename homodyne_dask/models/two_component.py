@@ -131,19 +131,12 @@ def _diffusion(of: str) -> tuple[Parameter, Parameter]:
     )
 
 
-def _offset(of: str) -> Parameter:
-    return Parameter(f"D_offset_{of}", "Å²/s", (-1e4, 1e4))
-
-
 _SPEED = (
     Parameter("v0", "Å/s", (1e-2, 1e7), scale="log"),
     Parameter("v_beta", "", (-2.0, 2.0)),
 )
-_LAWS = (
-    ("D0_ref", "alpha_ref", "D_offset_ref"),
-    ("D0_sample", "alpha_sample", "D_offset_sample"),
-    ("v0", "v_beta", "v_offset"),
-)
+
+
 _BEAT = Beat("v0", "v_beta", "phi0", ("D0_sample", "D0_ref"), "fraction")
 _EXCHANGE = (
     "D0_ref and alpha_ref for D0_sample and alpha_sample, fraction for 1 - fraction and fraction_growth for "
@@ -193,9 +186,9 @@ TWO_COMPONENT_XPCSJAX = SeparableModel(
     "two_component_xpcsjax",
     (
         *_diffusion("ref"),
-        _offset("ref"),
+        Parameter("D_offset_ref", "Å²/s", (-1e4, 1e4)),
         *_diffusion("sample"),
-        _offset("sample"),
+        Parameter("D_offset_sample", "Å²/s", (-1e4, 1e4)),
         replace(_SPEED[0], bounds=(1e-2, 1e5)),
         _SPEED[1],
         Parameter("v_offset", "Å/s", (-1e3, 1e3)),
@@ -207,14 +200,16 @@ TWO_COMPONENT_XPCSJAX = SeparableModel(
     ),
     _xpcsjax_f,
     _xpcsjax_tables,
-    power_laws=_LAWS,
+    power_laws=(
+        ("D0_ref", "alpha_ref", "D_offset_ref"),
+        ("D0_sample", "alpha_sample", "D_offset_sample"),
+        ("v0", "v_beta", "v_offset"),
+    ),
     simpler="two_component",
-    beat=Beat(
-        "v0",
-        "v_beta",
-        "phi0_het",
-        ("D0_sample", "D0_ref"),
-        "f0",
+    beat=replace(
+        _BEAT,
+        direction="phi0_het",
+        fraction="f0",
         turn=-1,
         exchange="all of _ref for all of _sample and, for f1 = 0, f0 + f3 for 1 - f0 - f3",
     ),

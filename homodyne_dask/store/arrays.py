@@ -81,11 +81,9 @@ def sigma_words(source: str) -> str:
 
 def spacing_text(time: Float[np.ndarray, " t"], frame_time: float) -> str:
     """Return 'of 0.1 s', or 'spaced by 0.1 to 20 s' where frames are not even in time."""
-    steps = np.diff(time)
+    steps, uneven = np.diff(time), is_uneven(time)
     return (
-        f"spaced by {steps.min():.3g} to {steps.max():.3g} s"
-        if is_uneven(time)
-        else f"of {frame_time:g} s"
+        f"spaced by {steps.min():.3g} to {steps.max():.3g} s" if uneven else f"of {frame_time:g} s"
     )
 
 

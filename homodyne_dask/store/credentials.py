@@ -45,7 +45,11 @@ def settings(scheme: str) -> tuple[dict[str, Any], bool, tuple[str, ...]]:
     """
     variable = _ALLOW_PLAIN[scheme]
     plain = os.environ.get(variable, "").lower() in ("true", "1", "on", "yes", "y")
-    found = _account() if scheme == "az" else {}
+    found: dict[str, Any] = {}
+    if scheme == "az":  # without an account obstore cannot even print a store
+        if not os.environ.get(_ACCOUNT):
+            raise OptionError(f"az:// needs the name of an account: set {_ACCOUNT}")
+        found = {"account_name": os.environ[_ACCOUNT]}
     if scheme == "s3" and not os.environ.get("AWS_ACCESS_KEY_ID"):
         found = _of_amazon()
     for name in _KEYS if scheme == "s3" else ():
@@ -55,16 +59,11 @@ def settings(scheme: str) -> tuple[dict[str, Any], bool, tuple[str, ...]]:
         named["endpoint_url of the profile"] = found["endpoint"]
     for name, address in named.items():
         _check_address(name, address, plain, variable)
-    return found, plain, _hosts(scheme, list(named.values()))
-
-
-def _hosts(scheme: str, named: list[str]) -> tuple[str, ...]:
-    """Return the hosts of servers and, where there are any, of those that give tokens for them."""
     if not named:
-        return ()
+        return found, plain, ()
     identity = [os.environ.get(name, "") for name in _IDENTITY_ADDRESSES if scheme == "az"]
-    hosts = [urlsplit(address).hostname for address in (*named, *identity)]
-    return (*filter(None, hosts), *_IDENTITY[scheme])
+    hosts = [urlsplit(address).hostname for address in (*named.values(), *identity)]
+    return found, plain, (*filter(None, hosts), *_IDENTITY[scheme])
 
 
 def _check_address(name: str, address: str, plain: bool, variable: str) -> None:
@@ -85,13 +84,6 @@ def _check_key(name: str, value: str) -> None:
     """Refuse what is in no header of a request, which ends obstore."""
     if not value.isascii() or not value.isprintable():
         raise OptionError(f"{name} {NO_KEY}")
-
-
-def _account() -> dict[str, Any]:
-    """Return the account of Azure, without which obstore cannot even print a store."""
-    if not os.environ.get(_ACCOUNT):
-        raise OptionError(f"az:// needs the name of an account: set {_ACCOUNT}")
-    return {"account_name": os.environ[_ACCOUNT]}
 
 
 def _of_amazon() -> dict[str, Any]:

@@ -213,8 +213,7 @@ def read_regular_file(path: AnyPath, max_bytes: int) -> bytes:
     """
     if isinstance(path, UrlPath):
         return objects.read(path, max_bytes)
-    content, _ = read_with_tail(path, max_bytes, 0)
-    return content
+    return read_with_tail(path, max_bytes, 0)[0]
 
 
 def read_with_tail(
@@ -254,12 +253,9 @@ def patiently[T](path: Path, read: Callable[[], T]) -> T:
                 raise
             late = monotonic() - began > objects.RETRIES["retry_timeout"].total_seconds()
             if late or retries == objects.RETRIES["max_retries"] or INTERRUPTED.is_set():
-                full = e.errno in (errno.EMFILE, errno.ENFILE)
-                then = (
-                    "close some, or see `ulimit -n`"
-                    if full
-                    else "its file system fails; try again when it works"
-                )
+                then = "its file system fails; try again when it works"
+                if e.errno in (errno.EMFILE, errno.ENFILE):
+                    then = "close some, or see `ulimit -n`"
                 raise FileReadError(
                     f"{path} cannot be read ({os.strerror(e.errno or 0)}, after {retries} retries): {then}"
                 ) from e
@@ -295,8 +291,8 @@ def twice[T](read: Callable[[], T]) -> T:
 
 def state(status: os.stat_result) -> tuple[int, ...]:
     """Return what changes where a file is written, or where another takes its place."""
-    times = status.st_mtime_ns, status.st_ctime_ns
-    return status.st_dev, status.st_ino, status.st_size, *times
+    of = status
+    return of.st_dev, of.st_ino, of.st_size, of.st_mtime_ns, of.st_ctime_ns
 
 
 def open_without_waiting(path: str, flags: int) -> int:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from errno import ENOLCK, ENOSYS, EOPNOTSUPP
-from pathlib import Path
 from uuid import uuid4
 
 from homodyne_dask.errors import ObjectStoreError
@@ -99,7 +98,9 @@ def locked(path: AnyPath) -> Iterator[bool]:
             yield held
         return
     with open_lock(path) as file:
-        held = _lock(file.fileno()) and _is_still(path, file.fileno())
+        # the last holder may just have removed the file
+        held = _lock(handle := file.fileno()) and path.exists()
+        held = held and os.path.samestat(path.stat(), os.fstat(handle))
         try:
             yield held
         finally:
@@ -116,8 +117,3 @@ def _lock(handle: int) -> bool:
         if e.errno not in (ENOLCK, ENOSYS, EOPNOTSUPP):
             raise
     return True
-
-
-def _is_still(path: Path, handle: int) -> bool:
-    """Return whether a path still names an open file; its last holder may just have removed it."""
-    return path.exists() and os.path.samestat(path.stat(), os.fstat(handle))

@@ -63,29 +63,17 @@ def connection(root: str, prefix: str = "") -> "ObjectStore":
     with object_errors(url):
         from obstore.store import HTTPStore, from_url
 
-        found, plain, hosts = (
-            ({}, scheme == "http", (urlsplit(root).hostname or "",))
-            if scheme in WEB
-            else settings(scheme)
-        )
-        client: Any = CLIENT | {"allow_http": plain} | _no_other(hosts)
+        found, plain, hosts = {}, scheme == "http", (urlsplit(root).hostname or "",)
+        if scheme not in WEB:
+            found, plain, hosts = settings(scheme)
+        client: Any = CLIENT | {"allow_http": plain}
+        proxies = {"http", "https", "all"} & {*getproxies()}  # one through which we ask must stay
+        if hosts and all(not proxies or proxy_bypass(host) for host in hosts):
+            client |= {"proxy_url": f"http://{NOWHERE}", "proxy_excludes": ",".join(hosts)}
         connect: Any = HTTPStore.from_url if scheme in WEB else from_url
         # obstore decodes the names of a prefix, but not those of objects
         address = f"{root}/{quote(prefix)}"
         return connect(address, client_options=client, retry_config=RETRIES, **found)
-
-
-def _no_other(hosts: tuple[str, ...]) -> dict[str, str]:
-    """Return options with which no other hosts are asked; none for the provider's own servers.
-
-    Where the machine asks through a proxy, that must stay.
-    """
-    proxies = getproxies()
-    if not hosts or any(
-        {"http", "https", "all"} & {*proxies} and not proxy_bypass(h) for h in hosts
-    ):
-        return {}
-    return {"proxy_url": f"http://{NOWHERE}", "proxy_excludes": ",".join(hosts)}
 
 
 @contextmanager
@@ -130,25 +118,20 @@ def _cause(error: Exception) -> str:
     elif status or code:
         cause = "the server refuses"
     else:
-        said = _QUOTED.sub("", text.partition("\n")[0].rpartition(" - ")[2])
-        cause = _why_unanswered(source.partition("inner:")[2]) or said
+        said, inner = text.partition("\n")[0].rpartition(" - ")[2], source.partition("inner:")[2]
+        found = ((words, re.search(form, inner)) for form, words in _CONNECTION.items())
+        known = (words.format(*why.groups()) for words, why in found if why)
+        cause = next(known, _QUOTED.sub("", said))
     details = [status[1].strip() if status else "", code[1] if code else ""]
     details += [f"after {spent[1]} retries" if spent else ""]
     return ", ".join(filter(None, [cause, *details]))
-
-
-def _why_unanswered(source: str) -> str:
-    """Return in words why a request got no answer, "" where obstore says what is not known here."""
-    found = ((words, re.search(form, source)) for form, words in _CONNECTION.items())
-    return next((words.format(*why.groups()) for words, why in found if why), "")
 
 
 def read(path: UrlPath, max_bytes: int) -> bytes:
     """Return an object; ValueError for one of more than `max_bytes`, FileNotFoundError for none."""
     with object_errors(path):
         found = connection(path.root).get(path.key)
-        if found.meta["size"] > max_bytes:
-            held = found.meta["size"]
+        if (held := found.meta["size"]) > max_bytes:
             raise ValueError(f"it has {held:,} bytes, but at most {max_bytes:,} are allowed")
         return found.bytes().to_bytes()
 

@@ -26,6 +26,7 @@ from homodyne_dask.store.files import AnyPath, any_path, zarr_store
 from homodyne_dask.store.manifest import Manifest, read_manifest
 from homodyne_dask.store.rings import friedel_clusters
 from homodyne_dask.store.selection import (
+    BinsAndFrames,
     FrameRange,
     FrameRanges,
     TimeRange,
@@ -88,60 +89,23 @@ class Selection(NamedTuple):
     excluded_frames: FrameRanges = ()
 
 
-@dataclass(frozen=True)
-class Scan:
+@dataclass(frozen=True, kw_only=True)
+class Scan(BinsAndFrames):
     """Store with the bins and frames selected from it; `print(scan)` lists the bins."""
 
     path: str
-    attrs: dict[str, Any]
     manifest: Manifest
     """Checksums of the parts of the store, with which everything that is read later is compared."""
-    time: Float[np.ndarray, " t"]
-    """Seconds since the first stored frame; selecting frames does not move the origin."""
     frame_mask: Bool[np.ndarray, " t"]
-    bins: tuple[int, ...]
-    """Positions of the selected bins in the store."""
-    frames: tuple[int, int]
-    all_bins: dict[str, np.ndarray]
-    """Every per-bin array of the store, all bins."""
     excluded: tuple[Chunk, ...] = ()
     """Damaged chunks whose pairs count as unknown (see `fit`, on_bad_tile)."""
     excluded_frames: FrameRanges = ()
     """Ranges (first, after the last) of frames that `select` excluded; their pairs count as unknown."""
 
     @property
-    def q(self) -> Float[np.ndarray, " bin"]:
-        """Wavevector transfer of the selected bins in 1/Å; NaN if unknown."""
-        return self.all_bins["q"][list(self.bins)]
-
-    @property
-    def phi(self) -> Float[np.ndarray, " bin"]:
-        """Azimuth of the selected bins in degrees."""
-        return self.all_bins["phi"][list(self.bins)]
-
-    @property
-    def label(self) -> Int[np.ndarray, " bin"]:
-        """The beamline's number of each selected bin."""
-        return self.all_bins["label"][list(self.bins)]
-
-    @property
-    def scan_number(self) -> Int[np.ndarray, " bin"]:
-        """Number (from 1) of the scan of each selected bin in a store of repeats; otherwise 1."""
-        return np.array(self.bins) // self._bins_per_scan + 1
-
-    @property
     def bin_of_scan(self) -> Int[np.ndarray, " bin"]:
         """Position of each selected bin in its scan: bins with the same number are repeats of each other."""
         return np.array(self.bins) % self._bins_per_scan
-
-    @property
-    def _bins_per_scan(self) -> int:
-        return len(self.all_bins["q"]) // len(self.scan_names)
-
-    @property
-    def scan_names(self) -> list[str]:
-        """Names of the scans in a store of repeats; for a store of one scan, the name of its file."""
-        return self.attrs.get("scans") or [self.attrs["source_file"]]
 
     def bin_words(self, at: int) -> str:
         """Return 'the bin labelled 5' of a position in the store; of a store of repeats with its scan."""
@@ -230,10 +194,8 @@ class Scan:
     def chunk_sums(self) -> Float[np.ndarray, "bin i j 4"]:
         """Σ w, Σ w(c2 - 1), Σ w(c2 - 1)² and the number of pairs of every chunk, from ingest."""
         names = ("weight", "first", "second", "pairs")
-        parts = [
-            self.manifest.read_array(self.path, f"sums/{name}").astype(np.float64) for name in names
-        ]
-        return np.stack(parts, axis=-1)[list(self.bins)]
+        parts = (self.manifest.read_array(self.path, f"sums/{name}") for name in names)
+        return np.stack([part.astype(np.float64) for part in parts], axis=-1)[list(self.bins)]
 
     @cached_property
     def cells(self) -> Cells | None:
@@ -326,17 +288,16 @@ class Scan:
         left_out, ranges = (set[int](), ()) if exclude is None else excluded_from(self, exclude)
         bins = select_bins(self, q, phi, label, scan)
         kept = tuple(bin for bin in bins if bin not in left_out)
-        window = (
-            self.frames if frames is None and time is None else select_frames(self, frames, time)
-        )
+        given = frames is not None or time is not None
+        window = select_frames(self, frames, time) if given else self.frames
         ranges = merged([*self.excluded_frames, *ranges], window)
         chosen = replace(self, bins=kept, frames=window, excluded_frames=ranges)
         if not kept or (ranges and chosen.selected_frames.sum() < 3):
-            what = (
-                f"frames {shown_ranges(ranges)} are excluded, which leaves fewer than 3 frames"
-                if kept
-                else "all bins of the selection are excluded"
-            )
+            what = "all bins of the selection are excluded"
+            if kept:
+                what = (
+                    f"frames {shown_ranges(ranges)} are excluded, which leaves fewer than 3 frames"
+                )
             raise SelectionError(f"{what}: exclude fewer")
         return chosen
 
@@ -349,30 +310,22 @@ class Scan:
         require_count("min_lag", min_lag)
         names = ("c2", "count", "t1", "t2", "age_edges", "lag_edges")
         stored = {name: self.manifest.read_array(self.path, f"cuts/{name}") for name in names}
-        age, lag = np.meshgrid(
-            np.arange(len(stored["age_edges"]) - 1),
-            np.arange(len(stored["lag_edges"]) - 1),
-            indexing="ij",
-        )
+        age, lag = np.indices([len(stored[name]) - 1 for name in ("age_edges", "lag_edges")])
         # means of times are rounded: those of a cell at the edge may lie an ulp outside
         slack = 1e-3 * np.diff(self.time).min()
         first, last = self.time[self.frames[0]] - slack, self.time[self.frames[1] - 1] + slack
         inside = np.isfinite(stored["t1"]) & (stored["t1"] >= first) & (stored["t2"] <= last)
-        inside &= stored["lag_edges"][lag] >= min_lag
-        edges = stored["age_edges"], stored["lag_edges"]
+        begin, end = stored["age_edges"][age], stored["age_edges"][age + 1]
+        shortest, longest = stored["lag_edges"][lag], stored["lag_edges"][lag + 1]
+        inside &= shortest >= min_lag
         for one in self.excluded_frames:
-            inside &= ~_has_frames(age, lag, *edges, one)
+            # cells that have no pair with a frame of the range, at t1 or at t2
+            at_t1 = (begin < one[1]) & (end > one[0])
+            inside &= ~(at_t1 | ((begin + shortest < one[1]) & (end + longest - 1 > one[0])))
         cells = np.array(self.bins)[:, None], *(axis[None, :] for axis in np.nonzero(inside))
-        return Cuts(
-            c2=stored["c2"][cells],
-            count=stored["count"][cells],
-            t1=stored["t1"][inside],
-            t2=stored["t2"][inside],
-            age=age[inside],
-            lag=lag[inside],
-            age_edges=stored["age_edges"],
-            lag_edges=stored["lag_edges"],
-        )
+        c2, count = (stored[name][cells] for name in ("c2", "count"))
+        t1, t2, age, lag = (of[inside] for of in (stored["t1"], stored["t2"], age, lag))
+        return Cuts(c2, count, t1, t2, age, lag, stored["age_edges"], stored["lag_edges"])
 
     def __str__(self) -> str:
         """Return the table as `homodyne-dask info` prints it."""
@@ -386,20 +339,6 @@ class Scan:
 
     def _repr_html_(self) -> str:
         return html_table(_caption(self), _rows(self), self.attrs["notes"])
-
-
-def _has_frames(
-    age: Int[np.ndarray, "a l"],
-    lag: Int[np.ndarray, "a l"],
-    age_edges: Int[np.ndarray, " age_edge"],
-    lag_edges: Int[np.ndarray, " lag_edge"],
-    frames: tuple[int, int],
-) -> Bool[np.ndarray, "a l"]:
-    """Return which cells have a pair with a frame of a range: at t1 or at t2."""
-    first, stop = frames
-    begin, end = age_edges[age], age_edges[age + 1]
-    at_t1 = (begin < stop) & (end > first)
-    return at_t1 | ((begin + lag_edges[lag] < stop) & (end + lag_edges[lag + 1] - 1 > first))
 
 
 def shown_ranges(ranges: Sequence[Sequence[int]]) -> str:
@@ -439,17 +378,15 @@ def with_bins(scan: Scan, labels: Sequence[int], scans: Sequence[int] | None) ->
     """
     if scans is None:
         return scan.select(label=labels)
-    at = {
-        key: n
-        for n, key in enumerate(zip(scan.scan_number.tolist(), scan.label.tolist(), strict=True))
-    }
+    known = zip(scan.scan_number.tolist(), scan.label.tolist(), strict=True)
+    at = dict(zip(known, scan.bins, strict=True))
     wanted = list(zip(scans, labels, strict=True))
     missing = [key for key in wanted if key not in at]
     if missing:
         raise SelectionError(
             f"{scan.path} has no bin labelled {missing[0][1]} of scan {missing[0][0]}"
         )
-    return replace(scan, bins=tuple(scan.bins[at[key]] for key in wanted))
+    return replace(scan, bins=tuple(at[key] for key in wanted))
 
 
 def open_dataset(path: str | AnyPath) -> Scan:
@@ -462,8 +399,10 @@ def open_dataset(path: str | AnyPath) -> Scan:
     24
     """
     where = any_path("store", path)
-    if not isinstance(where, UrlPath):
-        _check_is_folder(where)
+    if isinstance(where, Path) and not where.exists():
+        raise StoreError(f"{where} does not exist: run `homodyne-dask ingest SOURCE {where}`")
+    if isinstance(where, Path) and where.is_file():
+        raise StoreError(f"{where} is a file, not a store: run `homodyne-dask ingest {where}`")
     attrs = read_metadata(where).get("attributes", {})
     validate.check_attributes(where, attrs)
     bins, frames = validate.check_arrays(where)
@@ -473,15 +412,10 @@ def open_dataset(path: str | AnyPath) -> Scan:
     time, mask = (manifest.read_array(where, name) for name in ("time", "frame_mask"))
     _check_values(where, time, per_bin["sigma_row"], per_bin["q"])
     known = np.flatnonzero(manifest.pairs.sum(axis=(1, 2)))  # a bin without data is left out
-    every, path = tuple(known.tolist()), str(where.resolve())
-    return Scan(path, attrs, manifest, time, mask, every, (0, frames), per_bin)
-
-
-def _check_is_folder(path: Path) -> None:
-    if not path.exists():
-        raise StoreError(f"{path} does not exist: run `homodyne-dask ingest SOURCE {path}`")
-    if path.is_file():
-        raise StoreError(f"{path} is a file, not a store: run `homodyne-dask ingest {path}`")
+    return Scan(
+        path=str(where.resolve()), attrs=attrs, manifest=manifest, time=time, frame_mask=mask,
+        bins=tuple(known.tolist()), frames=(0, frames), all_bins=per_bin,
+    )  # fmt: skip
 
 
 def as_scan(data: "Scan | str | AnyPath") -> Scan:

@@ -53,7 +53,6 @@ In a store with shards (Zarr's `sharding_indexed`) the chunks of c2 and of the l
 index at the end. Where a chunk begins follows from `sizes`.
 """
 
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -94,7 +93,7 @@ AnyWords = Annotated[InstanceOf[str], Field(min_length=1)]
 
 
 def _not_decreasing(edges: list[int]) -> list[int]:
-    if edges[0] < 0 or any(high < low for low, high in pairwise(edges)):
+    if edges[0] < 0 or edges != sorted(edges):
         raise ValueError("edges are not in ascending order from 0")
     return edges
 

@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -26,48 +27,47 @@ EXCLUSIONS = ("frames", "phi", "label", "time")
 """What `Scan.select` can exclude."""
 
 
-class BinsAndFrames(Protocol):
+@dataclass(frozen=True, kw_only=True)
+class BinsAndFrames:
     """The parts of a scan by which bins and frames are selected."""
 
-    @property
-    def bins(self) -> tuple[int, ...]:
-        """Positions in the store."""
-        ...
-
-    @property
-    def frames(self) -> tuple[int, int]:
-        """First frame and the one after the last."""
-        ...
-
-    @property
-    def time(self) -> Float[np.ndarray, " t"]:
-        """s."""
-        ...
+    attrs: dict[str, Any]
+    time: Float[np.ndarray, " t"]
+    """Seconds since the first stored frame; selecting frames does not move the origin."""
+    bins: tuple[int, ...]
+    """Positions of the selected bins in the store."""
+    frames: tuple[int, int]
+    all_bins: dict[str, np.ndarray]
+    """Every per-bin array of the store, all bins."""
 
     @property
     def q(self) -> Float[np.ndarray, " bin"]:
-        """1/Å; NaN where unknown."""
-        ...
+        """Wavevector transfer of the selected bins in 1/Å; NaN if unknown."""
+        return self.all_bins["q"][list(self.bins)]
 
     @property
     def phi(self) -> Float[np.ndarray, " bin"]:
-        """degree."""
-        ...
-
-    @property
-    def scan_number(self) -> Int[np.ndarray, " bin"]:
-        """The number of the scan of each bin, from 1 up."""
-        ...
-
-    @property
-    def scan_names(self) -> list[str]:
-        """The names of the scans."""
-        ...
+        """Azimuth of the selected bins in degrees."""
+        return self.all_bins["phi"][list(self.bins)]
 
     @property
     def label(self) -> Int[np.ndarray, " bin"]:
-        """The beamline's numbers."""
-        ...
+        """The beamline's number of each selected bin."""
+        return self.all_bins["label"][list(self.bins)]
+
+    @property
+    def scan_number(self) -> Int[np.ndarray, " bin"]:
+        """Number (from 1) of the scan of each selected bin in a store of repeats; otherwise 1."""
+        return np.array(self.bins) // self._bins_per_scan + 1
+
+    @property
+    def _bins_per_scan(self) -> int:
+        return len(self.all_bins["q"]) // len(self.scan_names)
+
+    @property
+    def scan_names(self) -> list[str]:
+        """Names of the scans in a store of repeats; for a store of one scan, the name of its file."""
+        return self.attrs.get("scans") or [self.attrs["source_file"]]
 
 
 def select_bins(
@@ -84,8 +84,11 @@ def select_bins(
     """
     keep = np.ones(len(scan.bins), bool)
     if q is not None:
-        rings = _numbers("q", q, "a number in 1/Å, or a list of them")
-        keep &= np.logical_or.reduce([_ring(scan, value) for value in rings])
+        near = [
+            nearest_ring(scan.q, one)
+            for one in _numbers("q", q, "a number in 1/Å, or a list of them")
+        ]
+        keep &= np.isin(np.arange(len(keep)), np.concatenate(near))
     if phi is not None:
         keep &= _angles(scan, phi)
     if scans is not None:
@@ -137,7 +140,10 @@ def excluded_from(scan: BinsAndFrames, exclude: Any) -> tuple[set[int], FrameRan
     for key in given.keys() & {"phi", "label"}:
         bins.update(select_bins(scan, None, **({"phi": None, "label": None} | {key: given[key]})))
     for key in given.keys() & {"frames", "time"}:
-        for one in _each_range(given[key]):
+        several = isinstance(given[key], list | tuple) and all(
+            isinstance(part, list | tuple | slice) for part in given[key]
+        )
+        for one in given[key] if several else [given[key]]:
             first, stop = _interval(scan, **({"frames": None, "time": None} | {key: one}))
             if stop <= first:
                 raise SelectionError(
@@ -157,14 +163,6 @@ def merged(ranges: Iterable[tuple[int, int]], frames: tuple[int, int]) -> FrameR
         elif first < stop:
             found.append((first, stop))
     return tuple(found)
-
-
-def _each_range(given: Any) -> list[Any]:
-    """Return the ranges of a list of them, or of one."""
-    one = not isinstance(given, list | tuple) or not all(
-        isinstance(part, list | tuple | slice) for part in given
-    )
-    return [given] if one else list(given)
 
 
 def _available_frames(scan: BinsAndFrames) -> str:
@@ -246,18 +244,13 @@ def _check_not_negative(what: str, low: float, high: float) -> None:
         )
 
 
-def _ring(scan: BinsAndFrames, q: float) -> Bool[np.ndarray, " bin"]:
-    keep = np.zeros(len(scan.bins), bool)
-    keep[nearest_ring(scan.q, q)] = True
-    return keep
-
-
 def _angles(scan: BinsAndFrames, phi: Any) -> Bool[np.ndarray, " bin"]:
     """Return which bins are at an angle, in a range (low, high), or in one of a list of both."""
     if _is_number(phi):
         return nearest_angles(scan.q, scan.phi, float(phi))
     if isinstance(phi, tuple) and len(phi) == 2 and all(map(_is_number, phi)):
-        return _between(scan.phi, *_turn(phi))
+        low, high = _turn(phi)  # counted upwards from low
+        return ((scan.phi - low) % 360 <= (high - low) % 360) | (high - low >= 360)
     if not isinstance(phi, Sequence | np.ndarray) or isinstance(phi, str) or not len(phi):
         raise SelectionError(
             f"phi = {shown(phi)} is neither an angle in degrees, nor a range (low, high), nor a list of these"
@@ -328,8 +321,3 @@ def _available(scan: BinsAndFrames) -> str:
         + (f" and unknown for {unknown}" if unknown and len(rings) else "")
         + f", φ from {scan.phi.min():g} to {scan.phi.max():g}°, labels {some}"
     )
-
-
-def _between(phi: Float[np.ndarray, " bin"], low: float, high: float) -> Bool[np.ndarray, " bin"]:
-    """Return which angles [degree] lie between low and high, counted upwards from low."""
-    return ((phi - low) % 360 <= (high - low) % 360) | (high - low >= 360)

@@ -31,11 +31,7 @@ def check_attributes(store: str | AnyPath, attrs: dict[str, Any]) -> None:
         )
     if attrs.get("complete") is not True:
         raise StoreError(f"{store} is incomplete: run `homodyne-dask ingest` again to finish it")
-    if attrs.get("source_format") == "esrf" and "cells" not in attrs:
-        raise StoreError(
-            f"{store} was made from an ESRF file by an earlier version, which did not keep the cells that c2 "
-            f"is averaged over: ingest the file again with --overwrite"
-        )
+
     try:
         schema.Attributes.model_validate(attrs)
     except ValidationError as e:
@@ -68,25 +64,15 @@ def check_arrays(store: str | AnyPath) -> tuple[int, int]:
         if metadata[name].get("shape") != shape:
             held = metadata[name].get("shape")
             raise ingest_again(store, f"{name} has shape {held} instead of {shape}")
-        chunk = _chunk_shape(array, shape, sizes["t"])
-        shard = _shard_shape(shape, sizes["t"]) if sharded and name in matrices else None
+        side, chunk, shard = schema.tile_side(sizes["t"]), shape, None
+        if array.dtype == _MATRIX.dtype:
+            chunk, tiles = [1, side, side], -(-shape[1] // side)
+            if sharded and name in matrices:
+                shard = [1, schema.shard_rows(tiles, side) * side, tiles * side]
+        elif not array.whole:
+            chunk = [1, *shape[1:]]
         _check_storage(store, name, metadata[name], array, chunk, shard)
     return sizes["bin"], sizes["t"]
-
-
-def _chunk_shape(array: ArraySpec, shape: list[int], n_frames: int) -> list[int]:
-    """Return the shape of an array's chunks."""
-    if array.dtype == _MATRIX.dtype:
-        side = schema.tile_side(n_frames)
-        return [1, side, side]
-    return shape if array.whole else [1, *shape[1:]]
-
-
-def _shard_shape(shape: list[int], n_frames: int) -> list[int]:
-    """Return the shape of the shards of c2 or of a level, from that of the array."""
-    side = schema.tile_side(n_frames)
-    tiles = -(-shape[1] // side)
-    return [1, schema.shard_rows(tiles, side) * side, tiles * side]
 
 
 def _sizes(store: str | AnyPath, metadata: dict[str, dict[str, Any]]) -> dict[str, int]:
@@ -111,34 +97,30 @@ def _check_storage(
     shard: list[int] | None,
 ) -> None:  # fmt: skip
     """Refuse an array whose type, chunks, units or codecs are not those of the schema."""
+    empty = np.zeros((), array.dtype).item()
     wanted: dict[str, Any] = {
         "node_type": "array",
         "zarr_format": 3,
         "data_type": array.dtype,
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": shard or chunk}},
-        "fill_value": "NaN"
-        if array.dtype.startswith("float")
-        else np.zeros((), array.dtype).item(),
+        "fill_value": "NaN" if array.dtype.startswith("float") else empty,
     }
     found = {key: metadata.get(key) for key in wanted}
     wanted["units"], found["units"] = array.units, metadata.get("attributes", {}).get("units")
     wanted["codecs"], found["codecs"] = list(schema.CODECS), _codecs(metadata)
     if shard:
-        wanted["codecs"], inner = [schema.SHARDED], _shard_settings(metadata)
+        inner = (
+            metadata["codecs"][0].get("configuration")
+            if found["codecs"] == [schema.SHARDED]
+            else {}
+        )
+        wanted["codecs"], inner = [schema.SHARDED], inner if isinstance(inner, dict) else {}
         found["chunks in shards"], wanted["chunks in shards"] = inner.get("chunk_shape"), chunk
         found["codecs in shards"], wanted["codecs in shards"] = _codecs(inner), list(schema.CODECS)
     for key, value in wanted.items():
         if found[key] != value:
             raise ingest_again(store, f"{key} of {name} is {found[key]} instead of {value}")
-
-
-def _shard_settings(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of the codec of shards, empty where there are none."""
-    if _codecs(metadata) != [schema.SHARDED]:
-        return {}
-    settings = metadata["codecs"][0].get("configuration")
-    return settings if isinstance(settings, dict) else {}
 
 
 def _codecs(metadata: dict[str, Any]) -> list[str] | str:

@@ -10,7 +10,6 @@ import os
 import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
 from distributed import Client, Scheduler, SchedulerPlugin, Worker, WorkerPlugin
 
@@ -23,7 +22,6 @@ from homodyne_dask.sweep.plan import Plan
 from homodyne_dask.sweep.preflight import (
     InspectedWorker,
     Requirements,
-    WorkerInfo,
     differences,
     inspect,
     preflight,
@@ -55,25 +53,20 @@ class WorkerCheck(WorkerPlugin):
         required = self.required
         info = await asyncio.to_thread(inspect, required.chunk, worker, gpu=required.gpu)
         registered = await internals.registered_workers(worker)
-        here = [
-            _neighbour(known, info)
-            for address, known in registered.items()
-            if known["host"] == worker.ip and address != worker.address
-        ]
+        here = []
+        for address, known in registered.items():
+            if known["host"] == worker.ip and address != worker.address:
+                # taken to be of the same environment
+                used, threads = known["metrics"].get("memory", 0), known["nthreads"]
+                beside = info._replace(used=used, pool=threads)
+                name, limit = f"worker {known['name']}", known["memory_limit"] or 0
+                here.append(InspectedWorker(name, threads, limit, beside))
         limit = internals.memory_limit(worker)
         mine = InspectedWorker(f"worker {worker.name}", worker.state.nthreads, limit, info)
         here.append(mine)
         failures = [*differences(mine, self.required), *too_many_threads(here)]
         failures += too_little_memory(here, self.required)
         return "\n".join(sentence for sentence in failures if sentence.startswith(f"{mine.name} "))
-
-
-def _neighbour(known: dict[str, Any], info: WorkerInfo) -> InspectedWorker:
-    """Return a worker on the machine of an inspected one, taken to be of the same environment."""
-    used = known["metrics"].get("memory", 0)
-    beside = info._replace(used=used, pool=known["nthreads"])
-    name = f"worker {known['name']}"
-    return InspectedWorker(name, known["nthreads"], known["memory_limit"] or 0, beside)
 
 
 class WorkerCheckInstaller(SchedulerPlugin):

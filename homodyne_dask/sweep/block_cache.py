@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from itertools import chain, islice
 
 import numpy as np
-from jaxtyping import Float32
 from zict import LRU
 
 from homodyne_dask.kernels.problem import Block
@@ -39,13 +38,6 @@ class _Scratch(threading.local):
 _SCRATCH = _Scratch()
 
 
-def _scratch(source: BlockSource) -> Float32[np.ndarray, "padded T T"]:
-    """Return the buffer of this thread, made anew for another shape."""
-    if _SCRATCH.data.shape != (source.padded_bins, source.side, source.side):
-        _SCRATCH.data = aligned_array(source.padded_bins, source.side)
-    return _SCRATCH.data
-
-
 BLOCKS: LRU[Hashable, Block] = byte_cache(lambda block: block.c2.nbytes)
 SUMS: LRU[Hashable, np.ndarray] = byte_cache(lambda sums: sums.nbytes + 500, budget=50_000_000)
 """Sums of the data of blocks, which hold for every theta and after the block itself was dropped."""
@@ -60,7 +52,9 @@ def block(source: BlockSource, place: Place, budget: int) -> Block:
     fresh memory for each block would cost a nanosecond per pair in page faults.
     """
     if budget == 0:
-        return placed(read_block(source, place, _scratch(source)), source.device)
+        if _SCRATCH.data.shape != (source.padded_bins, source.side, source.side):
+            _SCRATCH.data = aligned_array(source.padded_bins, source.side)
+        return placed(read_block(source, place, _SCRATCH.data), source.device)
     found = BLOCKS.get((source, place))
     if found is None:
         found = read_block(source, place, aligned_array(source.padded_bins, source.side))
@@ -97,23 +91,18 @@ def _fetching(
     source: BlockSource, places: Sequence[Place], reads: Sequence[bool] | None
 ) -> Iterator[Place]:
     to_read = iter([n for n in range(len(places)) if reads is None or reads[n]])
-    most = most_bytes(source.side)
+    most, scan = most_bytes(source.side), open_selection(source.selection)
     coming: dict[int, list[ByteRange]] = {}
     for n, place in enumerate(places):
         coming.pop(n - 1, None)
         for at in islice(to_read, 1 + AHEAD - len(coming)):
-            coming[at] = _chunks(source, places[at])
+            members, tile = places[at]
+            # none of a block that this process keeps
+            to_fetch = () if (source, places[at]) in BLOCKS else members
+            chunks = (Chunk(source.factor, scan.bins[member], *tile) for member in to_fetch)
+            coming[at] = [scan.place_of(chunk) for chunk in chunks]
         read_ahead([*chain(*coming.values())][: AHEAD_BYTES // most], most)
         yield place
-
-
-def _chunks(source: BlockSource, place: Place) -> list[ByteRange]:
-    """Return the places of the chunks of a block, none for one that this process keeps."""
-    if (source, place) in BLOCKS:
-        return []
-    scan = open_selection(source.selection)
-    chunks = [Chunk(source.factor, scan.bins[member], *place.tile) for member in place.members]
-    return [scan.place_of(chunk) for chunk in chunks]
 
 
 def forget() -> None:

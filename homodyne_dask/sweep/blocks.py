@@ -96,19 +96,10 @@ def stored_sums(
         return None
     sums = np.zeros((source.padded_bins, 4))
     sums[: len(place.members)] = scan.chunk_sums[list(place.members), i, j]
-    sums[_excluded(source, scan, place)] = 0.0
+    for row, member in enumerate(place.members if scan.excluded else ()):
+        if (source.factor, scan.bins[member], i, j) in scan.excluded:
+            sums[row] = 0.0
     return sums
-
-
-def _excluded(source: BlockSource, scan: Scan, place: Place) -> list[int]:
-    """Return the bins of a block, by position in it, whose chunks are damaged and excluded."""
-    if not scan.excluded:
-        return []
-    return [
-        row
-        for row, member in enumerate(place.members)
-        if (source.factor, scan.bins[member], *place.tile) in scan.excluded
-    ]
 
 
 def aligned_array(padded_bins: int, side: int) -> Float32[np.ndarray, "padded T T"]:

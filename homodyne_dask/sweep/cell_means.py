@@ -15,7 +15,7 @@ from homodyne_dask.kernels.cell_grams import cell_means
 from homodyne_dask.kernels.gram import CellMeans
 from homodyne_dask.kernels.problem import Block, Problem
 from homodyne_dask.store.cells import Cells
-from homodyne_dask.store.scan import Scan, open_selection, q_or_one
+from homodyne_dask.store.scan import open_selection, q_or_one
 from homodyne_dask.sweep.block_cache import CELLS, block, keep, prefetched
 from homodyne_dask.sweep.blocks import BlockSource, Cost, Place, aligned_array
 from homodyne_dask.sweep.layout import Run
@@ -38,28 +38,24 @@ def means_over_cells(
     cells = scan.cells
     assert cells is not None
     y, weight, reading = _data(source, cells, run, problem.min_lag, budget)
-    found, cost = [], Cost(reading=reading)
+    found, cost, members = [], Cost(reading=reading), list(run.members)
     for theta in thetas:
-        at = backend.point(problem, theta, scan.time, 1, scan.frames)
+        point = backend.point(problem, theta, scan.time, 1, scan.frames)
         sums = np.zeros((len(run.members), cells.number + 1, len(theta) + 1))
         for tile in run.tiles:
-            place = _without_data(source, scan, Place(run.members, tile))
-            cut = at.sub_blocks(place.q[0], place.i0, place.j0, source.side)
+            # a block of one shape with any other, of whose frames only the times are known
+            i, j = (at * source.side for at in tile)
+            data = aligned_array(len(members), source.side)
+            weights = np.zeros((len(members), source.side))
+            place = Block(data, weights, weights, q_or_one(scan)[members], scan.phi[members], i, j)
+            cut = point.sub_blocks(place.q[0], place.i0, place.j0, source.side)
             if cut.n_active:
                 here = cells.of_tile(place.i0, place.j0, source.side)
-                sums = backend.cell_sums(at, place, here, sums)
+                sums = backend.cell_sums(point, place, here, sums)
             needed = cut.n_active > 0 or reading > 0
             cost = cost.plus(Cost(cut.n_active, cut.n_total, int(needed), 1))
         found.append(cell_means(sums[:, :-1], cells.pairs, y, weight))
     return found, cost
-
-
-def _without_data(source: BlockSource, scan: Scan, place: Place) -> Block:
-    """Return a block of one shape with any other, of whose frames only the times are known."""
-    members, side = list(place.members), source.side
-    data, weights = aligned_array(len(members), side), np.zeros((len(members), side))
-    i, j = (at * side for at in place.tile)
-    return Block(data, weights, weights, q_or_one(scan)[members], scan.phi[members], i, j)
 
 
 def _data(

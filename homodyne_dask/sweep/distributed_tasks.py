@@ -119,9 +119,9 @@ class _Call:
     run: Run
     at: object
 
-
-def _computed(call: _Call) -> tuple[Any, Report]:
-    return call.function(call.context, call.run, call.at)
+    def computed(self) -> tuple[Any, Report]:
+        """Return the Gram of the task and its report."""
+        return self.function(self.context, self.run, self.at)
 
 
 def computed_on_cluster[G: AnyGram](
@@ -147,7 +147,7 @@ def computed_on_cluster[G: AnyGram](
                     {"workers": [owner], "allow_other_workers": True} if owner else {}
                 )
                 made = client.map(
-                    _computed,
+                    _Call.computed,
                     [_Call(task.function, context, runs[n], at) for n in numbers],
                     key=[f"{name}-{n:05d}" for n in numbers],
                     pure=False,
@@ -158,19 +158,13 @@ def computed_on_cluster[G: AnyGram](
                 future.release()
                 yield futures[future], gram, report
     finally:
-        _cancel(client, [future for future in futures if not future.done()])
-
-
-def _cancel(client: Client, futures: list[Future]) -> None:
-    """Cancel the remaining tasks of a pass; a failure must neither cost its result nor hide its error.
-
-    Also where none is left: the answer comes when the scheduler has forgotten the others, and only
-    then do the tasks of the next pass have a span of their own.
-    """
-    if client.status == "running":
+        # Also where no task is left: the answer comes when the scheduler has forgotten the others, and only
+        # then do the tasks of the next pass have a span of their own.
+        left = [future for future in futures if not future.done()]
         try:
-            with_timeout(ANSWER_TIMEOUT, client.cancel, futures, reason="the pass has ended")
-        except (Exception, CancelledError) as e:
+            if client.status == "running":
+                with_timeout(ANSWER_TIMEOUT, client.cancel, left, reason="the pass has ended")
+        except (Exception, CancelledError) as e:  # must neither cost the result nor hide an error
             LOG.warning("tasks were not cancelled: %s: %s", type(e).__name__, e)
 
 

@@ -30,8 +30,8 @@ MIN_TASK_SECONDS = 0.03
 """Shortest task of a pass at the typical rate, where the scheduler is not the limit."""
 SCHEDULER_SECONDS = 0.001
 """Processor time of scheduler and driver for a task, one after the other [s]; docs/performance.md."""
-SIZE_LABELS = ((1_000_000, "STANDARD"), (10_000_000, "LARGE"), (100_000_000, "CHUNKED"))
-"""Number of pairs below which a fit has homodyne's label; above all of them it is STREAMING."""
+
+
 AHEAD = 3
 """Blocks that are fetched while one is computed."""
 AHEAD_BYTES = 64_000_000
@@ -114,12 +114,8 @@ class Layout:
         """Return the lines of a plan about the data, as (name, text)."""
         bins = sum(map(len, self.groups))
         return [
-            (
-                "bins",
-                f"{bins} in {counted(len(self.groups), 'group')} of equal q",
-            ),
+            ("bins", f"{bins} in {counted(len(self.groups), 'group')} of equal q"),
             ("pairs", f"{self.pairs:,}"),
-            ("size", size_in_words(self.pairs)),
             ("tiles", f"{self.blocks} of {self.side} × {self.side} frames"),
         ]
 
@@ -238,9 +234,3 @@ def fetched_memory(layout: Layout, threads: int) -> int:
     most = most_bytes(layout.side)
     ahead = min(AHEAD_BYTES, (1 + AHEAD) * layout.padded_bins * most)
     return threads * ahead + REQUESTS * most
-
-
-def size_in_words(pairs: int) -> str:
-    """Return the label of a number of pairs or points, and a remark that it has no effect."""
-    label = next((label for below, label in SIZE_LABELS if pairs < below), "STREAMING")
-    return f"{label} (a label only: every size takes the same code path)"

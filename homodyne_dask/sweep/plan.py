@@ -99,10 +99,13 @@ def chosen_device(
     """
     if wanted == "cpu":
         return ON_CPU
-    if wanted == "auto" and (why := _why_cpu(layout, memory)):
-        return Device("cpu", why)
-    if layout.cells:
+    if layout.cells and wanted == "gpu":
         raise OptionError(f"device = 'gpu' is not available: {_OF_CELLS}; leave out device")
+    if wanted == "auto":
+        why = "data are read again in every pass" if memory == "stream" else ""
+        why = why if layout.pairs >= AUTO_PAIRS else f"there are fewer than {AUTO_PAIRS:,} pairs"
+        if why or layout.cells:
+            return Device("cpu", _OF_CELLS if layout.cells else why)
     found = find()
     if isinstance(found, str):
         if wanted == "gpu":
@@ -113,15 +116,6 @@ def chosen_device(
         return Device("cpu", f"the data need {size(needed)}, but {found} can hold {size(capacity)}")
     why = "as requested" if wanted == "gpu" else f"there are {AUTO_PAIRS:,} pairs or more"
     return Device("gpu", why, found, GPU)
-
-
-def _why_cpu(layout: Layout, memory: str) -> str:
-    """Return why a fit takes no GPU by itself, '' where it does."""
-    if layout.cells:
-        return _OF_CELLS
-    if layout.pairs < AUTO_PAIRS:
-        return f"there are fewer than {AUTO_PAIRS:,} pairs"
-    return "data are read again in every pass" if memory == "stream" else ""
 
 
 class DriverCost(NamedTuple):
@@ -281,20 +275,15 @@ def make_plan(
         )
     resident, of_levels = fits and memory != "stream", tuple(levels)
     plan = Plan(layout, workers, resident, bins, model, parameters, of_levels, device, capacity)
-    allowed = workers.memory // workers.processes
-    if plan.memory_per_worker > allowed:
-        raise _too_little(plan, allowed)
+    allowed, needed = workers.memory // workers.processes, plan.memory_per_worker
+    if needed > allowed and (workers.local or workers.to_start):
+        raise too_little("this process" if workers.local else "a worker", needed, allowed)
+    if needed > allowed:
+        raise PlanError(
+            f"a worker would need {size(needed)}, but has {size(allowed)}: give workers more "
+            f"memory or fewer threads each"
+        )
     return plan
-
-
-def _too_little(plan: Plan, allowed: int) -> PlanError:
-    if plan.workers.local or plan.workers.to_start:
-        who = "this process" if plan.workers.local else "a worker"
-        return too_little(who, plan.memory_per_worker, allowed)
-    return PlanError(
-        f"a worker would need {size(plan.memory_per_worker)}, but has {size(allowed)}: give workers more "
-        f"memory or fewer threads each"
-    )
 
 
 def require_memory_for_thetas(plan: Plan, points: int) -> None:

@@ -65,7 +65,14 @@ def inspect(chunk: ByteRange | None, dask_worker: Worker, gpu: bool = False) -> 
     chunk: None where its code alone matters; JAX is then not loaded. gpu: whether it is to compute on one.
     """
     compute_on_own_threads(dask_worker)
-    x64 = chunk is None or _float64()
+    x64 = True
+    if chunk is not None:
+        import jax.numpy as jnp
+
+        from homodyne_dask.kernels.devices import float64_on_cpu
+
+        with float64_on_cpu():
+            x64 = bool(jnp.zeros(1).dtype == jnp.float64)
     no_gpu = _gpu() if gpu else ""
     return WorkerInfo(
         host=socket.gethostname(),
@@ -78,15 +85,6 @@ def inspect(chunk: ByteRange | None, dask_worker: Worker, gpu: bool = False) -> 
         chunk=_digest(chunk),
         no_gpu=no_gpu if isinstance(no_gpu, str) else "",
     )
-
-
-def _float64() -> bool:
-    import jax.numpy as jnp
-
-    from homodyne_dask.kernels.devices import float64_on_cpu
-
-    with float64_on_cpu():
-        return bool(jnp.zeros(1).dtype == jnp.float64)
 
 
 def compute_on_own_threads(worker: Worker) -> None:
@@ -176,14 +174,9 @@ def requirements(scan: Scan | None = None, plan: Plan | None = None) -> Requirem
     """Return what every worker of a plan must fulfil; without one the same versions and code."""
     if scan is None or plan is None:
         return Requirements(package_versions(), "", None, "", 0)
-    chunk = _chunk(scan, plan)
+    chunk, memory = _chunk(scan, plan), plan.memory_per_worker
     return Requirements(
-        package_versions(),
-        str(scan.path),
-        chunk,
-        _digest(chunk),
-        plan.memory_per_worker,
-        plan.gpus > 0,
+        package_versions(), str(scan.path), chunk, _digest(chunk), memory, plan.gpus > 0
     )
 
 
@@ -191,7 +184,9 @@ def _scheduler(client: Client) -> Iterator[str]:
     versions = answered(client, client.get_versions)
     both = [versions[process]["packages"] for process in ("scheduler", "client")]
     for name in SCHEDULER_PACKAGES:
-        theirs, ours = (_short(name, packages.get(name)) for packages in both)
+        theirs, ours = (str(packages.get(name)) for packages in both)
+        if name == "python":  # 3.13, not 3.13.1
+            theirs, ours = (".".join(of.split(".")[:2]) for of in (theirs, ours))
         if theirs != ours:
             yield (
                 f"the scheduler has {name} {theirs}, but this program has {ours}: start the scheduler from "
@@ -209,10 +204,6 @@ def _scheduler(client: Client) -> Iterator[str]:
             )
 
 
-def _short(name: str, version: str | None) -> str:
-    return ".".join(str(version).split(".")[:2]) if name == "python" else str(version)
-
-
 def differences(worker: InspectedWorker, required: Requirements) -> Iterator[str]:
     """Yield a sentence for each difference that would change a worker's numbers."""
     name, info = worker.name, worker.info
@@ -228,11 +219,9 @@ def differences(worker: InspectedWorker, required: Requirements) -> Iterator[str
         yield f"{name} on {info.host} has no GPU, but this fit is computed on GPUs: {info.no_gpu}"
     if info.chunk != required.digest:
         what = "it reads other data" if len(info.chunk) == 64 else info.chunk
-        remedy = (
-            "set its credentials in the environment of the workers"
-            if is_url(required.store)
-            else "put it on a file system that all nodes share, and check its permissions"
-        )
+        remedy = "put it on a file system that all nodes share, and check its permissions"
+        if is_url(required.store):
+            remedy = "set its credentials in the environment of the workers"
         yield f"{name} on {info.host} cannot read the store {required.store} ({what}): {remedy}"
 
 
@@ -282,15 +271,13 @@ def _lifetimes(client: Client, plan: Plan) -> Iterator[str]:
 
 def _chunk(scan: Scan, plan: Plan) -> ByteRange:
     """Return the place of the first chunk that a fit may read."""
-    excluded = {(chunk.bin, chunk.i, chunk.j) for chunk in scan.excluded if chunk.factor == 1}
-    member, tile = next(
-        (scan.bins[member], tile)
+    chunks = (
+        Chunk(1, scan.bins[member], *tile)
         for tile in plan.layout.tiles
         for group in plan.layout.groups
         for member in group
-        if (scan.bins[member], *tile) not in excluded
     )
-    return scan.place_of(Chunk(1, member, *tile))
+    return scan.place_of(next(chunk for chunk in chunks if chunk not in scan.excluded))
 
 
 def _digest(chunk: ByteRange | None) -> str:

@@ -7,6 +7,7 @@ held. Whichever worker computes a task, the sum has the same bits.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, overload
 
@@ -78,10 +79,7 @@ class ArrivingGrams[G: AnyGram]:
 
     def _of_group(self, group: int) -> G:
         subtrees = [self.held[key] for key in sorted(self.held) if key[0] == group]
-        total = subtrees.pop()
-        while subtrees:
-            total = add(subtrees.pop(), total)
-        return total
+        return reduce(lambda total, one: add(one, total), reversed(subtrees))
 
 
 @dataclass
@@ -194,8 +192,7 @@ def _sweep(
     device = plan.device.place
     source = BlockSource(selection, layout.side, layout.padded_bins, layout.factor, device)
     context = TaskContext(source, problem, plan.budget)
-    tasks = plan.tasks_of(layout)
-    return Sweep(context, layout, tasks, _computed, client)
+    return Sweep(context, layout, plan.tasks_of(layout), _computed, client)
 
 
 def sweep_over(context: object, plan: Plan, task: Task[Gram], client: "Client | None") -> Sweep:

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from resource import RUSAGE_SELF, getrusage
 from typing import Any, NamedTuple
@@ -128,7 +128,10 @@ def gram_of(
     if isinstance(at, AtThetaOfBins):
         at = AtTheta(at.thetas[run.members[0]])
     if cells_of(context.source) is not None:
-        gram, cost = _of_cells(context, run, at)
+        [means], cost = means_over_cells(*context, run, [at.theta])
+        if isinstance(at, AtTheta):
+            return cell_gram(means), report_of(began, before, cost)
+        gram = robust_cell_gram(means, context.problem, at.linear_params[list(run.members)])
         return gram, report_of(began, before, cost)
     [point] = _points(context, [at.theta])
     places = [Place(run.members, tile) for tile in run.tiles]
@@ -140,7 +143,12 @@ def gram_of(
                 leaves.append(gram)
                 cost = cost.plus(part)
     else:
-        known = [_known_of(context, point, place) for place in places]
+        source, known = context.source, []
+        q = q_or_one(open_selection(source.selection))[run.members[0]]
+        for place in places:
+            i, j = (side * source.side for side in place.tile)
+            sums = _sums_of(source, place, context.problem.min_lag)
+            known.append(_Known(point.sub_blocks(q, i, j, source.side), sums))
         with prefetched(context.source, places, [one.needed for one in known]) as turns:
             for place, one in zip(turns, known, strict=True):
                 gram, part = _leaf(context, point, place, one)
@@ -178,15 +186,6 @@ def _points(context: TaskContext, thetas: Iterable[Float[np.ndarray, " p"]]) -> 
     return [point(problem, theta, scan.time, source.factor, scan.frames) for theta in thetas]
 
 
-def _of_cells(
-    context: TaskContext, run: Run, at: AtTheta | AtThetaAndLinear
-) -> tuple[Gram | RobustGram, Cost]:
-    [means], cost = means_over_cells(*context, run, [at.theta])
-    if isinstance(at, AtTheta):
-        return cell_gram(means), cost
-    return robust_cell_gram(means, context.problem, at.linear_params[list(run.members)]), cost
-
-
 class _Known(NamedTuple):
     """What is known of a block before it is read."""
 
@@ -201,18 +200,16 @@ class _Known(NamedTuple):
         return self.cut.n_active > 0 or self.sums is None
 
 
-def _known_of(context: TaskContext, at: ModelPoint, place: Place) -> _Known:
-    """Return what is known of a block at theta.
+def _sums_of(
+    source: BlockSource, place: Place, min_lag: int
+) -> Float[np.ndarray, "padded 4"] | None:
+    """Return the sums of the data of a block alone, None before they are summed for the first time.
 
-    The sums of the data alone are those of the store where they cover the same pairs, else those of
-    an earlier pass: which ones depends on store and selection alone.
+    They are those of the store where they cover the same pairs, else those of an earlier pass: which ones
+    depends on store and selection alone.
     """
-    source, lag = context.source, context.problem.min_lag
-    q = q_or_one(open_selection(source.selection))[place.members[0]]
-    i, j = (side * source.side for side in place.tile)
-    sums = stored_sums(source, place, lag)
-    sums = SUMS.get((source, place, lag)) if sums is None else sums
-    return _Known(at.sub_blocks(q, i, j, source.side), sums)
+    sums = stored_sums(source, place, min_lag)
+    return SUMS.get((source, place, min_lag)) if sums is None else sums
 
 
 def _leaf(context: TaskContext, at: ModelPoint, place: Place, known: _Known) -> tuple[Gram, Cost]:
@@ -273,25 +270,17 @@ def report_of(began: float, before: dict[str, int], cost: Cost) -> Report:
     began: time of perf_counter at its start; before: compilations of each kernel at its start.
     """
     seconds, peak = time.perf_counter() - began, getrusage(RUSAGE_SELF).ru_maxrss * 1024
-    return Report(_worker(), os.getpid(), seconds, (before, compilations()), cost, peak)
+    address = ""  # of the worker that this process is
+    if distributed := sys.modules.get("distributed"):
+        with suppress(ValueError):  # it is none
+            address = distributed.get_worker().address
+    return Report(address, os.getpid(), seconds, (before, compilations()), cost, peak)
 
 
 def metered(what: str) -> AbstractContextManager[object]:
     """Return a context whose time Dask shows as a part of a task; without Dask it does nothing."""
     metrics = sys.modules.get("distributed.metrics")  # a worker has loaded it
     return nullcontext() if metrics is None else metrics.context_meter.meter(what)
-
-
-def _worker() -> str:
-    """Return the address of the worker that this process is, '' where it is none."""
-    if "distributed" not in sys.modules:
-        return ""
-    from distributed import get_worker
-
-    try:
-        return get_worker().address
-    except ValueError:
-        return ""
 
 
 def wide_gram_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[WideGram, Report]:
@@ -307,8 +296,7 @@ def wide_gram_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[WideGr
     places, known, needed = [Place(run.members, tile) for tile in run.tiles], [], []
     for place in places:
         i, j = (side * source.side for side in place.tile)
-        sums = stored_sums(source, place, problem.min_lag)
-        known.append(SUMS.get((source, place, problem.min_lag)) if sums is None else sums)
+        known.append(_sums_of(source, place, problem.min_lag))
         active = any(at.sub_blocks(q, i, j, source.side).n_active for at in points)
         needed.append(active or known[-1] is None)
     leaves = []

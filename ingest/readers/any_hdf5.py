@@ -49,16 +49,9 @@ def open_any(path: Path, options: IngestOptions) -> Source:
 
 def layout_in(file: h5py.File, name: str, options: IngestOptions) -> MatrixAxes:
     """Return the layout of a dataset of matrices."""
-    path = Path(hdf5.file_name(file))
-    found = _dataset(file, name)
-    return layout_of(
-        path,
-        name,
-        _shape(found),
-        found.dtype,
-        options.axes,
-        lambda one, n: _slice(file, name, one, n),
-    )
+    path, found = Path(hdf5.file_name(file)), _dataset(file, name)
+    shape, read = _shape(found), lambda one, n: _slice(file, name, one, n)
+    return layout_of(path, name, shape, found.dtype, options.axes, read)
 
 
 def read_slice(path: Path, where: str, layout: MatrixAxes) -> np.ndarray:
@@ -101,12 +94,8 @@ def _matrices_in(file: h5py.File, group: str) -> list[str]:
         raise SourceError(
             f"{group} of {hdf5.file_name(file)} contains no square matrix; {what_is_in(file)}"
         )
-    return sorted(square, key=_by_number)
-
-
-def _by_number(name: str) -> list[tuple[int, str]]:
-    """Return the key that sorts g2 before g10."""
-    return [(int(part or 0), text) for text, part in re.findall(r"(\D*)(\d*)", name)]
+    parts = {name: re.findall(r"(\D*)(\d*)", name) for name in square}
+    return sorted(square, key=lambda name: [(int(of or 0), text) for text, of in parts[name]])
 
 
 def _held(file: h5py.File, options: IngestOptions) -> tuple[dict[str, np.ndarray], list[str]]:
@@ -130,15 +119,12 @@ def what_is_in(file: h5py.File) -> str:
     """Return what may be matrices in a file, and which option takes them."""
     shapes = list(_datasets(file))
     found = [(name, shape) for name, shape in shapes if _equal_axes(shape) >= 2]
-    lists = [(name, shape) for name, shape in shapes if 1 <= sum(n > 1 for n in shape) == 1]
+    lists = [(name, shape) for name, shape in shapes if sum(n > 1 for n in shape) == 1]
     if not found:
         return "no dataset in it has two axes of equal length"
     text = f"if the matrices are in one of these, give --dataset NAME: {_listed(found)}"
-    return (
-        text
-        + f"; candidates for --q-dataset, --phi-dataset and --time-dataset: {_listed(lists)}"
-        * bool(lists)
-    )
+    others = "; candidates for --q-dataset, --phi-dataset and --time-dataset: "
+    return text + f"{others}{_listed(lists)}" * bool(lists)
 
 
 def _listed(found: list[tuple[str, tuple[int, ...]]]) -> str:

@@ -44,7 +44,9 @@ def open_aps_u(path: Path) -> Source:
         stride = hdf5.positive_integer(file, f"{CONFIG}/stride_frame")
         avg = hdf5.positive_integer(file, f"{CONFIG}/avg_frame")
         frame_time = spacing(hdf5.seconds(file, FRAME_TIME), stride * avg)
-        begin = _begin(file)
+        begin = 0  # first detector frame, as boost_corr counts
+        if hdf5.dataset(file, f"{CONFIG}/begin_frame") is not None:
+            begin = max(0, int(hdf5.scalar(file, f"{CONFIG}/begin_frame")))
         q, phi, notes = _q_phi(file, label)
         pixels, means = _pixels(file, label)
         pictures = pictures_in(file, (FLUX,), (MEAN_IMAGE,), n_frames, begin, stride, avg)
@@ -80,15 +82,11 @@ def _labels(file: h5py.File, names: dict[int, str]) -> np.ndarray:
     """Return the bin of matrix c2_00001, c2_00002, …: the running number is no bin number."""
     bins = hdf5.integers(file, PROCESSED)
     missing = sorted(set(range(1, len(bins) + 1)) - set(names))
-    if missing:
+    if missing or len(names) != len(bins):
+        of = hdf5.file_name(file)
+        first = f"{MATRICES}/c2_{missing[0]:05d} of {of} is missing: " if missing else ""
         raise SourceError(
-            f"{MATRICES}/c2_{missing[0]:05d} of {hdf5.file_name(file)} is missing: {PROCESSED} "
-            f"lists {len(bins)} bins, but there are {len(names)} matrices"
-        )
-    if len(names) != len(bins):
-        raise SourceError(
-            f"{PROCESSED} of {hdf5.file_name(file)} has {len(bins)} entries, but there are "
-            f"{len(names)} matrices"
+            f"{first}{PROCESSED} of {of} has {len(bins)} entries, but there are {len(names)} matrices"
         )
     if (bins < 1).any() or len(set(bins.tolist())) != len(bins):
         raise SourceError(
@@ -99,29 +97,19 @@ def _labels(file: h5py.File, names: dict[int, str]) -> np.ndarray:
 
 def _q_phi(file: h5py.File, label: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Return q [1/Å] and φ [degree] of each bin: cell a of the q-major grid of rings and angles."""
-    n0, n1 = _grid(file)
-    rings = hdf5.finite_numbers(file, f"{QMAP}/dynamic_v_list_dim0")
-    angles = hdf5.finite_numbers(file, f"{QMAP}/dynamic_v_list_dim1")
-    if (len(rings), len(angles)) != (n0, n1):
+    points = hdf5.integers(file, f"{QMAP}/dynamic_num_pts").tolist()
+    dim0, dim1 = f"{QMAP}/dynamic_v_list_dim0", f"{QMAP}/dynamic_v_list_dim1"
+    rings, angles = hdf5.finite_numbers(file, dim0), hdf5.finite_numbers(file, dim1)
+    if [len(rings), len(angles)] != points:
         raise SourceError(
             f"dynamic_v_list_dim0 and dynamic_v_list_dim1 have {len(rings)} and {len(angles)} entries, but "
-            f"dynamic_num_pts of {hdf5.file_name(file)} is {n0} and {n1}"
+            f"dynamic_num_pts of {hdf5.file_name(file)} is {' and '.join(map(str, points))}"
         )
     units = [*hdf5.strings(file, f"{QMAP}/map_units"), None, None]
-    dim0, dim1 = f"{QMAP}/dynamic_v_list_dim0", f"{QMAP}/dynamic_v_list_dim1"
     rings, notes_q = inverse_angstrom(rings, hdf5.unit(file, dim0) or units[0], dim0)
     angles, notes_phi = degrees(angles, hdf5.unit(file, dim1) or units[1], dim1)
-    cell = _cells(file, label, n0 * n1)
-    return rings[cell // n1], angles[cell % n1], notes_q + notes_phi
-
-
-def _grid(file: h5py.File) -> tuple[int, int]:
-    points = hdf5.integers(file, f"{QMAP}/dynamic_num_pts")
-    if len(points) != 2 or (points < 1).any():
-        raise SourceError(
-            f"{QMAP}/dynamic_num_pts must be the numbers of rings and angles, not {points}"
-        )
-    return int(points[0]), int(points[1])
+    ring, angle = np.divmod(_cells(file, label, len(rings) * len(angles)), len(angles))
+    return rings[ring], angles[angle], notes_q + notes_phi
 
 
 def _cells(file: h5py.File, label: np.ndarray, n_cells: int) -> np.ndarray:
@@ -151,38 +139,23 @@ def _check_mapping(file: h5py.File, name: str, mapping: np.ndarray, label: np.nd
         )
 
 
-def _begin(file: h5py.File) -> int:
-    """Return the first detector frame, 0-based as boost_corr counts."""
-    name = f"{CONFIG}/begin_frame"
-    return 0 if hdf5.dataset(file, name) is None else max(0, int(hdf5.scalar(file, name)))
-
-
 def _pixels(file: h5py.File, label: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
     """Return pixels per bin, and the mean counts per pixel and detector frame if known."""
     roi = hdf5.regions(file, ROI_MAP)
     image = hdf5.optional(file, MEAN_IMAGE)
     if roi is None:
-        return np.zeros(len(label), dtype=np.int64), None
-    pixels = _sum_in_bins(roi, label)
+        return hdf5.sum_in_bins(roi, label), None
+    pixels = hdf5.sum_in_bins(roi, label)
     if image is None or image.size != roi.size or (pixels == 0).any():
         return pixels, None
-    return pixels, _sum_in_bins(roi, label, image.ravel()) / pixels
-
-
-def _sum_in_bins(
-    roi: np.ndarray, label: np.ndarray, weights: np.ndarray | None = None
-) -> np.ndarray:
-    """Return the pixels of each bin, or the sum of their weights."""
-    last = int(label.max())
-    return np.bincount(np.minimum(roi, last + 1), weights, minlength=last + 1)[label]
+    return pixels, hdf5.sum_in_bins(roi, label, image.ravel()) / pixels
 
 
 def _intensity(means, flux, avg: int) -> tuple[np.ndarray | None, list[str]]:
     """Return counts per pixel and analysed frame; averaging a frames multiplies their mean by a."""
     if means is None or not np.isfinite(means).all() or (means < 0).any() or not means.any():
-        return None, [
-            "the file does not contain counts for every bin: sigma is taken from the scatter"
-        ]
+        why = "the file does not contain counts for every bin"
+        return None, [f"{why}: sigma is taken from the scatter"]
     if flux is None or not np.isfinite(flux).all() or (flux < 0).any() or not flux.mean() > 0:
         return None, [f"{FLUX} does not cover all frames: sigma is taken from the scatter"]
     return avg * np.outer(means, flux / flux.mean()), []
@@ -204,12 +177,9 @@ def open_aps_legacy(path: Path) -> Source:
         for name in (STRIDE, AVG):
             if hdf5.dataset(file, name) is None:
                 notes.append(f"{name} is missing: assumed to be 1")
-        regions = hdf5.regions(file, "/xpcs/dqmap")
-        pixels = np.zeros(len(label), int) if regions is None else _sum_in_bins(regions, label)
+        pixels = hdf5.sum_in_bins(hdf5.regions(file, "/xpcs/dqmap"), label)
         truth = hdf5.truth(file)
-        pictures = pictures_in(
-            file, (LEGACY_FLUX,), (LEGACY_IMAGE,), n_frames, stride=stride, avg=avg
-        )
+        pictures = pictures_in(file, (LEGACY_FLUX,), (LEGACY_IMAGE,), n_frames, 0, stride, avg)
     return Source(
         path=path,
         format="aps-legacy",
@@ -248,35 +218,19 @@ def _legacy_labels(file: h5py.File, names: dict[int, str]) -> np.ndarray:
             f"{LEGACY_MATRICES} of {hdf5.file_name(file)} is ambiguous: g2_00001 may be bin 1 or, by "
             f"{LEGACY_PROCESSED}, bin {bins[0]}; sort the list or rename the matrices"
         )
-    if named:
-        return numbers
-    if running:
-        return bins
-    raise _mismatch(file, set(names), bins)
-
-
-def _mismatch(file: h5py.File, numbers: set[int], bins: np.ndarray) -> SourceError:
-    name = hdf5.file_name(file)
-    for expected in (set(bins.tolist()), set(range(1, len(bins) + 1))):
-        if numbers < expected:
-            missing = min(expected - numbers)
-            return SourceError(
-                f"{LEGACY_MATRICES}/g2_{missing:05d} of {name} is missing: {LEGACY_PROCESSED} lists "
-                f"{len(bins)} bins, but there are {len(numbers)} matrices"
-            )
-    return SourceError(
-        f"the {len(numbers)} matrices of {name} (g2_{min(numbers):05d} to g2_{max(numbers):05d}) "
-        f"are numbered neither as the {len(bins)} bins of {LEGACY_PROCESSED} nor from 1 to {len(bins)}"
-    )
+    if not (named or running):
+        raise SourceError(
+            f"the {len(names)} matrices of {hdf5.file_name(file)} (g2_{min(names):05d} to "
+            f"g2_{max(names):05d}) are numbered neither as the {len(bins)} bins of {LEGACY_PROCESSED} nor "
+            f"from 1 to {len(bins)}"
+        )
+    return numbers if named else bins
 
 
 def _legacy_q_phi(file: h5py.File, label: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    q, notes_q = inverse_angstrom(
-        hdf5.finite_numbers(file, DQLIST), hdf5.unit(file, DQLIST), DQLIST
-    )
-    phi, notes_phi = degrees(
-        hdf5.finite_numbers(file, DPHILIST), hdf5.unit(file, DPHILIST), DPHILIST
-    )
+    q, phi = (hdf5.finite_numbers(file, name) for name in (DQLIST, DPHILIST))
+    q, notes_q = inverse_angstrom(q, hdf5.unit(file, DQLIST), DQLIST)
+    phi, notes_phi = degrees(phi, hdf5.unit(file, DPHILIST), DPHILIST)
     if len(q) != len(phi):
         raise hdf5.wrong(file, f"{DQLIST} has {len(q)} entries, but {DPHILIST}", f"has {len(phi)}")
     if label.max() > len(q):

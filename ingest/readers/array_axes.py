@@ -65,10 +65,8 @@ def layout_of(
     what = f"{name} of {path.name}"
     if dtype.kind not in "fiu":
         raise SourceError(f"{what} contains {dtype}, not real numbers")
-    if axes is not None:
-        found = [_given_layout(what, shape, axes)]
-    else:
-        found = _layouts_of_lengths(what, shape)
+    given = axes is not None
+    found = [_given_layout(what, shape, axes)] if given else _layouts_of_lengths(what, shape)
     for one in found:
         check_frames(one.n_frames, path, one.n_bins)
     if len(found) == 1:
@@ -76,7 +74,8 @@ def layout_of(
     symmetric = [one for one in found if is_two_time(read(one, one.n_bins // 2))]
     if len(symmetric) == 1:
         return symmetric[0]
-    ways = " or ".join(_axes_text(one) for one in found)
+    names = (["t" if axis in one.times else "q" for axis in range(len(shape))] for one in found)
+    ways = " or ".join(map(",".join, names))
     raise OptionError(
         f"{what} has shape {shape}, but neither its lengths nor its symmetry show which two axes are "
         f"times: give --axes {ways}, with t for each time axis"
@@ -103,10 +102,6 @@ def _given_layout(what: str, shape: tuple[int, ...], axes: tuple[str, ...]) -> M
             f"name each axis, with t for the two whose length is the number of frames"
         )
     return MatrixAxes(shape, (first, second))
-
-
-def _axes_text(layout: MatrixAxes) -> str:
-    return ",".join("t" if axis in layout.times else "q" for axis in range(len(layout.shape)))
 
 
 def is_two_time(matrix: np.ndarray) -> bool:

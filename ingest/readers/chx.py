@@ -30,7 +30,14 @@ def open_chx(path: Path, options: IngestOptions) -> Source:
     with hdf5.open_hdf5(path) as file:
         layout = layout_in(file, MATRICES, replace(options, axes=options.axes or ("t", "t", "q")))
         held, notes = _bins(file, layout.n_bins)
-        held |= _spacing(file)
+        # the time between frames: the least of the lags, or else what the detector was set to
+        lags = hdf5.optional(file, LAGS)
+        if lags is not None and (lags > 0).any():
+            held["dt"] = np.array([lags[lags > 0].min()])
+        else:
+            metadata = hdf5.attributes_of(file, METADATA)
+            known = [decimal(np.ravel(metadata[name])[0]) for name in PERIODS if name in metadata]
+            held |= {"dt": np.array(known[:1])} if known else {}
         pictures = pictures_in(file, ("/imgsum",), ("/avg_img",), layout.size[1])
     if "phi" not in held and options.phi is None:
         options = replace(options, phi=(np.nan,))
@@ -60,13 +67,3 @@ def _bins(file: h5py.File, n_bins: int) -> tuple[dict[str, np.ndarray], list[str
     elif values.shape[1] == 2:
         notes.append(f"the second number of each bin in {BINS} is taken to be q_z and left out")
     return held, notes
-
-
-def _spacing(file: h5py.File) -> dict[str, np.ndarray]:
-    """Return the time between frames, the least of the lags or else what the detector was set to."""
-    lags = hdf5.optional(file, LAGS)
-    if lags is not None and (lags > 0).any():
-        return {"dt": np.array([lags[lags > 0].min()])}
-    metadata = hdf5.attributes_of(file, METADATA)
-    known = [decimal(np.ravel(metadata[name])[0]) for name in PERIODS if name in metadata]
-    return {"dt": np.array(known[:1])} if known else {}

@@ -44,14 +44,8 @@ format. They are asked about files that are of no format known here.
 HDF5, NPY, ZIP = b"\x89HDF\r\n\x1a\n", b"\x93NUMPY", b"PK\x03\x04"
 MATLAB_HDF5 = b"MATLAB 7.3"
 """With which a file of MATLAB v7.3 begins; HDF5 follows."""
-NOT_DATA = {
-    b"version https://git-lfs": "a Git LFS pointer instead of the file: run git lfs pull",
-    b"<": "a web page (HTML or XML) sent instead of the file: sign in and download it again",
-    b"MATLAB 5.0": "a file of MATLAB v5 to v7, which is not HDF5: save it in MATLAB with -v7.3",
-    b"\x1f\x8b": "compressed with gzip: decompress it",
-    b"\x00" * 8: "only zeros, as after an interrupted copy: copy it again",
-}
-"""By their first bytes, files that are taken for data."""
+
+
 G2 = ("/xpcs/multitau/normalized_g2", "/exchange/norm-0-g2", "/entry/data/g2")
 """Where result files hold g2(lag) of multi-tau: APS-U, APS before it, NXxpcs."""
 DESCRIPTION_TIMEOUT = 60.0
@@ -121,23 +115,16 @@ def _open_built_in(path: Path, options: IngestOptions) -> tuple[Source | None, s
     if not magic:
         raise SourceError(f"{path} is empty: copy it again")
     if not magic.startswith((HDF5, MATLAB_HDF5)):
-        return None, _not_data(path, magic)
+        begin = magic[:8].decode("latin-1")
+        return (
+            None,
+            f"{path} is neither HDF5 nor .npy nor .npz (it begins with {begin!r}): check the file",
+        )
     source = _open_hdf5(path, options)
     if source is not None:
         return source, ""
     with hdf5.open_hdf5(path) as file:
         return None, f"{path} has no two-time matrices of a known layout; {what_is_in(file)}"
-
-
-def _not_data(path: Path, magic: bytes) -> str:
-    """Return the reason why a file that is neither HDF5 nor of NumPy cannot be read."""
-    for start, what in NOT_DATA.items():
-        if magic.lstrip(b" \r\n\t\xef\xbb\xbf").startswith(start):
-            return f"{path} is {what}"
-    return (
-        f"{path} is neither HDF5 nor .npy nor .npz (it begins with {magic[:8].decode('latin-1')!r}): check "
-        f"the file"
-    )
 
 
 def _open_installed(path: Path, options: IngestOptions) -> tuple[Source | None, list[str]]:
@@ -164,7 +151,16 @@ def _open_installed(path: Path, options: IngestOptions) -> tuple[Source | None, 
 def _open_hdf5(path: Path, options: IngestOptions) -> Source | None:
     if options.dataset is not None:
         return open_any(path, options)
-    _refuse_names(path, options)
+    for name in (
+        "q_dataset",
+        "phi_dataset",
+        "time_dataset",
+    ):  # matrices of known layouts have no such
+        if (given := getattr(options, name)) is not None:
+            raise OptionError(
+                f"{name} = {given} applies only together with dataset: also give dataset, "
+                f"or leave out {name} for files of a known layout ({path.name})"
+            )
     with hdf5.open_hdf5(path) as file:
         groups = {name: hdf5.has_group(file, name) for name in (aps.MATRICES, aps.LEGACY_MATRICES)}
         nexus, ages = nxxpcs.entry_of(file) is not None, esrf.has_ages(file)
@@ -189,16 +185,6 @@ def _open_hdf5(path: Path, options: IngestOptions) -> Source | None:
             f"the frames again with two-time output (boost_corr: --type Both) and ingest that file"
         )
     return None
-
-
-def _refuse_names(path: Path, options: IngestOptions) -> None:
-    """Raise OptionError for names in a file whose matrices are not named."""
-    for name in ("q_dataset", "phi_dataset", "time_dataset"):
-        if (given := getattr(options, name)) is not None:
-            raise OptionError(
-                f"{name} = {given} applies only together with dataset: also give dataset, "
-                f"or leave out {name} for files of a known layout ({path.name})"
-            )
 
 
 def _refuse_q_and_phi(options: IngestOptions, source: Source) -> Source:

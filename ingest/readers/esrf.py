@@ -150,7 +150,9 @@ def open_esrf(path: Path, options: IngestOptions) -> Source:
         where = f"{analysis}/{layout.twotime}"
         ttcf, cells, dt = _averages(file, where, layout, options.frame_time)
         q, notes = _q(file, analysis, len(ttcf), options)
-        pixels = _pixels(file, f"{analysis}/roi_masks", len(ttcf))
+        pixels, masks = np.zeros(len(ttcf), np.int64), hdf5.optional(file, f"{analysis}/roi_masks")
+        if masks is not None and masks.ndim == 3 and len(masks) == len(ttcf):
+            pixels = np.count_nonzero(masks, axis=(1, 2)).astype(np.int64)
     if options.phi is None:
         raise OptionError(
             f"{path.name} does not contain phi: give --phi in degrees, one number or one per bin"
@@ -275,11 +277,8 @@ def _scatter(
     second = value[2:] - 2 * value[1:-1] + value[:-2]
     second /= np.sqrt(share[2:] + 4 * share[1:-1] + share[:-2])
     known = second[np.isfinite(second)]
-    found = (
-        1.4826 * np.median(np.abs(known - np.median(known)))
-        if len(known) >= MIN_DIFFERENCES
-        else 0.0
-    )
+    enough = len(known) >= MIN_DIFFERENCES
+    found = 1.4826 * np.median(np.abs(known - np.median(known))) if enough else 0.0
     if not found > 0:
         raise SourceError(
             f"{path.name} has too few ages, or c2 without scatter, to measure the noise: give --sigma"
@@ -304,14 +303,6 @@ def _q(
     if len(q) != n_bins:
         raise hdf5.wrong(file, name, f"has {len(q)} entries for {n_bins} regions")
     if unit is None:
-        return inverse_angstrom(q, "1/nm", name)[0], [
-            f"{name} has no unit: q is assumed to be in 1/nm"
-        ]
+        note = f"{name} has no unit: q is assumed to be in 1/nm"
+        return inverse_angstrom(q, "1/nm", name)[0], [note]
     return inverse_angstrom(q, unit, name)
-
-
-def _pixels(file: h5py.File, name: str, n_bins: int) -> Int[np.ndarray, " bin"]:
-    masks = hdf5.optional(file, name)
-    if masks is None or masks.ndim != 3 or len(masks) != n_bins:
-        return np.zeros(n_bins, dtype=np.int64)
-    return np.count_nonzero(masks, axis=(1, 2)).astype(np.int64)

@@ -135,13 +135,22 @@ def regions(file: h5py.File, name: str) -> np.ndarray | None:
     return found.ravel().astype(np.int64)
 
 
+def sum_in_bins(
+    regions: np.ndarray | None, label: np.ndarray, weights: np.ndarray | None = None
+) -> np.ndarray:
+    """Return the pixels of each bin in a map of regions, 0 without one, or the sum of their weights."""
+    if regions is None:
+        return np.zeros(len(label), dtype=np.int64)
+    last = int(label.max())
+    return np.bincount(np.minimum(regions, last + 1), weights, minlength=last + 1)[label]
+
+
 def unit(file: h5py.File, name: str) -> str | None:
     """Return the unit written at a dataset."""
     found = dataset(file, name)
     try:
-        words = (
-            [] if found is None else [found.attrs[k] for k in ("unit", "units") if k in found.attrs]
-        )
+        held = {} if found is None else found.attrs
+        words = [held[key] for key in ("unit", "units") if key in held]
     except UNREADABLE as error:
         raise damaged(file, name, error) from error
     return text(words[0]) if words else None
@@ -240,6 +249,5 @@ def _value(file: h5py.File, name: str) -> dict[str, Any] | None:
     if not np.isfinite(number):
         return None
     units = unit(file, name)
-    return {"value": int(number) if held.dtype.kind in "iu" else number} | (
-        {"units": units} if units else {}
-    )
+    found = {"value": int(number) if held.dtype.kind in "iu" else number}
+    return found | {"units": units} if units else found

@@ -180,30 +180,23 @@ def _read_index(
     """Return a part of an array that is read from its start, some slabs of its first long axis at a time."""
     n_bytes = math.prod(shape[1:]) * dtype.itemsize
     if not isinstance(index[0], slice):
-        if index[0] == shape[0] - 1:
-            _skip(member, index[0] * n_bytes)
-        else:
-            member.seek(index[0] * n_bytes, os.SEEK_CUR)
+        left = index[0] * n_bytes
+        if index[0] < shape[0] - 1:
+            member.seek(left, os.SEEK_CUR)
+            left = 0
+        while left > 0:  # before the last matrix all is read: the checksum is compared at its end
+            if not (got := len(member.read(min(left, READ_BYTES)))):
+                raise EOFError("it ends early")
+            left -= got
         return _read_index(member, shape[1:], dtype, index[1:])
-    found = np.empty(
-        (shape[0], *(n for n, at in zip(shape[1:], index[1:], strict=True) if at == slice(None))),
-        dtype,
-    )
+    kept = (n for n, at in zip(shape, index, strict=True) if at == slice(None))
+    found = np.empty(tuple(kept), dtype)
     at_once = max(1, READ_BYTES // max(n_bytes, 1))
     for first in range(0, shape[0], at_once):
         rows = found[first : first + at_once]
         read = np.frombuffer(member.read(len(rows) * n_bytes), dtype)
         rows[...] = read.reshape(-1, *shape[1:])[(slice(None), *index[1:])]
     return found
-
-
-def _skip(member: IO[bytes], n_bytes: int) -> None:
-    """Read what lies before the last matrix: the checksum of the array is compared at its end."""
-    while n_bytes > 0:
-        got = len(member.read(min(n_bytes, READ_BYTES)))
-        if got == 0:
-            raise EOFError("it ends early")
-        n_bytes -= got
 
 
 def _number_in(where: str) -> int:
@@ -274,24 +267,13 @@ def source_of(
 
 def _check_complete(path: Path, held: Contents, options: IngestOptions) -> None:
     """Raise OptionError that names all that neither the file nor an option gives."""
-    given = {
-        "q": (
-            ("q",),
-            options.q,
-            "--q in 1/Å, one number or one per bin, or nan if it is unknown",
-        ),
-        "phi": (
-            ("phi",),
-            options.phi,
-            "--phi in degrees, one number or one per bin; nan for whole rings",
-        ),
-        "its frame spacing": (("time", "dt"), options.frame_time, "--frame-time in s"),
-    }
-    missing = {
-        name: how
-        for name, (keys, option, how) in given.items()
-        if option is None and not any(key in held for key in keys)
-    }
+    missing = {}
+    if options.q is None and "q" not in held:
+        missing["q"] = "--q in 1/Å, one number or one per bin, or nan if it is unknown"
+    if options.phi is None and "phi" not in held:
+        missing["phi"] = "--phi in degrees, one number or one per bin; nan for whole rings"
+    if options.frame_time is None and held.keys().isdisjoint(("time", "dt")):
+        missing["its frame spacing"] = "--frame-time in s"
     if missing and path.name == ARRAY:  # Python's own spelling
         spelled = [_OF_ARRAYS[name] for name in missing]
         raise OptionError(
@@ -358,16 +340,13 @@ def _counts(path: Path, held: Contents, n_bins: int, n_frames: int) -> np.ndarra
             f"{path.name} has counts, but no pixels: also give the number of pixels of each bin"
         )
     values = held["counts"].astype(np.float64)
-    whole = {
-        (): values.reshape(1, -1),
-        (n_bins,): values.reshape(-1, 1),
-        (n_frames,): values.reshape(1, -1),
-    }
+    row = values.reshape(1, -1)
+    whole = {(): row, (n_bins,): row.T, (n_frames,): row, (n_bins, n_frames): values}
     if values.shape == (n_bins,) == (n_frames,):
         raise SourceError(
             f"counts of {path.name} may be per bin or per frame: give an array (bin, t)"
         )
-    shaped = values if values.shape == (n_bins, n_frames) else whole.get(values.shape)
+    shaped = whole.get(values.shape)
     if shaped is None:
         raise SourceError(
             f"counts of {path.name} have shape {values.shape}: give counts per pixel and frame as one "
@@ -409,12 +388,8 @@ def _times_in_file(path: Path, held: Contents, n_frames: int) -> tuple[np.ndarra
             f"{path.name} has dt = {dt:g} s, but its times are {np.median(step):g} s apart: correct one of "
             f"them"
         )
-    notes = (
-        [f"time began at {time[0]:g} s and was shifted to 0 (to keep an age, give --time-offset)"]
-        if time[0]
-        else []
-    )
-    return time - time[0], notes
+    note = f"time began at {time[0]:g} s and was shifted to 0 (to keep an age, give --time-offset)"
+    return time - time[0], [note] * bool(time[0])
 
 
 def open_homodyne(path: Path, options: IngestOptions) -> Source:
@@ -438,12 +413,8 @@ def open_homodyne(path: Path, options: IngestOptions) -> Source:
         f"cut by homodyne to frames {first} to {last} of its source, counted from 1: times count from the "
         f"first of these frames"
     )
-    return replace(
-        source,
-        begin_frame=first,
-        end_frame=last,
-        notes=(*source.notes, note) if first > 1 else source.notes,
-    )
+    notes = (*source.notes, note) if first > 1 else source.notes
+    return replace(source, begin_frame=first, end_frame=last, notes=notes)
 
 
 def _cache_times(path: Path, held: dict[str, np.ndarray]) -> Float[np.ndarray, " t"]:

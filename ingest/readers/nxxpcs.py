@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import h5py
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, SourceError, nearest
 from ingest.readers import hdf5
@@ -30,10 +30,8 @@ def listed_q(
     if hdf5.dataset(file, name) is None:
         return _from_option(file, name, "q", options.q, "1/Å", label), []
     _not_both(file, name, "q", options.q)
-    values, notes = inverse_angstrom(
-        _column(file, name, 0, label), _unit_or_none(hdf5.unit(file, name)), name
-    )
-    return values, notes
+    unit = _unit_or_none(hdf5.unit(file, name))
+    return inverse_angstrom(_column(file, name, 0, label), unit, name)
 
 
 def listed_phi(
@@ -51,9 +49,8 @@ def listed_phi(
     unit = _unit_or_none(hdf5.unit(file, name))
     values = _column(file, name, 0, label)
     if unit is not None and unit.startswith("1/"):
-        return values, [
-            f"{name} is in {unit!r}, the unit that NXxpcs defines: taken to be in degrees"
-        ]
+        note = f"{name} is in {unit!r}, the unit that NXxpcs defines: taken to be in degrees"
+        return values, [note]
     return degrees(values, unit, name)
 
 
@@ -85,15 +82,6 @@ def _from_option(file, name: str, what: str, given, unit: str, label) -> Float[n
 def _not_both(file: h5py.File, name: str, what: str, given) -> None:
     if given is not None:
         raise OptionError(f"{what} is read from {name} of {hdf5.file_name(file)}: leave it out")
-
-
-def pixels_per_bin(file: h5py.File, name: str, label: np.ndarray) -> Int[np.ndarray, " bin"]:
-    """Return the pixels of each bin in the map of that name, 0 without one."""
-    regions = hdf5.regions(file, name)
-    if regions is None:
-        return np.zeros(len(label), dtype=np.int64)
-    last = int(label.max())
-    return np.bincount(np.minimum(regions, last + 1), minlength=last + 1)[label]
 
 
 MATRICES = "twotime/two_time_corr_func"
@@ -145,7 +133,7 @@ def open_nxxpcs(path: Path, options: IngestOptions) -> Source:
         frame_time = hdf5.seconds(file, f"{detector}/frame_time")
         time, on_time = _times(file, where, storage, n_frames, frame_time)
         measurement = experiment(file, entry, detector)
-        pixels = pixels_per_bin(file, f"{masks}/dynamic_roi_map", label)
+        pixels = hdf5.sum_in_bins(hdf5.regions(file, f"{masks}/dynamic_roi_map"), label)
         held = [f"{entry}/data/{name}" for name in ("frame_sum", "frame_average")]
         pictures = pictures_in(file, held, held[::-1], n_frames)
     return Source(
@@ -182,36 +170,22 @@ def read_nxxpcs(path: Path, where: str) -> np.ndarray:
         except hdf5.UNREADABLE as error:
             raise hdf5.damaged(file, array, error) from error
     c2 = np.array(c2, np.result_type(c2.dtype, np.float32))
-    if storage.origin == "lower_left" and not _about_diagonal(c2):
+    # some programs write "lower_left" for how they draw a matrix that starts at its first element
+    upright = not all(_halves(c2)) or np.allclose(c2, c2.T, rtol=1e-5, equal_nan=True)
+    if storage.origin == "lower_left" and not upright:
         c2 = c2[::-1].copy()
-    return _of_one_half(c2, storage.populated)
-
-
-def _about_diagonal(c2: np.ndarray) -> bool:
-    """Return whether equal times lie on the diagonal through the upper left.
-
-    Some programs write "lower_left" for how they draw a matrix that starts at its first element.
-    """
-    below, above = _halves(c2)
-    return not (below and above) or np.allclose(c2, c2.T, rtol=1e-5, equal_nan=True)
+    # Where only one half holds anything but 0 that half is taken: an origin at the lower left leaves open
+    # which one "upper" is. Where both do, the other one holds filling.
+    if storage.populated != "all" and all(_halves(c2)):
+        filling = np.tri(len(c2), k=-1, dtype=bool)
+        c2[filling if storage.populated == "upper_half" else filling.T] = np.nan
+    return c2
 
 
 def _halves(c2: np.ndarray) -> tuple[bool, bool]:
     """Return whether anything but 0 is known below, and above, the diagonal."""
     filled, below = np.isfinite(c2) & (c2 != 0), np.tri(len(c2), k=-1, dtype=bool)
     return bool((filled & below).any()), bool((filled & below.T).any())
-
-
-def _of_one_half(c2: np.ndarray, populated: str) -> np.ndarray:
-    """Return the matrix with NaN for filling in the half that is not populated.
-
-    Where only one half holds anything but 0 that half is taken: an origin at the lower left leaves open
-    which one "upper" is. Where both do, the other one holds filling.
-    """
-    if populated != "all" and all(_halves(c2)):
-        filling = np.tri(len(c2), k=-1, dtype=bool)
-        c2[filling if populated == "upper_half" else filling.T] = np.nan
-    return c2
 
 
 def _storage(file: h5py.File, where: str) -> Storage:

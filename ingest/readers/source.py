@@ -168,11 +168,11 @@ class IngestOptions:
             "sigma": _plain(self.sigma),
             "time_offset": self.time_offset,
             "gap": self.gap,
-        } | {name: _listed(value) for name in LAYOUT if (value := getattr(self, name)) is not None}
-
-
-def _listed(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+        } | {
+            name: list(value) if isinstance(value, tuple) else value
+            for name in LAYOUT
+            if (value := getattr(self, name)) is not None
+        }
 
 
 LAYOUT = (
@@ -303,7 +303,13 @@ def _unit_of(name: str) -> str:
 
 def apply_options(source: Source, options: IngestOptions) -> Source:
     """Return the source with what the user added; what contradicts the file is an error."""
-    _check_frame_time(source, options.frame_time)
+    given = options.frame_time
+    if given is not None and not np.isclose(given, source.frame_time, rtol=1e-6, atol=0):
+        raise OptionError(
+            f"frame_time = {given:g} s, but {source.path.name} has {source.frame_time:g} s between "
+            f"stored frames (stride {source.stride}, averaging {source.avg}): correct it or leave "
+            "it out"
+        )
     if options.trains is not None and source.format != "midtools":
         raise OptionError(f"{source.path.name} contains no trains: leave out trains")
     if options.gap and source.gap and not np.isclose(options.gap, source.gap):
@@ -318,14 +324,8 @@ def apply_options(source: Source, options: IngestOptions) -> Source:
     notes = source.notes
     if options.time_offset:
         notes += (f"{options.time_offset:g} s were added to all times (time_offset)",)
-    return replace(
-        source,
-        half=options.half,
-        sigma=sigma,
-        gap=options.gap or source.gap,
-        time=time,
-        notes=notes,
-    )
+    gap = options.gap or source.gap
+    return replace(source, half=options.half, sigma=sigma, gap=gap, time=time, notes=notes)
 
 
 def _check_ranges(source: Source, time: np.ndarray, sigma: np.ndarray | None) -> None:
@@ -336,15 +336,6 @@ def _check_ranges(source: Source, time: np.ndarray, sigma: np.ndarray | None) ->
     for wrong in filter(None, (out_of_range(*one) for one in found.items())):
         raise SourceError(
             f"{source.path.name} cannot be ingested: {wrong}; correct the value or its unit"
-        )
-
-
-def _check_frame_time(source: Source, given: float | None) -> None:
-    if given is not None and not np.isclose(given, source.frame_time, rtol=1e-6, atol=0):
-        raise OptionError(
-            f"frame_time = {given:g} s, but {source.path.name} has {source.frame_time:g} s between "
-            f"stored frames (stride {source.stride}, averaging {source.avg}): correct it or leave "
-            "it out"
         )
 
 

@@ -48,7 +48,10 @@ def open_trains(path: Path, options: IngestOptions) -> Source:
         raise SourceError(
             f"{GROUP}/q of {path.name} must be {n_bins} positive numbers, not {q * 10}"
         )
-    groups, number = _groups(trains), trains[1] - trains[0]
+    number = trains[1] - trains[0]
+    # of fewer than 16 trains one group, else 8 to 20
+    scans = int(np.clip(number // TRAINS_PER_SCAN, *SCANS)) if number >= 2 * SCANS[0] else 1
+    groups = list(pairwise(np.linspace(*trains, scans + 1).round().astype(int).tolist()))
     each = "mean" if len(groups) == 1 else f"{len(groups)} scans, each the mean of a group,"
     notes = [
         f"{each} of {number} of {n_trains} trains, {trains[0]} to {trains[1] - 1}",
@@ -73,8 +76,8 @@ def open_trains(path: Path, options: IngestOptions) -> Source:
     )
     if len(groups) == 1:
         return source
-    scans = [replace(source, reader=partial(read_trains, trains=group)) for group in groups]
-    return joined(scans, [f"trains {first} to {end - 1}" for first, end in groups])
+    each_group = [replace(source, reader=partial(read_trains, trains=group)) for group in groups]
+    return joined(each_group, [f"trains {first} to {end - 1}" for first, end in groups])
 
 
 def _pictures(file: h5py.File, n_trains: int, n_frames: int) -> Pictures:
@@ -90,14 +93,6 @@ def _pictures(file: h5py.File, n_trains: int, n_frames: int) -> Pictures:
     known = np.isfinite(by_pulse)
     total = np.where(known, by_pulse, 0).sum(axis=(0, 2))
     return pictures._replace(flux=total / np.maximum(known.sum(axis=(0, 2)), 1))
-
-
-def _groups(trains: Trains) -> list[Trains]:
-    """Return the trains of each scan: 8 to 20 groups, one of fewer than 16 trains."""
-    first, end = trains
-    number = int(np.clip((end - first) // TRAINS_PER_SCAN, *SCANS))
-    edges = np.linspace(first, end, (number if end - first >= 2 * SCANS[0] else 1) + 1)
-    return list(pairwise(edges.round().astype(int).tolist()))
 
 
 def read_trains(path: Path, where: str, trains: Trains) -> Float32[np.ndarray, "t t"]:
@@ -118,19 +113,14 @@ def read_trains(path: Path, where: str, trains: Trains) -> Float32[np.ndarray, "
                 raise
             except hdf5.UNREADABLE as error:
                 raise hdf5.damaged(file, MATRICES, error) from error
-            known = _known(slab)
+            known = np.isfinite(slab) & (slab != NO_PIXELS)
+            # a train does not know the pairs of frames without a photon, which are 0 throughout
+            alive = (known & (slab != 0) & ~np.eye(n, dtype=bool)).any(axis=-1)
+            known &= alive[:, :, None] & alive[:, None, :]
             total += np.where(known, slab, 0).sum(axis=0, dtype=np.float64)
             count += known.sum(axis=0)
     with np.errstate(invalid="ignore"):
         return (total / count).astype(np.float32)
-
-
-def _known(slab: np.ndarray) -> np.ndarray:
-    """Return which pairs each train knows: not those of frames without a photon, which are 0 throughout."""
-    known = np.isfinite(slab) & (slab != NO_PIXELS)
-    off_diagonal = ~np.eye(slab.shape[-1], dtype=bool)
-    alive = (known & (slab != 0) & off_diagonal).any(axis=-1)
-    return known & alive[:, :, None] & alive[:, None, :]
 
 
 def _shape(file: h5py.File) -> tuple[int, int, int]:

@@ -119,5 +119,5 @@ def test_fits_by_url_are_compared(here, no_pictures):
 def test_commands_that_work_on_this_machine_refuse_urls_without_quoting_them(words):
     made = run(*words, "s3://user:secret@bucket/A_fit")
     assert made.exit_code == 2
-    assert "it is a URL: give a path on this machine" in made.output
+    assert "URL" in made.output
     assert "secret" not in made.output

@@ -1,14 +1,10 @@
 """Options that several commands share: -h, -v, -q, --json; and intervals of `show`."""
 
-import gc
 import json
-import time
 
 import pytest
 
-from homodyne_dask.cli import exit_status
 from homodyne_dask.cli.program import main
-from homodyne_dask.errors import OptionError
 from tests.run_command import FIT, done, run
 
 
@@ -96,21 +92,3 @@ def test_times_before_0_are_not_fitted_with_powers_of_time(here):
     assert run(
         "fit", "N_c2.zarr", "--model", "static", "--time", "0:9", "--no-pictures"
     ).exit_code in (0, 3)
-
-
-def test_garbage_is_looked_for_again_after_a_command_and_in_a_long_one(here, monkeypatch):
-    seen = []
-    monkeypatch.setattr(exit_status, "SECONDS_WITHOUT_GARBAGE", 0.05)
-
-    def waiting(_):
-        seen.append(gc.isenabled())
-        until = time.monotonic() + 10
-        while not gc.isenabled() and time.monotonic() < until:
-            time.sleep(0.01)
-        seen.append(gc.isenabled())
-        raise OptionError("enough")
-
-    monkeypatch.setattr("homodyne_dask.store.scan.open_dataset", waiting)
-    assert run("info", "A_c2.zarr").exit_code == 2
-    assert seen == [False, True]
-    assert gc.isenabled()

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-import homodyne_dask.xarray  # registers the accessor
 import ingest
 from homodyne_dask.apps.view.view_page import ViewPage
 from homodyne_dask.errors import OptionError, SelectionError
@@ -113,9 +112,3 @@ def test_a_page_shows_the_bins_of_the_scan_that_was_chosen(store):
         bin_name(some, n) for n in range(4)
     ]
     assert bin_name(some, 3).endswith("bin 3, scan 5")
-
-
-def test_datasets_of_xarray_keep_their_scans(store):
-    dataset = hd.open_dataset(store).dataset
-    assert dataset.isel(bin=slice(4, 9)).xpcs.scan.bins == (4, 5, 6, 7, 8)
-    assert dataset.isel(bin=7).xpcs.scan.bins == (7,)

@@ -28,7 +28,6 @@ from homodyne_dask.sweep.layout import (
     layout,
     longest_task,
     runs,
-    size_in_words,
 )
 from homodyne_dask.sweep.plan import make_plan
 from tests.sweep.plans import scan_to_plan
@@ -236,22 +235,6 @@ def test_a_plan_for_a_cluster_that_is_not_there_is_that_of_its_workers(tmp_path)
 def test_what_is_no_number_of_workers_is_said(given):
     with pytest.raises(OptionError, match="is not a number of workers"):
         workers_asked(given)
-
-
-@pytest.mark.parametrize(
-    ("pairs", "label"),
-    [
-        (999_999, "STANDARD"),
-        (1_000_000, "LARGE"),
-        (9_999_999, "LARGE"),
-        (10_000_000, "CHUNKED"),
-        (99_999_999, "CHUNKED"),
-        (100_000_000, "STREAMING"),
-        (10**12, "STREAMING"),
-    ],
-)
-def test_a_size_has_the_label_homodynes_users_know(pairs, label):
-    assert size_in_words(pairs).startswith(f"{label} (")
 
 
 @pytest.mark.parametrize(("frames", "groups"), [(512, 4), (300, 2), (100, 1)])

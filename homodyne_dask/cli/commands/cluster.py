@@ -81,7 +81,9 @@ def cluster_status(file: Path | None, key: str | None, as_json: bool) -> None:
         f"running tasks: {tasks}"
     )
     for address, worker in known.items():
-        echo(f"  {_line(address, worker)}")
+        of = _values(address, worker)
+        threads, used = counted(of["threads"], "thread"), size(of["memory_bytes"])
+        echo(f"  {of['name']}  {address}  {threads}  {used} in use")
 
 
 @cluster.command("stop")
@@ -105,12 +107,6 @@ def _values(address: str, worker: dict[str, Any]) -> dict[str, Any]:
         "memory_bytes": worker["metrics"].get("memory", 0),
         "tasks_running": len(worker["metrics"].get("executing", ())),
     }
-
-
-def _line(address: str, worker: dict[str, Any]) -> str:
-    used = size(worker["metrics"].get("memory", 0))
-    threads = counted(worker["nthreads"], "thread")
-    return f"{worker['name']}  {address}  {threads}  {used} in use"
 
 
 def _print_scheduler(scheduler: Any, file: Path) -> None:

@@ -90,14 +90,8 @@ def rows_of_table(table: "Dataset", *columns: str) -> list[dict[str, Any]]:
 
 def store_values(scan: "hd.Scan") -> dict[str, Any]:
     """Return what `info` prints as values, with units in the names."""
-    kept = (
-        "source_file",
-        "source_format",
-        "source_sha256",
-        "store_sha256",
-        "sigma_source",
-        "notes",
-    )
+    source = ("source_file", "source_format", "source_sha256")
+    kept = (*source, "store_sha256", "sigma_source", "notes")
     columns = {
         "label": scan.label,
         "q_per_angstrom": scan.q,

@@ -1,6 +1,6 @@
 """homodyne-dask ingest: convert a result file to a Zarr store."""
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +19,6 @@ MIN_BYTES_FOR_WORKERS = 500_000_000
 
 ADDRESSES = 600_000_000
 """Bytes of address space that an ingest reserves: libraries, and 75 MB for each of its threads."""
-
-
-LAYOUT = (
-    "trains",
-    "average",
-    "dataset",
-    "q_dataset",
-    "phi_dataset",
-    "time_dataset",
-    "axes",
-    "half",
-)
 
 
 @click.command()
@@ -110,7 +98,8 @@ LAYOUT = (
 def ingest(
     sources: tuple[AnyPath, ...],
     store: AnyPath | None,
-    overwrite: bool,
+    scheduler: str | None,
+    key: str | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -127,16 +116,20 @@ def ingest(
     repeat the option or separate them with commas. To continue an interrupted ingest, repeat the command.
     """
     require_addresses("an ingest", ADDRESSES)
-    files, store = _sources_and_store(sources, store)
-    q, phi, sigma = (numbers_of_option(what, options[what]) for what in ("q", "phi", "sigma"))
+    *first, last = sources
+    # without --output the second of two is the store if it is no file
+    if store is None and len(first) == 1 and not (isinstance(last, Path) and last.is_file()):
+        sources, store = tuple(first), last
+    files = [path_of("source", one) for one in sources]
+    options |= {what: numbers_of_option(what, options[what]) for what in ("q", "phi", "sigma")}
+    size = sum(path.stat().st_size for path in files if path.is_file())
+    if scheduler is not None:
+        workers = hd.connect(scheduler, key)
+    else:
+        workers = nullcontext() if size < MIN_BYTES_FOR_WORKERS else hd.local_cluster()
     try:
-        with _workers(files, options["scheduler"], options["key"]) as client:
-            report = hd.ingest(
-                files, store, q=q, phi=phi, sigma=sigma, gap=options["gap"],
-                frame_time=options["frame_time"], time_offset=options["time_offset"],
-                sharded=options["sharded"], strict=options["strict"], overwrite=overwrite, client=client,
-                **{name: options[name] for name in LAYOUT},
-            )  # fmt: skip
+        with workers as client:
+            report = hd.ingest(files, store, client=client, **options)
     except KeyboardInterrupt:
         raise Interrupted(
             f"interrupted: the part of {files[0]} already written is kept; repeat the command to continue"
@@ -146,23 +139,3 @@ def ingest(
         echo_json(store_values(hd.open_dataset(report.store)) | values)
         return
     echo(str(report))
-
-
-def _sources_and_store(
-    given: tuple[AnyPath, ...], store: AnyPath | None
-) -> tuple[list[Path], AnyPath | None]:
-    """Return the files and the store; without --output the second of two is the store if it is no file."""
-    *first, last = given
-    if store is None and len(first) == 1 and not (isinstance(last, Path) and last.is_file()):
-        given, store = tuple(first), last
-    return [path_of("source", one) for one in given], store
-
-
-def _workers(
-    files: list[Path], scheduler: str | None, key: str | None
-) -> AbstractContextManager[Any]:
-    """Return a context with the Dask client to write with, None for small files."""
-    size = sum(path.stat().st_size for path in files if path.is_file())
-    if scheduler is None and size < MIN_BYTES_FOR_WORKERS:
-        return nullcontext()
-    return hd.connect(scheduler, key) if scheduler is not None else hd.local_cluster()

@@ -46,7 +46,10 @@ def preflight(
     if not (site or sources):
         raise OptionError("nothing to check: give --site, or stores with --scheduler-file")
     click.get_current_context().with_resource(text_to_stderr(as_json))
-    config = _configuration(sources, model) if sources else None
+    options = {"model": model} if model else {}
+    if not any(source.endswith((".yaml", ".yml")) for source in sources):
+        options.setdefault("model", "laminar_flow")
+    config = configuration(sources, options) if sources else None
     found: dict[str, Any] = {}
     if site:
         job_script, facts = _site_facts(site, config)
@@ -58,13 +61,6 @@ def preflight(
         found |= {"stores": _check_stores(config, file)}
     if as_json:
         echo_json(found)
-
-
-def _configuration(sources: tuple[str, ...], model: str | None) -> FitConfig:
-    options = {"model": model} if model else {}
-    if not any(source.endswith((".yaml", ".yml")) for source in sources):
-        options.setdefault("model", "laminar_flow")
-    return configuration(sources, options)
 
 
 def _site_facts(name: str, config: FitConfig | None) -> tuple[str, dict[str, str]]:
@@ -82,15 +78,12 @@ def _site_facts(name: str, config: FitConfig | None) -> tuple[str, dict[str, str
     )
     facts["interface"] = str(site.interface)
     for what, folder in (("keys", site.shared), ("logs", site.logs)):
-        facts[what] = f"{folder}, {_permission(folder)}"
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        may = "writable" if os.access(there, os.W_OK) else f"{there} is not writable"
+        facts[what] = f"{folder}, {may}"
     if site["batch"] == "slurm":
         facts["sbatch says"] = str(queue.probe(jobs.script(site, site.shared / "key", task)))
     return jobs.script(site, site.shared / "<key>", task).strip(), facts
-
-
-def _permission(folder: Path) -> str:
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
-    return "writable" if os.access(existing, os.W_OK) else f"{existing} is not writable"
 
 
 def _check_stores(config: FitConfig, file: Path | None) -> dict[str, Any]:

@@ -69,17 +69,11 @@ def simulate(
         noise=noise, overwrite=overwrite,
     )  # fmt: skip
     if as_json:
-        facts = {"scenario": scenario, "model": made.model, "convention": convention}
-        sizes = {
-            "angles": angles,
-            "frames": frames,
-            "frame_time_s": made.frame_time,
-            "seed": seed,
-            "noise": noise,
-        }
-        units = {"q_per_angstrom": made.q, "gap_angstrom": made.gap}
-        parameters = {"parameters": dict(made.parameters)}
-        echo_json({"file": str(path)} | facts | sizes | units | parameters)
+        echo_json({
+            "file": str(path), "scenario": scenario, "model": made.model, "convention": convention,
+            "angles": angles, "frames": frames, "frame_time_s": made.frame_time, "seed": seed, "noise": noise,
+            "q_per_angstrom": made.q, "gap_angstrom": made.gap, "parameters": dict(made.parameters),
+        })  # fmt: skip
         return
     values = ", ".join(f"{name} {value:g}" for name, value in made.parameters.items())
     echo(

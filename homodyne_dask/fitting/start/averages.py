@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.errors import SelectionError
 from homodyne_dask.kernels.compiled import plain_kernel
@@ -23,7 +23,7 @@ from homodyne_dask.models.transport import (
     frame_spacing,
     integrals,
 )
-from homodyne_dask.store.scan import Cuts, Scan, q_or_one
+from homodyne_dask.store.scan import Scan, q_or_one
 from homodyne_dask.sweep.cell_sums import CELL_SUMS, edges_inside
 from homodyne_dask.sweep.sweep import Sweep
 
@@ -80,10 +80,18 @@ class BinnedAverages:
         cells = len(self.t1)
         if cells <= number:
             return self
-        at = np.sort(np.random.default_rng(0).permutation(cells)[:number])
-        return replace(
-            self, c2=self.c2[:, at], weight=self.weight[:, at], t1=self.t1[at], t2=self.t2[at]
-        )
+        return self.at_cells(np.sort(np.random.default_rng(0).permutation(cells)[:number]))
+
+    def at_cells(
+        self, at: Int[np.ndarray, " some"] | Bool[np.ndarray, " cell"]
+    ) -> "BinnedAverages":
+        """Return these of some cells."""
+        c2, weight = self.c2[:, at], self.weight[:, at]
+        return replace(self, c2=c2, weight=weight, t1=self.t1[at], t2=self.t2[at])
+
+    def up_to_lag(self, longest: float) -> "BinnedAverages":
+        """Return these, of which only those of lags up to one [s] have a weight."""
+        return replace(self, weight=np.where(self.t2 - self.t1 <= longest, self.weight, 0.0))
 
     def scales(self, theta: Float[np.ndarray, " p"], phi: Float[np.ndarray, " bin"]) -> BinScales:
         """Return the scales of the bins at theta for angles phi."""
@@ -153,11 +161,14 @@ def binned_averages(scan: Scan, problem: Problem, data: Sweep | None = None) -> 
             f"all pairs of the {len(scan.bins)} selected bins are masked or unknown: "
             f"widen the selection"
         )
+    i, j = (np.searchsorted(scan.time, t).clip(0, scan.n_frames - 1) for t in (cuts.t1, cuts.t2))
+    # of a pair at the mean times of each cell
+    weight = 1 / (scan.sigma_row[:, i] * scan.sigma_row[:, j]) ** 2
     stored = BinnedAverages(
         problem=problem,
         time=scan.time,
         c2=np.nan_to_num(cuts.c2, nan=1.0),
-        weight=np.where(np.isfinite(cuts.c2), cuts.count * _weight(scan, cuts), 0.0),
+        weight=np.where(np.isfinite(cuts.c2), cuts.count * weight, 0.0),
         t1=cuts.t1,
         t2=cuts.t2,
         q=q_or_one(scan),
@@ -183,12 +194,6 @@ def averaged_over_scans(summary: BinnedAverages, scan: Scan) -> BinnedAverages:
     np.add.at(sums, place, summary.weight * (summary.c2 - 1))
     c2 = 1 + sums / np.where(weight > 0, weight, 1.0)
     return replace(summary, c2=c2, weight=weight, q=summary.q[first], phi=summary.phi[first])
-
-
-def _weight(scan: Scan, cuts: Cuts) -> Float[np.ndarray, "bin cell"]:
-    """Return 1/sigma² of a pair at the mean times of each cell."""
-    i, j = (np.searchsorted(scan.time, t).clip(0, scan.n_frames - 1) for t in (cuts.t1, cuts.t2))
-    return 1 / (scan.sigma_row[:, i] * scan.sigma_row[:, j]) ** 2
 
 
 @plain_kernel("shear", "convention", "diffusion")

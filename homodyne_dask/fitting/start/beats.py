@@ -103,8 +103,7 @@ def _up_to_lags(summary: BinnedAverages) -> Iterator[tuple[BinnedAverages, float
     lag = summary.t2 - summary.t1
     longest, last = LEAST_LAGS * summary.spacing, lag.max() / FACTOR
     while longest < last:
-        near = lag <= longest * (1 + 1e-9)
-        yield replace(summary, weight=np.where(near, summary.weight, 0.0)), longest
+        yield summary.up_to_lag(longest * (1 + 1e-9)), longest
         longest = FACTOR * longest
     yield summary, float(lag.max())
 
@@ -125,18 +124,12 @@ def _starts(
 
     They are found in a scan of the averages up to a lag.
     """
-    near = (summary.weight > 0).any(0)
-    summary = replace(
-        summary, c2=summary.c2[:, near], weight=summary.weight[:, near], t1=summary.t1[near],
-        t2=summary.t2[near],
-    )  # fmt: skip
+    summary = summary.at_cells((summary.weight > 0).any(0))
     rates = np.geomspace(0.1 / longest, 2 / summary.spacing, N_DECAYS)
     q2 = float(np.nanmedian(summary.q**2)) if beat.direction else 1.0
     of_decays = [_values(search, name, rates / q2) for name in beat.decays]
-    fractions, rest = (
-        _values(search, beat.fraction, FRACTIONS),
-        np.clip(0.0, search.lower, search.upper),
-    )
+    fractions = _values(search, beat.fraction, FRACTIONS)
+    rest = np.clip(0.0, search.lower, search.upper)
     for c2 in (_without_slow_decays(summary), summary.c2 - 1):
         for fringes in _distinct(_minima(summary, c2, beat, search, rates), beat):
             points = []
@@ -177,9 +170,7 @@ def _values(search: Search, name: str, otherwise: "np.ndarray | tuple[float, ...
     return np.unique(np.clip(otherwise, search.lower[at], search.upper[at]))
 
 
-def _without_slow_decays(
-    summary: BinnedAverages,
-) -> Float[np.ndarray, "bin cell"]:
+def _without_slow_decays(summary: BinnedAverages) -> Float[np.ndarray, "bin cell"]:
     """Return c2 - 1 without the best combination of a constant and two slow decays of the lag."""
     lag, left = summary.t2 - summary.t1, []
     slow = np.exp(-np.array([0.0, 0.5, 3.0]) / lag.max() * lag[:, None])
@@ -209,7 +200,10 @@ def _minima(
     ])  # fmt: skip
     for exponent in _values(search, beat.exponent, EXPONENTS):
         # turns at the frequency 1 in the middle of the record
-        turned = _integral(time, exponent, summary) / middle**exponent
+        rate = np.where(time > 0, np.where(time > 0, time, 1.0) ** exponent, 0.0)
+        whole = np.append(0.0, np.cumsum(0.5 * (rate[1:] + rate[:-1]) * np.diff(time)))
+        turned = np.interp(summary.t2, time, whole) - np.interp(summary.t1, time, whole)
+        turned /= middle**exponent
         cosines = np.cos(2 * np.pi * frequency[:, None] * turned).astype(np.float32)
         chisqr = [
             chisqr_with_best_scaling(y, w, damping.astype(np.float32), cosines).min(0)
@@ -224,12 +218,3 @@ def _minima(
         for n, m in local_minima(total)[:N_FREQUENCIES]:
             values = {beat.speed: speeds[n], beat.exponent: exponent, beat.direction: angles[m]}
             yield _Fringes(float(total[n, m]), values)
-
-
-def _integral(
-    time: Float[np.ndarray, " t"], exponent: float, summary: BinnedAverages
-) -> Float[np.ndarray, " cell"]:
-    """Return the integral of t^exponent over the cells."""
-    rate = np.where(time > 0, np.where(time > 0, time, 1.0) ** exponent, 0.0)
-    whole = np.append(0.0, np.cumsum(0.5 * (rate[1:] + rate[:-1]) * np.diff(time)))
-    return np.interp(summary.t2, time, whole) - np.interp(summary.t1, time, whole)

@@ -15,7 +15,7 @@ from homodyne_dask.fitting.start.averages import (
     binned_averages,
 )
 from homodyne_dask.fitting.start.beats import beat_points, points_of_all_lags, single_lags
-from homodyne_dask.fitting.start.binned_fits import BinnedFit, BinnedFits, promising
+from homodyne_dask.fitting.start.binned_fits import BinnedFits, promising
 from homodyne_dask.fitting.start.separable_averages import averaged_gram, best_points
 from homodyne_dask.fitting.start.sign_changes import (
     fine_averages,
@@ -68,7 +68,12 @@ def free_rate_minima(
     mode, starts = request.scaling.mode_for_initial_values, request.options.starts
     points = _points_of_power_laws(request, summary)[: starts or MAX_SPLINE_STARTS]
     rate = model.places.get("gamma_dot")
-    if data is not None and rate is not None and _may_change_sign(request, rate):
+    # a shear rate without initial values may be negative, and pairs of frames show it
+    turns = request.problem.convention is Convention.PHYSICAL and request.scan.cells is None
+    if rate is not None:
+        low, high, start = (v[rate] for v in (found.lower, found.upper, found.start))
+        turns = turns and bool(((low < 0) & (high > 0) & np.isnan(start)).all())
+    if data is not None and rate is not None and turns:
         fine = fine_averages(request.scan, data, summary)
         near = only_short_lags(fine)
         sizes = _points_of_power_laws(request, near)[:MAX_SPLINE_STARTS]
@@ -81,14 +86,6 @@ def free_rate_minima(
         Minimum(end.lowest.theta, end.chisqr, end.starts, end.lowest.reduced.variance(size))
         for end in ends
     ]
-
-
-def _may_change_sign(request: Request, rate: slice) -> bool:
-    """Return whether a shear rate without initial values may be negative, and pairs of frames show it."""
-    search, physical = request.search, request.problem.convention is Convention.PHYSICAL
-    low, high, start = (v[rate] for v in (search.lower, search.upper, search.start))
-    both = bool(((low < 0) & (high > 0) & np.isnan(start)).all())
-    return both and physical and request.scan.cells is None
 
 
 def _points_of_power_laws(
@@ -123,9 +120,13 @@ def _search_of_power_law(request: Request) -> Search:
     model, found = request.problem.model, request.search
     law = power_law_model(model)
     laws = power_laws(law.names, law.power_laws, request.scan.time[request.scan.use])
-    wide = search(parameters_for_q(law, request.scan, law.shear), laws=laws)
+    return _as_given(search(parameters_for_q(law, request.scan, law.shear), laws=laws), found)
+
+
+def _as_given(wide: Search, found: Search) -> Search:
+    """Return a search in which parameters have the values and bounds of those of their names in another."""
     lower, upper, start, free = (v.copy() for v in (wide.lower, wide.upper, wide.start, wide.free))
-    for n, name in enumerate(law.names):
+    for n, name in enumerate(wide.names):
         if name in found.names:
             at = found.names.index(name)
             lower[n], upper[n] = found.lower[at], found.upper[at]
@@ -212,7 +213,10 @@ def find_initial_values(request: Request, data: Sweep | None = None) -> list[Min
         ends = promising(ends, MAX_CHISQR_RATIO)
     ends = completed(fits, ends, starts or N_COMPLETED)
     if given.all():
-        ends = _beside(fits, search.start, ends)
+        # beside the fit from that point those that are lower: labels stay where they tie
+        [own] = fits.advanced(fits.started([search.inside(search.start)]), PASSES_TO_MINIMUM)
+        close = own.lowest.reduced.variance(int(search.free.sum()))
+        ends = fits.merged([own, *(end for end in ends if end.chisqr < own.chisqr - close)])
     return [Minimum(end.lowest.theta, end.chisqr, end.starts) for end in ends]
 
 
@@ -233,15 +237,6 @@ def _points_of_beats(
     return points
 
 
-def _beside(
-    fits: BinnedFits, given: Float[np.ndarray, " p"], ends: list[BinnedFit]
-) -> list[BinnedFit]:
-    """Return the fit from the given point, and those of others that are lower: labels stay where they tie."""
-    [own] = fits.advanced(fits.started([fits.search.inside(given)]), PASSES_TO_MINIMUM)
-    close = own.lowest.reduced.variance(int(fits.search.free.sum()))
-    return fits.merged([own, *(end for end in ends if end.chisqr < own.chisqr - close)])
-
-
 def _points_of_speed(
     request: Request, beat: Beat, data: Sweep | None, summary: BinnedAverages, mode: str
 ) -> list[Float[np.ndarray, " p"]]:
@@ -252,17 +247,10 @@ def _points_of_speed(
     """
     found, scan, law = request.search, request.scan, MODELS[beat.law]
     assert law.beat is not None
-    wide = search(parameters_for_q(law, scan, needs_q=True))
-    lower, upper, start, free = (v.copy() for v in (wide.lower, wide.upper, wide.start, wide.free))
-    both = [name for name in law.names if name in found.names]
-    for name in both:
-        n, at = law.names.index(name), found.names.index(name)
-        lower[n], upper[n] = found.lower[at], found.upper[at]
-        start[n], free[n] = found.start[at], found.free[at]
     of_law = replace(
         request,
         problem=replace(request.problem, model=law),
-        search=replace(wide, lower=lower, upper=upper, start=start, free=free),
+        search=_as_given(search(parameters_for_q(law, scan, needs_q=True)), found),
     )
     given, points = found.start, []
     speeds = np.array([name.startswith(f"{beat.speed}_") for name in found.names])
@@ -293,7 +281,12 @@ def latin_hypercube(search: Search) -> Float[np.ndarray, "point p"]:
     Of parameters with a prior the points are within two standard deviations of its mean.
     """
     searched = np.isnan(search.start)
-    lower, upper = _searched_range(search)
+    lower, upper = search.lower, search.upper
+    if search.priors is not None:
+        # two standard deviations around means, where these meet the bounds
+        mean, width = search.priors.mean, 2 * search.priors.sd
+        low, high = np.fmax(lower, mean - width), np.fmin(upper, mean + width)
+        lower, upper = np.where(low < high, low, lower), np.where(low < high, high, upper)
     for name, low, high in zip(
         np.array(search.names)[searched], lower[searched], upper[searched], strict=True
     ):
@@ -312,13 +305,3 @@ def latin_hypercube(search: Search) -> Float[np.ndarray, "point p"]:
         inside = low + share * (high - low)
     points = np.where(log, np.exp(np.where(log, inside, 0)), inside)
     return np.where(searched, points, search.start)
-
-
-def _searched_range(search: Search) -> tuple[Float[np.ndarray, " p"], Float[np.ndarray, " p"]]:
-    """Return the bounds, narrowed to two standard deviations around the means of priors that meet them."""
-    lower, upper = search.lower, search.upper
-    if search.priors is None:
-        return lower, upper
-    mean, width = search.priors.mean, 2 * search.priors.sd
-    low, high = np.fmax(lower, mean - width), np.fmin(upper, mean + width)
-    return np.where(low < high, low, lower), np.where(low < high, high, upper)

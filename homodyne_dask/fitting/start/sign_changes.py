@@ -8,12 +8,11 @@ longer and longer lags are added, and at each of them the rate is tried with ano
 from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from homodyne_dask.fitting.start.averages import BinnedAverages
 from homodyne_dask.fitting.start.binned_fits import BinnedFit, BinnedFits
 from homodyne_dask.models.parameters import Search
-from homodyne_dask.solver.state import State
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.cell_sums import CELL_SUMS, AgeAndLagEdges
 from homodyne_dask.sweep.sweep import Sweep
@@ -60,20 +59,13 @@ def fine_averages(
 
 def only_short_lags(summary: BinnedAverages) -> BinnedAverages:
     """Return the averages of the shortest lags, which do not show signs of the shear rate."""
-    at = _near(summary, SHARES[0])
-    c2, weight = summary.c2[:, at], summary.weight[:, at]
-    return replace(summary, c2=c2, weight=weight, t1=summary.t1[at], t2=summary.t2[at])
+    return summary.at_cells(summary.t2 - summary.t1 <= _longest(summary, SHARES[0]))
 
 
-def _near(summary: BinnedAverages, share: float) -> Bool[np.ndarray, " cell"]:
-    """Return which averages have lags up to a share of the record."""
-    lag = summary.t2 - summary.t1
-    return lag <= max(share * (summary.t2.max() - summary.t1.min()), LEAST_LAGS * lag.min())
-
-
-def _up_to_lag(summary: BinnedAverages, share: float) -> BinnedAverages:
-    """Return the averages of which only those of lags up to a share of the record have a weight."""
-    return replace(summary, weight=np.where(_near(summary, share), summary.weight, 0.0))
+def _longest(summary: BinnedAverages, share: float) -> float:
+    """Return the longest lag [s] of a share of the record."""
+    record, shortest = summary.t2.max() - summary.t1.min(), (summary.t2 - summary.t1).min()
+    return float(max(share * record, LEAST_LAGS * shortest))
 
 
 def with_sign_changes(
@@ -87,26 +79,23 @@ def with_sign_changes(
     """
     lower = search.lower.copy()
     lower[rate] = np.maximum(lower[rate], 0.0)
-    fits = BinnedFits(_up_to_lag(summary, SHARES[0]), replace(search, lower=lower), mode)
+    shortest = summary.up_to_lag(_longest(summary, SHARES[0]))
+    fits = BinnedFits(shortest, replace(search, lower=lower), mode)
     theta = fits.merged(fits.advanced(fits.started(sizes), 2 * PASSES))[0].lowest.theta
     for share in SHARES:
-        near = _up_to_lag(summary, share)
+        near, given = summary.up_to_lag(_longest(summary, share)), search
         fits = BinnedFits(near, search, mode)
         state = fits.advanced(fits.started([theta]), PASSES)[0].lowest
-        fits = BinnedFits(near, _with_strengths(search, state), mode)
+        penalty = state.reduced.penalty
+        if penalty is not None and search.smoothness is not None:
+            # to choose its strengths takes time
+            strengths = dict(zip(penalty.names, penalty.strengths.values.tolist(), strict=True))
+            given = replace(search, smoothness=replace(search.smoothness, given=strengths))
+        fits = BinnedFits(near, given, mode)
         theta = _turned_without_fit(fits, state.theta, rate)
         theta = _turned_with_fits(fits, theta, rate)
     fits = BinnedFits(summary, search, mode)
     return fits, fits.merged(fits.advanced(fits.started([theta, *others]), 4 * PASSES))
-
-
-def _with_strengths(search: Search, state: State) -> Search:
-    """Return the search with the strengths of smoothing at a state: to choose them takes time."""
-    penalty = state.reduced.penalty
-    if penalty is None or search.smoothness is None:
-        return search
-    given = dict(zip(penalty.names, penalty.strengths.values.tolist(), strict=True))
-    return replace(search, smoothness=replace(search.smoothness, given=given))
 
 
 def _turned(

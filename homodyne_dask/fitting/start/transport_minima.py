@@ -133,7 +133,8 @@ def _searched(
         if fits.same_minimum(best, ends[0]):
             break
     if summary.problem.model.shear:
-        ends = _with_mirrored(grid, fits, ends)
+        starts_mirrored = fits.started(mirrored_shear(grid, ends[0].lowest.theta))
+        ends = fits.merged([*ends, *fits.advanced(starts_mirrored, PASSES_TO_MINIMUM)])
     return ends
 
 
@@ -160,11 +161,8 @@ def _scanned(grid: Grid, fits: BinnedFits, starts: int | None) -> list[BinnedFit
     and leaves amplitude and exponent at a bound, where χ² does not depend on them.
     """
     search = grid.search
-    free = [
-        name not in _OFFSETS or np.isfinite(at)
-        for name, at in zip(search.names, search.start, strict=True)
-    ]
-    fixed = BinnedFits(fits.summary, replace(search, free=search.free & np.array(free)), fits.mode)
+    free = search.free & (~np.isin(search.names, _OFFSETS) | np.isfinite(search.start))
+    fixed = BinnedFits(fits.summary, replace(search, free=free), fits.mode)
     points = scan_points(grid, starts or N_STARTS)
     if search.priors is not None:  # and with what they say
         points += scan_points(Grid(grid.summary, search.from_prior_means()), starts or N_STARTS)
@@ -184,19 +182,12 @@ def _with_rescan(
     best = ends[0]
     worst = np.inf if starts else MAX_CHISQR_RATIO * best.chisqr
     theta = best.lowest.theta
-    points = shear_candidates(grid, summary, theta, worst) + diffusion_candidates(
-        grid, summary, theta, worst
-    )
+    points = shear_candidates(grid, summary, theta, worst)
+    points += diffusion_candidates(grid, summary, theta, worst)
     rescanned = fits.merged(fits.advanced(fits.started(points), PASSES_FREE))
     there = [end for end in rescanned if fits.same_minimum(best, end)]
     new = [end for end in rescanned if not fits.same_minimum(best, end) and end.chisqr <= worst]
     return fits.merged([*ends, *there, *completed(fits, new, starts or N_COMPLETED_RESCAN)])
-
-
-def _with_mirrored(grid: Grid, fits: BinnedFits, ends: list[BinnedFit]) -> list[BinnedFit]:
-    """Return `ends` and the fit that starts from the best of them with the opposite shear rate."""
-    starts = fits.started(mirrored_shear(grid, ends[0].lowest.theta))
-    return fits.merged([*ends, *fits.advanced(starts, PASSES_TO_MINIMUM)])
 
 
 def completed(fits: BinnedFits, ends: list[BinnedFit], number: int) -> list[BinnedFit]:

@@ -105,7 +105,7 @@ MIDDLES = np.arange(20) + 0.5
 ESRF_MISTAKES = {
     "shape": ({"age": np.arange(4.0)}, "has shape .* it must be"),
     "order": ({"age": -np.arange(6.0)}, "age of .* must be two or more increasing"),
-    "long": ({"age": 1e5 * MIDDLES[:6]}, "the limit is 20000 frames"),
+    "long": ({"age": 1e5 * MIDDLES[:6]}, "the limit is 20,000 frames"),
     "age": ({"age": 2.0 ** np.arange(6)}, "age of .* does not match ESRF's correlator"),
     "lag": ({"lag": 2.0 ** np.arange(5)}, "lag of .* does not match ESRF's correlator"),
     "q": ({"q": [0.1]}, "has 1 entries for 2 regions"),

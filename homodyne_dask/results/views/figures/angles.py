@@ -17,7 +17,7 @@ from homodyne_dask.results.views.figures.style import (
     ring_colours,
 )
 from homodyne_dask.solver.covariance import CLUSTER_ROBUST
-from homodyne_dask.store.scan import Cuts, Scan
+from homodyne_dask.store.scan import Scan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +43,8 @@ def draw_angles(view: FitView) -> "FitFigure":
     """Draw contrast, offset, reduced χ² and decay of every bin against φ."""
     scan, table = view.scan, view.result.scaling
     found = at_one_lag(view)
-    around = found is not None and _all_around(scan)
+    known = bool(np.isfinite(scan.phi).all())
+    around = found is not None and known and bool(np.ptp(scan.phi) >= POLAR_RANGE)
     hollow = table["undetermined"].values
     marks = legend_marks(scan.q, bool(hollow.any()))
     picture, axes = panels(5 + around, 3, 2.85, 2.3, legend_height(marks, MARKS_PER_ROW))
@@ -51,16 +52,12 @@ def draw_angles(view: FitView) -> "FitFigure":
     middle = 0.5 * (scan.time[scan.frames[0]] + scan.time[scan.frames[1] - 1])
     contrast = np.where(hollow, np.nan, table["contrast"].values)
     errors = {name: scaling_errors(view.result, name) for name in ("contrast", "offset")}
+    about_decay = f"lag where f = 1/e, age {middle:.3g} s; line: model"
     columns = (
         (contrast, errors["contrast"][0], "contrast", errors["contrast"][1]),
         (table["offset"].values, errors["offset"][0], "offset", errors["offset"][1]),
         (table["redchi"].values, None, "reduced χ²", ""),
-        (
-            decay,
-            decay_error,
-            "decay time [s]",
-            f"lag where f = 1/e, age {middle:.3g} s; line: model",
-        ),
+        (decay, decay_error, "decay time [s]", about_decay),
     )
     for axis, (values, stderr, y, title) in zip(axes, columns, strict=False):
         by_angle(axis, scan, values, hollow, stderr)
@@ -83,9 +80,9 @@ def scaling_errors(result: FitResult, name: str) -> tuple[Float[np.ndarray, " bi
     """Return the errors of contrast or offset, and which they are: by their method, else naive, else none."""
     method = result.parameters.attrs["method"] or CLUSTER_ROBUST
     for suffix, words in (("", f"one standard error, {method}"), ("_naive", "naive error")):
-        stderr = result.scaling.get(f"{name}_stderr{suffix}")  # absent in results of early programs
-        if stderr is not None and np.isfinite(stderr.values).any():
-            return stderr.values, f"bars: {words}"
+        stderr = result.scaling[f"{name}_stderr{suffix}"].values
+        if np.isfinite(stderr).any():
+            return stderr, f"bars: {words}"
     return None, ""
 
 
@@ -166,24 +163,18 @@ def at_one_lag(view: FitView) -> AtLag | None:
     differ = f[there].std(axis=0) if there.sum() > 1 else -np.abs(f[there][0] - 0.5)
     cell = int(cells[np.argmax(np.nan_to_num(differ, nan=-1.0))])
     c2, count = read.c2[:, cell], read.count[:, cell]
-    t1, t2 = _times(scan, read, cell)
+    # times of pairs spread over the cell
+    edges = read.age_edges[read.age[cell] :], read.lag_edges[read.lag[cell] :]
+    first, lags = (_spread(int(of[0]), int(of[1])) for of in edges)
+    later = first[:, None] + lags
+    inside = later < scan.n_frames
+    t1, t2 = (scan.time[np.broadcast_to(of, later.shape)[inside]] for of in (first[:, None], later))
     i, j = np.searchsorted(scan.time, (t1.mean(), t2.mean())).clip(0, scan.n_frames - 1)
     sigma = scan.sigma_row[:, i] * scan.sigma_row[:, j] / np.sqrt(np.maximum(count, 1))
     contrast, offset = (result.scaling[name].values for name in ("contrast", "offset"))
     contrast = np.where(there & ~result.scaling["undetermined"].values, contrast, np.nan)
     predicted = model.shape(np.arange(len(scan.bins)), t1, t2).mean(axis=1)
     return AtLag(t1, t2, (c2 - offset) / contrast, np.abs(sigma / contrast), predicted)
-
-
-def _times(
-    scan: Scan, read: Cuts, cell: int
-) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-    """Return times [s] of pairs spread over a cell of the cuts."""
-    age, lag = read.age[cell], read.lag[cell]
-    i = _spread(*read.age_edges[age : age + 2].tolist())
-    j = i[:, None] + _spread(*read.lag_edges[lag : lag + 2].tolist())
-    inside = j < scan.n_frames
-    return scan.time[np.broadcast_to(i[:, None], j.shape)[inside]], scan.time[j[inside]]
 
 
 def _spread(first: int, stop: int) -> Int[np.ndarray, " n"]:
@@ -211,25 +202,14 @@ def _at_one_lag(axis: "Axes", compass: "Axes | None", view: FitView, found: AtLa
         line = _model_line(view, ring, found.model, lambda model: _at_lag(model, found))
         axis.plot(*line, color=colour, linewidth=1)
         if compass is not None:
-            f = _ring(view, ring, found)
+            q = ring if np.isfinite(ring) else 1.0
+            f = _at_lag(fitted_at_angles(view.result, scan, q, CIRCLE), found)
             compass.errorbar(np.deg2rad(x[here]), values, stderr, **look)
             compass.plot(np.deg2rad(CIRCLE), f, color=colour, lw=1)
     if compass is not None:
         low, high = axis.get_ylim()
         compass.set_ylim(min(low, 0.0), high)
         compass.set_yticks([tick for tick in axis.get_yticks() if 0 < tick < 0.9 * high][1::2])
-
-
-def _all_around(scan: Scan) -> bool:
-    """Return whether the angles are known and range wide enough for a polar plot."""
-    return bool(np.isfinite(scan.phi).all() and np.ptp(scan.phi) >= POLAR_RANGE)
-
-
-def _ring(view: FitView, q: float, at: AtLag) -> Float[np.ndarray, " n"]:
-    """Return the model's f of one ring on the full circle."""
-    return _at_lag(
-        fitted_at_angles(view.result, view.scan, q if np.isfinite(q) else 1.0, CIRCLE), at
-    )
 
 
 def _at_lag(model: FittedModel, at: AtLag) -> Float[np.ndarray, " n"]:
@@ -288,17 +268,13 @@ def legend_marks(q: Float[np.ndarray, " bin"], hollow: bool) -> "list[Line2D]":
         rings = []
     elif len(rings) > len(COLOURS):
         rings = [rings[0], rings[len(rings) // 2], rings[-1]]
+    look: dict[str, Any] = {"linestyle": "none"}
     marks = [
-        Line2D([], [], color=c, marker=m, linestyle="none", label=f"q = {r:.4g} Å⁻¹")
-        for r, c, m in rings
+        Line2D([], [], color=c, marker=m, label=f"q = {r:.4g} Å⁻¹", **look) for r, c, m in rings
     ]
     if hollow:
-        marks.append(
-            Line2D(
-                [], [], color=COLOURS[0], marker="o", markerfacecolor="none", linestyle="none",
-                label="no decay: contrast unknown",
-            )
-        )  # fmt: skip
+        look |= {"color": COLOURS[0], "marker": "o", "markerfacecolor": "none"}
+        marks.append(Line2D([], [], label="no decay: contrast unknown", **look))
     return marks
 
 

@@ -1,7 +1,5 @@
 """Captions of the figures, and text alternatives with their main numbers."""
 
-from collections.abc import Callable
-
 import numpy as np
 import xarray
 
@@ -32,24 +30,34 @@ TITLES = {
 
 def alternative(name: str, view: FitView) -> str:
     """Return the text alternative of a figure."""
-    return _ALTERNATIVES[name](view)
-
-
-def _maps(view: FitView) -> str:
-    side = block_grid(view.scan).side
-    means = f", means over {side}×{side} pairs" if side > 1 else ""
-    return (
-        f"Maps against t₁ and t₂ of measured c₂, fitted c₂ on the same colour scale, and residual over σ"
-        f"{means}, for {_bins(view)}. Reduced χ² per bin {_range(view.result, 'redchi')}."
-    )
-
-
-def _cuts(view: FitView) -> str:
-    contrast, offset = _range(view.result, "contrast"), _range(view.result, "offset")
-    return (
-        f"Measured and fitted c₂ against lag (logarithmic axis) at up to five ages, for "
-        f"{_bins(view)}. c₂ falls to the offset. Offset {offset}; contrast {contrast}."
-    )
+    bins = "; ".join(bin_name(view.scan, int(b)) for b in view.shown)
+    if name == "maps":
+        side = block_grid(view.scan).side
+        means = f", means over {side}×{side} pairs" if side > 1 else ""
+        return (
+            f"Maps against t₁ and t₂ of measured c₂, fitted c₂ on the same colour scale, and residual over σ"
+            f"{means}, for {bins}. Reduced χ² per bin {_range(view.result, 'redchi')}."
+        )
+    if name == "cuts":
+        contrast, offset = _range(view.result, "contrast"), _range(view.result, "offset")
+        return (
+            f"Measured and fitted c₂ against lag (logarithmic axis) at up to five ages, for {bins}. c₂ falls "
+            f"to the offset. Offset {offset}; contrast {contrast}."
+        )
+    if name == "residuals":
+        return (
+            f"Histogram of residual over σ with the unit normal distribution, and mean and standard "
+            f"deviation of the residuals against lag, for {bins}. Reduced χ² {view.result.redchi:.5g}; "
+            f"1 is expected if σ is correct."
+        )
+    if name == "influence":
+        (sentence,) = influence_sentences(view.result)
+        return (
+            f"Change of each parameter against φ of the excluded bin, in units of "
+            f"{errors_of_changes(view.result)}, one panel per parameter; the band spans ±1. "
+            f"Result: {sentence}."
+        )
+    return {"angles": _angles, "rates": _rates, "passes": _passes}[name](view)
 
 
 def _angles(view: FitView) -> str:
@@ -87,38 +95,6 @@ def _passes(view: FitView) -> str:
         f"χ² above its lowest value, estimated distance to the minimum, and time of each pass: {len(full)} "
         f"over all data, {accepted} of them accepted{before}. {words[0].upper()}{words[1:]}."
     )
-
-
-def _residuals(view: FitView) -> str:
-    return (
-        f"Histogram of residual over σ with the unit normal distribution, and mean and standard "
-        f"deviation of the residuals against lag, for {_bins(view)}. Reduced χ² {view.result.redchi:.5g}; "
-        f"1 is expected if σ is correct."
-    )
-
-
-def _influence(view: FitView) -> str:
-    (sentence,) = influence_sentences(view.result)
-    errors = errors_of_changes(view.result)
-    return (
-        f"Change of each parameter against φ of the excluded bin, in units of {errors}, one panel per "
-        f"parameter; the band spans ±1. Result: {sentence}."
-    )
-
-
-_ALTERNATIVES: dict[str, Callable[[FitView], str]] = {
-    "maps": _maps,
-    "cuts": _cuts,
-    "angles": _angles,
-    "rates": _rates,
-    "passes": _passes,
-    "residuals": _residuals,
-    "influence": _influence,
-}
-
-
-def _bins(view: FitView) -> str:
-    return "; ".join(bin_name(view.scan, int(b)) for b in view.shown)
 
 
 def _range(result: FitResult, name: str) -> str:

@@ -19,8 +19,6 @@ from homodyne_dask.results.views.figures.angles import (
 from homodyne_dask.results.views.figures.style import UNKNOWN_COLOUR, label_axes, panels
 
 if TYPE_CHECKING:
-    pass
-
     from homodyne_dask.results.views.figures.picture import FitFigure
 
 PANELS_PER_ROW = 4
@@ -34,10 +32,7 @@ def draw_influence(view: FitView) -> "FitFigure":
     """
     result, scan = view.result, view.scan
     if result.diagnosis.influence is None:
-        raise OptionError(
-            "the result does not contain the influence of bins: it has no errors, or was written by an "
-            "early version of homodyne_dask"
-        )
+        raise OptionError("the result does not contain the influence of bins: it has no errors")
     moved = influential(result)
     names = result.diagnosis.influence["param"].values[moved]
     change = result.diagnosis.influence["change"].values[:, moved]

@@ -43,7 +43,9 @@ def draw_maps(view: FitView) -> "FitFigure":
     for row, shown in enumerate(maps):
         last = row == len(maps) - 1
         bottom = BELOW + ROW * (len(maps) - 1 - row)
-        title = f"{bin_name(view.scan, shown.bin)}\ndata{_means(shown)}"
+        side = shown.grid.side
+        means = f", means over {side}×{side} pairs" if side > 1 else ""
+        title = f"{bin_name(view.scan, shown.bin)}\ndata{means}"
         image, residuals = _row(picture, bottom, shown, title, reach, last)
         _bar(picture, image, LEFT[1], bottom, PANEL).set_title("c₂", fontsize=10)
         if last:  # the scale of the residuals is the same in all rows
@@ -52,25 +54,28 @@ def draw_maps(view: FitView) -> "FitFigure":
     return picture
 
 
-def _means(shown: BinMap) -> str:
-    side = shown.grid.side
-    return f", means over {side}×{side} pairs" if side > 1 else ""
-
-
 def _row(
     picture: "FitFigure", bottom: float, shown: BinMap, title: str, reach: float, last: bool
 ) -> "list[ScalarMappable]":
     """Draw one bin; return the images of model and residual."""
-    low, high = _range(shown)
-    images = []
+    from matplotlib import colormaps
+
+    known = np.concatenate([v[np.isfinite(v)] for v in (shown.data, shown.model)])
+    low, high = np.quantile(known, (0.01, 0.99)) if len(known) else (0.0, 1.0)
+    high, images = high if high > low else low + 1.0, []
     parts = (
         (shown.data, title, "cividis", low, high),
         (shown.model, "model", "cividis", low, high),
         (shown.residual, "residual", "RdBu_r", -reach, reach),
     )
-    for left, (values, name, shades, *ends) in zip(LEFT, parts, strict=True):
+    for left, (values, name, shades, lowest, highest) in zip(LEFT, parts, strict=True):
         axis = place(picture, left, bottom, PANEL, PANEL)
-        images.append(_map(axis, shown.edges, values, shades, *ends))
+        colours = colormaps[shades].with_extremes(bad=UNKNOWN_COLOUR)
+        image: Any = axis.pcolorfast(
+            shown.edges, shown.edges, values, cmap=colours, vmin=lowest, vmax=highest
+        )
+        image.set_interpolation("nearest")
+        images.append(image)
         axis.set_title(name, fontsize=10, loc="left")
         axis.locator_params(nbins=MAX_TICKS)
         axis.tick_params(labelleft=left == LEFT[0], labelbottom=last)
@@ -86,34 +91,11 @@ def _bar(
     from matplotlib.ticker import MaxNLocator
 
     bar = place(picture, left + PANEL + GAP, bottom, BAR, height)
+    ticks = MaxNLocator(MAX_TICKS, steps=[1, 2, 2.5, 5, 10])
     ends = 0.05 * PANEL / height
-    picture.colorbar(
-        image,
-        cax=bar,
-        extend="both",
-        extendfrac=ends,
-        ticks=MaxNLocator(MAX_TICKS, steps=[1, 2, 2.5, 5, 10]),
-    )
+    picture.colorbar(image, cax=bar, extend="both", extendfrac=ends, ticks=ticks)
     bar.ticklabel_format(useOffset=False)
     return bar
-
-
-def _map(axis: "Axes", edges, values, shades: str, low: float, high: float) -> "ScalarMappable":
-    from matplotlib import colormaps
-
-    shown = colormaps[shades].with_extremes(bad=UNKNOWN_COLOUR)
-    image: Any = axis.pcolorfast(edges, edges, values, cmap=shown, vmin=low, vmax=high)
-    image.set_interpolation("nearest")
-    return image
-
-
-def _range(shown: BinMap) -> tuple[float, float]:
-    """Return the colour range of data and model: the central 98 % of both."""
-    known = np.concatenate([v[np.isfinite(v)] for v in (shown.data, shown.model)])
-    if not len(known):
-        return 0.0, 1.0
-    low, high = np.quantile(known, (0.01, 0.99))
-    return float(low), float(high) if high > low else float(low) + 1.0
 
 
 def _reach(residual: np.ndarray) -> float:

@@ -75,12 +75,20 @@ def draw_scans_against(rows: Sequence[FitRow], against: str) -> "FitFigure":
 
     against: 'number' or 'time'.
     """
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+    from matplotlib.ticker import MaxNLocator
+
     picture, axes = _panels(rows, FOOT)
     _draw(axes, rows, _places(rows, against))
     for axis in axes[-COLUMNS:]:
         axis.set_xlabel(against, loc="left")  # the date of the ticks is on the right
+    zone = datetime.now().astimezone().tzinfo
     for axis in axes:
-        _date_ticks(axis) if against == "time" else _whole_ticks(axis)
+        ticks = MaxNLocator(5, integer=True)
+        if against == "time":
+            ticks = AutoDateLocator(zone, minticks=3, maxticks=5)
+            axis.xaxis.set_major_formatter(ConciseDateFormatter(ticks, zone))
+        axis.xaxis.set_major_locator(ticks)
     return picture
 
 
@@ -90,13 +98,9 @@ def _places(rows: Sequence[FitRow], against: str) -> np.ndarray:
         return np.array([row.number for row in rows])
     from matplotlib.dates import date2num
 
-    known = [local_time(row.time) != "" for row in rows]
-    return np.array(
-        [
-            date2num(datetime.fromtimestamp(row.time, UTC)) if of else np.nan
-            for row, of in zip(rows, known, strict=True)
-        ]
-    )
+    known = [row.time if local_time(row.time) else None for row in rows]
+    dates = (None if of is None else datetime.fromtimestamp(of, UTC) for of in known)
+    return np.array([np.nan if date is None else date2num(date) for date in dates])
 
 
 def rates_drawn(columns: Iterable[str]) -> list[str]:
@@ -145,7 +149,12 @@ def draw_series(whole: FitSeries) -> "FitFigure":
     names = names_drawn(entries)
     picture, axes = panels(len(names) + 1 + len(rates) + bool(decays), COLUMNS, 2.85, 1.9, FOOT)
     at = np.array([entry.at[whole.over] for entry in entries])
-    _draw(axes, entries, at, _windows(entries, at))
+    windows = None  # below and above the mean age
+    if "from" in entries[0].at:
+        windows = np.array(
+            [at - [e.at["from"] for e in entries], [e.at["to"] for e in entries] - at]
+        )
+    _draw(axes, entries, at, windows)
     for axis, name in zip(axes, names, strict=False):
         axis.set_title(_TITLES.get(name, ""), fontsize=10)
         same = whole.agreement.get(name)
@@ -247,28 +256,6 @@ def _panels(entries: Sequence[Fitted], below: float = 0.0) -> "tuple[FitFigure, 
     for axis in axes[: max(number - COLUMNS, 0)]:
         axis.tick_params(labelbottom=False)
     return picture, axes
-
-
-def _whole_ticks(axis: "Axes") -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-
-
-def _date_ticks(axis: "Axes") -> None:
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-
-    zone = datetime.now().astimezone().tzinfo
-    places = AutoDateLocator(zone, minticks=3, maxticks=5)
-    axis.xaxis.set_major_locator(places)
-    axis.xaxis.set_major_formatter(ConciseDateFormatter(places, zone))
-
-
-def _windows(entries: Sequence[SeriesEntry], at: np.ndarray) -> np.ndarray | None:
-    """Return the extent of the window of each fit below and above its mean age."""
-    if "from" not in entries[0].at:
-        return None
-    return np.array([at - [e.at["from"] for e in entries], [e.at["to"] for e in entries] - at])
 
 
 def scans_title(entries: Sequence[Fitted], against: str) -> str:

@@ -1,5 +1,6 @@
 """Style of the figures: colours for colour-blind readers, axes, labels with units."""
 
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,14 +37,11 @@ def figure(width: float, height: float) -> "FitFigure":
     Where `AXES` are given it is a SubFigure in their place, of whatever size that is. Raises OptionError for
     axes that are in no grid.
     """
-    if (axes := AXES.get()) is not None:
-        return _in_place_of(axes, width, height)
     from homodyne_dask.results.views.figures.picture import FitFigure
 
-    return FitFigure(figsize=(width, height), dpi=DPI)
-
-
-def _in_place_of(axes: "Axes", width: float, height: float) -> Any:
+    axes: Any = AXES.get()
+    if axes is None:
+        return FitFigure(figsize=(width, height), dpi=DPI)
     cell = getattr(axes, "get_subplotspec", lambda: None)()
     if cell is None:
         raise OptionError("ax must belong to a grid of axes: make it with plt.subplots()")
@@ -54,12 +52,7 @@ def _in_place_of(axes: "Axes", width: float, height: float) -> Any:
 
 
 def panels(
-    number: int,
-    columns: int,
-    width: float,
-    height: float,
-    foot: float = 0.0,
-    left: float = LEFT,
+    number: int, columns: int, width: float, height: float, foot: float = 0.0, left: float = LEFT
 ) -> "tuple[FitFigure, list[Axes]]":
     """Return a figure with so many panels in rows, each of this width and height in inches.
 
@@ -133,13 +126,9 @@ def bin_name(scan: Scan, bin: int) -> str:
     """Return q, φ and label of a bin, for titles."""
     q, phi = scan.q[bin], scan.phi[bin]
     parts = [f"q = {q:.4g} Å⁻¹" if np.isfinite(q) else "q unknown"]
-    parts += [f"φ = {_signed(phi)}°" if np.isfinite(phi) else "φ unknown"]
+    parts += [f"φ = {phi:.4g}°".replace("-", "−") if np.isfinite(phi) else "φ unknown"]
     parts += [f"bin {scan.label[bin]}"]
     return ", ".join(parts + [f"scan {scan.scan_number[bin]}"] * ("scans" in scan.attrs))
-
-
-def _signed(value: float) -> str:
-    return f"{value:.4g}".replace("-", "−")
 
 
 LARGEST = 1e100
@@ -193,7 +182,4 @@ def ring_colours(q: np.ndarray) -> "list[tuple[float, ColorType, str]]":
     if len(rings) <= len(COLOURS):
         return list(zip(rings, COLOURS, MARKERS, strict=False))
     shades = colormaps["viridis"](np.linspace(0, 0.9, len(rings)))
-    return [
-        (q, tuple(c), MARKERS[n % len(MARKERS)])
-        for n, (q, c) in enumerate(zip(rings, shades, strict=True))
-    ]
+    return list(zip(rings, map(tuple, shades), cycle(MARKERS), strict=False))
