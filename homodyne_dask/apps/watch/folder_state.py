@@ -92,7 +92,6 @@ class WatchState:
     def save(self) -> None:
         """Write the file, whole or not at all; OSError where that is not possible."""
         write_with_checksum(
-            self.results / STATE,
             {
                 "format": FORMAT,
                 "format_version": VERSION,
@@ -103,6 +102,7 @@ class WatchState:
                 "numbers": self.numbers,
                 "moves": self.moves,
             },
+            self.results / STATE,
         )
 
     def check_place(self) -> None:

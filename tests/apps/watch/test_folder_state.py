@@ -29,7 +29,7 @@ def write_state(results: Path, **values) -> None:
     }
     results.mkdir(exist_ok=True)
     write_with_checksum(
-        results / STATE, {"format": FORMAT, "format_version": VERSION} | empty | values
+        {"format": FORMAT, "format_version": VERSION} | empty | values, results / STATE
     )
 
 

@@ -147,10 +147,6 @@ REFUSED = {
         "several of the fits have the model laminar_flow: give a m",
     ),
     "no folder": ([GOOD, "nowhere"], "nowhere cannot be read"),
-    "an earlier version": (
-        [GOOD, OLD],
-        r"static was fitted by homodyne-dask 0\.1\.0, .*: fit again",
-    ),
     "a loss": ([GOOD, in_config(OLD, loss="huber")], "static was fitted with the loss huber"),
     "no optimum": ([GOOD, replace(OLD, outcome=hd.Outcome.STALLED)], "not at an optimum .stalled"),
     "nothing fitted": (

@@ -109,7 +109,7 @@ def test_diffusion_is_the_same_at_all_q_and_goes_as_q_squared(over_q):
         20000, abs=4 * over_q.agreement["D0"].stderr
     )
     assert list(over_q.agreement) == ["D0", "J"]
-    law = over_q.q_dependence
+    law = over_q.power_of_q("J")
     assert abs(law.exponent) < 4 * law.stderr < 0.2
     assert "D0: consistent at all q" in one_line(over_q)
     assert "as expected for diffusion" in one_line(over_q)
@@ -119,7 +119,7 @@ def test_motion_that_is_not_diffusion_is_told_from_it(tmp_path):
     """Rates that go as q: J as 1/q."""
     scan = store(three_rings([CREEP * [q0, 1, q0] for q0 in 0.005 / np.array(Q)]), tmp_path)
     series = hd.fit_each(scan, hd.STATIC, over="q", fixed={"alpha": -0.4, "D_offset": 0.0})
-    assert series.q_dependence.exponent == pytest.approx(-1, abs=0.05)
+    assert series.power_of_q("J").exponent == pytest.approx(-1, abs=0.05)
     assert "D0: inconsistent at all q" in one_line(series)
     assert "whereas diffusion gives 0 and 2" in one_line(series)
 
@@ -170,8 +170,6 @@ def test_a_part_that_cannot_be_fitted_is_a_row_and_the_others_go_on(tmp_path):
     assert np.isnan(series.table["value"].values[1]).all()
     assert series.agreement["D0"].freedom == 1
     assert "q = 0.005 1/Å failed: " in one_line(series)
-    series.to_csv(tmp_path / "series.csv")
-    assert "labelled 5" in (tmp_path / "series.csv").read_text()
     series.to_json(tmp_path / "series.json")
     assert str(hd.load_series(tmp_path)) == str(series)
 
@@ -182,11 +180,6 @@ def test_contrasts_given_per_bin_go_to_their_rings(diffusing):
     series = hd.fit_each(diffusing, hd.STATIC, over="q", **options)
     for ring, result in enumerate(series.results):
         np.testing.assert_array_equal(result.scaling["contrast"], contrast[3 * ring : 3 * ring + 3])
-
-
-def test_the_fits_of_a_series_are_found_under_the_former_name(over_q):
-    with pytest.warns(DeprecationWarning, match="entries"):
-        assert over_q.ended == over_q.entries
 
 
 def test_what_is_held_in_all_fits_is_said_once_and_has_no_row(over_q):
@@ -316,7 +309,7 @@ def test_rates_that_are_no_power_of_q_are_not_called_one(tmp_path):
     """J at the middle ring twice that of the others: no exponent beside a p of 0."""
     scan = store(three_rings([CREEP, CREEP * [2, 1, 2], CREEP], n=40), tmp_path)
     series = hd.fit_each(scan, hd.STATIC, over="q", fixed={"alpha": -0.4, "D_offset": 0.0})
-    assert series.q_dependence.p < 1e-6
+    assert series.power_of_q("J").p < 1e-6
     assert "does not follow a power law of q (χ² " in one_line(series)
     assert "diffusion gives" not in one_line(series)
     assert "for diffusion" not in one_line(series)

@@ -11,7 +11,6 @@ import xarray
 
 import homodyne_dask as hd
 from homodyne_dask.errors import SourceError
-from homodyne_dask.results.data.fit_result import from_summary
 from homodyne_dask.results.data.fit_rows import SeriesEntry
 from homodyne_dask.results.data.result_tables import directions_table
 from homodyne_dask.results.data.series import FitSeries
@@ -120,13 +119,6 @@ def test_what_is_no_result_is_a_sentence(tmp_path, text):
 def test_every_number_of_a_result_is_read_back(tmp_path):
     flow_result().to_json(tmp_path / "summary.json")
     assert load_result(tmp_path).to_dict() == flow_result().to_dict()
-
-
-def test_an_earlier_program_that_names_no_method_had_cluster_robust_errors():
-    read = flow_result().to_dict()
-    for parameter in read["parameters"].values():
-        del parameter["method"]
-    assert from_summary(read).to_dict() == flow_result().to_dict()
 
 
 @pytest.mark.parametrize("name", ["../precious", "/precious", "..", "", "a/b", 7])
