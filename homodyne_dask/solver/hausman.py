@@ -4,7 +4,8 @@ Both are right where the model is, and differ by noise of known size. Where the 
 to different compromises.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -19,7 +20,7 @@ LEAST = 0.02
 class HausmanTest(NamedTuple):
     """The difference of the two estimates, and the test whether it is noise."""
 
-    difference: tuple[float, ...]
+    difference: Sequence[float]
     """Of each parameter that moved: weighted less unweighted, in standard deviations of the difference."""
     directions: int
     """Combinations of parameters that are compared."""
@@ -30,13 +31,6 @@ class HausmanTest(NamedTuple):
     def differs(self) -> bool:
         """Whether the estimates differ by more than noise."""
         return self.p < SIGNIFICANT
-
-
-def hausman_of(values: dict[str, Any] | None) -> HausmanTest | None:
-    """Return a test from its plain values; None of none."""
-    if values is None:
-        return None
-    return HausmanTest(tuple(values["difference"]), int(values["directions"]), float(values["p"]))
 
 
 def hausman_test(

@@ -1,12 +1,15 @@
 """Error bars against the residual-level formulas, written out with every column and every pair."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.covariance import uncertainty
-from homodyne_dask.solver.identifiability import _weakly
+from homodyne_dask.solver.identifiability import weakly_determined
 from homodyne_dask.solver.normal_equations import deviation
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.state import Outcome
@@ -222,7 +225,11 @@ def test_strong_correlations_become_a_sentence():
 
 def test_what_is_almost_undetermined_is_not_named_again_for_its_correlation():
     values, vectors = np.linalg.eigh([[1.0, 1 - 1e-9, 0.0], [1 - 1e-9, 1.0, 0.0], [0.0, 0.0, 1.0]])
-    said = _weakly(["D0", "D_offset", "alpha"], values, vectors, (vectors / values) @ vectors.T)
+    joint: Any = SimpleNamespace(
+        which=np.ones(3, bool), moved=3, values=values, vectors=vectors,
+        inverse=(vectors / values) @ vectors.T,
+    )  # fmt: skip
+    said = weakly_determined(("D0", "D_offset", "alpha"), joint, np.zeros(3, bool))
     assert len(said) == 1
     assert said[0].startswith("D0 and D_offset are almost undetermined")
 

@@ -17,7 +17,7 @@ from homodyne_dask.fitting.design.errors_of_plan import (
     expected_errors,
 )
 from homodyne_dask.fitting.design.photons import detector_of
-from homodyne_dask.fitting.predict import numbers_of, per_bin_values, vector_of
+from homodyne_dask.fitting.predict import numbers_of, over_bins, vector_of
 from homodyne_dask.kernels.backend import check_model
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models import Model, convention_named, scan_model
@@ -77,16 +77,7 @@ def design(
         raise OptionError(
             f"{model.name} needs the gap between the plates: give it, for example gap='200 um'"
         )
-    bins = {"q": q, "phi": phi, "contrast": contrast, "counts": counts, "pixels": pixels}
-    per_bin = {name: per_bin_values(name, value) for name, value in bins.items()}
-    lengths = {len(value) for value in per_bin.values()} - {1}
-    if len(lengths) > 1:
-        listed = ", ".join(f"{name} {len(value)}" for name, value in per_bin.items())
-        raise OptionError(
-            f"the arguments differ in length ({listed}): give one number or one per bin"
-        )
-    number = max(lengths, default=1)
-    each = {name: np.broadcast_to(value, number).astype(float) for name, value in per_bin.items()}
+    each = over_bins({"q": q, "phi": phi, "contrast": contrast, "counts": counts, "pixels": pixels})
     theta = vector_of(model, params)
     check_model(model, _count("frames", frames), known, "float64")
     problem = Problem(
