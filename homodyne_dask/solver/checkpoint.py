@@ -190,7 +190,8 @@ def _state(read: dict[str, Any]) -> SavedState:
     gram: Gram | RobustGram = Gram(moments, pairs)
     if "loss" in packed:
         gram = RobustGram(moments, _unpacked(packed["loss"], "<f8").reshape(-1, 4), pairs)
-    return SavedState(**read | {"gram": gram})
+    fields: dict[str, Any] = read | {"gram": gram}
+    return SavedState(**fields)
 
 
 def _packed(values: np.ndarray) -> str:

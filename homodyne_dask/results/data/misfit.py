@@ -129,12 +129,10 @@ def model_check_of(read: dict[str, Any] | None) -> ModelCheck | None:
     """Return the check from the values of its fields as read from JSON."""
     if read is None:
         return None
-    check = ModelCheck(**read | {key: tuple(read[key]) for key in ("age", "lag")})
-    return (
-        check._replace(alternative=Alternative(**read["alternative"]))
-        if check.alternative
-        else check
-    )
+    fields: dict[str, Any] = read | {key: tuple(read[key]) for key in ("age", "lag")}
+    if found := read["alternative"]:
+        fields["alternative"] = Alternative(**found)
+    return ModelCheck(**fields)
 
 
 def selected_store(inputs: Mapping[str, Any]) -> str:

@@ -129,11 +129,12 @@ def load_comparison(path: str | Path) -> Comparison:
         "give a file that Comparison.to_json wrote",
     )
     with missing_values(where):
-        fits = [  # an unknown number is None
-            ComparedFit(**{key: np.nan if one is None else one for key, one in fit.items()})
+        fits: list[dict[str, Any]] = [  # an unknown number is None
+            {key: np.nan if one is None else one for key, one in fit.items()}
             for fit in read["fits"]
         ]
-        return Comparison(tuple(fits), read["store"], read["bins"], read["noise"])
+        rows = tuple(ComparedFit(**fit) for fit in fits)
+        return Comparison(rows, read["store"], read["bins"], read["noise"])
 
 
 def compare(results: Sequence[Fit] | Mapping[str, Fit]) -> Comparison:
