@@ -57,15 +57,20 @@ def predict(
     model = with_coefficients(scan_model(model), number, time)
     theta = vector_of(model, params)
     known = convention_named(convention)
-    if model.shear and gap is None:
-        raise OptionError(
-            f"{model.name} needs the gap between the plates: give it, for example gap='200 um'"
-        )
-    width = None if gap is None else gap_in_angstrom(gap)
+    width = required_gap(model, gap)
     per_bin = over_bins({"q": q, "phi": phi, "contrast": contrast, "offset": offset})
     frame_spacing(time, known)
     at = evaluation_of(model).point(Problem(model, known, width), theta, time)
     return _c2(at, time, *per_bin.values())
+
+
+def required_gap(model: Model, gap: str | float | None) -> float | None:
+    """Return the gap in Å; raises OptionError where a model needs one and none is given."""
+    if model.shear and gap is None:
+        raise OptionError(
+            f"{model.name} needs the gap between the plates: give it, for example gap='200 um'"
+        )
+    return None if gap is None else gap_in_angstrom(gap)
 
 
 def c2_of_rates(
