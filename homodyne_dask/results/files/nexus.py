@@ -14,7 +14,6 @@ from homodyne_dask.results.data.block_means import bin_map, block_grid
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView, fitted_scan
 from homodyne_dask.results.data.fitted_parameters import bounds_of
-from homodyne_dask.results.data.result_tables import plain_rows
 from homodyne_dask.results.files.netcdf import NXXPCS
 from homodyne_dask.store.files import path_of, write_atomic
 from homodyne_dask.store.scan import Scan
@@ -157,8 +156,10 @@ def _write_fit(fit: h5py.Group, result: FitResult) -> None:
     names = ", ".join(map(str, result.parameters["param"].values))
     function["formula_description"] = f"contrast*f({names}; t1, t2, q, phi) + offset"
     group = _group(function, "fit_parameters", "NXparameters", model=config["model"])
-    bounds = bounds_of(result.provenance, result.parameters)
-    for name, row in plain_rows(result.parameters, "param").items():
+    table = result.parameters
+    bounds = bounds_of(result.provenance, table)
+    for n, name in enumerate(map(str, table["param"].values)):
+        row = {key: table[key].values[n] for key in ("value", "stderr", "method", "fixed", "unit")}
         known: dict[str, Any] = {"units": str(row["unit"]), "vary": not row["fixed"]}
         if np.isfinite(row["stderr"]):  # an error or bound that is not known is absent
             known |= {"error": row["stderr"], "error_method": str(row["method"])}

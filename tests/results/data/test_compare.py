@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError
+from homodyne_dask.errors import HomodyneDaskError, SourceError
 from homodyne_dask.results.data.fit_result import FitResult
 from tests.results.made_results import LEFT_OUT_CHISQR, changed, result_of_model
 from tests.run_command import done, run
@@ -220,16 +220,6 @@ def test_results_and_comparisons_are_read_back(tmp_path):
     assert found.table["fit"].values.tolist() == ["brownian", "static", "laminar_flow"]
     with pytest.raises(SourceError, match="is not a homodyne_dask comparison"):
         hd.load_comparison(tmp_path / "static.json")
-
-
-def test_a_result_of_an_earlier_version_is_read_and_not_compared(tmp_path):
-    values = result_of_model("static", STATIC).to_dict()
-    del values["left_out"]
-    (tmp_path / "old.json").write_text(json.dumps(values))
-    old = hd.load_result(tmp_path / "old.json")
-    assert old.diagnosis.left_out is None
-    with pytest.raises(OptionError, match="fit again"):
-        hd.compare([GOOD, old])
 
 
 def test_the_command_prints_table_and_verdict(tmp_path, monkeypatch):
