@@ -4,7 +4,6 @@ Both are right where the model is, and differ by noise of known size. Where the 
 to different compromises.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ LEAST = 0.02
 class HausmanTest(NamedTuple):
     """The difference of the two estimates, and the test whether it is noise."""
 
-    difference: Sequence[float]
+    difference: tuple[float, ...]
     """Of each parameter that moved: weighted less unweighted, in standard deviations of the difference."""
     directions: int
     """Combinations of parameters that are compared."""

@@ -518,7 +518,9 @@ def from_summary(read: dict[str, Any]) -> FitResult:
             warnings=tuple(read["warnings"]),
             check=model_check_of(read.get("model_check")),
             power_of_q=PowerOfQ(**read["power_of_q"]) if read.get("power_of_q") else None,
-            hausman=HausmanTest(**read["hausman"]) if read["hausman"] else None,
+            hausman=None
+            if (test := read["hausman"]) is None
+            else HausmanTest(tuple(test["difference"]), test["directions"], test["p"]),
             **{key: table_of(read.get(key)) for key in influences},
             minima=tuple(read.get("minima", ())),
             comparison=tuple(read.get("comparison", ())),
