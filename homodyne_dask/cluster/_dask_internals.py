@@ -160,12 +160,6 @@ def remove_for_new_workers(scheduler: Scheduler, name: str) -> None:
         scheduler.worker_plugins.pop(name, None)
 
 
-def forget_topic(scheduler: Scheduler, topic: str) -> None:
-    """Remove the events of a topic; public: Client.unsubscribe_topic, which keeps them."""
-    with _reported_if_missing("Scheduler._broker", "the events of each fit stay in the scheduler"):
-        scheduler._broker._topics.pop(topic, None)
-
-
 def preferences_can_be_dropped() -> bool:
     """Return whether `drop_preference` works here; else tasks are sent without preferred workers."""
     state = vars(scheduler_module).get("TaskState")
@@ -286,17 +280,3 @@ async def refuse_worker(worker: Worker, topic: str, message: str) -> None:
     except (AttributeError, TypeError, KeyError):
         report_missing("Worker.scheduler", "workers that are refused stay connected, but paused")
         LOG.warning("%s", message)
-
-
-# ------------------------------------------------------------------ in the client
-
-
-def forget_handler(client: Client, topic: str) -> None:
-    """Remove the handler of a topic from a client.
-
-    Public: Client.unsubscribe_topic, which tells the scheduler and keeps the handler.
-    """
-    with _reported_if_missing(
-        "Client._event_handlers", "each fit leaves a small function in its client"
-    ):
-        client._event_handlers.pop(topic, None)

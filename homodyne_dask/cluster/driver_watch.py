@@ -23,13 +23,13 @@ class WatchedNanny(Nanny):
         """Take the arguments of a nanny, and the number of the process that starts it."""
         _end_without(driver)  # before anything is written into the folder
         super().__init__(*args, **options)
-        threading.Thread(target=_watch, args=(driver,), daemon=True).start()
 
+        def watch() -> None:
+            while True:
+                _end_without(driver)
+                time.sleep(SECONDS_BETWEEN_LOOKS)
 
-def _watch(driver: int) -> None:
-    while True:
-        _end_without(driver)
-        time.sleep(SECONDS_BETWEEN_LOOKS)
+        threading.Thread(target=watch, daemon=True).start()
 
 
 def _end_without(driver: int) -> None:

@@ -150,7 +150,10 @@ def local_cluster(
     # to Dask 0 bytes are no limit, and a nanny starts a worker that is over its limit again, without end
     if memory // processes < IDLE_WORKER_BYTES:
         raise too_little("a worker", IDLE_WORKER_BYTES, memory // processes)
-    protocol = "tls://" if security else "tcp://"
+    protocol, files = "tls://" if security else "tcp://", None
+    if security is not None:  # the names of a worker's files, as they pass through a command
+        names = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
+        files = {"require_encryption": True} | {name: getattr(security, name) for name in names}
     worker_kwargs = {
         "host": "127.0.0.1",
         "nthreads": threads,
@@ -159,7 +162,7 @@ def local_cluster(
         "dashboard_address": None,
         "dashboard": False,
         "protocol": protocol,
-        "security": _worker_tls_options(security),
+        "security": files,
     }
     scheduler_options = {
         "host": "127.0.0.1",
@@ -189,14 +192,6 @@ def local_cluster(
                 yield client
         finally:
             release_scheduler(cluster.scheduler)
-
-
-def _worker_tls_options(security: Security | None) -> dict[str, str | bool] | None:
-    """Return the names of a worker's files, as they pass through a command."""
-    if security is None:
-        return None
-    names = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
-    return {"require_encryption": True} | {name: getattr(security, name) for name in names}
 
 
 @contextmanager

@@ -61,7 +61,10 @@ def age_variance(data: Scan | str | Path, mean_counts: float | None = None) -> "
         if not 0 < mean_counts < np.inf:
             raise OptionError(f"mean_counts = {mean_counts:g} is not a number above 0")
         counts = np.full(len(scan.bins), float(mean_counts))
-    lags, mean_over_age = _lags(scan), g2(scan)
+    most = max((scan.frames[1] - scan.frames[0]) // 2, 1)
+    number = int(LAGS_PER_DECADE * np.log10(most)) + 1
+    # in frames, evenly on a logarithmic scale
+    lags, mean_over_age = np.unique(np.geomspace(1, most, number).round().astype(int)), g2(scan)
     rows, pixels = [], []
     for bin in range(len(scan.bins)):
         c2 = _c2_at_lags(scan, bin, lags)
@@ -87,13 +90,6 @@ def age_variance(data: Scan | str | Path, mean_counts: float | None = None) -> "
     seconds = [float(f"{one:.12g}") for one in lags * scan.attrs["frame_time"]]
     found["ages"] = found["ages"].astype(int)
     return found.assign_coords(lag=("lag", seconds, {"units": "s"}))
-
-
-def _lags(scan: Scan) -> Int[np.ndarray, " lag"]:
-    """Return lags in frames, evenly on a logarithmic scale."""
-    most = max((scan.frames[1] - scan.frames[0]) // 2, 1)
-    number = int(LAGS_PER_DECADE * np.log10(most)) + 1
-    return np.unique(np.geomspace(1, most, number).round().astype(int))
 
 
 def _c2_at_lags(

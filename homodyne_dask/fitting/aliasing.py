@@ -4,7 +4,6 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.fitting.request import Request
-from homodyne_dask.models.parameters import Beat
 
 HIGHEST = 0.5
 """Turns per frame above which fringes look slower than they are."""
@@ -35,10 +34,6 @@ def limit_of_fringes(request: Request) -> str:
     )
 
 
-def _speed(beat: Beat, values: dict[str, float]) -> str:
-    return f"{beat.speed}(t)" if beat.law else f"{beat.speed} = {values[beat.speed]:.4g}"
-
-
 def aliased_fringes(request: Request, theta: Float[np.ndarray, " p"]) -> str:
     """Return a sentence where fringes at theta turn more than half a period per frame, else ""."""
     model, scan = request.problem.model, request.scan
@@ -53,8 +48,10 @@ def aliased_fringes(request: Request, theta: Float[np.ndarray, " p"]) -> str:
     over = np.flatnonzero(turns > HIGHEST)
     if not len(over):
         return ""
+    speed = model.beat.speed
+    speed = f"{speed}(t)" if model.beat.law else f"{speed} = {values[speed]:.4g}"
     return (
-        f"{_speed(model.beat, values)} moves the fringes of {len(over)} of "
+        f"{speed} moves the fringes of {len(over)} of "
         f"{len(turns)} bins by up to {turns.max():.3g} periods per frame: above {HIGHEST:g}, they appear "
         f"slower than they are, and a lower speed may fit equally well; exclude these bins, or use shorter "
         f"frames"

@@ -20,8 +20,8 @@ from homodyne_dask.errors import OptionError, require_type
 from homodyne_dask.fitting.callbacks import require_callbacks
 from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.fit import fit
-from homodyne_dask.fitting.options import takes_options
-from homodyne_dask.fitting.request import prepare, require_pairs, speckle_clusters
+from homodyne_dask.fitting.options import PAIRS, takes_options
+from homodyne_dask.fitting.request import prepare, speckle_clusters
 from homodyne_dask.fitting.series.parallel_fits import workers_for
 from homodyne_dask.models import (
     BEATING,
@@ -167,14 +167,19 @@ def compare_models(
     scan = as_scan(data)
     require_client(client)
     require_callbacks(callbacks)
-    require_pairs(options.get("weighting"), "a model comparison")
+    if options.get("weighting", PAIRS) != PAIRS:
+        raise OptionError(
+            f"a model comparison is not available with weighting {options['weighting']!r}: fit with "
+            f"weighting {PAIRS!r}"
+        )
     if options.get("loss", "linear") != "linear":
         raise OptionError("models are compared by least squares: leave out loss, or fit one model")
     clusters = speckle_clusters(scan, options.get("friedel", "on"))
     require_independent_bins(len(np.unique(clusters)))
     if models is not None:
         require_type("models", models, list | tuple, "a list of models, or of their names")
-    compared = [scan_model(model) for model in models or _default_models(scan, options)]
+    usual = [BROWNIAN, POWER_LAW, STATIC, *[LAMINAR_FLOW] * _has_gap(scan, options)]
+    compared = [scan_model(model) for model in models or usual]
     for model in compared:
         prepare(scan, model, **options)  # mistakes are said before the first fit
     with workers_for([scan], client, 2) as connected:
@@ -186,10 +191,6 @@ def compare_models(
             further = _further_models(scan, options)
             results |= {model.name: fit(scan, model, **options, **more) for model in further}
     return ModelComparison(_compared(results), results)
-
-
-def _default_models(scan: Scan, options: dict[str, Any]) -> list[Model]:
-    return [BROWNIAN, POWER_LAW, STATIC, *[LAMINAR_FLOW] * _has_gap(scan, options)]
 
 
 def _has_gap(scan: Scan, options: dict[str, Any]) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.cluster.workers import Workers, local_workers, this_process, workers_asked
+from homodyne_dask.cluster.workers import local_workers, this_process, workers_asked
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.aliasing import limit_of_fringes
 from homodyne_dask.fitting.callbacks import require_callbacks
@@ -234,7 +234,13 @@ def plan_for(
     cut = layout(request.scan, request.problem.min_lag, by_scan=by_scan)
     memory = request.options.memory
     find = partial(gpus_for, client) if asked is None else lambda: NO_GPUS_ASKED
-    given = _workers_given(client, asked)  # waits for the first, which is then asked for its GPU
+    given = None
+    if asked is not None:
+        given = workers_asked(asked, client)
+    elif client is not None:
+        from homodyne_dask.cluster.local import workers_of
+
+        given = workers_of(client)  # waits for the first, which is then asked for its GPU
     device = chosen_device(request.options.device, cut, memory, find)
     if given is not None:
         workers = given
@@ -250,17 +256,6 @@ def plan_for(
     return make_plan(cut, workers, name, parameters, bins, memory, levels, device)
 
 
-def _workers_given(client: "Client | None", asked: int | str | None) -> Workers | None:
-    """Return the workers that are asked for, or those of a client; None without either."""
-    if asked is not None:
-        return workers_asked(asked, client)
-    if client is None:
-        return None
-    from homodyne_dask.cluster.local import workers_of
-
-    return workers_of(client)
-
-
 def gpus_for(client: "Client | None") -> Gpus | str:
     """Return the GPUs for a fit, or why there are none: of a client's workers, else of this machine."""
     if client is None:
@@ -274,9 +269,10 @@ def _description(request: Request) -> FitDescription:
     """Return title, parameters and errors for the progress of a fit."""
 
     def errors(state: lm.State) -> Float[np.ndarray, " p"]:
-        from homodyne_dask.fitting.error_estimation.estimate_errors import errors_from_scatter
+        from homodyne_dask.fitting.error_estimation import estimate_errors
 
-        return errors_from_scatter(request, state)
+        known = estimate_errors.uncertainty_at(request, state).robust
+        return estimate_errors.deviations(known, len(state.theta))
 
     return FitDescription(
         f"{request.problem.model.name} fitted to {Path(request.scan.path).name}",

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -28,9 +28,7 @@ from homodyne_dask.store.files import path_of
 from homodyne_dask.store.processes import OUR_CODE, code_digest, trim_memory
 
 if TYPE_CHECKING:
-    from homodyne_dask.fitting.start.transport_minima import Minimum
     from homodyne_dask.kernels.gram import Gram, RobustGram
-    from homodyne_dask.sweep.blocks import Cost
     from homodyne_dask.sweep.sweep import Sweep
 
 
@@ -49,51 +47,17 @@ class FitRecord:
         self.timings: dict[str, float] = {"passes": 0.0}
 
 
-class SolverRequest(Protocol):
+class SolverRequest(NamedTuple):
     """What the solver needs to know of a checked request."""
 
-    @property
-    def search(self) -> Search:
-        """The parameters."""
-        ...
-
-    @property
-    def solver(self) -> lm.Options:
-        """When the fit ends."""
-        ...
-
-    @property
-    def scaling(self) -> Scaling:
-        """How contrast and offset of the bins depend on each other."""
-        ...
-
-    @property
-    def sum_rounding(self) -> float:
-        """Accuracy of the sums."""
-        ...
-
-
-class Passes(Protocol):
-    """What makes a pass: a `Sweep`, or one in which parts of the data have their own parameters."""
-
-    @property
-    def cost(self) -> "Cost":
-        """Of the last pass."""
-        ...
-
-    @property
-    def peak(self) -> int:
-        """Most memory that a process of the workers has had [bytes]."""
-        ...
-
-    def __call__(
-        self,
-        theta: Float[np.ndarray, " p"],
-        linear_params: Float[np.ndarray, "bin 2"] | None,
-        /,
-    ) -> "Gram | RobustGram":
-        """Return the Gram of all bins."""
-        ...
+    search: Search
+    """The parameters."""
+    solver: lm.Options
+    """When the fit ends."""
+    scaling: Scaling
+    """How contrast and offset of the bins depend on each other."""
+    sum_rounding: float
+    """Accuracy of the sums."""
 
 
 def minimize(
@@ -109,34 +73,49 @@ def minimize(
     the fit starts. resume: the checkpoint whose state is the first one.
     """
     find_start = partial(_find_start, request, levels, sweep)
-    return minimize_from(find_start, request, sweep, resume, record)
+    return minimize_from(find_start, of_solver(request), sweep, resume, record)
+
+
+def of_solver(request: Request) -> SolverRequest:
+    """Return what the solver needs to know of the fit of a scan."""
+    return SolverRequest(request.search, request.solver, request.scaling, request.sum_rounding)
 
 
 def minimize_from(
     find_start: "Callable[[FitRecord], StartingPoint]",
     request: SolverRequest,
-    sweep: "Passes",
+    sweep: "Sweep",
     resume: "CheckpointFile | None" = None,
     record: FitRecord | None = None,
+    gram_at: "Callable[..., Gram | RobustGram] | None" = None,
 ) -> Iterator[lm.State]:
     """Yield one state per pass over any data; the last one has the outcome.
 
-    find_start: called for the point of the first pass, unless the fit is resumed.
+    find_start: called for the point of the first pass, unless the fit is resumed. gram_at: makes a pass of
+    the sweep for theta and linear parameters, where parts of the data have their own parameters.
     """
+    gram_at = gram_at or sweep
     record = record or FitRecord(time.perf_counter())
     search, options = request.search, request.solver
 
     def evaluate(trial: lm.Trial) -> ReducedProblem:
         began = time.perf_counter()
-        gram = sweep(trial.theta, trial.linear_params)
+        gram = gram_at(trial.theta, trial.linear_params)
         seconds = time.perf_counter() - began
         record.timings["passes"] += seconds
         prior = search.prior_terms(trial.theta)
         reduced = reduce(gram, request.scaling, request.sum_rounding, prior, trial.linear_params)
-        chisqr = reduced.chisqr if np.isfinite(reduced.chisqr) else None
-        peak = {"peak_bytes": sweep.peak} if sweep.peak else {}
+        chisqr, cost = reduced.chisqr if np.isfinite(reduced.chisqr) else None, sweep.cost
         entry = {"seconds": seconds, "theta": trial.theta.tolist(), "chisqr": chisqr}
-        record.history.append(entry | _shares(sweep.cost) | peak | _job())
+        if cost.blocks:  # the share of sub-blocks that were computed, and of blocks that were read
+            entry["computed"] = cost.computed / max(cost.sub_blocks, 1)
+            entry["read"] = cost.read / cost.blocks
+        if sweep.peak:
+            entry["peak_bytes"] = sweep.peak
+        if number := os.environ.get("SLURM_JOB_ID"):  # 123, or 123.2 after its second restart
+            restarts = os.environ.get("SLURM_RESTART_COUNT")
+            entry["job"] = f"{number}.{restarts}" if restarts else number
+        record.history.append(entry)
         return reduced
 
     if resume is not None:
@@ -151,7 +130,12 @@ def minimize_from(
         options = replace(options, damping=0.0) if coarse else options
         states = lm.iterate(search, evaluate, lm.Trial(theta, linear_params), options)
     for state in states:
-        _note(record, state)
+        record.history[-1] |= {
+            "pass": state.passes,
+            "damping": state.damping,
+            "accepted": state.accepted,
+            "decrement": state.decrement if np.isfinite(state.decrement) else None,
+        }
         yield state
 
 
@@ -198,7 +182,16 @@ def _find_start(
 
     minima = initial_values.find_initial_values(request, data)
     trim_memory()
-    record.minima = [_reported(request.search.names, at) for at in minima]
+    record.minima = [
+        {
+            "theta": dict(zip(request.search.names, at.theta.tolist(), strict=True)),
+            "chisqr": at.chisqr
+            if np.isfinite(at.chisqr)
+            else None,  # where the user gave the point
+            "starts": at.starts,
+        }
+        for at in minima
+    ]
     record.timings["start"] = time.perf_counter() - record.started
     linear = request.problem.loss == "linear"
     # the averages leave outliers out, fits of squares to the data do not
@@ -208,36 +201,6 @@ def _find_start(
         return StartingPoint(theta, None, coarse)
     averages = initial_values.averages_of(request, data)(theta)
     return StartingPoint(theta, reduce(averages, request.scaling).linear_params, coarse)
-
-
-def _reported(names: Sequence[str], at: "Minimum") -> dict[str, Any]:
-    """Return a minimum for the report; χ² is None where the user gave the point."""
-    theta = dict(zip(names, at.theta.tolist(), strict=True))
-    chisqr = at.chisqr if np.isfinite(at.chisqr) else None
-    return {"theta": theta, "chisqr": chisqr, "starts": at.starts}
-
-
-def _shares(cost: "Cost") -> dict[str, float]:
-    """Return the share of sub-blocks that a pass computed, and the share of blocks that it read."""
-    if not cost.blocks:
-        return {}
-    return {"computed": cost.computed / max(cost.sub_blocks, 1), "read": cost.read / cost.blocks}
-
-
-def _job() -> dict[str, str]:
-    """Return the SLURM job of this program: 123, or 123.2 after its second restart."""
-    number, restarts = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_RESTART_COUNT")
-    return {"job": f"{number}.{restarts}" if restarts else number} if number else {}
-
-
-def _note(record: FitRecord, state: lm.State) -> None:
-    """Complete the history entry of the pass that led to this state."""
-    record.history[-1] |= {
-        "pass": state.passes,
-        "damping": state.damping,
-        "accepted": state.accepted,
-        "decrement": state.decrement if np.isfinite(state.decrement) else None,
-    }
 
 
 class CheckpointFile(NamedTuple):
@@ -308,8 +271,9 @@ def identity(request: Request) -> dict[str, object]:
         **{option.name: config[option.name] for option in fit_options() if option.identity},
         "free": [n for n, free in zip(names, request.search.free, strict=True) if free],
         "start": [None if np.isnan(v) else float(v) for v in request.search.start],
-        "lower": _plain_bounds(request.search.lower),
-        "upper": _plain_bounds(request.search.upper),
+        # JSON holds no infinite number
+        "lower": [one if np.isfinite(one) else str(one) for one in request.search.lower.tolist()],
+        "upper": [one if np.isfinite(one) else str(one) for one in request.search.upper.tolist()],
         # sums on a GPU differ in the last bits
         **({"device": "gpu"} if config.get("computed_on", {}).get("name") == "gpu" else {}),
         "code of the model": request.problem.model.digest,
@@ -318,8 +282,3 @@ def identity(request: Request) -> dict[str, object]:
         **{f"version of {name}": version(name) for name in ("homodyne-dask", "jaxlib", "numpy")},
         f"version of the {OUR_CODE}": code_digest(),
     }
-
-
-def _plain_bounds(bounds: Float[np.ndarray, " p"]) -> list[float | str]:
-    """Return bounds as JSON holds them: none as text."""
-    return [bound if np.isfinite(bound) else str(bound) for bound in bounds.tolist()]

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields, replace
-from functools import reduce, wraps
+from functools import partial, reduce, wraps
 from numbers import Integral, Real
 from operator import or_
 from pathlib import Path
@@ -146,20 +146,8 @@ def plain_value(option: Option, value: Any) -> Any:
         raise OptionError(f"{option.name} = {shown(value)} cannot be used: give {form}") from None
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    return value
-
-
-def _whole(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise TypeError
-    return int(value)
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
+def _instance(kind: Any, value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, kind):
         raise TypeError
     return value
 
@@ -176,15 +164,15 @@ def _pair(value: Any) -> Any:
 
 
 _PLAIN: dict[Any, Callable[[Any], Any]] = {
-    str: _text,
-    int: _whole,
+    str: partial(_instance, str),
+    int: lambda value: int(_instance(Integral, value)),
     float: _real,
     tuple[float, float]: _pair,
     tuple[str, ...]: lambda value: (value,) if isinstance(value, str) else tuple(value),
-    Mapping[str, float]: _mapping,
-    Mapping[str, tuple[float, float]]: _mapping,
-    Mapping[str, str]: _mapping,
-    Mapping[str, str | tuple[float, float]]: _mapping,
+    Mapping[str, float]: partial(_instance, Mapping),
+    Mapping[str, tuple[float, float]]: partial(_instance, Mapping),
+    Mapping[str, str]: partial(_instance, Mapping),
+    Mapping[str, str | tuple[float, float]]: partial(_instance, Mapping),
 }
 """By the type of an option: what returns its value as one of Python's own types, or a TypeError."""
 

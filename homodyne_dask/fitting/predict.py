@@ -57,25 +57,20 @@ def predict(
     model = with_coefficients(scan_model(model), number, time)
     theta = vector_of(model, params)
     known = convention_named(convention)
+    width = required_gap(model, gap)
+    per_bin = over_bins({"q": q, "phi": phi, "contrast": contrast, "offset": offset})
+    frame_spacing(time, known)
+    at = evaluation_of(model).point(Problem(model, known, width), theta, time)
+    return _c2(at, time, *per_bin.values())
+
+
+def required_gap(model: Model, gap: str | float | None) -> float | None:
+    """Return the gap in Å; raises OptionError where a model needs one and none is given."""
     if model.shear and gap is None:
         raise OptionError(
             f"{model.name} needs the gap between the plates: give it, for example gap='200 um'"
         )
-    width = None if gap is None else gap_in_angstrom(gap)
-    named = {"q": q, "phi": phi, "contrast": contrast, "offset": offset}
-    try:
-        per_bin = np.broadcast_arrays(
-            *(per_bin_values(name, value) for name, value in named.items())
-        )
-    except ValueError:
-        lengths = ", ".join(f"{name} {np.size(v)}" for name, v in named.items())
-        raise OptionError(
-            f"the arguments differ in length ({lengths}): give one number or one per bin"
-        ) from None
-    qs, phis, contrasts, offsets = per_bin
-    frame_spacing(time, known)
-    at = evaluation_of(model).point(Problem(model, known, width), theta, time)
-    return _c2(at, time, qs, phis, contrasts, offsets)
+    return None if gap is None else gap_in_angstrom(gap)
 
 
 def c2_of_rates(
@@ -142,19 +137,21 @@ def numbers_of(name: str, value: Any) -> Float[np.ndarray, "..."]:
         ) from None
 
 
-def _number(name: Any, value: Any) -> float:
-    numbers = numbers_of(str(name), value)
-    if numbers.size != 1:
-        raise OptionError(f"{name} = {shown(value)} is not a single number")
-    return float(numbers.item())
-
-
-def per_bin_values(name: str, value: Any) -> Float[np.ndarray, " bin"]:
-    """Return one number, or one for each bin; raises OptionError, which begins with its name, for others."""
-    numbers = np.atleast_1d(numbers_of(name, value))
-    if numbers.ndim > 1 or not len(numbers):
-        raise OptionError(f"{name} = {shown(value)} is neither a single number nor one per bin")
-    return numbers
+def over_bins(named: Mapping[str, Any]) -> dict[str, Float[np.ndarray, " bin"]]:
+    """Return values for each bin, given as one number or one per bin; raises OptionError for others."""
+    per_bin = {name: np.atleast_1d(numbers_of(name, value)) for name, value in named.items()}
+    for name, numbers in per_bin.items():
+        if numbers.ndim > 1 or not len(numbers):
+            raise OptionError(
+                f"{name} = {shown(named[name])} is neither a single number nor one per bin"
+            )
+    try:
+        return dict(zip(per_bin, np.broadcast_arrays(*per_bin.values()), strict=True))
+    except ValueError:
+        lengths = ", ".join(f"{name} {len(numbers)}" for name, numbers in per_bin.items())
+        raise OptionError(
+            f"the arguments differ in length ({lengths}): give one number or one per bin"
+        ) from None
 
 
 def vector_of(model: Model, params: Mapping[str, float] | ArrayLike) -> Float[np.ndarray, " p"]:
@@ -169,17 +166,21 @@ def vector_of(model: Model, params: Mapping[str, float] | ArrayLike) -> Float[np
                 f"but {values.size} values were given: give one for each"
             )
         params = dict(zip(wanted, values.tolist(), strict=True))
-    params = {name: _number(name, value) for name, value in params.items()}
-    for name, value in params.items():
+    theta = constants.copy()
+    for name, given in params.items():
+        number = numbers_of(str(name), given)
+        if number.size != 1:
+            raise OptionError(f"{name} = {shown(given)} is not a single number")
+        theta[name] = float(number.item())
         if name not in model.names:
             raise OptionError(
                 f"{model.name} has no parameter {name!r}; {nearest(str(name), model.names)}"
             )
-        if value != constants.get(name, value):
+        if name in constants and theta[name] != constants[name]:
             raise OptionError(
-                f"{name} is {constants[name]:g} in {model.name}, but {value:g} was given: leave it out"
+                f"{name} is {constants[name]:g} in {model.name}, but {theta[name]:g} was given: leave it out"
             )
-    missing = [name for name in wanted if name not in params]
+    missing = [name for name in wanted if name not in theta]
     if missing:
         raise OptionError(f"{model.name} needs a value of {missing[0]}: give all parameters")
-    return np.array([(constants | dict(params))[name] for name in model.names], float)
+    return np.array([theta[name] for name in model.names], float)

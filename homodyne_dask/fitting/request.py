@@ -199,14 +199,6 @@ def _gap(given: str | float | None, scan: Scan) -> float | None:
     return gap
 
 
-def require_pairs(weighting: str | None, what: str) -> None:
-    """Raise OptionError for what is computed of pairs, where averages are fitted."""
-    if weighting not in (None, PAIRS):
-        raise OptionError(
-            f"{what} is not available with weighting {weighting!r}: fit with weighting {PAIRS!r}"
-        )
-
-
 def require_gap(request: Request) -> None:
     """Raise OptionError where the model needs a gap and neither the user nor the store knows it.
 

@@ -35,7 +35,13 @@ from homodyne_dask.fitting.error_estimation.speckle_noise import (
     grouped_cells,
     noise_of_bins,
 )
-from homodyne_dask.fitting.minimize import FitRecord, StartingPoint, minimize, minimize_from
+from homodyne_dask.fitting.minimize import (
+    FitRecord,
+    StartingPoint,
+    minimize,
+    minimize_from,
+    of_solver,
+)
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.gram import AnyGram, CandidateGrams, Gram, WideGram
@@ -117,53 +123,31 @@ class SpeckleWeighting:
         self, theta: Float[np.ndarray, " p"], slopes: bool = True
     ) -> Float[np.ndarray, "bin cell k"]:
         """Return X = [1, y - 1, f] of every bin, and ∂f/∂theta with `slopes`; 0 where a cell has no pair."""
-        if self.request.scan.cells is not None:
-            return self._columns_of_means(theta, slopes)
-        f, derivatives = self._f_and_derivatives(theta) if slopes else (self._f(theta), [])
-        y = self.averaged.c2 - 1
+        scan, fixed = self.request.scan, ~self.request.search.free
+        if scan.cells is not None:  # those of f from a pass
+            means = self.data.over(CELL_MEANS, AtTheta(theta))
+            groups = grouped_cells(scan, self.request.problem.min_lag)
+            X = groups.averaged(scan, means)[0]
+            X[..., 3:][..., fixed] = 0.0
+            return np.nan_to_num(X if slopes else X[..., :3])
+        y, evaluation = self.averaged.c2 - 1, evaluation_of(self.request.problem.model)
+        point = evaluation.point(self.request.problem, theta, scan.time), scan.time
+        f, derivatives = np.empty(y.shape), np.empty((len(theta) if slopes else 0, *y.shape))
+        for bins, points, times in self._points(AT_ONCE // (len(theta) if slopes else 1)):
+            at = *point, q_or_one(scan)[bins], scan.phi[bins], *times
+            if slopes:
+                values, by_theta = evaluation.f_and_derivatives_at(*at)
+                derivatives[:, bins] = np.swapaxes(points.mean(by_theta, y.shape[1]), 0, 1)
+            else:
+                values = evaluation.f_at(*at)
+            f[bins] = points.mean(values, y.shape[1])
+        if slopes:
+            derivatives[fixed] = 0.0
         X = np.stack([np.ones_like(y), y, f, *derivatives], axis=-1)
         return np.where(np.isfinite(X).all(-1, keepdims=True), X, 0.0)
 
-    def _columns_of_means(
-        self, theta: Float[np.ndarray, " p"], slopes: bool
-    ) -> Float[np.ndarray, "bin cell k"]:
-        """Return `columns` of data that are means over cells, with those of f from a pass."""
-        scan = self.request.scan
-        means = self.data.over(CELL_MEANS, AtTheta(theta))
-        groups = grouped_cells(scan, self.request.problem.min_lag)
-        X = groups.averaged(scan, means)[0]
-        X[..., 3:][..., ~self.request.search.free] = 0.0
-        return np.nan_to_num(X if slopes else X[..., :3])
-
-    def _f(self, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, "bin cell"]:
-        scan, problem = self.request.scan, self.request.problem
-        evaluation = evaluation_of(problem.model)
-        point = evaluation.point(problem, theta, scan.time), scan.time
-        f = np.empty(self.averaged.c2.shape)
-        for bins, points, times in self._points():
-            values = evaluation.f_at(*point, q_or_one(scan)[bins], scan.phi[bins], *times)
-            f[bins] = points.mean(values, f.shape[1])
-        return f
-
-    def _f_and_derivatives(
-        self, theta: Float[np.ndarray, " p"]
-    ) -> tuple[Float[np.ndarray, "bin cell"], Float[np.ndarray, "p bin cell"]]:
-        """Return f and its derivatives, 0 by parameters that are fixed."""
-        scan, problem = self.request.scan, self.request.problem
-        evaluation = evaluation_of(problem.model)
-        point = evaluation.point(problem, theta, scan.time), scan.time
-        f = np.empty(self.averaged.c2.shape)
-        derivatives = np.empty((len(theta), *f.shape))
-        for bins, points, times in self._points(AT_ONCE // len(theta)):
-            at = *point, q_or_one(scan)[bins], scan.phi[bins]
-            values, slopes = evaluation.f_and_derivatives_at(*at, *times)
-            f[bins] = points.mean(values, f.shape[1])
-            derivatives[:, bins] = np.swapaxes(points.mean(slopes, f.shape[1]), 0, 1)
-        derivatives[~self.request.search.free] = 0.0
-        return f, derivatives
-
     def _points(
-        self, most: int = AT_ONCE
+        self, most: int
     ) -> Iterator[tuple[slice, CellPoints, tuple[np.ndarray, np.ndarray]]]:
         """Yield bins, pairs that stand for their cells, some `most` of all of them, and their times [s]."""
         time, bins = self.request.scan.time, len(self.averaged.c2)
@@ -306,21 +290,16 @@ def minimize_weighted(
         if not weighting.weigh(before):
             return
         start = StartingPoint(before.theta, None, [])
-        for here in minimize_from(lambda _, start=start: start, request, sweep, None, record):
+        solver, find = of_solver(request), lambda _, start=start: start
+        for here in minimize_from(find, solver, sweep, None, record):
             state = replace(here, passes=passes + here.passes)
             yield state
-        if _distance(request, before, state) < STAYS:
+        free = parameters_with_errors(request.search, state.theta, state.reduced)
+        joint = joint_equations(state.reduced, free)
+        error = deviation(np.diag(joint.of_theta(joint.inverse)))
+        step = np.abs(state.theta - before.theta)[joint.which]
+        if (step / np.maximum(error, np.finfo(float).tiny)).max(initial=0.0) < STAYS:
             return
-
-
-def _distance(request: Request, before: lm.State, after: lm.State) -> float:
-    """Return the largest step of a parameter in standard errors."""
-    joint = joint_equations(
-        after.reduced, parameters_with_errors(request.search, after.theta, after.reduced)
-    )
-    error = deviation(np.diag(joint.of_theta(joint.inverse)))
-    step = np.abs(after.theta - before.theta)[joint.which]
-    return float((step / np.maximum(error, np.finfo(float).tiny)).max(initial=0.0))
 
 
 def weighted_at(request: Request, sweep: Sweep, theta: Float[np.ndarray, " p"]) -> Sweep:

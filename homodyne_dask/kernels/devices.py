@@ -149,7 +149,7 @@ def float64_on_cpu() -> Iterator[None]:
 
     A JAX that has a GPU would take it for everything, however small. Only this thread is affected.
     """
-    with jax.enable_x64(True), on_cpu():
+    with jax.enable_x64(True), jax.default_device(first_cpu()):
         yield
 
 
@@ -165,11 +165,4 @@ def float64_beside(data: np.ndarray | jax.Array) -> Iterator[None]:
         return
     (device,) = data.devices()
     with _UNDER_WAY, enough_memory(device), jax.enable_x64(True), jax.default_device(device):
-        yield
-
-
-@contextmanager
-def on_cpu() -> Iterator[None]:
-    """Place what JAX compiles and computes in this context on the CPU."""
-    with jax.default_device(first_cpu()):
         yield

@@ -1,7 +1,5 @@
 """The Gram of a residual model over columns of points, by forward-mode differentiation."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +11,7 @@ from homodyne_dask.kernels.autodiff import with_derivatives
 from homodyne_dask.kernels.compiled import kernel, traced_for
 from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.gram import Gram
-from homodyne_dask.kernels.user_function_checks import in_function, line_of, require_real
+from homodyne_dask.kernels.user_function_checks import checked, in_function, line_of
 from homodyne_dask.models.user_defined import ResidualModel
 
 POINTS_PER_STEP = 2**12
@@ -58,14 +56,6 @@ def columns_kernel(at: Array, columns: Array, *, model: ResidualModel) -> tuple[
     return lax.scan(add, start, parts)[0]
 
 
-def _checked(model: ResidualModel, *given: Array) -> Any:
-    """Return the residual; raises OptionError for what is not an array of real numbers."""
-    values = model.residual(*given)
-    if values is not None:
-        require_real(model.name, model.written, values)
-    return values
-
-
 def _check_point_by_point(
     where: str, model: ResidualModel, theta: Theta, columns: Float[np.ndarray, "v n"], r: np.ndarray
 ) -> None:
@@ -95,7 +85,7 @@ def check_residual(model: ResidualModel, theta: Theta, columns: Float[np.ndarray
         some = jax.ShapeDtypeStruct((3,), float)
         with in_function(model.name, model.written):
             output = jax.eval_shape(
-                lambda *given: _checked(model, *given),
+                checked(model.name, model.residual, model.written),
                 jax.ShapeDtypeStruct((model.size,), float), *[some] * len(columns),
             )  # fmt: skip
         shape = getattr(output, "shape", None)

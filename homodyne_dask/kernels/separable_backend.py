@@ -300,23 +300,17 @@ def _parts(
     size = MANY_TIMES if first.size > 16 * FEW_TIMES else FEW_TIMES
 
     def at(times: np.ndarray) -> Tables:
-        return jax.tree.map(partial(_interpolated, times, time), tables)
+        times = times[np.minimum(np.arange(size), len(times) - 1)]  # the last one is repeated
+
+        def interpolated(values: Float[np.ndarray, "... n"]) -> Float[np.ndarray, "... m"]:
+            rows = [np.interp(times, time, row) for row in values.reshape(-1, len(time))]
+            return np.reshape(rows, (*values.shape[:-1], size))
+
+        return jax.tree.map(interpolated, tables)
 
     for n in range(0, first.size, size):
         some = slice(n, n + size)
-        yield some, [at(_filled(of[some], size)) for of in (first, second)]
-
-
-def _interpolated(
-    times: np.ndarray, time: np.ndarray, values: Float[np.ndarray, "... n"]
-) -> Float[np.ndarray, "... m"]:
-    rows = [np.interp(times, time, row) for row in values.reshape(-1, len(time))]
-    return np.reshape(rows, (*values.shape[:-1], len(times)))
-
-
-def _filled(values: np.ndarray, length: int) -> np.ndarray:
-    """Return values with their last one repeated up to a length."""
-    return values[np.minimum(np.arange(length), len(values) - 1)]
+        yield some, [at(of[some]) for of in (first, second)]
 
 
 @plain_kernel("model")

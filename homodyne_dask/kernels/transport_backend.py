@@ -193,25 +193,16 @@ def transport_gram(
     `data` are the sums that a previous call returned for the same block and min_lag: Σ w,
     Σ w(y - 1), Σ w(y - 1)² and the number of pairs do not depend on theta.
     """
-    arguments = gram_arguments(at, block, data)
+    arguments, problem = arguments_at(at, block), at.problem
+    sums = np.zeros((len(block.c2), 4)) if data is None else data
     with float64_beside(block.c2):
-        moments, sums = gram_kernel(*arguments, **gram_static_arguments(at.problem))
+        moments, sums = gram_kernel(
+            *arguments, sums, data is None,
+            **family_with_derivatives(problem), precision=problem.precision,
+        )  # fmt: skip
         moments, sums = np.asarray(moments), np.asarray(sums)
     bins = len(block.q)
     return Gram(moments[:bins], sums[:bins, 3].astype(np.int64)), sums
-
-
-def gram_arguments(
-    at: TransportPoint, block: Block, data: Float[np.ndarray, "padded 4"] | None = None
-) -> tuple[Any, ...]:
-    """Return the arguments of the Gram's kernel; theta enters as tables and scales."""
-    sums = np.zeros((len(block.c2), 4)) if data is None else data
-    return *arguments_at(at, block), sums, data is None
-
-
-def gram_static_arguments(problem: Problem) -> dict[str, Any]:
-    """Return the static arguments of the Gram's kernel, for which it is compiled."""
-    return family_with_derivatives(problem) | {"precision": problem.precision}
 
 
 def transport_robust_gram(

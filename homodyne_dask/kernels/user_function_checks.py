@@ -70,11 +70,11 @@ def check_separable(model: SeparableModel, frames: int) -> bool:
         theta, tables = (jax.ShapeDtypeStruct((n,), float) for n in (model.size, frames))
         if model.precompute is not None:
             with in_function(model.name, model.precompute):
-                tables = jax.eval_shape(_checked(model.name, model.precompute), theta, tables)
+                tables = jax.eval_shape(checked(model.name, model.precompute), theta, tables)
             _one_per_time(model, tables, frames)
 
         def f(theta: Any, t1: Any, t2: Any, q: Any, phi: Any) -> Any:
-            return _checked(model.name, model.f)(theta, t1, t2, Bin(q, phi, 1.0))
+            return checked(model.name, model.f)(theta, t1, t2, Bin(q, phi, 1.0))
 
         shape = 3, 2
         t1, t2 = (
@@ -101,16 +101,18 @@ def require_real(model: str, function: Callable[..., Any], values: Any) -> None:
             )
 
 
-def _checked(model: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function with a check of what it returns, if anything."""
+def checked(
+    model: str, function: Callable[..., Any], written: Callable[..., Any] | None = None
+) -> Callable[..., Any]:
+    """Return the function with a check of what it returns, if anything; written: what a user wrote of it."""
 
-    def checked(*arguments: Any) -> Any:
+    def called(*arguments: Any) -> Any:
         values = function(*arguments)
         if values is not None:
-            require_real(model, function, values)
+            require_real(model, written or function, values)
         return values
 
-    return checked
+    return called
 
 
 def _one_per_time(model: SeparableModel, tables: Any, n: int) -> None:

@@ -44,10 +44,9 @@ def _register(group: str) -> None:
             of.c2_of.register(c2_evaluation.fitted_c2)
             of.c2_at_times.register(c2_evaluation.c2_at)
         case "files":
-            from homodyne_dask.results.files import csv_tables, json_files
+            from homodyne_dask.results.files import json_files
 
-            of.save_json.register(dict, json_files.write_values)
-            of.save_csv.register(csv_tables.write_series_csv)
+            of.save_json.register(dict, json_files.write_with_checksum)
         case "posterior files":
             from homodyne_dask.results.files import posterior_netcdf
 

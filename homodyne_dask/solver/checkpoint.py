@@ -6,7 +6,6 @@ The current file and the one before it (`.previous`) are kept, so a damaged one 
 import base64
 import hashlib
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,12 +22,6 @@ VERSION = 5
 FORMAT = "homodyne_dask checkpoint"
 MAX_BYTES = 4_000_000_000
 """Bytes of the largest checkpoint that is read."""
-_OF_PASS = {"seconds", "theta", "chisqr", "pass", "damping", "accepted", "decrement"}
-_OF_LEVEL = {"seconds", "level", "passes", "candidates"}
-_OF_MINIMUM = {"theta", "chisqr", "starts"}
-"""What entries of the history and of the minima have at least."""
-_MAX_COUNT = 2**53
-"""The largest number of passes or steps."""
 
 
 class Checkpoint(NamedTuple):
@@ -73,14 +66,14 @@ def load(path: Path, identity: dict[str, object]) -> Checkpoint:
             f"fit again without --resume"
         )
     with foreign_content(path):
-        _check_same(path, read["identity"], identity)
-        for entry in read["history"]:
-            _check_entry(entry, _OF_LEVEL if "level" in entry else _OF_PASS)
-        for minimum in read["minima"]:
-            _check_entry(minimum, _OF_MINIMUM)
+        for key, (then, now) in identity_differences(read["identity"], identity).items():
+            raise OptionError(
+                f"{path} belongs to another fit: {key} was {_quoted(then)}, now {_quoted(now)}; "
+                f"give the same options, or fit again without --resume"
+            )
         return Checkpoint(
             identity=read["identity"],
-            passes=_count(read["passes"]),
+            passes=read["passes"],
             state=_state(read["state"]),
             best=None if read["best"] is None else _state(read["best"]),
             history=read["history"],
@@ -141,14 +134,6 @@ def identity_differences(
     return {key: (then, now) for key, (then, now) in both.items() if then != now}
 
 
-def _check_same(path: Path, before: dict[str, object], identity: dict[str, object]) -> None:
-    for key, (then, now) in identity_differences(before, identity).items():
-        raise OptionError(
-            f"{path} belongs to another fit: {key} was {_quoted(then)}, now {_quoted(now)}; "
-            f"give the same options, or fit again without --resume"
-        )
-
-
 def _quoted(value: object) -> str:
     if value is None:
         return "not given"
@@ -197,82 +182,16 @@ def _packed_state(state: SavedState) -> dict[str, Any]:
 
 
 def _state(read: dict[str, Any]) -> SavedState:
-    gram, theta = _gram(read["gram"]), _numbers(read["theta"])
-    linear, region, strengths = read["linear_params"], read["trust_region"], read.get("strengths")
-    _check_shape("linear parameters of other bins", linear, (len(gram.pairs), 2))
-    if region is not None:
-        _check_shape("a trust region of other parameters", [region[0]], (1, len(theta)))
-        region = region[0], _from_zero_up(region[1])
-    if strengths is not None:
-        values, exponents, scales = map(_numbers, strengths)
-        strengths = (values, exponents, [_from_zero_up(scale) for scale in scales])
-    _check_shape("a secant term of other parameters", read.get("secant"), (len(theta), len(theta)))
-    return SavedState(
-        theta,
-        _from_zero_up(read["damping"]),
-        bool(read["accepted"]),
-        gram,
-        _count(read["nonmonotone_steps"]),
-        _count(read["rejected_steps"]),
-        _count(read["slow_steps"]),
-        linear,
-        region,
-        strengths,
-        read.get("secant"),
-    )
-
-
-def _gram(packed: dict[str, Any]) -> Gram | RobustGram:
+    packed = read["gram"]
     moments = _unpacked(packed["moments"], "<f8").reshape(packed["shape"])
     pairs = _unpacked(packed["count"], "<i8")
-    bins = len(pairs)
-    if moments.ndim != 3 or moments.shape != (bins, *moments.shape[1:2] * 2):
-        raise ValueError(f"moments of shape {moments.shape} for {bins} bins")
+    if len(moments) != len(pairs):
+        raise ValueError(f"moments of {len(moments)} bins for {len(pairs)}")
+    gram: Gram | RobustGram = Gram(moments, pairs)
     if "loss" in packed:
-        return RobustGram(moments, _unpacked(packed["loss"], "<f8").reshape(bins, 4), pairs)
-    return Gram(moments, pairs)
-
-
-def _check_shape(mistake: str, rows: Any, shape: tuple[int, int]) -> None:
-    """Raise ValueError for rows of numbers, if there are any, of another number or length."""
-    if rows is not None and [len(_numbers(row)) for row in rows] != [shape[1]] * shape[0]:
-        raise ValueError(mistake)
-
-
-def _numbers(values: Any) -> list[float]:
-    """Return a list of finite numbers; raises ValueError or TypeError for anything else."""
-    if not isinstance(values, list) or not all(_is_number(value) for value in values):
-        raise ValueError("a list of finite numbers is missing")
-    return values
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and abs(value) <= sys.float_info.max
-
-
-def _from_zero_up(value: Any) -> float:
-    if not _is_number(value) or value < 0:
-        raise ValueError("a number of at least 0 is missing")
-    return value
-
-
-def _count(value: Any) -> int:
-    if not isinstance(value, int) or not 0 <= value <= _MAX_COUNT:
-        raise ValueError("a count is not a whole number")
-    return value
-
-
-def _check_entry(entry: Any, keys: set[str]) -> None:
-    """Raise ValueError for an entry without some keys, or with values no record has."""
-    if not isinstance(entry, dict) or not keys <= set(entry):
-        raise ValueError(f"an entry without {', '.join(sorted(keys))}")
-    for key, value in entry.items():
-        inside = value.values() if isinstance(value, dict) else value
-        plain = value is None or isinstance(value, str) or _is_number(value)
-        if key == "theta":
-            _numbers([*inside])
-        elif not plain or (key in keys - {"chisqr", "decrement"} and not _is_number(value)):
-            raise ValueError(f"an entry with another {key}")
+        gram = RobustGram(moments, _unpacked(packed["loss"], "<f8").reshape(-1, 4), pairs)
+    fields: dict[str, Any] = read | {"gram": gram}
+    return SavedState(**fields)
 
 
 def _packed(values: np.ndarray) -> str:

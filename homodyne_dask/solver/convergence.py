@@ -31,9 +31,21 @@ def with_outcome(
     if not state.reduced.finite:
         return replace(state, outcome=Outcome.NONFINITE)
     directions = state.directions(search, state.movable(search))
-    state = replace(state, decrement=_decrement(search, state.reduced, directions))
+    decrement, reduced = 0.0, state.reduced
+    length = np.sqrt(directions.reduction + reduced.linear_reduction)
+    if (
+        length != 0 and reduced.chisqr != 0
+    ):  # else no step gains anything, even if rounding leaves a gradient
+        variance = max(residual_variance(search, reduced), np.finfo(float).tiny)
+        decrement = float(length / np.sqrt(variance))
+    state = replace(state, decrement=decrement)
+    # Within one standard error of the optimum the quadratic model should lead there: where the decrement does
+    # not fall, χ² is flat along a curve, and the steps would follow it for hundreds of passes. Under a
+    # loss steps may be slow for another reason: most pairs are outliers.
     if before is not None and state.reduced.linear_step is None:
-        state = replace(state, slow_steps=_slow_steps(before, state.decrement, options))
+        near = 100 * options.decrement < state.decrement <= 1
+        slow = near and state.decrement > SLOW_STEP * before.decrement
+        state = replace(state, slow_steps=before.slow_steps + 1 if slow else 0)
     return replace(state, outcome=_outcome(search, state, directions, options))
 
 
@@ -42,33 +54,17 @@ def _outcome(
 ) -> Outcome:
     if not state.accepted and state.control.exhausted(state.theta):
         return Outcome.STALLED
-    if _at_minimum(search, state, directions, options):
+    reduced = state.reduced
+    wanted = options.decrement * (1.0 if reduced.penalty is None else SMOOTHED)
+    least = max(wanted, reduced.decrement_rounding(residual_variance(search, reduced)))
+    scale = np.abs(state.theta[state.movable(search)])
+    short = np.abs(directions.step(0.0)) <= options.relative_step * scale
+    if state.decrement <= least or short.all():
         complete = bool(directions.determined.all())
         return Outcome.CONVERGED if complete else Outcome.SINGULAR
     if state.slow_steps >= MAX_SLOW_STEPS:
         return Outcome.SINGULAR
     return Outcome.MAX_PASSES if state.passes >= options.max_passes else Outcome.RUNNING
-
-
-def _decrement(search: Search, reduced: ReducedProblem, directions: Eigendirections) -> float:
-    """Return the distance to the minimum of the quadratic model, in standard errors."""
-    length = np.sqrt(directions.reduction + reduced.linear_reduction)
-    if length == 0 or reduced.chisqr == 0:
-        return 0.0  # at χ² = 0 no step gains anything, even if rounding leaves a gradient
-    variance = residual_variance(search, reduced)
-    return float(length / np.sqrt(max(variance, np.finfo(float).tiny)))
-
-
-def _at_minimum(
-    search: Search, state: State, directions: Eigendirections, options: Options
-) -> bool:
-    """Return whether the distance to the minimum, or the next step, is small enough."""
-    reduced = state.reduced
-    wanted = options.decrement * (1.0 if reduced.penalty is None else SMOOTHED)
-    least = max(wanted, reduced.decrement_rounding(residual_variance(search, reduced)))
-    scale = np.abs(state.theta[state.movable(search)])
-    change = np.abs(directions.step(0.0))
-    return state.decrement <= least or bool((change <= options.relative_step * scale).all())
 
 
 def residual_variance(search: Search, reduced: ReducedProblem) -> float:
@@ -78,17 +74,6 @@ def residual_variance(search: Search, reduced: ReducedProblem) -> float:
     """
     scale = 1.0 if reduced.penalty is None else max(reduced.penalty.strengths.scales.mean(), 1.0)
     return scale * reduced.variance(int(search.free.sum()))
-
-
-def _slow_steps(before: State, decrement: float, options: Options) -> int:
-    """Return the number of slow steps in a row with the one after `before`.
-
-    Within one standard error of the optimum the quadratic model should lead there: where the decrement does
-    not fall, χ² is flat along a curve, and the steps would follow it for hundreds of passes. Under a
-    loss steps may be slow for another reason: most pairs are outliers.
-    """
-    near = 100 * options.decrement < decrement <= 1
-    return before.slow_steps + 1 if near and decrement > SLOW_STEP * before.decrement else 0
 
 
 def is_rounding(state: State, reduction: float, possible: float, options: Options) -> bool:

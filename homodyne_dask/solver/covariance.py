@@ -99,7 +99,9 @@ def uncertainty(
     values, vectors = joint.values, joint.vectors
     directions = np.zeros((len(values), p))
     directions[:, moved] = vectors.T
-    smoothed = _smoothed(reduced, p)
+    # coefficients of rates of free form
+    penalty = reduced.penalty
+    smoothed = np.zeros(p, bool) if penalty is None else np.diag(penalty.weight) > 0
     at_bound = np.zeros(p, bool) if at_bound is None else at_bound
     withheld = _follow_bounds(reduced, moved, at_bound & ~moved & ~smoothed)
     held = np.zeros(len(joint.size), bool)
@@ -112,6 +114,16 @@ def uncertainty(
     if isinstance(reduced.gram, RobustGram) and not slope_known(reduced.gram):
         return replace(nothing, sentences=(_MOSTLY_OUTLIERS,))
     noise = 1.0 if reduced.noise is None else reduced.noise
+    naive = noise * joint.of_theta(joint.inverse)  # for white noise
+    if joint.prior is not None:  # the variance of priors is not that of the noise
+        naive = naive + (1 - noise) * joint.of_theta(joint.measured)
+    # for white noise, in units of its deviation, (offset, contrast) of every bin follow theta (P H⁻¹ Pᵀ) and
+    # have noise of their own ((ZᵀWZ)⁻¹)
+    P, of_theta = reduced.projection[:, :, moved] / joint.size[: joint.moved], slice(joint.moved)
+    inverse = joint.inverse[of_theta, of_theta]
+    if joint.prior is not None:
+        inverse = inverse + (1 / noise - 1) * joint.measured[of_theta, of_theta]
+    followed = np.einsum("kzp,pr,kzr->kz", P, inverse, P)
     expected = moved & ~withheld & ~smoothed
     robust, scaling_robust = None, unknown
     if clusters_in(reduced, clusters) >= MIN_CLUSTERS:
@@ -121,12 +133,12 @@ def uncertainty(
         dof[withheld] = np.nan
         scaling_robust = unknown if scaling is None else scaling
     return Uncertainty(
-        naive=without(expanded(_naive(joint, noise), moved), withheld),
+        naive=without(expanded(naive, moved), withheld),
         robust=robust,
         dof=dof,
         withheld=withheld,
         sentences=weakly_determined(names, joint, smoothed),
-        scaling_naive=np.sqrt(noise) * _naive_scaling(reduced, joint, noise),
+        scaling_naive=np.sqrt(noise) * deviation(followed + _own_errors(reduced) ** 2),
         scaling_robust=np.where(used[:, None] & ~reduced.at_bound, scaling_robust, np.nan),
         eigenvalues=values,
         directions=directions,
@@ -153,7 +165,12 @@ def _robust(
     if joint.linear:
         scaling = joint.of_scaling(covariance)
     elif reduced.columns.shape[1]:
-        effect = _design_effect(joint, covariance)
+        # the mean ratio of robust to naive variances; what priors determine has none
+        effect = np.trace(joint.hessian @ covariance) / joint.moved
+        if joint.prior is not None:
+            effect = np.trace(joint.hessian @ covariance)
+            by_priors, added = (np.trace(joint.hessian @ of) for of in (joint.known, joint.added))
+            effect = (effect - by_priors) / max(joint.moved - added, SINGULAR)
         followed = joint.of_scaling(covariance)
         scaling = deviation(followed**2 + effect * _own_errors(reduced) ** 2)
     return joint.of_theta(covariance), freedom, scaling
@@ -214,38 +231,6 @@ def without(
     return np.where(some[:, None] | some[None, :], np.nan, covariance)
 
 
-def _naive(joint: JointEquations, noise: float) -> Float[np.ndarray, "m m"]:
-    """Return the covariance of theta for white noise; noise: its variance, not that of the priors."""
-    covariance = noise * joint.of_theta(joint.inverse)
-    if joint.prior is None:
-        return covariance
-    return covariance + (1 - noise) * joint.of_theta(joint.measured)
-
-
-def _design_effect(joint: JointEquations, covariance: Float[np.ndarray, "m m"]) -> float:
-    """Return the mean ratio of robust to naive variances; what priors determine has none."""
-    effect = np.trace(joint.hessian @ covariance)
-    if joint.prior is None:
-        return effect / joint.moved
-    by_priors, added = (np.trace(joint.hessian @ of) for of in (joint.known, joint.added))
-    return (effect - by_priors) / max(joint.moved - added, SINGULAR)
-
-
-def _naive_scaling(
-    reduced: ReducedProblem, joint: JointEquations, noise: float
-) -> Float[np.ndarray, "bin 2"]:
-    """Return the errors of (offset, contrast) of every bin for white noise, in units of its deviation.
-
-    They follow theta (P H⁻¹ Pᵀ) and have noise of their own ((ZᵀWZ)⁻¹).
-    """
-    P = reduced.projection[:, :, joint.which] / joint.size[: joint.moved]
-    covariance = joint.inverse[: joint.moved, : joint.moved]
-    if joint.prior is not None:
-        covariance = covariance + (1 / noise - 1) * joint.measured[: joint.moved, : joint.moved]
-    followed = np.einsum("kzp,pr,kzr->kz", P, covariance, P)
-    return deviation(followed + _own_errors(reduced) ** 2)
-
-
 def _own_errors(reduced: ReducedProblem) -> Float[np.ndarray, "bin 2"]:
     """Return the errors of (offset, contrast) of every bin for white noise at a known theta."""
     bins, m = reduced.columns.shape
@@ -264,9 +249,3 @@ def expanded(
     full = np.full((len(moved), len(moved)), np.nan)
     full[np.ix_(moved, moved)] = small
     return full
-
-
-def _smoothed(reduced: ReducedProblem, p: int) -> Bool[np.ndarray, " p"]:
-    """Return which parameters are coefficients of rates of free form."""
-    penalty = reduced.penalty
-    return np.zeros(p, bool) if penalty is None else np.diag(penalty.weight) > 0

@@ -10,7 +10,6 @@ from jaxtyping import Float, Int
 from homodyne_dask.errors import OptionError, nearest
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameters import GaussianPriors, Search
-from homodyne_dask.models.rate_forms import PowerLaw
 
 _BEFORE = 3
 """Columns of a Gram before those of the parameters."""
@@ -56,7 +55,8 @@ class GlobalParameters:
         take, priors = self.of_model, of.priors
         if priors is not None:
             priors = GaussianPriors(priors.mean[take], priors.sd[take], priors.period[take])
-        laws = {law.at: law for one in of.laws for law in self._laws(one)}
+        rows = [(law, self.place[:, list(law.at)].tolist()) for law in of.laws]  # one for each scan
+        laws = {tuple(at): law._replace(at=tuple(at)) for law, each in rows for at in each}
         users = Counter(at for law in laws for at in law)
         per_parameter = ("start", "lower", "upper", "free", "period", "log")
         return replace(
@@ -66,10 +66,6 @@ class GlobalParameters:
             laws=tuple(law for at, law in laws.items() if all(users[n] == 1 for n in at)),
             priors=priors,
         )
-
-    def _laws(self, law: PowerLaw) -> list[PowerLaw]:
-        """Return the power law of each scan."""
-        return [law._replace(at=tuple(row)) for row in self.place[:, list(law.at)].tolist()]
 
     def gram(self, of_bins: Gram, scan: Int[np.ndarray, " bin"]) -> Gram:
         """Return the Gram with a column for each global parameter, 0 for those of other scans.

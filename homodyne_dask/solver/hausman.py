@@ -4,7 +4,7 @@ Both are right where the model is, and differ by noise of known size. Where the 
 to different compromises.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -30,13 +30,6 @@ class HausmanTest(NamedTuple):
     def differs(self) -> bool:
         """Whether the estimates differ by more than noise."""
         return self.p < SIGNIFICANT
-
-
-def hausman_of(values: dict[str, Any] | None) -> HausmanTest | None:
-    """Return a test from its plain values; None of none."""
-    if values is None:
-        return None
-    return HausmanTest(tuple(values["difference"]), int(values["directions"]), float(values["p"]))
 
 
 def hausman_test(

@@ -5,11 +5,11 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver.convergence import MAX_SLOW_STEPS
-from homodyne_dask.solver.eigendirections import Eigendirections, parameter_scales
+from homodyne_dask.solver.eigendirections import parameter_scales
 from homodyne_dask.solver.normal_equations import JointEquations
 from homodyne_dask.solver.state import State
 from homodyne_dask.text import joined_with_and
@@ -44,7 +44,11 @@ def determined_at(search: Search, state: State) -> Determined:
     if slow:
         unknown = (large[~directions.determined].any(0) | ~known)[None]
     else:
-        errors = _errors_along(directions, search, state, free)
+        variance = state.reduced.variance(int(search.free.sum()))
+        lengths = np.sqrt(variance / np.maximum(directions.values, np.finfo(float).eps))
+        scale = parameter_scales(search, state.theta)[free] * directions.size
+        with np.errstate(divide="ignore", invalid="ignore"):
+            errors = np.abs(directions.vectors * lengths).T / scale  # in units of the scales
         known |= np.sqrt((errors**2).sum(0)) < 1
         wide = errors > 1
         named = [large & wide, wide, large]
@@ -57,17 +61,6 @@ def determined_at(search: Search, state: State) -> Determined:
         [of for of in groups if not any(set(of) < set(other) for other in groups)],
         tuple(str(name) for name in names[known & ~unknown.any(0)]),
     )
-
-
-def _errors_along(
-    directions: Eigendirections, search: Search, state: State, free: Bool[np.ndarray, " p"]
-) -> Float[np.ndarray, "direction m"]:
-    """Return the standard errors of the free parameters along each direction, in units of their scales."""
-    variance = state.reduced.variance(int(search.free.sum()))
-    lengths = np.sqrt(variance / np.maximum(directions.values, np.finfo(float).eps))
-    scale = parameter_scales(search, state.theta)[free] * directions.size
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.abs(directions.vectors * lengths).T / scale
 
 
 def hidden_by_rounding(names: str) -> str:
@@ -97,24 +90,18 @@ def weakly_determined(
     chosen = [name for name, which in zip(names, joint.which & ~smoothed, strict=True) if which]
     if not plain.any():
         return ()
-    if plain.all():
-        return _weakly(chosen, joint.values, joint.vectors, inverse)
-    return tuple(_strongly_correlated(chosen, inverse[np.ix_(plain, plain)]))
-
-
-def _weakly(
-    names: list[str], values: np.ndarray, vectors: np.ndarray, inverse: np.ndarray
-) -> tuple[str, ...]:
-    weak = np.flatnonzero(values <= _WEAK_EIGENVALUE)
+    if not plain.all():
+        return tuple(_strongly_correlated(chosen, inverse[np.ix_(plain, plain)]))
+    weak = [joint.vectors[:, n] for n in np.flatnonzero(joint.values <= _WEAK_EIGENVALUE)]
+    named = [set(np.flatnonzero(np.abs(vector) > 0.3).tolist()) for vector in weak]
     sentences = [
-        f"{_combination(names, vectors[:, n])} is almost undetermined: fix it"
-        if _single_parameter(vectors[:, n])
-        else f"{_combination(names, vectors[:, n])} are almost undetermined: fix one of them, or report only "
+        f"{_combination(chosen, vector)} is almost undetermined: fix it"
+        if len(large) == 1
+        else f"{_combination(chosen, vector)} are almost undetermined: fix one of them, or report only "
         f"the combination of them that the data determine"
-        for n in weak
+        for vector, large in zip(weak, named, strict=True)
     ]
-    named = [set(np.flatnonzero(np.abs(vectors[:, n]) > 0.3).tolist()) for n in weak]
-    return (*sentences, *_strongly_correlated(names, inverse, named))
+    return (*sentences, *_strongly_correlated(chosen, inverse, named))
 
 
 def _strongly_correlated(
@@ -144,10 +131,6 @@ def _strongly_correlated(
                 f"(correlation {', '.join(shown)}): quote them with their covariance"
             )
     return sentences
-
-
-def _single_parameter(vector: np.ndarray) -> bool:
-    return int((np.abs(vector) > 0.3).sum()) == 1
 
 
 def _combination(names: list[str], vector: np.ndarray) -> str:

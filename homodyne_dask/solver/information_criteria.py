@@ -47,8 +47,12 @@ def compare_scalings(
     of_priors = 0.0 if reduced.theta_prior is None else reduced.theta_prior.chisqr
     scale = effect * (individual.chisqr - of_priors) / max(reduced.ndata - individual.fitted, 1)
     pairs = max(reduced.ndata / effect, 1)
-    modes = []
-    for mode in _comparable(scaling, phi):
+    modes, angles_known = [], bool(np.isfinite(phi).all())
+    for mode in MODES:
+        if mode in ("fixed", "scans") and scaling.mode != mode:
+            continue  # nobody gave values
+        if mode.startswith("fourier") and not angles_known:
+            continue
         one = _step(reduced, scaling if mode == scaling.mode else scaling_of(mode, phi), moved)
         if mode.startswith("fourier") and one.fitted >= individual.fitted:
             continue  # as many columns as angles: that is `individual`
@@ -57,13 +61,6 @@ def compare_scalings(
         modes.append(one._replace(mode=mode, aic=aic, bic=bic))
     least = {key: min(getattr(one, key) for one in modes) for key in ("aic", "bic")}
     return [one._replace(aic=one.aic - least["aic"], bic=one.bic - least["bic"]) for one in modes]
-
-
-def _comparable(scaling: Scaling, phi: Float[np.ndarray, " bin"]) -> list[str]:
-    """Return the modes to compare: not 'fixed' values that nobody gave, nor series in unknown angles."""
-    angles_known = bool(np.isfinite(phi).all())
-    given = [mode for mode in MODES if mode not in ("fixed", "scans") or scaling.mode == mode]
-    return [mode for mode in given if angles_known or not mode.startswith("fourier")]
 
 
 def _step(

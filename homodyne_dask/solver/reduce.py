@@ -34,8 +34,7 @@ from homodyne_dask.solver.elimination import (
     zero_below_rounding,
 )
 from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.solver.scaling_bounds import ScalingPrior
-from homodyne_dask.solver.scaling_modes import Scaling, scaling_named
+from homodyne_dask.solver.scaling_modes import Scaling, scaling_of
 
 MIN_SLOPE = 0.25
 """Mean slope of the influence over the mean weight, below which most pairs are outliers."""
@@ -59,7 +58,7 @@ def reduce(
     Sums that are not finite give a problem that is not finite. Raises OptionError for another name.
     """
     if isinstance(scaling, str):
-        scaling = scaling_named(scaling, len(gram.pairs))
+        scaling = scaling_of(scaling, np.zeros(len(gram.pairs)))
     if isinstance(gram, Gram):
         return _of_squares(gram, scaling, sum_rounding).with_prior(prior)
     assert linear_params is not None
@@ -77,7 +76,10 @@ def _of_squares(gram: Gram, scaling: Scaling, sum_rounding: float) -> ReducedPro
     if scaling.fixed_params is None:
         linear_params = linear.solved(b_k)
         if scaling.prior is not None:
-            linear_params, at_bound = _inside(scaling.prior, A_k, b_k, linear_params, groups)
+            each = len(M) // groups
+            A, b = A_k.reshape(groups, each, 2, 2).sum(1), b_k.reshape(groups, each, 2).sum(1)
+            both = scaling.prior.solved(A, b, linear_params[::each])
+            linear_params, at_bound = (np.repeat(of, each, axis=0) for of in both)
             linear = eliminated(without_active(A_k, at_bound), columns, groups, sum_rounding)
         determined = np.repeat(linear.known, len(M) // groups) | at_bound[:, 1]
     else:
@@ -165,20 +167,6 @@ def _prior_moments(
     return scaling.prior.moments(each, k)
 
 
-def _inside(
-    prior: ScalingPrior,
-    A_k: Float[np.ndarray, "bin 2 2"],
-    b_k: Float[np.ndarray, "bin 2"],
-    linear_params: Float[np.ndarray, "bin 2"],
-    groups: int,
-) -> tuple[Float[np.ndarray, "bin 2"], Bool[np.ndarray, "bin 2"]]:
-    """Return (offset - 1, contrast) inside the bounds, and which of them are at one."""
-    each = len(A_k) // groups
-    A, b = A_k.reshape(groups, each, 2, 2).sum(1), b_k.reshape(groups, each, 2).sum(1)
-    linear_params, at_bound = prior.solved(A, b, linear_params[::each])
-    return np.repeat(linear_params, each, axis=0), np.repeat(at_bound, each, axis=0)
-
-
 def mean_weight(gram: RobustGram) -> float:
     """Return the mean weight ρ' of all pairs under a loss."""
     return float(gram.loss[:, 1].sum() / gram.pairs.sum())
@@ -215,7 +203,11 @@ def _under_loss(
     fixed = not columns.shape[1]
     with np.errstate(invalid="ignore", over="ignore"):
         gradient = columns_times_residual(M + prior, linear_params)
-        at_bound = _at_bound(scaling, linear_params, gradient[:, Z], groups)
+        at_bound = np.zeros(linear_params.shape, bool)
+        if scaling.prior is not None:
+            each = len(M) // groups
+            out = gradient[:, Z].reshape(groups, each, 2).sum(1)
+            at_bound = np.repeat(scaling.prior.active(linear_params[::each], out), each, axis=0)
         free = without_active(normal[:, Z][:, :, Z], at_bound)
         linear = eliminated(free, columns, groups, sum_rounding)
         determined = np.repeat(linear.known | fixed, len(M) // groups) | at_bound[:, 1]
@@ -234,17 +226,3 @@ def _under_loss(
         linear_reduction=max(float((gradient[:, Z] * linear_step).sum()), 0.0),
         noise=float(square.sum() / (slope * weight).sum()),
     )  # fmt: skip
-
-
-def _at_bound(
-    scaling: Scaling,
-    linear_params: Float[np.ndarray, "bin 2"],
-    gradient: Float[np.ndarray, "bin 2"],
-    groups: int,
-) -> Bool[np.ndarray, "bin 2"]:
-    """Return which of (offset - 1, contrast) are at a bound with the gradient pointing outwards."""
-    if scaling.prior is None:
-        return np.zeros(linear_params.shape, bool)
-    each = len(linear_params) // groups
-    at_bound = scaling.prior.active(linear_params[::each], gradient.reshape(groups, each, 2).sum(1))
-    return np.repeat(at_bound, each, axis=0)

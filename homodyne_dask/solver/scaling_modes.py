@@ -10,26 +10,6 @@ from homodyne_dask.errors import OptionError, nearest, shown
 from homodyne_dask.solver.scaling_bounds import ScalingPrior
 
 MODES = ("individual", "shared", "fourier1", "fourier2", "fourier3", "scans", "fixed")
-_ALIASES = {"fourier": "fourier2"}
-_HOMODYNE_MODES = {
-    "constant": (
-        "individual",
-        "homodyne's 'constant' freezes estimates of each angle; here contrast and offset of each "
-        "angle are eliminated exactly ('individual'); to freeze them, use 'fixed'",
-    ),
-    "auto": (
-        "shared",
-        "with 3 or more angles, homodyne's 'auto' means one contrast and one offset for all angles "
-        "('shared')",
-    ),
-    "averaged": ("shared", "homodyne's 'averaged' is 'shared' here"),
-    "auto_averaged": ("shared", "homodyne's 'auto_averaged' is 'shared' here"),
-    "constant_averaged": (
-        "shared",
-        "homodyne's 'constant_averaged' freezes an average; here one contrast and offset for all "
-        "angles are eliminated exactly ('shared')",
-    ),
-}
 _MIN_SINGULAR_VALUE = 1e-9
 """Relative singular value of a Fourier series' columns below which the angles do not determine one."""
 
@@ -43,8 +23,6 @@ class Scaling:
     """Columns of the parameters that bins share; None where each bin has its own, or they are fixed."""
     fixed_params: Float[np.ndarray, "bin 2"] | None = None
     """(offset - 1, contrast) where they are fixed."""
-    note: str = ""
-    """The translation of a mode of homodyne, as a sentence."""
     prior: ScalingPrior | None = None
     """Bounds and priors of contrast and offset; in `individual` and `shared` only."""
 
@@ -52,23 +30,6 @@ class Scaling:
     def mode_for_initial_values(self) -> str:
         """The mode in which initial values are searched: one that needs neither angles nor values."""
         return "shared" if self.mode == "shared" else "individual"
-
-
-def plain_mode(mode: str, bins: int = 3) -> tuple[str, str]:
-    """Return the mode of a name, and a note where it is one of homodyne's.
-
-    Raises OptionError for an unknown name.
-    """
-    if mode in _HOMODYNE_MODES:
-        plain, note = _HOMODYNE_MODES[mode]
-        if mode == "auto" and bins < 3:
-            return "individual", "with fewer than 3 angles, homodyne's 'auto' means 'individual'"
-        return plain, note
-    mode = _ALIASES.get(mode, mode)
-    if mode not in MODES:
-        known = (*MODES, *_ALIASES, *_HOMODYNE_MODES)
-        raise OptionError(f"scaling {mode!r} is unknown; {nearest(mode, known)}")
-    return mode, ""
 
 
 def scaling_of(
@@ -87,43 +48,37 @@ def scaling_of(
     to 'individual', where it holds for every bin, and to 'shared'. Raises OptionError for unknown
     modes and for values that are missing, too many or not numbers.
     """
-    plain, note = plain_mode(mode, len(phi))
-    if prior is not None and plain not in ("individual", "shared"):
+    if mode not in MODES:
+        raise OptionError(f"scaling {mode!r} is unknown; {nearest(mode, MODES)}")
+    if prior is not None and mode not in ("individual", "shared"):
         raise OptionError(
             f"bounds and priors of contrast and offset do not apply to scaling {mode!r}: "
             f"leave them out, or use 'individual' or 'shared'"
         )
     values = {"contrast": contrast, "offset": offset}
-    if plain != "fixed":
+    if mode != "fixed":
         for name, value in values.items():
             if value is not None:
                 raise OptionError(f"{name} is given, but scaling is {mode!r}: use scaling 'fixed'")
-        if plain == "individual":
-            return Scaling(note=note, prior=prior)
-        if plain == "scans":
-            return Scaling(plain, _alike_columns(alike), note=note)
-        order = 0 if plain == "shared" else int(plain[-1])
+        if mode == "individual":
+            return Scaling(prior=prior)
+        if mode == "scans":
+            if alike is None or len(np.unique(alike)) == len(alike):
+                raise OptionError(
+                    "scaling 'scans' shares contrast and offset between repeated scans, but no "
+                    "selected bin is in two scans: use 'individual'"
+                )
+            # a column for each number, 1 at the bins that have it
+            return Scaling(mode, (alike[:, None] == np.unique(alike)).astype(float))
+        order = 0 if mode == "shared" else int(mode[-1])
         if order and not np.isfinite(phi).all():
             raise OptionError(
                 f"scaling {mode!r} needs φ, which is unknown for some bins: select only bins with a known φ, "
                 f"or use 'individual'"
             )
-        return Scaling(plain, fourier_columns(phi, order), note=note, prior=prior)
+        return Scaling(mode, fourier_columns(phi, order), prior=prior)
     fixed = {name: _per_bin(name, value, len(phi)) for name, value in values.items()}
-    return Scaling(plain, fixed_params=np.stack([fixed["offset"] - 1, fixed["contrast"]], axis=1))
-
-
-def scaling_named(mode: str, bins: int) -> Scaling:
-    """Return the scaling of a mode that needs no angles or values: 'individual' or 'shared'.
-
-    Raises OptionError for another name.
-    """
-    plain, note = plain_mode(mode, bins)
-    if plain == "individual":
-        return Scaling(note=note)
-    if plain == "shared":
-        return Scaling(plain, fourier_columns(np.zeros(bins), 0), note=note)
-    raise OptionError(f"scaling {mode!r} needs angles or values: make it with scaling_of")
+    return Scaling(mode, fixed_params=np.stack([fixed["offset"] - 1, fixed["contrast"]], axis=1))
 
 
 def fourier_columns(phi: Float[np.ndarray, " bin"], order: int) -> Float[np.ndarray, "bin m"]:
@@ -134,16 +89,6 @@ def fourier_columns(phi: Float[np.ndarray, " bin"], order: int) -> Float[np.ndar
         return series
     U, size, _ = np.linalg.svd(series, full_matrices=False)
     return U[:, size > _MIN_SINGULAR_VALUE * size[0]] * np.sqrt(len(phi))
-
-
-def _alike_columns(alike: Int[np.ndarray, " bin"] | None) -> Float[np.ndarray, "bin m"]:
-    """Return a column for each number, 1 at the bins that have it."""
-    if alike is None or len(np.unique(alike)) == len(alike):
-        raise OptionError(
-            "scaling 'scans' shares contrast and offset between repeated scans, but no "
-            "selected bin is in two scans: use 'individual'"
-        )
-    return (alike[:, None] == np.unique(alike)).astype(float)
 
 
 def _per_bin(name: str, value: float | Sequence[float] | None, bins: int) -> np.ndarray:

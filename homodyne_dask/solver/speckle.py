@@ -115,7 +115,11 @@ def cell_noise(record: Record, cells: CellPairs) -> NoiseCovariance:
     multiplied by what the cumulants and the division by the mean counts do to the variance of a pair with the
     mean f of the cell.
     """
-    root = _leading(record.contrast * record.g**2).astype(np.float32)
+    F = record.contrast * record.g**2
+    (cholesky,) = get_lapack_funcs(("pstrf",), (F,))
+    factor, pivot, rank, _ = cholesky(F, tol=NEGLIGIBLE * F[0, 0], lower=1)  # with pivots
+    root = np.zeros((len(F), rank), np.float32)
+    root[pivot - 1] = np.tril(factor)[:, :rank]
     n, block, every = record.frames.astype(float), np.arange(len(record.frames)), record.pairs
     size, (blocks, rank) = int(cells.number.max()) + 1, root.shape
     pairs, f = np.zeros(size), np.zeros(size)
@@ -149,15 +153,6 @@ def cell_noise(record: Record, cells: CellPairs) -> NoiseCovariance:
         counted * np.outer(once, once),
         np.diag((1 + b * f) * (pairs > 0) / np.maximum(pairs, 1)),
     )
-
-
-def _leading(F: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n r"]:
-    """Return L of few columns with L Lᵀ near F (Cholesky with pivots)."""
-    (cholesky,) = get_lapack_funcs(("pstrf",), (F,))
-    factor, pivot, rank, _ = cholesky(F, tol=NEGLIGIBLE * F[0, 0], lower=1)
-    root = np.zeros((len(F), rank))
-    root[pivot - 1] = np.tril(factor)[:, :rank]
-    return root
 
 
 def _gram(of: Float32[np.ndarray, "cell n r"]) -> Float[np.ndarray, "cell cell"]:
@@ -315,9 +310,16 @@ def fit_noises(
 
     columns: of one of the bins; those of the others have the same combinations.
     """
-    outside, number = _complement(columns), len(mean_counts)
+    number = len(mean_counts)
+    scaled = columns / np.maximum(np.abs(columns).max(0), np.finfo(float).tiny)
+    vectors, values, _ = np.linalg.svd(scaled)
+    outside = vectors[:, int((values > 1e-10 * values[0]).sum()) :]  # orthogonal to all columns
     left, k = outside.T @ residuals, outside.shape[1]
-    of_left, more = noise.mapped(outside.T), _regularization(noise, mean_counts)
+    of_left = noise.mapped(outside.T)
+    # what `regular` adds to the diagonal at each μ, at most: no variance of counts is negative
+    first, second, third = (np.trace(part) for part in noise)
+    traces = first + second / mean_counts + third / mean_counts**2
+    more = np.maximum(ROUNDING * traces, -2 * np.linalg.eigvalsh(noise.constant)[0])
     (solve,) = get_lapack_funcs(("trtrs",), (outside,))
 
     def covariance(n: int) -> Float[np.ndarray, "k k"]:
@@ -353,16 +355,6 @@ def _from_coarse_to_fine(
     near = coarse[(likelihood[coarse] >= likelihood[coarse].max(0) - FAR_BELOW).any(1)]
     beside = (np.abs(every[:, None] - near) < COARSE).any(1)
     yield np.setdiff1d(every[beside], coarse)
-
-
-def _regularization(
-    noise: NoiseCovariance, mean_counts: Float[np.ndarray, " mu"]
-) -> Float[np.ndarray, " mu"]:
-    """Return what `regular` adds to the diagonal at each μ, at most: no variance of counts is negative."""
-    lowest = np.linalg.eigvalsh(noise.constant)[0]
-    first, second, third = (np.trace(part) for part in noise)
-    traces = first + second / mean_counts + third / mean_counts**2
-    return np.maximum(ROUNDING * traces, -2 * lowest)
 
 
 def regular(covariance: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
@@ -407,14 +399,6 @@ def covariance_over_age(
     k1234 = 2 * b**3 * (f[lag] * g2 * g1 + f0 * g2 * g1 + f[lag] * f0)
     k1234 += m * same * (of123 + of124 + F * m) + m * touching * of124
     return k13**2 + k14 * k23 + k1234 - 2 * F * (k123 + k124) + F**2 * (2 * k13 + k14 + k23)
-
-
-def _complement(columns: Float[np.ndarray, "cell column"]) -> Float[np.ndarray, "cell left"]:
-    """Return orthonormal vectors orthogonal to all columns."""
-    scaled = columns / np.maximum(np.abs(columns).max(0), np.finfo(float).tiny)
-    vectors, values, _ = np.linalg.svd(scaled)
-    rank = int((values > 1e-10 * values[0]).sum())
-    return vectors[:, rank:]
 
 
 class Variance(NamedTuple):

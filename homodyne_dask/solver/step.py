@@ -72,7 +72,7 @@ def second_order_term_after(
     inside = search.free_inside_bounds(state.theta) == search.free_inside_bounds(theta)
     if not inside.all():
         return None
-    step = _shortest(theta - state.theta, search.period)
+    step = shortest(theta - state.theta, search.period)
     hessian = with_second_order_term(search, state).hessian
     change = state.reduced.gradient - there.gradient
     along = hessian @ step
@@ -88,7 +88,7 @@ def second_order_term_after(
     return updated - state.reduced.hessian
 
 
-def _shortest(step: Float[np.ndarray, " p"], period: Float[np.ndarray, " p"]) -> np.ndarray:
+def shortest(step: Float[np.ndarray, " p"], period: Float[np.ndarray, " p"]) -> np.ndarray:
     """Return a difference of parameters, that of periodic ones by at most half a period."""
     periods = np.where(np.isfinite(period), period, 1.0)
     return np.where(np.isfinite(period), step - periods * np.round(step / periods), step)

@@ -86,11 +86,10 @@ class WorkerCheckInstaller(SchedulerPlugin):
 
 
 def remove_check(dask_scheduler: Scheduler, name: str) -> None:
-    """Remove a check and its messages; runs in the scheduler."""
+    """Remove a check; runs in the scheduler."""
     internals.remove_for_new_workers(dask_scheduler, name)
     with suppress(ValueError):  # it is removed already
         dask_scheduler.remove_plugin(name)
-    internals.forget_topic(dask_scheduler, name)
 
 
 @contextmanager
@@ -131,4 +130,3 @@ def _remove_check(client: Client, name: str) -> None:
             LOG.warning(
                 "the check of workers %s was not removed: %s: %s", name, type(e).__name__, e
             )
-    internals.forget_handler(client, name)

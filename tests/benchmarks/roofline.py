@@ -18,7 +18,7 @@ import numpy as np
 from homodyne_dask.kernels.decayed_subblocks import SUBBLOCK_COLUMNS, SUBBLOCK_ROWS
 from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.kernels.transport_backend import gram_arguments, gram_static_arguments
+from homodyne_dask.kernels.transport_backend import arguments_at, family_with_derivatives
 from homodyne_dask.kernels.transport_evaluation import transport_point
 from homodyne_dask.kernels.transport_kernels import gram_kernel
 from homodyne_dask.models import LAMINAR_FLOW
@@ -56,8 +56,9 @@ def operations_per_pair() -> dict[str, float]:
     """
     problem = Problem(LAMINAR_FLOW, gap=kernel.GAP, min_lag=kernel.MIN_LAG)
     block = kernel.blocks()[1]
-    arguments = gram_arguments(transport_point(problem, kernel.THETA, kernel.TIME), block)
-    static = gram_static_arguments(problem)
+    at = transport_point(problem, kernel.THETA, kernel.TIME)
+    arguments = *arguments_at(at, block), np.zeros((len(block.c2), 4)), True
+    static = family_with_derivatives(problem) | {"precision": problem.precision}
     with float64_on_cpu():
         traced = jax.make_jaxpr(lambda *of: gram_kernel.function(*of, **static))(*arguments)
     of_bin, shared = _innermost(traced.jaxpr)

@@ -34,7 +34,6 @@ class Without:
 WITHOUT = [
     ("cache of methods", internals.release_scheduler, (), "stay in memory"),
     ("worker plugins", internals.remove_for_new_workers, ("n",), "are still examined"),
-    ("events", internals.forget_topic, ("n",), "stay in the scheduler"),
     ("tasks", internals.drop_preference, ("key",), "may wait for a worker"),
     ("waiting", internals.fail_waiting_tasks, (), "full time"),
     ("spans", internals.forget_spans, ("fit ", 3), "10 kB per pass"),

@@ -256,13 +256,6 @@ def test_a_series_over_phi_and_given_values_find_the_truth(tmp_path):
         assert (np.isnan(errors) if mode == "fixed" else errors > 0).all()
 
 
-def test_a_name_of_homodyne_is_read_and_said(tmp_path):
-    scan = store(measured(CREEP, 40, angles(3), sigma=0.005), tmp_path)
-    result = fit_here(scan, hd.STATIC, scaling="auto")
-    assert result.config["scaling"] == "shared"
-    assert any("homodyne's 'auto'" in sentence for sentence in result.warnings)
-
-
 def test_only_parameters_with_wide_errors_are_called_undetermined(tmp_path):
     """At late ages D0 t^alpha is far below D_offset; the shear rate is known to 1 %."""
     late = 350 + 0.4 * np.arange(60)

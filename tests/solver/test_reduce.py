@@ -6,7 +6,7 @@ import pytest
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.solver.reduce import reduce
-from homodyne_dask.solver.scaling_modes import plain_mode, scaling_of
+from homodyne_dask.solver.scaling_modes import scaling_of
 from tests.solver.dense_problem import (
     ALL_MODES,
     MODES,
@@ -135,17 +135,7 @@ def test_degrees_of_freedom_count_pairs_less_what_is_fitted():
 
 def test_another_word_for_a_mode_is_refused():
     with pytest.raises(OptionError, match="did you mean 'individual'"):
-        plain_mode("individuell")
-
-
-OF_HOMODYNE = [("auto", 3, "shared"), ("auto", 2, "individual"), ("constant", 9, "individual")]
-
-
-@pytest.mark.parametrize(("name", "bins", "plain"), OF_HOMODYNE)
-def test_names_of_homodyne_are_read_with_a_note(name, bins, plain):
-    scaling = scaling_of(name, np.arange(bins, dtype=float))
-    assert scaling.mode == plain
-    assert f"homodyne's '{name}'" in scaling.note
+        scaling_of("individuell", np.zeros(3))
 
 
 def test_a_series_that_the_angles_do_not_resolve_is_as_good_as_each_bin_on_its_own():

@@ -28,7 +28,7 @@ ALIASES = {"gamma_dot_0": "gamma_dot_t0", "gamma_dot_offset": "gamma_dot_t_offse
 SCALING = ("contrast", "offset")
 _ELIMINATED = "contrast and offset are eliminated exactly"
 SCALING_OF_MODE = {
-    "auto": ("auto", "shared for three angles or more, individual for fewer, as in homodyne"),
+    "auto": ("shared", "as in homodyne for three angles or more; for fewer, give individual"),
     "individual": ("individual", _ELIMINATED),
     "constant": (
         "individual",
@@ -36,7 +36,7 @@ SCALING_OF_MODE = {
         "angle are eliminated exactly ('individual'); to freeze them, use 'fixed'",
     ),
 }
-"""per_angle_mode of homodyne → the scaling that `fit` gives that name, and a remark on it."""
+"""per_angle_mode of homodyne → the scaling of `fit`, and a remark on it."""
 FOURIER_ORDERS = (1, 2, 3)
 SIGMA = 0.01
 """Standard deviation of every pair in homodyne."""

@@ -66,7 +66,7 @@ class WatchState:
         if self.unsaved:
             files = {name: asdict(of) for name, of in self.files.items()}
             values = {"format": FORMAT, "format_version": VERSION, "fit": self.fit, "files": files}
-            write_with_checksum(self.results / STATE, values)
+            write_with_checksum(values, self.results / STATE)
             self.unsaved = False
 
     def check_place(self) -> None:

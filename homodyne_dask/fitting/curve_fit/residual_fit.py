@@ -18,12 +18,12 @@ from homodyne_dask.fitting.curve_fit.points import Points, points_of
 from homodyne_dask.fitting.events import Callback, FitEnded
 from homodyne_dask.fitting.fit import workers_for_plan
 from homodyne_dask.fitting.fit_observer import FitDescription, FitObserver
-from homodyne_dask.fitting.minimize import StartingPoint, minimize_from
+from homodyne_dask.fitting.minimize import SolverRequest, StartingPoint, minimize_from
 from homodyne_dask.kernels.backend import compilations
 from homodyne_dask.kernels.gram import Gram, merge_tree
 from homodyne_dask.kernels.problem import SUM_ROUNDING
 from homodyne_dask.kernels.residual_kernel import POINTS_PER_STEP, check_residual, columns_gram
-from homodyne_dask.models.parameters import Search, search
+from homodyne_dask.models.parameters import search
 from homodyne_dask.models.user_defined import ResidualModel
 from homodyne_dask.results._xarray_internals import in_memory
 from homodyne_dask.solver import levenberg_marquardt as lm
@@ -72,15 +72,6 @@ def residuals_of(
 RESIDUALS = Task(residuals_of, "residuals")
 
 
-class ResidualRequest(NamedTuple):
-    """What the solver needs to know of a fit of residuals."""
-
-    search: Search
-    solver: lm.Options
-    scaling: Scaling
-    sum_rounding: float
-
-
 def fit(
     data: Any,
     model: ResidualModel,
@@ -107,7 +98,7 @@ def fit(
     scaling = Scaling("fixed", fixed_params=np.array([[0.0, 1.0]]))
     chosen = search(model.parameters, initial, fixed, bounds)
     solver = replace(OPTIONS, max_passes=max_passes)
-    request = ResidualRequest(chosen, solver, scaling, SUM_ROUNDING["float64"])
+    request = SolverRequest(chosen, solver, scaling, SUM_ROUNDING["float64"])
     names, start = chosen.names, chosen.start
     missing = np.array(names)[np.isnan(start)]
     if len(missing):
@@ -157,7 +148,7 @@ def _plan(points: Points, model: ResidualModel, client: Client | None) -> Plan:
 
 
 def _result(
-    model: ResidualModel, request: ResidualRequest, sweep: Sweep, state: lm.State, absolute: bool
+    model: ResidualModel, request: SolverRequest, sweep: Sweep, state: lm.State, absolute: bool
 ) -> CurveFit:
     """Return the result of a fit; its covariance takes one more pass."""
     search, reduced = request.search, state.reduced

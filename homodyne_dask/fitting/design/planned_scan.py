@@ -17,11 +17,10 @@ from homodyne_dask.fitting.design.errors_of_plan import (
     expected_errors,
 )
 from homodyne_dask.fitting.design.photons import detector_of
-from homodyne_dask.fitting.predict import numbers_of, per_bin_values, vector_of
+from homodyne_dask.fitting.predict import numbers_of, over_bins, required_gap, vector_of
 from homodyne_dask.kernels.backend import check_model
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models import Model, convention_named, scan_model
-from homodyne_dask.models.units import gap_in_angstrom
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import as_selected, fitted_scan
 from homodyne_dask.results.data.fitted_model import model_of
@@ -73,25 +72,11 @@ def design(
     """
     model = scan_model(model).current()
     known = convention_named(convention)
-    if model.shear and gap is None:
-        raise OptionError(
-            f"{model.name} needs the gap between the plates: give it, for example gap='200 um'"
-        )
-    bins = {"q": q, "phi": phi, "contrast": contrast, "counts": counts, "pixels": pixels}
-    per_bin = {name: per_bin_values(name, value) for name, value in bins.items()}
-    lengths = {len(value) for value in per_bin.values()} - {1}
-    if len(lengths) > 1:
-        listed = ", ".join(f"{name} {len(value)}" for name, value in per_bin.items())
-        raise OptionError(
-            f"the arguments differ in length ({listed}): give one number or one per bin"
-        )
-    number = max(lengths, default=1)
-    each = {name: np.broadcast_to(value, number).astype(float) for name, value in per_bin.items()}
+    width = required_gap(model, gap)
+    each = over_bins({"q": q, "phi": phi, "contrast": contrast, "counts": counts, "pixels": pixels})
     theta = vector_of(model, params)
     check_model(model, _count("frames", frames), known, "float64")
-    problem = Problem(
-        model, known, gap_in_angstrom(gap) if gap is not None and model.shear else None, min_lag
-    )
+    problem = Problem(model, known, width if model.shear else None, min_lag)
     scan = PlannedScan(problem, theta, _free(model, fixed), frames, _positive("dt", dt), **each)
     _check(scan)
     varied, values = _varied(vary)

@@ -8,7 +8,8 @@ from platform import python_version
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
+from xarray import Dataset
 
 from homodyne_dask.fitting.error_estimation.decay_test import without_decay
 from homodyne_dask.fitting.error_estimation.estimate_errors import (
@@ -32,6 +33,7 @@ from homodyne_dask.fitting.error_estimation.spline_rate_errors import rate_freed
 from homodyne_dask.fitting.options import PAIRS
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.gram import RobustGram
+from homodyne_dask.models.parameters import Search
 from homodyne_dask.results.data.fit_result import (
     Diagnosis,
     FitErrors,
@@ -87,8 +89,11 @@ def assemble_result(
     at_bound = search.free & ~moved & seen
     clusters = request.clusters
     alone = more.of_global_fit is None  # sums of one scan tell of its own optimum only
-    left_out = _left_out_chisqr(request, state, moved, clusters) if alone else None
     singular = state.outcome is lm.Outcome.SINGULAR
+    converged = state.outcome is lm.Outcome.CONVERGED
+    left_out = None
+    if alone and converged and request.problem.loss == "linear" and moved.any():
+        left_out = left_out_chisqr(reduced, moved, clusters)
     errors = more.of_global_fit or uncertainty_at(
         request, state, None if singular else more.speckle
     )
@@ -96,26 +101,21 @@ def assemble_result(
     stderr = deviations(errors.robust, len(search.names))
     freedom = reduced.freedom(int(search.free.sum()))
     names = list(search.names)
-    ended = singular or state.outcome is lm.Outcome.CONVERGED
+    ended = singular or converged
     cells = (
         None if more.speckle is None or not ended else fitted_cells(request, state, more.speckle)
     )
     check, power = examine_model(request, state, more.speckle, cells) if ended else (None, None)
     known_noise = check is None or not check.misfit
+    sentences = undetermined_directions(request, state, errors.naive is not None)
+    sentences = sentences or larger_errors(request, state, stderr)
+    more_sentences = [
+        one for one in errors.sentences if not any(said.startswith(one) for said in sentences)
+    ]
     result = FitResult(
         outcome=state.outcome,
-        parameters=parameter_table(
-            {
-                "param": names,
-                "value": state.theta,
-                "stderr": stderr,
-                "stderr_naive": deviations(errors.naive, len(names)),
-                "dof": errors.dof,
-                "method": [errors.method if np.isfinite(one) else "" for one in stderr],
-                "at_bound": at_bound,
-                "fixed": ~search.free,
-                "unit": [p.unit for p in request.parameters],
-            }
+        parameters=table_of_parameters(
+            search, state.theta, errors, at_bound, [p.unit for p in request.parameters]
         ),
         scaling=scaling_table(
             {
@@ -156,14 +156,19 @@ def assemble_result(
             rate_dof=None
             if errors.robust is None
             else rate_freedom(request, state, clusters if alone else None, errors),
-            profiles=_profiles(request, state, errors, more),
+            profiles={}
+            if errors.naive is None
+            else {
+                # χ² rises by the noise at one naive error
+                name: profile_table(
+                    points, at, errors.naive[at, at] / (reduced.noise or 1.0), names
+                )
+                for name, points in more.profiles.items()
+                for at in [names.index(name)]
+            },
         ),
         diagnosis=Diagnosis(
-            undetermined=_without_shorter(
-                undetermined_directions(request, state, errors.naive is not None)
-                or larger_errors(request, state, stderr),
-                errors.sentences,
-            ),
+            undetermined=(*sentences, *more_sentences),
             warnings=warnings_about(
                 request,
                 state,
@@ -181,7 +186,11 @@ def assemble_result(
                 request.problem.model.name,
             )
             + (warnings_about_priors(request, state, error) if seen else ())
-            + _without_profile(request, more),
+            + tuple(
+                f"there is no profile of {name}: it is at a bound, or its error is unknown"
+                for name in request.options.profile
+                if name not in more.profiles
+            ),
             check=check,
             power_of_q=power,
             hausman=more.hausman,
@@ -208,6 +217,22 @@ def assemble_result(
     return without_decay(result, more.signal.sentence(request.options.min_lag))
 
 
+def table_of_parameters(
+    search: Search,
+    theta: Float[np.ndarray, " p"],
+    errors: Uncertainty,
+    at_bound: Bool[np.ndarray, " p"],
+    units: Sequence[str],
+) -> Dataset:
+    """Return `FitResult.parameters`."""
+    stderr, naive = (deviations(of, len(theta)) for of in (errors.robust, errors.naive))
+    columns: dict[str, Any] = {"value": theta, "stderr": stderr, "stderr_naive": naive}
+    columns["dof"] = errors.dof
+    columns["method"] = [errors.method if np.isfinite(one) else "" for one in stderr]
+    columns |= {"at_bound": at_bound, "fixed": ~search.free, "unit": units}
+    return parameter_table(columns | {"param": search.names})
+
+
 def _gain(
     request: Request, state: lm.State, speckle: SpeckleErrors, cells: FittedCells | None
 ) -> Float[np.ndarray, " p"]:
@@ -219,25 +244,6 @@ def _gain(
     if pairs and converged and known and cells is not None:
         found[speckle.which] = cells.gain
     return found
-
-
-def _left_out_chisqr(
-    request: Request,
-    state: lm.State,
-    moved: Bool[np.ndarray, " p"],
-    clusters: Int[np.ndarray, " bin"],
-) -> Float[np.ndarray, " bin"] | None:
-    """Return `left_out_chisqr` at an optimum of least squares, else None."""
-    converged = state.outcome is lm.Outcome.CONVERGED
-    if converged and request.problem.loss == "linear" and moved.any():
-        return left_out_chisqr(state.reduced, moved, clusters)
-    return None
-
-
-def _without_shorter(sentences: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the sentences and those of `more` that are not the beginning of one of them."""
-    new = [one for one in more if not any(said.startswith(one) for said in sentences)]
-    return (*sentences, *new)
 
 
 def _sensitivity(
@@ -276,29 +282,6 @@ def _sensitivity(
         state.reduced, request.scaling, scan.phi, moved, effect if known_noise else None
     )
     return tables | {"scalings": scalings_table(modes, error, names)}
-
-
-def _profiles(
-    request: Request, state: lm.State, errors: Uncertainty, more: ErrorEstimates
-) -> dict[str, Any]:
-    if errors.naive is None:
-        return {}
-    names = list(request.search.names)
-    tables = {}
-    for name, points in more.profiles.items():
-        at = names.index(name)
-        noise = state.reduced.noise or 1.0  # χ² rises by that at one naive error
-        tables[name] = profile_table(points, at, float(errors.naive[at, at]) / noise, names)
-    return tables
-
-
-def _without_profile(request: Request, more: ErrorEstimates) -> tuple[str, ...]:
-    """Return a sentence for each parameter whose profile was asked for and is not available."""
-    return tuple(
-        f"there is no profile of {name}: it is at a bound, or its error is unknown"
-        for name in request.options.profile
-        if name not in more.profiles
-    )
 
 
 def _inputs(request: Request) -> dict[str, Any]:

@@ -93,17 +93,14 @@ def cell_points(cells: list[Interval], use: Bool[np.ndarray, " t"]) -> CellPoint
     if not cells:
         none = np.zeros(0)
         return CellPoints(none, none, none, np.zeros(0, int))
-    runs = _runs(use)
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], use, [False]]).astype(int)))
+    runs = list(pairwise(edges.tolist()))[
+        ::2
+    ]  # of used frames: the first, and the one after the last
     parts = [_points(cell, runs, last) for cell in cells]
     lengths = [len(part[0]) for part in parts]
     i, j, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
     return CellPoints(i, j, weight, np.repeat(np.arange(len(cells)), lengths))
-
-
-def _runs(use: Bool[np.ndarray, " t"]) -> list[tuple[int, int]]:
-    """Return the first frame of every run of used ones, and the one after its last."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], use, [False]]).astype(int)))
-    return list(pairwise(edges.tolist()))[::2]
 
 
 def _points(

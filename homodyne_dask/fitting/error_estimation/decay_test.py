@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -88,7 +87,16 @@ def signal_of(
     contrast, noise = float(slope.sum() / total), reduced.variance(free)
     varied = spread > CONSTANT_F * M[:, 2, 2]
     own = np.divide(slope, spread, out=np.zeros_like(slope), where=varied)
-    scores = partial(_scores, weight=weight, mean=mean, M=M)
+
+    def scores(
+        blocks: Float[np.ndarray, "bin block block 3 3"], contrast: Float[np.ndarray, " bin"]
+    ) -> Float[np.ndarray, "bin block block"]:
+        """Return Σ w (f - mean f) residual of every pair of blocks, for these contrasts."""
+        offset = M[:, 0, 1] / weight - contrast * mean
+        x = np.stack([-offset, np.ones(len(offset)), -contrast], axis=1)
+        score = np.einsum("kz,kabzy->kaby", x, blocks)
+        return score[..., 2] - mean[:, None, None] * score[..., 0]
+
     groups, robust = clusters_in(reduced, clusters), 0.0
     if groups >= MIN_CLUSTERS:
         numbers = np.unique(clusters, return_inverse=True)[1]
@@ -133,20 +141,6 @@ def without_decay(result: FitResult, sentence: str) -> FitResult:
         result, outcome=Outcome.NO_DECAY, parameters=parameters, scaling=scaling, errors=errors,
         diagnosis=diagnosis,
     )  # fmt: skip
-
-
-def _scores(
-    blocks: Float[np.ndarray, "bin block block 3 3"],
-    contrast: Float[np.ndarray, " bin"],
-    weight: Float[np.ndarray, " bin"],
-    mean: Float[np.ndarray, " bin"],
-    M: Float[np.ndarray, "bin k k"],
-) -> Float[np.ndarray, "bin block block"]:
-    """Return Σ w (f - mean f) residual of every pair of blocks, for these contrasts."""
-    offset = M[:, 0, 1] / weight - contrast * mean
-    x = np.stack([-offset, np.ones(len(offset)), -contrast], axis=1)
-    score = np.einsum("kz,kabzy->kaby", x, blocks)
-    return score[..., 2] - mean[:, None, None] * score[..., 0]
 
 
 def _dyadic(s: Float[np.ndarray, "*bin block block"]) -> Float[np.ndarray, "*bin"]:

@@ -105,11 +105,6 @@ def _speckle(
     return speckle_errors(request, state, moved, request.clusters, averaged, means)
 
 
-def errors_from_scatter(request: Request, state: lm.State) -> Float[np.ndarray, " p"]:
-    """Return the standard errors of the parameters at a state that need no more than its sums, else NaN."""
-    return deviations(uncertainty_at(request, state).robust, len(state.theta))
-
-
 def uncertainty_at(
     request: Request, state: lm.State, speckle: SpeckleErrors | None = None
 ) -> Uncertainty:

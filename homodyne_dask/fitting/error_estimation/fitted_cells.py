@@ -28,8 +28,9 @@ from homodyne_dask.fitting.error_estimation.speckle_noise import BinNoise
 from homodyne_dask.fitting.options import SPECKLE_WEIGHTS
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.solver.hausman import HausmanTest, hausman_test
-from homodyne_dask.solver.normal_equations import JointEquations, joint_equations
+from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.state import State
+from homodyne_dask.solver.step import shortest
 
 
 class CellsOfBin(NamedTuple):
@@ -126,9 +127,8 @@ def difference_of_weights(
     inside = [request.search.free_inside_bounds(theta) for theta in (state.theta, by_pairs)]
     if not moved.any() or (np.array(inside) != moved).any():
         return None
-    cells, period = fitted_cells(request, state, speckle), request.search.period
-    step, turn = state.theta - by_pairs, np.where(np.isfinite(period), period, 1.0)
-    step = np.where(np.isfinite(period), step - turn * np.round(step / turn), step)[moved]
+    cells = fitted_cells(request, state, speckle)
+    step = shortest(state.theta - by_pairs, request.search.period)[moved]
     step = step * size[: len(step)]
     return hausman_test(step, cells.of_pairs, cells.difference, cells.freedom)
 
@@ -180,6 +180,8 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
         clusters_of_pooled(request, known),
         lambda a, b: known[a].noise.shared_with(known[b].noise),
     )
+    of_theta, smoothness = np.zeros((len(joint.which), n)), request.search.smoothness
+    of_theta[joint.which, n - m :] = np.diag(joint.size[:m])
     to_pairs, to_weighted = np.zeros((2, m, 2 * n))
     to_pairs[:, :n] = scaled_inverse(by_pairs)[n - m :]
     to_weighted[:, n:] = scaled_inverse(best)[n - m :]
@@ -199,16 +201,7 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
         weighted,
         difference,
         freedom,
-        _smoothed_by_hand(request, joint, n),
+        {name: of_theta[smoothness.places[name]] for name in smoothness.given}
+        if smoothness
+        else {},
     )
-
-
-def _smoothed_by_hand(
-    request: Request, joint: JointEquations, columns: int
-) -> dict[str, Float[np.ndarray, "size n"]]:
-    smoothness, m = request.search.smoothness, joint.moved
-    if smoothness is None:
-        return {}
-    of_theta = np.zeros((len(joint.which), columns))
-    of_theta[joint.which, columns - m :] = np.diag(joint.size[:m])
-    return {name: of_theta[smoothness.places[name]] for name in smoothness.given}

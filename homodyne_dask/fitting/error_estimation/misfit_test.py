@@ -172,14 +172,6 @@ def _of_group(
     return [_Means(words, np.asarray(residual), z, contrast, sets)]
 
 
-def _trends(scan: Scan) -> Float[np.ndarray, "bin column"]:
-    """Return a column for each ring, then cos 2φ and sin 2φ."""
-    rings = ring_numbers(scan.q)
-    angle = np.deg2rad(2 * np.nan_to_num(scan.phi))
-    columns = [rings == ring for ring in np.unique(rings)]
-    return np.stack([*columns, np.cos(angle), np.sin(angle)], axis=1).astype(float)
-
-
 def _with_phi(
     scan: Scan, cells: FittedCells, clusters: Int[np.ndarray, " bin"], contrast: float
 ) -> list[_Means]:
@@ -188,7 +180,10 @@ def _with_phi(
     clusters: bins that see one speckle pattern share a number; they count as one.
     """
     of, found = np.array(sorted(cells.bins)), []
-    basis, same = _trends(scan)[of], np.unique(clusters[of], return_counts=True)[1]
+    rings, angle = ring_numbers(scan.q), np.deg2rad(2 * np.nan_to_num(scan.phi))
+    columns = [rings == ring for ring in np.unique(rings)]
+    basis = np.stack([*columns, np.cos(angle), np.sin(angle)], axis=1).astype(float)[of]
+    same = np.unique(clusters[of], return_counts=True)[1]
     enough = cells.pairs[of].sum(0) >= MIN_PAIRS
     whole = np.flatnonzero(np.isfinite(cells.residual[of]).all(0) & enough)
     if len(same) - np.linalg.matrix_rank(basis) < MIN_FREEDOM or not len(whole):
@@ -238,7 +233,9 @@ def _depends_on(scan: Scan, cells: FittedCells) -> str:
     whole, weight = _averaged(residual, variance, every)
     there = weight > 0
     of_all = _size(whole, weight)
-    at_lags, lags = _over_ages(whole[there], weight[there], lag_number[there])
+    total = np.bincount(lag_number[there], weight[there])  # over all ages at each lag
+    sums = np.bincount(lag_number[there], weight[there] * whole[there])
+    at_lags, lags = float((sums[total > 0] ** 2 / total[total > 0]).sum()), int((total > 0).sum())
     of_rings = sum(_size(*_averaged(residual, variance, some)) for some in members)
     known = np.isfinite(residual) & (variance > 0)
     of_bins = float((residual[known] ** 2 / variance[known]).sum())
@@ -255,15 +252,3 @@ def _depends_on(scan: Scan, cells: FittedCells) -> str:
 
 def _size(residual: Float[np.ndarray, " cell"], weight: Float[np.ndarray, " cell"]) -> float:
     return float((weight * np.nan_to_num(residual) ** 2).sum())
-
-
-def _over_ages(
-    residual: Float[np.ndarray, " cell"],
-    weight: Float[np.ndarray, " cell"],
-    lag: Int[np.ndarray, " cell"],
-) -> tuple[float, int]:
-    """Return Σ residual²/variance of the means over all ages at each lag, and the number of lags."""
-    total = np.bincount(lag, weight)
-    sums = np.bincount(lag, weight * residual)
-    some = total > 0
-    return float((sums[some] ** 2 / total[some]).sum()), int(some.sum())

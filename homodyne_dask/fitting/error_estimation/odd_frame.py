@@ -45,7 +45,10 @@ def odd_frame(scan: Scan) -> OddFrame | None:
     """
     if scan.cells is not None or scan.n_frames < FEWEST or is_uneven(scan.time):
         return None
-    own = _differences(np.where(scan.use, scan.frame_means, np.nan))
+    means, n = np.where(scan.use, scan.frame_means, np.nan), len(scan.time)
+    own, inside = np.full(means.shape, np.nan), slice(BESIDE, n - BESIDE)
+    beside = [means[:, BESIDE + k : n - BESIDE + k] for k in range(-BESIDE, BESIDE + 1) if k]
+    own[:, inside] = means[:, inside] - np.mean(beside, axis=0)
     own[:, np.r_[:ENDS, len(scan.time) - ENDS : len(scan.time)]] = np.nan
     own = own[np.isfinite(own).any(1)]
     some = np.isfinite(own).all(0)
@@ -63,15 +66,6 @@ def odd_frame(scan: Scan) -> OddFrame | None:
     at = int(p.argmin())
     frame = int(np.flatnonzero(known)[at])
     return OddFrame(frame, float(excess[frame]), float(p[at]), int(known.sum()))
-
-
-def _differences(means: Float[np.ndarray, "bin t"]) -> Float[np.ndarray, "bin t"]:
-    """Return the means less those of the frames beside each; NaN where one is unknown."""
-    n, left = means.shape[1], np.full(means.shape, np.nan)
-    inside = slice(BESIDE, n - BESIDE)
-    beside = [means[:, BESIDE + k : n - BESIDE + k] for k in range(-BESIDE, BESIDE + 1) if k]
-    left[:, inside] = means[:, inside] - np.mean(beside, axis=0)
-    return left
 
 
 def _around(values: Float[np.ndarray, " t"]) -> Float[np.ndarray, " t"]:

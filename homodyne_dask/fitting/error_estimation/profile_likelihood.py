@@ -38,7 +38,6 @@ def profile(
     state: lm.State,
     name: str,
     error: float,
-    options: lm.Options = OPTIONS,
     doing: Callable[[str], None] = lambda _: None,
 ) -> list[ProfilePoint]:
     """Return the points of a profile in order of the parameter, the optimum among them.
@@ -54,8 +53,8 @@ def profile(
     def begin(value: float) -> None:
         doing(f"profile of {name}, point {next(begun)} of {2 * len(STEPS)}: {value:.5g}")
 
-    below = _outwards(request, evaluate, state, at, -error, begin, options)
-    above = _outwards(request, evaluate, state, at, error, begin, options)
+    below = _outwards(request, evaluate, state, at, -error, begin)
+    above = _outwards(request, evaluate, state, at, error, begin)
     return [*reversed(below), middle, *above]
 
 
@@ -66,7 +65,6 @@ def _outwards(
     at: int,
     error: float,
     begin: Callable[[float], None],
-    options: lm.Options,
 ) -> list[ProfilePoint]:
     search = request.search
     fixed = replace(search, free=search.free & (np.arange(len(search.names)) != at))
@@ -87,7 +85,7 @@ def _outwards(
         there = _predicted(fixed, state, at, value)
         linear_params = state.reduced.linear_params_after(there - state.theta, 0.0)
         first = lm.Trial(fixed.inside(there), linear_params)
-        *_, state = lm.iterate(fixed, measured, first, options)
+        *_, state = lm.iterate(fixed, measured, first, OPTIONS)
         converged = state.outcome is lm.Outcome.CONVERGED
         points.append(ProfilePoint(state.theta, state.reduced.chisqr, state.passes, converged))
         if not state.reduced.finite:

@@ -17,7 +17,6 @@ from homodyne_dask.fitting.error_estimation.spline_rate_errors import (
 from homodyne_dask.fitting.options import PAIRS
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.backend import backend_of
-from homodyne_dask.kernels.problem import SUM_ROUNDING
 from homodyne_dask.models.transport import Convention, shear_rate_at
 from homodyne_dask.results.data.misfit import (
     WITHOUT_ANGLES,
@@ -34,7 +33,6 @@ from homodyne_dask.solver.covariance import (
     Uncertainty,
     clusters_in,
 )
-from homodyne_dask.solver.elimination import rounding_of
 from homodyne_dask.solver.identifiability import determined_at, hidden_by_rounding
 from homodyne_dask.solver.normal_equations import deviation
 from homodyne_dask.solver.reduced_problem import ReducedProblem
@@ -75,9 +73,7 @@ def warnings_about(
     errors: of the parameters. seen: whether a decay was seen. speckle: speckle noise, if known.
     """
     candidates = (
-        request.scaling.note,
         excluded_sentence(request.scan),
-        _flat(state.reduced),
         _far_off(request, state),
         _too_quiet(request, state),
         _same_at_all_q(request, state),
@@ -367,18 +363,6 @@ def redchi_per_bin(request: Request, state: lm.State) -> Float[np.ndarray, " bin
     own = 2 if request.scaling.mode == "individual" else 0
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(reduced.count > own, reduced.chisqr_per_bin / (reduced.count - own), np.nan)
-
-
-def _flat(reduced: ReducedProblem) -> str | None:
-    """Return a sentence if c2 of no bin varies by more than the rounding of its sums."""
-    M = reduced.gram.moments[reduced.gram.pairs > 0]
-    mean = M[:, 0, 1] / M[:, 0, 0]
-    varies = M[:, 1, 1] - mean * M[:, 0, 1]
-    from_mean = np.stack([-mean, np.ones_like(mean)], axis=1)[:, :, None]
-    rounding = rounding_of(M, from_mean, SUM_ROUNDING["float64"])
-    if varies.sum() > rounding.sum() or not reduced.finite:
-        return None
-    return "c2 is the same for all pairs: the data show no decay and determine nothing"
 
 
 def _of_precision(request: Request, reduced: ReducedProblem) -> str | None:

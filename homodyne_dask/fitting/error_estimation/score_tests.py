@@ -82,17 +82,6 @@ def best_alternative(found: Sequence[Score], least_share: float) -> Alternative 
     return Alternative(best.name, best.words, float(best.size[0]), best.share, p)
 
 
-def _of_frame(scan: Scan, contrast: Float[np.ndarray, " bin"]) -> Score | None:
-    """Return the test of the frame that differs most from those beside it."""
-    odd, typical = odd_frame(scan), float(np.median(contrast))
-    if odd is None or not typical > 0:
-        return None
-    size = odd.excess / typical
-    square = float(chdtri(1, max(odd.p, np.finfo(float).tiny)))
-    words = f"frame {odd.frame}"
-    return Score("frame", words, square, np.inf, odd.p, np.array([size]), abs(size), odd.tests)
-
-
 def power_of_q(found: Sequence[Score]) -> PowerOfQ | None:
     """Return the power of q of rates that the model scales as q²; None where it was not tested."""
     for one in found:
@@ -121,7 +110,9 @@ def score_tests(
     plain = {b: one.columns for b, one in cells.bins.items()}
     found = _scores(columns, _Metric(cells, plain, smooth, same), cells, contrast)
     for name, of in cells.smoothed.items():
-        lines, bends = _lines_and_bends(of)
+        x = np.clip((np.arange(len(of)) - 1) / (len(of) - 3), 0, 1)
+        lines = of.T @ np.stack([np.ones_like(x), x], axis=1)  # which no penalty holds
+        bends = of.T @ np.cos(np.pi * np.arange(1, BENDS + 1) * np.sqrt(x)[:, None])
         others = np.eye(of.shape[1])[:, ~of.any(0)]
         to = np.concatenate([others, lines], axis=1)
         bent = np.zeros((*cells.residual.shape, bends.shape[1]))
@@ -130,8 +121,15 @@ def score_tests(
         straight = {b: of_bin @ to for b, of_bin in plain.items()}
         stiff = _Metric(cells, straight, np.concatenate([smooth, bent], axis=2), same)
         found += _scores([_Column("smoothness", name, bent)], stiff, cells, contrast)
-    if (frame := _of_frame(scan, contrast)) is not None:
-        found.append(frame)
+    odd, typical = odd_frame(scan), float(np.median(contrast))
+    if odd is not None and typical > 0:
+        square = float(chdtri(1, max(odd.p, np.finfo(float).tiny)))
+        size = np.array([odd.excess / typical])
+        found.append(
+            Score(
+                "frame", f"frame {odd.frame}", square, np.inf, odd.p, size, abs(size[0]), odd.tests
+            )
+        )
     return found
 
 
@@ -161,18 +159,6 @@ def _scores(
         among = names.count(one.name)
         found.append(Score(one.name, one.words, square, left.freedom, p, step, change, among))
     return found
-
-
-def _lines_and_bends(
-    of: Float[np.ndarray, "size n"],
-) -> tuple[Float[np.ndarray, "n 2"], Float[np.ndarray, "n bend"]]:
-    """Return straight lines of a rate, which no penalty holds, and bends, more of them early in the record.
-
-    of: combinations of the columns that its coefficients are.
-    """
-    x = np.clip((np.arange(len(of)) - 1) / (len(of) - 3), 0, 1)
-    bends = np.cos(np.pi * np.arange(1, BENDS + 1) * np.sqrt(x)[:, None])
-    return of.T @ np.stack([np.ones_like(x), x], axis=1), of.T @ bends
 
 
 class _Outside(NamedTuple):
@@ -255,9 +241,10 @@ def _columns(
     f = np.clip(cells.f, DECAYED, 1 - DECAYED)
     there, scale, x = np.isfinite(cells.residual), contrast[:, None] * f, -np.log(f)
     known, rings = np.array(sorted(cells.bins)), ring_numbers(scan.q)
-    first, stop = scan.frames
-    middle = np.array([_middle(one) for one in cells.intervals]) / (stop - first)
-    faster = -scale * x
+    (first, stop, shortest, end), faster = np.array(cells.intervals).T, -scale * x
+    t1 = (first + stop - 1) / 2
+    middle = np.stack([t1, t1 + (shortest + end - 1) / 2], axis=1)
+    middle = middle / (scan.frames[1] - scan.frames[0])
 
     def named(name: str, of: Float[np.ndarray, "..."], words: str = "") -> _Column:
         of = np.broadcast_to(of.reshape(*of.shape[:2], -1), (*there.shape, of[0, 0].size))
@@ -267,8 +254,16 @@ def _columns(
     yield named("contrast_drift", scale * (middle.sum(1) / 2 - middle.sum(1).mean() / 2))
     if len(rings_of(scan.q[known])) > 1 and not np.isnan(scan.q).any():
         yield named("power_of_q", faster * np.log(scan.q / scan.q[known].mean())[:, None])
-    if not angular and _angles(scan, known) >= FEWEST_ANGLES:
-        yield named("shear", _of_shear(scan, faster, middle[:, 1] - middle[:, 0]))
+    phi = scan.phi[known]
+    phi = np.unique(np.round(phi[np.isfinite(phi)] % 180, 3))  # 180° apart is one angle
+    if not angular and len(phi) >= FEWEST_ANGLES:
+        # (q lag)² and its changes with cos 2φ and sin 2φ, to lowest order; where shear is strong the fitted
+        # rate has followed it: then rates go with cos 2φ and sin 2φ
+        turn = np.deg2rad(2 * np.nan_to_num(scan.phi))
+        turned = np.stack([np.cos(turn), np.sin(turn)], axis=1)[:, None]
+        slow = (faster * (middle[:, 1] - middle[:, 0]))[:, :, None]
+        changes = [slow, slow * turned, faster[:, :, None] * turned]
+        yield named("shear", np.concatenate(changes, axis=2))
     for b in map(int, known if len(known) > len(np.unique(rings[known])) + 1 else ()):
         own = np.where(there[b], faster[b], 0.0)
         of = np.broadcast_to(own[None, :, None], (*there.shape, 1))
@@ -276,30 +271,6 @@ def _columns(
     for low, end in sorted({(cell.first, cell.stop) for cell in cells.intervals}):
         share = np.array([_share_with(cell, low, end) for cell in cells.intervals])
         yield named("frames", contrast[:, None] * share, f"frames {low} to {end - 1}")
-
-
-def _angles(scan: Scan, known: Int[np.ndarray, " some"]) -> int:
-    """Return how many angles differ, 180° apart being one."""
-    phi = scan.phi[known]
-    return len(np.unique(np.round(phi[np.isfinite(phi)] % 180, 3)))
-
-
-def _of_shear(
-    scan: Scan, faster: Float[np.ndarray, "bin cell"], lag: Float[np.ndarray, " cell"]
-) -> Float[np.ndarray, "bin cell 5"]:
-    """Return what shear does to f: as (q lag)² and its changes with cos 2φ and sin 2φ, to lowest order.
-
-    Where it is strong the fitted rate has followed it: then rates go with cos 2φ and sin 2φ.
-    """
-    turn = np.deg2rad(2 * np.nan_to_num(scan.phi))
-    turned = np.stack([np.cos(turn), np.sin(turn)], axis=1)[:, None]
-    slow = (faster * lag)[:, :, None]
-    return np.concatenate([slow, slow * turned, faster[:, :, None] * turned], axis=2)
-
-
-def _middle(cell: Interval) -> tuple[float, float]:
-    t1 = (cell.first + cell.stop - 1) / 2
-    return t1, t1 + (cell.shortest + cell.end - 1) / 2
 
 
 def _share_with(cell: Interval, low: int, end: int) -> float:

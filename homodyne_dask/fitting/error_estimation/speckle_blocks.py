@@ -271,25 +271,22 @@ def blocks_of(model: BinModel, frames: BinFrames, stretch: FrameStretch, contras
     some = used > 0
     used, middle, weight = used[some], total[some] / used[some], weight[some] / used[some]
     (i, j), time = np.triu_indices(len(middle)), model.time(middle)
-    g, distance = _symmetric(model.g(time[i], time[j]), len(middle)), 0.0
+    g, distance = np.zeros((len(middle), len(middle))), 0.0
+    g[i, j] = model.g(time[i], time[j])
+    g += np.triu(g, 1).T
+    np.fill_diagonal(g, 1.0)
     if model.evaluation.g_at is None:
         g, distance = nearest_correlation(g)
     rows = (middle >= stretch.core[0]) & (middle < stretch.core[1])
     low, high = stretch.represents
     share = (stretch.core[1] - stretch.core[0]) / (high - low)
-    record = Record(g, contrast, used, _known(frames, middle, used))
+    known = None
+    if frames.known is not None:
+        lag = middle - middle[:, None]
+        np.fill_diagonal(lag, (used + 1) / 3)  # the mean of those inside a block
+        known = frames.known.at(np.broadcast_to(middle[:, None], lag.shape), lag)
+    record = Record(g, contrast, used, known)
     return Blocks(stretch, record, middle, weight, rows, share, distance)
-
-
-def _known(
-    frames: BinFrames, middle: Float[np.ndarray, " block"], used: Int[np.ndarray, " block"]
-) -> Float[np.ndarray, "block block"] | None:
-    """Return the part of the pairs of two blocks, the first before the second, that is known."""
-    if frames.known is None:
-        return None
-    lag = middle - middle[:, None]
-    np.fill_diagonal(lag, (used + 1) / 3)  # the mean of those inside a block
-    return frames.known.at(np.broadcast_to(middle[:, None], lag.shape), lag)
 
 
 def noise_of_cells(blocks: Blocks, intervals: list[Interval]) -> NoiseCovariance:
@@ -326,14 +323,6 @@ def noise_of_fields(
     counted = fields * (blocks.record.pairs * blocks.rows[:, None])
     weights = np.tensordot(counted, plain, ((1, 2), (1, 2))) / blocks.share
     return NoiseCovariance(*(part / blocks.share for part in noise)), weights
-
-
-def _symmetric(upper: Float[np.ndarray, " pair"], n: int) -> Float[np.ndarray, "n n"]:
-    full = np.zeros((n, n))
-    full[np.triu_indices(n)] = upper
-    full += np.triu(full, 1).T
-    np.fill_diagonal(full, 1.0)
-    return full
 
 
 def _cells(blocks: Blocks, intervals: list[Interval]) -> CellPairs:

@@ -80,8 +80,10 @@ class SpeckleErrors(NamedTuple):
                 "the averages of residuals over cells deviate from 0 by more than the scatter of individual "
                 "pairs allows: the model is wrong, or c2 was smoothed or denoised beforehand"
             )
-        whitened = np.concatenate([fit.whitened for fit in self.fits])
-        if _of_normal(whitened, len(whitened) / self.same) < IMPROBABLE:
+        at = ndtr(np.sort(np.concatenate([fit.whitened for fit in self.fits])))
+        n = len(at)  # the test of Kolmogorov and Smirnov, with so many independent values
+        distance = np.maximum(np.arange(1, n + 1) / n - at, at - np.arange(n) / n).max()
+        if kolmogorov(np.sqrt(n / self.same) * distance) < IMPROBABLE:
             return "the residuals are not normal"
         return None
 
@@ -101,14 +103,6 @@ class SpeckleErrors(NamedTuple):
             f"√f is not a valid field correlation ({100 * distance:.0f} % from the nearest one): "
             f"the standard errors are computed for the nearest one"
         )
-
-
-def _of_normal(values: Float[np.ndarray, " n"], independent: float) -> float:
-    """Return the probability that normal values, some independent, deviate as much (Kolmogorov-Smirnov)."""
-    n = len(values)
-    at = ndtr(np.sort(values))
-    distance = np.maximum(np.arange(1, n + 1) / n - at, at - np.arange(n) / n).max()
-    return float(kolmogorov(np.sqrt(independent) * distance))
 
 
 @one_blas_thread()
@@ -173,7 +167,11 @@ def _combined(
     clusters: Int[np.ndarray, " bin"],
 ) -> SpeckleErrors:
     maps = {b: _scores(reduced, joint, b) for b in bins}
-    efficiency = _efficiency(reduced, joint, bins, maps)
+    efficiency = 1.0
+    if reduced.noise is not None:
+        # the Hessian under a loss over that of least squares: most noise lies where both are alike
+        squares = np.sum([of @ bins[b].weights @ of.T for b, of in maps.items()], axis=0)
+        efficiency = len(squares) / float(np.trace(joint.inverse @ squares))
     parts, along = (
         {b: _of_bin(bins[b], efficiency * to @ scores) for b, scores in maps.items()}
         for to in (joint.inverse, joint.to_axes)
@@ -247,19 +245,6 @@ def _scores(
         of_linear = np.einsum("zy,m->zmy", np.eye(2), columns).reshape(-1, 2)
         scores[m:, :2] = of_linear / joint.size[m:, None]
     return scores
-
-
-def _efficiency(
-    reduced: ReducedProblem,
-    joint: JointEquations,
-    bins: dict[int, BinNoise],
-    maps: dict[int, Float[np.ndarray, "n column"]],
-) -> float:
-    """Return the Hessian under a loss over that of least squares: most noise lies where both are alike."""
-    if reduced.noise is None:
-        return 1.0
-    squares = np.sum([of @ bins[b].weights @ of.T for b, of in maps.items()], axis=0)
-    return len(squares) / float(np.trace(joint.inverse @ squares))
 
 
 def _of_bin(noise: BinNoise, to: Float[np.ndarray, "n column"]) -> _OfBin:

@@ -178,15 +178,9 @@ class BinNoise:
 
         The least at any μ that the residuals allow: the scatter of pairs tells more of μ.
         """
-        weight, _, pixels = self._likely
+        weight, pixels = self.expected.weight, np.maximum(self.expected.pixels, self.least_pixels)
         allowed = weight >= ALLOWED * weight.max()
         return float((pixels * self.expected.square)[allowed].min())
-
-    @property
-    def _likely(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """μ with its share of the likelihood and P."""
-        pixels = np.maximum(self.expected.pixels, self.least_pixels)
-        return self.expected.weight, self.expected.mean_counts, pixels
 
 
 class RepeatedResiduals(NamedTuple):
@@ -305,7 +299,10 @@ def noise_of_bins(
     counts, found = request.scan.mean_counts, dict[int, BinNoise]()
     contrast = np.clip(state.reduced.contrast, SMALLEST_CONTRAST, 1.0)  # that of the noise
     groups, several = [[b] for b in bins], len(np.unique(request.scan.scan_number)) > 1
-    repeated = _repeated(request.scan, contrast, averaged)
+    scan, sigma = request.scan, request.scan.sigma_row[:, request.scan.use]
+    place = zip(q_or_one(scan).tolist(), scan.phi.tolist(), strict=True)
+    each = zip(place, contrast.tolist(), sigma, averaged.pairs, strict=True)
+    repeated = [RepeatedBin(*of) for of in each]
     if means is None and several:
         groups = _repeats(bins, repeated)
     for of in groups:
@@ -319,15 +316,6 @@ def noise_of_bins(
             return None
         found.update(zip(of, noises, strict=True))
     return {b: found[b] for b in bins}
-
-
-def _repeated(
-    scan: Scan, contrast: Float[np.ndarray, " bin"], averaged: AveragedCells
-) -> list[RepeatedBin]:
-    place = zip(q_or_one(scan).tolist(), scan.phi.tolist(), strict=True)
-    sigma = scan.sigma_row[:, scan.use]
-    each = zip(place, contrast.tolist(), sigma, averaged.pairs, strict=True)
-    return [RepeatedBin(*of) for of in each]
 
 
 def _repeats(bins: Sequence[int], repeated: list[RepeatedBin]) -> list[list[int]]:
@@ -402,7 +390,9 @@ def _noise_of_model(
 ) -> NoiseOfModel:
     scan = request.scan
     model = BinModel(at, float(q_or_one(scan)[bin]), float(scan.phi[bin]))
-    frames = _frames_of(request, bin, averaged)
+    weight = np.where(scan.use, scan.sigma_row[bin] ** -2.0, 0.0)
+    known_share = None if averaged.known is None else averaged.known[bin]
+    frames = BinFrames(scan.frames, scan.use, weight, request.problem.min_lag, known_share)
     if means is None:
         fine = bin_averages(averaged, bin, model)
     else:
@@ -434,13 +424,6 @@ def fitted_point(request: Request, state: State, joint: JointEquations) -> Fitte
     time = request.scan.time
     point = evaluation_of(request.problem.model).point(request.problem, state.theta, time)
     return FittedPoint(point, time, joint.which, 1 / joint.size[: joint.moved])
-
-
-def _frames_of(request: Request, bin: int, averaged: AveragedCells) -> BinFrames:
-    scan = request.scan
-    weight = np.where(scan.use, scan.sigma_row[bin] ** -2.0, 0.0)
-    known = None if averaged.known is None else averaged.known[bin]
-    return BinFrames(scan.frames, scan.use, weight, request.problem.min_lag, known)
 
 
 def _fits(

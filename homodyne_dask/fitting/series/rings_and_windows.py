@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from distributed import Client
+from jaxtyping import Bool
 
 from homodyne_dask.cluster.local import require_client
 from homodyne_dask.errors import (
@@ -26,14 +27,12 @@ from homodyne_dask.fitting.options import takes_options
 from homodyne_dask.fitting.request import Request, prepare, require_gap
 from homodyne_dask.fitting.series.parallel_fits import (
     MIN_FITS_FOR_WORKERS,
-    FitOutput,
     FitRequest,
     output_of,
     submitted,
     workers_for,
 )
 from homodyne_dask.models import Model, scan_model
-from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_rows import SeriesEntry
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.solver.global_parameters import GlobalParameters
@@ -91,11 +90,17 @@ def _rings(scan: Scan) -> tuple[Part, ...]:
     numbers = ring_numbers(scan.q)
     parts = []
     for ring, q in enumerate(rings_of(scan.q)):
-        members = tuple(int(b) for b in np.flatnonzero(numbers == ring))
-        here = replace(scan, bins=tuple(scan.bins[b] for b in members))
         at = {"q": float(q), "age": _age(scan)}
-        parts.append(Part(f"q = {q:.6g} 1/Å", f"q_{q:.6g}", at, here, members))
+        parts.append(_bins(scan, f"q = {q:.6g} 1/Å", f"q_{q:.6g}", at, numbers == ring))
     return tuple(parts)
+
+
+def _bins(
+    scan: Scan, name: str, folder: str, at: dict[str, float], which: Bool[np.ndarray, " bin"]
+) -> Part:
+    """Return the part of some bins."""
+    members = tuple(np.flatnonzero(which).tolist())
+    return Part(name, folder, at, replace(scan, bins=tuple(scan.bins[b] for b in members)), members)
 
 
 def _angles(scan: Scan) -> tuple[Part, ...]:
@@ -109,13 +114,12 @@ def _angles(scan: Scan) -> tuple[Part, ...]:
     rings, several = ring_numbers(scan.q), len(rings_of(scan.q)) > 1
     parts = []
     for ring, phi in sorted(set(zip(rings.tolist(), scan.phi.tolist(), strict=True))):
-        members = tuple(int(b) for b in np.flatnonzero((rings == ring) & (scan.phi == phi)))
-        here = replace(scan, bins=tuple(scan.bins[b] for b in members))
+        which = (rings == ring) & (scan.phi == phi)
         name, folder, at = f"φ = {phi:.6g}°", f"phi_{phi:.6g}", {"phi": phi, "age": _age(scan)}
         if several:
-            q = float(scan.q[members[0]])
+            q = float(scan.q[which][0])
             name, folder, at = f"q = {q:.6g} 1/Å, {name}", f"q_{q:.6g}_{folder}", at | {"q": q}
-        parts.append(Part(name, folder, at, here, members))
+        parts.append(_bins(scan, name, folder, at, which))
     return tuple(parts)
 
 
@@ -128,11 +132,9 @@ def _scans(scan: Scan) -> tuple[Part, ...]:
         )
     parts = []
     for number in np.unique(numbers).tolist():
-        members = tuple(np.flatnonzero(numbers == number).tolist())
-        here = replace(scan, bins=tuple(scan.bins[b] for b in members))
         at = {"scan": float(number), "age": _age(scan)}
         name = f"scan {number}: {scan.scan_names[number - 1]}"
-        parts.append(Part(name, f"scan_{number:03d}", at, here, members))
+        parts.append(_bins(scan, name, f"scan_{number:03d}", at, numbers == number))
     return tuple(parts)
 
 
@@ -154,19 +156,12 @@ def _windows(scan: Scan, windows: Windows) -> tuple[Part, ...]:
         chosen = [scan.select(time=window) for window in times]
     if not chosen:
         raise OptionError("windows is an empty list: give the start and end of each in seconds")
-    return tuple(_window(part, n + 1) for n, part in enumerate(chosen))
-
-
-def _window(scan: Scan, number: int) -> Part:
-    first, stop = scan.frames
-    begin, end = float(scan.time[first]), float(scan.time[stop - 1])
-    return Part(
-        name=f"{begin:.6g} to {end:.6g} s",
-        folder=f"window_{number:02d}",
-        at={"age": _age(scan), "from": begin, "to": end},
-        scan=scan,
-        members=tuple(range(len(scan.bins))),
-    )
+    parts, every = [], tuple(range(len(scan.bins)))
+    for number, part in enumerate(chosen, 1):
+        begin, end = (float(part.time[n]) for n in (part.frames[0], part.frames[1] - 1))
+        name, at = f"{begin:.6g} to {end:.6g} s", {"age": _age(part), "from": begin, "to": end}
+        parts.append(Part(name, f"window_{number:02d}", at, part, every))
+    return tuple(parts)
 
 
 def _age(scan: Scan) -> float:
@@ -238,7 +233,10 @@ def fit_each(
                     given = {"client": connected, "callbacks": callbacks, **request.options}
                     result = fit(request.scan, model, **given)
                 else:
-                    result = _replayed(output_of(connected, future), callbacks)
+                    output = output_of(connected, future)
+                    result = output.result
+                    for event, callback in product(output.events, callbacks):
+                        callback(event)
             except ClusterError:
                 raise
             except HomodyneDaskError as e:
@@ -274,11 +272,3 @@ def _fitted_together(
         for part, result in zip(parts, results, strict=True)
     ]
     return FitSeries(over, tuple(entries), found)
-
-
-def _replayed(output: FitOutput, callbacks: Sequence[Callback]) -> FitResult:
-    """Return the result of a fit that a worker made, after its events."""
-    for event in output.events:
-        for callback in callbacks:
-            callback(event)
-    return output.result

@@ -14,7 +14,10 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.error_estimation.assemble_result import assemble_result
+from homodyne_dask.fitting.error_estimation.assemble_result import (
+    assemble_result,
+    table_of_parameters,
+)
 from homodyne_dask.fitting.error_estimation.cell_residuals import AveragedCells, averaged_cells
 from homodyne_dask.fitting.error_estimation.estimate_errors import ErrorEstimates, deviations
 from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors, speckle_errors
@@ -22,7 +25,7 @@ from homodyne_dask.fitting.error_estimation.speckle_noise import NoiseOfModel
 from homodyne_dask.fitting.events import Callback, FitEnded
 from homodyne_dask.fitting.fit import plan_for, workers_for_plan
 from homodyne_dask.fitting.fit_observer import FitDescription, FitObserver
-from homodyne_dask.fitting.minimize import FitRecord, StartingPoint, minimize_from
+from homodyne_dask.fitting.minimize import FitRecord, StartingPoint, minimize_from, of_solver
 from homodyne_dask.fitting.options import PAIRS
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.fitting.start.binned_fits import BinnedFits
@@ -32,7 +35,7 @@ from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.global_fit import GlobalFit
-from homodyne_dask.results.data.result_tables import covariance_table, parameter_table
+from homodyne_dask.results.data.result_tables import covariance_table
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.cluster_robust import with_known
 from homodyne_dask.solver.covariance import (
@@ -49,7 +52,6 @@ from homodyne_dask.solver.normal_equations import joint_equations, parameters_wi
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.store.scan import Scan
-from homodyne_dask.sweep.blocks import Cost
 from homodyne_dask.sweep.sweep import Sweep, sweep_of
 from homodyne_dask.sweep.tasks import GRAM, AtThetaOfBins
 
@@ -58,39 +60,6 @@ if TYPE_CHECKING:
 
 FACTORS = np.array([0.1, 0.3, 1.0, 3.0, 10.0])
 """Of parameters of logarithmic scale that differ by scan: those of all scans times these are tried first."""
-
-
-@dataclass
-class GlobalSweep:
-    """Passes in which each scan has its own parameters."""
-
-    sweep: Sweep
-    parameters: GlobalParameters
-    scan: Int[np.ndarray, " bin"]
-    """The position of the scan of each bin."""
-
-    @property
-    def cost(self) -> Cost:
-        """Of the last pass."""
-        return self.sweep.cost
-
-    @property
-    def peak(self) -> int:
-        """Most memory that a process of the workers has had [bytes]."""
-        return self.sweep.peak
-
-    def __call__(
-        self, theta: Float[np.ndarray, " g"], _: Float[np.ndarray, "bin 2"] | None = None
-    ) -> Gram:
-        """Return the Gram of all bins at the global parameters: one pass over the data."""
-        return self.parameters.gram(self.of_bins(theta), self.scan)
-
-    def of_bins(self, theta: Float[np.ndarray, " g"]) -> Gram:
-        """Return the Gram of each bin in the parameters of its scan."""
-        at = AtThetaOfBins(theta[self.parameters.place[self.scan]])
-        gram = self.sweep.over(GRAM, at)
-        assert isinstance(gram, Gram)  # there is no loss
-        return gram
 
 
 @dataclass(frozen=True)
@@ -150,16 +119,6 @@ class GlobalRequest:
         return self.whole.scaling
 
     @property
-    def solver(self) -> lm.Options:
-        """When the fit ends."""
-        return self.whole.solver
-
-    @property
-    def sum_rounding(self) -> float:
-        """Accuracy of the sums."""
-        return self.whole.sum_rounding
-
-    @property
     def scan_of_bin(self) -> Int[np.ndarray, " bin"]:
         """The position of the scan of each bin."""
         found = np.empty(len(self.whole.scan.bins), int)
@@ -179,20 +138,31 @@ def fit_together(
         with observer.failures_emitted():
             whole = request.whole
             of_data = sweep_of(planned, whole.scan.selection, whole.problem, connected)
-            sweep = GlobalSweep(observer.observed(of_data), request.parameters, request.scan_of_bin)
+            sweep, scan_of_bin = observer.observed(of_data), request.scan_of_bin
+            place = request.parameters.place[scan_of_bin]
+
+            def of_bins(theta: Float[np.ndarray, " g"]) -> Gram:
+                """Return the Gram of each bin in the parameters of its scan: one pass over the data."""
+                gram = sweep.over(GRAM, AtThetaOfBins(theta[place]))
+                assert isinstance(gram, Gram)  # there is no loss
+                return gram
+
+            def gram_at(theta: Float[np.ndarray, " g"], _: None) -> Gram:
+                return request.parameters.gram(of_bins(theta), scan_of_bin)
+
             of_data.warm_up()
             record, state = FitRecord(started), None
-            for state in minimize_from(
-                _start_finder(request, sweep.sweep), request, sweep, None, record
-            ):
+            solver = of_solver(whole)._replace(search=request.search)
+            find = _start_finder(request, sweep)
+            for state in minimize_from(find, solver, sweep, None, record, gram_at):
                 observer.state(state)
             assert state is not None  # there is at least one pass
             observer.start_phase("estimating the errors")
-            states = _states_of_scans(request, state, sweep.of_bins(state.theta))
+            states = _states_of_scans(request, state, of_bins(state.theta))
             scans = list(zip(request.scans, states, strict=True))
             few = min(clusters_in(at.reduced, one.clusters) for one, at in scans) < MIN_CLUSTERS
             errors, speckle = _uncertainty(request, state), []
-            averaged = cache(partial(averaged_cells, sweep.sweep, request.whole))
+            averaged = cache(partial(averaged_cells, sweep, request.whole))
             noise = partial(_speckle, request, state, averaged, list[NoiseOfModel]())
             if few or errors.of_few(request.search.names):
                 speckle = [noise(scan, at) for scan, at in enumerate(states)]
@@ -213,7 +183,13 @@ def fit_together(
                 for scan, (one, at) in enumerate(scans)
             ]  # fmt: skip
             found = _global_fit(request, state, errors)
-            observer.emit(_ended(observer, found))
+            table, unknown = found.parameters, (np.nan,) * len(found.parameters["param"])
+            ended = FitEnded(
+                fit=observer.fit, outcome=found.outcome.name, sentence=found.outcome.value,
+                reservations=found.undetermined, theta=tuple(table["value"].values.tolist()),
+                stderr=tuple(table["stderr"].values.tolist()), low=unknown, high=unknown,
+            )  # fmt: skip
+            observer.emit(ended)
     return found, results
 
 
@@ -276,7 +252,7 @@ def _states_of_scans(request: GlobalRequest, state: lm.State, gram: Gram) -> lis
         if scaling.columns is not None:  # bins of other scans share them, too
             scaling = Scaling("fixed", fixed_params=state.reduced.linear_params[here])
         own = Gram(gram.moments[here], gram.pairs[here])
-        reduced = reduce(own, scaling, request.sum_rounding)
+        reduced = reduce(own, scaling, request.whole.sum_rounding)
         theta = state.theta[request.parameters.place[scan]]
         found.append(
             replace(state, theta=theta, reduced=reduced, best=None, second_order_term=None)
@@ -368,24 +344,13 @@ def _of_scan(request: GlobalRequest, errors: Uncertainty, scan: int) -> Uncertai
 
 def _global_fit(request: GlobalRequest, state: lm.State, errors: Uncertainty) -> GlobalFit:
     search, reduced, names = request.search, state.reduced, list(request.search.names)
-    stderr = deviations(errors.robust, len(names))
     units = [one.unit for one in request.whole.parameters]
-    moved = search.free_inside_bounds(state.theta)
+    at_bound = search.free & ~search.free_inside_bounds(state.theta)
     return GlobalFit(
         per_scan=request.per_scan,
         outcome=state.outcome,
-        parameters=parameter_table(
-            {
-                "param": names,
-                "value": state.theta,
-                "stderr": stderr,
-                "stderr_naive": deviations(errors.naive, len(names)),
-                "dof": errors.dof,
-                "method": [errors.method if np.isfinite(one) else "" for one in stderr],
-                "at_bound": search.free & ~moved,
-                "fixed": ~search.free,
-                "unit": [units[n] for n in request.parameters.of_model],
-            }
+        parameters=table_of_parameters(
+            search, state.theta, errors, at_bound, [units[n] for n in request.parameters.of_model]
         ),
         covariance=covariance_table(errors.robust, names),
         covariance_naive=covariance_table(errors.naive, names),
@@ -394,12 +359,3 @@ def _global_fit(request: GlobalRequest, state: lm.State, errors: Uncertainty) ->
         ndata=reduced.ndata,
         undetermined=errors.sentences,
     )
-
-
-def _ended(observer: FitObserver, found: GlobalFit) -> FitEnded:
-    table, unknown = found.parameters, (np.nan,) * len(found.parameters["param"])
-    return FitEnded(
-        fit=observer.fit, outcome=found.outcome.name, sentence=found.outcome.value,
-        reservations=found.undetermined, theta=tuple(table["value"].values.tolist()),
-        stderr=tuple(table["stderr"].values.tolist()), low=unknown, high=unknown,
-    )  # fmt: skip

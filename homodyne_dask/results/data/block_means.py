@@ -103,7 +103,12 @@ def bin_map(scan: Scan, result: FitResult, model: FittedModel, bin: int) -> BinM
     contrast, offset = (float(result.scaling[name].values[bin]) for name in ("contrast", "offset"))
     f = model_means(scan, model, grid, bin)
     predicted = np.where(np.eye(grid.blocks, dtype=bool), np.nan, offset + contrast * f)
-    residual = (mean - predicted) / _sigma(scan, grid, bin, count * grid.level**2)
+    # of the mean of independent pairs
+    variance = np.where(scan.use, scan.sigma_row[bin] ** 2, np.nan)[grid.frames]
+    used = np.isfinite(variance)
+    typical = np.where(used, variance, 0).sum(1) / np.maximum(used.sum(1), 1)
+    sigma = np.sqrt(np.outer(typical, typical) / np.maximum(count * grid.level**2, 1))
+    residual = (mean - predicted) / sigma
     edges = np.append(scan.time[grid.frames[:, 0]], scan.time[grid.frames[-1, -1]])
     edges[-1] += scan.attrs["frame_time"]
     return BinMap(bin, grid, edges, _mirrored(mean), predicted, _mirrored(residual))
@@ -156,16 +161,6 @@ def model_means(
     times = np.interp(frames, np.arange(scan.n_frames), scan.time)
     f = model.shape(np.array([bin]), times[:, None], times[None, :])[0]
     return f.reshape(grid.blocks, samples, grid.blocks, samples).mean(axis=(1, 3))
-
-
-def _sigma(
-    scan: Scan, grid: BlockGrid, bin: int, count: Int[np.ndarray, "n n"]
-) -> Float[np.ndarray, "n n"]:
-    """Return σ of the mean of `count` independent pairs of each block."""
-    variance = np.where(scan.use, scan.sigma_row[bin] ** 2, np.nan)[grid.frames]
-    used = np.isfinite(variance)
-    mean = np.where(used, variance, 0).sum(1) / np.maximum(used.sum(1), 1)
-    return np.sqrt(np.outer(mean, mean) / np.maximum(count, 1))
 
 
 def _mirrored(upper: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:

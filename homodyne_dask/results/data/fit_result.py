@@ -39,6 +39,7 @@ from homodyne_dask.results.data.operations import (
 from homodyne_dask.results.data.provenance import Provenance
 from homodyne_dask.results.data.result_tables import (
     DATASET_UNITS,
+    correlation_of,
     covariance_table,
     parameter_table,
     plain_columns,
@@ -49,8 +50,8 @@ from homodyne_dask.results.data.result_tables import (
     table_of,
 )
 from homodyne_dask.results.data.stokes_einstein import DerivedQuantity, derived_quantities
-from homodyne_dask.solver.covariance import CLUSTER_ROBUST, error_used
-from homodyne_dask.solver.hausman import HausmanTest, hausman_of
+from homodyne_dask.solver.covariance import error_used
+from homodyne_dask.solver.hausman import HausmanTest
 from homodyne_dask.solver.state import Outcome
 
 if TYPE_CHECKING:
@@ -224,10 +225,7 @@ class FitResult(Reportable):
     @property
     def correlation(self) -> xarray.DataArray | None:
         """Correlation matrix (cov_i, cov_j) of the standard errors; None if unknown."""
-        if self.covariance is None:
-            return None
-        error = np.sqrt(np.diag(self.covariance.values))
-        return self.covariance / np.outer(error, error)
+        return correlation_of(self.covariance)
 
     def contour(
         self, first: str, second: str, percent: float = 95.0, points: int = 100
@@ -247,10 +245,13 @@ class FitResult(Reportable):
             raise OptionError(
                 f"{first} and {second} have no joint region: give two parameters with standard errors"
             )
+        if not 0 < percent < 100:
+            raise OptionError(f"percent = {percent!r}: give a number between 0 and 100, such as 95")
         at = [list(self.params).index(one.name) for one in of]
-        from homodyne_dask.results.data.intervals import joint_reach  # it loads SciPy
-
-        reach = joint_reach(percent, min(one.dof or np.inf for one in of))
+        dof, outside = max(min(one.dof or np.inf for one in of), 1.0), 1 - percent / 100
+        # F of 2 and ν degrees of freedom has the survival function (1 + 2F/ν)^(-ν/2); the reach is √(2 F)
+        square = -2 * np.log(outside) if np.isinf(dof) else dof * (outside ** (-2 / dof) - 1)
+        reach = float(np.sqrt(square))
         turn = np.linspace(0.0, 2 * np.pi, points)
         circle = np.stack([np.cos(turn), np.sin(turn)])
         root = np.linalg.cholesky(known[np.ix_(at, at)])
@@ -273,10 +274,6 @@ class FitResult(Reportable):
         JSON.
         """
         return parameter_frame(self.params)
-
-    def to_dataframe(self) -> "DataFrame":
-        """Return the table of `summary`."""
-        return self.summary()
 
     def ci(self, percent: float = 95.0) -> xarray.Dataset:
         """Return the confidence intervals of the parameters: low and high over `param`.
@@ -493,17 +490,11 @@ def _matrix(table: xarray.DataArray | None) -> np.ndarray | None:
     return None if table is None else table.values
 
 
-def _method(parameter: dict[str, Any]) -> str:
-    """Return the method of the standard error; earlier programs do not say it, and had one."""
-    return parameter.get("method", "" if parameter["stderr"] is None else CLUSTER_ROBUST)
-
-
 def from_summary(read: dict[str, Any]) -> FitResult:
     """Return the result from its `to_dict()`, as read from JSON."""
     names = list(read["parameters"])
-    columns = ("value", "stderr", "stderr_naive", "dof", "at_bound", "fixed", "unit")
+    columns = ("value", "stderr", "stderr_naive", "dof", "at_bound", "fixed", "unit", "method")
     by_column = {key: [read["parameters"][name][key] for name in names] for key in columns}
-    by_column["method"] = [_method(read["parameters"][name]) for name in names]
     influences = ("influence", "scalings", "identifiability", "left_out", "smoothing")
     profiles = {key: table_of(part) for key, part in read.get("profiles", {}).items()}
     return FitResult(
@@ -527,7 +518,9 @@ def from_summary(read: dict[str, Any]) -> FitResult:
             warnings=tuple(read["warnings"]),
             check=model_check_of(read.get("model_check")),
             power_of_q=PowerOfQ(**read["power_of_q"]) if read.get("power_of_q") else None,
-            hausman=hausman_of(read.get("hausman")),
+            hausman=None
+            if (test := read["hausman"]) is None
+            else HausmanTest(tuple(test["difference"]), test["directions"], test["p"]),
             **{key: table_of(read.get(key)) for key in influences},
             minima=tuple(read.get("minima", ())),
             comparison=tuple(read.get("comparison", ())),

@@ -15,6 +15,7 @@ from homodyne_dask.models.spline_basis import SplineForm
 from homodyne_dask.models.transport import RATE_FLOOR, Convention
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.result_tables import plain_rows
 from homodyne_dask.solver.covariance import CLUSTER_ROBUST, MIN_FREEDOM
 
 FAILED = "FAILED"
@@ -160,10 +161,8 @@ class SeriesEntry:
         """
         if self.result is None:
             return {}
-        table = self.result.parameters
         found = {}
-        for n, name in enumerate(map(str, table["param"].values)):
-            row = {str(key): table[key].values[n] for key in table.data_vars}
+        for name, row in plain_rows(self.result.parameters, "param").items():
             found[name] = Quantity(
                 unit=str(row["unit"]),
                 value=float(row["value"]),
@@ -173,32 +172,19 @@ class SeriesEntry:
                 at_bound=bool(row["at_bound"]),
                 method=str(row["method"]),
             )
-        for name in _of_rates_at_bound(found):
+        bound = {name for name, one in found.items() if one.at_bound and np.isnan(one.stderr)}
+        shared = (of for of in RATES.values() if bound.intersection(of))
+        for name in bound.union(*shared).intersection(found):
             found[name] = found[name]._replace(conditional=True)
         if "age" in self.at:
             found |= _rates(self.result, found, self.at["age"])
         return _with_free_rates(self.result, found, self.at.get("age"))
 
 
-def _of_rates_at_bound(parameters: Mapping[str, Quantity]) -> set[str]:
-    """Return the parameters at a bound, and those that share a rate with one."""
-    bound = {
-        name for name, found in parameters.items() if found.at_bound and np.isnan(found.stderr)
-    }
-    shared = (of for of in RATES.values() if bound.intersection(of))
-    return bound.union(*shared).intersection(parameters)
-
-
 def quantity_names(parameters: Sequence[str], at: Mapping[str, float]) -> list[str]:
     """Return the keys of `SeriesEntry.quantities` for a model with these parameters."""
     rates = [name for name, of in RATES.items() if "age" in at and set(of) <= set(parameters)]
     return [*parameters, *rates]
-
-
-def covariances(result: FitResult) -> list[np.ndarray | None]:
-    """Return the covariance of stderr and the naive covariance; None if unknown."""
-    tables = (result.covariance, result.errors.covariance_naive)
-    return [None if table is None else np.asarray(table.values, float) for table in tables]
 
 
 def _rates(
@@ -228,9 +214,9 @@ def _quantity(
     """Return a rate at an age from its gradient; parameters that are fixed or held by a bound are known."""
     at, errors = _places(result, parameters), np.full(2, np.nan)
     fixed, bounded = (result.parameters[key].values[at] for key in ("fixed", "at_bound"))
-    for n, known in enumerate(covariances(result)):
+    for n, known in enumerate((result.covariance, result.errors.covariance_naive)):
         if known is not None:
-            own = known[np.ix_(at, at)]
+            own = known.values[np.ix_(at, at)]
             held = fixed | (bounded & np.isnan(np.diag(own)))
             errors[n] = rate_stderr(gradient, np.where(held[:, None] | held, 0.0, own))[0]
     dof = float(freedom_of_rate(result, name, np.array([age]), parameters)[0])

@@ -97,13 +97,10 @@ def decay_times(model: FittedModel, scan: Scan) -> Float[np.ndarray, " bin"]:
     shortest = 1e-3 * frame_spacing(scan.time)
     lag = np.concatenate([[0.0], np.geomspace(shortest, last - middle, DECAY_POINTS)])
     f = model.shape(np.arange(len(model.q)), np.array([middle]), middle + lag)
-    return np.array([_first_below(lag, row, np.exp(-1)) for row in f])
-
-
-def _first_below(lag: Float[np.ndarray, " l"], f: Float[np.ndarray, " l"], level: float) -> float:
-    below = np.flatnonzero(f < level)
-    if not len(below) or below[0] == 0:
-        return np.nan
-    n = below[0]
-    share = (f[n - 1] - level) / (f[n - 1] - f[n])
-    return float(lag[n - 1] + share * (lag[n] - lag[n - 1]))
+    found, level = np.full(len(f), np.nan), np.exp(-1)
+    for b, row in enumerate(f):
+        n = int(np.argmax(row < level))
+        if n > 0:
+            share = (row[n - 1] - level) / (row[n - 1] - row[n])
+            found[b] = lag[n - 1] + share * (lag[n] - lag[n - 1])
+    return found

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray
-from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, nearest, printable, shown
 from homodyne_dask.kernels.tied_backend import slopes
@@ -15,6 +14,7 @@ from homodyne_dask.models.spline_rates import by_coefficient
 from homodyne_dask.models.tied import TiedModel
 from homodyne_dask.results.data.number_format import value_and_error
 from homodyne_dask.results.data.provenance import Provenance
+from homodyne_dask.results.data.result_tables import plain_rows
 from homodyne_dask.results.data.stokes_einstein import DerivedQuantity
 from homodyne_dask.text import html_table, with_unit
 
@@ -131,43 +131,36 @@ def tied_quantities(
         slope, whole = slopes(model.ties, theta), model.ties.expand(theta)
         moved = slope * ~table["fixed"].values
         known = np.full((len(theta),) * 2, np.nan) if covariance is None else covariance.values
-        return {
-            name: DerivedQuantity(
-                float(whole[n]), _error_along(moved[n], known), model.ties.parameters[n].unit, text
-            )
-            for name, text in model.ties.expressions
-            for n in [model.base.names.index(name)]
-        }
+        found = {}
+        for name, text in model.ties.expressions:
+            n = model.base.names.index(name)
+            used = np.flatnonzero(moved[n])
+            variance = moved[n, used] @ known[np.ix_(used, used)] @ moved[n, used]
+            error = float(np.sqrt(variance)) if variance > 0 else np.nan
+            unit = model.ties.parameters[n].unit
+            found[name] = DerivedQuantity(float(whole[n]), error, unit, text)
+        return found
     return {}
 
 
-def _error_along(slope: Float[np.ndarray, " p"], covariance: Float[np.ndarray, "p p"]) -> float:
-    """Return the standard error of a combination of parameters; NaN where one of theirs is not known."""
-    used = np.flatnonzero(slope)
-    variance = slope[used] @ covariance[np.ix_(used, used)] @ slope[used]
-    return float(np.sqrt(variance)) if variance > 0 else np.nan
-
-
 def _each(table: xarray.Dataset, bounds: Bounds) -> Iterator[FittedParameter]:
-    for n, name in enumerate(map(str, table["param"].values)):
-        row = {str(key): table[key].values[n] for key in table.data_vars}
+    for name, row in plain_rows(table, "param").items():
         unit = str(row["unit"])
         low, high = bounds.get((name, unit), (None, None))
         yield FittedParameter(
             name=name,
             value=float(row["value"]),
             method=str(row["method"]),
-            **{key: _known(row[key]) for key in ("stderr", "stderr_naive", "dof")},
+            **{
+                key: float(row[key]) if np.isfinite(row[key]) else None
+                for key in ("stderr", "stderr_naive", "dof")
+            },
             unit=unit,
             min=low,
             max=high,
             vary=not row["fixed"],
             at_bound=bool(row["at_bound"]),
         )
-
-
-def _known(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
 
 
 def parameter_frame(parameters: FittedParameters) -> "DataFrame":

@@ -8,6 +8,7 @@ import xarray
 from jaxtyping import Float
 
 from homodyne_dask.results.data.result_tables import (
+    correlation_of,
     covariance_table,
     plain_table,
     plain_values,
@@ -39,10 +40,7 @@ class GlobalFit:
     @property
     def correlation(self) -> xarray.DataArray | None:
         """Correlation matrix (cov_i, cov_j) of the standard errors; None if unknown."""
-        if self.covariance is None:
-            return None
-        error = np.sqrt(np.diag(self.covariance.values))
-        return self.covariance / np.outer(error, error)
+        return correlation_of(self.covariance)
 
     def own_errors(self, name: str, known: xarray.DataArray) -> Float[np.ndarray, " scan"]:
         """Return the errors of a parameter that differs by scan, the shared ones taken as known.

@@ -26,21 +26,18 @@ def pulls(result: FitResult) -> dict[str, float]:
     Differences of periodic parameters are the shorter ones.
     """
     truth, table = truth_of(result) or {}, result.parameters
+    model = MODELS.get(result.config["model"])
+    periods = {} if model is None else {p.name: p.period for p in model.parameters}
     columns = (table[key].values for key in ("param", "value", "stderr", "dof"))
     return {
         str(name): float(
-            normal_deviate(_difference(result, name, value - truth[name]) / error, dof)
+            normal_deviate(
+                math.remainder(value - truth[name], periods.get(name) or math.inf) / error, dof
+            )
         )
         for name, value, error, dof in zip(*columns, strict=True)
         if name in truth and math.isfinite(error) and error > 0
     }
-
-
-def _difference(result: FitResult, name: str, difference: float) -> float:
-    """Return a difference of two values of a parameter, the shortest one where it is periodic."""
-    model = MODELS.get(result.config["model"])
-    periods = {} if model is None else {p.name: p.period for p in model.parameters}
-    return math.remainder(difference, periods.get(name) or math.inf)
 
 
 def true_rates_of(result: FitResult, t: Float[np.ndarray, " n"]) -> Rates | None:

@@ -130,7 +130,7 @@ def model_check_of(read: dict[str, Any] | None) -> ModelCheck | None:
     if read is None:
         return None
     fields: dict[str, Any] = read | {key: tuple(read[key]) for key in ("age", "lag")}
-    if found := read.get("alternative"):
+    if found := read["alternative"]:
         fields["alternative"] = Alternative(**found)
     return ModelCheck(**fields)
 

@@ -110,12 +110,6 @@ def save_json(values: Mapping[str, object], path: str | Path) -> None:
     raise NotImplementedError
 
 
-@_operation("files")
-def save_csv(result: object, path: str | Path) -> None:
-    """Write a row for each fit; unknown numbers are empty cells."""
-    raise NotImplementedError
-
-
 @_operation("posterior files")
 def save_netcdf(tree: "DataTree", path: str | Path) -> None:
     """Write a tree as one netCDF-4 file, atomically."""

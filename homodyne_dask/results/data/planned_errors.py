@@ -51,27 +51,20 @@ class Design:
         return {"scan": self.dataset.attrs["scan"], "varied": self.varied, "errors": rows}
 
     def __str__(self) -> str:
-        return "\n".join(self._lines())
-
-    def _lines(self) -> list[str]:
         data = self.dataset
         lines = wrapped("", [data.attrs["scan"]])
         if self.varied is None:
-            return lines + self._one_scan(data.isel(point=0))
+            return "\n".join(lines + self._one_scan(data.isel(point=0)))
+        rates = [f"{rate}({at:g} s)" for rate in data["rate"].values for at in data["age"].values]
         for name in data["weighting"].values:
             lines += ["", f"standard errors with --weighting {name}"]
-            head = [self.varied, *map(str, data["parameter"].values), *self._rate_heads()]
-            rows = [head]
+            rows = [[self.varied, *map(str, data["parameter"].values), *rates]]
             for point in range(data.sizes["point"]):
                 one = data.isel(point=point).sel(weighting=name)
                 errors = [*one["stderr"].values, *one["rate_stderr"].values.ravel()]
                 rows.append([f"{float(one['varied']):.4g}", *map(format_error, errors)])
             lines += aligned_columns(rows, 0)
-        return lines + self._not_determined(data)
-
-    def _rate_heads(self) -> list[str]:
-        data = self.dataset
-        return [f"{rate}({age:g} s)" for rate in data["rate"].values for age in data["age"].values]
+        return "\n".join(lines + self._not_determined(data))
 
     def _one_scan(self, data: xarray.Dataset) -> list[str]:
         rows = [["", *(f"--weighting {name}" for name in data["weighting"].values)]]

@@ -39,17 +39,13 @@ def half_width_everywhere(
     low, high = np.zeros(len(dof)), np.full(len(dof), WIDEST)
     for _ in range(_HALVINGS):
         c = 0.5 * (low + high)
-        outside = kappa / np.pi * _tail(c, freedom) + 2 * stdtr(freedom, -c)
+        with np.errstate(invalid="ignore"):
+            finite = np.exp(-0.5 * freedom * np.log1p(c**2 / freedom))
+        tail = np.where(np.isfinite(freedom), finite, np.exp(-0.5 * c**2))  # (1 + c²/ν)^(-ν/2)
+        outside = kappa / np.pi * tail + 2 * stdtr(freedom, -c)
         too_narrow = outside > 1 - level
         low, high = np.where(too_narrow, c, low), np.where(too_narrow, high, c)
     return np.where(np.isnan(dof), np.nan, high)
-
-
-def _tail(c: Float[np.ndarray, " n"], dof: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Return (1 + c²/ν)^(-ν/2), exp(-c²/2) where ν is infinite."""
-    with np.errstate(invalid="ignore"):
-        finite = np.exp(-0.5 * dof * np.log1p(c**2 / dof))
-    return np.where(np.isfinite(dof), finite, np.exp(-0.5 * c**2))
 
 
 def path_length(gradient: Float[np.ndarray, "p n"], covariance: Float[np.ndarray, "p p"]) -> float:
@@ -104,7 +100,12 @@ def rates_in(view: FitView) -> xarray.Dataset:
     of = evaluation_of(view.model.at.problem.model).rates
     if of is None:
         raise OptionError(f"{result.config['model']} has no rates J and γ̇")
-    kind, known = _covariance(result)
+    kind, known = "robust", result.covariance
+    if known is None:
+        known = result.errors.covariance_naive
+        kind = "none" if known is None else "naive"
+    elif result.parameters.attrs["method"] == SPECKLE:
+        kind = SPECKLE
     columns: dict[str, Any] = {}
     notes: dict[str, list[str]] = {}
     units = UNITS | (UNITS_OF_UNKNOWN_Q if np.isnan(scan.q).any() else {})
@@ -160,16 +161,6 @@ def has_rates(result: FitResult) -> bool:
     """Return whether a fit has rates: its model has, and a decay was seen."""
     measured = result.outcome is not Outcome.NO_DECAY
     return measured and evaluation_of(model_of(result)).rates is not None
-
-
-def _covariance(result: FitResult) -> tuple[str, xarray.DataArray | None]:
-    """Return the covariance of the bands, and its name in `ERRORS`."""
-    if result.covariance is not None:
-        method = result.parameters.attrs["method"]
-        return SPECKLE if method == SPECKLE else "robust", result.covariance
-    return (
-        "none" if result.errors.covariance_naive is None else "naive"
-    ), result.errors.covariance_naive
 
 
 def _ends(result: FitResult, name: str, curve: RateCurve) -> tuple[float, float]:
@@ -242,7 +233,7 @@ def _reach(
     splines: around a bend it changes its sign.
     """
     smoothing = result.diagnosis.smoothing
-    if smoothing is None or "bias" not in smoothing:  # of earlier programs
+    if smoothing is None:
         return stderr, stderr
     table = result.parameters.sel(param=list(curve.parameters))
     bias = smoothing["bias"].sel(param=table["param"]).values @ curve.gradient

@@ -171,6 +171,14 @@ def covariance_table(matrix: ArrayLike | None, names: list[str]) -> xarray.DataA
     )
 
 
+def correlation_of(covariance: xarray.DataArray | None) -> xarray.DataArray | None:
+    """Return the correlation matrix of a covariance table; None for None."""
+    if covariance is None:
+        return None
+    error = np.sqrt(np.diag(covariance.values))
+    return covariance / np.outer(error, error)
+
+
 def plain_rows(table: xarray.Dataset, dim: str) -> dict[str, dict[str, np.generic]]:
     """Return the values at each point of a dimension, by its name and theirs."""
     return {
@@ -201,23 +209,20 @@ def table_of(read: PlainTable | None) -> xarray.Dataset | None:
         return None
     coords = {key: (part["dims"], _array(part["values"])) for key, part in read["coords"].items()}
     sizes = {dims[0]: len(values) for dims, values in coords.values() if len(dims) == 1}
-    columns = {
-        key: (part["dims"], _of_dims(_array(part["values"]), part["dims"], sizes))
-        for key, part in read["columns"].items()
-    }
+    columns = {}
+    for key, part in read["columns"].items():
+        array, dims = _array(part["values"]), part["dims"]
+        if not array.size and array.ndim < len(
+            dims
+        ):  # an empty list has lost all axes but the first
+            array = array.reshape([sizes.get(dim, 0) for dim in dims])
+        columns[key] = dims, array
     return xarray.Dataset(columns, coords)
 
 
 def _array(values: Any) -> np.ndarray:
     array = np.array(values)
     return array.astype(float) if array.dtype == object else array
-
-
-def _of_dims(array: np.ndarray, dims: list[str], sizes: dict[str, int]) -> np.ndarray:
-    """Return the array with an axis for each dimension: an empty list has lost all but the first."""
-    if array.size or array.ndim == len(dims):
-        return array
-    return array.reshape([sizes.get(dim, 0) for dim in dims])
 
 
 def plain_values(value: Any) -> Any:

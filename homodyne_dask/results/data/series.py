@@ -5,7 +5,6 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from warnings import warn
 
 import numpy as np
 import xarray
@@ -20,7 +19,7 @@ from homodyne_dask.results.data.fit_rows import (
     method_of,
 )
 from homodyne_dask.results.data.global_fit import GlobalFit
-from homodyne_dask.results.data.operations import Reportable, drawn, save_csv, save_json
+from homodyne_dask.results.data.operations import Reportable, drawn, save_json
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -163,12 +162,6 @@ class FitSeries(Reportable):
     """The joint fit of scans that were fitted together, each of them an entry; None for independent fits."""
 
     @property
-    def ended(self) -> tuple[SeriesEntry, ...]:
-        """The former name of `entries`."""
-        warn("FitSeries.ended is now FitSeries.entries", DeprecationWarning, stacklevel=2)
-        return self.entries
-
-    @property
     def converged(self) -> bool:
         """Whether every fit converged."""
         return all(entry.converged for entry in self.entries)
@@ -260,7 +253,11 @@ class FitSeries(Reportable):
             value = np.array([q.value for q in known])
             stderr = np.array([getattr(q, self.errors) for q in known])
             dof = np.array([q.dof if self.errors == "stderr" else np.nan for q in known])
-            value, naive = _unwrapped(value, self._period(name)), self.errors != "stderr"
+            naive = self.errors != "stderr"
+            if len(value) and (period := self._period(name)) is not None:
+                value = value + period * np.round(
+                    (value[0] - value) / period
+                )  # nearest to the first
             if together is not None:
                 covariance = together.covariance_naive if naive else together.covariance
                 if covariance is None or len(known) < len(self.entries):
@@ -271,15 +268,11 @@ class FitSeries(Reportable):
                 found[name] = same
         return found
 
-    @property
-    def q_dependence(self) -> PowerLawOfQ | None:
-        """The exponent of J as a power of q, at the mean age: 0 for diffusion; None if unknown."""
-        return self.power_of_q("J")
-
     def power_of_q(self, name: str) -> PowerLawOfQ | None:
         """Return the exponent of a parameter or rate as a power of q; None if unknown, or not over q.
 
-        It is computed from the converged fits in which the value is positive and has an error.
+        That of J, at the mean age, is 0 for diffusion. It is computed from the converged fits in which the
+        value is positive and has an error.
         """
         if self.over != "q" or name not in self.names:
             return None
@@ -304,10 +297,6 @@ class FitSeries(Reportable):
     def plot(self, ax: "Axes | None" = None) -> Any:
         """Plot each parameter and rate with its error against q, angle, age or scan."""
         return drawn(self, ax=ax)
-
-    def to_csv(self, path: str | Path) -> None:
-        """Write a row for each fit; unknown numbers are empty cells."""
-        save_csv(self, path)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all results as plain values, as written to series.json."""
@@ -335,10 +324,3 @@ class FitSeries(Reportable):
     def to_json(self, path: str | Path) -> None:
         """Write all results as JSON with a checksum, atomically; `load_series` reads it."""
         save_json(self.to_dict(), path)
-
-
-def _unwrapped(value: np.ndarray, period: float | None) -> np.ndarray:
-    """Return periodic values shifted by whole periods to be nearest to the first."""
-    if period is None or not len(value):
-        return value
-    return value + period * np.round((value[0] - value) / period)

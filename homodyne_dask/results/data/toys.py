@@ -11,6 +11,7 @@ from jaxtyping import Float
 from homodyne_dask.results.data.intervals import half_width, normal_deviate
 from homodyne_dask.results.data.number_format import format_error
 from homodyne_dask.results.data.operations import drawn
+from homodyne_dask.results.data.result_tables import plain_values
 from homodyne_dask.text import aligned_columns, wrapped
 
 if TYPE_CHECKING:
@@ -82,8 +83,8 @@ class Toys:
         """Return the table by parameter, the number of toys, and how many of them converged."""
         table = self.table
         rows = {
-            str(name): {key: _plain(table[key].sel(param=name)) for key in table}
-            for name in table["param"].values
+            str(name): plain_values({key: table[key].values[n] for key in table})
+            for n, name in enumerate(table["param"].values)
         }
         facts = {
             key: self.dataset.attrs[key]
@@ -134,7 +135,3 @@ def _of_columns(
 
 def _share(value: float, form: str) -> str:
     return form.format(value) if np.isfinite(value) else "-"
-
-
-def _plain(value: Any) -> float | None:
-    return float(value) if np.isfinite(value) else None

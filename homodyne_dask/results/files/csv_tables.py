@@ -4,7 +4,7 @@ import csv
 import io
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,7 @@ from homodyne_dask.errors import in_line
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, Fitted, method_of
 from homodyne_dask.results.data.known_truth import truth_of
-from homodyne_dask.results.data.series import FitSeries
-from homodyne_dask.store.files import path_of, write_atomic
+from homodyne_dask.results.data.result_tables import plain_rows
 
 FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 """Letters with which a formula begins, those of full width in some spreadsheets."""
@@ -23,12 +22,22 @@ FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 
 def parameters_csv(result: FitResult) -> str:
     """Return a row for each parameter: name, value, errors, flags, true value, prior."""
-    return rows_csv(list(_parameter_rows(result)))
+    truth, priors = truth_of(result) or {}, result.config.get("prior") or {}
+    rows = []
+    for name, columns in plain_rows(result.parameters, "param").items():
+        row = {"name": name, **columns, "truth": truth.get(name)}
+        if priors:
+            row["prior_mean"], row["prior_sd"] = priors.get(name, (None, None))
+        rows.append(row)
+    return rows_csv(rows)
 
 
 def scaling_csv(result: FitResult) -> str:
     """Return a row for each bin: label, contrast, offset, reduced χ², q, φ, ..."""
-    return rows_csv(list(_scaling_rows(result)))
+    columns = {"label": result.scaling["label"].values}
+    columns |= {str(key): column.values for key, column in result.scaling.data_vars.items()}
+    rows = zip(*columns.values(), strict=True)
+    return rows_csv([dict(zip(columns, row, strict=True)) for row in rows])
 
 
 def rates_csv(rates: xarray.Dataset) -> str:
@@ -43,30 +52,6 @@ def entries_csv(
 ) -> str:
     """Return a row for each fit: name, outcome, parameters with errors, its folder relative to `folder`."""
     return rows_csv([_entry_row(names, entry, folder, name_column) for entry in entries])
-
-
-def write_series_csv(series: FitSeries, path: str | Path) -> None:
-    """Write a row for each fit of a series; unknown numbers are empty cells."""
-    where = path_of("path", path)
-    write_atomic(where, entries_csv(series.names, series.entries, where.parent, "fit"))
-
-
-def _parameter_rows(result: FitResult) -> Iterator[dict[str, Any]]:
-    truth, priors = truth_of(result) or {}, result.config.get("prior") or {}
-    for n, name in enumerate(result.parameters["param"].values):
-        columns = {
-            str(key): result.parameters[key].values[n] for key in result.parameters.data_vars
-        }
-        row = {"name": str(name), **columns, "truth": truth.get(str(name))}
-        if priors:
-            row["prior_mean"], row["prior_sd"] = priors.get(str(name), (None, None))
-        yield row
-
-
-def _scaling_rows(result: FitResult) -> Iterator[dict[str, Any]]:
-    for n, label in enumerate(result.scaling["label"].values):
-        columns = {str(key): result.scaling[key].values[n] for key in result.scaling.data_vars}
-        yield {"label": label, **columns}
 
 
 def _entry_row(

@@ -11,20 +11,19 @@ from homodyne_dask.errors import SourceError, why_unreadable
 from homodyne_dask.store.files import AnyPath, path_of, read_regular_file, write_atomic
 
 CHECKSUM = "sha256"
-"""Key of the checksum: of all other keys and values, sorted, as `_canonical` writes them."""
+"""Key of the checksum: of all other keys and values, sorted, without spaces."""
 MAX_BYTES = 2_000_000_000
 """Bytes of the largest file that is read."""
 
 
-def write_with_checksum(path: Path, values: Mapping[str, object]) -> None:
-    """Write plain values and their checksum, atomically; NaN is a ValueError."""
+def write_with_checksum(values: Mapping[str, object], path: str | Path) -> None:
+    """Write plain values and their checksum, atomically; NaN is a ValueError.
+
+    Raises OptionError for what is not a path.
+    """
     whole = dict(values) | {CHECKSUM: _digest(values)}
-    write_atomic(path, json.dumps(whole, indent=1, allow_nan=False) + "\n")
-
-
-def write_values(values: Mapping[str, object], path: str | Path) -> None:
-    """Write plain values and their checksum; raises OptionError for what is not a path."""
-    write_with_checksum(path_of("path", path), values)
+    text = json.dumps(whole, indent=1, allow_nan=False) + "\n"
+    write_atomic(path_of("path", path), text)
 
 
 def read_with_checksum(
@@ -46,14 +45,11 @@ def read_with_checksum(
     if not isinstance(read, dict) or read.get("format") != form:
         raise SourceError(f"{path} is not a {form}: {remedy}")
     checksum = read.pop(CHECKSUM, None)
-    if required and checksum != _digest(read):
+    if (required or checksum is not None) and checksum != _digest(read):
+        again = f"fit again, or remove its last entry, {CHECKSUM}, to read it as it is"
         raise SourceError(
-            f"{path} was changed after it was written (its checksum does not match): {remedy}"
-        )
-    if checksum is not None and checksum != _digest(read):
-        raise SourceError(
-            f"{path} was changed after it was written (its checksum does not match): fit again, or remove "
-            f"its last entry, {CHECKSUM}, to read it as it is"
+            f"{path} was changed after it was written (its checksum does not match): "
+            f"{remedy if required else again}"
         )
     if read.get("format_version") != version:
         raise SourceError(
@@ -80,8 +76,5 @@ def is_plain_name(name: object) -> bool:
 
 
 def _digest(values: Mapping[str, object]) -> str:
-    return hashlib.sha256(_canonical(values).encode()).hexdigest()
-
-
-def _canonical(values: Mapping[str, object]) -> str:
-    return json.dumps(values, sort_keys=True, separators=(",", ":"))
+    canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()

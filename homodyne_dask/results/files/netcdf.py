@@ -8,7 +8,6 @@ import numpy as np
 import xarray
 from xarray.backends import H5NetCDFStore
 
-from homodyne_dask.results.data.block_means import BinMap
 from homodyne_dask.results.data.fit_view import FitView
 
 NXXPCS = {
@@ -36,8 +35,13 @@ def with_maps(view: FitView) -> xarray.Dataset:
     result, scan, shown = view.result, view.scan, view.maps
     middle = 0.5 * (shown[0].edges[1:] + shown[0].edges[:-1])
     bins = [one.bin for one in shown]
+    stacked = {}
+    for part, about in _MAPS.items():
+        values = np.stack([getattr(one, part) for one in shown]).astype(np.float32)
+        attributes = {"units": "1", "long_name": about} | (NXXPCS if part != "residual" else {})
+        stacked[f"two_time_{part}"] = ("map", "t1", "t2"), values, attributes
     maps = xarray.Dataset(
-        {f"two_time_{part}": _stacked(shown, part) for part in _MAPS},
+        stacked,
         coords={
             "t1": ("t1", middle, {"units": "s"}),
             "t2": ("t2", middle, {"units": "s"}),
@@ -48,13 +52,6 @@ def with_maps(view: FitView) -> xarray.Dataset:
     )
     numbers, side = result.to_dataset(), shown[0].grid.side
     return numbers.assign(maps).assign_attrs(pairs_per_block_side=side)
-
-
-def _stacked(shown: list[BinMap], part: str) -> tuple[tuple[str, ...], np.ndarray, dict]:
-    values = np.stack([getattr(one, part) for one in shown]).astype(np.float32)
-    about = _MAPS[part]
-    attributes = {"units": "1", "long_name": about}
-    return ("map", "t1", "t2"), values, attributes | (NXXPCS if part != "residual" else {})
 
 
 def result_netcdf(view: FitView) -> bytes:

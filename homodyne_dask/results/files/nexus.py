@@ -2,16 +2,15 @@
 
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
-from jaxtyping import Float
 
 from homodyne_dask.errors import in_line, printable
-from homodyne_dask.results.data.block_means import BinMap, bin_map, block_grid
+from homodyne_dask.results.data.block_means import bin_map, block_grid
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView, fitted_scan
 from homodyne_dask.results.data.fitted_parameters import bounds_of
@@ -19,8 +18,10 @@ from homodyne_dask.results.files.netcdf import NXXPCS
 from homodyne_dask.store.files import path_of, write_atomic
 from homodyne_dask.store.scan import Scan
 
-PIXELS = "dynamic_roi_map lists the pixels of each bin one after the other, not at their positions on the "
-"detector"
+PIXELS = (
+    "dynamic_roi_map lists the pixels of each bin one after the other, "
+    "not at their positions on the detector"
+)
 DETECTOR = (
     "description", "count_time", "distance", "beam_center_x", "beam_center_y", "x_pixel_size", "y_pixel_size",
 )  # fmt: skip
@@ -95,10 +96,15 @@ def _write_correlations(entry: h5py.Group, fit: h5py.Group, view: FitView) -> No
     model = data.create_dataset("fit_sum", shape, **packed)
     model.attrs["units"] = ""
     data["input_dependent"] = measured
-    g2 = np.empty((grid.blocks - 1, len(scan.bins)))
+    g2 = np.full((grid.blocks - 1, len(scan.bins)), np.nan)  # the mean along each diagonal
     for n in range(len(scan.bins)):
         shown = bin_map(scan, view.result, view.model, n)
-        measured[n], model[n], g2[:, n] = shown.data, shown.model, _g2(shown)
+        measured[n], model[n] = shown.data, shown.model
+        for lag in range(1, grid.blocks):
+            diagonal = np.diagonal(shown.data, lag)
+            known = diagonal[np.isfinite(diagonal)]
+            if known.size:
+                g2[lag - 1, n] = known.mean()
     _field(twotime, "t1", times, units="s", long_name="mean start of the frames of a row")
     for group, name in ((twotime, "t2"), (data, "t1"), (data, "t2")):
         group[name] = twotime["t1"]
@@ -107,16 +113,6 @@ def _write_correlations(entry: h5py.Group, fit: h5py.Group, view: FitView) -> No
     _field(by_lag, "g2", g2, units="", storage_mode="one_array", long_name="mean of c2 at a lag")
     lags = np.arange(1, grid.blocks)
     _field(by_lag, "delay_difference", lags, units="", storage_mode="one_array")
-
-
-def _g2(shown: BinMap) -> Float[np.ndarray, " lag"]:
-    """Return the mean along each diagonal of a map, NaN where nothing is known."""
-    means = np.full(len(shown.data) - 1, np.nan)
-    for lag in range(1, len(shown.data)):
-        diagonal = np.diagonal(shown.data, lag)
-        known = diagonal[np.isfinite(diagonal)]
-        means[lag - 1] = known.mean() if known.size else np.nan
-    return means
 
 
 def _write_instrument(entry: h5py.Group, scan: Scan) -> None:
@@ -160,38 +156,28 @@ def _write_fit(fit: h5py.Group, result: FitResult) -> None:
     names = ", ".join(map(str, result.parameters["param"].values))
     function["formula_description"] = f"contrast*f({names}; t1, t2, q, phi) + offset"
     group = _group(function, "fit_parameters", "NXparameters", model=config["model"])
-    for name, value, attributes in (*_parameters(result), *_scaling(result)):
-        _field(group, name, value, **attributes)
+    table = result.parameters
+    bounds = bounds_of(result.provenance, table)
+    for n, name in enumerate(map(str, table["param"].values)):
+        row = {key: table[key].values[n] for key in ("value", "stderr", "method", "fixed", "unit")}
+        known: dict[str, Any] = {"units": str(row["unit"]), "vary": not row["fixed"]}
+        if np.isfinite(row["stderr"]):  # an error or bound that is not known is absent
+            known |= {"error": row["stderr"], "error_method": str(row["method"])}
+        low, high = bounds.get((name, known["units"]), (-np.inf, np.inf))
+        known |= {key: end for key, end in (("min", low), ("max", high)) if np.isfinite(end)}
+        _field(group, name, row["value"], **known)
+    for name in ("contrast", "offset"):
+        about: dict[str, Any] = {"units": "", "vary": config["scaling"] != "fixed"}
+        stderr = result.scaling.get(f"{name}_stderr")
+        if stderr is not None and np.isfinite(stderr).any():
+            about["error"] = stderr.values
+        _field(group, name, result.scaling[name].values, **about)
     error = _group(fit, "error_function", "NXfit_function")
     error["description"] = (
         f"Levenberg-Marquardt, contrast and offset eliminated; loss {config.get('loss', 'linear')}"
     )
     for name, metric in (("chisqr", "χ²"), ("redchi", "reduced χ²")):
         _field(fit, f"figure_of_merit_{name}", getattr(result, name), units="", metric=metric)
-
-
-def _parameters(result: FitResult) -> Iterator[tuple[str, float, dict[str, Any]]]:
-    """Yield name, value and attributes of each parameter; an error or bound that is not known is absent."""
-    table = result.parameters
-    bounds = bounds_of(result.provenance, table)
-    for n, name in enumerate(map(str, table["param"].values)):
-        row = {key: table[key].values[n] for key in ("value", "stderr", "method", "fixed", "unit")}
-        about = {"units": str(row["unit"]), "vary": not row["fixed"]}
-        if np.isfinite(row["stderr"]):
-            about |= {"error": row["stderr"], "error_method": str(row["method"])}
-        low, high = bounds.get((name, about["units"]), (-np.inf, np.inf))
-        ends = {"min": low, "max": high}
-        yield name, row["value"], about | {k: v for k, v in ends.items() if np.isfinite(v)}
-
-
-def _scaling(result: FitResult) -> Iterator[tuple[str, Float[np.ndarray, " bin"], dict[str, Any]]]:
-    """Yield contrast and offset of all bins, with their errors."""
-    for name in ("contrast", "offset"):
-        about = {"units": "", "vary": result.config["scaling"] != "fixed"}
-        stderr = result.scaling.get(f"{name}_stderr")
-        if stderr is not None and np.isfinite(stderr).any():
-            about["error"] = stderr.values
-        yield name, result.scaling[name].values, about
 
 
 def _write_process(entry: h5py.Group, result: FitResult) -> None:

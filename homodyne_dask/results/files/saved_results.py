@@ -129,14 +129,12 @@ def load_comparison(path: str | Path) -> Comparison:
         "give a file that Comparison.to_json wrote",
     )
     with missing_values(where):
-        fits = tuple(_fit_of(fit) for fit in read["fits"])
-        return Comparison(fits, read["store"], read["bins"], read["noise"])
-
-
-def _fit_of(read: dict[str, Any]) -> ComparedFit:
-    """Return a row from its fields as read from JSON, where an unknown number is None."""
-    known: dict[str, Any] = {k: np.nan if value is None else value for k, value in read.items()}
-    return ComparedFit(**known)
+        fits: list[dict[str, Any]] = [  # an unknown number is None
+            {key: np.nan if one is None else one for key, one in fit.items()}
+            for fit in read["fits"]
+        ]
+        rows = tuple(ComparedFit(**fit) for fit in fits)
+        return Comparison(rows, read["store"], read["bins"], read["noise"])
 
 
 def compare(results: Sequence[Fit] | Mapping[str, Fit]) -> Comparison:
@@ -147,8 +145,8 @@ def compare(results: Sequence[Fit] | Mapping[str, Fit]) -> Comparison:
 
     The score of a fit measures how well it predicts independent bins that were left out (see `Comparison`).
     Raises OptionError for fits that differ in data, weights or treatment of contrast and offset, that did
-    not converge, have a robust loss, or were written by an earlier version; SelectionError for fewer than 3
-    independent bins; SourceError for a folder without a result.
+    not converge or have a robust loss; SelectionError for fewer than 3 independent bins; SourceError for a
+    folder without a result.
 
     >>> fits = [hd.fit("A0123_c2.zarr", name) for name in ("brownian", "power_law")]
     >>> hd.compare(fits).chosen

@@ -1,6 +1,6 @@
 """Several fits as text: a series with tests of whether its fits agree, and a comparison of models."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -8,7 +8,6 @@ from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.comparison import Comparison
 from homodyne_dask.results.data.fit_rows import (
-    Quantity,
     SeriesEntry,
     constant_quantities,
     constants_sentence,
@@ -76,7 +75,10 @@ def series_text(series: FitSeries) -> str:
     agreement = wrapped("- ", tuple(agreement_sentences(series)))
     constant = constant_quantities(series.names, [entry.quantities for entry in entries])
     same = wrapped("", tuple(filter(None, [constants_sentence(constant)])))
-    tables = [_columns(series, some, constant) for some in _blocks(series)]
+    # groups of fits whose columns fit in one line
+    per_line = max(1, (WIDTH - 23) // max([20, *(len(entry.name) + 2 for entry in entries)]))
+    groups = [entries[n : n + per_line] for n in range(0, len(entries), per_line)]
+    tables = [_columns(series, some, constant) for some in groups if series.names]
     parts = [head, *tables, same, agreement]
     return "\n\n".join(printed_lines(part) for part in parts if part)
 
@@ -98,15 +100,9 @@ def _fitted_together(series: FitSeries) -> list[str]:
     ]
 
 
-def _blocks(series: FitSeries) -> list[list[SeriesEntry]]:
-    """Return the fits in groups whose columns fit in one line."""
-    if not series.names:
-        return []
-    per_line = max(1, (WIDTH - 23) // max(20, *(len(e.name) + 2 for e in series.entries)))
-    return [list(series.entries[n : n + per_line]) for n in range(0, len(series.entries), per_line)]
-
-
-def _columns(series: FitSeries, entries: list[SeriesEntry], constant: Collection[str]) -> list[str]:
+def _columns(
+    series: FitSeries, entries: Sequence[SeriesEntry], constant: Collection[str]
+) -> list[str]:
     """Return the table of some fits, a column each, without quantities that are the same in all."""
     rows = [["", *(entry.name for entry in entries)]]
     if series.over == "age":
@@ -116,7 +112,10 @@ def _columns(series: FitSeries, entries: list[SeriesEntry], constant: Collection
     rows.append(["χ²/N", *redchi])
     for name in (name for name in series.names if name not in constant):
         unit = series.unit(name)
-        cells = _cells([None if e.result is None else e.quantities[name] for e in entries])
+        row = [None if e.result is None else e.quantities[name] for e in entries]
+        known = [q for q in row if q is not None and np.isfinite(q.stderr)]
+        largest = max((max(abs(q.value), q.stderr) for q in known), default=0.0)
+        cells = ["-" if q is None else q.text(largest) for q in row]  # in one notation
         at = f"{name} at mean age" if name in RATES else name
         rows.append([f"{at} [{unit}]" if unit else at, *cells])
         wide = [e.quantities[name].interval if name in e.quantities else "" for e in entries]
@@ -125,20 +124,21 @@ def _columns(series: FitSeries, entries: list[SeriesEntry], constant: Collection
     return aligned_columns(rows, left=1)
 
 
-def _cells(row: list[Quantity | None]) -> list[str]:
-    """Return the values of a quantity in several fits, in one notation; None for a fit that failed."""
-    known = [q for q in row if q is not None and np.isfinite(q.stderr)]
-    largest = max((max(abs(q.value), q.stderr) for q in known), default=0.0)
-    return ["-" if q is None else q.text(largest) for q in row]
-
-
 def agreement_sentences(series: FitSeries) -> list[str]:
     """Return sentences on the fits left out, the agreement of the others and the q dependence of J."""
     if series.overlap:
         return [
             "the windows overlap: their fits are not independent, so their agreement is not tested"
         ]
-    excluded = [*_not_converged(series), *_at_bounds(series), *_misfits(series)]
+    ended = [e for e in series.entries if e.result is not None and not e.converged]
+    names = ", ".join(f"{entry.name} ({entry.outcome_words})" for entry in ended)
+    excluded = [f"not converged, and therefore not in the tests below: {names}"] if ended else []
+    excluded += _at_bounds(series)
+    misfits = [e.name for e in series.entries if e.result is not None and e.result.misfit]
+    if misfits:
+        reports = "the reports of these fits" if len(misfits) > 1 else "the report of this fit"
+        names = joined_with_and(misfits)
+        excluded.append(f"the model does not describe the data of {names}: see {reports}")
     if not series.agreement:
         return excluded
     sentences = excluded + [
@@ -146,15 +146,14 @@ def agreement_sentences(series: FitSeries) -> list[str]:
         if not (series.over == "age" and name in RATES)
     ]  # fmt: skip
     sentences += [_power_of_q(series, name) for name in series.decay_rates]
-    return [*(s for s in sentences if s), f"χ² and p use {_errors(series)}"]
-
-
-def _errors(series: FitSeries) -> str:
-    return _ERRORS[series.errors].format(methods_of(series.entries))
+    used = _ERRORS[series.errors].format(methods_of(series.entries))
+    return [*(s for s in sentences if s), f"χ² and p use {used}"]
 
 
 def _agreement(series: FitSeries, name: str, same: HomogeneityTest) -> str:
-    everywhere = _everywhere(series, same.freedom + 1)
+    fits, every = same.freedom + 1, len(series.entries)
+    everywhere = _SOMEWHERE[series.over].format(fits, every)
+    everywhere = _EVERYWHERE[series.over] if fits == every else everywhere
     unit = series.unit(name)
     mean = with_unit(numbers.value_and_error(same.mean, same.stderr), unit)
     scatter = _scatter(same)
@@ -166,24 +165,6 @@ def _agreement(series: FitSeries, name: str, same: HomogeneityTest) -> str:
     if same.p >= SURE:
         return f"marginally consistent {everywhere} ({scatter}), weighted mean {mean}"
     return f"inconsistent {everywhere} ({scatter}): {_NOT_ONE[series.over]}"
-
-
-def _everywhere(series: FitSeries, fits: int) -> str:
-    """Return where so many of the fits are."""
-    if fits == len(series.entries):
-        return _EVERYWHERE[series.over]
-    return _SOMEWHERE[series.over].format(fits, len(series.entries))
-
-
-def _not_converged(series: FitSeries) -> list[str]:
-    """Return a sentence on the fits that no test of agreement uses."""
-    ended = [e for e in series.entries if e.result is not None and not e.converged]
-    names = [f"{entry.name} ({entry.outcome_words})" for entry in ended]
-    return (
-        [f"not converged, and therefore not in the tests below: {', '.join(names)}"]
-        if names
-        else []
-    )
 
 
 def _at_bounds(series: FitSeries) -> list[str]:
@@ -200,14 +181,6 @@ def _at_bounds(series: FitSeries) -> list[str]:
                 f"{'are' if len(fits) > 1 or len(together) > 1 else 'is'} not compared"
             )
     return sentences
-
-
-def _misfits(series: FitSeries) -> list[str]:
-    """Return a sentence on the fits whose model does not describe the data."""
-    names = [e.name for e in series.entries if e.result is not None and e.result.misfit]
-    reports = "the reports of these fits" if len(names) > 1 else "the report of this fit"
-    words = f"the model does not describe the data of {joined_with_and(names)}: see {reports}"
-    return [words] if names else []
 
 
 def _power_of_q(series: FitSeries, name: str) -> str:

@@ -18,11 +18,6 @@ def render(package: str, template: str, /, **values: object) -> str:
     return _environment(package).get_template(template).render(values)
 
 
-def _printable(value: Any) -> Any:
-    """Return a value without control characters, escaped still if it was."""
-    return type(value)(printable(value)) if isinstance(value, str) else value
-
-
 def with_commands(value: Any) -> Any:
     """Return text with what stands between backticks as code; HTML stays as it is."""
     if not isinstance(value, str) or isinstance(value, Markup):
@@ -37,7 +32,8 @@ def _environment(package: str) -> Environment:
             [PackageLoader(name) for name in dict.fromkeys((package, RESULTS_PACKAGE))]
         ),
         autoescape=True,
-        finalize=_printable,
+        # no control characters; what was escaped still is
+        finalize=lambda value: type(value)(printable(value)) if isinstance(value, str) else value,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -9,10 +9,8 @@ import yaml
 
 import homodyne_dask as hd
 import ingest
-from homodyne_dask.apps.migration.translate_yaml import SCALING_OF_MODE
 from homodyne_dask.cli.read_options import read_config
 from homodyne_dask.errors import OptionError
-from homodyne_dask.solver.scaling_modes import plain_mode
 from tests.apps.migration.configurations import FLOW_NAMES, translated, write_yaml
 from tests.run_command import run
 from tests.synthetic import FLOW, GAP, Q, angles, measured
@@ -23,7 +21,7 @@ def test_keys_that_both_programs_know_are_converted(tmp_path):
     config = translation.config
     assert config.data == [Path("data/E_c2.zarr")]
     assert (config.model, config.convention, config.scaling) == (
-        "laminar_flow", "homodyne", "auto",
+        "laminar_flow", "homodyne", "shared",
     )  # fmt: skip
     assert (config.gap, config.q) == ("2000000 A", [0.0054])
     assert config.phi == [(-10.0, 10.0), (170.0, 180.0), (-180.0, -170.0)]
@@ -81,7 +79,7 @@ def test_parameters_that_are_not_active_are_fixed_at_their_values(tmp_path):
 @pytest.mark.parametrize(
     ("mode", "scaling", "remark"),
     [
-        ("auto", "auto", "shared for three angles or more, individual for fewer"),
+        ("auto", "shared", "as in homodyne for three angles or more"),
         ("constant", "individual", "freezes estimates"),
         ("individual", "individual", "exactly"),
         ("fourier", "fourier2", "exactly"),
@@ -93,13 +91,6 @@ def test_modes_of_contrast_and_offset_become_scalings_with_a_remark(
     translation = translated(tmp_path, optimization__nlsq__anti_degeneracy__per_angle_mode=mode)
     assert translation.config.scaling == scaling
     assert any(f"scaling {scaling}" in text and remark in text for text in translation.remarks)
-
-
-def test_a_scaling_of_that_name_is_what_a_fit_makes_of_it():
-    for mode, (scaling, remark) in SCALING_OF_MODE.items():
-        plain, note = plain_mode(mode)
-        assert plain == plain_mode(scaling)[0]
-        assert mode == "auto" or remark == (note or remark)
 
 
 def test_the_order_of_the_fourier_series_is_kept(tmp_path):

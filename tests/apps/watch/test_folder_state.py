@@ -21,7 +21,7 @@ def write_state(results: Path, files: dict) -> None:
     """Write a state as a stranger may, with its checksum."""
     results.mkdir(exist_ok=True)
     values = {"format": FORMAT, "format_version": VERSION, "fit": {"model": "m"}, "files": files}
-    write_with_checksum(results / STATE, values)
+    write_with_checksum(values, results / STATE)
 
 
 @pytest.mark.parametrize("name", ["../../precious/A.h5", "/precious/A.h5", "a/../../A.h5"])

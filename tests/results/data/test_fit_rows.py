@@ -40,7 +40,7 @@ def test_what_changed_is_said(now, before, said):
     ("stderr", "words"), [(1.5, "-2.0 ± 1.5 at bound"), (np.nan, "-2 at bound")]
 )
 def test_a_value_at_a_bound_is_shown_with_the_error_that_tests_of_agreement_use(stderr, words):
-    assert str(Quantity("1/s", -2.0, stderr, np.nan, np.nan, 8.0, at_bound=True)) == words
+    assert str(Quantity("1/s", -2.0, stderr, np.nan, 8.0, at_bound=True)) == words
 
 
 def rates_at_mean_age(result):
@@ -80,7 +80,7 @@ def test_rounding_is_no_error_and_a_gradient_of_zero_has_none():
 
 
 def test_an_error_of_few_degrees_of_freedom_has_its_interval_beside_it():
-    few = Quantity("", 100.0, 10.0, np.nan, np.nan, dof=5.0)
+    few = Quantity("", 100.0, 10.0, np.nan, dof=5.0)
     assert few.interval == "74 to 126 (dof 5.0)"
     assert few._replace(dof=50.0).interval == ""
     assert few._replace(stderr=np.nan, dof=np.nan).interval == ""

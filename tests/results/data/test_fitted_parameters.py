@@ -211,7 +211,6 @@ def test_correlations_and_success_are_those_of_the_fit(scan):
     np.testing.assert_allclose(np.diag(result.correlation.values)[:5], 1.0)
     assert result.success
     assert static_result().correlation is None
-    assert result.to_dataframe().equals(result.summary())
 
 
 def test_the_contour_of_two_parameters_is_the_joint_region_of_their_covariance(scan):
