@@ -2,8 +2,6 @@
 
 import re
 
-import yaml
-
 from tests.documents import ROOT
 
 FOLDER = ROOT / "paper"
@@ -15,15 +13,6 @@ def test_every_reference_is_cited_and_every_citation_is_there():
     listed = re.findall(r"^@\w+\{(\w+),", (FOLDER / "paper.bib").read_text(), re.MULTILINE)
     assert len(listed) == len(set(listed))
     assert set(re.findall(r"@([A-Za-z]+\d{4})", TEXT)) == set(listed)
-
-
-def test_head_and_sections_are_those_of_the_journal():
-    head = yaml.safe_load(HEAD)
-    assert {"title", "tags", "authors", "date", "bibliography"} <= set(head)
-    assert (FOLDER / head["bibliography"]).is_file()
-    sections = re.findall(r"^# (.+)$", TEXT, re.MULTILINE)
-    assert sections[:2] == ["Summary", "Statement of need"]
-    assert sections[-1] == "References"
 
 
 def test_figures_are_there_and_the_table_is_that_of_the_script():

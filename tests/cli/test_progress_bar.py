@@ -29,20 +29,6 @@ def test_tiles_rate_time_left_and_chisqr_are_in_one_line():
     assert progress_bar.pass_state(BEGUN) == ""
 
 
-def test_without_a_terminal_there_is_a_line_for_the_work_and_one_for_each_pass():
-    before = replace(RUNNING, now=None, done=RUNNING.done[:1])
-    after = replace(RUNNING, now=None, page=BEGUN.page)
-    printed = lines([BEGUN, replace(before, page=BEGUN.page), after, after]).splitlines()
-    assert printed[:2] == [
-        "100,000,000 pairs of 23 bins, on 2 Dask workers with 8 threads",
-        "live: http://127.0.0.1:8787/fit",
-    ]
-    assert [line[:25].strip() for line in printed[2:]] == [
-        "pass   1 over 16×16 means", "pass   2 over 16×16 means", "pass   1",
-    ]  # fmt: skip
-    assert printed[3].endswith("(rejected)")
-
-
 def test_without_a_terminal_a_long_pass_says_that_it_goes_on_every_half_minute():
     at = [1010.0 + seconds for seconds in (0, 10, 20, 31, 40, 62)]
     now = RUNNING.now

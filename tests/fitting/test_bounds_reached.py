@@ -23,25 +23,6 @@ def test_the_search_covers_all_that_diffuses(tmp_path, D0):
     assert result.params["D0"].value == pytest.approx(D0, rel=0.02)
 
 
-def test_a_fit_that_ends_at_a_default_bound_says_raise_it(tmp_path):
-    scan = store(measured([2000, 3.0, 0], 100, np.zeros(3), q=Q, dt=0.05), tmp_path)
-    said = " ".join(hd.fit(scan, "power_law").warnings)
-    assert "alpha is at its default bound 2" in said
-    assert "raise the bound with `--bounds alpha=-2:4`, or fix alpha" in said
-    own = hd.fit(scan, "power_law", bounds={"alpha": (-1, 1)})
-    assert "alpha is at its bound 1" in " ".join(own.warnings)
-
-
-def test_offsets_and_contrasts_that_no_speckle_has_are_commented_on(tmp_path):
-    """The record shows a small part of the decay, and any offset fits."""
-    made = measured(
-        [200.0, 0, 0], 60, np.zeros(3), q=Q, dt=1.0, offset=0.3, contrast=1.3, sigma=1e-3
-    )
-    said = " ".join(hd.fit(store(made, tmp_path), "brownian").warnings)
-    assert "offset is below 0.5 in 3 of 3 bins" in said
-    assert "contrast is above 1 in 3 of 3 bins" in said
-
-
 def test_errors_allow_for_a_bound_beside_the_optimum_and_hold_with_one_far_from_it(tmp_path):
     """Values that a bound keeps far from the optimum have no error that spans the two."""
     scan = store(measured([8000.0, 0.0, 0.0], 100, np.zeros(3), q=10 * Q / 2, dt=0.05), tmp_path)

@@ -1,7 +1,6 @@
 """The simplest adequate model, by bins left out."""
 
 import json
-from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,13 +9,12 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.cli import main
 from homodyne_dask.errors import OptionError, SelectionError
-from homodyne_dask.fitting.choose_model import ComparedModel, ModelComparison, _further_models
+from homodyne_dask.fitting.choose_model import _further_models
 from homodyne_dask.models import STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.influence import left_out_chisqr
 from homodyne_dask.solver.reduce import reduce
 from tests.photons import photographed
-from tests.results.made_results import static_result
 from tests.results.three_rings import Q, three_rings
 from tests.solver.dense_problem import scaling_at, without_bins
 from tests.synthetic import FLOW, angles, asked, evaluator, measured, solve, store
@@ -179,20 +177,6 @@ def test_motions_that_no_default_model_has_are_tried(tmp_path, chosen):
     made.c2[:] = 1 + 0.2 * OTHERS[chosen](lag, late, phi) + noise
     found = hd.compare_models(store(made, tmp_path))
     assert (found.chosen, found.adequate) == (chosen, True), found
-
-
-def test_what_a_bound_costs_is_said_with_the_choice():
-    fit = static_result()
-    table = fit.parameters.copy(deep=True)
-    table["at_bound"].values[:] = [False, False, True]
-    table["stderr"].values[:] = np.nan
-    rows = (ComparedModel("static", "CONVERGED", 3, 9.0, True, 9.0, 0.0, 0.0, True, ("D_offset",)),)
-    found = ModelComparison(rows, {"static": replace(fit, parameters=table)})
-    assert found.sentence.endswith(
-        "D_offset ended at a bound, and the score is that of the model with this value fixed; D0 and alpha "
-        "have no error"
-    )
-    assert "does not describe the data, with D_offset at a bound" in str(found)
 
 
 def test_that_no_model_is_adequate_is_said(tmp_path):

@@ -1,6 +1,5 @@
 """The page /fit without a browser: what it says of fits, and that it is sound HTML."""
 
-import time
 from dataclasses import fields, replace
 from html.parser import HTMLParser
 
@@ -48,13 +47,6 @@ def test_a_running_fit_is_told_with_tiles_rates_passes_and_parameters():
 
 def test_before_the_first_tile_no_rate_is_shown():
     assert "rate - pairs" in text(replace(RUNNING, rate=NAN, now=None, done=(), theta=()))
-
-
-def test_how_a_fit_ended_is_said_in_words_with_what_is_against_it():
-    said = text(replace(ENDED, low=(904.3, NAN), high=(1095.7, NAN)))
-    assert "✗ the data do not determine all parameters D0 is not determined" in said
-    assert "1000 ± 10 Å²/s 904.3 1095.7" in said
-    assert "95 %" not in text(RUNNING)
 
 
 def test_without_any_fit_the_page_says_so_and_has_its_tabs():
@@ -136,13 +128,6 @@ def test_only_workers_that_left_unexpectedly_count_and_only_for_fits_that_run():
         event = {"action": "remove-worker", "worker": f"w{expected}", "expected": expected}
         plugin.log_event("all", event)
     assert [fit.refused for fit in plugin.fits.values()] == [("worker wFalse was lost",), ()]
-
-
-@pytest.mark.parametrize("now", [0.0, 1e6])
-def test_the_elapsed_time_of_a_fit_follows_no_clock_that_is_set(monkeypatch, now):
-    monkeypatch.setattr(time, "time", lambda: now)
-    running = replace(RUNNING, seen=time.monotonic() - 60.0)
-    assert "elapsed time 1 min 10 s" in text(running) or "elapsed time 70" in text(running)
 
 
 def test_a_notebook_shows_parameters_while_a_fit_runs_and_leaves_them_to_the_result_then():

@@ -1,7 +1,5 @@
 """The table of a watched folder is made of what can be read."""
 
-import errno
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +8,6 @@ import pytest
 from homodyne_dask.apps.watch.scans_page import ScanTable, WatchStatus
 from homodyne_dask.apps.watch.watched_files import Stamp
 from homodyne_dask.results.data.fit_rows import SeriesEntry
-from homodyne_dask.store import files
 from tests.apps.watch.instant_fits import NAMES, table_rows
 from tests.html_pages import ParsedPage
 from tests.results.made_results import flow_result
@@ -58,30 +55,6 @@ def test_damaged_rates_are_a_sentence_in_the_row_of_their_scan(folder, damage):
     assert [row["outcome"] for row in rows] == ["CONVERGED"] * 2
     assert f"{file} cannot be plotted" in rows[0]["warnings"]
     assert not rows[1]["warnings"]
-
-
-def test_rates_on_a_file_system_that_fails_are_a_sentence_too(folder, monkeypatch):
-    file, real = folder / "A_fit/rates.csv", files.open_without_waiting
-
-    def opened(path, flags):
-        if str(path) == str(file):
-            raise OSError(errno.EIO, "Input/output error", path)
-        return real(path, flags)
-
-    monkeypatch.setattr(files, "open_without_waiting", opened)
-    monkeypatch.setattr(files.INTERRUPTED, "wait", lambda _: None)
-    assert (
-        f"li: A.h5: {file} cannot be plotted ({file} cannot be read (Input/output"
-        in written(folder, ("A", "B")).text
-    )
-
-
-@pytest.mark.parametrize("kind", [Path.mkdir, os.mkfifo, lambda file: file.symlink_to(file.name)])
-def test_rates_that_are_no_file_are_a_sentence_too(folder, kind):
-    file = folder / "A_fit/rates.csv"
-    file.unlink()
-    kind(file)
-    assert f"li: A.h5: {file} cannot be plotted (" in written(folder, ("A", "B")).text
 
 
 @pytest.mark.long

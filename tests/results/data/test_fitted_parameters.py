@@ -173,17 +173,6 @@ def test_mistakes_in_eval_are_named(scan, _word, given, error, says):
         flow_result_of(scan).eval(**{"t1": 0.0, "t2": 1.0} | given)
 
 
-@pytest.mark.parametrize(
-    ("result", "method"),
-    [(flow_result(), "cluster-robust"), (by_speckle(flow_result()), "speckle")],
-    ids=["many bins", "few bins"],
-)
-def test_intervals_name_the_method_of_their_errors(result, method):
-    assert intervals_text(result, 95).splitlines()[-1] == (
-        f"from standard errors ({method}) and Student's t distribution for their dof"
-    )
-
-
 def test_without_a_standard_error_there_is_none():
     assert "no standard error is known" in intervals_text(static_result(), 95)
     assert np.isnan(confidence_intervals(static_result().parameters)["low"]).all()

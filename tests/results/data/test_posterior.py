@@ -402,17 +402,6 @@ def test_a_limit_that_would_exclude_the_fit_is_none():
     assert one_sided(draws, 0.0, 10.0, 3.0)[0] == ""
 
 
-def test_a_posterior_that_excludes_the_fit_is_owed_to_its_prior(flowing, fitted):
-    theta = gaussian(fitted)
-    theta[..., 3] *= 0.5
-    posterior = posterior_of(fitted, draws_of(fitted, theta), flowing)
-    said = " ".join(enough_sentences(posterior.plain))
-    assert (
-        "the 95 % interval of gamma_dot_t0 excludes the value of the fit: the prior dominates"
-        in said
-    )
-
-
 def test_a_posterior_beside_a_bound_is_an_upper_limit_in_words(flowing, fitted):
     """Quantiles on both sides of a median never hold a truth at the bound."""
     theta = gaussian(fitted)

@@ -16,7 +16,6 @@ from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.result_tables import covariance_table
 from homodyne_dask.results.data.series import FitSeries, homogeneity_test, power_law_of_q
 from homodyne_dask.results.views.figures.captions import alternative
-from homodyne_dask.solver.levenberg_marquardt import Outcome
 from tests import reference
 from tests.results.made_results import changed, flow_result
 from tests.results.three_rings import ANGLES, Q, one_line, three_rings
@@ -111,15 +110,6 @@ def test_diffusion_is_the_same_at_all_q_and_goes_as_q_squared(over_q):
     assert abs(law.exponent) < 4 * law.stderr < 0.2
     assert "D0: consistent at all q" in one_line(over_q)
     assert "as expected for diffusion" in one_line(over_q)
-
-
-def test_motion_that_is_not_diffusion_is_told_from_it(tmp_path):
-    """Rates that go as q: J as 1/q."""
-    scan = store(three_rings([CREEP * [q0, 1, q0] for q0 in 0.005 / np.array(Q)]), tmp_path)
-    series = hd.fit_each(scan, hd.STATIC, over="q", fixed={"alpha": -0.4, "D_offset": 0.0})
-    assert series.power_of_q("J").exponent == pytest.approx(-1, abs=0.05)
-    assert "D0: inconsistent at all q" in one_line(series)
-    assert "whereas diffusion gives 0 and 2" in one_line(series)
 
 
 def test_windows_see_the_rate_at_their_age(over_age):
@@ -303,17 +293,6 @@ def test_what_ended_at_a_bound_is_marked_said_and_left_out_of_the_agreement():
         True,
         True,
     ]
-
-
-def test_a_fit_that_did_not_converge_is_left_out_and_named():
-    entries = [ended({}, {"q": q, "age": 5.0 + n}) for n, q in enumerate(Q)]
-    stopped = replace(entries[1].result, outcome=Outcome.MAX_PASSES)
-    series = FitSeries("q", (entries[0], replace(entries[1], result=stopped), entries[2]))
-    assert "not converged, and therefore not in the tests below: 6 s (max passes)" in one_line(
-        series
-    )
-    assert "D0: consistent at 2 of 3 values of q" in one_line(series)
-    assert "at all q" not in one_line(series)
 
 
 def test_fits_of_which_one_has_no_standard_error_agree_by_their_naive_errors():

@@ -105,13 +105,6 @@ def test_a_page_says_all_that_the_text_says(make):
         assert said in text
 
 
-def test_how_a_fit_ended_is_said_in_words_and_by_a_mark_not_by_colour_alone():
-    assert "p: ✓ converged: the estimated" in ParsedPage(report_page(flow_result(), [])).text
-    ended = ParsedPage(report_page(static_result(), [])).text
-    assert "p: ✗ the data do not determine all parameters" in ended
-    assert ended.index("✗") < ended.index("undetermined: ") < ended.index("caption: ")
-
-
 def test_jupyter_shows_the_same_tables():
     shown = ParsedPage(flow_result()._repr_html_())
     assert not shown.all("h1") + shown.all("html")

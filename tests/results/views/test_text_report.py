@@ -15,7 +15,7 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.known_truth import pulls
-from homodyne_dask.results.views.report_content import facts, influence_title
+from homodyne_dask.results.views.report_content import facts
 from homodyne_dask.results.views.text_report import report_text
 from tests.results.made_results import (
     NAN,
@@ -76,15 +76,6 @@ def test_every_interval_is_that_of_t_with_the_dof_of_the_error():
     assert np.isnan(half_width(95, np.nan))
     with pytest.raises(OptionError, match="percent = 100: give a number between"):
         half_width(100, 3.0)
-
-
-def test_changes_in_other_than_standard_errors_are_not_called_so():
-    known = flow_result()
-    table = known.parameters.copy(deep=True)
-    table["stderr"].values[:] = np.nan
-    unknown = changed(known, parameters=table)
-    assert influence_title(known).endswith("in units of the standard errors")
-    assert influence_title(unknown).endswith("in units of naive errors")
 
 
 @pytest.mark.parametrize("other", [{"convention": "homodyne"}, {"gap_angstrom": 1e6}])
