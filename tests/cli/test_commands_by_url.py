@@ -84,7 +84,6 @@ def test_a_series_by_url_is_shown_and_read_as_on_disk(here, no_pictures):
     assert found.table.identical(hd.load_series("A_fit_age").table)
     parts = [name for name in names_below(url) if name.endswith("/summary.json")]
     assert len(parts) == len(found.entries) == 2
-    found.to_csv("table.csv")
     of_earlier = f"{parts[0].partition('/')[0]}/result.nx.h5"
     for name in (of_earlier, "other/summary.json"):
         objects.write(url_path("other", f"{url}/{name}"), b"{}")

@@ -185,11 +185,11 @@ def written_now(file: Path, other: Path) -> None:
 def test_an_ingest_interrupted_after_a_change_is_started_over(two, tmp_path, change, monkeypatch):
     """The hash is that of the new content, as of a large file."""
     source, other = two
-    content, real = threading.Event(), write._digest
+    content, real = threading.Event(), write.sha256
 
-    def digest(paths):
+    def digest(path):
         assert content.wait(10)
-        return real(paths)
+        return real(path)
 
     def changed(done: int, total: int) -> None:
         if done == 2:
@@ -198,7 +198,7 @@ def test_an_ingest_interrupted_after_a_change_is_started_over(two, tmp_path, cha
             after_the_hash(2, tmp_path / "s.zarr", interrupt)(done, total)
 
     with monkeypatch.context() as slow:
-        slow.setattr(write, "_digest", digest)
+        slow.setattr(write, "sha256", digest)
         with pytest.raises(KeyboardInterrupt):
             ingest.ingest(source, tmp_path / "s.zarr", progress=changed)
     check_nothing_kept(tmp_path / "s.zarr", [source])

@@ -215,6 +215,7 @@ def flow_result_of(scan) -> FitResult:
         list(flow_result().parameters["param"].values),
     )
     known = {"contrast": CONTRAST, "offset": OFFSET, "redchi": 1.0, "undetermined": False}
+    known |= {f"{name}_stderr{of}": 0.001 for name in ("contrast", "offset") for of in ("", "_naive")}
     scaling = base.scaling.isel(bin=slice(bins)).assign(
         q=("bin", scan.q), phi=("bin", scan.phi), label=("bin", scan.label),
         **{name: ("bin", np.full(bins, value)) for name, value in known.items()},
