@@ -58,6 +58,9 @@ def by_speckle(result: FitResult) -> FitResult:
     return replace(result, parameters=parameters_of(columns, "speckle"))
 
 
+SCALING_ERRORS = [f"{name}_stderr{of}" for name in ("contrast", "offset") for of in ("", "_naive")]
+
+
 def flow_result() -> FitResult:
     """A converged fit of simulated data with robust errors."""
     n = 9
@@ -90,6 +93,7 @@ def flow_result() -> FitResult:
                 "ndata": np.where(phi == 80, 0, 44850),
                 "undetermined": phi == 60,
             }
+            | dict.fromkeys(SCALING_ERRORS, np.full(n, NAN))
         ),
         chisqr=359213.4,
         redchi=1.00117,
@@ -215,7 +219,6 @@ def flow_result_of(scan) -> FitResult:
         list(flow_result().parameters["param"].values),
     )
     known = {"contrast": CONTRAST, "offset": OFFSET, "redchi": 1.0, "undetermined": False}
-    known |= {f"{name}_stderr{of}": 0.001 for name in ("contrast", "offset") for of in ("", "_naive")}
     scaling = base.scaling.isel(bin=slice(bins)).assign(
         q=("bin", scan.q), phi=("bin", scan.phi), label=("bin", scan.label),
         **{name: ("bin", np.full(bins, value)) for name, value in known.items()},
@@ -248,6 +251,7 @@ def result_for(scan, theta, covariance=None, naive=None, convention="physical", 
     columns = {"stderr": missing, "stderr_naive": missing, "dof": missing, "value": theta}
     flags = {"at_bound": np.zeros(p), "fixed": np.zeros(p), "unit": [""] * p}
     bins = {"contrast": np.full(k, 0.2), "offset": np.ones(k), "redchi": np.ones(k)}
+    bins |= dict.fromkeys(SCALING_ERRORS, np.full(k, np.nan))
     bins |= {"ndata": np.full(k, 10), "undetermined": np.zeros(k), "q": scan.q, "phi": scan.phi}
     config = {"model": model.name, "convention": convention, "gap_angstrom": synthetic.GAP}
     passes = [(900.0, 2.0, True), (None, None, False), (120.0, 0.1, False), (100.0, 1e-5, True)]
