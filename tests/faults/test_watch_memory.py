@@ -18,8 +18,9 @@ from tests.ingest_files import simulated
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
 SCANS = int(os.environ.get("WATCHED_SCANS", "200"))
-SLOPE = 100_000
-"""Bytes that a scan may add to the memory of all processes: 500 scans add 50 MB to half a gigabyte."""
+SLOPE = 400_000
+"""Bytes that a scan may add to the memory of all processes, 600 MB: collections of garbage every 40 scans
+move it up and down by 25 MB, so that 200 scans do not tell less."""
 COMMAND = ("watch", "in", "-o", "out", "--model", "static", "--no-pictures", "--interval", "0.2")
 
 
