@@ -19,9 +19,7 @@ from homodyne_dask.results.data.fit_rows import (
 from homodyne_dask.results.data.global_fit import GlobalFit
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.files.csv_tables import entries_csv
-from homodyne_dask.results.files.folder import is_summary
 from homodyne_dask.results.files.netcdf import netcdf
-from homodyne_dask.results.files.saved_results import SUMMARY
 from homodyne_dask.results.views.figures.scans_figure import draw_scans as picture_of
 from homodyne_dask.results.views.figures.scans_figure import scans_title
 from homodyne_dask.results.views.fits_report import agreement_sentences
@@ -54,15 +52,6 @@ def check_index(folder: Path, replace: bool, prefix: str = SCANS) -> None:
             f"{table} exists: give --resume to make the fits that have no result yet, --overwrite to "
             f"replace it and all results, or another --output"
         )
-
-
-def holds_results(folder: Path) -> bool:
-    """Return whether a folder holds a result, or an index of several; a link does not."""
-    if folder.is_symlink() or not folder.is_dir():
-        return False
-    tables = ((folder / f"{prefix}.csv", prefix) for prefix in (SCANS, PARTS))
-    indexed = any(table.is_file() and _is_index(table, prefix) for table, prefix in tables)
-    return indexed or is_summary(folder / SUMMARY)
 
 
 def _is_index(table: Path, prefix: str) -> bool:
