@@ -114,7 +114,7 @@ def moments(seed: int, each: int) -> list[tuple[str, signal.Signals, float]]:
     return [(name, rng.choice(kinds), rng.random()) for name in PROGRAMS for _ in range(each)]
 
 
-QUICK = [("fit", signal.SIGKILL, 0.5), ("ingest", signal.SIGKILL, 0.5)]
+QUICK = [("fit", signal.SIGKILL, 0.5)]
 
 
 @pytest.mark.parametrize(
