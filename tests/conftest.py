@@ -90,6 +90,4 @@ def _nothing_remembered():
 def noise_not_of_speckle(monkeypatch):
     """Fits of few bins have no standard errors."""
     why = property(lambda _: "the residuals are not normal")
-    monkeypatch.setattr(
-        "homodyne_dask.fitting.error_estimation.speckle_errors.SpeckleErrors.objection", why
-    )
+    monkeypatch.setattr("homodyne_dask.assessment.speckle_errors.SpeckleErrors.objection", why)

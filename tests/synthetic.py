@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import ingest
+from homodyne_dask.assessment.assemble_result import assemble_result
+from homodyne_dask.assessment.estimate_errors import estimate_errors
 from homodyne_dask.cluster.workers import this_process
-from homodyne_dask.fitting.error_estimation.assemble_result import assemble_result
-from homodyne_dask.fitting.error_estimation.estimate_errors import estimate_errors
 from homodyne_dask.fitting.minimize import CheckpointFile, FitRecord, identity, minimize
-from homodyne_dask.fitting.request import prepare
+from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.fitting.start import initial_values
 from homodyne_dask.fitting.start.averages import BinnedAverages
 from homodyne_dask.fitting.start.transport_minima import Minimum, transport_minima, undecided_minima

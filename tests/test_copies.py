@@ -12,8 +12,8 @@ import xarray
 
 import homodyne_dask as hd
 from homodyne_dask import errors
-from homodyne_dask.fitting.options import FitOptions
 from homodyne_dask.models.user_defined import UserDefined
+from homodyne_dask.request.options import FitOptions
 from homodyne_dask.results.data.comparison import Comparison
 from homodyne_dask.results.data.fit_rows import SeriesEntry
 from homodyne_dask.results.data.fitted_parameters import UnknownParameterError

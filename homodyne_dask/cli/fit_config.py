@@ -6,7 +6,7 @@ from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from homodyne_dask.fitting.options import (
+from homodyne_dask.request.options import (
     DATA,
     MODEL,
     OUTPUT,

@@ -18,9 +18,10 @@ from homodyne_dask.errors import OptionError, SourceError, StoreError
 from homodyne_dask.fitting import fit as fitting
 from homodyne_dask.fitting.events import Callback, PassEnded, on_pass
 from homodyne_dask.fitting.minimize import identity
-from homodyne_dask.fitting.request import Request, prepare, require_gap
+from homodyne_dask.fitting.prepare import prepare, require_gap
 from homodyne_dask.fitting.series.rings_and_windows import options_for_part, parts_of
 from homodyne_dask.models import Model, model_named
+from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.files import folder as folders
 from homodyne_dask.results.files.saved_results import SUMMARY, load_result

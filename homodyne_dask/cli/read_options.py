@@ -9,7 +9,7 @@ from typing import Any
 
 from homodyne_dask.cli.fit_config import FitConfig, config_options
 from homodyne_dask.errors import OptionError, nearest, shown
-from homodyne_dask.fitting.options import Option
+from homodyne_dask.request.options import Option
 from homodyne_dask.store.files import AnyPath, any_path
 
 

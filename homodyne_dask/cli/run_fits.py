@@ -17,8 +17,8 @@ from homodyne_dask.cli.result_upload import delivered
 from homodyne_dask.cli.shared_options import selected
 from homodyne_dask.cli.worker_options import client_of
 from homodyne_dask.errors import OptionError, in_line
-from homodyne_dask.fitting.options import AUTO
 from homodyne_dask.models import model_named
+from homodyne_dask.request.options import AUTO
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.files.folder import check_folder, checkpoint_in
 from homodyne_dask.solver.checkpoint import checkpoint_exists

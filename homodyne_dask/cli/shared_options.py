@@ -15,7 +15,7 @@ from homodyne_dask.cli.fit_config import SELECTION, FitConfig, config_options
 from homodyne_dask.cli.printing import echo
 from homodyne_dask.cli.read_options import from_options, read_config, read_value
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.options import (
+from homodyne_dask.request.options import (
     DATA,
     ERRORS,
     MODEL,

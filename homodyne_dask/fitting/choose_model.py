@@ -20,8 +20,7 @@ from homodyne_dask.errors import OptionError, require_type
 from homodyne_dask.fitting.callbacks import require_callbacks
 from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.fit import fit
-from homodyne_dask.fitting.options import PAIRS, takes_options
-from homodyne_dask.fitting.request import prepare, speckle_clusters
+from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.fitting.series.parallel_fits import workers_for
 from homodyne_dask.models import (
     BEATING,
@@ -37,6 +36,8 @@ from homodyne_dask.models import (
     Model,
     scan_model,
 )
+from homodyne_dask.request.options import PAIRS, takes_options
+from homodyne_dask.request.request import speckle_clusters
 from homodyne_dask.results.data.comparison import ranked, require_independent_bins
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.number_format import value_and_error

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
+from homodyne_dask.assessment.aliasing import limit_of_fringes
 from homodyne_dask.cluster.workers import local_workers, this_process, workers_asked
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.aliasing import limit_of_fringes
 from homodyne_dask.fitting.callbacks import require_callbacks
 from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.fit_observer import FitDescription, FitObserver
@@ -25,10 +25,11 @@ from homodyne_dask.fitting.minimize import (
     minimize,
     run_to_completion,
 )
-from homodyne_dask.fitting.options import SPECKLE_WEIGHTS, takes_options
-from homodyne_dask.fitting.request import Request, computed_on, prepare, require_gap
+from homodyne_dask.fitting.prepare import computed_on, prepare, require_gap
 from homodyne_dask.kernels.gpus import Gpus, gpus_of_machine
 from homodyne_dask.models import Model
+from homodyne_dask.request.options import SPECKLE_WEIGHTS, takes_options
+from homodyne_dask.request.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.blocks import without_unreadable
@@ -117,7 +118,7 @@ def iterate(
         observer = FitObserver(_description(request), planned, connected, callbacks, refused)
         with observer.failures_emitted():
             # JAX and tables load while workers start, and after the first line of progress
-            from homodyne_dask.fitting.error_estimation import assemble_result, estimate_errors
+            from homodyne_dask.assessment import assemble_result, estimate_errors
             from homodyne_dask.sweep.sweep import level_sweeps, sweep_of
 
             selection, problem = request.scan.selection, request.problem
@@ -269,7 +270,7 @@ def _description(request: Request) -> FitDescription:
     """Return title, parameters and errors for the progress of a fit."""
 
     def errors(state: lm.State) -> Float[np.ndarray, " p"]:
-        from homodyne_dask.fitting.error_estimation import estimate_errors
+        from homodyne_dask.assessment import estimate_errors
 
         known = estimate_errors.uncertainty_at(request, state).robust
         return estimate_errors.deviations(known, len(state.theta))

@@ -14,9 +14,9 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, require_type
 from homodyne_dask.fitting.events import Callback, PassEnded, on_pass
-from homodyne_dask.fitting.options import fit_options
-from homodyne_dask.fitting.request import Request
 from homodyne_dask.models.parameters import Search
+from homodyne_dask.request.options import fit_options
+from homodyne_dask.request.request import Request
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.convergence import with_outcome

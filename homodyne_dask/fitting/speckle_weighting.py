@@ -15,26 +15,26 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.error_estimation.cell_residuals import (
+from homodyne_dask.assessment.cell_residuals import (
     AveragedCells,
     CellPoints,
     averaged_cells,
     cell_points,
 )
-from homodyne_dask.fitting.error_estimation.fitted_cells import difference_of_weights
-from homodyne_dask.fitting.error_estimation.speckle_blocks import CellGrid
-from homodyne_dask.fitting.error_estimation.speckle_errors import (
+from homodyne_dask.assessment.fitted_cells import difference_of_weights
+from homodyne_dask.assessment.speckle_blocks import CellGrid
+from homodyne_dask.assessment.speckle_errors import (
     SpeckleErrors,
     noise_without_errors,
     weighted_errors,
 )
-from homodyne_dask.fitting.error_estimation.speckle_noise import (
+from homodyne_dask.assessment.speckle_noise import (
     BinNoise,
     fitted_point,
     grouped_cells,
     noise_of_bins,
 )
+from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.minimize import (
     FitRecord,
     StartingPoint,
@@ -42,9 +42,9 @@ from homodyne_dask.fitting.minimize import (
     minimize_from,
     of_solver,
 )
-from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.gram import AnyGram, CandidateGrams, Gram, WideGram
+from homodyne_dask.request.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.hausman import HausmanTest

@@ -12,7 +12,7 @@ import homodyne_dask as hd
 from homodyne_dask.cluster.local import cores, local_cluster
 from homodyne_dask.fitting.fit import plan_for
 from homodyne_dask.fitting.minimize import minimize
-from homodyne_dask.fitting.request import prepare
+from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.fitting.series.rings_and_windows import parts_of
 from homodyne_dask.sweep.sweep import sweep_of
 from tests.benchmarks import data

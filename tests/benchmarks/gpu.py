@@ -16,7 +16,7 @@ from distributed import Client
 import homodyne_dask as hd
 from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.fitting.fit import plan_for
-from homodyne_dask.fitting.request import prepare
+from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.kernels.devices import jax_device
 from homodyne_dask.kernels.gpus import GPU, gpus_of_machine
 from homodyne_dask.kernels.problem import Problem

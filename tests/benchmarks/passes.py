@@ -15,7 +15,7 @@ import psutil
 import homodyne_dask as hd
 import ingest
 from homodyne_dask.cluster.local import local_cluster, workers_of
-from homodyne_dask.fitting.request import prepare
+from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.spline_rates import of_power_law
 from homodyne_dask.models.transport import positive_times

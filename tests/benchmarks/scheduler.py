@@ -19,7 +19,7 @@ import homodyne_dask as hd
 from homodyne_dask.cluster.local import _Scheduler
 from homodyne_dask.cluster.settings import MONITOR_SETTINGS, SCHEDULER_SETTINGS
 from homodyne_dask.cluster.workers import Workers
-from homodyne_dask.fitting.request import prepare
+from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.sweep.layout import Layout, Run
 from homodyne_dask.sweep.plan import make_plan
 from homodyne_dask.sweep.sweep import Sweep, sweep_of

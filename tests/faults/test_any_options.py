@@ -14,7 +14,7 @@ from homodyne_dask.cli.fit_config import config_options
 from homodyne_dask.cli.fit_job import fit_jobs
 from homodyne_dask.cli.read_options import read_config
 from homodyne_dask.errors import HomodyneDaskError
-from homodyne_dask.fitting.request import prepare
+from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.models import model_named
 from tests.synthetic import FLOW, angles, measured, store
 

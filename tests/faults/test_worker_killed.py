@@ -9,7 +9,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.fitting.fit import plan_for
 from homodyne_dask.fitting.posterior.sample_posterior import posterior_draws
-from homodyne_dask.fitting.request import prepare
+from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.sweep.sweep import sweep_of
 from homodyne_dask.sweep.tasks import WIDE_GRAM, ManyThetas
 from tests.faults.local_workers import workers

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
+from homodyne_dask.assessment.speckle_errors import SpeckleErrors
 from tests.synthetic import FLOW, angles, measured, store
 
 Q: Any = np.array([0.002, 0.003, 0.004])

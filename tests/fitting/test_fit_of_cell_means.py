@@ -10,7 +10,7 @@ import homodyne_dask as hd
 import ingest
 from homodyne_dask.errors import OptionError, SelectionError
 from homodyne_dask.fitting.fit import plan_for
-from homodyne_dask.fitting.request import prepare
+from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.models import MODELS
 from homodyne_dask.sweep.sweep import sweep_of
 from tests import reference

@@ -6,8 +6,8 @@ import yaml
 
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError
-from homodyne_dask.fitting.options import fit_options
-from homodyne_dask.fitting.request import prepare
+from homodyne_dask.fitting.prepare import prepare
+from homodyne_dask.request.options import fit_options
 from tests.synthetic import FLOW, angles, measured, store
 
 OPTIONS = {option.name: option for option in fit_options()}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.fitting.error_estimation.result_warnings import drifting_contrast
+from homodyne_dask.assessment.result_warnings import drifting_contrast
 from tests.speckle_scans import RING
 from tests.synthetic import CREEP, angles, fit_here, measured, store
 

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
+from homodyne_dask.assessment.speckle_errors import SpeckleErrors
 from homodyne_dask.cli.read_options import from_options
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
-from homodyne_dask.fitting.request import prepare
+from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.results.files.csv_tables import parameters_csv
 from homodyne_dask.solver.state import Outcome
 from tests.run_command import run

@@ -8,7 +8,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.cluster.workers import this_process
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.request import prepare
+from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.sweep.layout import layout, runs
 from homodyne_dask.sweep.plan import make_plan
 from homodyne_dask.sweep.sweep import sweep_of

@@ -8,7 +8,7 @@ import scipy.stats
 
 import homodyne_dask as hd
 from homodyne_dask.fitting.minimize import FitRecord
-from homodyne_dask.fitting.request import prepare
+from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.fitting.speckle_weighting import SpeckleWeighting, minimize_weighted
 from homodyne_dask.models.stretched_exponentials import STRETCHED
 from homodyne_dask.results.data.fit_result import from_summary

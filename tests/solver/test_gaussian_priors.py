@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from homodyne_dask.fitting.request import gaussian_priors
+from homodyne_dask.fitting.prepare import gaussian_priors
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import GaussianPriors, Parameter, Search, search

@@ -5,8 +5,8 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.apps.view.viewed_data import sources_of
+from homodyne_dask.assessment.cell_residuals import stored_cells
 from homodyne_dask.errors import SelectionError
-from homodyne_dask.fitting.error_estimation.cell_residuals import stored_cells
 from homodyne_dask.results.data.misfit import selected_store
 from homodyne_dask.store.scan import coarse_use
 from tests.run_command import done

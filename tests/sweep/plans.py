@@ -4,7 +4,7 @@ import numpy as np
 
 import homodyne_dask as hd
 from homodyne_dask.cluster.workers import this_process
-from homodyne_dask.fitting.request import prepare
+from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.store.manifest import Manifest
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.layout import layout

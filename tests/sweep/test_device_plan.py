@@ -16,7 +16,7 @@ from homodyne_dask.cluster.workers import Workers
 from homodyne_dask.errors import OptionError, PlanError
 from homodyne_dask.fitting import fit as fitting
 from homodyne_dask.fitting.minimize import identity
-from homodyne_dask.fitting.request import computed_on, prepare
+from homodyne_dask.fitting.prepare import computed_on, prepare
 from homodyne_dask.fitting.series.parallel_fits import FitRequest, submitted
 from homodyne_dask.kernels.devices import enough_memory
 from homodyne_dask.kernels.gpus import GPU, Gpus
@@ -160,7 +160,7 @@ def test_a_fit_on_a_gpu_resumes_on_a_gpu_only(tmp_path):
 IN_TWO = """
 import sys, jax, numpy as np, homodyne_dask as hd
 from homodyne_dask.cluster.workers import this_process
-from homodyne_dask.fitting.request import prepare
+from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.kernels.gpus import Gpus
 from homodyne_dask.sweep import block_cache
 from homodyne_dask.sweep.plan import Device

@@ -14,7 +14,7 @@ from homodyne_dask.cli.shared_options import (
     config_parameters,
     configuration,
 )
-from homodyne_dask.fitting.options import OUTPUT
+from homodyne_dask.request.options import OUTPUT
 
 _OF_OUTPUT: dict[str, Any] = {"cls": SectionOption, "section": OUTPUT}
 

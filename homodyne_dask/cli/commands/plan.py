@@ -17,8 +17,8 @@ from homodyne_dask.cli.shared_options import (
 )
 from homodyne_dask.cli.worker_options import client_of, workers_are_local
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.options import WORKERS, plan_options
 from homodyne_dask.models import model_named
+from homodyne_dask.request.options import WORKERS, plan_options
 
 if TYPE_CHECKING:
     from homodyne_dask.sweep.plan import Plan

@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from homodyne_dask.fitting.error_estimation.cell_residuals import (
+from homodyne_dask.assessment.cell_residuals import (
     AveragedCells,
     Interval,
     cell_points,
 )
-from homodyne_dask.fitting.error_estimation.speckle_blocks import (
+from homodyne_dask.assessment.speckle_blocks import (
     BinFrames,
     BinModel,
     FittedPoint,
@@ -24,12 +24,12 @@ from homodyne_dask.fitting.error_estimation.speckle_blocks import (
     divided,
     noise_of_fields,
 )
-from homodyne_dask.fitting.error_estimation.speckle_noise import bin_averages, merged_averages
-from homodyne_dask.fitting.options import PAIRS, SPECKLE_WEIGHTS
+from homodyne_dask.assessment.speckle_noise import bin_averages, merged_averages
 from homodyne_dask.fitting.speckle_weighting import grid_of_weights
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models.rate_forms import rate_stderr
+from homodyne_dask.request.options import PAIRS, SPECKLE_WEIGHTS
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.speckle import regular, sum_over_stretches
 from homodyne_dask.store.cells import age_edges, lag_edges

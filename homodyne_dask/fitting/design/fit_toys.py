@@ -15,9 +15,9 @@ from homodyne_dask.cluster.local import cluster_errors, gathered, local_cluster
 from homodyne_dask.errors import HomodyneDaskError, OptionError, require_count
 from homodyne_dask.fitting.design.photons import PhotonScan, detector_of
 from homodyne_dask.fitting.fit import fit
-from homodyne_dask.fitting.options import PAIRS
 from homodyne_dask.fitting.posterior.sample_posterior import request_of
 from homodyne_dask.models import Model
+from homodyne_dask.request.options import PAIRS
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import fitted_scan
 from homodyne_dask.results.data.toys import Toys

@@ -23,8 +23,6 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.options import SPECKLE_WEIGHTS
-from homodyne_dask.fitting.request import Request
 from homodyne_dask.fitting.surrogate.coordinates import Coordinates, free_laws
 from homodyne_dask.fitting.surrogate.proposal import LogDensity, Proposal, Weighted, proposal
 from homodyne_dask.models.parameter_priors import (
@@ -38,6 +36,8 @@ from homodyne_dask.models.parameter_priors import (
     rate_draws,
 )
 from homodyne_dask.models.parameters import PriorTerms
+from homodyne_dask.request.options import SPECKLE_WEIGHTS
+from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.solver.covariance import SPECKLE, clusters_in, freedom_of_size, uncertainty
 from homodyne_dask.solver.eigendirections import inverse_of

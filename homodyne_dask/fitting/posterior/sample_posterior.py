@@ -9,7 +9,6 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, load_ahead, nearest, require_function, require_type
 from homodyne_dask.fitting.fit import plan_for, workers_for_plan
-from homodyne_dask.fitting.options import SPECKLE_WEIGHTS, fit_options
 from homodyne_dask.fitting.posterior.importance_sampling import Draws, importance_draws
 from homodyne_dask.fitting.posterior.likelihood import (
     LikelihoodArrays,
@@ -23,7 +22,7 @@ from homodyne_dask.fitting.posterior.log_density import (
     prior_draws,
     target_priors,
 )
-from homodyne_dask.fitting.request import Request, prepare
+from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.fitting.speckle_weighting import weighted_at
 from homodyne_dask.fitting.surrogate.coordinates import coordinates
 from homodyne_dask.fitting.surrogate.interpolation_nodes import SIZES, choose_basis
@@ -36,6 +35,8 @@ from homodyne_dask.fitting.surrogate.pair_sample import (
 )
 from homodyne_dask.fitting.surrogate.proposal import Proposal, truncated
 from homodyne_dask.models.parameter_priors import AnyPrior
+from homodyne_dask.request.options import SPECKLE_WEIGHTS, fit_options
+from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.block_means import as_fitted
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView, fitted_scan

@@ -16,7 +16,7 @@ from homodyne_dask.cluster.local import cluster_errors, gathered, local_cluster
 from homodyne_dask.errors import ClusterError, HomodyneDaskError, OptionError
 from homodyne_dask.fitting.events import Event
 from homodyne_dask.fitting.fit import fit, plan_for
-from homodyne_dask.fitting.request import prepare
+from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.models import Model
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.store.processes import cores

@@ -23,8 +23,7 @@ from homodyne_dask.errors import (
 from homodyne_dask.fitting.callbacks import require_callbacks
 from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.fit import fit
-from homodyne_dask.fitting.options import takes_options
-from homodyne_dask.fitting.request import Request, prepare, require_gap
+from homodyne_dask.fitting.prepare import prepare, require_gap
 from homodyne_dask.fitting.series.parallel_fits import (
     MIN_FITS_FOR_WORKERS,
     FitRequest,
@@ -33,6 +32,8 @@ from homodyne_dask.fitting.series.parallel_fits import (
     workers_for,
 )
 from homodyne_dask.models import Model, scan_model
+from homodyne_dask.request.options import takes_options
+from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.fit_rows import SeriesEntry
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.solver.global_parameters import GlobalParameters

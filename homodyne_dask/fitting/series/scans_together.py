@@ -13,26 +13,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float, Int
 
-from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.error_estimation.assemble_result import (
+from homodyne_dask.assessment.assemble_result import (
     assemble_result,
     table_of_parameters,
 )
-from homodyne_dask.fitting.error_estimation.cell_residuals import AveragedCells, averaged_cells
-from homodyne_dask.fitting.error_estimation.estimate_errors import ErrorEstimates, deviations
-from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors, speckle_errors
-from homodyne_dask.fitting.error_estimation.speckle_noise import NoiseOfModel
+from homodyne_dask.assessment.cell_residuals import AveragedCells, averaged_cells
+from homodyne_dask.assessment.estimate_errors import ErrorEstimates, deviations
+from homodyne_dask.assessment.speckle_errors import SpeckleErrors, speckle_errors
+from homodyne_dask.assessment.speckle_noise import NoiseOfModel
+from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.events import Callback, FitEnded
 from homodyne_dask.fitting.fit import plan_for, workers_for_plan
 from homodyne_dask.fitting.fit_observer import FitDescription, FitObserver
 from homodyne_dask.fitting.minimize import FitRecord, StartingPoint, minimize_from, of_solver
-from homodyne_dask.fitting.options import PAIRS
-from homodyne_dask.fitting.request import Request
 from homodyne_dask.fitting.start.binned_fits import BinnedFits
 from homodyne_dask.fitting.start.initial_values import averages_of, find_initial_values
 from homodyne_dask.fitting.start.transport_minima import PASSES_TO_MINIMUM
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameters import Search
+from homodyne_dask.request.options import PAIRS
+from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.global_fit import GlobalFit
 from homodyne_dask.results.data.result_tables import covariance_table

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.fitting.request import Request
 from homodyne_dask.fitting.start.transport_minima import Minimum, competing_minima, undecided_minima
 from homodyne_dask.kernels.backend import backend_of
+from homodyne_dask.request.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.reduced_problem import ReducedProblem

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.request import Request, gaussian_priors, parameters_for_q
+from homodyne_dask.fitting.prepare import gaussian_priors, parameters_for_q
 from homodyne_dask.fitting.start.averages import (
     BinnedAverages,
     averaged_over_scans,
@@ -42,6 +42,7 @@ from homodyne_dask.models.spline_basis import SplineForm
 from homodyne_dask.models.spline_rates import of_power_law, power_law_model
 from homodyne_dask.models.tied import TiedModel
 from homodyne_dask.models.transport import Convention, positive_times
+from homodyne_dask.request.request import Request
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.sweep.sweep import Sweep
 

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 from homodyne_dask.results._xarray_internals import load_dask_arrays_late
 
 if TYPE_CHECKING:
-    from homodyne_dask.fitting.error_estimation.profile_likelihood import ProfilePoint
-    from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
+    from homodyne_dask.assessment.profile_likelihood import ProfilePoint
+    from homodyne_dask.assessment.speckle_errors import SpeckleErrors
     from homodyne_dask.solver.influence import LeftOutClusters
     from homodyne_dask.solver.information_criteria import ScalingComparison
     from homodyne_dask.solver.reduced_problem import Penalty

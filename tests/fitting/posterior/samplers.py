@@ -6,7 +6,7 @@ import homodyne_dask as hd
 from homodyne_dask.fitting.fit import plan_for
 from homodyne_dask.fitting.posterior.log_density import Target, adjustment_of, target_priors
 from homodyne_dask.fitting.posterior.sample_posterior import Sampler
-from homodyne_dask.fitting.request import prepare
+from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.fitting.surrogate.coordinates import coordinates
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.sweep.sweep import sweep_of

@@ -8,7 +8,7 @@ import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.fit import plan_for
 from homodyne_dask.fitting.posterior.sample_posterior import posterior_draws
-from homodyne_dask.fitting.request import prepare
+from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.sweep.sweep import sweep_of
 from tests.fitting.posterior.samplers import TRUTH

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.fitting.request import prepare
+from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.fitting.start.coarse_to_fine import coarse_to_fine
 from homodyne_dask.fitting.start.grid_scan import Grid
 from homodyne_dask.fitting.start.shear_scan import mirrored_shear

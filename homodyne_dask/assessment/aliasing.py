@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.fitting.request import Request
+from homodyne_dask.request.request import Request
 
 HIGHEST = 0.5
 """Turns per frame above which fringes look slower than they are."""

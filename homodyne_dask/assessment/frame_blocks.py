@@ -10,12 +10,12 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.backend import backend_of, compilations
 from homodyne_dask.kernels.backend_interface import ModelPoint
 from homodyne_dask.kernels.cell_grams import cell_block_grams
 from homodyne_dask.kernels.gram import BlockGrams, merge_tree
 from homodyne_dask.kernels.problem import Block
+from homodyne_dask.request.request import Request
 from homodyne_dask.solver.state import State
 from homodyne_dask.store.scan import open_selection, q_or_one
 from homodyne_dask.sweep import tasks

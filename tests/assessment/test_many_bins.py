@@ -6,8 +6,8 @@ from scipy.linalg import block_diag
 
 import homodyne_dask as hd
 import ingest
-from homodyne_dask.fitting.error_estimation import assemble_result, score_tests, speckle_noise
-from homodyne_dask.fitting.error_estimation.fitted_cells import fitted_cells
+from homodyne_dask.assessment import assemble_result, score_tests, speckle_noise
+from homodyne_dask.assessment.fitted_cells import fitted_cells
 from homodyne_dask.fitting.start import initial_values
 from homodyne_dask.solver.speckle import regular
 
@@ -52,7 +52,7 @@ def dense(cells, own_of):
 
 
 def test_the_variance_of_a_sum_of_residuals_is_that_of_the_whole_system(cells, monkeypatch):
-    monkeypatch.setattr("homodyne_dask.fitting.error_estimation.fitted_cells.LEAST_LEFT", 0.0)
+    monkeypatch.setattr("homodyne_dask.assessment.fitted_cells.LEAST_LEFT", 0.0)
     rng = np.random.default_rng(0)
     X = dense(cells, lambda one: one.own.columns)
     weight = np.concatenate(

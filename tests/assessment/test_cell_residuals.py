@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.fitting.error_estimation.cell_residuals import (
+from homodyne_dask.assessment.cell_residuals import (
     Interval,
     averaged_cells,
     cell_points,
     stored_cells,
 )
-from homodyne_dask.fitting.request import prepare
+from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.sweep.sweep import sweep_of
 from tests.synthetic import angles, measured, plan_here, store
 

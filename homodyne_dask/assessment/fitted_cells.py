@@ -10,23 +10,23 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from homodyne_dask.fitting.error_estimation.cell_residuals import Interval
-from homodyne_dask.fitting.error_estimation.own_parameters import (
+from homodyne_dask.assessment.cell_residuals import Interval
+from homodyne_dask.assessment.own_parameters import (
     LEAST_LEFT,
     OwnParameters,
     linear_columns,
     own_parameters,
     scaled_inverse,
 )
-from homodyne_dask.fitting.error_estimation.pooled_repeats import (
+from homodyne_dask.assessment.pooled_repeats import (
     PooledBin,
     clusters_of_pooled,
     pooled_repeats,
 )
-from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors, shared_speckle
-from homodyne_dask.fitting.error_estimation.speckle_noise import BinNoise
-from homodyne_dask.fitting.options import SPECKLE_WEIGHTS
-from homodyne_dask.fitting.request import Request
+from homodyne_dask.assessment.speckle_errors import SpeckleErrors, shared_speckle
+from homodyne_dask.assessment.speckle_noise import BinNoise
+from homodyne_dask.request.options import SPECKLE_WEIGHTS
+from homodyne_dask.request.request import Request
 from homodyne_dask.solver.hausman import HausmanTest, hausman_test
 from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.state import State

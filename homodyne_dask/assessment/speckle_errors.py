@@ -7,16 +7,16 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import chdtrc, chdtri, kolmogorov, ndtr
 
-from homodyne_dask.fitting.error_estimation.cell_residuals import AveragedCells
-from homodyne_dask.fitting.error_estimation.speckle_noise import (
+from homodyne_dask.assessment.cell_residuals import AveragedCells
+from homodyne_dask.assessment.speckle_noise import (
     BinNoise,
     NoiseOfModel,
     fitted_point,
     grid_of_errors,
     noise_of_bins,
 )
-from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.gram import CellMeans
+from homodyne_dask.request.request import Request
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.cluster_robust import with_known
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations

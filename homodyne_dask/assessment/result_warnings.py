@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from homodyne_dask.fitting.aliasing import aliased_fringes
-from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
-from homodyne_dask.fitting.error_estimation.spline_rate_errors import (
+from homodyne_dask.assessment.aliasing import aliased_fringes
+from homodyne_dask.assessment.speckle_errors import SpeckleErrors
+from homodyne_dask.assessment.spline_rate_errors import (
     names_of_rates,
     rate_of_each,
     rates_at_bounds,
 )
-from homodyne_dask.fitting.options import PAIRS
-from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.models.transport import Convention, shear_rate_at
+from homodyne_dask.request.options import PAIRS
+from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.misfit import (
     WITHOUT_ANGLES,
     fit_command,

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from homodyne_dask.fitting.error_estimation.cell_residuals import Interval
-from homodyne_dask.fitting.error_estimation.speckle_blocks import (
+from homodyne_dask.assessment.cell_residuals import Interval
+from homodyne_dask.assessment.speckle_blocks import (
     BinFrames,
     BinModel,
     FittedPoint,

@@ -11,16 +11,16 @@ import numpy as np
 from jaxtyping import Bool, Float
 from xarray import Dataset
 
-from homodyne_dask.fitting.error_estimation.decay_test import without_decay
-from homodyne_dask.fitting.error_estimation.estimate_errors import (
+from homodyne_dask.assessment.decay_test import without_decay
+from homodyne_dask.assessment.estimate_errors import (
     ErrorEstimates,
     deviations,
     uncertainty_at,
     used_of,
 )
-from homodyne_dask.fitting.error_estimation.fitted_cells import FittedCells, fitted_cells
-from homodyne_dask.fitting.error_estimation.misfit_test import examine_model
-from homodyne_dask.fitting.error_estimation.result_warnings import (
+from homodyne_dask.assessment.fitted_cells import FittedCells, fitted_cells
+from homodyne_dask.assessment.misfit_test import examine_model
+from homodyne_dask.assessment.result_warnings import (
     drifting_contrast,
     larger_errors,
     redchi_per_bin,
@@ -28,12 +28,12 @@ from homodyne_dask.fitting.error_estimation.result_warnings import (
     warnings_about,
     warnings_about_priors,
 )
-from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
-from homodyne_dask.fitting.error_estimation.spline_rate_errors import rate_freedom, smoothing_of
-from homodyne_dask.fitting.options import PAIRS
-from homodyne_dask.fitting.request import Request
+from homodyne_dask.assessment.speckle_errors import SpeckleErrors
+from homodyne_dask.assessment.spline_rate_errors import rate_freedom, smoothing_of
 from homodyne_dask.kernels.gram import RobustGram
 from homodyne_dask.models.parameters import Search
+from homodyne_dask.request.options import PAIRS
+from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.fit_result import (
     Diagnosis,
     FitErrors,

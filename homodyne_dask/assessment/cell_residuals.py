@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from homodyne_dask.fitting.options import PAIRS
-from homodyne_dask.fitting.request import Request
+from homodyne_dask.request.options import PAIRS
+from homodyne_dask.request.request import Request
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.cell_sums import CELL_SUMS, AgeAndLagEdges, edges_inside, halved
 from homodyne_dask.sweep.sweep import Sweep

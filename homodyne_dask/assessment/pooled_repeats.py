@@ -11,13 +11,13 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from homodyne_dask.fitting.error_estimation.cell_residuals import means_of_cells
-from homodyne_dask.fitting.error_estimation.own_parameters import (
+from homodyne_dask.assessment.cell_residuals import means_of_cells
+from homodyne_dask.assessment.own_parameters import (
     LEAST_LEFT,
     linear_columns,
     own_parameters,
 )
-from homodyne_dask.fitting.error_estimation.speckle_noise import (
+from homodyne_dask.assessment.speckle_noise import (
     MIN_PAIRS,
     MOST_BELOW,
     SMALLEST_CONTRAST,
@@ -25,8 +25,8 @@ from homodyne_dask.fitting.error_estimation.speckle_noise import (
     RepeatedResiduals,
     noise_of_mean,
 )
-from homodyne_dask.fitting.options import PAIRS
-from homodyne_dask.fitting.request import Request
+from homodyne_dask.request.options import PAIRS
+from homodyne_dask.request.request import Request
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.store.rings import friedel_clusters
 from homodyne_dask.store.scan import Scan

@@ -9,7 +9,7 @@ import scipy.stats
 from scipy.ndimage import gaussian_filter
 
 import homodyne_dask as hd
-from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
+from homodyne_dask.assessment.speckle_errors import SpeckleErrors
 from homodyne_dask.models.stretched_exponentials import STRETCHED
 from tests.speckle_scans import FLOW, RING, SHEAR, STATIC, STILL, Photons
 from tests.synthetic import fit_here, store
@@ -142,9 +142,7 @@ def test_no_further_pass_is_made_where_speckle_gives_the_errors(tmp_path, monkey
     def refuse(*_):
         raise AssertionError("a pass for the test for a decay")
 
-    monkeypatch.setattr(
-        "homodyne_dask.fitting.error_estimation.estimate_errors.frame_moments", refuse
-    )
+    monkeypatch.setattr("homodyne_dask.assessment.estimate_errors.frame_moments", refuse)
     assert fitted(RING, tmp_path).parameters.attrs["method"] == "speckle"
 
 

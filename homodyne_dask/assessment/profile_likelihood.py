@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.gram import Gram, RobustGram
 from homodyne_dask.models.parameters import Search
+from homodyne_dask.request.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.eigendirections import movable
 from homodyne_dask.solver.reduce import reduce

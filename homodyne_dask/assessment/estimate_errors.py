@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.fitting.error_estimation.cell_residuals import averaged_cells
-from homodyne_dask.fitting.error_estimation.decay_test import Signal, signal_of
-from homodyne_dask.fitting.error_estimation.frame_blocks import frame_moments
-from homodyne_dask.fitting.error_estimation.profile_likelihood import ProfilePoint, profile
-from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors, speckle_errors
-from homodyne_dask.fitting.error_estimation.spline_rate_errors import rate_freedom
-from homodyne_dask.fitting.request import Request
+from homodyne_dask.assessment.cell_residuals import averaged_cells
+from homodyne_dask.assessment.decay_test import Signal, signal_of
+from homodyne_dask.assessment.frame_blocks import frame_moments
+from homodyne_dask.assessment.profile_likelihood import ProfilePoint, profile
+from homodyne_dask.assessment.speckle_errors import SpeckleErrors, speckle_errors
+from homodyne_dask.assessment.spline_rate_errors import rate_freedom
+from homodyne_dask.request.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import (
     MIN_FREEDOM,

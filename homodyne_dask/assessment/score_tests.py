@@ -12,10 +12,10 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import chdtri, fdtrc
 
-from homodyne_dask.fitting.error_estimation.cell_residuals import Interval
-from homodyne_dask.fitting.error_estimation.fitted_cells import FittedCells
-from homodyne_dask.fitting.error_estimation.odd_frame import odd_frame
-from homodyne_dask.fitting.error_estimation.own_parameters import own_parameters
+from homodyne_dask.assessment.cell_residuals import Interval
+from homodyne_dask.assessment.fitted_cells import FittedCells
+from homodyne_dask.assessment.odd_frame import odd_frame
+from homodyne_dask.assessment.own_parameters import own_parameters
 from homodyne_dask.results.data.misfit import Alternative, PowerOfQ
 from homodyne_dask.solver.speckle import regular, variance_of
 from homodyne_dask.store.rings import ring_numbers, rings_of

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from homodyne_dask.fitting.error_estimation.cell_residuals import AveragedCells, Interval
-from homodyne_dask.fitting.error_estimation.own_parameters import scaled_inverse
-from homodyne_dask.fitting.error_estimation.speckle_blocks import (
+from homodyne_dask.assessment.cell_residuals import AveragedCells, Interval
+from homodyne_dask.assessment.own_parameters import scaled_inverse
+from homodyne_dask.assessment.speckle_blocks import (
     BinFrames,
     BinModel,
     Blocks,
@@ -21,9 +21,9 @@ from homodyne_dask.fitting.error_estimation.speckle_blocks import (
     noise_of_cells,
     noise_of_fields,
 )
-from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.gram import CellMeans, RobustGram
+from homodyne_dask.request.request import Request
 from homodyne_dask.solver.normal_equations import JointEquations
 from homodyne_dask.solver.speckle import (
     NoiseCovariance,

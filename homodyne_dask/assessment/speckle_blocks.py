@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from homodyne_dask.fitting.error_estimation.cell_residuals import (
+from homodyne_dask.assessment.cell_residuals import (
     AveragedCells,
     Interval,
     KnownShare,

@@ -7,10 +7,10 @@ import xarray
 from jaxtyping import Bool, Float, Int
 from xarray import Dataset
 
-from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.backend_interface import RateCurve
 from homodyne_dask.models.rate_forms import some_ages
+from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.result_tables import smoothing_table
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.cluster_robust import by_cluster, cr3

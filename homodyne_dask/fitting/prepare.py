@@ -1,15 +1,13 @@
-"""A checked request for a fit: data, model, search and options."""
+"""From options to a checked request: data, model, search and scaling mode."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
 
 from homodyne_dask.errors import OptionError, SelectionError, nearest
-from homodyne_dask.fitting.options import PAIRS, FitOptions, fit_options, plain_value
 from homodyne_dask.kernels.backend import check_model
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models import Model, convention_named, scan_model
@@ -27,6 +25,8 @@ from homodyne_dask.models.spline_rates import (
 from homodyne_dask.models.tied import check_untied, with_ties
 from homodyne_dask.models.transport import frame_spacing
 from homodyne_dask.models.units import gap_in_angstrom
+from homodyne_dask.request.options import PAIRS, FitOptions, fit_options, plain_value
+from homodyne_dask.request.request import Request, speckle_clusters
 from homodyne_dask.results.data.stokes_einstein import check_fluid
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.scaling_bounds import scaling_prior
@@ -37,37 +37,6 @@ from homodyne_dask.sweep.plan import Device
 
 _UNKNOWN_Q_BOUND = 1e10
 """1/s: bounds of q²·D where q is unknown."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """A fit that has been checked and can be started."""
-
-    scan: Scan
-    problem: Problem
-    search: Search
-    parameters: tuple[Parameter, ...]
-    scaling: Scaling
-    options: FitOptions
-    """As used: names of scaling modes, contrast, offset and loss_scale are resolved."""
-    solver: lm.Options
-    config: dict[str, Any]
-    """The options and what they lead to, for checkpoint and result."""
-
-    @property
-    def clusters(self) -> Int[np.ndarray, " bin"]:
-        """Which bins see the same speckle, by number (see `speckle_clusters`)."""
-        return speckle_clusters(self.scan, self.options.friedel)
-
-    @property
-    def sum_rounding(self) -> float:
-        """Accuracy of the sums of a pass (`kernels.problem.SUM_ROUNDING`)."""
-        return self.problem.sum_rounding
-
-
-def speckle_clusters(scan: Scan, friedel: str) -> Int[np.ndarray, " bin"]:
-    """Return a cluster number per bin: bins that are Friedel pairs have one, unless friedel is off."""
-    return scan.clusters if friedel == "on" else np.arange(len(scan.bins))
 
 
 def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Request:

@@ -11,17 +11,17 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import stdtrit
 
-from homodyne_dask.fitting.error_estimation.cell_residuals import means_of_cells
-from homodyne_dask.fitting.error_estimation.fitted_cells import FittedCells
-from homodyne_dask.fitting.error_estimation.pooled_repeats import clusters_of_pooled
-from homodyne_dask.fitting.error_estimation.score_tests import (
+from homodyne_dask.assessment.cell_residuals import means_of_cells
+from homodyne_dask.assessment.fitted_cells import FittedCells
+from homodyne_dask.assessment.pooled_repeats import clusters_of_pooled
+from homodyne_dask.assessment.score_tests import (
     best_alternative,
     power_of_q,
     score_tests,
 )
-from homodyne_dask.fitting.error_estimation.speckle_errors import SpeckleErrors
-from homodyne_dask.fitting.error_estimation.speckle_noise import MIN_PAIRS
-from homodyne_dask.fitting.request import Request
+from homodyne_dask.assessment.speckle_errors import SpeckleErrors
+from homodyne_dask.assessment.speckle_noise import MIN_PAIRS
+from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.misfit import WITHOUT_ANGLES, ModelCheck, PowerOfQ
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.state import State

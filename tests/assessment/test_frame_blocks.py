@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from homodyne_dask.fitting.error_estimation import estimate_errors as estimate
-from homodyne_dask.fitting.error_estimation.decay_test import _dyadic
-from homodyne_dask.fitting.error_estimation.frame_blocks import frame_moments
+from homodyne_dask.assessment import estimate_errors as estimate
+from homodyne_dask.assessment.decay_test import _dyadic
+from homodyne_dask.assessment.frame_blocks import frame_moments
 from homodyne_dask.models import STATIC
 from tests.synthetic import CREEP, angles, fit_here, measured, store
 

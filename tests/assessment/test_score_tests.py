@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.fitting.error_estimation.odd_frame import odd_frame
-from homodyne_dask.fitting.error_estimation.score_tests import LEVEL
+from homodyne_dask.assessment.odd_frame import odd_frame
+from homodyne_dask.assessment.score_tests import LEVEL
 from homodyne_dask.results.data.misfit import ModelCheck
 from tests import reference
 from tests.speckle_scans import RING, STILL, Photons, seen_twice

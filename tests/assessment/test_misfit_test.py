@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.fitting.error_estimation import misfit_test
+from homodyne_dask.assessment import misfit_test
 from homodyne_dask.models import MODELS
 from tests import photons
 from tests.speckle_scans import RING, seen_twice

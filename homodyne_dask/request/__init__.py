@@ -1,0 +1,1 @@
+"""What is asked of a fit: its options, and the checked request."""
