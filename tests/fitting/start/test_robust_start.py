@@ -27,7 +27,7 @@ HELD = {"fixed": {"D_offset": 0.0, "gamma_dot_t_offset": 0.0}}
     [
         pytest.param("creep", CREEP, marks=pytest.mark.slow),
         pytest.param(*FLOWS[0], marks=pytest.mark.slow),
-        FLOWS[1],
+        pytest.param(*FLOWS[1], marks=pytest.mark.long),
     ],
     ids=str,
 )

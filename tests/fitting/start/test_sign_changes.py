@@ -50,7 +50,7 @@ def shear_of(result):
 @pytest.mark.parametrize(
     ("frames", "options"),
     [
-        (60, {}),
+        pytest.param(60, {}, marks=pytest.mark.long),
         pytest.param(60, {"min_lag": 3}, marks=pytest.mark.slow),
         pytest.param(60, {"loss": "soft_l1"}, marks=pytest.mark.slow),
         pytest.param(24, {}, marks=pytest.mark.slow),
