@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from homodyne_dask.assessment.bin_tasks import BinExecutor
 from homodyne_dask.assessment.cell_residuals import averaged_cells
 from homodyne_dask.assessment.decay_test import Signal, signal_of
 from homodyne_dask.assessment.fitted_cells import FittedCells, fitted_cells
@@ -148,7 +149,7 @@ def assess(
         noise = None
         if state.outcome in (*DETERMINED, lm.Outcome.SINGULAR):
             doing("speckle noise")
-            noise = _noise(request, state, passes, weights)
+            noise = _noise(request, state, passes, weights, doing)
         signal = None
         if noise is None or not noise.sees_decay(state.reduced.contrast):
             free = int(request.search.free.sum())
@@ -210,7 +211,11 @@ def errors_of_pass(request: Request, state: lm.State) -> Float[np.ndarray, " p"]
 
 
 def _noise(
-    request: Request, state: lm.State, passes: Sweep, weights: Weights | None
+    request: Request,
+    state: lm.State,
+    passes: Sweep,
+    weights: Weights | None,
+    doing: Callable[[str], None],
 ) -> SpeckleErrors | None:
     moved = parameters_with_errors(request.search, state.theta, state.reduced)
     if weights is not None:
@@ -218,7 +223,8 @@ def _noise(
     of_cells = request.scan.cells is not None
     means = passes.over(CELL_MEANS, AtTheta(state.theta)) if of_cells else None
     averaged = averaged_cells(passes, request)
-    return speckle_errors(request, state, moved, request.clusters, averaged, means)
+    executor, clusters = BinExecutor(passes, doing), request.clusters
+    return speckle_errors(request, state, moved, clusters, averaged, means, executor=executor)
 
 
 class _Checked(NamedTuple):

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import chdtrc, chdtri, kolmogorov, ndtr
 
+from homodyne_dask.assessment.bin_tasks import BinExecutor
 from homodyne_dask.assessment.cell_residuals import AveragedCells
 from homodyne_dask.assessment.speckle_noise import (
     BinNoise,
@@ -123,11 +124,13 @@ def speckle_errors(
     averaged: AveragedCells,
     means: CellMeans | None = None,
     known: list[NoiseOfModel] | None = None,
+    executor: BinExecutor | None = None,
 ) -> SpeckleErrors | None:
     """Return noise and errors; None where a bin has too few cells.
 
     clusters: bins that see the same speckle (Friedel pairs) share a number. averaged: c2 over cells of age
-    and lag. means: of data that are means over cells of age and lag. known: as of `noise_of_bins`.
+    and lag. means: of data that are means over cells of age and lag. known: as of `noise_of_bins`. executor:
+    computes the noise of bins; this process without it.
     """
     reduced = state.reduced
     joint = joint_equations(reduced, moved)
@@ -135,7 +138,12 @@ def speckle_errors(
     if not len(used):
         return None
     at, grid = fitted_point(request, state, joint), grid_of_errors(len(used))
-    bins = noise_of_bins(request, state, at, used.tolist(), grid, averaged, means, known=known)
+    compute = None
+    if executor is not None:
+        stored = means is None and averaged.known is None and known is None
+        compute = executor.computing(request.scan.selection, at, grid, stored=stored)
+    places, of = used.tolist(), (averaged, means)
+    bins = noise_of_bins(request, state, at, places, grid, *of, known=known, compute=compute)
     if bins is None:
         return None
     if not joint.determined.all():
