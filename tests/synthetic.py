@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import ingest
-from homodyne_dask.assessment.assemble_result import assemble_result
-from homodyne_dask.assessment.estimate_errors import estimate_errors
+from homodyne_dask.assessment.assess import assess
+from homodyne_dask.assessment.result_of import result_of
 from homodyne_dask.cluster.workers import this_process
 from homodyne_dask.fitting.minimize import CheckpointFile, FitRecord, identity, minimize
 from homodyne_dask.fitting.prepare import prepare
@@ -23,6 +23,7 @@ from homodyne_dask.kernels.transport_evaluation import transport_point
 from homodyne_dask.models import LAMINAR_FLOW, STATIC, Convention
 from homodyne_dask.models.parameters import Search, search
 from homodyne_dask.models.rate_forms import power_laws
+from homodyne_dask.results.data.fit_result import FitRun
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.store.cells import age_edges, lag_edges
@@ -292,10 +293,8 @@ def fit_here(scan, model, checkpoint=None, resume=False, stop_after=None, **opti
             file.save(state, record)
         if state.passes == stop_after:
             return None
-    more = estimate_errors(request, sweep, state)
-    return assemble_result(
-        request, state, record.history, record.timings, sweep.compilations(), more, record.minima
-    )
+    run = FitRun(state.passes, tuple(record.history), sweep.compilations(), record.timings)
+    return result_of(request, state, assess(request, state, sweep), run, record.minima)
 
 
 @contextmanager

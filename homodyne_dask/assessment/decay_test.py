@@ -1,17 +1,15 @@
 """Whether a decay is seen at all: contrast times f against a constant, from the last Gram."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import chdtri
 
-from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.solver.covariance import MIN_CLUSTERS, clusters_in
 from homodyne_dask.solver.scaling_modes import Scaling
-from homodyne_dask.solver.state import Outcome, State
+from homodyne_dask.solver.state import State
 
 LEVEL = 0.01
 """Probability that noise alone is taken for a decay."""
@@ -115,32 +113,6 @@ def signal_of(
         errors = np.sqrt(np.maximum(noise * spread, robust))
         largest = float((own[varied] * spread[varied] / errors[varied]).max())
     return Signal(contrast, error, threshold, largest, limit)
-
-
-def without_decay(result: FitResult, sentence: str) -> FitResult:
-    """Return the result of a fit that saw no decay: free parameters and contrasts have no value.
-
-    The offsets stay those of the fit; sentence: why.
-    """
-    parameters, scaling = result.parameters.copy(deep=True), result.scaling.copy(deep=True)
-    free = ~parameters["fixed"].values
-    for name in ("value", "stderr", "stderr_naive", "dof"):
-        parameters[name].values[free] = np.nan
-    parameters["method"].values[:], parameters.attrs["method"] = "", ""
-    used = scaling["ndata"].values > 0
-    scaling["undetermined"].values[used] = True
-    scaling["contrast"].values[used] = 0.0
-    for name in ("contrast_stderr", "contrast_stderr_naive"):
-        scaling[name].values[:] = np.nan
-    errors = replace(result.errors, covariance=None, covariance_naive=None, profiles={})
-    diagnosis = replace(
-        result.diagnosis, undetermined=(sentence,), check=None, influence=None, scalings=None,
-        identifiability=None, left_out=None,
-    )  # fmt: skip
-    return replace(
-        result, outcome=Outcome.NO_DECAY, parameters=parameters, scaling=scaling, errors=errors,
-        diagnosis=diagnosis,
-    )  # fmt: skip
 
 
 def _dyadic(s: Float[np.ndarray, "*bin block block"]) -> Float[np.ndarray, "*bin"]:

@@ -1,12 +1,15 @@
 """Standard errors from the noise that speckle and counting give each bin, however few there are."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import chdtrc, chdtri, kolmogorov, ndtr
 
+from homodyne_dask.assessment.bin_tasks import BinExecutor
 from homodyne_dask.assessment.cell_residuals import AveragedCells
 from homodyne_dask.assessment.speckle_noise import (
     BinNoise,
@@ -15,6 +18,7 @@ from homodyne_dask.assessment.speckle_noise import (
     grid_of_errors,
     noise_of_bins,
 )
+from homodyne_dask.assessment.which_covariance import NoiseErrors
 from homodyne_dask.kernels.gram import CellMeans
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver._numpy_internals import one_blas_thread
@@ -32,7 +36,8 @@ FAR_FROM_CORRELATION = 0.05
 """Relative distance of the root of f from a field correlation, above which it is said."""
 
 
-class SpeckleErrors(NamedTuple):
+@dataclass(frozen=True)
+class SpeckleErrors:
     """Errors of a fit from the covariance of c2 for counted photons of Gaussian speckle."""
 
     covariance: Float[np.ndarray, "p p"]
@@ -53,7 +58,7 @@ class SpeckleErrors(NamedTuple):
     same: float
     """How many of `bins` see one speckle pattern, on average: they tell as much as one."""
 
-    @property
+    @cached_property
     def p_value(self) -> float:
         """The probability of so large a χ² of the whitened cells of all bins, given the scatter of pairs."""
         chisqr = sum(one.chisqr for one in self.bins.values())
@@ -65,7 +70,7 @@ class SpeckleErrors(NamedTuple):
         """What the residuals say of the noise of each bin with data."""
         return [one.fit for one in self.bins.values()]
 
-    @property
+    @cached_property
     def objection(self) -> str | None:
         """Why the noise is not that of speckle and counting, None where it may be."""
         pixels = np.array([fit.pixels[fit.likeliest] for fit in self.fits])
@@ -86,6 +91,11 @@ class SpeckleErrors(NamedTuple):
         if kolmogorov(np.sqrt(n / self.same) * distance) < IMPROBABLE:
             return "the residuals are not normal"
         return None
+
+    @property
+    def of_theta(self) -> NoiseErrors:
+        """The errors of the fit alone."""
+        return NoiseErrors(self.covariance, self.dof, self.scaling, self.objection)
 
     def sees_decay(self, contrast: Float[np.ndarray, " bin"]) -> bool:
         """Whether the contrast of a bin is so far above its error that no test of a decay is needed."""
@@ -114,11 +124,13 @@ def speckle_errors(
     averaged: AveragedCells,
     means: CellMeans | None = None,
     known: list[NoiseOfModel] | None = None,
+    executor: BinExecutor | None = None,
 ) -> SpeckleErrors | None:
     """Return noise and errors; None where a bin has too few cells.
 
     clusters: bins that see the same speckle (Friedel pairs) share a number. averaged: c2 over cells of age
-    and lag. means: of data that are means over cells of age and lag. known: as of `noise_of_bins`.
+    and lag. means: of data that are means over cells of age and lag. known: as of `noise_of_bins`. executor:
+    computes the noise of bins; this process without it.
     """
     reduced = state.reduced
     joint = joint_equations(reduced, moved)
@@ -126,7 +138,12 @@ def speckle_errors(
     if not len(used):
         return None
     at, grid = fitted_point(request, state, joint), grid_of_errors(len(used))
-    bins = noise_of_bins(request, state, at, used.tolist(), grid, averaged, means, known=known)
+    compute = None
+    if executor is not None:
+        stored = means is None and averaged.known is None and known is None
+        compute = executor.computing(request.scan.selection, at, grid, stored=stored)
+    places, of = used.tolist(), (averaged, means)
+    bins = noise_of_bins(request, state, at, places, grid, *of, known=known, compute=compute)
     if bins is None:
         return None
     if not joint.determined.all():
@@ -189,7 +206,7 @@ def _combined(
     scaling = _scaling_errors(reduced, joint, bins, parts, total)
     covariance, dof = _of_parameters(joint, total, freedom)
     noise = noise_without_errors(reduced, joint, bins, clusters)
-    return noise._replace(covariance=covariance, dof=dof, scaling=scaling)
+    return replace(noise, covariance=covariance, dof=dof, scaling=scaling)
 
 
 def weighted_errors(
@@ -218,7 +235,7 @@ def weighted_errors(
     shared = shared_speckle(maps, clusters, lambda a, b: bins[a].shared_with(bins[b]))
     covariance, dof = _of_parameters(at_end, at_end.inverse + shared, freedom)
     noise = noise_without_errors(reduced, joint, bins, clusters)
-    return noise._replace(covariance=covariance, dof=dof)
+    return replace(noise, covariance=covariance, dof=dof)
 
 
 def _of_parameters(

@@ -1,7 +1,7 @@
 """The noise of each bin of a fit: what its speckle and counts give, on the frames that were fitted."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +22,8 @@ from homodyne_dask.assessment.speckle_blocks import (
     noise_of_fields,
 )
 from homodyne_dask.kernels.backend import evaluation_of
-from homodyne_dask.kernels.gram import CellMeans, RobustGram
+from homodyne_dask.kernels.gram import CellMeans, Gram, RobustGram
+from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver.normal_equations import JointEquations
 from homodyne_dask.solver.speckle import (
@@ -279,6 +280,43 @@ class RepeatedBin(NamedTuple):
         )
 
 
+class DataAndModel(NamedTuple):
+    """What a fit was made of, as the noise of its bins needs it."""
+
+    scan: Scan
+    problem: Problem
+    mean_counts: Float[np.ndarray, " bin"]
+    """`Scan.mean_counts`."""
+
+
+class SumsOfBins(NamedTuple):
+    """What the last sums of a fit say of its bins (see `ReducedProblem`)."""
+
+    contrast: Float[np.ndarray, " bin"]
+    offset: Float[np.ndarray, " bin"]
+    chisqr_per_bin: Float[np.ndarray, " bin"]
+    rounding_per_bin: Float[np.ndarray, " bin"]
+    count: Float[np.ndarray, " bin"]
+    gram: Gram | RobustGram
+
+    def of_bins(self, bins: list[int]) -> "SumsOfBins":
+        """Return those of some bins."""
+        *columns, gram = self
+        some = type(gram)(*(part[bins] for part in gram))
+        return SumsOfBins(*(column[bins] for column in columns), some)
+
+
+class EndOfFit(NamedTuple):
+    """The last sums of a fit, where a `State` has them."""
+
+    reduced: SumsOfBins
+
+
+Groups = list[list[int]]
+OfGroup = Callable[[list[int]], list[BinNoise] | None]
+"""From bins that share one noise of the model to the noise of each; None as `noise_of_bins`."""
+
+
 def noise_of_bins(
     request: Request,
     state: State,
@@ -289,39 +327,72 @@ def noise_of_bins(
     means: CellMeans | None,
     of_pairs: bool = True,
     known: list[NoiseOfModel] | None = None,
+    compute: Callable[[OfGroup, Groups, SumsOfBins], Iterable[list[BinNoise] | None]] | None = None,
 ) -> dict[int, BinNoise] | None:
     """Return the noise of bins at the end of a fit; None with too few cells, or where the model is exact.
 
     at: the model there. means: of data that are means over cells of age and lag. of_pairs: whether the noise
     of sums over pairs is wanted, too; else it is empty. known: noise of the model of other scans, which is
-    used where it holds; what is computed here is added.
+    used where it holds; what is computed here is added. compute: what applies a function to groups of bins,
+    in their order; one after another without it.
     """
-    counts, found = request.scan.mean_counts, dict[int, BinNoise]()
-    contrast = np.clip(state.reduced.contrast, SMALLEST_CONTRAST, 1.0)  # that of the noise
-    groups, several = [[b] for b in bins], len(np.unique(request.scan.scan_number)) > 1
-    scan, sigma = request.scan, request.scan.sigma_row[:, request.scan.use]
-    place = zip(q_or_one(scan).tolist(), scan.phi.tolist(), strict=True)
-    each = zip(place, contrast.tolist(), sigma, averaged.pairs, strict=True)
-    repeated = [RepeatedBin(*of) for of in each]
-    if means is None and several:
-        groups = _repeats(bins, repeated)
-    for of in groups:
-        model = _noise_of_model(
-            request, at, of[0], repeated[of[0]], grid, averaged, means, of_pairs, known
-        )
-        noises = _noise_of_repeats(
-            request, state, of, contrast[of], model, averaged, counts[of], means is None
-        )
-        if noises is None:
+    scan, reduced, noises = request.scan, state.reduced, dict[int, BinNoise]()
+    sums = SumsOfBins(*(getattr(reduced, name) for name in SumsOfBins._fields))
+    data, end = DataAndModel(scan, request.problem, scan.mean_counts), EndOfFit(sums)
+    groups = [[b] for b in bins]
+    if means is None and len(np.unique(scan.scan_number)) > 1:
+        groups = _repeats({b: _repeated(data, end, averaged, b) for b in bins})
+
+    def of_group(group: list[int]) -> list[BinNoise] | None:
+        return noise_of_group(data, end, at, group, grid, averaged, means, of_pairs, known)
+
+    each = map(of_group, groups) if compute is None else compute(of_group, groups, sums)
+    for group, of_each in zip(groups, each, strict=True):
+        if of_each is None:
             return None
-        found.update(zip(of, noises, strict=True))
-    return {b: found[b] for b in bins}
+        noises.update(zip(group, of_each, strict=True))
+    return {b: noises[b] for b in bins}
 
 
-def _repeats(bins: Sequence[int], repeated: list[RepeatedBin]) -> list[list[int]]:
+def noise_of_group(
+    request: DataAndModel,
+    state: EndOfFit,
+    at: FittedPoint,
+    bins: list[int],
+    grid: CellGrid,
+    averaged: AveragedCells,
+    means: CellMeans | None = None,
+    of_pairs: bool = True,
+    known: list[NoiseOfModel] | None = None,
+) -> list[BinNoise] | None:
+    """Return the noise of bins that share one noise of the model; None and arguments as `noise_of_bins`."""
+    repeated = _repeated(request, state, averaged, bins[0])
+    model = _noise_of_model(request, at, bins[0], repeated, grid, averaged, means, of_pairs, known)
+    contrast = np.clip(state.reduced.contrast[bins], SMALLEST_CONTRAST, 1.0)  # that of the noise
+    counts, single = request.mean_counts[bins], means is None
+    noises = _noise_of_repeats(request, state, bins, contrast, model, averaged, counts, single)
+    if noises is None or not of_pairs:
+        return noises
+    # which finest cells a cell is the mean of, only weights need: it is larger than all the rest
+    return [replace(one, cells=one.cells._replace(share=one.cells.share[:, :0])) for one in noises]
+
+
+def _repeated(
+    request: DataAndModel, state: EndOfFit, averaged: AveragedCells, bin: int
+) -> RepeatedBin:
+    """Return what tells whether another bin has the same noise."""
+    scan, contrast = request.scan, float(state.reduced.contrast[bin])
+    sigma = scan.all_bins["sigma_row"][scan.bins[bin]][scan.use]
+    place = float(q_or_one(scan)[bin]), float(scan.phi[bin])
+    # a contrast that noise can have
+    clipped = float(np.clip(contrast, SMALLEST_CONTRAST, 1.0))
+    return RepeatedBin(place, clipped, sigma, averaged.pairs[bin])
+
+
+def _repeats(repeated: dict[int, RepeatedBin]) -> list[list[int]]:
     """Return the bins that share one noise."""
     found = dict[tuple[float, float], list[list[int]]]()
-    for b in bins:
+    for b in repeated:
         same = found.setdefault(repeated[b].place, [])
         of = next((of for of in same if repeated[b].alike(repeated[of[0]])), None)
         if of is None:
@@ -332,8 +403,8 @@ def _repeats(bins: Sequence[int], repeated: list[RepeatedBin]) -> list[list[int]
 
 
 def _noise_of_repeats(
-    request: Request,
-    state: State,
+    request: DataAndModel,
+    state: EndOfFit,
     bins: list[int],
     contrast: Float[np.ndarray, " bin"],
     model: NoiseOfModel,
@@ -378,7 +449,7 @@ def _noise_of_repeats(
 
 
 def _noise_of_model(
-    request: Request,
+    request: DataAndModel,
     at: FittedPoint,
     bin: int,
     repeated: RepeatedBin,
@@ -450,8 +521,8 @@ def _fits(
 
 
 def _least_pixels(
-    request: Request,
-    state: State,
+    request: DataAndModel,
+    state: EndOfFit,
     bin: int,
     contrast: float,
     model: NoiseOfModel,
@@ -537,7 +608,9 @@ def grouped_cells(scan: Scan, min_lag: int) -> GroupedCells:
     return GroupedCells(intervals, place, (cuts.age_edges, cuts.lag_edges))
 
 
-def _averages_of_means(request: Request, at: FittedPoint, bin: int, means: CellMeans) -> Averages:
+def _averages_of_means(
+    request: DataAndModel, at: FittedPoint, bin: int, means: CellMeans
+) -> Averages:
     """Return c2 and the model averaged over the cells of a bin, of data that are means over cells."""
     groups = grouped_cells(request.scan, request.problem.min_lag)
     columns, count = (of[bin] for of in groups.averaged(request.scan, means))

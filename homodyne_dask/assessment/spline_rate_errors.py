@@ -1,20 +1,18 @@
 """Degrees of freedom of the robust errors of the rates J(t) and γ̇(t), and of their integrals."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
-import xarray
 from jaxtyping import Bool, Float, Int
-from xarray import Dataset
 
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.backend_interface import RateCurve
 from homodyne_dask.models.rate_forms import some_ages
 from homodyne_dask.request.request import Request
-from homodyne_dask.results.data.result_tables import smoothing_table
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.cluster_robust import by_cluster, cr3
-from homodyne_dask.solver.covariance import SPECKLE, Uncertainty
+from homodyne_dask.solver.covariance import MIN_FREEDOM
 from homodyne_dask.solver.normal_equations import joint_equations, parameters_with_errors
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 
@@ -22,41 +20,61 @@ AGES = 50
 """Most ages at which they are computed; they change slowly between."""
 
 
-def rate_freedom(
-    request: Request,
-    state: lm.State,
-    clusters: Int[np.ndarray, " bin"] | None,
-    errors: Uncertainty,
-) -> xarray.Dataset | None:
-    """Return over `age` [s] the degrees of freedom of each rate; None of a model without rates.
+class RateFreedom(NamedTuple):
+    """Degrees of freedom of the errors of rates."""
 
-    At an optimum with standard errors; where these are of speckle or of several scans together, the fewest of
-    the rate's parameters. clusters: None of one of these scans, whose sums tell of its own optimum only.
-    """
-    backend, scan, names = backend_of(request.problem.model), request.scan, request.search.names
+    age: Float[np.ndarray, " age"]
+    """s."""
+    of_rate: dict[str, Float[np.ndarray, " age"]]
+
+    @property
+    def few(self) -> bool:
+        """Whether a rate has too few at some age for a cluster-robust error."""
+        return any((freedom < MIN_FREEDOM).any() for freedom in self.of_rate.values())
+
+
+def _curves(request: Request, state: lm.State) -> dict[str, RateCurve]:
+    """Return the rates of a model at some of the selected ages; none of a model without rates."""
+    backend, scan = backend_of(request.problem.model), request.scan
     if backend.rates is None:
-        return None
+        return {}
     point = backend.point(request.problem, state.theta, scan.time)
     curves = backend.rates(point, scan.time, scan.frames)
     at = some_ages(len(curves["J"].time), AGES)
+    return {
+        name: of._replace(time=of.time[at], value=of.value[at], gradient=of.gradient[:, at])
+        for name, of in curves.items()
+    }
 
-    def of_theta(curve: RateCurve) -> Float[np.ndarray, "age p"]:
-        gradient = np.zeros((len(at), len(names)))
-        gradient[:, [names.index(name) for name in curve.parameters]] = curve.gradient[:, at].T
-        return gradient
 
-    if clusters is None or errors.method == SPECKLE:
-        fewest = [
-            np.nanmin(errors.dof[[names.index(name) for name in curve.parameters]], initial=np.inf)
-            for curve in curves.values()
-        ]
-        freedom = np.repeat(np.where(np.isfinite(fewest), fewest, np.nan)[:, None], len(at), axis=1)
-    else:
-        rows = np.concatenate([of_theta(curve) for curve in curves.values()])
-        known = parameters_with_errors(request.search, state.theta, state.reduced)
-        freedom = combination_freedom(state.reduced, known, clusters, rows).reshape(len(curves), -1)
-    columns = {name: ("age", of) for name, of in zip(curves, freedom, strict=True)}
-    return xarray.Dataset(columns, coords={"age": curves["J"].time[at]})
+def rate_freedom(request: Request, state: lm.State) -> RateFreedom | None:
+    """Return the degrees of freedom of the cluster-robust error of each rate; None without rates."""
+    curves, names = _curves(request, state), request.search.names
+    if not curves:
+        return None
+    rows = []
+    for curve in curves.values():
+        gradient = np.zeros((len(curve.time), len(names)))
+        gradient[:, [names.index(name) for name in curve.parameters]] = curve.gradient.T
+        rows.append(gradient)
+    known = parameters_with_errors(request.search, state.theta, state.reduced)
+    freedom = combination_freedom(state.reduced, known, request.clusters, np.concatenate(rows))
+    of_rate = dict(zip(curves, freedom.reshape(len(curves), -1), strict=True))
+    return RateFreedom(curves["J"].time, of_rate)
+
+
+def fewest_freedom(
+    request: Request, state: lm.State, dof: Float[np.ndarray, " p"]
+) -> RateFreedom | None:
+    """Return the fewest degrees of freedom, `dof`, of the parameters of each rate; None without rates."""
+    curves, names = _curves(request, state), request.search.names
+    if not curves:
+        return None
+    of_rate = {}
+    for rate, curve in curves.items():
+        fewest = np.nanmin(dof[[names.index(name) for name in curve.parameters]], initial=np.inf)
+        of_rate[rate] = np.full(len(curve.time), fewest if np.isfinite(fewest) else np.nan)
+    return RateFreedom(curves["J"].time, of_rate)
 
 
 def combination_freedom(
@@ -105,13 +123,12 @@ def names_of_rates(request: Request, which: Sequence[int]) -> list[str]:
     return list(dict.fromkeys(rate_of.get(n, request.search.names[n]) for n in which))
 
 
-def smoothing_of(request: Request, state: lm.State) -> Dataset | None:
-    """Return how the rates of free form are smoothed; None where there are none."""
-    penalty, smoothness = state.reduced.penalty, request.search.smoothness
-    if penalty is None or smoothness is None:
+def smoothing_bias(request: Request, state: lm.State) -> Float[np.ndarray, " p"] | None:
+    """Return what smoothing rates of free form adds to each parameter; None where there are none."""
+    penalty = state.reduced.penalty
+    if penalty is None or request.search.smoothness is None:
         return None
-    splines = [at.stop - at.start for at in smoothness.places.values()]
     free = parameters_with_errors(request.search, state.theta, state.reduced)
     bias, joint = np.zeros(len(free)), joint_equations(state.reduced, free)
     bias[free] = joint.of_theta(joint.inverse) @ penalty.pull[free]
-    return smoothing_table(penalty, splines, bias, list(request.search.names))
+    return bias

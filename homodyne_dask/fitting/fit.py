@@ -118,7 +118,9 @@ def iterate(
         observer = FitObserver(_description(request), planned, connected, callbacks, refused)
         with observer.failures_emitted():
             # JAX and tables load while workers start, and after the first line of progress
-            from homodyne_dask.assessment import assemble_result, estimate_errors
+            from homodyne_dask.assessment.assess import assess
+            from homodyne_dask.assessment.result_of import result_of
+            from homodyne_dask.results.data.fit_result import FitRun
             from homodyne_dask.sweep.sweep import level_sweeps, sweep_of
 
             selection, problem = request.scan.selection, request.problem
@@ -152,21 +154,12 @@ def iterate(
             assert state is not None  # there is at least one pass
             observer.start_phase("estimating the errors")
             last_pass = time.perf_counter()
-            estimates = estimate_errors.estimate_errors(
-                request, sweep, state, observer.start_phase, weighted
-            )
+            assessment = assess(request, state, sweep, weighted, observer.start_phase)
             record.timings["errors"] = time.perf_counter() - last_pass
             compilations = of_data.compilations()  # asks the workers, so before they are released
             record.timings["total"] = time.perf_counter() - started
-            result = assemble_result.assemble_result(
-                request,
-                state,
-                record.history,
-                record.timings,
-                compilations,
-                estimates,
-                record.minima,
-            )
+            run = FitRun(state.passes, tuple(record.history), compilations, record.timings)
+            result = result_of(request, state, assessment, run, record.minima)
             observer.ended(result)
     record.timings["total"] = time.perf_counter() - started
     return result
@@ -270,10 +263,9 @@ def _description(request: Request) -> FitDescription:
     """Return title, parameters and errors for the progress of a fit."""
 
     def errors(state: lm.State) -> Float[np.ndarray, " p"]:
-        from homodyne_dask.assessment import estimate_errors
+        from homodyne_dask.assessment.assess import errors_of_pass
 
-        known = estimate_errors.uncertainty_at(request, state).robust
-        return estimate_errors.deviations(known, len(state.theta))
+        return errors_of_pass(request, state)
 
     return FitDescription(
         f"{request.problem.model.name} fitted to {Path(request.scan.path).name}",

@@ -21,7 +21,7 @@ from homodyne_dask.assessment.cell_residuals import (
     averaged_cells,
     cell_points,
 )
-from homodyne_dask.assessment.fitted_cells import difference_of_weights
+from homodyne_dask.assessment.fitted_cells import FittedCells, difference_of_weights
 from homodyne_dask.assessment.speckle_blocks import CellGrid
 from homodyne_dask.assessment.speckle_errors import (
     SpeckleErrors,
@@ -224,12 +224,14 @@ class SpeckleWeighting:
         return weighted_errors(state.reduced, self.joint, at_end, self.bins, clusters)
 
     @one_blas_thread()
-    def hausman(self, state: lm.State, errors: SpeckleErrors | None) -> HausmanTest | None:
+    def hausman(
+        self, state: lm.State, errors: SpeckleErrors, cells: FittedCells
+    ) -> HausmanTest | None:
         """Return whether the weights lead to another estimate; None where it cannot be told."""
-        if errors is None or errors.objection or self.by_pairs is None or self.joint is None:
+        if errors.objection or self.by_pairs is None or self.joint is None:
             return None
         size = self.joint.size
-        return difference_of_weights(self.request, state, errors, self.by_pairs, size)
+        return difference_of_weights(self.request, state, cells, self.by_pairs, size)
 
 
 def _grouped(sweep: Sweep, request: Request) -> AveragedCells:

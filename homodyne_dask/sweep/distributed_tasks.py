@@ -24,7 +24,6 @@ from homodyne_dask.cluster.local import (
     gathered,
 )
 from homodyne_dask.errors import ClusterError
-from homodyne_dask.kernels.gram import AnyGram
 from homodyne_dask.sweep.layout import Run
 from homodyne_dask.sweep.tasks import Report, Task, TaskContext, warm_up
 
@@ -114,28 +113,28 @@ def keep_preferences_soft(client: Client) -> None:
 class _Call:
     """The function of a task and its arguments. Dask would search tuples, of many bins, for futures."""
 
-    function: Callable[[Any, Run, Any], tuple[Any, Report]]
+    function: Callable[[Any, Any, Any], tuple[Any, Report]]
     context: object
-    run: Run
+    run: object
     at: object
 
     def computed(self) -> tuple[Any, Report]:
-        """Return the Gram of the task and its report."""
+        """Return the result of the task and its report."""
         return self.function(self.context, self.run, self.at)
 
 
-def computed_on_cluster[G: AnyGram](
+def computed_on_cluster[G](
     client: Client,
     context: object,
-    runs: Sequence[Run],
+    runs: Sequence[Any],
     owners: Mapping[int, str],
     task: Task[G],
     at: object,
 ) -> Iterator[tuple[int, G, Report]]:
-    """Yield the number of each task of a pass, its Gram and its report, in the order of arrival.
+    """Yield the number of each task, its result and its report, in the order of arrival.
 
-    context, at: the first and the last argument of each task. owners: of tasks that were computed before,
-    the workers that cache their data, or at least the sums of those.
+    context, runs, at: the three arguments of a task; its own is one of `runs`, of a pass a `Run`. owners: of
+    tasks that were computed before, the workers that cache their data, or at least the sums of those.
     """
     name = f"{task.key}-{os.urandom(3).hex()}"
     futures: dict[Future, int] = {}

@@ -26,7 +26,6 @@ from homodyne_dask.kernels.cell_grams import (
 )
 from homodyne_dask.kernels.decayed_subblocks import SubBlocks
 from homodyne_dask.kernels.gram import (
-    AnyGram,
     CandidateGrams,
     CellMeans,
     Gram,
@@ -95,11 +94,11 @@ class Directions(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Task[G: AnyGram]:
-    """The task of a pass: its function, its Dask key, and the name of the pass in progress reports."""
+class Task[G]:
+    """A task of an executor: its function, its Dask key, and the name of the pass in progress reports."""
 
-    function: Callable[[Any, Run, Any], tuple[G, "Report"]]
-    """Of (context, run of blocks, argument)."""
+    function: Callable[[Any, Any, Any], tuple[G, "Report"]]
+    """Of (context, its share of the work, argument): of a pass, a `Run` of blocks."""
     key: str
     """First word of its Dask keys, as in gram-3fa2c1-00012."""
     label: str | None = None

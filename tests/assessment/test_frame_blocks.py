@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from homodyne_dask.assessment import estimate_errors as estimate
+from homodyne_dask.assessment import assess as estimate
 from homodyne_dask.assessment.decay_test import _dyadic
 from homodyne_dask.assessment.frame_blocks import frame_moments
 from homodyne_dask.models import STATIC

@@ -6,7 +6,7 @@ from scipy.linalg import block_diag
 
 import homodyne_dask as hd
 import ingest
-from homodyne_dask.assessment import assemble_result, score_tests, speckle_noise
+from homodyne_dask.assessment import assess, score_tests, speckle_noise
 from homodyne_dask.assessment.fitted_cells import fitted_cells
 from homodyne_dask.fitting.start import initial_values
 from homodyne_dask.solver.speckle import regular
@@ -37,7 +37,7 @@ def cells(request, store):
     found = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            assemble_result,
+            assess,
             "fitted_cells",
             lambda *given: found.append(fitted_cells(*given)) or found[0],
         )
@@ -89,7 +89,7 @@ def test_a_score_is_that_of_the_whole_system(cells, bins):
 def test_no_matrix_of_an_individual_fit_has_a_row_for_each_bin(store, monkeypatch):
     sizes = []
     monkeypatch.setattr(
-        assemble_result,
+        assess,
         "fitted_cells",
         lambda *given: sizes.append((found := fitted_cells(*given)).inverse.shape) or found,
     )

@@ -142,7 +142,7 @@ def test_no_further_pass_is_made_where_speckle_gives_the_errors(tmp_path, monkey
     def refuse(*_):
         raise AssertionError("a pass for the test for a decay")
 
-    monkeypatch.setattr("homodyne_dask.assessment.estimate_errors.frame_moments", refuse)
+    monkeypatch.setattr("homodyne_dask.assessment.assess.frame_moments", refuse)
     assert fitted(RING, tmp_path).parameters.attrs["method"] == "speckle"
 
 

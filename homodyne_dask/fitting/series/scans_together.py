@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float, Int
 
-from homodyne_dask.assessment.assemble_result import (
-    assemble_result,
-    table_of_parameters,
-)
+from homodyne_dask.assessment.assess import DETERMINED, assess_scan
 from homodyne_dask.assessment.cell_residuals import AveragedCells, averaged_cells
-from homodyne_dask.assessment.estimate_errors import ErrorEstimates, deviations
+from homodyne_dask.assessment.result_of import result_of, table_of_parameters
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors, speckle_errors
 from homodyne_dask.assessment.speckle_noise import NoiseOfModel
+from homodyne_dask.assessment.which_covariance import Known, NoiseErrors, counted, deviations
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.events import Callback, FitEnded
 from homodyne_dask.fitting.fit import plan_for, workers_for_plan
@@ -33,19 +31,17 @@ from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
-from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fit_result import FitResult, FitRun
 from homodyne_dask.results.data.global_fit import GlobalFit
 from homodyne_dask.results.data.result_tables import covariance_table
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.cluster_robust import with_known
 from homodyne_dask.solver.covariance import (
     MIN_CLUSTERS,
-    SPECKLE,
     Uncertainty,
     clusters_in,
     expanded,
     uncertainty,
-    without,
 )
 from homodyne_dask.solver.global_parameters import GlobalParameters
 from homodyne_dask.solver.normal_equations import joint_equations, parameters_with_errors
@@ -161,27 +157,25 @@ def fit_together(
             states = _states_of_scans(request, state, of_bins(state.theta))
             scans = list(zip(request.scans, states, strict=True))
             few = min(clusters_in(at.reduced, one.clusters) for one, at in scans) < MIN_CLUSTERS
-            errors, speckle = _uncertainty(request, state), []
+            known, noises = _known(request, state, few=few), []
             averaged = cache(partial(averaged_cells, sweep, request.whole))
-            noise = partial(_speckle, request, state, averaged, list[NoiseOfModel]())
-            if few or errors.of_few(request.search.names):
-                speckle = [noise(scan, at) for scan, at in enumerate(states)]
-                errors = _uncertainty(request, state, states, speckle)
+            noise = partial(_noise, request, state, averaged, list[NoiseOfModel]())
+            if few or known.by_bins.of_few(request.search.names):
+                noises = [noise(scan, at) for scan, at in enumerate(states)]
+                known = known._replace(by_noise=_of_noises(request, state, states, noises))
+            errors, assessments = counted(known).errors, []
+            for scan, (one, at) in enumerate(scans):
+                # the noise of many bins is large: of one scan at a time
+                here = noises[scan] if noises else noise(scan, at)
+                assessments.append(assess_scan(one, at, here, _of_scan(request, errors, scan)))
             record.timings["errors"] = time.perf_counter() - started - sum(record.timings.values())
             record.timings["total"] = time.perf_counter() - started
-            compiled = of_data.compilations()
+            compiled, history = of_data.compilations(), tuple(record.history)
+            run = FitRun(state.passes, history, compiled, record.timings)
             results = [
-                assemble_result(
-                    one, at, record.history, record.timings, compiled,
-                    ErrorEstimates(
-                        # that of many bins is large: of one scan at a time
-                        speckle=speckle[scan] if speckle else noise(scan, at),
-                        of_global_fit=_of_scan(request, errors, scan),
-                    ),
-                    record.minima,
-                )
-                for scan, (one, at) in enumerate(scans)
-            ]  # fmt: skip
+                result_of(one, at, assessment, run, record.minima)
+                for (one, at), assessment in zip(scans, assessments, strict=True)
+            ]
             found = _global_fit(request, state, errors)
             table, unknown = found.parameters, (np.nan,) * len(found.parameters["param"])
             ended = FitEnded(
@@ -198,7 +192,7 @@ def _description(request: GlobalRequest) -> FitDescription:
     units = np.array([one.unit for one in whole.parameters])[parameters.of_model]
 
     def errors(state: lm.State) -> Float[np.ndarray, " g"]:
-        return deviations(_uncertainty(request, state).robust, len(state.theta))
+        return deviations(counted(_known(request, state)).errors.robust, len(state.theta))
 
     return FitDescription(
         f"{whole.problem.model.name} fitted to {len(request.scans)} scans together",
@@ -260,7 +254,7 @@ def _states_of_scans(request: GlobalRequest, state: lm.State, gram: Gram) -> lis
     return found
 
 
-def _speckle(
+def _noise(
     request: GlobalRequest,
     whole: lm.State,
     averaged: Callable[[], AveragedCells],
@@ -275,37 +269,44 @@ def _speckle(
     """
     moved = parameters_with_errors(request.search, whole.theta, whole.reduced)
     moved, one = moved[request.parameters.place[scan]], request.scans[scan]
-    ended = state.outcome in (lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.MAX_PASSES)
-    if not ended or not moved.any() or one.scan.cells is not None:
+    if state.outcome not in DETERMINED or not moved.any() or one.scan.cells is not None:
         return None
     own = averaged().of_bins(request.members[scan])
     return speckle_errors(one, state, moved, one.clusters, own, known=known)
 
 
-def _uncertainty(
-    request: GlobalRequest,
-    state: lm.State,
-    states: Sequence[lm.State] = (),
-    speckle: Sequence[SpeckleErrors | None] = (),
-) -> Uncertainty:
-    """Return the covariances of the global parameters.
+def _known(request: GlobalRequest, state: lm.State, *, few: bool = False) -> Known:
+    """Return the covariances of the global parameters, without the noise of bins.
 
-    speckle: the noise of each scan where one has fewer than 8 clusters of bins, which alone determine its own
-    parameters, or too few determine another. Then the covariance is that of speckle: from the sum of the
-    covariances of the scores of all scans and of priors, with the degrees of freedom of a sum of variances
-    (Satterthwaite), those of a scan the fewest of its parameters.
+    few: whether a scan has fewer than 8 clusters of bins, which alone determine its own parameters.
     """
     search = request.search
     moved = parameters_with_errors(search, state.theta, state.reduced)
     at_bound = search.free & ~search.free_inside_bounds(state.theta)
-    found = uncertainty(search.names, state.reduced, moved, request.whole.clusters, at_bound)
-    known = [one for one in speckle if one and np.isfinite(one.dof).any() and not one.objection]
-    if found.naive is None or not known or len(known) < len(states):
-        return found.without_few()
+    by_bins = uncertainty(search.names, state.reduced, moved, request.whole.clusters, at_bound)
+    return Known(by_bins, others_enough=lambda: not few)
+
+
+def _of_noises(
+    request: GlobalRequest,
+    state: lm.State,
+    states: Sequence[lm.State],
+    noises: Sequence[SpeckleErrors | None],
+) -> NoiseErrors | None:
+    """Return the covariance that the noise of the scans gives the global parameters.
+
+    It is from the sum of the covariances of the scores of all scans and of priors, with the degrees of
+    freedom of a sum of variances (Satterthwaite), those of a scan the fewest of its parameters. None where
+    the noise of a scan is not known.
+    """
+    moved = parameters_with_errors(request.search, state.theta, state.reduced)
     joint = joint_equations(state.reduced, moved)
+    known = [one for one in noises if one and np.isfinite(one.dof).any() and not one.objection]
+    if not joint.determined.all() or len(known) < len(states):
+        return None
     inverse, prior = (expanded(joint.of_theta(of), moved) for of in (joint.inverse, joint.known))
-    total, spread = np.zeros_like(inverse), np.zeros(len(search.names))
-    scaling = found.scaling_naive.copy()
+    total, spread = np.zeros_like(inverse), np.zeros(len(request.search.names))
+    scaling = np.full((len(request.scan_of_bin), 2), np.nan)
     for scan, (at, one) in enumerate(zip(states, known, strict=True)):
         own, place = np.isfinite(np.diag(one.covariance)), request.parameters.place[scan]
         to = inverse[:, place[own]] @ at.reduced.hessian[np.ix_(own, own)]
@@ -315,14 +316,8 @@ def _uncertainty(
             scaling[list(request.members[scan])] = one.scaling
     with np.errstate(divide="ignore", invalid="ignore"):
         dof = np.diag(total) ** 2 / spread
-    return replace(
-        found,
-        robust=without(total + prior, found.withheld),
-        dof=np.where(found.withheld, np.nan, with_known(dof, np.diag(total), np.diag(prior))),
-        scaling_robust=scaling,
-        method=SPECKLE,
-        few=None,
-    )
+    freedom = with_known(dof, np.diag(total), np.diag(prior))
+    return NoiseErrors(total + prior, freedom, scaling)
 
 
 def _of_scan(request: GlobalRequest, errors: Uncertainty, scan: int) -> Uncertainty:

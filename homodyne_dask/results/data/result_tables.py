@@ -11,8 +11,10 @@ from numpy.typing import ArrayLike
 from homodyne_dask.results._xarray_internals import load_dask_arrays_late
 
 if TYPE_CHECKING:
+    from homodyne_dask.assessment.assess import Influence
     from homodyne_dask.assessment.profile_likelihood import ProfilePoint
     from homodyne_dask.assessment.speckle_errors import SpeckleErrors
+    from homodyne_dask.assessment.spline_rate_errors import RateFreedom
     from homodyne_dask.solver.influence import LeftOutClusters
     from homodyne_dask.solver.information_criteria import ScalingComparison
     from homodyne_dask.solver.reduced_problem import Penalty
@@ -34,12 +36,25 @@ PlainTable = dict[str, dict[str, dict[str, Any]]]
 load_dask_arrays_late()
 
 
-def influence_table(change: np.ndarray, names: list[str], label: np.ndarray) -> xarray.Dataset:
-    """Return (bin, param): change of a parameter when a bin is excluded, in standard errors."""
-    return xarray.Dataset(
-        {"change": (("bin", "param"), change)},
-        coords={"param": names, "label": ("bin", np.asarray(label))},
-    )
+def influence_table(of: "Influence", names: list[str], label: np.ndarray) -> xarray.Dataset:
+    """Return (bin, param): change of a parameter when a bin is excluded, in standard errors.
+
+    Where there are several scans, change_of_scan (scan, param), too.
+    """
+    columns = {"change": (("bin", "param"), of.of_bin)}
+    coords = {"param": names, "label": ("bin", np.asarray(label))}
+    if len(of.scans):
+        columns["change_of_scan"] = (("scan", "param"), of.of_scan)
+        coords["scan"] = of.scans
+    return xarray.Dataset(columns, coords)
+
+
+def rate_dof_table(freedom: "RateFreedom | None") -> xarray.Dataset | None:
+    """Return over age [s] the degrees of freedom of the error of each rate; None for None."""
+    if freedom is None:
+        return None
+    columns = {rate: ("age", of) for rate, of in freedom.of_rate.items()}
+    return xarray.Dataset(columns, coords={"age": freedom.age})
 
 
 def left_out_table(of: "LeftOutClusters", label: np.ndarray) -> xarray.Dataset:

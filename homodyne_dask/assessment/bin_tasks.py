@@ -1,0 +1,148 @@
+"""The noise of bins on the executor of the passes: the workers of a client, or this process.
+
+A task is a pure function of store, selection, a group of bins, theta and the last sums of these bins, and
+groups keep their order: the noise has the same bits for any number of workers, even if some are lost.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from homodyne_dask.assessment.cell_residuals import AveragedCells, stored_cells
+from homodyne_dask.assessment.speckle_blocks import CellGrid, FittedPoint
+from homodyne_dask.assessment.speckle_noise import (
+    BinNoise,
+    DataAndModel,
+    EndOfFit,
+    Groups,
+    OfGroup,
+    SumsOfBins,
+    noise_of_group,
+)
+from homodyne_dask.kernels.backend import compilations, evaluation_of
+from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.solver._numpy_internals import one_blas_thread
+from homodyne_dask.store.scan import Selection, open_selection
+from homodyne_dask.sweep.blocks import NO_COST
+from homodyne_dask.sweep.sweep import Sweep
+from homodyne_dask.sweep.tasks import Report, Task, report_of
+
+TIMED = 2
+"""Groups that are computed in this process, by which the time of the others is estimated."""
+MIN_SECONDS = 1.0
+"""Estimated time of the others above which they go to workers."""
+PROGRESS_INTERVAL = 0.4
+"""Least time between two messages of progress [s]."""
+
+
+class BinContext(NamedTuple):
+    """The arguments common to all tasks of a fit."""
+
+    selection: Selection
+    problem: Problem
+    theta: Float[np.ndarray, " p"]
+    which: Bool[np.ndarray, " p"]
+    units: Float[np.ndarray, " m"]
+    """As in `FittedPoint`."""
+    grid: CellGrid
+
+
+class GroupOfBins(NamedTuple):
+    """The share of one task: bins that share one noise of the model, and their sums."""
+
+    bins: list[int]
+    """Indices into the selection's bins."""
+    sums: SumsOfBins
+
+
+def noise_of_group_task(
+    context: BinContext, group: GroupOfBins, _: None
+) -> tuple[list[BinNoise] | None, Report]:
+    """Return the noise of bins of one noise of the model; None as `noise_of_bins`."""
+    began, before = time.perf_counter(), compilations()
+    scan, problem = open_selection(context.selection), context.problem
+    point = evaluation_of(problem.model).point(problem, context.theta, scan.time)
+    at = FittedPoint(point, scan.time, context.which, context.units)
+    averaged = _stored(context.selection, problem.min_lag).of_bins(group.bins)
+    own = replace(scan, bins=tuple(scan.bins[b] for b in group.bins))
+    data = DataAndModel(own, problem, own.mean_counts)
+    with one_blas_thread():
+        here, end = list(range(len(group.bins))), EndOfFit(group.sums)
+        noises = noise_of_group(data, end, at, here, context.grid, averaged)
+    return noises, report_of(began, before, NO_COST)
+
+
+BIN_NOISE = Task(noise_of_group_task, "noise", "for the noise of bins")
+
+
+@lru_cache(maxsize=2)
+def _stored(selection: Selection, min_lag: int) -> AveragedCells:
+    return stored_cells(open_selection(selection), min_lag)
+
+
+@dataclass(frozen=True)
+class BinExecutor:
+    """Computes groups of bins where the passes are computed, and says how many bins are done."""
+
+    passes: Sweep
+    doing: Callable[[str], None] = lambda _: None
+
+    def computing(
+        self, selection: Selection, at: FittedPoint, grid: CellGrid, *, stored: bool
+    ) -> Callable[[OfGroup, Groups, SumsOfBins], Iterator[list[BinNoise] | None]]:
+        """Return what computes the noise of groups of bins, for `noise_of_bins`.
+
+        stored: whether only averages stored with the data are needed, which workers have, too. Else, and
+        for less than MIN_SECONDS of work, this process computes.
+        """
+        problem = at.point.problem
+        context = BinContext(selection, problem, at.point.theta, at.which, at.units, grid)
+
+        def compute(
+            of_group: OfGroup, groups: Groups, sums: SumsOfBins
+        ) -> Iterator[list[BinNoise] | None]:
+            progress, seconds = _Progress(self.doing, sum(map(len, groups))), np.inf
+            on_workers = stored and self.passes.client is not None
+            for n, group in enumerate(groups):
+                if on_workers and n == TIMED and seconds * (len(groups) - n) > MIN_SECONDS:
+                    shares = [GroupOfBins(of, sums.of_bins(of)) for of in groups[n:]]
+                    yield from self._on_workers(context, shares, progress)
+                    return
+                began = time.perf_counter()
+                yield of_group(group)
+                seconds = min(seconds, time.perf_counter() - began)
+                progress.add(len(group))
+
+        return compute
+
+    def _on_workers(
+        self, context: BinContext, shares: list[GroupOfBins], progress: "_Progress"
+    ) -> list[list[BinNoise] | None]:
+        from homodyne_dask.sweep.distributed_tasks import computed_on_cluster  # it loads Dask
+
+        assert self.passes.client is not None
+        noises: dict[int, list[BinNoise] | None] = {}
+        arrived = computed_on_cluster(self.passes.client, context, shares, {}, BIN_NOISE, None)
+        for n, of_group, _ in arrived:
+            noises[n] = of_group
+            progress.add(len(shares[n].bins))
+        return [noises[n] for n in range(len(shares))]
+
+
+class _Progress:
+    """Says from time to time how many bins are done."""
+
+    def __init__(self, doing: Callable[[str], None], bins: int) -> None:
+        self.doing, self.bins, self.done, self.said = doing, bins, 0, time.monotonic()
+
+    def add(self, bins: int) -> None:
+        """Count bins that are done."""
+        self.done += bins
+        if time.monotonic() - self.said > PROGRESS_INTERVAL:
+            self.said = time.monotonic()
+            self.doing(f"speckle noise: {self.done} of {self.bins} bins")

@@ -1,0 +1,210 @@
+"""The result of a fit, laid out from its last state and what is known of it: nothing is computed here."""
+
+from collections.abc import Sequence
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from platform import python_version
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+from xarray import Dataset
+
+from homodyne_dask.assessment.assess import Assessment
+from homodyne_dask.assessment.which_covariance import deviations
+from homodyne_dask.kernels.gram import RobustGram
+from homodyne_dask.models.parameters import Search
+from homodyne_dask.request.request import Request
+from homodyne_dask.results.data.fit_result import (
+    Diagnosis,
+    FitErrors,
+    FitResult,
+    FitRun,
+    FitStatistics,
+)
+from homodyne_dask.results.data.provenance import Provenance
+from homodyne_dask.results.data.result_tables import (
+    covariance_table,
+    directions_table,
+    influence_table,
+    left_out_table,
+    noise_table,
+    parameter_table,
+    profile_table,
+    rate_dof_table,
+    scaling_table,
+    scalings_table,
+    smoothing_table,
+)
+from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.covariance import Uncertainty
+from homodyne_dask.solver.reduce import mean_weight
+from homodyne_dask.store.processes import OUR_CODE, code_digest
+
+PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "zarr", "dask", "distributed", "xarray")
+"""They read the data and do the arithmetic."""
+
+
+@cache
+def _versions_of_packages() -> dict[str, str]:
+    return {"Python": python_version()} | {name: version(name) for name in PACKAGES}
+
+
+def result_of(
+    request: Request,
+    state: lm.State,
+    assessment: Assessment,
+    run: FitRun,
+    minima: Sequence[dict[str, Any]] = (),
+) -> FitResult:
+    """Return the result of a fit that ended in `state`; minima: the competing ones.
+
+    Where no decay is seen no parameter and no contrast is measured: they are unknown.
+    """
+    scan, search, reduced, decay = request.scan, request.search, state.reduced, assessment.decay
+    return FitResult(
+        outcome=state.outcome if decay else lm.Outcome.NO_DECAY,
+        parameters=table_of_parameters(
+            search,
+            np.where(search.free & (not decay), np.nan, state.theta),
+            assessment.errors,
+            assessment.at_bound,
+            [parameter.unit for parameter in request.parameters],
+        ),
+        scaling=_scaling(request, state, assessment),
+        statistics=FitStatistics(
+            chisqr=reduced.fit_chisqr,
+            redchi=reduced.fit_chisqr / reduced.freedom(int(search.free.sum())),
+            ndata=reduced.ndata,
+            nbins=int((reduced.count > 0).sum()),
+            mean_weight=mean_weight(reduced.gram) if isinstance(reduced.gram, RobustGram) else None,
+        ),
+        errors=_errors(request, state, assessment),
+        diagnosis=_diagnosis(request, state, assessment, tuple(minima)),
+        run=run,
+        provenance=Provenance(
+            config=request.config,
+            inputs=_inputs(request),
+            truth=scan.attrs["truth"],
+            version=version("homodyne-dask"),
+            versions=_versions_of_packages() | {OUR_CODE: code_digest()},
+            definition=request.problem.model,
+        ),
+    )
+
+
+def table_of_parameters(
+    search: Search,
+    theta: Float[np.ndarray, " p"],
+    errors: Uncertainty,
+    at_bound: Bool[np.ndarray, " p"],
+    units: Sequence[str],
+) -> Dataset:
+    """Return `FitResult.parameters`."""
+    stderr, naive = (deviations(of, len(theta)) for of in (errors.robust, errors.naive))
+    columns: dict[str, Any] = {"value": theta, "stderr": stderr, "stderr_naive": naive}
+    columns["dof"] = errors.dof
+    columns["method"] = [errors.method if np.isfinite(one) else "" for one in stderr]
+    columns |= {"at_bound": at_bound, "fixed": ~search.free, "unit": units}
+    return parameter_table(columns | {"param": search.names})
+
+
+def _scaling(request: Request, state: lm.State, assessment: Assessment) -> Dataset:
+    scan, reduced, errors = request.scan, state.reduced, assessment.errors
+    unseen, left_out = (reduced.count > 0) & (not assessment.decay), assessment.left_out
+    columns: dict[str, Any] = {"label": scan.label}
+    if "scans" in scan.attrs:
+        columns["scan"] = scan.scan_number
+    columns |= {
+        "q": scan.q,
+        "phi": scan.phi,
+        "contrast": np.where(unseen, 0.0, reduced.contrast),
+        "offset": reduced.offset,
+        "redchi": assessment.redchi,
+        "ndata": reduced.count,
+        "left_out_chisqr": np.full(len(scan.bins), np.nan) if left_out is None else left_out,
+        "undetermined": reduced.undetermined | unseen,
+    }
+    for ending, of in (("", errors.scaling_robust), ("_naive", errors.scaling_naive)):
+        columns[f"contrast_stderr{ending}"] = of[:, 1]
+        columns[f"offset_stderr{ending}"] = of[:, 0]
+    return scaling_table(columns)
+
+
+def _errors(request: Request, state: lm.State, assessment: Assessment) -> FitErrors:
+    names, errors, noise = list(request.search.names), assessment.errors, assessment.noise
+    profiles, label = {}, request.scan.label
+    for name, points in assessment.profiles.items():
+        at = names.index(name)
+        assert errors.naive is not None  # there is no profile without it
+        # χ² rises by the noise at one naive error
+        variance = errors.naive[at, at] / (state.reduced.noise or 1.0)
+        profiles[name] = profile_table(points, at, variance, names)
+    return FitErrors(
+        covariance=covariance_table(errors.robust, names),
+        covariance_naive=covariance_table(errors.naive, names),
+        noise=None if noise is None else noise_table(noise, label, names, assessment.gain),
+        rate_dof=rate_dof_table(assessment.rate_freedom),
+        profiles=profiles,
+    )
+
+
+def _diagnosis(
+    request: Request, state: lm.State, assessment: Assessment, minima: tuple[dict[str, Any], ...]
+) -> Diagnosis:
+    names, label, errors = list(request.search.names), request.scan.label, assessment.errors
+    decay, left_out, influence = (
+        assessment.decay,
+        assessment.left_out_clusters,
+        assessment.influence,
+    )
+    tables: dict[str, Dataset] = {}
+    if influence is not None:
+        tables["influence"] = influence_table(influence, names, label)
+        if influence.modes is not None:
+            tables["scalings"] = scalings_table(influence.modes, influence.error, names)
+    if decay:
+        tables["identifiability"] = directions_table(errors.eigenvalues, errors.directions, names)
+    if decay and left_out is not None:
+        tables["left_out"] = left_out_table(left_out, label)
+    penalty, smoothness = state.reduced.penalty, request.search.smoothness
+    if penalty is not None and smoothness is not None and assessment.bias is not None:
+        splines = [at.stop - at.start for at in smoothness.places.values()]
+        tables["smoothing"] = smoothing_table(penalty, splines, assessment.bias, names)
+    return Diagnosis(
+        undetermined=assessment.undetermined,
+        warnings=assessment.warnings,
+        check=assessment.check,
+        power_of_q=assessment.power_of_q,
+        hausman=assessment.hausman,
+        minima=minima,
+        **tables,
+    )
+
+
+def _inputs(request: Request) -> dict[str, Any]:
+    scan = request.scan
+    scans = {"scans": scan.scan_number.tolist(), "scan_names": scan.scan_names}
+    kept = ("source_file", "source_sha256", "source_format", "frame_time", "sigma_source", "notes")
+    first, stop = scan.frames
+    cells: dict[str, int] = {}
+    if scan.cells is not None:
+        cells["cells"] = int((scan.cells.pairs_in((0, scan.n_frames), 1) > 0).sum())
+    return {
+        "store": Path(scan.path).name,
+        "store_path": scan.path,
+        "store_sha256": scan.digest,
+        **{key: scan.attrs[key] for key in kept},
+        "selection": scan.selection_options,
+        "frames": [first, stop],
+        "seconds": [float(scan.time[first]), float(scan.time[stop - 1])],
+        "chunks_left_out": [list(chunk) for chunk in scan.excluded],
+        "frames_masked": int((~scan.frame_mask[first:stop]).sum()),
+        "frames_excluded": [list(one) for one in scan.excluded_frames],
+        **cells,
+        "bins": len(scan.bins),
+        "independent_bins": len(np.unique(request.clusters)),
+        "labels": scan.label.tolist(),
+        **(scans if "scans" in scan.attrs else {}),
+    }
