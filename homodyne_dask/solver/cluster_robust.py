@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.solver.normal_equations import JointEquations
+from homodyne_dask.solver.normal_matrix import root_of
 
 _MIN_LEVERAGE = 1e-8
 """Share of a cluster's residual that is left by the fit, below which it is rounding."""
@@ -83,8 +84,7 @@ def freedom_of_trace(
 
     hessian: H of these, the others eliminated. They are more than those of any one direction.
     """
-    values, vectors = np.linalg.eigh(hessian)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    root = root_of(hessian)
     roots = [(of.which, R, A @ R) for of, R, A, _, _ in _clusters(inverse, blocks)]
     directions = (np.eye(len(inverse), len(root)) @ root)[None]
     return float(_satterthwaite(inverse, roots, directions)[0])
@@ -162,8 +162,7 @@ def _satterthwaite(
         total += np.trace(own - of_all, axis1=2, axis2=3).sum(0)
         squares += np.sum(own * (own - 2 * of_all), axis=(0, 2, 3))
         among[:, which[:, None], which] += (w @ w.mT).sum(0)
-    values, vectors = np.linalg.eigh(inverse)
-    half = vectors * np.sqrt(np.maximum(values, 0.0))
+    half = root_of(inverse)
     squares += np.sum((half.T @ among @ half) ** 2, axis=(1, 2))
     known = np.minimum(total, squares) > 0
     return np.where(known, total**2 / np.where(known, squares, 1.0), np.nan)

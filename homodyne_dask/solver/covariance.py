@@ -15,9 +15,9 @@ from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.kernels.gram import RobustGram
 from homodyne_dask.solver.cluster_robust import by_cluster, cr3, freedom_of_trace
-from homodyne_dask.solver.eigendirections import SINGULAR
 from homodyne_dask.solver.identifiability import undetermined, weakly_determined
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
+from homodyne_dask.solver.normal_matrix import SINGULAR, inverse_of
 from homodyne_dask.solver.reduce import slope_known
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 
@@ -211,17 +211,11 @@ def _follow_bounds(
     if not at_bound.any():
         return follow
     free = moved | at_bound
-    size = np.sqrt(np.where(np.diag(reduced.hessian) > 0, np.diag(reduced.hessian), 1.0))
-    scaled = reduced.hessian / np.outer(size, size)
-    variances = [_variances(scaled[np.ix_(some, some)]) for some in (moved, free)]
-    follow[moved] = variances[0] < (1 - _FOLLOWS_BOUND) * variances[1][moved[free]]
+    held, freed = (
+        np.diag(inverse_of(reduced.hessian[np.ix_(some, some)])) for some in (moved, free)
+    )
+    follow[moved] = held < (1 - _FOLLOWS_BOUND) * freed[moved[free]]
     return follow
-
-
-def _variances(scaled: Float[np.ndarray, "m m"]) -> Float[np.ndarray, " m"]:
-    """Return the diagonal of the inverse; eigenvalues below rounding count as that."""
-    values, vectors = np.linalg.eigh(scaled)
-    return (vectors**2 / np.maximum(values, SINGULAR)).sum(1)
 
 
 def without(

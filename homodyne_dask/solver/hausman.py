@@ -10,6 +10,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import fdtrc
 
+from homodyne_dask.solver.normal_matrix import eigensystem
+
 SIGNIFICANT = 1e-3
 """p below which the estimates differ."""
 LEAST = 0.02
@@ -46,7 +48,7 @@ def hausman_test(
     size = np.sqrt(np.diag(unweighted))
     if not (np.isfinite(size).all() and (size > 0).all()):
         return None
-    values, vectors = np.linalg.eigh(between / np.outer(size, size))
+    values, vectors, _ = eigensystem(between, size)
     known = values > LEAST
     if not known.any():
         return None

@@ -11,12 +11,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.models.parameters import Search
-from homodyne_dask.solver.eigendirections import above_rounding
 from homodyne_dask.solver.elimination import Z
+from homodyne_dask.solver.normal_matrix import SINGULAR_REST, eigensystem, sizes
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 
-_SINGULAR = 1e-13
-"""Eigenvalue of a normal matrix over the largest, below which a direction is not determined."""
 MOST_BEYOND = 15.0
 """Naive errors by which the optimum may lie beyond a bound. Those of correlated pairs were 8 to 18 times as
 large; intervals of 95 % that allow for the bound held another parameter in 32 of 35 fits up to 14 naive
@@ -130,16 +128,16 @@ def joint_equations(reduced: ReducedProblem, moved: Bool[np.ndarray, " p"]) -> J
     """Return the joint normal equations at theta, of the parameters that moved."""
     some = np.ix_(moved, moved)
     H = reduced.hessian[some]
-    size = np.sqrt(np.where(np.diag(H) > 0, np.diag(H), 1.0))
+    size = sizes(H)
     hessian = H / np.outer(size, size)
-    values, vectors = np.linalg.eigh(hessian)
-    known = above_rounding(values, vectors, reduced.relative_hessian_rounding[moved])
+    scaled = eigensystem(hessian, np.ones(len(H)))
+    known = scaled.above_rounding(reduced.relative_hessian_rounding[moved])
     bins = len(reduced.count)
     blocks = reduced.bin_hessian[:, moved][:, :, moved]
     scores = reduced.bin_gradient[:, moved]
     follow = -reduced.projection[:, :, moved]
     shared = len(reduced.inverse) == 1 and reduced.columns.shape[1] > 0
-    inverse = vectors / values @ vectors.T if known.all() else np.full_like(hessian, np.nan)
+    inverse = scaled.inverse if known.all() else np.full_like(hessian, np.nan)
     if shared:
         error = np.sqrt(np.diag(reduced.inverse[0]))
         linear_size = np.where(error > 0, 1 / np.where(error > 0, error, 1.0), 1.0)
@@ -158,8 +156,8 @@ def joint_equations(reduced: ReducedProblem, moved: Bool[np.ndarray, " p"]) -> J
         linear=len(size) - int(moved.sum()),
         which=moved,
         hessian=hessian,
-        values=values,
-        vectors=vectors,
+        values=scaled.values,
+        vectors=scaled.vectors,
         determined=known,
         inverse=inverse,
         blocks=blocks / np.outer(size, size),
@@ -174,11 +172,11 @@ def solve_normal_equations(
     normal: Float[np.ndarray, "n n"], right: Float[np.ndarray, " n"], first: int
 ) -> tuple[Float[np.ndarray, " n"], bool]:
     """Return x of normal · x = right, and whether its first parameters are determined."""
-    values, vectors = np.linalg.eigh(normal)
-    known = values > _SINGULAR * max(values[-1], 0.0)
-    undetermined = np.abs(vectors[:first, ~known]).max(initial=0.0)
-    part = vectors[:, known]
-    return part @ (part.T @ right / values[known]), bool(undetermined < 1e-6)
+    scaled = eigensystem(
+        normal, np.ones(len(normal))
+    )  # parameters of the others alone stay as small
+    determined = scaled.determined(SINGULAR_REST)[:first].all()
+    return scaled.pseudoinverse(SINGULAR_REST) @ right, bool(determined)
 
 
 def _prior(
