@@ -18,7 +18,6 @@ from homodyne_dask.assessment.spline_rate_errors import rate_freedom
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import (
-    MIN_FREEDOM,
     SPECKLE,
     Uncertainty,
     error_used,
@@ -26,6 +25,7 @@ from homodyne_dask.solver.covariance import (
     without,
 )
 from homodyne_dask.solver.hausman import HausmanTest
+from homodyne_dask.solver.limits import MIN_FREEDOM
 from homodyne_dask.solver.normal_equations import deviation, parameters_with_errors
 from homodyne_dask.sweep.sweep import Sweep
 from homodyne_dask.sweep.tasks import CELL_MEANS, AtTheta

@@ -17,13 +17,12 @@ from homodyne_dask.assessment.fitted_cells import FittedCells
 from homodyne_dask.assessment.odd_frame import odd_frame
 from homodyne_dask.assessment.own_parameters import own_parameters
 from homodyne_dask.results.data.misfit import Alternative, PowerOfQ
+from homodyne_dask.solver.limits import LEVEL_OF_ALTERNATIVES
 from homodyne_dask.solver.normal_matrix import pseudoinverse
 from homodyne_dask.solver.speckle import regular, variance_of
 from homodyne_dask.store.rings import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan
 
-LEVEL = 0.003
-"""Probability that a right model is called wrong, by Bonferroni's bound over names and all of each name."""
 LEAST_OWN = 1e-3
 """Share of the information of an alternative that the fitted parameters leave, from which on it is tested."""
 SMOOTH = ("stretching", "contrast_drift", "shear")
@@ -74,7 +73,9 @@ def best_alternative(found: Sequence[Score], least_share: float) -> Alternative 
     """
     tests = len({one.name for one in found})
     significant = [
-        one for one in found if one.share >= least_share and one.p * tests * one.among < LEVEL
+        one
+        for one in found
+        if one.share >= least_share and one.p * tests * one.among < LEVEL_OF_ALTERNATIVES
     ]
     if not significant:
         return None

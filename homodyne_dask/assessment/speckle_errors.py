@@ -19,13 +19,12 @@ from homodyne_dask.kernels.gram import CellMeans
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.cluster_robust import with_known
+from homodyne_dask.solver.limits import IMPROBABLE
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.speckle import NoiseFit, variance_of
 from homodyne_dask.solver.state import State
 
-IMPROBABLE = 1e-4
-"""Probability of the residuals below which their noise is not that of speckle and counting."""
 CERTAIN = 10.0
 """Standard errors of a contrast that no search of parameters finds in noise."""
 FAR_FROM_CORRELATION = 0.05

@@ -16,14 +16,12 @@ from jaxtyping import Bool, Float, Int
 from homodyne_dask.kernels.gram import RobustGram
 from homodyne_dask.solver.cluster_robust import by_cluster, cr3, freedom_of_trace
 from homodyne_dask.solver.identifiability import undetermined, weakly_determined
+from homodyne_dask.solver.limits import MIN_CLUSTERS, MIN_FREEDOM
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
 from homodyne_dask.solver.normal_matrix import SINGULAR, inverse_of
 from homodyne_dask.solver.reduce import slope_known
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 
-MIN_CLUSTERS = 8
-MIN_FREEDOM = 4.0
-"""Degrees of freedom of a cluster-robust error, below which it is often several times too small."""
 CLUSTER_ROBUST, SPECKLE = "cluster-robust", "speckle"
 """Methods by which standard errors are estimated."""
 _FOLLOWS_BOUND = 0.5

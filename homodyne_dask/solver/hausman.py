@@ -10,10 +10,9 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import fdtrc
 
+from homodyne_dask.solver.limits import LEVEL_OF_HAUSMAN
 from homodyne_dask.solver.normal_matrix import eigensystem
 
-SIGNIFICANT = 1e-3
-"""p below which the estimates differ."""
 LEAST = 0.02
 """Variance of a difference over that of least squares, below which the weights do not matter."""
 
@@ -31,7 +30,7 @@ class HausmanTest(NamedTuple):
     @property
     def differs(self) -> bool:
         """Whether the estimates differ by more than noise."""
-        return self.p < SIGNIFICANT
+        return self.p < LEVEL_OF_HAUSMAN
 
 
 def hausman_test(

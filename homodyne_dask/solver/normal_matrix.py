@@ -1,8 +1,8 @@
 """The algebra of normal matrices: symmetric, positive semidefinite, of parameters in any units.
 
 All of it is that of the matrix of unit diagonal, H / (s sᵀ) with s the roots of the diagonal of H: what is
-rounding then does not depend on units. Matrices with entries that are not finite raise
-numpy.linalg.LinAlgError, or have an inverse that is not finite.
+rounding then does not depend on units. A matrix that is not finite has an inverse that is not finite and no
+determined parameter, or raises numpy.linalg.LinAlgError.
 """
 
 from typing import NamedTuple
@@ -68,9 +68,9 @@ class Eigensystem(NamedTuple):
 
     def pseudoinverse(self, singular: float) -> Float[np.ndarray, "n n"]:
         """Return the inverse in the space without null directions, 0 along these."""
-        known = self.above(singular)
-        some = self.vectors[:, known]
-        return some / self.values[known] @ some.T / np.outer(self.size, self.size)
+        kept = self.above(singular) | np.isnan(self.values)
+        values = np.where(kept, self.values, np.inf)
+        return self.vectors / values @ self.vectors.T / np.outer(self.size, self.size)
 
 
 def eigensystem(
@@ -78,7 +78,9 @@ def eigensystem(
 ) -> Eigensystem:
     """Return eigenvalues and eigenvectors at unit diagonal; size: another scale than `sizes`, positive."""
     size = sizes(normal) if size is None else size
-    return Eigensystem(*np.linalg.eigh(normal / np.outer(size, size)), size)
+    with np.errstate(invalid="ignore"):
+        scaled = normal / np.outer(size, size)
+    return Eigensystem(*np.linalg.eigh(scaled), size)
 
 
 def inverse_of(normal: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:

@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.models.spline_basis import Smoothness
 from homodyne_dask.solver.eigendirections import bounded_step, movable
+from homodyne_dask.solver.limits import MIN_CLUSTERS_OF_RATES
 from homodyne_dask.solver.normal_matrix import SINGULAR, eigensystem, solved
 from homodyne_dask.solver.reduced_problem import Penalty, ReducedProblem, Strengths
 
@@ -28,8 +29,6 @@ MAX_STRENGTH, UNSEEN = 1e5, 1e-100
 ROUGHER = 100.0
 """λ over that of the fit that tells the bias: bands then hold rates around bends at 86 to 94 % of times,
 with 10 instead at 68 to 84 %, without the bias at 39 to 44 %."""
-MIN_CLUSTERS = 3
-"""Fewest clusters whose scores tell φ."""
 _TINY = np.finfo(float).tiny
 
 
@@ -140,7 +139,7 @@ class _Quadratic:
         used = (reduced.count > 0) & ~reduced.undetermined
         same = len(clusters) == len(used)  # averages of all bins have one contrast in some modes
         members = [used & (clusters == one) for one in np.unique(clusters[used])] if same else []
-        if len(members) < MIN_CLUSTERS:
+        if len(members) < MIN_CLUSTERS_OF_RATES:
             variance = reduced.variance(int(self.search.free.sum()))
             return np.full(len(self.S), max(variance, SINGULAR))
         blocks = np.array([reduced.bin_hessian[of].sum(0) for of in members])

@@ -39,7 +39,6 @@ from homodyne_dask.results.data.result_tables import covariance_table
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.cluster_robust import with_known
 from homodyne_dask.solver.covariance import (
-    MIN_CLUSTERS,
     SPECKLE,
     Uncertainty,
     clusters_in,
@@ -48,6 +47,7 @@ from homodyne_dask.solver.covariance import (
     without,
 )
 from homodyne_dask.solver.global_parameters import GlobalParameters
+from homodyne_dask.solver.limits import MIN_CLUSTERS
 from homodyne_dask.solver.normal_equations import joint_equations, parameters_with_errors
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.scaling_modes import Scaling
