@@ -181,10 +181,8 @@ def _combined(
     total, size, _ = _summed(along, clusters, bins)
     scale = np.sqrt(np.maximum(size, 0) / np.maximum(np.diag(total), np.finfo(float).tiny))
     total = joint.axes @ (total * np.outer(scale, scale)) @ joint.axes.T
-    if joint.prior is not None:
-        known = joint.known
-        freedom = with_known(freedom, np.diag(total), np.diag(known))
-        total = total + known
+    freedom = with_known(freedom, np.diag(total), np.diag(joint.known))
+    total = total + joint.known
     scaling = _scaling_errors(reduced, joint, bins, parts, total)
     covariance, dof = _of_parameters(joint, total, freedom)
     noise = noise_without_errors(reduced, joint, bins, clusters)

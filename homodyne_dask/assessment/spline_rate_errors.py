@@ -74,8 +74,7 @@ def combination_freedom(
     scaled = np.zeros((len(combinations), len(joint.size)))
     scaled[:, : joint.moved] = combinations[:, moved] / joint.size[: joint.moved]
     scores, blocks = by_cluster(joint, clusters, reduced.count > 0)
-    known = None if joint.prior is None else joint.prior.scores
-    return cr3(joint.inverse, scores, blocks, scaled, known)[1]
+    return cr3(joint.inverse, scores, blocks, scaled, joint.prior.scores)[1]
 
 
 def rate_of_each(request: Request) -> dict[int, str]:

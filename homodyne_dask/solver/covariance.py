@@ -112,15 +112,12 @@ def uncertainty(
     if isinstance(reduced.gram, RobustGram) and not slope_known(reduced.gram):
         return replace(nothing, sentences=(_MOSTLY_OUTLIERS,))
     noise = 1.0 if reduced.noise is None else reduced.noise
-    naive = noise * joint.of_theta(joint.inverse)  # for white noise
-    if joint.prior is not None:  # the variance of priors is not that of the noise
-        naive = naive + (1 - noise) * joint.of_theta(joint.measured)
+    # for white noise; the variance of priors is not that of the noise
+    naive = noise * joint.of_theta(joint.inverse) + (1 - noise) * joint.of_theta(joint.measured)
     # for white noise, in units of its deviation, (offset, contrast) of every bin follow theta (P H⁻¹ Pᵀ) and
     # have noise of their own ((ZᵀWZ)⁻¹)
     P, of_theta = reduced.projection[:, :, moved] / joint.size[: joint.moved], slice(joint.moved)
-    inverse = joint.inverse[of_theta, of_theta]
-    if joint.prior is not None:
-        inverse = inverse + (1 / noise - 1) * joint.measured[of_theta, of_theta]
+    inverse = (joint.inverse + (1 / noise - 1) * joint.measured)[of_theta, of_theta]
     followed = np.einsum("kzp,pr,kzr->kz", P, inverse, P)
     expected = moved & ~withheld & ~smoothed
     robust, scaling_robust = None, unknown
@@ -156,19 +153,17 @@ def _robust(
     """
     scores, blocks = by_cluster(joint, clusters, reduced.count > 0)
     scores = scores - blocks @ (joint.inverse @ np.where(held, joint.gradient, 0.0))
-    known = None if joint.prior is None else joint.prior.scores
     of_theta = np.eye(len(joint.inverse))[: joint.moved]
-    covariance, freedom = cr3(joint.inverse, scores, blocks, of_theta, known)
+    covariance, freedom = cr3(joint.inverse, scores, blocks, of_theta, joint.prior.scores)
     scaling = None
     if joint.linear:
         scaling = joint.of_scaling(covariance)
     elif reduced.columns.shape[1]:
         # the mean ratio of robust to naive variances; what priors determine has none
-        effect = np.trace(joint.hessian @ covariance) / joint.moved
-        if joint.prior is not None:
-            effect = np.trace(joint.hessian @ covariance)
-            by_priors, added = (np.trace(joint.hessian @ of) for of in (joint.known, joint.added))
-            effect = (effect - by_priors) / max(joint.moved - added, SINGULAR)
+        of_all, by_priors, added = (
+            np.trace(joint.hessian @ of) for of in (covariance, joint.known, joint.added)
+        )
+        effect = (of_all - by_priors) / max(joint.moved - added, SINGULAR)
         followed = joint.of_scaling(covariance)
         scaling = deviation(followed**2 + effect * _own_errors(reduced) ** 2)
     return joint.of_theta(covariance), freedom, scaling

@@ -23,7 +23,7 @@ errors beyond it, in 12 of 15 from 18 to 25 and in 6 of 15 from 27 to 36."""
 
 @dataclass(frozen=True)
 class PriorEquations:
-    """What priors and penalties of theta add to the normal equations, in the scaled parameters."""
+    """What priors and penalties of theta add to the normal equations of the scaled parameters; 0 without."""
 
     normal: Float[np.ndarray, "n n"]
     """To the normal matrix."""
@@ -60,8 +60,7 @@ class JointEquations:
     """A parameter is its scaled value over this."""
     follow: Float[np.ndarray, "bin 2 n"]
     """Derivatives of (offset, contrast) of a bin by the scaled parameters."""
-    prior: "PriorEquations | None" = None
-    """What priors and penalties of theta add."""
+    prior: PriorEquations
 
     @property
     def axes(self) -> Float[np.ndarray, "n n"]:
@@ -80,34 +79,27 @@ class JointEquations:
     @property
     def normal(self) -> Float[np.ndarray, "n n"]:
         """The normal matrix: that of all bins, and the priors."""
-        total = self.blocks.sum(0)
-        return total if self.prior is None else total + self.prior.normal
+        return self.blocks.sum(0) + self.prior.normal
 
     @property
     def gradient(self) -> Float[np.ndarray, " n"]:
         """The gradient of all bins, and of the priors."""
-        total = self.scores.sum(0)
-        return total if self.prior is None else total + self.prior.gradient
+        return self.scores.sum(0) + self.prior.gradient
 
     @property
     def known(self) -> Float[np.ndarray, "n n"]:
         """The covariance that the errors of the priors themselves cause: H⁻¹ (variance of scores) H⁻¹."""
-        return self._between("scores")
+        return self.inverse @ self.prior.scores @ self.inverse
 
     @property
     def measured(self) -> Float[np.ndarray, "n n"]:
         """The part of `known` that does not grow with the noise of the data."""
-        return self._between("noise")
+        return self.inverse @ self.prior.noise @ self.inverse
 
     @property
     def added(self) -> Float[np.ndarray, "n n"]:
         """H⁻¹ (what priors and penalties add to H) H⁻¹."""
-        return self._between("normal")
-
-    def _between(self, part: str) -> Float[np.ndarray, "n n"]:
-        if self.prior is None:
-            return np.zeros_like(self.inverse)
-        return self.inverse @ getattr(self.prior, part) @ self.inverse
+        return self.inverse @ self.prior.normal @ self.inverse
 
     def of_theta(self, covariance: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "m m"]:
         """Return the covariance of theta in its own units from one of the scaled parameters."""
@@ -172,19 +164,16 @@ def solve_normal_equations(
     normal: Float[np.ndarray, "n n"], right: Float[np.ndarray, " n"], first: int
 ) -> tuple[Float[np.ndarray, " n"], bool]:
     """Return x of normal · x = right, and whether its first parameters are determined."""
-    scaled = eigensystem(
-        normal, np.ones(len(normal))
-    )  # parameters of the others alone stay as small
+    # not to unit diagonal: what was subtracted may leave rounding there
+    scaled = eigensystem(normal, np.ones(len(normal)))
     determined = scaled.determined(SINGULAR_REST)[:first].all()
     return scaled.pseudoinverse(SINGULAR_REST) @ right, bool(determined)
 
 
 def _prior(
     reduced: ReducedProblem, moved: Bool[np.ndarray, " p"], size: Float[np.ndarray, " n"]
-) -> PriorEquations | None:
+) -> PriorEquations:
     terms, penalty, m = reduced.theta_prior, reduced.penalty, int(moved.sum())
-    if terms is None and penalty is None:
-        return None
     of_priors, normal, scores = (np.zeros((len(size), len(size))) for _ in range(3))
     gradient = np.zeros(len(size))
     if terms is not None:
