@@ -7,16 +7,14 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import chdtri
 
-from homodyne_dask.solver.covariance import MIN_CLUSTERS, clusters_in
+from homodyne_dask.solver.covariance import clusters_in
+from homodyne_dask.solver.elimination import CONSTANT_F
+from homodyne_dask.solver.limits import LEVEL_OF_DECAY, MIN_CLUSTERS
 from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.solver.state import State
 
-LEVEL = 0.01
-"""Probability that noise alone is taken for a decay."""
 MAX_DISTANCE = 1.0
 """Standard errors from the optimum, within which another f describes the data hardly better."""
-CONSTANT_F = 1e-10
-"""Variance of f over its mean square below which f does not decay."""
 
 
 class Signal(NamedTuple):
@@ -62,7 +60,7 @@ def signal_of(
 
     A decay is in the contrast common to all bins, or in that of one of them: strong shear leaves hardly a
     bin with a signal, and that of one raises the error of the common one as it rises. Each of the two
-    has half of LEVEL, and each bin its share of that.
+    has half of LEVEL_OF_DECAY, and each bin its share of that.
     free: parameters that were searched: noise has as many ways to look like f. blocks: returns the moments
     of pairs of blocks of frames, in one pass; None where the weights allow for correlated pairs. Fits that
     ended more than MAX_DISTANCE from the optimum are not tested, nor those with a given offset, where an f
@@ -105,8 +103,8 @@ def signal_of(
     error = float(np.sqrt(max(noise / total, robust / total**2)))
     if not error > 0:  # the model interpolates the data
         return None
-    threshold = float(np.sqrt(chdtri(1 + free, LEVEL / 2)))
-    limit = float(np.sqrt(chdtri(1 + free, LEVEL / 2 / varied.sum())))
+    threshold = float(np.sqrt(chdtri(1 + free, LEVEL_OF_DECAY / 2)))
+    limit = float(np.sqrt(chdtri(1 + free, LEVEL_OF_DECAY / 2 / varied.sum())))
     largest = float((own * np.sqrt(spread / noise)).max())
     if blocks is not None and largest > limit and not contrast > threshold * error:
         robust = _dyadic(scores(blocks(), own))

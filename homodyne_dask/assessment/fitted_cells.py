@@ -16,7 +16,6 @@ from homodyne_dask.assessment.own_parameters import (
     OwnParameters,
     linear_columns,
     own_parameters,
-    scaled_inverse,
 )
 from homodyne_dask.assessment.pooled_repeats import (
     PooledBin,
@@ -29,6 +28,7 @@ from homodyne_dask.request.options import SPECKLE_WEIGHTS
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver.hausman import HausmanTest, hausman_test
 from homodyne_dask.solver.normal_equations import joint_equations
+from homodyne_dask.solver.normal_matrix import pseudoinverse
 from homodyne_dask.solver.state import State
 from homodyne_dask.solver.step import shortest
 
@@ -143,9 +143,8 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
     n, size = shared.shape[2] + m, len(intervals)
     normal, fitted, best, by_pairs = np.zeros((4, n, n))
     scores, maps, bins = np.zeros((2 * n, 2 * n)), {}, {}
-    if joint.prior is not None:
-        for of in (normal, best, by_pairs, scores):  # those of the weighted fit are the last
-            of[-m:, -m:] += joint.prior.normal[:m, :m]
+    for of in (normal, best, by_pairs, scores):  # those of the weighted fit are the last
+        of[-m:, -m:] += joint.prior.normal[:m, :m]
     residual, f = np.full((2, len(scan.bins), size), np.nan)
     pairs_of, variances = np.zeros(residual.shape, np.int64), np.zeros(residual.shape)
     for b, pooled in known.items():
@@ -182,8 +181,8 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
     of_theta, smoothness = np.zeros((len(joint.which), n)), request.search.smoothness
     of_theta[joint.which, n - m :] = np.diag(joint.size[:m])
     to_pairs, to_weighted = np.zeros((2, m, 2 * n))
-    to_pairs[:, :n] = scaled_inverse(by_pairs)[n - m :]
-    to_weighted[:, n:] = scaled_inverse(best)[n - m :]
+    to_pairs[:, :n] = pseudoinverse(by_pairs)[n - m :]
+    to_weighted[:, n:] = pseudoinverse(best)[n - m :]
     of_pairs, weighted, difference = (
         to @ scores @ to.T for to in (to_pairs, to_weighted, to_weighted - to_pairs)
     )
@@ -194,7 +193,7 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
         pairs_of,
         variances,
         bins,
-        scaled_inverse(normal),
+        pseudoinverse(normal),
         fitted,
         of_pairs,
         weighted,

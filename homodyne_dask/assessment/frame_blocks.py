@@ -16,6 +16,7 @@ from homodyne_dask.kernels.cell_grams import cell_block_grams
 from homodyne_dask.kernels.gram import BlockGrams, merge_tree
 from homodyne_dask.kernels.problem import Block
 from homodyne_dask.request.request import Request
+from homodyne_dask.solver.limits import MIN_BLOCKS
 from homodyne_dask.solver.state import State
 from homodyne_dask.store.scan import open_selection, q_or_one
 from homodyne_dask.sweep import tasks
@@ -25,8 +26,8 @@ from homodyne_dask.sweep.cell_means import cells_of, means_over_cells
 from homodyne_dask.sweep.layout import Run
 from homodyne_dask.sweep.sweep import Sweep, at_point
 
-TARGET_BLOCKS, MIN_BLOCKS, CORRELATION_TIMES = 16, 6, 5
-"""Approximate number of blocks; the fewest, where blocks have some correlation times; how many of these."""
+TARGET_BLOCKS, CORRELATION_TIMES = 16, 5
+"""Approximate number of blocks; correlation times that each of them has, if MIN_BLOCKS allow it."""
 
 
 class FrameBlocks(NamedTuple):

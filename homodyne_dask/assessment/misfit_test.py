@@ -24,12 +24,11 @@ from homodyne_dask.assessment.speckle_noise import MIN_PAIRS
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.misfit import WITHOUT_ANGLES, ModelCheck, PowerOfQ
 from homodyne_dask.solver._numpy_internals import one_blas_thread
+from homodyne_dask.solver.limits import LEVEL_OF_MISFIT
 from homodyne_dask.solver.state import State
 from homodyne_dask.store.rings import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan
 
-LEVEL = 0.005
-"""Probability that a right model is called wrong, by Bonferroni's bound over all means."""
 MIN_SHARE = 0.005
 """Deviations below this share of the contrast are not called misfit, however certain."""
 MIN_CELLS = 12
@@ -80,7 +79,7 @@ def examine_model(
         return None, None
     angular = request.problem.model.name not in WITHOUT_ANGLES
     scores = score_tests(scan, cells, contrast, angular, clusters)
-    threshold = float(-stdtrit(cells.freedom, LEVEL / 2 / tests))
+    threshold = float(-stdtrit(cells.freedom, LEVEL_OF_MISFIT / 2 / tests))
     strict = [
         np.where(np.isfinite(of) & (np.abs(one.residual) >= MIN_SHARE * one.contrast), of, 0.0)
         for of, one in zip(z, means, strict=True)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
+from homodyne_dask.solver.normal_matrix import pseudoinverse
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 
 LEAST_LEFT = 0.4
@@ -35,16 +36,7 @@ def own_parameters(
     columns: Float[np.ndarray, "cell own"], weighted: Float[np.ndarray, "cell own"]
 ) -> OwnParameters:
     """Return what a fit of these columns takes; weighted: times the weights of the cells."""
-    return OwnParameters(columns, scaled_inverse(columns.T @ weighted) @ weighted.T)
-
-
-def scaled_inverse(
-    normal: Float[np.ndarray, "n n"], rounding: float = 1e-10
-) -> Float[np.ndarray, "n n"]:
-    """Return the pseudoinverse of a normal matrix, scaled to unit diagonal."""
-    scale = np.sqrt(np.where(np.diag(normal) > 0, np.diag(normal), 1.0))
-    both = np.outer(scale, scale)
-    return np.linalg.pinv(normal / both, rounding, hermitian=True) / both
+    return OwnParameters(columns, pseudoinverse(columns.T @ weighted) @ weighted.T)
 
 
 def linear_columns(

@@ -13,6 +13,7 @@ from homodyne_dask.models.parameters import Search
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.eigendirections import movable
+from homodyne_dask.solver.normal_matrix import pseudoinverse
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 
@@ -99,8 +100,6 @@ def _predicted(search: Search, state: lm.State, at: int, value: float) -> Float[
     theta[at] = value
     free = movable(search, state.theta, state.reduced.gradient)
     H = state.reduced.hessian
-    size = np.sqrt(np.where(np.diag(H) > 0, np.diag(H), 1.0))[free]
-    some = H[np.ix_(free, free)] / np.outer(size, size)
-    gradient = H[free, at] / size * (value - state.theta[at])
-    theta[free] -= np.linalg.lstsq(some, gradient, rcond=1e-10)[0] / size
+    follow = pseudoinverse(H[np.ix_(free, free)]) @ H[free, at]
+    theta[free] -= follow * (value - state.theta[at])
     return theta

@@ -27,13 +27,12 @@ from homodyne_dask.results.data.misfit import (
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.convergence import MAX_SLOW_STEPS
 from homodyne_dask.solver.covariance import (
-    MIN_CLUSTERS,
-    MIN_FREEDOM,
     SPECKLE,
     Uncertainty,
     clusters_in,
 )
 from homodyne_dask.solver.identifiability import determined_at, hidden_by_rounding
+from homodyne_dask.solver.limits import IMPROBABLE, MIN_CLUSTERS, MIN_FREEDOM
 from homodyne_dask.solver.normal_equations import deviation
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.store.rings import describe_rings, rings_of
@@ -48,7 +47,7 @@ MIN_CHISQR_PER_PAIR = 0.5
 """That below which a warning is given where σ is from counts: no noise of photons is smaller."""
 MAX_DEVIATION_FROM_PRIOR = 3.0
 """Standard deviations from the mean of a prior, above which a warning is given."""
-MAX_P_OF_DRIFT, MIN_DRIFT = 1e-4, 0.1
+MAX_P_OF_DRIFT, MIN_DRIFT = IMPROBABLE, 0.1
 """Probability below which, and share of contrast above which, its change with q or φ is said."""
 MIN_SPREAD = 1e-3
 """Of ln q, and of the cosine of 2φ, below which q and φ are taken for one."""

@@ -17,12 +17,12 @@ from homodyne_dask.assessment.fitted_cells import FittedCells
 from homodyne_dask.assessment.odd_frame import odd_frame
 from homodyne_dask.assessment.own_parameters import own_parameters
 from homodyne_dask.results.data.misfit import Alternative, PowerOfQ
+from homodyne_dask.solver.limits import LEVEL_OF_ALTERNATIVES
+from homodyne_dask.solver.normal_matrix import pseudoinverse
 from homodyne_dask.solver.speckle import regular, variance_of
 from homodyne_dask.store.rings import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan
 
-LEVEL = 0.003
-"""Probability that a right model is called wrong, by Bonferroni's bound over names and all of each name."""
 LEAST_OWN = 1e-3
 """Share of the information of an alternative that the fitted parameters leave, from which on it is tested."""
 SMOOTH = ("stretching", "contrast_drift", "shear")
@@ -73,7 +73,9 @@ def best_alternative(found: Sequence[Score], least_share: float) -> Alternative 
     """
     tests = len({one.name for one in found})
     significant = [
-        one for one in found if one.share >= least_share and one.p * tests * one.among < LEVEL
+        one
+        for one in found
+        if one.share >= least_share and one.p * tests * one.among < LEVEL_OF_ALTERNATIVES
     ]
     if not significant:
         return None
@@ -189,14 +191,10 @@ class _Metric:
             inverse, own = np.linalg.inv(regular(covariance)) / same[b], one.own.columns
             self.own[b] = own_parameters(own, inverse @ own)
             self.inverse[b] = self.own[b].left_by(inverse)
-        size = np.sum(
-            [((of @ fitted[b]) * fitted[b]).sum(0) for b, of in self.inverse.items()], axis=0
-        )
-        scale = np.sqrt(np.where(size > 0, size, 1.0))
-        self.fitted = {b: of / scale for b, of in fitted.items()}
+        self.fitted = fitted
         self.normal = self._sum({b: of.T @ self.inverse[b] @ of for b, of in self.fitted.items()})
         self.score = self._sum({b: self._scores_of(b, of) for b, of in self.fitted.items()})
-        self.solve = np.linalg.pinv(self.normal, 1e-10, hermitian=True)
+        self.solve = pseudoinverse(self.normal)
 
     def outside(self, columns: Mapping[int, Float[np.ndarray, "cell k"]]) -> _Outside | None:
         """Return what fitted parameters leave of columns; None where that is next to nothing.

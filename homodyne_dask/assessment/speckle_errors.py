@@ -23,13 +23,12 @@ from homodyne_dask.kernels.gram import CellMeans
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.cluster_robust import with_known
+from homodyne_dask.solver.limits import IMPROBABLE
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.speckle import NoiseFit, variance_of
 from homodyne_dask.solver.state import State
 
-IMPROBABLE = 1e-4
-"""Probability of the residuals below which their noise is not that of speckle and counting."""
 CERTAIN = 10.0
 """Standard errors of a contrast that no search of parameters finds in noise."""
 FAR_FROM_CORRELATION = 0.05
@@ -199,10 +198,8 @@ def _combined(
     total, size, _ = _summed(along, clusters, bins)
     scale = np.sqrt(np.maximum(size, 0) / np.maximum(np.diag(total), np.finfo(float).tiny))
     total = joint.axes @ (total * np.outer(scale, scale)) @ joint.axes.T
-    if joint.prior is not None:
-        known = joint.known
-        freedom = with_known(freedom, np.diag(total), np.diag(known))
-        total = total + known
+    freedom = with_known(freedom, np.diag(total), np.diag(joint.known))
+    total = total + joint.known
     scaling = _scaling_errors(reduced, joint, bins, parts, total)
     covariance, dof = _of_parameters(joint, total, freedom)
     noise = noise_without_errors(reduced, joint, bins, clusters)

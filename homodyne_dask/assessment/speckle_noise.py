@@ -8,7 +8,6 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from homodyne_dask.assessment.cell_residuals import AveragedCells, Interval
-from homodyne_dask.assessment.own_parameters import scaled_inverse
 from homodyne_dask.assessment.speckle_blocks import (
     BinFrames,
     BinModel,
@@ -26,6 +25,7 @@ from homodyne_dask.kernels.gram import CellMeans, Gram, RobustGram
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver.normal_equations import JointEquations
+from homodyne_dask.solver.normal_matrix import pseudoinverse
 from homodyne_dask.solver.speckle import (
     NoiseCovariance,
     NoiseFit,
@@ -430,7 +430,7 @@ def _noise_of_repeats(
     least = [np.zeros(len(expected.mean_counts)) for _, expected in fits]
     if single_pairs and len(model.weights) and not isinstance(reduced.gram, RobustGram):
         each = zip(bins, contrast.tolist(), fits, strict=True)
-        left = scaled_inverse(model.weights, 1e-9)
+        left = pseudoinverse(model.weights)
         least = [_least_pixels(request, state, b, c, model, left, fit) for b, c, (_, fit) in each]
     return [
         BinNoise(

@@ -12,7 +12,7 @@ from homodyne_dask.models.rate_forms import some_ages
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.cluster_robust import by_cluster, cr3
-from homodyne_dask.solver.covariance import MIN_FREEDOM
+from homodyne_dask.solver.limits import MIN_FREEDOM
 from homodyne_dask.solver.normal_equations import joint_equations, parameters_with_errors
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 
@@ -92,8 +92,7 @@ def combination_freedom(
     scaled = np.zeros((len(combinations), len(joint.size)))
     scaled[:, : joint.moved] = combinations[:, moved] / joint.size[: joint.moved]
     scores, blocks = by_cluster(joint, clusters, reduced.count > 0)
-    known = None if joint.prior is None else joint.prior.scores
-    return cr3(joint.inverse, scores, blocks, scaled, known)[1]
+    return cr3(joint.inverse, scores, blocks, scaled, joint.prior.scores)[1]
 
 
 def rate_of_each(request: Request) -> dict[int, str]:

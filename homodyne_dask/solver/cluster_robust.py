@@ -17,11 +17,15 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.solver.normal_equations import JointEquations
+from homodyne_dask.solver.normal_matrix import root_of
 
 _MIN_LEVERAGE = 1e-8
 """Share of a cluster's residual that is left by the fit, below which it is rounding."""
 _MIN_SHARE = 1e-6
 """Share of a parameter's variance along such a direction, above which it has no error."""
+_SINGULAR_BLOCK = 1e-12
+"""Eigenvalue of a cluster's block over its largest, below which it is rounding: it is a difference of sums
+of one cluster, of which less may be left than of all (`SINGULAR`)."""
 _AT_ONCE = 64
 """Clusters whose terms are held together."""
 _MANY = 1e4
@@ -48,12 +52,13 @@ def cr3(
     """
     chosen = np.eye(len(inverse)) if combinations is None else combinations
     adjusted, lost, roots = np.zeros_like(scores), np.zeros_like(inverse), []
-    for of, R, A, back, outside in _clusters(inverse, blocks):
-        along = (outside @ R @ inverse[of.which]).reshape(-1, len(inverse))
+    for of in _clusters(inverse, blocks):
+        R, at = of.root, np.ix_(of.members, of.which)
+        along = (of.outside @ R @ inverse[of.which]).reshape(-1, len(inverse))
         lost += along.T @ along
-        own = scores[np.ix_(of.members, of.which)][:, :, None]
-        adjusted[np.ix_(of.members, of.which)] = (R.mT @ A @ (back.mT @ own))[:, :, 0]
-        roots.append((of.which, R, A @ R))
+        own = of.back.mT @ scores[at][:, :, None]
+        adjusted[at] = (R.mT @ of.correction @ own)[:, :, 0]
+        roots.append(of.adjusted_root)
     informative = int(blocks.any((1, 2)).sum())
     changes = adjusted @ inverse  # not the sum of squares: that leaves rounding of small variances
     covariance = (1 - 1 / informative) * changes.T @ changes
@@ -83,11 +88,9 @@ def freedom_of_trace(
 
     hessian: H of these, the others eliminated. They are more than those of any one direction.
     """
-    values, vectors = np.linalg.eigh(hessian)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
-    roots = [(of.which, R, A @ R) for of, R, A, _, _ in _clusters(inverse, blocks)]
-    directions = (np.eye(len(inverse), len(root)) @ root)[None]
-    return float(_satterthwaite(inverse, roots, directions)[0])
+    roots = [of.adjusted_root for of in _clusters(inverse, blocks)]
+    directions = np.eye(len(inverse), len(hessian)) @ root_of(hessian)
+    return float(_satterthwaite(inverse, roots, directions[None])[0])
 
 
 class _Alike(NamedTuple):
@@ -95,49 +98,42 @@ class _Alike(NamedTuple):
 
     members: Int[np.ndarray, " some"]
     which: Int[np.ndarray, " p"]
-
-
-class _OfClusters(NamedTuple):
-    of: _Alike
+    """Parameters."""
     root: Float[np.ndarray, "some p p"]
     """R, with RᵀR the block; a row is 0 for each rank that it lacks."""
     correction: Float[np.ndarray, "some p p"]
-    """(I - R H⁻¹ Rᵀ)⁻¹, but for what is rounding."""
+    """A = (I - R H⁻¹ Rᵀ)⁻¹, but for what is rounding."""
     back: Float[np.ndarray, "some p p"]
     """R^(-ᵀ) times a score is its transpose times that."""
     outside: Float[np.ndarray, "some p p"]
     """Directions in which nothing is left of the residuals; the other rows are 0."""
 
+    @property
+    def adjusted_root(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The parameters, R and A R."""
+        return self.which, self.root, self.correction @ self.root
+
 
 def _clusters(
     inverse: Float[np.ndarray, "m m"], blocks: Float[np.ndarray, "cluster m m"]
-) -> Iterator[_OfClusters]:
+) -> Iterator[_Alike]:
     """Yield some clusters at a time, in the parameters on which they depend."""
     rounding = 10 * np.finfo(float).eps * np.linalg.norm(inverse, 2)
     kinds, number = np.unique(blocks.any(1), axis=0, return_inverse=True)
     for n, kind in enumerate(kinds):
         of, which = np.flatnonzero(number == n), np.flatnonzero(kind)
-        for first in range(0, len(of), _AT_ONCE):
-            alike = _Alike(of[first : first + _AT_ONCE], which)
-            own = blocks[np.ix_(alike.members, which, which)]
-            yield _of_clusters(alike, inverse[np.ix_(which, which)], own, rounding)
-
-
-def _of_clusters(
-    of: _Alike,
-    inverse: Float[np.ndarray, "p p"],
-    blocks: Float[np.ndarray, "some p p"],
-    rounding: float,
-) -> _OfClusters:
-    values, vectors = np.linalg.eigh(blocks)
-    keep = values > 1e-12 * np.maximum(values.max(1, initial=0.0)[:, None], np.finfo(float).tiny)
-    root = np.sqrt(np.where(keep, values, 0.0))
-    R = root[:, :, None] * vectors.mT
-    back = vectors * np.where(keep, 1 / np.where(keep, root, 1.0), 0.0)[:, None]
-    leverage, axes = np.linalg.eigh(np.eye(len(inverse)) - R @ inverse @ R.mT)
-    inside = leverage > max(_MIN_LEVERAGE, rounding)
-    A = axes * np.where(inside, 1 / np.where(inside, leverage, 1.0), 0.0)[:, None] @ axes.mT
-    return _OfClusters(of, R, A, back, axes.mT * ~inside[:, :, None])
+        own = inverse[np.ix_(which, which)]
+        for some in (of[first : first + _AT_ONCE] for first in range(0, len(of), _AT_ONCE)):
+            values, vectors = np.linalg.eigh(blocks[np.ix_(some, which, which)])
+            largest = np.maximum(values.max(1, initial=0.0)[:, None], np.finfo(float).tiny)
+            keep = values > _SINGULAR_BLOCK * largest
+            root = np.sqrt(np.where(keep, values, 0.0))
+            R = root[:, :, None] * vectors.mT
+            back = vectors * np.where(keep, 1 / np.where(keep, root, 1.0), 0.0)[:, None]
+            leverage, axes = np.linalg.eigh(np.eye(len(own)) - R @ own @ R.mT)
+            inside = leverage > max(_MIN_LEVERAGE, rounding)
+            A = axes * np.where(inside, 1 / np.where(inside, leverage, 1.0), 0.0)[:, None] @ axes.mT
+            yield _Alike(some, which, R, A, back, axes.mT * ~inside[:, :, None])
 
 
 def _satterthwaite(
@@ -162,8 +158,7 @@ def _satterthwaite(
         total += np.trace(own - of_all, axis1=2, axis2=3).sum(0)
         squares += np.sum(own * (own - 2 * of_all), axis=(0, 2, 3))
         among[:, which[:, None], which] += (w @ w.mT).sum(0)
-    values, vectors = np.linalg.eigh(inverse)
-    half = vectors * np.sqrt(np.maximum(values, 0.0))
+    half = root_of(inverse)
     squares += np.sum((half.T @ among @ half) ** 2, axis=(1, 2))
     known = np.minimum(total, squares) > 0
     return np.where(known, total**2 / np.where(known, squares, 1.0), np.nan)

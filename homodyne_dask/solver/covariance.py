@@ -15,15 +15,13 @@ from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.kernels.gram import RobustGram
 from homodyne_dask.solver.cluster_robust import by_cluster, cr3, freedom_of_trace
-from homodyne_dask.solver.eigendirections import SINGULAR
 from homodyne_dask.solver.identifiability import undetermined, weakly_determined
+from homodyne_dask.solver.limits import MIN_CLUSTERS, MIN_FREEDOM
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
+from homodyne_dask.solver.normal_matrix import SINGULAR, inverse_of
 from homodyne_dask.solver.reduce import slope_known
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 
-MIN_CLUSTERS = 8
-MIN_FREEDOM = 4.0
-"""Degrees of freedom of a cluster-robust error, below which it is often several times too small."""
 CLUSTER_ROBUST, SPECKLE = "cluster-robust", "speckle"
 """Methods by which standard errors are estimated."""
 _FOLLOWS_BOUND = 0.5
@@ -114,15 +112,12 @@ def uncertainty(
     if isinstance(reduced.gram, RobustGram) and not slope_known(reduced.gram):
         return replace(nothing, sentences=(_MOSTLY_OUTLIERS,))
     noise = 1.0 if reduced.noise is None else reduced.noise
-    naive = noise * joint.of_theta(joint.inverse)  # for white noise
-    if joint.prior is not None:  # the variance of priors is not that of the noise
-        naive = naive + (1 - noise) * joint.of_theta(joint.measured)
+    # for white noise; the variance of priors is not that of the noise
+    naive = noise * joint.of_theta(joint.inverse) + (1 - noise) * joint.of_theta(joint.measured)
     # for white noise, in units of its deviation, (offset, contrast) of every bin follow theta (P H⁻¹ Pᵀ) and
     # have noise of their own ((ZᵀWZ)⁻¹)
     P, of_theta = reduced.projection[:, :, moved] / joint.size[: joint.moved], slice(joint.moved)
-    inverse = joint.inverse[of_theta, of_theta]
-    if joint.prior is not None:
-        inverse = inverse + (1 / noise - 1) * joint.measured[of_theta, of_theta]
+    inverse = (joint.inverse + (1 / noise - 1) * joint.measured)[of_theta, of_theta]
     followed = np.einsum("kzp,pr,kzr->kz", P, inverse, P)
     expected = moved & ~withheld & ~smoothed
     robust, scaling_robust = None, unknown
@@ -158,19 +153,17 @@ def _robust(
     """
     scores, blocks = by_cluster(joint, clusters, reduced.count > 0)
     scores = scores - blocks @ (joint.inverse @ np.where(held, joint.gradient, 0.0))
-    known = None if joint.prior is None else joint.prior.scores
     of_theta = np.eye(len(joint.inverse))[: joint.moved]
-    covariance, freedom = cr3(joint.inverse, scores, blocks, of_theta, known)
+    covariance, freedom = cr3(joint.inverse, scores, blocks, of_theta, joint.prior.scores)
     scaling = None
     if joint.linear:
         scaling = joint.of_scaling(covariance)
     elif reduced.columns.shape[1]:
         # the mean ratio of robust to naive variances; what priors determine has none
-        effect = np.trace(joint.hessian @ covariance) / joint.moved
-        if joint.prior is not None:
-            effect = np.trace(joint.hessian @ covariance)
-            by_priors, added = (np.trace(joint.hessian @ of) for of in (joint.known, joint.added))
-            effect = (effect - by_priors) / max(joint.moved - added, SINGULAR)
+        of_all, by_priors, added = (
+            np.trace(joint.hessian @ of) for of in (covariance, joint.known, joint.added)
+        )
+        effect = (of_all - by_priors) / max(joint.moved - added, SINGULAR)
         followed = joint.of_scaling(covariance)
         scaling = deviation(followed**2 + effect * _own_errors(reduced) ** 2)
     return joint.of_theta(covariance), freedom, scaling
@@ -211,17 +204,11 @@ def _follow_bounds(
     if not at_bound.any():
         return follow
     free = moved | at_bound
-    size = np.sqrt(np.where(np.diag(reduced.hessian) > 0, np.diag(reduced.hessian), 1.0))
-    scaled = reduced.hessian / np.outer(size, size)
-    variances = [_variances(scaled[np.ix_(some, some)]) for some in (moved, free)]
-    follow[moved] = variances[0] < (1 - _FOLLOWS_BOUND) * variances[1][moved[free]]
+    held, freed = (
+        np.diag(inverse_of(reduced.hessian[np.ix_(some, some)])) for some in (moved, free)
+    )
+    follow[moved] = held < (1 - _FOLLOWS_BOUND) * freed[moved[free]]
     return follow
-
-
-def _variances(scaled: Float[np.ndarray, "m m"]) -> Float[np.ndarray, " m"]:
-    """Return the diagonal of the inverse; eigenvalues below rounding count as that."""
-    values, vectors = np.linalg.eigh(scaled)
-    return (vectors**2 / np.maximum(values, SINGULAR)).sum(1)
 
 
 def without(

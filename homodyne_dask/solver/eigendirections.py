@@ -7,10 +7,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.models.parameters import Search
+from homodyne_dask.solver.normal_matrix import Eigensystem
 from homodyne_dask.solver.reduced_problem import ReducedProblem
-
-SINGULAR = 1e-14
-"""Eigenvalue of the scaled Hessian below which a direction is not determined, however accurate the sums."""
 
 
 class Eigendirections(NamedTuple):
@@ -53,20 +51,6 @@ class Eigendirections(NamedTuple):
         with np.errstate(divide="ignore", invalid="ignore"):
             scaled = np.where(self.determined, self.along / (self.values + damping), 0.0)
         return self.vectors @ scaled / self.size
-
-
-def above_rounding(
-    values: Float[np.ndarray, " m"],
-    vectors: Float[np.ndarray, "m m"],
-    relative_rounding: Float[np.ndarray, " m"],
-) -> Bool[np.ndarray, " m"]:
-    """Return which eigenvalues of a Hessian of unit diagonal are more than its rounding.
-
-    relative_rounding: that of each element of the diagonal (`ReducedProblem.relative_hessian_rounding`).
-    """
-    largest = len(values)  # no eigenvalue is more
-    rounding = np.sqrt(np.minimum(relative_rounding, largest)) @ np.abs(vectors)
-    return values > np.maximum(SINGULAR, rounding**2)
 
 
 def movable(
@@ -114,11 +98,11 @@ def directions_of(
     size = np.sqrt(np.where(absent, 1.0, diagonal))
     matrix = H / size[:, None] / size[None, :]
     matrix[absent, :] = matrix[:, absent] = 0.0
-    values, vectors = np.linalg.eigh(matrix)
+    scaled = Eigensystem(*np.linalg.eigh(matrix), size)
     right = (reduced.gradient if gradient is None else gradient)[which]
-    along = vectors.T @ (right / size * ~absent)
-    known = above_rounding(values, vectors, np.where(absent, 0.0, rounding))
-    return Eigendirections(values, vectors, along, known, size)
+    along = scaled.vectors.T @ (right / size * ~absent)
+    known = scaled.above_rounding(np.where(absent, 0.0, rounding))
+    return Eigendirections(scaled.values, scaled.vectors, along, known, size)
 
 
 def parameter_scales(search: Search, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
@@ -147,10 +131,3 @@ def without_unbounded(
     )
     near_optimum = directions.along**2 <= 9 * variance * values
     return directions._replace(determined=known & ~(exceeds & near_optimum))
-
-
-def inverse_of(H: Float[np.ndarray, "u u"]) -> Float[np.ndarray, "u u"]:
-    """Return the inverse of a positive matrix; its scaled eigenvalues count as no less than rounding."""
-    size = np.sqrt(np.where(np.diag(H) > 0, np.diag(H), 1.0))
-    values, vectors = np.linalg.eigh(H / np.outer(size, size))
-    return (vectors / np.maximum(values, SINGULAR)) @ vectors.T / np.outer(size, size)

@@ -14,7 +14,7 @@ from homodyne_dask.solver.scaling_modes import Scaling
 
 Z = [0, 2]
 """Positions of the columns of offset and contrast, 1 and f, among the moments."""
-_CONSTANT_F = 1e-10
+CONSTANT_F = 1e-10
 """Variance of f over its mean square below which f counts as constant."""
 _ZERO_F = 1e-12
 """Weighted mean of f² below which f counts as zero."""
@@ -93,7 +93,7 @@ def eliminated(
     mean = offset @ wf
     size = np.diagonal(wff, axis1=1, axis2=2)
     size = np.where(size > _ZERO_F * np.diagonal(w, axis1=1, axis2=2), size, 0.0)
-    least = max(_CONSTANT_F, 4 * sum_rounding)  # x = (mean, 1) in `rounding_of`
+    least = max(CONSTANT_F, 4 * sum_rounding)  # x = (mean, 1) in `rounding_of`
     contrast, of_contrast = _inverse(wff - np.swapaxes(wf, 1, 2) @ mean, size, least)
     known = (of_contrast > 0) | nonfinite
     return Elimination(

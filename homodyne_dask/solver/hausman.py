@@ -10,8 +10,9 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import fdtrc
 
-SIGNIFICANT = 1e-3
-"""p below which the estimates differ."""
+from homodyne_dask.solver.limits import LEVEL_OF_HAUSMAN
+from homodyne_dask.solver.normal_matrix import eigensystem
+
 LEAST = 0.02
 """Variance of a difference over that of least squares, below which the weights do not matter."""
 
@@ -29,7 +30,7 @@ class HausmanTest(NamedTuple):
     @property
     def differs(self) -> bool:
         """Whether the estimates differ by more than noise."""
-        return self.p < SIGNIFICANT
+        return self.p < LEVEL_OF_HAUSMAN
 
 
 def hausman_test(
@@ -46,7 +47,7 @@ def hausman_test(
     size = np.sqrt(np.diag(unweighted))
     if not (np.isfinite(size).all() and (size > 0).all()):
         return None
-    values, vectors = np.linalg.eigh(between / np.outer(size, size))
+    values, vectors, _ = eigensystem(between, size)
     known = values > LEAST
     if not known.any():
         return None

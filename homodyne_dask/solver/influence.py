@@ -1,13 +1,34 @@
 """How a result depends on single bins and clusters, estimated from the last Gram alone."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.solver.cluster_robust import by_cluster, cr3
-from homodyne_dask.solver.normal_equations import joint_equations, solve_normal_equations
+from homodyne_dask.solver.normal_equations import (
+    JointEquations,
+    joint_equations,
+    solve_normal_equations,
+)
 from homodyne_dask.solver.reduced_problem import ReducedProblem
+
+
+def _steps_without(
+    joint: JointEquations, groups: Int[np.ndarray, " bin"], used: Bool[np.ndarray, " bin"]
+) -> Iterator[tuple[Int[np.ndarray, " some"], Float[np.ndarray, " n"]]]:
+    """Yield the bins of each group, and the scaled Gauss-Newton step that all others determine.
+
+    Groups without which theta is not determined are left out.
+    """
+    total, gradient = joint.normal, joint.gradient
+    for group in np.unique(groups[used]):
+        of = np.flatnonzero((groups == group) & used)
+        normal, right = total - joint.blocks[of].sum(0), gradient - joint.scores[of].sum(0)
+        step, known = solve_normal_equations(normal, right, joint.moved)
+        if known:
+            yield of, step
 
 
 def leave_one_out(
@@ -21,16 +42,10 @@ def leave_one_out(
     determine all parameters. Contrasts and offsets follow; those that bins share are fitted anew, too.
     """
     joint = joint_equations(reduced, moved)
-    total, gradient = joint.normal, joint.gradient
     groups = np.arange(len(reduced.count)) if groups is None else groups
     change = np.full((groups.max() + 1, len(moved)), np.nan)
-    for group in np.unique(groups[reduced.count > 0]):
-        of = (groups == group) & (reduced.count > 0)
-        rest, known = solve_normal_equations(
-            total - joint.blocks[of].sum(0), gradient - joint.scores[of].sum(0), joint.moved
-        )
-        if known:
-            change[group, moved] = rest[: joint.moved] / joint.size[: joint.moved]
+    for of, step in _steps_without(joint, groups, reduced.count > 0):
+        change[groups[of[0]], moved] = step[: joint.moved] / joint.size[: joint.moved]
     return change
 
 
@@ -45,16 +60,10 @@ def left_out_chisqr(
     parameters.
     """
     joint = joint_equations(reduced, moved)
-    total, gradient = joint.normal, joint.gradient
     found = np.full(len(reduced.count), np.nan)
-    for cluster in np.unique(clusters[reduced.count > 0]):
-        of = np.flatnonzero((clusters == cluster) & (reduced.count > 0))
-        own, score = joint.blocks[of], joint.scores[of]
-        normal, right = total - own.sum(0), gradient - score.sum(0)
-        step, known = solve_normal_equations(normal, right, joint.moved)
-        if known:
-            rise = np.einsum("i,bij,j->b", step, own, step) - 2 * score @ step
-            found[of] = reduced.chisqr_per_bin[of] + rise
+    for of, step in _steps_without(joint, clusters, reduced.count > 0):
+        rise = np.einsum("i,bij,j->b", step, joint.blocks[of], step) - 2 * joint.scores[of] @ step
+        found[of] = reduced.chisqr_per_bin[of] + rise
     return found
 
 
@@ -94,9 +103,8 @@ def left_out_clusters(
     scores, blocks = by_cluster(joint, clusters, used)
     penalty = np.nan
     if joint.determined.all():
-        prior = 0.0 if joint.prior is None else joint.prior.normal
         of_data = cr3(joint.inverse, scores, blocks, joint.inverse[:0])[0]
-        penalty = float(np.trace((blocks.sum(0) + prior) @ of_data))
+        penalty = float(np.trace((blocks.sum(0) + joint.prior.normal) @ of_data))
     return LeftOutClusters(
         first=np.array([np.flatnonzero(of)[0] for of in members]),
         ndata=np.array([int(reduced.count[of].sum()) for of in members]),

@@ -11,12 +11,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.models.parameters import Search
-from homodyne_dask.solver.eigendirections import above_rounding
 from homodyne_dask.solver.elimination import Z
+from homodyne_dask.solver.normal_matrix import SINGULAR_REST, eigensystem, sizes
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 
-_SINGULAR = 1e-13
-"""Eigenvalue of a normal matrix over the largest, below which a direction is not determined."""
 MOST_BEYOND = 15.0
 """Naive errors by which the optimum may lie beyond a bound. Those of correlated pairs were 8 to 18 times as
 large; intervals of 95 % that allow for the bound held another parameter in 32 of 35 fits up to 14 naive
@@ -25,7 +23,7 @@ errors beyond it, in 12 of 15 from 18 to 25 and in 6 of 15 from 27 to 36."""
 
 @dataclass(frozen=True)
 class PriorEquations:
-    """What priors and penalties of theta add to the normal equations, in the scaled parameters."""
+    """What priors and penalties of theta add to the normal equations of the scaled parameters; 0 without."""
 
     normal: Float[np.ndarray, "n n"]
     """To the normal matrix."""
@@ -62,8 +60,7 @@ class JointEquations:
     """A parameter is its scaled value over this."""
     follow: Float[np.ndarray, "bin 2 n"]
     """Derivatives of (offset, contrast) of a bin by the scaled parameters."""
-    prior: "PriorEquations | None" = None
-    """What priors and penalties of theta add."""
+    prior: PriorEquations
 
     @property
     def axes(self) -> Float[np.ndarray, "n n"]:
@@ -82,34 +79,27 @@ class JointEquations:
     @property
     def normal(self) -> Float[np.ndarray, "n n"]:
         """The normal matrix: that of all bins, and the priors."""
-        total = self.blocks.sum(0)
-        return total if self.prior is None else total + self.prior.normal
+        return self.blocks.sum(0) + self.prior.normal
 
     @property
     def gradient(self) -> Float[np.ndarray, " n"]:
         """The gradient of all bins, and of the priors."""
-        total = self.scores.sum(0)
-        return total if self.prior is None else total + self.prior.gradient
+        return self.scores.sum(0) + self.prior.gradient
 
     @property
     def known(self) -> Float[np.ndarray, "n n"]:
         """The covariance that the errors of the priors themselves cause: H⁻¹ (variance of scores) H⁻¹."""
-        return self._between("scores")
+        return self.inverse @ self.prior.scores @ self.inverse
 
     @property
     def measured(self) -> Float[np.ndarray, "n n"]:
         """The part of `known` that does not grow with the noise of the data."""
-        return self._between("noise")
+        return self.inverse @ self.prior.noise @ self.inverse
 
     @property
     def added(self) -> Float[np.ndarray, "n n"]:
         """H⁻¹ (what priors and penalties add to H) H⁻¹."""
-        return self._between("normal")
-
-    def _between(self, part: str) -> Float[np.ndarray, "n n"]:
-        if self.prior is None:
-            return np.zeros_like(self.inverse)
-        return self.inverse @ getattr(self.prior, part) @ self.inverse
+        return self.inverse @ self.prior.normal @ self.inverse
 
     def of_theta(self, covariance: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "m m"]:
         """Return the covariance of theta in its own units from one of the scaled parameters."""
@@ -130,16 +120,16 @@ def joint_equations(reduced: ReducedProblem, moved: Bool[np.ndarray, " p"]) -> J
     """Return the joint normal equations at theta, of the parameters that moved."""
     some = np.ix_(moved, moved)
     H = reduced.hessian[some]
-    size = np.sqrt(np.where(np.diag(H) > 0, np.diag(H), 1.0))
+    size = sizes(H)
     hessian = H / np.outer(size, size)
-    values, vectors = np.linalg.eigh(hessian)
-    known = above_rounding(values, vectors, reduced.relative_hessian_rounding[moved])
+    scaled = eigensystem(hessian, np.ones(len(H)))
+    known = scaled.above_rounding(reduced.relative_hessian_rounding[moved])
     bins = len(reduced.count)
     blocks = reduced.bin_hessian[:, moved][:, :, moved]
     scores = reduced.bin_gradient[:, moved]
     follow = -reduced.projection[:, :, moved]
     shared = len(reduced.inverse) == 1 and reduced.columns.shape[1] > 0
-    inverse = vectors / values @ vectors.T if known.all() else np.full_like(hessian, np.nan)
+    inverse = scaled.inverse if known.all() else np.full_like(hessian, np.nan)
     if shared:
         error = np.sqrt(np.diag(reduced.inverse[0]))
         linear_size = np.where(error > 0, 1 / np.where(error > 0, error, 1.0), 1.0)
@@ -158,8 +148,8 @@ def joint_equations(reduced: ReducedProblem, moved: Bool[np.ndarray, " p"]) -> J
         linear=len(size) - int(moved.sum()),
         which=moved,
         hessian=hessian,
-        values=values,
-        vectors=vectors,
+        values=scaled.values,
+        vectors=scaled.vectors,
         determined=known,
         inverse=inverse,
         blocks=blocks / np.outer(size, size),
@@ -174,19 +164,16 @@ def solve_normal_equations(
     normal: Float[np.ndarray, "n n"], right: Float[np.ndarray, " n"], first: int
 ) -> tuple[Float[np.ndarray, " n"], bool]:
     """Return x of normal · x = right, and whether its first parameters are determined."""
-    values, vectors = np.linalg.eigh(normal)
-    known = values > _SINGULAR * max(values[-1], 0.0)
-    undetermined = np.abs(vectors[:first, ~known]).max(initial=0.0)
-    part = vectors[:, known]
-    return part @ (part.T @ right / values[known]), bool(undetermined < 1e-6)
+    # not to unit diagonal: what was subtracted may leave rounding there
+    scaled = eigensystem(normal, np.ones(len(normal)))
+    determined = scaled.determined(SINGULAR_REST)[:first].all()
+    return scaled.pseudoinverse(SINGULAR_REST) @ right, bool(determined)
 
 
 def _prior(
     reduced: ReducedProblem, moved: Bool[np.ndarray, " p"], size: Float[np.ndarray, " n"]
-) -> PriorEquations | None:
+) -> PriorEquations:
     terms, penalty, m = reduced.theta_prior, reduced.penalty, int(moved.sum())
-    if terms is None and penalty is None:
-        return None
     of_priors, normal, scores = (np.zeros((len(size), len(size))) for _ in range(3))
     gradient = np.zeros(len(size))
     if terms is not None:

@@ -15,7 +15,9 @@ from jaxtyping import Bool, Float
 
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.models.spline_basis import Smoothness
-from homodyne_dask.solver.eigendirections import SINGULAR, bounded_step, movable
+from homodyne_dask.solver.eigendirections import bounded_step, movable
+from homodyne_dask.solver.limits import MIN_CLUSTERS_OF_RATES
+from homodyne_dask.solver.normal_matrix import SINGULAR, eigensystem, solved
 from homodyne_dask.solver.reduced_problem import Penalty, ReducedProblem, Strengths
 
 MAX_UPDATES, TOLERANCE, ROUGH_TOLERANCE = 200, 1e-6, 1e-2
@@ -27,8 +29,6 @@ MAX_STRENGTH, UNSEEN = 1e5, 1e-100
 ROUGHER = 100.0
 """λ over that of the fit that tells the bias: bands then hold rates around bends at 86 to 94 % of times,
 with 10 instead at 68 to 84 %, without the bias at 39 to 44 %."""
-MIN_CLUSTERS = 3
-"""Fewest clusters whose scores tell φ."""
 _TINY = np.finfo(float).tiny
 
 
@@ -59,7 +59,7 @@ def penalized(
     weight, gradient = weights.sum(0), -smooth.slope(values, exponents, theta)
     free = movable(search, theta, reduced.gradient + gradient)
     share, of = np.zeros(len(free)), np.ix_(free, free)
-    share[free] = 1 - np.diag(_solved((reduced.hessian + weight)[of], weight[of]))
+    share[free] = 1 - np.diag(solved((reduced.hessian + weight)[of], weight[of]))
     effective, moving = (
         np.array([float(one[at].sum()) for at in smooth.places.values()]) for one in (share, free)
     )
@@ -127,7 +127,7 @@ class _Quadratic:
             self.theta,
             A,
             right,
-            lambda g, free: _solved(A[np.ix_(free, free)], g[free]),
+            lambda g, free: solved(A[np.ix_(free, free)], g[free]),
         )
         return self.theta + step, free, A[np.ix_(free, free)]
 
@@ -139,15 +139,13 @@ class _Quadratic:
         used = (reduced.count > 0) & ~reduced.undetermined
         same = len(clusters) == len(used)  # averages of all bins have one contrast in some modes
         members = [used & (clusters == one) for one in np.unique(clusters[used])] if same else []
-        if len(members) < MIN_CLUSTERS:
+        if len(members) < MIN_CLUSTERS_OF_RATES:
             variance = reduced.variance(int(self.search.free.sum()))
             return np.full(len(self.S), max(variance, SINGULAR))
         blocks = np.array([reduced.bin_hessian[of].sum(0) for of in members])
         scores = np.array([reduced.bin_gradient[of].sum(0) for of in members])
         scores = (scores - blocks @ (there - self.theta))[:, free]
-        size = np.sqrt(np.maximum(np.diag(A), _TINY))
-        values, vectors = np.linalg.eigh(A / np.outer(size, size))
-        root = vectors / np.sqrt(np.maximum(values, SINGULAR)) / size[:, None]
+        root = eigensystem(A).inverse_root
         blocks, scores = root.T @ blocks[:, free][:, :, free] @ root, scores @ root
         rough = root.T @ self.S[:, free][:, :, free] @ root
         # of white noise the variance of a score of a cluster that the fit leaves is B - B²
@@ -171,7 +169,7 @@ class _Quadratic:
             for r, place in enumerate(self.smooth.places.values()):
                 S, limit = self.S[r][np.ix_(free, free)], MAX_STRENGTH * self.units[r]
                 rank = min(int(free[place].sum()), len(free[place]) - 2)
-                spent = rank - strengths[r] * float(np.trace(_solved(A, S)))
+                spent = rank - strengths[r] * float(np.trace(solved(A, S)))
                 gain = found[r] * max(spent, 0.0)
                 updated[r] = limit if gain >= limit * rough[r] else gain / rough[r]
                 updated[r] = max(updated[r], self.units[r] / MAX_STRENGTH)
@@ -190,22 +188,11 @@ class _Quadratic:
         step, penalties = there - self.theta, self.smooth.penalties(there, self.exponents)
         chisqr = float(step @ H @ step - 2 * self.reduced.gradient @ step + strengths @ penalties)
         A = (H + np.einsum("r,rpq->pq", strengths, self.S))[np.ix_(free, free)]
-        size = np.sqrt(np.maximum(np.diag(A), _TINY))
-        curvature = np.maximum(np.linalg.eigvalsh(A / np.outer(size, size)), SINGULAR)
-        found = -chisqr / scale - np.log(curvature).sum() - 2 * np.log(size).sum()
+        scaled = eigensystem(A)
+        found = -chisqr / scale - np.log(scaled.positive).sum() - 2 * np.log(scaled.size).sum()
         for strength, S, place in zip(strengths, self.S, self.smooth.places.values(), strict=True):
             own = free[place]
             flat = max(int(own.sum()) + 2 - len(own), 0)  # directions that the penalty leaves
             stiff = np.linalg.eigvalsh(S[place, place][np.ix_(own, own)])[flat:]
             found += np.log(np.maximum(strength * stiff, _TINY)).sum()
         return float(found)
-
-
-def _solved(
-    A: Float[np.ndarray, "m m"], right: Float[np.ndarray, "m ..."]
-) -> Float[np.ndarray, "m ..."]:
-    """Return A⁻¹ times the right-hand side, A scaled to unit diagonal first."""
-    size = np.sqrt(np.maximum(np.diag(A), _TINY))
-    scaled = A / np.outer(size, size) + SINGULAR * np.eye(len(A))
-    across = size.reshape((-1,) + (1,) * (right.ndim - 1))
-    return np.linalg.solve(scaled, right / across) / across

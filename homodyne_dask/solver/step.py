@@ -14,7 +14,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.models.parameters import Search
-from homodyne_dask.solver.eigendirections import SINGULAR, bounded_step
+from homodyne_dask.solver.eigendirections import bounded_step
+from homodyne_dask.solver.normal_matrix import SINGULAR, eigensystem, sizes
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.state import State, Trial
 
@@ -49,10 +50,8 @@ def with_second_order_term(search: Search, state: State) -> ReducedProblem:
     if state.second_order_term is None or not reduced.finite:
         return reduced
     hessian = reduced.hessian + state.second_order_term
-    diagonal = np.diag(reduced.hessian)
-    size = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-    values = np.linalg.eigvalsh((hessian / np.outer(size, size))[np.ix_(free, free)])
-    return replace(reduced, hessian=hessian) if values.min(initial=1.0) > SINGULAR else reduced
+    scaled = eigensystem(hessian[np.ix_(free, free)], sizes(reduced.hessian)[free])
+    return replace(reduced, hessian=hessian) if (scaled.values > SINGULAR).all() else reduced
 
 
 def second_order_term_after(

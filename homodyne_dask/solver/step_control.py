@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.solver.eigendirections import Eigendirections
+from homodyne_dask.solver.normal_matrix import eigensystem
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 
 GOOD_RATIO, POOR_RATIO, MIN_RATIO = 0.75, 0.25, 1e-4
@@ -135,18 +136,19 @@ class TrustRegion(NamedTuple):
     ) -> Float[np.ndarray, " m"]:
         """Return the Gauss-Newton step of the free parameters, or one damped to the radius."""
         size = np.where(self.size > 0, self.size, 1.0)[free]
-        values, vectors = np.linalg.eigh(hessian[np.ix_(free, free)] / np.outer(size, size))
-        values, along = np.maximum(values, 0.0), vectors.T @ (gradient[free] / size)
+        scaled = eigensystem(hessian[np.ix_(free, free)], size)
+        values, vectors = np.maximum(scaled.values, 0.0), scaled.vectors
+        along = vectors.T @ (gradient[free] / size)
         damping = max(np.finfo(float).eps * values.max(), np.finfo(float).tiny)
-        scaled = along / (values + damping)
+        steps = along / (values + damping)
         for _ in range(_MAX_ITERATIONS):
-            length = np.linalg.norm(scaled)
+            length = np.linalg.norm(steps)
             if not length > self.radius * (1 + _RADIUS_TOLERANCE):
                 break
-            slope = scaled @ (scaled / (values + damping))
+            slope = steps @ (steps / (values + damping))
             damping += length**2 / slope * (length / self.radius - 1)
-            scaled = along / (values + damping)
-        return vectors @ scaled / size
+            steps = along / (values + damping)
+        return vectors @ steps / size
 
     def accepts(self, result: StepResult) -> bool:
         """Return whether χ² fell by some of what was predicted."""

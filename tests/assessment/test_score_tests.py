@@ -8,8 +8,8 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.assessment.odd_frame import odd_frame
-from homodyne_dask.assessment.score_tests import LEVEL
 from homodyne_dask.results.data.misfit import ModelCheck
+from homodyne_dask.solver.limits import LEVEL_OF_ALTERNATIVES
 from tests import reference
 from tests.speckle_scans import RING, STILL, Photons, seen_twice
 from tests.synthetic import fit_here, store
@@ -41,7 +41,7 @@ def test_a_wrong_shape_of_all_ages_is_misfit_and_named(word, tmp_path):
     assert check.misfit
     assert check.alternative is not None
     assert check.alternative.name == name
-    assert check.alternative.p_value < LEVEL
+    assert check.alternative.p_value < LEVEL_OF_ALTERNATIVES
 
 
 def test_the_step_toward_the_alternative_is_about_what_is_wrong(tmp_path):

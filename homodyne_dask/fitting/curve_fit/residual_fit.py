@@ -27,8 +27,8 @@ from homodyne_dask.models.parameters import search
 from homodyne_dask.models.user_defined import ResidualModel
 from homodyne_dask.results._xarray_internals import in_memory
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.eigendirections import above_rounding
 from homodyne_dask.solver.identifiability import determined_at
+from homodyne_dask.solver.normal_matrix import eigensystem
 from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.store.processes import set_allocator_thresholds
 from homodyne_dask.sweep.blocks import NO_COST
@@ -181,15 +181,12 @@ def _inverse(
     if not (moved.any() and state.reduced.finite):
         return None
     H = state.reduced.hessian[np.ix_(moved, moved)]
-    size = np.sqrt(np.diag(H))
-    if not (size > 0).all():
-        return None
-    values, vectors = np.linalg.eigh(H / np.outer(size, size))
-    if not above_rounding(values, vectors, state.reduced.relative_hessian_rounding[moved]).all():
+    scaled = eigensystem(H)
+    if not scaled.above_rounding(state.reduced.relative_hessian_rounding[moved]).all():
         return None
     n = int(moved.sum())
     directions = np.zeros((len(moved), len(moved)))
-    directions[np.flatnonzero(moved), :n] = vectors / np.sqrt(values) / size[:, None]
+    directions[np.flatnonzero(moved), :n] = scaled.inverse_root
     gram = sweep.over(RESIDUALS, Directions(state.theta, directions))
     nearly_one = gram.moments[0, 3 : 3 + n, 3 : 3 + n]
     inverse = directions[:, :n] @ np.linalg.solve(nearly_one, directions[:, :n].T)

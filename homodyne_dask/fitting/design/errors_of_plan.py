@@ -31,15 +31,16 @@ from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models.rate_forms import rate_stderr
 from homodyne_dask.request.options import PAIRS, SPECKLE_WEIGHTS
 from homodyne_dask.solver._numpy_internals import one_blas_thread
+from homodyne_dask.solver.normal_matrix import (
+    SINGULAR_OF_MEANS,
+    eigensystem,
+    pseudoinverse,
+)
 from homodyne_dask.solver.speckle import regular, sum_over_stretches
 from homodyne_dask.store.cells import age_edges, lag_edges
 from homodyne_dask.store.rings import friedel_clusters
 
 WEIGHTINGS = (PAIRS, SPECKLE_WEIGHTS)
-SINGULAR = 1e-10
-"""Eigenvalue of a normal matrix of unit diagonal, below which a direction is not determined."""
-INVOLVED = 1e-3
-"""Component of a parameter in such a direction, from which on it is not determined."""
 
 
 @dataclass(frozen=True)
@@ -150,17 +151,14 @@ def _of_bin(
 def _eliminating(normal: Float[np.ndarray, "column column"]) -> Float[np.ndarray, "m column"]:
     """Return the map from sums with offset, contrast and parameters to scores without offset and contrast."""
     own, across = normal[:2, :2], normal[2:, :2]
-    return np.concatenate([-across @ np.linalg.pinv(own, 1e-12), np.eye(len(across))], axis=1)
+    return np.concatenate([-across @ pseudoinverse(own), np.eye(len(across))], axis=1)
 
 
 def _inverse(hessian: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
     """Return the inverse, NaN in the rows of parameters that are not determined."""
-    known = np.diag(hessian) > 0
-    size = np.sqrt(np.where(known, np.diag(hessian), 1.0))
-    values, vectors = np.linalg.eigh(hessian / np.outer(size, size))
-    flat = values < SINGULAR
-    inverse = vectors[:, ~flat] / values[~flat] @ vectors[:, ~flat].T / np.outer(size, size)
-    known &= np.abs(vectors[:, flat]).max(axis=1, initial=0.0) < INVOLVED
+    scaled = eigensystem(hessian)
+    inverse = scaled.pseudoinverse(SINGULAR_OF_MEANS)
+    known = scaled.determined(SINGULAR_OF_MEANS)
     inverse[~known] = 0.0
     inverse[:, ~known] = 0.0
     inverse[~known, ~known] = np.nan

@@ -40,7 +40,7 @@ from homodyne_dask.request.options import SPECKLE_WEIGHTS
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.solver.covariance import SPECKLE, clusters_in, freedom_of_size, uncertainty
-from homodyne_dask.solver.eigendirections import inverse_of
+from homodyne_dask.solver.normal_matrix import inverse_of
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 
 _FOR_SOME, _FOR_ALL = 2, 3

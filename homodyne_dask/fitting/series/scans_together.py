@@ -37,13 +37,13 @@ from homodyne_dask.results.data.result_tables import covariance_table
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.cluster_robust import with_known
 from homodyne_dask.solver.covariance import (
-    MIN_CLUSTERS,
     Uncertainty,
     clusters_in,
     expanded,
     uncertainty,
 )
 from homodyne_dask.solver.global_parameters import GlobalParameters
+from homodyne_dask.solver.limits import MIN_CLUSTERS
 from homodyne_dask.solver.normal_equations import joint_equations, parameters_with_errors
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.scaling_modes import Scaling

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from homodyne_dask.fitting.surrogate.coordinates import Coordinates
 from homodyne_dask.fitting.surrogate.power_law_draws import power_law_draws
 from homodyne_dask.models.parameter_priors import AnyPrior, log_probability, truncated_normal
-from homodyne_dask.solver.eigendirections import inverse_of
+from homodyne_dask.solver.normal_matrix import inverse_of
 
 _LEAST_CURVED = 0.05
 """Change of -2 log of a likelihood over the width of draws below which it counts as this."""

@@ -16,7 +16,8 @@ from homodyne_dask.models.transport import RATE_FLOOR, Convention
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.result_tables import plain_rows
-from homodyne_dask.solver.covariance import CLUSTER_ROBUST, MIN_FREEDOM
+from homodyne_dask.solver.covariance import CLUSTER_ROBUST
+from homodyne_dask.solver.limits import MIN_FREEDOM
 
 FAILED = "FAILED"
 SCANS, PARTS = "scans", "series"

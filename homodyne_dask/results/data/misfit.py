@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from homodyne_dask.results.data.number_format import value_and_error
 from homodyne_dask.solver.hausman import HausmanTest
+from homodyne_dask.solver.limits import IMPROBABLE
 from homodyne_dask.text import joined_with_and
 
 WITHOUT_ANGLES = (
@@ -61,7 +62,7 @@ class Alternative(NamedTuple):
     """Probability of so large a score of any alternative if the model is right."""
 
 
-LARGEST_P, SMALLEST = 1e-4, 0.05
+LARGEST_P, SMALLEST = IMPROBABLE, 0.05
 """p below which, and deviation from 2 above which, rates scale with another power of q."""
 
 

@@ -8,7 +8,8 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.apps.guide import user_guide as guide
-from homodyne_dask.solver.covariance import CLUSTER_ROBUST, MIN_CLUSTERS, SPECKLE, uncertainty
+from homodyne_dask.solver.covariance import CLUSTER_ROBUST, SPECKLE, uncertainty
+from homodyne_dask.solver.limits import MIN_CLUSTERS
 from homodyne_dask.solver.reduce import reduce
 from tests.documents import ROOT, blocks
 from tests.run_command import done, run

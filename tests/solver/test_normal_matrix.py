@@ -1,0 +1,166 @@
+"""The algebra of normal matrices against dense NumPy, exact fractions, and matrices made of known parts."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from homodyne_dask.solver.normal_matrix import (
+    SINGULAR,
+    SINGULAR_OF_MEANS,
+    eigensystem,
+    inverse_of,
+    pseudoinverse,
+    root_of,
+    sizes,
+    solved,
+)
+
+UNITS = {
+    "alike": np.ones(5),
+    "1e-15 to 1e15": np.geomspace(1e-15, 1e15, 5),
+    "1e15 to 1e-15": np.geomspace(1e15, 1e-15, 5),
+    "tiny": np.full(5, 1e-100),
+    "huge": np.full(5, 1e100),
+}
+"""Of parameters: the diagonal of the normal matrix has their squares, 1e-30 to 1e30."""
+
+
+def with_values(values, seed=0) -> np.ndarray:
+    """Return a matrix of unit diagonal with these eigenvalues; their sum is their number."""
+    matrix = np.diag(np.asarray(values, float))
+    rng = np.random.default_rng(seed)
+    for _ in range(20):  # rotations of two axes mix the diagonal
+        matrix = _rotated(matrix, *rng.choice(len(matrix), 2, replace=False), rng.uniform(0, 7))
+    for n in range(len(matrix) - 1):  # and one each leaves 1 on it
+        other = n + 1 + np.argmin((np.diag(matrix)[n + 1 :] - 1) * np.sign(matrix[n, n] - 1))
+        a, b, c = matrix[n, n] - 1, matrix[n, other], matrix[other, other] - 1
+        matrix = _rotated(matrix, n, other, np.arctan2(-b + np.sqrt(b * b - a * c), c))
+    return (matrix + matrix.T) / 2
+
+
+def _rotated(matrix, i, j, angle) -> np.ndarray:
+    turn = np.eye(len(matrix))
+    turn[i, i] = turn[j, j] = np.cos(angle)
+    turn[i, j], turn[j, i] = np.sin(angle), -np.sin(angle)
+    return turn @ matrix @ turn.T
+
+
+def exact_inverse(matrix) -> np.ndarray:
+    """Return the inverse by elimination of fractions, without rounding."""
+    n = len(matrix)
+    rows = [
+        [Fraction(float(x)) for x in row] + [Fraction(int(i == j)) for j in range(n)]
+        for i, row in enumerate(matrix)
+    ]
+    for i in range(n):
+        rows[i] = [x / rows[i][i] for x in rows[i]]
+        for j in range(n):
+            if j != i:
+                rows[j] = [x - rows[j][i] * y for x, y in zip(rows[j], rows[i], strict=True)]
+    return np.array([[float(x) for x in row[n:]] for row in rows])
+
+
+WELL = with_values([0.05, 0.3, 0.65, 1.5, 2.5])
+
+
+@pytest.mark.parametrize("unit", UNITS.values(), ids=UNITS)
+def test_inverse_and_solution_are_exact_in_any_units(unit):
+    normal = WELL * np.outer(unit, unit)
+    exact, scale = exact_inverse(normal), np.outer(unit, unit)
+    right = np.random.default_rng(1).standard_normal((5, 2)) * unit[:, None]
+    np.testing.assert_array_equal(sizes(normal), np.sqrt(np.diag(normal)))
+    root = eigensystem(normal).inverse_root
+    for inverse in (inverse_of(normal), pseudoinverse(normal), root @ root.T):
+        np.testing.assert_allclose(inverse * scale, exact * scale, rtol=0, atol=1e-12)
+    for of in (right, right[:, 0]):
+        x = np.linalg.solve(WELL, (of.T / unit).T)
+        np.testing.assert_allclose((solved(normal, of).T * unit).T, x, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("unit", UNITS.values(), ids=UNITS)
+@pytest.mark.parametrize("null", [1, 2])
+def test_null_directions_are_found_in_any_units(unit, null):
+    values = [0.0] * null + [5 / (5 - null)] * (5 - null)
+    scaled = with_values(values)
+    system = eigensystem(scaled * np.outer(unit, unit))
+    assert system.above(SINGULAR_OF_MEANS).sum() == 5 - null
+    assert not system.above_rounding(np.zeros(5))[0]
+    inverse = system.pseudoinverse(SINGULAR_OF_MEANS) * np.outer(unit, unit)
+    np.testing.assert_allclose(inverse, np.linalg.pinv(scaled, 1e-9, hermitian=True), atol=1e-11)
+    np.testing.assert_array_less(system.determined(SINGULAR_OF_MEANS), 0.5)
+
+
+@pytest.mark.parametrize("limit", [SINGULAR, SINGULAR_OF_MEANS])
+@pytest.mark.parametrize(("over", "known"), [(0.5, False), (2.0, True)])
+def test_an_eigenvalue_counts_from_its_limit_on(limit, over, known):
+    small = 2 * limit * over
+    system = eigensystem(np.array([[1, 1 - small], [1 - small, 1]]))  # eigenvalues small and 2
+    assert system.above(limit).tolist() == [known, True]
+    assert system.determined(limit).tolist() == [known, known]
+    largest = np.abs(system.pseudoinverse(limit)).max()
+    np.testing.assert_allclose(largest, 0.5 / small if known else 0.25, rtol=0.1)
+
+
+def test_eigenvalues_of_the_inverse_are_no_less_than_rounding():
+    inverse = inverse_of(np.ones((2, 2)))
+    np.testing.assert_allclose(np.linalg.eigvalsh(inverse), [0.5, 1 / SINGULAR], rtol=1e-2)
+    assert np.isfinite(eigensystem(-np.ones((2, 2))).inverse_root).all()
+
+
+@pytest.mark.parametrize(
+    ("rounding", "known"),
+    [([0, 0], True), ([0, 1e-3], True), ([0, 0.3], False), ([np.inf, 0], False)],
+)
+def test_an_eigenvalue_counts_from_the_rounding_of_the_diagonal_on(rounding, known):
+    system = eigensystem(np.array([[1, 0.9], [0.9, 1]]))  # eigenvalues 0.1 and 1.9
+    assert system.above_rounding(np.array(rounding, float))[0] == known
+
+
+def test_a_parameter_without_information_takes_none_of_the_others():
+    normal = np.zeros((6, 6))
+    normal[:5, :5] = WELL
+    system = eigensystem(normal)
+    assert system.size[5] == 1
+    assert system.determined(SINGULAR_OF_MEANS).tolist() == [True] * 5 + [False]
+    expected = np.zeros((6, 6))
+    expected[:5, :5] = np.linalg.inv(WELL)
+    np.testing.assert_allclose(pseudoinverse(normal), expected, atol=1e-12)
+    np.testing.assert_array_equal(solved(np.zeros((2, 2)), np.zeros(2)), np.zeros(2))
+
+
+def test_another_scale_is_kept():
+    size = np.array([2.0, 0.5])
+    system = eigensystem(np.array([[4.0, 0.3], [0.3, 0.75]]), size)
+    np.testing.assert_allclose(system.values, np.linalg.eigvalsh([[1, 0.3], [0.3, 3]]))
+    np.testing.assert_array_equal(system.size, size)
+
+
+def test_one_parameter_and_none():
+    one = np.array([[4e-30]])
+    for inverse in (inverse_of(one), pseudoinverse(one), solved(one, np.eye(1))):
+        np.testing.assert_allclose(inverse, [[0.25e30]], rtol=1e-13)
+    assert pseudoinverse(np.zeros((1, 1))).tolist() == [[0.0]]
+    none = np.zeros((0, 0))
+    for empty in (inverse_of(none), pseudoinverse(none), solved(none, none), root_of(none)):
+        assert empty.shape == (0, 0)
+    assert eigensystem(none).determined(SINGULAR).shape == (0,)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+@pytest.mark.parametrize("place", [(0, 0), (1, 0)])
+def test_what_is_not_finite_gives_no_number(wrong, place):
+    normal = np.eye(2)
+    normal[place] = normal[place[::-1]] = wrong
+    try:
+        system = eigensystem(normal)
+    except np.linalg.LinAlgError:
+        return
+    assert not np.isfinite(system.inverse).any()
+    assert not np.isfinite(system.pseudoinverse(SINGULAR)).any()
+    assert not system.determined(SINGULAR).any()
+
+
+def test_the_square_of_a_root_is_the_matrix_without_its_negative_part():
+    matrix = np.diag([4.0, 1e-30, -1e-17])
+    np.testing.assert_allclose(root_of(matrix) @ root_of(matrix).T, np.diag([4.0, 1e-30, 0.0]))
