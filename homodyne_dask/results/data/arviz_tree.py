@@ -21,9 +21,10 @@ from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.models.rate_forms import some_ages
 from homodyne_dask.results.data.fit_result import FitResult, from_summary
 from homodyne_dask.results.data.fit_view import FitView
+from homodyne_dask.results.data.plain_data import plain_values
 from homodyne_dask.results.data.posterior_draws import FORMAT, VERSION, PosteriorDraws, free_names
 from homodyne_dask.results.data.rate_curves import rates_in
-from homodyne_dask.results.data.result_tables import DATASET_UNITS, plain_values
+from homodyne_dask.results.data.result_tables import DATASET_UNITS
 from homodyne_dask.store.scan import Scan
 
 AGES = 50

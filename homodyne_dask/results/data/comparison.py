@@ -13,7 +13,7 @@ from homodyne_dask.errors import OptionError, SelectionError, shown
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.number_format import value_and_error
 from homodyne_dask.results.data.operations import Reportable, save_json
-from homodyne_dask.results.data.result_tables import plain_values
+from homodyne_dask.results.data.plain_data import plain_values
 
 VERSION = 1
 FORMAT = "homodyne_dask comparison"
@@ -108,18 +108,8 @@ class Comparison(Reportable):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain values, as `to_json` writes it; unknown numbers are None."""
-        return plain_values(
-            {
-                "format": FORMAT,
-                "format_version": VERSION,
-                "store": self.store,
-                "bins": self.bins,
-                "noise": self.noise,
-                "chosen": self.chosen,
-                "sentence": self.sentence,
-                "fits": [fit._asdict() for fit in self.fits],
-            }
-        )
+        head = {"format": FORMAT, "format_version": VERSION}
+        return plain_values(head | vars(self) | {"chosen": self.chosen, "sentence": self.sentence})
 
     def to_json(self, path: str | Path) -> None:
         """Write the comparison as JSON with a checksum, atomically; `load_comparison` reads it."""

@@ -16,6 +16,7 @@ from homodyne_dask.results.data.operations import (
     save_into_folder,
     save_netcdf,
 )
+from homodyne_dask.results.data.plain_data import plain_values
 from homodyne_dask.results.data.posterior_draws import FORMAT, VERSION, PosteriorDraws
 from homodyne_dask.results.data.posterior_summary import (
     enough_sentences,
@@ -23,7 +24,7 @@ from homodyne_dask.results.data.posterior_summary import (
     summary_table,
     why_unreliable,
 )
-from homodyne_dask.results.data.result_tables import plain_columns, plain_values
+from homodyne_dask.results.data.result_tables import plain_columns
 
 if TYPE_CHECKING:
     from homodyne_dask.store.scan import Scan

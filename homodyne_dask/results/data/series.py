@@ -20,6 +20,7 @@ from homodyne_dask.results.data.fit_rows import (
 )
 from homodyne_dask.results.data.global_fit import GlobalFit
 from homodyne_dask.results.data.operations import Reportable, drawn, save_json
+from homodyne_dask.results.data.plain_data import plain_values
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -302,24 +303,15 @@ class FitSeries(Reportable):
         """Return all results as plain values, as written to series.json."""
         fits = [
             {
-                "name": entry.name,
-                "at": dict(entry.at),
-                "message": entry.message,
+                **{key: getattr(entry, key) for key in ("name", "at", "message")},
                 "folder": None if entry.folder is None else entry.folder.name,
                 "result": None if entry.result is None else entry.result.to_dict(),
             }
             for entry in self.entries
         ]
-        whole = {"format": FORMAT, "format_version": VERSION, "over": self.over, "fits": fits}
-        if self.global_fit is not None:
-            whole["global_fit"] = self.global_fit.to_dict()
-        known = {
-            name: {
-                key: value if np.isfinite(value) else None for key, value in same._asdict().items()
-            }
-            for name, same in self.agreement.items()
-        }
-        return whole | {"agreement": known}
+        head = {"format": FORMAT, "format_version": VERSION, "over": self.over, "fits": fits}
+        together = {} if self.global_fit is None else {"global_fit": self.global_fit}
+        return plain_values(head | together | {"agreement": self.agreement})
 
     def to_json(self, path: str | Path) -> None:
         """Write all results as JSON with a checksum, atomically; `load_series` reads it."""

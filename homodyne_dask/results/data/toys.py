@@ -11,7 +11,7 @@ from jaxtyping import Float
 from homodyne_dask.results.data.intervals import half_width, normal_deviate
 from homodyne_dask.results.data.number_format import format_error
 from homodyne_dask.results.data.operations import drawn
-from homodyne_dask.results.data.result_tables import plain_values
+from homodyne_dask.results.data.plain_data import plain_values
 from homodyne_dask.text import aligned_columns, wrapped
 
 if TYPE_CHECKING:
