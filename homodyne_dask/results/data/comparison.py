@@ -12,8 +12,8 @@ from jaxtyping import Float
 from homodyne_dask.errors import OptionError, SelectionError, shown
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.number_format import value_and_error
-from homodyne_dask.results.data.operations import Reportable, save_json
 from homodyne_dask.results.data.plain_data import plain_values
+from homodyne_dask.results.data.plots import Reportable
 
 VERSION = 1
 FORMAT = "homodyne_dask comparison"
@@ -66,6 +66,16 @@ class Comparison(Reportable):
     noise: float
     """s², in units of σ²: the lowest reduced χ² of the fits, common to all."""
 
+    def __str__(self) -> str:
+        from homodyne_dask.results.views.fits_report import comparison_text
+
+        return comparison_text(self)
+
+    def _repr_html_(self) -> str:
+        from homodyne_dask.results.views.fits_report import comparison_html
+
+        return comparison_html(self)
+
     @property
     def chosen(self) -> str:
         """The name of the recommended fit."""
@@ -113,7 +123,9 @@ class Comparison(Reportable):
 
     def to_json(self, path: str | Path) -> None:
         """Write the comparison as JSON with a checksum, atomically; `load_comparison` reads it."""
-        save_json(self.to_dict(), path)
+        from homodyne_dask.results.files.json_files import write_with_checksum
+
+        write_with_checksum(self.to_dict(), path)
 
 
 def _not_told(best: ComparedFit, equal: Sequence[ComparedFit]) -> str:

@@ -26,16 +26,8 @@ from homodyne_dask.results.data.misfit import (
     power_sentence,
     selected_store,
 )
-from homodyne_dask.results.data.operations import (
-    Plots,
-    Reportable,
-    c2_at_times,
-    c2_of,
-    rates_of,
-    save_json,
-    save_nexus,
-)
 from homodyne_dask.results.data.plain_data import plain_values, read_fields
+from homodyne_dask.results.data.plots import Plots, Reportable
 from homodyne_dask.results.data.provenance import Provenance
 from homodyne_dask.results.data.result_tables import (
     DATASET_UNITS,
@@ -160,6 +152,16 @@ class FitResult(Reportable):
     diagnosis: Diagnosis
     run: FitRun
     provenance: Provenance
+
+    def __str__(self) -> str:
+        from homodyne_dask.results.views.text_report import report_text
+
+        return report_text(self)
+
+    def _repr_html_(self) -> str:
+        from homodyne_dask.results.views.html_report import report_fragment
+
+        return report_fragment(self)
 
     @property
     def chisqr(self) -> float:
@@ -356,7 +358,9 @@ class FitResult(Reportable):
 
     def model(self, scan: "Scan | None" = None) -> xarray.DataArray:
         """Return the fitted c2 (bin, t1, t2) of the fitted bins, lazily, like c2 in `scan.dataset`."""
-        return c2_of(self, scan)
+        from homodyne_dask.results.data.c2_evaluation import fitted_c2
+
+        return fitted_c2(self, scan)
 
     def eval(
         self,
@@ -379,19 +383,25 @@ class FitResult(Reportable):
 
         >>> c2, low, high = result.eval(0.0, [1.0, 2.0], phi=30, band=95)  # doctest: +SKIP
         """
-        return c2_at_times(self, t1, t2, label, scan, phi=phi, band=band)
+        from homodyne_dask.results.data.c2_evaluation import c2_at
+
+        return c2_at(self, t1, t2, label, scan, phi=phi, band=band)
 
     def to_nexus(self, path: str | Path, scan: "Scan | None" = None) -> None:
         """Write a NeXus file, as `fit --nexus` does: NXxpcs with maps of all bins, and the fit as NXfit.
 
         scan: the fitted scan, by default opened from its store. Raises SelectionError if it has other bins.
         """
-        save_nexus(self, path, scan)
+        from homodyne_dask.results.files.nexus import write_nexus
+
+        write_nexus(self, path, scan)
 
     @property
     def rates(self) -> xarray.Dataset:
         """J, gamma_dot and their integrals against t [s] with bands, from the fitted store (docs: rates)."""
-        return rates_of(self)
+        from homodyne_dask.results.data.rate_curves import rates_of_fit
+
+        return rates_of_fit(self)
 
     def to_dataset(self) -> xarray.Dataset:
         """Return all numbers as a Dataset with units, for netCDF and Zarr.
@@ -450,7 +460,9 @@ class FitResult(Reportable):
 
     def to_json(self, path: str | Path) -> None:
         """Write the result as JSON with a checksum, atomically; unknown numbers are null, never NaN."""
-        save_json(self.to_dict(), path)
+        from homodyne_dask.results.files.json_files import write_with_checksum
+
+        write_with_checksum(self.to_dict(), path)
 
 
 def from_summary(read: dict[str, Any]) -> FitResult:

@@ -7,7 +7,7 @@ import numpy as np
 import xarray
 
 from homodyne_dask.results.data.number_format import format_error, value_and_error
-from homodyne_dask.results.data.operations import drawn
+from homodyne_dask.results.data.plots import in_place_of
 from homodyne_dask.text import aligned_columns, with_unit, wrapped
 
 if TYPE_CHECKING:
@@ -34,7 +34,10 @@ class Design:
 
     def plot(self, ax: "Axes | None" = None) -> Any:
         """Plot the relative error of each parameter against the varied quantity."""
-        return drawn(self, ax=ax)
+        from homodyne_dask.results.views.figures.design_figure import draw_design
+
+        with in_place_of(ax):
+            return draw_design(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the scan, the varied quantity, and a row of errors for each value and weighting."""

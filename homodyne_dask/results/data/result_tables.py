@@ -29,7 +29,7 @@ DATASET_UNITS = {
 }
 """In UDUNITS notation; units of the parameters are the coordinate `unit`."""
 PARAMETER_COLUMNS = (
-    "value", "stderr", "stderr_naive", "dof", "at_bound", "fixed", "unit", "method",
+    "value", "stderr", "stderr_naive", "dof", "method", "at_bound", "fixed", "unit",
 )  # fmt: skip
 """Of `FitResult.parameters`."""
 load_dask_arrays_late()

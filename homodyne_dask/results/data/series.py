@@ -19,8 +19,8 @@ from homodyne_dask.results.data.fit_rows import (
     method_of,
 )
 from homodyne_dask.results.data.global_fit import GlobalFit
-from homodyne_dask.results.data.operations import Reportable, drawn, save_json
 from homodyne_dask.results.data.plain_data import plain_values
+from homodyne_dask.results.data.plots import Reportable, in_place_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -162,6 +162,16 @@ class FitSeries(Reportable):
     global_fit: GlobalFit | None = None
     """The joint fit of scans that were fitted together, each of them an entry; None for independent fits."""
 
+    def __str__(self) -> str:
+        from homodyne_dask.results.views.fits_report import series_text
+
+        return series_text(self)
+
+    def _repr_html_(self) -> str:
+        from homodyne_dask.results.views.html_report import series_fragment
+
+        return series_fragment(self)
+
     @property
     def converged(self) -> bool:
         """Whether every fit converged."""
@@ -297,7 +307,10 @@ class FitSeries(Reportable):
 
     def plot(self, ax: "Axes | None" = None) -> Any:
         """Plot each parameter and rate with its error against q, angle, age or scan."""
-        return drawn(self, ax=ax)
+        from homodyne_dask.results.views.figures.scans_figure import draw_series
+
+        with in_place_of(ax):
+            return draw_series(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all results as plain values, as written to series.json."""
@@ -315,4 +328,6 @@ class FitSeries(Reportable):
 
     def to_json(self, path: str | Path) -> None:
         """Write all results as JSON with a checksum, atomically; `load_series` reads it."""
-        save_json(self.to_dict(), path)
+        from homodyne_dask.results.files.json_files import write_with_checksum
+
+        write_with_checksum(self.to_dict(), path)

@@ -10,8 +10,8 @@ from jaxtyping import Float
 
 from homodyne_dask.results.data.intervals import half_width, normal_deviate
 from homodyne_dask.results.data.number_format import format_error
-from homodyne_dask.results.data.operations import drawn
 from homodyne_dask.results.data.plain_data import plain_values
+from homodyne_dask.results.data.plots import in_place_of
 from homodyne_dask.text import aligned_columns, wrapped
 
 if TYPE_CHECKING:
@@ -95,7 +95,10 @@ class Toys:
 
     def plot(self, ax: "Axes | None" = None) -> Any:
         """Plot the pulls of every parameter together with the normal distribution."""
-        return drawn(self, ax=ax)
+        from homodyne_dask.results.views.figures.design_figure import draw_pulls
+
+        with in_place_of(ax):
+            return draw_pulls(self)
 
     def __str__(self) -> str:
         data, table = self.dataset, self.table

@@ -23,7 +23,6 @@ from homodyne_dask.results.views.figures.style import (
     panels,
     plain_label,
 )
-from homodyne_dask.store.scan import Scan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,11 +37,6 @@ RATES = {
 """Axis and title of each."""
 BANDS = ((0.025, 0.975, 0.18), (0.16, 0.84, 0.35))
 """Ends and strength of each band."""
-
-
-def posterior_figure(posterior: Posterior, name: str, scan: Scan | None = None) -> "FitFigure":
-    """Return a figure of `posterior.plot`; it holds its data, and needs no scan."""
-    return FIGURES[name](posterior)
 
 
 def drawn_pictures(posterior: Posterior) -> "dict[str, FitFigure]":
@@ -113,7 +107,3 @@ def _bands(
     axis.plot(t, np.median(values, axis=0), color=COLOURS[0], label="posterior")
     axis.plot(t, fit, color=COLOURS[1], linestyle="--", linewidth=1.2, label="fit")
     axis.plot(t, ends.T, color=COLOURS[1], linestyle=":", linewidth=1.0)
-
-
-FIGURES = {"corner": draw_corner, "rates": draw_posterior_rates}
-"""By the names of `posterior.plot`."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from homodyne_dask.errors import OptionError, printable
-from homodyne_dask.results.data.operations import AXES
+from homodyne_dask.results.data.plots import AXES
 from homodyne_dask.results.views.figures import DPI
 from homodyne_dask.store.scan import Scan
 
