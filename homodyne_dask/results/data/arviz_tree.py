@@ -200,10 +200,7 @@ def _observed(result: FitResult, scan: Scan) -> xarray.Dataset:
             "pairs": (("bin", "cell"), cuts.count, {"units": "1"}),
         },
         _bins(result)
-        | {
-            "t1": ("cell", cuts.t1, {"units": "s"}),
-            "t2": ("cell", cuts.t2, {"units": "s"}),
-        },
+        | {"t1": ("cell", cuts.t1, {"units": "s"}), "t2": ("cell", cuts.t2, {"units": "s"})},
     )
 
 

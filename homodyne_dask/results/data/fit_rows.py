@@ -220,9 +220,7 @@ def _quantity(
 
 
 def _with_free_rates(
-    result: FitResult,
-    quantities: Mapping[str, Quantity],
-    age: float | None,
+    result: FitResult, quantities: Mapping[str, Quantity], age: float | None
 ) -> dict[str, Quantity]:
     """Return the quantities with rates of free form in place of their coefficients.
 

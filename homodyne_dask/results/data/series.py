@@ -12,12 +12,7 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, nearest, shown
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fit_rows import (
-    UNKNOWN_QUANTITY,
-    Quantity,
-    SeriesEntry,
-    method_of,
-)
+from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, Quantity, SeriesEntry, method_of
 from homodyne_dask.results.data.global_fit import GlobalFit
 from homodyne_dask.results.data.plain_data import plain_values
 from homodyne_dask.results.data.plots import Reportable, in_place_of
@@ -73,10 +68,7 @@ def _known_freedom(dof: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
 
 
 def _welch_p(
-    chisqr: float,
-    freedom: int,
-    leverage: Float[np.ndarray, " n"],
-    dof: Float[np.ndarray, " n"],
+    chisqr: float, freedom: int, leverage: Float[np.ndarray, " n"], dof: Float[np.ndarray, " n"]
 ) -> float:
     """Return the probability of at least this χ² of values whose errors have few degrees of freedom.
 

@@ -149,11 +149,7 @@ def is_summary(file: Path) -> bool:
 
 
 def write_result(
-    result: FitResult,
-    scan: Scan,
-    folder: Path,
-    pictures: bool = True,
-    nexus: bool = False,
+    result: FitResult, scan: Scan, folder: Path, pictures: bool = True, nexus: bool = False
 ) -> list[Path]:
     """Write a result into its folder and return the files, summary.json last.
 

@@ -122,10 +122,7 @@ def load_comparison(path: str | Path) -> Comparison:
     """
     where = path_of("path", path)
     read = read_with_checksum(
-        where,
-        comparison.FORMAT,
-        comparison.VERSION,
-        "give a file that Comparison.to_json wrote",
+        where, comparison.FORMAT, comparison.VERSION, "give a file that Comparison.to_json wrote"
     )
     with missing_values(where):
         return read_fields(Comparison, read)
