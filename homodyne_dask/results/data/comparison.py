@@ -84,13 +84,11 @@ class Comparison(Reportable):
     @property
     def table(self) -> xarray.Dataset:
         """Dataset over `fit` (its name) with the other fields of `ComparedFit`."""
-        columns = zip(*self.fits, strict=True)
-        by_name = dict(zip(ComparedFit._fields, map(list, columns), strict=True))
-        names = by_name.pop("name")
+        keys = ComparedFit._fields
+        columns = {key: ("fit", [getattr(fit, key) for fit in self.fits]) for key in keys}
+        _, names = columns.pop("name")
         attrs = {"store": self.store, "bins": self.bins, "noise": self.noise}
-        return xarray.Dataset(
-            {key: ("fit", values) for key, values in by_name.items()}, {"fit": names}, attrs
-        )
+        return xarray.Dataset(columns, {"fit": names}, attrs)
 
     @property
     def sentence(self) -> str:

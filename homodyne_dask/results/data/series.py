@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, nearest, shown
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, Quantity, SeriesEntry, method_of
+from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, SeriesEntry, method_of
 from homodyne_dask.results.data.global_fit import GlobalFit
 from homodyne_dask.results.data.plain_data import plain_values
 from homodyne_dask.results.data.plots import Reportable, in_place_of
@@ -189,8 +189,11 @@ class FitSeries(Reportable):
         param. NaN is unknown.
         """
         shape = ("fit", "param")
+        rows = [
+            [e.quantities.get(name, UNKNOWN_QUANTITY) for name in self.names] for e in self.entries
+        ]
         columns: dict[str, Any] = {
-            key: (shape, [[getattr(q, key) for q in row] for row in self._rows()])
+            key: (shape, [[getattr(q, key) for q in row] for row in rows])
             for key in ("value", *_ERRORS, "dof", "at_bound")
         }
         for key in ("redchi", "ndata", "passes"):
@@ -210,11 +213,6 @@ class FitSeries(Reportable):
         units = [self.unit(name) for name in self.names]
         coords |= {"param": self.names, "unit": ("param", np.array(units, str))}
         return xarray.Dataset(columns, coords, {"over": self.over, "errors": self.errors})
-
-    def _rows(self) -> list[list[Quantity]]:
-        return [
-            [e.quantities.get(name, UNKNOWN_QUANTITY) for name in self.names] for e in self.entries
-        ]
 
     def unit(self, name: str) -> str:
         """Return the unit of a parameter or rate; raises OptionError if the series does not have it."""
@@ -250,17 +248,16 @@ class FitSeries(Reportable):
         """
         if self.overlap:
             return {}
-        together, found = self.global_fit, {}
+        together, found, naive_only = self.global_fit, {}, self.errors != "stderr"
+        periods = next((of.periods for of in self.results if of is not None), {})
         for name in self.names if together is None else together.per_scan:
             known = [q for e in self._good() if not (q := e.quantities[name]).conditional]
             value = np.array([q.value for q in known])
             stderr = np.array([getattr(q, self.errors) for q in known])
-            dof = np.array([q.dof if self.errors == "stderr" else np.nan for q in known])
-            naive = self.errors != "stderr"
-            if len(value) and (period := self._period(name)) is not None:
-                value = value + period * np.round(
-                    (value[0] - value) / period
-                )  # nearest to the first
+            dof = np.array([np.nan if naive_only else q.dof for q in known])
+            naive = naive_only
+            if len(value) and (period := periods.get(name)):  # nearest to the first
+                value = value - period * np.round((value - value[0]) / period)
             if together is not None:
                 covariance = together.covariance_naive if naive else together.covariance
                 if covariance is None or len(known) < len(self.entries):
@@ -293,9 +290,6 @@ class FitSeries(Reportable):
             return ["J"]
         rates = [name for name in self.names if self.unit(name) == "1/s"]
         return [n for n in rates if all(e.quantities[n].value > 0 for e in self._good())]
-
-    def _period(self, name: str) -> float | None:
-        return next(r.periods for r in self.results if r is not None).get(name)
 
     def plot(self, ax: "Axes | None" = None) -> Any:
         """Plot each parameter and rate with its error against q, angle, age or scan."""
