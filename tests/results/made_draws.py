@@ -36,7 +36,7 @@ def draws_of(result: FitResult, theta: np.ndarray, **changes) -> PosteriorDraws:
         "effective_draws": 0.8 * chains * each,
         "adjust": "robust",
         "adjust_note": NOTE,
-        "factor": 2.3,
+        "design_effect": 2.3,
         "dof": 5.2,
         "columns": 24,
         "checked": 64,

@@ -23,6 +23,7 @@ from homodyne_dask.cli.shared_options import (
 from homodyne_dask.errors import OptionError, in_line
 from homodyne_dask.results.data import block_means
 from homodyne_dask.results.files.folder import fits_in
+from homodyne_dask.results.files.posterior_netcdf import check_netcdf_path
 from homodyne_dask.results.files.saved_results import SUMMARY, data_of
 from homodyne_dask.store.files import AnyPath, is_file
 
@@ -79,7 +80,7 @@ def posterior(
             f"{folder} contains {len(fits)} fits, but a posterior is computed for a single fit: give "
             f"{folder / fits[0]}, or another of them"
         )
-    if output is not None and output.exists():
+    if output is not None and check_netcdf_path(output).exists():
         raise OptionError(f"{output} exists: give another --output")
     result = hd.load_result(folder)
     priors = values_by_name("prior", words(prior)) or None

@@ -323,7 +323,7 @@ def posterior_draws(
         priors={name: prior.text(units[name]) for name, prior in priors_used.items()},
         adjust=adjustment.kind,
         adjust_note=adjustment.note,
-        factor=adjustment.factor,
+        design_effect=adjustment.factor,
         dof=adjustment.dof,
         seconds=sampler.seconds | {"total": time.perf_counter() - began},
     )

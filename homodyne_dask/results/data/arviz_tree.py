@@ -8,12 +8,10 @@ import json
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import xarray
-from jaxtyping import Float
 from xarray import DataTree
 
 from homodyne_dask.errors import in_line
@@ -21,47 +19,45 @@ from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.models.rate_forms import some_ages
 from homodyne_dask.results.data.fit_result import FitResult, from_summary
 from homodyne_dask.results.data.fit_view import FitView
-from homodyne_dask.results.data.posterior_draws import FORMAT, VERSION, PosteriorDraws, free_names
+from homodyne_dask.results.data.plain_data import plain_values
+from homodyne_dask.results.data.posterior_draws import (
+    FORMAT,
+    NUMBERS,
+    VERSION,
+    PosteriorDraws,
+    free_names,
+)
 from homodyne_dask.results.data.rate_curves import rates_in
-from homodyne_dask.results.data.result_tables import DATASET_UNITS, plain_values
+from homodyne_dask.results.data.result_tables import DATASET_UNITS
 from homodyne_dask.store.scan import Scan
 
 AGES = 50
 """Most ages at which rates are kept."""
 
 
-@dataclass(frozen=True)
-class RateDraws:
-    """The rates of draws at some ages, by name: J, and with shear gamma_dot and strain."""
-
-    age: Float[np.ndarray, " age"]
-    """s."""
-    values: dict[str, Float[np.ndarray, "draw age"]]
-    fit: xarray.Dataset
-    """`FitResult.rates` at the same ages."""
-    unknown_q: bool
-    """J is then q²J, in 1/s."""
-
-    @property
-    def units(self) -> dict[str, str]:
-        """The unit of each rate."""
-        return {"J": "1/s" if self.unknown_q else "Å²/s", "gamma_dot": "1/s", "strain": ""}
-
-
-def rates_of_draws(
-    result: FitResult, scan: Scan, thetas: Float[np.ndarray, "draw p"]
-) -> RateDraws | None:
-    """Return the rates of draws; None of models that have none."""
+def _rates(
+    result: FitResult, scan: Scan, draws: PosteriorDraws
+) -> tuple[xarray.Dataset, xarray.Dataset]:
+    """Return the rates of draws and of the fit at some ages [s]; both empty for a model without rates."""
     view = FitView(result, scan)
     problem = view.model.at.problem
     of = evaluation_of(problem.model).rates_of_draws
     if of is None:
-        return None
+        return xarray.Dataset(), xarray.Dataset()
     fit = rates_in(view)
     at = some_ages(fit.sizes["t"], AGES)
-    values = of(problem, thetas, scan.time, scan.frames, at)
-    chosen = fit.isel(t=at)
-    return RateDraws(chosen["t"].values, values, chosen, bool(np.isnan(scan.q).any()))
+    fit = fit.isel(t=at)
+    values = of(problem, draws.flat, scan.time, scan.frames, at)
+    units = {"J": "1/s" if np.isnan(scan.q).any() else "Å²/s", "gamma_dot": "1/s", "strain": ""}
+    age = {"age": ("age", fit["t"].values, {"units": "s"})}
+    of_draws, of_fit = {}, {}
+    for name, value in values.items():
+        sampled = value.reshape(*draws.theta.shape[:2], -1)
+        of_draws[name] = ((*SAMPLE, "age"), sampled, _about(name, units[name]))
+        for suffix in ("", "_stderr", "_low_95", "_high_95"):
+            curve = fit[f"{name}{suffix}"].values
+            of_fit[f"{name}_fit{suffix}"] = ("age", curve, {"units": units[name] or "1"})
+    return xarray.Dataset(of_draws, age), xarray.Dataset(of_fit, age)
 
 
 OTHERS = (
@@ -70,25 +66,18 @@ OTHERS = (
 )  # fmt: skip
 """What else the groups of a posterior hold."""
 SAMPLE = ("chain", "draw")
-_NUMBERS = (
-    "pareto_k", "effective_draws", "adjust", "adjust_note", "dof", "columns", "checked", "largest_error",
-    "seed",
-)  # fmt: skip
-_LOST = {"pareto_k": math.nan, "effective_draws": math.nan, "dof": math.inf,
-         "largest_error": math.nan}  # fmt: skip
-"""What an attribute that is absent stands for."""
 
 
 def tree_of(result: FitResult, draws: PosteriorDraws, scan: Scan) -> DataTree:
     """Return the groups of a posterior; scan: what was fitted."""
-    rates = rates_of_draws(result, scan, draws.flat)
+    rates, rates_of_fit = _rates(result, scan, draws)
     groups = {
-        "posterior": _posterior(result, draws, rates),
+        "posterior": _posterior(result, draws).merge(rates),
         "sample_stats": _sample_stats(draws),
         "log_likelihood": _log_likelihood(result, draws),
         "prior": _parameters(result, draws.prior[None]),
         "observed_data": _observed(result, scan),
-        "constant_data": _constant(result, draws, scan, rates),
+        "constant_data": _constant(result, scan).merge(rates_of_fit),
     }
     about = {
         "inference_library": "homodyne-dask",
@@ -115,30 +104,23 @@ def variable_names(parameters: Iterable[str]) -> dict[str, str]:
 def draws_in(tree: DataTree) -> tuple[FitResult, PosteriorDraws]:
     """Return the fit and the draws of a posterior from its groups."""
     posterior, constant = tree["posterior"].dataset, tree["constant_data"].dataset
-    result, attributes = (
-        from_summary(json.loads(constant["fit_summary"].values.tobytes())),
-        tree.attrs,
-    )
+    result = from_summary(json.loads(constant["fit_summary"].values.tobytes()))
+    known = {"dof": math.inf} | plain_values(tree.attrs)
     bins = len(result.scaling["label"])
     likelihood = tree["log_likelihood"].dataset["c2"]
     log_likelihood = np.full((*likelihood.shape[:2], bins), np.nan)
     log_likelihood[..., _with_pairs(result)] = likelihood.values
     stats = tree["sample_stats"].dataset
     linear = [posterior["offset"].values - 1.0, posterior["contrast"].values]
-    known: dict[str, Any] = {name: attributes.get(name, _LOST.get(name)) for name in _NUMBERS}
     return result, PosteriorDraws(
         theta=_theta(result, posterior),
         linear_params=np.stack(linear, axis=-1),
         log_likelihood=log_likelihood,
         log_prior=stats["log_prior"].values,
         prior=_theta(result, tree["prior"].dataset)[0],
-        priors=json.loads(attributes["priors"]),
         sample_stats={str(n): stats[n].values for n in stats.data_vars if n != "log_prior"},
-        factor=attributes.get("design_effect", math.nan),
-        seconds=json.loads(attributes["seconds"]),
-        **{
-            name: value.item() if hasattr(value, "item") else value for name, value in known.items()
-        },
+        **{name: json.loads(known[name]) for name in ("priors", "seconds")},
+        **{name: known.get(name, math.nan) for name in NUMBERS},
     )
 
 
@@ -184,21 +166,14 @@ def _with_pairs(result: FitResult) -> np.ndarray:
     return np.flatnonzero(result.scaling["ndata"].values > 0)
 
 
-def _posterior(result: FitResult, draws: PosteriorDraws, rates: RateDraws | None) -> xarray.Dataset:
-    shape, dims = draws.theta.shape, (*SAMPLE, "bin")
+def _posterior(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
+    dims = (*SAMPLE, "bin")
     linear = {
         "contrast": (dims, draws.linear_params[..., 1], _about("contrast", "")),
         "offset": (dims, 1.0 + draws.linear_params[..., 0], _about("offset", "")),
     }
     label = _bins(result)["bin"]  # q and phi beside it would keep ArviZ from making one table
-    group = _parameters(result, draws.theta).assign(linear).assign_coords(bin=label)
-    if rates is None:
-        return group
-    curves = {
-        name: ((*SAMPLE, "age"), value.reshape(*shape[:2], -1), _about(name, rates.units[name]))
-        for name, value in rates.values.items()
-    }
-    return group.assign(curves).assign_coords(age=("age", rates.age, {"units": "s"}))
+    return _parameters(result, draws.theta).assign(linear).assign_coords(bin=label)
 
 
 def _sample_stats(draws: PosteriorDraws) -> xarray.Dataset:
@@ -225,17 +200,12 @@ def _observed(result: FitResult, scan: Scan) -> xarray.Dataset:
             "pairs": (("bin", "cell"), cuts.count, {"units": "1"}),
         },
         _bins(result)
-        | {
-            "t1": ("cell", cuts.t1, {"units": "s"}),
-            "t2": ("cell", cuts.t2, {"units": "s"}),
-        },
+        | {"t1": ("cell", cuts.t1, {"units": "s"}), "t2": ("cell", cuts.t2, {"units": "s"})},
     )
 
 
-def _constant(
-    result: FitResult, draws: PosteriorDraws, scan: Scan, rates: RateDraws | None
-) -> xarray.Dataset:
-    """Return times, bins, fixed parameters, the rates of the fit, and the fit itself."""
+def _constant(result: FitResult, scan: Scan) -> xarray.Dataset:
+    """Return times, bins, fixed parameters, and the fit itself."""
     table, free = result.parameters, free_names(result)
     fixed = {str(name): n for n, name in enumerate(table["param"].values) if name not in free}
     held: dict[str, Any] = {
@@ -246,19 +216,12 @@ def _constant(
     summary = json.dumps(result.to_dict(), allow_nan=False).encode()
     about = {"long_name": "summary.json of the fit, as UTF-8"}
     held["fit_summary"] = ("byte", np.frombuffer(summary, np.uint8), about)
-    group = xarray.Dataset(held, _bins(result))
-    if rates is None:
-        return group
-    for name in rates.values:
-        unit = {"units": rates.units[name] or "1"}
-        for suffix in ("", "_stderr", "_low_95", "_high_95"):
-            group[f"{name}_fit{suffix}"] = ("age", rates.fit[f"{name}{suffix}"].values, unit)
-    return group.assign_coords(age=("age", rates.age, {"units": "s"}))
+    return xarray.Dataset(held, _bins(result))
 
 
 def _attributes(result: FitResult, draws: PosteriorDraws) -> dict[str, Any]:
-    numbers = {name: getattr(draws, name) for name in _NUMBERS} | {"design_effect": draws.factor}
-    known = {name: value for name, value in plain_values(numbers).items() if value is not None}
+    numbers = plain_values({name: getattr(draws, name) for name in NUMBERS})
+    known = {name: value for name, value in numbers.items() if value is not None}
     store = in_line(result.provenance.inputs["store"])
     return known | {
         "format": FORMAT,

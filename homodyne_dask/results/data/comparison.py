@@ -12,8 +12,8 @@ from jaxtyping import Float
 from homodyne_dask.errors import OptionError, SelectionError, shown
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.number_format import value_and_error
-from homodyne_dask.results.data.operations import Reportable, save_json
-from homodyne_dask.results.data.result_tables import plain_values
+from homodyne_dask.results.data.plain_data import plain_values
+from homodyne_dask.results.data.plots import Reportable
 
 VERSION = 1
 FORMAT = "homodyne_dask comparison"
@@ -66,6 +66,16 @@ class Comparison(Reportable):
     noise: float
     """s², in units of σ²: the lowest reduced χ² of the fits, common to all."""
 
+    def __str__(self) -> str:
+        from homodyne_dask.results.views.fits_report import comparison_text
+
+        return comparison_text(self)
+
+    def _repr_html_(self) -> str:
+        from homodyne_dask.results.views.fits_report import comparison_html
+
+        return comparison_html(self)
+
     @property
     def chosen(self) -> str:
         """The name of the recommended fit."""
@@ -74,13 +84,11 @@ class Comparison(Reportable):
     @property
     def table(self) -> xarray.Dataset:
         """Dataset over `fit` (its name) with the other fields of `ComparedFit`."""
-        columns = zip(*self.fits, strict=True)
-        by_name = dict(zip(ComparedFit._fields, map(list, columns), strict=True))
-        names = by_name.pop("name")
+        keys = ComparedFit._fields
+        columns = {key: ("fit", [getattr(fit, key) for fit in self.fits]) for key in keys}
+        _, names = columns.pop("name")
         attrs = {"store": self.store, "bins": self.bins, "noise": self.noise}
-        return xarray.Dataset(
-            {key: ("fit", values) for key, values in by_name.items()}, {"fit": names}, attrs
-        )
+        return xarray.Dataset(columns, {"fit": names}, attrs)
 
     @property
     def sentence(self) -> str:
@@ -108,22 +116,14 @@ class Comparison(Reportable):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain values, as `to_json` writes it; unknown numbers are None."""
-        return plain_values(
-            {
-                "format": FORMAT,
-                "format_version": VERSION,
-                "store": self.store,
-                "bins": self.bins,
-                "noise": self.noise,
-                "chosen": self.chosen,
-                "sentence": self.sentence,
-                "fits": [fit._asdict() for fit in self.fits],
-            }
-        )
+        head = {"format": FORMAT, "format_version": VERSION}
+        return plain_values(head | vars(self) | {"chosen": self.chosen, "sentence": self.sentence})
 
     def to_json(self, path: str | Path) -> None:
         """Write the comparison as JSON with a checksum, atomically; `load_comparison` reads it."""
-        save_json(self.to_dict(), path)
+        from homodyne_dask.results.files.json_files import write_with_checksum
+
+        write_with_checksum(self.to_dict(), path)
 
 
 def _not_told(best: ComparedFit, equal: Sequence[ComparedFit]) -> str:

@@ -23,31 +23,21 @@ from homodyne_dask.results.data.misfit import (
     gross_sentence,
     hausman_sentence,
     misfit_sentence,
-    model_check_of,
     power_sentence,
     selected_store,
 )
-from homodyne_dask.results.data.operations import (
-    Plots,
-    Reportable,
-    c2_at_times,
-    c2_of,
-    rates_of,
-    save_json,
-    save_nexus,
-)
+from homodyne_dask.results.data.plain_data import plain_values, read_fields
+from homodyne_dask.results.data.plots import Plots, Reportable
 from homodyne_dask.results.data.provenance import Provenance
 from homodyne_dask.results.data.result_tables import (
     DATASET_UNITS,
+    PARAMETER_COLUMNS,
     correlation_of,
     covariance_table,
     parameter_table,
     plain_columns,
     plain_rows,
-    plain_table,
-    plain_values,
     scaling_table,
-    table_of,
 )
 from homodyne_dask.results.data.stokes_einstein import DerivedQuantity, derived_quantities
 from homodyne_dask.solver.covariance import error_used
@@ -162,6 +152,16 @@ class FitResult(Reportable):
     diagnosis: Diagnosis
     run: FitRun
     provenance: Provenance
+
+    def __str__(self) -> str:
+        from homodyne_dask.results.views.text_report import report_text
+
+        return report_text(self)
+
+    def _repr_html_(self) -> str:
+        from homodyne_dask.results.views.html_report import report_fragment
+
+        return report_fragment(self)
 
     @property
     def chisqr(self) -> float:
@@ -358,7 +358,9 @@ class FitResult(Reportable):
 
     def model(self, scan: "Scan | None" = None) -> xarray.DataArray:
         """Return the fitted c2 (bin, t1, t2) of the fitted bins, lazily, like c2 in `scan.dataset`."""
-        return c2_of(self, scan)
+        from homodyne_dask.results.data.c2_evaluation import fitted_c2
+
+        return fitted_c2(self, scan)
 
     def eval(
         self,
@@ -381,19 +383,25 @@ class FitResult(Reportable):
 
         >>> c2, low, high = result.eval(0.0, [1.0, 2.0], phi=30, band=95)  # doctest: +SKIP
         """
-        return c2_at_times(self, t1, t2, label, scan, phi=phi, band=band)
+        from homodyne_dask.results.data.c2_evaluation import c2_at
+
+        return c2_at(self, t1, t2, label, scan, phi=phi, band=band)
 
     def to_nexus(self, path: str | Path, scan: "Scan | None" = None) -> None:
         """Write a NeXus file, as `fit --nexus` does: NXxpcs with maps of all bins, and the fit as NXfit.
 
         scan: the fitted scan, by default opened from its store. Raises SelectionError if it has other bins.
         """
-        save_nexus(self, path, scan)
+        from homodyne_dask.results.files.nexus import write_nexus
+
+        write_nexus(self, path, scan)
 
     @property
     def rates(self) -> xarray.Dataset:
         """J, gamma_dot and their integrals against t [s] with bands, from the fitted store (docs: rates)."""
-        return rates_of(self)
+        from homodyne_dask.results.data.rate_curves import rates_of_fit
+
+        return rates_of_fit(self)
 
     def to_dataset(self) -> xarray.Dataset:
         """Return all numbers as a Dataset with units, for netCDF and Zarr.
@@ -431,108 +439,49 @@ class FitResult(Reportable):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain values, as written to summary.json; unknown numbers are None."""
-        diagnosis, errors, run, of = self.diagnosis, self.errors, self.run, self.provenance
-        check, law = diagnosis.check, diagnosis.power_of_q
+        groups = (self.statistics, self.errors, self.diagnosis, self.run, self.provenance)
+        values = {key: value for group in groups for key, value in vars(group).items()}
+        del values["definition"]
         return plain_values(
             {
                 "format": FORMAT,
                 "format_version": VERSION,
-                "version": of.version,
-                "versions": of.versions,
-                "model": self.config["model"],
-                "convention": self.config["convention"],
-                "scaling": self.config["scaling"],
-                "outcome": self.outcome.name,
+                **{key: self.config[key] for key in ("model", "convention", "scaling")},
+                "outcome": self.outcome,
                 "outcome_sentence": self.verdict,
-                "model_check": None if check is None else check.to_dict(),
-                "power_of_q": None if law is None else law._asdict(),
-                "hausman": None if diagnosis.hausman is None else diagnosis.hausman._asdict(),
+                "model_check": values.pop("check"),
                 "parameters": plain_rows(self.parameters, "param"),
-                "derived": {name: quantity._asdict() for name, quantity in self.derived.items()},
-                "covariance": _matrix(errors.covariance),
-                "covariance_naive": _matrix(errors.covariance_naive),
+                "derived": self.derived,
                 "scaling_per_bin": plain_columns(self.scaling),
-                "chisqr": self.chisqr,
-                "redchi": self.redchi,
-                "mean_weight": self.statistics.mean_weight,
-                "redchi_per_bin": self.scaling["redchi"].values,
-                "ndata": self.ndata,
-                "nbins": self.statistics.nbins,
-                "passes": run.passes,
-                "compilations": run.compilations,
-                "timings": run.timings,
-                "history": run.history,
-                "undetermined": diagnosis.undetermined,
-                "warnings": diagnosis.warnings,
-                "minima": diagnosis.minima,
-                "comparison": diagnosis.comparison,
-                "config": of.config,
-                "inputs": of.inputs,
-                "truth": of.truth,
-                "influence": plain_table(diagnosis.influence),
-                "scalings": plain_table(diagnosis.scalings),
-                "identifiability": plain_table(diagnosis.identifiability),
-                "left_out": plain_table(diagnosis.left_out),
-                "smoothing": plain_table(diagnosis.smoothing),
-                "noise": plain_table(errors.noise),
-                "rate_dof": plain_table(errors.rate_dof),
-                "profiles": {key: plain_table(table) for key, table in errors.profiles.items()},
-                "posterior": errors.posterior,
+                "redchi_per_bin": self.scaling["redchi"],
+                **values,
             }
         )
 
     def to_json(self, path: str | Path) -> None:
         """Write the result as JSON with a checksum, atomically; unknown numbers are null, never NaN."""
-        save_json(self.to_dict(), path)
+        from homodyne_dask.results.files.json_files import write_with_checksum
 
-
-def _matrix(table: xarray.DataArray | None) -> np.ndarray | None:
-    return None if table is None else table.values
+        write_with_checksum(self.to_dict(), path)
 
 
 def from_summary(read: dict[str, Any]) -> FitResult:
     """Return the result from its `to_dict()`, as read from JSON."""
-    names = list(read["parameters"])
-    columns = ("value", "stderr", "stderr_naive", "dof", "at_bound", "fixed", "unit", "method")
-    by_column = {key: [read["parameters"][name][key] for name in names] for key in columns}
-    influences = ("influence", "scalings", "identifiability", "left_out", "smoothing")
-    profiles = {key: table_of(part) for key, part in read.get("profiles", {}).items()}
+    rows = read["parameters"]
+    names, columns = (
+        list(rows),
+        {key: [row[key] for row in rows.values()] for key in PARAMETER_COLUMNS},
+    )
+    covariances = {
+        key: covariance_table(read[key], names) for key in ("covariance", "covariance_naive")
+    }
     return FitResult(
         outcome=Outcome[read["outcome"]],
-        parameters=parameter_table(by_column | {"param": names}),
+        parameters=parameter_table(columns | {"param": names}),
         scaling=scaling_table(read["scaling_per_bin"]),
-        statistics=FitStatistics(
-            **{key: read[key] for key in ("chisqr", "redchi", "ndata", "nbins")},
-            mean_weight=read.get("mean_weight"),
-        ),
-        errors=FitErrors(
-            covariance=covariance_table(read["covariance"], names),
-            covariance_naive=covariance_table(read["covariance_naive"], names),
-            noise=table_of(read.get("noise")),
-            rate_dof=table_of(read.get("rate_dof")),
-            profiles={key: table for key, table in profiles.items() if table is not None},
-            posterior=read.get("posterior"),
-        ),
-        diagnosis=Diagnosis(
-            undetermined=tuple(read["undetermined"]),
-            warnings=tuple(read["warnings"]),
-            check=model_check_of(read.get("model_check")),
-            power_of_q=PowerOfQ(**read["power_of_q"]) if read.get("power_of_q") else None,
-            hausman=None
-            if (test := read["hausman"]) is None
-            else HausmanTest(tuple(test["difference"]), test["directions"], test["p"]),
-            **{key: table_of(read.get(key)) for key in influences},
-            minima=tuple(read.get("minima", ())),
-            comparison=tuple(read.get("comparison", ())),
-        ),
-        run=FitRun(
-            passes=read["passes"],
-            history=tuple(read["history"]),
-            compilations=read["compilations"],
-            timings=read["timings"],
-        ),
-        provenance=Provenance(
-            **{key: read[key] for key in ("config", "inputs", "truth", "version")},
-            versions=read.get("versions", {}),
-        ),
+        statistics=read_fields(FitStatistics, read),
+        errors=read_fields(FitErrors, read | covariances),
+        diagnosis=read_fields(Diagnosis, read | {"check": read["model_check"]}),
+        run=read_fields(FitRun, read),
+        provenance=read_fields(Provenance, read),
     )

@@ -1,7 +1,7 @@
 """One fit of several, of a series or of a table of scans: outcome, parameters, and rates at its mean age."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -162,17 +162,10 @@ class SeriesEntry:
         """
         if self.result is None:
             return {}
-        found = {}
-        for name, row in plain_rows(self.result.parameters, "param").items():
-            found[name] = Quantity(
-                unit=str(row["unit"]),
-                value=float(row["value"]),
-                stderr=float(row["stderr"]),
-                stderr_naive=float(row["stderr_naive"]),
-                dof=float(row["dof"]),
-                at_bound=bool(row["at_bound"]),
-                method=str(row["method"]),
-            )
+        found = {
+            name: Quantity(**{key: row[key].item() for key in Quantity._fields if key in row})
+            for name, row in plain_rows(self.result.parameters, "param").items()
+        }
         bound = {name for name, one in found.items() if one.at_bound and np.isnan(one.stderr)}
         shared = (of for of in RATES.values() if bound.intersection(of))
         for name in bound.union(*shared).intersection(found):
@@ -228,9 +221,7 @@ def _quantity(
 
 
 def _with_free_rates(
-    result: FitResult,
-    quantities: Mapping[str, Quantity],
-    age: float | None,
+    result: FitResult, quantities: Mapping[str, Quantity], age: float | None
 ) -> dict[str, Quantity]:
     """Return the quantities with rates of free form in place of their coefficients.
 
@@ -349,25 +340,13 @@ def local_time(seconds: float) -> str:
 
 def fit_row(number: int, time: float, entry: SeriesEntry) -> FitRow:
     """Return the row of a scan; time: when its file was written [s since 1970]."""
-    known = (
-        "name",
-        "folder",
-        "outcome",
-        "outcome_words",
-        "redchi",
-        "ndata",
-        "passes",
-        "quantities",
-    )
-    contrast = np.nan if entry.result is None else _contrast(entry.result)
-    values = {key: getattr(entry, key) for key in known}
-    return FitRow(number=number, time=time, contrast=contrast, message=entry.message, **values)
-
-
-def _contrast(result: FitResult) -> float:
-    known = result.scaling["contrast"].values
-    known = known[np.isfinite(known)]
-    return float(np.median(known)) if len(known) else np.nan
+    own = {"number": number, "time": time, "contrast": np.nan}
+    if entry.result is not None:
+        known = entry.result.scaling["contrast"].values
+        known = known[np.isfinite(known)]
+        own["contrast"] = float(np.median(known)) if len(known) else np.nan
+    shared = {field.name for field in fields(FitRow)} - {*own, "warnings"}
+    return FitRow(**own, **{key: getattr(entry, key) for key in shared})
 
 
 def changes(row: FitRow, earlier: Sequence[FitRow]) -> tuple[str, ...]:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray
@@ -66,7 +66,24 @@ class FittedParameters(Mapping[str, FittedParameter]):
     """The parameters of a fit by name, in the model's order: `result.params["D0"].value`."""
 
     def __init__(self, table: xarray.Dataset, bounds: Bounds) -> None:
-        self._by_name = {one.name: one for one in _each(table, bounds)}
+        self._by_name: dict[str, FittedParameter] = {}
+        for name, row in plain_rows(table, "param").items():
+            unit = str(row["unit"])
+            low, high = bounds.get((name, unit), (None, None))
+            self._by_name[name] = FittedParameter(
+                name=name,
+                value=float(row["value"]),
+                **{
+                    key: float(row[key]) if np.isfinite(row[key]) else None
+                    for key in ("stderr", "stderr_naive", "dof")
+                },
+                method=str(row["method"]),
+                unit=unit,
+                min=low,
+                max=high,
+                vary=not row["fixed"],
+                at_bound=bool(row["at_bound"]),
+            )
 
     def __getitem__(self, name: str) -> FittedParameter:
         if name not in self._by_name:
@@ -143,37 +160,13 @@ def tied_quantities(
     return {}
 
 
-def _each(table: xarray.Dataset, bounds: Bounds) -> Iterator[FittedParameter]:
-    for name, row in plain_rows(table, "param").items():
-        unit = str(row["unit"])
-        low, high = bounds.get((name, unit), (None, None))
-        yield FittedParameter(
-            name=name,
-            value=float(row["value"]),
-            method=str(row["method"]),
-            **{
-                key: float(row[key]) if np.isfinite(row[key]) else None
-                for key in ("stderr", "stderr_naive", "dof")
-            },
-            unit=unit,
-            min=low,
-            max=high,
-            vary=not row["fixed"],
-            at_bound=bool(row["at_bound"]),
-        )
-
-
 def parameter_frame(parameters: FittedParameters) -> "DataFrame":
     """Return a row for each parameter, by name: the fields of `FittedParameter`; NaN is unknown."""
     from pandas import DataFrame  # loads for half a second
 
-    numbers = {"value", "stderr", "stderr_naive", "dof", "min", "max"}
-    columns: dict[str, Any] = {}
-    each = list(parameters.values())
-    for key in (field.name for field in fields(FittedParameter) if field.name != "name"):
-        values = [getattr(one, key) for one in each]
-        columns[key] = np.array(values, float) if key in numbers else values
-    return DataFrame(columns, index=[one.name for one in each]).rename_axis("parameter")
+    frame = DataFrame([vars(one) for one in parameters.values()]).set_index("name")
+    numbers = ["value", "stderr", "stderr_naive", "dof", "min", "max"]
+    return frame.astype(dict.fromkeys(numbers, float)).rename_axis("parameter")
 
 
 def confidence_intervals(table: xarray.Dataset, percent: float = 95.0) -> xarray.Dataset:

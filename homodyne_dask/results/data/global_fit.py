@@ -7,13 +7,8 @@ import numpy as np
 import xarray
 from jaxtyping import Float
 
-from homodyne_dask.results.data.result_tables import (
-    correlation_of,
-    covariance_table,
-    plain_table,
-    plain_values,
-    table_of,
-)
+from homodyne_dask.results.data.plain_data import read_fields
+from homodyne_dask.results.data.result_tables import correlation_of, covariance_table
 from homodyne_dask.solver.state import Outcome
 
 
@@ -59,30 +54,11 @@ class GlobalFit:
             left = left - across @ np.linalg.solve(V[np.ix_(shared, shared)], across.T)
         return np.sqrt(np.maximum(np.diag(left), 0.0))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        columns = {"outcome": self.outcome.name, "parameters": plain_table(self.parameters)}
-        for key in ("per_scan", "chisqr", "redchi", "ndata", "undetermined"):
-            columns[key] = getattr(self, key)
-        for key in ("covariance", "covariance_naive"):
-            table = getattr(self, key)
-            columns[key] = None if table is None else table.values
-        return plain_values(columns)
-
 
 def global_fit_of(read: dict[str, Any]) -> GlobalFit:
-    """Return the fit that `to_dict` took apart."""
-    parameters = table_of(read["parameters"])
-    assert parameters is not None
-    names = list(map(str, parameters["param"].values))
-    return GlobalFit(
-        tuple(read["per_scan"]),
-        Outcome[read["outcome"]],
-        parameters,
-        covariance_table(read["covariance"], names),
-        covariance_table(read["covariance_naive"], names),
-        read["chisqr"],
-        read["redchi"],
-        read["ndata"],
-        tuple(read["undetermined"]),
-    )
+    """Return the fit from its plain values, as read from JSON."""
+    names = read["parameters"]["coords"]["param"]["values"]
+    covariances = {
+        key: covariance_table(read[key], names) for key in ("covariance", "covariance_naive")
+    }
+    return read_fields(GlobalFit, read | covariances)

@@ -120,21 +120,6 @@ class ModelCheck(NamedTuple):
         """Whether the model does not describe the data."""
         return self.deviating > 0 or self.alternative is not None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields by name, for JSON."""
-        found = self.alternative
-        return self._asdict() | {"alternative": None if found is None else found._asdict()}
-
-
-def model_check_of(read: dict[str, Any] | None) -> ModelCheck | None:
-    """Return the check from the values of its fields as read from JSON."""
-    if read is None:
-        return None
-    fields: dict[str, Any] = read | {key: tuple(read[key]) for key in ("age", "lag")}
-    if found := read["alternative"]:
-        fields["alternative"] = Alternative(**found)
-    return ModelCheck(**fields)
-
 
 def selected_store(inputs: Mapping[str, Any]) -> str:
     """Return the store of a fit with the options of its selection, as a command has them."""

@@ -7,7 +7,8 @@ import numpy as np
 import xarray
 
 from homodyne_dask.results.data.number_format import format_error, value_and_error
-from homodyne_dask.results.data.operations import drawn
+from homodyne_dask.results.data.plain_data import plain_values
+from homodyne_dask.results.data.plots import in_place_of
 from homodyne_dask.text import aligned_columns, with_unit, wrapped
 
 if TYPE_CHECKING:
@@ -34,21 +35,22 @@ class Design:
 
     def plot(self, ax: "Axes | None" = None) -> Any:
         """Plot the relative error of each parameter against the varied quantity."""
-        return drawn(self, ax=ax)
+        from homodyne_dask.results.views.figures.design_figure import draw_design
+
+        with in_place_of(ax):
+            return draw_design(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the scan, the varied quantity, and a row of errors for each value and weighting."""
-        rows = []
-        for weighting in map(str, self.dataset["weighting"].values):
+        rows, names = [], self.dataset["parameter"].values
+        for weighting in self.dataset["weighting"].values:
             for point in range(self.dataset.sizes["point"]):
                 one = self.dataset.isel(point=point).sel(weighting=weighting)
-                errors = zip(one["parameter"].values, one["stderr"].values, strict=True)
-                row = {"weighting": weighting} | (
-                    {self.varied: float(one["varied"])} if self.varied else {}
-                )
-                known = {str(name): float(of) if np.isfinite(of) else None for name, of in errors}
-                rows.append(row | {"stderr": known})
-        return {"scan": self.dataset.attrs["scan"], "varied": self.varied, "errors": rows}
+                varied = {self.varied: one["varied"].values} if self.varied else {}
+                stderr = dict(zip(names, one["stderr"].values, strict=True))
+                rows.append({"weighting": weighting, **varied, "stderr": stderr})
+        scan = self.dataset.attrs["scan"]
+        return plain_values({"scan": scan, "varied": self.varied, "errors": rows})
 
     def __str__(self) -> str:
         data = self.dataset
@@ -68,43 +70,42 @@ class Design:
 
     def _one_scan(self, data: xarray.Dataset) -> list[str]:
         rows = [["", *(f"--weighting {name}" for name in data["weighting"].values)]]
-        units = data["unit"].values
         for n, name in enumerate(map(str, data["parameter"].values)):
-            value, unit = float(data["value"][n]), "" if units[n] == "1" else str(units[n])
-            errors = data["stderr"].isel(parameter=n).values
-            cells = [
-                "-" if np.isnan(of) else with_unit(value_and_error(value, float(of)), unit)
-                for of in errors
-            ]
+            unit, errors = str(data["unit"].values[n]), data["stderr"].isel(parameter=n).values
+            cells = _cells(data["value"].values[n], errors, "" if unit == "1" else unit)
             rows.append([name, *cells])
-        for r, rate in enumerate(map(str, data["rate"].values)):
+        for r, rate in enumerate(data["rate"].values):
             for a, age in enumerate(data["age"].values):
-                value = float(data["rate_value"][r, a])
                 errors = data["rate_stderr"].isel(rate=r, age=a).values
-                cells = [
-                    "-" if np.isnan(of) else value_and_error(value, float(of)) for of in errors
-                ]
+                cells = _cells(data["rate_value"].values[r, a], errors)
                 rows.append([f"{rate} at {age:g} s", *cells])
         lines = ["", *aligned_columns(rows, 1)]
         return lines + self._correlations(data) + self._not_determined(self.dataset)
 
     def _correlations(self, data: xarray.Dataset) -> list[str]:
         names = list(map(str, data["parameter"].values))
-        strong = []
         correlation = data["correlation"].isel(weighting=0).values
-        for a, one in enumerate(names):
-            for b in range(a):
-                if abs(correlation[a, b]) >= CORRELATED:
-                    strong.append(f"{names[b]} and {one} {correlation[a, b]:+.3f}")
-        if not strong:
-            return []
-        return wrapped("", [f"strongly correlated: {', '.join(strong)}"])
+        strong = [
+            f"{names[b]} and {one} {correlation[a, b]:+.3f}"
+            for a, one in enumerate(names)
+            for b in range(a)
+            if abs(correlation[a, b]) >= CORRELATED
+        ]
+        return wrapped("", [f"strongly correlated: {', '.join(strong)}"]) if strong else []
 
     def _not_determined(self, data: xarray.Dataset) -> list[str]:
         lost = np.isnan(data["stderr"].values).any(axis=(0, 1))
-        names = [str(name) for name, one in zip(data["parameter"].values, lost, strict=True) if one]
+        names = list(map(str, data["parameter"].values[lost]))
         if not names:
             return []
         where = " everywhere" if self.varied else ""
         remedy = "fix some of them, or choose other angles, lags or counts"
         return wrapped("", [f"not determined{where}: {', '.join(names)}; {remedy}"])
+
+
+def _cells(value: float, errors: np.ndarray, unit: str = "") -> list[str]:
+    """Return a value with each of its errors; '-' where that is unknown."""
+    return [
+        "-" if np.isnan(error) else with_unit(value_and_error(float(value), float(error)), unit)
+        for error in errors
+    ]

@@ -10,12 +10,8 @@ import xarray
 from xarray import DataTree
 
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.operations import (
-    PosteriorPlots,
-    Reportable,
-    save_into_folder,
-    save_netcdf,
-)
+from homodyne_dask.results.data.plain_data import plain_values
+from homodyne_dask.results.data.plots import PosteriorPlots, Reportable
 from homodyne_dask.results.data.posterior_draws import FORMAT, VERSION, PosteriorDraws
 from homodyne_dask.results.data.posterior_summary import (
     enough_sentences,
@@ -23,7 +19,7 @@ from homodyne_dask.results.data.posterior_summary import (
     summary_table,
     why_unreliable,
 )
-from homodyne_dask.results.data.result_tables import plain_columns, plain_values
+from homodyne_dask.results.data.result_tables import plain_columns
 
 if TYPE_CHECKING:
     from homodyne_dask.store.scan import Scan
@@ -44,6 +40,16 @@ class Posterior(Reportable):
     sample_stats, log_likelihood (of each bin), prior, observed_data (c2 over cells of age and lag),
     constant_data. Attributes: pareto_k, effective_draws, adjust, design_effect, convention, seed, ...
     """
+
+    def __str__(self) -> str:
+        from homodyne_dask.results.views.text_report import posterior_text
+
+        return posterior_text(self)
+
+    def _repr_html_(self) -> str:
+        from homodyne_dask.results.views.html_report import posterior_fragment
+
+        return posterior_fragment(self)
 
     @cached_property
     def summary(self) -> xarray.Dataset:
@@ -82,8 +88,13 @@ class Posterior(Reportable):
         return PosteriorPlots(self)
 
     def to_netcdf(self, path: str | Path) -> None:
-        """Write `tree` to a netCDF-4 file, atomically; `load_posterior` and ArviZ read it."""
-        save_netcdf(self.tree, path)
+        """Write `tree` to a netCDF-4 file, atomically; `load_posterior` and ArviZ read it.
+
+        Raises OptionError for a path of Zarr.
+        """
+        from homodyne_dask.results.files.posterior_netcdf import write_netcdf
+
+        write_netcdf(self.tree, path)
 
     def values(self) -> dict[str, Any]:
         """Return `plain`, and quantiles by bin and age, as plain values; unknown numbers are None."""
@@ -115,7 +126,9 @@ class Posterior(Reportable):
         posterior.nc, posterior_corner.png, and posterior_rates.png for models with rates.
         Raises OptionError for the folder of another fit.
         """
-        return save_into_folder(self, folder)
+        from homodyne_dask.results.files.posterior_files import save_posterior
+
+        return save_posterior(self, folder)
 
 
 def with_posterior(result: FitResult, plain: dict[str, Any] | None) -> FitResult:

@@ -10,6 +10,11 @@ from jaxtyping import Float
 from homodyne_dask.results.data.fit_result import FitResult
 
 FORMAT, VERSION = "homodyne_dask posterior", 1
+NUMBERS = (
+    "adjust", "adjust_note", "design_effect", "dof", "pareto_k", "effective_draws", "seed", "columns",
+    "checked", "largest_error",
+)  # fmt: skip
+"""Fields of `PosteriorDraws` that files and summary.json hold as they are."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +46,8 @@ class PosteriorDraws:
     too few independent bins for its directions; none: the naive posterior of uncorrelated noise."""
     adjust_note: str
     """One sentence for the report on what was done."""
-    factor: float
-    """The mean factor by which the log-likelihood was divided: the design effect."""
+    design_effect: float
+    """The mean factor by which the log-likelihood was divided."""
     dof: float
     """Degrees of freedom of the t kernel; inf for a Gaussian one."""
     columns: int

@@ -10,7 +10,8 @@ from jaxtyping import Float
 from homodyne_dask.models.parameter_priors import FLAT_IN_RATE
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fitted_parameters import confidence_intervals
-from homodyne_dask.results.data.posterior_draws import PosteriorDraws, free_names
+from homodyne_dask.results.data.posterior_draws import NUMBERS, PosteriorDraws, free_names
+from homodyne_dask.results.data.result_tables import plain_rows
 
 UNTRUSTED_ERROR = 0.5
 """The same above which draws are unreliable: they have the wrong weight by more than half."""
@@ -58,33 +59,30 @@ def summary_table(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
     shift = np.abs(quantile[:, ENDS] - of_fit).max(axis=1) / stderr
     independent = min(draws.effective_draws, len(theta))
     shift_error = _errors_of_ends(theta, independent).max(axis=1) / stderr
-    parameters = result.params
+    value, ends = table["value"].values, quantile[:, ENDS]
     limits = [
         ("", np.nan)  # density at a bound that shapes of the rate made, not the data
         if draws.priors.get(name, "").startswith(FLAT_IN_RATE)
-        else one_sided(
-            theta[:, n], *(getattr(parameters[name], of) for of in ("min", "max", "value"))
-        )
+        else one_sided(theta[:, n], fitted.min, fitted.max, fitted.value)
         for n, name in enumerate(names)
+        for fitted in [result.params[name]]
     ]
-    value, of_draws = table["value"].values, quantile[:, ENDS]
     with np.errstate(invalid="ignore"):
-        width_ratio = np.ptp(quantile[:, ENDS], axis=1) / np.where(
-            naive, np.nan, np.ptp(of_fit, axis=1)
-        )
+        width_of_fit = np.where(naive, np.nan, np.ptp(of_fit, axis=1))
+        width_ratio = np.ptp(ends, axis=1) / width_of_fit
     columns = {
         "mean": theta.mean(axis=0),
         "sd": theta.std(axis=0, ddof=1),
-        "value": table["value"].values,
+        "value": value,
         "stderr": table["stderr"].values,
         "shift": shift,
         "shift_error": shift_error,
         "width_ratio": width_ratio,
         "enough": (shift <= ENOUGH + 2 * shift_error) & (shift_error <= KNOWN),
         "limit": np.array([side for side, _ in limits], str),
-        "limit_value": np.array([value for _, value in limits]),
-        "fit_excluded": (of_draws[:, 0] > value) | (of_draws[:, 1] < value),
-        "cause": _causes(quantile, table["value"].values, shift_error * stderr, draws.prior[:, at]),
+        "limit_value": np.array([limit for _, limit in limits]),
+        "fit_excluded": (ends[:, 0] > value) | (ends[:, 1] < value),
+        "cause": _causes(quantile, value, shift_error * stderr, draws.prior[:, at]),
         "unit": table["unit"].values,
         "prior": np.array([draws.priors.get(name, "") for name in names], str),
     }
@@ -151,33 +149,15 @@ def plain_summary(result: FitResult, draws: PosteriorDraws) -> dict[str, Any]:
     """Return the numbers of a posterior as plain values: the entry `posterior` of summary.json."""
     table = summary_table(result, draws)
     percent = [f"{100 * q:g}" for q in QUANTILES]
-    columns = (
-        "unit",
-        "prior",
-        "mean",
-        "sd",
-        "shift",
-        "shift_error",
-        "width_ratio",
-        "enough",
-        "cause",
-        "limit",
-        "limit_value",
-        "fit_excluded",
-    )
-    names = (
-        "adjust", "adjust_note", "dof", "pareto_k", "effective_draws", "seed", "columns", "checked",
-        "largest_error",
-    )  # fmt: skip
+    rows = plain_rows(table.drop_vars(["value", "stderr", "quantile"]), "param")
+    quantiles = dict(zip(rows, table["quantile"].values, strict=True))
     return {
         "draws": len(draws.flat),
-        "design_effect": draws.factor,
-        **{name: getattr(draws, name) for name in names},
+        **{name: getattr(draws, name) for name in NUMBERS},
         "seconds": dict(draws.seconds),
         "parameters": {
-            str(name): {key: table[key].values[n] for key in columns}
-            | {"quantiles": dict(zip(percent, table["quantile"].values[n], strict=True))}
-            for n, name in enumerate(table["param"].values)
+            name: row | {"quantiles": dict(zip(percent, quantiles[name], strict=True))}
+            for name, row in rows.items()
         },
     }
 

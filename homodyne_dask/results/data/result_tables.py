@@ -1,8 +1,7 @@
-"""Tables of a result: made from columns, and converted to plain values for JSON and back."""
+"""Tables of a result: made from columns."""
 
-import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray
@@ -31,8 +30,10 @@ DATASET_UNITS = {
     "redchi": "1",
 }
 """In UDUNITS notation; units of the parameters are the coordinate `unit`."""
-PlainTable = dict[str, dict[str, dict[str, Any]]]
-"""Coordinates and columns of a table by name: the names of their dimensions, and their values."""
+PARAMETER_COLUMNS = (
+    "value", "stderr", "stderr_naive", "dof", "method", "at_bound", "fixed", "unit",
+)  # fmt: skip
+"""Of `FitResult.parameters`."""
 load_dask_arrays_late()
 
 
@@ -205,49 +206,3 @@ def plain_rows(table: xarray.Dataset, dim: str) -> dict[str, dict[str, np.generi
 def plain_columns(table: xarray.Dataset) -> dict[str, np.ndarray]:
     """Return the columns of a table over `bin` and its labels, as `scaling_table` takes them."""
     return {str(key): table[key].values for key in (*table.data_vars, "label")}
-
-
-def plain_table(table: xarray.Dataset | None) -> PlainTable | None:
-    """Return dimensions and values of each coordinate and column of a table."""
-    if table is None:
-        return None
-    both = ((table.coords, "coords"), (table.data_vars, "columns"))
-    return {
-        what: {str(k): {"dims": list(v.dims), "values": v.values} for k, v in of.items()}
-        for of, what in both
-    }
-
-
-def table_of(read: PlainTable | None) -> xarray.Dataset | None:
-    """Return the table that `plain_table` took apart; None becomes NaN."""
-    if read is None:
-        return None
-    coords = {key: (part["dims"], _array(part["values"])) for key, part in read["coords"].items()}
-    sizes = {dims[0]: len(values) for dims, values in coords.values() if len(dims) == 1}
-    columns = {}
-    for key, part in read["columns"].items():
-        array, dims = _array(part["values"]), part["dims"]
-        if not array.size and array.ndim < len(
-            dims
-        ):  # an empty list has lost all axes but the first
-            array = array.reshape([sizes.get(dim, 0) for dim in dims])
-        columns[key] = dims, array
-    return xarray.Dataset(columns, coords)
-
-
-def _array(values: Any) -> np.ndarray:
-    array = np.array(values)
-    return array.astype(float) if array.dtype == object else array
-
-
-def plain_values(value: Any) -> Any:
-    """Return values as JSON takes them: arrays become lists, numbers that are not finite None."""
-    if isinstance(value, dict):
-        return {str(key): plain_values(part) for key, part in value.items()}
-    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and not value.ndim):
-        value = value.item()
-    if isinstance(value, (list, tuple, np.ndarray)):
-        return [plain_values(part) for part in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

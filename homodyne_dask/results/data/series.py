@@ -12,14 +12,10 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, nearest, shown
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fit_rows import (
-    UNKNOWN_QUANTITY,
-    Quantity,
-    SeriesEntry,
-    method_of,
-)
+from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, SeriesEntry, method_of
 from homodyne_dask.results.data.global_fit import GlobalFit
-from homodyne_dask.results.data.operations import Reportable, drawn, save_json
+from homodyne_dask.results.data.plain_data import plain_values
+from homodyne_dask.results.data.plots import Reportable, in_place_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,10 +68,7 @@ def _known_freedom(dof: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
 
 
 def _welch_p(
-    chisqr: float,
-    freedom: int,
-    leverage: Float[np.ndarray, " n"],
-    dof: Float[np.ndarray, " n"],
+    chisqr: float, freedom: int, leverage: Float[np.ndarray, " n"], dof: Float[np.ndarray, " n"]
 ) -> float:
     """Return the probability of at least this χ² of values whose errors have few degrees of freedom.
 
@@ -161,6 +154,16 @@ class FitSeries(Reportable):
     global_fit: GlobalFit | None = None
     """The joint fit of scans that were fitted together, each of them an entry; None for independent fits."""
 
+    def __str__(self) -> str:
+        from homodyne_dask.results.views.fits_report import series_text
+
+        return series_text(self)
+
+    def _repr_html_(self) -> str:
+        from homodyne_dask.results.views.html_report import series_fragment
+
+        return series_fragment(self)
+
     @property
     def converged(self) -> bool:
         """Whether every fit converged."""
@@ -186,8 +189,11 @@ class FitSeries(Reportable):
         param. NaN is unknown.
         """
         shape = ("fit", "param")
+        rows = [
+            [e.quantities.get(name, UNKNOWN_QUANTITY) for name in self.names] for e in self.entries
+        ]
         columns: dict[str, Any] = {
-            key: (shape, [[getattr(q, key) for q in row] for row in self._rows()])
+            key: (shape, [[getattr(q, key) for q in row] for row in rows])
             for key in ("value", *_ERRORS, "dof", "at_bound")
         }
         for key in ("redchi", "ndata", "passes"):
@@ -207,11 +213,6 @@ class FitSeries(Reportable):
         units = [self.unit(name) for name in self.names]
         coords |= {"param": self.names, "unit": ("param", np.array(units, str))}
         return xarray.Dataset(columns, coords, {"over": self.over, "errors": self.errors})
-
-    def _rows(self) -> list[list[Quantity]]:
-        return [
-            [e.quantities.get(name, UNKNOWN_QUANTITY) for name in self.names] for e in self.entries
-        ]
 
     def unit(self, name: str) -> str:
         """Return the unit of a parameter or rate; raises OptionError if the series does not have it."""
@@ -247,17 +248,16 @@ class FitSeries(Reportable):
         """
         if self.overlap:
             return {}
-        together, found = self.global_fit, {}
+        together, found, naive_only = self.global_fit, {}, self.errors != "stderr"
+        periods = next((of.periods for of in self.results if of is not None), {})
         for name in self.names if together is None else together.per_scan:
             known = [q for e in self._good() if not (q := e.quantities[name]).conditional]
             value = np.array([q.value for q in known])
             stderr = np.array([getattr(q, self.errors) for q in known])
-            dof = np.array([q.dof if self.errors == "stderr" else np.nan for q in known])
-            naive = self.errors != "stderr"
-            if len(value) and (period := self._period(name)) is not None:
-                value = value + period * np.round(
-                    (value[0] - value) / period
-                )  # nearest to the first
+            dof = np.array([np.nan if naive_only else q.dof for q in known])
+            naive = naive_only
+            if len(value) and (period := periods.get(name)):  # nearest to the first
+                value = value - period * np.round((value - value[0]) / period)
             if together is not None:
                 covariance = together.covariance_naive if naive else together.covariance
                 if covariance is None or len(known) < len(self.entries):
@@ -291,36 +291,29 @@ class FitSeries(Reportable):
         rates = [name for name in self.names if self.unit(name) == "1/s"]
         return [n for n in rates if all(e.quantities[n].value > 0 for e in self._good())]
 
-    def _period(self, name: str) -> float | None:
-        return next(r.periods for r in self.results if r is not None).get(name)
-
     def plot(self, ax: "Axes | None" = None) -> Any:
         """Plot each parameter and rate with its error against q, angle, age or scan."""
-        return drawn(self, ax=ax)
+        from homodyne_dask.results.views.figures.scans_figure import draw_series
+
+        with in_place_of(ax):
+            return draw_series(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all results as plain values, as written to series.json."""
         fits = [
             {
-                "name": entry.name,
-                "at": dict(entry.at),
-                "message": entry.message,
+                **{key: getattr(entry, key) for key in ("name", "at", "message")},
                 "folder": None if entry.folder is None else entry.folder.name,
                 "result": None if entry.result is None else entry.result.to_dict(),
             }
             for entry in self.entries
         ]
-        whole = {"format": FORMAT, "format_version": VERSION, "over": self.over, "fits": fits}
-        if self.global_fit is not None:
-            whole["global_fit"] = self.global_fit.to_dict()
-        known = {
-            name: {
-                key: value if np.isfinite(value) else None for key, value in same._asdict().items()
-            }
-            for name, same in self.agreement.items()
-        }
-        return whole | {"agreement": known}
+        head = {"format": FORMAT, "format_version": VERSION, "over": self.over, "fits": fits}
+        together = {} if self.global_fit is None else {"global_fit": self.global_fit}
+        return plain_values(head | together | {"agreement": self.agreement})
 
     def to_json(self, path: str | Path) -> None:
         """Write all results as JSON with a checksum, atomically; `load_series` reads it."""
-        save_json(self.to_dict(), path)
+        from homodyne_dask.results.files.json_files import write_with_checksum
+
+        write_with_checksum(self.to_dict(), path)

@@ -10,8 +10,9 @@ from jaxtyping import Float
 
 from homodyne_dask.results.data.intervals import half_width, normal_deviate
 from homodyne_dask.results.data.number_format import format_error
-from homodyne_dask.results.data.operations import drawn
-from homodyne_dask.results.data.result_tables import plain_values
+from homodyne_dask.results.data.plain_data import plain_values
+from homodyne_dask.results.data.plots import in_place_of
+from homodyne_dask.results.data.result_tables import plain_rows
 from homodyne_dask.text import aligned_columns, wrapped
 
 if TYPE_CHECKING:
@@ -81,21 +82,17 @@ class Toys:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table by parameter, the number of toys, and how many of them converged."""
-        table = self.table
-        rows = {
-            str(name): plain_values({key: table[key].values[n] for key in table})
-            for n, name in enumerate(table["param"].values)
-        }
-        facts = {
-            key: self.dataset.attrs[key]
-            for key in ("model", "weighting", "pixels", "counts", "seed")
-        }
+        keys = ("model", "weighting", "pixels", "counts", "seed")
+        facts = {key: self.dataset.attrs[key] for key in keys}
         sizes = {"toys": self.dataset.sizes["toy"], "converged": self.converged.sizes["toy"]}
-        return facts | sizes | {"parameters": rows}
+        return plain_values(facts | sizes | {"parameters": plain_rows(self.table, "param")})
 
     def plot(self, ax: "Axes | None" = None) -> Any:
         """Plot the pulls of every parameter together with the normal distribution."""
-        return drawn(self, ax=ax)
+        from homodyne_dask.results.views.figures.design_figure import draw_pulls
+
+        with in_place_of(ax):
+            return draw_pulls(self)
 
     def __str__(self) -> str:
         data, table = self.dataset, self.table
@@ -107,8 +104,7 @@ class Toys:
         )
         lines = wrapped("", [what])
         rows: list[list[str]] = [list(HEAD)]
-        for name in map(str, table["param"].values):
-            one = {key: float(table[key].sel(param=name)) for key in table}
+        for name, one in plain_rows(table, "param").items():
             rows.append([
                 name, f"{one['truth']:.6g}", f"{one['bias']:.2g} ± {format_error(one['bias_stderr'])}",
                 format_error(one["scatter"]), format_error(one["error"]), _share(one["ratio"], "{:.2f}"),

@@ -34,44 +34,38 @@ def parameters_csv(result: FitResult) -> str:
 
 def scaling_csv(result: FitResult) -> str:
     """Return a row for each bin: label, contrast, offset, reduced χ², q, φ, ..."""
-    columns = {"label": result.scaling["label"].values}
-    columns |= {str(key): column.values for key, column in result.scaling.data_vars.items()}
-    rows = zip(*columns.values(), strict=True)
-    return rows_csv([dict(zip(columns, row, strict=True)) for row in rows])
+    return columns_csv(result.scaling, "label")
 
 
 def rates_csv(rates: xarray.Dataset) -> str:
     """Return a row for each time: t, then each rate with its error and bands, as in `FitResult.rates`."""
-    columns = {"t": rates["t"].values} | {str(name): rates[name].values for name in rates.data_vars}
-    rows = zip(*columns.values(), strict=True)
-    return rows_csv([dict(zip(columns, map(float, row), strict=True)) for row in rows])
+    return columns_csv(rates, "t")
+
+
+def columns_csv(table: xarray.Dataset, first: str) -> str:
+    """Return a row for each point of a table of one dimension; first: the coordinate in the first column."""
+    names = [first, *map(str, table.data_vars)]
+    rows = zip(*(table[name].values for name in names), strict=True)
+    return rows_csv([dict(zip(names, row, strict=True)) for row in rows])
 
 
 def entries_csv(
     names: Sequence[str], entries: Sequence[Fitted], folder: Path, name_column: str
 ) -> str:
     """Return a row for each fit: name, outcome, parameters with errors, its folder relative to `folder`."""
-    return rows_csv([_entry_row(names, entry, folder, name_column) for entry in entries])
+    return rows_csv([_entry_row(names, one, folder, name_column) for one in entries])
 
 
-def _entry_row(
-    names: Sequence[str], entry: Fitted, folder: Path, name_column: str
-) -> dict[str, Any]:
-    row: dict[str, Any] = {name_column: entry.name, **entry.columns, "outcome": entry.outcome}
+def _entry_row(names: Sequence[str], entry: Fitted, folder: Path, column: str) -> dict[str, Any]:
+    row: dict[str, Any] = {column: entry.name, **entry.columns, "outcome": entry.outcome}
     for key in ("redchi", "ndata", "passes"):
         row[key] = getattr(entry, key)
     for name in names:
         found = entry.quantities.get(name, UNKNOWN_QUANTITY)
-        for suffix, key in (
-            ("", "value"),
-            ("_stderr", "stderr"),
-            ("_dof", "dof"),
-            ("_stderr_naive", "stderr_naive"),
-        ):
-            row[name + suffix] = getattr(found, key)
-    bound = [name for name, found in entry.quantities.items() if found.at_bound]
+        row[name] = found.value
+        row |= {f"{name}_{key}": getattr(found, key) for key in ("stderr", "dof", "stderr_naive")}
     row["method"] = method_of(entry)
-    row["at_bound"] = " ".join(bound)
+    row["at_bound"] = " ".join(name for name, of in entry.quantities.items() if of.at_bound)
     row["folder"] = "" if entry.folder is None else os.path.relpath(entry.folder, folder)
     row["message"] = entry.message
     return row

@@ -149,11 +149,7 @@ def is_summary(file: Path) -> bool:
 
 
 def write_result(
-    result: FitResult,
-    scan: Scan,
-    folder: Path,
-    pictures: bool = True,
-    nexus: bool = False,
+    result: FitResult, scan: Scan, folder: Path, pictures: bool = True, nexus: bool = False
 ) -> list[Path]:
     """Write a result into its folder and return the files, summary.json last.
 
@@ -162,39 +158,27 @@ def write_result(
     an earlier result are removed before the first new one is moved: a folder never holds those of two.
     """
     view = FitView(result, scan)
-    with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder) as temporary:
-        there = Path(temporary)
-        with errors_name(folder, there):
-            write_file(there / "parameters.csv", parameters_csv(result))
-            write_file(there / "scaling.csv", scaling_csv(result))
-            if has_rates(result):
-                write_file(there / "rates.csv", rates_csv(rates_in(view)))
-            write_file(there / "report.txt", report_text(result) + "\n")
-            _write_report(view, there, pictures)
-            write_file(there / "result.nc", result_netcdf(view))
-            if nexus:
-                write_file(there / NEXUS, nexus_file(view))
-            result.to_json(there / SUMMARY)
+    with staging(folder) as there:
+        write_file(there / "parameters.csv", parameters_csv(result))
+        write_file(there / "scaling.csv", scaling_csv(result))
+        if has_rates(result):
+            write_file(there / "rates.csv", rates_csv(rates_in(view)))
+        write_file(there / "report.txt", report_text(result) + "\n")
+        _write_report(view, there, pictures)
+        write_file(there / "result.nc", result_netcdf(view))
+        if nexus:
+            write_file(there / NEXUS, nexus_file(view))
+        result.to_json(there / SUMMARY)
         return _exchange(there, folder)
 
 
 def write_pictures(view: FitView, folder: Path) -> list[Path]:
     """Draw the figures of an earlier result into its folder, and into its report; return these files."""
-    result = view.result
-    with (
-        locked_folder(folder, LOCK),
-        tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder) as temporary,
-    ):
-        there = Path(temporary)
-        with errors_name(folder, there):
-            of_posterior = (
-                sorted(folder.glob(POSTERIOR_PICTURES)) if result.errors.posterior else []
-            )
-            _write_report(view, there, pictures=True, of_posterior=of_posterior)
-        names = sorted(path.name for path in there.iterdir())
-        for name in names:
-            (there / name).replace(folder / name)
-    return [folder / name for name in names]
+    with locked_folder(folder, LOCK), staging(folder) as there:
+        held = view.result.errors.posterior is not None
+        of_posterior = sorted(folder.glob(POSTERIOR_PICTURES)) if held else []
+        _write_report(view, there, pictures=True, of_posterior=of_posterior)
+        return move_files(there, folder)
 
 
 def _write_report(
@@ -209,14 +193,24 @@ def _write_report(
 
 
 @contextmanager
-def errors_name(folder: Path, temporary: Path) -> Iterator[None]:
-    """Let an OSError on a file of the temporary folder name the file it was to become."""
-    try:
-        yield
-    except OSError as e:
-        if e.filename is not None and Path(e.filename).is_relative_to(temporary):
-            e.filename = str(folder / Path(e.filename).relative_to(temporary))
-        raise
+def staging(folder: Path) -> Iterator[Path]:
+    """Yield a temporary folder in a folder; an OSError on one of its files names what that was to become."""
+    with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder) as temporary:
+        try:
+            yield Path(temporary)
+        except OSError as e:
+            if e.filename is not None and Path(e.filename).is_relative_to(temporary):
+                e.filename = str(folder / Path(e.filename).relative_to(temporary))
+            raise
+
+
+def move_files(temporary: Path, folder: Path) -> list[Path]:
+    """Move the files of a temporary folder into a folder, summary.json last; return them."""
+    names = sorted(path.name for path in temporary.iterdir())
+    names.sort(key=lambda name: name == SUMMARY)
+    for name in names:
+        (temporary / name).replace(folder / name)
+    return [folder / name for name in names]
 
 
 def _exchange(temporary: Path, folder: Path) -> list[Path]:
@@ -227,11 +221,7 @@ def _exchange(temporary: Path, folder: Path) -> list[Path]:
     for path in folder.glob(f"{TEMPORARY}*"):
         if path.name != temporary.name and path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)  # of a fit that was killed
-    names = sorted(path.name for path in temporary.iterdir())
-    names.sort(key=lambda name: name == SUMMARY)
-    for name in names:
-        (temporary / name).replace(folder / name)
-    return [folder / name for name in names]
+    return move_files(temporary, folder)
 
 
 def remove_checkpoint(result: FitResult, checkpoint: Path) -> None:

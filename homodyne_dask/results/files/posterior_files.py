@@ -1,6 +1,5 @@
 """A posterior in the folder of its fit: its files, its pictures, and the report with both."""
 
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +11,9 @@ from homodyne_dask.results.data.posterior_summary import why_unreliable
 from homodyne_dask.results.files.folder import (
     LOCK,
     POSTERIOR_PICTURES,
-    TEMPORARY,
-    errors_name,
     locked_folder,
+    move_files,
+    staging,
 )
 from homodyne_dask.results.files.posterior_netcdf import NETCDF
 from homodyne_dask.results.files.saved_results import SUMMARY, load_result
@@ -40,28 +39,21 @@ def save_posterior(posterior: Posterior, folder: str | Path) -> list[Path]:
     folder = path_of("folder", folder)
     before = _fit_in(folder, posterior.result)
     result = with_posterior(before, posterior.plain)
-    with (
-        locked_folder(folder, LOCK),
-        tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder) as temporary,
-    ):
-        there = Path(temporary)
-        with errors_name(folder, there):
-            posterior.to_netcdf(there / NETCDF)
-            drawn = _write_pictures(posterior, there)
-            write_file(there / "report.txt", report_text(result) + "\n")
-            of_fit = [folder / f"{name}.png" for name in TITLES]
-            both = [path for path in of_fit if path.is_file()], drawn
-            page = report_page(result, *([picture_in(path) for path in paths] for paths in both))
-            write_file(there / "report.html", page)
+    with locked_folder(folder, LOCK), staging(folder) as there:
+        posterior.to_netcdf(there / NETCDF)
+        drawn = _write_pictures(posterior, there)
+        write_file(there / "report.txt", report_text(result) + "\n")
+        of_fit = [folder / f"{name}.png" for name in TITLES]
+        both = [path for path in of_fit if path.is_file()], drawn
+        page = report_page(result, *([picture_in(path) for path in paths] for paths in both))
+        write_file(there / "report.html", page)
         if before.errors.posterior is not None:
             with_posterior(before, None).to_json(folder / SUMMARY)
         for path in (folder / NETCDF, *folder.glob(POSTERIOR_PICTURES)):
             path.unlink(missing_ok=True)
-        names = sorted(path.name for path in there.iterdir())
-        for name in names:
-            (there / name).replace(folder / name)
+        files = move_files(there, folder)
         result.to_json(folder / SUMMARY)
-    return [folder / name for name in (*names, SUMMARY)]
+    return [*files, folder / SUMMARY]
 
 
 def _fit_in(folder: Path, result: FitResult) -> FitResult:

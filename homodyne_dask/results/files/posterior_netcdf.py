@@ -6,7 +6,7 @@ from pathlib import Path
 import xarray
 from xarray import DataTree
 
-from homodyne_dask.errors import SourceError, why_unreadable
+from homodyne_dask.errors import OptionError, SourceError, why_unreadable
 from homodyne_dask.results.data.arviz_tree import draws_in
 from homodyne_dask.results.data.posterior import Posterior
 from homodyne_dask.results.data.posterior_draws import FORMAT, VERSION
@@ -25,10 +25,22 @@ def write_netcdf(tree: DataTree, path: str | Path) -> None:
 
     It is made in memory: HDF5 crashes where it cannot write to a disk.
     """
+    path = check_netcdf_path(path)
     content = tree.to_netcdf(engine="h5netcdf")
     assert content is not None  # no path was given
     content = bytes(content)
-    write_atomic(path_of("path", path), content + _digest(content))
+    write_atomic(path, content + _digest(content))
+
+
+def check_netcdf_path(path: str | Path) -> Path:
+    """Return the path of a posterior that is to be written; raises OptionError for one of Zarr."""
+    where = path_of("path", path)
+    if where.suffix == ".zarr":
+        raise OptionError(
+            f"{where} would be a Zarr store, but a posterior is written as netCDF: give "
+            f"{where.with_suffix('.nc')}, or write its tree with posterior.tree.to_zarr"
+        )
+    return where
 
 
 def _digest(content: bytes) -> bytes:

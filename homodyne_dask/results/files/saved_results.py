@@ -5,15 +5,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from homodyne_dask.errors import OptionError, require_type, shown
 from homodyne_dask.results.data import comparison, series
-from homodyne_dask.results.data.comparison import ComparedFit, Comparison, compare_fits
+from homodyne_dask.results.data.comparison import Comparison, compare_fits
 from homodyne_dask.results.data.fit_result import FORMAT, VERSION, FitResult, from_summary
 from homodyne_dask.results.data.fit_rows import SeriesEntry
 from homodyne_dask.results.data.fit_view import fitted_scan
 from homodyne_dask.results.data.global_fit import global_fit_of
+from homodyne_dask.results.data.plain_data import read_fields
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.files.json_files import is_plain_name, missing_values, read_with_checksum
 from homodyne_dask.store.files import AnyPath, any_path, path_of
@@ -123,18 +122,10 @@ def load_comparison(path: str | Path) -> Comparison:
     """
     where = path_of("path", path)
     read = read_with_checksum(
-        where,
-        comparison.FORMAT,
-        comparison.VERSION,
-        "give a file that Comparison.to_json wrote",
+        where, comparison.FORMAT, comparison.VERSION, "give a file that Comparison.to_json wrote"
     )
     with missing_values(where):
-        fits: list[dict[str, Any]] = [  # an unknown number is None
-            {key: np.nan if one is None else one for key, one in fit.items()}
-            for fit in read["fits"]
-        ]
-        rows = tuple(ComparedFit(**fit) for fit in fits)
-        return Comparison(rows, read["store"], read["bins"], read["noise"])
+        return read_fields(Comparison, read)
 
 
 def compare(results: Sequence[Fit] | Mapping[str, Fit]) -> Comparison:

@@ -86,7 +86,7 @@ def test_a_basis_that_is_too_small_at_first_is_chosen_anew(drawn):
 def test_draws_of_contrast_and_offset_have_their_own_spread(drawn):
     result, found, _, _ = drawn
     assert found.adjust == "robust"
-    spread = found.linear_params.reshape(-1, 8, 2).std(0) / np.sqrt(found.factor)
+    spread = found.linear_params.reshape(-1, 8, 2).std(0) / np.sqrt(found.design_effect)
     for n, name in enumerate(("offset", "contrast")):
         error = result.scaling[f"{name}_stderr_naive"].values
         np.testing.assert_allclose(spread[:, n], error, rtol=0.25)

@@ -156,12 +156,7 @@ MISTAKES = [
     ("nothing", {"t2": np.nan}, OptionError, "t2 = nan s is outside"),
     ("text", {"t2": "a"}, OptionError, "t2 = 'a': give times in seconds"),
     ("shapes", {"t1": [0, 1], "t2": [0, 1, 2]}, OptionError, r"t1 \(2,\) and t2 \(3,\)"),
-    (
-        "label",
-        {"label": 77},
-        SelectionError,
-        "no fitted bin has the label 77; choose from ",
-    ),
+    ("label", {"label": 77}, SelectionError, "no fitted bin has the label 77; choose from "),
 ]
 
 

@@ -249,8 +249,7 @@ def test_hostile_names_of_parameters_do_no_harm(flowing, fitted, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
-    [(None, "cannot be read"), (b"no netCDF", "p.nc"), (b"", "p.nc")],
+    ("content", "words"), [(None, "cannot be read"), (b"no netCDF", "p.nc"), (b"", "p.nc")]
 )
 def test_what_is_no_posterior_is_refused_in_a_sentence(content, words, tmp_path):
     path = tmp_path / "p.nc"

@@ -14,11 +14,7 @@ from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.rate_forms import rate
 from homodyne_dask.results.data.fit_result import from_summary
 from homodyne_dask.results.data.fit_view import FitView
-from homodyne_dask.results.data.rate_curves import (
-    BANDS,
-    half_width_everywhere,
-    rates_of_fit,
-)
+from homodyne_dask.results.data.rate_curves import BANDS, half_width_everywhere, rates_of_fit
 from homodyne_dask.results.files.csv_tables import rates_csv
 from homodyne_dask.results.views.figures.rates_figure import draw_rates
 from tests.results.made_results import FLOW, FLOW_COVARIANCE, result_for, scan_of, truth_of

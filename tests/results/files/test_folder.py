@@ -11,13 +11,7 @@ from homodyne_dask.results.files.saved_results import load_result
 from homodyne_dask.store.lock import locked
 from tests.results.made_results import flow_result
 
-OLD = (
-    "parameters.csv",
-    "report.txt",
-    "result.nc",
-    "result.nx.h5",
-    "maps.png",
-)
+OLD = ("parameters.csv", "report.txt", "result.nc", "result.nx.h5", "maps.png")
 NEW = ("parameters.csv", "scaling.csv", "report.txt", "rates.png")
 MINE = "notes.txt"
 

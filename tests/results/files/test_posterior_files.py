@@ -119,11 +119,7 @@ def test_where_its_width_comes_from_is_said_wherever_the_posterior_is_shown(flow
 
 
 @pytest.mark.parametrize(
-    ("name", "case"),
-    [
-        *(("corner", case) for case in CASES),
-        ("rates", "seven parameters"),
-    ],
+    ("name", "case"), [*(("corner", case) for case in CASES), ("rates", "seven parameters")]
 )
 def test_no_text_of_a_picture_is_cut_off_or_lies_on_another(name, case, flowing):
     result = fit_of(flowing, **CASES[case])

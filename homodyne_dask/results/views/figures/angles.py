@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.fitted_model import FittedModel, decay_times, fitted_at_angles
+from homodyne_dask.results.views.figures.lag_cuts import cell_errors
 from homodyne_dask.results.views.figures.style import (
     COLOURS,
     label_axes,
@@ -101,11 +102,7 @@ def measured_decay_times(
     contrast = np.where(table["undetermined"].values, np.nan, table["contrast"].values)[:, None]
     f = (read.c2[:, cells] - table["offset"].values[:, None]) / contrast
     log_lag = np.log(read.t2[cells] - read.t1[cells])
-    i, j = (
-        np.searchsorted(scan.time, t[cells]).clip(0, scan.n_frames - 1) for t in (read.t1, read.t2)
-    )
-    count = np.maximum(read.count[:, cells], 1)
-    sigma = np.abs(scan.sigma_row[:, i] * scan.sigma_row[:, j] / np.sqrt(count) / contrast)
+    sigma = np.abs(cell_errors(scan, read, cells) / contrast)
     found = np.full((2, len(f)), np.nan)
     for bin, row in enumerate(f):
         below = np.flatnonzero(row < np.exp(-1))
@@ -162,19 +159,18 @@ def at_one_lag(view: FitView) -> AtLag | None:
     f = model.shape(np.arange(len(scan.bins)), read.t1[cells], read.t2[cells])
     differ = f[there].std(axis=0) if there.sum() > 1 else -np.abs(f[there][0] - 0.5)
     cell = int(cells[np.argmax(np.nan_to_num(differ, nan=-1.0))])
-    c2, count = read.c2[:, cell], read.count[:, cell]
     # times of pairs spread over the cell
     edges = read.age_edges[read.age[cell] :], read.lag_edges[read.lag[cell] :]
     first, lags = (_spread(int(of[0]), int(of[1])) for of in edges)
     later = first[:, None] + lags
     inside = later < scan.n_frames
     t1, t2 = (scan.time[np.broadcast_to(of, later.shape)[inside]] for of in (first[:, None], later))
-    i, j = np.searchsorted(scan.time, (t1.mean(), t2.mean())).clip(0, scan.n_frames - 1)
-    sigma = scan.sigma_row[:, i] * scan.sigma_row[:, j] / np.sqrt(np.maximum(count, 1))
     contrast, offset = (result.scaling[name].values for name in ("contrast", "offset"))
     contrast = np.where(there & ~result.scaling["undetermined"].values, contrast, np.nan)
     predicted = model.shape(np.arange(len(scan.bins)), t1, t2).mean(axis=1)
-    return AtLag(t1, t2, (c2 - offset) / contrast, np.abs(sigma / contrast), predicted)
+    measured = (read.c2[:, cell] - offset) / contrast
+    stderr = np.abs(cell_errors(scan, read, np.array([cell]))[:, 0] / contrast)
+    return AtLag(t1, t2, measured, stderr, predicted)
 
 
 def _spread(first: int, stop: int) -> Int[np.ndarray, " n"]:
@@ -192,19 +188,18 @@ def _at_one_lag(axis: "Axes", compass: "Axes | None", view: FitView, found: AtLa
         return
     age, lag = found.t1.mean(), (found.t2 - found.t1).mean()
     axis.set_title(f"f at lag {lag:.3g} s, age {age:.3g} s; line: model", fontsize=10)
-    x = scan.phi if np.isfinite(scan.phi).all() else scan.label
+    by_angle(axis, scan, found.f, np.zeros(len(found.f), bool), found.stderr, ms=4)
     for ring, colour, marker in ring_colours(scan.q):
-        here = np.flatnonzero((scan.q == ring) | np.isnan(ring))
-        here = here[np.argsort(x[here])]
-        values, stderr = found.f[here], found.stderr[here]
-        look = {"fmt": marker, "ms": 4, "color": colour, "elinewidth": 0.8}
-        axis.errorbar(x[here], values, stderr, **look)
         line = _model_line(view, ring, found.model, lambda model: _at_lag(model, found))
         axis.plot(*line, color=colour, linewidth=1)
         if compass is not None:
             q = ring if np.isfinite(ring) else 1.0
             f = _at_lag(fitted_at_angles(view.result, scan, q, CIRCLE), found)
-            compass.errorbar(np.deg2rad(x[here]), values, stderr, **look)
+            here = (scan.q == ring) | np.isnan(ring)
+            compass.errorbar(
+                np.deg2rad(scan.phi[here]), found.f[here], found.stderr[here], fmt=marker, ms=4,
+                color=colour, elinewidth=0.8,
+            )  # fmt: skip
             compass.plot(np.deg2rad(CIRCLE), f, color=colour, lw=1)
     if compass is not None:
         low, high = axis.get_ylim()
@@ -234,6 +229,7 @@ def by_angle(
     values: Float[np.ndarray, " bin"],
     hollow: Bool[np.ndarray, " bin"],
     stderr: Float[np.ndarray, " bin"] | None = None,
+    ms: float = 5,
 ) -> None:
     """Draw a value of each bin, with its error, against φ, or the label if φ is not known for all."""
     x = scan.phi if np.isfinite(scan.phi).all() else scan.label
@@ -241,7 +237,7 @@ def by_angle(
         here = (scan.q == ring) | np.isnan(ring)
         for some, face in ((here & ~hollow, colour), (here & hollow, "none")):
             axis.errorbar(
-                x[some], values[some], None if stderr is None else stderr[some], fmt=marker, ms=5,
+                x[some], values[some], None if stderr is None else stderr[some], fmt=marker, ms=ms,
                 color=colour, markerfacecolor=face, elinewidth=0.8,
             )  # fmt: skip
 

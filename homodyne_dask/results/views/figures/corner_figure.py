@@ -9,7 +9,13 @@ from jaxtyping import Float
 from homodyne_dask.results.data.known_truth import truth_of
 from homodyne_dask.results.data.posterior import Posterior
 from homodyne_dask.results.data.posterior_draws import free_names
-from homodyne_dask.results.views.figures.style import COLOURS, figure, place, plain_label
+from homodyne_dask.results.views.figures.style import (
+    COLOURS,
+    figure,
+    place,
+    plain_label,
+    power_of_ten,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +42,6 @@ APART = 0.4
 """Least share of an axis between two ticks."""
 SHARES = (0.95, 0.68)
 FIT, TRUTH, GREY = COLOURS[1], COLOURS[2], "#555555"
-_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 class DrawnParameter(NamedTuple):
@@ -101,8 +106,7 @@ def drawn_parameter(posterior: Posterior, name: str, at: int) -> DrawnParameter:
     exponent = int(np.floor(np.log10(largest))) if largest > 0 else 0
     scale = 1.0 if -2 <= exponent < 4 else 10.0**exponent
     unit = str(table["unit"].values[at])
-    ten = f"10{str(exponent).translate(_SUPERSCRIPT)}"
-    words = " ".join([ten] * (scale != 1) + [unit] * bool(unit))
+    words = " ".join([power_of_ten(exponent)] * (scale != 1) + [unit] * bool(unit))
     true = (truth_of(result) or {}).get(name)
     return DrawnParameter(
         label=plain_label(name + (f"\n[{words}]" if words else "")),

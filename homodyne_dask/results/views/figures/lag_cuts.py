@@ -113,10 +113,17 @@ def cut_at_lag(scan: Scan, read: Cuts, bin: int, lag: float) -> Cut:
 
 
 def _cut(scan: Scan, read: Cuts, bin: int, cells: Int[np.ndarray, " l"]) -> Cut:
-    t1, t2 = read.t1[cells], read.t2[cells]
-    i, j = (np.searchsorted(scan.time, t).clip(0, scan.n_frames - 1) for t in (t1, t2))
-    sigma = scan.sigma_row[bin, i] * scan.sigma_row[bin, j]
-    return Cut(t1, t2 - t1, read.c2[bin, cells], sigma / np.sqrt(read.count[bin, cells]))
+    t1, stderr = read.t1[cells], cell_errors(scan, read, cells)[bin]
+    return Cut(t1, read.t2[cells] - t1, read.c2[bin, cells], stderr)
+
+
+def cell_errors(scan: Scan, read: Cuts, cells: Int[np.ndarray, " l"]) -> Float[np.ndarray, "bin l"]:
+    """Return the standard errors of c2 of every bin in some cells, as if their pairs were independent."""
+    i, j = (
+        np.searchsorted(scan.time, t[cells]).clip(0, scan.n_frames - 1) for t in (read.t1, read.t2)
+    )
+    count = np.maximum(read.count[:, cells], 1)
+    return scan.sigma_row[:, i] * scan.sigma_row[:, j] / np.sqrt(count)
 
 
 def _known(read: Cuts, bin: int) -> Bool[np.ndarray, " cell"]:

@@ -8,11 +8,8 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.posterior import Posterior
-from homodyne_dask.results.views.figures.corner_figure import (
-    LETTER,
-    LINE,
-    draw_corner,
-)
+from homodyne_dask.results.views.figures.corner_figure import LETTER, LINE, draw_corner
+from homodyne_dask.results.views.figures.rates_figure import AXES
 from homodyne_dask.results.views.figures.style import (
     COLOURS,
     FOOT,
@@ -23,38 +20,22 @@ from homodyne_dask.results.views.figures.style import (
     panels,
     plain_label,
 )
-from homodyne_dask.store.scan import Scan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from homodyne_dask.results.views.figures.picture import FitFigure
 
-RATES = {
-    "J": ("J [{unit}]", "transport rate"),
-    "gamma_dot": ("dγ/dt [{unit}]", "shear rate"),
-    "strain": ("γ", "accumulated strain"),
-}
-"""Axis and title of each."""
 BANDS = ((0.025, 0.975, 0.18), (0.16, 0.84, 0.35))
 """Ends and strength of each band."""
-
-
-def posterior_figure(posterior: Posterior, name: str, scan: Scan | None = None) -> "FitFigure":
-    """Return a figure of `posterior.plot`; it holds its data, and needs no scan."""
-    return FIGURES[name](posterior)
 
 
 def drawn_pictures(posterior: Posterior) -> "dict[str, FitFigure]":
     """Return the figures that are saved: the corner, and rates of models that have them."""
     found = {"posterior_corner": draw_corner(posterior)}
-    if _has_rates(posterior):
+    if "J" in posterior.tree["posterior"].dataset:
         found["posterior_rates"] = draw_posterior_rates(posterior)
     return found
-
-
-def _has_rates(posterior: Posterior) -> bool:
-    return "J" in posterior.tree["posterior"].dataset
 
 
 def draw_posterior_rates(posterior: Posterior) -> "FitFigure":
@@ -62,10 +43,10 @@ def draw_posterior_rates(posterior: Posterior) -> "FitFigure":
 
     Raises OptionError for a model that has no rates.
     """
-    if not _has_rates(posterior):
-        raise OptionError(f"{posterior.result.config['model']} has no rates J and γ̇ to draw")
     group = posterior.tree["posterior"].dataset
-    names = [name for name in RATES if name in group]
+    if "J" not in group:
+        raise OptionError(f"{posterior.result.config['model']} has no rates J and γ̇ to draw")
+    names = [name for name in AXES if name in group]
     n, width = len(names), 2.85 if len(names) > 1 else 4.0
     words = f"bands: 68 % and 95 % of the draws; dotted: 95 % band of the fit; {posterior.draws.adjust_note}"
     letters = int((n * (LEFT + width + RIGHT) - 0.3) / LETTER)
@@ -82,14 +63,14 @@ def _rate(above: "Axes", below: "Axes", posterior: Posterior, name: str) -> None
     """Draw a rate, and below it the difference from the fit, in per cent where no value is 0."""
     of, constant = posterior.tree["posterior"].dataset, posterior.tree["constant_data"].dataset
     t, values = of["age"].values, of[name].values.reshape(-1, of.sizes["age"])
-    unit, (y, title) = of[name].attrs["units"], RATES[name]
+    unit, (y, title) = of[name].attrs["units"], AXES[name]
     fit = constant[f"{name}_fit"].values
     ends = np.stack([constant[f"{name}_fit_{end}_95"].values for end in ("low", "high")])
     some = slice(int(name == "strain"), None)  # it begins at 0
     t, values, fit, ends = t[some], values[:, some], fit[some], ends[:, some]
     relative = bool((fit > 0).all() or (fit < 0).all())
     scale = 100 / np.abs(fit) if relative else np.ones_like(fit)
-    label_axes(above, "", y.format(unit=unit), title)
+    label_axes(above, "", y.replace("Å²/s", unit), title)
     label_axes(below, "t [s]", "difference [%]" if relative else f"difference [{unit}]")
     for axis, zero, factor in ((above, np.zeros_like(fit), 1.0), (below, fit, scale)):
         _bands(axis, t, *((part - zero) * factor for part in (values, fit, ends)))
@@ -113,7 +94,3 @@ def _bands(
     axis.plot(t, np.median(values, axis=0), color=COLOURS[0], label="posterior")
     axis.plot(t, fit, color=COLOURS[1], linestyle="--", linewidth=1.2, label="fit")
     axis.plot(t, ends.T, color=COLOURS[1], linestyle=":", linewidth=1.0)
-
-
-FIGURES = {"corner": draw_corner, "rates": draw_posterior_rates}
-"""By the names of `posterior.plot`."""

@@ -8,13 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import HomodyneDaskError, in_line
-from homodyne_dask.results.data.fit_rows import (
-    FitRow,
-    Fitted,
-    SeriesEntry,
-    local_time,
-    methods_of,
-)
+from homodyne_dask.results.data.fit_rows import FitRow, Fitted, SeriesEntry, local_time, methods_of
 from homodyne_dask.results.data.fit_view import FitView, fitted_scan
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.views.figures.style import (

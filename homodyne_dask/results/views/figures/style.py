@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from homodyne_dask.errors import OptionError, printable
-from homodyne_dask.results.data.operations import AXES
+from homodyne_dask.results.data.plots import AXES
 from homodyne_dask.results.views.figures import DPI
 from homodyne_dask.store.scan import Scan
 
@@ -113,8 +113,13 @@ def log_tick(value: float) -> str:
     if value == 0 or 1e-3 <= abs(value) < 1e5:
         return f"{value:g}"
     mantissa, _, power = f"{value:.0e}".partition("e")
-    ten = "10" + str(int(power)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    ten = power_of_ten(int(power))
     return ten if mantissa == "1" else f"{mantissa}·{ten}"
+
+
+def power_of_ten(exponent: int) -> str:
+    """Return 10⁻⁵, without math text."""
+    return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
 def plain_label(text: str) -> str:

@@ -1,0 +1,86 @@
+"""Results as plain values for JSON, and back: dictionaries, lists, texts, numbers and None."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+import numpy as np
+import xarray
+
+
+def plain_values(value: Any) -> Any:
+    """Return values as JSON takes them; a number that is not finite becomes None.
+
+    Dataclasses and named tuples become dictionaries of their fields, members of an Enum their names, arrays
+    lists, and a Dataset {"coords", "columns"} of dims and values by name.
+    """
+    if isinstance(value, xarray.Dataset):
+        parts = {"coords": value.coords, "columns": value.data_vars}
+        value = {
+            part: {name: {"dims": of.dims, "values": of.values} for name, of in arrays.items()}
+            for part, arrays in parts.items()
+        }
+    elif is_dataclass(value):
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
+    elif hasattr(value, "_asdict"):
+        value = value._asdict()
+    elif isinstance(value, Enum):
+        value = value.name
+    elif isinstance(value, (np.ndarray, np.generic, xarray.DataArray)):
+        value = value.values.tolist() if isinstance(value, xarray.DataArray) else value.tolist()
+    if isinstance(value, Mapping):
+        return {str(key): plain_values(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_values(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def read_fields[T](kind: type[T], read: Mapping[str, Any], **known: Any) -> T:
+    """Return a dataclass or named tuple from plain values of its fields; those that are absent have defaults.
+
+    known: values of fields that are not read.
+    """
+    types = {name: of for name, of in get_type_hints(kind).items() if name in read}
+    return kind(**{name: read_as(of, read[name]) for name, of in types.items()} | known)
+
+
+def read_as(kind: Any, value: Any) -> Any:
+    """Return a value of an annotated type from plain values; None is NaN where a number is required."""
+    origin, args = get_origin(kind), get_args(kind)
+    if value is None:
+        return np.nan if kind is float else None
+    if origin is UnionType:
+        return read_as(next(of for of in args if of is not NoneType), value)
+    if origin is tuple:
+        kinds = args[:1] * len(value) if args[-1] is ... else args
+        return tuple(read_as(of, part) for of, part in zip(kinds, value, strict=True))
+    if origin is dict:
+        return {key: read_as(args[1], part) for key, part in value.items()}
+    if kind is xarray.Dataset:
+        return _table(value)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind[value]
+    if is_dataclass(kind) or hasattr(kind, "_fields"):
+        return read_fields(kind, value)
+    return value
+
+
+def _table(read: Mapping[str, Any]) -> xarray.Dataset:
+    """Return a table from dims and values of its coordinates and columns; None becomes NaN."""
+    coords = {key: (part["dims"], _array(part["values"])) for key, part in read["coords"].items()}
+    sizes = {dims[0]: len(values) for dims, values in coords.values() if len(dims) == 1}
+    columns = {}
+    for key, part in read["columns"].items():
+        array, dims = _array(part["values"]), part["dims"]
+        if not array.size:  # an empty list has lost all axes but the first
+            array = array.reshape([sizes.get(dim, 0) for dim in dims])
+        columns[key] = dims, array
+    return xarray.Dataset(columns, coords)
+
+
+def _array(values: Any) -> np.ndarray:
+    array = np.array(values)
+    return array.astype(float) if array.dtype == object else array

@@ -1,0 +1,109 @@
+"""The figures of a result and of a posterior, and what reports have in common.
+
+Data import views and files only where these are asked for: printing a result does not load matplotlib.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from homodyne_dask.text import abridged
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from homodyne_dask.results.data.fit_result import FitResult
+    from homodyne_dask.results.data.posterior import Posterior
+    from homodyne_dask.store.scan import Scan
+
+
+class Reportable:
+    """Prints as its report; `repr` is the first lines of that."""
+
+    def __repr__(self) -> str:
+        return abridged(str(self))
+
+
+AXES: ContextVar["Axes | None"] = ContextVar("AXES", default=None)
+"""The axes in whose place a figure is drawn; None for a figure of its own."""
+
+
+@contextmanager
+def in_place_of(ax: "Axes | None") -> Iterator[None]:
+    """Let figures be drawn in the place of axes of another one, which then are a SubFigure; None: not."""
+    token = AXES.set(ax)
+    try:
+        yield
+    finally:
+        AXES.reset(token)
+
+
+class Plots:
+    """The figures of a result, `result.plot`, as matplotlib Figures that notebooks show.
+
+    scan: what was fitted; by default it is opened where it was then. ax: axes made by `plt.subplots`, in
+    whose place in their figure the picture is drawn. Each raises SelectionError where the scan's bins are not
+    those of the result, and a HomodyneDaskError where no scan is given and the store is not there as it was.
+    """
+
+    def __init__(self, result: "FitResult") -> None:
+        self.result = result
+
+    def _drawn(self, name: str, scan: "Scan | None", ax: "Axes | None") -> Any:
+        from homodyne_dask.results.views.figures.fit_figures import fit_figure
+
+        with in_place_of(ax):
+            return fit_figure(self.result, name, scan)
+
+    def maps(self, scan: "Scan | None" = None, ax: "Axes | None" = None) -> Any:
+        """Data, model and residuals of single bins against both times."""
+        return self._drawn("maps", scan, ax)
+
+    def cuts(self, scan: "Scan | None" = None, ax: "Axes | None" = None) -> Any:
+        """c2 against lag at several ages: data with error bars, model as lines."""
+        return self._drawn("cuts", scan, ax)
+
+    def angles(self, scan: "Scan | None" = None, ax: "Axes | None" = None) -> Any:
+        """Contrast, offset, reduced χ², decay time and the decay at one lag, by angle."""
+        return self._drawn("angles", scan, ax)
+
+    def rates(self, scan: "Scan | None" = None, ax: "Axes | None" = None) -> Any:
+        """J(t), the shear rate and the strain, with bands of 68 and 95 %."""
+        return self._drawn("rates", scan, ax)
+
+    def passes(self, scan: "Scan | None" = None, ax: "Axes | None" = None) -> Any:
+        """Convergence of the fit: χ², estimated distance to the minimum and time of each pass."""
+        return self._drawn("passes", scan, ax)
+
+    def residuals(self, scan: "Scan | None" = None, ax: "Axes | None" = None) -> Any:
+        """Distribution of the residuals, and their dependence on lag."""
+        return self._drawn("residuals", scan, ax)
+
+    def influence(self, scan: "Scan | None" = None, ax: "Axes | None" = None) -> Any:
+        """Change of each parameter, in standard errors, when one bin is excluded."""
+        return self._drawn("influence", scan, ax)
+
+
+class PosteriorPlots:
+    """The figures of a posterior, `posterior.plot`, as matplotlib Figures that notebooks show.
+
+    ax: as in `Plots`.
+    """
+
+    def __init__(self, posterior: "Posterior") -> None:
+        self.posterior = posterior
+
+    def corner(self, ax: "Axes | None" = None) -> Any:
+        """Densities of each parameter and each pair, with 68 and 95 % contours and the fit's Gaussian."""
+        from homodyne_dask.results.views.figures.corner_figure import draw_corner
+
+        with in_place_of(ax):
+            return draw_corner(self.posterior)
+
+    def rates(self, ax: "Axes | None" = None) -> Any:
+        """J(t), the shear rate and the strain: median with 68 and 95 % bands, with the bands of the fit."""
+        from homodyne_dask.results.views.figures.posterior_figures import draw_posterior_rates
+
+        with in_place_of(ax):
+            return draw_posterior_rates(self.posterior)
