@@ -10,20 +10,13 @@ from homodyne_dask.results.data import operations as of
 def _register(group: str) -> None:
     """Register the functions of views, evaluation or files for the operations of a group."""
     match group:
-        case "text":
-            from homodyne_dask.results.views import fits_report, text_report
+        case "report":
+            from homodyne_dask.results.views import fits_report, posterior_section, report_content
 
-            of.text_of.register(text_report.report_text)
-            of.text_of.register(text_report.posterior_text)
-            of.text_of.register(fits_report.series_text)
-            of.text_of.register(fits_report.comparison_text)
-        case "HTML":
-            from homodyne_dask.results.views import fits_report, html_report
-
-            of.html_of.register(html_report.report_fragment)
-            of.html_of.register(html_report.posterior_fragment)
-            of.html_of.register(html_report.series_fragment)
-            of.html_of.register(fits_report.comparison_html)
+            of.document_of.register(report_content.report_of)
+            of.document_of.register(posterior_section.report_of_posterior)
+            of.document_of.register(fits_report.report_of_series)
+            of.document_of.register(fits_report.report_of_comparison)
         case "figures":
             from homodyne_dask.results.views.figures import (
                 design_figure,

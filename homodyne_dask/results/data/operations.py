@@ -11,7 +11,8 @@ from functools import singledispatch, update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from homodyne_dask.text import abridged
+from homodyne_dask.document.blocks import Document
+from homodyne_dask.document.plain_text import Printed, as_text
 
 if TYPE_CHECKING:
     import xarray
@@ -48,15 +49,9 @@ def _operation(group: str):
     return declare
 
 
-@_operation("text")
-def text_of(result: object) -> str:
-    """Return the report of a result as text."""
-    raise NotImplementedError
-
-
-@_operation("HTML")
-def html_of(result: object) -> str:
-    """Return the report of a result as an HTML fragment for Jupyter."""
+@_operation("report")
+def document_of(result: object) -> Document:
+    """Return the report of a result."""
     raise NotImplementedError
 
 
@@ -128,17 +123,15 @@ def save_into_folder(posterior: object, folder: str | Path) -> list[Path]:
     raise NotImplementedError
 
 
-class Reportable:
-    """Prints as the report of its type: `print` as text, `repr` the first lines of that, Jupyter as HTML."""
+class Reportable(Printed):
+    """Prints as the short report of its type: `print` as text, `repr` its first lines, Jupyter as HTML."""
 
-    def __str__(self) -> str:
-        return text_of(self)
+    def _document(self) -> Document:
+        return document_of(self)
 
-    def __repr__(self) -> str:
-        return abridged(str(self))
-
-    def _repr_html_(self) -> str:
-        return html_of(self)
+    def report(self, all: bool = False) -> str:
+        """Return the report as text: the short one, or with all details."""
+        return as_text(self._document(), all)
 
 
 class Plots:

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray
 
+from homodyne_dask.document.blocks import Document, Section, Sentences, Table
+from homodyne_dask.document.plain_text import Printed
 from homodyne_dask.results.data.number_format import format_error, value_and_error
 from homodyne_dask.results.data.operations import drawn
-from homodyne_dask.text import aligned_columns, with_unit, wrapped
+from homodyne_dask.text import with_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,8 +19,8 @@ CORRELATED = 0.95
 """Correlation of two parameters, from which on it is printed."""
 
 
-@dataclass(frozen=True)
-class Design:
+@dataclass(frozen=True, repr=False)
+class Design(Printed):
     """Expected errors of a planned scan, by weighting; `print(design)` shows them.
 
     dataset: `value` and `stderr` over (weighting, varied quantity, parameter), `correlation`, and
@@ -50,43 +52,39 @@ class Design:
                 rows.append(row | {"stderr": known})
         return {"scan": self.dataset.attrs["scan"], "varied": self.varied, "errors": rows}
 
-    def __str__(self) -> str:
+    def _document(self) -> Document:
         data = self.dataset
-        lines = wrapped("", [data.attrs["scan"]])
-        if self.varied is None:
-            return "\n".join(lines + self._one_scan(data.isel(point=0)))
+        tables = [self._one_scan(data.isel(point=0))] if self.varied is None else self._errors(data)
+        correlations = self._correlations(data.isel(point=0)) if self.varied is None else []
+        notes = Sentences([*correlations, *self._not_determined(data)])
+        return Document("", [Section("Scan", [Sentences([data.attrs["scan"]]), *tables, notes])])
+
+    def _errors(self, data: xarray.Dataset) -> list[Table]:
+        """Return the errors against the varied quantity, a table for each weighting."""
         rates = [f"{rate}({at:g} s)" for rate in data["rate"].values for at in data["age"].values]
+        tables = []
         for name in data["weighting"].values:
-            lines += ["", f"standard errors with --weighting {name}"]
-            rows = [[self.varied, *map(str, data["parameter"].values), *rates]]
+            rows = [[str(self.varied), *map(str, data["parameter"].values), *rates]]
             for point in range(data.sizes["point"]):
                 one = data.isel(point=point).sel(weighting=name)
                 errors = [*one["stderr"].values, *one["rate_stderr"].values.ravel()]
                 rows.append([f"{float(one['varied']):.4g}", *map(format_error, errors)])
-            lines += aligned_columns(rows, 0)
-        return "\n".join(lines + self._not_determined(data))
+            tables.append(Table(f"standard errors with --weighting {name}", rows, 0))
+        return tables
 
-    def _one_scan(self, data: xarray.Dataset) -> list[str]:
+    def _one_scan(self, data: xarray.Dataset) -> Table:
         rows = [["", *(f"--weighting {name}" for name in data["weighting"].values)]]
         units = data["unit"].values
         for n, name in enumerate(map(str, data["parameter"].values)):
             value, unit = float(data["value"][n]), "" if units[n] == "1" else str(units[n])
             errors = data["stderr"].isel(parameter=n).values
-            cells = [
-                "-" if np.isnan(of) else with_unit(value_and_error(value, float(of)), unit)
-                for of in errors
-            ]
-            rows.append([name, *cells])
+            rows.append([name, *(_cell(value, float(of), unit) for of in errors)])
         for r, rate in enumerate(map(str, data["rate"].values)):
             for a, age in enumerate(data["age"].values):
                 value = float(data["rate_value"][r, a])
                 errors = data["rate_stderr"].isel(rate=r, age=a).values
-                cells = [
-                    "-" if np.isnan(of) else value_and_error(value, float(of)) for of in errors
-                ]
-                rows.append([f"{rate} at {age:g} s", *cells])
-        lines = ["", *aligned_columns(rows, 1)]
-        return lines + self._correlations(data) + self._not_determined(self.dataset)
+                rows.append([f"{rate} at {age:g} s", *(_cell(value, float(of)) for of in errors)])
+        return Table("", rows)
 
     def _correlations(self, data: xarray.Dataset) -> list[str]:
         names = list(map(str, data["parameter"].values))
@@ -98,7 +96,7 @@ class Design:
                     strong.append(f"{names[b]} and {one} {correlation[a, b]:+.3f}")
         if not strong:
             return []
-        return wrapped("", [f"strongly correlated: {', '.join(strong)}"])
+        return [f"strongly correlated: {', '.join(strong)}"]
 
     def _not_determined(self, data: xarray.Dataset) -> list[str]:
         lost = np.isnan(data["stderr"].values).any(axis=(0, 1))
@@ -107,4 +105,8 @@ class Design:
             return []
         where = " everywhere" if self.varied else ""
         remedy = "fix some of them, or choose other angles, lags or counts"
-        return wrapped("", [f"not determined{where}: {', '.join(names)}; {remedy}"])
+        return [f"not determined{where}: {', '.join(names)}; {remedy}"]
+
+
+def _cell(value: float, stderr: float, unit: str = "") -> str:
+    return "-" if np.isnan(stderr) else with_unit(value_and_error(value, stderr), unit)

@@ -8,11 +8,12 @@ import numpy as np
 import xarray
 from jaxtyping import Float
 
+from homodyne_dask.document.blocks import Document, Section, Sentences, Table
+from homodyne_dask.document.plain_text import Printed
 from homodyne_dask.results.data.intervals import half_width, normal_deviate
 from homodyne_dask.results.data.number_format import format_error
 from homodyne_dask.results.data.operations import drawn
 from homodyne_dask.results.data.result_tables import plain_values
-from homodyne_dask.text import aligned_columns, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,8 +23,8 @@ CONVERGED = "CONVERGED"
 HEAD = ("", "truth", "bias", "scatter", "error", "scatter / error", "68 %", "95 %")
 
 
-@dataclass(frozen=True)
-class Toys:
+@dataclass(frozen=True, repr=False)
+class Toys(Printed):
     """Fits of scans simulated at the parameters of a fit; `print(toys)` shows their bias and scatter.
 
     dataset: value, stderr and dof over (toy, param), truth over param and outcome over toy.
@@ -97,7 +98,7 @@ class Toys:
         """Plot the pulls of every parameter together with the normal distribution."""
         return drawn(self, ax=ax)
 
-    def __str__(self) -> str:
+    def _document(self) -> Document:
         data, table = self.dataset, self.table
         about, number = data.attrs, data.sizes["toy"]
         size = f"{about['pixels']:.4g} pixels per bin, {about['counts']:.3g} counts per pixel and frame"
@@ -105,7 +106,6 @@ class Toys:
             f"{number} scans of photons, simulated from the fit of {about['model']} ({size}), were fitted "
             f"with --weighting {about['weighting']}: {self.converged.sizes['toy']} fits converged"
         )
-        lines = wrapped("", [what])
         rows: list[list[str]] = [list(HEAD)]
         for name in map(str, table["param"].values):
             one = {key: float(table[key].sel(param=name)) for key in table}
@@ -114,15 +114,16 @@ class Toys:
                 format_error(one["scatter"]), format_error(one["error"]), _share(one["ratio"], "{:.2f}"),
                 _share(100 * one["inside_68"], "{:.0f} %"), _share(100 * one["inside_95"], "{:.0f} %"),
             ])  # fmt: skip
-        lines += ["", *aligned_columns(rows, 1)]
+        notes = []
         lacking = int(self.converged.sizes["toy"] - table["errors"].values.min(initial=number))
         if lacking > 0:
             lack, them = ("lacks", "it") if lacking == 1 else ("lack", "them")
             words = (
                 f"{lacking} of the converged fits {lack} an error: the last columns exclude {them}"
             )
-            lines += wrapped("", [words])
-        return "\n".join(lines)
+            notes.append(words)
+        blocks = [Sentences([what]), Table("", rows), Sentences(notes)]
+        return Document("", [Section("Toys", blocks)])
 
 
 def _of_columns(

@@ -11,8 +11,8 @@ import zlib
 from itertools import chain
 
 import pytest
-
 from homodyne_dask.results.views.html_report import Picture, report_fragment, report_page
+
 from homodyne_dask.results.views.report_content import bin_rows, facts, parameter_rows
 from tests.html_pages import NASTY, ParsedPage
 from tests.results.made_results import changed, flow_result, many_bins_result, static_result

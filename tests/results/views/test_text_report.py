@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.stats
+from homodyne_dask.results.views.text_report import report_text
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.known_truth import pulls
 from homodyne_dask.results.views.report_content import facts
-from homodyne_dask.results.views.text_report import report_text
 from tests.results.made_results import (
     NAN,
     TRUTH,
