@@ -63,7 +63,7 @@ def report_of(
         report_title(result),
         [
             Section("Outcome", [Outcome(good, result.verdict, reservations(result))]),
-            Section("Parameters", [Table("Values and standard errors", rows, 3), Sentences(notes)]),
+            Section("Parameters", [Table("", rows, 3), Sentences(notes)]),
             *([] if held is None else [posterior_section(held, of_posterior)]),
             Section("Contrast and offset", [Sentences([scaling_sentence(result), _data(result)])]),
             *([] if pictures is None else [Section("Figures", [Pictures(pictures, VIEW)])]),
