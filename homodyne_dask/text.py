@@ -1,4 +1,4 @@
-"""Tables, lines and sizes as text, and tables as HTML for Jupyter.
+"""Tables, lines and sizes as text.
 
 The tables of rich would fold cells at the width of a terminal, and its import takes 40 ms of each short
 command.
@@ -8,15 +8,12 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from math import isfinite
 
-from markupsafe import Markup
-
 from homodyne_dask.errors import in_line, printable
 
 MAX_LINES = 20
 """Most lines of the representation of an object."""
 MAX_WIDTH = 100
 """Most letters of a line of sentences."""
-_LEFT = Markup(' style="text-align: left; white-space: nowrap"')
 
 
 def printed_lines(lines: Iterable[str]) -> str:
@@ -59,7 +56,7 @@ def wrapped(head: str, sentences: Sequence[str]) -> list[str]:
     wrapper = textwrap.TextWrapper(
         MAX_WIDTH, head, indent, break_long_words=False, break_on_hyphens=False
     )
-    paragraphs = (wrapper.wrap(" ".join(sentence.split())) for sentence in sentences)
+    paragraphs = (wrapper.wrap(" ".join(printable(sentence).split())) for sentence in sentences)
     return [line for lines in paragraphs for line in lines or [head.rstrip()]]
 
 
@@ -73,11 +70,6 @@ def with_unit(text: str, unit: str) -> str:
     return f"{text} {'degrees' if unit == 'degree' else unit}".rstrip()
 
 
-def lines_of(rows: Sequence[tuple[str, str]]) -> str:
-    """Return names and what belongs to them, a line each."""
-    return "\n".join(f"{name:<18} {value}" for name, value in rows)
-
-
 def size(count: float) -> str:
     """Return bytes in decimal units, as the settings of sites and dask.utils.parse_bytes read them.
 
@@ -88,33 +80,6 @@ def size(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.3g} TB"
-
-
-def html_table(
-    caption: str, rows: Sequence[Sequence[str]], notes: Sequence[str] = (), *, header: bool = True
-) -> str:
-    """Return rows as an HTML table, every cell escaped; header: whether the first row is one.
-
-    Without it the rows are names with texts, which notebooks would align to the right as numbers.
-    """
-    lines = [
-        _row("th" if header and n == 0 else "td", row, "" if header else _LEFT)
-        for n, row in enumerate(rows)
-    ]
-    items = (Markup("<li>{}</li>").format(printable(note)) for note in notes)
-    return Markup("<table><caption{}>{}</caption>{}</table>{}").format(
-        _LEFT,
-        printable(caption),
-        Markup("").join(lines),
-        Markup("<ul>{}</ul>").format(Markup("").join(items)) if notes else "",
-    )
-
-
-def _row(tag: str, cells: Sequence[str], style: str) -> Markup:
-    each = (
-        Markup("<{0}{1}>{2}</{0}>").format(Markup(tag), style, printable(cell)) for cell in cells
-    )
-    return Markup("<tr>{}</tr>").format(Markup("").join(each))
 
 
 def known_number(value: float, form: str) -> str:

@@ -5,11 +5,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from homodyne_dask.document.blocks import Document, table_document
+from homodyne_dask.document.plain_text import Printed
 from homodyne_dask.errors import as_spelled
 from homodyne_dask.store.arrays import read_array, sigma_words, spacing_text
 from homodyne_dask.store.files import AnyPath
 from homodyne_dask.store.manifest import read_manifest
-from homodyne_dask.text import abridged, html_table, known_number, printed_lines
+from homodyne_dask.text import known_number
 from ingest import store_writer
 
 _HEAD = ("label", "q [1/Å]", "φ [°]", "pixels", "frames", "σ")
@@ -31,8 +33,8 @@ class BinRow(NamedTuple):
     """Noise of a typical pair."""
 
 
-@dataclass(frozen=True)
-class IngestReport:
+@dataclass(frozen=True, repr=False)
+class IngestReport(Printed):
     """What is in a store after ingest."""
 
     store: AnyPath
@@ -51,29 +53,18 @@ class IngestReport:
     skipped: bool = False
     """True when the store was already complete and nothing was done."""
 
-    def __str__(self) -> str:
+    def _document(self) -> Document:
         bins = "1 bin" if len(self.bins) == 1 else f"{len(self.bins)} bins"
         title = (
             f"{self.source_file} ({self.source_format}) → {self.store}: {bins} × "
             f"{self.n_frames} frames {self.spacing}, {self.n_pairs:,} pairs"
         )
-        skipped = ["already complete, nothing to do"] * self.skipped
-        table = [_HEAD, *map(_of_bin, self.bins)]
-        rows = ["{:>6} {:>10} {:>8} {:>7} {:>7} {:>9}".format(*row) for row in table]
-        notes = [f"note: {as_spelled(note)}" for note in self.notes]
-        lines = [title, *skipped, *rows, f"σ {sigma_words(self.sigma_source)}", *notes]
-        return printed_lines(lines)
-
-    def __repr__(self) -> str:
-        """Return the first lines of the text."""
-        return abridged(str(self))
-
-    def _repr_html_(self) -> str:
-        """Return the bins as a table for Jupyter."""
-        notes = [as_spelled(note) for note in self.notes]
-        return html_table(
-            f"{self.source_file} → {self.store}", [_HEAD, *map(_of_bin, self.bins)], notes
-        )
+        notes = [
+            *["already complete, nothing to do"] * self.skipped,
+            f"σ {sigma_words(self.sigma_source)}",
+            *(f"note: {as_spelled(note)}" for note in self.notes),
+        ]
+        return table_document(title, [_HEAD, *map(_of_bin, self.bins)], 0, notes)
 
 
 def _of_bin(row: BinRow) -> tuple[str, ...]:

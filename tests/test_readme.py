@@ -89,7 +89,6 @@ def test_the_python_runs_as_a_plain_script_with_workers(scan):
     assert "on Dask" in ran.stdout
     assert "laminar_flow fitted to A0123_c2.zarr" in ran.stdout
     assert "my_stretched fitted to A0123_c2.zarr" in ran.stdout
-    assert re.search(r"kernels +(gram compiled 1 time|none compiled)\n", ran.stdout)
     assert (scan / "A0123.json").exists()
     assert not ran.stderr
 

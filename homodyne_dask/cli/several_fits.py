@@ -29,7 +29,7 @@ from homodyne_dask.fitting.series import parallel_fits
 from homodyne_dask.fitting.series.parallel_fits import FitOutput, FitRequest
 from homodyne_dask.models import Model
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fit_rows import SeriesEntry
+from homodyne_dask.results.data.fit_rows import PARTS, SCANS, SeriesEntry, outcome_counts
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.files import folder as folders
 from homodyne_dask.results.files import scans_index as index
@@ -87,7 +87,7 @@ def fit_all(
     program changed since are fitted again; one with other options raises OptionError before anything
     is written. Small fits are submitted to the workers of the client in advance, each as one task.
     """
-    kind = index.PARTS if config.over else index.SCANS
+    kind = PARTS if config.over else SCANS
     where = jobs[0].folder.parent
     if not config.over:
         common = os.path.commonpath([job.folder.resolve().parent for job in jobs])
@@ -115,9 +115,7 @@ def fit_all(
                 files = index.write_index(where, model.names, entries, len(jobs), kind, known)
     if config.over:
         echo(f"\n{FitSeries(config.over, tuple(entries), known)}")
-    echo(
-        f"\n{index.outcome_counts(entries, len(entries), kind)}: {in_line(', '.join(map(str, files)))}"
-    )
+    echo(f"\n{outcome_counts(entries, len(entries), kind)}: {in_line(', '.join(map(str, files)))}")
     return next((s for s in (BUG, BAD_INPUT, NOT_CONVERGED) if s in statuses), 0)
 
 

@@ -16,6 +16,8 @@ import numpy as np
 from distributed import Client
 
 from homodyne_dask.cluster.local import require_client
+from homodyne_dask.document.blocks import Document, table_document
+from homodyne_dask.document.plain_text import Printed
 from homodyne_dask.errors import OptionError, require_type
 from homodyne_dask.fitting.callbacks import require_callbacks
 from homodyne_dask.fitting.events import Callback
@@ -42,7 +44,7 @@ from homodyne_dask.results.data.comparison import ranked, require_independent_bi
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.number_format import value_and_error
 from homodyne_dask.store.scan import Scan, as_scan
-from homodyne_dask.text import aligned_columns, html_table, joined_with_and
+from homodyne_dask.text import joined_with_and
 
 FEWEST = 3
 """Rings from which a power of q, and angles from which a velocity, can be told from the rest."""
@@ -69,8 +71,8 @@ class ComparedModel(NamedTuple):
     """Parameters that ended at a bound: the score is that of the model with these values fixed there."""
 
 
-@dataclass(frozen=True)
-class ModelComparison:
+@dataclass(frozen=True, repr=False)
+class ModelComparison(Printed):
     """The fits of several models to one scan, the simplest first. `print(comparison)` is the table."""
 
     table: tuple[ComparedModel, ...]
@@ -116,17 +118,9 @@ class ModelComparison:
             + (f"; {joined_with_and(lost)} {'have' if many else 'has'} no error" if lost else "")
         )
 
-    def _rows(self) -> list[list[str]]:
+    def _document(self) -> Document:
         head = ["model", "outcome", "parameters", "χ²", "χ² of left-out bins", "above the lowest"]
-        return [head, *map(_cells, self.table)]
-
-    def __str__(self) -> str:
-        return "\n".join([*aligned_columns(self._rows(), left=2), self.sentence])
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return html_table(self.sentence, self._rows())
+        return table_document("", [head, *map(_cells, self.table)], 2, [self.sentence])
 
 
 def _cells(row: ComparedModel) -> list[str]:

@@ -9,10 +9,11 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 from jaxtyping import Bool, Float
 
+from homodyne_dask.document.blocks import Document, table_document
+from homodyne_dask.document.plain_text import Printed
 from homodyne_dask.errors import OptionError, nearest, require_type, shown
 from homodyne_dask.models.rate_forms import PowerLaw
 from homodyne_dask.models.spline_basis import Smoothness, SplineForm
-from homodyne_dask.text import aligned_columns, html_table
 
 SCALES = ("linear", "log")
 
@@ -159,7 +160,7 @@ class Beat:
 
 
 @dataclass(frozen=True, repr=False)
-class Parametrized:
+class Parametrized(Printed):
     """Base of all models: name, parameters and power laws. `print(model)` lists the parameters."""
 
     name: str
@@ -196,21 +197,12 @@ class Parametrized:
     def __repr__(self) -> str:
         return f"<model {self.name} of {', '.join(self.names)}>"
 
-    def __str__(self) -> str:
-        """Return the model with a line for each parameter: name, unit, bounds."""
-        rows = self._rows()
-        return "\n".join([self.name, *aligned_columns(rows, left=len(rows[0]))])
-
-    def _repr_html_(self) -> str:
-        """Return the parameters as a table for Jupyter."""
-        return html_table(self.name, self._rows())
-
-    def _rows(self) -> list[list[str]]:
+    def _document(self) -> Document:
         rows = [["parameter", "unit", "from", "to", "period"]]
         for one in self.parameters:
             ends = (f"{end:g}" if math.isfinite(end) else "unbounded" for end in one.bounds)
             rows.append([one.name, one.unit, *ends, f"{one.period:g}" if one.period else ""])
-        return rows
+        return table_document(self.name, rows, left=len(rows[0]))
 
     def current(self) -> Self:
         """Return the model as it is now: of a user's functions what they read may change."""

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
 
+from homodyne_dask.document.blocks import Document, table_document
+from homodyne_dask.document.plain_text import Printed
 from homodyne_dask.errors import (
     OptionError,
     SelectionError,
@@ -36,7 +38,7 @@ from homodyne_dask.store.selection import (
     select_frames,
 )
 from homodyne_dask.store.url_path import UrlPath
-from homodyne_dask.text import abridged, aligned_columns, html_table, known_number, printed_lines
+from homodyne_dask.text import known_number
 
 if TYPE_CHECKING:
     import xarray
@@ -89,8 +91,8 @@ class Selection(NamedTuple):
     excluded_frames: FrameRanges = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Scan(BinsAndFrames):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Scan(Printed, BinsAndFrames):
     """Store with the bins and frames selected from it; `print(scan)` lists the bins."""
 
     path: str
@@ -327,18 +329,9 @@ class Scan(BinsAndFrames):
         t1, t2, age, lag = (of[inside] for of in (stored["t1"], stored["t2"], age, lag))
         return Cuts(c2, count, t1, t2, age, lag, stored["age_edges"], stored["lag_edges"])
 
-    def __str__(self) -> str:
-        """Return the table as `homodyne-dask info` prints it."""
-        lines = aligned_columns(_rows(self), left=0)
+    def _document(self) -> Document:
         notes = [f"note: {as_spelled(note)}" for note in self.attrs["notes"]]
-        return printed_lines([_caption(self), *lines, *notes])
-
-    def __repr__(self) -> str:
-        """Return the first lines of the table."""
-        return abridged(str(self))
-
-    def _repr_html_(self) -> str:
-        return html_table(_caption(self), _rows(self), self.attrs["notes"])
+        return table_document(_caption(self), _rows(self), 0, notes)
 
 
 def shown_ranges(ranges: Sequence[Sequence[int]]) -> str:

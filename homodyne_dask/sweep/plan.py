@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from homodyne_dask.cluster.memory import DRIVER_BYTES, too_little
 from homodyne_dask.cluster.workers import PAIRS_PER_SECOND, Workers
+from homodyne_dask.document.blocks import Document, Facts, Section
+from homodyne_dask.document.plain_text import Printed
 from homodyne_dask.errors import OptionError, PlanError
 from homodyne_dask.kernels.gpus import GPU, KERNELS_AT_ONCE, Gpus, has_plugin
 from homodyne_dask.sweep.layout import (
@@ -20,7 +22,7 @@ from homodyne_dask.sweep.layout import (
     longest_task,
     runs,
 )
-from homodyne_dask.text import counted, html_table, lines_of, size
+from homodyne_dask.text import counted, size
 
 RESIDENT_SHARE = 0.4
 """Share of the workers' memory that decoded data may fill."""
@@ -130,8 +132,8 @@ class DriverCost(NamedTuple):
         return f"{size(self.memory)}, {self.seconds:.2g} s of each pass for its tasks"
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, repr=False)
+class Plan(Printed):
     """The work of one pass and the memory it takes. `print(plan)` shows it."""
 
     layout: Layout
@@ -210,13 +212,8 @@ class Plan:
             return "as requested" if self.workers.asked else "a client is given"
         return "one for each GPU" if self.gpus else self.layout.why_workers
 
-    def __str__(self) -> str:
-        return lines_of(self._rows())
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return html_table(f"plan of a fit of {self.model}", self._rows(), header=False)
+    def _document(self) -> Document:
+        return Document("", [Section("Plan", [Facts(self._rows())])])
 
     def _rows(self) -> list[tuple[str, str]]:
         where = f"in this process ({self.layout.why_here})"

@@ -33,7 +33,7 @@ def test_a_decay_before_the_first_lag_is_not_seen(nothing):
     assert (result.parameters["value"].values[1:] == 0.0).all()
     assert result.errors.covariance_naive is None
     assert result.scaling["undetermined"].values.all()
-    text = str(result)
+    text = result.report(all=True)
     assert text.split("\n\n")[1].startswith("no decay seen: ")
     assert "No parameter can be determined" in " ".join(text.split())
     assert "no decay" in text.split("label")[1]
@@ -44,7 +44,7 @@ def test_a_result_without_a_decay_is_read_as_it_was_written(nothing, tmp_path):
     result.to_json(tmp_path / "summary.json")
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["parameters"]["D0"]["value"] is None
-    assert str(hd.load_result(tmp_path)) == str(result)
+    assert hd.load_result(tmp_path).report(all=True) == result.report(all=True)
 
 
 @pytest.mark.parametrize("bins", [1, pytest.param(9, marks=pytest.mark.slow)])

@@ -72,6 +72,6 @@ def test_what_is_known_of_the_parameters_survives_json(tmp_path):
     for key in ("influence", "scalings", "identifiability"):
         assert getattr(read.diagnosis, key).equals(getattr(result.diagnosis, key)), key
     assert read.errors.profiles["alpha"].equals(result.errors.profiles["alpha"])
-    assert str(read) == str(result)
-    assert "profile of alpha" in str(result)
-    assert "influence of individual bins" in str(result)
+    assert read.report(all=True) == result.report(all=True)
+    assert "Profile of alpha" in result.report(all=True)
+    assert "influence of individual bins" in result.report(all=True)

@@ -60,7 +60,7 @@ def test_the_index_is_a_page_with_links_to_every_report(three):
     page = ParsedPage((three / "scans.html").read_text())
     assert len(page.all("h1")) == 1
     assert "p: ✗ 2 of 3 scans converged, 1 failed" in page.text
-    assert "li: B_c2.zarr: B_c2.zarr is damaged" in page.text
+    assert "li: failed: B_c2.zarr: B_c2.zarr is damaged" in page.text
     links = [a["href"] for a in page.all("a") if not str(a["href"]).startswith("#")]
     assert links == ["A_fit/report.html", "N_fit/report.html"]
     for link in links:

@@ -11,10 +11,12 @@ import pytest
 import xarray
 
 import ingest
+from homodyne_dask.document.blocks import Document, Facts, Outcome, Section, Table
+from homodyne_dask.document.html import as_page
+from homodyne_dask.document.plain_text import as_text
 from homodyne_dask.errors import StoreError, in_line, printable
 from homodyne_dask.results.data.fit_rows import SeriesEntry
 from homodyne_dask.results.files.csv_tables import entries_csv, rows_csv
-from homodyne_dask.results.views.jinja_templates import RESULTS_PACKAGE, render
 from homodyne_dask.store.scan import Scan
 from tests.run_command import run
 from tests.synthetic import FLOW, angles, measured, store
@@ -31,16 +33,12 @@ def test_control_characters_are_written_out_and_other_text_stays():
 
 
 def test_a_page_and_a_table_hold_none():
-    words = {
-        "title": HOSTILE,
-        "headings": {"verdict": HOSTILE, "scans": HOSTILE},
-        "picture": None,
-        "rows": [[HOSTILE]],
-    }
-    more = {"sentence": HOSTILE, "reservations": [HOSTILE], "converged": False, "caption": HOSTILE}
-    page = render(RESULTS_PACKAGE, "index.html", **words, **more, table_notes=[HOSTILE])
-    assert SAFE in page
-    assert not CONTROL.search(page)
+    blocks = [Outcome(False, HOSTILE, [("note", HOSTILE)]), Facts([(HOSTILE, HOSTILE)])]
+    table = Table(HOSTILE, [[HOSTILE], [HOSTILE]])
+    document = Document(HOSTILE, [Section(HOSTILE, [*blocks, table])], HOSTILE)
+    for shown in (as_page(document), as_text(document)):
+        assert SAFE in shown
+        assert not CONTROL.search(shown)
     entry = SeriesEntry(HOSTILE, None, None, HOSTILE, {})
     assert not CONTROL.search(entries_csv([], [entry], Path(), "scan"))
 

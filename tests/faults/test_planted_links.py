@@ -67,8 +67,9 @@ def test_a_lock_is_not_opened_through_a_link(tmp_path, mine):
 def test_a_result_replaces_links_in_its_folder_and_follows_none(
     tmp_path, mine, monkeypatch, no_pictures
 ):
-    for name in ("report_text", "report_page"):
-        monkeypatch.setattr(folders, name, lambda *_: "a report")
+    monkeypatch.setattr(FitResult, "report", lambda *_, **__: "a report")
+    monkeypatch.setattr(folders, "as_page", lambda *_: "a report")
+    monkeypatch.setattr(folders, "report_of", lambda *_: "a report")
     monkeypatch.setattr(folders, "result_netcdf", lambda *_: b"a table")
     monkeypatch.setattr(FitResult, "to_json", lambda _, path: path.write_text("a summary"))
     scan = scan_of(tmp_path, CREEP, n=20, phi=[0.0])

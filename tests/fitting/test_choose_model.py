@@ -208,7 +208,7 @@ def test_the_command_line_fits_the_model_that_it_chose(tmp_path, capsys):
     assert summary["model"] == "brownian"
     assert [row["model"] for row in summary["comparison"]] == ["brownian", "power_law", "static"]
     assert "brownian was chosen by the χ² of left-out bins" in (folder / "report.txt").read_text()
-    assert "was chosen by" in str(hd.load_result(folder))
+    assert "was chosen by" in hd.load_result(folder).report(all=True)
 
 
 def test_the_model_auto_is_for_one_new_fit(tmp_path, capsys):

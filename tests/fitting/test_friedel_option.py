@@ -24,7 +24,7 @@ def test_twelve_sectors_over_a_turn_are_six_and_it_is_said(turn):
         "only 6 of 12 bins are independent" in warning and "--friedel off" in warning
         for warning in said
     )
-    assert "6 of 12 bins (the bins of a Friedel pair count as one)" in str(result)
+    assert "6 of 12 bins (the bins of a Friedel pair count as one)" in result.report(all=True)
     half = hd.fit(turn.select(phi=(0, 150)), "static", **START)
     assert "Friedel" not in str(half)
 

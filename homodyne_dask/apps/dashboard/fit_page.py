@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from homodyne_dask import events
+from homodyne_dask.document.html import render
 from homodyne_dask.results.data.number_format import format_count, format_seconds, value_and_error
-from homodyne_dask.results.views.jinja_templates import render
 
 PACKAGE = "homodyne_dask.apps.dashboard"
 MAX_ROWS = 200

@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from homodyne_dask.apps.watch.watched_files import Stamp
+from homodyne_dask.document.blocks import Document, Outcome, Picture, Pictures, Section, Sentences
+from homodyne_dask.document.html import as_page
 from homodyne_dask.errors import why_unreadable
 from homodyne_dask.results.data.fit_rows import (
     CONVERGED,
@@ -34,8 +36,7 @@ from homodyne_dask.results.views.figures.scans_figure import (
     rates_drawn,
     scans_title,
 )
-from homodyne_dask.results.views.html_report import Picture, drawn_picture, fits_table
-from homodyne_dask.results.views.jinja_templates import RESULTS_PACKAGE, render
+from homodyne_dask.results.views.fits_report import section_of_fits
 from homodyne_dask.store.files import read_regular_file, replacing, write_atomic
 
 MOST_ROWS, MOST_SENTENCES = 200, 20
@@ -80,7 +81,7 @@ def live_pictures(rows: Sequence[FitRow], rates: Mapping[str, Columns]) -> list[
     names = _names(good)
     good = [replace(row, quantities={name: row.quantities[name] for name in names}) for row in good]
     drawn = [
-        drawn_picture(
+        Picture.drawn(
             draw_scans_against(good, against),
             scans_title(good, words),
             f"Each parameter with its error against {words}, from {good[0].name} to {good[-1].name}.",
@@ -92,7 +93,7 @@ def live_pictures(rows: Sequence[FitRow], rates: Mapping[str, Columns]) -> list[
     if latest:
         title = "Rates of the latest scans: the newest is drawn in colour, with its 68 % band"
         alt = f"J(t) and, with shear, γ̇(t) of {', '.join(scan for scan, _ in latest)}."
-        drawn.insert(0, drawn_picture(draw_last_rates(latest), title, alt))
+        drawn.insert(0, Picture.drawn(draw_last_rates(latest), title, alt))
     return drawn
 
 
@@ -116,29 +117,25 @@ def write_live_index(
     good = [row for row in rows if row.outcome != FAILED]
     names = _names(good) if good else names
     newest = list(reversed(rows))
-    said = [f"{row.name}: {of}" for row in newest for of in (row.message, *row.warnings) if of]
-    headings = {"verdict": "Outcome", "pictures": "Figures", "scans": "Scans"}
-    shown = fits_table(names, newest[:MOST_ROWS], folder, "scan")
-    html = render(
-        RESULTS_PACKAGE,
-        "live_index.html",
-        title=f"{len(rows)} scans, the latest {newest[0].name}" if rows else "No scan yet",
-        headings={key: of for key, of in headings.items() if pictures or key != "pictures"},
-        reload=status.reload,
-        status=f"{status.sentence}; written {local_time(time.time())}",
-        waiting=status.waiting,
-        converged=bool(rows) and all(row.outcome_words == CONVERGED for row in rows),
-        sentence=outcome_counts(rows, len(rows)),
-        reservations=said[:MOST_SENTENCES],
-        pictures=pictures,
-        caption=shown["caption"],
-        rows=shown["rows"],
-        table_notes=[*shown["table_notes"], "scans.csv lists all scans, with all messages"],
+    said = [
+        ("note", f"{row.name}: {of}") for row in newest for of in (row.message, *row.warnings) if of
+    ]
+    good = bool(rows) and all(row.outcome_words == CONVERGED for row in rows)
+    outcome = Outcome(good, outcome_counts(rows, len(rows)), said[:MOST_SENTENCES])
+    written = f"{status.sentence}; written {local_time(time.time())}"
+    more = ["scans.csv lists all scans, with all messages"]
+    report = Document(
+        f"{len(rows)} scans, the latest {newest[0].name}" if rows else "No scan yet",
+        [
+            Section("Outcome", [Sentences([written, *status.waiting]), outcome]),
+            Section("Figures", [Pictures(pictures)]),
+            section_of_fits(names, newest[:MOST_ROWS], folder, "scan", more),
+        ],
     )
     table, page = index_files(folder, SCANS)
     with replacing(table, durable=False) as staging:
         staging.write_text(entries_csv(names, rows, folder, "scan") if rows else "scan,number\n")
-        write_atomic(page, html)
+        write_atomic(page, as_page(report, status.reload))
 
 
 @dataclass

@@ -5,6 +5,7 @@ import click
 import homodyne_dask as hd
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.cli.shared_options import ANY_PATH, STORE
+from homodyne_dask.document.plain_text import as_text
 from homodyne_dask.errors import OptionError, in_line
 from homodyne_dask.store.files import AnyPath, is_file
 
@@ -12,6 +13,7 @@ from homodyne_dask.store.files import AnyPath, is_file
 @click.command()
 @click.argument("folder", type=ANY_PATH)
 @AS_JSON
+@click.option("--all", "all_details", is_flag=True, help="Print all details, as in report.txt.")
 @click.option(
     "--ci", type=click.FloatRange(1, 100, max_open=True),
     help="Also print confidence intervals of this level in per cent, such as 95.",
@@ -21,7 +23,12 @@ from homodyne_dask.store.files import AnyPath, is_file
 )
 @STORE
 def show(
-    folder: AnyPath, as_json: bool, ci: float | None, pictures: bool, store: AnyPath | None
+    folder: AnyPath,
+    as_json: bool,
+    all_details: bool,
+    ci: float | None,
+    pictures: bool,
+    store: AnyPath | None,
 ) -> None:
     """Print the report of the fit or the series of fits in FOLDER."""
     from homodyne_dask.results.files.saved_results import SERIES, SUMMARY
@@ -33,11 +40,11 @@ def show(
     if as_json:
         echo_json(found.to_dict())
     else:
-        echo(str(found))
+        echo(found.report(all_details))
     if ci is not None and not as_json:
-        from homodyne_dask.results.views.text_report import intervals_text  # it loads models
+        from homodyne_dask.results.views.report_content import intervals_of  # it loads models
 
-        echo(f"\n{intervals_text(found, ci)}")
+        echo(f"\n{as_text(intervals_of(found, ci))}")
     if pictures:
         from homodyne_dask.cli.result_upload import pictures_drawn  # it loads what writes folders
 

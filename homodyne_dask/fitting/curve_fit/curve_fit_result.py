@@ -6,13 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from homodyne_dask.document.blocks import Document, Outcome, Section, Sentences, Table
+from homodyne_dask.document.plain_text import Printed
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.text import aligned_columns
 
 
-@dataclass(frozen=True)
-class CurveFit:
+@dataclass(frozen=True, repr=False)
+class CurveFit(Printed):
     """The result of `curve_fit`, or of `fit` with a `ResidualModel`: popt, pcov = result."""
 
     names: tuple[str, ...]
@@ -49,17 +50,23 @@ class CurveFit:
         unknown = np.full(len(self.names), np.nan)
         return unknown if self.pcov is None else np.sqrt(np.diag(self.pcov))
 
-    def __repr__(self) -> str:
-        rows = [
-            [name, f"{numbers.value_and_error(value, error)} {unit}".rstrip()]
-            for name, value, error, unit in zip(
-                self.names, self.popt, self.stderr, self.units, strict=True
-            )
+    def _document(self) -> Document:
+        columns = zip(self.names, self.popt, self.stderr, self.units, strict=True)
+        rows = [["parameter", "value ± stderr", "unit"]]
+        rows += [
+            [name, numbers.value_and_error(value, error), unit]
+            for name, value, error, unit in columns
         ]
-        undetermined = [f"undetermined: {sentence}" for sentence in self.undetermined]
-        head = [self.model, "", self.outcome.value, *undetermined, ""]
+        findings = [("undetermined", sentence) for sentence in self.undetermined]
         facts = (
             f"χ² {self.chisqr:.6g} for {self.ndata:,} points, reduced χ² {self.redchi:.6g}, "
             f"{self.passes} pass{'es' * (self.passes != 1)}"
         )
-        return "\n".join([*head, *aligned_columns(rows, left=2), "", facts])
+        outcome = Outcome(self.converged, self.outcome.value, findings)
+        return Document(
+            self.model,
+            [
+                Section("Outcome", [outcome]),
+                Section("Parameters", [Table("", rows, 3), Sentences([facts])]),
+            ],
+        )

@@ -9,6 +9,7 @@ import numpy as np
 import xarray
 from jaxtyping import Float
 
+from homodyne_dask.document.blocks import Document
 from homodyne_dask.errors import OptionError, SelectionError, shown
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.number_format import value_and_error
@@ -66,15 +67,10 @@ class Comparison(Reportable):
     noise: float
     """s², in units of σ²: the lowest reduced χ² of the fits, common to all."""
 
-    def __str__(self) -> str:
-        from homodyne_dask.results.views.fits_report import comparison_text
+    def _document(self) -> Document:
+        from homodyne_dask.results.views.fits_report import report_of_comparison
 
-        return comparison_text(self)
-
-    def _repr_html_(self) -> str:
-        from homodyne_dask.results.views.fits_report import comparison_html
-
-        return comparison_html(self)
+        return report_of_comparison(self)
 
     @property
     def chosen(self) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import xarray
 from jaxtyping import Float
 
+from homodyne_dask.document.blocks import Document
 from homodyne_dask.errors import OptionError, printable
 from homodyne_dask.results.data.fitted_parameters import (
     FittedParameters,
@@ -153,15 +154,10 @@ class FitResult(Reportable):
     run: FitRun
     provenance: Provenance
 
-    def __str__(self) -> str:
-        from homodyne_dask.results.views.text_report import report_text
+    def _document(self) -> Document:
+        from homodyne_dask.results.views.report_content import report_of
 
-        return report_text(self)
-
-    def _repr_html_(self) -> str:
-        from homodyne_dask.results.views.html_report import report_fragment
-
-        return report_fragment(self)
+        return report_of(self)
 
     @property
     def chisqr(self) -> float:

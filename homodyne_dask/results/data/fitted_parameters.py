@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray
 
+from homodyne_dask.document.blocks import Document, table_document
+from homodyne_dask.document.plain_text import Printed
 from homodyne_dask.errors import OptionError, nearest, printable, shown
 from homodyne_dask.kernels.tied_backend import slopes
 from homodyne_dask.models.spline_rates import by_coefficient
@@ -16,7 +18,7 @@ from homodyne_dask.results.data.number_format import value_and_error
 from homodyne_dask.results.data.provenance import Provenance
 from homodyne_dask.results.data.result_tables import plain_rows
 from homodyne_dask.results.data.stokes_einstein import DerivedQuantity
-from homodyne_dask.text import html_table, with_unit
+from homodyne_dask.text import with_unit
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -62,7 +64,7 @@ class FittedParameter:
         return [self.name, value_and_error(self.value, error), self.unit, *ends, dof]
 
 
-class FittedParameters(Mapping[str, FittedParameter]):
+class FittedParameters(Printed, Mapping[str, FittedParameter]):
     """The parameters of a fit by name, in the model's order: `result.params["D0"].value`."""
 
     def __init__(self, table: xarray.Dataset, bounds: Bounds) -> None:
@@ -98,14 +100,9 @@ class FittedParameters(Mapping[str, FittedParameter]):
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def __repr__(self) -> str:
-        """Return a line for each parameter."""
-        return "\n".join(map(repr, self._by_name.values()))
-
-    def _repr_html_(self) -> str:
-        """Return a table for Jupyter."""
+    def _document(self) -> Document:
         head = ["parameter", "value", "unit", "min", "max", "dof"]
-        return html_table("parameters", [head, *(one.cells() for one in self.values())])
+        return table_document("parameters", [head, *(one.cells() for one in self.values())], 3)
 
 
 class UnknownParameterError(OptionError, KeyError):

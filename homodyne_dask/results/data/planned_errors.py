@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray
 
+from homodyne_dask.document.blocks import Document, Section, Sentences, Table
+from homodyne_dask.document.plain_text import Printed
 from homodyne_dask.results.data.number_format import format_error, value_and_error
 from homodyne_dask.results.data.plain_data import plain_values
 from homodyne_dask.results.data.plots import in_place_of
-from homodyne_dask.text import aligned_columns, with_unit, wrapped
+from homodyne_dask.text import with_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,8 +20,8 @@ CORRELATED = 0.95
 """Correlation of two parameters, from which on it is printed."""
 
 
-@dataclass(frozen=True)
-class Design:
+@dataclass(frozen=True, repr=False)
+class Design(Printed):
     """Expected errors of a planned scan, by weighting; `print(design)` shows them.
 
     dataset: `value` and `stderr` over (weighting, varied quantity, parameter), `correlation`, and
@@ -52,23 +54,27 @@ class Design:
         scan = self.dataset.attrs["scan"]
         return plain_values({"scan": scan, "varied": self.varied, "errors": rows})
 
-    def __str__(self) -> str:
+    def _document(self) -> Document:
         data = self.dataset
-        lines = wrapped("", [data.attrs["scan"]])
-        if self.varied is None:
-            return "\n".join(lines + self._one_scan(data.isel(point=0)))
+        tables = [self._one_scan(data.isel(point=0))] if self.varied is None else self._errors(data)
+        correlations = self._correlations(data.isel(point=0)) if self.varied is None else []
+        notes = Sentences([*correlations, *self._not_determined(data)])
+        return Document("", [Section("Scan", [Sentences([data.attrs["scan"]]), *tables, notes])])
+
+    def _errors(self, data: xarray.Dataset) -> list[Table]:
+        """Return the errors against the varied quantity, a table for each weighting."""
         rates = [f"{rate}({at:g} s)" for rate in data["rate"].values for at in data["age"].values]
+        tables = []
         for name in data["weighting"].values:
-            lines += ["", f"standard errors with --weighting {name}"]
-            rows = [[self.varied, *map(str, data["parameter"].values), *rates]]
+            rows = [[str(self.varied), *map(str, data["parameter"].values), *rates]]
             for point in range(data.sizes["point"]):
                 one = data.isel(point=point).sel(weighting=name)
                 errors = [*one["stderr"].values, *one["rate_stderr"].values.ravel()]
                 rows.append([f"{float(one['varied']):.4g}", *map(format_error, errors)])
-            lines += aligned_columns(rows, 0)
-        return "\n".join(lines + self._not_determined(data))
+            tables.append(Table(f"standard errors with --weighting {name}", rows, 0))
+        return tables
 
-    def _one_scan(self, data: xarray.Dataset) -> list[str]:
+    def _one_scan(self, data: xarray.Dataset) -> Table:
         rows = [["", *(f"--weighting {name}" for name in data["weighting"].values)]]
         for n, name in enumerate(map(str, data["parameter"].values)):
             unit, errors = str(data["unit"].values[n]), data["stderr"].isel(parameter=n).values
@@ -79,8 +85,7 @@ class Design:
                 errors = data["rate_stderr"].isel(rate=r, age=a).values
                 cells = _cells(data["rate_value"].values[r, a], errors)
                 rows.append([f"{rate} at {age:g} s", *cells])
-        lines = ["", *aligned_columns(rows, 1)]
-        return lines + self._correlations(data) + self._not_determined(self.dataset)
+        return Table("", rows)
 
     def _correlations(self, data: xarray.Dataset) -> list[str]:
         names = list(map(str, data["parameter"].values))
@@ -91,7 +96,7 @@ class Design:
             for b in range(a)
             if abs(correlation[a, b]) >= CORRELATED
         ]
-        return wrapped("", [f"strongly correlated: {', '.join(strong)}"]) if strong else []
+        return [f"strongly correlated: {', '.join(strong)}"] if strong else []
 
     def _not_determined(self, data: xarray.Dataset) -> list[str]:
         lost = np.isnan(data["stderr"].values).any(axis=(0, 1))
@@ -100,7 +105,7 @@ class Design:
             return []
         where = " everywhere" if self.varied else ""
         remedy = "fix some of them, or choose other angles, lags or counts"
-        return wrapped("", [f"not determined{where}: {', '.join(names)}; {remedy}"])
+        return [f"not determined{where}: {', '.join(names)}; {remedy}"]
 
 
 def _cells(value: float, errors: np.ndarray, unit: str = "") -> list[str]:

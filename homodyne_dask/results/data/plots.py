@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from homodyne_dask.text import abridged
+from homodyne_dask.document.plain_text import Printed, as_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from homodyne_dask.store.scan import Scan
 
 
-class Reportable:
-    """Prints as its report; `repr` is the first lines of that."""
+class Reportable(Printed):
+    """Prints as the short report of its type: `print` as text, `repr` its first lines, Jupyter as HTML."""
 
-    def __repr__(self) -> str:
-        return abridged(str(self))
+    def report(self, all: bool = False) -> str:
+        """Return the report as text: the short one, or with all details."""
+        return as_text(self._document(), all)
 
 
 AXES: ContextVar["Axes | None"] = ContextVar("AXES", default=None)

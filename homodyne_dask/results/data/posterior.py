@@ -9,6 +9,7 @@ import numpy as np
 import xarray
 from xarray import DataTree
 
+from homodyne_dask.document.blocks import Document
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.plain_data import plain_values
 from homodyne_dask.results.data.plots import PosteriorPlots, Reportable
@@ -41,15 +42,10 @@ class Posterior(Reportable):
     constant_data. Attributes: pareto_k, effective_draws, adjust, design_effect, convention, seed, ...
     """
 
-    def __str__(self) -> str:
-        from homodyne_dask.results.views.text_report import posterior_text
+    def _document(self) -> Document:
+        from homodyne_dask.results.views.posterior_section import report_of_posterior
 
-        return posterior_text(self)
-
-    def _repr_html_(self) -> str:
-        from homodyne_dask.results.views.html_report import posterior_fragment
-
-        return posterior_fragment(self)
+        return report_of_posterior(self)
 
     @cached_property
     def summary(self) -> xarray.Dataset:

@@ -10,6 +10,7 @@ import numpy as np
 import xarray
 from jaxtyping import Float
 
+from homodyne_dask.document.blocks import Document
 from homodyne_dask.errors import OptionError, nearest, shown
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, SeriesEntry, method_of
@@ -154,15 +155,10 @@ class FitSeries(Reportable):
     global_fit: GlobalFit | None = None
     """The joint fit of scans that were fitted together, each of them an entry; None for independent fits."""
 
-    def __str__(self) -> str:
-        from homodyne_dask.results.views.fits_report import series_text
+    def _document(self) -> Document:
+        from homodyne_dask.results.views.fits_report import report_of_series
 
-        return series_text(self)
-
-    def _repr_html_(self) -> str:
-        from homodyne_dask.results.views.html_report import series_fragment
-
-        return series_fragment(self)
+        return report_of_series(self)
 
     @property
     def converged(self) -> bool:

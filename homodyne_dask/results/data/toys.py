@@ -8,12 +8,13 @@ import numpy as np
 import xarray
 from jaxtyping import Float
 
+from homodyne_dask.document.blocks import Document, Section, Sentences, Table
+from homodyne_dask.document.plain_text import Printed
 from homodyne_dask.results.data.intervals import half_width, normal_deviate
 from homodyne_dask.results.data.number_format import format_error
 from homodyne_dask.results.data.plain_data import plain_values
 from homodyne_dask.results.data.plots import in_place_of
 from homodyne_dask.results.data.result_tables import plain_rows
-from homodyne_dask.text import aligned_columns, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,8 +24,8 @@ CONVERGED = "CONVERGED"
 HEAD = ("", "truth", "bias", "scatter", "error", "scatter / error", "68 %", "95 %")
 
 
-@dataclass(frozen=True)
-class Toys:
+@dataclass(frozen=True, repr=False)
+class Toys(Printed):
     """Fits of scans simulated at the parameters of a fit; `print(toys)` shows their bias and scatter.
 
     dataset: value, stderr and dof over (toy, param), truth over param and outcome over toy.
@@ -94,7 +95,7 @@ class Toys:
         with in_place_of(ax):
             return draw_pulls(self)
 
-    def __str__(self) -> str:
+    def _document(self) -> Document:
         data, table = self.dataset, self.table
         about, number = data.attrs, data.sizes["toy"]
         size = f"{about['pixels']:.4g} pixels per bin, {about['counts']:.3g} counts per pixel and frame"
@@ -102,7 +103,6 @@ class Toys:
             f"{number} scans of photons, simulated from the fit of {about['model']} ({size}), were fitted "
             f"with --weighting {about['weighting']}: {self.converged.sizes['toy']} fits converged"
         )
-        lines = wrapped("", [what])
         rows: list[list[str]] = [list(HEAD)]
         for name, one in plain_rows(table, "param").items():
             rows.append([
@@ -110,15 +110,16 @@ class Toys:
                 format_error(one["scatter"]), format_error(one["error"]), _share(one["ratio"], "{:.2f}"),
                 _share(100 * one["inside_68"], "{:.0f} %"), _share(100 * one["inside_95"], "{:.0f} %"),
             ])  # fmt: skip
-        lines += ["", *aligned_columns(rows, 1)]
+        notes = []
         lacking = int(self.converged.sizes["toy"] - table["errors"].values.min(initial=number))
         if lacking > 0:
             lack, them = ("lacks", "it") if lacking == 1 else ("lack", "them")
             words = (
                 f"{lacking} of the converged fits {lack} an error: the last columns exclude {them}"
             )
-            lines += wrapped("", [words])
-        return "\n".join(lines)
+            notes.append(words)
+        blocks = [Sentences([what]), Table("", rows), Sentences(notes)]
+        return Document("", [Section("Toys", blocks)])
 
 
 def _of_columns(

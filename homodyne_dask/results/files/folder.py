@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from homodyne_dask.document.blocks import Picture
+from homodyne_dask.document.html import as_page
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.fit_result import FORMAT, FitResult
 from homodyne_dask.results.data.fit_view import FitView
@@ -15,8 +17,7 @@ from homodyne_dask.results.files.netcdf import result_netcdf
 from homodyne_dask.results.files.nexus import nexus_file
 from homodyne_dask.results.files.saved_results import SUMMARY
 from homodyne_dask.results.views.figures.captions import TITLES
-from homodyne_dask.results.views.html_report import picture_in, report_page
-from homodyne_dask.results.views.text_report import report_text
+from homodyne_dask.results.views.report_content import report_of
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver.state import Outcome
 from homodyne_dask.store.files import AnyPath, children, is_file, write_file
@@ -163,7 +164,7 @@ def write_result(
         write_file(there / "scaling.csv", scaling_csv(result))
         if has_rates(result):
             write_file(there / "rates.csv", rates_csv(rates_in(view)))
-        write_file(there / "report.txt", report_text(result) + "\n")
+        write_file(there / "report.txt", result.report(all=True) + "\n")
         _write_report(view, there, pictures)
         write_file(there / "result.nc", result_netcdf(view))
         if nexus:
@@ -188,8 +189,8 @@ def _write_report(
     from homodyne_dask.results.views.figures.fit_figures import save_all
 
     drawn = save_all(view, folder) if pictures else ()
-    both = [[picture_in(path) for path in paths] for paths in (drawn, of_posterior)]
-    write_file(folder / "report.html", report_page(view.result, *both))
+    both = [[Picture.in_file(path) for path in paths] for paths in (drawn, of_posterior)]
+    write_file(folder / "report.html", as_page(report_of(view.result, *both)))
 
 
 @contextmanager

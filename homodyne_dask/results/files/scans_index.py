@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from homodyne_dask.document.blocks import Picture
+from homodyne_dask.document.html import as_page
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.fit_rows import (
@@ -13,7 +15,6 @@ from homodyne_dask.results.data.fit_rows import (
     PARTS,
     SCANS,
     SeriesEntry,
-    outcome_counts,
     quantity_names,
 )
 from homodyne_dask.results.data.global_fit import GlobalFit
@@ -22,9 +23,7 @@ from homodyne_dask.results.files.csv_tables import entries_csv
 from homodyne_dask.results.files.netcdf import netcdf
 from homodyne_dask.results.views.figures.scans_figure import draw_scans as picture_of
 from homodyne_dask.results.views.figures.scans_figure import scans_title
-from homodyne_dask.results.views.fits_report import agreement_sentences
-from homodyne_dask.results.views.html_report import Picture, drawn_picture, fits_table
-from homodyne_dask.results.views.jinja_templates import RESULTS_PACKAGE, render
+from homodyne_dask.results.views.fits_report import report_of_fits, report_of_series
 from homodyne_dask.store.files import replacing, write_atomic
 
 
@@ -120,21 +119,12 @@ def _page(
     series: FitSeries | None,
     picture: Picture | None,
 ) -> str:
+    pictures = [] if picture is None else [picture]
+    if series is not None:
+        return as_page(report_of_series(series, folder, pictures))
     good = [entry.result for entry in entries if entry.result is not None]
-    one = ONE_OF[prefix]
-    failed = [f"{entry.name}: {entry.message}" for entry in entries if entry.result is None]
-    headings = {"verdict": "Outcome", "scans": f"{one.capitalize()}s"}
-    return render(
-        RESULTS_PACKAGE,
-        "index.html",
-        title=f"{good[0].config['model'] if good else 'No fit'}, {of} {one}s",
-        headings=headings if picture is None else headings | {"pictures": "Figures"},
-        converged=all(entry.outcome == "CONVERGED" for entry in entries) and len(entries) == of,
-        sentence=outcome_counts(entries, of, prefix),
-        reservations=[*failed, *(agreement_sentences(series) if series else [])],
-        picture=picture,
-        **fits_table(names, entries, folder, one),
-    )
+    title = f"{good[0].config['model'] if good else 'No fit'}, {of} {ONE_OF[prefix]}s"
+    return as_page(report_of_fits(title, names, entries, of, prefix, folder, pictures))
 
 
 def _picture(names: Sequence[str], good: Sequence[SeriesEntry], whole: FitSeries | None) -> Picture:
@@ -146,4 +136,4 @@ def _picture(names: Sequence[str], good: Sequence[SeriesEntry], whole: FitSeries
     of = "scan" if whole is None else whole.over
     ends = f"first fit: {good[0].name}, last fit: {good[-1].name}"
     alt = f"Each parameter with its error against {of} ({ends}): {'; '.join(spans)}."
-    return drawn_picture(drawn, scans_title(good, of), alt)
+    return Picture.drawn(drawn, scans_title(good, of), alt)

@@ -1,35 +1,47 @@
-"""Several fits as text: a series with tests of whether its fits agree, and a comparison of models."""
+"""Reports of several fits: a series with tests of whether its fits agree, and a comparison of models."""
 
-from collections.abc import Collection, Sequence
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 
+from homodyne_dask.document.blocks import (
+    Document,
+    Link,
+    Outcome,
+    Picture,
+    Pictures,
+    Section,
+    Sentences,
+    Table,
+    table_document,
+)
 from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.comparison import Comparison
 from homodyne_dask.results.data.fit_rows import (
+    CONVERGED,
+    FAILED,
+    ONE_OF,
+    PARTS,
+    Fitted,
     SeriesEntry,
     constant_quantities,
     constants_sentence,
     methods_of,
+    outcome_counts,
 )
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.number_format import value_and_error
 from homodyne_dask.results.data.series import FitSeries, HomogeneityTest, PowerLawOfQ
-from homodyne_dask.text import (
-    aligned_columns,
-    html_table,
-    joined_with_and,
-    printed_lines,
-    with_unit,
-    wrapped,
-)
+from homodyne_dask.text import joined_with_and, with_unit
 
 SURE, DOUBTFUL = 0.001, 0.05
 """p-values: below the first the fits disagree, below the second the agreement is marginal."""
 SMALLEST_P = 1e-99
 """Smaller ones are not written: they may be rounded to 0."""
-WIDTH = 100
 _WHERE = {
     "q": "at {} values of q",
     "phi": "at {} angles",
@@ -61,29 +73,117 @@ _ERRORS = {
 }
 
 
-def series_text(series: FitSeries) -> str:
-    """Return a series as text: outcome and parameters with errors of each fit, and their agreement."""
+def report_of_series(
+    series: FitSeries, folder: Path | None = None, pictures: Sequence[Picture] = ()
+) -> Document:
+    """Return the report of a series: its fits in a table, and whether they agree.
+
+    folder: of the page, from which the reports of the fits are linked.
+    """
     entries = series.entries
     result = next((entry.result for entry in entries if entry.result is not None), None)
-    where = _WHERE[series.over].format(len(entries))
-    head = [
-        "no fit" if result is None else
-        f"{result.config['model']} fitted to {result.provenance.inputs['store']} {where}"
-    ]  # fmt: skip
-    failed = [f"{entry.name} failed: {entry.message}" for entry in entries if entry.result is None]
-    head += wrapped("", (*_fitted_together(series), *failed))
-    agreement = wrapped("- ", tuple(agreement_sentences(series)))
-    constant = constant_quantities(series.names, [entry.quantities for entry in entries])
-    same = wrapped("", tuple(filter(None, [constants_sentence(constant)])))
-    # groups of fits whose columns fit in one line
-    per_line = max(1, (WIDTH - 23) // max([20, *(len(entry.name) + 2 for entry in entries)]))
-    groups = [entries[n : n + per_line] for n in range(0, len(entries), per_line)]
-    tables = [_columns(series, some, constant) for some in groups if series.names]
-    parts = [head, *tables, same, agreement]
-    return "\n\n".join(printed_lines(part) for part in parts if part)
+    title = "no fit"
+    if result is not None:
+        where = _WHERE[series.over].format(len(entries))
+        title = f"{result.config['model']} fitted to {result.provenance.inputs['store']} {where}"
+    return report_of_fits(
+        title, series.names, entries, len(entries), PARTS, folder, pictures, series
+    )
 
 
-def _fitted_together(series: FitSeries) -> list[str]:
+def report_of_fits(
+    title: str,
+    names: Sequence[str],
+    entries: Sequence[SeriesEntry],
+    of: int,
+    prefix: str,
+    folder: Path | None = None,
+    pictures: Sequence[Picture] = (),
+    series: FitSeries | None = None,
+) -> Document:
+    """Return a report of the fits done so far, `of` how many in all, and of their series when all are done.
+
+    names: of the quantities in the table. prefix: SCANS or PARTS. folder, series: see `report_of_series`.
+    """
+    good = all(entry.outcome == "CONVERGED" for entry in entries) and len(entries) == of
+    failed = [("failed", f"{e.name}: {e.message}") for e in entries if e.result is None]
+    outcome = Outcome(good, outcome_counts(entries, of, prefix), failed)
+    together, agreement = ([], []) if series is None else (_together(series), _agreements(series))
+    return Document(
+        title,
+        [
+            Section("Outcome", [outcome, Sentences(together)]),
+            section_of_fits(names, entries, folder, ONE_OF[prefix]),
+            Section("Agreement of the fits", [Sentences(agreement, listed=True)]),
+            Section("Figures", [Pictures(pictures)]),
+        ],
+    )
+
+
+def section_of_fits(
+    names: Sequence[str],
+    entries: Sequence[Fitted],
+    folder: Path | None,
+    one: str,
+    notes: Sequence[str] = (),
+) -> Section:
+    """Return the table of fits, a row each; one: what is fitted, 'scan' or 'fit'."""
+    constant = constant_quantities(names, [entry.quantities for entry in entries])
+    names = [name for name in names if name not in constant]
+    aged = any("age" in entry.at for entry in entries)
+    columns = [_column(name, entries, aged) for name in names]
+    if len({entry.at.get("age") for entry in entries}) > 1:
+        columns.insert(0, [["mean age [s]", *(_age(entry) for entry in entries)]])
+    rows = [
+        [one, *map(_linked, entries, [folder] * len(entries))],
+        ["outcome", *(f"{_mark(entry)} {entry.outcome_words}" for entry in entries)],
+        ["χ²/N", *(_number_or_dash(entry.redchi, ".4f") for entry in entries)],
+        *(cells for column in columns for cells in column),
+    ]
+    rates = [] if aged else [name for name in names if name in RATES]
+    known = methods_of(entries)
+    said = [
+        constants_sentence(constant),
+        f"± is the standard error{f' ({known})' * bool(known)}; values without ± have no standard error, but "
+        f"the report of each fit says why and lists naive errors",
+        f"values of {joined_with_and(rates)} are at the middle of each record" if rates else "",
+        *notes,
+    ]
+    table = Table(f"Outcome and parameters of each {one}", list(zip(*rows, strict=True)), 2)
+    return Section(f"{one.capitalize()}s", [table, Sentences(list(filter(None, said)))])
+
+
+def _column(name: str, entries: Sequence[Fitted], aged: bool) -> list[list[str]]:
+    """Return the column of a quantity, in one notation, and of its intervals where a rate has any."""
+    row = [entry.quantities.get(name) for entry in entries]
+    known = [q for q in row if q is not None]
+    unit = known[0].unit if known else ""
+    sizes = [max(abs(q.value), q.stderr) for q in known if np.isfinite(q.stderr)]
+    cells = ["-" if q is None else q.text(max(sizes, default=0.0)) for q in row]
+    label = f"{name} at mean age" if aged and name in RATES else name
+    column = [f"{label} [{unit}]" if unit else label, *cells]
+    intervals = ["" if q is None else q.interval for q in row]
+    if name not in RATES or not any(intervals):
+        return [column]
+    return [column, [f"95 % interval of {name}", *(interval or "-" for interval in intervals)]]
+
+
+def _age(entry: Fitted) -> str:
+    return f"{entry.at['age']:.6g}" if "age" in entry.at else "-"
+
+
+def _mark(entry: Fitted) -> str:
+    return "✓" if entry.outcome_words == CONVERGED else "✗"
+
+
+def _linked(entry: Fitted, folder: Path | None) -> str:
+    if entry.folder is None or folder is None or entry.outcome == FAILED:
+        return entry.name
+    link = Path(os.path.relpath(entry.folder, folder), "report.html").as_posix()
+    return Link(entry.name, quote(os.fsencode(link)))
+
+
+def _together(series: FitSeries) -> list[str]:
     """Return how the scans were fitted together; nothing of independent fits."""
     together = series.global_fit
     if together is None:
@@ -100,31 +200,7 @@ def _fitted_together(series: FitSeries) -> list[str]:
     ]
 
 
-def _columns(
-    series: FitSeries, entries: Sequence[SeriesEntry], constant: Collection[str]
-) -> list[str]:
-    """Return the table of some fits, a column each, without quantities that are the same in all."""
-    rows = [["", *(entry.name for entry in entries)]]
-    if series.over == "age":
-        rows.append(["mean age [s]", *(f"{entry.at['age']:.6g}" for entry in entries)])
-    rows.append(["outcome", *(entry.outcome_words for entry in entries)])
-    redchi = ["-" if e.result is None else f"{e.result.redchi:.4f}" for e in entries]
-    rows.append(["χ²/N", *redchi])
-    for name in (name for name in series.names if name not in constant):
-        unit = series.unit(name)
-        row = [None if e.result is None else e.quantities[name] for e in entries]
-        known = [q for q in row if q is not None and np.isfinite(q.stderr)]
-        largest = max((max(abs(q.value), q.stderr) for q in known), default=0.0)
-        cells = ["-" if q is None else q.text(largest) for q in row]  # in one notation
-        at = f"{name} at mean age" if name in RATES else name
-        rows.append([f"{at} [{unit}]" if unit else at, *cells])
-        wide = [e.quantities[name].interval if name in e.quantities else "" for e in entries]
-        if name in RATES and any(wide):
-            rows.append(["95 % interval", *(cell or "-" for cell in wide)])
-    return aligned_columns(rows, left=1)
-
-
-def agreement_sentences(series: FitSeries) -> list[str]:
+def _agreements(series: FitSeries) -> list[str]:
     """Return sentences on the fits left out, the agreement of the others and the q dependence of J."""
     if series.overlap:
         return [
@@ -228,11 +304,6 @@ _NOTES = (
 )
 
 
-def _comparison_title(comparison: Comparison) -> str:
-    fits = f"{len(comparison.fits)} fits to {comparison.store}"
-    return f"{fits}, compared by leaving out each of the {comparison.bins} independent bins in turn"
-
-
 def _comparison_cells(comparison: Comparison) -> list[list[str]]:
     clic, aic = (
         np.array([getattr(fit, key) for fit in comparison.fits]) for key in ("clic", "aic_naive")
@@ -253,14 +324,11 @@ def _number_or_dash(value: float, form: str) -> str:
     return format(value, form) if np.isfinite(value) else "-"
 
 
-def comparison_text(comparison: Comparison) -> str:
-    """Return a comparison as text: a line for each fit, and the verdict."""
-    rows = aligned_columns([_HEAD, *_comparison_cells(comparison)], left=1)
-    words = [*wrapped("", (comparison.sentence,)), "", *wrapped("", _NOTES)]
-    return printed_lines([_comparison_title(comparison), "", *rows, "", *words])
-
-
-def comparison_html(comparison: Comparison) -> str:
-    """Return a comparison as an HTML table with the verdict, for Jupyter."""
-    rows = [_HEAD, *_comparison_cells(comparison)]
-    return html_table(_comparison_title(comparison), rows, (comparison.sentence, *_NOTES))
+def report_of_comparison(comparison: Comparison) -> Document:
+    """Return a comparison of fits: a row for each, and the verdict."""
+    fits = f"{len(comparison.fits)} fits to {comparison.store}"
+    caption = (
+        f"{fits}, compared by leaving out each of the {comparison.bins} independent bins in turn"
+    )
+    notes = [comparison.sentence, *_NOTES]
+    return table_document(caption, [_HEAD, *_comparison_cells(comparison)], notes=notes)

@@ -1,24 +1,46 @@
 """The section "Posterior" of a report, from the plain values that summary.json holds."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
+from homodyne_dask.document.blocks import Document, Picture, Pictures, Section, Sentences, Table
 from homodyne_dask.results.data import number_format as numbers
+from homodyne_dask.results.data.posterior import Posterior
 from homodyne_dask.results.data.posterior_summary import (
     enough_sentences,
     nan_if_none,
     why_unreliable,
 )
 
-HEADING = "Posterior"
 MAX_ERROR = 0.05
 """Largest difference of log densities from those of all pairs that is not remarked upon."""
 
 
-def posterior_rows(held: dict[str, Any]) -> list[list[str]]:
-    """Return the table of quantiles, header first; none of draws that are unreliable."""
-    if why_unreliable(held):
-        return []
+def report_of_posterior(posterior: Posterior) -> Document:
+    """Return a posterior in numbers."""
+    config, inputs = posterior.result.config, posterior.result.provenance.inputs
+    title = f"posterior of {config['model']} fitted to {inputs['store']}"
+    return Document(title, [posterior_section(posterior.plain)])
+
+
+def posterior_section(held: dict[str, Any], pictures: Sequence[Picture] = ()) -> Section:
+    """Return what to quote of each parameter, or why the draws are unreliable; quantiles; what was done."""
+    why = why_unreliable(held)
+    priors = "; ".join(f"{name} {of['prior']}" for name, of in held["parameters"].items())
+    return Section(
+        "Posterior",
+        [
+            Sentences([why] if why else enough_sentences(held)),
+            *([] if why else [Table("Quantiles of the posterior", _rows(held), 3)]),
+            Sentences([_adjustment(held), f"priors: {priors}", *_sampling(held)]),
+            Pictures(pictures),
+        ],
+    )
+
+
+def _rows(held: dict[str, Any]) -> list[list[str]]:
+    """Return the table of quantiles, header first."""
     rows = [["parameter", "mean ± sd", "unit", "2.5 %", "50 %", "97.5 %", "shift"]]
     for name, of in held["parameters"].items():
         sd, shift = nan_if_none(of["sd"]), nan_if_none(of["shift"])
@@ -30,17 +52,6 @@ def posterior_rows(held: dict[str, Any]) -> list[list[str]]:
         shown = f"{100 * shift:.0f} %" if math.isfinite(shift) else "-"
         rows.append([name, numbers.value_and_error(of["mean"], sd), of["unit"], *ends, shown])
     return rows
-
-
-def posterior_verdict(held: dict[str, Any]) -> list[str]:
-    """Return why the draws are unreliable, or what to quote of each parameter."""
-    return [why] if (why := why_unreliable(held)) else enough_sentences(held)
-
-
-def posterior_sentences(held: dict[str, Any]) -> list[str]:
-    """Return what was done, and with which priors."""
-    priors = "; ".join(f"{name} {of['prior']}" for name, of in held["parameters"].items())
-    return [_adjustment(held), f"priors: {priors}", *_sampling(held)]
 
 
 def _sampling(held: dict[str, Any]) -> list[str]:

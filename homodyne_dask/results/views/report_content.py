@@ -1,17 +1,31 @@
-"""The content of the report of a fit, for text and HTML: table rows and sentences."""
+"""The report of a fit: outcome, parameters with errors, contrast and offset; then the details."""
 
 import math
+from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
 import numpy as np
 import xarray
 
+from homodyne_dask.document.blocks import (
+    Document,
+    Facts,
+    Outcome,
+    Picture,
+    Pictures,
+    Section,
+    Sentences,
+    Table,
+)
 from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_rows import SeriesEntry
+from homodyne_dask.results.data.fitted_parameters import confidence_intervals
 from homodyne_dask.results.data.known_truth import pulls, truth_mismatch, truth_of
+from homodyne_dask.results.data.series import FitSeries
+from homodyne_dask.results.views.posterior_section import posterior_section
 from homodyne_dask.solver.covariance import SPECKLE
 from homodyne_dask.store.arrays import sigma_words
 from homodyne_dask.store.rings import describe_rings
@@ -19,8 +33,12 @@ from homodyne_dask.store.scan import shown_ranges
 from homodyne_dask.text import counted, with_unit
 
 ON_PULLS = (
-    "pull: (value − truth) / stderr, converted to a normal deviate, which is beyond ±2 in 5 of 100 fits "
-    "for any dof"
+    "pull: (value − truth) / stderr as a normal deviate, beyond ±2 in 5 of 100 fits for any dof"
+)
+MORE = "all details: `homodyne-dask show FOLDER --all`, or in Python print(result.report(all=True))"
+VIEW = (
+    "To see data, model and residuals down to single pairs, type `homodyne-dask view .` in the folder of "
+    "this report."
 )
 MAX_MINIMA = 5
 """Most minima listed beside the best."""
@@ -30,6 +48,57 @@ _MEANING = {
     "homodyne": "shear enters as sinc⁴(q L cos φ ΔG / 2π), as in the packages homodyne and "
     "xpcsjax; γ̇ is about 2.22 times that of the physical convention",
 }
+
+
+def report_of(
+    result: FitResult,
+    pictures: Sequence[Picture] | None = None,
+    of_posterior: Sequence[Picture] = (),
+) -> Document:
+    """Return the report of a fit; pictures: figures for a page, of the fit and of its posterior."""
+    held = result.errors.posterior
+    rows, notes, on_noise = parameter_rows(result)
+    good = result.converged and not result.misfit
+    return Document(
+        report_title(result),
+        [
+            Section("Outcome", [Outcome(good, result.verdict, reservations(result))]),
+            Section("Parameters", [Table("", rows, 3), Sentences(notes)]),
+            *([] if held is None else [posterior_section(held, of_posterior)]),
+            Section("Contrast and offset", [Sentences([scaling_sentence(result), _data(result)])]),
+            *([] if pictures is None else [Section("Figures", [Pictures(pictures, VIEW)])]),
+            Section("Bins", [Table(_on_bins(result), bin_rows(result), 0)], detail=True),
+            Section("Noise", [Sentences(on_noise)], detail=True),
+            Section("Influence of single bins and scaling mode", _sensitivity(result), detail=True),
+            Section("Fit and data", [Facts(facts(result))], detail=True),
+        ],
+        MORE,
+    )
+
+
+def intervals_of(result: FitResult | FitSeries, percent: float) -> Document:
+    """Return the confidence intervals of a fit, or of each fit of a series."""
+    if isinstance(result, FitResult):
+        return Document("", [_intervals(result, percent, "")])
+    fits = [(entry.result, f" of {entry.name}") for entry in result.entries if entry.result]
+    return Document("", [_intervals(fit, percent, name) for fit, name in fits])
+
+
+def _intervals(result: FitResult, percent: float, of_fit: str) -> Section:
+    ends = confidence_intervals(result.parameters, percent)
+    columns = [ends[key].values for key in ("param", "low", "high", "unit")]
+    rows = [["parameter", "from", "to", "unit", "dof"]]
+    for name, low, high, unit, dof in zip(*columns, result.parameters["dof"].values, strict=True):
+        known = [_or_dash(low, ".6g"), _or_dash(high, ".6g")]
+        rows.append([str(name), *known, str(unit), _or_dash(dof if isfinite(low) else low, ".1f")])
+    method = result.parameters.attrs["method"]
+    note = (
+        f"from standard errors ({method}) and Student's t distribution for their dof"
+        if method
+        else "no standard error is known, and other errors give no interval (`homodyne-dask explain errors`)"
+    )
+    caption = f"{percent:g} % confidence intervals{of_fit}"
+    return Section(caption, [Table(caption, rows), Sentences([note])])
 
 
 def facts(result: FitResult) -> list[tuple[str, str]]:
@@ -251,13 +320,6 @@ def errors_of_changes(result: FitResult) -> str:
     return "naive errors" if other.any() else "the standard errors"
 
 
-def influence_title(result: FitResult) -> str:
-    """Return what the sentences on influence are about."""
-    table = result.diagnosis.influence
-    of = "scans" if table is not None and "change_of_scan" in table else "bins"
-    return f"influence of individual {of}, in units of {errors_of_changes(result)}"
-
-
 def reservations(result: FitResult) -> list[tuple[str, str]]:
     """Return the reservations about a fit: (undetermined | warning | note, sentence)."""
     found = [("undetermined", sentence) for sentence in result.undetermined]
@@ -273,19 +335,13 @@ def reservations(result: FitResult) -> list[tuple[str, str]]:
     return found
 
 
-def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]:
-    """Return the table of parameters, header first, and notes on its errors."""
+def parameter_rows(result: FitResult) -> tuple[list[list[str]], list[str], list[str]]:
+    """Return the table of parameters, header first, notes on it, and what is known of the noise."""
     table, truth, pull = result.parameters, truth_of(result), pulls(result)
     robust, naive = (
         bool(np.isfinite(table[key].values).any()) for key in ("stderr", "stderr_naive")
     )
-    head = [
-        "parameter",
-        "value ± stderr",
-        "unit",
-        *["dof"] * robust,
-        "naive error",
-    ]
+    head = ["parameter", "value ± stderr", "unit", *["dof"] * robust, "naive error"]
     rows = []
     splines = coefficients(result)
     for n, name in enumerate(map(str, table["param"].values)):
@@ -304,16 +360,17 @@ def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]
         rows.append(row)
     if truth is not None:
         head += ["truth", "pull"]
-    notes = (
+    noise, caution = _on_noise(result)
+    notes = [
         *_priors(result),
         *_free_rates(result),
         *derived_sentences(result),
         *mean_rates(result),
         _on_errors(robust, naive, table.attrs["method"], _of_averages(result)),
-        *_on_noise(result),
+        *caution,
         *([ON_PULLS] if pull else []),
-    )
-    return [head, *rows], notes
+    ]
+    return [head, *rows], notes, noise
 
 
 def _priors(result: FitResult) -> list[str]:
@@ -409,11 +466,11 @@ def _on_errors(robust: bool, naive: bool, method: str, averages: bool) -> str:
     return "the errors of the parameters are not known"
 
 
-def _on_noise(result: FitResult) -> list[str]:
-    """Return the pixels and counts that explain the noise, and how robust errors compare with theirs."""
+def _on_noise(result: FitResult) -> tuple[list[str], list[str]]:
+    """Return the pixels and counts that explain the noise, and why robust errors may be wrong."""
     noise = result.errors.noise
     if noise is None or noise["objection"].item():
-        return []
+        return [], []
     lines = []
     if np.isfinite(noise["pixels"].values).any():
         pixels, counts = (_two_digits(noise[name].values) for name in ("pixels", "mean_counts"))
@@ -432,23 +489,20 @@ def _on_noise(result: FitResult) -> list[str]:
         lines.append(
             f"the estimates agree with those of all pairs (Hausman test, p = {test.p:.2g})"
         )
-    if result.parameters.attrs["method"] != SPECKLE:
-        with np.errstate(invalid="ignore", divide="ignore"):
-            ratio = result.parameters["stderr"].values / noise["stderr"].values
-        if np.isfinite(ratio).any():
-            typical = float(np.nanmedian(ratio))
-            low = typical < SMALL_RATIO
-            lines.append(
-                f"stderr is {'only ' * low}{typical:.2g} times the error expected from speckle and counting "
-                f"alone"
-                + (
-                    ": bins differ by more than speckle explains, because of the beam, the sample or a "
-                    "wrong model"
-                    if typical > LARGE_RATIO
-                    else ", so it may be too small" * low
-                )
-            )
-    return lines
+    if result.parameters.attrs["method"] == SPECKLE:
+        return lines, []
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio = result.parameters["stderr"].values / noise["stderr"].values
+    if not np.isfinite(ratio).any():
+        return lines, []
+    typical = float(np.nanmedian(ratio))
+    words = f"{typical:.2g} times the error expected from speckle and counting alone"
+    if typical > LARGE_RATIO:
+        cause = "bins differ by more than speckle explains, because of the beam, the sample or a wrong model"
+        return lines, [f"stderr is {words}: {cause}"]
+    if typical < SMALL_RATIO:
+        return lines, [f"stderr is only {words}, so it may be too small"]
+    return [*lines, f"stderr is {words}"], []
 
 
 def _two_digits(values: np.ndarray) -> str:
@@ -486,6 +540,15 @@ def _range(values: np.ndarray, without: str = "unknown") -> str:
         return without
     low, high = float(known.min()), float(known.max())
     return f"{low:.5f}" if low == high else f"{low:.5f} to {high:.5f}"
+
+
+def _data(result: FitResult) -> str:
+    count = numbers.format_count(_measured(result))
+    return f"reduced χ² {result.redchi:.5g} for {count} {datum(result)} in {_bins(result)}"
+
+
+def _on_bins(result: FitResult) -> str:
+    return f"Contrast, offset, {datum(result)} and reduced χ² of each bin"
 
 
 def bin_rows(result: FitResult) -> list[list[str]]:
@@ -538,6 +601,24 @@ def influence_sentences(result: FitResult) -> tuple[str, ...]:
         if moved[p] and abs(change[b, p]) > 1
     ]
     return ("; ".join(words) or "no parameter changes by more than 1",)
+
+
+def _sensitivity(result: FitResult) -> list[Sentences | Table]:
+    """Return the influence of single bins, the scaling modes and the profiles."""
+    table = result.diagnosis.influence
+    of = "scans" if table is not None and "change_of_scan" in table else "bins"
+    title = f"influence of individual {of}, in units of {errors_of_changes(result)}"
+    head = ["value", "χ² − lowest χ²", "of a parabola"]
+    modes = result.diagnosis.scalings
+    return [
+        Sentences([f"{title}: {sentence}" for sentence in influence_sentences(result)]),
+        *([] if modes is None else [Table("Scaling modes", mode_rows(modes))]),
+        Sentences(mode_notes(result)),
+        *(
+            Table(f"Profile of {name}", [head, *profile_rows(points)], 0)
+            for name, points in result.errors.profiles.items()
+        ),
+    ]
 
 
 def mode_notes(result: FitResult) -> tuple[str, ...]:

@@ -49,7 +49,7 @@ def test_damaged_rates_are_a_sentence_in_the_row_of_their_scan(folder, damage):
     file = folder / "A_fit/rates.csv"
     file.write_bytes(DAMAGED[damage])
     page = written(folder, ("A", "B"))
-    assert f"li: A.h5: {file} cannot be plotted (" in page.text
+    assert f"li: note: A.h5: {file} cannot be plotted (" in page.text
     assert len(page.all("img")) == 3
     rows = table_rows(folder)
     assert [row["outcome"] for row in rows] == ["CONVERGED"] * 2

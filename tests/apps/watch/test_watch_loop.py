@@ -182,7 +182,7 @@ def test_a_bad_file_is_a_row_with_its_sentence_and_is_tried_again_when_it_change
     (row,) = table_rows(results)
     assert row["message"] == f"{source}/A.h5 is no scan: copy it again"
     page = ParsedPage((results / "scans.html").read_text())
-    assert f"li: A.h5: {source}/A.h5 is no scan: copy it again" in page.text
+    assert f"li: note: A.h5: {source}/A.h5 is no scan: copy it again" in page.text
     (source / "A.h5").write_bytes(GOOD)
     watch_until_quiet(watch)
     assert table_rows(results)[0]["outcome"] == "CONVERGED"

@@ -43,7 +43,7 @@ def test_an_npy_takes_its_numbers_from_the_options(tmp_path):
     report = ingest.ingest(tmp_path / "A.npy", **options)
     held, attrs = arrays(report.store), attributes(report.store)
     assert np.isnan(held["q"]).all()
-    assert "    unknown     0.00" in str(report)
+    assert "  unknown   0.00" in str(report)
     assert "unknown" in str(open_dataset(report.store))
     assert held["time"].tolist() == [5.5 + i for i in range(20)]
     assert attrs["gap_angstrom"] == 2e6

@@ -8,10 +8,11 @@ from scipy.stats import f as f_distribution
 from scipy.stats import t as student
 
 import homodyne_dask as hd
+from homodyne_dask.document.plain_text import as_text
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SelectionError
 from homodyne_dask.results.data.fitted_parameters import confidence_intervals
 from homodyne_dask.results.data.result_tables import parameter_table
-from homodyne_dask.results.views.text_report import intervals_text
+from homodyne_dask.results.views.report_content import intervals_of
 from tests.results.made_results import (
     by_speckle,
     changed,
@@ -169,9 +170,9 @@ def test_mistakes_in_eval_are_named(scan, _word, given, error, says):
 
 
 def test_without_a_standard_error_there_is_none():
-    assert "no standard error is known" in intervals_text(static_result(), 95)
+    assert "no standard error is known" in as_text(intervals_of(static_result(), 95))
     assert np.isnan(confidence_intervals(static_result().parameters)["low"]).all()
-    assert intervals_text(static_result(), 95).splitlines()[1].split() == [
+    assert as_text(intervals_of(static_result(), 95)).splitlines()[2].split() == [
         "D0",
         "-",
         "-",

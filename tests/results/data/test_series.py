@@ -157,7 +157,7 @@ def test_a_part_that_cannot_be_fitted_is_a_row_and_the_others_go_on(tmp_path):
     assert not series.converged
     assert np.isnan(series.table["value"].values[1]).all()
     assert series.agreement["D0"].freedom == 1
-    assert "q = 0.005 1/Å failed: " in one_line(series)
+    assert "failed: q = 0.005 1/Å: " in one_line(series)
     series.to_json(tmp_path / "series.json")
     assert str(hd.load_series(tmp_path)) == str(series)
 

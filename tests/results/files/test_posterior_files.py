@@ -19,7 +19,6 @@ from homodyne_dask.results.files.saved_results import data_of, load_result
 from homodyne_dask.results.views.figures import fit_figures as plots
 from homodyne_dask.results.views.figures.corner_figure import levels_holding
 from homodyne_dask.results.views.figures.picture import replace_ticks
-from homodyne_dask.results.views.text_report import report_text
 from tests.results.made_draws import NOTE, banana, draws_of, gaussian
 from tests.results.made_results import FLOW, changed, fit_of, scan_of
 from tests.results.views.figures.texts import check_places, texts_of
@@ -58,13 +57,13 @@ def test_a_folder_gets_files_report_and_quantiles(saved, fitted):
     assert result.errors.posterior == held["posterior"]
     assert changed(result, posterior=None).to_dict() == fitted.to_dict()
     text = (saved / "report.txt").read_text()
-    assert text == report_text(result) + "\n"
-    assert "\nPosterior\nfor " in text
+    assert text == result.report(all=True) + "\n"
+    assert "\nQuantiles of the posterior\nparameter " in text
     assert "\nparameter  " in text
     assert NOTE in text.replace("\n", " ")
     assert max(map(len, text.splitlines())) <= 100
     page = (saved / "report.html").read_text()
-    assert '<section id="posterior">' in page
+    assert '<h2 id="posterior">Posterior' in page
     assert page.count("<figure>") == 2
     assert "Posterior of the rates: median" in page
     assert re.search(r'alt="Median at the last frame: J \d', page)

@@ -13,7 +13,7 @@ from tests.results.made_results import flow_result
 PROGRAM = """
 import pickle, sys
 shown = pickle.load(sys.stdin.buffer)
-heavy = ("matplotlib", "jinja2", "homodyne_dask.results.views.html_report")
+heavy = ("matplotlib", "jinja2", "homodyne_dask.document.html")
 print(shown)
 assert not [name for name in heavy if name in sys.modules]
 assert shown._repr_html_().startswith("<div")

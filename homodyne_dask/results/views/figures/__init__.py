@@ -1,4 +1,1 @@
 """Figures of a result."""
-
-DPI = 150
-"""Pixels per inch of a figure."""

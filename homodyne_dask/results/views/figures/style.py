@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from homodyne_dask.document.blocks import DPI
 from homodyne_dask.errors import OptionError, printable
 from homodyne_dask.results.data.plots import AXES
-from homodyne_dask.results.views.figures import DPI
 from homodyne_dask.store.scan import Scan
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """The report, pinned by text files: a change of wording is a change of a file under tests/results/reports.
 
-To accept new wording: HOMODYNE_DASK_ACCEPT=1 python -m pytest tests/results/views/test_text_report.py, then
+To accept new wording: HOMODYNE_DASK_ACCEPT=1 python -m pytest tests/results/views/test_report.py, then
 read the difference.
 """
 
@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from homodyne_dask.document.blocks import Picture
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.known_truth import pulls
-from homodyne_dask.results.views.report_content import facts
-from homodyne_dask.results.views.text_report import report_text
+from homodyne_dask.results.views.report_content import facts, report_of, reservations
 from tests.results.made_results import (
     NAN,
     TRUTH,
@@ -40,18 +40,46 @@ def test_the_pull_of_a_periodic_parameter_is_the_shorter_one():
     assert pulls(turned)["D0"] == pulls(made)["D0"]
 
 
-@pytest.mark.parametrize("make", [flow_result, static_result, many_bins_result])
+@pytest.mark.parametrize("make", [flow_result, static_result])
 def test_a_report_reads_as_its_file(make):
     path = REPORTS / f"{make.__name__}.txt"
-    text = report_text(make()) + "\n"
+    text = make().report(all=True) + "\n"
     if "HOMODYNE_DASK_ACCEPT" in os.environ:
         path.write_text(text)
     assert text == path.read_text()
 
 
 @pytest.mark.parametrize("make", [flow_result, static_result, many_bins_result])
-def test_a_report_fits_a_terminal_of_100_columns(make):
-    assert max(map(len, report_text(make()).splitlines())) <= 100
+def test_the_short_report_fits_on_a_screen_and_the_whole_one_in_100_columns(make):
+    assert len(str(make()).splitlines()) <= 24
+    assert max(map(len, make().report(all=True).splitlines())) <= 100
+    assert str(make()).rpartition("\n")[0].rstrip() in make().report(all=True)
+
+
+def test_a_report_has_outcome_parameters_contrast_and_figures_and_folds_the_rest():
+    base = flow_result()
+    picture = Picture("title", "words", b"")
+    report = report_of(base, [picture])
+    assert [(section.heading, section.detail) for section in report.sections] == [
+        ("Outcome", False),
+        ("Parameters", False),
+        ("Contrast and offset", False),
+        ("Figures", False),
+        ("Bins", True),
+        ("Noise", True),
+        ("Influence of single bins and scaling mode", True),
+        ("Fit and data", True),
+    ]
+    outcome, table, bins = (report.sections[n].blocks[0] for n in (0, 1, 4))
+    assert (outcome.good, outcome.sentence) == (True, base.verdict)
+    assert outcome.findings == reservations(base)
+    assert table.rows[0] == [
+        "parameter", "value ± stderr", "unit", "dof", "naive error", "truth", "pull",
+    ]  # fmt: skip
+    assert table.rows[1] == ["D0", "68600 ± 1500", "Å²/s", "8.0", "910", "68480", "+0.1"]
+    assert bins.rows[8] == ["16", "0.0054", "60.00", "no decay", "1.10773", "44,850", "1.0070"]
+    assert report.sections[3].blocks[0].pictures == [picture]
+    assert [s.heading for s in report_of(base).sections if s.heading == "Figures"] == []
 
 
 def test_a_pull_is_a_normal_deviate_of_the_probability_by_t():
