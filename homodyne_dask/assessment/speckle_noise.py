@@ -374,7 +374,23 @@ def noise_of_group(
     if noises is None or not of_pairs:
         return noises
     # which finest cells a cell is the mean of, only weights need: it is larger than all the rest
-    return [replace(one, cells=one.cells._replace(share=one.cells.share[:, :0])) for one in noises]
+    return [
+        replace(
+            one,
+            cells=one.cells._replace(share=one.cells.share[:, :0]),
+            fit=_contiguous(one.fit),
+            expected=_contiguous(one.expected),
+        )
+        for one in noises
+    ]
+
+
+def _contiguous(fit: NoiseFit) -> NoiseFit:
+    """Return the same, each array in one piece, as it comes from a worker: sums round by this."""
+    pieces = {
+        name: np.ascontiguousarray(getattr(fit, name)) for name in ("weight", "square", "whitened")
+    }
+    return fit._replace(mean_counts=np.ascontiguousarray(fit.mean_counts), **pieces)
 
 
 def _repeated(

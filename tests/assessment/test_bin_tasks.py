@@ -1,0 +1,137 @@
+"""The noise of bins: the same bits in this process, on any number of workers, and with one killed."""
+
+import pickle
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import ingest
+from homodyne_dask.assessment import assess as assessed
+from homodyne_dask.assessment import bin_tasks
+from homodyne_dask.fitting.minimize import minimize
+from homodyne_dask.fitting.prepare import prepare
+from homodyne_dask.store.scan import open_dataset
+from homodyne_dask.sweep.sweep import sweep_of
+from tests.faults.local_workers import workers
+from tests.synthetic import plan_here
+
+N, Q = 60, 0.0054
+
+
+class Case(NamedTuple):
+    """Bins, scans, share of unknown pairs, and whether workers may compute the noise of bins."""
+
+    bins: int
+    scans: int = 1
+    unknown: float = 0.0
+    on_workers: bool = True
+
+
+CASES = {
+    "several bins": Case(5),
+    "40 bins": Case(40),
+    "repeats": Case(3, scans=3),
+    "one bin": Case(1, on_workers=False),
+    "averages that are not stored": Case(5, unknown=0.05, on_workers=False),
+}
+
+
+def ended(case, folder):
+    """A request, the state at the end of its fit, and its plan."""
+    rng, files, lag = np.random.default_rng(1), [], np.abs(np.subtract.outer(*[np.arange(N)] * 2))
+    for k in range(case.scans):
+        f = np.exp(-(Q**2) * 2e3 * lag)
+        c2 = 1 + 0.3 * f + rng.normal(0, 0.02, (case.bins, N, N))
+        c2[rng.random(c2.shape) < case.unknown] = np.nan
+        phi = np.arange(case.bins) * 170 / case.bins
+        files.append(folder / f"R{k}.npz")
+        np.savez(files[-1], c2=np.triu(c2, 1), q=Q, phi=phi, dt=1.0, sigma=0.02)
+    scan = open_dataset(ingest.ingest(files, folder / "all.zarr").store)
+    request = prepare(scan, "brownian")
+    plan = plan_here(request)
+    sweep = sweep_of(plan, scan.selection, request.problem, None)
+    *_, state = minimize(request, sweep, None, None)
+    return request, state, plan
+
+
+def bits(value):
+    """All numbers of what is known of the noise."""
+    if isinstance(value, np.ndarray):
+        return value.tobytes()
+    if isinstance(value, dict):
+        return [(key, bits(part)) for key, part in value.items()]
+    if isinstance(value, list | tuple):
+        return [bits(part) for part in value]
+    if hasattr(value, "__dataclass_fields__"):
+        return [bits(getattr(value, name)) for name in value.__dataclass_fields__]
+    return value
+
+
+def assessment(request, state, plan, client=None):
+    """Its bits, and what was said on the way."""
+    said, sweep = [], sweep_of(plan, request.scan.selection, request.problem, None)
+    sweep.client = client
+    made = assessed.assess(request, state, sweep, doing=said.append)
+    assert made.noise is not None
+    return bits([made.noise, made.counted, made.gain, made.check]), said
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch):
+    """Any work goes to workers, and progress is said at each bin."""
+    monkeypatch.setattr(bin_tasks, "MIN_SECONDS", 0.0)
+    monkeypatch.setattr(bin_tasks, "PROGRESS_INTERVAL", -1.0)
+
+
+@pytest.fixture(scope="module")
+def fits(tmp_path_factory):
+    return {words: ended(case, tmp_path_factory.mktemp("bins")) for words, case in CASES.items()}
+
+
+@pytest.mark.parametrize("words", CASES)
+def test_progress_counts_the_bins(fits, words):
+    _, said = assessment(*fits[words])
+    bins = CASES[words].bins * CASES[words].scans
+    assert said[0] == "speckle noise"
+    assert said[-1] == f"speckle noise: {bins} of {bins} bins"
+
+
+@pytest.mark.cluster
+@pytest.mark.long
+@pytest.mark.parametrize("number", [2, 1, 3])
+def test_any_number_of_workers_gives_the_same_bits(fits, number, monkeypatch):
+    sent, plain = [], bin_tasks.BinExecutor._on_workers
+    monkeypatch.setattr(
+        bin_tasks.BinExecutor,
+        "_on_workers",
+        lambda *given: sent.append(len(given[2])) or plain(*given),
+    )
+    with workers(number) as client:
+        for words, case in CASES.items():
+            sent.clear()
+            assert assessment(*fits[words], client) == assessment(*fits[words]), words
+            assert bool(sent) is case.on_workers, words
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_bins_of_a_killed_worker_are_computed_again(fits):
+    with workers(2, "noise-") as client:
+        there = assessment(*fits["40 bins"], client)
+    assert there == assessment(*fits["40 bins"])
+
+
+def test_little_work_stays_in_this_process(fits, monkeypatch):
+    monkeypatch.setattr(bin_tasks, "MIN_SECONDS", 60.0)
+    client = object()  # nothing asks it for anything
+    assert assessment(*fits["several bins"], client) == assessment(*fits["several bins"])
+
+
+def test_what_a_task_returns_is_small(fits):
+    request, state, plan = fits["40 bins"]
+    sweep = sweep_of(plan, request.scan.selection, request.problem, None)
+    noise = assessed.assess(request, state, sweep).noise
+    assert noise is not None
+    assert max(len(pickle.dumps(of)) for of in noise.bins.values()) < 200_000
