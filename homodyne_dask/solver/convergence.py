@@ -33,9 +33,8 @@ def with_outcome(
     directions = state.directions(search, state.movable(search))
     decrement, reduced = 0.0, state.reduced
     length = np.sqrt(directions.reduction + reduced.linear_reduction)
-    if (
-        length != 0 and reduced.chisqr != 0
-    ):  # else no step gains anything, even if rounding leaves a gradient
+    # else no step gains anything, even if rounding leaves a gradient
+    if length != 0 and reduced.chisqr != 0:
         variance = max(residual_variance(search, reduced), np.finfo(float).tiny)
         decrement = float(length / np.sqrt(variance))
     state = replace(state, decrement=decrement)

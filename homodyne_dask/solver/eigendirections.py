@@ -40,6 +40,20 @@ class Eigendirections(NamedTuple):
         lengths = np.where(known, np.abs(self.along) / np.where(known, self.values, 1.0), 0.0)
         return self._replace(determined=known & (self.values > self.values[lengths.argmax()]))
 
+    def without_unbounded(
+        self, scales: Float[np.ndarray, " m"], variance: float
+    ) -> "Eigendirections":
+        """Return these, those whose error exceeds the scale of a parameter not determined.
+
+        Along these one standard error changes a parameter by more than its scale, and the optimum is within
+        three standard errors. scales: `parameter_scales`. variance: of a residual.
+        """
+        values = np.where(self.determined, self.values, 1.0)
+        errors = np.abs(self.vectors) * np.sqrt(variance / values)
+        exceeds = (errors > (scales * self.size)[:, None]).any(axis=0)
+        near_optimum = self.along**2 <= 9 * variance * values
+        return self._replace(determined=self.determined & ~(exceeds & near_optimum))
+
     def parameters_determined(self) -> Bool[np.ndarray, " m"]:
         """Return the parameters whose variance is mostly that along determined directions."""
         known = self.determined
@@ -108,26 +122,3 @@ def directions_of(
 def parameter_scales(search: Search, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
     """Return by how much parameters may differ: the value of log-scaled ones, else the width of bounds."""
     return np.where(search.log, np.abs(theta), search.upper - search.lower)
-
-
-def without_unbounded(
-    directions: Eigendirections,
-    search: Search,
-    theta: Float[np.ndarray, " p"],
-    which: Bool[np.ndarray, " p"],
-    variance: float,
-) -> Eigendirections:
-    """Return the directions, those whose error exceeds every scale marked as undetermined.
-
-    Along these one standard error changes a parameter by more than its scale, and the optimum is within three
-    standard errors. variance: of a residual.
-    """
-    known = directions.determined
-    values = np.where(known, directions.values, 1.0)
-    lengths = np.sqrt(variance / values)
-    reach = parameter_scales(search, theta)[which]
-    exceeds = (np.abs(directions.vectors) * lengths > (reach * directions.size)[:, None]).any(
-        axis=0
-    )
-    near_optimum = directions.along**2 <= 9 * variance * values
-    return directions._replace(determined=known & ~(exceeds & near_optimum))

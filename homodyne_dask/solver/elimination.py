@@ -31,13 +31,6 @@ def constraint_columns(scaling: Scaling, bins: int) -> tuple[Float[np.ndarray, "
     return scaling.columns, 1
 
 
-def without_active(
-    A_k: Float[np.ndarray, "bin 2 2"], at_bound: Bool[np.ndarray, "bin 2"]
-) -> Float[np.ndarray, "bin 2 2"]:
-    """Return the normal equations without the values at a bound."""
-    return np.where(at_bound[:, :, None] | at_bound[:, None, :], 0.0, A_k)
-
-
 class Elimination(NamedTuple):
     """The elimination of offset, then contrast, from the normal equations of each group."""
 
@@ -77,11 +70,16 @@ class Elimination(NamedTuple):
 
 def eliminated(
     A_k: Float[np.ndarray, "bin 2 2"],
+    at_bound: Bool[np.ndarray, "bin 2"],
     columns: Float[np.ndarray, "bin m"],
     groups: int,
     sum_rounding: float,
 ) -> Elimination:
-    """Return the elimination of the linear parameters of every group; sum_rounding: see `rounding_of`."""
+    """Return the elimination of the linear parameters of every group that are not at a bound.
+
+    A_k: the normal equations of offset and contrast. sum_rounding: see `rounding_of`.
+    """
+    A_k = np.where(at_bound[:, :, None] | at_bound[:, None, :], 0.0, A_k)
     each = len(A_k) // groups
     columns = columns.reshape(groups, each, columns.shape[1])
     members = A_k.reshape(groups, each, 2, 2)
@@ -173,52 +171,29 @@ def columns_times_residual(
     return np.einsum("ka,kab->kb", x, M[:, :3, :])
 
 
-def informative(
-    M: Float[np.ndarray, "bin k k"], determined: Bool[np.ndarray, " bin"]
-) -> Bool[np.ndarray, " bin"]:
-    """Return the bins that carry information on theta, and those whose sums are not finite."""
-    return determined & (np.abs(M[:, 0, 0]) > 0) | ~np.isfinite(M).all((1, 2))
-
-
-def scores(
+def projected(
+    M: Float[np.ndarray, "bin k k"],
     right: Float[np.ndarray, "bin k"],
     contrast: Float[np.ndarray, " bin"],
     P: Float[np.ndarray, "bin 2 p"],
-    on: Bool[np.ndarray, " bin"],
-) -> Float[np.ndarray, "bin p"]:
-    """Return the scores of the physical parameters: g_k = contrast_k dᵀWr - Pᵀ ZᵀWr, P = A⁻¹B."""
-    g = contrast[:, None] * right[:, 3:] - np.einsum("kzp,kz->kp", P, right[:, Z])
-    return np.where(on[:, None], g, 0.0)
-
-
-def projection_rounding(
-    M: Float[np.ndarray, "bin k k"],
-    contrast: Float[np.ndarray, " bin"],
-    P: Float[np.ndarray, "bin 2 p"],
-    on: Bool[np.ndarray, " bin"],
+    determined: Bool[np.ndarray, " bin"],
     sum_rounding: float,
-) -> Float[np.ndarray, "bin p"]:
-    """Return the rounding of the diagonals of the blocks H_k of `projected`: x = (-P₀, 0, -P₁, contrast)."""
-    p = P.shape[2]
-    own = contrast[:, None, None] * np.eye(p)
-    x = np.concatenate([P[:, :1], np.zeros_like(P[:, :1]), P[:, 1:], own], axis=1)
-    return np.where(on[:, None], rounding_of(M, x, sum_rounding), 0.0)
+) -> tuple[Float[np.ndarray, "bin p"], Float[np.ndarray, "bin p p"], Float[np.ndarray, "bin p"]]:
+    """Return scores g_k, blocks H_k and the rounding of their diagonals, contrast and offset free.
 
-
-def projected(
-    M: Float[np.ndarray, "bin k k"],
-    contrast: Float[np.ndarray, " bin"],
-    P: Float[np.ndarray, "bin 2 p"],
-    on: Bool[np.ndarray, " bin"],
-) -> Float[np.ndarray, "bin p p"]:
-    """Return the blocks H_k of the physical parameters, contrast and offset free.
-
-    J_k = contrast_k d_k. With P = A⁻¹B of the group, H_k = JᵀWJ - JᵀWZ P - PᵀZᵀWJ + PᵀZᵀWZ P, the
-    Gram of the projected columns.
+    With J_k = contrast_k d_k, right = XᵀWr and P = A⁻¹B of the group, g_k = JᵀWr - PᵀZᵀWr, and H_k is the
+    Gram of the projected columns, JᵀWJ - JᵀWZ P - PᵀZᵀWJ + PᵀZᵀWZ P: on its diagonal are the forms of
+    `rounding_of` with x = (-P₀, 0, -P₁, contrast). Bins without pairs, or not determined, have zeros unless
+    their sums are not finite.
     """
+    on = determined & (np.abs(M[:, 0, 0]) > 0) | ~np.isfinite(M).all((1, 2))
+    g = contrast[:, None] * right[:, 3:] - np.einsum("kzp,kz->kp", P, right[:, Z])
     A_k = M[:, Z][:, :, Z]
     B_k = M[:, Z, 3:] * contrast[:, None, None]
     D_k = M[:, 3:, 3:] * (contrast**2)[:, None, None]
     cross = np.einsum("kzp,kzr->kpr", B_k, P)
     H = D_k - cross - cross.transpose(0, 2, 1) + np.einsum("kzp,kzy,kyr->kpr", P, A_k, P)
-    return np.where(on[:, None, None], H, 0.0)
+    own = contrast[:, None, None] * np.eye(P.shape[2])
+    x = np.concatenate([-P[:, :1], np.zeros_like(P[:, :1]), -P[:, 1:], own], axis=1)
+    rounding = np.where(on[:, None], rounding_of(M, x, sum_rounding), 0.0)
+    return np.where(on[:, None], g, 0.0), np.where(on[:, None, None], H, 0.0), rounding

@@ -122,13 +122,10 @@ class _Quadratic:
         A = self.reduced.hessian + np.einsum("r,rpq->pq", strengths, self.S)
         right = self.reduced.gradient - self.smooth.slope(strengths, self.exponents, self.theta)
 
-        step, free = bounded_step(
-            self.search,
-            self.theta,
-            A,
-            right,
-            lambda g, free: solved(A[np.ix_(free, free)], g[free]),
-        )
+        def solve(gradient: Float[np.ndarray, " p"], free: Bool[np.ndarray, " p"]) -> np.ndarray:
+            return solved(A[np.ix_(free, free)], gradient[free])
+
+        step, free = bounded_step(self.search, self.theta, A, right, solve)
         return self.theta + step, free, A[np.ix_(free, free)]
 
     def scales(

@@ -10,7 +10,6 @@ offset is the reduced problem in theta; a step of theta determines that of contr
 """
 
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -26,11 +25,7 @@ from homodyne_dask.solver.elimination import (
     constraint_columns,
     cost,
     eliminated,
-    informative,
     projected,
-    projection_rounding,
-    scores,
-    without_active,
     zero_below_rounding,
 )
 from homodyne_dask.solver.reduced_problem import ReducedProblem
@@ -59,102 +54,93 @@ def reduce(
     """
     if isinstance(scaling, str):
         scaling = scaling_of(scaling, np.zeros(len(gram.pairs)))
-    if isinstance(gram, Gram):
-        return _of_squares(gram, scaling, sum_rounding).with_prior(prior)
-    assert linear_params is not None
-    return _under_loss(gram, scaling, linear_params, sum_rounding).with_prior(prior)
-
-
-def _of_squares(gram: Gram, scaling: Scaling, sum_rounding: float) -> ReducedProblem:
-    """Return the problem at the best offset and contrast."""
-    M, used = gram.moments, gram.pairs > 0
-    M = M + _prior_moments(scaling, used, M.shape[2])
-    A_k, b_k = M[:, Z][:, :, Z], M[:, 1, Z]
-    columns, groups = constraint_columns(scaling, len(M))
-    linear = eliminated(A_k, columns, groups, sum_rounding)
-    at_bound = np.zeros((len(M), 2), bool)
-    if scaling.fixed_params is None:
-        linear_params = linear.solved(b_k)
-        if scaling.prior is not None:
-            each = len(M) // groups
-            A, b = A_k.reshape(groups, each, 2, 2).sum(1), b_k.reshape(groups, each, 2).sum(1)
-            both = scaling.prior.solved(A, b, linear_params[::each])
-            linear_params, at_bound = (np.repeat(of, each, axis=0) for of in both)
-            linear = eliminated(without_active(A_k, at_bound), columns, groups, sum_rounding)
-        determined = np.repeat(linear.known, len(M) // groups) | at_bound[:, 1]
-    else:
-        linear_params, determined = scaling.fixed_params, np.ones(len(M), bool)
+    M, used, own = gram.moments, gram.pairs > 0, None
+    of_prior = _prior_moments(scaling, used, M.shape[2])
+    sums = normal = M + of_prior
+    if isinstance(gram, RobustGram):
+        assert linear_params is not None
+        own, normal = linear_params, _hessian_slope(gram)[:, None, None] * M + of_prior
     with np.errstate(invalid="ignore", over="ignore"):
-        rounding = chisqr_rounding(M, linear_params, sum_rounding)
-        chisqr_per_bin = zero_below_rounding(cost(M, linear_params), M, rounding)
-        right = columns_times_residual(M, linear_params)
-    contrast = np.where(determined, linear_params[:, 1], 0.0)
-    point = _LinearSolution(linear_params, at_bound, determined, contrast)
-    equations, elimination = (M, right), (columns, linear)
-    return _problem_at(
-        gram, point, equations, elimination, (chisqr_per_bin, rounding), sum_rounding
-    )
-
-
-class _LinearSolution(NamedTuple):
-    """Offset and contrast at a point theta."""
-
-    linear_params: Float[np.ndarray, "bin 2"]
-    """(offset - 1, contrast)."""
-    at_bound: Bool[np.ndarray, "bin 2"]
-    """Which of them are at a bound."""
-    determined: Bool[np.ndarray, " bin"]
-    """Bins that show a decay."""
-    slope: Float[np.ndarray, " bin"]
-    """dc2/df, the contrast; 0 where it is not determined."""
-
-
-def _problem_at(
-    gram: Gram | RobustGram,
-    at: _LinearSolution,
-    equations: tuple[Float[np.ndarray, "bin k k"], Float[np.ndarray, "bin k"]],
-    elimination: tuple[Float[np.ndarray, "bin m"], Elimination],
-    chisqr: tuple[Float[np.ndarray, " bin"], Float[np.ndarray, " bin"]],
-    sum_rounding: float,
-) -> ReducedProblem:
-    """Return the problem in theta alone from the normal equations and right-hand sides at a point.
-
-    elimination: the columns of the linear parameters, and their elimination. chisqr: that of each bin, and
-    its rounding.
-    """
-    (normal, right), (columns, linear), used = equations, elimination, gram.pairs > 0
-    chisqr_per_bin, rounding_per_bin = chisqr
-    with np.errstate(invalid="ignore", over="ignore"):
-        P = linear.solved(normal[:, Z, 3:] * at.slope[:, None, None])
-        on = informative(normal, at.determined)
-        gradient = scores(right, at.slope, P, on)
-        hessian = projected(normal, at.slope, P, on)
-        hessian_rounding = projection_rounding(normal, at.slope, P, on, sum_rounding)
-    return ReducedProblem(
-        chisqr=float(chisqr_per_bin.sum()),
-        gradient=gradient.sum(0),
-        hessian=hessian.sum(0),
+        at, at_bound, linear, columns = _linear_solution(sums, normal, scaling, sum_rounding, own)
+        determined = np.repeat(linear.known | (not columns.shape[1]), len(M) // len(linear.known))
+        determined |= at_bound[:, 1]
+        right, rounding = columns_times_residual(sums, at), chisqr_rounding(sums, at, sum_rounding)
+        if isinstance(gram, RobustGram):
+            step = linear.solved(right[:, Z])
+            slope = at[:, 1] + step[:, 1]
+            below = chisqr_rounding(M, at, sum_rounding)
+            chisqr = zero_below_rounding(gram.loss[:, 0], M, below)
+            chisqr = chisqr + np.maximum(cost(of_prior, at), 0.0)
+        else:
+            step, slope = None, at[:, 1]
+            chisqr = zero_below_rounding(cost(sums, at), sums, rounding)
+        slope = np.where(determined, slope, 0.0)
+        P = linear.solved(normal[:, Z, 3:] * slope[:, None, None])
+        g, H, H_rounding = projected(normal, right, slope, P, determined, sum_rounding)
+    problem = ReducedProblem(
+        chisqr=float(chisqr.sum()),
+        gradient=g.sum(0),
+        hessian=H.sum(0),
         ndata=int(gram.pairs.sum()),
         linear=linear.rank,
-        contrast=np.where(used, at.linear_params[:, 1], np.nan),
-        offset=np.where(used, 1 + at.linear_params[:, 0], np.nan),
-        undetermined=used & ~at.determined,
-        chisqr_per_bin=chisqr_per_bin,
+        contrast=np.where(used, at[:, 1], np.nan),
+        offset=np.where(used, 1 + at[:, 0], np.nan),
+        undetermined=used & ~determined,
+        chisqr_per_bin=chisqr,
         count=gram.pairs.astype(float),
-        bin_gradient=gradient,
-        bin_hessian=hessian,
-        bin_hessian_rounding=hessian_rounding,
+        bin_gradient=g,
+        bin_hessian=H,
+        bin_hessian_rounding=H_rounding,
         sum_rounding=sum_rounding,
         gram=gram,
         projection=P,
         columns=columns,
         inverse=linear.inverse(),
-        linear_params=at.linear_params,
-        at_bound=at.at_bound,
+        linear_params=at,
+        at_bound=at_bound,
         normal=normal,
         linear_gradient=right[:, Z],
-        rounding_per_bin=rounding_per_bin,
+        rounding_per_bin=rounding,
+        prior=scaling.prior,
+        linear_step=step,
     )
+    if isinstance(gram, RobustGram):
+        squares = float(gram.loss[:, 3].sum() / (_hessian_slope(gram) * gram.loss[:, 1]).sum())
+        reduction = max(float((right[:, Z] * step).sum()), 0.0)
+        problem = replace(problem, linear_reduction=reduction, noise=squares)
+    return problem.with_prior(prior)
+
+
+def _linear_solution(
+    sums: Float[np.ndarray, "bin k k"],
+    normal: Float[np.ndarray, "bin k k"],
+    scaling: Scaling,
+    sum_rounding: float,
+    own: Float[np.ndarray, "bin 2"] | None,
+) -> tuple[
+    Float[np.ndarray, "bin 2"], Bool[np.ndarray, "bin 2"], Elimination, Float[np.ndarray, "bin m"]
+]:
+    """Return (offset - 1, contrast), which of them are at a bound, their elimination and its columns.
+
+    sums: moments, priors included. normal: those in the normal equations. own: the point of a pass with a
+    loss; by default the best one.
+    """
+    columns, groups = constraint_columns(scaling, len(sums))
+    A_k, each, at_bound = normal[:, Z][:, :, Z], len(sums) // groups, np.zeros((len(sums), 2), bool)
+    linear = eliminated(A_k, at_bound, columns, groups, sum_rounding)
+    at = scaling.fixed_params if own is None else own
+    if at is None:
+        at = linear.solved(sums[:, 1, Z])
+    if scaling.prior is None:
+        return at, at_bound, linear, columns
+    if own is None:
+        b = sums[:, 1, Z].reshape(groups, each, 2).sum(1)
+        best = scaling.prior.solved(A_k.reshape(groups, each, 2, 2).sum(1), b, at[::each])
+        at, at_bound = (np.repeat(of, each, axis=0) for of in best)
+    else:
+        out = columns_times_residual(sums, at)[:, Z].reshape(groups, each, 2).sum(1)
+        at_bound = np.repeat(scaling.prior.active(at[::each], out), each, axis=0)
+    return at, at_bound, eliminated(A_k, at_bound, columns, groups, sum_rounding), columns
 
 
 def _prior_moments(
@@ -178,6 +164,10 @@ def slope_known(gram: RobustGram) -> bool:
     return bool((_slope(gram)[used] >= MIN_SLOPE).all())
 
 
+def _hessian_slope(gram: RobustGram) -> Float[np.ndarray, " bin"]:
+    return np.maximum(_slope(gram), MIN_HESSIAN_SLOPE)
+
+
 def _slope(gram: RobustGram) -> Float[np.ndarray, " bin"]:
     """Return Σ (ρ' + 2zρ'') / Σ ρ' of every bin; the Hessian is about that times Xᵀ W X.
 
@@ -185,44 +175,3 @@ def _slope(gram: RobustGram) -> Float[np.ndarray, " bin"]:
     """
     weight, slope = gram.loss[:, 1], gram.loss[:, 2]
     return np.where(weight > 0, slope / np.where(weight > 0, weight, 1.0), 1.0)
-
-
-def _under_loss(
-    gram: RobustGram,
-    scaling: Scaling,
-    linear_params: Float[np.ndarray, "bin 2"],
-    sum_rounding: float,
-) -> ReducedProblem:
-    """Return the joint problem at a point, offset and contrast eliminated from its next step."""
-    M, (chisqr_per_bin, weight, _, square) = gram.moments, gram.loss.T
-    used = gram.pairs > 0
-    slope = np.maximum(_slope(gram), MIN_HESSIAN_SLOPE)
-    prior = _prior_moments(scaling, used, M.shape[2])
-    normal = slope[:, None, None] * M + prior
-    columns, groups = constraint_columns(scaling, len(M))
-    fixed = not columns.shape[1]
-    with np.errstate(invalid="ignore", over="ignore"):
-        gradient = columns_times_residual(M + prior, linear_params)
-        at_bound = np.zeros(linear_params.shape, bool)
-        if scaling.prior is not None:
-            each = len(M) // groups
-            out = gradient[:, Z].reshape(groups, each, 2).sum(1)
-            at_bound = np.repeat(scaling.prior.active(linear_params[::each], out), each, axis=0)
-        free = without_active(normal[:, Z][:, :, Z], at_bound)
-        linear = eliminated(free, columns, groups, sum_rounding)
-        determined = np.repeat(linear.known | fixed, len(M) // groups) | at_bound[:, 1]
-        linear_step = linear.solved(gradient[:, Z])
-        own = chisqr_rounding(M, linear_params, sum_rounding)
-        of_prior = np.maximum(cost(prior, linear_params), 0.0)
-        chisqr_per_bin = zero_below_rounding(chisqr_per_bin, M, own) + of_prior
-    contrast = np.where(determined, linear_params[:, 1] + linear_step[:, 1], 0.0)
-    point = _LinearSolution(linear_params, at_bound, determined, contrast)
-    equations, elimination = (normal, gradient), (columns, linear)
-    rounding = chisqr_rounding(M + prior, linear_params, sum_rounding)
-    return replace(
-        _problem_at(gram, point, equations, elimination, (chisqr_per_bin, rounding), sum_rounding),
-        prior=scaling.prior,
-        linear_step=linear_step,
-        linear_reduction=max(float((gradient[:, Z] * linear_step).sum()), 0.0),
-        noise=float(square.sum() / (slope * weight).sum()),
-    )  # fmt: skip

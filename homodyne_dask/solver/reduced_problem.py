@@ -25,10 +25,6 @@ class Strengths(NamedTuple):
     scales: Float[np.ndarray, " rate"]
     """φ, the design effect: the prior covariance of a rate is φ times the inverse of λ S."""
 
-    def plain(self) -> tuple[list[float], list[float], list[float]]:
-        """Return the same as plain numbers."""
-        return self.values.tolist(), self.exponents.tolist(), self.scales.tolist()
-
 
 class Penalty(NamedTuple):
     """What smoothing adds to the normal equations at a theta (`solver.penalty_strength`)."""

@@ -71,16 +71,11 @@ class ScalingPrior:
         """Return the minimum on every edge of the rectangle."""
         minima = []
         for one, bound in product((0, 1), (self.lower, self.upper)):
-            other = 1 - one
-            if not np.isfinite(bound[one]):
-                continue
-            x = np.empty(2)
-            x[one] = bound[one]
-            x[other] = (
-                (b[other] - A[other, one] * x[one]) / A[other, other] if A[other, other] else 0
-            )
-            x[other] = np.clip(x[other], self.lower[other], self.upper[other])
-            minima.append(x)
+            if np.isfinite(bound[one]):
+                x, other = bound.copy(), 1 - one
+                right, curvature = b[other] - A[other, one] * x[one], A[other, other]
+                x[other] = right / curvature if curvature else 0
+                minima.append(self.inside(x))
         return minima
 
 
@@ -98,30 +93,25 @@ def scaling_prior(
     pairs = contrast_bounds, offset_bounds, contrast_prior, offset_prior
     if all(pair is None for pair in pairs):
         return None
-    limits = [
-        _bounds(name, pair) - shift
-        for name, pair, shift in (
-            ("offset_bounds", offset_bounds, 1.0), ("contrast_bounds", contrast_bounds, 0.0)
-        )
-    ]  # fmt: skip
-    priors = [
-        _prior(name, pair, shift)
-        for name, pair, shift in (
-            ("offset_prior", offset_prior, 1.0), ("contrast_prior", contrast_prior, 0.0)
-        )
-    ]  # fmt: skip
-    return ScalingPrior(*np.array(limits).T, *np.array(priors).T)
+    limits = np.array(
+        [_bounds("offset_bounds", offset_bounds), _bounds("contrast_bounds", contrast_bounds)]
+    )
+    limits[0] -= 1
+    priors = np.array(
+        [_prior("offset_prior", offset_prior, 1.0), _prior("contrast_prior", contrast_prior, 0.0)]
+    )
+    return ScalingPrior(*limits.T, *priors.T)
 
 
-def _bounds(name: str, pair: Any) -> Float[np.ndarray, "2"]:
+def _bounds(name: str, pair: Any) -> tuple[float, float]:
     if pair is None:
-        return np.array([-np.inf, np.inf])
+        return -np.inf, np.inf
     low, high = _numbers(name, pair, "low and high")
     if not low < high:
         raise OptionError(
             f"{name}: {low:g} is not below {high:g}; to fix the value, use scaling 'fixed'"
         )
-    return np.array([low, high])
+    return low, high
 
 
 def _prior(name: str, pair: Any, shift: float) -> tuple[float, float]:

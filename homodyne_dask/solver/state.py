@@ -13,13 +13,13 @@ from homodyne_dask.solver.eigendirections import (
     Eigendirections,
     directions_of,
     movable,
-    without_unbounded,
+    parameter_scales,
 )
 from homodyne_dask.solver.penalty_strength import penalized
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.reduced_problem import ReducedProblem, Strengths
 from homodyne_dask.solver.scaling_modes import Scaling
-from homodyne_dask.solver.step_control import StepControl, control_of
+from homodyne_dask.solver.step_control import Damping, StepControl, TrustRegion
 
 MIN_REJECTED_STEPS = 3
 """Rejected steps after which directions whose error exceeds every scale count as undetermined."""
@@ -79,7 +79,7 @@ class SavedState(NamedTuple):
     """(offset - 1, contrast) of every bin, where they are not eliminated: under a loss."""
     trust_region: tuple[list[float], float] | None = None
     """Size and radius of a `TrustRegion`."""
-    strengths: tuple[list[float], list[float], list[float]] | None = None
+    strengths: list[list[float]] | None = None
     """The `Strengths` of the state's penalty."""
     secant: list[list[float]] | None = None
     """The second-order term."""
@@ -142,18 +142,21 @@ class State:
         if not directions.determined.any() or self.rejected_steps < MIN_REJECTED_STEPS:
             return directions
         variance = self.reduced.variance(int(search.free.sum()))
-        return without_unbounded(directions, search, self.theta, which, variance)
+        return directions.without_unbounded(parameter_scales(search, self.theta)[which], variance)
 
     def saved(self) -> SavedState:
         """Return the state as plain data."""
-        reduced, S = self.reduced, self.second_order_term
-        damping, trust_region = self.control.plain()
+        reduced, S, penalty = self.reduced, self.second_order_term, self.reduced.penalty
+        control = self.control
+        region = (
+            (control.size.tolist(), control.radius) if isinstance(control, TrustRegion) else None
+        )
         return SavedState(
-            self.theta.tolist(), damping, self.accepted, reduced.gram,
+            self.theta.tolist(), self.damping, self.accepted, reduced.gram,
             self.nonmonotone_steps, self.rejected_steps, self.slow_steps,
             None if reduced.linear_step is None else reduced.linear_params.tolist(),
-            trust_region,
-            reduced.penalty and reduced.penalty.strengths.plain(),
+            region,
+            penalty and [each.tolist() for each in penalty.strengths],
             None if S is None else S.tolist(),
         )  # fmt: skip
 
@@ -178,8 +181,12 @@ class State:
         if saved.strengths is not None:
             strengths = Strengths(*map(np.array, saved.strengths))
             reduced = penalized(search, theta, reduced, strengths)
+        control: StepControl = Damping(saved.damping)
+        if saved.trust_region is not None:
+            size, radius = saved.trust_region
+            control = TrustRegion(np.array(size), radius, saved.damping)
         return cls(
-            theta, reduced, control_of(saved.damping, saved.trust_region), passes=passes,
+            theta, reduced, control, passes=passes,
             accepted=saved.accepted, best=best, nonmonotone_steps=saved.nonmonotone_steps,
             rejected_steps=saved.rejected_steps, slow_steps=saved.slow_steps,
             second_order_term=None if S is None else np.array(S),

@@ -101,10 +101,6 @@ class Damping(NamedTuple):
         """Return whether the damping is too large for any step."""
         return self.damping > MAX_DAMPING
 
-    def plain(self) -> tuple[float, None]:
-        """Return the damping alone."""
-        return self.damping, None
-
 
 class TrustRegion(NamedTuple):
     """A trust region: steps are limited to where the quadratic model holds.
@@ -184,21 +180,9 @@ class TrustRegion(NamedTuple):
         """Return whether the radius is rounding of theta."""
         return bool(self.radius <= np.finfo(float).eps * self.length(theta))
 
-    def plain(self) -> tuple[float, tuple[list[float], float]]:
-        """Return damping, size and radius."""
-        return self.damping, (self.size.tolist(), self.radius)
-
 
 type StepControl = Damping | TrustRegion
 """What limits the next step."""
-
-
-def control_of(damping: float, trust_region: tuple[list[float], float] | None) -> StepControl:
-    """Return the control of which these are the plain numbers."""
-    if trust_region is None:
-        return Damping(damping)
-    size, radius = trust_region
-    return TrustRegion(np.array(size), radius, damping)
 
 
 def trust_region_at(
