@@ -8,6 +8,7 @@ import numpy as np
 import xarray
 from jaxtyping import Float
 
+from homodyne_dask.results.data.fitted_parameters import nearest_turn
 from homodyne_dask.results.data.intervals import half_width, normal_deviate
 from homodyne_dask.results.data.number_format import format_error
 from homodyne_dask.results.data.plain_data import plain_values
@@ -44,8 +45,7 @@ class Toys:
         """Estimates minus the truth."""
         found = self.converged["value"].values - self.dataset["truth"].values
         for n, name in enumerate(self.dataset["param"].values):
-            if period := self.periods.get(str(name)):
-                found[:, n] = (found[:, n] + period / 2) % period - period / 2
+            found[:, n] = nearest_turn(found[:, n], 0.0, self.periods.get(str(name)))
         return found
 
     @property
