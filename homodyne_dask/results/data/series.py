@@ -127,10 +127,8 @@ def power_law_of_q(
     scatter = chisqr / freedom if freedom else np.nan
     of_scatter = naive or scatter > 1.0
     stderr_of_law = float(((scatter if of_scatter else 1.0) / spread) ** 0.5)
-    dof, part = (
-        np.broadcast_to(dof, known.shape)[known],
-        weight * u**2 / spread,
-    )  # of the variance of the exponent
+    dof = np.broadcast_to(dof, known.shape)[known]
+    part = weight * u**2 / spread  # of the variance of the exponent
     leverage = weight / weight.sum() + part
     p = _welch_p(chisqr, freedom, leverage, dof) if freedom else np.nan
     spare = float((part**2 / _known_freedom(dof)).sum())
