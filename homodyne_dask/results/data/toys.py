@@ -104,7 +104,8 @@ class Toys:
         )
         lines = wrapped("", [what])
         rows: list[list[str]] = [list(HEAD)]
-        for name, one in plain_rows(table, "param").items():
+        for name, row in plain_rows(table, "param").items():
+            one = {key: float(value) for key, value in row.items()}
             rows.append([
                 name, f"{one['truth']:.6g}", f"{one['bias']:.2g} ± {format_error(one['bias_stderr'])}",
                 format_error(one["scatter"]), format_error(one["error"]), _share(one["ratio"], "{:.2f}"),
