@@ -71,9 +71,11 @@ SAMPLE = ("chain", "draw")
 def tree_of(result: FitResult, draws: PosteriorDraws, scan: Scan) -> DataTree:
     """Return the groups of a posterior; scan: what was fitted."""
     rates, rates_of_fit = _rates(result, scan, draws)
+    stats = {name: (SAMPLE, np.asarray(of)) for name, of in draws.sample_stats.items()}
+    stats["log_prior"] = (SAMPLE, draws.log_prior)
     groups = {
         "posterior": _posterior(result, draws).merge(rates),
-        "sample_stats": _sample_stats(draws),
+        "sample_stats": _sampled(stats, draws.theta.shape),
         "log_likelihood": _log_likelihood(result, draws),
         "prior": _parameters(result, draws.prior[None]),
         "observed_data": _observed(result, scan),
@@ -174,11 +176,6 @@ def _posterior(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
     }
     label = _bins(result)["bin"]  # q and phi beside it would keep ArviZ from making one table
     return _parameters(result, draws.theta).assign(linear).assign_coords(bin=label)
-
-
-def _sample_stats(draws: PosteriorDraws) -> xarray.Dataset:
-    stats = {name: (SAMPLE, np.asarray(of)) for name, of in draws.sample_stats.items()}
-    return _sampled(stats | {"log_prior": (SAMPLE, draws.log_prior)}, draws.theta.shape)
 
 
 def _log_likelihood(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:

@@ -477,7 +477,7 @@ def from_summary(read: dict[str, Any]) -> FitResult:
         scaling=scaling_table(read["scaling_per_bin"]),
         statistics=read_fields(FitStatistics, read),
         errors=read_fields(FitErrors, read | covariances),
-        diagnosis=read_fields(Diagnosis, read | {"check": read["model_check"]}),
+        diagnosis=read_fields(Diagnosis, read | {"check": read.get("model_check")}),
         run=read_fields(FitRun, read),
         provenance=read_fields(Provenance, read),
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray
+from jaxtyping import Float
 
 from homodyne_dask.document.blocks import Document, table_document
 from homodyne_dask.document.plain_text import Printed
@@ -181,3 +182,13 @@ def confidence_intervals(table: xarray.Dataset, percent: float = 95.0) -> xarray
         coords={"param": table["param"], "unit": table["unit"]},
         attrs={"percent": percent},
     )
+
+
+def nearest_turn(
+    value: Float[np.ndarray, "*n"], to: float | np.floating, period: float | None
+) -> Float[np.ndarray, "*n"]:
+    """Return values of a periodic parameter, moved by whole periods to where they are nearest to another.
+
+    period: None or 0 of parameters that have none.
+    """
+    return value - period * np.round((value - to) / period) if period else value

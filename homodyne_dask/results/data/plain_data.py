@@ -61,10 +61,11 @@ def read_as(kind: Any, value: Any) -> Any:
         return {key: read_as(args[1], part) for key, part in value.items()}
     if kind is xarray.Dataset:
         return _table(value)
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return kind[value]
-    if is_dataclass(kind) or hasattr(kind, "_fields"):
-        return read_fields(kind, value)
+    if isinstance(kind, type):
+        if issubclass(kind, Enum):
+            return kind[value]
+        if is_dataclass(kind) or hasattr(kind, "_fields"):
+            return read_fields(kind, value)
     return value
 
 

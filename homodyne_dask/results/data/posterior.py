@@ -11,6 +11,7 @@ from xarray import DataTree
 
 from homodyne_dask.document.blocks import Document
 from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fitted_parameters import nearest_turn
 from homodyne_dask.results.data.plain_data import plain_values
 from homodyne_dask.results.data.plots import PosteriorPlots, Reportable
 from homodyne_dask.results.data.posterior_draws import FORMAT, VERSION, PosteriorDraws
@@ -143,9 +144,9 @@ def posterior_of(result: FitResult, draws: PosteriorDraws, scan: "Scan") -> Post
 
 def _nearest(result: FitResult, theta: np.ndarray) -> np.ndarray:
     """Return draws of which those of periodic parameters are moved by periods towards the fit."""
-    table = result.parameters
-    period = [result.periods.get(str(name)) or np.inf for name in table["param"].values]
-    away = theta - table["value"].values
-    with np.errstate(invalid="ignore"):
-        turns = np.where(np.isfinite(period), np.round(away / period), 0.0)
-    return theta - np.where(turns == 0, 0.0, turns * np.where(np.isfinite(period), period, 0.0))
+    theta, table = theta.copy(), result.parameters
+    for n, (name, value) in enumerate(
+        zip(table["param"].values, table["value"].values, strict=True)
+    ):
+        theta[..., n] = nearest_turn(theta[..., n], value, result.periods.get(str(name)))
+    return theta

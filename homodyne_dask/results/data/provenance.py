@@ -44,9 +44,7 @@ class Provenance:
             )
         if splines:
             return with_stored_splines(name, splines)
-        if (
-            digest is None
-        ):  # by an earlier program, which had models of its own under their names only
+        if digest is None:  # by an earlier program, which knew models by their names only
             found = MODELS.get(name)
             found = found if found and list(found.names) == list(names) else None
         else:

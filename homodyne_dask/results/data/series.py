@@ -14,6 +14,7 @@ from homodyne_dask.document.blocks import Document
 from homodyne_dask.errors import OptionError, nearest, shown
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, SeriesEntry, method_of
+from homodyne_dask.results.data.fitted_parameters import nearest_turn
 from homodyne_dask.results.data.global_fit import GlobalFit
 from homodyne_dask.results.data.plain_data import plain_values
 from homodyne_dask.results.data.plots import Reportable, in_place_of
@@ -127,10 +128,8 @@ def power_law_of_q(
     scatter = chisqr / freedom if freedom else np.nan
     of_scatter = naive or scatter > 1.0
     stderr_of_law = float(((scatter if of_scatter else 1.0) / spread) ** 0.5)
-    dof, part = (
-        np.broadcast_to(dof, known.shape)[known],
-        weight * u**2 / spread,
-    )  # of the variance of the exponent
+    dof = np.broadcast_to(dof, known.shape)[known]
+    part = weight * u**2 / spread  # of the variance of the exponent
     leverage = weight / weight.sum() + part
     p = _welch_p(chisqr, freedom, leverage, dof) if freedom else np.nan
     spare = float((part**2 / _known_freedom(dof)).sum())
@@ -252,8 +251,8 @@ class FitSeries(Reportable):
             stderr = np.array([getattr(q, self.errors) for q in known])
             dof = np.array([np.nan if naive_only else q.dof for q in known])
             naive = naive_only
-            if len(value) and (period := periods.get(name)):  # nearest to the first
-                value = value - period * np.round((value - value[0]) / period)
+            if len(value):
+                value = nearest_turn(value, value[0], periods.get(name))
             if together is not None:
                 covariance = together.covariance_naive if naive else together.covariance
                 if covariance is None or len(known) < len(self.entries):

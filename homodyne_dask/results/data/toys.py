@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from homodyne_dask.document.blocks import Document, Section, Sentences, Table
 from homodyne_dask.document.plain_text import Printed
+from homodyne_dask.results.data.fitted_parameters import nearest_turn
 from homodyne_dask.results.data.intervals import half_width, normal_deviate
 from homodyne_dask.results.data.number_format import format_error
 from homodyne_dask.results.data.plain_data import plain_values
@@ -45,8 +46,7 @@ class Toys(Printed):
         """Estimates minus the truth."""
         found = self.converged["value"].values - self.dataset["truth"].values
         for n, name in enumerate(self.dataset["param"].values):
-            if period := self.periods.get(str(name)):
-                found[:, n] = (found[:, n] + period / 2) % period - period / 2
+            found[:, n] = nearest_turn(found[:, n], 0.0, self.periods.get(str(name)))
         return found
 
     @property
@@ -104,7 +104,8 @@ class Toys(Printed):
             f"with --weighting {about['weighting']}: {self.converged.sizes['toy']} fits converged"
         )
         rows: list[list[str]] = [list(HEAD)]
-        for name, one in plain_rows(table, "param").items():
+        for name, row in plain_rows(table, "param").items():
+            one = {key: float(value) for key, value in row.items()}
             rows.append([
                 name, f"{one['truth']:.6g}", f"{one['bias']:.2g} ± {format_error(one['bias_stderr'])}",
                 format_error(one["scatter"]), format_error(one["error"]), _share(one["ratio"], "{:.2f}"),

@@ -32,16 +32,6 @@ def parameters_csv(result: FitResult) -> str:
     return rows_csv(rows)
 
 
-def scaling_csv(result: FitResult) -> str:
-    """Return a row for each bin: label, contrast, offset, reduced χ², q, φ, ..."""
-    return columns_csv(result.scaling, "label")
-
-
-def rates_csv(rates: xarray.Dataset) -> str:
-    """Return a row for each time: t, then each rate with its error and bands, as in `FitResult.rates`."""
-    return columns_csv(rates, "t")
-
-
 def columns_csv(table: xarray.Dataset, first: str) -> str:
     """Return a row for each point of a table of one dimension; first: the coordinate in the first column."""
     names = [first, *map(str, table.data_vars)]

@@ -12,7 +12,7 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.fit_result import FORMAT, FitResult
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.rate_curves import has_rates, rates_in
-from homodyne_dask.results.files.csv_tables import parameters_csv, rates_csv, scaling_csv
+from homodyne_dask.results.files.csv_tables import columns_csv, parameters_csv
 from homodyne_dask.results.files.netcdf import result_netcdf
 from homodyne_dask.results.files.nexus import nexus_file
 from homodyne_dask.results.files.saved_results import SUMMARY
@@ -161,9 +161,9 @@ def write_result(
     view = FitView(result, scan)
     with staging(folder) as there:
         write_file(there / "parameters.csv", parameters_csv(result))
-        write_file(there / "scaling.csv", scaling_csv(result))
+        write_file(there / "scaling.csv", columns_csv(result.scaling, "label"))
         if has_rates(result):
-            write_file(there / "rates.csv", rates_csv(rates_in(view)))
+            write_file(there / "rates.csv", columns_csv(rates_in(view), "t"))
         write_file(there / "report.txt", result.report(all=True) + "\n")
         _write_report(view, there, pictures)
         write_file(there / "result.nc", result_netcdf(view))

@@ -1,12 +1,9 @@
 """A fit as one netCDF file: all numbers, and the maps of the bins that its figures show."""
 
-import io
 from collections.abc import Mapping
 
-import h5netcdf
 import numpy as np
 import xarray
-from xarray.backends import H5NetCDFStore
 
 from homodyne_dask.results.data.fit_view import FitView
 
@@ -67,7 +64,6 @@ def netcdf(
 
     It is made in memory: HDF5 crashes where it cannot write to a disk.
     """
-    content = io.BytesIO()
-    with h5netcdf.File(content, "w") as file:
-        table.dump_to_store(H5NetCDFStore(file), encoding=encoding)
-    return content.getvalue()
+    content = table.to_netcdf(engine="h5netcdf", encoding=encoding)
+    assert content is not None  # no path was given
+    return bytes(content)

@@ -31,11 +31,9 @@ def load_result(path: str | AnyPath) -> FitResult:
     >>> hd.load_result("A0123_fit").params["D0"]
     <D0 68600 ± 1500 Å²/s>
     """
-    where = any_path("path", path)
-    where = file_in(where, SUMMARY)
-    read = read_with_checksum(
-        where, FORMAT, VERSION, "give a folder made by fit, or its summary.json"
-    )
+    where = file_in(any_path("path", path), SUMMARY)
+    remedy = "give a folder made by fit, or its summary.json"
+    read = read_with_checksum(where, FORMAT, VERSION, remedy)
     with missing_values(where):
         return from_summary(read)
 
@@ -87,9 +85,8 @@ def load_series(path: str | AnyPath) -> FitSeries:
     ['D0', 'alpha']
     """
     where = file_in(any_path("path", path), SERIES)
-    read = read_with_checksum(
-        where, series.FORMAT, series.VERSION, "give a folder made by fit --over, or its series.json"
-    )
+    remedy = "give a folder made by fit --over, or its series.json"
+    read = read_with_checksum(where, series.FORMAT, series.VERSION, remedy)
     folder = where.parent if isinstance(where, Path) else None
     with missing_values(where):
         together = read.get("global_fit")
@@ -121,9 +118,8 @@ def load_comparison(path: str | Path) -> Comparison:
     'power_law'
     """
     where = path_of("path", path)
-    read = read_with_checksum(
-        where, comparison.FORMAT, comparison.VERSION, "give a file that Comparison.to_json wrote"
-    )
+    remedy = "give a file that Comparison.to_json wrote"
+    read = read_with_checksum(where, comparison.FORMAT, comparison.VERSION, remedy)
     with missing_values(where):
         return read_fields(Comparison, read)
 

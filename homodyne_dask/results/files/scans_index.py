@@ -90,9 +90,8 @@ def write_index(
     if prefix == PARTS:
         for old in reversed(series_files(folder)):  # a series is never of other fits than the index
             old.unlink(missing_ok=True)
-    with replacing(
-        table
-    ) as temporary:  # a disk that is full for one of them leaves both as they were
+    # a disk that is full for one of them leaves both as they were
+    with replacing(table) as temporary:
         temporary.write_text(entries_csv(names, entries, folder, ONE_OF[prefix]))
         write_atomic(page, _page(folder, names, entries, of, prefix, series, picture))
     return [table, page, *(_write_series(series, folder, picture) if series else [])]

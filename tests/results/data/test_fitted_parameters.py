@@ -145,13 +145,6 @@ def test_a_fit_without_errors_has_no_band(scan):
         bare.eval(0.0, 1.0, band=95)
 
 
-def test_aic_is_that_of_lmfit():
-    result = flow_result()
-    fitted = result.ndata - result.chisqr / result.redchi
-    wanted = result.ndata * np.log(result.chisqr / result.ndata) + 2 * fitted
-    assert result.aic == pytest.approx(wanted)
-
-
 MISTAKES = [
     ("outside", {"t1": 1e9}, OptionError, r"t1 = 1e\+09 s is outside the scan, 0 to 6\.33333 s"),
     ("nothing", {"t2": np.nan}, OptionError, "t2 = nan s is outside"),
@@ -185,17 +178,6 @@ def test_without_a_standard_error_there_is_none():
 def test_a_percentage_that_makes_none_is_refused(percent):
     with pytest.raises(OptionError, match="give a number between"):
         confidence_intervals(flow_result().parameters, percent)
-
-
-def test_correlations_and_success_are_those_of_the_fit(scan):
-    result = flow_result_of(scan)
-    error = np.sqrt(np.diag(result.covariance.values))
-    np.testing.assert_allclose(
-        result.correlation.values * np.outer(error, error), result.covariance.values
-    )
-    np.testing.assert_allclose(np.diag(result.correlation.values)[:5], 1.0)
-    assert result.success
-    assert static_result().correlation is None
 
 
 def test_the_contour_of_two_parameters_is_the_joint_region_of_their_covariance(scan):

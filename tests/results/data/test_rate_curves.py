@@ -15,7 +15,7 @@ from homodyne_dask.models.rate_forms import rate
 from homodyne_dask.results.data.fit_result import from_summary
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.rate_curves import BANDS, half_width_everywhere, rates_of_fit
-from homodyne_dask.results.files.csv_tables import rates_csv
+from homodyne_dask.results.files.csv_tables import columns_csv
 from homodyne_dask.results.views.figures.rates_figure import draw_rates
 from tests.results.made_results import FLOW, FLOW_COVARIANCE, result_for, scan_of, truth_of
 from tests.synthetic import CREEP, fit_here, measured, store
@@ -161,7 +161,7 @@ def test_csv_picture_and_dataset_show_the_same_band(flowing):
         flowing, FLOW, covariance=FLOW_COVARIANCE, truth=truth_of(FLOW, LAMINAR_FLOW.names)
     )
     found = rates_of_fit(result, flowing)
-    rows = list(csv.DictReader(io.StringIO(rates_csv(found))))
+    rows = list(csv.DictReader(io.StringIO(columns_csv(found, "t"))))
     assert list(rows[0]) == ["t", *map(str, found.data_vars)]
     of_csv = np.array([float(row["J_low_95"]) for row in rows])
     np.testing.assert_array_equal(of_csv, found["J_low_95"])

@@ -188,17 +188,6 @@ def test_a_series_is_kept_whole_in_json_and_its_table_in_netcdf(over_q, tmp_path
         assert held["q"].attrs["units"] == "1/Å"
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{}", '{"format": "homodyne_dask series", "format_version": 9}']
-)
-def test_what_is_no_series_is_refused(text, tmp_path):
-    (tmp_path / "series.json").write_text(text)
-    with pytest.raises(
-        HomodyneDaskError, match=r"series.json.*(is damaged|not a homodyne_dask series|version 9)"
-    ):
-        hd.load_series(tmp_path)
-
-
 def test_the_picture_shows_every_value_at_its_q_with_its_error(over_q, over_age):
     picture = over_q.plot()
     FigureCanvasAgg(picture).draw()

@@ -118,7 +118,9 @@ def test_what_is_no_result_is_a_sentence(tmp_path, text):
 
 def test_every_number_of_a_result_is_read_back(tmp_path):
     flow_result().to_json(tmp_path / "summary.json")
-    assert load_result(tmp_path).to_dict() == flow_result().to_dict()
+    read, made = load_result(tmp_path), flow_result()
+    assert read.to_dict() == made.to_dict()
+    xarray.testing.assert_identical(read.parameters, made.parameters)
 
 
 @pytest.mark.parametrize("name", ["../precious", "/precious", "..", "", "a/b", 7])

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from homodyne_dask.errors import OptionError, StoreError
+from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.fit_view import FitView, fitted_scan
 from homodyne_dask.results.data.posterior import posterior_of
 from homodyne_dask.results.files import folder as folders
 from homodyne_dask.results.files.folder import write_pictures, write_result
 from homodyne_dask.results.files.posterior_netcdf import load_posterior
-from homodyne_dask.results.files.saved_results import data_of, load_result
+from homodyne_dask.results.files.saved_results import load_result
 from homodyne_dask.results.views.figures import fit_figures as plots
 from homodyne_dask.results.views.figures.corner_figure import levels_holding
 from homodyne_dask.results.views.figures.picture import replace_ticks
@@ -160,11 +160,3 @@ def test_the_rates_of_unknown_q_have_the_unit_they_have(tmp_path):
     labels = {text for text, _ in texts_of(made.plot.rates())}
     assert "J [1/s]" in labels
     assert "gamma_dot" not in made.tree["posterior"]
-
-
-def test_the_folder_of_a_store_that_changed_is_a_sentence(saved, tmp_path):
-    result = load_result(saved)
-    moved = changed(result, inputs=result.provenance.inputs | {"store_sha256": "0" * 64})
-    moved.to_json(tmp_path / "summary.json")
-    with pytest.raises(StoreError, match="has changed since the fit"):
-        data_of(load_result(tmp_path), tmp_path, "")

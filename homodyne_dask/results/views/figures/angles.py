@@ -12,6 +12,7 @@ from homodyne_dask.results.data.fitted_model import FittedModel, decay_times, fi
 from homodyne_dask.results.views.figures.lag_cuts import cell_errors
 from homodyne_dask.results.views.figures.style import (
     COLOURS,
+    MAX_INTERVALS,
     label_axes,
     log_scale_if_wide,
     panels,
@@ -250,7 +251,7 @@ def angle_axis(axis: "Axes", scan: Scan) -> None:
         axis.set_xlabel("bin")
         return
     axis.set_xlabel("φ [°]")
-    axis.xaxis.set_major_locator(MaxNLocator(steps=[1, 1.5, 3, 4.5, 9, 10]))
+    axis.xaxis.set_major_locator(MaxNLocator(MAX_INTERVALS, steps=[1, 1.5, 3, 4.5, 9, 10]))
     if np.ptp(scan.phi) < 1:
         axis.set_xlim(scan.phi.mean() - 50, scan.phi.mean() + 50)
 

@@ -46,7 +46,6 @@ def draw_influence(view: FitView) -> "FitFigure":
         by_angle(axis, scan, change[:, n], nothing)
         label_axes(axis, "", "change / error" if n % across == 0 else "", str(name))
         angle_axis(axis, scan)
-        axis.locator_params(axis="x", nbins=6)
         if n + across < len(names):
             axis.set_xlabel("")
     legend(picture, marks, per_row)
