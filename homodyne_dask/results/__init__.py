@@ -10,13 +10,6 @@ from homodyne_dask.results.data import operations as of
 def _register(group: str) -> None:
     """Register the functions of views, evaluation or files for the operations of a group."""
     match group:
-        case "report":
-            from homodyne_dask.results.views import fits_report, posterior_section, report_content
-
-            of.document_of.register(report_content.report_of)
-            of.document_of.register(posterior_section.report_of_posterior)
-            of.document_of.register(fits_report.report_of_series)
-            of.document_of.register(fits_report.report_of_comparison)
         case "figures":
             from homodyne_dask.results.views.figures import (
                 design_figure,

@@ -9,10 +9,12 @@ import numpy as np
 import xarray
 from jaxtyping import Float
 
+from homodyne_dask.document.blocks import Document
+from homodyne_dask.document.plain_text import Reportable
 from homodyne_dask.errors import OptionError, SelectionError, shown
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.number_format import value_and_error
-from homodyne_dask.results.data.operations import Reportable, save_json
+from homodyne_dask.results.data.operations import save_json
 from homodyne_dask.results.data.result_tables import plain_values
 
 VERSION = 1
@@ -65,6 +67,11 @@ class Comparison(Reportable):
     """Independent bins with pairs."""
     noise: float
     """s², in units of σ²: the lowest reduced χ² of the fits, common to all."""
+
+    def _document(self) -> Document:
+        from homodyne_dask.results.views.fits_report import report_of_comparison
+
+        return report_of_comparison(self)
 
     @property
     def chosen(self) -> str:

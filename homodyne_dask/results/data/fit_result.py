@@ -9,6 +9,8 @@ import numpy as np
 import xarray
 from jaxtyping import Float
 
+from homodyne_dask.document.blocks import Document
+from homodyne_dask.document.plain_text import Reportable
 from homodyne_dask.errors import OptionError, printable
 from homodyne_dask.results.data.fitted_parameters import (
     FittedParameters,
@@ -29,7 +31,6 @@ from homodyne_dask.results.data.misfit import (
 )
 from homodyne_dask.results.data.operations import (
     Plots,
-    Reportable,
     c2_at_times,
     c2_of,
     rates_of,
@@ -162,6 +163,11 @@ class FitResult(Reportable):
     diagnosis: Diagnosis
     run: FitRun
     provenance: Provenance
+
+    def _document(self) -> Document:
+        from homodyne_dask.results.views.report_content import report_of
+
+        return report_of(self)
 
     @property
     def chisqr(self) -> float:

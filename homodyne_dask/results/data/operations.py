@@ -1,4 +1,4 @@
-"""What results do outside of their data: text, HTML, figures, evaluated models, files.
+"""What results do outside of their data: figures, evaluated models, files.
 
 Each is a generic function of the type of its first argument. Data declare and call it, views and files do
 it; the package `results` brings them together when an operation is first called for a type, so that printing
@@ -10,9 +10,6 @@ from contextvars import ContextVar
 from functools import singledispatch, update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from homodyne_dask.document.blocks import Document
-from homodyne_dask.document.plain_text import Printed, as_text
 
 if TYPE_CHECKING:
     import xarray
@@ -47,12 +44,6 @@ def _operation(group: str):
         return operation
 
     return declare
-
-
-@_operation("report")
-def document_of(result: object) -> Document:
-    """Return the report of a result."""
-    raise NotImplementedError
 
 
 @_operation("figures")
@@ -121,17 +112,6 @@ def save_nexus(result: object, path: str | Path, scan: "Scan | None") -> None:
 def save_into_folder(posterior: object, folder: str | Path) -> list[Path]:
     """Write a posterior into the folder of its fit, the report and summary.json again; return the files."""
     raise NotImplementedError
-
-
-class Reportable(Printed):
-    """Prints as the short report of its type: `print` as text, `repr` its first lines, Jupyter as HTML."""
-
-    def _document(self) -> Document:
-        return document_of(self)
-
-    def report(self, all: bool = False) -> str:
-        """Return the report as text: the short one, or with all details."""
-        return as_text(self._document(), all)
 
 
 class Plots:

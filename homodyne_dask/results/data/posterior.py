@@ -9,10 +9,11 @@ import numpy as np
 import xarray
 from xarray import DataTree
 
+from homodyne_dask.document.blocks import Document
+from homodyne_dask.document.plain_text import Reportable
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.operations import (
     PosteriorPlots,
-    Reportable,
     save_into_folder,
     save_netcdf,
 )
@@ -44,6 +45,11 @@ class Posterior(Reportable):
     sample_stats, log_likelihood (of each bin), prior, observed_data (c2 over cells of age and lag),
     constant_data. Attributes: pareto_k, effective_draws, adjust, design_effect, convention, seed, ...
     """
+
+    def _document(self) -> Document:
+        from homodyne_dask.results.views.posterior_section import report_of_posterior
+
+        return report_of_posterior(self)
 
     @cached_property
     def summary(self) -> xarray.Dataset:

@@ -10,6 +10,8 @@ import numpy as np
 import xarray
 from jaxtyping import Float
 
+from homodyne_dask.document.blocks import Document
+from homodyne_dask.document.plain_text import Reportable
 from homodyne_dask.errors import OptionError, nearest, shown
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_rows import (
@@ -19,7 +21,7 @@ from homodyne_dask.results.data.fit_rows import (
     method_of,
 )
 from homodyne_dask.results.data.global_fit import GlobalFit
-from homodyne_dask.results.data.operations import Reportable, drawn, save_json
+from homodyne_dask.results.data.operations import drawn, save_json
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -160,6 +162,11 @@ class FitSeries(Reportable):
     entries: tuple[SeriesEntry, ...]
     global_fit: GlobalFit | None = None
     """The joint fit of scans that were fitted together, each of them an entry; None for independent fits."""
+
+    def _document(self) -> Document:
+        from homodyne_dask.results.views.fits_report import report_of_series
+
+        return report_of_series(self)
 
     @property
     def converged(self) -> bool:
