@@ -76,11 +76,10 @@ def _table(table: blocks.Table) -> list[str]:
     """Return a table; one that is too wide is cut between columns, and each part has the first column."""
     if len(table.rows) < 2:
         return []
-    parts = [
-        aligned_columns([[row[n] for n in columns] for row in table.rows], min(table.left, width))
-        for columns in _columns_per_part(table.rows)
-        for width in [len(columns)]
-    ]
+    parts = []
+    for columns in _columns_per_part(table.rows):
+        left = sum(n < table.left for n in columns)
+        parts.append(aligned_columns([[row[n] for n in columns] for row in table.rows], left))
     lines = [line for part in parts for line in ["", *part]]
     return [*filter(None, [table.caption]), *lines[1:]]
 

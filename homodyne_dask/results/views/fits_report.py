@@ -186,22 +186,21 @@ def _agreement(series: FitSeries) -> list[Table | Sentences]:
     if not series.agreement:
         return []
     rows = [["quantity", "fits", "agreement", "weighted mean", "χ²", "dof", "p"]]
-    for name, same in series.agreement.items():
-        if series.over == "age" and name in RATES:
-            continue
+    names = [n for n in series.agreement if not (series.over == "age" and n in RATES)]
+    every, incomplete = len(series.entries), []
+    for name in names:
+        same = series.agreement[name]
         mean = with_unit(numbers.value_and_error(same.mean, same.stderr), series.unit(name))
         known = same.p >= SURE and series.global_fit is None
-        fits = f"{same.freedom + 1} of {len(series.entries)}"
+        fits = f"{same.freedom + 1} of {every}"
         rows.append([name, fits, _in_words(same.p), mean if known else "-", *_scatter(same)])
+        incomplete += [name] * (same.freedom + 1 < every)
     notes = [_ERRORS[series.errors].format(methods_of(series.entries))]
     if series.global_fit is not None:
         notes.append("p takes the shared parameters as known")
-    bounded = [
-        name for name, same in series.agreement.items() if same.freedom + 1 < len(series.entries)
-    ]
-    if bounded:
+    if incomplete:
         notes.append(
-            f"{joined_with_and(bounded)}: fits that did not converge, or in which a parameter of the same "
+            f"{joined_with_and(incomplete)}: fits that did not converge, or in which a parameter of the same "
             f"rate is at a bound, are not compared"
         )
     laws = Table("Rates as powers of q", [_HEAD_OF_POWERS, *_powers(series)])
