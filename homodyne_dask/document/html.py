@@ -10,16 +10,8 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from homodyne_dask.document.blocks import (
-    Block,
-    Document,
-    Facts,
-    Outcome,
-    Pictures,
-    Section,
-    Sentences,
-    Table,
-)
+from homodyne_dask.document import blocks
+from homodyne_dask.document.blocks import Block, Document, Section
 from homodyne_dask.errors import printable
 
 _PACKAGE = "homodyne_dask.document"
@@ -65,19 +57,19 @@ def _body(section: Section) -> Markup:
 def _block(block: Block) -> Markup:
     macros: Any = _environment(_PACKAGE).get_template("macros.html").module
     match block:
-        case Outcome():
+        case blocks.Outcome():
             return macros.outcome(block)
-        case Sentences():
+        case blocks.Sentences():
             return (macros.sentences if block.listed else macros.paragraphs)(block.sentences)
-        case Table():
+        case blocks.Table():
             return (
                 macros.table(block.caption, block.rows, block.left)
                 if len(block.rows) > 1
                 else Markup("")
             )
-        case Facts():
+        case blocks.Facts():
             return macros.items(block.rows, block.caption)
-        case Pictures():
+        case blocks.Pictures():
             return macros.pictures(block)
 
 

@@ -2,16 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from homodyne_dask.document.blocks import (
-    Block,
-    Document,
-    Facts,
-    Outcome,
-    Pictures,
-    Section,
-    Sentences,
-    Table,
-)
+from homodyne_dask.document import blocks
+from homodyne_dask.document.blocks import Block, Document, Section
 from homodyne_dask.text import MAX_WIDTH, abridged, aligned_columns, printed_lines, wrapped
 
 
@@ -33,6 +25,14 @@ class Printed:
         return as_fragment(self._document())
 
 
+class Reportable(Printed):
+    """What shows itself as a report whose details `print` leaves out."""
+
+    def report(self, all: bool = False) -> str:
+        """Return the report as text: the short one, or with all details."""
+        return as_text(self._document(), all)
+
+
 def as_text(document: Document, all: bool = False) -> str:
     """Return a document as text, its sections separated by empty lines; all: with its details."""
     parts = [[document.title]] if document.title else []
@@ -46,41 +46,40 @@ def _section(section: Section) -> list[str]:
     lines: list[str] = []
     for block in section.blocks:
         shown = _block(block)
-        apart = isinstance(block, Table) and lines and shown
+        apart = isinstance(block, blocks.Table) and lines and shown
         lines += ["", *shown] if apart else shown
     return lines
 
 
 def _block(block: Block) -> list[str]:
     match block:
-        case Outcome():
+        case blocks.Outcome():
             lines = wrapped("", [block.sentence])
             for severity, sentence in block.findings:
                 lines += wrapped(f"{severity}: ", [sentence])
             return lines
-        case Sentences():
+        case blocks.Sentences():
             return wrapped("- " if block.listed else "", block.sentences)
-        case Table():
+        case blocks.Table():
             return _table(block)
-        case Facts():
+        case blocks.Facts():
             width = max((len(name) for name, _ in block.rows), default=0) + 2
             caption = [block.caption] if block.caption else []
             return caption + [
                 line for name, text in block.rows for line in wrapped(f"{name:<{width}}", [text])
             ]
-        case Pictures():
+        case blocks.Pictures():
             return []
 
 
-def _table(table: Table) -> list[str]:
+def _table(table: blocks.Table) -> list[str]:
     """Return a table; one that is too wide is cut between columns, and each part has the first column."""
     if len(table.rows) < 2:
         return []
-    parts = [
-        aligned_columns([[row[n] for n in columns] for row in table.rows], min(table.left, width))
-        for columns in _columns_per_part(table.rows)
-        for width in [len(columns)]
-    ]
+    parts = []
+    for columns in _columns_per_part(table.rows):
+        left = sum(n < table.left for n in columns)
+        parts.append(aligned_columns([[row[n] for n in columns] for row in table.rows], left))
     lines = [line for part in parts for line in ["", *part]]
     return [*filter(None, [table.caption]), *lines[1:]]
 

@@ -82,7 +82,7 @@ def test_each_scan_is_fitted_by_itself_and_their_agreement_is_tested(store, tmp_
     files = [scan_file(tmp_path / f"B{k}.npz", 20 + k, D0 * (2 if k == 4 else 1)) for k in range(6)]
     odd = ingest.ingest(files, tmp_path / "odd.zarr").store
     text = str(hd.fit_each(odd, "brownian", over="scan"))
-    assert "the scans do not repeat one measurement" in " ".join(text.split())
+    assert "D0 6 of 6 inconsistent" in " ".join(text.split())
     whole = hd.fit(odd, "brownian")
     said = " ".join(str(whole).split())
     assert "D0 changes by" in said

@@ -10,11 +10,11 @@ import xarray
 from jaxtyping import Float
 
 from homodyne_dask.document.blocks import Document
+from homodyne_dask.document.plain_text import Reportable
 from homodyne_dask.errors import OptionError, SelectionError, shown
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.number_format import value_and_error
 from homodyne_dask.results.data.plain_data import plain_values
-from homodyne_dask.results.data.plots import Reportable
 
 VERSION = 1
 FORMAT = "homodyne_dask comparison"

@@ -10,6 +10,7 @@ import xarray
 from jaxtyping import Float
 
 from homodyne_dask.document.blocks import Document
+from homodyne_dask.document.plain_text import Reportable
 from homodyne_dask.errors import OptionError, printable
 from homodyne_dask.results.data.fitted_parameters import (
     FittedParameters,
@@ -28,7 +29,7 @@ from homodyne_dask.results.data.misfit import (
     selected_store,
 )
 from homodyne_dask.results.data.plain_data import plain_values, read_fields
-from homodyne_dask.results.data.plots import Plots, Reportable
+from homodyne_dask.results.data.plots import Plots
 from homodyne_dask.results.data.provenance import Provenance
 from homodyne_dask.results.data.result_tables import (
     DATASET_UNITS,

@@ -8,22 +8,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from homodyne_dask.document.plain_text import Printed, as_text
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from homodyne_dask.results.data.fit_result import FitResult
     from homodyne_dask.results.data.posterior import Posterior
     from homodyne_dask.store.scan import Scan
-
-
-class Reportable(Printed):
-    """Prints as the short report of its type: `print` as text, `repr` its first lines, Jupyter as HTML."""
-
-    def report(self, all: bool = False) -> str:
-        """Return the report as text: the short one, or with all details."""
-        return as_text(self._document(), all)
 
 
 AXES: ContextVar["Axes | None"] = ContextVar("AXES", default=None)

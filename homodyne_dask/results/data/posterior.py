@@ -10,10 +10,11 @@ import xarray
 from xarray import DataTree
 
 from homodyne_dask.document.blocks import Document
+from homodyne_dask.document.plain_text import Reportable
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fitted_parameters import nearest_turn
 from homodyne_dask.results.data.plain_data import plain_values
-from homodyne_dask.results.data.plots import PosteriorPlots, Reportable
+from homodyne_dask.results.data.plots import PosteriorPlots
 from homodyne_dask.results.data.posterior_draws import FORMAT, VERSION, PosteriorDraws
 from homodyne_dask.results.data.posterior_summary import (
     enough_sentences,

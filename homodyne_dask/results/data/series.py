@@ -11,13 +11,14 @@ import xarray
 from jaxtyping import Float
 
 from homodyne_dask.document.blocks import Document
+from homodyne_dask.document.plain_text import Reportable
 from homodyne_dask.errors import OptionError, nearest, shown
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, SeriesEntry, method_of
 from homodyne_dask.results.data.fitted_parameters import nearest_turn
 from homodyne_dask.results.data.global_fit import GlobalFit
 from homodyne_dask.results.data.plain_data import plain_values
-from homodyne_dask.results.data.plots import Reportable, in_place_of
+from homodyne_dask.results.data.plots import in_place_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

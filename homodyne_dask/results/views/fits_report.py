@@ -42,35 +42,13 @@ SURE, DOUBTFUL = 0.001, 0.05
 """p-values: below the first the fits disagree, below the second the agreement is marginal."""
 SMALLEST_P = 1e-99
 """Smaller ones are not written: they may be rounded to 0."""
-_WHERE = {
-    "q": "at {} values of q",
-    "phi": "at {} angles",
-    "age": "in {} age windows",
-    "scan": "in {} scans",
-}
-_NOT_ONE = {
-    "q": "one value does not describe all q",
-    "phi": "one value does not describe all angles",
-    "age": "one set of parameters does not describe the whole record",
-    "scan": "the scans do not repeat one measurement",
-}
-_EVERYWHERE = {
-    "q": "at all q",
-    "phi": "at all angles",
-    "age": "in all windows",
-    "scan": "in all scans",
-}
-_SOMEWHERE = {
-    "q": "at {} of {} values of q",
-    "phi": "at {} of {} angles",
-    "age": "in {} of {} windows",
-    "scan": "in {} of {} scans",
-}
+_WHERE = {"q": "values of q", "phi": "angles", "age": "age windows", "scan": "scans"}
 _ERRORS = {
-    "stderr": "standard errors ({}); p accounts for the degrees of freedom of these errors",
-    "stderr_naive": "naive errors, which are too small for correlated speckle: a small p does not prove a "
-    "difference",
+    "stderr": "p is computed from standard errors ({}) and their degrees of freedom",
+    "stderr_naive": "p is computed from naive errors, which are too small for correlated speckle: a small p "
+    "does not prove a difference",
 }
+_OVERLAP = "the windows overlap: their fits are not independent, so their agreement is not tested"
 
 
 def report_of_series(
@@ -84,8 +62,9 @@ def report_of_series(
     result = next((entry.result for entry in entries if entry.result is not None), None)
     title = "no fit"
     if result is not None:
-        where = _WHERE[series.over].format(len(entries))
-        title = f"{result.config['model']} fitted to {result.provenance.inputs['store']} {where}"
+        store = result.provenance.inputs["store"]
+        where = f"{len(entries)} {_WHERE[series.over]}"
+        title = f"{result.config['model']} fitted to {store}: {where}"
     return report_of_fits(
         title, series.names, entries, len(entries), PARTS, folder, pictures, series
     )
@@ -108,13 +87,13 @@ def report_of_fits(
     good = all(entry.outcome == "CONVERGED" for entry in entries) and len(entries) == of
     failed = [("failed", f"{e.name}: {e.message}") for e in entries if e.result is None]
     outcome = Outcome(good, outcome_counts(entries, of, prefix), failed)
-    together, agreement = ([], []) if series is None else (_together(series), _agreements(series))
+    together, agreement = ([], []) if series is None else (_together(series), _agreement(series))
     return Document(
         title,
         [
             Section("Outcome", [outcome, Sentences(together)]),
             section_of_fits(names, entries, folder, ONE_OF[prefix]),
-            Section("Agreement of the fits", [Sentences(agreement, listed=True)]),
+            Section("Agreement of the fits", agreement),
             Section("Figures", [Pictures(pictures)]),
         ],
     )
@@ -200,101 +179,67 @@ def _together(series: FitSeries) -> list[str]:
     ]
 
 
-def _agreements(series: FitSeries) -> list[str]:
-    """Return sentences on the fits left out, the agreement of the others and the q dependence of J."""
+def _agreement(series: FitSeries) -> list[Table | Sentences]:
+    """Return tests of the agreement of the converged fits, and the power of q of their rates."""
     if series.overlap:
-        return [
-            "the windows overlap: their fits are not independent, so their agreement is not tested"
-        ]
-    ended = [e for e in series.entries if e.result is not None and not e.converged]
-    names = ", ".join(f"{entry.name} ({entry.outcome_words})" for entry in ended)
-    excluded = [f"not converged, and therefore not in the tests below: {names}"] if ended else []
-    excluded += _at_bounds(series)
-    misfits = [e.name for e in series.entries if e.result is not None and e.result.misfit]
-    if misfits:
-        reports = "the reports of these fits" if len(misfits) > 1 else "the report of this fit"
-        names = joined_with_and(misfits)
-        excluded.append(f"the model does not describe the data of {names}: see {reports}")
+        return [Sentences([_OVERLAP])]
     if not series.agreement:
-        return excluded
-    sentences = excluded + [
-        f"{name}: {_agreement(series, name, same)}" for name, same in series.agreement.items()
-        if not (series.over == "age" and name in RATES)
-    ]  # fmt: skip
-    sentences += [_power_of_q(series, name) for name in series.decay_rates]
-    used = _ERRORS[series.errors].format(methods_of(series.entries))
-    return [*(s for s in sentences if s), f"χ² and p use {used}"]
-
-
-def _agreement(series: FitSeries, name: str, same: HomogeneityTest) -> str:
-    fits, every = same.freedom + 1, len(series.entries)
-    everywhere = _SOMEWHERE[series.over].format(fits, every)
-    everywhere = _EVERYWHERE[series.over] if fits == every else everywhere
-    unit = series.unit(name)
-    mean = with_unit(numbers.value_and_error(same.mean, same.stderr), unit)
-    scatter = _scatter(same)
+        return []
+    rows = [["quantity", "fits", "agreement", "weighted mean", "χ²", "dof", "p"]]
+    names = [n for n in series.agreement if not (series.over == "age" and n in RATES)]
+    every, incomplete = len(series.entries), []
+    for name in names:
+        same = series.agreement[name]
+        mean = with_unit(numbers.value_and_error(same.mean, same.stderr), series.unit(name))
+        known = same.p >= SURE and series.global_fit is None
+        fits = f"{same.freedom + 1} of {every}"
+        rows.append([name, fits, _in_words(same.p), mean if known else "-", *_scatter(same)])
+        incomplete += [name] * (same.freedom + 1 < every)
+    notes = [_ERRORS[series.errors].format(methods_of(series.entries))]
     if series.global_fit is not None:
-        differs = "consistent" if same.p >= DOUBTFUL else "inconsistent"
-        return f"{differs} {everywhere} ({scatter}), if the shared parameters are taken as known"
-    if same.p >= DOUBTFUL:
-        return f"consistent {everywhere} ({scatter}), weighted mean {mean}"
-    if same.p >= SURE:
-        return f"marginally consistent {everywhere} ({scatter}), weighted mean {mean}"
-    return f"inconsistent {everywhere} ({scatter}): {_NOT_ONE[series.over]}"
-
-
-def _at_bounds(series: FitSeries) -> list[str]:
-    """Return a sentence for each parameter that ended at a bound in some fits."""
-    sentences = []
-    for name in series.names:
-        bounded = [e for e in series.entries if e.converged and e.quantities[name].at_bound]
-        fits = [e.name for e in bounded if e.quantities[name].conditional]
-        if fits:
-            together = next((list(of) for of in RATES.values() if name in of), [name])
-            sentences.append(
-                f"{name} is at a bound in {joined_with_and(fits)}: {joined_with_and(together)} of "
-                f"{'these fits' if len(fits) > 1 else 'this fit'} "
-                f"{'are' if len(fits) > 1 or len(together) > 1 else 'is'} not compared"
-            )
-    return sentences
-
-
-def _power_of_q(series: FitSeries, name: str) -> str:
-    """Return the power of q of a rate of decorrelation, and whether that is diffusion; '' if unknown.
-
-    J is a rate divided by q².
-    """
-    law = series.power_of_q(name)
-    if law is None:
-        return ""
-    J = name == "J"
-    what = f"J at {series.entries[0].at['age']:.4g} s" if J else name
-    power = numbers.value_and_error(law.exponent, law.stderr)
-    rate = numbers.value_and_error(2 + law.exponent, law.stderr)
-    if law.p < SURE:
-        of_rate = f" (for the rate q²J: {rate})" * J
-        return (
-            f"{what} does not follow a power law of q ({_scatter(law)}): the nearest power is "
-            f"{power}{of_rate}, with errors "
-            f"widened by the scatter"
+        notes.append("p takes the shared parameters as known")
+    if incomplete:
+        notes.append(
+            f"{joined_with_and(incomplete)}: fits that did not converge, or in which a parameter of the same "
+            f"rate is at a bound, are not compared"
         )
-    reach = half_width(95.0, law.dof) * law.stderr
-    diffusive = abs(law.exponent - (0 if J else 2)) < reach
-    expected = "0 and 2" if J else "2"
-    words = "as expected for diffusion" if diffusive else f"whereas diffusion gives {expected}"
-    words = f", {words}" if np.isfinite(reach) else ""
-    tested = f" ({_scatter(law)})" if law.freedom else ""
-    of_rate = f", and the rate q²J as q to the power {rate}" * J
-    return f"{what} scales as q to the power {power}{of_rate}{tested}{words}"
+    laws = Table("Rates as powers of q", [_HEAD_OF_POWERS, *_powers(series)])
+    return [Table("Agreement of the converged fits", rows, 3), Sentences(notes), laws]
 
 
-def _scatter(of: HomogeneityTest | PowerLawOfQ) -> str:
+def _in_words(p: float) -> str:
+    return "consistent" if p >= DOUBTFUL else "marginal" if p >= SURE else "inconsistent"
+
+
+def _powers(series: FitSeries) -> list[list[str]]:
+    """Return the power of q of each rate of decorrelation; that of J, a rate over q², is 0 for diffusion."""
+    rows = []
+    for name in series.decay_rates:
+        law = series.power_of_q(name)
+        if law is None:
+            continue
+        expected = 0 if name == "J" else 2
+        reach = half_width(95.0, law.dof) * law.stderr
+        words = "as for diffusion" if abs(law.exponent - expected) < reach else "not diffusion"
+        if law.p < SURE:
+            words = "no power law"
+        power = numbers.value_and_error(law.exponent, law.stderr)
+        rows.append([
+            f"{name} at {series.entries[0].at['age']:.4g} s" if name == "J" else name,
+            power, f"{expected}", words if np.isfinite(reach) else "-", *_scatter(law),
+        ])  # fmt: skip
+    return rows
+
+
+def _scatter(of: HomogeneityTest | PowerLawOfQ) -> list[str]:
     """Return χ², degrees of freedom and p."""
-    freedom = f"{of.freedom:,} degree{'s' * (of.freedom > 1)} of freedom"
-    p = f"p = {of.p:.2g}" if of.p >= SMALLEST_P else f"p below {SMALLEST_P:g}"
-    return f"χ² {of.chisqr:.3g} for {freedom}, {p}"
+    if not of.freedom:
+        return ["-", "0", "-"]
+    p = f"{of.p:.2g}" if of.p >= SMALLEST_P else f"< {SMALLEST_P:g}"
+    return [f"{of.chisqr:.3g}", f"{of.freedom:,}", p]
 
 
+_HEAD_OF_POWERS = ["rate", "power of q", "of diffusion", "agreement", "χ²", "dof", "p"]
 _HEAD = ["fit", "parameters", "χ²", "χ²/N", "score", "worse by", "ΔCLIC", "ΔAIC (naive)"]
 _NOTES = (
     "score: logarithm of the predictive density of the left-out angles (larger is better); ± from its "

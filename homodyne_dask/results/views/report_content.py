@@ -40,8 +40,8 @@ VIEW = (
     "To see data, model and residuals down to single pairs, type `homodyne-dask view .` in the folder of "
     "this report."
 )
-MAX_MINIMA = 5
-"""Most minima listed beside the best."""
+MAX_MINIMA = 6
+"""Most minima listed."""
 _MEANING = {
     "physical": "shear enters as sinc²(½ q L cos φ ΔG), the average over the gap of a linear "
     "velocity profile",
@@ -70,7 +70,7 @@ def report_of(
             Section("Bins", [Table(_on_bins(result), bin_rows(result), 0)], detail=True),
             Section("Noise", [Sentences(on_noise)], detail=True),
             Section("Influence of single bins and scaling mode", _sensitivity(result), detail=True),
-            Section("Fit and data", [Facts(facts(result))], detail=True),
+            Section("Fit and data", [Facts(facts(result)), _minima(result)], detail=True),
         ],
         MORE,
     )
@@ -85,59 +85,54 @@ def intervals_of(result: FitResult | FitSeries, percent: float) -> Document:
 
 
 def _intervals(result: FitResult, percent: float, of_fit: str) -> Section:
-    ends = confidence_intervals(result.parameters, percent)
-    columns = [ends[key].values for key in ("param", "low", "high", "unit")]
-    rows = [["parameter", "from", "to", "unit", "dof"]]
-    for name, low, high, unit, dof in zip(*columns, result.parameters["dof"].values, strict=True):
-        known = [_or_dash(low, ".6g"), _or_dash(high, ".6g")]
-        rows.append([str(name), *known, str(unit), _or_dash(dof if isfinite(low) else low, ".1f")])
-    method = result.parameters.attrs["method"]
-    note = (
-        f"from standard errors ({method}) and Student's t distribution for their dof"
-        if method
-        else "no standard error is known, and other errors give no interval (`homodyne-dask explain errors`)"
+    ends, method = (
+        confidence_intervals(result.parameters, percent),
+        result.parameters.attrs["method"],
     )
-    caption = f"{percent:g} % confidence intervals{of_fit}"
-    return Section(caption, [Table(caption, rows), Sentences([note])])
+    dof = np.where(np.isfinite(ends["low"].values), result.parameters["dof"].values, np.nan)
+    rows = [
+        ["parameter", *map(str, ends["param"].values)],
+        ["from", *(_or_dash(low, ".6g") for low in ends["low"].values)],
+        ["to", *(_or_dash(high, ".6g") for high in ends["high"].values)],
+        ["unit", *map(str, ends["unit"].values)],
+        ["dof", *(_or_dash(of, ".1f") for of in dof)],
+    ]
+    note = f"from standard errors ({method}) and Student's t distribution for their dof"
+    if not method:
+        note = "no standard error is known; other errors give no interval (`homodyne-dask explain errors`)"
+    table = Table(f"{percent:g} % confidence intervals{of_fit}", list(zip(*rows, strict=True)))
+    return Section("Confidence intervals", [table, Sentences([note])])
 
 
 def facts(result: FitResult) -> list[tuple[str, str]]:
     """Return (name, text) of each fact about the fit and its data."""
-    config, inputs, timings = result.config, result.provenance.inputs, result.run.timings
-    gap = config.get("gap_angstrom")
-    compiled = ", ".join(
-        f"{name} compiled {counted(times, 'time')}"
-        for name, times in result.run.compilations.items()
-        if times
-    )
-    first, stop = inputs["frames"]
-    begin, end = inputs["seconds"]
-    others = [f"{name} {number}" for name, number in result.provenance.versions.items()]
-    return [
-        *_cost(result),
+    config, inputs, gap = result.config, result.provenance.inputs, result.config.get("gap_angstrom")
+    (first, stop), (begin, end) = inputs["frames"], inputs["seconds"]
+    on, independent = config.get("computed_on"), inputs.get("independent_bins", inputs["bins"])
+    versions = {"homodyne-dask": result.provenance.version, **result.provenance.versions}
+    times = (f"{name} {numbers.format_seconds(t)}" for name, t in result.run.timings.items())
+    with_loss = "" if result.statistics.mean_weight is None else "; both are computed with the loss"
+    rows = [
+        ("loss", _loss(result)),
+        ("χ²", f"{result.chisqr:.8g}, reduced {result.redchi:.5f}{with_loss}"),
+        (datum(result), f"{_measured(result)}, each counted once, in {_bins(result)}"),
         (
-            datum(result),
-            f"{numbers.format_count(_measured(result))}, each counted once, in {_bins(result)}",
+            "independent",
+            f"{independent} of {inputs['bins']} bins (the bins of a Friedel pair count as one)"
+            if independent != inputs["bins"]
+            else "",
         ),
-        *([("independent", _independent(result))] if _independent(result) else []),
         ("excluded", _excluded(result)),
         ("passes", _passes(result)),
-        *(
-            [("starts", _minima(result))]
-            if config.get("starts") and result.diagnosis.minima
-            else []
-        ),
-        ("time", ", ".join(f"{name} {numbers.format_seconds(t)}" for name, t in timings.items())),
-        ("kernels", compiled or "none compiled"),
-        *(
-            [("computed on", f"{on['on']} ({on['why']})")]
-            if (on := config.get("computed_on"))
-            else []
-        ),
+        ("time", ", ".join(times)),
+        ("computed on", f"{on['on']} ({on['why']})" if on else ""),
         ("convention", f"{config['convention']}: {_meaning(result)}"),
-        *([("gap", f"{gap / 1e4:g} um")] if gap is not None else []),
-        *([("models", _comparison(result))] if result.diagnosis.comparison else []),
-        *([("options", _changed(config))] if config.get("changed") else []),
+        ("gap", "" if gap is None else f"{gap / 1e4:g} um"),
+        ("models", _comparison(result)),
+        (
+            "options",
+            "; ".join(f"{name} {_value(config[name])}" for name in config.get("changed", ())),
+        ),
         ("data", f"{inputs['store']} from {inputs['source_file']} ({inputs['source_format']})"),
         ("SHA-256", f"{inputs['source_sha256'][:16]}..."),
         (
@@ -146,34 +141,29 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
         ),
         ("σ", sigma_words(inputs["sigma_source"])),
         *(("note", note) for note in inputs["notes"]),
-        ("version", ", ".join([f"homodyne-dask {result.provenance.version}", *others])),
+        ("version", ", ".join(f"{name} {number}" for name, number in versions.items())),
     ]
+    return [(name, text) for name, text in rows if text]
 
 
 def _comparison(result: FitResult) -> str:
-    """Return χ² of the bins left out of each compared model, from the lowest, and the choice."""
-    above = [(row["model"], row["above_lowest"]) for row in result.diagnosis.comparison]
+    """Return χ² of the bins left out of each compared model, from the lowest, and the choice; '' for none."""
     rows = [
-        f"{name} {value:.3g}" if value is not None and isfinite(value) else f"{name} -"
-        for name, value in above
+        f"{row['model']} {_or_dash(math.nan if row['above_lowest'] is None else row['above_lowest'], '.3g')}"
+        for row in result.diagnosis.comparison
     ]
-    chosen = (
-        f"{result.config['model']} was chosen by the χ² of left-out bins (differences from the lowest: "
-        f"{', '.join(rows)})"
-    )
-    return f"no model is adequate; {chosen}" if result.misfit else chosen
+    if not rows:
+        return ""
+    chosen = f"{result.config['model']} was chosen by the χ² of left-out bins"
+    return f"{chosen} (differences from the lowest: {', '.join(rows)})"
 
 
-def _changed(config: dict[str, Any]) -> str:
-    """Return the options that differ from their defaults and are shown nowhere else in the report."""
-    return "; ".join(f"{name} {_option_value(config[name])}" for name in config["changed"])
-
-
-def _option_value(value: Any) -> str:
+def _value(value: Any) -> str:
+    """Return the value of an option."""
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_option_value(of)}" for name, of in value.items())
+        return ", ".join(f"{name} {_value(of)}" for name, of in value.items())
     if isinstance(value, list | tuple):
-        return " to ".join(map(_option_value, value))
+        return " to ".join(map(_value, value))
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -183,17 +173,13 @@ def _bins(result: FitResult) -> str:
     return counted(result.statistics.nbins, "bin") + (f" of {number} ({where})" if rings else "")
 
 
-def _cost(result: FitResult) -> list[tuple[str, str]]:
-    """Return χ², and the loss if there was one."""
-    found = f"{result.chisqr:.8g}, reduced {result.redchi:.5f}"
-    if result.statistics.mean_weight is None:
-        return [("χ²", found)]
+def _loss(result: FitResult) -> str:
+    """Return the loss, '' for least squares."""
+    weight = result.statistics.mean_weight
+    if weight is None:
+        return ""
     loss, scale = (result.config[key] for key in ("loss", "loss_scale"))
-    left = f"mean weight of the {datum(result)} {100 * result.statistics.mean_weight:.1f} %"
-    return [
-        ("loss", f"{loss} with a scale of {scale:g} σ, {left}"),
-        ("χ²", f"{found}; both are computed with the loss, as is χ²/N of each bin"),
-    ]
+    return f"{loss} with a scale of {scale:g} σ, mean weight of the {datum(result)} {100 * weight:.1f} %"
 
 
 def datum(result: FitResult) -> str:
@@ -207,84 +193,67 @@ def _of_averages(result: FitResult) -> bool:
     return result.config.get("weighting") == "speckle"
 
 
-def _measured(result: FitResult) -> int:
+def _count(result: FitResult) -> int:
     """Return the number of pairs or cells: of data without priors."""
     return result.ndata - len(result.config.get("prior") or {})
 
 
+def _measured(result: FitResult) -> str:
+    return numbers.format_count(_count(result))
+
+
 def _excluded(result: FitResult) -> str:
     """Return how many pairs of the selection, or cells of the store, were excluded, and why."""
+    inputs, shortest = result.provenance.inputs, result.config["min_lag"]
+    cells = inputs.get("cells")
     if _of_averages(result):
-        if result.provenance.inputs.get("cells"):
-            return "none: the cells are averages of the cells in the file"
-        if result.config.get("averages") == "read":
-            return (
-                "none: the cells are averages of all pairs, which were read once because the stored "
-                "averages do not match the selection"
-            )
-        return "none: the cells are stored averages of all pairs; no pair was read"
-    if cells := result.provenance.inputs.get("cells"):
-        missing = cells * result.provenance.inputs["bins"] - _measured(result)
-        return f"{numbers.format_count(missing)} cells unknown or not entirely inside the selection"
-    first, stop = result.provenance.inputs["frames"]
-    shortest = result.config["min_lag"]
+        read = result.config.get("averages") == "read"
+        how = "the pairs were read once, as the stored averages do not match the selection"
+        pairs = f"all pairs; {how if read else 'no pair was read'}"
+        return f"none: the cells are averages of {'the cells in the file' if cells else pairs}"
+    if cells:
+        missing = numbers.format_count(cells * inputs["bins"] - _count(result))
+        return f"{missing} cells unknown or not entirely inside the selection"
+    first, stop = inputs["frames"]
     possible = (stop - first - shortest) * (stop - first - shortest + 1) // 2
-    missing = possible * result.provenance.inputs["bins"] - _measured(result)
-    words = [f"{numbers.format_count(missing)} pairs masked or unknown"]
-    words += [f"{counted(result.provenance.inputs['frames_masked'], 'frame')} masked"]
-    if frames := result.provenance.inputs.get("frames_excluded"):
-        words += [f"frames {shown_ranges(frames)} excluded"]
-    words += ["the diagonal"] if shortest == 1 else [f"lags below {shortest}"]
-    return ", ".join(words)
-
-
-def _independent(result: FitResult) -> str:
-    """Return how many bins see speckle of their own, '' where all do or it is not known."""
-    inputs = result.provenance.inputs
-    number = inputs.get("independent_bins", inputs["bins"])
-    return (
-        ""
-        if number == inputs["bins"]
-        else f"{number} of {inputs['bins']} bins (the bins of a Friedel pair count as one)"
-    )
+    missing = numbers.format_count(possible * inputs["bins"] - _count(result))
+    words = [
+        f"{missing} pairs masked or unknown",
+        f"{counted(inputs['frames_masked'], 'frame')} masked",
+    ]
+    if frames := inputs.get("frames_excluded"):
+        words.append(f"frames {shown_ranges(frames)} excluded")
+    return ", ".join([*words, "the diagonal" if shortest == 1 else f"lags below {shortest}"])
 
 
 def _passes(result: FitResult) -> str:
-    """Return the number of passes at each resolution, and what share of the data they needed."""
+    """Return the number of passes at each resolution, and what share of the data the last one needed."""
+    history = result.run.history
     words = [f"{result.passes} over {'the averages' if _of_averages(result) else 'all data'}"]
-    for entry in result.run.history:
-        if "level" in entry:
-            compared = entry["candidates"]
-            more = f", and one that compares {compared} initial values" if compared else ""
-            words.append(
-                f"before these, {entry['passes']} over {numbers.level_name(entry['level'])}{more}"
-            )
-    last = result.run.history[-1] if result.run.history else {}
-    if last.get("computed", 1.0) < 1.0:
-        words.append(
-            f"the last pass computed {100 * last['computed']:.0f} % of the (t₁, t₂) plane and needed "
-            f"{100 * last['read']:.0f} % of the chunks: elsewhere f is below 1e-16"
-        )
-    return "; ".join(words)
-
-
-def _minima(result: FitResult) -> str:
-    """Return the competing minima in which the fits of binned averages ended."""
-    best = result.diagnosis.minima[0]
-    total = sum(at["starts"] for at in result.diagnosis.minima)
-    n = len(result.diagnosis.minima)
-    words = [
-        f"{total} fits to binned averages ended in {n} {'minimum' if n == 1 else 'competing minima'}"
+    levels = [entry for entry in history if "level" in entry]
+    words += [
+        f"before these, {at['passes']} over {numbers.level_name(at['level'])}" for at in levels
     ]
-    words.append(f"{best['starts']} in the minimum with the lowest χ²")
-    for at in result.diagnosis.minima[1 : MAX_MINIMA + 1]:
-        where = ", ".join(f"{name} {value:.4g}" for name, value in at["theta"].items())
+    if history and history[-1].get("computed", 1.0) < 1.0:
+        computed, read = (100 * history[-1][key] for key in ("computed", "read"))
         words.append(
-            f"{at['starts']} where χ² is higher by {at['chisqr'] - best['chisqr']:.4g} ({where})"
+            f"the last pass computed {computed:.0f} % of the (t₁, t₂) plane and needed {read:.0f} % of the "
+            f"chunks: elsewhere f is below 1e-16"
         )
-    if n > MAX_MINIMA + 1:
-        words.append("summary.json lists all minima")
     return "; ".join(words)
+
+
+def _minima(result: FitResult) -> Table:
+    """Return the competing minima in which the fits to binned averages ended, from the lowest."""
+    minima = result.diagnosis.minima
+    if not (minima and result.config.get("starts")):
+        return Table("", [])
+    rows = [["fits", "χ² − lowest χ²", *minima[0]["theta"]]]
+    for at in minima[:MAX_MINIMA]:
+        above = f"{at['chisqr'] - minima[0]['chisqr']:.4g}"
+        rows.append([str(at["starts"]), above, *(f"{value:.4g}" for value in at["theta"].values())])
+    more = f"; summary.json lists all {len(minima)}" * (len(minima) > MAX_MINIMA)
+    return Table(f"Minima in which fits to binned averages ended{more}", rows, 0)
 
 
 def _meaning(result: FitResult) -> str:
@@ -297,15 +266,10 @@ LARGEST_GAIN_SAID = 0.9
 """Errors with weighting speckle over those of a fit of pairs, above which it is not worth saying."""
 SMALL_RATIO, LARGE_RATIO = 0.8, 2.0
 """Errors from the scatter of bins over those of speckle, outside which it is said what that means."""
-MODES_NOTE = (
-    "each mode is evaluated after one Gauss–Newton step from this optimum; "
-    "{}changes are in units of {}"
-)
-"""What AIC and BIC are and in which errors changes are go into the braces."""
-CRITERIA = "AIC and BIC are differences from the lowest, corrected for correlated pairs; "
-WITHOUT_CRITERIA = (
-    "AIC and BIC are not given, because the model does not describe the data: they would treat its misfit "
-    "as noise"
+_ON_MODES = (
+    "each mode is evaluated after one Gauss–Newton step from this optimum; AIC and BIC are differences from "
+    "the lowest, corrected for correlated pairs, and absent where the model does not describe the data; "
+    "changes are in units of {}"
 )
 
 
@@ -338,15 +302,13 @@ def reservations(result: FitResult) -> list[tuple[str, str]]:
 def parameter_rows(result: FitResult) -> tuple[list[list[str]], list[str], list[str]]:
     """Return the table of parameters, header first, notes on it, and what is known of the noise."""
     table, truth, pull = result.parameters, truth_of(result), pulls(result)
-    robust, naive = (
-        bool(np.isfinite(table[key].values).any()) for key in ("stderr", "stderr_naive")
-    )
+    robust = bool(np.isfinite(table["stderr"].values).any())
     head = ["parameter", "value ± stderr", "unit", *["dof"] * robust, "naive error"]
-    rows = []
-    splines = coefficients(result)
+    free = _coefficients(result)
+    rows = [_free_rate_row(result, rate, own, len(head)) for rate, own in free.items()]
+    coefficients = [name for own in free.values() for name in own]
     for n, name in enumerate(map(str, table["param"].values)):
-        if name in splines:
-            rows += _free_rate_row(result, name, splines[name], len(head))
+        if name in coefficients:
             continue
         column = {str(key): table[key].values[n] for key in table.data_vars}
         shown = numbers.value_and_error(column["value"], column["stderr"])
@@ -366,7 +328,7 @@ def parameter_rows(result: FitResult) -> tuple[list[list[str]], list[str], list[
         *_free_rates(result),
         *derived_sentences(result),
         *mean_rates(result),
-        _on_errors(robust, naive, table.attrs["method"], _of_averages(result)),
+        _on_errors(result, robust),
         *caution,
         *([ON_PULLS] if pull else []),
     ]
@@ -382,27 +344,21 @@ def _priors(result: FitResult) -> list[str]:
     ]
 
 
-def coefficients(result: FitResult) -> dict[str, str]:
-    """Return the rate of free form of each parameter that is one of its coefficients."""
+def _coefficients(result: FitResult) -> dict[str, list[str]]:
+    """Return the parameters that are the coefficients of each rate of free form."""
     table = result.diagnosis.smoothing
     if table is None:
         return {}
-    return {
-        f"{rate}_{n + 1}": str(rate)
-        for rate, splines in zip(table["rate"].values, table["splines"].values, strict=True)
-        for n in range(int(splines))
-    }
+    sizes = zip(table["rate"].values, table["splines"].values, strict=True)
+    return {str(rate): [f"{rate}_{n + 1}" for n in range(int(splines))] for rate, splines in sizes}
 
 
-def _free_rate_row(result: FitResult, name: str, rate: str, width: int) -> list[list[str]]:
-    """Return one row for all coefficients of a rate, in place of its first."""
-    if name != f"{rate}_1":
-        return []
-    own = [one for one, of in coefficients(result).items() if of == rate]
+def _free_rate_row(result: FitResult, rate: str, own: list[str], width: int) -> list[str]:
+    """Return one row for all coefficients of a rate."""
     values = result.parameters.sel(param=own)["value"].values
-    unit = str(result.parameters.sel(param=name)["unit"].values)
+    unit = str(result.parameters.sel(param=own[0])["unit"].values)
     shown = f"{values.min():.4g} to {values.max():.4g}"
-    return [[f"{rate}(t)", shown, unit, *["-"] * (width - 3)]]
+    return [f"{rate}(t)", shown, unit, *["-"] * (width - 3)]
 
 
 def _free_rates(result: FitResult) -> list[str]:
@@ -443,32 +399,30 @@ def mean_rates(result: FitResult) -> list[str]:
     ]
 
 
-def _on_errors(robust: bool, naive: bool, method: str, averages: bool) -> str:
-    if averages and robust:
-        return (
-            f"cells are weighted by the inverse of their covariance, which is computed from speckle and "
-            f"counting noise, assuming Gaussian speckle; stderr is {method}, with the degrees of freedom "
-            f"given in column dof; the naive error treats the covariance as known"
+def _on_errors(result: FitResult, robust: bool) -> str:
+    """Return how the standard errors are computed, and what the naive ones assume."""
+    if not robust:
+        if np.isfinite(result.parameters["stderr_naive"].values).any():
+            return "only the naive error is known, which assumes uncorrelated noise"
+        return "the errors of the parameters are not known"
+    how, assumption = "cluster-robust (CR3, clustered by bin)", "assumes uncorrelated noise"
+    if result.parameters.attrs["method"] == SPECKLE:
+        how = (
+            "computed from speckle and counting noise, assuming Gaussian speckle (method: speckle)"
         )
-    if robust and method == SPECKLE:
-        return (
-            "stderr is computed from speckle and counting noise, assuming Gaussian speckle (method: "
-            "speckle), with the degrees of freedom given in column dof; the naive error assumes uncorrelated "
-            "noise"
-        )
-    if robust:
-        return (
-            "stderr is cluster-robust (CR3, clustered by bin), with the degrees of freedom given in column "
-            "dof; the naive error assumes uncorrelated noise"
-        )
-    if naive:
-        return "only the naive error is known, which assumes uncorrelated noise"
-    return "the errors of the parameters are not known"
+    weights = ""
+    if _of_averages(result):
+        weights = "cells are weighted by the inverse of their covariance; "
+        assumption = "treats this covariance as known"
+    return (
+        f"{weights}stderr is {how}, with the degrees of freedom given in column dof; the naive error "
+        f"{assumption}"
+    )
 
 
 def _on_noise(result: FitResult) -> tuple[list[str], list[str]]:
     """Return the pixels and counts that explain the noise, and why robust errors may be wrong."""
-    noise = result.errors.noise
+    noise, test = result.errors.noise, result.diagnosis.hausman
     if noise is None or noise["objection"].item():
         return [], []
     lines = []
@@ -480,29 +434,24 @@ def _on_noise(result: FitResult) -> tuple[list[str], list[str]]:
         )
     gain = noise["weighted_ratio"].values if "weighted_ratio" in noise else np.full(1, np.nan)
     if np.isfinite(gain).any() and np.nanmin(gain) < LARGEST_GAIN_SAID:
-        at_most = _two_digits(gain)
         lines.append(
-            f"with --weighting speckle, the upper limit on the errors would be {at_most} times the present "
-            f"errors" + ", depending on the parameter" * (" to " in at_most)
+            f"with --weighting speckle, errors would be at most {_two_digits(gain)} times the present ones"
         )
-    if (test := result.diagnosis.hausman) is not None and not test.differs:
+    if test is not None and not test.differs:
         lines.append(
             f"the estimates agree with those of all pairs (Hausman test, p = {test.p:.2g})"
         )
-    if result.parameters.attrs["method"] == SPECKLE:
-        return lines, []
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio = result.parameters["stderr"].values / noise["stderr"].values
-    if not np.isfinite(ratio).any():
+    if result.parameters.attrs["method"] == SPECKLE or not np.isfinite(ratio).any():
         return lines, []
     typical = float(np.nanmedian(ratio))
-    words = f"{typical:.2g} times the error expected from speckle and counting alone"
+    words = f"stderr is {typical:.2g} times the error expected from speckle and counting alone"
     if typical > LARGE_RATIO:
-        cause = "bins differ by more than speckle explains, because of the beam, the sample or a wrong model"
-        return lines, [f"stderr is {words}: {cause}"]
+        return lines, [f"{words}: bins differ, because of the beam, the sample or a wrong model"]
     if typical < SMALL_RATIO:
-        return lines, [f"stderr is only {words}, so it may be too small"]
-    return [*lines, f"stderr is {words}"], []
+        return lines, [f"{words}, so it may be too small"]
+    return [*lines, words], []
 
 
 def _two_digits(values: np.ndarray) -> str:
@@ -543,37 +492,32 @@ def _range(values: np.ndarray, without: str = "unknown") -> str:
 
 
 def _data(result: FitResult) -> str:
-    count = numbers.format_count(_measured(result))
-    return f"reduced χ² {result.redchi:.5g} for {count} {datum(result)} in {_bins(result)}"
+    number = f"{_measured(result)} {datum(result)}"
+    return f"reduced χ² {result.redchi:.5g} for {number} in {_bins(result)}"
 
 
 def _on_bins(result: FitResult) -> str:
     return f"Contrast, offset, {datum(result)} and reduced χ² of each bin"
 
 
-def bin_rows(result: FitResult) -> list[list[str]]:
+def bin_rows(result: FitResult) -> list[tuple[str, ...]]:
     """Return the table of bins, header first."""
-    table = result.scaling
-    empty = table["ndata"].values == 0
-    rows = [["label", "q [1/Å]", "φ [°]", "contrast", "offset", datum(result), "χ²/N"]]
-    scans = ["scan", *map(str, result.provenance.inputs.get("scans", ()))]
-    for b in range(len(empty)):
-        at: dict[str, Any] = {str(key): table[key].values[b] for key in table.data_vars}
-        contrast = "no decay" if at["undetermined"] else _or_dash(at["contrast"], ".5f")
-        rows.append(
-            [
-                str(table["label"].values[b]),
-                _or_dash(at["q"], ".6g"),
-                _or_dash(at["phi"], ".2f"),
-                "-" if empty[b] else contrast,
-                "-" if empty[b] else _or_dash(at["offset"], ".5f"),
-                numbers.format_count(at["ndata"]),
-                _or_dash(at["redchi"], ".4f"),
-            ]
-        )
-    if len(scans) == 1:
-        return rows
-    return [[scan, *row] for scan, row in zip(scans, rows, strict=True)]
+    table, scans = result.scaling, result.provenance.inputs.get("scans")
+    empty, unknown = table["ndata"].values == 0, table["undetermined"].values
+    contrast = [
+        _or_dash(value, ".5f") for value in np.where(empty, np.nan, table["contrast"].values)
+    ]
+    columns = [
+        *([] if scans is None else [["scan", *map(str, scans)]]),
+        ["label", *map(str, table["label"].values)],
+        ["q [1/Å]", *(_or_dash(value, ".6g") for value in table["q"].values)],
+        ["φ [°]", *(_or_dash(value, ".2f") for value in table["phi"].values)],
+        ["contrast", *np.where(unknown & ~empty, "no decay", contrast).tolist()],
+        ["offset", *(_or_dash(v, ".5f") for v in np.where(empty, np.nan, table["offset"].values))],
+        [datum(result), *map(numbers.format_count, table["ndata"].values)],
+        ["χ²/N", *(_or_dash(value, ".4f") for value in table["redchi"].values)],
+    ]
+    return list(zip(*columns, strict=True))
 
 
 def influence_sentences(result: FitResult) -> tuple[str, ...]:
@@ -585,11 +529,12 @@ def influence_sentences(result: FitResult) -> tuple[str, ...]:
     moved = np.isfinite(change).any(axis=0)
     if not moved.any():
         return ()
-    rings, phi = describe_rings(result.scaling["q"].values), result.scaling["phi"].values
-    where = [f"q {q:.6g} 1/Å, " * bool(rings) for q in result.scaling["q"].values]
-    where = [f"{ring}φ {angle:.2f}°" for ring, angle in zip(where, phi, strict=True)]
+    rings, bins = describe_rings(result.scaling["q"].values), result.scaling
     where = [
-        f"label {label} ({at})" for label, at in zip(table["label"].values, where, strict=True)
+        f"label {label} ({f'q {q:.6g} 1/Å, ' * bool(rings)}φ {phi:.2f}°)"
+        for label, q, phi in zip(
+            table["label"].values, bins["q"].values, bins["phi"].values, strict=True
+        )
     ]
     if "change_of_scan" in table:
         change, names = table["change_of_scan"].values, result.provenance.inputs["scan_names"]
@@ -605,15 +550,14 @@ def influence_sentences(result: FitResult) -> tuple[str, ...]:
 
 def _sensitivity(result: FitResult) -> list[Sentences | Table]:
     """Return the influence of single bins, the scaling modes and the profiles."""
-    table = result.diagnosis.influence
+    table, modes = result.diagnosis.influence, result.diagnosis.scalings
     of = "scans" if table is not None and "change_of_scan" in table else "bins"
     title = f"influence of individual {of}, in units of {errors_of_changes(result)}"
     head = ["value", "χ² − lowest χ²", "of a parabola"]
-    modes = result.diagnosis.scalings
     return [
         Sentences([f"{title}: {sentence}" for sentence in influence_sentences(result)]),
         *([] if modes is None else [Table("Scaling modes", mode_rows(modes))]),
-        Sentences(mode_notes(result)),
+        Sentences(_on_modes(result)),
         *(
             Table(f"Profile of {name}", [head, *profile_rows(points)], 0)
             for name, points in result.errors.profiles.items()
@@ -621,23 +565,20 @@ def _sensitivity(result: FitResult) -> list[Sentences | Table]:
     ]
 
 
-def mode_notes(result: FitResult) -> tuple[str, ...]:
-    """Return notes on the table of scaling modes, or why there is none."""
+def _on_modes(result: FitResult) -> list[str]:
+    """Return a note on the table of scaling modes, or why there is none."""
     if result.diagnosis.scalings is not None:
-        note = MODES_NOTE.format("" if result.misfit else CRITERIA, errors_of_changes(result))
-        return (note, WITHOUT_CRITERIA) if result.misfit else (note,)
-    constraints = [
-        f"{part}_{kind}" for part in ("contrast", "offset") for kind in ("bounds", "prior")
-    ]
+        return [_ON_MODES.format(errors_of_changes(result))]
     if result.config.get("loss", "linear") != "linear":
-        return (
-            "scaling modes are not compared: under a robust loss each mode has its own outliers",
-        )
-    if any(result.config.get(name) is not None for name in constraints):
-        return (
-            "scaling modes are not compared: the bounds and priors apply only to the mode of this fit",
-        )
-    return ()
+        return [
+            "scaling modes are not compared: under a robust loss each mode has its own outliers"
+        ]
+    limits = (f"{part}_{by}" for part in ("contrast", "offset") for by in ("bounds", "prior"))
+    if any(result.config.get(name) is not None for name in limits):
+        return [
+            "scaling modes are not compared: the bounds and priors apply only to the mode of this fit"
+        ]
+    return []
 
 
 def mode_rows(table: xarray.Dataset) -> list[list[str]]:

@@ -143,7 +143,7 @@ def test_a_fit_reports_the_minima_of_its_starts(tmp_path):
     best = result.diagnosis.minima[0]
     assert best["theta"]["phi0"] == pytest.approx(20, abs=0.5)
     said = " ".join(result.report(all=True).split())
-    assert f"{best['starts']} in the minimum with the lowest χ²" in said
+    assert f" phi0 {best['starts']} 0 " in said
     result.to_json(tmp_path / "result.json")
     assert load_result(tmp_path / "result.json").diagnosis.minima == result.diagnosis.minima
 
