@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.assessment.cell_residuals import AveragedCells, Interval
 from homodyne_dask.assessment.own_parameters import scaled_inverse
@@ -82,8 +82,18 @@ class Averages(NamedTuple):
     f: Float[np.ndarray, " cell"]
     slopes: Float[np.ndarray, "m cell"]
     """Derivatives of f by the scaled parameters that moved."""
-    share: Float[np.ndarray, "cell fine"]
-    """Each as a mean over the finest cells."""
+    place: Int[np.ndarray, " fine"]
+    """In which of them each of the finest cells is; -1 for none."""
+    fine_pairs: Int[np.ndarray, " fine"]
+    """Of the finest cells."""
+
+    @property
+    def share(self) -> Float[np.ndarray, "cell fine"]:
+        """Each as a mean over the finest cells."""
+        inside = np.flatnonzero(self.place >= 0)
+        found = np.zeros((len(self.pairs), len(self.place)))
+        found[self.place[inside], inside] = self.fine_pairs[inside]
+        return found / self.pairs[:, None]
 
     def with_noise(self, blocks: list[Blocks]) -> "tuple[Averages, NoiseCovariance]":
         """Return the cells that hold a pair of blocks, with their noise.
@@ -92,16 +102,15 @@ class Averages(NamedTuple):
         """
         noise = sum_over_stretches([noise_of_cells(part, self.intervals) for part in blocks])
         known = np.diag(noise.counted_twice) > 0
-        cells = self.only([one for one, some in zip(self.intervals, known, strict=True) if some])
-        return cells, NoiseCovariance(*(part[np.ix_(known, known)] for part in noise))
+        return self.at(known), NoiseCovariance(*(part[np.ix_(known, known)] for part in noise))
 
-    def only(self, intervals: list[Interval]) -> "Averages":
+    def at(self, known: Bool[np.ndarray, " cell"]) -> "Averages":
         """Return some of the cells."""
-        some = set(intervals)
-        known = np.array([one in some for one in self.intervals], bool)
+        number = np.append(np.where(known, np.cumsum(known) - 1, -1), -1)
+        intervals = [one for one, some in zip(self.intervals, known, strict=True) if some]
         return Averages(
             intervals, self.c2[known], self.pairs[known], self.f[known], self.slopes[:, known],
-            self.share[known],
+            number[self.place], self.fine_pairs,
         )  # fmt: skip
 
 
@@ -225,6 +234,49 @@ def noise_of_mean(
     )
 
 
+class Scatter(NamedTuple):
+    """The scatter of single pairs of a bin."""
+
+    sums: Float[np.ndarray, " 3"]
+    """Σ w, Σ w f and Σ w f²."""
+    chisqr: float
+    """No more of it than can be noise."""
+
+
+class BinData(NamedTuple):
+    """What is known of one bin at the end of a fit, from which its noise follows."""
+
+    place: tuple[float, float]
+    """q [1/Å], 1 where the model has none, and φ [degree]."""
+    offset: float
+    contrast: float
+    frames: BinFrames
+    averaged: AveragedCells
+    """Of this bin alone."""
+    sigma: Float[np.ndarray, " used"]
+    mean_counts: float
+    """μ; NaN where it is not known."""
+    scatter: Scatter | None = None
+    """None under a loss, where χ² is no sum of squares, and where averages or cells are fitted."""
+    means: Averages | None = None
+    """Over the finest cells, of data that are means over cells of age and lag."""
+
+    @property
+    def of_noise(self) -> float:
+        """The contrast of the noise."""
+        return float(np.clip(self.contrast, SMALLEST_CONTRAST, 1.0))
+
+    def alike(self, other: "BinData") -> bool:
+        """Return whether q, φ and pairs are the same, and contrast and σ all but the same: one noise."""
+        return (
+            self.place == other.place
+            and abs(self.of_noise / other.of_noise - 1) < ALIKE
+            and np.array_equal(self.averaged.pairs, other.averaged.pairs)
+            and len(self.sigma) == len(other.sigma)
+            and float(np.abs(self.sigma / other.sigma - 1).mean()) < ALIKE
+        )
+
+
 class NoiseOfModel(NamedTuple):
     """What the noise of a bin is before its residuals are looked at."""
 
@@ -234,16 +286,14 @@ class NoiseOfModel(NamedTuple):
     weights: Float[np.ndarray, "column column"]
     distance: float
     """As in `BinNoise`."""
-    bin: "RepeatedBin"
+    bin: BinData
     """For which it was computed."""
     at: FittedPoint
     division: Division
     fine: Float[np.ndarray, " fine"]
     """f of the finest cells."""
 
-    def holds_for(
-        self, bin: "RepeatedBin", at: FittedPoint, fine: Float[np.ndarray, " fine"]
-    ) -> bool:
+    def holds_for(self, bin: BinData, at: FittedPoint, fine: Float[np.ndarray, " fine"]) -> bool:
         """Return whether it is that of a bin of another scan, too, where f is all but the same."""
         return (
             bin.alike(self.bin)
@@ -254,29 +304,10 @@ class NoiseOfModel(NamedTuple):
     def at_point(self, at: FittedPoint, own: Averages) -> "NoiseOfModel":
         """Return it with the averages of another bin, for which it holds, and its units of parameters."""
         size = np.concatenate([np.ones(2), at.units / self.at.units])[: len(self.weights)]
-        both = np.outer(size, size)
+        both, some = np.outer(size, size), set(self.cells.intervals)
         of_fields = NoiseCovariance(*(part * both for part in self.of_fields))
-        return self._replace(cells=own, of_fields=of_fields, weights=self.weights * both)
-
-
-class RepeatedBin(NamedTuple):
-    """What tells whether bins of scans that repeat each other have one noise, at one model."""
-
-    place: tuple[float, float]
-    """q [1/Å] and φ [degree]."""
-    contrast: float
-    sigma: Float[np.ndarray, " used"]
-    pairs: Int[np.ndarray, " cell"]
-
-    def alike(self, other: "RepeatedBin") -> bool:
-        """Return whether q, φ and pairs are the same, and contrast and σ all but the same."""
-        return (
-            self.place == other.place
-            and abs(self.contrast / other.contrast - 1) < ALIKE
-            and np.array_equal(self.pairs, other.pairs)
-            and len(self.sigma) == len(other.sigma)
-            and float(np.abs(self.sigma / other.sigma - 1).mean()) < ALIKE
-        )
+        cells = own.at(np.array([one in some for one in own.intervals], bool))
+        return self._replace(cells=cells, of_fields=of_fields, weights=self.weights * both)
 
 
 def noise_of_bins(
@@ -296,34 +327,57 @@ def noise_of_bins(
     of sums over pairs is wanted, too; else it is empty. known: noise of the model of other scans, which is
     used where it holds; what is computed here is added.
     """
-    counts, found = request.scan.mean_counts, dict[int, BinNoise]()
-    contrast = np.clip(state.reduced.contrast, SMALLEST_CONTRAST, 1.0)  # that of the noise
+    reduced, found = state.reduced, dict[int, BinNoise]()
+    if (reduced.chisqr_per_bin[bins] <= reduced.rounding_per_bin[bins]).any():
+        return None
+    data = {b: bin_data(request, state, at, b, averaged, means) for b in bins}
     groups, several = [[b] for b in bins], len(np.unique(request.scan.scan_number)) > 1
-    scan, sigma = request.scan, request.scan.sigma_row[:, request.scan.use]
-    place = zip(q_or_one(scan).tolist(), scan.phi.tolist(), strict=True)
-    each = zip(place, contrast.tolist(), sigma, averaged.pairs, strict=True)
-    repeated = [RepeatedBin(*of) for of in each]
     if means is None and several:
-        groups = _repeats(bins, repeated)
+        groups = _repeats(data)
     for of in groups:
-        model = _noise_of_model(
-            request, at, of[0], repeated[of[0]], grid, averaged, means, of_pairs, known
-        )
-        noises = _noise_of_repeats(
-            request, state, of, contrast[of], model, averaged, counts[of], means is None
-        )
+        noises = noise_of_bin(at, [data[b] for b in of], grid, of_pairs, known)
         if noises is None:
             return None
         found.update(zip(of, noises, strict=True))
     return {b: found[b] for b in bins}
 
 
-def _repeats(bins: Sequence[int], repeated: list[RepeatedBin]) -> list[list[int]]:
+def bin_data(
+    request: Request,
+    state: State,
+    at: FittedPoint,
+    bin: int,
+    averaged: AveragedCells,
+    means: CellMeans | None,
+) -> BinData:
+    """Return what the noise of a bin follows from."""
+    scan, reduced, scatter = request.scan, state.reduced, None
+    if means is None and not isinstance(reduced.gram, RobustGram):
+        M, chisqr = reduced.gram.moments[bin], float(reduced.chisqr_per_bin[bin])
+        if scan.attrs["sigma_source"] == "counts":
+            chisqr = min(chisqr, MAX_EXCESS * float(reduced.count[bin]))
+        scatter = Scatter(np.array([M[0, 0], M[0, 2], M[2, 2]]), chisqr)
+    weight = np.where(scan.use, scan.sigma_row[bin] ** -2.0, 0.0)
+    share = None if averaged.known is None else averaged.known[bin]
+    return BinData(
+        (float(q_or_one(scan)[bin]), float(scan.phi[bin])),
+        float(reduced.offset[bin]),
+        float(reduced.contrast[bin]),
+        BinFrames(scan.frames, scan.use, weight, request.problem.min_lag, share),
+        averaged.of_bins([bin]),
+        scan.sigma_row[bin, scan.use],
+        float(scan.mean_counts[bin]),
+        scatter,
+        None if means is None else _averages_of_means(request, at, bin, means),
+    )
+
+
+def _repeats(data: dict[int, BinData]) -> list[list[int]]:
     """Return the bins that share one noise."""
     found = dict[tuple[float, float], list[list[int]]]()
-    for b in bins:
-        same = found.setdefault(repeated[b].place, [])
-        of = next((of for of in same if repeated[b].alike(repeated[of[0]])), None)
+    for b, one in data.items():
+        same = found.setdefault(one.place, [])
+        of = next((of for of in same if one.alike(data[of[0]])), None)
         if of is None:
             same.append([b])
         else:
@@ -331,89 +385,79 @@ def _repeats(bins: Sequence[int], repeated: list[RepeatedBin]) -> list[list[int]
     return [of for same in found.values() for of in same]
 
 
-def _noise_of_repeats(
-    request: Request,
-    state: State,
-    bins: list[int],
-    contrast: Float[np.ndarray, " bin"],
-    model: NoiseOfModel,
-    averaged: AveragedCells,
-    mean_counts: Float[np.ndarray, " bin"],
-    single_pairs: bool,
+def noise_of_bin(
+    at: FittedPoint,
+    repeats: Sequence[BinData],
+    grid: CellGrid,
+    of_pairs: bool = True,
+    known: list[NoiseOfModel] | None = None,
 ) -> list[BinNoise] | None:
-    """Return the noise of bins of one noise of the model, that of the first; None as `noise_of_bins`.
+    """Return the noise of a bin, or of bins that repeat each other; None with too few cells.
 
-    single_pairs: whether χ² is that of pairs, so that their scatter limits the noise.
+    A pure function but for `known`. at, of_pairs, known: as of `noise_of_bins`.
     """
-    reduced, cells = state.reduced, model.cells
+    model = _noise_of_model(at, repeats[0], grid, of_pairs, known)
+    cells, contrast = model.cells, [one.of_noise for one in repeats]
     columns = [
         np.column_stack([np.ones(len(cells.f)), cells.f, c * cells.slopes.T]) for c in contrast
     ]
-    exact = reduced.chisqr_per_bin[bins] <= reduced.rounding_per_bin[bins]
-    if exact.any() or len(columns[0]) < columns[0].shape[1] + FEWEST_CELLS:
+    if len(columns[0]) < columns[0].shape[1] + FEWEST_CELLS:
         return None
-    c2 = [cells.c2, *(cells.share @ np.nan_to_num(averaged.c2[b]) for b in bins[1:])]
-    levels = reduced.offset[bins, None] + reduced.contrast[bins, None] * cells.f
-    residuals = np.stack(c2) - levels
-    fits = _fits(residuals.T, columns[0], model.of_cells, mean_counts)
-    least = [np.zeros(len(expected.mean_counts)) for _, expected in fits]
-    if single_pairs and len(model.weights) and not isinstance(reduced.gram, RobustGram):
-        each = zip(bins, contrast.tolist(), fits, strict=True)
-        left = scaled_inverse(model.weights, 1e-9)
-        least = [_least_pixels(request, state, b, c, model, left, fit) for b, c, (_, fit) in each]
-    return [
-        BinNoise(
-            cells._replace(c2=c2[n]),
-            residuals[n],
-            columns[n],
-            model.of_cells,
-            model.of_fields,
-            model.weights,
-            model.distance,
-            *fits[n],
-            least[n],
-        )
-        for n in range(len(bins))
+    c2 = [cells.c2]
+    if len(repeats) > 1:
+        c2 += [cells.share @ np.nan_to_num(one.averaged.c2[0]) for one in repeats[1:]]
+    residuals = [
+        of - (one.offset + one.contrast * cells.f) for one, of in zip(repeats, c2, strict=True)
     ]
+    counts = np.array([one.mean_counts for one in repeats])
+    fits = _fits(np.stack(residuals, axis=1), columns[0], model.of_cells, counts)
+    left = scaled_inverse(model.weights, 1e-9) if len(model.weights) else None
+    noises = []
+    for n, (one, (_, expected)) in enumerate(zip(repeats, fits, strict=True)):
+        least = np.zeros(len(expected.mean_counts))
+        if left is not None and one.scatter is not None:
+            least = _least_pixels(one, model, left, expected)
+        noises.append(
+            BinNoise(
+                cells._replace(c2=c2[n]),
+                residuals[n],
+                columns[n],
+                model.of_cells,
+                model.of_fields,
+                model.weights,
+                model.distance,
+                *fits[n],
+                least,
+            )
+        )
+    return noises
 
 
 def _noise_of_model(
-    request: Request,
     at: FittedPoint,
-    bin: int,
-    repeated: RepeatedBin,
+    data: BinData,
     grid: CellGrid,
-    averaged: AveragedCells,
-    means: CellMeans | None,
     of_pairs: bool,
     known: list[NoiseOfModel] | None,
 ) -> NoiseOfModel:
-    scan = request.scan
-    model = BinModel(at, float(q_or_one(scan)[bin]), float(scan.phi[bin]))
-    weight = np.where(scan.use, scan.sigma_row[bin] ** -2.0, 0.0)
-    known_share = None if averaged.known is None else averaged.known[bin]
-    frames = BinFrames(scan.frames, scan.use, weight, request.problem.min_lag, known_share)
-    if means is None:
-        fine = bin_averages(averaged, bin, model)
-    else:
-        fine = _averages_of_means(request, at, bin, means)
+    model = BinModel(at, *data.place)
+    fine = bin_averages(data.averaged, 0, model) if data.means is None else data.means
     for one in known or ():
-        if one.holds_for(repeated, at, fine.f):
-            own = merged_averages(fine, one.division, grid.min_pairs)
-            return one.at_point(at, own.only(one.cells.intervals))
-    division = divided(model, frames, averaged, grid)
-    parts = [blocks_of(model, frames, stretch, repeated.contrast) for stretch in division.stretches]
+        if one.holds_for(data, at, fine.f):
+            return one.at_point(at, merged_averages(fine, one.division, grid.min_pairs))
+    division = divided(model, data.frames, data.averaged, grid)
+    parts = [
+        blocks_of(model, data.frames, stretch, data.of_noise) for stretch in division.stretches
+    ]
     cells, of_cells = merged_averages(fine, division, grid.min_pairs).with_noise(parts)
     of_fields, weights = NoiseCovariance(*np.zeros((3, 0, 0))), np.zeros((0, 0))
     if of_pairs:
         noises, squares = zip(
-            *(noise_of_fields(model, part, frames.min_lag) for part in parts), strict=True
+            *(noise_of_fields(model, part, data.frames.min_lag) for part in parts), strict=True
         )
         of_fields, weights = sum_over_stretches(list(noises)), np.sum(squares, axis=0)
     distance = max(part.distance for part in parts)
-    found = NoiseOfModel(
-        cells, of_cells, of_fields, weights, distance, repeated, at, division, fine.f
-    )
+    found = NoiseOfModel(cells, of_cells, of_fields, weights, distance, data, at, division, fine.f)
     if known is not None:
         known.append(found)
     return found
@@ -450,13 +494,7 @@ def _fits(
 
 
 def _least_pixels(
-    request: Request,
-    state: State,
-    bin: int,
-    contrast: float,
-    model: NoiseOfModel,
-    inverse: Float[np.ndarray, "column column"],
-    fit: NoiseFit,
+    data: BinData, model: NoiseOfModel, inverse: Float[np.ndarray, "column column"], fit: NoiseFit
 ) -> Float[np.ndarray, " mu"]:
     """Return the pixels at each μ whose noise gives single pairs the scatter that they have, and no less.
 
@@ -464,21 +502,17 @@ def _least_pixels(
     of ½ (Σ K)²/Σ K² independent squares, K the covariance of the counts of two frames. inverse: of
     `model.weights`.
     """
-    gram, mu = state.reduced.gram, fit.mean_counts
-    M, frames = gram.moments[bin], int(request.scan.use.sum())
-    variance = pair_variance(contrast, np.array([M[0, 0], M[0, 2], M[2, 2]]))
+    assert data.scatter is not None
+    mu, sums, contrast = fit.mean_counts, data.scatter.sums, data.of_noise
     scatter_left = [
         float(one[0, 0] - np.sum(inverse * other))
-        for one, other in zip(variance, model.of_fields, strict=True)
+        for one, other in zip(pair_variance(contrast, sums), model.of_fields, strict=True)
     ]
     left = scatter_left[0] + scatter_left[1] / mu + scatter_left[2] / mu**2
-    correlated = (contrast / (contrast + 1 / mu)) ** 2 * M[2, 2] / M[0, 0]
-    independent = 0.5 / (correlated + 1 / frames) ** 2
+    correlated = (contrast / (contrast + 1 / mu)) ** 2 * sums[2] / sums[0]
+    independent = 0.5 / (correlated + 1 / int(data.frames.use.sum())) ** 2
     scatter = 1 + SCATTERS * np.sqrt(2 / independent)
-    chisqr, most = state.reduced.chisqr_per_bin[bin], MAX_EXCESS * state.reduced.count[bin]
-    if request.scan.attrs["sigma_source"] == "counts":
-        chisqr = min(chisqr, most)
-    return np.maximum(left, 0) / chisqr / scatter
+    return np.maximum(left, 0) / data.scatter.chisqr / scatter
 
 
 def bin_averages(averaged: AveragedCells, bin: int, model: BinModel) -> Averages:
@@ -488,12 +522,9 @@ def bin_averages(averaged: AveragedCells, bin: int, model: BinModel) -> Averages
         points.mean(of, number)
         for of in model.f_and_slopes(model.time(points.i), model.time(points.j))
     )
-    known = (averaged.pairs[bin] > 0) & np.isfinite(f)
-    intervals = [one for one, some in zip(averaged.intervals, known, strict=True) if some]
-    return Averages(
-        intervals, averaged.c2[bin, known], averaged.pairs[bin, known], f[known], slopes[:, known],
-        np.eye(number)[known],
-    )  # fmt: skip
+    pairs, place = averaged.pairs[bin], np.arange(number)
+    every = Averages(averaged.intervals, averaged.c2[bin], pairs, f, slopes, place, pairs)
+    return every.at((pairs > 0) & np.isfinite(f))
 
 
 class GroupedCells(NamedTuple):
@@ -541,30 +572,32 @@ def _averages_of_means(request: Request, at: FittedPoint, bin: int, means: CellM
     """Return c2 and the model averaged over the cells of a bin, of data that are means over cells."""
     groups = grouped_cells(request.scan, request.problem.min_lag)
     columns, count = (of[bin] for of in groups.averaged(request.scan, means))
-    known = count > 0
-    _, y, f, *slopes = columns[known].T
-    scaled = np.array(slopes)[at.which] * at.units[:, None]
-    intervals = [one for one, some in zip(groups.intervals, known, strict=True) if some]
-    return Averages(intervals, 1 + y, count[known], f, scaled, np.eye(len(known))[known])
+    _, y, f, *slopes = columns.T
+    scaled, place = np.array(slopes)[at.which] * at.units[:, None], np.arange(len(f))
+    return Averages(groups.intervals, 1 + y, count, f, scaled, place, count).at(count > 0)
 
 
 def merged_averages(fine: Averages, division: Division, min_pairs: int) -> Averages:
     """Return the averages over the larger cells of a division."""
-    ages, first, cells, rows = division.ages, [one.first for one in fine.intervals], [], []
-    shortest, end = (np.array([one[n] for one in fine.intervals], int) for n in (2, 3))
+    ages, cells, label = division.ages, [], np.full(len(fine.pairs), -1)
+    first, _, shortest, end = np.array(fine.intervals, int).reshape(-1, 4).T
     of_age = np.searchsorted(ages, first, "right") - 1
     for a, lags in enumerate(division.lags):
-        of_lag = np.searchsorted(lags, shortest, "right") - 1
-        inside = (of_age == a) & (of_lag >= 0) & (of_lag < len(lags) - 1)
-        inside[inside] = end[inside] <= lags[of_lag[inside] + 1]
-        for k in np.unique(of_lag[inside]):
-            pairs = np.where(inside & (of_lag == k), fine.pairs, 0)
-            if pairs.sum() >= min_pairs:
-                cells.append(Interval(*map(int, (ages[a], ages[a + 1], lags[k], lags[k + 1]))))
-                rows.append(pairs)
-    members = np.array(rows, np.int64).reshape(len(cells), len(fine.pairs))
-    count = members.sum(1)
-    share = members / np.maximum(count, 1)[:, None]
-    return Averages(
-        cells, share @ fine.c2, count, share @ fine.f, fine.slopes @ share.T, share @ fine.share
-    )
+        inside = np.flatnonzero(
+            (of_age == a) & (shortest >= lags[0]) & (shortest < lags[-1]) & (end <= lags[-1])
+        )
+        k = np.searchsorted(lags, shortest[inside], "right") - 1
+        whole = end[inside] <= lags[k + 1]
+        inside, k = inside[whole], k[whole]
+        enough = np.bincount(k, fine.pairs[inside], len(lags)) >= min_pairs
+        label[inside] = np.where(enough, len(cells) + np.cumsum(enough) - 1, -1)[k]
+        edges = [(ages[a], ages[a + 1], lags[n], lags[n + 1]) for n in np.flatnonzero(enough)]
+        cells += [Interval(*map(int, one)) for one in edges]
+    some, number = label >= 0, len(cells)
+    members = np.zeros((number, len(label)))
+    members[label[some], some] = fine.pairs[some]
+    count = members.sum(1).astype(int)
+    members /= count[:, None]
+    means = np.stack([fine.c2, fine.f, *fine.slopes]) @ members.T
+    place = np.append(label, -1)[fine.place]
+    return Averages(cells, means[0], count, means[1], means[2:], place, fine.fine_pairs)

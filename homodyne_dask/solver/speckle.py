@@ -14,11 +14,10 @@ P and μ follow from residuals averaged over cells of age and lag, by restricted
 """
 
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Float32, Int
+from jaxtyping import Bool, Float, Int
 from scipy.linalg import get_lapack_funcs
 
 MEAN_COUNTS = np.geomspace(0.003, 300, 41)
@@ -115,49 +114,85 @@ def cell_noise(record: Record, cells: CellPairs) -> NoiseCovariance:
     multiplied by what the cumulants and the division by the mean counts do to the variance of a pair with the
     mean f of the cell.
     """
-    F = record.contrast * record.g**2
-    (cholesky,) = get_lapack_funcs(("pstrf",), (F,))
-    factor, pivot, rank, _ = cholesky(F, tol=NEGLIGIBLE * F[0, 0], lower=1)  # with pivots
-    root = np.zeros((len(F), rank), np.float32)
-    root[pivot - 1] = np.tril(factor)[:, :rank]
-    n, block, every = record.frames.astype(float), np.arange(len(record.frames)), record.pairs
-    size, (blocks, rank) = int(cells.number.max()) + 1, root.shape
-    pairs, f = np.zeros(size), np.zeros(size)
-    products = np.zeros((size, blocks, rank), np.float32)
-    squares = np.zeros((size, rank, rank), np.float32)
-    for age, (low, high) in enumerate(pairwise([*cells.first.tolist(), cells.stop])):
-        for start, end, number in zip(cells.start, cells.end, cells.number[age], strict=True):
-            if number < 0 or (start[low:high] >= end[low:high]).all():
-                continue
-            span = slice(int(start[low:high].min()), int(end[low:high].max()))
-            inside = (block[span] >= start[low:high, None]) & (block[span] < end[low:high, None])
-            weight = inside * every[low:high, span]
-            if (total := weight.sum()) == 0:
-                continue
-            pairs[number] = total
-            f[number] = (weight * record.g[low:high, span] ** 2).sum() / total
-            weight = (weight / (2 * total)).astype(np.float32)
-            after = weight @ root[span]
-            squares[number] = root[low:high].T @ after
-            squares[number] += squares[number].T.copy()
-            products[number, low:high] += after
-            products[number, span] += weight.T @ root[low:high]
-    constant = 2 * _gram(squares)
-    products /= np.sqrt(n, dtype=np.float32)[:, None]
-    counted = 4 * _gram(products)
-    b = record.contrast
-    more = np.sqrt(1 + b * (4 * f - 4 * f**2 + 2 * f**3) / (1 + f**2))
-    once = np.sqrt(1 + b * (2 * f - f**2))
+    b, one = record.contrast, 1 / record.frames.astype(float)
+    f = record.g**2
+    F, every, size = _leading(b * f), record.pairs, int(cells.number.max()) + 1
+    pairs, mean_f, (constant, counted) = np.zeros(size), np.zeros(size), np.zeros((2, size, size))
+    ages = []
+    for age in range(len(cells.first)):
+        cell, of_age, total = _cells_of_age(cells, age, every, F)
+        pairs[cell] = total
+        mean_f[cell] = 2 * np.einsum("isj,ij->s", of_age.W, f[of_age.rows, of_age.first :])
+        ages.append((cell, of_age))
+    for n, (later, of_later) in enumerate(ages):
+        for earlier, of_earlier in ages[: n + 1]:
+            of_both = _traces_of_ages(of_later, of_earlier, F, one)
+            for whole, part in zip((constant, counted), of_both, strict=True):
+                whole[np.ix_(later, earlier)] = part
+                whole[np.ix_(earlier, later)] = part.T
+    more = np.sqrt(1 + b * (4 * mean_f - 4 * mean_f**2 + 2 * mean_f**3) / (1 + mean_f**2))
+    once = np.sqrt(1 + b * (2 * mean_f - mean_f**2))
     return NoiseCovariance(
         constant * np.outer(more, more),
         counted * np.outer(once, once),
-        np.diag((1 + b * f) * (pairs > 0) / np.maximum(pairs, 1)),
+        np.diag((1 + b * mean_f) * (pairs > 0) / np.maximum(pairs, 1)),
     )
 
 
-def _gram(of: Float32[np.ndarray, "cell n r"]) -> Float[np.ndarray, "cell cell"]:
-    flat = of.reshape(len(of), -1)
-    return (flat @ flat.T).astype(float)
+def _leading(F: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
+    """Return a positive matrix in its leading directions."""
+    (cholesky,) = get_lapack_funcs(("pstrf",), (F,))
+    factor, pivot, rank, _ = cholesky(F, tol=NEGLIGIBLE * F[0, 0], lower=1)  # with pivots
+    root = np.zeros((len(F), rank))
+    root[pivot - 1] = np.tril(factor)[:, :rank]
+    return root @ root.T
+
+
+class _CellsOfAge(NamedTuple):
+    """The cells of an interval of age: its blocks are the rows of their weights, and `first` is the first."""
+
+    first: int
+    rows: slice
+    W: Float[np.ndarray, "row cell m"]
+    """Half the weights of pairs with the blocks from `first` on; the pairs of a cell sum to 1/2."""
+    WF: Float[np.ndarray, "row cell n"]
+
+
+def _cells_of_age(
+    cells: CellPairs, age: int, pairs: Float[np.ndarray, "n n"], F: Float[np.ndarray, "n n"]
+) -> tuple[Int[np.ndarray, " cell"], _CellsOfAge, Float[np.ndarray, " cell"]]:
+    """Return the numbers of the cells of an interval of age, their weights and their pairs."""
+    first, stop = np.append(cells.first, cells.stop)[age : age + 2].tolist()
+    rows, kept, block = slice(first, stop), cells.number[age] >= 0, np.arange(first, len(F))
+    start, end = (of[kept, rows].T[:, :, None] for of in (cells.start, cells.end))
+    W = ((block >= start) & (block < end)) * pairs[rows, None, first:]
+    total = W.sum((0, 2))
+    W *= (0.5 / np.where(total > 0, total, 1.0))[:, None]
+    WF = (W.reshape(-1, len(block)) @ F[first:]).reshape(*W.shape[:2], len(F))
+    return cells.number[age, kept], _CellsOfAge(first, rows, W, WF), total
+
+
+def _traces_of_ages(
+    a: _CellsOfAge, b: _CellsOfAge, F: Float[np.ndarray, "n n"], one: Float[np.ndarray, " n"]
+) -> tuple[Float[np.ndarray, "cell other"], Float[np.ndarray, "cell other"]]:
+    """Return 2 tr(A F A' F) and 4 tr(A F A' D) of the cells of an age and those of it or an earlier one.
+
+    A = W + Wᵀ of the weights of a cell, and D of `one` on its diagonal.
+    """
+    height, cells, m = a.W.shape
+    others = slice(a.first - b.first, None)
+    both = np.concatenate([b.WF[:, :, a.first :], b.W[:, :, others] * one[a.first :]], axis=1)
+    right = (F[a.rows, b.rows] @ both.reshape(len(both), -1)).reshape(height, -1, m)
+    found = (a.W @ np.swapaxes(right, 1, 2)).sum(0)  # tr(Wᵀ F W' F) and tr(Wᵀ F W' D)
+    left = a.WF[:, :, b.rows].transpose(1, 0, 2).reshape(cells, -1)
+    found += left @ both[:, :, :height].transpose(2, 0, 1).reshape(left.shape[1], -1)
+    constant, counted = np.split(4 * found, 2, axis=1)
+    if a is b:
+        size = one[a.rows, None, None]
+        counted += 4 * ((a.WF[:, :, a.first :] * size) @ np.swapaxes(a.W, 1, 2)).sum(0)
+        turned = (a.W[:, :, :height] * size.T).transpose(1, 2, 0).reshape(cells, -1)
+        counted += 4 * turned @ left.T
+    return constant, counted
 
 
 def field_noise(
