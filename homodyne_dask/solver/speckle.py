@@ -210,20 +210,18 @@ def field_noise(
     2 tr(A F A' F) + 4β³ tr(B g B' g) + 2β³ Σ A12 A'34 g13 g32 g24 g41 - 2β²(b'·diag(g B g) + b·diag(g B' g))
     + bᵀF b' without counts, and 4 tr(A F A') + 8β² tr(B g B') - b·b' with one count.
     """
-    g, contrast, pairs = record.g, record.contrast, record.pairs
-    every = _Forms.of(fields * pairs, record)
-    mine = every if rows.all() else _Forms.of(fields * pairs * rows[:, None], record)
-    one = 1 / record.frames.astype(float)
-    constant = 2 * _traces(mine.AF, every.AF) + 4 * contrast**3 * _traces(mine.Bg, every.Bg)
-    constant += 2 * contrast**3 * _opposite(mine.A, every.A, record)
+    g, contrast, weights = record.g, record.contrast, fields * record.pairs
+    one, F = 1 / record.frames.astype(float), contrast * g**2
+    every = _Forms.of(weights, g, F)
+    mine = every if rows.all() else _Forms.of(weights * rows[:, None], g, F)
+    constant = 2 * _product(mine.AF, np.swapaxes(every.AF, 1, 2))
+    constant += 4 * contrast**3 * _product(mine.Bg, np.swapaxes(every.Bg, 1, 2))
+    constant += 2 * contrast**3 * _opposite(mine.A, every.A, g)
     across = mine.b @ _diagonals(g, every.Bg).T + _diagonals(g, mine.Bg) @ every.b.T
-    constant += mine.b @ (contrast * g**2) @ every.b.T - 2 * contrast**2 * across
-    counted = 4 * np.einsum("aij,bij,i->ab", mine.AF, every.A, one, optimize=True)
-    counted += 8 * contrast**2 * np.einsum("aij,bij,i->ab", mine.Bg, every.B, one, optimize=True)
+    constant += mine.b @ F @ every.b.T - 2 * contrast**2 * across
+    counted = 4 * _product(every.A, (mine.AF + 2 * contrast**2 * mine.Bg * g) * one[:, None]).T
     counted -= (mine.b * one) @ every.b.T
-    twice = np.tensordot(
-        fields * (pairs * rows[:, None] * (1 + contrast * g**2)), fields, ((1, 2), (1, 2))
-    )
+    twice = _product(weights * (rows[:, None] * (1 + F)), fields)
     return NoiseCovariance(*((part + part.T) / 2 for part in (constant, counted, twice)))
 
 
@@ -231,55 +229,55 @@ class _Forms(NamedTuple):
     """The matrices of `field_noise` of every field."""
 
     A: Float[np.ndarray, "field n n"]
-    B: Float[np.ndarray, "field n n"]
     AF: Float[np.ndarray, "field n n"]
     Bg: Float[np.ndarray, "field n n"]
     b: Float[np.ndarray, "field n"]
 
     @classmethod
-    def of(cls, weights: Float[np.ndarray, "field n n"], record: Record) -> "_Forms":
+    def of(
+        cls,
+        weights: Float[np.ndarray, "field n n"],
+        g: Float[np.ndarray, "n n"],
+        F: Float[np.ndarray, "n n"],
+    ) -> "_Forms":
         """Return those of weights of pairs on and above the diagonal."""
-        A, F = (weights + np.swapaxes(weights, 1, 2)) / 2, record.contrast * record.g**2
-        B = A * record.g
-        return cls(A, B, A @ F, B @ record.g, 2 * (A * F).sum(2))
+        A = weights + np.swapaxes(weights, 1, 2)
+        A *= 0.5
+        flat = A.reshape(-1, len(g))
+        AF, Bg = (flat @ F).reshape(A.shape), ((A * g).reshape(flat.shape) @ g).reshape(A.shape)
+        return cls(A, AF, Bg, 2 * np.einsum("aij,ij->ai", A, F))
 
 
-def _traces(
+def _product(
     one: Float[np.ndarray, "field n n"], other: Float[np.ndarray, "field n n"]
 ) -> Float[np.ndarray, "field field"]:
-    """Return tr(M M') of all pairs of matrices."""
-    return np.tensordot(one, other, ((1, 2), (2, 1)))
+    """Return the sums of the products of the elements of all pairs of matrices."""
+    return one.reshape(len(one), -1) @ other.reshape(len(other), -1).T
 
 
 def _diagonals(
     g: Float[np.ndarray, "n n"], products: Float[np.ndarray, "field n n"]
 ) -> Float[np.ndarray, "field n"]:
     """Return the diagonals of g M, M the products."""
-    return np.einsum("ij,aji->ai", g, products, optimize=True)
+    return np.einsum("ji,aji->ai", g, products)
 
 
 def _opposite(
-    one: Float[np.ndarray, "field n n"], other: Float[np.ndarray, "field n n"], record: Record
+    one: Float[np.ndarray, "field n n"],
+    other: Float[np.ndarray, "field n n"],
+    g: Float[np.ndarray, "n n"],
 ) -> Float[np.ndarray, "field field"]:
     """Return Σ A12 A'34 g13 g32 g24 g41, with neighbouring blocks merged: it is a small part of the whole."""
-    n = len(record.g)
-    first = (
-        np.unique(np.linspace(0, n, MOST_MERGED + 1).astype(int)[:-1])
-        if n > MOST_MERGED
-        else np.arange(n)
-    )
-
-    def merged(A: np.ndarray) -> np.ndarray:
-        return np.add.reduceat(np.add.reduceat(A, first, axis=1), first, axis=2)
-
-    size = np.diff(np.append(first, n))
-    g = merged(record.g[None])[0] / np.outer(size, size)
-    both = (g[:, :, None] * g[:, None, :]).reshape(len(size), -1)  # g13 g14 for every 1 and (3, 4)
-    found = np.empty((len(one), len(other)))
-    right = merged(other).reshape(len(other), -1)
-    for a, A in enumerate(merged(one)):
-        found[a] = right @ (both * (A @ both)).sum(0)
-    return found
+    n = len(g)
+    first = np.unique(np.linspace(0, n, min(n, MOST_MERGED) + 1).astype(int)[:-1])
+    merge = (
+        np.searchsorted(first, np.arange(n), "right") - 1 == np.arange(len(first))[:, None]
+    ) * 1.0
+    g = merge @ g @ merge.T / np.outer(merge.sum(1), merge.sum(1))
+    both = (g[:, :, None] * g[:, None, :]).reshape(len(g), -1)  # g13 g14 for every 1 and (3, 4)
+    left = (merge @ one @ merge.T) @ both
+    left = np.einsum("aix,ix->ax", left, both)
+    return left @ (merge @ other @ merge.T).reshape(len(other), -1).T
 
 
 def sum_over_stretches(parts: list[NoiseCovariance]) -> NoiseCovariance:
