@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -26,10 +27,10 @@ from homodyne_dask.kernels.gram import CellMeans, RobustGram
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver.normal_equations import JointEquations
 from homodyne_dask.solver.speckle import (
+    MEAN_COUNTS,
+    LeftByFit,
     NoiseCovariance,
     NoiseFit,
-    fit_noise,
-    fit_noises,
     pair_variance,
     regular,
     sum_over_stretches,
@@ -138,7 +139,7 @@ class BinNoise:
     of_each: "RepeatedResiduals | None" = None
     """Of a mean over repeats: what it is the mean of."""
 
-    @property
+    @cached_property
     def covariance(self) -> Float[np.ndarray, "cell cell"]:
         """Of the means over cells, of the expected noise, and no more of it than single pairs show."""
         return self._covariance(self.expected)
@@ -149,9 +150,10 @@ class BinNoise:
         """Return the same with the part of the residuals that more columns explain taken for no noise."""
         own, expected = np.column_stack([self.columns, more]), self.expected
         if len(own) >= own.shape[1] + FEWEST_CELLS:
-            given = own, self.of_cells, expected.mean_counts
             each = self.of_each
-            expected = fit_noise(self.residual, *given) if each is None else each.fit(*given)
+            residuals = self.residual[:, None] if each is None else each.residuals
+            fits = LeftByFit.of(residuals, own, self.of_cells).fits(expected.mean_counts)
+            expected = fits[0] if each is None else noise_of_mean(fits, each.share, each.least)
         return self._covariance(expected), expected
 
     def shared_with(self, other: "BinNoise") -> Float[np.ndarray, "cell other"]:
@@ -171,12 +173,12 @@ class BinNoise:
         pixels = np.maximum(expected.pixels, self.least_pixels)
         return self.of_cells.mean(expected.weight / pixels, expected.mean_counts)
 
-    @property
+    @cached_property
     def measured(self) -> Float[np.ndarray, "cell cell"]:
         """The covariance of the means over cells, of the noise that the residuals show."""
         return regular(self.of_cells.mean(self.fit.weight / self.fit.pixels, self.fit.mean_counts))
 
-    @property
+    @cached_property
     def inverse(self) -> Float[np.ndarray, "cell cell"]:
         """The inverse of `measured`."""
         return np.linalg.inv(self.measured)
@@ -200,16 +202,6 @@ class RepeatedResiduals(NamedTuple):
     """Of each in the mean."""
     least: Float[np.ndarray, "bin mu"]
     """`BinNoise.least_pixels` of each."""
-
-    def fit(
-        self,
-        columns: Float[np.ndarray, "cell column"],
-        noise: NoiseCovariance,
-        mean_counts: Float[np.ndarray, " mu"],
-    ) -> NoiseFit:
-        """Return the noise of the mean as what columns leave of each shows it."""
-        fits = fit_noises(self.residuals, columns, noise, mean_counts)
-        return noise_of_mean(fits, self.share, self.least)
 
 
 def noise_of_mean(
@@ -330,7 +322,8 @@ def noise_of_bins(
     reduced, found = state.reduced, dict[int, BinNoise]()
     if (reduced.chisqr_per_bin[bins] <= reduced.rounding_per_bin[bins]).any():
         return None
-    data = {b: bin_data(request, state, at, b, averaged, means) for b in bins}
+    of_scan = request.scan.sigma_row, request.scan.mean_counts  # read once
+    data = {b: bin_data(request, state, at, b, averaged, means, of_scan) for b in bins}
     groups, several = [[b] for b in bins], len(np.unique(request.scan.scan_number)) > 1
     if means is None and several:
         groups = _repeats(data)
@@ -349,15 +342,16 @@ def bin_data(
     bin: int,
     averaged: AveragedCells,
     means: CellMeans | None,
+    of_scan: tuple[Float[np.ndarray, "bin t"], Float[np.ndarray, " bin"]],
 ) -> BinData:
-    """Return what the noise of a bin follows from."""
-    scan, reduced, scatter = request.scan, state.reduced, None
+    """Return what the noise of a bin follows from; of_scan: `sigma_row` and `mean_counts` of all bins."""
+    scan, reduced, scatter, (sigma_row, mean_counts) = request.scan, state.reduced, None, of_scan
     if means is None and not isinstance(reduced.gram, RobustGram):
         M, chisqr = reduced.gram.moments[bin], float(reduced.chisqr_per_bin[bin])
         if scan.attrs["sigma_source"] == "counts":
             chisqr = min(chisqr, MAX_EXCESS * float(reduced.count[bin]))
         scatter = Scatter(np.array([M[0, 0], M[0, 2], M[2, 2]]), chisqr)
-    weight = np.where(scan.use, scan.sigma_row[bin] ** -2.0, 0.0)
+    weight = np.where(scan.use, sigma_row[bin] ** -2.0, 0.0)
     share = None if averaged.known is None else averaged.known[bin]
     return BinData(
         (float(q_or_one(scan)[bin]), float(scan.phi[bin])),
@@ -365,8 +359,8 @@ def bin_data(
         float(reduced.contrast[bin]),
         BinFrames(scan.frames, scan.use, weight, request.problem.min_lag, share),
         averaged.of_bins([bin]),
-        scan.sigma_row[bin, scan.use],
-        float(scan.mean_counts[bin]),
+        sigma_row[bin, scan.use],
+        float(mean_counts[bin]),
         scatter,
         None if means is None else _averages_of_means(request, at, bin, means),
     )
@@ -410,7 +404,7 @@ def noise_of_bin(
         of - (one.offset + one.contrast * cells.f) for one, of in zip(repeats, c2, strict=True)
     ]
     counts = np.array([one.mean_counts for one in repeats])
-    fits = _fits(np.stack(residuals, axis=1), columns[0], model.of_cells, counts)
+    fits = _fits(LeftByFit.of(np.stack(residuals, axis=1), columns[0], model.of_cells), counts)
     left = scaled_inverse(model.weights, 1e-9) if len(model.weights) else None
     noises = []
     for n, (one, (_, expected)) in enumerate(zip(repeats, fits, strict=True)):
@@ -471,26 +465,23 @@ def fitted_point(request: Request, state: State, joint: JointEquations) -> Fitte
 
 
 def _fits(
-    residuals: Float[np.ndarray, "cell bin"],
-    columns: Float[np.ndarray, "cell column"],
-    noise: NoiseCovariance,
-    mean_counts: Float[np.ndarray, " bin"],
+    left: LeftByFit, mean_counts: Float[np.ndarray, " bin"]
 ) -> list[tuple[NoiseFit, NoiseFit]]:
     """Return what residuals say of the noise: by the counts that are known unless ruled out, and by these.
 
     mean_counts: NaN where they are not known.
     """
-    free = fit_noises(residuals, columns, noise)
+    free = left.fits(MEAN_COUNTS)
     found = list(zip(free, free, strict=True))
     with np.errstate(invalid="ignore"):
         number = np.round(np.log(mean_counts) / COUNTS_ALIKE)
     for one in np.unique(number[np.isfinite(number)]):
         bins = np.flatnonzero(number == one)
         mean = mean_counts[bins[:1]] if len(bins) == 1 else mean_counts[bins].mean(keepdims=True)
-        for n, fit in zip(bins, fit_noises(residuals[:, bins], columns, noise, mean), strict=True):
+        for n, fit in zip(bins, left.fits(mean, bins), strict=True):
             ruled_out = fit.log_likelihood < free[n].log_likelihood - MOST_BELOW
             found[n] = (free[n] if ruled_out else fit, fit)
-    return found
+    return [(left.whitened(n, fit), expected) for n, (fit, expected) in enumerate(found)]
 
 
 def _least_pixels(

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.linalg import get_lapack_funcs
+from scipy.linalg.lapack import dpotrf, dpstrf, dtrtrs
 
 MEAN_COUNTS = np.geomspace(0.003, 300, 41)
 """Values of μ over which the likelihood is averaged where counts are unknown: below the first all noise is
@@ -141,8 +141,7 @@ def cell_noise(record: Record, cells: CellPairs) -> NoiseCovariance:
 
 def _leading(F: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
     """Return a positive matrix in its leading directions."""
-    (cholesky,) = get_lapack_funcs(("pstrf",), (F,))
-    factor, pivot, rank, _ = cholesky(F, tol=NEGLIGIBLE * F[0, 0], lower=1)  # with pivots
+    factor, pivot, rank, _ = dpstrf(F, tol=NEGLIGIBLE * F[0, 0], lower=1)  # with pivots
     root = np.zeros((len(F), rank))
     root[pivot - 1] = np.tril(factor)[:, :rank]
     return root @ root.T
@@ -343,51 +342,80 @@ def fit_noises(
 
     columns: of one of the bins; those of the others have the same combinations.
     """
-    number = len(mean_counts)
-    scaled = columns / np.maximum(np.abs(columns).max(0), np.finfo(float).tiny)
-    vectors, values, _ = np.linalg.svd(scaled)
-    outside = vectors[:, int((values > 1e-10 * values[0]).sum()) :]  # orthogonal to all columns
-    left, k = outside.T @ residuals, outside.shape[1]
-    of_left = noise.mapped(outside.T)
-    # what `regular` adds to the diagonal at each μ, at most: no variance of counts is negative
-    first, second, third = (np.trace(part) for part in noise)
-    traces = first + second / mean_counts + third / mean_counts**2
-    more = np.maximum(ROUNDING * traces, -2 * np.linalg.eigvalsh(noise.constant)[0])
-    (solve,) = get_lapack_funcs(("trtrs",), (outside,))
+    left = LeftByFit.of(residuals, columns, noise)
+    return [left.whitened(n, fit) for n, fit in enumerate(left.fits(mean_counts))]
 
-    def covariance(n: int) -> Float[np.ndarray, "k k"]:
-        return of_left.at(float(mean_counts[n])) + more[n] * np.eye(k)
 
-    square, likelihood = np.ones((number, left.shape[1])), np.full((number, left.shape[1]), -np.inf)
-    for some in _from_coarse_to_fine(likelihood):
-        roots = np.linalg.cholesky(np.array([covariance(n) for n in some]).reshape(-1, k, k))
-        for n, root in zip(some, roots, strict=True):
-            white, _ = solve(np.asfortranarray(root), left, lower=1)
+class LeftByFit(NamedTuple):
+    """What fitted columns leave of the residuals of bins with one noise, in coordinates of its own."""
+
+    residuals: Float[np.ndarray, "k bin"]
+    noise: NoiseCovariance
+
+    @classmethod
+    def of(
+        cls,
+        residuals: Float[np.ndarray, "cell bin"],
+        columns: Float[np.ndarray, "cell column"],
+        noise: NoiseCovariance,
+    ) -> "LeftByFit":
+        """Return the parts orthogonal to all columns, of noise in which no direction is without any."""
+        scaled = columns / np.maximum(np.abs(columns).max(0), np.finfo(float).tiny)
+        vectors, values, _ = np.linalg.svd(scaled)
+        outside = vectors[:, int((values > 1e-10 * values[0]).sum()) :].T
+        small = ROUNDING * np.eye(len(outside))
+        parts = (
+            part + np.trace(whole) * small
+            for part, whole in zip(noise.mapped(outside), noise, strict=True)
+        )
+        return cls(outside @ residuals, NoiseCovariance(*parts))
+
+    def fits(
+        self,
+        mean_counts: Float[np.ndarray, " mu"],
+        bins: "slice | Int[np.ndarray, ' some']" = slice(None),
+    ) -> list[NoiseFit]:
+        """Return what the residuals of some of the bins say of P and μ, without those whitened."""
+        left, number = np.asfortranarray(self.residuals[:, bins]), len(mean_counts)
+        k, several = left.shape
+        square, likelihood = np.ones((number, several)), np.full((number, several), -np.inf)
+        for n in _from_coarse_to_fine(likelihood):
+            root = _root(self.noise.at(float(mean_counts[n])))
+            white, _ = dtrtrs(root, left, lower=1)
             square[n] = (white**2).sum(0)
             likelihood[n] = -np.log(np.diag(root)).sum() - 0.5 * k * np.log(square[n])
-    weight, best = np.exp(likelihood - likelihood.max(0)), likelihood.argmax(0)
-    whitened = np.empty_like(left)
-    for n in np.unique(best):
-        values, vectors = np.linalg.eigh(covariance(n))
-        whitened[:, best == n] = (vectors.T @ left[:, best == n] / np.sqrt(values)[:, None])[::-1]
-    whitened *= np.sqrt(k / (whitened**2).sum(0))
-    each = (weight / weight.sum(0)).T, square.T, likelihood.max(0).tolist(), whitened.T
-    return [
-        NoiseFit(mean_counts, share, of, largest, k, white)
-        for share, of, largest, white in zip(*(map(np.array, each[:2])), *each[2:], strict=True)
-    ]
+        weight = np.exp(likelihood - likelihood.max(0))
+        each = (weight / weight.sum(0)).T, square.T, likelihood.max(0).tolist()
+        return [
+            NoiseFit(mean_counts, share, of, largest, k, np.zeros(0))
+            for share, of, largest in zip(*map(np.copy, each[:2]), each[2], strict=True)
+        ]
+
+    def whitened(self, bin: int, fit: NoiseFit) -> NoiseFit:
+        """Return the fit of a bin with its whitened residuals."""
+        values, vectors = np.linalg.eigh(self.noise.at(float(fit.mean_counts[fit.likeliest])))
+        white = (vectors.T @ self.residuals[:, bin] / np.sqrt(values))[::-1]
+        return fit._replace(whitened=white * np.sqrt(len(white) / (white @ white)))
+
+
+def _root(covariance: Float[np.ndarray, "k k"]) -> Float[np.ndarray, "k k"]:
+    """Return the lower root of a covariance, which is overwritten; above its diagonal it has no meaning."""
+    root, failed = dpotrf(covariance.T, lower=1, clean=0, overwrite_a=1)
+    if failed:
+        raise np.linalg.LinAlgError(f"the noise of cells is not positive in direction {failed}")
+    return root
 
 
 def _from_coarse_to_fine(
     likelihood: Float[np.ndarray, "mu bin"],
-) -> Iterator[Int[np.ndarray, " some"]]:
+) -> Iterator[int]:
     """Yield which μ to try next, given the logarithms of the likelihood of those tried so far."""
     every = np.arange(len(likelihood))
     coarse = every[::COARSE]
-    yield coarse
+    yield from coarse
     near = coarse[(likelihood[coarse] >= likelihood[coarse].max(0) - FAR_BELOW).any(1)]
     beside = (np.abs(every[:, None] - near) < COARSE).any(1)
-    yield np.setdiff1d(every[beside], coarse)
+    yield from np.setdiff1d(every[beside], coarse)
 
 
 def regular(covariance: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
@@ -447,13 +475,25 @@ class Variance(NamedTuple):
 
 def variance_of(noise: NoiseCovariance, fit: NoiseFit) -> Variance:
     """Return the covariance of sums of ψ over the P pixels of a bin."""
-    counted = fit.mean_counts
-    of_part = np.stack([np.ones_like(counted), 1 / counted, counted**-2.0]) / fit.pixels
-    covariance = noise.mean(fit.weight / fit.pixels, counted)
-    variances = of_part.T @ np.stack([np.diag(part) for part in noise])
-    log = np.log(np.maximum(variances, np.finfo(float).tiny))
-    mean = fit.weight @ log
+    covariance = noise.mean(fit.weight / fit.pixels, fit.mean_counts)
+    mean, relative = _of_logarithms(np.stack([np.diag(part) for part in noise]), fit)
     known = np.diag(covariance) > 0
     size = np.where(known, mean - np.log(np.where(known, np.diag(covariance), 1.0)), 0.0)
-    relative = fit.weight @ (log - mean) ** 2 + 2 / fit.freedom
     return Variance(covariance, size, relative)
+
+
+def relative_spread(
+    noise: NoiseCovariance, to: Float[np.ndarray, "n cell"], fit: NoiseFit
+) -> Float[np.ndarray, " n"]:
+    """Return `Variance.relative` of linear combinations of the sums whose noise is given."""
+    return _of_logarithms(np.stack([((to @ part) * to).sum(1) for part in noise]), fit)[1]
+
+
+def _of_logarithms(
+    parts: Float[np.ndarray, "3 n"], fit: NoiseFit
+) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """Return the means of the logarithms of variances over the likelihood, and the variances of these."""
+    of_part = fit.mean_counts ** np.array([[0.0], [-1.0], [-2.0]]) / fit.pixels
+    log = np.log(np.maximum(of_part.T @ parts, np.finfo(float).tiny))
+    mean = fit.weight @ log
+    return mean, fit.weight @ (log - mean) ** 2 + 2 / fit.freedom
