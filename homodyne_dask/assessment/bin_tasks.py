@@ -6,7 +6,7 @@ groups keep their order: the noise has the same bits for any number of workers, 
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -16,13 +16,11 @@ from jaxtyping import Bool, Float
 from homodyne_dask.assessment.cell_residuals import AveragedCells, stored_cells
 from homodyne_dask.assessment.speckle_blocks import CellGrid, FittedPoint
 from homodyne_dask.assessment.speckle_noise import (
+    BinData,
     BinNoise,
-    DataAndModel,
-    EndOfFit,
-    Groups,
+    Compute,
     OfGroup,
-    SumsOfBins,
-    noise_of_group,
+    noise_of_bin,
 )
 from homodyne_dask.kernels.backend import compilations, evaluation_of
 from homodyne_dask.kernels.problem import Problem
@@ -40,6 +38,10 @@ PROGRESS_INTERVAL = 0.4
 """Least time between two messages of progress [s]."""
 
 
+NONE, NO_EDGES = np.empty((0, 0)), np.empty(0, int)
+NO_CELLS = AveragedCells([], NONE, NONE.astype(int), [], NO_EDGES, NO_EDGES)
+
+
 class BinContext(NamedTuple):
     """The arguments common to all tasks of a fit."""
 
@@ -53,14 +55,15 @@ class BinContext(NamedTuple):
 
 
 class GroupOfBins(NamedTuple):
-    """The share of one task: bins that share one noise of the model, and their sums."""
+    """The share of one task: bins that share one noise of the model, and what is known of them."""
 
     bins: list[int]
     """Indices into the selection's bins."""
-    sums: SumsOfBins
+    data: list[BinData]
+    """Without averages, which the store has."""
 
 
-def noise_of_group_task(
+def noise_of_group(
     context: BinContext, group: GroupOfBins, _: None
 ) -> tuple[list[BinNoise] | None, Report]:
     """Return the noise of bins of one noise of the model; None as `noise_of_bins`."""
@@ -68,16 +71,17 @@ def noise_of_group_task(
     scan, problem = open_selection(context.selection), context.problem
     point = evaluation_of(problem.model).point(problem, context.theta, scan.time)
     at = FittedPoint(point, scan.time, context.which, context.units)
-    averaged = _stored(context.selection, problem.min_lag).of_bins(group.bins)
-    own = replace(scan, bins=tuple(scan.bins[b] for b in group.bins))
-    data = DataAndModel(own, problem, own.mean_counts)
+    stored = _stored(context.selection, problem.min_lag)
+    data = [
+        one._replace(averaged=stored.of_bins([b]))
+        for b, one in zip(group.bins, group.data, strict=True)
+    ]
     with one_blas_thread():
-        here, end = list(range(len(group.bins))), EndOfFit(group.sums)
-        noises = noise_of_group(data, end, at, here, context.grid, averaged)
+        noises = noise_of_bin(at, data, context.grid)
     return noises, report_of(began, before, NO_COST)
 
 
-BIN_NOISE = Task(noise_of_group_task, "noise", "for the noise of bins")
+BIN_NOISE = Task(noise_of_group, "noise", "for the noise of bins")
 
 
 @lru_cache(maxsize=2)
@@ -94,7 +98,7 @@ class BinExecutor:
 
     def computing(
         self, selection: Selection, at: FittedPoint, grid: CellGrid, *, stored: bool
-    ) -> Callable[[OfGroup, Groups, SumsOfBins], Iterator[list[BinNoise] | None]]:
+    ) -> Compute:
         """Return what computes the noise of groups of bins, for `noise_of_bins`.
 
         stored: whether only averages stored with the data are needed, which workers have, too. Else, and
@@ -104,13 +108,16 @@ class BinExecutor:
         context = BinContext(selection, problem, at.point.theta, at.which, at.units, grid)
 
         def compute(
-            of_group: OfGroup, groups: Groups, sums: SumsOfBins
+            of_group: OfGroup, groups: list[list[int]], data: dict[int, BinData]
         ) -> Iterator[list[BinNoise] | None]:
             progress, seconds = _Progress(self.doing, sum(map(len, groups))), np.inf
             on_workers = stored and self.passes.client is not None
             for n, group in enumerate(groups):
                 if on_workers and n == TIMED and seconds * (len(groups) - n) > MIN_SECONDS:
-                    shares = [GroupOfBins(of, sums.of_bins(of)) for of in groups[n:]]
+                    shares = [
+                        GroupOfBins(of, [data[b]._replace(averaged=NO_CELLS) for b in of])
+                        for of in groups[n:]
+                    ]
                     yield from self._on_workers(context, shares, progress)
                     return
                 began = time.perf_counter()

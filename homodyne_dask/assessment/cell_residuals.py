@@ -52,16 +52,20 @@ def means_of_cells(
     Their cells, and the shares of these. least: pairs of a mean. Cells of weight 0 are in none.
     """
     known = np.flatnonzero(weight)
-    ages, lags = (
-        np.array([getattr(cell, name) for cell in cells]) for name in ("first", "shortest")
-    )
-    sets = [known[key[known] == value] for key in (lags, ages) for value in np.unique(key[known])]
-    sets = [np.array([n]) for n in known] + [of_set for of_set in (*sets, known) if len(of_set) > 1]
-    sets = [of_set for of_set in sets if pairs[of_set].sum() >= least]
-    mix = np.zeros((len(cells), len(sets)))
-    for n, of_set in enumerate(sets):
+    ages, _, lags, _ = np.array(cells).reshape(-1, 4)[known].T
+    several = []
+    for key in (lags, ages):
+        order = np.argsort(key, kind="stable")
+        several += np.split(known[order], np.flatnonzero(np.diff(key[order])) + 1)
+    several = [
+        of_set for of_set in (*several, known) if len(of_set) > 1 and pairs[of_set].sum() >= least
+    ]
+    alone = known[pairs[known] >= least]
+    mix = np.zeros((len(cells), len(alone) + len(several)))
+    mix[alone, np.arange(len(alone))] = 1
+    for n, of_set in enumerate(several, len(alone)):
         mix[of_set, n] = weight[of_set] / weight[of_set].sum()
-    return sets, mix
+    return [*alone[:, None], *several], mix
 
 
 class CellPoints(NamedTuple):

@@ -12,14 +12,13 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import chdtri, fdtrc
 
-from homodyne_dask.assessment.cell_residuals import Interval
 from homodyne_dask.assessment.fitted_cells import FittedCells
 from homodyne_dask.assessment.odd_frame import odd_frame
 from homodyne_dask.assessment.own_parameters import own_parameters
 from homodyne_dask.results.data.misfit import Alternative, PowerOfQ
 from homodyne_dask.solver.limits import LEVEL_OF_ALTERNATIVES
 from homodyne_dask.solver.normal_matrix import pseudoinverse
-from homodyne_dask.solver.speckle import regular, variance_of
+from homodyne_dask.solver.speckle import regular, relative_spread
 from homodyne_dask.store.rings import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan
 
@@ -228,8 +227,8 @@ class _Metric:
         return of.T @ self.inverse[b] @ self.cells[b].noise.residual
 
     def _relative(self, b: int, left: Float[np.ndarray, "cell k"]) -> Float[np.ndarray, " k"]:
-        of_cells = self.cells[b].noise.of_cells
-        return variance_of(of_cells.mapped((self.inverse[b] @ left).T), self.fits[b]).relative
+        to = (self.inverse[b] @ left).T
+        return relative_spread(self.cells[b].noise.of_cells, to, self.fits[b])
 
 
 def _columns(
@@ -266,14 +265,22 @@ def _columns(
         own = np.where(there[b], faster[b], 0.0)
         of = np.broadcast_to(own[None, :, None], (*there.shape, 1))
         yield _Column("bin", cells.bins[b].pooled.words(scan), of, b)
+    edges = np.array(cells.intervals)
     for low, end in sorted({(cell.first, cell.stop) for cell in cells.intervals}):
-        share = np.array([_share_with(cell, low, end) for cell in cells.intervals])
+        share = _shares_with(edges, low, end)
         yield named("frames", contrast[:, None] * share, f"frames {low} to {end - 1}")
 
 
-def _share_with(cell: Interval, low: int, end: int) -> float:
-    """Return the share of the pairs of a cell of which a frame is from low to before end."""
-    t1, lags = np.arange(cell.first, cell.stop), cell.end - cell.shortest
-    later = np.minimum(t1 + cell.end, end) - np.maximum(t1 + cell.shortest, low)
+def _shares_with(
+    cells: Int[np.ndarray, "cell 4"], low: int, end: int
+) -> Float[np.ndarray, " cell"]:
+    """Return the shares of the pairs of cells of which a frame is from low to before end.
+
+    cells: edges of age and lag. Of pairs whose first frame is not among them, the second is at some lags.
+    """
+    first, stop, shortest, longest = cells.T
+    t1, lags = np.arange(first.min(), stop.max()), (longest - shortest)[:, None]
+    later = np.minimum(t1 + longest[:, None], end) - np.maximum(t1 + shortest[:, None], low)
     pairs = np.where((t1 >= low) & (t1 < end), lags, np.clip(later, 0, lags))
-    return float(pairs.mean() / lags)
+    inside = (t1 >= first[:, None]) & (t1 < stop[:, None])
+    return (pairs * inside).sum(1) / (inside.sum(1) * lags[:, 0])

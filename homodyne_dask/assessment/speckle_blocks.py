@@ -109,25 +109,33 @@ class BinModel:
         found *= self.of.units.reshape(-1, *[1] * np.ndim(t1))
         return f[0], found
 
-    def decay(self, frame: int, last: int) -> tuple[float, float]:
-        """Return the frames after `frame` in which f falls to 1/e, and those after which it stays below.
+    def decays(
+        self, frames: Int[np.ndarray, " age"], last: int
+    ) -> tuple[Float[np.ndarray, " age"], Float[np.ndarray, " age"]]:
+        """Return the lags after each frame at which f falls to 1/e, and those from which on it stays below.
 
         Both at most those up to `last`; the second is longer where f oscillates.
         """
-        lag, f = self._along(frame, last, 60)
-        below = np.flatnonzero(f < np.exp(-1))
-        first = float(lag[below[0]]) if len(below) else float(lag[-1])
-        if not len(below) or (f[below[0] :] < np.exp(-1)).all():
-            return first, first
-        lag, f = self._along(frame, last, LAGS_OF_BEATS)
-        return first, float(lag[np.flatnonzero(f >= np.exp(-1))[-1]])
+        lag, above = self._along(frames, last, 60)
+        first = np.where(above.all(1), above.shape[1] - 1, np.argmin(above, axis=1))
+        decay = lag[np.arange(len(frames)), first]
+        lasting = decay.copy()
+        again = np.flatnonzero((above & (np.arange(above.shape[1]) > first[:, None])).any(1))
+        if len(again):
+            lag, above = self._along(frames[again], last, LAGS_OF_BEATS)
+            at = above.shape[1] - 1 - np.argmax(above[:, ::-1], axis=1)
+            lasting[again] = lag[np.arange(len(again)), at]
+        return decay, lasting
 
-    def _along(self, frame: int, last: int, number: int) -> tuple[np.ndarray, np.ndarray]:
-        lag = _tried_lags(last, number)
-        lag = lag[frame + lag <= last]
-        if not len(lag):  # the last frame: taken as decayed there
-            return np.array([max(last - frame, 1)]), np.zeros(1)
-        return lag, self.f(np.full(len(lag), self.of.time[frame]), self.of.time[frame + lag])
+    def _along(
+        self, frames: Int[np.ndarray, " age"], last: int, number: int
+    ) -> tuple[Float[np.ndarray, "age lag"], Bool[np.ndarray, "age lag"]]:
+        """Return lags after frames, none beyond `last`, and whether f is above 1/e; not at the last frame."""
+        tried, time = np.append(0, _tried_lags(last, number)), self.of.time
+        most = np.searchsorted(tried, last - frames, "right") - 1
+        lag = tried[np.minimum(np.arange(1, len(tried)), most[:, None])]
+        above = self.f(time[frames][:, None], time[frames[:, None] + lag]) >= np.exp(-1)
+        return np.maximum(lag, 1).astype(float), above & (lag > 0)
 
 
 @lru_cache(maxsize=16)
@@ -161,7 +169,7 @@ def divided(
     """Return the division of a bin into cells of the averages, by the decay of the model."""
     ages = _ages(frames, averaged, grid)
     last = frames.selected[1] - 1
-    decay, lasting = np.array([model.decay(int(frame), last) for frame in ages[:-1]]).T
+    decay, lasting = model.decays(ages[:-1], last)
     first, stop = frames.selected
     longest = np.clip(decay / grid.per_decay, 1, max(1, (stop - first) / grid.fewest)).astype(int)
     lasting = np.clip(
@@ -291,14 +299,12 @@ def blocks_of(model: BinModel, frames: BinFrames, stretch: FrameStretch, contras
 
 def noise_of_cells(blocks: Blocks, intervals: list[Interval]) -> NoiseCovariance:
     """Return the noise of the cells that a stretch represents; 0 for the others."""
-    low, high = blocks.stretch.represents
-    mine = np.array(
-        [n for n, cell in enumerate(intervals) if low <= cell.first and cell.stop <= high], int
-    )
-    found = NoiseCovariance(*np.zeros((3, len(intervals), len(intervals))))
+    (low, high), cells = blocks.stretch.represents, np.array(intervals, int).reshape(-1, 4)
+    mine = np.flatnonzero((low <= cells[:, 0]) & (cells[:, 1] <= high))
+    found = NoiseCovariance(*np.zeros((3, len(cells), len(cells))))
     if len(mine):
-        cells = _cells(blocks, [intervals[n] for n in mine])
-        for whole, part in zip(found, cell_noise(blocks.record, cells), strict=True):
+        each = cell_noise(blocks.record, _cells(blocks, cells[mine]))
+        for whole, part in zip(found, each, strict=True):
             whole[np.ix_(mine, mine)] = part * blocks.share
     return found
 
@@ -325,30 +331,30 @@ def noise_of_fields(
     return NoiseCovariance(*(part / blocks.share for part in noise)), weights
 
 
-def _cells(blocks: Blocks, intervals: list[Interval]) -> CellPairs:
-    """Return cells as sums over blocks; those of a stretch that stands for more are of its core alone."""
+def _cells(blocks: Blocks, cells: Int[np.ndarray, "cell 4"]) -> CellPairs:
+    """Return cells as sums over blocks; those of a stretch that stands for more are of its core alone.
+
+    cells: edges of age and lag.
+    """
     middle, used, rows = blocks.middle, blocks.record.frames, blocks.rows
     whole = blocks.stretch.core == blocks.stretch.represents
-    ages = sorted({(cell.first, cell.stop) for cell in intervals})
-    slots = [
-        [n for n, cell in enumerate(intervals) if (cell.first, cell.stop) == age] for age in ages
-    ]
-    most = max(len(of_age) for of_age in slots)
+    ages, of_age = np.unique(cells[:, :2], axis=0, return_inverse=True)
+    most, n = int(np.bincount(of_age).max()), len(middle)
     number = np.full((len(ages), most), -1)
-    block = np.arange(len(middle))
-    start, end = (np.zeros((most, len(middle)), int) for _ in range(2))
+    start, end = (np.zeros((most, n), int) for _ in range(2))
     first, stop = [], 0
-    for a, (age, of_age) in enumerate(zip(ages, slots, strict=True)):
-        own = (middle >= age[0]) & (middle < age[1]) if whole else rows
-        first.append(int(np.flatnonzero(own)[0]))
-        stop = int(np.flatnonzero(own)[-1]) + 1
-        for slot, n in enumerate(of_age):
-            cell = intervals[n]
-            number[a, slot] = n
-            low = np.searchsorted(middle, middle[own] + cell.shortest - 0.5)
-            inside = (slot == 0) & (used[own] > cell.shortest)
-            start[slot, own] = np.where(inside, block[own], np.maximum(low, block[own] + 1))
-            end[slot, own] = np.searchsorted(middle, middle[own] + cell.end - 0.5)
-            if (end[slot, own] <= start[slot, own]).all():  # beyond the middle of the last block
-                start[slot, first[a]], end[slot, first[a]] = len(middle) - 1, len(middle)
-    return CellPairs(np.array(first), stop, start, np.maximum(end, start), number)
+    for a, age in enumerate(ages):
+        slots = np.flatnonzero(of_age == a)
+        own = np.flatnonzero((middle >= age[0]) & (middle < age[1]) if whole else rows)
+        first.append(int(own[0]))
+        stop, k = int(own[-1]) + 1, len(slots)
+        number[a, :k] = slots
+        shortest, after = cells[slots, 2:, None].transpose(1, 0, 2)
+        low = np.searchsorted(middle, middle[own] + shortest - 0.5)
+        low = np.maximum(low, own + 1)
+        low[0] = np.where(used[own] > shortest[0], own, low[0])  # the pairs inside it, too
+        high = np.maximum(np.searchsorted(middle, middle[own] + after - 0.5), low)
+        empty = (high <= low).all(1)  # beyond the middle of the last block
+        low[empty, 0], high[empty, 0] = n - 1, n
+        start[:k, own], end[:k, own] = low, high
+    return CellPairs(np.array(first), stop, start, end, number)

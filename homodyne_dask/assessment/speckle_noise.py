@@ -1,11 +1,12 @@
 """The noise of each bin of a fit: what its speckle and counts give, on the frames that were fitted."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.assessment.cell_residuals import AveragedCells, Interval
 from homodyne_dask.assessment.speckle_blocks import (
@@ -21,16 +22,15 @@ from homodyne_dask.assessment.speckle_blocks import (
     noise_of_fields,
 )
 from homodyne_dask.kernels.backend import evaluation_of
-from homodyne_dask.kernels.gram import CellMeans, Gram, RobustGram
-from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.kernels.gram import CellMeans, RobustGram
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver.normal_equations import JointEquations
 from homodyne_dask.solver.normal_matrix import pseudoinverse
 from homodyne_dask.solver.speckle import (
+    MEAN_COUNTS,
+    LeftByFit,
     NoiseCovariance,
     NoiseFit,
-    fit_noise,
-    fit_noises,
     pair_variance,
     regular,
     sum_over_stretches,
@@ -83,8 +83,18 @@ class Averages(NamedTuple):
     f: Float[np.ndarray, " cell"]
     slopes: Float[np.ndarray, "m cell"]
     """Derivatives of f by the scaled parameters that moved."""
-    share: Float[np.ndarray, "cell fine"]
-    """Each as a mean over the finest cells."""
+    place: Int[np.ndarray, " fine"]
+    """In which of them each of the finest cells is; -1 for none."""
+    fine_pairs: Int[np.ndarray, " fine"]
+    """Of the finest cells."""
+
+    @property
+    def share(self) -> Float[np.ndarray, "cell fine"]:
+        """Each as a mean over the finest cells."""
+        inside = np.flatnonzero(self.place >= 0)
+        found = np.zeros((len(self.pairs), len(self.place)))
+        found[self.place[inside], inside] = self.fine_pairs[inside]
+        return found / self.pairs[:, None]
 
     def with_noise(self, blocks: list[Blocks]) -> "tuple[Averages, NoiseCovariance]":
         """Return the cells that hold a pair of blocks, with their noise.
@@ -93,16 +103,15 @@ class Averages(NamedTuple):
         """
         noise = sum_over_stretches([noise_of_cells(part, self.intervals) for part in blocks])
         known = np.diag(noise.counted_twice) > 0
-        cells = self.only([one for one, some in zip(self.intervals, known, strict=True) if some])
-        return cells, NoiseCovariance(*(part[np.ix_(known, known)] for part in noise))
+        return self.at(known), NoiseCovariance(*(part[np.ix_(known, known)] for part in noise))
 
-    def only(self, intervals: list[Interval]) -> "Averages":
+    def at(self, known: Bool[np.ndarray, " cell"]) -> "Averages":
         """Return some of the cells."""
-        some = set(intervals)
-        known = np.array([one in some for one in self.intervals], bool)
+        number = np.append(np.where(known, np.cumsum(known) - 1, -1), -1)
+        intervals = [one for one, some in zip(self.intervals, known, strict=True) if some]
         return Averages(
             intervals, self.c2[known], self.pairs[known], self.f[known], self.slopes[:, known],
-            self.share[known],
+            number[self.place], self.fine_pairs,
         )  # fmt: skip
 
 
@@ -130,7 +139,7 @@ class BinNoise:
     of_each: "RepeatedResiduals | None" = None
     """Of a mean over repeats: what it is the mean of."""
 
-    @property
+    @cached_property
     def covariance(self) -> Float[np.ndarray, "cell cell"]:
         """Of the means over cells, of the expected noise, and no more of it than single pairs show."""
         return self._covariance(self.expected)
@@ -141,9 +150,10 @@ class BinNoise:
         """Return the same with the part of the residuals that more columns explain taken for no noise."""
         own, expected = np.column_stack([self.columns, more]), self.expected
         if len(own) >= own.shape[1] + FEWEST_CELLS:
-            given = own, self.of_cells, expected.mean_counts
             each = self.of_each
-            expected = fit_noise(self.residual, *given) if each is None else each.fit(*given)
+            residuals = self.residual[:, None] if each is None else each.residuals
+            fits = LeftByFit.of(residuals, own, self.of_cells).fits(expected.mean_counts)
+            expected = fits[0] if each is None else noise_of_mean(fits, each.share, each.least)
         return self._covariance(expected), expected
 
     def shared_with(self, other: "BinNoise") -> Float[np.ndarray, "cell other"]:
@@ -163,12 +173,12 @@ class BinNoise:
         pixels = np.maximum(expected.pixels, self.least_pixels)
         return self.of_cells.mean(expected.weight / pixels, expected.mean_counts)
 
-    @property
+    @cached_property
     def measured(self) -> Float[np.ndarray, "cell cell"]:
         """The covariance of the means over cells, of the noise that the residuals show."""
         return regular(self.of_cells.mean(self.fit.weight / self.fit.pixels, self.fit.mean_counts))
 
-    @property
+    @cached_property
     def inverse(self) -> Float[np.ndarray, "cell cell"]:
         """The inverse of `measured`."""
         return np.linalg.inv(self.measured)
@@ -193,16 +203,6 @@ class RepeatedResiduals(NamedTuple):
     least: Float[np.ndarray, "bin mu"]
     """`BinNoise.least_pixels` of each."""
 
-    def fit(
-        self,
-        columns: Float[np.ndarray, "cell column"],
-        noise: NoiseCovariance,
-        mean_counts: Float[np.ndarray, " mu"],
-    ) -> NoiseFit:
-        """Return the noise of the mean as what columns leave of each shows it."""
-        fits = fit_noises(self.residuals, columns, noise, mean_counts)
-        return noise_of_mean(fits, self.share, self.least)
-
 
 def noise_of_mean(
     fits: list[NoiseFit], share: Float[np.ndarray, " bin"], least: Float[np.ndarray, "bin mu"]
@@ -226,6 +226,49 @@ def noise_of_mean(
     )
 
 
+class Scatter(NamedTuple):
+    """The scatter of single pairs of a bin."""
+
+    sums: Float[np.ndarray, " 3"]
+    """Σ w, Σ w f and Σ w f²."""
+    chisqr: float
+    """No more of it than can be noise."""
+
+
+class BinData(NamedTuple):
+    """What is known of one bin at the end of a fit, from which its noise follows."""
+
+    place: tuple[float, float]
+    """q [1/Å], 1 where the model has none, and φ [degree]."""
+    offset: float
+    contrast: float
+    frames: BinFrames
+    averaged: AveragedCells
+    """Of this bin alone."""
+    sigma: Float[np.ndarray, " used"]
+    mean_counts: float
+    """μ; NaN where it is not known."""
+    scatter: Scatter | None = None
+    """None under a loss, where χ² is no sum of squares, and where averages or cells are fitted."""
+    means: Averages | None = None
+    """Over the finest cells, of data that are means over cells of age and lag."""
+
+    @property
+    def of_noise(self) -> float:
+        """The contrast of the noise."""
+        return float(np.clip(self.contrast, SMALLEST_CONTRAST, 1.0))
+
+    def alike(self, other: "BinData") -> bool:
+        """Return whether q, φ and pairs are the same, and contrast and σ all but the same: one noise."""
+        return (
+            self.place == other.place
+            and abs(self.of_noise / other.of_noise - 1) < ALIKE
+            and np.array_equal(self.averaged.pairs, other.averaged.pairs)
+            and len(self.sigma) == len(other.sigma)
+            and float(np.abs(self.sigma / other.sigma - 1).mean()) < ALIKE
+        )
+
+
 class NoiseOfModel(NamedTuple):
     """What the noise of a bin is before its residuals are looked at."""
 
@@ -235,16 +278,14 @@ class NoiseOfModel(NamedTuple):
     weights: Float[np.ndarray, "column column"]
     distance: float
     """As in `BinNoise`."""
-    bin: "RepeatedBin"
+    bin: BinData
     """For which it was computed."""
     at: FittedPoint
     division: Division
     fine: Float[np.ndarray, " fine"]
     """f of the finest cells."""
 
-    def holds_for(
-        self, bin: "RepeatedBin", at: FittedPoint, fine: Float[np.ndarray, " fine"]
-    ) -> bool:
+    def holds_for(self, bin: BinData, at: FittedPoint, fine: Float[np.ndarray, " fine"]) -> bool:
         """Return whether it is that of a bin of another scan, too, where f is all but the same."""
         return (
             bin.alike(self.bin)
@@ -255,66 +296,16 @@ class NoiseOfModel(NamedTuple):
     def at_point(self, at: FittedPoint, own: Averages) -> "NoiseOfModel":
         """Return it with the averages of another bin, for which it holds, and its units of parameters."""
         size = np.concatenate([np.ones(2), at.units / self.at.units])[: len(self.weights)]
-        both = np.outer(size, size)
+        both, some = np.outer(size, size), set(self.cells.intervals)
         of_fields = NoiseCovariance(*(part * both for part in self.of_fields))
-        return self._replace(cells=own, of_fields=of_fields, weights=self.weights * both)
+        cells = own.at(np.array([one in some for one in own.intervals], bool))
+        return self._replace(cells=cells, of_fields=of_fields, weights=self.weights * both)
 
 
-class RepeatedBin(NamedTuple):
-    """What tells whether bins of scans that repeat each other have one noise, at one model."""
-
-    place: tuple[float, float]
-    """q [1/Å] and φ [degree]."""
-    contrast: float
-    sigma: Float[np.ndarray, " used"]
-    pairs: Int[np.ndarray, " cell"]
-
-    def alike(self, other: "RepeatedBin") -> bool:
-        """Return whether q, φ and pairs are the same, and contrast and σ all but the same."""
-        return (
-            self.place == other.place
-            and abs(self.contrast / other.contrast - 1) < ALIKE
-            and np.array_equal(self.pairs, other.pairs)
-            and len(self.sigma) == len(other.sigma)
-            and float(np.abs(self.sigma / other.sigma - 1).mean()) < ALIKE
-        )
-
-
-class DataAndModel(NamedTuple):
-    """What a fit was made of, as the noise of its bins needs it."""
-
-    scan: Scan
-    problem: Problem
-    mean_counts: Float[np.ndarray, " bin"]
-    """`Scan.mean_counts`."""
-
-
-class SumsOfBins(NamedTuple):
-    """What the last sums of a fit say of its bins (see `ReducedProblem`)."""
-
-    contrast: Float[np.ndarray, " bin"]
-    offset: Float[np.ndarray, " bin"]
-    chisqr_per_bin: Float[np.ndarray, " bin"]
-    rounding_per_bin: Float[np.ndarray, " bin"]
-    count: Float[np.ndarray, " bin"]
-    gram: Gram | RobustGram
-
-    def of_bins(self, bins: list[int]) -> "SumsOfBins":
-        """Return those of some bins."""
-        *columns, gram = self
-        some = type(gram)(*(part[bins] for part in gram))
-        return SumsOfBins(*(column[bins] for column in columns), some)
-
-
-class EndOfFit(NamedTuple):
-    """The last sums of a fit, where a `State` has them."""
-
-    reduced: SumsOfBins
-
-
-Groups = list[list[int]]
 OfGroup = Callable[[list[int]], list[BinNoise] | None]
 """From bins that share one noise of the model to the noise of each; None as `noise_of_bins`."""
+Compute = Callable[[OfGroup, list[list[int]], dict[int, BinData]], Iterable[list[BinNoise] | None]]
+"""Applies such a function to groups of bins, in their order."""
 
 
 def noise_of_bins(
@@ -327,26 +318,28 @@ def noise_of_bins(
     means: CellMeans | None,
     of_pairs: bool = True,
     known: list[NoiseOfModel] | None = None,
-    compute: Callable[[OfGroup, Groups, SumsOfBins], Iterable[list[BinNoise] | None]] | None = None,
+    compute: Compute | None = None,
 ) -> dict[int, BinNoise] | None:
     """Return the noise of bins at the end of a fit; None with too few cells, or where the model is exact.
 
     at: the model there. means: of data that are means over cells of age and lag. of_pairs: whether the noise
     of sums over pairs is wanted, too; else it is empty. known: noise of the model of other scans, which is
-    used where it holds; what is computed here is added. compute: what applies a function to groups of bins,
-    in their order; one after another without it.
+    used where it holds; what is computed here is added. compute: where groups of bins are computed; one after
+    another without it.
     """
-    scan, reduced, noises = request.scan, state.reduced, dict[int, BinNoise]()
-    sums = SumsOfBins(*(getattr(reduced, name) for name in SumsOfBins._fields))
-    data, end = DataAndModel(scan, request.problem, scan.mean_counts), EndOfFit(sums)
-    groups = [[b] for b in bins]
-    if means is None and len(np.unique(scan.scan_number)) > 1:
-        groups = _repeats({b: _repeated(data, end, averaged, b) for b in bins})
+    reduced, noises = state.reduced, dict[int, BinNoise]()
+    if (reduced.chisqr_per_bin[bins] <= reduced.rounding_per_bin[bins]).any():
+        return None
+    of_scan = request.scan.sigma_row, request.scan.mean_counts  # read once
+    data = {b: bin_data(request, state, at, b, averaged, means, of_scan) for b in bins}
+    groups, several = [[b] for b in bins], len(np.unique(request.scan.scan_number)) > 1
+    if means is None and several:
+        groups = _repeats(data)
 
     def of_group(group: list[int]) -> list[BinNoise] | None:
-        return noise_of_group(data, end, at, group, grid, averaged, means, of_pairs, known)
+        return noise_of_bin(at, [data[b] for b in group], grid, of_pairs, known)
 
-    each = map(of_group, groups) if compute is None else compute(of_group, groups, sums)
+    each = map(of_group, groups) if compute is None else compute(of_group, groups, data)
     for group, of_each in zip(groups, each, strict=True):
         if of_each is None:
             return None
@@ -354,63 +347,43 @@ def noise_of_bins(
     return {b: noises[b] for b in bins}
 
 
-def noise_of_group(
-    request: DataAndModel,
-    state: EndOfFit,
+def bin_data(
+    request: Request,
+    state: State,
     at: FittedPoint,
-    bins: list[int],
-    grid: CellGrid,
+    bin: int,
     averaged: AveragedCells,
-    means: CellMeans | None = None,
-    of_pairs: bool = True,
-    known: list[NoiseOfModel] | None = None,
-) -> list[BinNoise] | None:
-    """Return the noise of bins that share one noise of the model; None and arguments as `noise_of_bins`."""
-    repeated = _repeated(request, state, averaged, bins[0])
-    model = _noise_of_model(request, at, bins[0], repeated, grid, averaged, means, of_pairs, known)
-    contrast = np.clip(state.reduced.contrast[bins], SMALLEST_CONTRAST, 1.0)  # that of the noise
-    counts, single = request.mean_counts[bins], means is None
-    noises = _noise_of_repeats(request, state, bins, contrast, model, averaged, counts, single)
-    if noises is None or not of_pairs:
-        return noises
-    # which finest cells a cell is the mean of, only weights need: it is larger than all the rest
-    return [
-        replace(
-            one,
-            cells=one.cells._replace(share=one.cells.share[:, :0]),
-            fit=_contiguous(one.fit),
-            expected=_contiguous(one.expected),
-        )
-        for one in noises
-    ]
+    means: CellMeans | None,
+    of_scan: tuple[Float[np.ndarray, "bin t"], Float[np.ndarray, " bin"]],
+) -> BinData:
+    """Return what the noise of a bin follows from; of_scan: `sigma_row` and `mean_counts` of all bins."""
+    scan, reduced, scatter, (sigma_row, mean_counts) = request.scan, state.reduced, None, of_scan
+    if means is None and not isinstance(reduced.gram, RobustGram):
+        M, chisqr = reduced.gram.moments[bin], float(reduced.chisqr_per_bin[bin])
+        if scan.attrs["sigma_source"] == "counts":
+            chisqr = min(chisqr, MAX_EXCESS * float(reduced.count[bin]))
+        scatter = Scatter(np.array([M[0, 0], M[0, 2], M[2, 2]]), chisqr)
+    weight = np.where(scan.use, sigma_row[bin] ** -2.0, 0.0)
+    share = None if averaged.known is None else averaged.known[bin]
+    return BinData(
+        (float(q_or_one(scan)[bin]), float(scan.phi[bin])),
+        float(reduced.offset[bin]),
+        float(reduced.contrast[bin]),
+        BinFrames(scan.frames, scan.use, weight, request.problem.min_lag, share),
+        averaged.of_bins([bin]),
+        sigma_row[bin, scan.use],
+        float(mean_counts[bin]),
+        scatter,
+        None if means is None else _averages_of_means(request, at, bin, means),
+    )
 
 
-def _contiguous(fit: NoiseFit) -> NoiseFit:
-    """Return the same, each array in one piece, as it comes from a worker: sums round by this."""
-    pieces = {
-        name: np.ascontiguousarray(getattr(fit, name)) for name in ("weight", "square", "whitened")
-    }
-    return fit._replace(mean_counts=np.ascontiguousarray(fit.mean_counts), **pieces)
-
-
-def _repeated(
-    request: DataAndModel, state: EndOfFit, averaged: AveragedCells, bin: int
-) -> RepeatedBin:
-    """Return what tells whether another bin has the same noise."""
-    scan, contrast = request.scan, float(state.reduced.contrast[bin])
-    sigma = scan.all_bins["sigma_row"][scan.bins[bin]][scan.use]
-    place = float(q_or_one(scan)[bin]), float(scan.phi[bin])
-    # a contrast that noise can have
-    clipped = float(np.clip(contrast, SMALLEST_CONTRAST, 1.0))
-    return RepeatedBin(place, clipped, sigma, averaged.pairs[bin])
-
-
-def _repeats(repeated: dict[int, RepeatedBin]) -> list[list[int]]:
+def _repeats(data: dict[int, BinData]) -> list[list[int]]:
     """Return the bins that share one noise."""
     found = dict[tuple[float, float], list[list[int]]]()
-    for b in repeated:
-        same = found.setdefault(repeated[b].place, [])
-        of = next((of for of in same if repeated[b].alike(repeated[of[0]])), None)
+    for b, one in data.items():
+        same = found.setdefault(one.place, [])
+        of = next((of for of in same if one.alike(data[of[0]])), None)
         if of is None:
             same.append([b])
         else:
@@ -418,89 +391,89 @@ def _repeats(repeated: dict[int, RepeatedBin]) -> list[list[int]]:
     return [of for same in found.values() for of in same]
 
 
-def _noise_of_repeats(
-    request: DataAndModel,
-    state: EndOfFit,
-    bins: list[int],
-    contrast: Float[np.ndarray, " bin"],
-    model: NoiseOfModel,
-    averaged: AveragedCells,
-    mean_counts: Float[np.ndarray, " bin"],
-    single_pairs: bool,
+def noise_of_bin(
+    at: FittedPoint,
+    repeats: Sequence[BinData],
+    grid: CellGrid,
+    of_pairs: bool = True,
+    known: list[NoiseOfModel] | None = None,
 ) -> list[BinNoise] | None:
-    """Return the noise of bins of one noise of the model, that of the first; None as `noise_of_bins`.
+    """Return the noise of a bin, or of bins that repeat each other; None with too few cells.
 
-    single_pairs: whether χ² is that of pairs, so that their scatter limits the noise.
+    A pure function but for `known`. at, of_pairs, known: as of `noise_of_bins`.
     """
-    reduced, cells = state.reduced, model.cells
+    model = _noise_of_model(at, repeats[0], grid, of_pairs, known)
+    cells, contrast = model.cells, [one.of_noise for one in repeats]
     columns = [
         np.column_stack([np.ones(len(cells.f)), cells.f, c * cells.slopes.T]) for c in contrast
     ]
-    exact = reduced.chisqr_per_bin[bins] <= reduced.rounding_per_bin[bins]
-    if exact.any() or len(columns[0]) < columns[0].shape[1] + FEWEST_CELLS:
+    if len(columns[0]) < columns[0].shape[1] + FEWEST_CELLS:
         return None
-    c2 = [cells.c2, *(cells.share @ np.nan_to_num(averaged.c2[b]) for b in bins[1:])]
-    levels = reduced.offset[bins, None] + reduced.contrast[bins, None] * cells.f
-    residuals = np.stack(c2) - levels
-    fits = _fits(residuals.T, columns[0], model.of_cells, mean_counts)
-    least = [np.zeros(len(expected.mean_counts)) for _, expected in fits]
-    if single_pairs and len(model.weights) and not isinstance(reduced.gram, RobustGram):
-        each = zip(bins, contrast.tolist(), fits, strict=True)
-        left = pseudoinverse(model.weights)
-        least = [_least_pixels(request, state, b, c, model, left, fit) for b, c, (_, fit) in each]
-    return [
-        BinNoise(
-            cells._replace(c2=c2[n]),
-            residuals[n],
-            columns[n],
-            model.of_cells,
-            model.of_fields,
-            model.weights,
-            model.distance,
-            *fits[n],
-            least[n],
-        )
-        for n in range(len(bins))
+    c2 = [cells.c2]
+    if len(repeats) > 1:
+        c2 += [cells.share @ np.nan_to_num(one.averaged.c2[0]) for one in repeats[1:]]
+    residuals = [
+        of - (one.offset + one.contrast * cells.f) for one, of in zip(repeats, c2, strict=True)
     ]
+    counts = np.array([one.mean_counts for one in repeats])
+    fits = _fits(LeftByFit.of(np.stack(residuals, axis=1), columns[0], model.of_cells), counts)
+    left = pseudoinverse(model.weights) if len(model.weights) else None
+    noises = []
+    for n, (one, (fit, expected)) in enumerate(zip(repeats, fits, strict=True)):
+        least = np.zeros(len(expected.mean_counts))
+        if left is not None and one.scatter is not None:
+            least = _least_pixels(one, model, left, expected)
+        noises.append(
+            BinNoise(
+                cells._replace(c2=c2[n]),
+                residuals[n],
+                columns[n],
+                model.of_cells,
+                model.of_fields,
+                model.weights,
+                model.distance,
+                _contiguous(fit),
+                _contiguous(expected),
+                least,
+            )
+        )
+    return noises
+
+
+def _contiguous(fit: NoiseFit) -> NoiseFit:
+    """Return the same, each array in one piece, as it comes from a worker: sums round by this."""
+    pieces = {
+        name: np.ascontiguousarray(getattr(fit, name))
+        for name in ("mean_counts", "weight", "square", "whitened")
+    }
+    return fit._replace(**pieces)
 
 
 def _noise_of_model(
-    request: DataAndModel,
     at: FittedPoint,
-    bin: int,
-    repeated: RepeatedBin,
+    data: BinData,
     grid: CellGrid,
-    averaged: AveragedCells,
-    means: CellMeans | None,
     of_pairs: bool,
     known: list[NoiseOfModel] | None,
 ) -> NoiseOfModel:
-    scan = request.scan
-    model = BinModel(at, float(q_or_one(scan)[bin]), float(scan.phi[bin]))
-    weight = np.where(scan.use, scan.sigma_row[bin] ** -2.0, 0.0)
-    known_share = None if averaged.known is None else averaged.known[bin]
-    frames = BinFrames(scan.frames, scan.use, weight, request.problem.min_lag, known_share)
-    if means is None:
-        fine = bin_averages(averaged, bin, model)
-    else:
-        fine = _averages_of_means(request, at, bin, means)
+    model = BinModel(at, *data.place)
+    fine = bin_averages(data.averaged, 0, model) if data.means is None else data.means
     for one in known or ():
-        if one.holds_for(repeated, at, fine.f):
-            own = merged_averages(fine, one.division, grid.min_pairs)
-            return one.at_point(at, own.only(one.cells.intervals))
-    division = divided(model, frames, averaged, grid)
-    parts = [blocks_of(model, frames, stretch, repeated.contrast) for stretch in division.stretches]
+        if one.holds_for(data, at, fine.f):
+            return one.at_point(at, merged_averages(fine, one.division, grid.min_pairs))
+    division = divided(model, data.frames, data.averaged, grid)
+    parts = [
+        blocks_of(model, data.frames, stretch, data.of_noise) for stretch in division.stretches
+    ]
     cells, of_cells = merged_averages(fine, division, grid.min_pairs).with_noise(parts)
     of_fields, weights = NoiseCovariance(*np.zeros((3, 0, 0))), np.zeros((0, 0))
     if of_pairs:
         noises, squares = zip(
-            *(noise_of_fields(model, part, frames.min_lag) for part in parts), strict=True
+            *(noise_of_fields(model, part, data.frames.min_lag) for part in parts), strict=True
         )
         of_fields, weights = sum_over_stretches(list(noises)), np.sum(squares, axis=0)
     distance = max(part.distance for part in parts)
-    found = NoiseOfModel(
-        cells, of_cells, of_fields, weights, distance, repeated, at, division, fine.f
-    )
+    found = NoiseOfModel(cells, of_cells, of_fields, weights, distance, data, at, division, fine.f)
     if known is not None:
         known.append(found)
     return found
@@ -514,36 +487,27 @@ def fitted_point(request: Request, state: State, joint: JointEquations) -> Fitte
 
 
 def _fits(
-    residuals: Float[np.ndarray, "cell bin"],
-    columns: Float[np.ndarray, "cell column"],
-    noise: NoiseCovariance,
-    mean_counts: Float[np.ndarray, " bin"],
+    left: LeftByFit, mean_counts: Float[np.ndarray, " bin"]
 ) -> list[tuple[NoiseFit, NoiseFit]]:
     """Return what residuals say of the noise: by the counts that are known unless ruled out, and by these.
 
     mean_counts: NaN where they are not known.
     """
-    free = fit_noises(residuals, columns, noise)
+    free = left.fits(MEAN_COUNTS)
     found = list(zip(free, free, strict=True))
     with np.errstate(invalid="ignore"):
         number = np.round(np.log(mean_counts) / COUNTS_ALIKE)
     for one in np.unique(number[np.isfinite(number)]):
         bins = np.flatnonzero(number == one)
         mean = mean_counts[bins[:1]] if len(bins) == 1 else mean_counts[bins].mean(keepdims=True)
-        for n, fit in zip(bins, fit_noises(residuals[:, bins], columns, noise, mean), strict=True):
+        for n, fit in zip(bins, left.fits(mean, bins), strict=True):
             ruled_out = fit.log_likelihood < free[n].log_likelihood - MOST_BELOW
             found[n] = (free[n] if ruled_out else fit, fit)
-    return found
+    return [(left.whitened(n, fit), expected) for n, (fit, expected) in enumerate(found)]
 
 
 def _least_pixels(
-    request: DataAndModel,
-    state: EndOfFit,
-    bin: int,
-    contrast: float,
-    model: NoiseOfModel,
-    inverse: Float[np.ndarray, "column column"],
-    fit: NoiseFit,
+    data: BinData, model: NoiseOfModel, inverse: Float[np.ndarray, "column column"], fit: NoiseFit
 ) -> Float[np.ndarray, " mu"]:
     """Return the pixels at each μ whose noise gives single pairs the scatter that they have, and no less.
 
@@ -551,21 +515,17 @@ def _least_pixels(
     of ½ (Σ K)²/Σ K² independent squares, K the covariance of the counts of two frames. inverse: of
     `model.weights`.
     """
-    gram, mu = state.reduced.gram, fit.mean_counts
-    M, frames = gram.moments[bin], int(request.scan.use.sum())
-    variance = pair_variance(contrast, np.array([M[0, 0], M[0, 2], M[2, 2]]))
+    assert data.scatter is not None
+    mu, sums, contrast = fit.mean_counts, data.scatter.sums, data.of_noise
     scatter_left = [
         float(one[0, 0] - np.sum(inverse * other))
-        for one, other in zip(variance, model.of_fields, strict=True)
+        for one, other in zip(pair_variance(contrast, sums), model.of_fields, strict=True)
     ]
     left = scatter_left[0] + scatter_left[1] / mu + scatter_left[2] / mu**2
-    correlated = (contrast / (contrast + 1 / mu)) ** 2 * M[2, 2] / M[0, 0]
-    independent = 0.5 / (correlated + 1 / frames) ** 2
+    correlated = (contrast / (contrast + 1 / mu)) ** 2 * sums[2] / sums[0]
+    independent = 0.5 / (correlated + 1 / int(data.frames.use.sum())) ** 2
     scatter = 1 + SCATTERS * np.sqrt(2 / independent)
-    chisqr, most = state.reduced.chisqr_per_bin[bin], MAX_EXCESS * state.reduced.count[bin]
-    if request.scan.attrs["sigma_source"] == "counts":
-        chisqr = min(chisqr, most)
-    return np.maximum(left, 0) / chisqr / scatter
+    return np.maximum(left, 0) / data.scatter.chisqr / scatter
 
 
 def bin_averages(averaged: AveragedCells, bin: int, model: BinModel) -> Averages:
@@ -575,12 +535,9 @@ def bin_averages(averaged: AveragedCells, bin: int, model: BinModel) -> Averages
         points.mean(of, number)
         for of in model.f_and_slopes(model.time(points.i), model.time(points.j))
     )
-    known = (averaged.pairs[bin] > 0) & np.isfinite(f)
-    intervals = [one for one, some in zip(averaged.intervals, known, strict=True) if some]
-    return Averages(
-        intervals, averaged.c2[bin, known], averaged.pairs[bin, known], f[known], slopes[:, known],
-        np.eye(number)[known],
-    )  # fmt: skip
+    pairs, place = averaged.pairs[bin], np.arange(number)
+    every = Averages(averaged.intervals, averaged.c2[bin], pairs, f, slopes, place, pairs)
+    return every.at((pairs > 0) & np.isfinite(f))
 
 
 class GroupedCells(NamedTuple):
@@ -624,36 +581,36 @@ def grouped_cells(scan: Scan, min_lag: int) -> GroupedCells:
     return GroupedCells(intervals, place, (cuts.age_edges, cuts.lag_edges))
 
 
-def _averages_of_means(
-    request: DataAndModel, at: FittedPoint, bin: int, means: CellMeans
-) -> Averages:
+def _averages_of_means(request: Request, at: FittedPoint, bin: int, means: CellMeans) -> Averages:
     """Return c2 and the model averaged over the cells of a bin, of data that are means over cells."""
     groups = grouped_cells(request.scan, request.problem.min_lag)
     columns, count = (of[bin] for of in groups.averaged(request.scan, means))
-    known = count > 0
-    _, y, f, *slopes = columns[known].T
-    scaled = np.array(slopes)[at.which] * at.units[:, None]
-    intervals = [one for one, some in zip(groups.intervals, known, strict=True) if some]
-    return Averages(intervals, 1 + y, count[known], f, scaled, np.eye(len(known))[known])
+    _, y, f, *slopes = columns.T
+    scaled, place = np.array(slopes)[at.which] * at.units[:, None], np.arange(len(f))
+    return Averages(groups.intervals, 1 + y, count, f, scaled, place, count).at(count > 0)
 
 
 def merged_averages(fine: Averages, division: Division, min_pairs: int) -> Averages:
     """Return the averages over the larger cells of a division."""
-    ages, first, cells, rows = division.ages, [one.first for one in fine.intervals], [], []
-    shortest, end = (np.array([one[n] for one in fine.intervals], int) for n in (2, 3))
+    ages, cells, label = division.ages, [], np.full(len(fine.pairs), -1)
+    first, _, shortest, end = np.array(fine.intervals, int).reshape(-1, 4).T
     of_age = np.searchsorted(ages, first, "right") - 1
     for a, lags in enumerate(division.lags):
-        of_lag = np.searchsorted(lags, shortest, "right") - 1
-        inside = (of_age == a) & (of_lag >= 0) & (of_lag < len(lags) - 1)
-        inside[inside] = end[inside] <= lags[of_lag[inside] + 1]
-        for k in np.unique(of_lag[inside]):
-            pairs = np.where(inside & (of_lag == k), fine.pairs, 0)
-            if pairs.sum() >= min_pairs:
-                cells.append(Interval(*map(int, (ages[a], ages[a + 1], lags[k], lags[k + 1]))))
-                rows.append(pairs)
-    members = np.array(rows, np.int64).reshape(len(cells), len(fine.pairs))
-    count = members.sum(1)
-    share = members / np.maximum(count, 1)[:, None]
-    return Averages(
-        cells, share @ fine.c2, count, share @ fine.f, fine.slopes @ share.T, share @ fine.share
-    )
+        inside = np.flatnonzero(
+            (of_age == a) & (shortest >= lags[0]) & (shortest < lags[-1]) & (end <= lags[-1])
+        )
+        k = np.searchsorted(lags, shortest[inside], "right") - 1
+        whole = end[inside] <= lags[k + 1]
+        inside, k = inside[whole], k[whole]
+        enough = np.bincount(k, fine.pairs[inside], len(lags)) >= min_pairs
+        label[inside] = np.where(enough, len(cells) + np.cumsum(enough) - 1, -1)[k]
+        edges = [(ages[a], ages[a + 1], lags[n], lags[n + 1]) for n in np.flatnonzero(enough)]
+        cells += [Interval(*map(int, one)) for one in edges]
+    some, number = label >= 0, len(cells)
+    members = np.zeros((number, len(label)))
+    members[label[some], some] = fine.pairs[some]
+    count = members.sum(1).astype(int)
+    members /= count[:, None]
+    means = np.stack([fine.c2, fine.f, *fine.slopes]) @ members.T
+    place = np.append(label, -1)[fine.place]
+    return Averages(cells, means[0], count, means[1], means[2:], place, fine.fine_pairs)

@@ -14,12 +14,11 @@ P and μ follow from residuals averaged over cells of age and lag, by restricted
 """
 
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Float32, Int
-from scipy.linalg import get_lapack_funcs
+from jaxtyping import Bool, Float, Int
+from scipy.linalg.lapack import dpotrf, dpstrf, dtrtrs
 
 MEAN_COUNTS = np.geomspace(0.003, 300, 41)
 """Values of μ over which the likelihood is averaged where counts are unknown: below the first all noise is
@@ -115,49 +114,84 @@ def cell_noise(record: Record, cells: CellPairs) -> NoiseCovariance:
     multiplied by what the cumulants and the division by the mean counts do to the variance of a pair with the
     mean f of the cell.
     """
-    F = record.contrast * record.g**2
-    (cholesky,) = get_lapack_funcs(("pstrf",), (F,))
-    factor, pivot, rank, _ = cholesky(F, tol=NEGLIGIBLE * F[0, 0], lower=1)  # with pivots
-    root = np.zeros((len(F), rank), np.float32)
-    root[pivot - 1] = np.tril(factor)[:, :rank]
-    n, block, every = record.frames.astype(float), np.arange(len(record.frames)), record.pairs
-    size, (blocks, rank) = int(cells.number.max()) + 1, root.shape
-    pairs, f = np.zeros(size), np.zeros(size)
-    products = np.zeros((size, blocks, rank), np.float32)
-    squares = np.zeros((size, rank, rank), np.float32)
-    for age, (low, high) in enumerate(pairwise([*cells.first.tolist(), cells.stop])):
-        for start, end, number in zip(cells.start, cells.end, cells.number[age], strict=True):
-            if number < 0 or (start[low:high] >= end[low:high]).all():
-                continue
-            span = slice(int(start[low:high].min()), int(end[low:high].max()))
-            inside = (block[span] >= start[low:high, None]) & (block[span] < end[low:high, None])
-            weight = inside * every[low:high, span]
-            if (total := weight.sum()) == 0:
-                continue
-            pairs[number] = total
-            f[number] = (weight * record.g[low:high, span] ** 2).sum() / total
-            weight = (weight / (2 * total)).astype(np.float32)
-            after = weight @ root[span]
-            squares[number] = root[low:high].T @ after
-            squares[number] += squares[number].T.copy()
-            products[number, low:high] += after
-            products[number, span] += weight.T @ root[low:high]
-    constant = 2 * _gram(squares)
-    products /= np.sqrt(n, dtype=np.float32)[:, None]
-    counted = 4 * _gram(products)
-    b = record.contrast
-    more = np.sqrt(1 + b * (4 * f - 4 * f**2 + 2 * f**3) / (1 + f**2))
-    once = np.sqrt(1 + b * (2 * f - f**2))
+    b, one = record.contrast, 1 / record.frames.astype(float)
+    f = record.g**2
+    F, every, size = _leading(b * f), record.pairs, int(cells.number.max()) + 1
+    pairs, mean_f, (constant, counted) = np.zeros(size), np.zeros(size), np.zeros((2, size, size))
+    ages = []
+    for age in range(len(cells.first)):
+        cell, of_age, total = _cells_of_age(cells, age, every, F)
+        pairs[cell] = total
+        mean_f[cell] = 2 * np.einsum("isj,ij->s", of_age.W, f[of_age.rows, of_age.first :])
+        ages.append((cell, of_age))
+    for n, (later, of_later) in enumerate(ages):
+        for earlier, of_earlier in ages[: n + 1]:
+            of_both = _traces_of_ages(of_later, of_earlier, F, one)
+            for whole, part in zip((constant, counted), of_both, strict=True):
+                whole[np.ix_(later, earlier)] = part
+                whole[np.ix_(earlier, later)] = part.T
+    more = np.sqrt(1 + b * (4 * mean_f - 4 * mean_f**2 + 2 * mean_f**3) / (1 + mean_f**2))
+    once = np.sqrt(1 + b * (2 * mean_f - mean_f**2))
     return NoiseCovariance(
         constant * np.outer(more, more),
         counted * np.outer(once, once),
-        np.diag((1 + b * f) * (pairs > 0) / np.maximum(pairs, 1)),
+        np.diag((1 + b * mean_f) * (pairs > 0) / np.maximum(pairs, 1)),
     )
 
 
-def _gram(of: Float32[np.ndarray, "cell n r"]) -> Float[np.ndarray, "cell cell"]:
-    flat = of.reshape(len(of), -1)
-    return (flat @ flat.T).astype(float)
+def _leading(F: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
+    """Return a positive matrix in its leading directions."""
+    factor, pivot, rank, _ = dpstrf(F, tol=NEGLIGIBLE * F[0, 0], lower=1)  # with pivots
+    root = np.zeros((len(F), rank))
+    root[pivot - 1] = np.tril(factor)[:, :rank]
+    return root @ root.T
+
+
+class _CellsOfAge(NamedTuple):
+    """The cells of an interval of age: its blocks are the rows of their weights, and `first` is the first."""
+
+    first: int
+    rows: slice
+    W: Float[np.ndarray, "row cell m"]
+    """Half the weights of pairs with the blocks from `first` on; the pairs of a cell sum to 1/2."""
+    WF: Float[np.ndarray, "row cell n"]
+
+
+def _cells_of_age(
+    cells: CellPairs, age: int, pairs: Float[np.ndarray, "n n"], F: Float[np.ndarray, "n n"]
+) -> tuple[Int[np.ndarray, " cell"], _CellsOfAge, Float[np.ndarray, " cell"]]:
+    """Return the numbers of the cells of an interval of age, their weights and their pairs."""
+    first, stop = np.append(cells.first, cells.stop)[age : age + 2].tolist()
+    rows, kept, block = slice(first, stop), cells.number[age] >= 0, np.arange(first, len(F))
+    start, end = (of[kept, rows].T[:, :, None] for of in (cells.start, cells.end))
+    W = ((block >= start) & (block < end)) * pairs[rows, None, first:]
+    total = W.sum((0, 2))
+    W *= (0.5 / np.where(total > 0, total, 1.0))[:, None]
+    WF = (W.reshape(-1, len(block)) @ F[first:]).reshape(*W.shape[:2], len(F))
+    return cells.number[age, kept], _CellsOfAge(first, rows, W, WF), total
+
+
+def _traces_of_ages(
+    a: _CellsOfAge, b: _CellsOfAge, F: Float[np.ndarray, "n n"], one: Float[np.ndarray, " n"]
+) -> tuple[Float[np.ndarray, "cell other"], Float[np.ndarray, "cell other"]]:
+    """Return 2 tr(A F A' F) and 4 tr(A F A' D) of the cells of an age and those of it or an earlier one.
+
+    A = W + Wᵀ of the weights of a cell, and D of `one` on its diagonal.
+    """
+    height, cells, m = a.W.shape
+    others = slice(a.first - b.first, None)
+    both = np.concatenate([b.WF[:, :, a.first :], b.W[:, :, others] * one[a.first :]], axis=1)
+    right = (F[a.rows, b.rows] @ both.reshape(len(both), -1)).reshape(height, -1, m)
+    found = (a.W @ np.swapaxes(right, 1, 2)).sum(0)  # tr(Wᵀ F W' F) and tr(Wᵀ F W' D)
+    left = a.WF[:, :, b.rows].transpose(1, 0, 2).reshape(cells, -1)
+    found += left @ both[:, :, :height].transpose(2, 0, 1).reshape(left.shape[1], -1)
+    constant, counted = np.split(4 * found, 2, axis=1)
+    if a is b:
+        size = one[a.rows, None, None]
+        counted += 4 * ((a.WF[:, :, a.first :] * size) @ np.swapaxes(a.W, 1, 2)).sum(0)
+        turned = (a.W[:, :, :height] * size.T).transpose(1, 2, 0).reshape(cells, -1)
+        counted += 4 * turned @ left.T
+    return constant, counted
 
 
 def field_noise(
@@ -175,20 +209,18 @@ def field_noise(
     2 tr(A F A' F) + 4β³ tr(B g B' g) + 2β³ Σ A12 A'34 g13 g32 g24 g41 - 2β²(b'·diag(g B g) + b·diag(g B' g))
     + bᵀF b' without counts, and 4 tr(A F A') + 8β² tr(B g B') - b·b' with one count.
     """
-    g, contrast, pairs = record.g, record.contrast, record.pairs
-    every = _Forms.of(fields * pairs, record)
-    mine = every if rows.all() else _Forms.of(fields * pairs * rows[:, None], record)
-    one = 1 / record.frames.astype(float)
-    constant = 2 * _traces(mine.AF, every.AF) + 4 * contrast**3 * _traces(mine.Bg, every.Bg)
-    constant += 2 * contrast**3 * _opposite(mine.A, every.A, record)
+    g, contrast, weights = record.g, record.contrast, fields * record.pairs
+    one, F = 1 / record.frames.astype(float), contrast * g**2
+    every = _Forms.of(weights, g, F)
+    mine = every if rows.all() else _Forms.of(weights * rows[:, None], g, F)
+    constant = 2 * _product(mine.AF, np.swapaxes(every.AF, 1, 2))
+    constant += 4 * contrast**3 * _product(mine.Bg, np.swapaxes(every.Bg, 1, 2))
+    constant += 2 * contrast**3 * _opposite(mine.A, every.A, g)
     across = mine.b @ _diagonals(g, every.Bg).T + _diagonals(g, mine.Bg) @ every.b.T
-    constant += mine.b @ (contrast * g**2) @ every.b.T - 2 * contrast**2 * across
-    counted = 4 * np.einsum("aij,bij,i->ab", mine.AF, every.A, one, optimize=True)
-    counted += 8 * contrast**2 * np.einsum("aij,bij,i->ab", mine.Bg, every.B, one, optimize=True)
+    constant += mine.b @ F @ every.b.T - 2 * contrast**2 * across
+    counted = 4 * _product(every.A, (mine.AF + 2 * contrast**2 * mine.Bg * g) * one[:, None]).T
     counted -= (mine.b * one) @ every.b.T
-    twice = np.tensordot(
-        fields * (pairs * rows[:, None] * (1 + contrast * g**2)), fields, ((1, 2), (1, 2))
-    )
+    twice = _product(weights * (rows[:, None] * (1 + F)), fields)
     return NoiseCovariance(*((part + part.T) / 2 for part in (constant, counted, twice)))
 
 
@@ -196,55 +228,55 @@ class _Forms(NamedTuple):
     """The matrices of `field_noise` of every field."""
 
     A: Float[np.ndarray, "field n n"]
-    B: Float[np.ndarray, "field n n"]
     AF: Float[np.ndarray, "field n n"]
     Bg: Float[np.ndarray, "field n n"]
     b: Float[np.ndarray, "field n"]
 
     @classmethod
-    def of(cls, weights: Float[np.ndarray, "field n n"], record: Record) -> "_Forms":
+    def of(
+        cls,
+        weights: Float[np.ndarray, "field n n"],
+        g: Float[np.ndarray, "n n"],
+        F: Float[np.ndarray, "n n"],
+    ) -> "_Forms":
         """Return those of weights of pairs on and above the diagonal."""
-        A, F = (weights + np.swapaxes(weights, 1, 2)) / 2, record.contrast * record.g**2
-        B = A * record.g
-        return cls(A, B, A @ F, B @ record.g, 2 * (A * F).sum(2))
+        A = weights + np.swapaxes(weights, 1, 2)
+        A *= 0.5
+        flat = A.reshape(-1, len(g))
+        AF, Bg = (flat @ F).reshape(A.shape), ((A * g).reshape(flat.shape) @ g).reshape(A.shape)
+        return cls(A, AF, Bg, 2 * np.einsum("aij,ij->ai", A, F))
 
 
-def _traces(
+def _product(
     one: Float[np.ndarray, "field n n"], other: Float[np.ndarray, "field n n"]
 ) -> Float[np.ndarray, "field field"]:
-    """Return tr(M M') of all pairs of matrices."""
-    return np.tensordot(one, other, ((1, 2), (2, 1)))
+    """Return the sums of the products of the elements of all pairs of matrices."""
+    return one.reshape(len(one), -1) @ other.reshape(len(other), -1).T
 
 
 def _diagonals(
     g: Float[np.ndarray, "n n"], products: Float[np.ndarray, "field n n"]
 ) -> Float[np.ndarray, "field n"]:
     """Return the diagonals of g M, M the products."""
-    return np.einsum("ij,aji->ai", g, products, optimize=True)
+    return np.einsum("ji,aji->ai", g, products)
 
 
 def _opposite(
-    one: Float[np.ndarray, "field n n"], other: Float[np.ndarray, "field n n"], record: Record
+    one: Float[np.ndarray, "field n n"],
+    other: Float[np.ndarray, "field n n"],
+    g: Float[np.ndarray, "n n"],
 ) -> Float[np.ndarray, "field field"]:
     """Return Σ A12 A'34 g13 g32 g24 g41, with neighbouring blocks merged: it is a small part of the whole."""
-    n = len(record.g)
-    first = (
-        np.unique(np.linspace(0, n, MOST_MERGED + 1).astype(int)[:-1])
-        if n > MOST_MERGED
-        else np.arange(n)
-    )
-
-    def merged(A: np.ndarray) -> np.ndarray:
-        return np.add.reduceat(np.add.reduceat(A, first, axis=1), first, axis=2)
-
-    size = np.diff(np.append(first, n))
-    g = merged(record.g[None])[0] / np.outer(size, size)
-    both = (g[:, :, None] * g[:, None, :]).reshape(len(size), -1)  # g13 g14 for every 1 and (3, 4)
-    found = np.empty((len(one), len(other)))
-    right = merged(other).reshape(len(other), -1)
-    for a, A in enumerate(merged(one)):
-        found[a] = right @ (both * (A @ both)).sum(0)
-    return found
+    n = len(g)
+    first = np.unique(np.linspace(0, n, min(n, MOST_MERGED) + 1).astype(int)[:-1])
+    merge = (
+        np.searchsorted(first, np.arange(n), "right") - 1 == np.arange(len(first))[:, None]
+    ) * 1.0
+    g = merge @ g @ merge.T / np.outer(merge.sum(1), merge.sum(1))
+    both = (g[:, :, None] * g[:, None, :]).reshape(len(g), -1)  # g13 g14 for every 1 and (3, 4)
+    left = (merge @ one @ merge.T) @ both
+    left = np.einsum("aix,ix->ax", left, both)
+    return left @ (merge @ other @ merge.T).reshape(len(other), -1).T
 
 
 def sum_over_stretches(parts: list[NoiseCovariance]) -> NoiseCovariance:
@@ -310,51 +342,80 @@ def fit_noises(
 
     columns: of one of the bins; those of the others have the same combinations.
     """
-    number = len(mean_counts)
-    scaled = columns / np.maximum(np.abs(columns).max(0), np.finfo(float).tiny)
-    vectors, values, _ = np.linalg.svd(scaled)
-    outside = vectors[:, int((values > 1e-10 * values[0]).sum()) :]  # orthogonal to all columns
-    left, k = outside.T @ residuals, outside.shape[1]
-    of_left = noise.mapped(outside.T)
-    # what `regular` adds to the diagonal at each μ, at most: no variance of counts is negative
-    first, second, third = (np.trace(part) for part in noise)
-    traces = first + second / mean_counts + third / mean_counts**2
-    more = np.maximum(ROUNDING * traces, -2 * np.linalg.eigvalsh(noise.constant)[0])
-    (solve,) = get_lapack_funcs(("trtrs",), (outside,))
+    left = LeftByFit.of(residuals, columns, noise)
+    return [left.whitened(n, fit) for n, fit in enumerate(left.fits(mean_counts))]
 
-    def covariance(n: int) -> Float[np.ndarray, "k k"]:
-        return of_left.at(float(mean_counts[n])) + more[n] * np.eye(k)
 
-    square, likelihood = np.ones((number, left.shape[1])), np.full((number, left.shape[1]), -np.inf)
-    for some in _from_coarse_to_fine(likelihood):
-        roots = np.linalg.cholesky(np.array([covariance(n) for n in some]).reshape(-1, k, k))
-        for n, root in zip(some, roots, strict=True):
-            white, _ = solve(np.asfortranarray(root), left, lower=1)
+class LeftByFit(NamedTuple):
+    """What fitted columns leave of the residuals of bins with one noise, in coordinates of its own."""
+
+    residuals: Float[np.ndarray, "k bin"]
+    noise: NoiseCovariance
+
+    @classmethod
+    def of(
+        cls,
+        residuals: Float[np.ndarray, "cell bin"],
+        columns: Float[np.ndarray, "cell column"],
+        noise: NoiseCovariance,
+    ) -> "LeftByFit":
+        """Return the parts orthogonal to all columns, of noise in which no direction is without any."""
+        scaled = columns / np.maximum(np.abs(columns).max(0), np.finfo(float).tiny)
+        vectors, values, _ = np.linalg.svd(scaled)
+        outside = vectors[:, int((values > 1e-10 * values[0]).sum()) :].T
+        small = ROUNDING * np.eye(len(outside))
+        parts = (
+            part + np.trace(whole) * small
+            for part, whole in zip(noise.mapped(outside), noise, strict=True)
+        )
+        return cls(outside @ residuals, NoiseCovariance(*parts))
+
+    def fits(
+        self,
+        mean_counts: Float[np.ndarray, " mu"],
+        bins: "slice | Int[np.ndarray, ' some']" = slice(None),
+    ) -> list[NoiseFit]:
+        """Return what the residuals of some of the bins say of P and μ, without those whitened."""
+        left, number = np.asfortranarray(self.residuals[:, bins]), len(mean_counts)
+        k, several = left.shape
+        square, likelihood = np.ones((number, several)), np.full((number, several), -np.inf)
+        for n in _from_coarse_to_fine(likelihood):
+            root = _root(self.noise.at(float(mean_counts[n])))
+            white, _ = dtrtrs(root, left, lower=1)
             square[n] = (white**2).sum(0)
             likelihood[n] = -np.log(np.diag(root)).sum() - 0.5 * k * np.log(square[n])
-    weight, best = np.exp(likelihood - likelihood.max(0)), likelihood.argmax(0)
-    whitened = np.empty_like(left)
-    for n in np.unique(best):
-        values, vectors = np.linalg.eigh(covariance(n))
-        whitened[:, best == n] = (vectors.T @ left[:, best == n] / np.sqrt(values)[:, None])[::-1]
-    whitened *= np.sqrt(k / (whitened**2).sum(0))
-    each = (weight / weight.sum(0)).T, square.T, likelihood.max(0).tolist(), whitened.T
-    return [
-        NoiseFit(mean_counts, share, of, largest, k, white)
-        for share, of, largest, white in zip(*(map(np.array, each[:2])), *each[2:], strict=True)
-    ]
+        weight = np.exp(likelihood - likelihood.max(0))
+        each = (weight / weight.sum(0)).T, square.T, likelihood.max(0).tolist()
+        return [
+            NoiseFit(mean_counts, share, of, largest, k, np.zeros(0))
+            for share, of, largest in zip(*map(np.copy, each[:2]), each[2], strict=True)
+        ]
+
+    def whitened(self, bin: int, fit: NoiseFit) -> NoiseFit:
+        """Return the fit of a bin with its whitened residuals."""
+        values, vectors = np.linalg.eigh(self.noise.at(float(fit.mean_counts[fit.likeliest])))
+        white = (vectors.T @ self.residuals[:, bin] / np.sqrt(values))[::-1]
+        return fit._replace(whitened=white * np.sqrt(len(white) / (white @ white)))
+
+
+def _root(covariance: Float[np.ndarray, "k k"]) -> Float[np.ndarray, "k k"]:
+    """Return the lower root of a covariance, which is overwritten; above its diagonal it has no meaning."""
+    root, failed = dpotrf(covariance.T, lower=1, clean=0, overwrite_a=1)
+    if failed:
+        raise np.linalg.LinAlgError(f"the noise of cells is not positive in direction {failed}")
+    return root
 
 
 def _from_coarse_to_fine(
     likelihood: Float[np.ndarray, "mu bin"],
-) -> Iterator[Int[np.ndarray, " some"]]:
+) -> Iterator[int]:
     """Yield which μ to try next, given the logarithms of the likelihood of those tried so far."""
     every = np.arange(len(likelihood))
     coarse = every[::COARSE]
-    yield coarse
+    yield from coarse
     near = coarse[(likelihood[coarse] >= likelihood[coarse].max(0) - FAR_BELOW).any(1)]
     beside = (np.abs(every[:, None] - near) < COARSE).any(1)
-    yield np.setdiff1d(every[beside], coarse)
+    yield from np.setdiff1d(every[beside], coarse)
 
 
 def regular(covariance: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
@@ -414,13 +475,25 @@ class Variance(NamedTuple):
 
 def variance_of(noise: NoiseCovariance, fit: NoiseFit) -> Variance:
     """Return the covariance of sums of ψ over the P pixels of a bin."""
-    counted = fit.mean_counts
-    of_part = np.stack([np.ones_like(counted), 1 / counted, counted**-2.0]) / fit.pixels
-    covariance = noise.mean(fit.weight / fit.pixels, counted)
-    variances = of_part.T @ np.stack([np.diag(part) for part in noise])
-    log = np.log(np.maximum(variances, np.finfo(float).tiny))
-    mean = fit.weight @ log
+    covariance = noise.mean(fit.weight / fit.pixels, fit.mean_counts)
+    mean, relative = _of_logarithms(np.stack([np.diag(part) for part in noise]), fit)
     known = np.diag(covariance) > 0
     size = np.where(known, mean - np.log(np.where(known, np.diag(covariance), 1.0)), 0.0)
-    relative = fit.weight @ (log - mean) ** 2 + 2 / fit.freedom
     return Variance(covariance, size, relative)
+
+
+def relative_spread(
+    noise: NoiseCovariance, to: Float[np.ndarray, "n cell"], fit: NoiseFit
+) -> Float[np.ndarray, " n"]:
+    """Return `Variance.relative` of linear combinations of the sums whose noise is given."""
+    return _of_logarithms(np.stack([((to @ part) * to).sum(1) for part in noise]), fit)[1]
+
+
+def _of_logarithms(
+    parts: Float[np.ndarray, "3 n"], fit: NoiseFit
+) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """Return the means of the logarithms of variances over the likelihood, and the variances of these."""
+    of_part = fit.mean_counts ** np.array([[0.0], [-1.0], [-2.0]]) / fit.pixels
+    log = np.log(np.maximum(of_part.T @ parts, np.finfo(float).tiny))
+    mean = fit.weight @ log
+    return mean, fit.weight @ (log - mean) ** 2 + 2 / fit.freedom
