@@ -20,14 +20,7 @@ from homodyne_dask.assessment.estimate_errors import (
 )
 from homodyne_dask.assessment.fitted_cells import FittedCells, fitted_cells
 from homodyne_dask.assessment.misfit_test import examine_model
-from homodyne_dask.assessment.result_warnings import (
-    drifting_contrast,
-    larger_errors,
-    redchi_per_bin,
-    undetermined_directions,
-    warnings_about,
-    warnings_about_priors,
-)
+from homodyne_dask.assessment.result_findings import FitEnd, redchi_per_bin, result_findings
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors
 from homodyne_dask.assessment.spline_rate_errors import rate_freedom, smoothing_of
 from homodyne_dask.kernels.gram import RobustGram
@@ -98,7 +91,6 @@ def assemble_result(
         request, state, None if singular else more.speckle
     )
     error = used_of(errors)
-    stderr = deviations(errors.robust, len(search.names))
     freedom = reduced.freedom(int(search.free.sum()))
     names = list(search.names)
     ended = singular or converged
@@ -107,11 +99,10 @@ def assemble_result(
     )
     check, power = examine_model(request, state, more.speckle, cells) if ended else (None, None)
     known_noise = check is None or not check.misfit
-    sentences = undetermined_directions(request, state, errors.naive is not None)
-    sentences = sentences or larger_errors(request, state, stderr)
-    more_sentences = [
-        one for one in errors.sentences if not any(said.startswith(one) for said in sentences)
-    ]
+    end = FitEnd(
+        request, state, at_bound, errors, more.speckle, more.signal, more.profiles, check, power,
+        more.hausman,
+    )  # fmt: skip
     result = FitResult(
         outcome=state.outcome,
         parameters=table_of_parameters(
@@ -168,29 +159,7 @@ def assemble_result(
             },
         ),
         diagnosis=Diagnosis(
-            undetermined=(*sentences, *more_sentences),
-            warnings=warnings_about(
-                request,
-                state,
-                at_bound,
-                clusters,
-                errors,
-                seen,
-                more.speckle,
-            )
-            + drifting_contrast(
-                scan,
-                reduced.contrast,
-                errors.scaling_robust[:, 1]
-                * np.sqrt([(clusters == one).sum() for one in clusters]),  # of one speckle
-                request.problem.model.name,
-            )
-            + (warnings_about_priors(request, state, error) if seen else ())
-            + tuple(
-                f"there is no profile of {name}: it is at a bound, or its error is unknown"
-                for name in request.options.profile
-                if name not in more.profiles
-            ),
+            findings=result_findings(end),
             check=check,
             power_of_q=power,
             hausman=more.hausman,
@@ -212,9 +181,7 @@ def assemble_result(
             definition=request.problem.model,
         ),
     )
-    if more.signal is None or seen:
-        return result
-    return without_decay(result, more.signal.sentence(request.options.min_lag))
+    return result if seen else without_decay(result)
 
 
 def table_of_parameters(

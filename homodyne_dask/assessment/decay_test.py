@@ -39,19 +39,6 @@ class Signal(NamedTuple):
         """Whether there is a decay; a contrast below zero is none."""
         return self.contrast > self.threshold * self.stderr or self.of_bins > self.threshold_of_bins
 
-    def sentence(self, min_lag: int) -> str:
-        """Return what the contrast is and what it would have to be; min_lag: that of the fit, in frames."""
-        size = self.contrast / self.stderr
-        opposite = "; c2 rises where the model falls" if size < -self.threshold else ""
-        return (
-            f"the mean contrast is {self.contrast:.2g}, {size:.1f} times its error of {self.stderr:.2g}, "
-            f"but noise alone can reach {self.threshold:.1f} times its error; the contrast of a single bin "
-            f"is at most {self.of_bins:.1f} times its error, but noise alone can reach "
-            f"{self.threshold_of_bins:.1f} times{opposite}. No parameter can be determined. To see a faster "
-            f"decay, use shorter frames{' or --min-lag 1' * (min_lag > 1)}; for a slower decay, use a longer "
-            f"record; for a weaker decay, use more pixels or frames"
-        )
-
 
 def signal_of(
     state: State,
@@ -117,10 +104,10 @@ def signal_of(
     return Signal(contrast, error, threshold, largest, limit)
 
 
-def without_decay(result: FitResult, sentence: str) -> FitResult:
+def without_decay(result: FitResult) -> FitResult:
     """Return the result of a fit that saw no decay: free parameters and contrasts have no value.
 
-    The offsets stay those of the fit; sentence: why.
+    The offsets stay those of the fit.
     """
     parameters, scaling = result.parameters.copy(deep=True), result.scaling.copy(deep=True)
     free = ~parameters["fixed"].values
@@ -134,8 +121,8 @@ def without_decay(result: FitResult, sentence: str) -> FitResult:
         scaling[name].values[:] = np.nan
     errors = replace(result.errors, covariance=None, covariance_naive=None, profiles={})
     diagnosis = replace(
-        result.diagnosis, undetermined=(sentence,), check=None, influence=None, scalings=None,
-        identifiability=None, left_out=None,
+        result.diagnosis, check=None, influence=None, scalings=None, identifiability=None,
+        left_out=None,
     )  # fmt: skip
     return replace(
         result, outcome=Outcome.NO_DECAY, parameters=parameters, scaling=scaling, errors=errors,

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.results.data import number_format as numbers
+from homodyne_dask.results.data.findings import Findings
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.text import aligned_columns
 
@@ -28,8 +29,8 @@ class CurveFit:
     ndata: int
     """Number of points used: those at which every variable is known."""
     passes: int
-    undetermined: tuple[str, ...]
-    """Sentences on what the data do not determine."""
+    findings: Findings
+    """On what the data do not determine."""
     model: str
     units: tuple[str, ...]
     compilations: dict[str, int]
@@ -56,8 +57,8 @@ class CurveFit:
                 self.names, self.popt, self.stderr, self.units, strict=True
             )
         ]
-        undetermined = [f"undetermined: {sentence}" for sentence in self.undetermined]
-        head = [self.model, "", self.outcome.value, *undetermined, ""]
+        findings = [f"{one.severity}: {one.sentence}" for one in self.findings]
+        head = [self.model, "", self.outcome.value, *findings, ""]
         facts = (
             f"χ² {self.chisqr:.6g} for {self.ndata:,} points, reduced χ² {self.redchi:.6g}, "
             f"{self.passes} pass{'es' * (self.passes != 1)}"

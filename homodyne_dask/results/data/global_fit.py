@@ -7,6 +7,7 @@ import numpy as np
 import xarray
 from jaxtyping import Float
 
+from homodyne_dask.results.data.findings import Findings, findings_of
 from homodyne_dask.results.data.result_tables import (
     correlation_of,
     covariance_table,
@@ -34,8 +35,8 @@ class GlobalFit:
     redchi: float
     """χ² over pairs less fitted parameters, contrasts and offsets."""
     ndata: int
-    undetermined: tuple[str, ...]
-    """Sentences on parameters that the data do not determine, or only weakly."""
+    findings: Findings
+    """On parameters that the data do not determine, or only weakly."""
 
     @property
     def correlation(self) -> xarray.DataArray | None:
@@ -62,7 +63,8 @@ class GlobalFit:
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
         columns = {"outcome": self.outcome.name, "parameters": plain_table(self.parameters)}
-        for key in ("per_scan", "chisqr", "redchi", "ndata", "undetermined"):
+        columns["findings"] = self.findings.to_list()
+        for key in ("per_scan", "chisqr", "redchi", "ndata"):
             columns[key] = getattr(self, key)
         for key in ("covariance", "covariance_naive"):
             table = getattr(self, key)
@@ -84,5 +86,5 @@ def global_fit_of(read: dict[str, Any]) -> GlobalFit:
         read["chisqr"],
         read["redchi"],
         read["ndata"],
-        tuple(read["undetermined"]),
+        findings_of(read["findings"]),
     )

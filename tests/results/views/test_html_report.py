@@ -12,6 +12,7 @@ from itertools import chain
 
 import pytest
 
+from homodyne_dask.results.data.findings import Findings, finding
 from homodyne_dask.results.views.html_report import Picture, report_fragment, report_page
 from homodyne_dask.results.views.report_content import bin_rows, facts, parameter_rows
 from tests.html_pages import NASTY, ParsedPage
@@ -40,8 +41,7 @@ def nasty():
     base = flow_result()
     return changed(
         base,
-        undetermined=(NASTY,),
-        warnings=(NASTY,),
+        findings=Findings([finding("undetermined", [NASTY])]),
         inputs=base.provenance.inputs | {"store": NASTY, "source_file": NASTY, "notes": [NASTY]},
         version=NASTY,
         versions={"jax": NASTY},
