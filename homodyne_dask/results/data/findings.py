@@ -3,6 +3,7 @@
 `finding_catalogue` has the sentence of each code.
 """
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -75,6 +76,10 @@ class Findings(tuple[Finding, ...]):
     def to_list(self) -> list[dict[str, Any]]:
         """Return them as plain values."""
         return [one.to_dict() for one in self]
+
+    def to_json(self) -> str:
+        """Return them as JSON, for attributes of files."""
+        return json.dumps(self.to_list(), ensure_ascii=False)
 
     def to_dataframe(self) -> "DataFrame":
         """Return a pandas DataFrame, one row each: code, severity, about, sentence, advice, numbers."""

@@ -374,7 +374,7 @@ class FitResult(Reportable):
             "convention": self.config["convention"],
             "outcome": self.outcome.name,
             "outcome_sentence": self.verdict,
-            "findings": json.dumps(self.findings.to_list(), ensure_ascii=False),
+            "findings": self.findings.to_json(),
             "source": self.provenance.inputs["source_file"],
             "source_sha256": self.provenance.inputs["source_sha256"],
             "history": f"homodyne-dask {self.provenance.version}",

@@ -83,7 +83,7 @@ def test_findings_are_chosen_by_code_and_severity_and_survive_json():
 def test_an_unknown_code_is_refused():
     later = example("at-bound", ["D0"]).to_dict() | {"code": "of-a-later-version"}
     with pytest.raises(
-        SourceError, match="'of-a-later-version' is no finding .* read the result with"
+        SourceError, match=r"'of-a-later-version' is no finding .* read the result with"
     ):
         findings_of([later])
 
