@@ -141,4 +141,6 @@ def _of_alternative(request: Request, found: Alternative) -> Finding:
             )
     first, last = found.place
     advice = f"{command} --exclude-frames {first}:{int(last) + 1}"
-    return finding("frames-differ", (), advice, frames=[first, last], **numbers)
+    return finding(
+        "frames-differ", (), advice, frames=[first, last], alone=first == last, **numbers
+    )

@@ -244,28 +244,6 @@ def _shear_sign(end: FitEnd) -> Iterator[Finding]:
         yield finding("shear-sign", rate=rates[-1], bounded=bounded)
 
 
-def _fringes(end: FitEnd) -> Iterator[Finding]:
-    yield from aliased_fringes(end.request, end.state.theta)
-
-
-def _exchangeable(end: FitEnd) -> Iterator[Finding]:
-    """Yield that the two components of a model can be told apart by their names alone."""
-    beat, free = end.request.problem.model.beat, end.request.search.free
-    of_one = np.char.endswith(end.names, "_ref") | np.char.endswith(end.names, "_sample")
-    if beat is not None and beat.exchange and free[of_one].all():
-        yield finding("exchangeable", exchange=beat.exchange)
-
-
-def _precision(end: FitEnd) -> Iterator[Finding]:
-    """Yield that rounding leaves the optimum less well known than a converged fit says."""
-    request, reduced = end.request, end.state.reduced
-    if reduced.finite:
-        errors = reduced.decrement_rounding(reduced.variance(int(request.search.free.sum())))
-        if errors > request.solver.decrement:
-            precision = request.problem.precision
-            yield finding("precision-limit", (), FLOAT64, precision=precision, errors=errors)
-
-
 def _at_bounds(end: FitEnd) -> Iterator[Finding]:
     """Yield rates of free form with coefficients at a bound, and parameters at one.
 
@@ -324,9 +302,8 @@ def _limits(end: FitEnd) -> Iterator[Finding]:
     limits = {}
     for n in np.flatnonzero(low | high):
         if n not in rates:
-            ends = (search.lower[n], search.upper[n]) if low[n] and high[n] else (
-                (None, theta[n] + one[n]) if low[n] else (theta[n] - one[n], None)
-            )  # fmt: skip
+            ends = [theta[n] - one[n], None] if high[n] else [None, theta[n] + one[n]]
+            ends = [search.lower[n], search.upper[n]] if low[n] and high[n] else ends
             limits[search.names[n]] = [*ends, end.request.parameters[n].unit]
     if limits:
         yield finding("limits-only", limits, limits=limits)
@@ -388,14 +365,6 @@ def _speckle(end: FitEnd) -> Iterator[Finding]:
         yield finding("not-a-correlation", percent=100 * speckle.distance)
 
 
-def _unknown_q(end: FitEnd) -> Iterator[Finding]:
-    """Yield the parameters that are known only multiplied by q²."""
-    parameters = enumerate(end.request.parameters)
-    scaled = [n for n, p in parameters if p.q_power and p.constant is None]
-    if scaled and np.isnan(end.request.scan.q).any():
-        yield finding("q-unknown", names_of_rates(end.request, scaled))
-
-
 def _priors(end: FitEnd) -> Iterator[Finding]:
     """Yield the parameters that end far from their priors, or are known less well than by them."""
     priors = end.request.search.priors
@@ -455,22 +424,31 @@ def contrast_changes(
             yield finding("contrast-changes", [name], low=line.min(), high=line.max())
 
 
-def _profiles(end: FitEnd) -> Iterator[Finding]:
-    if missing := [name for name in end.request.options.profile if name not in end.profiles]:
+def _model_and_data(end: FitEnd) -> Iterator[Finding]:
+    """Yield what the model cannot tell from these data, and what was asked for and cannot be had."""
+    request, reduced, beat = end.request, end.state.reduced, end.request.problem.model.beat
+    yield from aliased_fringes(request, end.state.theta)
+    of_one = np.char.endswith(end.names, "_ref") | np.char.endswith(end.names, "_sample")
+    if beat is not None and beat.exchange and request.search.free[of_one].all():
+        yield finding("exchangeable", exchange=beat.exchange)
+    if reduced.finite:
+        errors = reduced.decrement_rounding(reduced.variance(int(request.search.free.sum())))
+        if errors > request.solver.decrement:
+            precision = request.problem.precision
+            yield finding("precision-limit", (), FLOAT64, precision=precision, errors=errors)
+    parameters = enumerate(request.parameters)
+    scaled = [n for n, p in parameters if p.q_power and p.constant is None]
+    if scaled and np.isnan(request.scan.q).any():
+        yield finding("q-unknown", names_of_rates(request, scaled))
+    if missing := [name for name in request.options.profile if name not in end.profiles]:
         yield finding("no-profile", missing)
-
-
-def _truth(end: FitEnd) -> Iterator[Finding]:
-    """Yield how the simulation of the data differs from the fit."""
-    request = end.request
-    other = truth_mismatch(request.scan.attrs["truth"], request.config, request.search.names)
-    if other is not None:
+    truth, names = request.scan.attrs["truth"], request.search.names
+    if other := truth_mismatch(truth, request.config, names):
         yield finding("simulated-otherwise", option=other[0], value=other[1])
 
 
 CHECKS = (
-    _misfit, _undetermined, _damaged_chunks, _chisqr_of_bins, _same_at_all_q, _shear_sign, _fringes,
-    _exchangeable, _precision, _at_bounds, _limits, _withheld, _bins, _friedel_pairs, _speckle,
-    _unknown_q, _contrast, _priors, _profiles, _truth,
+    _misfit, _undetermined, _damaged_chunks, _chisqr_of_bins, _same_at_all_q, _shear_sign, _at_bounds,
+    _limits, _withheld, _bins, _friedel_pairs, _speckle, _contrast, _priors, _model_and_data,
 )  # fmt: skip
 """In the order of the findings: those of severity error first."""

@@ -117,7 +117,9 @@ def _strongly_correlated(names: Sequence[str], inverse: np.ndarray) -> list[Doub
             largest = float(among.flat[np.abs(among).argmax()])
             doubts.append(
                 Doubt(
-                    "strongly-correlated", tuple(names[n] for n in group), {"correlation": largest}
+                    "strongly-correlated",
+                    tuple(names[int(n)] for n in group),
+                    {"correlation": largest},
                 )
             )
     return doubts

@@ -6,7 +6,7 @@ adds words that depend on them.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from string import Formatter
 from typing import Any, NamedTuple
@@ -41,66 +41,59 @@ MISFIT = frozenset({"model-misfit", "model-misfit-shape", "power-of-q", "weighti
 """Codes that say that the model does not describe the data."""
 
 _TEXT = """
-model-misfit error: averages of residuals deviate from 0 by more than noise and correlated speckle allow >
-try what the next finding says, and see maps.png
+model-misfit error: averages of residuals deviate by more than noise allows > see maps.png and the next
+finding
   the model does not describe the data: {deviating:,} of {tests:,} residuals averaged over cells of age and
   lag {deviating:exceeds|exceed} what noise and correlated speckle allow ({threshold:.1f} standard errors);
-  {deviating:it is|the largest is} at ages {age:span} and lags {lag:span} in {where}, where c2 lies
+  {deviating:it is|the largest is} at ages {age:range} s and lags {lag:range} s in {where}, where c2 lies
   {share:below|above} the model by {share:share} the contrast ({largest:.1f} standard errors)
-model-misfit-shape error: a change that the model lacks explains the residuals, though no average of them
-deviates > try what the next finding says
+model-misfit-shape error: a change that the model lacks explains the residuals > see the next finding
   the model does not describe the data: c2 deviates by {share:share} the contrast in a way that no values of
   the parameters explain (p = {p:.1g})
-power-of-q error: the model assumes rates proportional to q², those of the rings are not > fit the power of
-q, or each ring separately
-  the rates scale as q to the power of about {power:error} instead of 2 (p = {p:.1g}); {model} assumes q²,
-  so its parameters are not valid for all rings; `--model stretched_q` fits the power, and `{advice}` fits
-  each ring separately
+power-of-q error: the model assumes rates proportional to q² > fit the power of q, or each ring separately
+  the rates scale as q to the power of about {power:error} instead of 2 (p = {p:.1g}), which {model} assumes;
+  `--model stretched_q` fits the power, and `{advice}` fits each ring separately
 weightings-disagree error: a right model gives the same values with either weighting > compare models
   the model does not describe the data: the estimates differ from those with --weighting pairs by more than
-  noise allows (Hausman test, p = {p:.1g}), that of {about} most, by {largest:.1f} standard deviations of
-  the difference; try other models
+  noise allows (Hausman test, p = {p:.1g}), that of {about} most, by {largest:.1f} standard deviations of the
+  difference; try other models
 chisqr-too-high error: χ² is far above the number of data > see the residuals, compare models, check σ
   χ²/N is {redchi:.3g}: the model does not describe the data, or {sigma_source:sigma}; see maps.png and
   residuals.png before using the values, and compare models with `{advice}`
 default-bounds-reached error: bounds that nobody chose kept the model from the data > widen the bounds
-  {about} ended at {about:its default bound|their default bounds}: move the {about:bound|bounds}, as
-  at-bound says; if c2 still deviates, try `{advice}`
+  {about} ended at {about:its default bound|their default bounds}: move the {about:bound|bounds}, as at-bound
+  says; if c2 still deviates, try `{advice}`
 misfit-pattern error: where the deviations from the model differ most > try the command
   the deviations {depends_on:pattern}: try `{advice}`
-one-direction error: bins of one q decay differently, but f of the model is the same at all φ > fit a model
-with motion
+one-direction error: bins of one q decay differently, but f is the same at all φ > fit a model with motion
   the decays depend on φ, as they would if the sample moved in one direction: `{advice}`, with your gap,
   models such motion
 other-exponent error: the decay is not that of the model at any age > fit a model with an exponent
-  the decay is {size:stretched|compressed}, with an exponent {size:exponent}: {advice:?try `&`, or }define a
-  model with the exponent (`homodyne-dask explain models`)
+  the decay is {size:stretched|compressed}: one step from the fit changes its exponent by {size:+.2g};
+  {advice:?try `&`, or }define a model with the exponent (`homodyne-dask explain models`)
 contrast-drift error: the contrast depends on age, as with a drifting beam > fit age windows
-  the contrast {size:falls|rises} by about {size:change} over the record, as with a drifting beam:
-  `{advice}` gives each age window its own contrast
+  the contrast {size:falls|rises} by about {size:change} over the record, as with a drifting beam: `{advice}`
+  gives each age window its own contrast
 bin-differs error: one bin has a decay of its own > exclude it, or fit each scan
   the bin labelled {about} decays about {size:change} {size:slower|faster} than the others: `{advice}` fits
   {of_scan:each scan separately|the other bins}
 frames-differ error: c2 of some frames differs from that of all others > exclude them
-  c2 of {frames:frames} is {size:lower|higher} than elsewhere by about {size:share} the contrast: see
-  maps.png; `{advice}` fits the other frames
+  c2 of {alone:frame|frames} {frames:range} is {size:lower|higher} than elsewhere by about {size:share} the
+  contrast: see maps.png; `{advice}` fits the other frames
 rate-too-smooth error: a given smoothness is more than the data allow > leave the option out
-  {about}(t) bends more than the given smoothness allows: omit `{advice}`, so that the value is chosen from
-  the data, or give a smaller value
-no-decay warning: c2 is constant within its noise > measure with shorter frames, for longer, or with more
-pixels
-  the mean contrast is {contrast:.2g}, {ratio:.1f} times its error of {stderr:.2g}, but noise alone can
-  reach {threshold:.1f} times its error; the contrast of a single bin is at most {of_bins:.1f} times its
-  error, but noise alone can reach {threshold_of_bins:.1f} times{rises:?; c2 rises where the model falls}.
-  No parameter can be determined. To see a faster decay, use shorter frames{advice:? or &}; for a slower
-  decay, use a longer record; for a weaker decay, use more pixels or frames
-undetermined warning: χ² is the same for other values of these parameters > fix one, or measure more angles,
-lags or q
+  {about}(t) bends more than the given smoothness allows: omit `{advice}`, or give a smaller value
+no-decay warning: c2 is constant within its noise > measure with shorter frames, or for longer
+  the mean contrast is {contrast:.2g}, {ratio:.1f} times its error of {stderr:.2g}, but noise alone reaches
+  {threshold:.1f} times its error; that of a single bin is at most {of_bins:.1f} times its error, but noise
+  alone reaches {threshold_of_bins:.1f} times{rises:?; c2 rises where the model falls}. No parameter is
+  determined: use shorter frames{advice:? or &} for a faster decay, a longer record for a slower one, more
+  pixels or frames for a weaker one
+undetermined warning: χ² is the same for other values > fix one, or measure more angles, lags or q
   the data do not determine {about}: {about:χ² hardly depends on it|they compensate for each other}; fix
-  {about:it|one of them}{advice:?, or use a model with fewer parameters, such as `&`}
+  {about:it|one of them}{advice:?, or try `&`}
 larger-error warning: zero, and twice the value, fit as well > fix the parameter, or use a simpler model
-  the data do not determine {about}: {about:its error is larger than its value; fix it|their errors are
-  larger than their values; fix one of them}{advice:?, or use a model with fewer parameters, such as `&`}
+  the data do not determine {about}: {about:its error is larger than its value; fix it|their errors are larger
+  than their values; fix one of them}{advice:?, or try `&`}
 hidden-by-rounding warning: sums in single precision do not show whether it is determined > fit in float64
   the rounding of precision 'mixed' hides whether the data determine {about}: fit with `{advice}`
 longer-than-record warning: only the beginning of the decay is seen > give the offset, or measure for longer
@@ -114,100 +107,110 @@ almost-undetermined warning: it changes χ² by less than 1 part in 10 million >
 strongly-correlated note: each has an error, which says little without the others' > quote the covariance
   {about} are determined only in combination (correlation {correlation:+.4f}): quote them with their
   covariance
-mostly-outliers warning: the loss hardly weights what errors would be computed from > give a larger loss
-scale
-  the loss treats most pairs of some bins as outliers, and the remaining pairs do not determine the errors:
-  give a larger loss_scale
+mostly-outliers warning: the loss hardly weights what errors would be computed from > give a larger loss scale
+  the loss treats most pairs of some bins as outliers; the others do not determine the errors: give a larger
+  loss_scale
 damaged-chunks warning: files of the store cannot be read > ingest again, or restore the files
   {chunks:,} damaged {chunks:chunk|chunks} with {pairs:,} pairs {chunks:is|are} excluded (on_bad_tile):
   {about:some}
-chisqr-high-in-bins warning: data and model of these bins differ by far more than σ > see maps.png, exclude,
-check σ
-  χ² per {datum} is as high as {highest:.3g} (in the bins labelled {about:some}): some {datum}s are
-  outliers, σ is too small, or the model is wrong; maps.png shows where
+chisqr-high-in-bins warning: data and model differ by far more than σ > see maps.png, exclude, check σ
+  χ² per {datum} is as high as {highest:.3g} (in the bins labelled {about:some}): some {datum}s are outliers,
+  σ is too small, or the model is wrong; maps.png shows where
 chisqr-low-in-bins warning: no noise of counted photons is so small > check counts and pixels in the file
-  χ² per pair is as low as {lowest:.3g} (in the bins labelled {about:some}): c2 scatters less than its
-  counts imply; the number of counts or pixels in the file is too small, or c2 was averaged over repeats or
-  smoothed
+  χ² per pair is as low as {lowest:.3g} (in the bins labelled {about:some}): c2 scatters less than its counts
+  imply; counts or pixels in the file are too few, or c2 was averaged or smoothed
 same-at-all-q warning: one rate was fitted to several rings > fit each ring separately
-  {model} has the same f at all q, but the data have {rings}: unless the rates are the same at all q, fit
-  each q separately with `{advice}`
+  {model} has the same f at all q, but the data have {rings}: fit each q separately with `{advice}`
 shear-sign note: c2 does not depend on the sign of the shear rate > give a bound, if you know the sign
-  the sign of the shear rate ({rate:.3g} 1/s in the middle of the record) is not observable: the opposite
-  rate fits equally well{bounded:?; a lower bound of 0 on & restricts it to positive rates}
-fringes-aliased warning: fringes turn more than half a period per frame > exclude the bins, or use shorter
-frames
-  {speed} moves the fringes of {fast} of {bins} bins by up to {turns:.3g} periods per frame: above
-  {limit:g}, they appear slower than they are, and a lower speed may fit equally well; exclude these bins,
-  or use shorter frames
+  the sign of the shear rate ({rate:.3g} 1/s in the middle of the record) is not observable{bounded:?; a lower
+  bound of 0 on & restricts it to positive rates}
+fringes-aliased warning: fringes turn more than half a period per frame > exclude them, or use shorter frames
+  {speed} moves the fringes of {fast} of {bins} bins by up to {turns:.3g} periods per frame: above {limit:g},
+  they appear slower than they are; exclude these bins, or use shorter frames
 fringes-limit info: which speeds the frames can show > measure faster ones with shorter frames
   fringes can be followed up to half a period per frame of {spacing:.4g} s: faster ones, above {highest:.4g}
   {unit}{q:? at q = & 1/Å}, appear slower than they are
 exchangeable note: only names tell the two components apart > fix a parameter of one of them, if you know it
-  reference and sample are exchangeable: c2 is unchanged by exchanging {exchange}; which of the two moves is
-  not observable
+  reference and sample are exchangeable: c2 is unchanged by exchanging {exchange}
 precision-limit note: rounding of the sums moves the optimum > fit in float64
   with precision {precision!r}, the optimum is known only to within {errors:.1g} standard errors
 rate-at-bound warning: a rate without a formula reached its bound at some ages > widen it
   {about}(t) is at its bound {bound:g} in {splines} of {total} splines: near these, the band is only a limit
-at-bound warning: χ² falls toward values outside the bounds > widen them, fix the parameter, or use a
-simpler model
+at-bound warning: χ² falls toward values outside the bounds > widen them, or fix the parameter
   {bounds:bounds} {about:is at its bound|are at their bounds}: move {about:it|them} with `{advice}`, or fix
-  {about:the parameter|the parameters}{conditional:?; the errors of the other parameters assume that &
-  cannot move}
+  {about:the parameter|the parameters}{conditional:?; the errors of the other parameters assume that & cannot
+  move}
 limits-only note: the interval of a parameter reaches a bound > quote the limit
   bounds lie within the 95 % intervals, so only limits are known (95 %): {limits:limits}; value ± error does
   not describe {about:it|them}
 no-error-beside-bound warning: its value follows from where another's bound is > widen that bound
-  {about} {about:has|have} no standard error, because the correlation with {bounded}, which ended at a
-  bound, is above 0.7{advice:?; use a model with fewer parameters, such as `&`}
+  {about} {about:has|have} no standard error, because the correlation with {bounded}, which ended at a bound,
+  is above 0.7{advice:?; try `&`}
 bins-without-decay note: f has decayed before the first lag > use shorter frames to see them
   {bins} of {total} bins {bins:shows no decay: its|show no decay: their} contrast is unknown
 bins-without-pairs note: all pairs of these bins are masked or unknown > check the masks
   {bins} of {total} bins {bins:has|have} no known pairs
 q-unknown note: the file has no q > ingest it with q
-  q is unknown: the {about:value|values} given for {about} {about:is|are} in 1/s and
-  {about:includes|include} the factor q²
+  q is unknown: the {about:value|values} given for {about} {about:is|are} in 1/s and {about:includes|include}
+  the factor q²
 few-independent-bins warning: Friedel pairs count as one bin > use sectors over 180°
   only {independent} of {bins} bins are independent: bins of one q that are 180° apart see the same speckle;
-  {bins} sectors over 180° would all be independent, and with {needed} or more, errors can be computed from
-  their scatter; if opposite bins see different speckle, give `{advice}`
-no-standard-error warning: neither the scatter of bins nor the theory of speckle gives errors > fit more
-bins
-  there {about:is|are} no standard {about:error|errors}{about:? of &}. With fewer than {clusters}
-  independent bins, or {freedom:g} degrees of freedom, they are computed from speckle noise, but here
-  {why:objection}; or fit {clusters} or more independent bins, for example of repeats in one store, which
-  show the errors by their scatter. The naive errors in the report are too small for correlated speckle
+  with {needed} or more, as in sectors over 180°, errors can be computed from their scatter; if opposite bins
+  see different speckle, give `{advice}`
+no-standard-error warning: neither the scatter of bins nor the theory of speckle gives errors > fit more bins
+  there {about:is|are} no standard {about:error|errors}{about:? of &}: with fewer than {clusters} independent
+  bins, or {freedom:g} degrees of freedom, they are computed from speckle noise, but here {why:objection}; fit
+  more frames, c2 that was not smoothed, or {clusters} independent bins, for example of repeats. Naive errors
+  are too small for correlated speckle
 not-a-correlation note: the theory of speckle needs a field with this correlation > trust the errors less
-  √f is not a valid field correlation ({percent:.0f} % from the nearest one): the standard errors are
-  computed for the nearest one
+  √f is not a valid field correlation: the standard errors are those of the nearest one ({percent:.0f} % away)
 far-from-prior warning: prior and data contradict each other > check the prior, σ and the model
-  {about} {about:is|are} {deviations:.1f} standard deviations from {about:its prior|their priors}: the
-  prior, σ or the model is wrong
+  {about} {about:is|are} {deviations:.1f} standard deviations from {about:its prior|their priors}: the prior,
+  σ or the model is wrong
 prior-outweighed note: the fit hardly uses the prior > draw the posterior
   the {about:error|errors} of {about} {about:exceeds that of its prior|exceed those of their priors}: χ²
-  counts correlated pairs as independent, so they outweigh the prior; `posterior` weights both by their
-  errors
+  counts correlated pairs as independent; `posterior` weights prior and data by their errors
 no-profile note: a profile starts from an error > widen the bound, or fix other parameters
-  there is no profile of {about}: {about:it is|they are} at a bound, or {about:its error is|their errors
-  are} unknown
+  there is no profile of {about}: {about:it is|they are} at a bound, or {about:its error is|their errors are}
+  unknown
 contrast-changes warning: the contrasts lie on a curve in q or φ > compare models, check the setup
-  the contrast changes with {about} by more than its errors (a smooth curve through the contrasts varies
-  between {low:.3g} and {high:.3g}): the contrast compensates for a decay that the model lacks, or the
-  contrast of the setup is not constant
+  the contrast changes with {about} by more than its errors (a smooth curve varies between {low:.3g} and
+  {high:.3g}): it compensates for a decay that the model lacks, or that of the setup is not constant
 decay-outside-record warning: contrast or offset is extrapolated > give the offset, or measure other lags
-  the contrast is above 1 or the offset below {limit:g} in {bins} of {total} bins: much of the decay is
-  longer than the record or shorter than a frame, and the value is extrapolated; `{advice}` treats the
-  offset as known
+  the contrast is above 1 or the offset below {limit:g} in {bins} of {total} bins: they are extrapolated from
+  a decay that is mostly outside the lags of the record; `{advice}` treats the offset as known
 offset-high warning: c2 in the file has another scale > normalise c2 before ingest
-  the offset is above {limit:g} in {bins} of {total} bins, but c2 without correlation is 1: c2 is in another
-  unit, such as per cent, or not normalised; the contrast is also in that unit
+  the offset is above {limit:g} in {bins} of {total} bins, but c2 without correlation is 1: c2 and the
+  contrast are in another unit, such as per cent, or not normalised
 scaling-at-bound warning: a bound holds contrast or offset > widen it, unless you know it
-  the {about} is at its bound in {bins} of {total} bins: it has no error there, and the errors of the other
-  parameters assume that it is fixed there
+  the {about} is at its bound in {bins} of {total} bins: it has no error there, and the errors of the
+  parameters assume that it is fixed
 simulated-otherwise note: simulation and fit do not have the same parameters > fit as simulated, to compare
   the data were simulated with {option} {value}, so the fit is not compared with the true values
 """
+
+
+_CHOICES: dict[str, dict[str, str]] = {
+    "pattern": {
+        "q": "differ from ring to ring",
+        "bin": "differ between bins of one q",
+        "age": "change with age",
+        "lag": "are those of a decay of another shape at all ages",
+    },
+    "sigma": {
+        "counts": "σ from counts is too small",
+        "constant": "the given σ is too small",
+        "scatter": "speckle is correlated over many pairs, which the scatter of neighbours does not show",
+    },
+    "objection": {
+        "few-cells": "too few cells of age and lag lie inside the selected frames",
+        "large": "the residuals are larger than the noise of one pixel",
+        "deviating": "the averages of residuals over cells deviate from 0 by more than the scatter of "
+        "individual pairs allows: the model is wrong, or c2 was smoothed or denoised beforehand",
+        "not-normal": "the residuals are not normal",
+    },
+}
+"""Words for values of a number."""
 
 
 def _joined(value: Any, spec: str = "") -> str:
@@ -228,85 +231,34 @@ def _change(share: float) -> str:
     return f"{value:,.0f} {unit}" if value >= 10 else f"{value:.2g} {unit}"
 
 
-def _share(share: float) -> str:
-    """Return '7.8 % of', or '8.9 times'."""
-    return _change(share) + " of" * (abs(share) < 2)
-
-
-def _span(ends: list[float]) -> str:
+def _range(ends: list[float]) -> str:
     low, high = (f"{value:.4g}" for value in ends)
-    return f"{low} s" if low == high else f"{low} to {high} s"
-
-
-def _frames(ends: list[int]) -> str:
-    first, last = ends
-    return f"frame {first}" if first == last else f"frames {first} to {last}"
-
-
-def _exponent(size: float) -> str:
-    """Return an exponent of which one step from 1 is known; of a large step only the direction is right."""
-    if abs(size) < 0.7:
-        return f"of about {1 + size:.2g} instead of 1"
-    return f"far {'below' if size < 0 else 'above'} 1"
+    return low if low == high else f"{low} to {high}"
 
 
 def _bounds(values: dict[str, list[float]]) -> str:
-    return _joined(
-        [
-            f"{name} = {at:,g} (allowed {low:,g} to {high:,g})"
-            for name, (at, low, high) in values.items()
-        ]
-    )
+    form = "{} = {:,g} (allowed {:,g} to {:,g})"
+    return _joined([form.format(name, *ends) for name, ends in values.items()])
 
 
-def _limits(values: dict[str, list[Any]]) -> str:
-    """Return the lower or upper limit of each parameter; of one between its bounds both."""
-    words = []
-    for name, (low, high, unit) in values.items():
-        if low is not None and high is not None:
-            words.append(f"{name} anywhere between {low:g} and {high:g}")
-        else:
-            side, limit = ("below", high) if low is None else ("above", low)
-            words.append(with_unit(f"{name} {side} {limit:.3g}", unit))
-    return ", ".join(words)
+def _limit(name: str, low: float | None, high: float | None, unit: str) -> str:
+    """Return the lower or upper limit of a parameter; of one between its bounds both."""
+    if low is None:
+        return with_unit(f"{name} below {high:.3g}", unit)
+    if high is None:
+        return with_unit(f"{name} above {low:.3g}", unit)
+    return f"{name} anywhere between {low:g} and {high:g}"
 
 
-_FIT_OTHER = "fit c2 that was not smoothed, with a model that describes it"
-_OBJECTIONS = {
-    "few-cells": "too few cells of age and lag lie inside the selected frames. To get them, select "
-    "more frames",
-    "large": f"the residuals are larger than the noise of one pixel. To get them, {_FIT_OTHER}",
-    "deviating": "the averages of residuals over cells deviate from 0 by more than the scatter of individual "
-    "pairs allows: the model is wrong, or c2 was smoothed or denoised beforehand. To get them, "
-    f"{_FIT_OTHER}",
-    "not-normal": f"the residuals are not normal. To get them, {_FIT_OTHER}",
-}
-"""Why the noise is not that of speckle and counting, and what to do."""
-_SIGMA = {
-    "counts": "σ from counts is too small",
-    "constant": "the given σ is too small",
-    "scatter": "speckle is correlated over many pairs, which the scatter of neighbouring pairs does not show",
-}
-_PATTERNS = {
-    "q": "differ from ring to ring",
-    "bin": "differ between bins of one q",
-    "age": "change with age",
-    "lag": "are those of a decay of another shape at all ages",
-}
 _WORDS: dict[str, Callable[[Any], str]] = {
     "some": _some,
     "change": _change,
-    "share": _share,
-    "span": _span,
-    "frames": _frames,
-    "exponent": _exponent,
+    "share": lambda share: _change(share) + " of" * (abs(share) < 2),
+    "range": _range,
     "bounds": _bounds,
-    "limits": _limits,
+    "limits": lambda values: ", ".join(_limit(name, *of) for name, of in values.items()),
     "error": lambda of: value_and_error(*of),
-    "sigma": _SIGMA.__getitem__,
-    "pattern": _PATTERNS.__getitem__,
-    "objection": _OBJECTIONS.__getitem__,
-}
+} | {name: words.__getitem__ for name, words in _CHOICES.items()}
 
 
 def _first(value: Any) -> bool:
@@ -348,8 +300,8 @@ def _catalogue() -> dict[str, Entry]:
 CATALOGUE = _catalogue()
 
 
-def sentence_of(code: str, about: tuple[str, ...], numbers: dict[str, Any], advice: str) -> str:
+def sentence_of(code: str, about: Sequence[str], numbers: Mapping[str, Any], advice: str) -> str:
     """Return the sentence of a finding."""
     return _Template().vformat(
-        CATALOGUE[code].template, (), numbers | {"about": about, "advice": advice}
+        CATALOGUE[code].template, (), {**numbers, "about": about, "advice": advice}
     )

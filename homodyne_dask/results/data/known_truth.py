@@ -66,7 +66,7 @@ def truth_mismatch(
         return None
     model = truth.get("model")
     if {*truth["parameters"]} != {*names} and model == config["model"]:
-        return "other parameters of", model
+        return "other parameters of", str(model)
     if {*truth["parameters"]} != {*names} or (model is not None and model != config["model"]):
         return "model", str(model)
     return _other_setting(truth, config)

@@ -15,7 +15,8 @@ from tests.findings_page import PAGE, page
 SENTENCES = Path(__file__).with_name("finding_sentences.txt")
 SOURCE = Path(homodyne_dask.__file__).parent
 NUMBERS = {
-    "age": [1.0, 2.5], "bins": 3, "bound": 2.0, "bounded": ["alpha"], "chunks": 1, "clusters": 8,
+    "age": [1.0, 2.5], "alone": False, "bins": 3, "bound": 2.0, "bounded": ["alpha"], "chunks": 1,
+    "clusters": 8,
     "bounds": {"D0": [1e12, 1.0, 1e12]}, "conditional": ["D0"], "contrast": 0.01, "correlation": -0.9951,
     "datum": "pair", "depends_on": "q", "deviating": 2, "deviations": [3.2], "errors": 0.02,
     "exchange": "D0_ref and D0_sample", "fast": 2, "frames": [30, 35], "freedom": 4.0, "high": 0.31,
