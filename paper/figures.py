@@ -48,7 +48,7 @@ def table(result: hd.FitResult, truth: dict[str, float]) -> str:
             f"| {name} | {truth[str(name)]:.4g} | {value:.4g} | {known} | {float(one['dof']):.1f} | {unit} |"
         )
     fit = f"{result.ndata} pairs, {result.passes} passes, chisqr/N {result.redchi:.3f}"
-    return "\n".join([*rows, "", fit, result.outcome.value, *result.undetermined]) + "\n"
+    return "\n".join([*rows, "", fit, result.outcome.value, *map(str, result.findings)]) + "\n"
 
 
 if __name__ == "__main__":

@@ -89,5 +89,5 @@ def _nothing_remembered():
 @pytest.fixture
 def noise_not_of_speckle(monkeypatch):
     """Fits of few bins have no standard errors."""
-    why = property(lambda _: "the residuals are not normal")
+    why = property(lambda _: "not-normal")
     monkeypatch.setattr("homodyne_dask.assessment.speckle_errors.SpeckleErrors.objection", why)

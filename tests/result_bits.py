@@ -44,7 +44,7 @@ def folder_bits(folder: Path) -> dict[str, Any]:
         for entry in read["history"]
     ]
     kept = ("outcome", "parameters", "covariance", "covariance_naive", "scaling_per_bin", "chisqr")
-    return {key: read[key] for key in (*kept, "passes", "ndata", "undetermined")} | {"all": passed}
+    return {key: read[key] for key in (*kept, "passes", "ndata")} | {"all": passed}
 
 
 def make_data(folder: Path) -> None:

@@ -19,14 +19,7 @@ from homodyne_dask.assessment.fitted_cells import FittedCells, fitted_cells
 from homodyne_dask.assessment.frame_blocks import frame_moments
 from homodyne_dask.assessment.misfit_test import examine_model
 from homodyne_dask.assessment.profile_likelihood import ProfilePoint, profile
-from homodyne_dask.assessment.result_warnings import (
-    drifting_contrast,
-    larger_errors,
-    redchi_per_bin,
-    undetermined_directions,
-    warnings_about,
-    warnings_about_priors,
-)
+from homodyne_dask.assessment.result_findings import FitEnd, redchi_per_bin, result_findings
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors, speckle_errors
 from homodyne_dask.assessment.spline_rate_errors import (
     RateFreedom,
@@ -43,6 +36,7 @@ from homodyne_dask.assessment.which_covariance import (
 )
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
+from homodyne_dask.results.data.findings import Findings
 from homodyne_dask.results.data.misfit import ModelCheck, PowerOfQ
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
@@ -119,8 +113,7 @@ class Assessment:
     """χ² of each bin at the parameters of the others."""
     left_out_clusters: LeftOutClusters | None
     profiles: Mapping[str, list[ProfilePoint]]
-    undetermined: tuple[str, ...]
-    warnings: tuple[str, ...]
+    findings: Findings
 
     @property
     def decay(self) -> bool:
@@ -267,7 +260,9 @@ def _assessed(of: _Checked, profiles: Mapping[str, list[ProfilePoint]]) -> Asses
     hausman = None
     if of.weights is not None and of.converged and noise is not None and cells is not None:
         hausman = of.weights.hausman(state, noise, cells)
-    undetermined, warnings = _sentences(of, at_bound, profiles)
+    end = FitEnd(
+        request, state, at_bound, choice.errors, noise, of.signal, profiles, check, power, hausman
+    )
     left_out, of_clusters = None, None
     if of.alone and of.converged and of.linear and moved.any():
         left_out = left_out_chisqr(state.reduced, moved, request.clusters)
@@ -288,8 +283,7 @@ def _assessed(of: _Checked, profiles: Mapping[str, list[ProfilePoint]]) -> Asses
         left_out=left_out,
         left_out_clusters=of_clusters,
         profiles=MappingProxyType(profiles),
-        undetermined=undetermined,
-        warnings=warnings,
+        findings=result_findings(end),
     )
 
 
@@ -353,29 +347,3 @@ def _design_effect(
         by_data &= ~np.isfinite(request.search.priors.mean)
     ratio = (error / deviations(errors.naive, len(error)))[by_data] ** 2
     return max(float(ratio.mean()), 1.0) if len(ratio) and np.isfinite(ratio).all() else 1.0
-
-
-def _sentences(
-    of: _Checked, at_bound: Bool[np.ndarray, " p"], profiles: Mapping[str, list[ProfilePoint]]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return what is undetermined, and what to consider before the numbers are used."""
-    request, state, errors, clusters = of.request, of.state, of.counted.errors, of.request.clusters
-    if of.signal is not None and not of.signal.seen:
-        undetermined = (of.signal.sentence(request.options.min_lag),)
-    else:
-        known = undetermined_directions(request, state, errors.naive is not None)
-        known = known or larger_errors(request, state, deviations(errors.robust, len(errors.dof)))
-        more = [one for one in errors.sentences if not any(said.startswith(one) for said in known)]
-        undetermined = (*known, *more)
-    warnings = warnings_about(request, state, at_bound, clusters, errors, of.decay, of.noise)
-    members = np.array([(clusters == one).sum() for one in clusters])
-    of_one_speckle = errors.scaling_robust[:, 1] * np.sqrt(members)
-    model = request.problem.model.name
-    warnings += drifting_contrast(request.scan, state.reduced.contrast, of_one_speckle, model)
-    warnings += warnings_about_priors(request, state, used_of(errors)) if of.decay else ()
-    warnings += tuple(
-        f"there is no profile of {name}: it is at a bound, or its error is unknown"
-        for name in request.options.profile
-        if name not in profiles
-    )
-    return undetermined, warnings

@@ -35,19 +35,6 @@ class Signal(NamedTuple):
         """Whether there is a decay; a contrast below zero is none."""
         return self.contrast > self.threshold * self.stderr or self.of_bins > self.threshold_of_bins
 
-    def sentence(self, min_lag: int) -> str:
-        """Return what the contrast is and what it would have to be; min_lag: that of the fit, in frames."""
-        size = self.contrast / self.stderr
-        opposite = "; c2 rises where the model falls" if size < -self.threshold else ""
-        return (
-            f"the mean contrast is {self.contrast:.2g}, {size:.1f} times its error of {self.stderr:.2g}, "
-            f"but noise alone can reach {self.threshold:.1f} times its error; the contrast of a single bin "
-            f"is at most {self.of_bins:.1f} times its error, but noise alone can reach "
-            f"{self.threshold_of_bins:.1f} times{opposite}. No parameter can be determined. To see a faster "
-            f"decay, use shorter frames{' or --min-lag 1' * (min_lag > 1)}; for a slower decay, use a longer "
-            f"record; for a weaker decay, use more pixels or frames"
-        )
-
 
 def signal_of(
     state: State,

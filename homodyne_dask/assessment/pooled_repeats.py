@@ -45,6 +45,13 @@ class PooledBin(NamedTuple):
     weight: float
     """Of a pair of frames of all: a fit of the mean with it is that of the members."""
 
+    def place(self, scan: Scan) -> tuple[int, ...]:
+        """Return the label; of one bin of a store of repeats with the number of its scan."""
+        first = self.members[0]
+        label, number = int(scan.label[first]), int(scan.scan_number[first])
+        alone = len(self.members) == 1 and "scans" in scan.attrs
+        return (label, number) if alone else (label,)
+
     def words(self, scan: Scan) -> str:
         """Return 'the bin labelled 5', of a store of repeats with its scan, or how many there are."""
         if len(self.members) == 1:

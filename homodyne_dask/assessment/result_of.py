@@ -159,7 +159,7 @@ def _diagnosis(
         assessment.left_out_clusters,
         assessment.influence,
     )
-    tables: dict[str, Dataset] = {}
+    tables: dict[str, Any] = {}
     if influence is not None:
         tables["influence"] = influence_table(influence, names, label)
         if influence.modes is not None:
@@ -173,8 +173,7 @@ def _diagnosis(
         splines = [at.stop - at.start for at in smoothness.places.values()]
         tables["smoothing"] = smoothing_table(penalty, splines, assessment.bias, names)
     return Diagnosis(
-        undetermined=assessment.undetermined,
-        warnings=assessment.warnings,
+        findings=assessment.findings,
         check=assessment.check,
         power_of_q=assessment.power_of_q,
         hausman=assessment.hausman,

@@ -40,8 +40,8 @@ class Score(NamedTuple):
     name: str
     """A key of the advice: stretching, power_of_q, shear, contrast_drift, bin, frames, frame or
     smoothness."""
-    words: str
-    """What it is of: '', 'the bin labelled 5', 'frames 30 to 35', 'frame 31', 'J'."""
+    place: tuple[int | str, ...]
+    """What it is of, as in `Alternative`."""
     square: float
     """Of the score in standard deviations."""
     freedom: float
@@ -58,7 +58,7 @@ class Score(NamedTuple):
 
 class _Column(NamedTuple):
     name: str
-    words: str
+    place: tuple[int | str, ...]
     of: Float[np.ndarray, "bin cell k"]
     """0 where a bin has no such cell."""
     bin: int | None = None
@@ -80,7 +80,7 @@ def best_alternative(found: Sequence[Score], least_share: float) -> Alternative 
         return None
     best = max(significant, key=lambda one: one.square - 2 * len(one.size) - 2 * np.log(one.among))
     p = min(1.0, best.p * tests * best.among)
-    return Alternative(best.name, best.words, float(best.size[0]), best.share, p)
+    return Alternative(best.name, best.place, float(best.size[0]), best.share, p)
 
 
 def power_of_q(found: Sequence[Score]) -> PowerOfQ | None:
@@ -121,15 +121,13 @@ def score_tests(
             bent[b, one.at] = one.columns @ bends
         straight = {b: of_bin @ to for b, of_bin in plain.items()}
         stiff = _Metric(cells, straight, np.concatenate([smooth, bent], axis=2), same)
-        found += _scores([_Column("smoothness", name, bent)], stiff, cells, contrast)
+        found += _scores([_Column("smoothness", (name,), bent)], stiff, cells, contrast)
     odd, typical = odd_frame(scan), float(np.median(contrast))
     if odd is not None and typical > 0:
         square = float(chdtri(1, max(odd.p, np.finfo(float).tiny)))
         size = np.array([odd.excess / typical])
         found.append(
-            Score(
-                "frame", f"frame {odd.frame}", square, np.inf, odd.p, size, abs(size[0]), odd.tests
-            )
+            Score("frame", (odd.frame,) * 2, square, np.inf, odd.p, size, abs(size[0]), odd.tests)
         )
     return found
 
@@ -158,7 +156,7 @@ def _scores(
         change = float(max(changes, default=0.0))
         p = float(fdtrc(k, left.freedom, square / k))
         among = names.count(one.name)
-        found.append(Score(one.name, one.words, square, left.freedom, p, step, change, among))
+        found.append(Score(one.name, one.place, square, left.freedom, p, step, change, among))
     return found
 
 
@@ -243,9 +241,9 @@ def _columns(
     middle = np.stack([t1, t1 + (shortest + end - 1) / 2], axis=1)
     middle = middle / (scan.frames[1] - scan.frames[0])
 
-    def named(name: str, of: Float[np.ndarray, "..."], words: str = "") -> _Column:
+    def named(name: str, of: Float[np.ndarray, "..."], *place: int) -> _Column:
         of = np.broadcast_to(of.reshape(*of.shape[:2], -1), (*there.shape, of[0, 0].size))
-        return _Column(name, words, np.where(there[:, :, None], of, 0.0))
+        return _Column(name, place, np.where(there[:, :, None], of, 0.0))
 
     yield named("stretching", faster * np.log(x))
     yield named("contrast_drift", scale * (middle.sum(1) / 2 - middle.sum(1).mean() / 2))
@@ -264,11 +262,11 @@ def _columns(
     for b in map(int, known if len(known) > len(np.unique(rings[known])) + 1 else ()):
         own = np.where(there[b], faster[b], 0.0)
         of = np.broadcast_to(own[None, :, None], (*there.shape, 1))
-        yield _Column("bin", cells.bins[b].pooled.words(scan), of, b)
+        yield _Column("bin", cells.bins[b].pooled.place(scan), of, b)
     edges = np.array(cells.intervals)
     for low, end in sorted({(cell.first, cell.stop) for cell in cells.intervals}):
         share = _shares_with(edges, low, end)
-        yield named("frames", contrast[:, None] * share, f"frames {low} to {end - 1}")
+        yield named("frames", contrast[:, None] * share, low, end - 1)
 
 
 def _shares_with(

@@ -71,24 +71,22 @@ class SpeckleErrors:
 
     @cached_property
     def objection(self) -> str | None:
-        """Why the noise is not that of speckle and counting, None where it may be."""
+        """Why the noise is not that of speckle and counting, None where it may be.
+
+        large: larger than that of one pixel. deviating: the means over cells, by more than pairs scatter.
+        not-normal: the residuals.
+        """
         pixels = np.array([fit.pixels[fit.likeliest] for fit in self.fits])
         least = np.array([fit.freedom / chdtri(fit.freedom, IMPROBABLE) for fit in self.fits])
         if (pixels < least).any():
-            return (
-                "the residuals are larger than the noise of one pixel: they correspond to "
-                f"{pixels.min():.2g} pixels"
-            )
+            return "large"
         if self.p_value < IMPROBABLE:
-            return (
-                "the averages of residuals over cells deviate from 0 by more than the scatter of individual "
-                "pairs allows: the model is wrong, or c2 was smoothed or denoised beforehand"
-            )
+            return "deviating"
         at = ndtr(np.sort(np.concatenate([fit.whitened for fit in self.fits])))
         n = len(at)  # the test of Kolmogorov and Smirnov, with so many independent values
         distance = np.maximum(np.arange(1, n + 1) / n - at, at - np.arange(n) / n).max()
         if kolmogorov(np.sqrt(n / self.same) * distance) < IMPROBABLE:
-            return "the residuals are not normal"
+            return "not-normal"
         return None
 
     @property
@@ -103,15 +101,9 @@ class SpeckleErrors:
         return bool((contrast > CERTAIN * self.scaling[:, 1]).any())
 
     @property
-    def note(self) -> str | None:
-        """A sentence where f of the model is not the square of a field correlation."""
-        distance = max(one.distance for one in self.bins.values())
-        if distance < FAR_FROM_CORRELATION:
-            return None
-        return (
-            f"√f is not a valid field correlation ({100 * distance:.0f} % from the nearest one): "
-            f"the standard errors are computed for the nearest one"
-        )
+    def distance(self) -> float:
+        """The relative distance of √f of the model from a field correlation."""
+        return max(one.distance for one in self.bins.values())
 
 
 @one_blas_thread()

@@ -102,20 +102,6 @@ def rate_of_each(request: Request) -> dict[int, str]:
     return {n: rate for rate, at in places.items() for n in range(at.start, at.stop)}
 
 
-def rates_at_bounds(
-    request: Request, state: lm.State, at_bound: Bool[np.ndarray, " p"]
-) -> list[str]:
-    """Return a sentence for each rate of free form of which coefficients are at a bound."""
-    smoothness = request.search.smoothness
-    places = {} if smoothness is None else smoothness.places
-    return [
-        f"{rate}(t) is at its bound {state.theta[at][at_bound[at]].min():g} in {int(at_bound[at].sum())} of "
-        f"{at.stop - at.start} splines: near these, the band is only a limit"
-        for rate, at in places.items()
-        if at_bound[at].any()
-    ]
-
-
 def names_of_rates(request: Request, which: Sequence[int]) -> list[str]:
     """Return the names of parameters; a rate of free form stands for its coefficients."""
     rate_of = rate_of_each(request)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from homodyne_dask.results.data.findings import Finding
     from homodyne_dask.results.data.fit_result import FitResult
     from homodyne_dask.solver.state import State
 
@@ -146,7 +147,7 @@ class FitEnded(Event):
     """Name of the `Outcome`."""
     sentence: str
     """How the fit ended."""
-    reservations: tuple[str, ...]
+    findings: "tuple[Finding, ...]"
     """About the result."""
     theta: tuple[float, ...]
     stderr: tuple[float, ...]
@@ -241,8 +242,8 @@ class Progress:
     """Tiles whose data were not needed because f has decayed to zero."""
     outcome: str = RUNNING
     sentence: str = "the fit is still running"
-    reservations: tuple[str, ...] = ()
-    """Reservations about the result."""
+    findings: "tuple[Finding, ...]" = ()
+    """About the result."""
     refused: tuple[str, ...] = ()
     """Reasons why workers that joined were refused; on the page /fit also which workers were lost."""
 
@@ -318,7 +319,7 @@ def apply_event(before: Progress | None, event: Event) -> Progress | None:
                 stderr=event.stderr or progress.stderr,
                 low=event.low,
                 high=event.high,
-                reservations=event.reservations,
+                findings=event.findings,
             )
         case FitFailed():
             return _ended(progress, event)

@@ -206,7 +206,7 @@ class FitObserver:
                 fit=self.fit,
                 outcome=result.outcome.name,
                 sentence=result.verdict,
-                reservations=(*result.undetermined, *result.warnings),
+                findings=result.findings,
                 theta=tuple(table["value"].values.tolist()),
                 stderr=tuple(table["stderr"].values.tolist()),
                 low=tuple(result.ci()["low"].values.tolist()),

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.kernels.gram import RobustGram
 from homodyne_dask.solver.cluster_robust import by_cluster, cr3, freedom_of_trace
-from homodyne_dask.solver.identifiability import undetermined, weakly_determined
+from homodyne_dask.solver.identifiability import Doubt, undetermined, weakly_determined
 from homodyne_dask.solver.limits import MIN_CLUSTERS, MIN_FREEDOM
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
 from homodyne_dask.solver.normal_matrix import SINGULAR, inverse_of
@@ -26,10 +26,6 @@ CLUSTER_ROBUST, SPECKLE = "cluster-robust", "speckle"
 """Methods by which standard errors are estimated."""
 _FOLLOWS_BOUND = 0.5
 """Share of a variance owed to parameters at a bound if these were free, above which the error is withheld."""
-_MOSTLY_OUTLIERS = (
-    "the loss treats most pairs of some bins as outliers, and the remaining pairs do not determine "
-    "the errors: give a larger loss_scale"
-)
 
 
 @dataclass(frozen=True)
@@ -45,7 +41,7 @@ class Uncertainty:
     for a parameter that one bin alone determines."""
     withheld: Bool[np.ndarray, " p"]
     """Parameters that moved but have no errors: their values follow from another one's bound."""
-    sentences: tuple[str, ...]
+    doubts: tuple[Doubt, ...]
     """What is undetermined or weakly determined."""
     scaling_naive: Float[np.ndarray, "bin 2"]
     """Errors of offset and contrast of every bin for white noise; NaN where fixed or unknown."""
@@ -108,9 +104,9 @@ def uncertainty(
     chosen = [name for name, m in zip(names, moved, strict=True) if m]
     if not joint.determined.all():
         hidden = joint_equations(reduced.rounded_as_float64, moved).determined
-        return replace(nothing, sentences=undetermined(chosen, joint, hidden))
+        return replace(nothing, doubts=undetermined(chosen, joint, hidden))
     if isinstance(reduced.gram, RobustGram) and not slope_known(reduced.gram):
-        return replace(nothing, sentences=(_MOSTLY_OUTLIERS,))
+        return replace(nothing, doubts=(Doubt("mostly-outliers"),))
     noise = 1.0 if reduced.noise is None else reduced.noise
     # for white noise; the variance of priors is not that of the noise
     naive = noise * joint.of_theta(joint.inverse) + (1 - noise) * joint.of_theta(joint.measured)
@@ -132,7 +128,7 @@ def uncertainty(
         robust=robust,
         dof=dof,
         withheld=withheld,
-        sentences=weakly_determined(names, joint, smoothed),
+        doubts=weakly_determined(names, joint, smoothed),
         scaling_naive=np.sqrt(noise) * deviation(followed + _own_errors(reduced) ** 2),
         scaling_robust=np.where(used[:, None] & ~reduced.at_bound, scaling_robust, np.nan),
         eigenvalues=values,

@@ -1,7 +1,7 @@
 """Which directions and parameters the data determine at a state of a fit."""
 
-from collections.abc import Sequence
-from itertools import combinations
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,6 @@ from homodyne_dask.solver.convergence import MAX_SLOW_STEPS
 from homodyne_dask.solver.eigendirections import parameter_scales
 from homodyne_dask.solver.normal_equations import JointEquations
 from homodyne_dask.solver.state import State
-from homodyne_dask.text import joined_with_and
 
 _WEAK_EIGENVALUE = 1e-7
 """Eigenvalue of the scaled Hessian below which a direction is called weak."""
@@ -26,6 +25,18 @@ class Determined(NamedTuple):
     """The parameters of every direction that they do not determine: those whose errors along it are wide."""
     determined: tuple[str, ...]
     """The other free parameters: whose errors are below their scale, or mostly along other directions."""
+
+
+class Doubt(NamedTuple):
+    """What the data do not determine, or only weakly."""
+
+    code: str
+    """Of the finding: undetermined, hidden-by-rounding, almost-undetermined, strongly-correlated or
+    mostly-outliers."""
+    names: tuple[str, ...] = ()
+    """The parameters."""
+    numbers: Mapping[str, float] = MappingProxyType({})
+    """The largest correlation of strongly correlated parameters."""
 
 
 def determined_at(search: Search, state: State) -> Determined:
@@ -63,76 +74,56 @@ def determined_at(search: Search, state: State) -> Determined:
     )
 
 
-def hidden_by_rounding(names: str) -> str:
-    """Return the sentence on parameters that sums of float64 may determine, and those of float32 do not."""
-    return (
-        f"the rounding of precision 'mixed' hides whether the data determine {names}: fit with precision "
-        f"'float64'"
-    )
-
-
 def undetermined(
     names: list[str], joint: JointEquations, hidden: Bool[np.ndarray, " m"]
-) -> tuple[str, ...]:
-    """Return a sentence for each direction; hidden: those that sums of float64 may determine."""
-    words = [_combination(names, vector) for vector in joint.vectors.T]
+) -> tuple[Doubt, ...]:
+    """Return what each direction leaves undetermined; hidden: which sums of float64 may determine."""
     return tuple(
-        hidden_by_rounding(words[n]) if hidden[n] else f"the data do not determine {words[n]}"
+        Doubt(
+            "hidden-by-rounding" if hidden[n] else "undetermined",
+            _combination(names, joint.vectors[:, n]),
+        )
         for n in np.flatnonzero(~joint.determined)
     )
 
 
 def weakly_determined(
     names: tuple[str, ...], joint: JointEquations, smoothed: Bool[np.ndarray, " p"]
-) -> tuple[str, ...]:
+) -> tuple[Doubt, ...]:
     """Return what is weakly determined; a coefficient of a spline says nothing by itself."""
     plain, inverse = ~smoothed[joint.which], joint.inverse[: joint.moved, : joint.moved]
     chosen = [name for name, which in zip(names, joint.which & ~smoothed, strict=True) if which]
     if not plain.any():
         return ()
-    if not plain.all():
-        return tuple(_strongly_correlated(chosen, inverse[np.ix_(plain, plain)]))
-    weak = [joint.vectors[:, n] for n in np.flatnonzero(joint.values <= _WEAK_EIGENVALUE)]
-    named = [set(np.flatnonzero(np.abs(vector) > 0.3).tolist()) for vector in weak]
-    sentences = [
-        f"{_combination(chosen, vector)} is almost undetermined: fix it"
-        if len(large) == 1
-        else f"{_combination(chosen, vector)} are almost undetermined: fix one of them, or report only "
-        f"the combination of them that the data determine"
-        for vector, large in zip(weak, named, strict=True)
-    ]
-    return (*sentences, *_strongly_correlated(chosen, inverse, named))
+    weak = joint.vectors[:, joint.values <= _WEAK_EIGENVALUE].T if plain.all() else ()
+    almost = [Doubt("almost-undetermined", _combination(chosen, vector)) for vector in weak]
+    correlated = _strongly_correlated(chosen, inverse[np.ix_(plain, plain)])
+    named = [set(doubt.names) for doubt in almost]
+    return (*almost, *(one for one in correlated if not any(set(one.names) <= of for of in named)))
 
 
-def _strongly_correlated(
-    names: list[str], inverse: np.ndarray, named: Sequence[set[int]] = ()
-) -> list[str]:
-    """Return a sentence for each group of parameters that strong correlations connect.
-
-    named: groups that are already said to be almost undetermined.
-    """
+def _strongly_correlated(names: Sequence[str], inverse: np.ndarray) -> list[Doubt]:
+    """Return the groups of parameters that strong correlations connect."""
     sd = np.sqrt(np.diag(inverse))
     correlation = inverse / np.outer(sd, sd)
+    np.fill_diagonal(correlation, 0.0)
     strong = np.abs(correlation) > _STRONG_CORRELATION
     connected = np.linalg.matrix_power(strong + np.eye(len(names)), len(names)) > 0
     member = connected.argmax(axis=1)  # the first of the parameters that each is connected with
-    sentences = []
-    for of in (np.flatnonzero(member == n) for n in np.unique(member)):
-        if len(of) > 1 and not any(set(of) <= group for group in named):
-            pairs = [(a, b) for a, b in combinations(of, 2) if strong[a, b]]
-            shown = [f"{correlation[a, b]:+.4f}" for a, b in pairs]
-            if len(of) > 2:
-                shown = [
-                    f"{value} of {names[a]} and {names[b]}"
-                    for value, (a, b) in zip(shown, pairs, strict=True)
-                ]
-            sentences.append(
-                f"{joined_with_and([names[n] for n in of])} are determined only in combination "
-                f"(correlation {', '.join(shown)}): quote them with their covariance"
+    doubts = []
+    for group in (np.flatnonzero(member == n) for n in np.unique(member)):
+        if len(group) > 1:
+            among = correlation[np.ix_(group, group)]
+            largest = float(among.flat[np.abs(among).argmax()])
+            doubts.append(
+                Doubt(
+                    "strongly-correlated",
+                    tuple(names[int(n)] for n in group),
+                    {"correlation": largest},
+                )
             )
-    return sentences
+    return doubts
 
 
-def _combination(names: list[str], vector: np.ndarray) -> str:
-    parts = zip(names, vector, strict=True)
-    return joined_with_and([name for name, part in parts if abs(part) > 0.3])
+def _combination(names: Sequence[str], vector: np.ndarray) -> tuple[str, ...]:
+    return tuple(name for name, part in zip(names, vector, strict=True) if abs(part) > 0.3)

@@ -24,7 +24,6 @@ from homodyne_dask.store.scan import (
     q_or_one,
 )
 from homodyne_dask.sweep.layout import Layout
-from homodyne_dask.text import counted
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -190,15 +189,3 @@ def unreadable_chunks(share: _Share) -> list[Chunk]:
         except StoreError:
             unreadable.append(chunk)
     return unreadable
-
-
-def excluded_sentence(scan: Scan) -> str:
-    """Return a sentence on the chunks excluded from the full resolution, '' for none."""
-    chunks = [chunk for chunk in scan.excluded if chunk.factor == 1]
-    if not chunks:
-        return ""
-    pairs = sum(int(scan.manifest.pairs[chunk.bin, chunk.i, chunk.j]) for chunk in chunks)
-    names = [f"({chunk.i}, {chunk.j}) of {scan.bin_words(chunk.bin)}" for chunk in chunks]
-    listed = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
-    number, verb = counted(len(chunks), "damaged chunk"), "is" if len(chunks) == 1 else "are"
-    return f"{number} with {pairs:,} pairs {verb} excluded (on_bad_tile): {listed}"

@@ -8,6 +8,8 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.assessment import misfit_test
+from homodyne_dask.assessment.misfit_findings import misfit_findings
+from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.models import MODELS
 from tests import photons
 from tests.speckle_scans import RING, seen_twice
@@ -47,13 +49,11 @@ def test_one_rate_for_three_rings_is_a_misfit_that_goes_with_q(one_rate):
     assert result.converged
     assert result.misfit
     assert result.diagnosis.check.depends_on == "q"
-    first = " ".join(str(result).split("\n\n")[1].split())
-    assert first.startswith("converged, but the model does not describe the data: ")
-    assert (
-        "`homodyne-dask fit scan.zarr --model stretched --over q` fits each ring separately"
-        in first
-    )
-    assert "stretched has the same f at all q, but the data have 3 rings" in said(result)
+    evidence, advice, same = result.findings.of("model-misfit", "misfit-pattern", "same-at-all-q")
+    assert evidence.numbers["deviating"] == result.diagnosis.check.deviating
+    assert advice.numbers == {"depends_on": "q"}
+    assert advice.advice == "homodyne-dask fit scan.zarr --model stretched --over q" == same.advice
+    assert result.verdict == f"converged, but {evidence}; {advice}"
 
 
 def test_the_right_model_of_the_same_data_is_not_called_wrong(diffusing):
@@ -61,8 +61,7 @@ def test_the_right_model_of_the_same_data_is_not_called_wrong(diffusing):
     assert result.diagnosis.check.deviating == 0
     assert result.diagnosis.check.largest < result.diagnosis.check.threshold
     assert result.verdict == result.outcome.value
-    assert "does not describe" not in str(result)
-    assert "for all q" not in str(result)
+    assert not result.findings.of("same-at-all-q")
     assert (
         result.diagnosis.scalings["aic"].values.min()
         == result.diagnosis.scalings["bic"].values.min()
@@ -93,8 +92,14 @@ def test_a_fit_that_ends_far_off_says_so_where_nothing_else_is_tested(tmp_path):
     scan = store(measured(DIFFUSION, 12, angles(3)), tmp_path)
     result = fit_here(scan, hd.STATIC, fixed={"alpha": -0.4, "D_offset": 1000.0})
     assert result.verdict == result.outcome.value
-    far = replace(result, statistics=replace(result.statistics, redchi=391.0))
-    assert "converged, but χ²/N is 391: the model does not describe the data" in far.verdict
+    request, nothing = prepare(scan, hd.STATIC), (None, None, None)
+    (far,) = misfit_findings(request, [], ["D0"], 391.0, *nothing)
+    assert (far.code, far.numbers["redchi"], far.advice) == (
+        "chisqr-too-high",
+        391.0,
+        "--model auto",
+    )
+    assert not [*misfit_findings(request, [], ["D0"], 1.4, *nothing)]
 
 
 @pytest.mark.long

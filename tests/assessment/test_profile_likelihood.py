@@ -59,7 +59,7 @@ def test_a_profile_that_cannot_be_had_is_refused_or_named(tmp_path):
     result = fit_here(scan, STATIC, profile=("alpha",), **held)
     assert result.parameters["at_bound"].sel(param="alpha")
     assert not result.errors.profiles
-    assert any("there is no profile of alpha: it is at a bound" in w for w in result.warnings)
+    assert [one.about for one in result.findings.of("no-profile")] == [("alpha",)]
 
 
 @pytest.mark.long

@@ -12,6 +12,7 @@ from homodyne_dask.apps.dashboard.fit_page import render_cell, render_page
 from homodyne_dask.apps.watch.scans_page import WatchStatus, live_pictures, write_live_index
 from homodyne_dask.fitting.events import Progress
 from homodyne_dask.models import LAMINAR_FLOW
+from homodyne_dask.results.data.findings import Findings, finding
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_rows import FitRow, SeriesEntry, fit_row
 from homodyne_dask.results.data.series import FitSeries
@@ -49,7 +50,11 @@ def named(scan) -> FitResult:
     """A result whose texts from files are all hostile."""
     result = flow_result_of(scan)
     names = dict.fromkeys(("store", "source_file"), HOSTILE)
-    return changed(result, inputs=result.provenance.inputs | names, warnings=(HOSTILE,))
+    return changed(
+        result,
+        inputs=result.provenance.inputs | names,
+        findings=Findings([finding("undetermined", [HOSTILE])]),
+    )
 
 
 def check(tab, address: str) -> str:

@@ -195,10 +195,9 @@ def test_bad_chunks_left_out_give_the_fit_of_data_without_their_pairs(copy, tmp_
         result = skipping(copy)
         assert bits(result) == bits(skipping(store(scans, tmp_path)))
     assert result.ndata == 3 * 600 * 599 // 2 - 512 * 88 - 88 * 87 // 2
-    assert result.warnings[0] == (
-        "2 damaged chunks with 48,884 pairs are excluded (on_bad_tile): "
-        "(0, 1) of the bin labelled 2, (1, 1) of the bin labelled 3"
-    )
+    (damaged,) = result.findings.of("damaged-chunks")
+    assert damaged.about == ("(0, 1) of the bin labelled 2", "(1, 1) of the bin labelled 3")
+    assert damaged.numbers == {"chunks": 2, "pairs": 48_884}
     assert "2 damaged chunks" in str(result)
 
 

@@ -49,20 +49,16 @@ def test_a_decay_far_longer_than_the_record_is_undetermined_and_no_bound_is_to_b
     made.c2[:] -= made.contrast[:, None, None] * (made.q[:, None, None] ** 2 * 100 * lag) ** 2
     result = hd.fit(store(made, tmp_path), "brownian")
     assert float(result.parameters["value"].values[0]) == 1
-    assert (
-        "the data do not determine D0: the decay is longer than the record"
-        in result.undetermined[0]
-    )
-    assert not any("--bounds" in one for one in result.warnings)
+    assert [one.about for one in result.findings.of("longer-than-record")] == [("D0",)]
+    assert not result.findings.of("at-bound")
 
 
 def test_c2_in_another_unit_is_asked_about(tmp_path):
     made = measured([3000.0, 0, 0], 60, np.zeros(3), q=Q, dt=1.0)
     made.c2[:] *= 100
     made.sigma_row[:] *= 10
-    (said,) = [one for one in hd.fit(store(made, tmp_path), "brownian").warnings if "offset" in one]
-    assert said.startswith("the offset is above 2 in 3 of 3 bins")
-    assert "such as per cent" in said
+    (high,) = hd.fit(store(made, tmp_path), "brownian").findings.of("offset-high")
+    assert high.numbers == {"bins": 3, "total": 3, "limit": 2.0}
 
 
 def test_a_parameter_that_one_or_two_bins_determine_has_the_error_of_speckle(tmp_path):
@@ -70,18 +66,19 @@ def test_a_parameter_that_one_or_two_bins_determine_has_the_error_of_speckle(tmp
     named = zip(hd.LAMINAR_FLOW.names, FLOW, strict=True)
     held = {name: value for name, value in named if name not in ("D0", "phi0")}
     result = hd.fit(flow, "laminar_flow", gap="200 um", fixed=held)
-    assert not result.undetermined
+    assert not result.findings.of("undetermined", "larger-error")
     assert result.params["D0"].method == "speckle"
     assert result.params["D0"].dof > 10
 
 
 def test_an_error_that_neither_bins_nor_speckle_give_is_absent(tmp_path, monkeypatch):
-    monkeypatch.setattr(SpeckleErrors, "objection", "the residuals are not normal")
+    monkeypatch.setattr(SpeckleErrors, "objection", "not-normal")
     flow = store(measured(FLOW, 60, angles(9)), tmp_path)
     named = zip(hd.LAMINAR_FLOW.names, FLOW, strict=True)
     held = {name: value for name, value in named if name not in ("D0", "phi0")}
     result = hd.fit(flow, "laminar_flow", gap="200 um", fixed=held)
     assert result.params["D0"].stderr is None
-    assert any(one.startswith("there is no standard error of D0") for one in result.warnings)
+    (absent,) = result.findings.of("no-standard-error")
+    assert absent.about[0] == "D0"
     assert result.covariance is None
     assert result.rates.attrs["covariance"] == "naive"

@@ -132,9 +132,9 @@ def test_odd_data_end_in_an_outcome_and_invent_nothing(tmp_path, word, changes, 
     result = hd.fit(store(scans, tmp_path), hd.STATIC)
     assert outcomes is None or result.outcome.name in outcomes
     if result.outcome.name == "SINGULAR":
-        assert "the data do not determine" in result.undetermined[0]
+        assert result.findings.codes[0] == "undetermined"
     if result.errors.covariance_naive is None:
-        assert not any("larger than" in said for said in result.undetermined)
+        assert not result.findings.of("larger-error")
     known = np.isfinite(result.parameters["value"].values)
     assert (known == (result.outcome.name != "NO_DECAY")).all()
     result.to_json(tmp_path / "result.json")
@@ -145,10 +145,8 @@ def test_parameters_that_compensate_for_each_other_are_not_said_to_have_large_er
     scans = measured([2000.0, 0.0, 500.0], 40, np.zeros(3), contrast=0.3)
     result = hd.fit(store(scans, tmp_path), hd.STATIC, fixed={"alpha": 0.0})
     assert result.errors.covariance_naive is None
-    (said,) = result.undetermined
-    assert said.startswith(
-        "the data do not determine D0 and D_offset: they compensate for each other, so"
-    )
+    assert [one.about for one in result.findings.of("undetermined")] == [("D0", "D_offset")]
+    assert not result.findings.of("larger-error")
 
 
 @pytest.mark.parametrize("precision", ["float64", "mixed"])
@@ -184,7 +182,7 @@ def test_one_bin_is_enough_for_diffusion(tmp_path):
     stderr = np.sqrt(np.diag(result.covariance.values))
     np.testing.assert_array_equal(result.parameters["stderr"].values, stderr)
     assert (stderr > error).all()
-    assert result.warnings == ()
+    assert result.findings.at_least("warning") == ()
 
 
 def test_fixed_values_and_bounds_come_through(tmp_path):
@@ -264,7 +262,6 @@ def test_only_parameters_with_wide_errors_are_called_undetermined(tmp_path):
     known = {"D_offset": 1708.0, "gamma_dot_t_offset": -2.7e-4}
     result = hd.fit(scan, "laminar_flow", gap=2e6, fixed=known)
     assert result.error_used[3] < 0.01 * result.params["gamma_dot_t0"].value
-    assert result.undetermined == (
-        "the data do not determine D0: its error is larger than its value; fix it. "
-        "The data do determine alpha, gamma_dot_t0, beta and phi0",
-    )
+    wide, known = result.findings.of("larger-error", "determined")
+    assert wide.about == ("D0",)
+    assert known.about == ("alpha", "gamma_dot_t0", "beta", "phi0")

@@ -60,7 +60,7 @@ def test_a_fit_emits_its_work_each_pass_and_its_end(scan):
     table = result.parameters
     np.testing.assert_array_equal(last.stderr, table["stderr"].values)
     assert np.isnan(last.done[-1].stderr).all()  # of 2 bins, no error is known before the end
-    assert last.reservations == (*result.undetermined, *result.warnings)
+    assert last.findings == result.findings
 
 
 def test_every_tile_and_pair_is_counted_once_and_rates_follow(scan):

@@ -19,11 +19,8 @@ def turn(tmp_path_factory):
 
 def test_twelve_sectors_over_a_turn_are_six_and_it_is_said(turn):
     result = hd.fit(turn, "static", **START)
-    said = [warning for warning in result.warnings if "independent" in warning]
-    assert any(
-        "only 6 of 12 bins are independent" in warning and "--friedel off" in warning
-        for warning in said
-    )
+    (few,) = result.findings.of("few-independent-bins")
+    assert (few.numbers["independent"], few.numbers["bins"], few.advice) == (6, 12, "--friedel off")
     assert "6 of 12 bins (the bins of a Friedel pair count as one)" in result.report(all=True)
     half = hd.fit(turn.select(phi=(0, 150)), "static", **START)
     assert "Friedel" not in str(half)
@@ -33,7 +30,7 @@ def test_without_pairs_each_sector_is_independent(turn):
     result = hd.fit(turn, "static", friedel="off", **START)
     assert result.provenance.inputs["independent_bins"] == 12
     assert result.parameters.attrs["method"] == "cluster-robust"
-    assert not any("independent" in warning for warning in result.warnings)
+    assert not result.findings.of("few-independent-bins")
     with pytest.raises(OptionError, match="friedel"):
         hd.fit(turn, "static", friedel="maybe", **START)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.assessment.result_warnings import drifting_contrast
+from homodyne_dask.assessment.result_findings import contrast_changes
 from tests.speckle_scans import RING
 from tests.synthetic import CREEP, angles, fit_here, measured, store
 
@@ -33,10 +33,10 @@ def test_rings_of_ballistic_motion_are_not_called_brownian(tmp_path):
     law = result.diagnosis.power_of_q
     assert law is not None
     assert law.power == pytest.approx(1.0, abs=0.2)
-    assert result.verdict.startswith("converged, but the rates scale as q to the power")
-    assert "--model stretched_q" in result.verdict
+    assert result.findings.codes[0] == "power-of-q"
+    assert result.findings[0].numbers["power"] == [law.power, law.stderr]
     assert result.misfit
-    assert any("contrast changes with q" in warning for warning in result.warnings)
+    assert ("q",) in [one.about for one in result.findings.of("contrast-changes")]
     kept = tmp_path / "fit.json"
     result.to_json(kept)
     assert hd.load_result(kept).diagnosis.power_of_q == law
@@ -49,7 +49,7 @@ def test_diffusion_scales_as_q_squared(tmp_path, seed):
     assert law is not None
     assert abs(law.power - 2) < 4 * law.stderr
     assert not law.differs
-    assert "scale" not in result.verdict
+    assert not result.findings.of("power-of-q")
 
 
 OPTIONS = [{"scaling": "shared"}, {"loss": "huber"}, {"model": "static", "rates": "spline"}]
@@ -71,31 +71,33 @@ def test_two_rings_and_a_model_with_its_own_power_have_none(tmp_path):
     assert hd.fit(scan, "stretched_q").diagnosis.power_of_q is None
 
 
-def test_a_contrast_that_drifts_is_said_and_one_that_scatters_is_not(tmp_path):
+EIGHT = np.linspace(0, 160, 8)
+TURN = np.cos(np.deg2rad(2 * EIGHT))
+DRIFTS = {
+    "with φ": (EIGHT, None, 0.2 + 0.05 * TURN, 0.002, "static", ["φ"]),
+    "of a model with φ": (EIGHT, None, 0.2 + 0.05 * TURN, 0.002, "laminar_flow", []),
+    "too small": (EIGHT, None, 0.2 + 0.002 * TURN, 0.002, "static", []),
+    "of unknown error": (EIGHT, None, 0.2 + 0.05 * TURN, np.nan, "static", []),
+    "one bin on each ring": ([0.0] * 3, Q[:3], [0.3, 0.25, 0.2], 0.002, "brownian", ["q"]),
+    "within its error": ([0.0] * 3, Q[:3], [0.3, 0.25, 0.2], 0.06, "brownian", []),
+    "two angles": ([0.0, 90.0], None, [0.3, 0.25], 0.002, "brownian", ["φ"]),
+}
+
+
+@pytest.mark.parametrize("word", DRIFTS)
+def test_a_contrast_that_drifts_is_found(word, tmp_path):
+    phi, q, contrast, error, model, about = DRIFTS[word]
+    rings = {} if q is None else {"q": q}
+    scan = store(measured(CREEP, 30, np.array(phi), dt=0.5, **rings), tmp_path)
+    changes = contrast_changes(scan, np.array(contrast), np.full(len(phi), error), model)
+    assert [name for one in changes for name in one.about] == about
+
+
+def test_a_contrast_that_scatters_is_no_drift(tmp_path):
     scan = store(measured(CREEP, 30, angles(8), dt=0.5), tmp_path)
-    error, turn = np.full(8, 0.002), np.cos(np.deg2rad(2 * scan.phi))
-    assert drifting_contrast(scan, 0.2 + 0.05 * turn, error, "static")[0].startswith(
-        "the contrast changes with φ by more than its errors"
-    )
-    assert not drifting_contrast(scan, 0.2 + 0.05 * turn, error, "laminar_flow")
-    assert not drifting_contrast(scan, 0.2 + 0.002 * turn, error, "static")
-    assert not drifting_contrast(scan, 0.2 + 0.05 * turn, np.full(8, np.nan), "static")
-    rng = np.random.default_rng(1)
-    assert not any(
-        drifting_contrast(scan, 0.2 + 0.03 * rng.standard_normal(8), np.full(8, 0.03), "static")
-        for _ in range(50)
-    )
-
-
-def test_three_rings_of_one_bin_each_and_two_angles_are_enough_to_see_a_drift(tmp_path):
-    rings = store(measured(CREEP, 30, np.zeros(3), q=Q[:3], dt=0.5), tmp_path)  # pyright: ignore
-    contrast, error = np.array([0.3, 0.25, 0.2]), np.full(3, 0.002)
-    (said,) = drifting_contrast(rings, contrast, error, "brownian")
-    assert said.startswith("the contrast changes with q")
-    assert not drifting_contrast(rings, contrast, 30 * error, "brownian")
-    one_q = store(measured(CREEP, 30, [0.0, 90.0], dt=0.5), tmp_path)
-    (said,) = drifting_contrast(one_q, contrast[:2], error[:2], "brownian")
-    assert said.startswith("the contrast changes with φ")
+    rng, error = np.random.default_rng(1), np.full(8, 0.03)
+    scattered = (0.2 + 0.03 * rng.standard_normal(8) for _ in range(50))
+    assert not any([*contrast_changes(scan, one, error, "static")] for one in scattered)
 
 
 def test_a_rate_whose_standard_error_exceeds_it_is_called_undetermined(tmp_path):
@@ -104,4 +106,4 @@ def test_a_rate_whose_standard_error_exceeds_it_is_called_undetermined(tmp_path)
     result = fit_here(store(scans.scan(3), tmp_path), hd.BROWNIAN)
     parameters = result.parameters
     assert float(parameters["stderr"].values[0]) > float(parameters["value"].values[0])
-    assert any("do not determine D0: its error is larger" in one for one in result.undetermined)
+    assert [one.about for one in result.findings.of("larger-error")] == [("D0",)]

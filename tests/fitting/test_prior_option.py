@@ -56,11 +56,8 @@ def test_report_json_and_csv_name_the_prior(result, tmp_path):
 
 def test_a_fit_far_from_its_prior_says_so(scan, result):
     far = fit_here(scan, hd.STATIC, prior={"alpha": (0.5, 0.2)})
-    said = [warning for warning in far.warnings if "standard deviations from its prior" in warning]
-    assert len(said) == 1
-    assert said[0].startswith("alpha ends at ")
-    assert "from its prior 0.5 ± 0.2: the prior, σ or the model is wrong" in said[0]
-    assert not any("its prior" in warning for warning in result.warnings)
+    assert [one.about for one in far.findings.of("far-from-prior")] == [("alpha",)]
+    assert not result.findings.of("far-from-prior", "prior-outweighed")
 
 
 def test_a_prior_far_beyond_a_bound_hides_neither_decay_nor_optimum(scan):
@@ -71,7 +68,7 @@ def test_a_prior_far_beyond_a_bound_hides_neither_decay_nor_optimum(scan):
     assert value(far, "D_offset") == 1e4
     assert value(far) == pytest.approx(value(fixed), abs=0.01 * value(fixed, key="stderr"))
     assert value(far, key="stderr") == pytest.approx(value(fixed, key="stderr"), rel=1e-3)
-    assert any("standard deviations from its prior" in said for said in far.warnings)
+    assert far.findings.of("far-from-prior")
 
 
 def test_a_profile_counts_the_prior(result):
@@ -119,10 +116,10 @@ def test_few_bins_have_errors_of_speckle_with_the_prior(few):
 
 
 def test_few_bins_of_other_noise_have_no_error_with_a_prior_either(few, monkeypatch):
-    monkeypatch.setattr(SpeckleErrors, "objection", "the residuals are not normal")
+    monkeypatch.setattr(SpeckleErrors, "objection", "not-normal")
     narrow = fit_here(few, hd.STATIC, prior={"alpha": (-0.4, 1e-6)})
     assert np.isnan(narrow.parameters["stderr"]).all()
-    assert any("the residuals are not normal" in warning for warning in narrow.warnings)
+    assert narrow.findings.of("no-standard-error")[0].numbers["why"] == "not-normal"
 
 
 def even(theta, t1, t2, bin):

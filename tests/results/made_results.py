@@ -8,6 +8,7 @@ import numpy as np
 import xarray
 
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
+from homodyne_dask.results.data.findings import Findings, finding
 from homodyne_dask.results.data.fit_result import (
     Diagnosis,
     FitErrors,
@@ -15,7 +16,6 @@ from homodyne_dask.results.data.fit_result import (
     FitRun,
     FitStatistics,
 )
-from homodyne_dask.results.data.misfit import ModelCheck
 from homodyne_dask.results.data.provenance import Provenance
 from homodyne_dask.results.data.result_tables import (
     covariance_table,
@@ -103,8 +103,12 @@ def flow_result() -> FitResult:
         history=(),
         compilations={"gram": 1},
         timings={"start": 1.234, "passes": 0.4567, "total": 123.4},
-        undetermined=("gamma_dot_t0 and beta are determined only in combination (+0.9951)",),
-        warnings=("1 of 9 bins shows no decay: its contrast is unknown",),
+        findings=Findings(
+            [
+                finding("strongly-correlated", ["gamma_dot_t0", "beta"], correlation=0.9951),
+                finding("bins-without-decay", [9], bins=1, total=9),
+            ]
+        ),
         config={
             "model": "laminar_flow",
             "convention": "physical",
@@ -153,9 +157,11 @@ def static_result() -> FitResult:
         ),
         covariance=None,
         scaling=base.scaling.isel(bin=[0]).assign(q=("bin", [NAN]), phi=("bin", [NAN])),
-        undetermined=("D0 and D_offset are not determined: fix one",),
-        warnings=(
-            "q is unknown: the values given for D0 and D_offset are in 1/s and include the factor q²",
+        findings=Findings(
+            [
+                finding("undetermined", ["D0", "D_offset"], "--model brownian"),
+                finding("q-unknown", ["D0", "D_offset"]),
+            ]
         ),
         compilations={},
         config=base.config
@@ -173,8 +179,7 @@ def many_bins_result() -> FitResult:
         base,
         outcome=Outcome.MAX_PASSES,
         scaling=base.scaling.isel(bin=np.arange(45) % 8),
-        undetermined=(),
-        warnings=(),
+        findings=Findings([finding("simulated-otherwise", option="convention", value="physical")]),
         config=base.config | {"convention": "homodyne"},
     )
 
@@ -182,7 +187,7 @@ def many_bins_result() -> FitResult:
 LEFT_OUT_CHISQR = np.linspace(100.0, 140.0, 9)
 """χ² of nine independent bins left out, of the best model."""
 
-MISFIT = ModelCheck(9, 4.0, 2, 9.0, "all bins", (1.0, 2.0), (1.0, 2.0), 0.1, 0.1, "lag")
+MISFIT = Findings([finding("model-misfit-shape", share=0.1, p=1e-5)])
 
 
 def result_of_model(model: str, free: int, above=0.0, misfit: bool = False, **changes) -> FitResult:
@@ -199,7 +204,7 @@ def result_of_model(model: str, free: int, above=0.0, misfit: bool = False, **ch
         "left_out": xarray.Dataset(columns | {"penalty": 3.0 * free, "linear": 18}),
         "chisqr": chisqr,
         "redchi": 1.0,
-        "check": MISFIT if misfit else None,
+        "findings": MISFIT if misfit else Findings(),
         "parameters": of.parameters.assign(fixed=("param", np.arange(7) >= free)),
         "config": of.config | more,
         "inputs": of.provenance.inputs | {"chunks_left_out": []},
@@ -240,7 +245,7 @@ def flow_result_of(scan) -> FitResult:
 
 FLOW = np.array([20000.0, -0.4, 1000.0, 9e-4, -0.2, 1e-5, 3.0])
 
-EMPTY_FIELDS = {"compilations": {}, "timings": {}, "undetermined": (), "warnings": (), "inputs": {}}
+EMPTY_FIELDS = {"compilations": {}, "timings": {}, "findings": Findings(), "inputs": {}}
 
 
 def result_for(scan, theta, covariance=None, naive=None, convention="physical", **changes):

@@ -6,6 +6,7 @@ import pytest
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.covariance import uncertainty
+from homodyne_dask.solver.identifiability import Doubt
 from homodyne_dask.solver.normal_equations import deviation
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.state import Outcome
@@ -161,10 +162,14 @@ def test_errors_are_given_at_a_bound_as_beside_it(tmp_path):
     assert found.parameters["at_bound"].values.tolist() == [False, False, True]
     ratio = found.parameters["stderr"].values / free["stderr"].values
     assert ((ratio > 0.5) & (ratio < 2)).all(), ratio
-    said = " ".join(found.warnings)
-    assert "its error allows for values beyond the bound" in said
-    assert "only limits are known (95 %): " in said
-    assert "D_offset below" in said
+    (bound,) = found.findings.of("at-bound")
+    assert bound.about == ("D_offset",)
+    assert bound.numbers["conditional"] == []
+    (limits,) = found.findings.of("limits-only")
+    low, high, unit = limits.numbers["limits"]["D_offset"]
+    assert low is None
+    assert high > value
+    assert unit == "Å²/s"
 
 
 def test_with_fewer_than_eight_clusters_there_is_no_robust_error():
@@ -191,8 +196,7 @@ def test_what_the_data_do_not_determine_has_no_error_and_a_sentence():
     found = uncertainty(STATIC.names, reduced, moved, np.arange(9))
     assert found.naive is None
     assert found.robust is None
-    assert len(found.sentences) == 1
-    assert "D0 and D_offset" in found.sentences[0]
+    assert found.doubts == (Doubt("undetermined", ("D0", "D_offset")),)
 
 
 def test_directions_are_the_eigenvectors_of_the_hessian_of_unit_diagonal():

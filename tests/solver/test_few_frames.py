@@ -94,4 +94,4 @@ def test_rounding_is_taken_for_no_direction_that_the_data_determine(
     errors = uncertainty(names, reduced, np.ones(len(theta), bool), np.arange(bins))
     if known < len(theta):
         assert errors.naive is None
-        assert len(errors.sentences) >= len(theta) - known
+        assert len(errors.doubts) >= len(theta) - known

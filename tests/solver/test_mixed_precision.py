@@ -77,5 +77,6 @@ def test_what_rounding_hides_is_not_said_to_be_undetermined_by_the_data(tmp_path
     assert double.outcome is Outcome.CONVERGED
     assert double.parameters["stderr_naive"].values[0] < 0.2 * CREEP[0]
     assert single.outcome is Outcome.SINGULAR
-    assert any("hides whether the data determine D0 and D_offset" in s for s in single.undetermined)
-    assert not any("do not determine" in sentence for sentence in single.undetermined)
+    (hidden,) = single.findings.of("hidden-by-rounding")
+    assert (hidden.about, hidden.advice) == (("D0", "D_offset"), "--precision float64")
+    assert not single.findings.of("undetermined", "larger-error")

@@ -139,7 +139,8 @@ def test_a_bin_without_decay_has_the_contrast_that_is_known_beforehand(scans):
 def test_a_fit_says_what_stands_at_a_bound(scans, tmp_path):
     scan = store(scans, tmp_path)
     result = fit_here(scan, hd.STATIC, contrast_bounds=(0.21, 0.28), initial={"D_offset": 1000.0})
-    assert any("contrast is at its bound in 2 of 4 bins" in said for said in result.warnings)
+    (bound,) = result.findings.of("scaling-at-bound")
+    assert (bound.about, bound.numbers) == (("contrast",), {"bins": 2, "total": 4})
     held = np.isnan(result.scaling["contrast_stderr_naive"].values)
     assert held.tolist() == [True, False, True, False]
     assert result.diagnosis.scalings is None

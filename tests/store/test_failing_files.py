@@ -87,7 +87,7 @@ def test_reads_that_fail_for_a_moment_change_no_bit(whole, failing, pauses, on_b
     assert bits(result) == expected
     assert not any(left)
     assert pauses == PAUSES[:2] * len(FILES)
-    assert not any("damaged" in warning for warning in result.warnings)
+    assert not result.findings.of("damaged-chunks")
 
 
 @pytest.mark.parametrize("file", FILES)

@@ -8,6 +8,8 @@ from dataclasses import fields
 from typing import Any
 
 from homodyne_dask import events
+from homodyne_dask.results.data.finding_catalogue import CATALOGUE
+from homodyne_dask.results.data.findings import findings_of
 
 TOPIC = "homodyne_dask"
 """The topic of the messages among Dask's structured events: `client.get_events(TOPIC)` returns them."""
@@ -22,6 +24,8 @@ def message_of(event: events.Event) -> Message:
     """Return the message of an event."""
     sent = {of.name: getattr(event, of.name) for of in fields(event) if of.name not in _LOCAL}
     plain = {name: list(one) if isinstance(one, tuple) else one for name, one in sent.items()}
+    if "findings" in plain:
+        plain["findings"] = [one.to_dict() for one in plain["findings"]]
     return {"what": type(event).__name__} | plain
 
 
@@ -31,4 +35,7 @@ def event_of(message: Message) -> events.Event | None:
     if event is None:
         return None
     given = {of.name: message[of.name] for of in fields(event) if of.name in message}
+    if "findings" in given:
+        known = [one for one in given["findings"] if one["code"] in CATALOGUE]
+        given["findings"] = findings_of(known)
     return event(**{name: tuple(v) if isinstance(v, list) else v for name, v in given.items()})

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from homodyne_dask.document.blocks import Document, Outcome, Section, Sentences, Table
 from homodyne_dask.document.plain_text import Printed
 from homodyne_dask.results.data import number_format as numbers
+from homodyne_dask.results.data.findings import Findings
 from homodyne_dask.solver import levenberg_marquardt as lm
 
 
@@ -29,8 +30,8 @@ class CurveFit(Printed):
     ndata: int
     """Number of points used: those at which every variable is known."""
     passes: int
-    undetermined: tuple[str, ...]
-    """Sentences on what the data do not determine."""
+    findings: Findings
+    """On what the data do not determine."""
     model: str
     units: tuple[str, ...]
     compilations: dict[str, int]
@@ -57,7 +58,7 @@ class CurveFit(Printed):
             [name, numbers.value_and_error(value, error), unit]
             for name, value, error, unit in columns
         ]
-        findings = [("undetermined", sentence) for sentence in self.undetermined]
+        findings = [(one.severity.value, one.sentence) for one in self.findings]
         facts = (
             f"χ² {self.chisqr:.6g} for {self.ndata:,} points, reduced χ² {self.redchi:.6g}, "
             f"{self.passes} pass{'es' * (self.passes != 1)}"

@@ -26,6 +26,7 @@ from homodyne_dask.kernels.residual_kernel import POINTS_PER_STEP, check_residua
 from homodyne_dask.models.parameters import search
 from homodyne_dask.models.user_defined import ResidualModel
 from homodyne_dask.results._xarray_internals import in_memory
+from homodyne_dask.results.data.findings import Findings, finding
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.identifiability import determined_at
 from homodyne_dask.solver.normal_matrix import eigensystem
@@ -36,7 +37,6 @@ from homodyne_dask.sweep.layout import IN_PROCESS_PAIRS, Run
 from homodyne_dask.sweep.plan import Device, Plan, make_plan
 from homodyne_dask.sweep.sweep import Sweep, sweep_over
 from homodyne_dask.sweep.tasks import AtTheta, Directions, Report, Task, report_of
-from homodyne_dask.text import joined_with_and
 
 OPTIONS = lm.Options(
     decrement=1e-10, relative_step=1e-10, relative_rounding=1e-9, trust_region=True
@@ -123,7 +123,7 @@ def fit(
             result = _result(model, request, sweep, state, absolute_sigma)
             ended = FitEnded(
                 fit=observer.fit, outcome=state.outcome.name, sentence=state.outcome.value,
-                reservations=result.undetermined, theta=tuple(state.theta.tolist()),
+                findings=result.findings, theta=tuple(state.theta.tolist()),
                 stderr=tuple(result.stderr.tolist()),
             )  # fmt: skip
             observer.emit(ended)
@@ -156,16 +156,14 @@ def _result(
     freedom = reduced.ndata - int(search.free.sum())
     redchi = reduced.chisqr / freedom if freedom > 0 else np.nan
     scale = 1.0 if absolute else redchi
-    undetermined = tuple(
-        f"the data do not determine {joined_with_and(names)}: "
-        f"fix {'one of them' if len(names) > 1 else 'it'}, or give bounds"
-        for names in determined_at(search, state).undetermined
-    )
+    unknown = determined_at(search, state).undetermined
     return CurveFit(
         names=search.names, popt=state.theta,
         pcov=None if inverse is None or np.isnan(scale) else inverse * scale,
         outcome=state.outcome, chisqr=reduced.chisqr, redchi=redchi, ndata=reduced.ndata,
-        passes=state.passes, undetermined=undetermined, model=model.name,
+        passes=state.passes, model=model.name,
+        findings=Findings(finding("undetermined", names) for names in unknown),
+
         units=tuple(p.unit for p in model.parameters), compilations=sweep.compilations(),
     )  # fmt: skip
 

@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 
 from homodyne_dask.assessment.assess import DETERMINED, assess_scan
 from homodyne_dask.assessment.cell_residuals import AveragedCells, averaged_cells
+from homodyne_dask.assessment.result_findings import findings_of_doubts
 from homodyne_dask.assessment.result_of import result_of, table_of_parameters
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors, speckle_errors
 from homodyne_dask.assessment.speckle_noise import NoiseOfModel
@@ -31,6 +32,7 @@ from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
+from homodyne_dask.results.data.findings import Findings
 from homodyne_dask.results.data.fit_result import FitResult, FitRun
 from homodyne_dask.results.data.global_fit import GlobalFit
 from homodyne_dask.results.data.result_tables import covariance_table
@@ -180,7 +182,7 @@ def fit_together(
             table, unknown = found.parameters, (np.nan,) * len(found.parameters["param"])
             ended = FitEnded(
                 fit=observer.fit, outcome=found.outcome.name, sentence=found.outcome.value,
-                reservations=found.undetermined, theta=tuple(table["value"].values.tolist()),
+                findings=found.findings, theta=tuple(table["value"].values.tolist()),
                 stderr=tuple(table["stderr"].values.tolist()), low=unknown, high=unknown,
             )  # fmt: skip
             observer.emit(ended)
@@ -352,5 +354,5 @@ def _global_fit(request: GlobalRequest, state: lm.State, errors: Uncertainty) ->
         chisqr=reduced.fit_chisqr,
         redchi=reduced.fit_chisqr / reduced.freedom(int(search.free.sum())),
         ndata=reduced.ndata,
-        undetermined=errors.sentences,
+        findings=Findings(findings_of_doubts(errors.doubts)),
     )

@@ -12,6 +12,8 @@ from jaxtyping import Float
 from homodyne_dask.document.blocks import Document
 from homodyne_dask.document.plain_text import Reportable
 from homodyne_dask.errors import OptionError, printable
+from homodyne_dask.results.data.finding_catalogue import MISFIT, Severity
+from homodyne_dask.results.data.findings import Findings, findings_of
 from homodyne_dask.results.data.fitted_parameters import (
     FittedParameters,
     bounds_of,
@@ -19,15 +21,7 @@ from homodyne_dask.results.data.fitted_parameters import (
     parameter_frame,
     tied_quantities,
 )
-from homodyne_dask.results.data.misfit import (
-    ModelCheck,
-    PowerOfQ,
-    gross_sentence,
-    hausman_sentence,
-    misfit_sentence,
-    power_sentence,
-    selected_store,
-)
+from homodyne_dask.results.data.misfit import ModelCheck, PowerOfQ
 from homodyne_dask.results.data.plain_data import plain_values, read_fields
 from homodyne_dask.results.data.plots import Plots
 from homodyne_dask.results.data.provenance import Provenance
@@ -92,9 +86,8 @@ class FitErrors:
 class Diagnosis:
     """What speaks for a fit or against it, and what depends on what."""
 
-    undetermined: tuple[str, ...]
-    """Sentences on parameters that the data do not determine, or only weakly."""
-    warnings: tuple[str, ...]
+    findings: Findings
+    """What is to be known before the numbers are used: whether the model describes the data first."""
     check: ModelCheck | None = None
     """Whether the model describes the data; None where too little is known to test it."""
     power_of_q: PowerOfQ | None = None
@@ -195,14 +188,13 @@ class FitResult(Reportable):
         return self.errors.covariance
 
     @property
-    def warnings(self) -> tuple[str, ...]:
-        """Sentences to consider before the numbers are used."""
-        return self.diagnosis.warnings
+    def findings(self) -> Findings:
+        """What is to be known before the numbers are used, as codes, numbers and sentences (docs: findings).
 
-    @property
-    def undetermined(self) -> tuple[str, ...]:
-        """Sentences on parameters that the data do not determine, or only weakly."""
-        return self.diagnosis.undetermined
+        >>> hd.load_result("A0123_fit").findings.codes
+        ()
+        """
+        return self.diagnosis.findings
 
     @property
     def config(self) -> dict[str, Any]:
@@ -295,55 +287,19 @@ class FitResult(Reportable):
     @property
     def misfit(self) -> bool:
         """Whether the fit ended at an optimum at which the model does not describe the data."""
-        check, law = self.diagnosis.check, self.diagnosis.power_of_q
-        told = self.diagnosis.hausman is not None and self.diagnosis.hausman.differs
-        return (check is not None and check.misfit) or (law is not None and law.differs) or told
+        return not MISFIT.isdisjoint(self.findings.codes)
 
     @property
     def verdict(self) -> str:
-        """The outcome of the fit in words, preceded by a misfit of the model, if there is one."""
-        law, check = self.diagnosis.power_of_q, self.diagnosis.check
-        if law is None or not law.differs:
-            return self._fit()
-        words = power_sentence(law, selected_store(self.provenance.inputs), self.config)
-        found = None if check is None or check.deviating else check.alternative
-        all_said = found is not None and found.name == "power_of_q"
-        rest = self.outcome.value if all_said else self._fit(power_said=True)
-        if rest == self.outcome.value:
-            return f"converged, but {words}" if self.converged else f"{words}; besides, {rest}"
+        """The outcome of the fit in words, with the findings of severity error."""
+        wrong = "; ".join(one.sentence for one in self.findings.at_least(Severity.ERROR))
+        if not wrong:
+            return self.outcome.value
         return (
-            f"{'converged, but ' * self.converged}{words}; {rest.removeprefix('converged, but ')}"
+            f"converged, but {wrong}"
+            if self.converged
+            else f"{wrong}; besides, {self.outcome.value}"
         )
-
-    def _fit(self, power_said: bool = False) -> str:
-        """Return how the fit ended; before it, if it is so, that the model does not hold, and where."""
-        check, sentence = self.diagnosis.check, self.outcome.value
-        if check is not None and check.misfit:
-            own, names = self.config.get("bounds") or {}, self.parameters["param"].values
-            ended = names[self.parameters["at_bound"].values]
-            bounded = [str(name) for name in ended if name not in own]
-            known = {
-                f"{key}_known": bool(np.isfinite(self.scaling[key].values).all())
-                for key in ("q", "phi")
-            }
-            misfit = misfit_sentence(
-                check, selected_store(self.provenance.inputs), self.config, bounded,
-                power_said=power_said, **known
-            )  # fmt: skip
-            return (
-                f"converged, but {misfit}" if self.converged else f"{misfit}; besides, {sentence}"
-            )
-        gross = gross_sentence(
-            self.redchi, self.provenance.inputs.get("sigma_source"), check is not None
-        )
-        hausman = self.diagnosis.hausman
-        if not gross and hausman is not None and hausman.differs:
-            still = self.parameters["fixed"].values | self.parameters["at_bound"].values
-            names = self.parameters["param"].values[~still]
-            gross = hausman_sentence(hausman, list(map(str, names)))
-        if not gross or self.outcome is Outcome.NO_DECAY:
-            return sentence
-        return f"converged, but {gross}" if self.converged else f"{gross}; besides, {sentence}"
 
     @property
     def plot(self) -> Plots:
@@ -424,8 +380,7 @@ class FitResult(Reportable):
             "convention": self.config["convention"],
             "outcome": self.outcome.name,
             "outcome_sentence": self.verdict,
-            "undetermined": "\n".join(self.undetermined),
-            "warnings": "\n".join(self.warnings),
+            "findings": self.findings.to_json(),
             "source": self.provenance.inputs["source_file"],
             "source_sha256": self.provenance.inputs["source_sha256"],
             "history": f"homodyne-dask {self.provenance.version}",
@@ -452,6 +407,7 @@ class FitResult(Reportable):
                 "scaling_per_bin": plain_columns(self.scaling),
                 "redchi_per_bin": self.scaling["redchi"],
                 **values,
+                "findings": self.findings.to_list(),
             }
         )
 
@@ -472,13 +428,14 @@ def from_summary(read: dict[str, Any]) -> FitResult:
     covariances = {
         key: covariance_table(read[key], names) for key in ("covariance", "covariance_naive")
     }
+    checks = {"check": read.get("model_check"), "findings": findings_of(read["findings"])}
     return FitResult(
         outcome=Outcome[read["outcome"]],
         parameters=parameter_table(columns | {"param": names}),
         scaling=scaling_table(read["scaling_per_bin"]),
         statistics=read_fields(FitStatistics, read),
         errors=read_fields(FitErrors, read | covariances),
-        diagnosis=read_fields(Diagnosis, read | {"check": read.get("model_check")}),
+        diagnosis=read_fields(Diagnosis, read | checks),
         run=read_fields(FitRun, read),
         provenance=read_fields(Provenance, read),
     )

@@ -7,6 +7,7 @@ import numpy as np
 import xarray
 from jaxtyping import Float
 
+from homodyne_dask.results.data.findings import Findings, findings_of
 from homodyne_dask.results.data.plain_data import read_fields
 from homodyne_dask.results.data.result_tables import correlation_of, covariance_table
 from homodyne_dask.solver.state import Outcome
@@ -29,8 +30,8 @@ class GlobalFit:
     redchi: float
     """χ² over pairs less fitted parameters, contrasts and offsets."""
     ndata: int
-    undetermined: tuple[str, ...]
-    """Sentences on parameters that the data do not determine, or only weakly."""
+    findings: Findings
+    """On parameters that the data do not determine, or only weakly."""
 
     @property
     def correlation(self) -> xarray.DataArray | None:
@@ -58,7 +59,8 @@ class GlobalFit:
 def global_fit_of(read: dict[str, Any]) -> GlobalFit:
     """Return the fit from its plain values, as read from JSON."""
     names = read["parameters"]["coords"]["param"]["values"]
-    covariances = {
+    known: dict[str, Any] = {
         key: covariance_table(read[key], names) for key in ("covariance", "covariance_naive")
     }
-    return read_fields(GlobalFit, read | covariances)
+    known["findings"] = findings_of(read["findings"])
+    return read_fields(GlobalFit, read | known)

@@ -1,6 +1,8 @@
 """True parameters of simulated data, where they compare with the fit."""
 
 import math
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -14,7 +16,8 @@ from homodyne_dask.results.data.intervals import normal_deviate
 def truth_of(result: FitResult) -> dict[str, float] | None:
     """Return the true parameters if model, convention and gap of simulation and fit are the same."""
     truth = result.provenance.truth
-    if not truth or truth_mismatch(result):
+    names = result.parameters["param"].values.tolist()
+    if not truth or truth_mismatch(truth, result.config, names):
         return None
     return truth["parameters"]
 
@@ -46,34 +49,35 @@ def true_rates_of(result: FitResult, t: Float[np.ndarray, " n"]) -> Rates | None
     None where they are not known, and where convention or gap of simulation and fit differ.
     """
     truth = result.provenance.truth
-    if not truth or _other_setting(result):
+    if not truth or _other_setting(truth, result.config):
         return None
     convention = convention_named(result.config["convention"])
     return true_rates(truth.get("model", ""), truth["parameters"], t, convention)
 
 
-def truth_mismatch(result: FitResult) -> str:
-    """Return how model, convention or gap of the simulation differ from the fit, or ''."""
-    made, config = result.provenance.truth or {}, result.config
-    if made and {*made["parameters"]} != {*result.parameters["param"].values.tolist()}:
-        return f"model {made['model']}" + " with other parameters" * (
-            made["model"] == config["model"]
-        )
-    if made.get("model") is not None and made["model"] != config["model"]:
-        return f"model {made['model']}"
-    return _other_setting(result)
+def truth_mismatch(
+    truth: Mapping[str, Any] | None, config: Mapping[str, Any], names: Iterable[str]
+) -> tuple[str, str] | None:
+    """Return what of a simulation differs from a fit, and its value there; None for nothing.
+
+    truth: of the simulation. config: the options of the fit. names: its parameters.
+    """
+    if not truth:
+        return None
+    model = truth.get("model")
+    if {*truth["parameters"]} != {*names} and model == config["model"]:
+        return "other parameters of", str(model)
+    if {*truth["parameters"]} != {*names} or (model is not None and model != config["model"]):
+        return "model", str(model)
+    return _other_setting(truth, config)
 
 
-def _other_setting(result: FitResult) -> str:
-    """Return how convention or gap of the simulation differ from those of a fit with shear, or ''."""
-    made, config = result.provenance.truth or {}, result.config
+def _other_setting(truth: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return how convention or gap of the simulation differ from those of a fit with shear."""
     if not getattr(MODELS.get(config["model"]), "shear", True):
-        return ""
-    for key in ("convention", "gap_angstrom"):
-        if made.get(key) is not None and made[key] != config.get(key):
-            return (
-                f"convention {made[key]}"
-                if key == "convention"
-                else f"a gap of {made[key] / 1e4:g} um"
-            )
-    return ""
+        return None
+    if truth.get("convention") not in (None, config.get("convention")):
+        return "convention", truth["convention"]
+    if truth.get("gap_angstrom") not in (None, config.get("gap_angstrom")):
+        return "gap", f"{truth['gap_angstrom'] / 1e4:g} um"
+    return None

@@ -175,7 +175,7 @@ def _together(series: FitSeries) -> list[str]:
     return [
         f"one fit of all scans: {joined_with_and(together.per_scan)} for each scan{words}; "
         f"χ²/N {together.redchi:.4f}",
-        *together.undetermined,
+        *map(str, together.findings),
     ]
 
 

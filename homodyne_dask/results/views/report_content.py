@@ -20,10 +20,11 @@ from homodyne_dask.document.blocks import (
 )
 from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.results.data import number_format as numbers
+from homodyne_dask.results.data.finding_catalogue import Severity
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_rows import SeriesEntry
 from homodyne_dask.results.data.fitted_parameters import confidence_intervals
-from homodyne_dask.results.data.known_truth import pulls, truth_mismatch, truth_of
+from homodyne_dask.results.data.known_truth import pulls, truth_of
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.views.posterior_section import posterior_section
 from homodyne_dask.solver.covariance import SPECKLE
@@ -285,18 +286,9 @@ def errors_of_changes(result: FitResult) -> str:
 
 
 def reservations(result: FitResult) -> list[tuple[str, str]]:
-    """Return the reservations about a fit: (undetermined | warning | note, sentence)."""
-    found = [("undetermined", sentence) for sentence in result.undetermined]
-    found += [("warning", sentence) for sentence in result.warnings]
-    other = truth_mismatch(result)
-    if other:
-        found += [
-            (
-                "note",
-                f"the data were simulated with {other}, so the fit is not compared with the true values",
-            )
-        ]
-    return found
+    """Return (severity, sentence) of the findings about a fit that the verdict does not say."""
+    findings = (one for one in result.findings if one.severity is not Severity.ERROR)
+    return [(one.severity.value, one.sentence) for one in findings]
 
 
 def parameter_rows(result: FitResult) -> tuple[list[list[str]], list[str], list[str]]:

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 from homodyne_dask.fitting.events import CurrentPass, Pass, Progress
+from homodyne_dask.results.data.findings import finding
 
 NAN = math.nan
 
@@ -47,5 +48,5 @@ ENDED = replace(
     doing="ended",
     outcome="SINGULAR",
     sentence="the data do not determine all parameters",
-    reservations=("D0 is not determined",),
+    findings=(finding("undetermined", ["D0"]),),
 )

@@ -9,6 +9,7 @@ import homodyne_dask as hd
 from homodyne_dask.apps.dashboard.event_messages import event_of, message_of
 from homodyne_dask.apps.dashboard.fit_page import render_cell, render_page
 from homodyne_dask.apps.dashboard.scheduler_plugin import MAX_FITS, FitPage
+from homodyne_dask.results.data.findings import finding
 from tests.apps.dashboard.example_progress import ENDED, NAN, RUNNING
 from tests.html_pages import NASTY, ParsedPage
 
@@ -69,13 +70,20 @@ def test_fits_are_shown_below_one_another_and_every_table_is_reached_by_keyboard
 
 def test_no_title_becomes_markup():
     assert "<script>alert" not in page(
-        replace(RUNNING, title=NASTY, doing=NASTY, reservations=(NASTY,), refused=(NASTY,))
+        replace(
+            RUNNING,
+            title=NASTY,
+            doing=NASTY,
+            findings=(finding("determined", [NASTY]),),
+            refused=(NASTY,),
+        )
     )
 
 
 SENT = hd.events.Event.__subclasses__()
 VALUES = {
-    str: "a", int: 3, float: 0.5, bool: True, tuple[str, ...]: ("b", "c"), tuple[float, ...]: (1.0, NAN)
+    str: "a", int: 3, float: 0.5, bool: True, tuple[str, ...]: ("b", "c"), tuple[float, ...]: (1.0, NAN),
+    "tuple[Finding, ...]": (finding("determined", ["D0"]),),
 }  # fmt: skip
 
 

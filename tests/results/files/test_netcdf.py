@@ -1,11 +1,14 @@
 """A fit as an xarray Dataset and as netCDF: the numbers of the result, with units, and its maps."""
 
+import json
+
 import numpy as np
 import pytest
 import xarray
 
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.data.block_means import bin_map
+from homodyne_dask.results.data.findings import findings_of
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.fitted_model import fitted_model
 from homodyne_dask.results.files import netcdf as export
@@ -35,7 +38,7 @@ def test_a_dataset_holds_every_number_of_the_result():
     assert float(found["covariance"].sel(cov_i="D0", cov_j="D0")) == 1.0
     assert found.attrs["outcome"] == "CONVERGED"
     assert found.attrs["convention"] == "physical"
-    assert "gamma_dot_t0 and beta" in found.attrs["undetermined"]
+    assert findings_of(json.loads(found.attrs["findings"])) == result.findings
 
 
 def test_a_covariance_that_is_not_known_is_absent():

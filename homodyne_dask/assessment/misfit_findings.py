@@ -1,0 +1,146 @@
+"""Whether the model describes the data, as findings: the evidence, and what to try next."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from homodyne_dask.request.request import Request
+from homodyne_dask.results.data.findings import Finding, finding
+from homodyne_dask.results.data.misfit import (
+    WITHOUT_ANGLES,
+    Alternative,
+    ModelCheck,
+    PowerOfQ,
+    fit_command,
+    selected_store,
+)
+from homodyne_dask.solver.hausman import HausmanTest
+
+MAX_REDCHI = {"counts": 2.0, "constant": 1.5, "scatter": 1.5, "tested": 3.0}
+"""χ²/N above which it is named first: by the source of σ, and where means of residuals were tested."""
+_FREE_RATES = ("static", "laminar_flow")
+"""Models whose rates may be without a formula."""
+_AGE_WINDOWS = "--over age --windows 4"
+
+
+def misfit_findings(
+    request: Request,
+    bounded: Sequence[str],
+    moved: Sequence[str],
+    redchi: float,
+    check: ModelCheck | None,
+    power: PowerOfQ | None,
+    hausman: HausmanTest | None,
+) -> Iterator[Finding]:
+    """Yield what speaks against the model, all of severity error.
+
+    bounded: parameters that ended at a default bound. moved: those that did not end at one. The advice of
+    the power of q is not repeated by that of the averages.
+    """
+    alternative = None if check is None else check.alternative
+    of_power = False
+    if power is not None and power.differs:
+        yield finding(
+            "power-of-q", (), f"{command_of(request)} --over q",
+            power=[power.power, power.stderr], p=power.p, model=request.config["model"],
+        )  # fmt: skip
+        of_power = alternative is not None and alternative.name == "power_of_q"
+    if check is None or not check.misfit:
+        yield from _without_deviations(request, moved, redchi, check is not None, hausman)
+    elif not of_power:
+        yield _evidence(check)
+        yield _advice(request, check, bounded)
+    elif check.deviating:
+        yield _evidence(check)
+
+
+def command_of(request: Request) -> str:
+    """Return the command that fits this model to these data, without the other options."""
+    return fit_command(_store(request), request.config)
+
+
+def _store(request: Request) -> str:
+    scan = request.scan
+    return selected_store({"store": Path(scan.path).name, "selection": scan.selection_options})
+
+
+def _without_deviations(
+    request: Request, moved: Sequence[str], redchi: float, tested: bool, hausman: HausmanTest | None
+) -> Iterator[Finding]:
+    """Yield that χ²/N is far above 1, and that two weightings disagree; tested: whether means were."""
+    source = request.scan.attrs["sigma_source"]
+    if redchi > MAX_REDCHI["tested" if tested else source]:
+        yield finding("chisqr-too-high", (), "--model auto", redchi=redchi, sigma_source=source)
+    if hausman is not None and hausman.differs:
+        size = np.abs(hausman.difference)
+        most = int(size.argmax())
+        yield finding("weightings-disagree", [moved[most]], p=hausman.p, largest=size[most])
+
+
+def _evidence(check: ModelCheck) -> Finding:
+    alternative = check.alternative
+    if alternative is not None and not check.deviating:
+        return finding("model-misfit-shape", share=alternative.share, p=alternative.p_value)
+    keys = ("deviating", "tests", "threshold", "age", "lag", "where", "share", "largest")
+    return finding("model-misfit", **{key: getattr(check, key) for key in keys})
+
+
+def _advice(request: Request, check: ModelCheck, bounded: Sequence[str]) -> Finding:
+    if bounded:
+        return finding("default-bounds-reached", bounded, "--model auto")
+    if check.alternative is not None and request.config["scaling"] == "individual":
+        return _of_alternative(request, check.alternative)
+    return _of_deviations(request, check.depends_on)
+
+
+def _of_deviations(request: Request, depends_on: str) -> Finding:
+    """Return the advice by what the means of residuals depend on."""
+    config, scan = request.config, request.scan
+    further = {"q": "--over q", "bin": "--phi -30:30", "age": _AGE_WINDOWS, "lag": _AGE_WINDOWS}
+    option = further[depends_on]
+    if depends_on == "age" and config["model"] in _FREE_RATES and not config.get("tie"):
+        option = "--rates spline"
+    if depends_on == "bin":
+        if config["scaling"] != "individual":
+            option = "--scaling individual"
+        elif not np.isfinite(scan.phi).all():
+            option = "--label N"
+        elif np.isfinite(scan.q).all() and config["model"] in WITHOUT_ANGLES:
+            return _motion(request)
+    return finding("misfit-pattern", (), f"{command_of(request)} {option}", depends_on=depends_on)
+
+
+def _motion(request: Request) -> Finding:
+    command = f'homodyne-dask fit {_store(request)} --model laminar_flow --gap "200 um"'
+    return finding("one-direction", (), command)
+
+
+def _of_alternative(request: Request, found: Alternative) -> Finding:
+    """Return the advice by what explains the deviations."""
+    command, numbers = command_of(request), {"size": found.size}
+    match found.name:
+        case "stretching":
+            model = "--model stretched" if request.config["model"] in WITHOUT_ANGLES else ""
+            return finding("other-exponent", (), model, **numbers)
+        case "power_of_q":
+            return _of_deviations(request, "q")
+        case "smoothness":
+            (rate,) = found.place
+            return finding("rate-too-smooth", [rate], f"--smoothness {rate}=...")
+        case "shear":
+            return _motion(request)
+        case "contrast_drift":
+            return finding("contrast-drift", (), f"{command} {_AGE_WINDOWS}", **numbers)
+        case "bin":
+            label, *scan = found.place
+            option = "--over scan" if scan else f"--exclude-label {label}"
+            about = " of scan ".join(map(str, found.place))
+            return finding(
+                "bin-differs", [about], f"{command} {option}", of_scan=bool(scan), **numbers
+            )
+    first, last = found.place
+    advice = f"{command} --exclude-frames {first}:{int(last) + 1}"
+    return finding(
+        "frames-differ", (), advice, frames=[first, last], alone=first == last, **numbers
+    )

@@ -1,0 +1,449 @@
+"""What a fit found out about itself: each check is a function of the end of a fit, and yields findings."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from homodyne_dask.assessment.aliasing import aliased_fringes
+from homodyne_dask.assessment.decay_test import Signal
+from homodyne_dask.assessment.misfit_findings import command_of, misfit_findings
+from homodyne_dask.assessment.speckle_errors import FAR_FROM_CORRELATION, SpeckleErrors
+from homodyne_dask.assessment.spline_rate_errors import names_of_rates, rate_of_each
+from homodyne_dask.assessment.which_covariance import deviations, used_of
+from homodyne_dask.kernels.backend import backend_of
+from homodyne_dask.models.transport import Convention, shear_rate_at
+from homodyne_dask.request.options import PAIRS
+from homodyne_dask.request.request import Request
+from homodyne_dask.results.data.findings import Finding, Findings, finding
+from homodyne_dask.results.data.known_truth import truth_mismatch
+from homodyne_dask.results.data.misfit import WITHOUT_ANGLES, ModelCheck, PowerOfQ
+from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.convergence import MAX_SLOW_STEPS
+from homodyne_dask.solver.covariance import SPECKLE, Uncertainty, clusters_in
+from homodyne_dask.solver.hausman import HausmanTest
+from homodyne_dask.solver.identifiability import Doubt, determined_at
+from homodyne_dask.solver.limits import IMPROBABLE, MIN_CLUSTERS, MIN_FREEDOM
+from homodyne_dask.store.rings import describe_rings, rings_of
+from homodyne_dask.store.scan import Scan
+
+MAX_CHISQR_PER_PAIR = {"counts": 2.0, "constant": 2.0, "scatter": 10.0}
+"""χ² per pair of a bin above which a warning is given, by the source of σ. Pairs that see one speckle
+pattern are up to 1.5 times as noisy as counts say; their scatter from neighbours is several times less."""
+MIN_CHISQR_PER_PAIR = 0.5
+"""That below which a warning is given where σ is from counts: no noise of photons is smaller."""
+MAX_DEVIATION_FROM_PRIOR = 3.0
+"""Standard deviations from the mean of a prior, above which a warning is given."""
+MAX_P_OF_DRIFT, MIN_DRIFT = IMPROBABLE, 0.1
+"""Probability below which, and share of contrast above which, its change with q or φ is said."""
+MIN_SPREAD = 1e-3
+"""Of ln q, and of the cosine of 2φ, below which q and φ are taken for one."""
+LOWEST_OFFSET, HIGHEST_OFFSET = 0.5, 2.0
+"""Offsets below and above which they are commented on; c2 without correlation is 1."""
+MAX_ERROR_OVER_PRIOR = 1.1
+"""The error of a parameter over the standard deviation of its prior, above which a warning is given."""
+LARGE_BOUND = 100.0
+"""From this size on a bound is moved by a power of ten, below, as that of an exponent, it is doubled."""
+KNOWN_OFFSET, FLOAT64 = "--offset-prior 1:0.01", "--precision float64"
+
+
+@dataclass(frozen=True)
+class FitEnd:
+    """The end of a fit, with all that is estimated there."""
+
+    request: Request
+    state: lm.State
+    at_bound: Bool[np.ndarray, " p"]
+    errors: Uncertainty
+    speckle: SpeckleErrors | None
+    """The noise, where it is known."""
+    signal: Signal | None
+    profiles: Iterable[str]
+    """Parameters that have a profile."""
+    check: ModelCheck | None = None
+    power: PowerOfQ | None = None
+    hausman: HausmanTest | None = None
+
+    @property
+    def seen(self) -> bool:
+        """Whether a decay was seen."""
+        return self.signal is None or self.signal.seen
+
+    @cached_property
+    def names(self) -> np.ndarray:
+        """Of the parameters."""
+        return np.array(self.request.search.names)
+
+    @property
+    def used(self) -> Bool[np.ndarray, " bin"]:
+        """The bins that have pairs."""
+        return self.state.reduced.count > 0
+
+    @property
+    def with_decay(self) -> Bool[np.ndarray, " bin"]:
+        """The bins that show a decay."""
+        return self.used & ~self.state.reduced.undetermined
+
+    @cached_property
+    def stderr(self) -> Float[np.ndarray, " p"]:
+        """Standard errors; NaN where they are unknown."""
+        return deviations(self.errors.robust, len(self.names))
+
+    @cached_property
+    def slower_than_record(self) -> Bool[np.ndarray, " p"]:
+        """Which positive parameters are at their lower default bounds, with all contrasts above 1."""
+        search, seen = self.request.search, self.with_decay
+        if not (seen.any() and (self.state.reduced.contrast[seen] > 1.0).all()):
+            return np.zeros(len(self.names), bool)
+        given = np.isin(self.names, list(self.request.options.bounds or {}))
+        return search.free & (search.lower > 0) & (self.state.theta <= search.lower) & ~given
+
+    @property
+    def simpler(self) -> str:
+        """The option for a model with fewer parameters of diffusion, or ''."""
+        name = self.request.problem.model.simpler
+        return f"--model {name}" if name else ""
+
+
+def result_findings(end: FitEnd) -> Findings:
+    """Return all that is to be known of a fit: the errors first, then what is undetermined."""
+    return Findings(one for check in CHECKS for one in check(end))
+
+
+def findings_of_doubts(doubts: Iterable[Doubt], said: Iterable[Finding] = ()) -> Iterator[Finding]:
+    """Yield the findings on what the data do not determine, but those about parameters of `said`."""
+    about = [set(one.about) for one in said if one.code != "determined"]
+    for code, names, numbers in doubts:
+        if names and any(set(names) <= of for of in about):
+            continue
+        yield finding(code, names, FLOAT64 if code == "hidden-by-rounding" else "", **numbers)
+
+
+def _misfit(end: FitEnd) -> Iterator[Finding]:
+    if end.seen:
+        redchi = end.state.reduced.fit_chisqr
+        redchi /= end.state.reduced.freedom(int(end.request.search.free.sum()))
+        chosen = list(end.request.config.get("bounds") or {})
+        bounded = end.names[end.at_bound & ~np.isin(end.names, chosen)].tolist()
+        moved = end.names[end.request.search.free_inside_bounds(end.state.theta)].tolist()
+        yield from misfit_findings(
+            end.request, bounded, moved, redchi, end.check, end.power, end.hausman
+        )
+
+
+def _undetermined(end: FitEnd) -> Iterator[Finding]:
+    """Yield what the data do not determine, which is everything where no decay is seen."""
+    if end.signal is not None and not end.signal.seen:
+        shorter = "--min-lag 1" if end.request.options.min_lag > 1 else ""
+        signal, ratio = end.signal, end.signal.contrast / end.signal.stderr
+        rises = ratio < -signal.threshold
+        yield finding("no-decay", advice=shorter, ratio=ratio, rises=rises, **signal._asdict())
+        return
+    said = [*_directions(end)] or [*_larger_errors(end)]
+    yield from said
+    yield from findings_of_doubts(end.errors.doubts, said)
+
+
+def _directions(end: FitEnd) -> Iterator[Finding]:
+    """Yield the undetermined combinations of parameters, and which others are determined."""
+    search, state = end.request.search, end.state
+    known = determined_at(search, state)
+    finer = replace(state, reduced=state.reduced.rounded_as_float64)
+    certain = determined_at(search, finer).undetermined if known.undetermined else []
+    slow = state.slow_steps >= MAX_SLOW_STEPS
+    code = "undetermined" if slow or end.errors.naive is None else "larger-error"
+    for names in known.undetermined:
+        if names in certain:
+            yield finding(code, names, end.simpler)
+        else:
+            yield finding("hidden-by-rounding", names, FLOAT64)
+    if known.undetermined and known.determined:
+        yield finding("determined", known.determined)
+
+
+def _larger_errors(end: FitEnd) -> Iterator[Finding]:
+    """Yield the positive parameters with errors larger than they are, or too small for the record."""
+    search = end.request.search
+    wide = search.free & (search.lower > 0) & (end.stderr > np.abs(end.state.theta))
+    if wide.any():
+        yield finding("larger-error", end.names[wide], end.simpler)
+    if end.slower_than_record.any():
+        yield finding("longer-than-record", end.names[end.slower_than_record], KNOWN_OFFSET)
+
+
+def _damaged_chunks(end: FitEnd) -> Iterator[Finding]:
+    """Yield the chunks that are excluded from the full resolution."""
+    scan = end.request.scan
+    if chunks := [chunk for chunk in scan.excluded if chunk.factor == 1]:
+        pairs = sum(int(scan.manifest.pairs[chunk.bin, chunk.i, chunk.j]) for chunk in chunks)
+        places = [f"({chunk.i}, {chunk.j}) of {scan.bin_words(chunk.bin)}" for chunk in chunks]
+        yield finding("damaged-chunks", places, chunks=len(chunks), pairs=pairs)
+
+
+def redchi_per_bin(request: Request, state: lm.State) -> Float[np.ndarray, " bin"]:
+    """Return χ² of each bin divided by its pairs less its own two linear parameters."""
+    reduced = state.reduced
+    own = 2 if request.scaling.mode == "individual" else 0
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(reduced.count > own, reduced.chisqr_per_bin / (reduced.count - own), np.nan)
+
+
+def _chisqr_of_bins(end: FitEnd) -> Iterator[Finding]:
+    """Yield the bins whose data and model differ by far more than σ, or by less than photons do."""
+    scan, redchi = end.request.scan, redchi_per_bin(end.request, end.state)
+    pairs, source = end.request.options.weighting == PAIRS, scan.attrs["sigma_source"]
+    pairs &= scan.cells is None
+    if (far := redchi > MAX_CHISQR_PER_PAIR[source]).any():
+        datum = "pair" if pairs else "cell"
+        highest = redchi[far].max()
+        yield finding("chisqr-high-in-bins", _labels(scan, far), datum=datum, highest=highest)
+    if source == "counts" and pairs and (quiet := redchi < MIN_CHISQR_PER_PAIR).any():
+        yield finding("chisqr-low-in-bins", _labels(scan, quiet), lowest=redchi[quiet].min())
+
+
+def _labels(scan: Scan, bins: Bool[np.ndarray, " bin"]) -> list[str]:
+    """Return the labels of some bins, of a store of repeats with the scan."""
+    of_scan = [f" of scan {n}" * ("scans" in scan.attrs) for n in scan.scan_number]
+    return [f"{scan.label[b]}{of_scan[b]}" for b in np.flatnonzero(bins)]
+
+
+def _same_at_all_q(end: FitEnd) -> Iterator[Finding]:
+    """Yield that the data have several q, if f is the same at all of them."""
+    request, theta = end.request, end.state.theta
+    scan, model, rings = request.scan, request.problem.model, rings_of(request.scan.q)
+    if len(rings) < 2 or not end.state.reduced.finite:
+        return
+    first, stop = scan.frames
+    t2 = scan.time[first + 1 : stop]
+    at = backend_of(model).point(request.problem, theta, scan.time)
+    phi, t1 = np.full(2, scan.phi[0]), np.full_like(t2, scan.time[first])
+    low, high = backend_of(model).f_at(at, scan.time, rings[[0, -1]], phi, t1, t2)
+    if np.array_equal(low, high) and np.ptp(low) != 0:
+        command = f"{command_of(request)} --over q"
+        yield finding("same-at-all-q", (), command, model=model.name, rings=describe_rings(scan.q))
+
+
+def _shear_sign(end: FitEnd) -> Iterator[Finding]:
+    """Yield that no data show the sign of the shear rate, if it is negative in the middle or in part."""
+    problem, scan = end.request.problem, end.request.scan
+    times = scan.time[scan.use & (scan.time > 0)]
+    rates = shear_rate_at(problem.model, end.state.theta, np.append(times, np.median(times)))
+    if rates is None or problem.convention is Convention.HOMODYNE:
+        return
+    changes = bool(rates.min() < 0 < rates.max() and getattr(problem.model, "splines", {}))
+    if rates[-1] < 0 or changes:
+        free = "gamma_dot_t0" not in problem.model.names
+        bounded = "" if changes else "gamma_dot" if free else "gamma_dot_t_offset"
+        yield finding("shear-sign", rate=rates[-1], bounded=bounded)
+
+
+def _at_bounds(end: FitEnd) -> Iterator[Finding]:
+    """Yield rates of free form with coefficients at a bound, and parameters at one.
+
+    Decays that are longer than the record are at a bound, too, but have a finding of their own.
+    """
+    search, theta = end.request.search, end.state.theta
+    smoothness = search.smoothness
+    for rate, at in ({} if smoothness is None else smoothness.places).items():
+        if (bounded := end.at_bound[at]).any():
+            numbers = {"splines": bounded.sum(), "total": at.stop - at.start}
+            yield finding("rate-at-bound", [rate], bound=theta[at][bounded].min(), **numbers)
+    ended = end.at_bound & ~end.slower_than_record
+    ended[list(rate_of_each(end.request))] = False
+    if not ended.any():
+        return
+    names = end.names[ended].tolist()
+    bounds = np.stack([theta, search.lower, search.upper], axis=1)[ended]
+    wider = map(_wider_bounds, names, bounds.tolist(), search.log[ended])
+    others = np.isfinite(end.stderr).any()
+    yield finding(
+        "at-bound",
+        names,
+        " ".join(wider),
+        bounds=dict(zip(names, bounds, strict=True)),
+        conditional=end.names[ended & np.isnan(end.stderr) & others],
+    )
+
+
+def _wider_bounds(name: str, at: list[float], log: bool) -> str:
+    """Return '--bounds D0=1:1e+14' for a parameter at a bound. at: its value, lower and upper bound."""
+    value, low, high = at
+    upper = value >= high
+    if log:
+        further = high * 100 if upper else low / 100
+    else:
+        reach = max(abs(low), abs(high))
+        more = (10 if reach >= LARGE_BOUND else 2) * reach
+        further = more if upper else -more
+    low, high = (low, further) if upper else (further, high)
+    return f"--bounds {name}={low:g}:{high:g}"
+
+
+def _limits(end: FitEnd) -> Iterator[Finding]:
+    """Yield the parameters whose intervals have a bound in them: only their limits are known.
+
+    It is the same beside a bound and at it: at which a fit ends is chance.
+    """
+    from homodyne_dask.results.data.intervals import half_width  # it loads SciPy
+
+    if end.errors.robust is None or not end.seen:
+        return
+    search, theta, rates = end.request.search, end.state.theta, rate_of_each(end.request)
+    both, one = (half_width(percent, end.errors.dof) * end.stderr for percent in (95.0, 90.0))
+    low = (theta - both <= search.lower) & ~np.isfinite(search.period)
+    high = (theta + both >= search.upper) & ~np.isfinite(search.period)
+    limits = {}
+    for n in np.flatnonzero(low | high):
+        if n not in rates:
+            ends = [theta[n] - one[n], None] if high[n] else [None, theta[n] + one[n]]
+            ends = [search.lower[n], search.upper[n]] if low[n] and high[n] else ends
+            limits[search.names[n]] = [*ends, end.request.parameters[n].unit]
+    if limits:
+        yield finding("limits-only", limits, limits=limits)
+
+
+def _withheld(end: FitEnd) -> Iterator[Finding]:
+    """Yield the parameters that have no error because another one is at a bound."""
+    if end.errors.withheld.any() and end.at_bound.any():
+        names, bounded = end.names[end.errors.withheld], end.names[end.at_bound]
+        yield finding("no-error-beside-bound", names, end.simpler, bounded=bounded)
+
+
+def _bins(end: FitEnd) -> Iterator[Finding]:
+    """Yield bins without a decay and without pairs, and contrasts and offsets that no speckle has."""
+    scan, reduced, used = end.request.scan, end.state.reduced, end.used
+
+    def some(
+        code: str, bins: Bool[np.ndarray, " bin"], total: int, **more: float
+    ) -> Iterator[Finding]:
+        if bins.any():
+            advice = KNOWN_OFFSET if code == "decay-outside-record" else ""
+            count = {"bins": bins.sum(), "total": total}
+            yield finding(code, _labels(scan, bins), advice, **count, **more)
+
+    yield from some("bins-without-decay", reduced.undetermined, int(used.sum()))
+    yield from some("bins-without-pairs", ~used, len(used))
+    for at, name in ((1, "contrast"), (0, "offset")):
+        if number := int(reduced.at_bound[used, at].sum()):
+            yield finding("scaling-at-bound", [name], bins=number, total=used.sum())
+    seen = end.with_decay
+    with np.errstate(invalid="ignore"):
+        high = seen & (reduced.offset > HIGHEST_OFFSET)
+        beyond = seen & ((reduced.contrast > 1.0) | (reduced.offset < LOWEST_OFFSET)) & ~high
+    yield from some("offset-high", high, int(seen.sum()), limit=HIGHEST_OFFSET)
+    yield from some("decay-outside-record", beyond, int(seen.sum()), limit=LOWEST_OFFSET)
+
+
+def _friedel_pairs(end: FitEnd) -> Iterator[Finding]:
+    """Yield what Friedel pairs leave of bins, where standard errors need more than that."""
+    clusters = end.request.clusters
+    independent = len(np.unique(clusters))
+    if independent < min(len(clusters), MIN_CLUSTERS):
+        numbers = {"independent": independent, "bins": len(clusters), "needed": MIN_CLUSTERS}
+        yield finding("few-independent-bins", (), "--friedel off", **numbers)
+
+
+def _speckle(end: FitEnd) -> Iterator[Finding]:
+    """Yield why there are no standard errors with few bins, or what qualifies them."""
+    errors, speckle = end.errors, end.speckle
+    few = errors.of_few(end.request.search.names)
+    enough = clusters_in(end.state.reduced, end.request.clusters) >= MIN_CLUSTERS
+    if errors.naive is None or not end.seen or (enough and not few and errors.method != SPECKLE):
+        return
+    why = "few-cells" if speckle is None else speckle.objection
+    if why is not None:
+        limits = {"clusters": MIN_CLUSTERS, "freedom": MIN_FREEDOM}
+        yield finding("no-standard-error", few, why=why, **limits)
+    elif speckle is not None and speckle.distance >= FAR_FROM_CORRELATION:
+        yield finding("not-a-correlation", percent=100 * speckle.distance)
+
+
+def _priors(end: FitEnd) -> Iterator[Finding]:
+    """Yield the parameters that end far from their priors, or are known less well than by them."""
+    priors = end.request.search.priors
+    if priors is None or not end.seen:
+        return
+    away = np.abs(priors.deviation(end.state.theta))
+    with np.errstate(invalid="ignore"):
+        far = away > MAX_DEVIATION_FROM_PRIOR
+        wide = used_of(end.errors) > MAX_ERROR_OVER_PRIOR * priors.sd
+    if far.any():
+        yield finding("far-from-prior", end.names[far], deviations=away[far])
+    if wide.any():
+        yield finding("prior-outweighed", end.names[wide])
+
+
+def _contrast(end: FitEnd) -> Iterator[Finding]:
+    """Yield that contrast changes with q or φ; its errors are of independent bins."""
+    clusters = end.request.clusters
+    alike = np.sqrt([(clusters == one).sum() for one in clusters])  # of one speckle
+    error = end.errors.scaling_robust[:, 1] * alike
+    name = end.request.problem.model.name
+    yield from contrast_changes(end.request.scan, end.state.reduced.contrast, error, name)
+
+
+def contrast_changes(
+    scan: Scan,
+    contrast: Float[np.ndarray, " bin"],
+    error: Float[np.ndarray, " bin"],
+    model: str,
+) -> Iterator[Finding]:
+    """Yield that contrast changes with q, or with φ, by more than its errors and much of itself.
+
+    error: standard errors of contrast, NaN where they are unknown. model: its name; a change with φ is said
+    of models whose f is the same at all φ: it may stand for motion in one direction.
+    """
+    from scipy.special import chdtrc  # loads for a fifth of a second
+
+    seen = np.isfinite(contrast) & np.isfinite(error) & (error > 0)
+    turn = np.deg2rad(2 * scan.phi)
+    of_q = np.log(scan.q / scan.q[0])  # NaN where one is unknown
+    columns = {"q": [of_q, of_q**2]}
+    columns |= {"φ": [np.cos(turn), np.sin(turn)]} if model in WITHOUT_ANGLES else {}
+    for name, more in columns.items():
+        X = np.stack([np.ones(len(contrast)), *more], axis=1)[seen]
+        known = len(X) and np.isfinite(X).all()
+        freedom = int(np.linalg.matrix_rank(X, tol=MIN_SPREAD)) - 1 if known else 0
+        if freedom < 1:
+            continue
+        root = 1 / error[seen]
+        fitted, *_ = np.linalg.lstsq(X * root[:, None], contrast[seen] * root, rcond=None)
+        line, mean = X @ fitted, float(np.average(contrast[seen], weights=root**2))
+        constant, curve = (
+            float((((contrast[seen] - at) * root) ** 2).sum()) for at in (mean, line)
+        )
+        certain = chdtrc(freedom, max(constant - curve, 0.0)) < MAX_P_OF_DRIFT
+        if certain and np.ptp(line) > MIN_DRIFT * abs(mean):
+            yield finding("contrast-changes", [name], low=line.min(), high=line.max())
+
+
+def _model_and_data(end: FitEnd) -> Iterator[Finding]:
+    """Yield what the model cannot tell from these data, and what was asked for and cannot be had."""
+    request, reduced, beat = end.request, end.state.reduced, end.request.problem.model.beat
+    yield from aliased_fringes(request, end.state.theta)
+    of_one = np.char.endswith(end.names, "_ref") | np.char.endswith(end.names, "_sample")
+    if beat is not None and beat.exchange and request.search.free[of_one].all():
+        yield finding("exchangeable", exchange=beat.exchange)
+    if reduced.finite:
+        errors = reduced.decrement_rounding(reduced.variance(int(request.search.free.sum())))
+        if errors > request.solver.decrement:
+            precision = request.problem.precision
+            yield finding("precision-limit", (), FLOAT64, precision=precision, errors=errors)
+    parameters = enumerate(request.parameters)
+    scaled = [n for n, p in parameters if p.q_power and p.constant is None]
+    if scaled and np.isnan(request.scan.q).any():
+        yield finding("q-unknown", names_of_rates(request, scaled))
+    if missing := [name for name in request.options.profile if name not in end.profiles]:
+        yield finding("no-profile", missing)
+    truth, names = request.scan.attrs["truth"], request.search.names
+    if other := truth_mismatch(truth, request.config, names):
+        yield finding("simulated-otherwise", option=other[0], value=other[1])
+
+
+CHECKS = (
+    _misfit, _undetermined, _damaged_chunks, _chisqr_of_bins, _same_at_all_q, _shear_sign, _at_bounds,
+    _limits, _withheld, _bins, _friedel_pairs, _speckle, _contrast, _priors, _model_and_data,
+)  # fmt: skip
+"""In the order of the findings: those of severity error first."""

@@ -1,0 +1,307 @@
+"""All that a fit can find: of each code its severity, its sentence, what it means, and what to do.
+
+An entry is a code with its severity, its meaning, after '>' what to do; and, indented, the template of the
+sentence, which is filled as by `str.format` with the numbers of a finding, `about` and `advice`; `_Template`
+adds words that depend on them.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from string import Formatter
+from typing import Any, NamedTuple
+
+from homodyne_dask.results.data.number_format import value_and_error
+from homodyne_dask.text import joined_with_and, with_unit
+
+
+class Severity(StrEnum):
+    """How much a finding weighs, the least first."""
+
+    INFO = "info"
+    """To know."""
+    NOTE = "note"
+    """It limits what the values say; none of them is doubtful."""
+    WARNING = "warning"
+    """A value or an error is unknown, or doubtful."""
+    ERROR = "error"
+    """The values are not to be used as they are: part of the verdict."""
+
+
+class Entry(NamedTuple):
+    """What the catalogue says of a code."""
+
+    severity: Severity
+    template: str
+    meaning: str
+    remedy: str
+
+
+MISFIT = frozenset({"model-misfit", "model-misfit-shape", "power-of-q", "weightings-disagree"})
+"""Codes that say that the model does not describe the data."""
+
+_TEXT = """
+model-misfit error: averages of residuals deviate by more than noise allows > see maps.png and the next
+finding
+  the model does not describe the data: {deviating:,} of {tests:,} residuals averaged over cells of age and
+  lag {deviating:exceeds|exceed} what noise and correlated speckle allow ({threshold:.1f} standard errors);
+  {deviating:it is|the largest is} at ages {age:range} s and lags {lag:range} s in {where}, where c2 lies
+  {share:below|above} the model by {share:share} the contrast ({largest:.1f} standard errors)
+model-misfit-shape error: a change that the model lacks explains the residuals > see the next finding
+  the model does not describe the data: c2 deviates by {share:share} the contrast in a way that no values of
+  the parameters explain (p = {p:.1g})
+power-of-q error: the model assumes rates proportional to q² > fit the power of q, or each ring separately
+  the rates scale as q to the power of about {power:error} instead of 2 (p = {p:.1g}), which {model} assumes;
+  `--model stretched_q` fits the power, and `{advice}` fits each ring separately
+weightings-disagree error: a right model gives the same values with either weighting > compare models
+  the model does not describe the data: the estimates differ from those with --weighting pairs by more than
+  noise allows (Hausman test, p = {p:.1g}), that of {about} most, by {largest:.1f} standard deviations of the
+  difference; try other models
+chisqr-too-high error: χ² is far above the number of data > see the residuals, compare models, check σ
+  χ²/N is {redchi:.3g}: the model does not describe the data, or {sigma_source:sigma}; see maps.png and
+  residuals.png before using the values, and compare models with `{advice}`
+default-bounds-reached error: bounds that nobody chose kept the model from the data > widen the bounds
+  {about} ended at {about:its default bound|their default bounds}: move the {about:bound|bounds}, as at-bound
+  says; if c2 still deviates, try `{advice}`
+misfit-pattern error: where the deviations from the model differ most > try the command
+  the deviations {depends_on:pattern}: try `{advice}`
+one-direction error: bins of one q decay differently, but f is the same at all φ > fit a model with motion
+  the decays depend on φ, as they would if the sample moved in one direction: `{advice}`, with your gap,
+  models such motion
+other-exponent error: the decay is not that of the model at any age > fit a model with an exponent
+  the decay is {size:stretched|compressed}: one step from the fit changes its exponent by {size:+.2g};
+  {advice:?try `&`, or }define a model with the exponent (`homodyne-dask explain models`)
+contrast-drift error: the contrast depends on age, as with a drifting beam > fit age windows
+  the contrast {size:falls|rises} by about {size:change} over the record, as with a drifting beam: `{advice}`
+  gives each age window its own contrast
+bin-differs error: one bin has a decay of its own > exclude it, or fit each scan
+  the bin labelled {about} decays about {size:change} {size:slower|faster} than the others: `{advice}` fits
+  {of_scan:each scan separately|the other bins}
+frames-differ error: c2 of some frames differs from that of all others > exclude them
+  c2 of {alone:frame|frames} {frames:range} is {size:lower|higher} than elsewhere by about {size:share} the
+  contrast: see maps.png; `{advice}` fits the other frames
+rate-too-smooth error: a given smoothness is more than the data allow > leave the option out
+  {about}(t) bends more than the given smoothness allows: omit `{advice}`, or give a smaller value
+no-decay warning: c2 is constant within its noise > measure with shorter frames, or for longer
+  the mean contrast is {contrast:.2g}, {ratio:.1f} times its error of {stderr:.2g}, but noise alone reaches
+  {threshold:.1f} times its error; that of a single bin is at most {of_bins:.1f} times its error, but noise
+  alone reaches {threshold_of_bins:.1f} times{rises:?; c2 rises where the model falls}. No parameter is
+  determined: use shorter frames{advice:? or &} for a faster decay, a longer record for a slower one, more
+  pixels or frames for a weaker one
+undetermined warning: χ² is the same for other values > fix one, or measure more angles, lags or q
+  the data do not determine {about}: {about:χ² hardly depends on it|they compensate for each other}; fix
+  {about:it|one of them}{advice:?, or try `&`}
+larger-error warning: zero, and twice the value, fit as well > fix the parameter, or use a simpler model
+  the data do not determine {about}: {about:its error is larger than its value; fix it|their errors are larger
+  than their values; fix one of them}{advice:?, or try `&`}
+hidden-by-rounding warning: sums in single precision do not show whether it is determined > fit in float64
+  the rounding of precision 'mixed' hides whether the data determine {about}: fit with `{advice}`
+longer-than-record warning: only the beginning of the decay is seen > give the offset, or measure for longer
+  the data do not determine {about}: the decay is longer than the record, which shows only contrast times
+  {about}; treat the offset as known (`{advice}`), or measure for longer
+determined info: beside other parameters, which are not > use these
+  the data do determine {about}
+almost-undetermined warning: it changes χ² by less than 1 part in 10 million > fix one of them
+  {about} {about:is almost undetermined: fix it|are almost undetermined: fix one of them, or report only the
+  combination of them that the data determine}
+strongly-correlated note: each has an error, which says little without the others' > quote the covariance
+  {about} are determined only in combination (correlation {correlation:+.4f}): quote them with their
+  covariance
+mostly-outliers warning: the loss hardly weights what errors would be computed from > give a larger loss scale
+  the loss treats most pairs of some bins as outliers; the others do not determine the errors: give a larger
+  loss_scale
+damaged-chunks warning: files of the store cannot be read > ingest again, or restore the files
+  {chunks:,} damaged {chunks:chunk|chunks} with {pairs:,} pairs {chunks:is|are} excluded (on_bad_tile):
+  {about:some}
+chisqr-high-in-bins warning: data and model differ by far more than σ > see maps.png, exclude, check σ
+  χ² per {datum} is as high as {highest:.3g} (in the bins labelled {about:some}): some {datum}s are outliers,
+  σ is too small, or the model is wrong; maps.png shows where
+chisqr-low-in-bins warning: no noise of counted photons is so small > check counts and pixels in the file
+  χ² per pair is as low as {lowest:.3g} (in the bins labelled {about:some}): c2 scatters less than its counts
+  imply; counts or pixels in the file are too few, or c2 was averaged or smoothed
+same-at-all-q warning: one rate was fitted to several rings > fit each ring separately
+  {model} has the same f at all q, but the data have {rings}: fit each q separately with `{advice}`
+shear-sign note: c2 does not depend on the sign of the shear rate > give a bound, if you know the sign
+  the sign of the shear rate ({rate:.3g} 1/s in the middle of the record) is not observable{bounded:?; a lower
+  bound of 0 on & restricts it to positive rates}
+fringes-aliased warning: fringes turn more than half a period per frame > exclude them, or use shorter frames
+  {speed} moves the fringes of {fast} of {bins} bins by up to {turns:.3g} periods per frame: above {limit:g},
+  they appear slower than they are; exclude these bins, or use shorter frames
+fringes-limit info: which speeds the frames can show > measure faster ones with shorter frames
+  fringes can be followed up to half a period per frame of {spacing:.4g} s: faster ones, above {highest:.4g}
+  {unit}{q:? at q = & 1/Å}, appear slower than they are
+exchangeable note: only names tell the two components apart > fix a parameter of one of them, if you know it
+  reference and sample are exchangeable: c2 is unchanged by exchanging {exchange}
+precision-limit note: rounding of the sums moves the optimum > fit in float64
+  with precision {precision!r}, the optimum is known only to within {errors:.1g} standard errors
+rate-at-bound warning: a rate without a formula reached its bound at some ages > widen it
+  {about}(t) is at its bound {bound:g} in {splines} of {total} splines: near these, the band is only a limit
+at-bound warning: χ² falls toward values outside the bounds > widen them, or fix the parameter
+  {bounds:bounds} {about:is at its bound|are at their bounds}: move {about:it|them} with `{advice}`, or fix
+  {about:the parameter|the parameters}{conditional:?; the errors of the other parameters assume that & cannot
+  move}
+limits-only note: the interval of a parameter reaches a bound > quote the limit
+  bounds lie within the 95 % intervals, so only limits are known (95 %): {limits:limits}; value ± error does
+  not describe {about:it|them}
+no-error-beside-bound warning: its value follows from where another's bound is > widen that bound
+  {about} {about:has|have} no standard error, because the correlation with {bounded}, which ended at a bound,
+  is above 0.7{advice:?; try `&`}
+bins-without-decay note: f has decayed before the first lag > use shorter frames to see them
+  {bins} of {total} bins {bins:shows no decay: its|show no decay: their} contrast is unknown
+bins-without-pairs note: all pairs of these bins are masked or unknown > check the masks
+  {bins} of {total} bins {bins:has|have} no known pairs
+q-unknown note: the file has no q > ingest it with q
+  q is unknown: the {about:value|values} given for {about} {about:is|are} in 1/s and {about:includes|include}
+  the factor q²
+few-independent-bins warning: Friedel pairs count as one bin > use sectors over 180°
+  only {independent} of {bins} bins are independent: bins of one q that are 180° apart see the same speckle;
+  with {needed} or more, as in sectors over 180°, errors can be computed from their scatter; if opposite bins
+  see different speckle, give `{advice}`
+no-standard-error warning: neither the scatter of bins nor the theory of speckle gives errors > fit more bins
+  there {about:is|are} no standard {about:error|errors}{about:? of &}: with fewer than {clusters} independent
+  bins, or {freedom:g} degrees of freedom, they are computed from speckle noise, but here {why:objection}; fit
+  more frames, c2 that was not smoothed, or {clusters} independent bins, for example of repeats. Naive errors
+  are too small for correlated speckle
+not-a-correlation note: the theory of speckle needs a field with this correlation > trust the errors less
+  √f is not a valid field correlation: the standard errors are those of the nearest one ({percent:.0f} % away)
+far-from-prior warning: prior and data contradict each other > check the prior, σ and the model
+  {about} {about:is|are} {deviations:.1f} standard deviations from {about:its prior|their priors}: the prior,
+  σ or the model is wrong
+prior-outweighed note: the fit hardly uses the prior > draw the posterior
+  the {about:error|errors} of {about} {about:exceeds that of its prior|exceed those of their priors}: χ²
+  counts correlated pairs as independent; `posterior` weights prior and data by their errors
+no-profile note: a profile starts from an error > widen the bound, or fix other parameters
+  there is no profile of {about}: {about:it is|they are} at a bound, or {about:its error is|their errors are}
+  unknown
+contrast-changes warning: the contrasts lie on a curve in q or φ > compare models, check the setup
+  the contrast changes with {about} by more than its errors (a smooth curve varies between {low:.3g} and
+  {high:.3g}): it compensates for a decay that the model lacks, or that of the setup is not constant
+decay-outside-record warning: contrast or offset is extrapolated > give the offset, or measure other lags
+  the contrast is above 1 or the offset below {limit:g} in {bins} of {total} bins: they are extrapolated from
+  a decay that is mostly outside the lags of the record; `{advice}` treats the offset as known
+offset-high warning: c2 in the file has another scale > normalise c2 before ingest
+  the offset is above {limit:g} in {bins} of {total} bins, but c2 without correlation is 1: c2 and the
+  contrast are in another unit, such as per cent, or not normalised
+scaling-at-bound warning: a bound holds contrast or offset > widen it, unless you know it
+  the {about} is at its bound in {bins} of {total} bins: it has no error there, and the errors of the
+  parameters assume that it is fixed
+simulated-otherwise note: simulation and fit do not have the same parameters > fit as simulated, to compare
+  the data were simulated with {option} {value}, so the fit is not compared with the true values
+"""
+
+
+_CHOICES: dict[str, dict[str, str]] = {
+    "pattern": {
+        "q": "differ from ring to ring",
+        "bin": "differ between bins of one q",
+        "age": "change with age",
+        "lag": "are those of a decay of another shape at all ages",
+    },
+    "sigma": {
+        "counts": "σ from counts is too small",
+        "constant": "the given σ is too small",
+        "scatter": "speckle is correlated over many pairs, which the scatter of neighbours does not show",
+    },
+    "objection": {
+        "few-cells": "too few cells of age and lag lie inside the selected frames",
+        "large": "the residuals are larger than the noise of one pixel",
+        "deviating": "the averages of residuals over cells deviate from 0 by more than the scatter of "
+        "individual pairs allows: the model is wrong, or c2 was smoothed or denoised beforehand",
+        "not-normal": "the residuals are not normal",
+    },
+}
+"""Words for values of a number."""
+
+
+def _joined(value: Any, spec: str = "") -> str:
+    several = isinstance(value, list | tuple)
+    return joined_with_and([format(one, spec) for one in (value if several else [value])])
+
+
+def _some(names: list[str]) -> str:
+    """Return the first six names, and how many follow."""
+    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+    return ", ".join(names[:6]) + more
+
+
+def _change(share: float) -> str:
+    """Return '7.8 %', '120 %', or '8.9 times'."""
+    size = abs(share)
+    value, unit = (size, "times") if size >= 2 else (100 * size, "%")
+    return f"{value:,.0f} {unit}" if value >= 10 else f"{value:.2g} {unit}"
+
+
+def _range(ends: list[float]) -> str:
+    low, high = (f"{value:.4g}" for value in ends)
+    return low if low == high else f"{low} to {high}"
+
+
+def _bounds(values: dict[str, list[float]]) -> str:
+    form = "{} = {:,g} (allowed {:,g} to {:,g})"
+    return _joined([form.format(name, *ends) for name, ends in values.items()])
+
+
+def _limit(name: str, low: float | None, high: float | None, unit: str) -> str:
+    """Return the lower or upper limit of a parameter; of one between its bounds both."""
+    if low is None:
+        return with_unit(f"{name} below {high:.3g}", unit)
+    if high is None:
+        return with_unit(f"{name} above {low:.3g}", unit)
+    return f"{name} anywhere between {low:g} and {high:g}"
+
+
+_WORDS: dict[str, Callable[[Any], str]] = {
+    "some": _some,
+    "change": _change,
+    "share": lambda share: _change(share) + " of" * (abs(share) < 2),
+    "range": _range,
+    "bounds": _bounds,
+    "limits": lambda values: ", ".join(_limit(name, *of) for name, of in values.items()),
+    "error": lambda of: value_and_error(*of),
+} | {name: words.__getitem__ for name, words in _CHOICES.items()}
+
+
+def _first(value: Any) -> bool:
+    """Return whether the first of two words fits: of one, of a number below 0, of what is true."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, list | tuple):
+        return len(value) == 1
+    return value < 0 if isinstance(value, float) else value == 1
+
+
+class _Template(Formatter):
+    """`str.format` with words.
+
+    {n:is|are} is the word for one or several, for a number below 0 or not, for true or false; {x:?, or &} is
+    nothing where there is no x, and else the text with x in it; {x:change} calls one of `_WORDS`; numbers of
+    a list are joined with 'and'.
+    """
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if format_spec.startswith("?"):
+            return format_spec[1:].replace("&", _joined(value)) if value else ""
+        if "|" in format_spec:
+            return format_spec.split("|")[not _first(value)]
+        if format_spec in _WORDS:
+            return _WORDS[format_spec](value)
+        return "unknown" if value is None else _joined(value, format_spec)
+
+
+def _catalogue() -> dict[str, Entry]:
+    entries = {}
+    for head, template in re.findall(r"((?:^\w.*\n)+)((?:^ .*\n)+)", _TEXT, re.MULTILINE):
+        (name, _, about), words = " ".join(head.split()).partition(": "), " ".join(template.split())
+        code, severity = name.split()
+        entries[code] = Entry(Severity(severity), words, *about.split(" > "))
+    return entries
+
+
+CATALOGUE = _catalogue()
+
+
+def sentence_of(code: str, about: Sequence[str], numbers: Mapping[str, Any], advice: str) -> str:
+    """Return the sentence of a finding."""
+    return _Template().vformat(
+        CATALOGUE[code].template, (), {**numbers, "about": about, "advice": advice}
+    )

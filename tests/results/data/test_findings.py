@@ -1,0 +1,93 @@
+"""Findings: the words of the catalogue, and findings as data."""
+
+import re
+from pathlib import Path
+from string import Formatter
+
+import pytest
+
+import homodyne_dask
+from homodyne_dask.errors import SourceError
+from homodyne_dask.results.data.finding_catalogue import CATALOGUE, MISFIT
+from homodyne_dask.results.data.findings import Finding, Findings, finding, findings_of
+from tests.findings_page import PAGE, page
+
+SENTENCES = Path(__file__).with_name("finding_sentences.txt")
+SOURCE = Path(homodyne_dask.__file__).parent
+NUMBERS = {
+    "age": [1.0, 2.5], "alone": False, "bins": 3, "bound": 2.0, "bounded": ["alpha"], "chunks": 1,
+    "clusters": 8,
+    "bounds": {"D0": [1e12, 1.0, 1e12]}, "conditional": ["D0"], "contrast": 0.01, "correlation": -0.9951,
+    "datum": "pair", "depends_on": "q", "deviating": 2, "deviations": [3.2], "errors": 0.02,
+    "exchange": "D0_ref and D0_sample", "fast": 2, "frames": [30, 35], "freedom": 4.0, "high": 0.31,
+    "highest": 31.4, "independent": 6, "lag": [0.1, 0.1], "largest": 6.1, "limit": 0.5,
+    "limits": {"D0": [None, 12.0, "Å²/s"]}, "low": 0.2, "lowest": 0.31, "model": "brownian", "needed": 8,
+    "of_bins": 2.5, "of_scan": False, "option": "model", "p": 1e-5, "pairs": 48884, "percent": 7.0,
+    "power": [1.52, 0.04], "precision": "mixed", "q": "0.01", "rate": -2.7e-4, "ratio": 1.2, "redchi": 39.0,
+    "rings": "3 rings, q 0.004 to 0.008 1/Å", "rises": False, "share": 0.08, "sigma_source": "counts",
+    "size": -0.3, "spacing": 0.1, "speed": "v0 = 6000", "splines": 3, "stderr": 0.01, "tests": 544,
+    "threshold": 4.3, "threshold_of_bins": 4.1, "total": 9, "turns": 0.93, "unit": "Å/s along q",
+    "value": "creep", "where": "all bins", "why": "deviating",
+}  # fmt: skip
+"""Numbers by the names that templates use."""
+
+
+def example(code: str, about: list[str], advice: str = "--an-option") -> Finding:
+    names = {field for _, field, _, _ in Formatter().parse(CATALOGUE[code].template) if field}
+    return finding(code, about, advice, **{name: NUMBERS[name] for name in names & NUMBERS.keys()})
+
+
+def test_the_sentences_are_those_of_the_snapshot():
+    """To accept other words: write `text` to the file."""
+    text = "".join(f"{code}: {example(code, ['D0'])}\n" for code in CATALOGUE)
+    assert text == SENTENCES.read_text()
+
+
+@pytest.mark.parametrize("code", CATALOGUE)
+def test_an_entry_is_whole_whatever_it_is_about(code):
+    entry = CATALOGUE[code]
+    assert entry.meaning
+    assert entry.remedy
+    for count in (1, 2, 40):
+        assert not re.search("[{}]|  ", str(example(code, [f"p{n}" for n in range(count)])))
+
+
+def test_the_codes_of_the_source_are_those_of_the_catalogue():
+    catalogue = SOURCE / "results" / "data" / "finding_catalogue.py"
+    source = "".join(p.read_text() for p in SOURCE.rglob("*.py") if p != catalogue)
+    made = set(re.findall(r"""(?:finding|Doubt|some)\(\s*"([a-z0-9-]+)\"""", source))
+    assert made <= CATALOGUE.keys()
+    assert all(f'"{code}"' in source for code in CATALOGUE)
+
+
+def test_the_page_is_the_one_that_the_catalogue_gives():
+    """Otherwise: python -m tests.findings_page."""
+    assert PAGE.read_text() == page()
+
+
+def test_findings_are_chosen_by_code_and_severity_and_survive_json():
+    found = Findings(
+        [example("model-misfit", []), example("at-bound", ["D0"]), example("determined", [])]
+    )
+    assert found.codes == ("model-misfit", "at-bound", "determined")
+    assert found.of("at-bound", "no-decay") == found[1:2]
+    assert [found.at_least(of).codes for of in ("info", "warning", "error")] == [
+        found.codes, found.codes[:2], found.codes[:1],
+    ]  # fmt: skip
+    assert findings_of(found.to_list()) == found
+    table = found.to_dataframe()
+    assert table["code"].tolist() == list(found.codes)
+    assert table["sentence"].tolist() == [str(one) for one in found]
+    assert len(Findings().to_dataframe()) == 0
+
+
+def test_an_unknown_code_is_refused():
+    later = example("at-bound", ["D0"]).to_dict() | {"code": "of-a-later-version"}
+    with pytest.raises(
+        SourceError, match=r"'of-a-later-version' is no finding .* read the result with"
+    ):
+        findings_of([later])
+
+
+def test_codes_of_a_misfit_are_errors():
+    assert {CATALOGUE[code].severity.value for code in MISFIT} == {"error"}
