@@ -288,7 +288,8 @@ def influence_of_bins(scan, names):
     """By how many standard errors each parameter moves without each bin; the last is fixed."""
     change = np.outer(np.sin(1.0 + np.arange(len(scan.q))), 0.5 * np.arange(1.0, len(names) + 1))
     change[:, -1] = np.nan
-    return influence_table(change, names, scan.label)
+    none = np.zeros(0, int), np.empty((0, len(names)))
+    return influence_table(Influence(change[0], change, *none, None), names, scan.label)
 
 
 def scan_of(folder, theta, n=60, phi=(0.0, 45.0, 90.0), dt=0.1, dead=(), q=None, **given):
