@@ -9,8 +9,6 @@ contrast) of the pass, and the next step is one of the joint problem. The Schur 
 offset is the reduced problem in theta; a step of theta determines that of contrast and offset.
 """
 
-from dataclasses import replace
-
 import numpy as np
 from jaxtyping import Bool, Float
 
@@ -57,24 +55,28 @@ def reduce(
     M, used, own = gram.moments, gram.pairs > 0, None
     of_prior = _prior_moments(scaling, used, M.shape[2])
     sums = normal = M + of_prior
+    step, reduction, noise = None, 0.0, None
     if isinstance(gram, RobustGram):
         assert linear_params is not None
-        own, normal = linear_params, _hessian_slope(gram)[:, None, None] * M + of_prior
+        own, bend = linear_params, np.maximum(_slope(gram), MIN_HESSIAN_SLOPE)
+        normal = bend[:, None, None] * M + of_prior
+        noise = float(gram.loss[:, 3].sum() / (bend * gram.loss[:, 1]).sum())
     with np.errstate(invalid="ignore", over="ignore"):
         at, at_bound, linear, columns = _linear_solution(sums, normal, scaling, sum_rounding, own)
         determined = np.repeat(linear.known | (not columns.shape[1]), len(M) // len(linear.known))
         determined |= at_bound[:, 1]
         right, rounding = columns_times_residual(sums, at), chisqr_rounding(sums, at, sum_rounding)
+        slope = at[:, 1]
         if isinstance(gram, RobustGram):
             step = linear.solved(right[:, Z])
-            slope = at[:, 1] + step[:, 1]
-            below = chisqr_rounding(M, at, sum_rounding)
-            chisqr = zero_below_rounding(gram.loss[:, 0], M, below)
+            reduction = max(float((right[:, Z] * step).sum()), 0.0)
+            slope = slope + step[:, 1]
+            of_data = chisqr_rounding(M, at, sum_rounding)
+            chisqr = zero_below_rounding(gram.loss[:, 0], M, of_data)
             chisqr = chisqr + np.maximum(cost(of_prior, at), 0.0)
         else:
-            step, slope = None, at[:, 1]
             chisqr = zero_below_rounding(cost(sums, at), sums, rounding)
-        slope = np.where(determined, slope, 0.0)
+        slope = np.where(determined, slope, 0.0)  # dc2/df
         P = linear.solved(normal[:, Z, 3:] * slope[:, None, None])
         g, H, H_rounding = projected(normal, right, slope, P, determined, sum_rounding)
     problem = ReducedProblem(
@@ -103,11 +105,9 @@ def reduce(
         rounding_per_bin=rounding,
         prior=scaling.prior,
         linear_step=step,
+        linear_reduction=reduction,
+        noise=noise,
     )
-    if isinstance(gram, RobustGram):
-        squares = float(gram.loss[:, 3].sum() / (_hessian_slope(gram) * gram.loss[:, 1]).sum())
-        reduction = max(float((right[:, Z] * step).sum()), 0.0)
-        problem = replace(problem, linear_reduction=reduction, noise=squares)
     return problem.with_prior(prior)
 
 
@@ -162,10 +162,6 @@ def slope_known(gram: RobustGram) -> bool:
     """Return whether few enough pairs of every bin count as outliers for errors to be known."""
     used = gram.pairs > 0
     return bool((_slope(gram)[used] >= MIN_SLOPE).all())
-
-
-def _hessian_slope(gram: RobustGram) -> Float[np.ndarray, " bin"]:
-    return np.maximum(_slope(gram), MIN_HESSIAN_SLOPE)
 
 
 def _slope(gram: RobustGram) -> Float[np.ndarray, " bin"]:

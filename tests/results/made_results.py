@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import xarray
 
+from homodyne_dask.assessment.assess import Influence
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.results.data.findings import Findings, finding
 from homodyne_dask.results.data.fit_result import (

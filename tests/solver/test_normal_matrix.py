@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy.stats import random_correlation
 
 from homodyne_dask.solver.normal_matrix import (
     SINGULAR,
@@ -26,24 +27,9 @@ UNITS = {
 """Of parameters: the diagonal of the normal matrix has their squares, 1e-30 to 1e30."""
 
 
-def with_values(values, seed=0) -> np.ndarray:
+def with_values(values) -> np.ndarray:
     """Return a matrix of unit diagonal with these eigenvalues; their sum is their number."""
-    matrix = np.diag(np.asarray(values, float))
-    rng = np.random.default_rng(seed)
-    for _ in range(20):  # rotations of two axes mix the diagonal
-        matrix = _rotated(matrix, *rng.choice(len(matrix), 2, replace=False), rng.uniform(0, 7))
-    for n in range(len(matrix) - 1):  # and one each leaves 1 on it
-        other = n + 1 + np.argmin((np.diag(matrix)[n + 1 :] - 1) * np.sign(matrix[n, n] - 1))
-        a, b, c = matrix[n, n] - 1, matrix[n, other], matrix[other, other] - 1
-        matrix = _rotated(matrix, n, other, np.arctan2(-b + np.sqrt(b * b - a * c), c))
-    return (matrix + matrix.T) / 2
-
-
-def _rotated(matrix, i, j, angle) -> np.ndarray:
-    turn = np.eye(len(matrix))
-    turn[i, i] = turn[j, j] = np.cos(angle)
-    turn[i, j], turn[j, i] = np.sin(angle), -np.sin(angle)
-    return turn @ matrix @ turn.T
+    return random_correlation.rvs(values, random_state=0)
 
 
 def exact_inverse(matrix) -> np.ndarray:
