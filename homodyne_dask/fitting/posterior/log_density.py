@@ -218,7 +218,7 @@ def _of_scatter(optimum: _Optimum, request: Request) -> Adjustment:
     if covariance is None or not np.isfinite(covariance[some]).all():
         raise OptionError(
             "neither the scatter between bins nor speckle noise determines the width of the "
-            "posterior (warnings of the fit say why): sample a fit of 8 or more independent bins, or give "
+            "posterior (findings of the fit say why): sample a fit of 8 or more independent bins, or give "
             "adjust='none' for the naive posterior"
         )
     factor = float(np.trace(reduced.hessian[some] @ covariance[some])) / moved.sum()

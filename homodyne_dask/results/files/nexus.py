@@ -150,7 +150,6 @@ def _write_known(group: h5py.Group, experiment: Mapping[str, Any], names: tuple[
 def _write_fit(fit: h5py.Group, result: FitResult) -> None:
     config = result.config
     fit["label"] = printable(result.verdict)
-    fit.attrs["findings"] = printable(result.findings.to_json())
     function = _group(fit, "global_fit_function", "NXfit_function")
     function["function_type"] = config["model"]
     function["description"] = f"c2 of all bins, in the convention {config['convention']}"
