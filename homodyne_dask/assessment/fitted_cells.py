@@ -112,14 +112,14 @@ class FittedCells(NamedTuple):
 def difference_of_weights(
     request: Request,
     state: State,
-    speckle: SpeckleErrors,
+    cells: FittedCells,
     by_pairs: Float[np.ndarray, " p"],
     size: Float[np.ndarray, " n"],
 ) -> HausmanTest | None:
     """Return whether a weighted fit differs from `by_pairs`, theta of the same averages weighted by pairs.
 
-    size: by which the noise was computed with scaled parameters. None where a prior or a bound stands between
-    the two, or the weights do not matter.
+    cells: those of the weighted fit. size: by which the noise was computed with scaled parameters. None where
+    a prior or a bound stands between the two, or the weights do not matter.
     """
     moved = request.search.free
     if request.search.priors is not None or request.search.smoothness is not None:
@@ -127,7 +127,6 @@ def difference_of_weights(
     inside = [request.search.free_inside_bounds(theta) for theta in (state.theta, by_pairs)]
     if not moved.any() or (np.array(inside) != moved).any():
         return None
-    cells = fitted_cells(request, state, speckle)
     step = shortest(state.theta - by_pairs, request.search.period)[moved]
     step = step * size[: len(step)]
     return hausman_test(step, cells.of_pairs, cells.difference, cells.freedom)

@@ -21,7 +21,7 @@ from homodyne_dask.assessment.cell_residuals import (
     averaged_cells,
     cell_points,
 )
-from homodyne_dask.assessment.fitted_cells import difference_of_weights
+from homodyne_dask.assessment.fitted_cells import difference_of_weights, fitted_cells
 from homodyne_dask.assessment.speckle_blocks import CellGrid
 from homodyne_dask.assessment.speckle_errors import (
     SpeckleErrors,
@@ -228,8 +228,8 @@ class SpeckleWeighting:
         """Return whether the weights lead to another estimate; None where it cannot be told."""
         if errors is None or errors.objection or self.by_pairs is None or self.joint is None:
             return None
-        size = self.joint.size
-        return difference_of_weights(self.request, state, errors, self.by_pairs, size)
+        cells = fitted_cells(self.request, state, errors)
+        return difference_of_weights(self.request, state, cells, self.by_pairs, self.joint.size)
 
 
 def _grouped(sweep: Sweep, request: Request) -> AveragedCells:

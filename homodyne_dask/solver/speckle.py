@@ -324,36 +324,11 @@ class NoiseFit(NamedTuple):
         return len(self.weight) == 1 or bool(ends < AT_ENDS * self.weight.max())
 
 
-def fit_noise(
-    residual: Float[np.ndarray, " cell"],
-    columns: Float[np.ndarray, "cell column"],
-    noise: NoiseCovariance,
-    mean_counts: Float[np.ndarray, " mu"] = MEAN_COUNTS,
-) -> NoiseFit:
-    """Return P and μ of the residuals of a least-squares fit, by restricted maximum likelihood.
-
-    columns: the derivatives of the fitted c2 in every cell by all fitted parameters, contrast and offset
-    too. mean_counts: the values of μ that are possible.
-    """
-    return fit_noises(residual[:, None], columns, noise, mean_counts)[0]
-
-
-def fit_noises(
-    residuals: Float[np.ndarray, "cell bin"],
-    columns: Float[np.ndarray, "cell column"],
-    noise: NoiseCovariance,
-    mean_counts: Float[np.ndarray, " mu"] = MEAN_COUNTS,
-) -> list[NoiseFit]:
-    """Return `fit_noise` of bins that repeat each other: what does not depend on residuals is computed once.
-
-    columns: of one of the bins; those of the others have the same combinations.
-    """
-    left = LeftByFit.of(residuals, columns, noise)
-    return [left.whitened(n, fit) for n, fit in enumerate(left.fits(mean_counts))]
-
-
 class LeftByFit(NamedTuple):
-    """What fitted columns leave of the residuals of bins with one noise, in coordinates of its own."""
+    """What fitted columns leave of the residuals of bins with one noise, in coordinates of its own.
+
+    P and μ follow from it by restricted maximum likelihood, of bins that repeat each other at once.
+    """
 
     residuals: Float[np.ndarray, "k bin"]
     noise: NoiseCovariance
@@ -365,7 +340,11 @@ class LeftByFit(NamedTuple):
         columns: Float[np.ndarray, "cell column"],
         noise: NoiseCovariance,
     ) -> "LeftByFit":
-        """Return the parts orthogonal to all columns, of noise in which no direction is without any."""
+        """Return the parts orthogonal to all columns, of noise in which no direction is without any.
+
+        columns: the derivatives of c2 in every cell by all fitted parameters, contrast and offset too, of one
+        of the bins; those of the others have the same combinations.
+        """
         scaled = columns / np.maximum(np.abs(columns).max(0), np.finfo(float).tiny)
         vectors, values, _ = np.linalg.svd(scaled)
         outside = vectors[:, int((values > 1e-10 * values[0]).sum()) :].T
