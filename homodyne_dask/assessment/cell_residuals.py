@@ -142,10 +142,19 @@ def _points_of_runs(
     )
     parts = []
     for start, end in pairwise(edges):
-        for i, weight in zip(*_gauss(start, end), strict=True):
-            shortest = max(cell.shortest, c - i)
-            lag, of_lag = _gauss(shortest, min(cell.end, d - i))
-            parts.append((np.full(len(lag), i), i + lag, weight * of_lag))
+        i, weight = _gauss(start, end)
+        shortest, stop = np.maximum(cell.shortest, c - i), np.minimum(cell.end, d - i)
+        if (shortest == shortest[0]).all() and (stop == stop[0]).all():
+            shortest, stop = shortest[:1], stop[:1]
+        rules = [_gauss(*lags) for lags in zip(shortest.tolist(), stop.tolist(), strict=True)]
+        if len(rules) == len(i):
+            number = [len(of_lag) for _, of_lag in rules]
+            lag, of_lag = (np.concatenate(column) for column in zip(*rules, strict=True))
+        else:
+            number = len(rules[0][0])
+            lag, of_lag = (np.tile(column, len(i)) for column in rules[0])
+        i, weight = np.repeat(i, number), np.repeat(weight, number)
+        parts.append((i, i + lag, weight * of_lag))
     return parts
 
 

@@ -118,8 +118,8 @@ def difference_of_weights(
 ) -> HausmanTest | None:
     """Return whether a weighted fit differs from `by_pairs`, theta of the same averages weighted by pairs.
 
-    size: by which the noise was computed with scaled parameters. None where a prior or a bound stands between
-    the two, or the weights do not matter.
+    cells: those of the weighted fit. size: by which the noise was computed with scaled parameters. None where
+    a prior or a bound stands between the two, or the weights do not matter.
     """
     moved = request.search.free
     if request.search.priors is not None or request.search.smoothness is not None:

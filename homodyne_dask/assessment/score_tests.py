@@ -276,9 +276,12 @@ def _shares_with(
 
     cells: edges of age and lag. Of pairs whose first frame is not among them, the second is at some lags.
     """
-    first, stop, shortest, longest = cells.T
-    t1, lags = np.arange(first.min(), stop.max()), (longest - shortest)[:, None]
-    later = np.minimum(t1 + longest[:, None], end) - np.maximum(t1 + shortest[:, None], low)
-    pairs = np.where((t1 >= low) & (t1 < end), lags, np.clip(later, 0, lags))
-    inside = (t1 >= first[:, None]) & (t1 < stop[:, None])
-    return (pairs * inside).sum(1) / (inside.sum(1) * lags[:, 0])
+    found = np.empty(len(cells))
+    for first, stop in np.unique(cells[:, :2], axis=0):
+        mine = np.flatnonzero(cells[:, 0] == first)
+        t1, (shortest, longest) = np.arange(first, stop), cells[mine, 2:, None].transpose(1, 0, 2)
+        later = np.minimum(t1 + longest, end) - np.maximum(t1 + shortest, low)
+        lags = longest - shortest
+        pairs = np.where((t1 >= low) & (t1 < end), lags, np.clip(later, 0, lags))
+        found[mine] = pairs.mean(1) / lags[:, 0]
+    return found

@@ -14,6 +14,7 @@ P and μ follow from residuals averaged over cells of age and lag, by restricted
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -65,7 +66,7 @@ class Record(NamedTuple):
     def pairs(self) -> Float[np.ndarray, "block block"]:
         """Known pairs of frames of a block and a later one, and inside each."""
         n = self.frames.astype(float)
-        pairs = np.triu(np.outer(n, n), 1) + np.diag(n * (n - 1) / 2)
+        pairs = np.triu(np.outer(n, n) - np.diag(n * (n + 1) / 2))
         return pairs if self.known is None else pairs * self.known
 
 
@@ -115,28 +116,30 @@ def cell_noise(record: Record, cells: CellPairs) -> NoiseCovariance:
     mean f of the cell.
     """
     b, one = record.contrast, 1 / record.frames.astype(float)
-    f = record.g**2
-    F, every, size = _leading(b * f), record.pairs, int(cells.number.max()) + 1
-    pairs, mean_f, (constant, counted) = np.zeros(size), np.zeros(size), np.zeros((2, size, size))
-    ages = []
-    for age in range(len(cells.first)):
-        cell, of_age, total = _cells_of_age(cells, age, every, F)
-        pairs[cell] = total
-        mean_f[cell] = 2 * np.einsum("isj,ij->s", of_age.W, f[of_age.rows, of_age.first :])
-        ages.append((cell, of_age))
-    for n, (later, of_later) in enumerate(ages):
-        for earlier, of_earlier in ages[: n + 1]:
-            of_both = _traces_of_ages(of_later, of_earlier, F, one)
-            for whole, part in zip((constant, counted), of_both, strict=True):
-                whole[np.ix_(later, earlier)] = part
-                whole[np.ix_(earlier, later)] = part.T
-    more = np.sqrt(1 + b * (4 * mean_f - 4 * mean_f**2 + 2 * mean_f**3) / (1 + mean_f**2))
-    once = np.sqrt(1 + b * (2 * mean_f - mean_f**2))
-    return NoiseCovariance(
+    F, pairs = b * record.g**2, record.pairs
+    leading = _leading(F)
+    ages = [_cells_of_age(cells, age, pairs, leading) for age in range(len(cells.first))]
+    edges = np.cumsum([0, *(len(of_age.total) for of_age in ages)])
+    places = [slice(*place) for place in pairwise(edges.tolist())]
+    constant, counted = np.zeros((2, edges[-1], edges[-1]))
+    for n, of_later in enumerate(ages):
+        for earlier, of_earlier in zip(places[: n + 1], ages[: n + 1], strict=True):
+            parts = _traces_of_ages(of_later, of_earlier, leading, one)
+            for whole, part in zip((constant, counted), parts, strict=True):
+                whole[places[n], earlier] = part
+                whole[earlier, places[n]] = part.T
+    total = np.concatenate([of_age.total for of_age in ages])
+    mean = [np.einsum("isj,ij->s", of.W, F[of.rows, of.first :]) for of in ages]
+    f = 2 / b * np.concatenate(mean)
+    more = np.sqrt(1 + b * (4 * f - 4 * f**2 + 2 * f**3) / (1 + f**2))
+    once = np.sqrt(1 + b * (2 * f - f**2))
+    noise = (
         constant * np.outer(more, more),
         counted * np.outer(once, once),
-        np.diag((1 + b * mean_f) * (pairs > 0) / np.maximum(pairs, 1)),
+        np.diag((1 + b * f) * (total > 0) / np.maximum(total, 1)),
     )
+    order = np.argsort(cells.number[cells.number >= 0])
+    return NoiseCovariance(*(part[order][:, order] for part in noise))
 
 
 def _leading(F: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
@@ -155,12 +158,14 @@ class _CellsOfAge(NamedTuple):
     W: Float[np.ndarray, "row cell m"]
     """Half the weights of pairs with the blocks from `first` on; the pairs of a cell sum to 1/2."""
     WF: Float[np.ndarray, "row cell n"]
+    total: Float[np.ndarray, " cell"]
+    """Pairs of each cell."""
 
 
 def _cells_of_age(
     cells: CellPairs, age: int, pairs: Float[np.ndarray, "n n"], F: Float[np.ndarray, "n n"]
-) -> tuple[Int[np.ndarray, " cell"], _CellsOfAge, Float[np.ndarray, " cell"]]:
-    """Return the numbers of the cells of an interval of age, their weights and their pairs."""
+) -> _CellsOfAge:
+    """Return the cells of an interval of age."""
     first, stop = np.append(cells.first, cells.stop)[age : age + 2].tolist()
     rows, kept, block = slice(first, stop), cells.number[age] >= 0, np.arange(first, len(F))
     start, end = (of[kept, rows].T[:, :, None] for of in (cells.start, cells.end))
@@ -168,7 +173,7 @@ def _cells_of_age(
     total = W.sum((0, 2))
     W *= (0.5 / np.where(total > 0, total, 1.0))[:, None]
     WF = (W.reshape(-1, len(block)) @ F[first:]).reshape(*W.shape[:2], len(F))
-    return cells.number[age, kept], _CellsOfAge(first, rows, W, WF), total
+    return _CellsOfAge(first, rows, W, WF, total)
 
 
 def _traces_of_ages(
@@ -185,7 +190,8 @@ def _traces_of_ages(
     found = (a.W @ np.swapaxes(right, 1, 2)).sum(0)  # tr(Wᵀ F W' F) and tr(Wᵀ F W' D)
     left = a.WF[:, :, b.rows].transpose(1, 0, 2).reshape(cells, -1)
     found += left @ both[:, :, :height].transpose(2, 0, 1).reshape(left.shape[1], -1)
-    constant, counted = np.split(4 * found, 2, axis=1)
+    found *= 4
+    constant, counted = found[:, : len(both[0]) // 2], found[:, len(both[0]) // 2 :]
     if a is b:
         size = one[a.rows, None, None]
         counted += 4 * ((a.WF[:, :, a.first :] * size) @ np.swapaxes(a.W, 1, 2)).sum(0)
@@ -318,36 +324,11 @@ class NoiseFit(NamedTuple):
         return len(self.weight) == 1 or bool(ends < AT_ENDS * self.weight.max())
 
 
-def fit_noise(
-    residual: Float[np.ndarray, " cell"],
-    columns: Float[np.ndarray, "cell column"],
-    noise: NoiseCovariance,
-    mean_counts: Float[np.ndarray, " mu"] = MEAN_COUNTS,
-) -> NoiseFit:
-    """Return P and μ of the residuals of a least-squares fit, by restricted maximum likelihood.
-
-    columns: the derivatives of the fitted c2 in every cell by all fitted parameters, contrast and offset
-    too. mean_counts: the values of μ that are possible.
-    """
-    return fit_noises(residual[:, None], columns, noise, mean_counts)[0]
-
-
-def fit_noises(
-    residuals: Float[np.ndarray, "cell bin"],
-    columns: Float[np.ndarray, "cell column"],
-    noise: NoiseCovariance,
-    mean_counts: Float[np.ndarray, " mu"] = MEAN_COUNTS,
-) -> list[NoiseFit]:
-    """Return `fit_noise` of bins that repeat each other: what does not depend on residuals is computed once.
-
-    columns: of one of the bins; those of the others have the same combinations.
-    """
-    left = LeftByFit.of(residuals, columns, noise)
-    return [left.whitened(n, fit) for n, fit in enumerate(left.fits(mean_counts))]
-
-
 class LeftByFit(NamedTuple):
-    """What fitted columns leave of the residuals of bins with one noise, in coordinates of its own."""
+    """What fitted columns leave of the residuals of bins with one noise, in coordinates of its own.
+
+    P and μ follow from it by restricted maximum likelihood, of bins that repeat each other at once.
+    """
 
     residuals: Float[np.ndarray, "k bin"]
     noise: NoiseCovariance
@@ -359,7 +340,11 @@ class LeftByFit(NamedTuple):
         columns: Float[np.ndarray, "cell column"],
         noise: NoiseCovariance,
     ) -> "LeftByFit":
-        """Return the parts orthogonal to all columns, of noise in which no direction is without any."""
+        """Return the parts orthogonal to all columns, of noise in which no direction is without any.
+
+        columns: the derivatives of c2 in every cell by all fitted parameters, contrast and offset too, of one
+        of the bins; those of the others have the same combinations.
+        """
         scaled = columns / np.maximum(np.abs(columns).max(0), np.finfo(float).tiny)
         vectors, values, _ = np.linalg.svd(scaled)
         outside = vectors[:, int((values > 1e-10 * values[0]).sum()) :].T

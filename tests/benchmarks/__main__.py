@@ -78,6 +78,18 @@ ROWS = {
         "fits.full(folder, 300, 'stream')",
         {"peak above imports MiB": "no higher than at 20 M"},
     ),
+    "after the last pass 1 M pairs": (
+        "fits.after_the_last_pass(data.store(folder, 300))",
+        {"CPU s": "<= 0.35"},
+    ),
+    "after the last pass 100 M pairs": (
+        "fits.after_the_last_pass(data.store(folder, 2950))",
+        {"CPU s": "<= 1"},
+    ),
+    "after the last pass 1 G pairs": (
+        "fits.after_the_last_pass(data.widened(folder, 2950, 10))",
+        {"CPU s": "<= 10"},
+    ),
     "fits of 24 windows": ("fits.windows(folder)", {}),
     "overhead": ("passes.overhead(folder)", {}),
     "scheduler": ("scheduler.model(folder, (10, 100))", {}),
@@ -86,7 +98,7 @@ ROWS = {
     "ingest": ("fits.ingested(folder, 2950)", {"MB/s of matrix data": ">= 150"}),
 }
 ONE_THREAD = {"NPROC": "1", "OPENBLAS_NUM_THREADS": "1"}
-"""The environment of a kernel's rows."""
+"""The environment of rows of a kernel and of what follows the last pass."""
 AVX2 = {"XLA_FLAGS": "--xla_cpu_max_isa=AVX2", "OPENBLAS_CORETYPE": "Haswell"}
 """The environment of a processor without AVX-512."""
 CORES = 2
@@ -116,7 +128,7 @@ def one(name: str, folder: str) -> dict[str, Any]:
         f"import json; from pathlib import Path; from tests.benchmarks import data, {module}; "
         f"folder = Path({folder!r}); print('RESULT', json.dumps({ROWS[name][0]}))"
     )
-    environment = os.environ | (ONE_THREAD if name.startswith("kernel") else {})
+    environment = os.environ | (ONE_THREAD if name.startswith(("kernel", "after")) else {})
     environment |= AVX2 if name.endswith("AVX2") else {}
     # workers import from no working folder
     environment |= {FOLDER: "off", "PYTHONPATH": str(Path.cwd())}

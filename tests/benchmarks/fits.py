@@ -9,6 +9,8 @@ from pathlib import Path
 import psutil
 
 import homodyne_dask as hd
+from homodyne_dask.assessment.assemble_result import assemble_result
+from homodyne_dask.assessment.estimate_errors import estimate_errors
 from homodyne_dask.cluster.local import cores, local_cluster
 from homodyne_dask.fitting.fit import plan_for
 from homodyne_dask.fitting.minimize import minimize
@@ -54,6 +56,21 @@ def from_optimum(scan, result, client) -> float:
     *_, last = minimize(exact, sweep)
     difference = (last.theta - list(values.values())) / result.parameters["stderr_naive"].values
     return float(abs(difference).max())
+
+
+def after_the_last_pass(store: Path) -> dict[str, float]:
+    """CPU time, on one thread, of what follows the last pass of a fit in this process: errors and checks."""
+    scan = hd.open_dataset(store)
+    request = prepare(scan, hd.LAMINAR_FLOW)
+    sweep = sweep_of(plan_for(request, None), scan.selection, request.problem, None)
+    *_, state = minimize(request, sweep)
+    seconds = []
+    for _ in range(3):
+        began = time.process_time()
+        estimates = estimate_errors(request, sweep, state)
+        assemble_result(request, state, [], {}, {}, estimates)
+        seconds.append(time.process_time() - began)
+    return {"CPU s": min(seconds), "CPU ms per bin": 1e3 * min(seconds) / len(scan.bins)}
 
 
 def windows(folder: Path, number: int = 24) -> dict[str, float]:
