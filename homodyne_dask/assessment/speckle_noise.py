@@ -1,7 +1,7 @@
 """The noise of each bin of a fit: what its speckle and counts give, on the frames that were fitted."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -289,7 +289,8 @@ class DataAndModel(NamedTuple):
     """`Scan.mean_counts`."""
 
 
-class SumsOfBins(NamedTuple):
+@dataclass(frozen=True)
+class SumsOfBins:
     """What the last sums of a fit say of its bins (see `ReducedProblem`)."""
 
     contrast: Float[np.ndarray, " bin"]
@@ -301,9 +302,9 @@ class SumsOfBins(NamedTuple):
 
     def of_bins(self, bins: list[int]) -> "SumsOfBins":
         """Return those of some bins."""
-        *columns, gram = self
-        some = type(gram)(*(part[bins] for part in gram))
-        return SumsOfBins(*(column[bins] for column in columns), some)
+        gram = type(self.gram)(*(part[bins] for part in self.gram))
+        columns = {name: of[bins] for name, of in vars(self).items() if name != "gram"}
+        return SumsOfBins(**columns, gram=gram)
 
 
 class EndOfFit(NamedTuple):
@@ -337,7 +338,7 @@ def noise_of_bins(
     in their order; one after another without it.
     """
     scan, reduced, noises = request.scan, state.reduced, dict[int, BinNoise]()
-    sums = SumsOfBins(*(getattr(reduced, name) for name in SumsOfBins._fields))
+    sums = SumsOfBins(*(getattr(reduced, of.name) for of in fields(SumsOfBins)))
     data, end = DataAndModel(scan, request.problem, scan.mean_counts), EndOfFit(sums)
     groups = [[b] for b in bins]
     if means is None and len(np.unique(scan.scan_number)) > 1:
