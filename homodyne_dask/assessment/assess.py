@@ -4,10 +4,10 @@ Each number is computed once. `result_of` lays them into tables.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from homodyne_dask.assessment.bin_tasks import BinExecutor
 from homodyne_dask.assessment.cell_residuals import averaged_cells
 from homodyne_dask.assessment.decay_test import Signal, signal_of
-from homodyne_dask.assessment.fitted_cells import FittedCells, fitted_cells
+from homodyne_dask.assessment.fitted_cells import fitted_cells
 from homodyne_dask.assessment.frame_blocks import frame_moments
 from homodyne_dask.assessment.misfit_test import examine_model
 from homodyne_dask.assessment.profile_likelihood import ProfilePoint, profile
@@ -53,22 +53,11 @@ from homodyne_dask.solver.normal_equations import parameters_with_errors
 from homodyne_dask.sweep.sweep import Sweep
 from homodyne_dask.sweep.tasks import CELL_MEANS, AtTheta
 
+if TYPE_CHECKING:
+    from homodyne_dask.fitting.speckle_weighting import SpeckleWeighting
+
 DETERMINED = (lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.MAX_PASSES)
 """Outcomes with errors."""
-
-
-class Weights(Protocol):
-    """The weights of a fit weighted by its speckle noise."""
-
-    def errors(self, state: lm.State, moved: Bool[np.ndarray, " p"]) -> SpeckleErrors | None:
-        """Return noise and errors at the end of the fit; None where they are not known."""
-        ...
-
-    def hausman(
-        self, state: lm.State, errors: SpeckleErrors, cells: FittedCells
-    ) -> HausmanTest | None:
-        """Return whether the weights lead to another estimate; None where it cannot be told."""
-        ...
 
 
 class Influence(NamedTuple):
@@ -93,27 +82,27 @@ class Assessment:
     """Which covariance counts, and why."""
     noise: SpeckleErrors | None
     """Of each bin; None where too little is known of it, or no decay is seen."""
-    gain: Float[np.ndarray, " p"]
-    """Errors with weighting speckle over those of this fit; NaN where they are not known."""
     signal: Signal | None
     """The test for a decay; None where it is not made."""
+    rate_freedom: RateFreedom | None
+    """Degrees of freedom of the error of each rate."""
     at_bound: Bool[np.ndarray, " p"]
     """Free parameters at a bound."""
     redchi: Float[np.ndarray, " bin"]
     """χ² of each bin per pair."""
-    rate_freedom: RateFreedom | None
-    """Degrees of freedom of the error of each rate."""
-    bias: Float[np.ndarray, " p"] | None
+    profiles: Mapping[str, list[ProfilePoint]] = MappingProxyType({})
+    gain: Float[np.ndarray, " p"] | None = None
+    """Errors with weighting speckle over those of this fit; None where they are not known."""
+    bias: Float[np.ndarray, " p"] | None = None
     """What the smoothing of rates adds to a parameter; None where nothing is smoothed."""
-    check: ModelCheck | None
-    power_of_q: PowerOfQ | None
-    hausman: HausmanTest | None
-    influence: Influence | None
-    left_out: Float[np.ndarray, " bin"] | None
+    check: ModelCheck | None = None
+    power_of_q: PowerOfQ | None = None
+    hausman: HausmanTest | None = None
+    influence: Influence | None = None
+    left_out: Float[np.ndarray, " bin"] | None = None
     """χ² of each bin at the parameters of the others."""
-    left_out_clusters: LeftOutClusters | None
-    profiles: Mapping[str, list[ProfilePoint]]
-    findings: Findings
+    left_out_clusters: LeftOutClusters | None = None
+    findings: Findings = Findings()
 
     @property
     def decay(self) -> bool:
@@ -125,12 +114,17 @@ class Assessment:
         """The errors that count."""
         return self.counted.errors
 
+    @property
+    def alone(self) -> bool:
+        """Whether the sums are those of the optimum: those of one scan of several tell of its own only."""
+        return self.counted.case != "global_fit"
+
 
 def assess(
     request: Request,
     state: lm.State,
     passes: Sweep,
-    weights: Weights | None = None,
+    weights: "SpeckleWeighting | None" = None,
     doing: Callable[[str], None] = lambda _: None,
 ) -> Assessment:
     """Return what is known after the last step of a fit.
@@ -151,27 +145,21 @@ def assess(
         decay = signal is None or signal.seen
         noise = noise if decay else None
         rates = cache(partial(rate_freedom, request, state))
-        choice = counted(
-            Known(
-                errors_by_bins(request, state),
-                None if noise is None else noise.of_theta,
-                decay=decay,
-                valley=state.outcome is lm.Outcome.SINGULAR,
-                weighted=weights is not None,
-                others_enough=lambda: (of := rates()) is None or not of.few,
-            )
+        known = Known(
+            errors_by_bins(request, state),
+            None if noise is None else noise.of_theta,
+            decay=decay,
+            valley=state.outcome is lm.Outcome.SINGULAR,
+            weighted=weights is not None,
+            others_enough=lambda: (of := rates()) is None or not of.few,
         )
-        freedom = None
-        if choice.errors.robust is not None:
-            by_noise = choice.errors.method == SPECKLE
-            freedom = fewest_freedom(request, state, choice.errors.dof) if by_noise else rates()
-        checked = _Checked(request, state, noise, choice, signal, freedom, weights)
-        steps = _steps_of_profiles(checked)
+        assessment = _begun(request, state, noise, known, signal, rates)
+        steps = _steps_of_profiles(request, state, assessment)
         profiles = {
             name: profile(request, passes, state, name, step, doing=doing)
             for name, step in steps.items()
         }
-        return _assessed(checked, profiles)
+        return _checked(request, state, replace(assessment, profiles=profiles), weights)
 
 
 @one_blas_thread()
@@ -183,10 +171,7 @@ def assess_scan(
     noise: of its bins. of_global_fit: the covariances of its parameters.
     """
     known = Known(errors_by_bins(request, state), noise and noise.of_theta, of_global_fit)
-    choice, freedom = counted(known), None
-    if choice.errors.robust is not None:
-        freedom = fewest_freedom(request, state, choice.errors.dof)
-    return _assessed(_Checked(request, state, noise, choice, None, freedom, None), {})
+    return _checked(request, state, _begun(request, state, noise, known))
 
 
 def errors_by_bins(request: Request, state: lm.State) -> Uncertainty:
@@ -207,7 +192,7 @@ def _noise(
     request: Request,
     state: lm.State,
     passes: Sweep,
-    weights: Weights | None,
+    weights: "SpeckleWeighting | None",
     doing: Callable[[str], None],
 ) -> SpeckleErrors | None:
     moved = parameters_with_errors(request.search, state.theta, state.reduced)
@@ -220,119 +205,105 @@ def _noise(
     return speckle_errors(request, state, moved, clusters, averaged, means, executor=executor)
 
 
-class _Checked(NamedTuple):
-    """What the checks of a fit need."""
-
-    request: Request
-    state: lm.State
-    noise: SpeckleErrors | None
-    counted: Counted
-    signal: Signal | None
-    freedom: RateFreedom | None
-    weights: Weights | None
-
-    @property
-    def decay(self) -> bool:
-        return self.signal is None or self.signal.seen
-
-    @property
-    def alone(self) -> bool:
-        """Whether the sums are those of the optimum: those of one scan of several tell of its own only."""
-        return self.counted.case != "global_fit"
-
-    @property
-    def converged(self) -> bool:
-        return self.state.outcome is lm.Outcome.CONVERGED
-
-    @property
-    def linear(self) -> bool:
-        return self.request.problem.loss == "linear"
-
-
-def _assessed(of: _Checked, profiles: Mapping[str, list[ProfilePoint]]) -> Assessment:
-    request, state, noise, choice = of.request, of.state, of.noise, of.counted
+def _begun(
+    request: Request,
+    state: lm.State,
+    noise: SpeckleErrors | None,
+    known: Known,
+    signal: Signal | None = None,
+    rates: Callable[[], RateFreedom | None] | None = None,
+) -> Assessment:
+    """Return noise and errors, without checks; rates: those of cluster-robust errors."""
+    choice, freedom = counted(known), None
+    if choice.errors.robust is not None:
+        if rates is None or choice.errors.method == SPECKLE:
+            freedom = fewest_freedom(request, state, choice.errors.dof)
+        else:
+            freedom = rates()
     moved = request.search.free_inside_bounds(state.theta)
-    at_bound = request.search.free & ~moved & of.decay
-    ended, cells = of.converged or state.outcome is lm.Outcome.SINGULAR, None
-    if noise is not None and ended:
-        cells = fitted_cells(request, state, noise)
-    check, power = examine_model(request, state, noise, cells)
-    hausman = None
-    if of.weights is not None and of.converged and noise is not None and cells is not None:
-        hausman = of.weights.hausman(state, noise, cells)
-    end = FitEnd(
-        request, state, at_bound, choice.errors, noise, of.signal, profiles, check, power, hausman
-    )
-    left_out, of_clusters = None, None
-    if of.alone and of.converged and of.linear and moved.any():
-        left_out = left_out_chisqr(state.reduced, moved, request.clusters)
-        of_clusters = left_out_clusters(state.reduced, moved, request.clusters, left_out)
     return Assessment(
         counted=choice,
         noise=noise,
-        gain=_gain(of, cells),
-        signal=of.signal,
-        at_bound=at_bound,
+        signal=signal,
+        rate_freedom=freedom,
+        at_bound=request.search.free & ~moved & known.decay,
         redchi=redchi_per_bin(request, state),
-        rate_freedom=of.freedom,
-        bias=smoothing_bias(request, state),
-        check=check,
-        power_of_q=power,
-        hausman=hausman,
-        influence=_influence(of, moved, known_noise=check is None or not check.misfit),
-        left_out=left_out,
-        left_out_clusters=of_clusters,
-        profiles=MappingProxyType(profiles),
+    )
+
+
+def _checked(
+    request: Request,
+    state: lm.State,
+    known: Assessment,
+    weights: "SpeckleWeighting | None" = None,
+) -> Assessment:
+    """Return what is known with all checks."""
+    noise, linear = known.noise, request.problem.loss == "linear"
+    moved, cells = request.search.free_inside_bounds(state.theta), None
+    converged = state.outcome is lm.Outcome.CONVERGED
+    if noise is not None and (converged or state.outcome is lm.Outcome.SINGULAR):
+        cells = fitted_cells(request, state, noise)
+    check, power = examine_model(request, state, noise, cells)
+    hausman = gain = left_out = of_clusters = influence = None
+    if noise is not None and cells is not None and converged:
+        hausman = None if weights is None else weights.hausman(state, noise, cells)
+        pairs = request.options.weighting == PAIRS and linear and known.alone
+        if pairs and noise.which.any() and not noise.objection:
+            gain = np.full(len(state.theta), np.nan)
+            gain[noise.which] = cells.gain
+    if known.alone and converged and linear and moved.any():
+        left_out = left_out_chisqr(state.reduced, moved, request.clusters)
+        of_clusters = left_out_clusters(state.reduced, moved, request.clusters, left_out)
+    if known.alone and known.decay and moved.any() and state.reduced.finite:
+        known_noise = check is None or not check.misfit
+        influence = _influence(request, state, known.errors, moved, known_noise=known_noise)
+    end = FitEnd(
+        request, state, known.at_bound, known.errors, noise, known.signal, known.profiles, check, power,
+        hausman,
+    )  # fmt: skip
+    return replace(
+        known, gain=gain, bias=smoothing_bias(request, state), check=check, power_of_q=power,
+        hausman=hausman, influence=influence, left_out=left_out, left_out_clusters=of_clusters,
         findings=result_findings(end),
-    )
+    )  # fmt: skip
 
 
-def _steps_of_profiles(of: _Checked) -> dict[str, float]:
+def _steps_of_profiles(request: Request, state: lm.State, known: Assessment) -> dict[str, float]:
     """Return the steps of the profiles asked for: of parameters inside their bounds with known errors."""
-    names = of.request.search.names
-    error, inside = (
-        used_of(of.counted.errors),
-        of.request.search.free_inside_bounds(of.state.theta),
-    )
-    if not of.decay or of.state.outcome not in DETERMINED:
+    if not known.decay or state.outcome not in DETERMINED:
         return {}
+    error, inside = used_of(known.errors), request.search.free_inside_bounds(state.theta)
+    places = {name: request.search.names.index(name) for name in request.options.profile}
     return {
         name: float(error[at])
-        for name in of.request.options.profile
-        if inside[at := names.index(name)] and np.isfinite(error[at])
+        for name, at in places.items()
+        if inside[at] and np.isfinite(error[at])
     }
 
 
-def _gain(of: _Checked, cells: FittedCells | None) -> Float[np.ndarray, " p"]:
-    """Return the errors with weighting speckle over those of a fit of pairs; NaN where none is known."""
-    gain, noise = np.full(len(of.request.search.names), np.nan), of.noise
-    pairs = of.request.options.weighting == PAIRS and of.linear and of.alone and of.converged
-    if pairs and noise is not None and cells is not None and not noise.objection:
-        gain[noise.which] = cells.gain if noise.which.any() else np.nan
-    return gain
-
-
 def _influence(
-    of: _Checked, moved: Bool[np.ndarray, " p"], *, known_noise: bool
-) -> Influence | None:
-    """Return what the result depends on; None where nothing moved, or the sums are not its own.
+    request: Request,
+    state: lm.State,
+    errors: Uncertainty,
+    moved: Bool[np.ndarray, " p"],
+    *,
+    known_noise: bool,
+) -> Influence:
+    """Return what the result depends on.
 
     known_noise: False where residuals are the model's misfit, from which no design effect follows.
     """
-    request, reduced, errors = of.request, of.state.reduced, of.counted.errors
-    if not (of.decay and of.alone and moved.any() and reduced.finite):
-        return None
-    used = used_of(errors)
+    reduced, used = state.reduced, used_of(errors)
     error = np.where(used > 0, used, np.nan)  # zero where the model interpolates the data
     numbers, scan_of_bin = np.unique(request.scan.scan_number, return_inverse=True)
     of_scan, modes = np.empty((0, len(error))), None
     if len(numbers) > 1:
         of_scan = leave_one_out(reduced, moved, scan_of_bin) / error
-    if of.linear and request.scaling.prior is None:
+    if request.problem.loss == "linear" and request.scaling.prior is None:
         effect = _design_effect(request, moved, errors, error) if known_noise else None
         modes = compare_scalings(reduced, request.scaling, request.scan.phi, moved, effect)
-    scans = numbers if len(numbers) > 1 else numbers[:0]
-    return Influence(error, leave_one_out(reduced, moved) / error, scans, of_scan, modes)
+    of_bin = leave_one_out(reduced, moved) / error
+    return Influence(error, of_bin, numbers[: len(of_scan)], of_scan, modes)
 
 
 def _design_effect(

@@ -134,7 +134,8 @@ def _scaling(request: Request, state: lm.State, assessment: Assessment) -> Datas
 
 def _errors(request: Request, state: lm.State, assessment: Assessment) -> FitErrors:
     names, errors, noise = list(request.search.names), assessment.errors, assessment.noise
-    profiles, label = {}, request.scan.label
+    profiles, label, gain = {}, request.scan.label, assessment.gain
+    gain = np.full(len(names), np.nan) if gain is None else gain
     for name, points in assessment.profiles.items():
         at = names.index(name)
         assert errors.naive is not None  # there is no profile without it
@@ -144,7 +145,7 @@ def _errors(request: Request, state: lm.State, assessment: Assessment) -> FitErr
     return FitErrors(
         covariance=covariance_table(errors.robust, names),
         covariance_naive=covariance_table(errors.naive, names),
-        noise=None if noise is None else noise_table(noise, label, names, assessment.gain),
+        noise=None if noise is None else noise_table(noise, label, names, gain),
         rate_dof=rate_dof_table(assessment.rate_freedom),
         profiles=profiles,
     )
@@ -154,31 +155,30 @@ def _diagnosis(
     request: Request, state: lm.State, assessment: Assessment, minima: tuple[dict[str, Any], ...]
 ) -> Diagnosis:
     names, label, errors = list(request.search.names), request.scan.label, assessment.errors
-    decay, left_out, influence = (
-        assessment.decay,
+    left_out, influence, decay = (
         assessment.left_out_clusters,
         assessment.influence,
+        assessment.decay,
     )
-    tables: dict[str, Any] = {}
-    if influence is not None:
-        tables["influence"] = influence_table(influence, names, label)
-        if influence.modes is not None:
-            tables["scalings"] = scalings_table(influence.modes, influence.error, names)
-    if decay:
-        tables["identifiability"] = directions_table(errors.eigenvalues, errors.directions, names)
-    if decay and left_out is not None:
-        tables["left_out"] = left_out_table(left_out, label)
-    penalty, smoothness = state.reduced.penalty, request.search.smoothness
+    modes = None
+    if influence is not None and influence.modes is not None:
+        modes = scalings_table(influence.modes, influence.error, names)
+    penalty, smoothness, smoothing = state.reduced.penalty, request.search.smoothness, None
     if penalty is not None and smoothness is not None and assessment.bias is not None:
         splines = [at.stop - at.start for at in smoothness.places.values()]
-        tables["smoothing"] = smoothing_table(penalty, splines, assessment.bias, names)
+        smoothing = smoothing_table(penalty, splines, assessment.bias, names)
+    directions = directions_table(errors.eigenvalues, errors.directions, names)
     return Diagnosis(
         findings=assessment.findings,
         check=assessment.check,
         power_of_q=assessment.power_of_q,
         hausman=assessment.hausman,
+        influence=None if influence is None else influence_table(influence, names, label),
+        scalings=modes,
+        identifiability=directions if decay else None,
+        left_out=left_out_table(left_out, label) if decay and left_out is not None else None,
+        smoothing=smoothing,
         minima=minima,
-        **tables,
     )
 
 

@@ -124,7 +124,7 @@ class FitRun:
     compilations: dict[str, int]
     """Largest number of compilations of each kernel in one process."""
     timings: dict[str, float]
-    """Seconds: start (initial values), passes, errors (passes after the last step), total."""
+    """Seconds: start (initial values), passes, errors (all after the last pass), total."""
 
 
 @dataclass(frozen=True, repr=False)
