@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
 DETERMINED = (lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.MAX_PASSES)
 """Outcomes with errors."""
+NO_FINDINGS = Findings()
 
 
 class Influence(NamedTuple):
@@ -102,7 +103,7 @@ class Assessment:
     left_out: Float[np.ndarray, " bin"] | None = None
     """χ² of each bin at the parameters of the others."""
     left_out_clusters: LeftOutClusters | None = None
-    findings: Findings = Findings()
+    findings: Findings = NO_FINDINGS
 
     @property
     def decay(self) -> bool:
