@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.linalg.lapack import dpotrf, dpstrf, dtrtrs
+from scipy.linalg import get_lapack_funcs
 
 MEAN_COUNTS = np.geomspace(0.003, 300, 41)
 """Values of μ over which the likelihood is averaged where counts are unknown: below the first all noise is
@@ -35,6 +35,9 @@ ROUNDING = 1e-8
 """Of sums in float32, relative to the sum of all variances."""
 MOST_MERGED = 32
 """Blocks on which the part of the covariance is computed that takes their fourth power."""
+
+
+dpotrf, dpstrf, dtrtrs = get_lapack_funcs(("potrf", "pstrf", "trtrs"), dtype=np.float64)
 
 
 class CellPairs(NamedTuple):
@@ -397,10 +400,10 @@ def _from_coarse_to_fine(
     """Yield which μ to try next, given the logarithms of the likelihood of those tried so far."""
     every = np.arange(len(likelihood))
     coarse = every[::COARSE]
-    yield from coarse
+    yield from coarse.tolist()
     near = coarse[(likelihood[coarse] >= likelihood[coarse].max(0) - FAR_BELOW).any(1)]
     beside = (np.abs(every[:, None] - near) < COARSE).any(1)
-    yield from np.setdiff1d(every[beside], coarse)
+    yield from np.setdiff1d(every[beside], coarse).tolist()
 
 
 def regular(covariance: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
