@@ -25,7 +25,7 @@ def test_the_error_of_J_is_that_of_speckle_however_many_parameters_are_free(tmp_
         *same, np.full(bins, 1000), np.arange(bins),
     )  # fmt: skip
     held = {"phi": of.phi, "time": of.time, "q": of.q, "counts": counts, "pixels": of.pixels}
-    np.savez(tmp_path / "A.npz", c2=of.c2(24), **held)
+    np.savez(tmp_path / "A.npz", c2=of.c2(4), **held)
     scan = hd.open_dataset(hd.ingest(tmp_path / "A.npz", tmp_path / "A.zarr").store)
     errors = []
     for fixed in (OTHERS, {}):

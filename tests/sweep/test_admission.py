@@ -38,9 +38,9 @@ class Done(SchedulerPlugin):
 
 
 def checks(client) -> list[str]:
-    """The checks that a scheduler still has: plugins and events."""
+    """The checks that a scheduler still has."""
     scheduler = client.cluster.scheduler
-    held = {*scheduler.worker_plugins, *scheduler.plugins, *scheduler.get_events()}
+    held = {*scheduler.worker_plugins, *scheduler.plugins}
     return [name for name in held if name.startswith("homodyne_dask-check")]
 
 

@@ -1,7 +1,7 @@
 """Counted photons of Gaussian speckle, and the two-time correlation that a detector computes of them."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
@@ -10,8 +10,10 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.backend_interface import ModelPoint
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.solver.speckle import nearest_correlation
+
+if TYPE_CHECKING:
+    from homodyne_dask.results.data.fit_result import FitResult
 
 AT_ONCE = 4_000_000
 """Normal numbers drawn at a time."""
@@ -54,7 +56,7 @@ class PhotonScan(NamedTuple):
 
 
 def detector_of(
-    result: FitResult, bins: Bool[np.ndarray, " bin"], given: Mapping[str, Any]
+    result: "FitResult", bins: Bool[np.ndarray, " bin"], given: Mapping[str, Any]
 ) -> dict[str, Float[np.ndarray, " some"]]:
     """Return counts and pixels of some bins of a fit: as given, else as its residuals determine them."""
     noise, found = result.errors.noise, {}

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from homodyne_dask.errors import SourceError
 from homodyne_dask.results.data.finding_catalogue import CATALOGUE, Severity, sentence_of
-from homodyne_dask.results.data.plain_data import plain_values
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -52,6 +51,8 @@ class Finding:
 
 def finding(code: str, about: Iterable[object] = (), advice: str = "", **numbers: Any) -> Finding:
     """Return a finding of plain values, as JSON takes them: numbers that are not finite are None."""
+    from homodyne_dask.results.data.plain_data import plain_values  # loads xarray
+
     return Finding(code, tuple(map(str, about)), plain_values(numbers), advice)
 
 
