@@ -21,7 +21,7 @@ def by_bins(naive=True, clusters=True, few=(), withheld=()):
         robust=4 * np.eye(P) if clusters else None,
         dof=np.where(few, 2.0, 9.0) if clusters else np.full(P, np.nan),
         withheld=withheld,
-        sentences=(),
+        doubts=(),
         scaling_naive=scaling,
         scaling_robust=2 * scaling,
         eigenvalues=np.ones(P),
