@@ -144,7 +144,8 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
     normal, fitted, best, by_pairs = np.zeros((4, n, n))
     scores, maps, bins = np.zeros((2 * n, 2 * n)), {}, {}
     for of in (normal, best, by_pairs, scores):  # those of the weighted fit are the last
-        of[-m:, -m:] += joint.prior.normal[:m, :m]
+        last = slice(len(of) - m, None)  # not -m: there may be no parameter
+        of[last, last] += joint.prior.normal[:m, :m]
     residual, f = np.full((2, len(scan.bins), size), np.nan)
     pairs_of, variances = np.zeros(residual.shape, np.int64), np.zeros(residual.shape)
     for b, pooled in known.items():

@@ -141,9 +141,9 @@ def _undetermined(end: FitEnd) -> Iterator[Finding]:
         rises = ratio < -signal.threshold
         yield finding("no-decay", advice=shorter, ratio=ratio, rises=rises, **signal._asdict())
         return
-    said = [*_directions(end)] or [*_larger_errors(end)]
-    yield from said
-    yield from findings_of_doubts(end.errors.doubts, said)
+    combinations = [*_directions(end)]
+    yield from combinations or _larger_errors(end)
+    yield from findings_of_doubts(end.errors.doubts, combinations)
 
 
 def _directions(end: FitEnd) -> Iterator[Finding]:

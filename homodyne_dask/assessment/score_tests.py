@@ -278,7 +278,7 @@ def _shares_with(
     """
     found = np.empty(len(cells))
     for first, stop in np.unique(cells[:, :2], axis=0):
-        mine = np.flatnonzero(cells[:, 0] == first)
+        mine = np.flatnonzero((cells[:, :2] == (first, stop)).all(axis=1))
         t1, (shortest, longest) = np.arange(first, stop), cells[mine, 2:, None].transpose(1, 0, 2)
         later = np.minimum(t1 + longest, end) - np.maximum(t1 + shortest, low)
         lags = longest - shortest

@@ -339,6 +339,7 @@ def _cells(blocks: Blocks, cells: Int[np.ndarray, "cell 4"]) -> CellPairs:
     middle, used, rows = blocks.middle, blocks.record.frames, blocks.rows
     whole = blocks.stretch.core == blocks.stretch.represents
     ages, of_age = np.unique(cells[:, :2], axis=0, return_inverse=True)
+    of_age = of_age.ravel()  # NumPy 2.0.0 returns a column
     most, n = int(np.bincount(of_age).max()), len(middle)
     number = np.full((len(ages), most), -1)
     start, end = (np.zeros((most, n), int) for _ in range(2))

@@ -111,7 +111,7 @@ CASES = (
     Case(no_decay, "none", lambda known: _only_offsets(known.by_bins)),
     Case(global_fit, "of the global fit", lambda known: known.of_global_fit or known.by_bins),
     Case(undetermined, "none", lambda known: known.by_bins),
-    Case(many_clusters, "cluster-robust", lambda known: known.by_bins),
+    Case(many_clusters, "cluster-robust", lambda known: known.by_bins.without_few()),
     Case(valley, SOME, lambda known: known.by_bins.without_few()),
     Case(speckle_weights, "of the weights", lambda known: _of_noise(known.by_bins, known.by_noise)),
     Case(speckle, "speckle", lambda known: _of_noise(known.by_bins, known.by_noise)),

@@ -56,6 +56,14 @@ def test_one_rate_for_three_rings_is_a_misfit_that_goes_with_q(one_rate):
     assert result.verdict == f"converged, but {evidence}; {advice}"
 
 
+def test_a_model_without_a_free_parameter_is_tested_too(diffusing):
+    known = dict(zip(("D0", "alpha", "D_offset"), DIFFUSION, strict=True))
+    right = fit_here(diffusing, hd.STATIC, fixed=known)
+    assert right.diagnosis.check.tests > 0
+    assert not right.misfit
+    assert fit_here(diffusing, hd.STATIC, fixed=known | {"D0": 40000.0}).misfit
+
+
 def test_the_right_model_of_the_same_data_is_not_called_wrong(diffusing):
     result = fit_here(diffusing, hd.STATIC, fixed={"alpha": -0.4})
     assert result.diagnosis.check.deviating == 0

@@ -8,6 +8,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.assessment.odd_frame import odd_frame
+from homodyne_dask.assessment.score_tests import _shares_with
 from homodyne_dask.results.data.misfit import ModelCheck
 from homodyne_dask.solver.limits import LEVEL_OF_ALTERNATIVES
 from tests import reference
@@ -147,3 +148,13 @@ def test_a_smoothness_that_is_given_too_large_is_misfit_and_named(tmp_path):
         check = fit_here(scan, hd.STATIC, rates="spline", **options).diagnosis.check
         assert check is not None
         assert (check.alternative and check.alternative.name) == name
+
+
+def test_shares_of_pairs_with_some_frames_are_counted():
+    """Of cells of bins that divide ages differently, too."""
+    cells = np.array([(0, 8, 1, 3), (0, 8, 3, 9), (0, 5, 1, 4), (5, 8, 2, 6)])
+    counted = [
+        np.mean([4 <= t < 7 or 4 <= t + lag < 7 for t in range(*ages) for lag in range(*lags)])
+        for ages, lags in zip(cells[:, :2], cells[:, 2:], strict=True)
+    ]
+    np.testing.assert_allclose(_shares_with(cells, 4, 7), counted, rtol=1e-14)

@@ -1,5 +1,6 @@
 """Which covariance counts: each case of the table, in its order, and the table in the guide."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ def by_bins(naive=True, clusters=True, few=(), withheld=()):
         robust=4 * np.eye(P) if clusters else None,
         dof=np.where(few, 2.0, 9.0) if clusters else np.full(P, np.nan),
         withheld=withheld,
-        sentences=(),
+        doubts=(),
         scaling_naive=scaling,
         scaling_robust=2 * scaling,
         eigenvalues=np.ones(P),
@@ -81,6 +82,12 @@ def test_a_parameter_that_follows_anothers_bound_has_no_error_in_any_case():
         if not clusters:
             np.testing.assert_equal(np.diag(errors.robust), [9, 9, np.nan])
             np.testing.assert_equal(errors.dof, [20, 20, np.nan])
+
+
+def test_there_is_no_covariance_where_all_parameters_follow_a_bound():
+    follow = replace(MANY, robust=np.full((P, P), np.nan))
+    for speckle in (None, noise()):
+        assert counted(Known(follow, speckle)).errors.robust is None
 
 
 def test_errors_of_offset_and_contrast_are_of_the_same_method():

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,11 +12,13 @@ import scipy.stats
 import homodyne_dask as hd
 import ingest
 from homodyne_dask.errors import OptionError, SelectionError
+from homodyne_dask.fitting.series.scans_together import _of_noises
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameters import search
 from homodyne_dask.models.rate_forms import PowerLaw
 from homodyne_dask.models.transport import LAMINAR_FLOW
 from homodyne_dask.solver.global_parameters import GlobalParameters
+from homodyne_dask.solver.reduce import reduce
 from tests import reference
 from tests.run_command import done, run
 from tests.speckle_scans import Photons
@@ -162,6 +165,15 @@ def test_a_scan_without_decay_beside_others_has_a_result(tmp_path):
     made = ingest.ingest(files, tmp_path / "all.zarr").store
     found = hd.fit_each(made, "static", over="scan", per_scan="D_offset", max_passes=30)
     assert len(found.results) == 3
+
+
+def test_sums_that_are_not_finite_have_no_covariance_of_noise():
+    """As of a global fit that ends with NONFINITE: its scans have no noise, and eigenvalues of NaN raise."""
+    reduced = reduce(Gram(np.eye(7)[None], np.ones(1)), "individual")
+    reduced = replace(reduced, hessian=np.full((4, 4), np.nan))
+    four = search([hd.Parameter(name) for name in "abcd"])
+    state = SimpleNamespace(reduced=reduced, theta=np.ones(4))
+    assert _of_noises(SimpleNamespace(search=four), state, [state], [None]) is None
 
 
 def test_contrasts_may_be_shared_where_rates_differ(store):

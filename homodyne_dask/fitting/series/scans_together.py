@@ -301,10 +301,12 @@ def _of_noises(
     freedom of a sum of variances (Satterthwaite), those of a scan the fewest of its parameters. None where
     the noise of a scan is not known.
     """
+    known = [one for one in noises if one and np.isfinite(one.dof).any() and not one.objection]
+    if len(known) < len(states):
+        return None
     moved = parameters_with_errors(request.search, state.theta, state.reduced)
     joint = joint_equations(state.reduced, moved)
-    known = [one for one in noises if one and np.isfinite(one.dof).any() and not one.objection]
-    if not joint.determined.all() or len(known) < len(states):
+    if not joint.determined.all():
         return None
     inverse, prior = (expanded(joint.of_theta(of), moved) for of in (joint.inverse, joint.known))
     total, spread = np.zeros_like(inverse), np.zeros(len(request.search.names))

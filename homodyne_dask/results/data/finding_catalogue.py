@@ -214,8 +214,8 @@ _CHOICES: dict[str, dict[str, str]] = {
 
 
 def _joined(value: Any, spec: str = "") -> str:
-    several = isinstance(value, list | tuple)
-    return joined_with_and([format(one, spec) for one in (value if several else [value])])
+    each = value if isinstance(value, list | tuple) else [value]
+    return joined_with_and(["unknown" if one is None else format(one, spec) for one in each])
 
 
 def _some(names: list[str]) -> str:
@@ -236,9 +236,16 @@ def _range(ends: list[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _bounds(values: dict[str, list[float]]) -> str:
-    form = "{} = {:,g} (allowed {:,g} to {:,g})"
-    return _joined([form.format(name, *ends) for name, ends in values.items()])
+def _bounds(values: dict[str, list[float | None]]) -> str:
+    """Return 'D0 = 1 (allowed 1 to 1e+06)'; bounds that are not finite are None."""
+    words = []
+    for name, (value, low, high) in values.items():
+        least, most = (
+            "-inf" if low is None else f"{low:,g}",
+            "inf" if high is None else f"{high:,g}",
+        )
+        words.append(f"{name} = {value:,g} (allowed {least} to {most})")
+    return _joined(words)
 
 
 def _limit(name: str, low: float | None, high: float | None, unit: str) -> str:
@@ -283,9 +290,9 @@ class _Template(Formatter):
             return format_spec[1:].replace("&", _joined(value)) if value else ""
         if "|" in format_spec:
             return format_spec.split("|")[not _first(value)]
-        if format_spec in _WORDS:
+        if format_spec in _WORDS and value is not None:
             return _WORDS[format_spec](value)
-        return "unknown" if value is None else _joined(value, format_spec)
+        return _joined(value, format_spec)
 
 
 def _catalogue() -> dict[str, Entry]:

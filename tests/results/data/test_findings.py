@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from string import Formatter
 
+import numpy as np
 import pytest
 
 import homodyne_dask
@@ -50,6 +51,15 @@ def test_an_entry_is_whole_whatever_it_is_about(code):
     assert entry.remedy
     for count in (1, 2, 40):
         assert not re.search("[{}]|  ", str(example(code, [f"p{n}" for n in range(count)])))
+
+
+def test_numbers_that_are_not_finite_have_a_sentence():
+    """As of a model with bounds=(0, inf), which JSON has as None."""
+    bounds = {"a": [0.0, 0.0, np.inf], "b": [5.0, -np.inf, 5.0]}
+    bound = finding("at-bound", ["a", "b"], "--an-option", bounds=bounds, conditional=())
+    assert "a = 0 (allowed 0 to inf) and b = 5 (allowed -inf to 5)" in str(bound)
+    assert "3.2 and unknown" in str(finding("far-from-prior", "ab", deviations=[3.2, np.inf]))
+    assert "about unknown over the record" in str(finding("contrast-drift", size=np.nan))
 
 
 def test_the_codes_of_the_source_are_those_of_the_catalogue():
