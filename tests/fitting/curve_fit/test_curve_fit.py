@@ -1,6 +1,5 @@
 """curve_fit on any dataset: NIST's certified values, scipy on random problems, chunks, mistakes."""
 
-import jax
 import numpy as np
 import pytest
 import scipy.optimize
@@ -205,15 +204,3 @@ def test_a_fit_of_any_data_can_be_watched():
     assert seen[-1].passes == result.passes
     assert seen[-1].title.endswith("fitted to 200 points")
     np.testing.assert_array_equal(seen[-1].stderr, result.stderr)
-
-
-@pytest.mark.parametrize(("name", "which"), NOT_REACHED)
-def test_what_is_not_reached_scipys_lm_does_not_reach(name, which):
-    y, x = data(name)
-    start = np.array(CERTIFIED[name]["starts"][which], float)
-    with jax.enable_x64(True):
-        popt, _ = scipy.optimize.leastsq(
-            lambda b: np.asarray(FUNCTIONS[name](x[0], *b)) - y, start, maxfev=10000
-        )
-    assert np.abs(popt - start).max() > 1
-    assert np.abs(popt / CERTIFIED[name]["certified"] - 1).max() > 1
