@@ -181,7 +181,6 @@ def test_equal_rates_are_found_equal(tmp_path):
     one = ingest.ingest(files, tmp_path / "all.zarr").store
     found = hd.fit_each(one, "power_law", over="scan", per_scan="D0")
     assert found.agreement["D0"].p > 0.01
-    assert "D0 4 of 4 consistent" in " ".join(str(found).split())
 
 
 def test_the_command_writes_a_folder_for_each_scan_and_the_series(store, tmp_path):
