@@ -10,7 +10,7 @@ import ingest
 from homodyne_dask.errors import OptionError, SelectionError
 from homodyne_dask.store.scan import open_dataset
 from tests import reference
-from tests.synthetic import FLOW, GAP, angles, fit_here, measured, store
+from tests.synthetic import GAP, angles, fit_here, measured, store
 
 TRUTH = np.array([20000, -0.3, 1000, 2e-3, 0.2, 1e-4, 5])
 CREEP = np.array([20000.0, -0.4, 1000.0])
@@ -136,20 +136,6 @@ def test_one_bin_is_enough_for_diffusion(tmp_path):
     np.testing.assert_array_equal(result.parameters["stderr"].values, stderr)
     assert (stderr > error).all()
     assert result.findings.at_least("warning") == ()
-
-
-def test_fixed_values_and_bounds_come_through(tmp_path):
-    scans = measured(FLOW * [8, 1, 10, 10, 1, 10, 1], 60, angles(5), sigma=0.003, contrast=0.3)
-    result = hd.fit(
-        store(scans, tmp_path), hd.LAMINAR_FLOW, gap=GAP,
-        fixed={"D_offset": 20000.0, "gamma_dot_t_offset": 0.0}, bounds={"beta": (-0.1, 0.1)},
-    )  # fmt: skip
-    table = result.parameters.to_dataframe()
-    assert table.loc["D_offset", "value"] == 20000.0
-    assert table.loc["gamma_dot_t_offset", "value"] == 0.0
-    assert bool(table.loc["D_offset", "fixed"])
-    assert -0.1 <= table.loc["beta", "value"] <= 0.1
-    assert np.isnan(table.loc["D_offset", "stderr_naive"])
 
 
 WINDOWS = [
