@@ -86,7 +86,6 @@ ROWS = {
         "fits.after_the_last_pass(data.widened(folder, 2950, 10))",
         {"CPU s": "<= 10"},
     ),
-    "crossover": ("crossover.run(folder)", {}),
     "ingest": ("fits.ingested(folder, 2950)", {"MB/s of matrix data": ">= 150"}),
 }
 ONE_THREAD = {"NPROC": "1", "OPENBLAS_NUM_THREADS": "1"}

@@ -16,6 +16,7 @@ from homodyne_dask.fitting.minimize import minimize
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.sweep.sweep import sweep_of
 from tests.benchmarks import data
+from tests.benchmarks.peers.homodyne_dask import load
 
 
 def full(folder: Path, frames: int, memory: str = "auto") -> dict[str, float]:
@@ -24,7 +25,7 @@ def full(folder: Path, frames: int, memory: str = "auto") -> dict[str, float]:
     began = time.perf_counter()
     with local_cluster() as client:
         client.wait_for_workers(1)
-        client.run(_load)
+        client.run(load)
         started = time.perf_counter() - began
         processes = [os.getpid(), *client.run(os.getpid).values()]
         with Memory(processes) as memory_of:
@@ -68,14 +69,6 @@ def after_the_last_pass(store: Path) -> dict[str, float]:
         assess(request, state, sweep)
         seconds.append(time.process_time() - began)
     return {"CPU s": min(seconds), "CPU ms per bin": 1e3 * min(seconds) / len(scan.bins)}
-
-
-def _load() -> None:
-    import jax.numpy as jnp
-
-    import homodyne_dask.sweep.sweep  # noqa: F401
-
-    jnp.zeros(1).block_until_ready()
 
 
 class Memory:

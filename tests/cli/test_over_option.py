@@ -122,10 +122,8 @@ def test_a_ring_that_fails_has_a_row_and_does_not_stop_the_others(rings):
     assert (bad["outcome"], bad["D0"], good["outcome"]) == ("FAILED", "", "CONVERGED")
     assert "the bin labelled 1 cannot be read" in bad["message"]
     page = ParsedPage(Path("R_fit_q/series.html").read_text())
-    assert "p: ✗ 1 of 2 fits converged, 1 failed" in page.text
-    assert [a["href"] for a in page.all("a") if "report" in str(a["href"])] == [
-        "q_0.006/report.html"
-    ]
+    links = [a["href"] for a in page.all("a") if "report" in str(a["href"])]
+    assert links == ["q_0.006/report.html"]
 
 
 def test_a_series_is_replaced_or_resumed_only_with_the_option_for_it(rings):

@@ -23,7 +23,7 @@ from homodyne_dask.store.files import any_path
 from ingest.readers import numpy_arrays
 from ingest.readers.detect import open_source
 from ingest.readers.source import IngestOptions
-from tests.faults.fuzz import nexus
+from tests.faults.fuzz import small_nexus
 from tests.hdf5_elsewhere import WAYS, moved_elsewhere
 from tests.ingest_files import simulated
 from tests.object_server import Recording, answering
@@ -175,7 +175,7 @@ def test_arrays_larger_than_any_are_refused_before_they_are_read(tmp_path, monke
      ((2, 10**8, 10**8), "claims 100,000,000 frames: one matrix takes 4e.07 GB")],
 )  # fmt: skip
 def test_hdf5_that_claims_more_matrices_than_any_is_refused(tmp_path, shape, says):
-    path = nexus(tmp_path / "A.hdf")
+    path = small_nexus(tmp_path / "A.hdf")
     with h5py.File(path, "r+") as file:
         name = "/entry/twotime/two_time_corr_func"
         held = dict(file[name].attrs)
@@ -196,14 +196,14 @@ def test_hdf5_that_claims_more_matrices_than_any_is_refused(tmp_path, shape, say
 )  # fmt: skip
 def test_what_lies_in_another_file_is_not_read(tmp_path, monkeypatch, layout, name, way):
     monkeypatch.chdir(tmp_path)
-    path = nexus(Path("A.hdf")) if layout == "nexus" else simulated(Path("A.hdf"), n=12)
+    path = small_nexus(Path("A.hdf")) if layout == "nexus" else simulated(Path("A.hdf"), n=12)
     moved_elsewhere(path, name, way)
     with pytest.raises(SourceError, match=r"of A\.hdf is in another file"):
         ingest.ingest(path)
 
 
 def test_links_within_a_file_are_followed_to_an_end(tmp_path):
-    path = nexus(tmp_path / "A.hdf")
+    path = small_nexus(tmp_path / "A.hdf")
     with h5py.File(path, "r+") as file:
         file.move("/entry/instrument/masks/dynamic_q_list", "/entry/instrument/masks/q")
         file["/entry/instrument/masks/dynamic_q_list"] = h5py.SoftLink("q")

@@ -1,16 +1,13 @@
 """Bands of rates without a formula hold bends: they count what splines and smoothing miss."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.models.spline_basis import SplineForm, basis_error
 from homodyne_dask.results.data.fit_result import from_summary
-from tests import reference
 from tests.speckle_scans import Photons
-from tests.synthetic import GAP, Q, angles, fit_here, measured, store
+from tests.synthetic import GAP, Q, angles, fit_here, measured, of_rate, store
 
 
 def test_splines_miss_a_sharp_bend_by_what_their_coefficients_tell():
@@ -37,10 +34,7 @@ def test_the_bias_of_smoothing_is_that_of_a_fit_of_data_without_noise(tmp_path):
     """The penalty pulls a hump down by a sixth; two standard errors hold J at a third of the times."""
     scans = measured((2500.0, 0.0, 0.0), 60, angles(8), noise=False, sigma=0.02)
     J = 2500 * (1 + np.exp(-(((scans.time - 10) / 2) ** 2)))
-    C = reference.integral(J, scans.time)
-    c2 = 1 + 0.2 * np.exp(-(Q**2) * np.abs(C[None] - C[:, None]))
-    noise = 1e-3 * np.random.default_rng(1).standard_normal(scans.c2.shape)
-    scans = replace(scans, c2=np.where(np.isnan(scans.c2), np.nan, c2 + noise).astype(np.float32))
+    scans = of_rate(scans, J, 1e-3, seed=1)
     result = fit_here(store(scans, tmp_path), "static", rates="spline", smoothness={"J": 3e-4})
     rates, splines = result.rates, SplineForm(**result.config["splines"]["J"])
     bias = result.diagnosis.smoothing["bias"].values @ splines.basis(scans.time)
@@ -58,10 +52,7 @@ def test_a_diffusion_that_stops_has_a_band_where_it_rests(tmp_path):
     """J at its floor had none, though its splines have derivatives there; the edge is held, too."""
     scans = measured((2500.0, 0.0, 0.0), 60, angles(8), noise=False, sigma=0.05)
     J = 4000 * np.clip((2 / 3 - scans.time / scans.time[-1]) / 0.1, 0, 1)
-    C = reference.integral(J, scans.time)
-    c2 = 1 + 0.2 * np.exp(-(Q**2) * np.abs(C[None] - C[:, None]))
-    noise = 0.05 * np.random.default_rng(2).standard_normal(scans.c2.shape)
-    scans = replace(scans, c2=np.where(np.isnan(scans.c2), np.nan, c2 + noise).astype(np.float32))
+    scans = of_rate(scans, J, 0.05, seed=2)
     rates = fit_here(store(scans, tmp_path), "static", rates="spline").rates
     held, rest = _held(rates, "J", J), J == 0
     assert held[rest].mean() > 0.88

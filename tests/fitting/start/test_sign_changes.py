@@ -45,7 +45,7 @@ def test_an_oscillating_shear_rate_is_found_with_its_signs(frames, options, tmp_
     result = fit_here(store(flow.scan(1), tmp_path), hd.LAMINAR_FLOW, **OPTIONS, **options)
     found, truth = shear_of(result), flow.rate
     assert abs(np.corrcoef(found, truth)[0, 1]) > 0.95, np.round(found * 1e4, 1)
-    assert "not the overall sign" in " ".join(str(result).split())
+    assert result.findings.of("shear-sign")
 
 
 @pytest.mark.long
