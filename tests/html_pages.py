@@ -19,6 +19,8 @@ class ParsedPage(HTMLParser):
         self.open: list[str] = []
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.lines: list[str] = [""]
+        self.said: list[str] = []
+        """All text but that of styles."""
         self.feed(html)
         self.close()
         assert not self.open, f"not closed: {self.open}"
@@ -35,6 +37,7 @@ class ParsedPage(HTMLParser):
 
     def handle_data(self, data):
         if "style" not in self.open and data.strip():
+            self.said.append(data)
             apart = self.open[-1:] in (["td"], ["th"], ["a"]) and not self.lines[-1].endswith(": ")
             self.lines[-1] += f" | {data}" if apart else data
 

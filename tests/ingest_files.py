@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import h5py
@@ -52,6 +52,46 @@ def edited(path: Path, **changes) -> Path:
             if value is not None:
                 file[name] = value
     return path
+
+
+NEXUS_STORAGE = {
+    "storage_mode": "one_array_q_first",
+    "baseline_reference": 1,
+    "time_origin_location": "upper_left",
+    "populated_elements": "all",
+}
+NEXUS_ARRAY = "entry/twotime/two_time_corr_func"
+
+
+def nexus(path, matrices, detector="detector_1", masks=True, **storage):
+    """Write the layout of the NeXus definition, of three regions."""
+    held = {**NEXUS_STORAGE, **storage}
+    with h5py.File(path, "w") as file:
+        file["entry/definition"] = "NXxpcs"
+        if held["storage_mode"] == "data_exchange_keys":
+            for key, matrix in matrices.items():
+                file[f"{NEXUS_ARRAY}/{key}"] = matrix
+        else:
+            file[NEXUS_ARRAY] = matrices
+        file[NEXUS_ARRAY].attrs.update({k: v for k, v in held.items() if v is not None})
+        file[f"entry/instrument/{detector}/frame_time"] = DT
+        file[f"entry/instrument/{detector}/count_time"] = 0.9 * DT
+        if masks:
+            file["entry/instrument/masks/dynamic_roi_map"] = np.repeat(np.arange(4), 25)
+            file["entry/instrument/masks/dynamic_q_list"] = [Q, Q, 2 * Q]
+            file["entry/instrument/masks/dynamic_q_list"].attrs["units"] = "1/Å"
+            file["entry/instrument/masks/dynamic_phi_list"] = [-60.0, 0.0, 60.0]
+            file["entry/instrument/masks/dynamic_phi_list"].attrs["units"] = "1/Å"
+    return path
+
+
+def repeats(folder: Path, scans: Iterable[np.ndarray], **held) -> Path:
+    """Return the store of several scans; held: what each of their files has besides c2."""
+    files = []
+    for k, c2 in enumerate(scans):
+        files.append(folder / f"R{k}.npz")
+        np.savez(files[-1], c2=np.triu(c2, 1), **held)
+    return ingest.ingest(files, folder / "all.zarr").store
 
 
 def upper(c2: np.ndarray) -> np.ndarray:

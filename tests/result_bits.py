@@ -27,7 +27,7 @@ def result_bits(result: FitResult) -> tuple[Any, ...]:
         result.outcome,
         result.passes,
         result.chisqr.hex(),
-        result.parameters["value"].values.tobytes(),
+        result.parameters[["value", "stderr"]].to_array().values.tobytes(),
         result.errors.covariance_naive.values.tobytes()
         if result.errors.covariance_naive is not None
         else None,

@@ -1,5 +1,6 @@
 """Scans of counted photons of Gaussian speckle from a field correlation: any counts, modes and pixels."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -43,6 +44,10 @@ class Photons:
     """Standard deviation of the beam's intensity from frame to frame, relative."""
     dead: tuple[int, ...] = ()
     """Frames that are lost."""
+    J: Callable[[np.ndarray], np.ndarray] | None = None
+    """In place of the power law: J at the frames, from their times over that of the last."""
+    shear: Callable[[np.ndarray], np.ndarray] | None = None
+    """Likewise the shear rate, of seven parameters."""
 
     @property
     def time(self):
@@ -57,14 +62,24 @@ class Photons:
         """The field correlation, with its sign, on all pairs of frames."""
         theta, t = np.asarray(self.theta, float), self.time
         at = np.maximum(t, self.spacing / 2)
-        C = reference.integral(np.maximum(theta[0] * at ** theta[1] + theta[2], 1e-10), t)
+        J = theta[0] * at ** theta[1] + theta[2] if self.J is None else self.J(t / t[-1])
+        C = reference.integral(np.maximum(J, 1e-10), t)
         scale = (self.q[bin] / 0.01) ** self.q_power * 1e-4 * (1 + self.hotter * (bin == 2))
         g = np.exp(-0.5 * (scale * np.abs(C[:, None] - C)) ** self.stretching)
         if len(theta) == 3:
             return g
-        G = reference.integral(theta[3] * at ** theta[4] + theta[5], t)
+        G = reference.integral(self.rate, t)
         wave = 0.5 * self.q[bin] * self.gap * np.cos(np.deg2rad(theta[6] - self.angles[bin]))
         return g * np.sinc(wave * (G[:, None] - G) / np.pi)
+
+    @property
+    def rate(self):
+        """The shear rate at the frames."""
+        if self.shear is not None:
+            return self.shear(self.time / self.time[-1])
+        return (
+            self.theta[3] * np.maximum(self.time, self.spacing / 2) ** self.theta[4] + self.theta[5]
+        )
 
     def counts(self, rng, bin, pixels=None):
         """(pixel, frame): counts of independent pixels, but for what neighbours share."""

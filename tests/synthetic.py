@@ -119,15 +119,9 @@ def angles(n: int) -> np.ndarray:
 
 def published_case() -> Scans:
     """The case of PHYSICS.md §5."""
-    phi = np.arange(23) * 180.0 / 23
-    return measured(
-        FLOW,
-        300,
-        phi,
-        contrast=0.15 + 0.03 * np.cos(2 * np.deg2rad(phi)),
-        offset=1 + 0.002 * np.arange(23),
-        convention="homodyne",
-    )
+    phi, offset = np.arange(23) * 180.0 / 23, 1 + 0.002 * np.arange(23)
+    contrast = 0.15 + 0.03 * np.cos(2 * np.deg2rad(phi))
+    return measured(FLOW, 300, phi, contrast=contrast, offset=offset, convention="homodyne")
 
 
 def blocks(
@@ -199,16 +193,9 @@ def summary(scans: Scans, problem: Problem | None = None) -> BinnedAverages:
     t1, t2 = block_means.cell_times(scans.time, ages, lags)
     inside = np.isfinite(t1)
     weight = 1 / np.median(scans.sigma_row, axis=1) ** 4
-    return BinnedAverages(
-        problem,
-        scans.time,
-        np.nan_to_num(c2[:, inside], nan=1.0),
-        count[:, inside] * weight[:, None],
-        t1[inside],
-        t2[inside],
-        scans.q,
-        scans.phi,
-    )
+    c2, weight = np.nan_to_num(c2[:, inside], nan=1.0), count[:, inside] * weight[:, None]
+    at = t1[inside], t2[inside]
+    return BinnedAverages(problem, scans.time, c2, weight, *at, scans.q, scans.phi)
 
 
 def solve_robust(
@@ -312,6 +299,15 @@ def started_as_given():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(initial_values, "find_initial_values", given)
         yield
+
+
+def of_rate(scans: Scans, J, noise: float, seed: int) -> Scans:
+    """The scan of a sample without flow whose rate at each frame is J, with noise of a deviation."""
+    C = reference.integral(J, scans.time)
+    f = np.exp(-(scans.q[:, None, None] ** 2) * np.abs(C[None] - C[:, None]))
+    c2 = 1 + scans.contrast[:, None, None] * f
+    c2 += noise * np.random.default_rng(seed).standard_normal(c2.shape)
+    return replace(scans, c2=np.where(np.isnan(scans.c2), np.nan, c2).astype(np.float32))
 
 
 def without_some(scans: Scans, share: float = 0.1, seed: int = 1) -> Scans:

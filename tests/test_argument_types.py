@@ -87,23 +87,3 @@ def test_wrong_types_are_refused_in_one_sentence(scan, name, tmp_path, monkeypat
             assert "\n" not in said, (argument, wrong)
             assert len(said) < 400, (argument, wrong)
             assert " at 0x" not in said or "object" in said, (argument, wrong)
-
-
-def test_a_range_may_be_open_as_in_slices(scan):
-    assert scan.select(frames=(10, None)).frames == (10, 30)
-    assert scan.select(frames=(None, 12)).frames == (0, 12)
-    assert scan.select(frames=slice(10, 20)).frames == (10, 20)
-    assert scan.select(frames=slice(10, None)).frames == (10, 30)
-    assert scan.select(time=(None, scan.time[12])).frames == (0, 12)
-    assert scan.select(time=(scan.time[10], None)).frames == (10, 30)
-    assert scan.select(frames=(5, 30)).select(frames=(None, None)).frames == (5, 30)
-
-
-def test_a_model_is_given_by_its_name_everywhere(scan):
-    values = [1e4, 0.0, 0.0]
-    by_name, by_model = (hd.predict(m, values, scan.time, q=0.01) for m in ("static", hd.STATIC))
-    np.testing.assert_array_equal(by_name, by_model)
-    assert str(hd.plan(scan, "static")) == str(hd.plan(scan, hd.STATIC))
-    quick = {"fixed": {"alpha": 0.0, "D_offset": 0.0}, "initial": {"D0": 1e4}, "max_passes": 1}
-    assert hd.fit(scan, "static", **quick).config["model"] == "static"
-    assert len(hd.fit_each(scan, "static", over="age", windows=2, **quick).results) == 2

@@ -29,11 +29,3 @@ def test_types_of_the_insides_are_not_imported_either():
             inside = any(module.startswith(f"{one}.") for one in contract["forbidden_modules"])
             excepted = any(fnmatch(name, of) and fnmatch(module, f"{to}*") for of, to in allowed)
             assert not inside or excepted, f"{name} imports {module}"
-
-
-def test_nothing_of_the_core_imports_an_application():
-    core = ("models", "store", "kernels", "cluster", "sweep", "solver", "fitting", "results")
-    for room in core:
-        for file in (ROOT / "homodyne_dask" / room).rglob("*.py"):
-            found = [of for of in imported(file) if of.startswith("homodyne_dask.apps")]
-            assert not found, f"{file} imports {found}"

@@ -6,7 +6,6 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-import ingest
 from homodyne_dask.assessment import assess as assessed
 from homodyne_dask.assessment import bin_tasks
 from homodyne_dask.fitting.minimize import minimize
@@ -14,6 +13,7 @@ from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.store.scan import open_dataset
 from homodyne_dask.sweep.sweep import sweep_of
 from tests.faults.local_workers import workers
+from tests.ingest_files import repeats
 from tests.synthetic import plan_here
 
 N, Q = 60, 0.0054
@@ -39,15 +39,14 @@ CASES = {
 
 def ended(case, folder):
     """A request, the state at the end of its fit, and its plan."""
-    rng, files, lag = np.random.default_rng(1), [], np.abs(np.subtract.outer(*[np.arange(N)] * 2))
-    for k in range(case.scans):
+    rng, scans, lag = np.random.default_rng(1), [], np.abs(np.subtract.outer(*[np.arange(N)] * 2))
+    for _ in range(case.scans):
         f = np.exp(-(Q**2) * 2e3 * lag)
         c2 = 1 + 0.3 * f + rng.normal(0, 0.02, (case.bins, N, N))
         c2[rng.random(c2.shape) < case.unknown] = np.nan
-        phi = np.arange(case.bins) * 170 / case.bins
-        files.append(folder / f"R{k}.npz")
-        np.savez(files[-1], c2=np.triu(c2, 1), q=Q, phi=phi, dt=1.0, sigma=0.02)
-    scan = open_dataset(ingest.ingest(files, folder / "all.zarr").store)
+        scans.append(c2)
+    phi = np.arange(case.bins) * 170 / case.bins
+    scan = open_dataset(repeats(folder, scans, q=Q, phi=phi, dt=1.0, sigma=0.02))
     request = prepare(scan, "brownian")
     plan = plan_here(request)
     sweep = sweep_of(plan, scan.selection, request.problem, None)

@@ -21,15 +21,8 @@ ALARMS = ("chisqr-high-in-bins", "decay-outside-record")
 
 def alarm(folder, scenario: str, frames: int, angles: int, noise: str, seed: int) -> str:
     """Return what a fit of the true model is blamed for, '' where it is not."""
-    hd.simulate(
-        folder / "s.h5",
-        scenario,
-        angles=angles,
-        frames=frames,
-        seed=seed,
-        noise=noise,
-        overwrite=True,
-    )
+    scan = {"angles": angles, "frames": frames, "seed": seed, "noise": noise}
+    hd.simulate(folder / "s.h5", scenario, **scan, overwrite=True)
     ingest(folder / "s.h5", folder / "s.zarr", overwrite=True)
     model = MODELS[SCENARIOS[scenario].model]
     result = fit_here(hd.open_dataset(folder / "s.zarr"), model)

@@ -5,25 +5,23 @@ import pytest
 from scipy.linalg import block_diag
 
 import homodyne_dask as hd
-import ingest
 from homodyne_dask.assessment import assess, score_tests, speckle_noise
 from homodyne_dask.assessment.fitted_cells import fitted_cells
 from homodyne_dask.fitting.start import initial_values
 from homodyne_dask.solver.speckle import regular
+from tests.ingest_files import repeats
 
 Q, N, SCANS, PHI = 0.0054, 60, 5, (-60.0, 0.0, 60.0)
 
 
 def store_of(folder, scans=SCANS, contrast=0.3, faster=()):
     """Return a store of repeats; faster: by which the rate of each scan is larger."""
-    rng, files = np.random.default_rng(1), []
+    rng, made = np.random.default_rng(1), []
     lag = np.abs(np.subtract.outer(np.arange(N), np.arange(N)))
     for k in range(scans):
         f = np.exp(-(Q**2) * 2e3 * dict(faster).get(k, 1.0) * lag)
-        c2 = [np.triu(1 + contrast * f + rng.normal(0, 0.02, (N, N)), 1) for _ in PHI]
-        files.append(folder / f"R{k}.npz")
-        np.savez(files[-1], c2=np.stack(c2), q=Q, phi=PHI, dt=1.0, sigma=0.02)
-    return ingest.ingest(files, folder / "all.zarr").store
+        made.append(1 + contrast * f + rng.normal(0, 0.02, (len(PHI), N, N)))
+    return repeats(folder, made, q=Q, phi=PHI, dt=1.0, sigma=0.02)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """Score tests of named alternatives: what is wrong with a model is found, and what to try is said."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +11,6 @@ from homodyne_dask.assessment.odd_frame import odd_frame
 from homodyne_dask.assessment.score_tests import _shares_with
 from homodyne_dask.results.data.misfit import ModelCheck
 from homodyne_dask.solver.limits import LEVEL_OF_ALTERNATIVES
-from tests import reference
 from tests.speckle_scans import RING, STILL, Photons, seen_twice
 from tests.synthetic import fit_here, store
 
@@ -128,21 +127,12 @@ def test_opposite_bins_of_one_speckle_tell_as_much_as_one_of_them(tmp_path):
     assert both.p == pytest.approx(one.p, abs=0.1)
 
 
-@dataclass(frozen=True)
-class Relaxing(Photons):
-    """Diffusion that slows down by a factor of 5 in the first third of the record."""
-
-    def g(self, bin):
-        t = self.time
-        C = reference.integral(1500 * (1 + 4 * np.exp(-t / t[-1] / 0.15)), t)
-        return np.exp(-0.5 * self.q[bin] ** 2 * np.abs(C[:, None] - C))
-
-
 @pytest.mark.long
 def test_a_smoothness_that_is_given_too_large_is_misfit_and_named(tmp_path):
-    photons = Relaxing(
-        STILL, frames=150, q=(0.0054,) * 4, phi=(-80.0, -40.0, 0.0, 40.0), spacing=0.53
-    )
+    photons = Photons(
+        STILL, frames=150, q=(0.0054,) * 4, phi=(-80.0, -40.0, 0.0, 40.0), spacing=0.53,
+        J=lambda x: 1500 * (1 + 4 * np.exp(-x / 0.15)),
+    )  # fmt: skip
     scan = store(photons.scan(1), tmp_path)
     for options, name in (({}, None), ({"smoothness": {"J": 1e9}}, "smoothness")):
         check = fit_here(scan, hd.STATIC, rates="spline", **options).diagnosis.check

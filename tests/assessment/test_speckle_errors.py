@@ -14,6 +14,8 @@ from homodyne_dask.models.stretched_exponentials import STRETCHED
 from tests.speckle_scans import FLOW, RING, SHEAR, STATIC, STILL, Photons
 from tests.synthetic import fit_here, store
 
+AT_TRUTH = STATIC | {"initial": {"D0": 1e4, "alpha": 0.0}}
+
 
 def truth_of(photons):
     """Parameters by name: of motion, and of a ring at q = 0.01 without ageing as a stretched exponential."""
@@ -55,7 +57,6 @@ def test_one_ring_has_standard_errors_with_their_method(ring):
     )
     assert (ring.scaling["contrast_stderr"].values > 0).all()
     assert not ring.findings.of("no-standard-error")
-    assert "speckle" in str(ring)
 
 
 def test_the_noise_is_in_the_result_and_in_its_summary(ring, tmp_path):
@@ -74,7 +75,6 @@ def test_with_many_bins_errors_are_robust_and_the_ratio_is_said(tmp_path):
     assert result.parameters.attrs["method"] == "cluster-robust"
     ratio = result.parameters["stderr"].values / result.errors.noise["stderr"].values
     assert 0.4 < np.nanmedian(ratio) < 2.5
-    assert "times the error expected from speckle and counting alone" in result.report(all=True)
 
 
 def test_pixels_and_counts_that_the_residuals_do_not_tell_apart_are_absent(tmp_path):
@@ -82,7 +82,6 @@ def test_pixels_and_counts_that_the_residuals_do_not_tell_apart_are_absent(tmp_p
     result = fitted(replace(RING, frames=60, mean=0.02, pixels=30_000), tmp_path)
     assert np.isnan(result.errors.noise["pixels"].values).all()
     assert np.isnan(result.errors.noise["mean_counts"].values).all()
-    assert "independent pixels" not in result.report(all=True)
     assert np.isfinite(result.parameters["stderr"].values[:2]).all()
 
 
@@ -97,7 +96,7 @@ def test_bins_that_see_the_same_speckle_are_no_more_certain_than_one_but_for_cou
     apart = replace(pair, phi=np.array([10.0, 100.0]))
     errors = []
     for of in (pair, apart):
-        result = fit_here(store(of, tmp_path), **STATIC, initial={"D0": 1e4, "alpha": 0.0})
+        result = fit_here(store(of, tmp_path), **AT_TRUTH)
         errors.append(result.parameters["stderr"].values[:2])
     np.testing.assert_allclose(errors[0] / errors[1], np.sqrt(2), rtol=0.1)
 
@@ -106,7 +105,7 @@ def test_residuals_beyond_the_noise_of_one_pixel_are_no_speckle(tmp_path):
     scans = RING.scan(0)
     fringes = 0.5 * np.sin(0.4 * np.arange(100)) * np.sin(0.4 * np.arange(100))[:, None]
     odd = replace(scans, c2=scans.c2 + fringes.astype(np.float32))
-    result = fit_here(store(odd, tmp_path), **STATIC, initial={"D0": 1e4, "alpha": 0.0})
+    result = fit_here(store(odd, tmp_path), **AT_TRUTH)
     unknown = np.isnan(result.parameters["stderr"].values).all()
     assert unknown or result.misfit
 
@@ -128,9 +127,7 @@ def test_where_the_noise_is_no_speckle_errors_are_absent_and_the_warning_says_wh
     smooth = smooth + smooth.T + np.diag([*np.diag(smooth, 1), smooth[-2, -1]])
     smooth = gaussian_filter(smooth, 2.0)[None].astype(np.float32)
     smooth[:, np.tril(np.ones((120, 120), bool))] = np.nan
-    result = fit_here(
-        store(replace(scans, c2=smooth), tmp_path), **STATIC, initial={"D0": 1e4, "alpha": 0.0}
-    )
+    result = fit_here(store(replace(scans, c2=smooth), tmp_path), **AT_TRUTH)
     assert np.isnan(result.parameters["stderr"].values).all()
     (absent,) = result.findings.of("no-standard-error")
     assert absent.numbers["why"] == result.errors.noise["objection"].item()
@@ -158,10 +155,7 @@ def test_masked_frames_leave_errors_alike(tmp_path):
     masked = scans.c2.copy()
     masked[:, 30:33], masked[:, :, 30:33] = np.nan, np.nan
     whole, holes = (
-        fit_here(
-            store(replace(scans, c2=c2), tmp_path), **STATIC, initial={"D0": 1e4, "alpha": 0.0}
-        )
-        for c2 in (scans.c2, masked)
+        fit_here(store(replace(scans, c2=c2), tmp_path), **AT_TRUTH) for c2 in (scans.c2, masked)
     )
     ratio = holes.parameters["stderr"].values[:2] / whole.parameters["stderr"].values[:2]
     np.testing.assert_allclose(ratio, 1, atol=0.35)
@@ -169,12 +163,10 @@ def test_masked_frames_leave_errors_alike(tmp_path):
 
 def test_a_part_of_the_frames_has_errors_of_its_own(tmp_path):
     scan = store(replace(RING, frames=160).scan(4), tmp_path)
-    options = STATIC | {"initial": {"D0": 1e4, "alpha": 0.0}}
-    whole, part = (fit_here(of, **options) for of in (scan, scan.select(frames=(40, 120))))
-    errors = (
+    whole, part = (fit_here(of, **AT_TRUTH) for of in (scan, scan.select(frames=(40, 120))))
+    one, other = (
         of.parameters["stderr"].values[0] / of.parameters["value"].values[0] for of in (whole, part)
     )
-    one, other = errors
     assert 1.0 < other / one < 8.0
 
 
@@ -199,8 +191,7 @@ def test_a_fit_whose_model_hardly_decays_has_an_end(tmp_path):
 @pytest.mark.long
 def test_under_a_loss_errors_are_those_of_least_squares_where_nothing_lies_far_off(tmp_path):
     scan = store(replace(RING, frames=150).scan(1), tmp_path)
-    options = STATIC | {"initial": {"D0": 1e4, "alpha": 0.0}}
-    plain, huber = (fit_here(scan, **options, loss=loss) for loss in ("linear", "huber"))
+    plain, huber = (fit_here(scan, **AT_TRUTH, loss=loss) for loss in ("linear", "huber"))
     ratio = huber.parameters["stderr"].values[:2] / plain.parameters["stderr"].values[:2]
     np.testing.assert_allclose(ratio, 1, atol=0.25)
 
@@ -209,9 +200,8 @@ def test_under_a_loss_errors_are_those_of_least_squares_where_nothing_lies_far_o
 def test_frames_before_and_after_all_stored_cells_count_in_the_noise(tmp_path):
     """A selection that begins and ends inside intervals of age has the noise of all its pairs."""
     scan = store(replace(RING, frames=160).scan(4), tmp_path)
-    options = STATIC | {"initial": {"D0": 1e4, "alpha": 0.0}}
     errors = [
-        fit_here(scan.select(frames=frames), **options).parameters["stderr"].values[0]
+        fit_here(scan.select(frames=frames), **AT_TRUTH).parameters["stderr"].values[0]
         for frames in ((32, 152), (37, 147))
     ]
     np.testing.assert_allclose(errors[1] / errors[0], 1, atol=0.4)

@@ -15,9 +15,6 @@ from homodyne_dask.kernels.cache_folder import FOLDER
 
 ROWS = {
     "kernel float64": ("kernel.run('float64')", {"M pairs/s": ">= 130"}),
-    "kernel roofline": ("roofline.row()", {}),
-    "kernel roofline AVX2": ("roofline.row()", {}),
-    "kernel beside another": ("kernel.beside_another()", {}),
     "kernel wide": ("wide.pass_beside_a_fits()", {"passes of a fit": "<= 25"}),
     "posterior 100 M pairs": (
         "wide.posterior(folder, 2950)",
@@ -28,7 +25,6 @@ ROWS = {
         "passes.free_rates(data.widened(folder, 940, 10))",
         {"ratio": "<= 3", "passes of the fit": "<= 12", "peak / the plan's": "<= 1"},
     ),
-    "kernel tiles": ("gpu.tiles()", {}),
     "gpu": (
         "gpu.run(folder)",
         {
@@ -90,17 +86,10 @@ ROWS = {
         "fits.after_the_last_pass(data.widened(folder, 2950, 10))",
         {"CPU s": "<= 10"},
     ),
-    "fits of 24 windows": ("fits.windows(folder)", {}),
-    "overhead": ("passes.overhead(folder)", {}),
-    "scheduler": ("scheduler.model(folder, (10, 100))", {}),
-    "scheduler 1000": ("scheduler.model(folder, (10, 100, 1000))", {}),
-    "crossover": ("crossover.run(folder)", {}),
     "ingest": ("fits.ingested(folder, 2950)", {"MB/s of matrix data": ">= 150"}),
 }
 ONE_THREAD = {"NPROC": "1", "OPENBLAS_NUM_THREADS": "1"}
 """The environment of rows of a kernel and of what follows the last pass."""
-AVX2 = {"XLA_FLAGS": "--xla_cpu_max_isa=AVX2", "OPENBLAS_CORETYPE": "Haswell"}
-"""The environment of a processor without AVX-512."""
 CORES = 2
 """Used by the sweeps."""
 
@@ -129,7 +118,6 @@ def one(name: str, folder: str) -> dict[str, Any]:
         f"folder = Path({folder!r}); print('RESULT', json.dumps({ROWS[name][0]}))"
     )
     environment = os.environ | (ONE_THREAD if name.startswith(("kernel", "after")) else {})
-    environment |= AVX2 if name.endswith("AVX2") else {}
     # workers import from no working folder
     environment |= {FOLDER: "off", "PYTHONPATH": str(Path.cwd())}
     done = subprocess.run(

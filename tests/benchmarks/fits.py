@@ -10,13 +10,13 @@ import psutil
 
 import homodyne_dask as hd
 from homodyne_dask.assessment.assess import assess
-from homodyne_dask.cluster.local import cores, local_cluster
+from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.fitting.fit import plan_for
 from homodyne_dask.fitting.minimize import minimize
 from homodyne_dask.fitting.prepare import prepare
-from homodyne_dask.fitting.series.rings_and_windows import parts_of
 from homodyne_dask.sweep.sweep import sweep_of
 from tests.benchmarks import data
+from tests.benchmarks.peers.homodyne_dask import load
 
 
 def full(folder: Path, frames: int, memory: str = "auto") -> dict[str, float]:
@@ -25,7 +25,7 @@ def full(folder: Path, frames: int, memory: str = "auto") -> dict[str, float]:
     began = time.perf_counter()
     with local_cluster() as client:
         client.wait_for_workers(1)
-        client.run(_load)
+        client.run(load)
         started = time.perf_counter() - began
         processes = [os.getpid(), *client.run(os.getpid).values()]
         with Memory(processes) as memory_of:
@@ -69,42 +69,6 @@ def after_the_last_pass(store: Path) -> dict[str, float]:
         assess(request, state, sweep)
         seconds.append(time.process_time() - began)
     return {"CPU s": min(seconds), "CPU ms per bin": 1e3 * min(seconds) / len(scan.bins)}
-
-
-def windows(folder: Path, number: int = 24) -> dict[str, float]:
-    """Fits of age windows, too small to share passes: one after the other in this process, and as
-    whole fits on two workers."""
-    scan = hd.open_dataset(data.store(folder, 2950))
-    parts = parts_of(scan, "age", number)
-    hd.fit(parts[0].scan, hd.LAMINAR_FLOW)  # compiles
-    began = time.perf_counter()
-    here = [hd.fit(part.scan, hd.LAMINAR_FLOW) for part in parts]
-    one_by_one = time.perf_counter() - began
-    began = time.perf_counter()
-    with local_cluster(cores()) as client:
-        client.wait_for_workers(cores())
-        client.run(_load)
-        started = time.perf_counter() - began
-        began = time.perf_counter()
-        there = hd.fit_each(scan, hd.LAMINAR_FLOW, over="age", windows=number, client=client)
-        side_by_side = time.perf_counter() - began
-    assert [r.chisqr for r in here] == [r and r.chisqr for r in there.results]
-    return {
-        "one by one s": one_by_one,
-        "side by side, compilation included s": side_by_side,
-        "start-up of the workers s": started,
-        "fits": number,
-        "passes of all": sum(r.passes for r in here),
-        "pairs of one": here[0].ndata,
-    }
-
-
-def _load() -> None:
-    import jax.numpy as jnp
-
-    import homodyne_dask.sweep.sweep  # noqa: F401
-
-    jnp.zeros(1).block_until_ready()
 
 
 class Memory:

@@ -3,13 +3,9 @@
 `make benchmark-gpu` installs homodyne beside for it.
 """
 
-import statistics
-import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from distributed import Client
 
@@ -19,14 +15,9 @@ from homodyne_dask.fitting.fit import plan_for
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.kernels.devices import jax_device
 from homodyne_dask.kernels.gpus import GPU, gpus_of_machine
-from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.kernels.transport_backend import transport_gram
-from homodyne_dask.kernels.transport_evaluation import transport_point
-from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.sweep.plan import Plan
 from homodyne_dask.sweep.sweep import Sweep, sweep_of
 from tests.benchmarks import data, passes
-from tests.benchmarks.kernel import GAP, MIN_LAG, RUNS, THETA, TIME, blocks
 from tests.benchmarks.passes import Row
 from tests.benchmarks.peers import __main__ as peers
 from tests.benchmarks.peers import data as peers_data
@@ -118,22 +109,3 @@ def fits(folder: Path) -> Row:
     mine = found.get("fit by homodyne_dask, GPU, s")
     others = {name: seconds for name, seconds in found.items() if mine and "GPU" not in name}
     return found | {f"{name[:-3]} / on the GPU": of / mine for name, of in others.items()}
-
-
-def tiles() -> dict[str, float]:
-    """Processor time of the loop over whole tiles on this processor, in turn with that over sub-blocks."""
-    problem = Problem(LAMINAR_FLOW, gap=GAP, min_lag=MIN_LAG)
-    at, here = transport_point(problem, THETA, TIME), blocks()[:4]
-    there = [replace(b, c2=jax.device_put(b.c2, jax.devices("cpu")[0])) for b in here]
-    sums = [transport_gram(at, block)[1] for block in here]
-    pairs = float(sum(s[:, 3].sum() for s in sums))
-    seconds: dict[str, list[float]] = {"sub-blocks": [], "tiles": []}
-    for _ in range(1 + RUNS // 3):  # the first compiles
-        for name, those in (("sub-blocks", here), ("tiles", there)):
-            began = time.process_time()
-            for block, known in zip(those, sums, strict=True):
-                transport_gram(at, block, known)
-            seconds[name].append(time.process_time() - began)
-    rates = {name: pairs / statistics.median(of[1:]) / 1e6 for name, of in seconds.items()}
-    found = {f"{name}, M pairs per CPU s": rate for name, rate in rates.items()}
-    return found | {"tiles / sub-blocks": rates["tiles"] / rates["sub-blocks"]}

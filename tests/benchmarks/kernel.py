@@ -5,8 +5,6 @@ of N = 2950 with those on the diagonal. The median of 15 runs counts.
 """
 
 import statistics
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -74,19 +72,6 @@ def run(precision: str = "float64") -> dict[str, float]:
         )
         rates.append(pairs / (time.perf_counter() - began))
     return {"M pairs/s": statistics.median(rates) / 1e6, "best of 15": max(rates) / 1e6}
-
-
-def beside_another() -> dict[str, float]:
-    """Pairs per second while another process does the same: what two cores of this machine can do."""
-    alone = run()["M pairs/s"]
-    code = "from tests.benchmarks import kernel; print(flush=True)\nwhile True: kernel.run()"
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        other.stdout.readline()
-        time.sleep(3)  # it compiles
-        both = run()["M pairs/s"]
-        other.kill()
-    return {"M pairs/s": both, "of one alone": both / alone}
 
 
 def separable() -> dict[str, float]:

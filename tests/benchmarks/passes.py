@@ -1,29 +1,23 @@
-"""Passes on a running cluster: rates, overhead of Dask, free rates, stores by URL."""
+"""Passes on a running cluster: rates, free rates, stores by URL."""
 
-import os
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import psutil
 
 import homodyne_dask as hd
 import ingest
 from homodyne_dask.cluster.local import local_cluster, workers_of
 from homodyne_dask.fitting.prepare import prepare
-from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.spline_rates import of_power_law
 from homodyne_dask.models.transport import positive_times
-from homodyne_dask.sweep.blocks import NO_COST
-from homodyne_dask.sweep.layout import Run, layout, runs
+from homodyne_dask.sweep.layout import layout
 from homodyne_dask.sweep.plan import make_plan
 from homodyne_dask.sweep.sweep import Sweep, sweep_of
-from homodyne_dask.sweep.tasks import AtTheta, Report, Task, TaskContext
 from tests.benchmarks import data
 
 Row = dict[str, float]
@@ -73,41 +67,6 @@ def timed(sweep: Sweep, theta: np.ndarray, runs: int = RUNS) -> Row:
 def rate(store: Path, memory: str, processes: int, threads: int) -> Row:
     with passes_over(store, memory, processes, threads) as sweep:
         return timed(sweep, truth(hd.open_dataset(store)))
-
-
-def nothing(context: TaskContext, run: Run, at: AtTheta) -> tuple[Gram, Report]:
-    """A task that computes nothing and returns what a task returns."""
-    gram = Gram(np.zeros((len(run.members), 10, 10)), np.zeros(len(run.members), np.int64))
-    none = {"gram": 0, "candidates": 0}
-    return gram, Report("", os.getpid(), 0.0, (none, none), NO_COST, 0)
-
-
-def overhead(folder: Path, tiles: int = 100_000) -> Row:
-    """Overhead of Dask for the tasks of 10⁵ tiles, and for tiles / 10 tasks of one tile each."""
-    store = data.store(folder, 2950)
-    side = int(np.sqrt(2 * tiles))
-    with passes_over(store, "stream", 2, 1) as sweep:
-        many = replace(
-            sweep.layout,
-            tiles=tuple((i, j) for i in range(side) for j in range(i, side))[:tiles],
-            pairs=sweep.layout.pairs // sweep.layout.blocks * tiles,
-        )
-        row: Row = {}
-        single = [Run(0, many.groups[0], (tile,), 1) for tile in many.tiles[: tiles // 10]]
-        for name, tasks in (("", runs(many, 2)), ("one tile each, ", single)):
-            part = replace(sweep, layout=many, tasks=tasks)
-            before, began = processor_time(sweep.client), time.perf_counter()
-            done = sum(
-                1 for _ in part.compute(part, Task(nothing, "nothing"), AtTheta(np.zeros(7)))
-            )
-            seconds = time.perf_counter() - began
-            cpu = processor_time(sweep.client) - before
-            row[f"{name}tasks"] = done
-            row[f"{name}ms per task"] = seconds / done * 1e3
-            row[f"{name}ms of CPU per task"] = cpu / done * 1e3
-        row["tiles"] = tiles
-        row["scheduler and driver MiB"] = psutil.Process().memory_info().rss / 2**20
-    return row
 
 
 FREE = {"rates": "spline", "knots": 23}

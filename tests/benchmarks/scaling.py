@@ -6,10 +6,10 @@
 from heapq import heapreplace
 
 from homodyne_dask.cluster.workers import workers_asked
-from homodyne_dask.sweep.layout import SCHEDULER_SECONDS
+from homodyne_dask.sweep.layout import SCHEDULER_SECONDS, Layout
 from homodyne_dask.sweep.plan import make_plan
-from tests.benchmarks.scheduler import BINS, layout_of
 
+BINS, SIDE = 23, 512
 SECONDS_PER_PAIR = 8e-9
 """Of a thread that computes and reads: c + r of the page."""
 TASK_OVERHEAD_SECONDS = 0.008
@@ -19,6 +19,13 @@ EURO_PER_CORE_HOUR = 0.04
 CASES = [(pairs, workers) for pairs in (10, 11) for workers in (10, 100, 1000)]
 """Powers of ten of pairs, and workers of eight threads."""
 DIGITS = str.maketrans("01", "⁰¹")
+
+
+def layout_of(pairs: float) -> Layout:
+    """The tiles of so many pairs; nothing of them is anywhere."""
+    side = int((2 * pairs / BINS) ** 0.5) // SIDE + 1
+    tiles = tuple((i, j) for i in range(side) for j in range(i, side))
+    return Layout(SIDE, BINS, (tuple(range(BINS)),), tiles, int(pairs))
 
 
 def line(power: int, workers: int) -> str:

@@ -1,4 +1,4 @@
-"""The wide pass of a posterior beside a pass of a fit, what it is made of, and a posterior as a whole."""
+"""The wide pass of a posterior beside a pass of a fit, and a posterior as a whole."""
 
 import os
 import statistics
@@ -6,14 +6,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-from jax import lax
-
 import homodyne_dask as hd
 from homodyne_dask.cluster.local import local_cluster
-from homodyne_dask.kernels.compiled import COMPILER_OPTIONS
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.transport_backend import transport_gram, transport_wide_gram
 from homodyne_dask.kernels.transport_evaluation import transport_point
@@ -21,12 +15,12 @@ from homodyne_dask.models import LAMINAR_FLOW
 from tests.benchmarks import data, fits
 from tests.benchmarks.kernel import GAP, MIN_LAG, RUNS, THETA, TIME, blocks
 
-COLUMNS, ROWS = 40, 512
-"""Columns besides that of the optimum; pairs of a strip of a sub-block."""
+COLUMNS = 40
+"""Besides that of the optimum."""
 
 
 def pass_beside_a_fits() -> dict[str, float]:
-    """Seconds of the wide kernel over those of the Gram's, taking turns, on some blocks; and its parts."""
+    """Seconds of the wide kernel over those of the Gram's, taking turns, on some blocks."""
     problem = Problem(LAMINAR_FLOW, gap=GAP, min_lag=MIN_LAG)
     scan = blocks()[:4]
     points = [transport_point(problem, THETA * (1 + 1e-3 * n), TIME) for n in range(COLUMNS + 1)]
@@ -44,35 +38,11 @@ def pass_beside_a_fits() -> dict[str, float]:
             transport_gram(points[0], block, known)
         one.append(time.perf_counter() - began)
     rate, gram = pairs / statistics.median(wide), pairs / statistics.median(one)
-    products = _products()
     return {
         "M pairs/s": rate / 1e6,
         "of the Gram": gram / 1e6,
         "passes of a fit": gram / rate,
-        "products alone M pairs/s": products / 1e6,
-        "share of the products": rate / products,
     }
-
-
-def _products() -> float:
-    """Pairs per second of the products of columns alone."""
-    m, times = COLUMNS + 3, 20_000
-
-    def body(_, state):
-        total, X = state
-        X = lax.optimization_barrier(X)
-        return total + X @ X.T, X
-
-    def run(X):
-        return lax.fori_loop(0, times, body, (jnp.zeros((m, m)), X))[0]
-
-    with jax.enable_x64(True):
-        X = jnp.asarray(np.random.default_rng(0).standard_normal((m, ROWS)))
-        compiled = jax.jit(run, compiler_options=dict(COMPILER_OPTIONS))
-        jax.block_until_ready(compiled(X))
-        began = time.perf_counter()
-        jax.block_until_ready(compiled(X))
-        return times * ROWS / (time.perf_counter() - began)
 
 
 def posterior(folder: Path, frames: int) -> dict[str, float]:

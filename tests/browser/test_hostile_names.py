@@ -1,7 +1,5 @@
 """Names of samples, files and stores that are HTML, scripts or templates stay text on every page."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -121,22 +119,3 @@ def scans_page(folder: Path, scan) -> str:
 @pytest.mark.parametrize("page", [report, scans_page, live_page, dashboard, cell, reprs])
 def test_names_stay_text_and_nothing_in_them_runs(tab, tmp_path, scan, page: Callable[..., str]):
     assert "{{ 7*7 }}" in check(tab, page(tmp_path, scan))
-
-
-@pytest.mark.long
-def test_names_stay_text_on_the_page_of_view(tab, tmp_path, scan):
-    named(scan).to_json(tmp_path / "summary.json")
-    program = f"import homodyne_dask as hd; hd.view(hd.load_result({str(tmp_path)!r}))"
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
-    ) as served:
-        assert served.stdout is not None
-        try:
-            said = check(tab, served.stdout.readline().strip())
-            tab.until("window.Bokeh?.documents[0]?.get_model_by_name('data')?.data.image.length")
-            tab.until("document.querySelector('[data-root-id], .bk-Column') != null")
-            assert tab.value("window.taken") is None
-            assert "{{ 7*7 }}" in said
-            assert tab.value("document.title").endswith(HOSTILE)
-        finally:
-            served.kill()

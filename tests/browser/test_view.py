@@ -8,8 +8,9 @@ import time
 import psutil
 import pytest
 
+from homodyne_dask.results.data.findings import Findings, finding
 from tests.browser.chromium import ARTEFACTS, PROGRAM, browser
-from tests.results.made_results import flow_result_of
+from tests.results.made_results import changed, flow_result_of
 from tests.synthetic import FLOW, angles, measured, store
 
 pytestmark = [
@@ -33,7 +34,8 @@ def fits(tmp_path_factory):
     fits = [where / f"{HOSTILE}A0001_fit", where / "A0002_fit"]
     for fit in fits:
         fit.mkdir()
-        flow_result_of(made).to_json(fit / "summary.json")
+        findings = Findings([finding("undetermined", [HOSTILE])])
+        changed(flow_result_of(made), findings=findings).to_json(fit / "summary.json")
     return fits
 
 

@@ -78,16 +78,6 @@ def test_a_selection_and_other_options_reach_the_fit(here, no_pictures):
     assert result.ndata == 2 * 29 * 28 // 2
 
 
-def test_info_and_plan_describe_the_data_without_reading_them(here):
-    info = done("info", "F_c2.zarr")
-    assert "5 of 5 bins" in info
-    assert "F_results.hdf (aps-u)" in info
-    assert "gap 200 um" in info
-    plan = ("plan", "F_c2.zarr", "--model")
-    assert "3,900" in done(*plan, "laminar_flow")
-    assert "780" in done(*plan, "static", "--phi", "0")
-
-
 def test_plain_arrays_are_ingested_with_the_values_they_lack(here):
     c2 = np.ones((2, 8, 8)) + np.arange(8)
     np.save("chx.npy", (c2 + c2.transpose(0, 2, 1)) / 20)

@@ -122,15 +122,8 @@ def test_a_ring_that_fails_has_a_row_and_does_not_stop_the_others(rings):
     assert (bad["outcome"], bad["D0"], good["outcome"]) == ("FAILED", "", "CONVERGED")
     assert "the bin labelled 1 cannot be read" in bad["message"]
     page = ParsedPage(Path("R_fit_q/series.html").read_text())
-    assert "p: ✗ 1 of 2 fits converged, 1 failed" in page.text
-    assert [a["href"] for a in page.all("a") if "report" in str(a["href"])] == [
-        "q_0.006/report.html"
-    ]
-
-
-def test_fits_that_do_not_converge_set_the_exit_status(rings):
-    assert run(*FIT, "q", "--max-passes", "1", "--overwrite").exit_code == 3
-    assert {row["outcome"] for row in rows("R_fit_q")} == {"MAX_PASSES"}
+    links = [a["href"] for a in page.all("a") if "report" in str(a["href"])]
+    assert links == ["q_0.006/report.html"]
 
 
 def test_a_series_is_replaced_or_resumed_only_with_the_option_for_it(rings):
@@ -152,10 +145,6 @@ BAD_OPTIONS = [
         "apply to a single fit, but there are 2 fits",
     ),
     ("windows alone", ["--windows", "3"], "give --over age"),
-    ("windows of q", ["--over", "q", "--windows", "3"], "applies only to over 'age'"),
-    ("age without windows", ["--over", "age"], "needs windows"),
-    ("an option of the fit", ["--over", "q", "--scaling", "free"], "scaling 'free' is unknown"),
-    ("another word", ["--over", "psi"], "over 'psi' is unknown"),
     ("no number", ["--over", "age", "--windows", "few"], "--windows = .* cannot be used"),
 ]
 

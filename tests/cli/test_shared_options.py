@@ -7,6 +7,8 @@ import pytest
 from homodyne_dask.cli.program import main
 from tests.run_command import FIT, done, run
 
+BROWNIAN = ("--model", "brownian", "--no-pictures")
+
 
 @pytest.mark.parametrize("command", ["", *main.commands])
 def test_h_is_help(command):
@@ -47,7 +49,7 @@ def test_info_and_plan_as_json_have_what_they_print_as_values(here):
 
 
 def test_show_prints_json_and_intervals(here):
-    assert run("fit", "F_c2.zarr", "--model", "brownian", "--no-pictures").exit_code in (0, 3)
+    assert run("fit", "F_c2.zarr", *BROWNIAN).exit_code in (0, 3)
     shown = json.loads(done("show", "F_fit", "--json"))
     assert shown["model"] == "brownian"
     saved = json.loads((here / "F_fit/summary.json").read_text())
@@ -58,26 +60,14 @@ def test_show_prints_json_and_intervals(here):
 
 
 def test_show_prints_a_series_as_json(here):
-    done(
-        "fit",
-        "A_c2.zarr",
-        "--model",
-        "brownian",
-        "--over",
-        "age",
-        "--windows",
-        "2",
-        "--no-pictures",
-    )
+    done("fit", "A_c2.zarr", *BROWNIAN, "--over", "age", "--windows", "2")
     shown = json.loads(done("show", "A_fit_age", "--json"))
     assert len(shown["fits"]) == 2
     assert done("show", "A_fit_age", "--ci", "68").count("68 % from") == 2
 
 
 def test_show_names_the_fits_of_several_stores(here):
-    assert run(
-        "fit", "A_c2.zarr", "F_c2.zarr", "--model", "brownian", "--no-pictures", "-o", "both"
-    ).exit_code in (0, 3)
+    assert run("fit", "A_c2.zarr", "F_c2.zarr", *BROWNIAN, "-o", "both").exit_code in (0, 3)
     shown = run("show", "both")
     assert shown.exit_code == 2
     assert "contains the fits of several stores, listed in scans.html" in shown.stderr
@@ -89,6 +79,5 @@ def test_times_before_0_are_not_fitted_with_powers_of_time(here):
     wrong = run("fit", "N_c2.zarr", "--model", "static")
     assert wrong.exit_code == 2
     assert "the selected times begin at -0.5 s" in wrong.stderr
-    assert run(
-        "fit", "N_c2.zarr", "--model", "static", "--time", "0:9", "--no-pictures"
-    ).exit_code in (0, 3)
+    words = ["fit", "N_c2.zarr", "--model", "static", "--time", "0:9", "--no-pictures"]
+    assert run(*words).exit_code in (0, 3)

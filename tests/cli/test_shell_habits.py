@@ -77,11 +77,8 @@ def test_frames_that_a_store_does_not_have_are_said(here):
 
 
 def test_data_are_described_as_json(here):
-    made = json.loads(
-        done(
-            "simulate", "N.hdf", "--scenario", "static", "--angles", "3", "--frames", "40", "--json"
-        )
-    )
+    size = ("--angles", "3", "--frames", "40")
+    made = json.loads(done("simulate", "N.hdf", "--scenario", "static", *size, "--json"))
     assert made["parameters"]["D0"] > 0
     assert (made["file"], made["frames"], made["q_per_angstrom"]) == ("N.hdf", 40, 0.0054)
     again = json.loads(done("ingest", "A_results.hdf", "--json"))

@@ -68,14 +68,9 @@ def test_workers_in_another_folder_give_the_bits_of_a_fit_in_this_process(
 
 def test_workers_that_do_not_see_the_store_are_named_before_the_first_pass(folder, client):
     passes = []
+    given = GIVEN | {"callbacks": [on_pass(passes.append)]}
     with pytest.raises(ClusterError) as said:
-        hd.fit(
-            folder / "hidden.zarr",
-            hd.STATIC,
-            **GIVEN,
-            client=client,
-            callbacks=[on_pass(passes.append)],
-        )
+        hd.fit(folder / "hidden.zarr", hd.STATIC, **given, client=client)
     sentences = str(said.value).splitlines()
     assert len(sentences) == 2
     for sentence in sentences:

@@ -54,13 +54,8 @@ def test_what_its_steps_install_fits_as_this_process_does(tmp_path):
     ended = subprocess.run(fit, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert ended.returncode in (0, 3), ended.stderr
     assert folder_bits(tmp_path / "result") == here(tmp_path)
-    said = subprocess.run(
-        [program, "explain", "clusters"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    explain = [program, "explain", "clusters"]
+    said = subprocess.run(explain, env=environment, capture_output=True, text=True, check=True)
     assert "SLURM" in said.stdout
 
 

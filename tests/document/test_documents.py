@@ -1,10 +1,10 @@
 """A document with every block as text, as a page and in a notebook, and the rules of showing it."""
 
+import io
 import re
-import struct
-import zlib
 
 import pytest
+from PIL import Image
 
 from homodyne_dask.document.blocks import (
     Document,
@@ -22,21 +22,11 @@ from homodyne_dask.document.plain_text import Printed, as_text
 from tests.html_pages import NASTY, ParsedPage
 
 
-def png(width: int = 300, height: int = 150) -> bytes:
+def png() -> bytes:
     """A white picture."""
-
-    def chunk(name: bytes, data: bytes) -> bytes:
-        body = name + data
-        return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
-
-    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    rows = (b"\0" + b"\xff" * width) * height
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", head)
-        + chunk(b"IDAT", zlib.compress(rows))
-        + chunk(b"IEND", b"")
-    )
+    with io.BytesIO() as file:
+        Image.new("L", (300, 150), 255).save(file, format="png")
+        return file.getvalue()
 
 
 def document(word: str = "word") -> Document:

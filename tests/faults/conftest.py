@@ -16,7 +16,15 @@ from homodyne_dask.results.views.figures import fit_figures as plots
 from homodyne_dask.results.views.figures.captions import TITLES
 from homodyne_dask.store.files import write_file
 from tests.results.made_results import scan_of
-from tests.synthetic import CREEP
+from tests.synthetic import CREEP, started_as_given
+
+
+@pytest.fixture(scope="module")
+def many_passes():
+    """Fits start at the poor initial values that they are given."""
+    with started_as_given():
+        yield
+
 
 PIXELS = np.frombuffer(os.urandom(3 * 50 * 60), np.uint8).reshape(50, 60, 3)
 with io.BytesIO() as png:

@@ -10,7 +10,6 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-import h5py
 import numpy as np
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
@@ -20,7 +19,7 @@ from homodyne_dask.cli.read_options import read_config
 from homodyne_dask.errors import HomodyneDaskError
 from ingest.readers.detect import open_source
 from ingest.readers.source import checked_options
-from tests.ingest_files import DT, Q, noisy, simulated
+from tests.ingest_files import nexus, noisy, simulated
 
 INTERESTING = [0, 1, 0x7F, 0x80, 0xFE, 0xFF, *b'[]{}:",\\-!&*']
 Change = tuple[int, int, bytes]
@@ -51,22 +50,9 @@ def damaged(whole: bytes, several: list[Change], length_kept: bool) -> bytes:
     return bytes(found)
 
 
-def nexus(path: Path) -> Path:
+def small_nexus(path: Path) -> Path:
     """A small NXxpcs file with attributes of variable length."""
-    with h5py.File(path, "w") as file:
-        entry = "entry/twotime/two_time_corr_func"
-        file["entry/definition"] = "NXxpcs"
-        file[entry] = np.stack([noisy(12, k) for k in range(2)])
-        file[entry].attrs.update(
-            {"storage_mode": "one_array_q_first", "baseline_reference": 1,
-             "time_origin_location": "upper_left", "populated_elements": "all"}
-        )  # fmt: skip
-        file["entry/instrument/detector_1/frame_time"] = DT
-        masks = file.create_group("entry/instrument/masks")
-        masks["dynamic_roi_map"] = np.repeat(np.arange(3), 4)
-        masks["dynamic_q_list"], masks["dynamic_phi_list"] = [Q, Q], [0.0, 60.0]
-        masks["dynamic_q_list"].attrs["units"] = "1/Å"
-    return path
+    return nexus(path, np.stack([noisy(12, k) for k in range(3)]))
 
 
 def read_hdf5(path: Path) -> None:
@@ -106,7 +92,7 @@ KINDS: dict[str, tuple[Callable[[], tuple[list[bytes], Read]], bool]] = {
         lambda: of_hdf5(lambda path: simulated(path, "aps-legacy", n=12, bins=2, overwrite=True)),
         True,
     ),
-    "nexus": (lambda: of_hdf5(nexus), True),
+    "nexus": (lambda: of_hdf5(small_nexus), True),
     "config": (of_config, False),
 }
 """What makes the whole contents and the reader of a kind of file; whether damage keeps their length."""

@@ -5,13 +5,42 @@ import signal
 import threading
 import time
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 from distributed import SchedulerPlugin
 
+import homodyne_dask as hd
 from homodyne_dask.cluster.local import local_cluster
+from homodyne_dask.fitting.events import on_pass
+from tests.synthetic import FLOW
+
+POOR = dict(zip(hd.LAMINAR_FLOW.names, FLOW * [1.6, 0.5, 1, 0.4, 0.5, 1, 1], strict=True))
+
+
+def disturbed(scan, client, disturb: Callable[[int], None], memory="stream"):
+    """Fit while `disturb` is called, in a thread of its own, as each next pass begins.
+
+    It ends before the pass after that one begins.
+    """
+    threads = []
+
+    def after(event):
+        for thread in threads:
+            thread.join()
+        threads.append(threading.Thread(target=disturb, args=(event.number,)))
+        threads[-1].start()
+
+    try:
+        return hd.fit(
+            scan, hd.LAMINAR_FLOW, gap="200 um", initial=POOR, client=client, memory=memory,
+            callbacks=[on_pass(after)],
+        )  # fmt: skip
+    finally:
+        for thread in threads:
+            thread.join()
 
 
 def nannies(client) -> dict[int, psutil.Process]:

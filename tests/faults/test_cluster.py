@@ -2,9 +2,8 @@
 
 import signal
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psutil
@@ -21,20 +20,22 @@ from homodyne_dask.solver import checkpoint
 from homodyne_dask.sweep import admission, distributed_tasks
 from homodyne_dask.sweep import sweep as sweeps
 from homodyne_dask.sweep.sweep import Sweep
-from tests.faults.local_workers import Given, by_address, everything, processes, when_busy
+from tests.faults.local_workers import (
+    POOR,
+    Given,
+    by_address,
+    disturbed,
+    everything,
+    processes,
+    when_busy,
+)
 from tests.faults.processes import dask, scheduler_at, still_there
 from tests.result_bits import result_bits
-from tests.synthetic import FLOW, angles, fit_here, measured, started_as_given, store
+from tests.synthetic import FLOW, angles, fit_here, measured, store
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
-POOR = dict(zip(hd.LAMINAR_FLOW.names, FLOW * [1.6, 0.5, 1, 0.4, 0.5, 1, 1], strict=True))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def many_passes():
-    """Fits start at the poor initial values that they are given."""
-    with started_as_given():
-        yield
+pytestmark = [
+    pytest.mark.cluster, pytest.mark.timeout(240), pytest.mark.usefixtures("many_passes"),
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -47,29 +48,6 @@ def scan(tmp_path_factory):
 def quiet(scan):
     """The fit in this process."""
     return fit_here(scan, hd.LAMINAR_FLOW, gap="200 um", initial=POOR)
-
-
-def disturbed(scan, client, disturb: Callable[[int], None], memory="stream"):
-    """Fit while `disturb` is called, in a thread of its own, as each next pass begins.
-
-    It ends before the pass after that one begins.
-    """
-    threads = []
-
-    def after(event):
-        for thread in threads:
-            thread.join()
-        threads.append(threading.Thread(target=disturb, args=(event.number,)))
-        threads[-1].start()
-
-    try:
-        return hd.fit(
-            scan, hd.LAMINAR_FLOW, gap="200 um", initial=POOR, client=client, memory=memory,
-            callbacks=[on_pass(after)],
-        )  # fmt: skip
-    finally:
-        for thread in threads:
-            thread.join()
 
 
 @pytest.mark.long
@@ -213,15 +191,8 @@ def elsewhere(tmp_path) -> Iterator[tuple[subprocess.Popen, str]]:
 def on_that_scheduler(scan, address: str, **given):
     with hd.connect(address) as client:
         client.wait_for_workers(1, timeout=60)
-        return hd.fit(
-            scan,
-            hd.LAMINAR_FLOW,
-            gap="200 um",
-            initial=POOR,
-            client=client,
-            memory="stream",
-            **given,
-        )
+        given |= {"gap": "200 um", "initial": POOR, "memory": "stream"}
+        return hd.fit(scan, hd.LAMINAR_FLOW, client=client, **given)
 
 
 @pytest.mark.long

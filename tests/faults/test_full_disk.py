@@ -83,19 +83,14 @@ def test_a_series_of_which_not_all_is_written_is_none(disk, fitted, capfd, monke
 
 
 SIMULATE = ("--scenario", "static", "--angles", "2", "--frames", "64", "--overwrite")
+INTO = ("{disk}/fit.yaml", "--overwrite")
 COMMANDS = {
     "fit": ("fit", "{scan}", "--model", "static", "--output", "{disk}/A_fit", "--overwrite"),
     "ingest": ("ingest", "{source}", "{disk}/A_c2.zarr"),
     "simulate aps-u": ("simulate", "{disk}/A.hdf", *SIMULATE),
     "simulate aps-legacy": ("simulate", "{disk}/A.hdf", *SIMULATE, "--layout", "aps-legacy"),
-    "config": ("config", "{disk}/fit.yaml", "--overwrite"),
-    "from-homodyne": (
-        "from-homodyne",
-        "{source}.yaml",
-        "--output",
-        "{disk}/fit.yaml",
-        "--overwrite",
-    ),
+    "config": ("config", *INTO),
+    "from-homodyne": ("from-homodyne", "{source}.yaml", "--output", *INTO),
 }
 
 

@@ -12,7 +12,7 @@ import ingest
 from homodyne_dask.errors import SourceError
 from ingest.readers.detect import check_opens
 from ingest.readers.source import checked_options
-from tests.faults.fuzz import KINDS, nexus
+from tests.faults.fuzz import KINDS, small_nexus
 from tests.faults.processes import ENVIRONMENT
 
 PATIENCE = 10.0
@@ -94,7 +94,7 @@ def watched(program: subprocess.Popen, done: Path) -> str:
 def test_a_file_that_makes_hdf5_hang_is_said_by_an_ingest_from_python(tmp_path, monkeypatch):
     """The strings of its attributes lie in a heap, whose first entry now says that it is empty."""
     monkeypatch.setattr("ingest.readers.detect.DESCRIPTION_TIMEOUT", 3.0)
-    path = nexus(tmp_path / "A.hdf")
+    path = small_nexus(tmp_path / "A.hdf")
     held = bytearray(path.read_bytes())
     first = held.index(b"GCOL") + 16
     held[first : first + 16] = bytes(16)

@@ -23,7 +23,8 @@ from homodyne_dask.store.files import any_path
 from ingest.readers import numpy_arrays
 from ingest.readers.detect import open_source
 from ingest.readers.source import IngestOptions
-from tests.faults.fuzz import nexus
+from tests.faults.fuzz import small_nexus
+from tests.hdf5_elsewhere import WAYS, moved_elsewhere
 from tests.ingest_files import simulated
 from tests.object_server import Recording, answering
 from tests.results.made_results import changed, flow_result_of
@@ -174,7 +175,7 @@ def test_arrays_larger_than_any_are_refused_before_they_are_read(tmp_path, monke
      ((2, 10**8, 10**8), "claims 100,000,000 frames: one matrix takes 4e.07 GB")],
 )  # fmt: skip
 def test_hdf5_that_claims_more_matrices_than_any_is_refused(tmp_path, shape, says):
-    path = nexus(tmp_path / "A.hdf")
+    path = small_nexus(tmp_path / "A.hdf")
     with h5py.File(path, "r+") as file:
         name = "/entry/twotime/two_time_corr_func"
         held = dict(file[name].attrs)
@@ -185,54 +186,24 @@ def test_hdf5_that_claims_more_matrices_than_any_is_refused(tmp_path, shape, say
         open_source(path, IngestOptions())
 
 
-def external_link(file, name):
-    file[name] = h5py.ExternalLink("secret.hdf", "/held")
-
-
-def two_links(file, name):
-    file["aside"] = h5py.ExternalLink("secret.hdf", "/")
-    file[name] = h5py.SoftLink("/aside/held")
-
-
-def in_a_raw_file(file, name):
-    shape = file.attrs["shape"]
-    size = 4 * int(np.prod(shape))
-    file.create_dataset(name, shape, "f4", external=[("secret.raw", 0, size)])
-
-
-def virtual(file, name):
-    shape = tuple(file.attrs["shape"])
-    layout = h5py.VirtualLayout(shape, "f4")
-    layout[...] = h5py.VirtualSource("secret.hdf", "held", shape)
-    file.create_virtual_dataset(name, layout)
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("how", [external_link, two_links, in_a_raw_file, virtual])
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     ("layout", "name"),
     [("aps-u", "/xpcs/twotime/correlation_map/c2_00001"),
      ("aps-u", "/xpcs/qmap/dynamic_v_list_dim0"),
      ("nexus", "/entry/twotime/two_time_corr_func")],
 )  # fmt: skip
-def test_what_lies_in_another_file_is_not_read(tmp_path, monkeypatch, layout, name, how):
+def test_what_lies_in_another_file_is_not_read(tmp_path, monkeypatch, layout, name, way):
     monkeypatch.chdir(tmp_path)
-    path = nexus(Path("A.hdf")) if layout == "nexus" else simulated(Path("A.hdf"), n=12)
-    with h5py.File(path, "r+") as file, h5py.File("secret.hdf", "w") as secret:
-        secret["held"] = np.asarray(file[name], np.float32)
-        file.attrs["shape"] = secret["held"].shape
-        Path("secret.raw").write_bytes(secret["held"][()].tobytes())
-        held = dict(file[name].attrs)
-        del file[name]
-        how(file, name)
-        if isinstance(file.get(name, getlink=True), h5py.HardLink):
-            file[name].attrs.update(held)
+    path = small_nexus(Path("A.hdf")) if layout == "nexus" else simulated(Path("A.hdf"), n=12)
+    moved_elsewhere(path, name, way)
     with pytest.raises(SourceError, match=r"of A\.hdf is in another file"):
         ingest.ingest(path)
 
 
 def test_links_within_a_file_are_followed_to_an_end(tmp_path):
-    path = nexus(tmp_path / "A.hdf")
+    path = small_nexus(tmp_path / "A.hdf")
     with h5py.File(path, "r+") as file:
         file.move("/entry/instrument/masks/dynamic_q_list", "/entry/instrument/masks/q")
         file["/entry/instrument/masks/dynamic_q_list"] = h5py.SoftLink("q")

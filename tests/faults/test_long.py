@@ -4,59 +4,36 @@ import gc
 import linecache
 import logging
 import random
-import threading
 import time
 
 import numpy as np
 import psutil
 import pytest
 
-import homodyne_dask as hd
 from homodyne_dask.cluster.local import local_cluster
-from homodyne_dask.fitting.events import on_pass
 from homodyne_dask.store.processes import trim_memory
-from tests.faults.local_workers import by_address, everything, shared_memory
+from tests.faults.local_workers import by_address, disturbed, everything, shared_memory
 from tests.faults.processes import still_there
 from tests.result_bits import result_bits
-from tests.synthetic import FLOW, angles, measured, started_as_given, store
+from tests.synthetic import FLOW, angles, measured, store
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(3000)]
 SOAK = 600.0
-GIVEN = dict(zip(hd.LAMINAR_FLOW.names, FLOW * [1.6, 0.5, 1, 0.4, 0.5, 1, 1], strict=True))
 
 
 def fitted(path, kill):
     """A fit on two workers, and what was left behind."""
-    threads, shared = [], set()
+    shared = set()
     with local_cluster(processes=2, threads=1) as client:
         client.wait_for_workers(2, timeout=120)
 
-        def after(event):
+        def disturb(number):
             shared.update(shared_memory(client))
-            threads.append(threading.Thread(target=kill, args=(client, event.number)))
-            threads[-1].start()
+            kill(client, number)
 
-        try:
-            result = hd.fit(
-                path,
-                hd.LAMINAR_FLOW,
-                gap="200 um",
-                client=client,
-                initial=GIVEN,
-                callbacks=[on_pass(after)],
-            )
-        finally:
-            for thread in threads:
-                thread.join()
+        result = disturbed(path, client, disturb, memory="auto")
         processes = everything(client)
     return result, [*still_there(processes, 20), *(one for one in shared if one.exists())]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def many_passes():
-    """Fits start at the poor initial values that they are given."""
-    with started_as_given():
-        yield
 
 
 @pytest.fixture
@@ -68,7 +45,7 @@ def _no_logs():
     logging.disable(before)
 
 
-@pytest.mark.usefixtures("_no_logs")
+@pytest.mark.usefixtures("_no_logs", "many_passes")
 def test_ten_minutes_of_fits_with_random_kills_leave_nothing_behind(tmp_path):
     scan = store(measured(FLOW, 1100, angles(4), dt=0.1), tmp_path)
     rng = random.Random(3)

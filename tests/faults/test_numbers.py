@@ -12,6 +12,7 @@ from tests.synthetic import angles, measured, store
 D0 = 20_000.0
 TRUTH = np.array([D0, 0.0, 0.0])
 FIXED = {"alpha": 0.0, "D_offset": 0.0}
+FREE = np.array([True, False, False])
 
 
 def data(n=60, bins=3, theta=TRUTH, **options):
@@ -96,6 +97,10 @@ def fitted(scans, folder):
     with np.errstate(all="ignore"):
         result = hd.fit(scan, hd.STATIC, fixed=FIXED)
     json.dumps(result.to_dict(), allow_nan=False)
+    if result.errors.covariance_naive is None:
+        assert not result.findings.of("larger-error")
+    known = np.isfinite(result.parameters["value"].values)
+    assert (known == (result.outcome is not hd.Outcome.NO_DECAY) | ~FREE).all()
     return result
 
 

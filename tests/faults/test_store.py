@@ -13,6 +13,7 @@ from homodyne_dask.fitting.events import on_pass
 from homodyne_dask.store import schema
 from homodyne_dask.store.chunk_reader import chunk_path
 from homodyne_dask.store.scan import open_dataset
+from tests.result_bits import result_bits
 from tests.synthetic import FLOW, angles, fit_here, measured, started_as_given, store
 
 
@@ -177,15 +178,6 @@ def spoil(path: Path) -> None:
     flipped(chunk_path(str(path), 4, 0, (0, 0)))
 
 
-def bits(result):
-    table = result.parameters
-    return (
-        table["value"].values.tobytes(),
-        table["stderr_naive"].values.tobytes(),
-        (result.chisqr, result.ndata, result.passes, result.outcome),
-    )
-
-
 def test_bad_chunks_left_out_give_the_fit_of_data_without_their_pairs(copy, tmp_path):
     spoil(copy)
     scans = measured(FLOW, 600, angles(3))
@@ -193,7 +185,7 @@ def test_bad_chunks_left_out_give_the_fit_of_data_without_their_pairs(copy, tmp_
     scans.c2[2, 512:, 512:] = float("nan")
     with started_as_given():  # the averages that are searched hold the pairs of the chunks
         result = skipping(copy)
-        assert bits(result) == bits(skipping(store(scans, tmp_path)))
+        assert result_bits(result) == result_bits(skipping(store(scans, tmp_path)))
     assert result.ndata == 3 * 600 * 599 // 2 - 512 * 88 - 88 * 87 // 2
     (damaged,) = result.findings.of("damaged-chunks")
     assert damaged.about == ("(0, 1) of the bin labelled 2", "(1, 1) of the bin labelled 3")
@@ -211,7 +203,7 @@ def client():
 @pytest.mark.slow
 def test_what_is_left_out_is_the_same_on_workers(copy, client):
     spoil(copy)
-    assert bits(skipping(copy, client=client)) == bits(skipping(copy))
+    assert result_bits(skipping(copy, client=client)) == result_bits(skipping(copy))
 
 
 @pytest.mark.long
@@ -238,13 +230,13 @@ def test_a_store_replaced_between_two_passes_ends_the_fit(copy, tmp_path, client
 
 def test_two_fits_of_one_store_at_once_are_as_one(copy):
     with ThreadPoolExecutor(2) as pool:
-        one, other = pool.map(lambda _: bits(fit(copy)), range(2))
+        one, other = pool.map(lambda _: result_bits(fit(copy)), range(2))
     assert one == other
 
 
 def test_leaving_out_nothing_changes_no_bit(copy):
     options = {"gap": "200 um", "initial": START}
-    assert bits(skipping(copy)) == bits(hd.fit(copy, hd.LAMINAR_FLOW, **options))
+    assert result_bits(skipping(copy)) == result_bits(hd.fit(copy, hd.LAMINAR_FLOW, **options))
 
 
 def test_a_store_without_a_readable_chunk_is_refused(copy):

@@ -1,6 +1,7 @@
 """The variance of c2 over age, and the part of it that speckle and counting explain."""
 
 import csv
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,15 +17,6 @@ BINS, FRAMES = 12, 120
 STILL = Photons(
     np.array([1e4, 0.0, 0.0]), FRAMES, (0.01,) * BINS, tuple(range(BINS)), pixels=300
 )  # f falls to 1/e in ten frames
-
-
-class Intermittent(Photons):
-    """A sample whose rate is four times as large in every other quarter of the record."""
-
-    def g(self, bin):
-        rate = 1e4 * np.where(np.arange(self.frames) // (self.frames // 4) % 2, 4.0, 1.0)
-        C = np.concatenate([[0.0], np.cumsum(rate[1:] * self.spacing)])
-        return np.exp(-0.5e-4 * np.abs(C[:, None] - C))
 
 
 def stored(photons, path, seed=1, **counts):
@@ -78,7 +70,10 @@ def test_speckle_and_counting_explain_the_variance_of_steady_dynamics(still):
 
 
 def test_dynamics_that_change_have_an_excess(tmp_path):
-    sample = Intermittent(STILL.theta, FRAMES, (0.01,) * 3, (0, 1, 2), pixels=300)
+    """The rate is four times as large in every other quarter of the record."""
+    sample = replace(
+        STILL, q=(0.01,) * 3, phi=(0, 1, 2), J=lambda x: 1e4 * np.where(4 * x % 2 < 1, 1, 4)
+    )
     found = hd.age_variance(stored(sample, tmp_path / "A.npz", **counts_of(sample)))
     away = (found["excess"] / found["stderr"]).values
     assert (away.max(1) > 5).all()  # which steady dynamics do not reach
@@ -112,20 +107,17 @@ def test_records_of_several_tiles_are_read_whole(tmp_path):
 
 def test_the_command_writes_a_table_and_says_what_it_does_not_know(still, tmp_path):
     out = tmp_path / "dynamics.csv"
-    text = done("info", str(still), "--dynamics", str(out))
-    assert "are empty" not in text
+    done("info", str(still), "--dynamics", str(out))
     rows = list(csv.DictReader(out.read_text().splitlines()))
     found = hd.age_variance(still)
     assert len(rows) == found["excess"].size
     assert float(rows[-1]["excess"]) == float(found["excess"].values[-1, -1])
     unknown = stored(Photons(STILL.theta, 30), tmp_path / "B.npz", sigma=0.05)
-    text = done("info", str(unknown), "--dynamics", str(out))
-    assert "they are computed from the counts per pixel" in " ".join(text.split())
+    done("info", str(unknown), "--dynamics", str(out))
     rows = list(csv.DictReader(out.read_text().splitlines()))
     assert {row["noise"] for row in rows} == {""}
     assert float(rows[0]["variance"]) > 0
-    text = done("info", str(unknown), "--dynamics", str(out), "--mean-counts", "2")
-    assert "are empty" not in text
+    done("info", str(unknown), "--dynamics", str(out), "--mean-counts", "2")
     rows = list(csv.DictReader(out.read_text().splitlines()))
     assert float(rows[0]["noise"]) > 0
     wrong = run("info", str(unknown), "--mean-counts", "2")

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.assessment.speckle_errors import SpeckleErrors
 from tests.synthetic import FLOW, angles, measured, store
 
 Q: Any = np.array([0.002, 0.003, 0.004])
@@ -61,22 +60,24 @@ def test_c2_in_another_unit_is_asked_about(tmp_path):
     assert high.numbers == {"bins": 3, "total": 3, "limit": 2.0}
 
 
-def test_a_parameter_that_one_or_two_bins_determine_has_the_error_of_speckle(tmp_path):
-    flow = store(measured(FLOW, 60, angles(9)), tmp_path)
+def fit_of_few_bins(folder):
+    """A fit of D0 and phi0, which one or two bins determine."""
     named = zip(hd.LAMINAR_FLOW.names, FLOW, strict=True)
     held = {name: value for name, value in named if name not in ("D0", "phi0")}
-    result = hd.fit(flow, "laminar_flow", gap="200 um", fixed=held)
+    scan = store(measured(FLOW, 60, angles(9)), folder)
+    return hd.fit(scan, "laminar_flow", gap="200 um", fixed=held)
+
+
+def test_a_parameter_that_one_or_two_bins_determine_has_the_error_of_speckle(tmp_path):
+    result = fit_of_few_bins(tmp_path)
     assert not result.findings.of("undetermined", "larger-error")
     assert result.params["D0"].method == "speckle"
     assert result.params["D0"].dof > 10
 
 
-def test_an_error_that_neither_bins_nor_speckle_give_is_absent(tmp_path, monkeypatch):
-    monkeypatch.setattr(SpeckleErrors, "objection", "not-normal")
-    flow = store(measured(FLOW, 60, angles(9)), tmp_path)
-    named = zip(hd.LAMINAR_FLOW.names, FLOW, strict=True)
-    held = {name: value for name, value in named if name not in ("D0", "phi0")}
-    result = hd.fit(flow, "laminar_flow", gap="200 um", fixed=held)
+@pytest.mark.usefixtures("noise_not_of_speckle")
+def test_an_error_that_neither_bins_nor_speckle_give_is_absent(tmp_path):
+    result = fit_of_few_bins(tmp_path)
     assert result.params["D0"].stderr is None
     (absent,) = result.findings.of("no-standard-error")
     assert absent.about[0] == "D0"

@@ -10,7 +10,7 @@ import ingest
 from homodyne_dask.errors import OptionError, SelectionError
 from homodyne_dask.store.scan import open_dataset
 from tests import reference
-from tests.synthetic import FLOW, GAP, angles, fit_here, measured, store
+from tests.synthetic import GAP, angles, fit_here, measured, store
 
 TRUTH = np.array([20000, -0.3, 1000, 2e-3, 0.2, 1e-4, 5])
 CREEP = np.array([20000.0, -0.4, 1000.0])
@@ -103,43 +103,6 @@ def test_many_bins_without_q_are_each_counted_once(tmp_path):
     assert result.parameters["value"].values[0] == pytest.approx(5, rel=0.1)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("frames", [3, 4, 5])
-@pytest.mark.parametrize("model", ["static", "laminar_flow"])
-def test_very_few_frames_end_in_an_outcome(tmp_path, frames, model):
-    theta = CREEP if model == "static" else TRUTH
-    scans = measured(theta, frames, [0.0, 60.0], sigma=0.01)
-    result = hd.fit(store(scans, tmp_path), hd.MODELS[model], gap=GAP)
-    assert result.outcome.name != "RUNNING"
-    assert result.ndata == frames * (frames - 1)
-    assert str(result)
-    result.to_json(tmp_path / "result.json")
-    assert hd.load_result(tmp_path / "result.json").outcome is result.outcome
-
-
-ODD = [
-    ("constant matrices", {"contrast": 0.0, "noise": False}, ("SINGULAR", "STALLED")),
-    ("noise alone", {"contrast": 0.0}, None),
-    ("decay within a frame", {"q": 0.5}, None),
-    ("hardly any decay", {"q": 1e-7}, None),
-    ("no noise", {"noise": False}, ("CONVERGED",)),
-]
-
-
-@pytest.mark.parametrize(("word", "changes", "outcomes"), ODD, ids=[w for w, *_ in ODD])
-def test_odd_data_end_in_an_outcome_and_invent_nothing(tmp_path, word, changes, outcomes):
-    scans = measured(CREEP, 40, np.zeros(3), **changes)
-    result = hd.fit(store(scans, tmp_path), hd.STATIC)
-    assert outcomes is None or result.outcome.name in outcomes
-    if result.outcome.name == "SINGULAR":
-        assert result.findings.codes[0] == "undetermined"
-    if result.errors.covariance_naive is None:
-        assert not result.findings.of("larger-error")
-    known = np.isfinite(result.parameters["value"].values)
-    assert (known == (result.outcome.name != "NO_DECAY")).all()
-    result.to_json(tmp_path / "result.json")
-
-
 def test_parameters_that_compensate_for_each_other_are_not_said_to_have_large_errors(tmp_path):
     """With alpha = 0, only D0 + D_offset matters, and the report gives no error of either."""
     scans = measured([2000.0, 0.0, 500.0], 40, np.zeros(3), contrast=0.3)
@@ -147,16 +110,6 @@ def test_parameters_that_compensate_for_each_other_are_not_said_to_have_large_er
     assert result.errors.covariance_naive is None
     assert [one.about for one in result.findings.of("undetermined")] == [("D0", "D_offset")]
     assert not result.findings.of("larger-error")
-
-
-@pytest.mark.parametrize("precision", ["float64", "mixed"])
-def test_a_gross_outlier_ends_in_an_outcome_and_shows(tmp_path, precision):
-    scans = measured(CREEP, 40, np.zeros(3))
-    scans.c2[1, 4, 20] = 1e30
-    result = hd.fit(store(scans, tmp_path), hd.STATIC, precision=precision)
-    assert result.outcome.name != "RUNNING"
-    assert result.outcome.name == "NONFINITE" or result.redchi > 1e10
-    result.to_json(tmp_path / "result.json")
 
 
 @pytest.mark.long
@@ -183,20 +136,6 @@ def test_one_bin_is_enough_for_diffusion(tmp_path):
     np.testing.assert_array_equal(result.parameters["stderr"].values, stderr)
     assert (stderr > error).all()
     assert result.findings.at_least("warning") == ()
-
-
-def test_fixed_values_and_bounds_come_through(tmp_path):
-    scans = measured(FLOW * [8, 1, 10, 10, 1, 10, 1], 60, angles(5), sigma=0.003, contrast=0.3)
-    result = hd.fit(
-        store(scans, tmp_path), hd.LAMINAR_FLOW, gap=GAP,
-        fixed={"D_offset": 20000.0, "gamma_dot_t_offset": 0.0}, bounds={"beta": (-0.1, 0.1)},
-    )  # fmt: skip
-    table = result.parameters.to_dataframe()
-    assert table.loc["D_offset", "value"] == 20000.0
-    assert table.loc["gamma_dot_t_offset", "value"] == 0.0
-    assert bool(table.loc["D_offset", "fixed"])
-    assert -0.1 <= table.loc["beta", "value"] <= 0.1
-    assert np.isnan(table.loc["D_offset", "stderr_naive"])
 
 
 WINDOWS = [
@@ -227,14 +166,6 @@ def test_fit_and_plan_count_the_same_pairs(tmp_path):
     scan = store(measured(CREEP, 50, np.zeros(3)), tmp_path).select(frames=(4, 44))
     pairs = hd.plan(scan, hd.STATIC, min_lag=3).layout.pairs
     assert pairs == hd.fit(scan, hd.STATIC, min_lag=3).ndata == 3 * 38 * 37 // 2
-
-
-@pytest.mark.long
-def test_a_second_fit_of_the_same_scan_has_the_same_bits(tmp_path):
-    scan = store(measured(TRUTH, 40, angles(4), contrast=0.3), tmp_path)
-    one, two = (fit_here(scan, hd.LAMINAR_FLOW, gap=GAP) for _ in range(2))
-    assert one.chisqr.hex() == two.chisqr.hex()
-    assert one.parameters["value"].values.tobytes() == two.parameters["value"].values.tobytes()
 
 
 def test_a_series_over_phi_and_given_values_find_the_truth(tmp_path):

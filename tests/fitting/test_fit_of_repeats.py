@@ -78,15 +78,10 @@ def test_each_scan_is_fitted_by_itself_and_their_agreement_is_tested(store, tmp_
     series = hd.fit_each(store, "brownian", over="scan")
     assert series.table["scan"].values.tolist() == [*range(1, SCANS + 1)]
     assert series.agreement["D0"].p > 0.001
-    assert "scan 2: R1.npz" in str(series)
     files = [scan_file(tmp_path / f"B{k}.npz", 20 + k, D0 * (2 if k == 4 else 1)) for k in range(6)]
     odd = ingest.ingest(files, tmp_path / "odd.zarr").store
-    text = str(hd.fit_each(odd, "brownian", over="scan"))
-    assert "D0 6 of 6 inconsistent" in " ".join(text.split())
-    whole = hd.fit(odd, "brownian")
-    said = " ".join(str(whole).split())
-    assert "D0 changes by" in said
-    assert "without scan 5 (B4.npz)" in said
+    assert hd.fit_each(odd, "brownian", over="scan").agreement["D0"].p < 1e-3
+    assert "without scan 5 (B4.npz)" in " ".join(str(hd.fit(odd, "brownian")).split())
     with pytest.raises(SelectionError, match="has only one selected scan"):
         hd.fit_each(hd.open_dataset(odd).select(scan=2), "brownian", over="scan")
 

@@ -50,19 +50,6 @@ def test_a_value_that_is_not_one_of_the_choices_is_refused(scan, name):
         prepare(scan, hd.STATIC, **{name: "xyzzy"})
 
 
-OF_ANOTHER_TYPE = {
-    "gap": [[1], True], "convention": [None], "scaling": [3], "initial": [5], "fixed": [["D0"]],
-    "bounds": [5], "min_lag": [1.5], "starts": [1.5, "a", True], "max_passes": [2.5, None], "profile": [5],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", OF_ANOTHER_TYPE)
-def test_a_value_of_another_type_is_refused_in_a_sentence(scan, name):
-    for value in OF_ANOTHER_TYPE[name]:
-        with pytest.raises(HomodyneDaskError, match=name):
-            prepare(scan, hd.STATIC, **{name: value})
-
-
 def test_values_of_numpy_are_those_of_python_and_a_checkpoint_holds_them(scan, tmp_path):
     """What JSON cannot hold would end the fit after its first pass."""
     of_numpy = {

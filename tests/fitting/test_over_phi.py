@@ -31,12 +31,10 @@ def test_each_angle_has_a_frequency_of_its_own(tmp_path):
     found = series.table["value"].sel(param="frequency").values
     np.testing.assert_allclose(found, np.abs(FREQUENCY), rtol=0.01)
     assert series.agreement["rate"].p > 0.001
-    text = " ".join(str(series).split())
-    assert "damped_cosine fitted to A_c2.zarr: 4 angles" in text
-    assert "frequency 4 of 4 inconsistent" in text
+    assert series.agreement["frequency"].p < 1e-3
     words = ("--over", "phi", "--output", str(tmp_path / "out"), "--no-pictures")
     done("fit", str(store), "--model", "damped_cosine", *words)
-    assert str(hd.load_series(tmp_path / "out")).split() == text.split()
+    assert str(hd.load_series(tmp_path / "out")) == str(series)
     assert (tmp_path / "out" / "phi_30" / "summary.json").is_file()
     assert (tmp_path / "out" / "series.png").is_file()
 

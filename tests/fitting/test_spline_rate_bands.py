@@ -1,16 +1,13 @@
 """Bands of rates without a formula hold bends: they count what splines and smoothing miss."""
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.models.spline_basis import SplineForm, basis_error
 from homodyne_dask.results.data.fit_result import from_summary
-from tests import reference
 from tests.speckle_scans import Photons
-from tests.synthetic import GAP, Q, angles, fit_here, measured, store
+from tests.synthetic import GAP, Q, angles, fit_here, measured, of_rate, store
 
 
 def test_splines_miss_a_sharp_bend_by_what_their_coefficients_tell():
@@ -37,10 +34,7 @@ def test_the_bias_of_smoothing_is_that_of_a_fit_of_data_without_noise(tmp_path):
     """The penalty pulls a hump down by a sixth; two standard errors hold J at a third of the times."""
     scans = measured((2500.0, 0.0, 0.0), 60, angles(8), noise=False, sigma=0.02)
     J = 2500 * (1 + np.exp(-(((scans.time - 10) / 2) ** 2)))
-    C = reference.integral(J, scans.time)
-    c2 = 1 + 0.2 * np.exp(-(Q**2) * np.abs(C[None] - C[:, None]))
-    noise = 1e-3 * np.random.default_rng(1).standard_normal(scans.c2.shape)
-    scans = replace(scans, c2=np.where(np.isnan(scans.c2), np.nan, c2 + noise).astype(np.float32))
+    scans = of_rate(scans, J, 1e-3, seed=1)
     result = fit_here(store(scans, tmp_path), "static", rates="spline", smoothness={"J": 3e-4})
     rates, splines = result.rates, SplineForm(**result.config["splines"]["J"])
     bias = result.diagnosis.smoothing["bias"].values @ splines.basis(scans.time)
@@ -58,10 +52,7 @@ def test_a_diffusion_that_stops_has_a_band_where_it_rests(tmp_path):
     """J at its floor had none, though its splines have derivatives there; the edge is held, too."""
     scans = measured((2500.0, 0.0, 0.0), 60, angles(8), noise=False, sigma=0.05)
     J = 4000 * np.clip((2 / 3 - scans.time / scans.time[-1]) / 0.1, 0, 1)
-    C = reference.integral(J, scans.time)
-    c2 = 1 + 0.2 * np.exp(-(Q**2) * np.abs(C[None] - C[:, None]))
-    noise = 0.05 * np.random.default_rng(2).standard_normal(scans.c2.shape)
-    scans = replace(scans, c2=np.where(np.isnan(scans.c2), np.nan, c2 + noise).astype(np.float32))
+    scans = of_rate(scans, J, 0.05, seed=2)
     rates = fit_here(store(scans, tmp_path), "static", rates="spline").rates
     held, rest = _held(rates, "J", J), J == 0
     assert held[rest].mean() > 0.88
@@ -76,52 +67,39 @@ def _held(rates, name, truth):
     return (low <= truth) & (truth <= high)
 
 
-@dataclass(frozen=True)
-class Bent(Photons):
-    """Speckle under rates that bend: a shear rate that stops, or a step of J under a smooth shear rate."""
-
-    stops: bool = True
-
-    @property
-    def x(self):
-        return self.time / self.time[-1]
-
-    @property
-    def shear(self):
-        smooth = 1 + 0.6 * np.sin(4 * np.pi * self.x)
-        return 4e-4 * (np.clip((2 / 3 - self.x) / 0.08, 0, 1) if self.stops else smooth)
-
-    @property
-    def J(self):
-        step = 1 + 2 / (1 + np.exp(-(self.x - 0.5) / 0.05))
-        return 1500.0 * (np.ones_like(step) if self.stops else step)
-
-    def g(self, bin):
-        C, G = (reference.integral(rate, self.time) for rate in (self.J, self.shear))
-        wave = 0.5 * self.q[bin] * self.gap * np.cos(np.deg2rad(self.theta[6] - self.angles[bin]))
-        turned = np.sinc(wave * (G[:, None] - G) / np.pi)
-        return np.exp(-0.5 * self.q[bin] ** 2 * np.abs(C[:, None] - C)) * turned
+RATES = {
+    "a shear rate that stops": (
+        lambda x: 1500.0 + 0 * x,
+        lambda x: 4e-4 * np.clip((2 / 3 - x) / 0.08, 0, 1),
+    ),
+    "a step of J": (
+        lambda x: 1500.0 * (1 + 2 / (1 + np.exp(-(x - 0.5) / 0.05))),
+        lambda x: 4e-4 * (1 + 0.6 * np.sin(4 * np.pi * x)),
+    ),
+}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("stops", [True, False], ids=["a shear rate that stops", "a step of J"])
-def test_bands_of_counted_photons_hold_rates_around_their_bends(stops, tmp_path):
+@pytest.mark.parametrize("word", RATES)
+def test_bands_of_counted_photons_hold_rates_around_their_bends(word, tmp_path):
     """By thirds of the record, at the bends, and at each time."""
-    held, frames, bins = {"J": [], "gamma_dot": []}, 160, 10
-    flow = Bent(
-        np.array([1500.0, 0, 0, 0, 0, 0, 5.0]), frames, (Q,) * bins, tuple(angles(bins) + 3.0),
-        pixels=400, modes=4, spacing=80 / frames, gap=GAP, stops=stops,
+    held, bins, (J, shear) = {"J": [], "gamma_dot": []}, 10, RATES[word]
+    flow = Photons(
+        np.array([1500.0, 0, 0, 0, 0, 0, 5.0]), 160, (Q,) * bins, tuple(angles(bins) + 3.0),
+        spacing=0.5, gap=GAP, J=J, shear=shear,
     )  # fmt: skip
+    x = flow.time / flow.time[-1]
     for seed in range(16):
         scan = store(flow.scan(seed), tmp_path, f"{seed}")
         rates = fit_here(scan, hd.LAMINAR_FLOW, rates="spline", gap=f"{GAP} A").rates
-        for name, truth in (("J", flow.J), ("gamma_dot", flow.shear)):
+        for name, truth in (("J", J(x)), ("gamma_dot", shear(x))):
             held[name].append(_held(rates, name, truth))
-    J, shear = (np.mean(of, axis=0) for of in held.values())
-    for of in (J, shear):
+    of_J, of_shear = (np.mean(of, axis=0) for of in held.values())
+    for of in (of_J, of_shear):
         assert 0.88 <= of.mean() <= 0.995
         assert all(part.mean() >= 0.88 for part in np.array_split(of, 3))
-    of_bends, x = (shear, flow.x - 0.63) if stops else (J, flow.x - 0.5)
-    assert of_bends[np.abs(x) < (0.07 if stops else 0.1)].mean() >= 0.88
+    stops = word == "a shear rate that stops"
+    of_bends, near = (of_shear, np.abs(x - 0.63) < 0.07) if stops else (of_J, np.abs(x - 0.5) < 0.1)
+    assert of_bends[near].mean() >= 0.88
     assert (of_bends >= 0.7).all()

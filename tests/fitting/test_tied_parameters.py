@@ -73,9 +73,7 @@ def test_a_tied_fit_finds_the_truth_and_the_errors_of_what_is_tied(scan):
     assert beta.value == pytest.approx(result.params["alpha"].value + 0.5)
     assert beta.stderr == pytest.approx(result.params["alpha"].stderr)
     assert offset.stderr == pytest.approx(0.04 * result.params["D0"].stderr)
-    assert "beta = " in str(result)
     assert "(alpha + 0.5)" in str(result)
-    assert 'tie "beta = alpha + 0.5"' in " ".join(str(result).split()) or result.success
 
 
 def test_a_tied_fit_is_that_of_the_same_model_written_out(scan):

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import xarray
 
 import homodyne_dask as hd
 from homodyne_dask.fitting.design.photons import PhotonScan
@@ -99,15 +100,10 @@ def test_counts_that_are_not_known_are_asked_for(scan, result):
 
 
 def test_an_angle_deviates_by_less_than_half_a_turn():
-    import xarray
-
+    columns = {"value": [[179.0], [-178.0]], "stderr": [[1.0], [1.0]], "dof": [[9.0], [9.0]]}
     data = xarray.Dataset(
-        {
-            "value": (("toy", "param"), [[179.0], [-178.0]]),
-            "stderr": (("toy", "param"), [[1.0], [1.0]]),
-            "dof": (("toy", "param"), [[9.0], [9.0]]),
-            "truth": ("param", [1.0]),
-        },
+        {name: (("toy", "param"), of) for name, of in columns.items()}
+        | {"truth": ("param", [1.0])},
         coords={"param": ["phi0"], "outcome": ("toy", ["CONVERGED", "CONVERGED"])},
     )
     found = hd.Toys(data, {"phi0": 180.0})

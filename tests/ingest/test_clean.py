@@ -53,15 +53,6 @@ def test_what_is_no_data_becomes_nan_and_zeros_stay_and_both_are_counted(n, seed
     assert all(i < j for i, j in known)
 
 
-def test_frames_without_counts_are_named():
-    c2 = noisy(20)
-    c2[[4, 19]] = 0
-    c2[:, [4, 19]] = 0
-    found = clean(c2, 20, "bin 1")
-    assert found.dead.tolist() == [4, 19]
-    assert found.zeros == 0
-
-
 def test_an_asymmetric_matrix_is_refused_with_its_largest_difference():
     c2 = noisy(600)
     c2[10, 555] += 0.125

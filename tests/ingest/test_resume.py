@@ -105,29 +105,28 @@ def test_a_kill_as_the_record_of_a_bin_is_written_is_mended(tmp_path):
     assert not [*store.rglob("*.partial")]
 
 
-@pytest.mark.long
-def test_an_unfinished_ingest_of_another_file_needs_overwrite(tmp_path):
+def stopped(folder):
+    """Let the ingest of a file into c2.zarr stop at its third bin; return another file."""
     bad = edited(
-        simulated(tmp_path / "A.hdf", n=30),
+        simulated(folder / "A.hdf", n=30),
         **{"/xpcs/twotime/correlation_map/c2_00003": noisy(30) + np.tri(30)},
     )
     with pytest.raises(SourceError, match="not symmetric"):
-        ingest.ingest(bad, tmp_path / "c2.zarr")
-    good = simulated(tmp_path / "B.hdf", n=30)
+        ingest.ingest(bad, folder / "c2.zarr")
+    return simulated(folder / "B.hdf", n=30)
+
+
+@pytest.mark.long
+def test_an_unfinished_ingest_of_another_file_needs_overwrite(tmp_path):
+    good = stopped(tmp_path)
     with pytest.raises(StoreError, match="unfinished ingest of another file: give overwrite=True"):
         ingest.ingest(good, tmp_path / "c2.zarr")
     assert not ingest.ingest(good, tmp_path / "c2.zarr", overwrite=True).skipped
 
 
 def test_an_ingest_stopped_before_its_source_was_hashed_begins_anew(tmp_path):
-    bad = edited(
-        simulated(tmp_path / "A.hdf", n=30),
-        **{"/xpcs/twotime/correlation_map/c2_00003": noisy(30) + np.tri(30)},
-    )
-    with pytest.raises(SourceError, match="not symmetric"):
-        ingest.ingest(bad, tmp_path / "c2.zarr")
+    good = stopped(tmp_path)
     (tmp_path / "c2.zarr" / store_writer.WORK_FOLDER / store_writer.JOB_FILE).unlink()
     done = []
-    good = simulated(tmp_path / "B.hdf", n=30)
     ingest.ingest(good, tmp_path / "c2.zarr", progress=lambda k, _: done.append(k))
     assert done == [1, 2, 3]

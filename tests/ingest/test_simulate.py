@@ -20,31 +20,12 @@ def test_the_noise_of_a_simulated_file_is_the_sigma_ingest_finds(tmp_path, layou
         assert z.std() == pytest.approx(1, rel=0.03)
 
 
-def test_both_layouts_hold_the_same_data(tmp_path):
-    stores = [
-        ingest.ingest(simulated(tmp_path / f"{layout}.h5", layout, n=50)).store
-        for layout in ("aps-u", "aps-legacy")
-    ]
-    one, other = (arrays(store) for store in stores)
-    for name in ("c2", "q", "phi", "n_pixels", "time"):
-        np.testing.assert_array_equal(one[name], other[name])
-
-
 def test_several_rings_in_any_order_keep_their_matrices_and_truth(tmp_path):
     q, phi = [0.006, 0.003, 0.006, 0.003], np.array([10.0, 10.0, -50.0, -50.0])
     truth = {"scenario": "creep", "contrast": [0.1, 0.2, 0.3, 0.4], "parameters": {"D0": 1.0}}
+    more = {"layout": "aps-u", "contrast": 0.1, "n_frames": 30, "frame_time": 0.1, "truth": truth}
     path = tmp_path / "A.h5"
-    ingest.simulate(
-        path,
-        lambda k: np.full((30, 30), 1.0 + k),
-        layout="aps-u",
-        q=q,
-        phi=phi,
-        contrast=0.1,
-        n_frames=30,
-        frame_time=0.1,
-        truth=truth,
-    )
+    ingest.simulate(path, lambda k: np.full((30, 30), 1.0 + k), q=q, phi=phi, **more)
     report = ingest.ingest(path)
     held = arrays(report.store)
     for k, row in enumerate(report.bins):

@@ -81,18 +81,14 @@ def test_a_store_by_url_holds_the_same_chunks_in_few_objects(plain, source):
         ingest.ingest(source, report.store, sharded=False)
 
 
-class Interrupted(Exception):  # noqa: N818
-    pass
-
-
 @pytest.mark.long
 def test_an_interrupted_ingest_is_incomplete_and_goes_on(source, plain):
     target, seen = f"{ROOT}/interrupted.zarr", []
 
     def stop(done: int, _: int) -> None:
-        raise Interrupted
+        raise InterruptedError
 
-    with pytest.raises(Interrupted):
+    with pytest.raises(InterruptedError):
         ingest.ingest(source, target, progress=stop)
     with pytest.raises(StoreError, match="is incomplete: run `homodyne-dask ingest` again"):
         hd.open_dataset(target)

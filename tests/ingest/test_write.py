@@ -103,15 +103,6 @@ def test_the_manifest_says_what_belongs_at_each_place(tmp_path):
     assert listed["attributes"] == hashlib.sha256(kept).hexdigest()
 
 
-def test_a_tile_without_a_known_pair_is_there_all_the_same(tmp_path):
-    c2 = noisy(600)
-    c2[:512, 512:] = c2[512:, :512] = np.nan
-    np.save(tmp_path / "A.npy", c2)
-    report = ingest.ingest(tmp_path / "A.npy", q=0.01, phi=0, frame_time=1, sigma=0.1)
-    assert (report.store / "c2/c/0/0/1").is_file()
-    assert json.loads(manifest(report.store))["pairs"][0][1] == 0
-
-
 def test_progress_counts_every_bin(tmp_path):
     seen = []
     path = simulated(tmp_path / "A.hdf", n=30, bins=5)
@@ -218,11 +209,13 @@ def test_the_weights_are_those_of_counts_and_masked_frames_have_none(tmp_path):
     assert found["pairs"].sum() == 3 * 138 * 137 // 2
 
 
-def test_a_chunk_without_a_known_pair_has_sums_of_zero(tmp_path):
+def test_a_chunk_without_a_known_pair_is_there_and_has_sums_of_zero(tmp_path):
     c2 = noisy(600)
     c2[:512, 512:] = c2[512:, :512] = np.nan
     np.save(tmp_path / "A.npy", c2)
     store = ingest.ingest(tmp_path / "A.npy", q=0.01, phi=0, frame_time=1, sigma=0.1).store
+    assert (store / "c2/c/0/0/1").is_file()
+    assert json.loads(manifest(store))["pairs"][0][1] == 0
     found, _ = check(store)
     assert [float(found[name][0, 0, 1]) for name in found] == [0, 0, 0, 0]
 

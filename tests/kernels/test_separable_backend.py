@@ -22,7 +22,7 @@ from tests.kernels.user_functions import (
     relaxation,
     relaxing_scan,
 )
-from tests.synthetic import FLOW, GAP, angles, blocks, fit_here, measured, store, without_some
+from tests.synthetic import FLOW, angles, blocks, fit_here, measured, store, without_some
 
 
 def grams(model, scans, theta, **options):
@@ -80,31 +80,6 @@ def test_a_model_of_two_lines_is_recovered_with_its_errors(tmp_path, initial):
     assert np.abs(pull).max() < 4
     assert np.isfinite(result.parameters["stderr"]).all()
     assert "relaxation fitted to" in str(result)
-
-
-@pytest.mark.long
-def test_the_optimum_is_that_of_the_transport_kernel(tmp_path):
-    scan = store(measured(FLOW, 60, angles(8), sigma=0.005), tmp_path)
-    initial = dict(zip(hd.LAMINAR_FLOW.names, FLOW * 1.1, strict=True))
-    model = hd.separable(flow_decay, FLOW_PARAMETERS, precompute=integrals)
-    own = hd.fit(scan, model, initial=initial)
-    ours = hd.fit(scan, hd.LAMINAR_FLOW, gap=GAP, initial=initial)
-    assert own.chisqr == pytest.approx(ours.chisqr, rel=1e-9)
-    away = (own.parameters["value"] - ours.parameters["value"]) / ours.parameters["stderr_naive"]
-    assert np.abs(away).max() < 1e-3
-
-
-@pytest.mark.long
-def test_a_loss_holds_outliers_back(tmp_path):
-    scans = relaxing_scan()
-    hit = np.random.default_rng(5).random(scans.c2.shape) < 0.02
-    scans.c2[np.triu(hit, 20)] += 0.5
-    scan, model = store(scans, tmp_path), hd.separable(relaxation, RELAXATION)
-    result = hd.fit(scan, model, loss="huber", loss_scale=1.345)
-    assert result.converged
-    np.testing.assert_allclose(result.parameters["value"], [0.4, -0.6], rtol=0.02)
-    plain = hd.fit(scan, model).parameters["value"]
-    assert np.abs(plain / [0.4, -0.6] - 1).max() > 0.05
 
 
 def test_a_fit_resumes_to_the_same_bits_and_not_with_other_code(tmp_path):

@@ -1,7 +1,5 @@
 """Rates of free form: splines, the kernel with any number of tables, fits, and what is refused."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -15,8 +13,7 @@ from homodyne_dask.models.spline_basis import Smoothness, SplineForm
 from homodyne_dask.models.spline_rates import of_power_law
 from homodyne_dask.models.transport import LAMINAR_FLOW_FREE, STATIC_FREE, with_splines
 from homodyne_dask.results.data.fitted_model import fitted_model
-from tests import reference
-from tests.synthetic import FLOW, GAP, angles, blocks, fit_here, measured, store
+from tests.synthetic import FLOW, GAP, angles, blocks, fit_here, measured, of_rate, store
 
 FORM = SplineForm(7, 0.0, 13.0)
 
@@ -101,13 +98,7 @@ def stepped(tmp_path_factory):
     """J rises by a factor of 3 in the middle of the record."""
     scans = measured((2500.0, 0.0, 0.0), 90, angles(8), contrast=0.3, sigma=0.05)
     J = 2500 * (1 + 2 / (1 + np.exp(-(scans.time - 15) / 1.5)))
-    C = reference.integral(J, scans.time)
-    f = np.exp(-(scans.q[0] ** 2) * np.abs(C[None] - C[:, None]))
-    noise = 0.05 * np.random.default_rng(4).standard_normal(scans.c2.shape)
-    c2 = 1 + 0.3 * f + noise
-    c2[:, np.tril(np.ones((90, 90), bool))] = np.nan
-    scans = replace(scans, c2=c2.astype(np.float32))
-    return store(scans, tmp_path_factory.mktemp("stepped")), J
+    return store(of_rate(scans, J, 0.05, seed=4), tmp_path_factory.mktemp("stepped")), J
 
 
 @pytest.fixture(scope="module")

@@ -149,6 +149,22 @@ def test_a_fit_has_the_bits_of_static_with_these_parameters_fixed(scan, name, fi
     assert ours.chisqr == static.chisqr
 
 
+COUETTE = {"D0": 2500.0, "gamma_dot_t0": 2e-3, "phi0": 5.0}
+
+
+@pytest.mark.long
+def test_constant_rates_of_a_flow_are_found_and_the_gap_is_needed(tmp_path):
+    flow = measured([2500.0, 0, 0, 2e-3, 0, 0, 5.0], 100, angles(12), dt=0.2)
+    scan = store(flow, tmp_path)
+    result = hd.fit(scan, "couette", gap="200 um")
+    assert result.converged
+    assert [name for name, one in result.params.items() if one.vary] == list(COUETTE)
+    for name, value in COUETTE.items():
+        assert abs(result.params[name].value - value) < 5 * result.params[name].stderr
+    with pytest.raises(OptionError, match="gap"):
+        hd.fit(scan, "couette")
+
+
 def test_brownian_motion_has_one_parameter_and_finds_the_truth(brownian):
     table = brownian.parameters
     assert (~table["fixed"]).values.tolist() == [True, False, False]

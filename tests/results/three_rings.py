@@ -4,8 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 
-import homodyne_dask as hd
-from homodyne_dask.results.data.series import FitSeries
 from tests.synthetic import measured
 
 Q = (0.003, 0.005, 0.008)
@@ -22,8 +20,3 @@ def three_rings(thetas, n=60, **options):
     joined = {name: np.concatenate([getattr(ring, name) for ring in rings]) for name in parts}
     joined["q"] = joined["q"] * (1 + 1e-6 * np.tile([0, 1, -1], len(Q)))
     return replace(rings[0], **joined)
-
-
-def one_line(series: FitSeries | hd.FitResult) -> str:
-    """What is printed, in one line."""
-    return " ".join(str(series).split())

@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
-from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.covariance import uncertainty
 from homodyne_dask.solver.identifiability import Doubt
 from homodyne_dask.solver.normal_equations import deviation
 from homodyne_dask.solver.reduce import reduce
-from homodyne_dask.solver.state import Outcome
 from homodyne_dask.store.rings import friedel_clusters
 from tests.solver.dense_problem import ALL_MODES as MODES
 from tests.solver.dense_problem import DenseProblem, scaling_at
@@ -20,7 +18,6 @@ from tests.synthetic import (
     evaluator,
     fit_here,
     measured,
-    solve,
     store,
     without_some,
 )
@@ -252,33 +249,11 @@ def test_opposite_bins_of_a_ring_are_one_cluster(word, phi, wanted):
     assert friedel_clusters(np.full(len(phi), np.nan), phi).tolist() == wanted
 
 
-def test_opposite_bins_of_a_ring_are_one_cluster_though_q_differs_by_rounding():
-    found = friedel_clusters(np.array([0.005, 0.006, 0.005 * (1 + 3e-7)]), np.array([0, 90, 180.0]))
-    assert found.tolist() == [0, 1, 0]
-
-
-def test_opposite_bins_of_other_rings_are_not():
-    found = friedel_clusters(np.array([0.005, 0.006]), np.array([0.0, 180.0]))
-    assert found.tolist() == [0, 1]
-
-
-def test_pulls_of_twenty_seeds_are_about_normal():
-    z = pulls(range(20))
-    assert (np.abs(z.mean(0)) < 0.65).all(), z.mean(0)
-    assert ((z.std(0) > 0.6) & (z.std(0) < 1.45)).all(), z.std(0)
+def test_q_of_a_ring_may_differ_by_rounding():
+    phi = np.array([0, 90, 180.0])
+    for q, wanted in ((0.005 * (1 + 3e-7), [0, 1, 0]), (0.006, [0, 1, 2])):
+        assert friedel_clusters(np.array([0.005, 0.006, q]), phi).tolist() == wanted
 
 
 def test_a_variance_that_rounding_leaves_below_zero_is_not_known():
     assert deviation(np.array([4.0, -1e-20])) == pytest.approx([2.0, np.nan], nan_ok=True)
-
-
-def pulls(seeds, theta=STRONG_FLOW, n=40, bins=9):
-    """(estimate - truth) / naive error, over seeds."""
-    z = []
-    for seed in seeds:
-        scans = measured(theta, n, angles(bins), sigma=0.003, contrast=0.3, seed=seed)
-        last = solve(evaluator(scans), search(LAMINAR_FLOW.parameters), theta)[-1]
-        assert last.outcome is Outcome.CONVERGED
-        found = uncertainty(LAMINAR_FLOW.names, last.reduced, np.ones(7, bool), np.arange(bins))
-        z.append((last.theta - theta) / np.sqrt(np.diag(found.naive)))
-    return np.array(z)

@@ -74,14 +74,9 @@ def test_the_optimum_is_scipys_with_a_row_more_for_each_prior(mode, loss):
         last = solve_robust(evaluate, chosen, CREEP, scaling, TIGHT_TOLERANCE)[-1]
     rows = [(0, *PRIORS["D0"]), (1, *PRIORS["alpha"])]
     start = np.tile([0.0, 0.25], (4, 1))
+    columns, scale = series(scans.phi, mode), SCALES.get(loss, 1.0)
     theta, _, _, cost = reference.robust_fit(
-        CREEP,
-        scans.dense(),
-        series(scans.phi, mode),
-        start,
-        loss,
-        SCALES.get(loss, 1.0),
-        of_theta=rows,
+        CREEP, scans.dense(), columns, start, loss, scale, of_theta=rows
     )
     away = last.theta - theta
     assert last.outcome is Outcome.CONVERGED

@@ -6,7 +6,6 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import h5py
-import numpy as np
 import pytest
 
 import homodyne_dask as hd
@@ -17,6 +16,7 @@ from homodyne_dask.store.scan import open_selection
 from homodyne_dask.sweep import block_cache
 from ingest.readers import detect
 from tests.ingest_files import manifest, simulated
+from tests.result_bits import result_bits
 from tests.synthetic import measured, store
 
 GIVEN = {"initial": {"D0": 9000.0, "alpha": 0.0}, "fixed": {"D_offset": 1000.0}, "max_passes": 3}
@@ -67,42 +67,41 @@ def failing(monkeypatch):
     return fails
 
 
-def bits(result) -> bytes:
-    numbers = result.parameters[["value", "stderr"]].to_array().values
-    return numbers.tobytes() + np.float64(result.chisqr).tobytes()
-
-
 def fit(path: Path, **options):
     return hd.fit(str(path), hd.STATIC, **GIVEN, **options)
 
 
 @pytest.mark.parametrize("on_bad_tile", ["raise", "skip"])
 def test_reads_that_fail_for_a_moment_change_no_bit(whole, failing, pauses, on_bad_tile):
-    expected = bits(fit(whole))
+    expected = result_bits(fit(whole))
     forget()
     left = [
         failing(whole / file, number, 2) for file, number in zip(FILES, (116, 5) * 3, strict=True)
     ]
     result = fit(whole, on_bad_tile=on_bad_tile)
-    assert bits(result) == expected
+    assert result_bits(result) == expected
     assert not any(left)
     assert pauses == PAUSES[:2] * len(FILES)
     assert not result.findings.of("damaged-chunks")
 
 
+FAILURES = {
+    "it fails": (errno.EIO, FileReadError, r" .Input/output error, after 8 retries.: its", PAUSES),
+    "it forbids": (errno.EACCES, PermissionError, "", []),
+}
+
+
+@pytest.mark.parametrize("what", FAILURES)
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("on_bad_tile", ["raise", "skip"])
 def test_a_file_system_that_goes_on_failing_is_named_and_not_taken_for_damage(
-    whole, failing, pauses, file, on_bad_tile
+    whole, failing, pauses, file, on_bad_tile, what
 ):
-    failing(whole / file, errno.EIO)
-    with pytest.raises(FileReadError) as raised:
+    number, error, said, made = FAILURES[what]
+    failing(whole / file, number)
+    with pytest.raises(error, match=f"{file}.*{said}"):
         fit(whole, on_bad_tile=on_bad_tile)
-    assert str(raised.value) == (
-        f"{whole / file} cannot be read (Input/output error, after 8 retries): its file system fails; "
-        "try again when it works"
-    )
-    assert pauses == pytest.approx(PAUSES)
+    assert pauses == pytest.approx(made)
 
 
 def test_a_file_system_that_fails_slowly_is_not_asked_for_longer_than_objects(
@@ -116,22 +115,11 @@ def test_a_file_system_that_fails_slowly_is_not_asked_for_longer_than_objects(
     assert len(pauses) == 2
 
 
-@pytest.mark.parametrize("file", FILES)
-@pytest.mark.parametrize("on_bad_tile", ["raise", "skip"])
-def test_what_may_not_be_read_is_said_at_once_and_is_not_damage(
-    whole, failing, pauses, file, on_bad_tile
-):
-    failing(whole / file, errno.EACCES)
-    with pytest.raises(PermissionError, match=file):
-        fit(whole, on_bad_tile=on_bad_tile)
-    assert not pauses
-
-
 def test_a_chunk_that_is_missing_once_is_read_again(whole, failing, pauses):
-    expected = bits(fit(whole))
+    expected = result_bits(fit(whole))
     forget()
     left = failing(whole / CHUNK, errno.ENOENT, 1)
-    assert bits(fit(whole, on_bad_tile="skip")) == expected
+    assert result_bits(fit(whole, on_bad_tile="skip")) == expected
     assert not left
     assert pauses == PAUSES[:1]
 
@@ -183,10 +171,10 @@ def wrong_at_first(monkeypatch, times: int) -> list[Path]:
 
 
 def test_what_is_wrong_once_is_read_again_and_changes_no_bit(whole, monkeypatch, pauses):
-    expected = bits(fit(whole))
+    expected = result_bits(fit(whole))
     forget()
     seen = wrong_at_first(monkeypatch, 1)
-    assert bits(fit(whole, on_bad_tile="skip")) == expected
+    assert result_bits(fit(whole, on_bad_tile="skip")) == expected
     assert all(seen.count(whole / file) > 1 for file in FILES)
     assert not pauses
 
@@ -194,10 +182,10 @@ def test_what_is_wrong_once_is_read_again_and_changes_no_bit(whole, monkeypatch,
 def test_a_range_of_a_shard_is_read_again(whole, tmp_path, failing, pauses):
     source = whole.with_suffix(".npz")
     ingest.ingest(source, tmp_path / "sharded.zarr", sharded=True)
-    expected = bits(fit(whole))
+    expected = result_bits(fit(whole))
     assert not (tmp_path / "sharded.zarr/c2/c/1/0/1").exists()
     failing(tmp_path / "sharded.zarr" / CHUNK, times=3)
-    assert bits(fit(tmp_path / "sharded.zarr")) == expected
+    assert result_bits(fit(tmp_path / "sharded.zarr")) == expected
     assert pauses == PAUSES[:3]
 
 
@@ -283,11 +271,11 @@ def fail_at_first(path: str, times: int) -> None:
 @pytest.mark.long
 @pytest.mark.cluster
 def test_reads_of_workers_are_repeated(whole):
-    expected = bits(fit(whole))
+    expected = result_bits(fit(whole))
     with hd.local_cluster(processes=1, threads=1) as client:
         client.wait_for_workers(1, timeout=120)
         client.run(fail_at_first, str(whole / CHUNK), 2)
         result = fit(whole, client=client)
         left = client.run(lambda: files.left_to_fail)  # type: ignore[attr-defined]
     assert [*left.values()] == [[]]
-    assert bits(result) == expected
+    assert result_bits(result) == expected

@@ -56,6 +56,12 @@ FRAMES = [
     ("all of the time", {"time": (0, np.inf)}, (0, 40)),
     ("time between frames", {"time": (1.9, 5.2)}, (4, 11)),
     ("both", {"frames": (6, 30), "time": (2.0, 5.0)}, (6, 10)),
+    ("from a frame on", {"frames": (10, None)}, (10, 40)),
+    ("up to a frame", {"frames": (None, 12)}, (0, 12)),
+    ("a slice", {"frames": slice(10, 20)}, (10, 20)),
+    ("an open slice", {"frames": slice(10, None)}, (10, 40)),
+    ("from a time on", {"time": (5.0, None)}, (10, 40)),
+    ("up to a time", {"time": (None, 6.0)}, (0, 12)),
 ]
 
 

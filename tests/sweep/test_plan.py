@@ -23,13 +23,13 @@ from homodyne_dask.sweep.layout import (
     MAX_BLOCK_BYTES,
     MIN_TASK_SECONDS,
     SCHEDULER_SECONDS,
-    Layout,
     _runs_of,
     layout,
     longest_task,
     runs,
 )
 from homodyne_dask.sweep.plan import make_plan
+from tests.benchmarks.scaling import layout_of
 from tests.sweep.plans import scan_to_plan
 from tests.synthetic import FLOW, measured, store
 
@@ -194,17 +194,10 @@ def test_what_a_store_by_url_fetches_ahead_is_memory_of_a_worker():
     assert fetched(1) == AHEAD_BYTES + REQUESTS * most_bytes(512)
 
 
-def of_pairs(pairs: float, bins: int = 23) -> Layout:
-    """A layout of so many pairs; nothing of it is anywhere."""
-    side = int((2 * pairs / bins) ** 0.5) // 512 + 1
-    tiles = tuple((i, j) for i in range(side) for j in range(i, side))
-    return Layout(512, bins, (tuple(range(bins)),), tiles, int(pairs))
-
-
 @pytest.mark.parametrize("pairs", [1e8, 1e9, 1e10, 1e11])
 @pytest.mark.parametrize("threads", [1, 80, 800, 8000])
 def test_the_scheduler_is_not_slower_than_the_threads_it_serves(pairs, threads):
-    found = of_pairs(pairs)
+    found = layout_of(pairs)
     tasks = runs(found, threads)
     computing = found.pairs / PAIRS_PER_SECOND / threads
     longest = max(len(task.tiles) for task in tasks) * found.pairs / found.blocks / PAIRS_PER_SECOND
@@ -213,7 +206,7 @@ def test_the_scheduler_is_not_slower_than_the_threads_it_serves(pairs, threads):
 
 
 def test_tasks_are_as_short_as_ever_where_the_scheduler_is_no_limit():
-    found = of_pairs(1e10)
+    found = layout_of(1e10)
     assert runs(found, 16) == _runs_of(found, 16, MIN_TASK_SECONDS)
     assert len(runs(found, 8000)) < len(_runs_of(found, 8000, MIN_TASK_SECONDS)) / 4
 

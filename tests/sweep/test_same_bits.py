@@ -1,18 +1,14 @@
 """One answer, whoever computes it: real processes, real signals."""
 
-import os
 import shutil
-import threading
 
-import numpy as np
 import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.cluster import local as cluster
 from homodyne_dask.errors import ClusterError
-from homodyne_dask.fitting.events import on_pass
 from homodyne_dask.sweep import admission
-from tests.faults.local_workers import kill_while_it_computes
+from tests.result_bits import result_bits
 from tests.synthetic import FLOW, angles, fit_here, measured, store
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
@@ -30,15 +26,6 @@ def quiet(scan):
     return fit_here(scan, hd.LAMINAR_FLOW, gap="200 um")
 
 
-def same_bits(result, quiet) -> bool:
-    one, other = result.parameters, quiet.parameters
-    return (
-        one["value"].values.tobytes() == other["value"].values.tobytes()
-        and one["stderr"].values.tobytes() == other["stderr"].values.tobytes()
-        and (result.chisqr, result.passes) == (quiet.chisqr, quiet.passes)
-    )
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("memory", ["resident", "stream"])
@@ -47,7 +34,7 @@ def test_one_worker_and_two_resident_or_streaming_give_the_same_bits(
 ):
     with cluster.local_cluster(processes=processes, threads=1) as client:
         result = hd.fit(scan, hd.LAMINAR_FLOW, gap="200 um", client=client, memory=memory)
-    assert same_bits(result, quiet)
+    assert result_bits(result) == result_bits(quiet)
     assert result.run.compilations["gram"] <= 1
 
 
@@ -58,7 +45,7 @@ def test_free_rates_have_the_same_bits_on_two_workers(scan):
     here = fit_here(one, "static", **options)
     with cluster.local_cluster(processes=2, threads=1) as client:
         there = hd.fit(one, "static", client=client, memory="stream", **options)
-    assert same_bits(there, here)
+    assert result_bits(there) == result_bits(here)
     assert there.rates.equals(here.rates)
 
 
@@ -69,33 +56,10 @@ def test_the_errors_of_few_angles_and_a_profile_have_the_same_bits(scan):
     here = fit_here(few, hd.LAMINAR_FLOW, **options)
     with cluster.local_cluster(processes=2, threads=1) as client:
         there = hd.fit(few, hd.LAMINAR_FLOW, client=client, **options)
-    assert same_bits(there, here)
+    assert result_bits(there) == result_bits(here)
     assert here.errors.covariance is not None
     assert there.errors.covariance.values.tobytes() == here.errors.covariance.values.tobytes()
     assert there.errors.profiles["phi0"].identical(here.errors.profiles["phi0"])
-
-
-@pytest.mark.slow
-def test_small_fits_made_whole_by_workers_one_of_which_is_killed_are_those_made_here(scan):
-    given = {"gap": "200 um", "fixed": {"D_offset": 100.0, "gamma_dot_t_offset": 1e-5}}
-    windows = [(0.0, 50.0), (20.0, 70.0), (70.0, 119.0)]
-    killed: list[int] = []
-    passes: list[int] = []
-    with cluster.local_cluster(processes=2, threads=1) as client:
-        client.wait_for_workers(2, timeout=60)
-        doom = client, client.run(os.getpid), killed, "fit-"
-        killer = threading.Thread(target=kill_while_it_computes, args=doom)
-        killer.start()
-        series = hd.fit_each(
-            scan, hd.LAMINAR_FLOW, over="age", windows=windows, client=client, **given,
-            callbacks=[on_pass(lambda event: passes.append(event.number))],
-        )  # fmt: skip
-        killer.join()
-    assert len(killed) == 1
-    for (low, high), result in zip(windows, series.results, strict=True):
-        here = fit_here(scan.select(time=(low, high)), hd.LAMINAR_FLOW, **given)
-        assert same_bits(result, here)
-    assert passes == [n for r in series.results for n in range(1, r.passes + 1)]
 
 
 @pytest.mark.long
@@ -122,28 +86,3 @@ def test_workers_are_examined_before_they_are_sent_whole_fits(scan, monkeypatch)
         pytest.raises(ClusterError, match=r"jaxlib 0\.0\.1"),
     ):
         hd.fit_each(scan, hd.LAMINAR_FLOW, over="age", windows=3, client=client, gap="200 um")
-
-
-@pytest.mark.long
-def test_a_fit_in_a_plain_script_needs_no_main_guard(scan, tmp_path, quiet):
-    import subprocess
-    import sys
-
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import homodyne_dask as hd\n"
-        f"result = hd.fit({scan.path!r}, hd.LAMINAR_FLOW, gap='200 um')\n"
-        "print(repr(float(result.parameters['value'].sel(param='D0'))))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, timeout=120, check=True
-    )
-    assert float(done.stdout.split()[-1]) == float(quiet.parameters["value"].sel(param="D0"))
-
-
-def test_float64_is_in_force_whatever_the_users_settings(scan, quiet):
-    import jax
-
-    assert not jax.config.jax_enable_x64
-    assert quiet.covariance.dtype == np.float64
-    assert quiet.outcome is hd.Outcome.CONVERGED

@@ -1,7 +1,6 @@
 """The page /fit without a browser: what it says of fits, and that it is sound HTML."""
 
 from dataclasses import fields, replace
-from html.parser import HTMLParser
 
 import pytest
 
@@ -20,20 +19,8 @@ def page(*fits):
     return render_page("page.html", fits, PAGES)
 
 
-class Words(HTMLParser):
-    """All text of a page."""
-
-    def __init__(self, html):
-        super().__init__()
-        self.said = []
-        self.feed(html)
-
-    def handle_data(self, data):
-        self.said.append(data)
-
-
 def text(*fits):
-    return " ".join(" ".join(Words(page(*fits)).said).split())
+    return " ".join(" ".join(ParsedPage(page(*fits)).said).split())
 
 
 def test_a_running_fit_is_told_with_tiles_rates_passes_and_parameters():
@@ -69,15 +56,9 @@ def test_fits_are_shown_below_one_another_and_every_table_is_reached_by_keyboard
 
 
 def test_no_title_becomes_markup():
-    assert "<script>alert" not in page(
-        replace(
-            RUNNING,
-            title=NASTY,
-            doing=NASTY,
-            findings=(finding("determined", [NASTY]),),
-            refused=(NASTY,),
-        )
-    )
+    findings = (finding("determined", [NASTY]),)
+    hostile = replace(RUNNING, title=NASTY, doing=NASTY, findings=findings, refused=(NASTY,))
+    assert "<script>alert" not in page(hostile)
 
 
 SENT = hd.events.Event.__subclasses__()

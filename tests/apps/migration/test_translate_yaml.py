@@ -9,6 +9,7 @@ import yaml
 
 import homodyne_dask as hd
 import ingest
+from homodyne_dask.apps.migration.translate_yaml import ALL_FRAMES
 from homodyne_dask.cli.read_options import read_config
 from homodyne_dask.errors import OptionError
 from tests.apps.migration.configurations import FLOW_NAMES, translated, write_yaml
@@ -31,28 +32,25 @@ def test_keys_that_both_programs_know_are_converted(tmp_path):
     assert translation.unknown == {}
 
 
-def test_frames_from_1_inclusive_lose_the_first_and_count_from_0(tmp_path):
-    assert translated(tmp_path).config.frames == (1, 400)
+FRAMES = {
+    "from 1 inclusive lose the first and count from 0": ({}, (1, 400), ""),
+    "from a later one move the origin of times": ({"start_frame": 21}, (21, 400), "--time-offset -2"),
+    "up to minus 1 are all of them": ({"end_frame": -1}, (1, ALL_FRAMES), ""),
+}  # fmt: skip
 
 
-def test_a_later_first_frame_moves_the_origin_of_times(tmp_path):
-    translation = translated(tmp_path, analyzer_parameters__start_frame=21)
-    assert translation.config.frames == (21, 400)
-    assert translation.ingest.endswith("--time-offset -2")
-    assert any("counts them from frame 21" in remark for remark in translation.remarks)
-
-
-def test_frames_up_to_minus_1_are_all_of_them(tmp_path):
-    translation = translated(tmp_path, analyzer_parameters__end_frame=-1)
-    assert translation.config.frames is not None
-    assert translation.config.frames[1] > 1e6
-    assert any("frames 1 to the last inclusive" in remark for remark in translation.remarks)
+@pytest.mark.parametrize("word", FRAMES)
+def test_frames(tmp_path, word):
+    changes, frames, option = FRAMES[word]
+    translation = translated(
+        tmp_path, **{f"analyzer_parameters__{name}": value for name, value in changes.items()}
+    )
+    assert translation.config.frames == frames
+    assert translation.ingest.endswith(option)
 
 
 def test_null_values_are_searched_in_the_data(tmp_path):
-    translation = translated(tmp_path, initial_parameters__values=None)
-    assert translation.config.initial is None
-    assert any("searched for in the data" in remark for remark in translation.remarks)
+    assert translated(tmp_path, initial_parameters__values=None).config.initial is None
 
 
 def test_older_names_of_parameters_are_known(tmp_path):
@@ -76,21 +74,16 @@ def test_parameters_that_are_not_active_are_fixed_at_their_values(tmp_path):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("mode", "scaling", "remark"),
-    [
-        ("auto", "shared", "as in homodyne for three angles or more"),
-        ("constant", "individual", "freezes estimates"),
-        ("individual", "individual", "exactly"),
-        ("fourier", "fourier2", "exactly"),
-    ],
-)
-def test_modes_of_contrast_and_offset_become_scalings_with_a_remark(
-    tmp_path, mode, scaling, remark
-):
+SCALINGS = {
+    "auto": "shared", "constant": "individual", "individual": "individual", "fourier": "fourier2",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", SCALINGS)
+def test_modes_of_contrast_and_offset_become_scalings_with_a_remark(tmp_path, mode):
     translation = translated(tmp_path, optimization__nlsq__anti_degeneracy__per_angle_mode=mode)
-    assert translation.config.scaling == scaling
-    assert any(f"scaling {scaling}" in text and remark in text for text in translation.remarks)
+    assert translation.config.scaling == SCALINGS[mode]
+    assert any(f"scaling {SCALINGS[mode]}" in text for text in translation.remarks)
 
 
 def test_the_order_of_the_fourier_series_is_kept(tmp_path):

@@ -14,16 +14,18 @@ from pathlib import Path
 from tests.benchmarks.peers import data
 
 
+def load() -> None:
+    """Import in a worker what a fit needs."""
+    import jax.numpy as jnp
+
+    import homodyne_dask.sweep.sweep  # noqa: F401
+
+    jnp.zeros(1).block_until_ready()
+
+
 @contextmanager
 def workers():
     import homodyne_dask as hd
-
-    def load() -> None:
-        import jax.numpy as jnp
-
-        import homodyne_dask.sweep.sweep  # noqa: F401
-
-        jnp.zeros(1).block_until_ready()
 
     with hd.local_cluster() as client:
         client.wait_for_workers(1)

@@ -34,14 +34,6 @@ def fitted(scan, jobs, disturb: Callable, seconds: float = 120, **settings):
 
 
 @slow
-def test_a_fit_of_20_million_pairs_on_3_jobs_has_the_bits_of_the_local_one(slurm, scan, quiet):
-    with slurm_cluster("loopback", jobs=3) as cluster, cluster.get_client() as client:
-        client.wait_for_workers(3, timeout=120)
-        assert result_bits(fit_on(client, scan)) == result_bits(quiet)
-    assert quiet.ndata > 20e6
-
-
-@slow
 def test_a_node_that_goes_down_changes_no_bit(slurm, scan, quiet):
     def disturb(cluster, client):
         slurm.call("scontrol", "update", "NodeName=n1", "State=DOWN", "Reason=test")
@@ -69,21 +61,21 @@ def take_memory() -> None:
     subprocess.Popen([sys.executable, "-c", taken])
 
 
-@slow
-def test_all_jobs_cancelled_in_mid_pass_are_sent_again_and_change_no_bit(slurm, scan, quiet):
-    def disturb(cluster, client):
-        slurm.call("scancel", "--signal=KILL", *slurm.running())
-
-    assert result_bits(fitted(scan, 3, disturb)) == result_bits(quiet)
+CANCELLED = {
+    "all jobs": (3, slice(None), {}),
+    "a job of several workers": (2, slice(1), {"cores": 2, "processes": 2, "memory": "2600MB"}),
+}
 
 
 @slow
-def test_a_job_of_several_workers_is_replaced_too(slurm, scan, quiet):
-    def disturb(cluster, client):
-        slurm.call("scancel", "--signal=KILL", slurm.running()[0])
+@pytest.mark.parametrize("what", CANCELLED)
+def test_what_is_cancelled_in_mid_pass_is_sent_again_and_changes_no_bit(slurm, scan, quiet, what):
+    jobs, lost, settings = CANCELLED[what]
 
-    result = fitted(scan, 2, disturb, cores=2, processes=2, memory="2600MB")
-    assert result_bits(result) == result_bits(quiet)
+    def disturb(cluster, client):
+        slurm.call("scancel", "--signal=KILL", *slurm.running()[lost])
+
+    assert result_bits(fitted(scan, jobs, disturb, **settings)) == result_bits(quiet)
 
 
 @slow

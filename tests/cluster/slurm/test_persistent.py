@@ -40,6 +40,12 @@ def written(folder: Path, scan, **more) -> Path:
     return folder / "fit.yaml"
 
 
+def jobs_of(folder: Path) -> set[str]:
+    """The jobs in which the passes of a result were made."""
+    history = json.loads((folder / "summary.json").read_text())["history"]
+    return {entry["job"] for entry in history if "job" in entry}
+
+
 @pytest.fixture(scope="session")
 def alone(quiet, tmp_path_factory) -> Path:
     """The folder of the result of the same fit without any cluster."""
@@ -101,9 +107,8 @@ def test_a_fit_that_is_a_job_goes_back_to_the_queue_and_goes_on_there(slurm, sca
     slurm.call("scontrol", "update", f"JobId={number}", "StartTime=now")  # SLURM lets it wait 2 min
     assert slurm.wait_for((tmp_path / "result" / "summary.json").exists, 100), log.read_text()
     assert folder_bits(tmp_path / "result") == folder_bits(alone)
-    history = json.loads((tmp_path / "result" / "summary.json").read_text())["history"]
     slurm.wait_for(lambda: not slurm.jobs(), 120)
-    assert {entry["job"] for entry in history if "job" in entry} == {number, f"{number}.1"}
+    assert jobs_of(tmp_path / "result") == {number, f"{number}.1"}
 
 
 @pytest.mark.slow
@@ -121,8 +126,7 @@ def test_a_driver_that_is_killed_goes_on_when_it_is_submitted_again(slurm, scan,
             assert slurm.wait_for(lambda: not slurm.jobs(), 90)
     assert slurm.wait_for((tmp_path / "result" / "summary.json").exists, 100), slurm.logs()
     assert folder_bits(tmp_path / "result") == folder_bits(alone)
-    history = json.loads((tmp_path / "result" / "summary.json").read_text())["history"]
-    assert {entry["job"] for entry in history if "job" in entry} == set(numbers)
+    assert jobs_of(tmp_path / "result") == set(numbers)
 
 
 @pytest.mark.slow
@@ -151,5 +155,4 @@ def test_a_driver_that_reaches_its_walltime_stops_before_goes_on_in_the_next_job
     slurm.call("scontrol", "update", f"JobId={number}", "StartTime=now")  # SLURM lets it wait 2 min
     assert slurm.wait_for((result / "summary.json").exists, 100), log.read_text()
     assert folder_bits(result) == folder_bits(alone)
-    history = json.loads((result / "summary.json").read_text())["history"]
-    assert {entry["job"] for entry in history if "job" in entry} == {number, f"{number}.1"}
+    assert jobs_of(result) == {number, f"{number}.1"}

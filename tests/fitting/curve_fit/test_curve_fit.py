@@ -1,42 +1,15 @@
 """curve_fit on any dataset: NIST's certified values, scipy on random problems, chunks, mistakes."""
 
-import jax
 import numpy as np
 import pytest
 import scipy.optimize
 import xarray
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.fitting.events import on_progress
-from tests.fitting.curve_fit.decays import decay, decay_data, scipy_fit
+from tests.fitting.curve_fit.decays import decay, decay_data
 from tests.fitting.curve_fit.nist import CERTIFIED, FUNCTIONS, data
-
-
-@pytest.mark.long
-@settings(max_examples=10, deadline=None)
-@given(
-    seed=st.integers(0, 10**6),
-    spread=st.floats(1e-3, 0.1),
-    weighted=st.booleans(),
-    absolute=st.booleans(),
-    holes=st.booleans(),
-)
-def test_values_and_covariance_are_scipys(seed, spread, weighted, absolute, holes):
-    data = decay_data(seed=seed, spread=spread, weighted=weighted)
-    if holes:
-        data["y"][::7] = np.nan
-    sigma = "sigma" if weighted else None
-    popt, pcov = hd.curve_fit(
-        decay, data, p0=[2, 1, 0.4], sigma=sigma, absolute_sigma=absolute and weighted
-    )
-    wanted, covariance = scipy_fit(data, [2, 1, 0.4], sigma, absolute and weighted)
-    np.testing.assert_allclose(popt, wanted, rtol=1e-8)
-    deviation = np.sqrt(np.diag(covariance))
-    size = np.outer(deviation, deviation)
-    np.testing.assert_allclose(pcov / size, covariance / size, rtol=0, atol=1e-7)
 
 
 def test_sigma_of_a_dataset_and_of_arrays_is_one():
@@ -205,15 +178,3 @@ def test_a_fit_of_any_data_can_be_watched():
     assert seen[-1].passes == result.passes
     assert seen[-1].title.endswith("fitted to 200 points")
     np.testing.assert_array_equal(seen[-1].stderr, result.stderr)
-
-
-@pytest.mark.parametrize(("name", "which"), NOT_REACHED)
-def test_what_is_not_reached_scipys_lm_does_not_reach(name, which):
-    y, x = data(name)
-    start = np.array(CERTIFIED[name]["starts"][which], float)
-    with jax.enable_x64(True):
-        popt, _ = scipy.optimize.leastsq(
-            lambda b: np.asarray(FUNCTIONS[name](x[0], *b)) - y, start, maxfev=10000
-        )
-    assert np.abs(popt - start).max() > 1
-    assert np.abs(popt / CERTIFIED[name]["certified"] - 1).max() > 1

@@ -9,7 +9,7 @@ from homodyne_dask.fitting.surrogate.coordinates import coordinates
 from homodyne_dask.solver.reduce import reduce
 from tests.fitting.posterior.samplers import TRUTH, sampler_of
 from tests.kernels.user_functions import stretched
-from tests.synthetic import FLOW, angles, measured, store
+from tests.synthetic import FLOW, angles, asked, measured, store
 
 STRETCHED = hd.separable(
     stretched,
@@ -39,19 +39,11 @@ def still(tmp_path_factory):
     return store(scans, tmp_path_factory.mktemp("likelihood"), "S")
 
 
-SLOW = (
-    "user-defined",
-    "shared",
-    "Fourier series",
-    "fixed",
-    "shared, with a prior",
-    "mixed precision",
-    "homodyne",
-)
+QUICK = ("individual", "priors of contrast and offset")
 
 
 @pytest.mark.parametrize(
-    "word", [pytest.param(w, marks=[pytest.mark.slow] if w in SLOW else []) for w in CASES]
+    "word", [pytest.param(w, marks=[] if w in QUICK else pytest.mark.slow) for w in CASES]
 )
 def test_chisqr_contrast_and_offset_are_those_of_a_pass(still, word):
     model, options = CASES[word]
@@ -108,8 +100,6 @@ def test_the_curvature_of_an_adjusted_likelihood_is_that_of_the_robust_covarianc
 
 def test_slopes_of_coordinates_are_their_differences_and_periods_are_wrapped():
     scans = measured(FLOW, 40, angles(3))
-    from tests.synthetic import asked
-
     at = coordinates(asked(scans), FLOW)
     assert len(at.laws) == 2
     rng = np.random.default_rng(2)

@@ -69,17 +69,6 @@ def test_quantiles_are_those_of_an_integral_over_a_grid(still, word):
 
 
 @pytest.mark.slow
-def test_one_worker_and_two_draw_the_same_bits(still):
-    result = hd.fit(still, "static")
-    alone = posterior_draws(result, still, draws=200, seed=5)
-    with hd.local_cluster(processes=2, threads=2) as client:
-        on_two = posterior_draws(result, still, draws=200, seed=5, client=client)
-    np.testing.assert_array_equal(alone.theta, on_two.theta)
-    np.testing.assert_array_equal(alone.linear_params, on_two.linear_params)
-    assert alone.largest_error == on_two.largest_error
-
-
-@pytest.mark.slow
 def test_a_robust_posterior_is_wider_by_the_design_effect_and_has_tails(still):
     result = hd.fit(still, "static", fixed={"D_offset": 500.0})
     found = posterior_draws(result, still, draws=4000)

@@ -16,15 +16,19 @@ N = 30
 BINS = [noisy(N, k) for k in range(3)]
 
 
-def test_unbinned_ages_and_lags_give_every_pair_back(tmp_path):
-    n = 24
-    age, lag = DT * 0.5 * np.arange(2 * n - 1), DT * np.arange(n)
-    ttcf = np.full((2, len(age), n), np.nan)
-    full = np.stack([noisy(n, 0), noisy(n, 1)])
+def unbinned(full):
+    """Cells of one pair each, and their ages and lags."""
+    n = full.shape[-1]
+    ttcf = np.full((2, 2 * n - 1, n), np.nan)
     for i in range(n):
         for j in range(i, n):
             ttcf[:, i + j, j - i] = full[:, i, j]
-    report = ingest.ingest(esrf(tmp_path / "A.h5", ttcf, age, lag), phi=0, sigma=0.02)
+    return ttcf, DT * 0.5 * np.arange(2 * n - 1), DT * np.arange(n)
+
+
+def test_unbinned_ages_and_lags_give_every_pair_back(tmp_path):
+    full = np.stack([noisy(24, 0), noisy(24, 1)])
+    report = ingest.ingest(esrf(tmp_path / "A.h5", *unbinned(full)), phi=0, sigma=0.02)
     np.testing.assert_array_equal(arrays(report.store)["c2"], upper(full))
     assert [row.q for row in report.bins] == pytest.approx([0.005, 0.01])
     assert [row.pixels for row in report.bins] == [35, 35]
@@ -34,19 +38,14 @@ def test_unbinned_ages_and_lags_give_every_pair_back(tmp_path):
 
 
 def test_a_cell_of_0_is_a_measurement_unless_its_whole_age_or_lag_is_0(tmp_path):
-    n = 24
-    age, lag = DT * 0.5 * np.arange(2 * n - 1), DT * np.arange(n)
-    full = np.stack([noisy(n, 0), noisy(n, 1)])
+    full = np.stack([noisy(24, 0), noisy(24, 1)])
     full[:, 3, 8] = 0
-    ttcf = np.full((2, len(age), n), np.nan)
-    for i in range(n):
-        for j in range(i, n):
-            ttcf[:, i + j, j - i] = full[:, i, j]
+    ttcf, age, lag = unbinned(full)
     ttcf[:, 20], ttcf[:, :, 6] = 0, 0  # ages and lags that the correlator has not reached
     found = arrays(ingest.ingest(esrf(tmp_path / "A.h5", ttcf, age, lag), phi=0, sigma=1).store)[
         "c2"
     ]
-    i, j = np.indices((n, n))
+    i, j = np.indices((24, 24))
     expected = np.where((i + j == 20) | (j - i == 6), np.nan, full)
     np.testing.assert_array_equal(found, upper(expected))
     assert (found[:, 3, 8] == 0).all()

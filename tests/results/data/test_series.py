@@ -18,7 +18,7 @@ from homodyne_dask.results.data.series import FitSeries, homogeneity_test, power
 from homodyne_dask.results.views.figures.captions import alternative
 from tests import reference
 from tests.results.made_results import changed, flow_result
-from tests.results.three_rings import ANGLES, Q, one_line, three_rings
+from tests.results.three_rings import ANGLES, Q, three_rings
 from tests.synthetic import CREEP, measured, store
 
 HELD = {"alpha": -0.4, "D_offset": 1000.0}
@@ -100,7 +100,6 @@ def test_diffusion_is_the_same_at_all_q_and_goes_as_q_squared(over_q):
     assert over_q.converged
     assert over_q.errors == "stderr"
     assert set(over_q.table["method"].values) == {"speckle"}
-    assert "p is computed from standard errors (speckle)" in one_line(over_q)
     assert over_q.agreement["D0"].p > 0.01
     assert over_q.agreement["D0"].mean == pytest.approx(
         20000, abs=4 * over_q.agreement["D0"].stderr
@@ -108,8 +107,6 @@ def test_diffusion_is_the_same_at_all_q_and_goes_as_q_squared(over_q):
     assert list(over_q.agreement) == ["D0", "J"]
     law = over_q.power_of_q("J")
     assert abs(law.exponent) < 4 * law.stderr < 0.2
-    assert "D0 3 of 3 consistent" in one_line(over_q)
-    assert "as for diffusion" in one_line(over_q)
 
 
 def test_windows_see_the_rate_at_their_age(over_age):
@@ -120,8 +117,8 @@ def test_windows_see_the_rate_at_their_age(over_age):
     # one value stands for a window over which J falls, in the first one most
     assert (np.abs(found - J)[1:] < 4 * error[1:] + 0.03 * J[1:]).all(), (found, J, error)
     assert (np.diff(found) < 0).all()
-    assert "D0 4 of 4 inconsistent - " in one_line(over_age)
-    assert "J 4 of 4" not in one_line(over_age)
+    assert over_age.agreement["D0"].p < 1e-3
+    assert "J 4 of 4" not in " ".join(str(over_age).split())
 
 
 def test_the_error_of_a_rate_is_that_of_its_parameters():
@@ -157,7 +154,6 @@ def test_a_part_that_cannot_be_fitted_is_a_row_and_the_others_go_on(tmp_path):
     assert not series.converged
     assert np.isnan(series.table["value"].values[1]).all()
     assert series.agreement["D0"].freedom == 1
-    assert "failed: q = 0.005 1/Å: " in one_line(series)
     series.to_json(tmp_path / "series.json")
     assert str(hd.load_series(tmp_path)) == str(series)
 
@@ -174,7 +170,6 @@ def test_windows_that_overlap_state_no_agreement(diffusing):
     windows = [(0.0, 10.0), (5.0, 15.0)]
     series = hd.fit_each(diffusing, hd.STATIC, over="age", windows=windows, fixed=HELD)
     assert not series.agreement
-    assert "the windows overlap" in one_line(series)
 
 
 def test_a_series_is_kept_whole_in_json_and_its_table_in_netcdf(over_q, tmp_path):
@@ -238,7 +233,6 @@ def test_one_theta_for_several_q_is_the_dense_optimum_and_the_report_says_which_
     assert (np.abs(result.parameters["value"].values - theta) < 1e-3 * error).all()
     np.testing.assert_allclose(result.scaling["contrast"], contrast, rtol=1e-5)
     np.testing.assert_array_equal(result.scaling["q"], scans.q)
-    assert "in 9 bins of 3 rings (q 0.003 to 0.008 1/Å)" in str(result)
     view = FitView(result, scan)
     assert "of every bin of 3 rings" in alternative("angles", view)
     assert "q = 0.003 Å⁻¹" in alternative("maps", view)
@@ -269,16 +263,9 @@ def test_what_ended_at_a_bound_is_marked_said_and_left_out_of_the_agreement():
     series = FitSeries("age", (*inside, *bounds))
     assert series.agreement["D0"].freedom == 1
     assert series.agreement["gamma_dot_t0"].freedom == 3
-    assert "alpha and D_offset: fits that did not converge, or in which" in one_line(series)
-    assert "D0 2 of 4 consistent" in one_line(series)
-    assert "gamma_dot_t0 4 of 4 consistent" in one_line(series)
-    assert "-10000 at bound" in one_line(series)
-    assert series.table["at_bound"].sel(param="D_offset").values.tolist() == [
-        False,
-        False,
-        True,
-        True,
-    ]
+    assert (
+        series.table["at_bound"].sel(param="D_offset").values.tolist() == [False] * 2 + [True] * 2
+    )
 
 
 def test_fits_of_which_one_has_no_standard_error_agree_by_their_naive_errors():
@@ -288,7 +275,6 @@ def test_fits_of_which_one_has_no_standard_error_agree_by_their_naive_errors():
     refused = changed(result, parameters=result.parameters.assign(unknown), covariance=None)
     series = FitSeries("q", (replace(entries[0], result=refused), *entries[1:]))
     assert series.errors == "stderr_naive"
-    assert "p is computed from naive errors" in one_line(series)
 
 
 def test_no_naive_error_follows_a_plus_minus():

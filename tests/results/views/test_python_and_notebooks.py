@@ -97,14 +97,3 @@ def test_the_fitted_c2_of_other_bins_is_refused(scan, result):
         result.model(5)
     with pytest.raises(HomodyneDaskError, match="scan = 5 cannot be used"):
         result.plot.maps(5)
-
-
-def test_files_are_made_and_read_by_functions(tmp_path):
-    made = hd.simulate(tmp_path / "B_results.hdf", "static", angles=3, frames=20)
-    assert made.parameters["D0"] == 20000.0
-    report = hd.ingest(tmp_path / "B_results.hdf", gap="200 um", sigma=0.01)
-    assert "<table" in report._repr_html_()
-    assert len(repr(report).splitlines()) <= 20
-    scan = hd.open_dataset(report.store)
-    assert scan.attrs["gap_angstrom"] == 2e6
-    assert len(scan.bins) == 3

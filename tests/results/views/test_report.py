@@ -12,7 +12,6 @@ import pytest
 import scipy.stats
 
 from homodyne_dask.document.blocks import Picture
-from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.known_truth import pulls
@@ -70,14 +69,8 @@ def test_a_report_has_outcome_parameters_contrast_and_figures_and_folds_the_rest
         ("Influence of single bins and scaling mode", True),
         ("Fit and data", True),
     ]
-    outcome, table, bins = (report.sections[n].blocks[0] for n in (0, 1, 4))
-    assert (outcome.good, outcome.sentence) == (True, base.verdict)
-    assert outcome.findings == reservations(base)
-    assert table.rows[0] == [
-        "parameter", "value ± stderr", "unit", "dof", "naive error", "truth", "pull",
-    ]  # fmt: skip
-    assert table.rows[1] == ["D0", "68600 ± 1500", "Å²/s", "8.0", "910", "68480", "+0.1"]
-    assert " ".join(bins.rows[8]) == "16 0.0054 60.00 no decay 1.10773 44,850 1.0070"
+    outcome = report.sections[0].blocks[0]
+    assert (outcome.good, outcome.findings) == (True, reservations(base))
     assert report.sections[3].blocks[0].pictures == [picture]
     assert [s.heading for s in report_of(base).sections if s.heading == "Figures"] == []
 
@@ -102,8 +95,6 @@ def test_every_interval_is_that_of_t_with_the_dof_of_the_error():
     np.testing.assert_allclose(high - low, 2 * t)
     np.testing.assert_allclose(half_width(95, np.array([3.0, np.inf])), [3.1824463, 1.9599640])
     assert np.isnan(half_width(95, np.nan))
-    with pytest.raises(OptionError, match="percent = 100: give a number between"):
-        half_width(100, 3.0)
 
 
 @pytest.mark.parametrize("other", [{"convention": "homodyne"}, {"gap_angstrom": 1e6}])
