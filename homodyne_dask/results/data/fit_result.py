@@ -110,7 +110,7 @@ class Diagnosis:
     """Competing minima of χ² of the binned averages, the best first: theta by name, chisqr, starts
     (how many of the fits ended there)."""
     comparison: tuple[dict[str, Any], ...] = ()
-    """The models that were compared, for a model chosen by `auto`: the rows of `ModelComparison.table`."""
+    """The models that were compared, for a model chosen by `auto`: the rows of `Comparison.fits`."""
 
 
 @dataclass(frozen=True)
