@@ -32,8 +32,8 @@ from homodyne_dask.store.scan import Scan
 if TYPE_CHECKING:
     from distributed import Client
 
-    from homodyne_dask.results.data.comparison import Comparison
     from homodyne_dask.fitting.series.parallel_fits import FitOutput
+    from homodyne_dask.results.data.comparison import Comparison
 
 DATA, CODE, VERSION = "data", "code of the model", "version of homodyne-dask"
 """What may have changed beside the options, by the names in the identity of a checkpoint."""

@@ -26,8 +26,8 @@ from homodyne_dask.solver.checkpoint import checkpoint_exists
 if TYPE_CHECKING:
     from distributed import Client
 
-    from homodyne_dask.results.data.comparison import Comparison
     from homodyne_dask.fitting.series.parallel_fits import FitOutput
+    from homodyne_dask.results.data.comparison import Comparison
 
 MOST_DRAWN = 8
 """Number of fits of one command up to which the figures of each are drawn by default."""
