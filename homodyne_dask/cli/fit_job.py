@@ -32,8 +32,8 @@ from homodyne_dask.store.scan import Scan
 if TYPE_CHECKING:
     from distributed import Client
 
-    from homodyne_dask.fitting.choose_model import ModelComparison
     from homodyne_dask.fitting.series.parallel_fits import FitOutput
+    from homodyne_dask.results.data.comparison import Comparison
 
 DATA, CODE, VERSION = "data", "code of the model", "version of homodyne-dask"
 """What may have changed beside the options, by the names in the identity of a checkpoint."""
@@ -206,7 +206,7 @@ def fit_job(
     *,
     output: "FitOutput | None" = None,
     profile: Path | None = None,
-    comparison: "ModelComparison | None" = None,
+    comparison: "Comparison | None" = None,
 ) -> tuple[FitResult, list[Path]]:
     """Fit a job, or take the output of a worker that made the fit; return the result and the files written.
 
@@ -223,7 +223,7 @@ def fit_job(
             with _profiled(config, model, scan, client, profile) as (client, trace):
                 result = _run(job.options, model, scan, client, checkpoint, resume, trace)
         if comparison is not None:
-            rows = tuple(row._asdict() for row in comparison.table)
+            rows = tuple(row._asdict() for row in comparison.fits)
             result = replace(result, diagnosis=replace(result.diagnosis, comparison=rows))
         written = output is not None and output.files
         files = written or folders.write_result(result, scan, folder, *more)

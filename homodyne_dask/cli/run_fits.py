@@ -26,8 +26,8 @@ from homodyne_dask.solver.checkpoint import checkpoint_exists
 if TYPE_CHECKING:
     from distributed import Client
 
-    from homodyne_dask.fitting.choose_model import ModelComparison
     from homodyne_dask.fitting.series.parallel_fits import FitOutput
+    from homodyne_dask.results.data.comparison import Comparison
 
 MOST_DRAWN = 8
 """Number of fits of one command up to which the figures of each are drawn by default."""
@@ -98,7 +98,7 @@ def _run_one(
     config: FitConfig,
     chosen: RunOptions,
     more: MoreFiles,
-    comparison: "ModelComparison | None",
+    comparison: "Comparison | None",
     where: Callable[[Path], str],
     client: "Client | None",
     job: FitJob,
@@ -119,7 +119,7 @@ def _run_one(
     return result
 
 
-def _with_model(config: FitConfig, resume: bool) -> "tuple[FitConfig, ModelComparison | None]":
+def _with_model(config: FitConfig, resume: bool) -> "tuple[FitConfig, Comparison | None]":
     """Return the configuration with a model, and the comparison that chose it where `auto` was asked for.
 
     Raises OptionError where that is not one new fit.

@@ -35,7 +35,7 @@ def result(scan):
 
 def comparison_bits(scan, _, client):
     made = hd.compare_models(scan, ["brownian", "static"], client=client)
-    return made.table, {name: result_bits(one) for name, one in made.results.items()}
+    return made.fits, {name: result_bits(one) for name, one in made.results.items()}
 
 
 def series_bits(scan, _, client):

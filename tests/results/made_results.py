@@ -8,7 +8,8 @@ import numpy as np
 import xarray
 
 from homodyne_dask.assessment.assess import Influence
-from homodyne_dask.models import LAMINAR_FLOW, STATIC
+from homodyne_dask.models import LAMINAR_FLOW, MODELS, STATIC
+from homodyne_dask.request.options import FitOptions
 from homodyne_dask.results.data.findings import Findings, finding
 from homodyne_dask.results.data.fit_result import (
     Diagnosis,
@@ -57,6 +58,42 @@ def by_speckle(result: FitResult) -> FitResult:
     table = result.parameters
     columns = {str(key): table[key].values for key in ("param", *table.data_vars)}
     return replace(result, parameters=parameters_of(columns, "speckle"))
+
+
+def config_of(model: str, **changes: Any) -> dict[str, Any]:
+    """The options of a fit, as far as they are not given those by default."""
+    known = {"model_digest": MODELS[model].digest if model in MODELS else "unknown"}
+    others = {"periods": {"phi0": 180.0}, "gap_angstrom": 2e6, "changed": [], "splines": {}}
+    return FitOptions().values() | {"model": model} | known | others | changes
+
+
+def inputs_of(bins: int, **changes: Any) -> dict[str, Any]:
+    """Where data of so many bins are from."""
+    return {
+        "store": "A0001_c2.zarr",
+        "store_path": "A0001_c2.zarr",
+        "store_sha256": "ab" * 32,
+        "source_file": "A0001_results.hdf",
+        "source_sha256": "0123456789abcdef" * 4,
+        "source_format": "aps-u",
+        "frame_time": 0.1,
+        "sigma_source": "counts",
+        "notes": [],
+        "selection": "",
+        "frames": [0, 300],
+        "seconds": [0.0, 29.9],
+        "chunks_left_out": [],
+        "frames_masked": 0,
+        "frames_excluded": [],
+        "bins": bins,
+        "independent_bins": bins,
+        "labels": list(range(9, 9 + bins)),
+    } | changes
+
+
+def rate_dof(**of_rate: float) -> xarray.Dataset:
+    """Degrees of freedom of the errors of rates, the same at all ages."""
+    return xarray.Dataset({name: ("age", [dof]) for name, dof in of_rate.items()}, {"age": [0.0]})
 
 
 SCALING_ERRORS = [f"{name}_stderr{of}" for name in ("contrast", "offset") for of in ("", "_naive")]
@@ -110,28 +147,9 @@ def flow_result() -> FitResult:
                 finding("bins-without-decay", [9], bins=1, total=9),
             ]
         ),
-        config={
-            "model": "laminar_flow",
-            "convention": "physical",
-            "scaling": "individual",
-            "gap_angstrom": 2e6,
-            "min_lag": 1,
-        },
-        inputs={
-            "store": "A0001_c2.zarr",
-            "store_sha256": "ab" * 32,
-            "source_file": "A0001_results.hdf",
-            "source_sha256": "0123456789abcdef" * 4,
-            "source_format": "aps-u",
-            "frame_time": 0.1,
-            "sigma_source": "counts",
-            "notes": ["12 exact zeros became unknown"],
-            "frames": [0, 300],
-            "seconds": [0.0, 29.9],
-            "frames_masked": 2,
-            "bins": n,
-            "labels": list(range(9, 9 + n)),
-        },
+        rate_dof=rate_dof(J=4.1, J_integral=4.1, gamma_dot=6.0, strain=6.0),
+        config=config_of("laminar_flow"),
+        inputs=inputs_of(n, notes=["12 exact zeros became unknown"], frames_masked=2),
         truth=TRUTH,
         version="0.1.0",
         versions={"Python": "3.13.0", "jax": "0.12.0", "numpy": "2.3.1"},
@@ -165,8 +183,7 @@ def static_result() -> FitResult:
             ]
         ),
         compilations={},
-        config=base.config
-        | {"model": "static", "scaling": "shared", "gap_angstrom": None, "min_lag": 2},
+        config=config_of("static", scaling="shared", gap_angstrom=None, min_lag=2),
         inputs=base.provenance.inputs
         | {"notes": [], "source_format": "npz", "sigma_source": "scatter"},
         truth=None,
@@ -200,15 +217,13 @@ def result_of_model(model: str, free: int, above=0.0, misfit: bool = False, **ch
         "ndata": ("cluster", np.full(9, 150)),
         "chisqr": ("cluster", np.full(9, chisqr / 9)),
     }
-    more = {"precision": "float64", "contrast_prior": None, "offset_prior": None, "model": model}
     defaults = {
         "left_out": xarray.Dataset(columns | {"penalty": 3.0 * free, "linear": 18}),
         "chisqr": chisqr,
         "redchi": 1.0,
         "findings": MISFIT if misfit else Findings(),
         "parameters": of.parameters.assign(fixed=("param", np.arange(7) >= free)),
-        "config": of.config | more,
-        "inputs": of.provenance.inputs | {"chunks_left_out": []},
+        "config": config_of(model),
     }
     return changed(of, **(defaults | changes))
 
@@ -246,7 +261,7 @@ def flow_result_of(scan) -> FitResult:
 
 FLOW = np.array([20000.0, -0.4, 1000.0, 9e-4, -0.2, 1e-5, 3.0])
 
-EMPTY_FIELDS = {"compilations": {}, "timings": {}, "findings": Findings(), "inputs": {}}
+EMPTY_FIELDS = {"compilations": {}, "timings": {}, "findings": Findings()}
 
 
 def result_for(scan, theta, covariance=None, naive=None, convention="physical", **changes):
@@ -259,7 +274,6 @@ def result_for(scan, theta, covariance=None, naive=None, convention="physical", 
     bins = {"contrast": np.full(k, 0.2), "offset": np.ones(k), "redchi": np.ones(k)}
     bins |= dict.fromkeys(SCALING_ERRORS, np.full(k, np.nan))
     bins |= {"ndata": np.full(k, 10), "undetermined": np.zeros(k), "q": scan.q, "phi": scan.phi}
-    config = {"model": model.name, "convention": convention, "gap_angstrom": synthetic.GAP}
     passes = [(900.0, 2.0, True), (None, None, False), (120.0, 0.1, False), (100.0, 1e-5, True)]
     history = tuple(
         {"pass": n, "chisqr": c, "decrement": d, "accepted": a}
@@ -276,9 +290,10 @@ def result_for(scan, theta, covariance=None, naive=None, convention="physical", 
         ndata=10 * k,
         nbins=k,
         passes=len(passes),
-        config=config | {"min_lag": 1},
+        config=config_of(model.name, convention=convention, gap_angstrom=synthetic.GAP),
         **(
             EMPTY_FIELDS
+            | {"inputs": inputs_of(k)}
             | {"history": history, "influence": influence_of_bins(scan, names)}
             | changes
         ),
@@ -339,15 +354,13 @@ def fit_of(scan, fixed=()):
         {"param": names, "value": FLOW, "stderr": stderr, "stderr_naive": stderr / 2, "unit": UNITS}
         | {"dof": np.full(7, 6.0), "at_bound": np.zeros(7), "fixed": is_fixed}
     )
-    inputs = {
-        "store": "A0123_c2.zarr", "store_path": scan.path, "store_sha256": scan.digest,
-        "labels": scan.label.tolist(), "frames": list(scan.frames), "bins": len(scan.bins),
-        "source_file": "A0123.npz", "source_sha256": "ab" * 32, "source_format": "npz",
-        "seconds": [0.0, 5.9], "frame_time": 0.1, "sigma_source": "counts", "notes": [],
-        "frames_masked": 0,
-    }  # fmt: skip
-    config = result.config | {"scaling": "individual"}
-    return changed(result, parameters=table, inputs=inputs, config=config, version="0.1.0")
+    inputs = inputs_of(
+        len(scan.bins), store="A0123_c2.zarr", store_path=scan.path, store_sha256=scan.digest,
+        labels=scan.label.tolist(), frames=list(scan.frames), source_file="A0123.npz",
+        source_sha256="ab" * 32, source_format="npz", seconds=[0.0, 5.9],
+    )  # fmt: skip
+    freedom = rate_dof(J=6.0, J_integral=6.0, gamma_dot=6.0, strain=6.0)
+    return changed(result, parameters=table, inputs=inputs, rate_dof=freedom, version="0.1.0")
 
 
 PARTS: dict[str, type] = {

@@ -83,7 +83,7 @@ def block_grid(scan: Scan) -> BlockGrid:
 
 def as_fitted(scan: Scan, result: FitResult) -> Scan:
     """Return a scan with the damaged chunks excluded that a fit of it excluded."""
-    excluded = result.provenance.inputs.get("chunks_left_out", ())
+    excluded = result.provenance.inputs["chunks_left_out"]
     return replace(scan, excluded=tuple(Chunk(*chunk) for chunk in excluded))
 
 

@@ -1,7 +1,13 @@
-"""A comparison of fits to the same data, by angles left out: rows, ranking and verdict."""
+"""A comparison of fits to the same data, by angles left out: rows, ranking and verdict.
+
+The score of a bin is its χ² at the parameters that the other bins determine, so that a model with parameters
+that the data do not need scores worse (leave-one-out cross-validation, Stone 1974). Models that do not
+describe the data are left out, unless none does. Of the others the simplest is chosen whose score is not
+worse than the best by more than the standard error of that difference over the bins (Breiman et al. 1984).
+"""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +21,7 @@ from homodyne_dask.errors import OptionError, SelectionError, shown
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.number_format import value_and_error
 from homodyne_dask.results.data.plain_data import plain_values
+from homodyne_dask.solver.state import Outcome
 
 VERSION = 1
 FORMAT = "homodyne_dask comparison"
@@ -25,10 +32,14 @@ class ComparedFit(NamedTuple):
 
     name: str
     model: str
+    outcome: str
+    """CONVERGED, or the name of another outcome: such a fit has no score."""
+    at_bound: str
+    """Parameters that ended at a bound: the score is that of the model with these values fixed there."""
     parameters: int
     """Of f, fitted."""
-    linear: int
-    """Contrasts and offsets fitted."""
+    linear: float
+    """Number of contrasts and offsets fitted."""
     chisqr: float
     redchi: float
     misfit: bool
@@ -56,7 +67,10 @@ class ComparedFit(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Reportable):
-    """Comparison of fits of several models to the same data; `print(comparison)` shows table and verdict."""
+    """Comparison of fits to the same data, of `hd.compare` and `hd.compare_models`.
+
+    `print(comparison)` shows table and verdict.
+    """
 
     fits: tuple[ComparedFit, ...]
     """The best score first."""
@@ -66,6 +80,8 @@ class Comparison(Reportable):
     """Independent bins with pairs."""
     noise: float
     """s², in units of σ²: the lowest reduced χ² of the fits, common to all."""
+    results: Mapping[str, FitResult] = field(default_factory=dict, compare=False)
+    """The fits by name; none in a comparison that was read from a file."""
 
     def _document(self) -> Document:
         from homodyne_dask.results.views.fits_report import report_of_comparison
@@ -76,6 +92,11 @@ class Comparison(Reportable):
     def chosen(self) -> str:
         """The name of the recommended fit."""
         return next(fit.name for fit in self.fits if fit.chosen)
+
+    @property
+    def adequate(self) -> bool:
+        """Whether the chosen model describes the data; otherwise none of those compared does."""
+        return not any(fit.misfit for fit in self.fits if fit.chosen)
 
     @property
     def table(self) -> xarray.Dataset:
@@ -103,23 +124,35 @@ class Comparison(Reportable):
             for fit in wrong
         ]
         parts += [
-            f"{fit.name} has no score: it has parameters that a single angle determines"
+            f"{fit.name} has no score: {_why_no_score(fit)}"
             for fit in self.fits
             if not np.isfinite(fit.score)
+        ]
+        parts += [
+            f"{fit.name} is scored with {fit.at_bound} fixed at a bound"
+            for fit in self.fits
+            if fit.chosen and fit.at_bound
         ]
         parts += ["none of the models describes the data"] * best.misfit
         return "; ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain values, as `to_json` writes it; unknown numbers are None."""
-        head = {"format": FORMAT, "format_version": VERSION}
-        return plain_values(head | vars(self) | {"chosen": self.chosen, "sentence": self.sentence})
+        values = vars(self) | {"chosen": self.chosen, "sentence": self.sentence}
+        del values["results"]
+        return plain_values({"format": FORMAT, "format_version": VERSION} | values)
 
     def to_json(self, path: str | Path) -> None:
         """Write the comparison as JSON with a checksum, atomically; `load_comparison` reads it."""
         from homodyne_dask.results.files.json_files import write_with_checksum
 
         write_with_checksum(self.to_dict(), path)
+
+
+def _why_no_score(fit: ComparedFit) -> str:
+    outcome = Outcome[fit.outcome]
+    alone = outcome is Outcome.CONVERGED
+    return "single angles determine its parameters, or it has none" if alone else outcome.value
 
 
 def _not_told(best: ComparedFit, equal: Sequence[ComparedFit]) -> str:
@@ -177,8 +210,11 @@ def require_independent_bins(groups: int) -> None:
         )
 
 
-def ranked(results: Sequence[FitResult]) -> Ranking | None:
-    """Return the order of fits to the same data, the simplest model first; None where no score is known."""
+def _ranked(results: Sequence[FitResult]) -> Ranking:
+    """Return the order of fits to the same data, the simplest first.
+
+    Raises OptionError where no fit has a score, SelectionError where independent bins are too few.
+    """
     tables = [fit.diagnosis.left_out for fit in results]
     columns = [None if of is None else of["left_out_chisqr"].values for of in tables]
     unknown = np.full(max(1 if of is None else len(of) for of in columns), np.nan)
@@ -187,7 +223,11 @@ def ranked(results: Sequence[FitResult]) -> Ranking | None:
     totals = scores.sum(1)
     known = np.isfinite(totals)
     if not known.any():
-        return None
+        raise OptionError(
+            "none of the fits has a score for left-out angles: they did not converge, or single angles "
+            "determine their parameters; fix such parameters, or see the report of one fit"
+        )
+    require_independent_bins(scores.shape[1])
     left = known & ~misfit
     left = left if left.any() else known
     lowest = int(np.argmin(np.where(left, totals, np.inf)))
@@ -203,11 +243,11 @@ _SAME: dict[str, Callable[[FitResult], Any]] = {
     ),
     "bins": lambda fit: fit.provenance.inputs["labels"],
     "frames": lambda fit: fit.provenance.inputs["frames"],
-    "excluded frames": lambda fit: fit.provenance.inputs.get("frames_excluded") or [],
+    "excluded frames": lambda fit: fit.provenance.inputs["frames_excluded"],
     "excluded chunks": lambda fit: fit.provenance.inputs["chunks_left_out"],
     "min_lag": lambda fit: fit.config["min_lag"],
     "numbers of pairs": lambda fit: fit.scaling["ndata"].values.tolist(),
-    "independent bins": lambda fit: len(_left_out_chisqr(fit)),
+    "independent bins": lambda fit: fit.provenance.inputs["independent_bins"],
     "precision": lambda fit: fit.config["precision"],
     "contrast_prior": lambda fit: fit.config["contrast_prior"],
     "offset_prior": lambda fit: fit.config["offset_prior"],
@@ -217,44 +257,43 @@ _SAME: dict[str, Callable[[FitResult], Any]] = {
 
 def compare_fits(fits: Mapping[str, FitResult]) -> Comparison:
     """Return the comparison of fits by name; raises OptionError and SelectionError as `hd.compare`."""
-    for name, fit in fits.items():
-        _check_score(name, fit)
     first, *others = fits
+    for name, fit in fits.items():
+        _check_loss(name, fit)
     for name in others:
         _check_same(first, fits[first], name, fits[name])
-    bins = len(_left_out_chisqr(fits[first]))
-    require_independent_bins(bins)
-    totals = {name: _left_out_chisqr(fit).sum() for name, fit in fits.items()}
-    names = sorted(
-        fits,
-        key=lambda name: (sum(_size(fits[name])), np.nan_to_num(totals[name], nan=np.inf), name),
-    )
-    order = ranked([fits[name] for name in names])
-    if order is None:
-        raise OptionError(
-            f"none of the fits ({', '.join(names)}) has a score for left-out angles, because each has "
-            f"parameters that a single angle determines: fix such parameters, or fit models without them"
-        )
-    noise = min(fit.redchi for fit in fits.values()) or 1.0  # 0 where a model interpolates the data
+    names = sorted(fits, key=lambda name: (*_size_and_score(fits[name]), name))
+    order = _ranked([fits[name] for name in names])
+    scored = [fits[name].redchi for name, of in zip(names, order.totals, strict=True) if of == of]
+    noise = min(scored) or 1.0  # 0 where a model interpolates the data
     # One standard error is enough against a fit with fewer parameters: where that is the truth, and the
     # other holds it as a special case, this happens in 1 to 7 of 100 cases. Two are asked for against others.
-    size = np.array([sum(_size(fits[name])) for name in names])
+    size = np.array([_size_and_score(fits[name])[0] for name in names])
     told = order.above > np.where(size < size[order.lowest], 1.0, 2.0) * order.stderr
     rows = [_row(name, fits[name], order, n, noise, bool(told[n])) for n, name in enumerate(names)]
     rows.sort(key=lambda row: (not row.best, -row.score if np.isfinite(row.score) else np.inf))
-    return Comparison(tuple(rows), fits[first].provenance.inputs["store"], bins, noise)
+    simplest = fits[names[0]]
+    assert simplest.diagnosis.left_out is not None  # fits without a score are the last ones
+    bins = simplest.diagnosis.left_out.sizes["cluster"]
+    return Comparison(tuple(rows), simplest.provenance.inputs["store"], bins, noise, fits)
 
 
 def _row(
     name: str, fit: FitResult, order: Ranking, n: int, noise: float, told: bool
 ) -> ComparedFit:
-    (parameters, linear), kept = _size(fit), fit.diagnosis.left_out
-    assert kept is not None
-    penalty = float(kept["penalty"]) / noise
-    of_data = float(kept["chisqr"].sum()) / noise  # a prior of a parameter is no datum of all fits
+    table, kept = fit.parameters, fit.diagnosis.left_out
+    parameters = int((~table["fixed"].values).sum())
+    linear = penalty = of_data = np.nan
+    if kept is not None:
+        linear, penalty = float(kept["linear"]), float(kept["penalty"]) / noise
+        of_data = (
+            float(kept["chisqr"].sum()) / noise
+        )  # a prior of a parameter is no datum of all fits
     return ComparedFit(
         name=name,
         model=fit.config["model"],
+        outcome=fit.outcome.name,
+        at_bound=", ".join(map(str, table["param"].values[table["at_bound"].values])),
         parameters=parameters,
         linear=linear,
         chisqr=fit.chisqr,
@@ -272,32 +311,21 @@ def _row(
     )
 
 
-def _size(fit: FitResult) -> tuple[int, int]:
-    """Return the numbers of parameters of f and of linear ones that were fitted."""
-    assert fit.diagnosis.left_out is not None
-    return int((~fit.parameters["fixed"].values).sum()), int(fit.diagnosis.left_out["linear"])
+def _size_and_score(fit: FitResult) -> tuple[float, float]:
+    """Return how many numbers were fitted, and χ² of the bins left out; infinite where there is no score."""
+    of = fit.diagnosis.left_out
+    if of is None:
+        return np.inf, np.inf
+    score = np.nan_to_num(of["left_out_chisqr"].values.sum(), nan=np.inf)
+    return float((~fit.parameters["fixed"].values).sum() + of["linear"]), float(score)
 
 
-def _left_out_chisqr(fit: FitResult) -> np.ndarray:
-    assert fit.diagnosis.left_out is not None
-    return fit.diagnosis.left_out["left_out_chisqr"].values
-
-
-def _check_score(name: str, fit: FitResult) -> None:
-    """Raise OptionError for a fit that has no scores of bins left out."""
-    if (loss := fit.config.get("loss", "linear")) != "linear":
+def _check_loss(name: str, fit: FitResult) -> None:
+    """Raise OptionError for a fit with a loss of its own."""
+    if (loss := fit.config["loss"]) != "linear":
         raise OptionError(
             f"{name} was fitted with the loss {loss}, which applies its own weights, but models are compared "
             f"by least squares: fit again with the loss linear"
-        )
-    if not fit.converged:
-        raise OptionError(
-            f"{name} is not at an optimum ({fit.outcome.value}): leave it out, or fit it again"
-        )
-    if fit.diagnosis.left_out is None:
-        raise OptionError(
-            f"{name} has no parameter that was fitted inside its bounds, so it cannot predict "
-            f"left-out angles: leave it out, or widen the bounds"
         )
 
 

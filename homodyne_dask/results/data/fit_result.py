@@ -110,7 +110,7 @@ class Diagnosis:
     """Competing minima of χ² of the binned averages, the best first: theta by name, chisqr, starts
     (how many of the fits ended there)."""
     comparison: tuple[dict[str, Any], ...] = ()
-    """The models that were compared, for a model chosen by `auto`: the rows of `ModelComparison.table`."""
+    """The models that were compared, for a model chosen by `auto`: the rows of `Comparison.fits`."""
 
 
 @dataclass(frozen=True)
@@ -282,7 +282,7 @@ class FitResult(Reportable):
     @property
     def periods(self) -> dict[str, float]:
         """The periods of the periodic parameters, by name."""
-        return self.config.get("periods", {"phi0": 180.0})  # the only one of earlier programs
+        return self.config["periods"]
 
     @property
     def misfit(self) -> bool:
@@ -428,7 +428,7 @@ def from_summary(read: dict[str, Any]) -> FitResult:
     covariances = {
         key: covariance_table(read[key], names) for key in ("covariance", "covariance_naive")
     }
-    checks = {"check": read.get("model_check"), "findings": findings_of(read["findings"])}
+    checks = {"check": read["model_check"], "findings": findings_of(read["findings"])}
     return FitResult(
         outcome=Outcome[read["outcome"]],
         parameters=parameter_table(columns | {"param": names}),

@@ -213,7 +213,7 @@ def _quantity(
             own = known.values[np.ix_(at, at)]
             held = fixed | (bounded & np.isnan(np.diag(own)))
             errors[n] = rate_stderr(gradient, np.where(held[:, None] | held, 0.0, own))[0]
-    dof = float(freedom_of_rate(result, name, np.array([age]), parameters)[0])
+    dof = float(freedom_of_rate(result, name, np.array([age]))[0])
     errors[0] = np.nan if np.isnan(dof) else errors[0]
     has = bool(np.isfinite(errors[0]))
     method = result.parameters.attrs["method"] if has else ""
@@ -228,7 +228,7 @@ def _with_free_rates(
     age: where they are taken [s]; None for the middle of the record.
     """
     rates, coefficients = {}, set()
-    for rate_name, stored in (result.config.get("splines") or {}).items():
+    for rate_name, stored in result.config["splines"].items():
         form = SplineForm(**stored)
         names = [f"{rate_name}_{n + 1}" for n in range(form.size)]
         at = (form.first + form.last) / 2 if age is None else age
@@ -250,23 +250,20 @@ def _places(result: FitResult, parameters: Sequence[str]) -> list[int]:
 
 
 def freedom_of_rate(
-    result: FitResult, name: str, t: Float[np.ndarray, " n"], parameters: Sequence[str]
+    result: FitResult, name: str, t: Float[np.ndarray, " n"]
 ) -> Float[np.ndarray, " n"]:
     """Return the degrees of freedom of a rate's error at times [s]; NaN where they are too few for an error.
 
-    They are known at the ages of `result.errors.rate_dof`. Results of earlier programs do not have them:
-    then those of the parameter with the fewest.
+    They are known at the ages of `result.errors.rate_dof`.
     """
-    if result.covariance is None:
-        return np.full(len(t), np.inf)
     table = result.errors.rate_dof
-    dof = result.parameters["dof"].values[_places(result, parameters)]
-    at = np.zeros(len(dof)) if table is None else table["age"].values
-    dof = dof if table is None else table[name].values
+    if result.covariance is None or table is None:
+        return np.full(len(t), np.inf)
+    dof = table[name].values
     has = np.isfinite(dof)
     if not has.any():
-        return np.full(len(t), np.inf if table is None else np.nan)
-    found = np.full(len(t), dof[has].min()) if table is None else np.interp(t, at[has], dof[has])
+        return np.full(len(t), np.nan)
+    found = np.interp(t, table["age"].values[has], dof[has])
     scatter = result.parameters.attrs["method"] == CLUSTER_ROBUST
     return np.where(scatter & (found < MIN_FREEDOM), np.nan, found)
 

@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float, Int
 
-from homodyne_dask.errors import OptionError, SelectionError, StoreError, require_type
+from homodyne_dask.errors import SelectionError, StoreError, require_type
 from homodyne_dask.results.data.block_means import BinMap, bin_map, representative
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fitted_model import FittedModel, decay_times, fitted_model
@@ -17,14 +17,9 @@ from homodyne_dask.store.scan import Cuts, Scan, open_dataset, with_bins
 def fitted_scan(result: FitResult, store: AnyPath | None = None) -> Scan:
     """Return the data of a fit: its bins and frames, from a store, by default from where it was.
 
-    Raises OptionError for a result that does not know where, StoreError where the store is no longer
-    there, or has changed.
+    Raises StoreError where the store is no longer there, or has changed.
     """
-    where = store or result.provenance.inputs.get("store_path")
-    if where is None:
-        raise OptionError(
-            "the result does not record the path of its store: give the fitted scan, as in maps(scan)"
-        )
+    where = store or result.provenance.inputs["store_path"]
     scan = open_dataset(where)
     if scan.digest != result.provenance.inputs["store_sha256"]:
         raise StoreError(
@@ -37,7 +32,7 @@ def as_selected(scan: Scan, result: FitResult) -> Scan:
     """Return the bins and frames of a store that were fitted; raises SelectionError where it lacks them."""
     inputs = result.provenance.inputs
     chosen = with_bins(scan, inputs["labels"], inputs.get("scans"))
-    without = {"frames": inputs.get("frames_excluded") or None}
+    without = {"frames": inputs["frames_excluded"] or None}
     return chosen.select(frames=tuple(inputs["frames"]), exclude=without)
 
 

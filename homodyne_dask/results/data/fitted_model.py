@@ -51,7 +51,7 @@ class FittedModel:
 
 def model_of(result: FitResult) -> Model:
     """Return the model that was fitted; raises OptionError where this process does not have it."""
-    return result.provenance.fitted_model(result.parameters["param"].values.tolist())
+    return result.provenance.fitted_model()
 
 
 def fitted_model(result: FitResult, scan: Scan) -> FittedModel:

@@ -120,8 +120,8 @@ def bounds_of(of: Provenance, table: xarray.Dataset) -> Bounds:
     unknown, unless their bounds were given.
     """
     with suppress(OptionError):
-        model = of.fitted_model(table["param"].values.tolist())
-        given = by_coefficient(model, "bounds", of.config.get("bounds")) or {}
+        model = of.fitted_model()
+        given = by_coefficient(model, "bounds", of.config["bounds"]) or {}
         units = dict(zip(table["param"].values, table["unit"].values, strict=True))
         return {
             (p.name, str(units[p.name]) if p.name in given else p.unit): tuple(
@@ -136,10 +136,10 @@ def tied_quantities(
     of: Provenance, table: xarray.Dataset, covariance: xarray.DataArray | None
 ) -> dict[str, DerivedQuantity]:
     """Return the parameters that are tied to others, with errors from `covariance` by the delta method."""
-    if not of.config.get("tie"):
+    if not of.config["tie"]:
         return {}
     with suppress(OptionError):
-        model = of.fitted_model(table["param"].values.tolist())
+        model = of.fitted_model()
         theta = table["value"].values
         if not isinstance(model, TiedModel) or not np.isfinite(theta).all():
             return {}

@@ -76,8 +76,8 @@ def _other_setting(truth: Mapping[str, Any], config: Mapping[str, Any]) -> tuple
     """Return how convention or gap of the simulation differ from those of a fit with shear."""
     if not getattr(MODELS.get(config["model"]), "shear", True):
         return None
-    if truth.get("convention") not in (None, config.get("convention")):
+    if truth.get("convention") not in (None, config["convention"]):
         return "convention", truth["convention"]
-    if truth.get("gap_angstrom") not in (None, config.get("gap_angstrom")):
+    if truth.get("gap_angstrom") not in (None, config["gap_angstrom"]):
         return "gap", f"{truth['gap_angstrom'] / 1e4:g} um"
     return None

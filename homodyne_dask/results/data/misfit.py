@@ -89,12 +89,12 @@ class ModelCheck(NamedTuple):
 
 def selected_store(inputs: Mapping[str, Any]) -> str:
     """Return the store of a fit with the options of its selection, as a command has them."""
-    return f"{inputs['store']} {inputs.get('selection', '')}".strip()
+    return f"{inputs['store']} {inputs['selection']}".strip()
 
 
 def fit_command(store: str, config: dict[str, Any]) -> str:
     """Return the command that fits this model to this store, without the other options."""
-    gap = config.get("gap_angstrom")
+    gap = config["gap_angstrom"]
     words = f"homodyne-dask fit {store} --model {quote(config['model'])}"
-    words += "".join(f' --tie "{name} = {of}"' for name, of in (config.get("tie") or {}).items())
+    words += "".join(f' --tie "{name} = {of}"' for name, of in (config["tie"] or {}).items())
     return words if gap is None else f'{words} --gap "{gap / 1e4:g} um"'

@@ -17,7 +17,6 @@ from homodyne_dask.results.data.plain_data import plain_values
 from homodyne_dask.results.data.plots import PosteriorPlots
 from homodyne_dask.results.data.posterior_draws import FORMAT, VERSION, PosteriorDraws
 from homodyne_dask.results.data.posterior_summary import (
-    enough_sentences,
     plain_summary,
     summary_table,
     why_unreliable,
@@ -55,25 +54,9 @@ class Posterior(Reportable):
         return summary_table(self.result, self.draws)
 
     @property
-    def gaussian_enough(self) -> dict[str, bool]:
-        """Whether value ± stderr suffices for each parameter: its 95 % interval agrees with the posterior.
-
-        They agree to 5 % of stderr, within two errors of the ends due to the number of draws. Parameters
-        for which the fit has no interval are absent.
-        """
-        known = self.summary.isel(param=np.isfinite(self.summary["shift"].values))
-        names, enough = known["param"].values.tolist(), known["enough"].values.tolist()
-        return dict(zip(names, enough, strict=True))
-
-    @property
     def reliable(self) -> bool:
         """Whether the draws are reliable, by Pareto k̂ of their weights and the error of the likelihood."""
         return not why_unreliable(self.plain)
-
-    @property
-    def sentences(self) -> list[str]:
-        """Sentences that say for which parameters value ± stderr suffices, and what else to quote."""
-        return enough_sentences(self.plain)
 
     @cached_property
     def plain(self) -> dict[str, Any]:

@@ -42,10 +42,10 @@ def summary_table(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
     And beside them value and stderr of the fit, unit, prior; shift: the larger distance of an end of the
     95 % interval from that of the fit, in units of its stderr, NaN where there is none; shift_error: the
     error of shift from the number of draws; enough: whether shift is below 0.05, within two of its errors,
-    which are then at most 0.1 each; cause of a difference: prior, shape (not symmetric about the fit) or
-    width. limit: 'upper' or 'lower' where the values of largest density are those at a bound, and
-    limit_value with 95 % of the probability on the side of that bound; '' and NaN elsewhere. fit_excluded:
-    whether the value of the fit is outside the 95 % interval.
+    which are then at most 0.1 each. limit: 'upper' or 'lower' where the values of largest density are those
+    at a bound, and limit_value with 95 % of the probability on the side of that bound; '' and NaN elsewhere.
+    fit_excluded: whether the value of the fit is outside the 95 % interval. quote: what to quote, '' where
+    the fit has no interval (docs: posterior).
     """
     free = free_names(result)
     at, names = list(free.values()), list(free)
@@ -67,9 +67,6 @@ def summary_table(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
         for n, name in enumerate(names)
         for fitted in [result.params[name]]
     ]
-    with np.errstate(invalid="ignore"):
-        width_of_fit = np.where(naive, np.nan, np.ptp(of_fit, axis=1))
-        width_ratio = np.ptp(ends, axis=1) / width_of_fit
     columns = {
         "mean": theta.mean(axis=0),
         "sd": theta.std(axis=0, ddof=1),
@@ -77,15 +74,14 @@ def summary_table(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
         "stderr": table["stderr"].values,
         "shift": shift,
         "shift_error": shift_error,
-        "width_ratio": width_ratio,
         "enough": (shift <= ENOUGH + 2 * shift_error) & (shift_error <= KNOWN),
         "limit": np.array([side for side, _ in limits], str),
         "limit_value": np.array([limit for _, limit in limits]),
         "fit_excluded": (ends[:, 0] > value) | (ends[:, 1] < value),
-        "cause": _causes(quantile, value, shift_error * stderr, draws.prior[:, at]),
         "unit": table["unit"].values,
         "prior": np.array([draws.priors.get(name, "") for name in names], str),
     }
+    columns["quote"] = _quoted(columns, quantile, draws.prior[:, at])
     return xarray.Dataset(
         {name: ("param", value) for name, value in columns.items()}
         | {"quantile": (("param", "quantiles"), quantile)},
@@ -116,20 +112,28 @@ def one_sided(
     return "", np.nan
 
 
-def _causes(
-    quantile: Float[np.ndarray, "p quantile"],
-    value: Float[np.ndarray, " p"],
-    error_of_end: Float[np.ndarray, " p"],
-    prior: Float[np.ndarray, "draw p"],
+def _quoted(
+    rows: dict[str, np.ndarray], quantile: Float[np.ndarray, "p quantile"], prior: np.ndarray
 ) -> np.ndarray:
-    """Return why an interval of the posterior differs, where it does, from that of the fit."""
+    """Return what to quote of each parameter; '' where the fit has no interval to compare with.
+
+    rows: the other columns of the table. prior: its draws (draw, p).
+    """
     low, high = quantile[:, ENDS].T
-    of_prior = np.ptp(np.quantile(prior, np.array(QUANTILES)[ENDS], axis=0), axis=0)
-    skew = np.abs(high + low - 2 * value)
-    skewed = skew > SYMMETRIC * (high - low) / 2 + 2 * np.sqrt(2) * error_of_end
-    return np.where(
-        of_prior < INFORMATIVE * (high - low), "prior", np.where(skewed, "shape", "width")
-    )
+    width_of_prior = np.ptp(np.quantile(prior, np.array(QUANTILES)[ENDS], axis=0), axis=0)
+    error = rows["shift_error"]
+    skew = np.abs(high + low - 2 * rows["value"])
+    skewed = skew > SYMMETRIC * (high - low) / 2 + 2 * np.sqrt(2) * error * rows["stderr"]
+    cases = {
+        "limit": rows["limit"] != "",
+        "": np.isnan(rows["shift"]),
+        "the rate": rows["fit_excluded"],
+        "value ± stderr": rows["enough"],
+        "more draws": rows["shift"] <= ENOUGH + 2 * error,
+        "median, 95 %, prior": width_of_prior < INFORMATIVE * (high - low),
+        "median, 95 %": skewed,
+    }
+    return np.select(list(cases.values()), list(cases), "value ± stderr")
 
 
 def _errors_of_ends(
@@ -179,81 +183,6 @@ def why_unreliable(held: dict[str, Any]) -> str:
             f"determine"
         )
     return ""
-
-
-_ADVICE = {
-    "width": "for {names}, intervals of the posterior are symmetric about the fit but {ratio} as wide as "
-    "value ± t·stderr: stderr is scaled separately for each parameter, according to its own noise and "
-    "degrees of freedom, but the posterior uses one common scale for all parameters; quote value ± stderr",
-    "shape": "the posterior of {names} is not symmetric about the fit (because of a bound, or because χ² is "
-    "not parabolic): "
-    "quote the median and the 95 % interval",
-    "prior": "the prior narrows the posterior of {names}: quote the median, the 95 % "
-    "interval and the prior",
-}
-"""By cause of a difference: what it means, and what to quote."""
-
-
-def enough_sentences(held: dict[str, Any]) -> list[str]:
-    """Return for which parameters value ± stderr suffices, and for the others why not and what to quote."""
-    if held["adjust"] == "none":
-        return [
-            "this is the naive posterior, which treats the noise as uncorrelated: it is too narrow, and is "
-            "not compared with the errors of the fit"
-        ]
-    limited = {n: of for n, of in held["parameters"].items() if of.get("limit")}
-    others = {n: of for n, of in held["parameters"].items() if n not in limited}
-    known = {n: of for n, of in others.items() if of["shift"] is not None}
-    enough = [name for name, of in known.items() if of["enough"]]
-    other = [n for n, of in known.items() if of["shift"] > ENOUGH + 2 * of["shift_error"]]
-    undecided = [name for name in known if name not in (*enough, *other)]
-    unknown = [name for name in others if name not in known]
-    words = []
-    if enough:
-        error = 100 * max(known[name]["shift_error"] for name in enough)
-        words.append(
-            f"value ± stderr suffices for {', '.join(enough)}: the 95 % intervals of fit and posterior agree "
-            f"to 5 % of stderr (error of an interval end due to the number of draws: up to {error:.0f} %)"
-        )
-    decided = [name for name, of in others.items() if of.get("fit_excluded")]
-    for cause, advice in _ADVICE.items():
-        if names := [
-            name for name in other if known[name].get("cause") == cause and name not in decided
-        ]:
-            ratio = _span([known[name]["width_ratio"] for name in names])
-            words.append(advice.format(names=", ".join(names), ratio=ratio))
-    if undecided:
-        error = 100 * max(known[name]["shift_error"] for name in undecided)
-        words.append(
-            f"there are too few draws to decide whether value ± stderr suffices for {', '.join(undecided)} "
-            f"(error of an interval end: up to {error:.0f} % of stderr)"
-        )
-    if unknown:
-        words.append(
-            f"the posterior of {', '.join(unknown)} is not compared with the fit, which has no interval there"
-        )
-    if decided:
-        words.append(
-            f"the 95 % interval of {', '.join(decided)} excludes the value of the fit: the prior "
-            "dominates, as when amplitude, exponent and offset of a rate compensate for each other; quote "
-            f"the rate, J(t) or the shear rate, or specify an informative prior"
-        )
-    return [_limit_sentence(name, of) for name, of in limited.items()] + words
-
-
-def _limit_sentence(name: str, of: dict[str, Any]) -> str:
-    side, value = of["limit"], f"{of['limit_value']:.3g} {of['unit']}".rstrip()
-    than = "below" if side == "upper" else "above"
-    return (
-        f"only an {side} limit of {name} is known: it is {than} {value} with a probability of 95 %, and "
-        f"the data are described equally well up to its bound; quote the limit, not median and interval"
-    ).replace("an lower", "a lower")
-
-
-def _span(ratios: list[float]) -> str:
-    """Return the range of ratios in words: '1.2 times', '1.2 to 1.7 times'."""
-    ends = list(dict.fromkeys(f"{ratio:.2g}" for ratio in (min(ratios), max(ratios))))
-    return f"{' to '.join(ends)} times"
 
 
 def nan_if_none(value: float | None) -> float:

@@ -1,11 +1,10 @@
 """Where a fit comes from: its options, its data, the programs, and the model that was fitted."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.models import MODELS, Model, model_of_digest
+from homodyne_dask.models import Model, model_of_digest
 from homodyne_dask.models.fingerprint import known_part
 from homodyne_dask.models.spline_rates import with_stored_splines
 from homodyne_dask.models.tied import with_ties
@@ -28,13 +27,12 @@ class Provenance:
     definition: Model | None = field(default=None, repr=False, compare=False)
     """The model that was fitted; None for a result that was read from a file."""
 
-    def fitted_model(self, names: Sequence[str]) -> Model:
-        """Return the model that was fitted; names: of its parameters.
+    def fitted_model(self) -> Model:
+        """Return the model that was fitted.
 
         Raises OptionError where this process does not have it, or where its functions read other values.
         """
         name, held = self.config["model"], self.definition
-        digest, splines = self.config.get("model_digest"), self.config.get("splines")
         if held is not None:
             if known_part(held.current().digest) == known_part(held.digest):
                 return held
@@ -42,16 +40,12 @@ class Provenance:
                 f"data that the functions of model {name!r} read have changed since the fit: restore them, "
                 f"or fit again"
             )
-        if splines:
+        if splines := self.config["splines"]:
             return with_stored_splines(name, splines)
-        if digest is None:  # by an earlier program, which knew models by their names only
-            found = MODELS.get(name)
-            found = found if found and list(found.names) == list(names) else None
-        else:
-            found = model_of_digest(name, digest)
+        found = model_of_digest(name, self.config["model_digest"])
         if found is None:
             raise OptionError(
                 f"the fitted model {name!r} is unknown in this process, so only the numbers of the result "
                 f"can be shown: define the model with hd.separable as before, or fit again"
             )
-        return with_ties(found, self.config.get("tie"))
+        return with_ties(found, self.config["tie"])

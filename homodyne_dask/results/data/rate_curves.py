@@ -122,7 +122,7 @@ def rates_in(view: FitView) -> xarray.Dataset:
             high = np.minimum(curve.value + half * band.above, highest)
             columns[f"{name}_low_{suffix}"] = ("t", low, {"units": units[name]})
             columns[f"{name}_high_{suffix}"] = ("t", high, {"units": units[name]})
-        if name in (result.config.get("splines") or {}):
+        if name in result.config["splines"]:
             law = nearest_power_law(curve.time, curve.value, band.stderr)
             words = {"units": units[name], "long_name": f"power law nearest to the {WORDS[name]}"}
             columns[f"{name}_power_law"] = ("t", law, words)
@@ -165,7 +165,7 @@ def has_rates(result: FitResult) -> bool:
 
 def _ends(result: FitResult, name: str, curve: RateCurve) -> tuple[float, float]:
     """Return between which values a rate is: of splines, which sum to 1, the bounds of their coefficients."""
-    if name in (result.config.get("splines") or {}):
+    if name in result.config["splines"]:
         of = [result.params[one] for one in curve.parameters]
         ends = [(one.min, one.max) for one in of if one.min is not None and one.max is not None]
         if len(ends) == len(of):
@@ -210,9 +210,9 @@ def _band(result: FitResult, name: str, curve: RateCurve, known: xarray.DataArra
         )
     covariance = np.where(moved[:, None] & moved, covariance, 0.0)
     stderr = rate_stderr(curve.gradient, covariance)
-    if name == "J" and name not in (result.config.get("splines") or {}):
+    if name == "J" and name not in result.config["splines"]:
         stderr = np.where(curve.value > RATE_FLOOR, stderr, np.nan)  # it has no derivative there
-    dof = freedom_of_rate(result, name, curve.time, names)
+    dof = freedom_of_rate(result, name, curve.time)
     if (few := np.isnan(dof)).any():
         about["no_band"] = "there is no band where too few bins determine the error"
         stderr = np.where(few, np.nan, stderr)
@@ -238,7 +238,7 @@ def _reach(
     table = result.parameters.sel(param=list(curve.parameters))
     bias = smoothing["bias"].sel(param=table["param"]).values @ curve.gradient
     below, above = np.maximum(bias, 0.0), np.minimum(bias, 0.0)
-    if name in (result.config.get("splines") or {}):
+    if name in result.config["splines"]:
         c, bounded = table["value"].values, table["at_bound"].values
         stderr = np.hypot(stderr, basis_error(c) @ curve.gradient)
         lowest, highest = _ends(result, name, curve)

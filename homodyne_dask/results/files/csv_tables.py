@@ -22,7 +22,7 @@ FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 
 def parameters_csv(result: FitResult) -> str:
     """Return a row for each parameter: name, value, errors, flags, true value, prior."""
-    truth, priors = truth_of(result) or {}, result.config.get("prior") or {}
+    truth, priors = truth_of(result) or {}, result.config["prior"] or {}
     rows = []
     for name, columns in plain_rows(result.parameters, "param").items():
         row = {"name": name, **columns, "truth": truth.get(name)}

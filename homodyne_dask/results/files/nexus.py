@@ -174,7 +174,7 @@ def _write_fit(fit: h5py.Group, result: FitResult) -> None:
         _field(group, name, result.scaling[name].values, **about)
     error = _group(fit, "error_function", "NXfit_function")
     error["description"] = (
-        f"Levenberg-Marquardt, contrast and offset eliminated; loss {config.get('loss', 'linear')}"
+        f"Levenberg-Marquardt, contrast and offset eliminated; loss {config['loss']}"
     )
     for name, metric in (("chisqr", "χ²"), ("redchi", "reduced χ²")):
         _field(fit, f"figure_of_merit_{name}", getattr(result, name), units="", metric=metric)

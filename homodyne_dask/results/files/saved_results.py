@@ -52,9 +52,8 @@ def data_of(result: FitResult, folder: AnyPath, way_out: str, store: AnyPath | N
     way_out: how to ask for another, with {} for where it is. Raises OptionError for a store elsewhere, and
     as `fitted_scan`.
     """
-    where = result.provenance.inputs.get("store_path")
-    if store is None and where is not None:
-        named = any_path(f"store_path of {folder}", where)
+    if store is None:
+        named = any_path(f"store_path of {folder}", result.provenance.inputs["store_path"])
         if not _is_near(named, folder):
             raise OptionError(
                 f"the data of {folder} are not beside it but in {named}, and are opened only on request: "

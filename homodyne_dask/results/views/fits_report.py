@@ -253,10 +253,11 @@ def _comparison_cells(comparison: Comparison) -> list[list[str]]:
     clic, aic = (
         np.array([getattr(fit, key) for fit in comparison.fits]) for key in ("clic", "aic_naive")
     )
-    clic, aic = clic - np.fmin.reduce(clic), aic - aic.min()
+    clic, aic = clic - np.fmin.reduce(clic), aic - np.fmin.reduce(aic)
     return [
         [
-            fit.name, f"{fit.parameters}+{fit.linear}", f"{fit.chisqr:.6g}", f"{fit.redchi:.4f}",
+            fit.name, f"{fit.parameters}+{_number_or_dash(fit.linear, '.0f')}", f"{fit.chisqr:.6g}",
+            f"{fit.redchi:.4f}",
             _number_or_dash(fit.score, ".6g"),
             "best" if fit.best else value_and_error(fit.worse_by, fit.stderr),
             _number_or_dash(clic[n], ".4g"), _number_or_dash(aic[n], ".4g"),

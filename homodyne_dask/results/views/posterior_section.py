@@ -8,7 +8,6 @@ from homodyne_dask.document.blocks import Document, Picture, Pictures, Section, 
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.posterior import Posterior
 from homodyne_dask.results.data.posterior_summary import (
-    enough_sentences,
     nan_if_none,
     why_unreliable,
 )
@@ -25,14 +24,13 @@ def report_of_posterior(posterior: Posterior) -> Document:
 
 
 def posterior_section(held: dict[str, Any], pictures: Sequence[Picture] = ()) -> Section:
-    """Return what to quote of each parameter, or why the draws are unreliable; quantiles; what was done."""
+    """Return quantiles and what to quote, or why the draws are unreliable; what was done."""
     why = why_unreliable(held)
     priors = "; ".join(f"{name} {of['prior']}" for name, of in held["parameters"].items())
     return Section(
         "Posterior",
         [
-            Sentences([why] if why else enough_sentences(held)),
-            *([] if why else [Table("Quantiles of the posterior", _rows(held), 3)]),
+            Sentences([why]) if why else Table("Quantiles of the posterior", _rows(held), 3),
             Sentences([_adjustment(held), f"priors: {priors}", *_sampling(held)]),
             Pictures(pictures),
         ],
@@ -41,16 +39,17 @@ def posterior_section(held: dict[str, Any], pictures: Sequence[Picture] = ()) ->
 
 def _rows(held: dict[str, Any]) -> list[list[str]]:
     """Return the table of quantiles, header first."""
-    rows = [["parameter", "mean ± sd", "unit", "2.5 %", "50 %", "97.5 %", "shift"]]
+    rows = [["parameter", "mean ± sd", "unit", "2.5 %", "50 %", "97.5 %", "shift", "quote"]]
     for name, of in held["parameters"].items():
         sd, shift = nan_if_none(of["sd"]), nan_if_none(of["shift"])
         ends = numbers.quantiles([of["quantiles"][p] for p in ("2.5", "50", "97.5")], sd)
-        if side := of.get("limit"):
+        if side := of["limit"]:
             limit = numbers.quantiles([of["limit_value"]], sd)[0]
             ends = ["", "", f"< {limit}"] if side == "upper" else [f"> {limit}", "", ""]
             shift = math.nan
         shown = f"{100 * shift:.0f} %" if math.isfinite(shift) else "-"
-        rows.append([name, numbers.value_and_error(of["mean"], sd), of["unit"], *ends, shown])
+        mean, quote = numbers.value_and_error(of["mean"], sd), of["quote"] or "-"
+        rows.append([name, mean, of["unit"], *ends, shown, quote])
     return rows
 
 

@@ -27,7 +27,7 @@ from homodyne_dask.results.data.fitted_parameters import confidence_intervals
 from homodyne_dask.results.data.known_truth import pulls, truth_of
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.views.posterior_section import posterior_section
-from homodyne_dask.solver.covariance import SPECKLE
+from homodyne_dask.solver.covariance import CLUSTER_ROBUST, SPECKLE
 from homodyne_dask.store.arrays import sigma_words
 from homodyne_dask.store.rings import describe_rings
 from homodyne_dask.store.scan import shown_ranges
@@ -58,18 +58,18 @@ def report_of(
 ) -> Document:
     """Return the report of a fit; pictures: figures for a page, of the fit and of its posterior."""
     held = result.errors.posterior
-    rows, notes, on_noise = parameter_rows(result)
     good = result.converged and not result.misfit
     return Document(
         report_title(result),
         [
             Section("Outcome", [Outcome(good, result.verdict, reservations(result))]),
-            Section("Parameters", [Table("", rows, 3), Sentences(notes)]),
+            Section(
+                "Parameters", [Table("", parameter_rows(result), 3), Sentences(_notes(result))]
+            ),
             *([] if held is None else [posterior_section(held, of_posterior)]),
-            Section("Contrast and offset", [Sentences([scaling_sentence(result), _data(result)])]),
+            Section("Contrast and offset", [Sentences([_on_scaling(result), _data(result)])]),
             *([] if pictures is None else [Section("Figures", [Pictures(pictures, VIEW)])]),
-            Section("Bins", [Table(_on_bins(result), bin_rows(result), 0)], detail=True),
-            Section("Noise", [Sentences(on_noise)], detail=True),
+            Section("Bins", [_bins_table(result)], detail=True),
             Section("Influence of single bins and scaling mode", _sensitivity(result), detail=True),
             Section("Fit and data", [Facts(facts(result)), _minima(result)], detail=True),
         ],
@@ -106,34 +106,35 @@ def _intervals(result: FitResult, percent: float, of_fit: str) -> Section:
 
 
 def facts(result: FitResult) -> list[tuple[str, str]]:
-    """Return (name, text) of each fact about the fit and its data."""
-    config, inputs, gap = result.config, result.provenance.inputs, result.config.get("gap_angstrom")
+    """Return (name, text) of each fact about the fit, its noise and its data."""
+    config, inputs = result.config, result.provenance.inputs
     (first, stop), (begin, end) = inputs["frames"], inputs["seconds"]
-    on, independent = config.get("computed_on"), inputs.get("independent_bins", inputs["bins"])
-    versions = {"homodyne-dask": result.provenance.version, **result.provenance.versions}
+    independent, bins = inputs["independent_bins"], inputs["bins"]
+    on, gap, history = config.get("computed_on"), config["gap_angstrom"], result.run.history
+    levels = (
+        f", {at['passes']} over {numbers.level_name(at['level'])}"
+        for at in history
+        if "level" in at
+    )
+    read = 100 * history[-1].get("read", 1.0) if history else 100
     times = (f"{name} {numbers.format_seconds(t)}" for name, t in result.run.timings.items())
-    with_loss = "" if result.statistics.mean_weight is None else "; both are computed with the loss"
+    changed = (f"{name} {_value(config[name])}" for name in config["changed"])
+    versions = {"homodyne-dask": result.provenance.version, **result.provenance.versions}
     rows = [
+        ("χ²", f"{result.chisqr:.8g}, reduced {result.redchi:.5f}"),
         ("loss", _loss(result)),
-        ("χ²", f"{result.chisqr:.8g}, reduced {result.redchi:.5f}{with_loss}"),
         (datum(result), f"{_measured(result)}, each counted once, in {_bins(result)}"),
-        (
-            "independent",
-            f"{independent} of {inputs['bins']} bins (the bins of a Friedel pair count as one)"
-            if independent != inputs["bins"]
-            else "",
-        ),
+        ("independent", f"{independent} of {bins} bins" if independent != bins else ""),
         ("excluded", _excluded(result)),
-        ("passes", _passes(result)),
+        *_noise_facts(result),
+        ("passes", f"{result.passes}{''.join(levels)}"),
+        ("chunks read", f"{read:.0f} %: elsewhere f is below 1e-16" if read < 100 else ""),
         ("time", ", ".join(times)),
         ("computed on", f"{on['on']} ({on['why']})" if on else ""),
         ("convention", f"{config['convention']}: {_meaning(result)}"),
         ("gap", "" if gap is None else f"{gap / 1e4:g} um"),
         ("models", _comparison(result)),
-        (
-            "options",
-            "; ".join(f"{name} {_value(config[name])}" for name in config.get("changed", ())),
-        ),
+        ("options", "; ".join(changed)),
         ("data", f"{inputs['store']} from {inputs['source_file']} ({inputs['source_format']})"),
         ("SHA-256", f"{inputs['source_sha256'][:16]}..."),
         (
@@ -148,15 +149,14 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
 
 
 def _comparison(result: FitResult) -> str:
-    """Return χ² of the bins left out of each compared model, from the lowest, and the choice; '' for none."""
-    rows = [
-        f"{row['model']} {_or_dash(math.nan if row['above_lowest'] is None else row['above_lowest'], '.3g')}"
+    """Return the score of each compared model; '' for none."""
+    rows = (
+        f"{row['name']} -" if row["worse_by"] is None or np.isnan(row["worse_by"])
+        else f"{row['name']} {numbers.value_and_error(row['worse_by'], row['stderr'])}"
         for row in result.diagnosis.comparison
-    ]
-    if not rows:
-        return ""
-    chosen = f"{result.config['model']} was chosen by the χ² of left-out bins"
-    return f"{chosen} (differences from the lowest: {', '.join(rows)})"
+    )  # fmt: skip
+    words = ", ".join(rows)
+    return f"chosen by left-out bins; score below the best: {words}" if words else ""
 
 
 def _value(value: Any) -> str:
@@ -176,11 +176,10 @@ def _bins(result: FitResult) -> str:
 
 def _loss(result: FitResult) -> str:
     """Return the loss, '' for least squares."""
-    weight = result.statistics.mean_weight
+    weight, scale = result.statistics.mean_weight, result.config["loss_scale"]
     if weight is None:
         return ""
-    loss, scale = (result.config[key] for key in ("loss", "loss_scale"))
-    return f"{loss} with a scale of {scale:g} σ, mean weight of the {datum(result)} {100 * weight:.1f} %"
+    return f"{result.config['loss']}, scale {scale:g} σ, mean weight {100 * weight:.1f} %"
 
 
 def datum(result: FitResult) -> str:
@@ -191,63 +190,59 @@ def datum(result: FitResult) -> str:
 
 def _of_averages(result: FitResult) -> bool:
     """Return whether averages over cells were fitted, weighted by speckle noise."""
-    return result.config.get("weighting") == "speckle"
-
-
-def _count(result: FitResult) -> int:
-    """Return the number of pairs or cells: of data without priors."""
-    return result.ndata - len(result.config.get("prior") or {})
+    return result.config["weighting"] == "speckle"
 
 
 def _measured(result: FitResult) -> str:
-    return numbers.format_count(_count(result))
+    """Return the number of pairs or cells: of data without priors."""
+    return numbers.format_count(result.ndata - len(result.config["prior"] or {}))
 
 
 def _excluded(result: FitResult) -> str:
-    """Return how many pairs of the selection, or cells of the store, were excluded, and why."""
+    """Return how many pairs of the selection were excluded, and why; '' where cells were fitted."""
     inputs, shortest = result.provenance.inputs, result.config["min_lag"]
-    cells = inputs.get("cells")
-    if _of_averages(result):
-        read = result.config.get("averages") == "read"
-        how = "the pairs were read once, as the stored averages do not match the selection"
-        pairs = f"all pairs; {how if read else 'no pair was read'}"
-        return f"none: the cells are averages of {'the cells in the file' if cells else pairs}"
-    if cells:
-        missing = numbers.format_count(cells * inputs["bins"] - _count(result))
-        return f"{missing} cells unknown or not entirely inside the selection"
+    if datum(result) == "cells":
+        return ""
     first, stop = inputs["frames"]
-    possible = (stop - first - shortest) * (stop - first - shortest + 1) // 2
-    missing = numbers.format_count(possible * inputs["bins"] - _count(result))
+    possible = (stop - first - shortest) * (stop - first - shortest + 1) // 2 * inputs["bins"]
+    missing = possible - result.ndata + len(result.config["prior"] or {})
     words = [
-        f"{missing} pairs masked or unknown",
+        f"{numbers.format_count(missing)} pairs masked or unknown",
         f"{counted(inputs['frames_masked'], 'frame')} masked",
+        f"frames {shown_ranges(inputs['frames_excluded'])}" if inputs["frames_excluded"] else "",
+        "the diagonal" if shortest == 1 else f"lags below {shortest}",
     ]
-    if frames := inputs.get("frames_excluded"):
-        words.append(f"frames {shown_ranges(frames)} excluded")
-    return ", ".join([*words, "the diagonal" if shortest == 1 else f"lags below {shortest}"])
+    return ", ".join(filter(None, words))
 
 
-def _passes(result: FitResult) -> str:
-    """Return the number of passes at each resolution, and what share of the data the last one needed."""
-    history = result.run.history
-    words = [f"{result.passes} over {'the averages' if _of_averages(result) else 'all data'}"]
-    levels = [entry for entry in history if "level" in entry]
-    words += [
-        f"before these, {at['passes']} over {numbers.level_name(at['level'])}" for at in levels
+def _noise_facts(result: FitResult) -> list[tuple[str, str]]:
+    """Return what is known of speckle and counting noise, and the errors beside those of this noise."""
+    noise, test = result.errors.noise, result.diagnosis.hausman
+    if noise is None or noise["objection"].item():
+        return []
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio = result.parameters["stderr"].values / noise["stderr"].values
+    known = np.isfinite(ratio).any() and result.parameters.attrs["method"] != SPECKLE
+    return [
+        ("pixels", _known(noise["pixels"].values, ",.0f", "independent ones per bin")),
+        ("counts", _known(noise["mean_counts"].values, ".2g", "per pixel and frame")),
+        ("stderr", f"{np.nanmedian(ratio):.2g} times that of this noise alone" if known else ""),
+        (
+            "weighting",
+            _known(noise["weighted_ratio"].values, ".2g", "times the errors with speckle"),
+        ),
+        ("Hausman test", "" if test is None else f"against all pairs: p = {test.p:.2g}"),
     ]
-    if history and history[-1].get("computed", 1.0) < 1.0:
-        computed, read = (100 * history[-1][key] for key in ("computed", "read"))
-        words.append(
-            f"the last pass computed {computed:.0f} % of the (t₁, t₂) plane and needed {read:.0f} % of the "
-            f"chunks: elsewhere f is below 1e-16"
-        )
-    return "; ".join(words)
+
+
+def _known(values: np.ndarray, form: str, words: str) -> str:
+    return f"{numbers.format_range(values, form)} {words}" if np.isfinite(values).any() else ""
 
 
 def _minima(result: FitResult) -> Table:
     """Return the competing minima in which the fits to binned averages ended, from the lowest."""
     minima = result.diagnosis.minima
-    if not (minima and result.config.get("starts")):
+    if not (minima and result.config["starts"]):
         return Table("", [])
     rows = [["fits", "χ² − lowest χ²", *minima[0]["theta"]]]
     for at in minima[:MAX_MINIMA]:
@@ -263,10 +258,6 @@ def _meaning(result: FitResult) -> str:
     return _MEANING[result.config["convention"]]
 
 
-LARGEST_GAIN_SAID = 0.9
-"""Errors with weighting speckle over those of a fit of pairs, above which it is not worth saying."""
-SMALL_RATIO, LARGE_RATIO = 0.8, 2.0
-"""Errors from the scatter of bins over those of speckle, outside which it is said what that means."""
 _ON_MODES = (
     "each mode is evaluated after one Gauss–Newton step from this optimum; AIC and BIC are differences from "
     "the lowest, corrected for correlated pairs, and absent where the model does not describe the data; "
@@ -291,8 +282,8 @@ def reservations(result: FitResult) -> list[tuple[str, str]]:
     return [(one.severity.value, one.sentence) for one in findings]
 
 
-def parameter_rows(result: FitResult) -> tuple[list[list[str]], list[str], list[str]]:
-    """Return the table of parameters, header first, notes on it, and what is known of the noise."""
+def parameter_rows(result: FitResult) -> list[list[str]]:
+    """Return the table of parameters, header first."""
     table, truth, pull = result.parameters, truth_of(result), pulls(result)
     robust = bool(np.isfinite(table["stderr"].values).any())
     head = ["parameter", "value ± stderr", "unit", *["dof"] * robust, "naive error"]
@@ -312,19 +303,19 @@ def parameter_rows(result: FitResult) -> tuple[list[list[str]], list[str], list[
             row.append(f"{truth[name]:.6g}" if name in truth else "-")
             row.append(f"{pull[name]:+.1f}" if name in pull else "-")
         rows.append(row)
-    if truth is not None:
-        head += ["truth", "pull"]
-    noise, caution = _on_noise(result)
-    notes = [
+    return [head + ["truth", "pull"] * (truth is not None), *rows]
+
+
+def _notes(result: FitResult) -> list[str]:
+    """Return priors, quantities that follow from the parameters, and how the errors are computed."""
+    return [
         *_priors(result),
         *_free_rates(result),
         *derived_sentences(result),
         *mean_rates(result),
-        _on_errors(result, robust),
-        *caution,
-        *([ON_PULLS] if pull else []),
+        *_on_errors(result),
+        *([ON_PULLS] if pulls(result) else []),
     ]
-    return [head, *rows], notes, noise
 
 
 def _priors(result: FitResult) -> list[str]:
@@ -332,7 +323,7 @@ def _priors(result: FitResult) -> list[str]:
     units = dict(zip(*(result.parameters[key].values for key in ("param", "unit")), strict=True))
     return [
         with_unit(f"prior: {name} = {mean:g} ± {sd:g}", units[name])
-        for name, (mean, sd) in (result.config.get("prior") or {}).items()
+        for name, (mean, sd) in (result.config["prior"] or {}).items()
     ]
 
 
@@ -360,9 +351,8 @@ def _free_rates(result: FitResult) -> list[str]:
         return []
     keys = ("rate", "splines", "effective", "strength", "design_effect")
     return [
-        f"{rate}(t): {int(splines)} splines with {effective:.1f} effective degrees of freedom and a "
-        f"smoothness of {strength:.3g}, with χ² divided by {effect:.3g} to allow for correlated pairs "
-        f"(design effect)"
+        f"{rate}(t): {int(splines)} splines with {effective:.1f} effective degrees of freedom, smoothness "
+        f"{strength:.3g}, design effect {effect:.3g}"
         for rate, splines, effective, strength, effect in zip(
             *(table[key].values for key in keys), strict=True
         )
@@ -391,96 +381,26 @@ def mean_rates(result: FitResult) -> list[str]:
     ]
 
 
-def _on_errors(result: FitResult, robust: bool) -> str:
+def _on_errors(result: FitResult) -> list[str]:
     """Return how the standard errors are computed, and what the naive ones assume."""
-    if not robust:
-        if np.isfinite(result.parameters["stderr_naive"].values).any():
-            return "only the naive error is known, which assumes uncorrelated noise"
-        return "the errors of the parameters are not known"
-    how, assumption = "cluster-robust (CR3, clustered by bin)", "assumes uncorrelated noise"
-    if result.parameters.attrs["method"] == SPECKLE:
-        how = (
-            "computed from speckle and counting noise, assuming Gaussian speckle (method: speckle)"
-        )
-    weights = ""
-    if _of_averages(result):
-        weights = "cells are weighted by the inverse of their covariance; "
-        assumption = "treats this covariance as known"
-    return (
-        f"{weights}stderr is {how}, with the degrees of freedom given in column dof; the naive error "
-        f"{assumption}"
-    )
+    how = {
+        SPECKLE: "from speckle and counting noise, assuming Gaussian speckle (method: speckle)",
+        CLUSTER_ROBUST: "cluster-robust (CR3, clustered by bin)",
+        "": "unknown",
+    }[result.parameters.attrs["method"]]
+    averaged = _of_averages(result)
+    naive = "the weights are the covariance" if averaged else "noise is uncorrelated"
+    return [f"stderr: {how}; naive error: as if {naive}"]
 
 
-def _on_noise(result: FitResult) -> tuple[list[str], list[str]]:
-    """Return the pixels and counts that explain the noise, and why robust errors may be wrong."""
-    noise, test = result.errors.noise, result.diagnosis.hausman
-    if noise is None or noise["objection"].item():
-        return [], []
-    lines = []
-    if np.isfinite(noise["pixels"].values).any():
-        pixels, counts = (_two_digits(noise[name].values) for name in ("pixels", "mean_counts"))
-        lines.append(
-            f"the noise is that of {pixels} independent pixels per bin with a mean count of {counts} per "
-            f"pixel and frame"
-        )
-    gain = noise["weighted_ratio"].values if "weighted_ratio" in noise else np.full(1, np.nan)
-    if np.isfinite(gain).any() and np.nanmin(gain) < LARGEST_GAIN_SAID:
-        lines.append(
-            f"with --weighting speckle, errors would be at most {_two_digits(gain)} times the present ones"
-        )
-    if test is not None and not test.differs:
-        lines.append(
-            f"the estimates agree with those of all pairs (Hausman test, p = {test.p:.2g})"
-        )
-    with np.errstate(invalid="ignore", divide="ignore"):
-        ratio = result.parameters["stderr"].values / noise["stderr"].values
-    if result.parameters.attrs["method"] == SPECKLE or not np.isfinite(ratio).any():
-        return lines, []
-    typical = float(np.nanmedian(ratio))
-    words = f"stderr is {typical:.2g} times the error expected from speckle and counting alone"
-    if typical > LARGE_RATIO:
-        return lines, [f"{words}: bins differ, because of the beam, the sample or a wrong model"]
-    if typical < SMALL_RATIO:
-        return lines, [f"{words}, so it may be too small"]
-    return [*lines, words], []
-
-
-def _two_digits(values: np.ndarray) -> str:
-    known = values[np.isfinite(values)]
-    low, high = (f"{float(f'{value:.2g}'):,g}" for value in (known.min(), known.max()))
-    return low if low == high else f"{low} to {high}"
-
-
-def scaling_sentence(result: FitResult) -> str:
+def _on_scaling(result: FitResult) -> str:
     """Return how contrast and offset were fitted and which values they have."""
-    table, mode = result.scaling, result.config["scaling"]
+    table = result.scaling
     empty = table["ndata"].values == 0
-    unknown = table["undetermined"].values | empty
-    contrast = _range(table["contrast"].values[~unknown], "unknown (no decay)")
-    return (
-        f"{mode} scaling{_constraints(result)}: contrast {contrast}, "
-        f"offset {_range(table['offset'].values[~empty])}"
-    )
-
-
-def _constraints(result: FitResult) -> str:
-    """Return the bounds and priors of contrast and offset, or ''."""
-    words = []
-    for name in ("contrast", "offset"):
-        if bounds := result.config.get(f"{name}_bounds"):
-            words.append(f"{name} bounded between {bounds[0]:g} and {bounds[1]:g}")
-        if prior := result.config.get(f"{name}_prior"):
-            words.append(f"prior {name} {prior[0]:g} ± {prior[1]:g}")
-    return "".join(f", {word}" for word in words)
-
-
-def _range(values: np.ndarray, without: str = "unknown") -> str:
-    known = values[np.isfinite(values)]
-    if not len(known):
-        return without
-    low, high = float(known.min()), float(known.max())
-    return f"{low:.5f}" if low == high else f"{low:.5f} to {high:.5f}"
+    contrast = table["contrast"].values[~(table["undetermined"].values | empty)]
+    contrast = numbers.format_range(contrast, ".5f")
+    offset = numbers.format_range(table["offset"].values[~empty], ".5f")
+    return f"{result.config['scaling']} scaling: contrast {contrast}, offset {offset}"
 
 
 def _data(result: FitResult) -> str:
@@ -488,12 +408,8 @@ def _data(result: FitResult) -> str:
     return f"reduced χ² {result.redchi:.5g} for {number} in {_bins(result)}"
 
 
-def _on_bins(result: FitResult) -> str:
-    return f"Contrast, offset, {datum(result)} and reduced χ² of each bin"
-
-
-def bin_rows(result: FitResult) -> list[tuple[str, ...]]:
-    """Return the table of bins, header first."""
+def _bins_table(result: FitResult) -> Table:
+    """Return a row for each bin."""
     table, scans = result.scaling, result.provenance.inputs.get("scans")
     empty, unknown = table["ndata"].values == 0, table["undetermined"].values
     contrast = [
@@ -509,68 +425,43 @@ def bin_rows(result: FitResult) -> list[tuple[str, ...]]:
         [datum(result), *map(numbers.format_count, table["ndata"].values)],
         ["χ²/N", *(_or_dash(value, ".4f") for value in table["redchi"].values)],
     ]
-    return list(zip(*columns, strict=True))
+    caption = f"Contrast, offset, {datum(result)} and reduced χ² of each bin"
+    return Table(caption, list(zip(*columns, strict=True)), 0)
 
 
-def influence_sentences(result: FitResult) -> tuple[str, ...]:
-    """Return a sentence on the bins whose exclusion changes parameters most; none where it is unknown."""
-    table = result.diagnosis.influence
+def influence_rows(result: FitResult) -> list[list[str]]:
+    """Return, header first, by how many errors each parameter changes most without one bin, and which."""
+    table, rows = result.diagnosis.influence, [["parameter", "largest change", "without"]]
     if table is None:
-        return ()
-    change = table["change"].values
-    moved = np.isfinite(change).any(axis=0)
-    if not moved.any():
-        return ()
-    rings, bins = describe_rings(result.scaling["q"].values), result.scaling
-    where = [
-        f"label {label} ({f'q {q:.6g} 1/Å, ' * bool(rings)}φ {phi:.2f}°)"
-        for label, q, phi in zip(
-            table["label"].values, bins["q"].values, bins["phi"].values, strict=True
-        )
-    ]
+        return rows
+    bins, change = (
+        zip(table["label"].values, result.scaling["phi"].values, strict=True),
+        table["change"].values,
+    )
+    where = [f"bin {label} (φ {phi:.2f}°)" for label, phi in bins]
     if "change_of_scan" in table:
         change, names = table["change_of_scan"].values, result.provenance.inputs["scan_names"]
         where = [f"scan {n} ({names[n - 1]})" for n in table["scan"].values]
-    largest = np.nanargmax(np.abs(np.where(moved, np.nan_to_num(change), 0.0)), axis=0)
-    words = [
-        f"{name} changes by {change[b, p]:+.1f} without {where[b]}"
-        for p, (name, b) in enumerate(zip(table["param"].values, largest, strict=True))
-        if moved[p] and abs(change[b, p]) > 1
-    ]
-    return ("; ".join(words) or "no parameter changes by more than 1",)
+    for name, of in zip(map(str, table["param"].values), change.T, strict=True):
+        if np.isfinite(of).any():
+            most = int(np.nanargmax(np.abs(of)))
+            rows.append([name, f"{of[most]:+.1f}", where[most]])
+    return rows
 
 
 def _sensitivity(result: FitResult) -> list[Sentences | Table]:
     """Return the influence of single bins, the scaling modes and the profiles."""
-    table, modes = result.diagnosis.influence, result.diagnosis.scalings
-    of = "scans" if table is not None and "change_of_scan" in table else "bins"
-    title = f"influence of individual {of}, in units of {errors_of_changes(result)}"
+    modes, unit = result.diagnosis.scalings, errors_of_changes(result)
     head = ["value", "χ² − lowest χ²", "of a parabola"]
     return [
-        Sentences([f"{title}: {sentence}" for sentence in influence_sentences(result)]),
+        Table(f"Influence of individual bins, in units of {unit}", influence_rows(result)),
         *([] if modes is None else [Table("Scaling modes", mode_rows(modes))]),
-        Sentences(_on_modes(result)),
+        Sentences([] if modes is None else [_ON_MODES.format(unit)]),
         *(
             Table(f"Profile of {name}", [head, *profile_rows(points)], 0)
             for name, points in result.errors.profiles.items()
         ),
     ]
-
-
-def _on_modes(result: FitResult) -> list[str]:
-    """Return a note on the table of scaling modes, or why there is none."""
-    if result.diagnosis.scalings is not None:
-        return [_ON_MODES.format(errors_of_changes(result))]
-    if result.config.get("loss", "linear") != "linear":
-        return [
-            "scaling modes are not compared: under a robust loss each mode has its own outliers"
-        ]
-    limits = (f"{part}_{by}" for part in ("contrast", "offset") for by in ("bounds", "prior"))
-    if any(result.config.get(name) is not None for name in limits):
-        return [
-            "scaling modes are not compared: the bounds and priors apply only to the mode of this fit"
-        ]
-    return []
 
 
 def mode_rows(table: xarray.Dataset) -> list[list[str]]:

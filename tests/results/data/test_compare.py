@@ -88,6 +88,17 @@ def test_scores_and_criteria_count_in_one_variance_of_a_pair():
     assert float(table["worse_by"].sel(fit="static")) == other.worse_by
 
 
+def test_a_fit_that_did_not_converge_has_no_score():
+    fits = [result_of_model(name, FREE[name]) for name in ("laminar_flow", "static", "brownian")]
+    fits[0] = changed(fits[0], left_out=None, outcome=hd.Outcome.STALLED)
+    check(fits, "brownian", "laminar_flow has no score: stalled")
+    last = hd.compare(fits).fits[-1]
+    assert (last.name, last.outcome) == ("laminar_flow", "STALLED")
+    assert np.isnan([last.score, last.worse_by, last.clic, last.aic_naive]).all()
+    with pytest.raises(HomodyneDaskError, match="none of the fits has a score"):
+        hd.compare([fits[0], changed(fits[1], left_out=None)])
+
+
 def test_a_prior_is_no_datum_of_a_criterion():
     plain, prior = (
         result_of_model("static", STATIC),
@@ -110,7 +121,6 @@ def test_a_fit_is_not_told_from_itself():
 
 
 GOOD, OTHER = result_of_model("laminar_flow", FLOW), result_of_model("static", STATIC)
-OLD = changed(OTHER, left_out=None)
 FEW = GOOD.diagnosis.left_out.isel(cluster=[0, 1])
 LESS = GOOD.scaling.assign(ndata=GOOD.scaling["ndata"] - 1)
 REFUSED = {
@@ -119,10 +129,7 @@ REFUSED = {
     "another thing": [GOOD, 5],
     "one model twice": [GOOD, GOOD],
     "no folder": [GOOD, "nowhere"],
-    "an earlier version": [GOOD, OLD],
-    "loss": [GOOD, in_config(OLD, loss="huber")],
-    "optimum": [GOOD, replace(OLD, outcome=hd.Outcome.STALLED)],
-    "nothing fitted": [GOOD, result_of_model("static", 0, left_out=None)],
+    "loss": [GOOD, in_config(OTHER, loss="huber")],
     "data": [GOOD, in_inputs(OTHER, store_sha256="cd" * 32)],
     "bins": [GOOD, in_inputs(OTHER, labels=[3, 4])],
     "frames": [GOOD, in_inputs(OTHER, frames=[0, 9])],

@@ -5,9 +5,9 @@ import shutil
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.errors import OptionError, StoreError
+from homodyne_dask.errors import StoreError
 from homodyne_dask.results.data.fit_view import fitted_scan
-from tests.results.made_results import changed, result_for, scan_of
+from tests.results.made_results import changed, scan_of
 from tests.synthetic import CREEP
 
 
@@ -38,7 +38,4 @@ def test_a_store_that_is_gone_or_changed_is_not_drawn(fitted):
     shutil.rmtree(scan.path)
     with pytest.raises(StoreError, match="does not exist"):
         result.plot.maps()
-    early = result_for(scan, CREEP)
-    with pytest.raises(OptionError, match="give the fitted scan"):
-        early.plot.passes()
     assert early.plot.passes(scan).axes

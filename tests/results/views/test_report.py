@@ -65,7 +65,6 @@ def test_a_report_has_outcome_parameters_contrast_and_figures_and_folds_the_rest
         ("Contrast and offset", False),
         ("Figures", False),
         ("Bins", True),
-        ("Noise", True),
         ("Influence of single bins and scaling mode", True),
         ("Fit and data", True),
     ]

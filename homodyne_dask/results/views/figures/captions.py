@@ -11,7 +11,7 @@ from homodyne_dask.results.data.rate_curves import rates_in
 from homodyne_dask.results.views.figures.angles import at_one_lag
 from homodyne_dask.results.views.figures.rates_figure import bands_sentence
 from homodyne_dask.results.views.figures.style import bin_name
-from homodyne_dask.results.views.report_content import errors_of_changes, influence_sentences
+from homodyne_dask.results.views.report_content import errors_of_changes, influence_rows
 from homodyne_dask.store.rings import describe_rings
 from homodyne_dask.text import joined_with_and
 
@@ -51,11 +51,11 @@ def alternative(name: str, view: FitView) -> str:
             f"1 is expected if σ is correct."
         )
     if name == "influence":
-        (sentence,) = influence_sentences(view.result)
+        largest = "; ".join(" ".join(row) for row in influence_rows(view.result)[1:])
         return (
             f"Change of each parameter against φ of the excluded bin, in units of "
             f"{errors_of_changes(view.result)}, one panel per parameter; the band spans ±1. "
-            f"Result: {sentence}."
+            f"Largest changes: {largest}."
         )
     return {"angles": _angles, "rates": _rates, "passes": _passes}[name](view)
 
