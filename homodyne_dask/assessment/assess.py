@@ -19,21 +19,14 @@ from homodyne_dask.assessment.fitted_cells import fitted_cells
 from homodyne_dask.assessment.frame_blocks import frame_moments
 from homodyne_dask.assessment.misfit_test import examine_model
 from homodyne_dask.assessment.profile_likelihood import ProfilePoint, profile
-from homodyne_dask.assessment.result_findings import FitEnd, redchi_per_bin, result_findings
+from homodyne_dask.assessment.result_findings import result_findings
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors, speckle_errors
 from homodyne_dask.assessment.spline_rate_errors import (
     RateFreedom,
-    fewest_freedom,
     rate_freedom,
     smoothing_bias,
 )
-from homodyne_dask.assessment.which_covariance import (
-    Counted,
-    Known,
-    counted,
-    deviations,
-    used_of,
-)
+from homodyne_dask.assessment.which_covariance import Known, counted, deviations, used_of
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.findings import Findings
@@ -45,7 +38,6 @@ from homodyne_dask.solver.hausman import HausmanTest
 from homodyne_dask.solver.influence import (
     LeftOutClusters,
     leave_one_out,
-    left_out_chisqr,
     left_out_clusters,
 )
 from homodyne_dask.solver.information_criteria import ScalingComparison, compare_scalings
@@ -79,8 +71,10 @@ class Influence(NamedTuple):
 class Assessment:
     """What is known of a fit after its last pass."""
 
-    counted: Counted
-    """Which covariance counts, and why."""
+    case: str
+    """Which covariance counts: a code of `which_covariance.CASES`."""
+    errors: Uncertainty
+    """The errors that count."""
     noise: SpeckleErrors | None
     """Of each bin; None where too little is known of it, or no decay is seen."""
     signal: Signal | None
@@ -90,7 +84,7 @@ class Assessment:
     at_bound: Bool[np.ndarray, " p"]
     """Free parameters at a bound."""
     redchi: Float[np.ndarray, " bin"]
-    """χ² of each bin per pair."""
+    """χ² of each bin over its pairs less its own two linear parameters."""
     profiles: Mapping[str, list[ProfilePoint]] = MappingProxyType({})
     gain: Float[np.ndarray, " p"] | None = None
     """Errors with weighting speckle over those of this fit; None where they are not known."""
@@ -100,9 +94,8 @@ class Assessment:
     power_of_q: PowerOfQ | None = None
     hausman: HausmanTest | None = None
     influence: Influence | None = None
-    left_out: Float[np.ndarray, " bin"] | None = None
-    """χ² of each bin at the parameters of the others."""
-    left_out_clusters: LeftOutClusters | None = None
+    left_out: LeftOutClusters | None = None
+    """χ² of bins and clusters at the parameters of the others."""
     findings: Findings = NO_FINDINGS
 
     @property
@@ -111,16 +104,12 @@ class Assessment:
         return self.signal is None or self.signal.seen
 
     @property
-    def errors(self) -> Uncertainty:
-        """The errors that count."""
-        return self.counted.errors
-
-    @property
     def alone(self) -> bool:
         """Whether the sums are those of the optimum: those of one scan of several tell of its own only."""
-        return self.counted.case != "global_fit"
+        return self.case != "global_fit"
 
 
+@one_blas_thread()
 def assess(
     request: Request,
     state: lm.State,
@@ -133,34 +122,30 @@ def assess(
     passes: over the data; a few may be made. weights: of a fit weighted by speckle. doing: called with words
     for what begins.
     """
-    with one_blas_thread():
-        noise = None
-        if state.outcome in (*DETERMINED, lm.Outcome.SINGULAR):
-            doing("speckle noise")
-            noise = _noise(request, state, passes, weights, doing)
-        signal = None
-        if noise is None or not noise.sees_decay(state.reduced.contrast):
-            free = int(request.search.free.sum())
-            blocks = None if weights else cache(partial(frame_moments, passes, request, state))
-            signal = signal_of(state, request.scaling, free, request.clusters, blocks)
-        decay = signal is None or signal.seen
-        noise = noise if decay else None
-        rates = cache(partial(rate_freedom, request, state))
-        known = Known(
-            errors_by_bins(request, state),
-            None if noise is None else noise.of_theta,
-            decay=decay,
-            valley=state.outcome is lm.Outcome.SINGULAR,
-            weighted=weights is not None,
-            others_enough=lambda: (of := rates()) is None or not of.few,
-        )
-        assessment = _begun(request, state, noise, known, signal, rates)
-        steps = _steps_of_profiles(request, state, assessment)
-        profiles = {
-            name: profile(request, passes, state, name, step, doing=doing)
-            for name, step in steps.items()
-        }
-        return _checked(request, state, replace(assessment, profiles=profiles), weights)
+    noise = signal = None
+    if state.outcome in (*DETERMINED, lm.Outcome.SINGULAR):
+        doing("speckle noise")
+        noise = _noise(request, state, passes, weights, doing)
+    if noise is None or not noise.sees_decay(state.reduced.contrast):
+        free = int(request.search.free.sum())
+        blocks = None if weights else cache(partial(frame_moments, passes, request, state))
+        signal = signal_of(state, request.scaling, free, request.clusters, blocks)
+    decay = signal is None or signal.seen
+    noise = noise if decay else None
+    rates = cache(partial(rate_freedom, request, state))
+    known = Known(
+        errors_by_bins(request, state),
+        noise and noise.of_theta,
+        decay=decay,
+        valley=state.outcome is lm.Outcome.SINGULAR,
+        others_enough=lambda: (freedom := rates()) is None or not freedom.few,
+    )
+    assessment = _with_errors(request, state, noise, known, signal, rates)
+    profiles = {
+        name: profile(request, passes, state, name, step, doing=doing)
+        for name, step in _steps_of_profiles(request, state, assessment).items()
+    }
+    return _checked(request, state, replace(assessment, profiles=profiles), weights)
 
 
 @one_blas_thread()
@@ -172,7 +157,7 @@ def assess_scan(
     noise: of its bins. of_global_fit: the covariances of its parameters.
     """
     known = Known(errors_by_bins(request, state), noise and noise.of_theta, of_global_fit)
-    return _checked(request, state, _begun(request, state, noise, known))
+    return _checked(request, state, _with_errors(request, state, noise, known))
 
 
 def errors_by_bins(request: Request, state: lm.State) -> Uncertainty:
@@ -185,7 +170,7 @@ def errors_by_bins(request: Request, state: lm.State) -> Uncertainty:
 
 def errors_of_pass(request: Request, state: lm.State) -> Float[np.ndarray, " p"]:
     """Return the standard errors after a pass, as they are without the noise of bins; NaN if unknown."""
-    errors = counted(Known(errors_by_bins(request, state))).errors
+    _, errors = counted(Known(errors_by_bins(request, state)))
     return deviations(errors.robust, len(state.theta))
 
 
@@ -201,12 +186,11 @@ def _noise(
         return weights.errors(state, moved)
     of_cells = request.scan.cells is not None
     means = passes.over(CELL_MEANS, AtTheta(state.theta)) if of_cells else None
-    averaged = averaged_cells(passes, request)
-    executor, clusters = BinExecutor(passes, doing), request.clusters
-    return speckle_errors(request, state, moved, clusters, averaged, means, executor=executor)
+    averaged, executor = averaged_cells(passes, request), BinExecutor(passes, doing)
+    return speckle_errors(request, state, moved, averaged, means, executor=executor)
 
 
-def _begun(
+def _with_errors(
     request: Request,
     state: lm.State,
     noise: SpeckleErrors | None,
@@ -215,20 +199,24 @@ def _begun(
     rates: Callable[[], RateFreedom | None] | None = None,
 ) -> Assessment:
     """Return noise and errors, without checks; rates: those of cluster-robust errors."""
-    choice, freedom = counted(known), None
-    if choice.errors.robust is not None:
-        if rates is None or choice.errors.method == SPECKLE:
-            freedom = fewest_freedom(request, state, choice.errors.dof)
+    (case, errors), freedom = counted(known), None
+    if errors.robust is not None:
+        if rates is None or errors.method == SPECKLE:
+            freedom = rate_freedom(request, state, errors.dof)
         else:
             freedom = rates()
-    moved = request.search.free_inside_bounds(state.theta)
+    reduced, own = state.reduced, 2 if request.scaling.mode == "individual" else 0
+    with np.errstate(invalid="ignore", divide="ignore"):
+        redchi = reduced.chisqr_per_bin / (reduced.count - own)
+    search = request.search
     return Assessment(
-        counted=choice,
+        case=case,
+        errors=errors,
         noise=noise,
         signal=signal,
         rate_freedom=freedom,
-        at_bound=request.search.free & ~moved & known.decay,
-        redchi=redchi_per_bin(request, state),
+        at_bound=search.free & ~search.free_inside_bounds(state.theta) & known.decay,
+        redchi=np.where(reduced.count > own, redchi, np.nan),
     )
 
 
@@ -245,7 +233,7 @@ def _checked(
     if noise is not None and (converged or state.outcome is lm.Outcome.SINGULAR):
         cells = fitted_cells(request, state, noise)
     check, power = examine_model(request, state, noise, cells)
-    hausman = gain = left_out = of_clusters = influence = None
+    hausman = gain = left_out = influence = None
     if noise is not None and cells is not None and converged:
         hausman = None if weights is None else weights.hausman(state, noise, cells)
         pairs = request.options.weighting == PAIRS and linear and known.alone
@@ -253,20 +241,15 @@ def _checked(
             gain = np.full(len(state.theta), np.nan)
             gain[noise.which] = cells.gain
     if known.alone and converged and linear and moved.any():
-        left_out = left_out_chisqr(state.reduced, moved, request.clusters)
-        of_clusters = left_out_clusters(state.reduced, moved, request.clusters, left_out)
+        left_out = left_out_clusters(state.reduced, moved, request.clusters)
     if known.alone and known.decay and moved.any() and state.reduced.finite:
         known_noise = check is None or not check.misfit
         influence = _influence(request, state, known.errors, moved, known_noise=known_noise)
-    end = FitEnd(
-        request, state, known.at_bound, known.errors, noise, known.signal, known.profiles, check, power,
-        hausman,
-    )  # fmt: skip
-    return replace(
+    known = replace(
         known, gain=gain, bias=smoothing_bias(request, state), check=check, power_of_q=power,
-        hausman=hausman, influence=influence, left_out=left_out, left_out_clusters=of_clusters,
-        findings=result_findings(end),
+        hausman=hausman, influence=influence, left_out=left_out,
     )  # fmt: skip
+    return replace(known, findings=result_findings(request, state, known))
 
 
 def _steps_of_profiles(request: Request, state: lm.State, known: Assessment) -> dict[str, float]:

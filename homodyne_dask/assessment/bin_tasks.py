@@ -15,13 +15,7 @@ from jaxtyping import Bool, Float
 
 from homodyne_dask.assessment.cell_residuals import AveragedCells, stored_cells
 from homodyne_dask.assessment.speckle_blocks import CellGrid, FittedPoint
-from homodyne_dask.assessment.speckle_noise import (
-    BinData,
-    BinNoise,
-    Compute,
-    OfGroup,
-    noise_of_bin,
-)
+from homodyne_dask.assessment.speckle_noise import BinData, BinNoise, OfGroup, noise_of_bin
 from homodyne_dask.kernels.backend import compilations, evaluation_of
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.solver._numpy_internals import one_blas_thread
@@ -54,28 +48,19 @@ class BinContext(NamedTuple):
     grid: CellGrid
 
 
-class GroupOfBins(NamedTuple):
-    """The share of one task: bins that share one noise of the model, and what is known of them."""
-
-    bins: list[int]
-    """Indices into the selection's bins."""
-    data: list[BinData]
-    """Without averages, which the store has."""
-
-
 def noise_of_group(
-    context: BinContext, group: GroupOfBins, _: None
+    context: BinContext, group: list[BinData], _: None
 ) -> tuple[list[BinNoise] | None, Report]:
-    """Return the noise of bins of one noise of the model; None as `noise_of_bins`."""
+    """Return the noise of bins of one noise of the model; None as `noise_of_bins`.
+
+    group: what is known of them, without averages, which the store has.
+    """
     began, before = time.perf_counter(), compilations()
     scan, problem = open_selection(context.selection), context.problem
     point = evaluation_of(problem.model).point(problem, context.theta, scan.time)
     at = FittedPoint(point, scan.time, context.which, context.units)
     stored = _stored(context.selection, problem.min_lag)
-    data = [
-        one._replace(averaged=stored.of_bins([b]))
-        for b, one in zip(group.bins, group.data, strict=True)
-    ]
+    data = [one._replace(averaged=stored.of_bins([one.bin])) for one in group]
     with one_blas_thread():
         noises = noise_of_bin(at, data, context.grid)
     return noises, report_of(began, before, NO_COST)
@@ -89,66 +74,58 @@ def _stored(selection: Selection, min_lag: int) -> AveragedCells:
     return stored_cells(open_selection(selection), min_lag)
 
 
-@dataclass(frozen=True)
+@dataclass
 class BinExecutor:
-    """Computes groups of bins where the passes are computed, and says how many bins are done."""
+    """Computes groups of bins where the passes are computed, and says from time to time how many are done."""
 
     passes: Sweep
-    doing: Callable[[str], None] = lambda _: None
+    doing: Callable[[str], None]
+    bins: int = 0
+    done: int = 0
+    said: float = 0.0
 
-    def computing(
-        self, selection: Selection, at: FittedPoint, grid: CellGrid, *, stored: bool
-    ) -> Compute:
-        """Return what computes the noise of groups of bins, for `noise_of_bins`.
+    def noises(
+        self,
+        selection: Selection,
+        at: FittedPoint,
+        grid: CellGrid,
+        stored: bool,
+        of_group: OfGroup,
+        groups: list[list[BinData]],
+    ) -> Iterator[list[BinNoise] | None]:
+        """Yield the noise of groups of bins in their order, from `of_group` or from workers.
 
         stored: whether only averages stored with the data are needed, which workers have, too. Else, and
         for less than MIN_SECONDS of work, this process computes.
         """
-        problem = at.point.problem
-        context = BinContext(selection, problem, at.point.theta, at.which, at.units, grid)
-
-        def compute(
-            of_group: OfGroup, groups: list[list[int]], data: dict[int, BinData]
-        ) -> Iterator[list[BinNoise] | None]:
-            progress, seconds = _Progress(self.doing, sum(map(len, groups))), np.inf
-            on_workers = stored and self.passes.client is not None
-            for n, group in enumerate(groups):
-                if on_workers and n == TIMED and seconds * (len(groups) - n) > MIN_SECONDS:
-                    shares = [
-                        GroupOfBins(of, [data[b]._replace(averaged=NO_CELLS) for b in of])
-                        for of in groups[n:]
-                    ]
-                    yield from self._on_workers(context, shares, progress)
-                    return
-                began = time.perf_counter()
-                yield of_group(group)
-                seconds = min(seconds, time.perf_counter() - began)
-                progress.add(len(group))
-
-        return compute
+        self.bins, self.done, self.said = sum(map(len, groups)), 0, time.monotonic()
+        on_workers, seconds = stored and self.passes.client is not None, np.inf
+        for n, group in enumerate(groups):
+            if on_workers and n == TIMED and seconds * (len(groups) - n) > MIN_SECONDS:
+                problem = at.point.problem
+                context = BinContext(selection, problem, at.point.theta, at.which, at.units, grid)
+                yield from self._on_workers(context, groups[n:])
+                return
+            began = time.perf_counter()
+            yield of_group(group)
+            seconds = min(seconds, time.perf_counter() - began)
+            self._add(len(group))
 
     def _on_workers(
-        self, context: BinContext, shares: list[GroupOfBins], progress: "_Progress"
+        self, context: BinContext, groups: list[list[BinData]]
     ) -> list[list[BinNoise] | None]:
         from homodyne_dask.sweep.distributed_tasks import computed_on_cluster  # it loads Dask
 
         assert self.passes.client is not None
         noises: dict[int, list[BinNoise] | None] = {}
-        arrived = computed_on_cluster(self.passes.client, context, shares, {}, BIN_NOISE, None)
+        sent = [[one._replace(averaged=NO_CELLS) for one in group] for group in groups]
+        arrived = computed_on_cluster(self.passes.client, context, sent, {}, BIN_NOISE, None)
         for n, of_group, _ in arrived:
             noises[n] = of_group
-            progress.add(len(shares[n].bins))
-        return [noises[n] for n in range(len(shares))]
+            self._add(len(groups[n]))
+        return [noises[n] for n in range(len(groups))]
 
-
-class _Progress:
-    """Says from time to time how many bins are done."""
-
-    def __init__(self, doing: Callable[[str], None], bins: int) -> None:
-        self.doing, self.bins, self.done, self.said = doing, bins, 0, time.monotonic()
-
-    def add(self, bins: int) -> None:
-        """Count bins that are done."""
+    def _add(self, bins: int) -> None:
         self.done += bins
         if time.monotonic() - self.said > PROGRESS_INTERVAL:
             self.said = time.monotonic()

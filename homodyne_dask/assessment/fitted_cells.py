@@ -26,11 +26,9 @@ from homodyne_dask.assessment.speckle_errors import SpeckleErrors, shared_speckl
 from homodyne_dask.assessment.speckle_noise import BinNoise
 from homodyne_dask.request.options import SPECKLE_WEIGHTS
 from homodyne_dask.request.request import Request
-from homodyne_dask.solver.hausman import HausmanTest, hausman_test
 from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.normal_matrix import pseudoinverse
 from homodyne_dask.solver.state import State
-from homodyne_dask.solver.step import shortest
 
 
 class CellsOfBin(NamedTuple):
@@ -109,29 +107,6 @@ class FittedCells(NamedTuple):
         return np.sqrt(np.diag(self.weighted) / np.diag(self.of_pairs))
 
 
-def difference_of_weights(
-    request: Request,
-    state: State,
-    cells: FittedCells,
-    by_pairs: Float[np.ndarray, " p"],
-    size: Float[np.ndarray, " n"],
-) -> HausmanTest | None:
-    """Return whether a weighted fit differs from `by_pairs`, theta of the same averages weighted by pairs.
-
-    cells: those of the weighted fit. size: by which the noise was computed with scaled parameters. None where
-    a prior or a bound stands between the two, or the weights do not matter.
-    """
-    moved = request.search.free
-    if request.search.priors is not None or request.search.smoothness is not None:
-        return None
-    inside = [request.search.free_inside_bounds(theta) for theta in (state.theta, by_pairs)]
-    if not moved.any() or (np.array(inside) != moved).any():
-        return None
-    step = shortest(state.theta - by_pairs, request.search.period)[moved]
-    step = step * size[: len(step)]
-    return hausman_test(step, cells.of_pairs, cells.difference, cells.freedom)
-
-
 def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> FittedCells:
     """Return the residuals of the bins whose noise is known."""
     scan, reduced = request.scan, state.reduced
@@ -187,20 +162,9 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
     of_pairs, weighted, difference = (
         to @ scores @ to.T for to in (to_pairs, to_weighted, to_weighted - to_pairs)
     )
+    places = smoothness.places if smoothness else {}
+    given = {name: of_theta[places[name]] for name in (smoothness.given if smoothness else ())}
     return FittedCells(
-        intervals,
-        residual,
-        f,
-        pairs_of,
-        variances,
-        bins,
-        pseudoinverse(normal),
-        fitted,
-        of_pairs,
-        weighted,
-        difference,
-        freedom,
-        {name: of_theta[smoothness.places[name]] for name in smoothness.given}
-        if smoothness
-        else {},
-    )
+        intervals, residual, f, pairs_of, variances, bins, pseudoinverse(normal), fitted, of_pairs, weighted,
+        difference, freedom, given,
+    )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,11 +12,13 @@ from homodyne_dask.results.data.misfit import (
     WITHOUT_ANGLES,
     Alternative,
     ModelCheck,
-    PowerOfQ,
     fit_command,
     selected_store,
 )
 from homodyne_dask.solver.hausman import HausmanTest
+
+if TYPE_CHECKING:
+    from homodyne_dask.assessment.assess import Assessment
 
 MAX_REDCHI = {"counts": 2.0, "constant": 1.5, "scatter": 1.5, "tested": 3.0}
 """χ²/N above which it is named first: by the source of σ, and where means of residuals were tested."""
@@ -26,33 +29,32 @@ _AGE_WINDOWS = "--over age --windows 4"
 
 def misfit_findings(
     request: Request,
+    known: "Assessment",
     bounded: Sequence[str],
     moved: Sequence[str],
     redchi: float,
-    check: ModelCheck | None,
-    power: PowerOfQ | None,
-    hausman: HausmanTest | None,
 ) -> Iterator[Finding]:
     """Yield what speaks against the model, all of severity error.
 
     bounded: parameters that ended at a default bound. moved: those that did not end at one. The advice of
     the power of q is not repeated by that of the averages.
     """
-    alternative = None if check is None else check.alternative
-    of_power = False
+    check, power, differs = known.check, known.power_of_q, False
     if power is not None and power.differs:
+        differs = True
         yield finding(
             "power-of-q", (), f"{command_of(request)} --over q",
             power=[power.power, power.stderr], p=power.p, model=request.config["model"],
         )  # fmt: skip
-        of_power = alternative is not None and alternative.name == "power_of_q"
     if check is None or not check.misfit:
-        yield from _without_deviations(request, moved, redchi, check is not None, hausman)
-    elif not of_power:
+        yield from _without_deviations(request, moved, redchi, check is not None, known.hausman)
+        return
+    alternative = check.alternative
+    said = differs and alternative is not None and alternative.name == "power_of_q"
+    if check.deviating or not said:
         yield _evidence(check)
+    if not said:
         yield _advice(request, check, bounded)
-    elif check.deviating:
-        yield _evidence(check)
 
 
 def command_of(request: Request) -> str:

@@ -73,16 +73,16 @@ def examine_model(
     contrast = np.abs(np.where(reduced.undetermined, 0.0, np.nan_to_num(reduced.contrast)))
     clusters = clusters_of_pooled(request, cells.bins)
     means = _means(scan, clusters, cells, contrast)
-    z = [np.abs(one.z) for one in means]
     tests = int(sum(np.isfinite(one.z).sum() * one.repeats for one in means))
     if tests < MIN_CELLS:  # the model interpolates the data
         return None, None
     angular = request.problem.model.name not in WITHOUT_ANGLES
     scores = score_tests(scan, cells, contrast, angular, clusters)
     threshold = float(-stdtrit(cells.freedom, LEVEL_OF_MISFIT / 2 / tests))
+    large = [np.abs(one.residual) >= MIN_SHARE * one.contrast for one in means]
     strict = [
-        np.where(np.isfinite(of) & (np.abs(one.residual) >= MIN_SHARE * one.contrast), of, 0.0)
-        for of, one in zip(z, means, strict=True)
+        np.where(np.isfinite(one.z) & of, np.abs(one.z), 0.0)
+        for one, of in zip(means, large, strict=True)
     ]
     at = int(np.argmax([of.max(initial=0.0) for of in strict]))
     worst, test = means[at], int(np.argmax(strict[at]))
@@ -135,11 +135,10 @@ def _means(
             continue
         several = float(same[members].max()) if members.sum() > 1 else 1.0
         typical = float(np.median(contrast[members]))
-        found += _of_group(words, cells, members, several, typical)
+        found.append(_of_group(words, cells, members, several, typical))
     for b, one in cells.bins.items():
-        [of_bin] = _of_group(
-            one.pooled.words(scan), cells, np.arange(len(known)) == b, 1.0, float(contrast[b])
-        )
+        alone, words = np.arange(len(known)) == b, one.pooled.words(scan)
+        of_bin = _of_group(words, cells, alone, 1.0, float(contrast[b]))
         found.append(of_bin._replace(repeats=len(one.pooled.members)))
     return found + _with_phi(scan, cells, clusters, float(np.median(contrast)))
 
@@ -150,7 +149,7 @@ def _of_group(
     members: Bool[np.ndarray, " bin"],
     several: float,
     contrast: float,
-) -> list[_Means]:
+) -> _Means:
     """Return the means over some bins of each cell, of all ages at each lag, all lags at each age, and all.
 
     several: bins of the group that see one speckle pattern. Means over fewer pairs than MIN_PAIRS are not
@@ -165,10 +164,15 @@ def _of_group(
     sets, mix = means_of_cells(cells.intervals, weight.sum(0), pairs, MIN_PAIRS)
     weights = {int(b): row[:, None] * mix for b, row in zip(of, each, strict=True)}
     residual = sum(np.nan_to_num(cells.residual[b]) @ weights[int(b)] for b in of)
-    spread = cells.variance(weights) * several
-    with np.errstate(invalid="ignore", divide="ignore"):
-        z = np.where(spread > 0, residual / np.sqrt(np.maximum(spread, 0)), np.nan)
-    return [_Means(words, np.asarray(residual), z, contrast, sets)]
+    z = _in_errors(np.asarray(residual), cells.variance(weights) * several)
+    return _Means(words, np.asarray(residual), z, contrast, sets)
+
+
+def _in_errors(
+    residual: Float[np.ndarray, " mean"], variance: Float[np.ndarray, " mean"]
+) -> Float[np.ndarray, " mean"]:
+    known = variance > 0
+    return np.where(known, residual / np.sqrt(np.where(known, variance, 1.0)), np.nan)
 
 
 def _with_phi(
@@ -192,25 +196,9 @@ def _with_phi(
     for name, row in zip(words, np.linalg.pinv(basis)[-2:], strict=True):
         part = row @ cells.residual[np.ix_(of, whole)]
         spread = cells.variance({int(b): one * chosen for b, one in zip(of, row, strict=True)})
-        spread *= same.max()
-        with np.errstate(invalid="ignore", divide="ignore"):
-            z = np.where(spread > 0, part / np.sqrt(np.maximum(spread, 0)), np.nan)
+        z = _in_errors(part, spread * same.max())
         found.append(_Means(name, part, z, contrast, [np.array([n]) for n in whole]))
     return found
-
-
-def _averaged(
-    residual: Float[np.ndarray, "bin cell"],
-    variance: Float[np.ndarray, "bin cell"],
-    members: np.ndarray,
-) -> tuple[Float[np.ndarray, " cell"], Float[np.ndarray, " cell"]]:
-    """Return the mean residual of some bins in each cell and 1/variance of that mean."""
-    residual, variance = residual[members], variance[members]
-    known = np.isfinite(residual) & (variance > 0)
-    weight = np.where(known, 1 / np.where(known, variance, 1.0), 0.0)
-    total = weight.sum(0)
-    sums = (weight * np.where(known, residual, 0.0)).sum(0)
-    return np.where(total > 0, sums / np.where(total > 0, total, 1.0), np.nan), total
 
 
 def _depends_on(scan: Scan, cells: FittedCells) -> str:
@@ -219,35 +207,30 @@ def _depends_on(scan: Scan, cells: FittedCells) -> str:
     Σ residual²/variance is split, as in an analysis of variance, into that of the mean over ages and bins
     at each lag, and what age, ring and bin add.
     """
-    rings, residual = ring_numbers(scan.q), cells.residual
-    number = np.ones((len(scan.bins), 1))
-    number[list(cells.bins), 0] = [len(one.pooled.members) for one in cells.bins.values()]
-    each = (cells.variances * number)[list(cells.bins)]
+    rings, bins, number = ring_numbers(scan.q), list(cells.bins), np.ones((len(scan.bins), 1))
+    number[bins, 0] = [len(one.pooled.members) for one in cells.bins.values()]
+    each = (cells.variances * number)[bins]
     typical = np.nanmedian(np.where(each > 0, each, np.nan), axis=0) / number
-    variance = np.where(np.isfinite(residual), typical, 0.0)
-    shortest = np.array([cell.shortest for cell in cells.intervals])
-    lag_number = np.unique(shortest, return_inverse=True)[1]
+    known = np.isfinite(cells.residual) & (typical > 0)
+    weight = np.where(known, 1 / np.where(known, typical, 1.0), 0.0)
+    score = weight * np.nan_to_num(cells.residual)
     members = [rings == ring for ring in np.unique(rings)]
-    every = np.ones(len(scan.bins), bool)
-    whole, weight = _averaged(residual, variance, every)
-    there = weight > 0
-    of_all = _size(whole, weight)
-    total = np.bincount(lag_number[there], weight[there])  # over all ages at each lag
-    sums = np.bincount(lag_number[there], weight[there] * whole[there])
-    at_lags, lags = float((sums[total > 0] ** 2 / total[total > 0]).sum()), int((total > 0).sum())
-    of_rings = sum(_size(*_averaged(residual, variance, some)) for some in members)
-    known = np.isfinite(residual) & (variance > 0)
-    of_bins = float((residual[known] ** 2 / variance[known]).sum())
-    n = int(there.sum())
+    lag = np.unique([cell.shortest for cell in cells.intervals], return_inverse=True)[1]
+    at_lags, lags = _explained(*(np.bincount(lag, of.sum(0)) for of in (score, weight)))
+    of_all, n = _explained(score.sum(0), weight.sum(0))
+    of_rings = sum(_explained(score[some].sum(0), weight[some].sum(0))[0] for some in members)
+    of_bins, _ = _explained(score, weight)
     parts = {
         "lag": (at_lags, lags),
         "age": (of_all - at_lags, n - lags),
         "q": (of_rings - of_all, n * (len(members) - 1)),
-        "bin": (of_bins - of_rings, n * (len(cells.bins) - len(members))),
+        "bin": (of_bins - of_rings, n * (len(bins) - len(members))),
     }
     possible = [name for name, (_, freedom) in parts.items() if freedom > 0]
     return max(possible, key=lambda name: parts[name][0] - parts[name][1])
 
 
-def _size(residual: Float[np.ndarray, " cell"], weight: Float[np.ndarray, " cell"]) -> float:
-    return float((weight * np.nan_to_num(residual) ** 2).sum())
+def _explained(score: np.ndarray, weight: np.ndarray) -> tuple[float, int]:
+    """Return what weighted means explain of Σ residual²/variance, and their number."""
+    known = weight > 0
+    return float((score[known] ** 2 / weight[known]).sum()), int(known.sum())

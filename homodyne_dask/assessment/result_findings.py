@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.assessment.aliasing import aliased_fringes
-from homodyne_dask.assessment.decay_test import Signal
 from homodyne_dask.assessment.misfit_findings import command_of, misfit_findings
-from homodyne_dask.assessment.speckle_errors import FAR_FROM_CORRELATION, SpeckleErrors
+from homodyne_dask.assessment.speckle_errors import FAR_FROM_CORRELATION
 from homodyne_dask.assessment.spline_rate_errors import names_of_rates, rate_of_each
 from homodyne_dask.assessment.which_covariance import deviations, used_of
 from homodyne_dask.kernels.backend import backend_of
@@ -19,15 +19,17 @@ from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.findings import Finding, Findings, finding
 from homodyne_dask.results.data.known_truth import truth_mismatch
-from homodyne_dask.results.data.misfit import WITHOUT_ANGLES, ModelCheck, PowerOfQ
+from homodyne_dask.results.data.misfit import WITHOUT_ANGLES
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.convergence import MAX_SLOW_STEPS
-from homodyne_dask.solver.covariance import SPECKLE, Uncertainty, clusters_in
-from homodyne_dask.solver.hausman import HausmanTest
+from homodyne_dask.solver.covariance import SPECKLE, clusters_in
 from homodyne_dask.solver.identifiability import Doubt, determined_at
 from homodyne_dask.solver.limits import IMPROBABLE, MIN_CLUSTERS, MIN_FREEDOM
 from homodyne_dask.store.rings import describe_rings, rings_of
 from homodyne_dask.store.scan import Scan
+
+if TYPE_CHECKING:
+    from homodyne_dask.assessment.assess import Assessment
 
 MAX_CHISQR_PER_PAIR = {"counts": 2.0, "constant": 2.0, "scatter": 10.0}
 """χ² per pair of a bin above which a warning is given, by the source of σ. Pairs that see one speckle
@@ -55,21 +57,7 @@ class FitEnd:
 
     request: Request
     state: lm.State
-    at_bound: Bool[np.ndarray, " p"]
-    errors: Uncertainty
-    speckle: SpeckleErrors | None
-    """The noise, where it is known."""
-    signal: Signal | None
-    profiles: Iterable[str]
-    """Parameters that have a profile."""
-    check: ModelCheck | None = None
-    power: PowerOfQ | None = None
-    hausman: HausmanTest | None = None
-
-    @property
-    def seen(self) -> bool:
-        """Whether a decay was seen."""
-        return self.signal is None or self.signal.seen
+    known: "Assessment"
 
     @cached_property
     def names(self) -> np.ndarray:
@@ -89,7 +77,7 @@ class FitEnd:
     @cached_property
     def stderr(self) -> Float[np.ndarray, " p"]:
         """Standard errors; NaN where they are unknown."""
-        return deviations(self.errors.robust, len(self.names))
+        return deviations(self.known.errors.robust, len(self.names))
 
     @cached_property
     def slower_than_record(self) -> Bool[np.ndarray, " p"]:
@@ -107,8 +95,9 @@ class FitEnd:
         return f"--model {name}" if name else ""
 
 
-def result_findings(end: FitEnd) -> Findings:
+def result_findings(request: Request, state: lm.State, known: "Assessment") -> Findings:
     """Return all that is to be known of a fit: the errors first, then what is undetermined."""
+    end = FitEnd(request, state, known)
     return Findings(one for check in CHECKS for one in check(end))
 
 
@@ -122,28 +111,26 @@ def findings_of_doubts(doubts: Iterable[Doubt], said: Iterable[Finding] = ()) ->
 
 
 def _misfit(end: FitEnd) -> Iterator[Finding]:
-    if end.seen:
+    if end.known.decay:
         redchi = end.state.reduced.fit_chisqr
         redchi /= end.state.reduced.freedom(int(end.request.search.free.sum()))
         chosen = list(end.request.config.get("bounds") or {})
-        bounded = end.names[end.at_bound & ~np.isin(end.names, chosen)].tolist()
+        bounded = end.names[end.known.at_bound & ~np.isin(end.names, chosen)].tolist()
         moved = end.names[end.request.search.free_inside_bounds(end.state.theta)].tolist()
-        yield from misfit_findings(
-            end.request, bounded, moved, redchi, end.check, end.power, end.hausman
-        )
+        yield from misfit_findings(end.request, end.known, bounded, moved, redchi)
 
 
 def _undetermined(end: FitEnd) -> Iterator[Finding]:
     """Yield what the data do not determine, which is everything where no decay is seen."""
-    if end.signal is not None and not end.signal.seen:
+    if end.known.signal is not None and not end.known.signal.seen:
         shorter = "--min-lag 1" if end.request.options.min_lag > 1 else ""
-        signal, ratio = end.signal, end.signal.contrast / end.signal.stderr
+        signal, ratio = end.known.signal, end.known.signal.contrast / end.known.signal.stderr
         rises = ratio < -signal.threshold
         yield finding("no-decay", advice=shorter, ratio=ratio, rises=rises, **signal._asdict())
         return
     combinations = [*_directions(end)]
     yield from combinations or _larger_errors(end)
-    yield from findings_of_doubts(end.errors.doubts, combinations)
+    yield from findings_of_doubts(end.known.errors.doubts, combinations)
 
 
 def _directions(end: FitEnd) -> Iterator[Finding]:
@@ -153,7 +140,7 @@ def _directions(end: FitEnd) -> Iterator[Finding]:
     finer = replace(state, reduced=state.reduced.rounded_as_float64)
     certain = determined_at(search, finer).undetermined if known.undetermined else []
     slow = state.slow_steps >= MAX_SLOW_STEPS
-    code = "undetermined" if slow or end.errors.naive is None else "larger-error"
+    code = "undetermined" if slow or end.known.errors.naive is None else "larger-error"
     for names in known.undetermined:
         if names in certain:
             yield finding(code, names, end.simpler)
@@ -182,17 +169,9 @@ def _damaged_chunks(end: FitEnd) -> Iterator[Finding]:
         yield finding("damaged-chunks", places, chunks=len(chunks), pairs=pairs)
 
 
-def redchi_per_bin(request: Request, state: lm.State) -> Float[np.ndarray, " bin"]:
-    """Return χ² of each bin divided by its pairs less its own two linear parameters."""
-    reduced = state.reduced
-    own = 2 if request.scaling.mode == "individual" else 0
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(reduced.count > own, reduced.chisqr_per_bin / (reduced.count - own), np.nan)
-
-
 def _chisqr_of_bins(end: FitEnd) -> Iterator[Finding]:
     """Yield the bins whose data and model differ by far more than σ, or by less than photons do."""
-    scan, redchi = end.request.scan, redchi_per_bin(end.request, end.state)
+    scan, redchi = end.request.scan, end.known.redchi
     pairs, source = end.request.options.weighting == PAIRS, scan.attrs["sigma_source"]
     pairs &= scan.cells is None
     if (far := redchi > MAX_CHISQR_PER_PAIR[source]).any():
@@ -247,10 +226,10 @@ def _at_bounds(end: FitEnd) -> Iterator[Finding]:
     search, theta = end.request.search, end.state.theta
     smoothness = search.smoothness
     for rate, at in ({} if smoothness is None else smoothness.places).items():
-        if (bounded := end.at_bound[at]).any():
+        if (bounded := end.known.at_bound[at]).any():
             numbers = {"splines": bounded.sum(), "total": at.stop - at.start}
             yield finding("rate-at-bound", [rate], bound=theta[at][bounded].min(), **numbers)
-    ended = end.at_bound & ~end.slower_than_record
+    ended = end.known.at_bound & ~end.slower_than_record
     ended[list(rate_of_each(end.request))] = False
     if not ended.any():
         return
@@ -288,10 +267,10 @@ def _limits(end: FitEnd) -> Iterator[Finding]:
     """
     from homodyne_dask.results.data.intervals import half_width  # it loads SciPy
 
-    if end.errors.robust is None or not end.seen:
+    if end.known.errors.robust is None or not end.known.decay:
         return
     search, theta, rates = end.request.search, end.state.theta, rate_of_each(end.request)
-    both, one = (half_width(percent, end.errors.dof) * end.stderr for percent in (95.0, 90.0))
+    both, one = (half_width(percent, end.known.errors.dof) * end.stderr for percent in (95.0, 90.0))
     low = (theta - both <= search.lower) & ~np.isfinite(search.period)
     high = (theta + both >= search.upper) & ~np.isfinite(search.period)
     limits = {}
@@ -306,8 +285,8 @@ def _limits(end: FitEnd) -> Iterator[Finding]:
 
 def _withheld(end: FitEnd) -> Iterator[Finding]:
     """Yield the parameters that have no error because another one is at a bound."""
-    if end.errors.withheld.any() and end.at_bound.any():
-        names, bounded = end.names[end.errors.withheld], end.names[end.at_bound]
+    if end.known.errors.withheld.any() and end.known.at_bound.any():
+        names, bounded = end.names[end.known.errors.withheld], end.names[end.known.at_bound]
         yield finding("no-error-beside-bound", names, end.simpler, bounded=bounded)
 
 
@@ -347,10 +326,14 @@ def _friedel_pairs(end: FitEnd) -> Iterator[Finding]:
 
 def _speckle(end: FitEnd) -> Iterator[Finding]:
     """Yield why there are no standard errors with few bins, or what qualifies them."""
-    errors, speckle = end.errors, end.speckle
+    errors, speckle = end.known.errors, end.known.noise
     few = errors.of_few(end.request.search.names)
     enough = clusters_in(end.state.reduced, end.request.clusters) >= MIN_CLUSTERS
-    if errors.naive is None or not end.seen or (enough and not few and errors.method != SPECKLE):
+    if (
+        errors.naive is None
+        or not end.known.decay
+        or (enough and not few and errors.method != SPECKLE)
+    ):
         return
     why = "few-cells" if speckle is None else speckle.objection
     if why is not None:
@@ -363,12 +346,12 @@ def _speckle(end: FitEnd) -> Iterator[Finding]:
 def _priors(end: FitEnd) -> Iterator[Finding]:
     """Yield the parameters that end far from their priors, or are known less well than by them."""
     priors = end.request.search.priors
-    if priors is None or not end.seen:
+    if priors is None or not end.known.decay:
         return
     away = np.abs(priors.deviation(end.state.theta))
     with np.errstate(invalid="ignore"):
         far = away > MAX_DEVIATION_FROM_PRIOR
-        wide = used_of(end.errors) > MAX_ERROR_OVER_PRIOR * priors.sd
+        wide = used_of(end.known.errors) > MAX_ERROR_OVER_PRIOR * priors.sd
     if far.any():
         yield finding("far-from-prior", end.names[far], deviations=away[far])
     if wide.any():
@@ -379,7 +362,7 @@ def _contrast(end: FitEnd) -> Iterator[Finding]:
     """Yield that contrast changes with q or φ; its errors are of independent bins."""
     clusters = end.request.clusters
     alike = np.sqrt([(clusters == one).sum() for one in clusters])  # of one speckle
-    error = end.errors.scaling_robust[:, 1] * alike
+    error = end.known.errors.scaling_robust[:, 1] * alike
     name = end.request.problem.model.name
     yield from contrast_changes(end.request.scan, end.state.reduced.contrast, error, name)
 
@@ -435,7 +418,7 @@ def _model_and_data(end: FitEnd) -> Iterator[Finding]:
     scaled = [n for n, p in parameters if p.q_power and p.constant is None]
     if scaled and np.isnan(request.scan.q).any():
         yield finding("q-unknown", names_of_rates(request, scaled))
-    if missing := [name for name in request.options.profile if name not in end.profiles]:
+    if missing := [name for name in request.options.profile if name not in end.known.profiles]:
         yield finding("no-profile", missing)
     truth, names = request.scan.attrs["truth"], request.search.names
     if other := truth_mismatch(truth, request.config, names):

@@ -110,33 +110,32 @@ def table_of_parameters(
     return parameter_table(columns | {"param": search.names})
 
 
-def _scaling(request: Request, state: lm.State, assessment: Assessment) -> Dataset:
-    scan, reduced, errors = request.scan, state.reduced, assessment.errors
-    unseen, left_out = (reduced.count > 0) & (not assessment.decay), assessment.left_out
-    columns: dict[str, Any] = {"label": scan.label}
-    if "scans" in scan.attrs:
-        columns["scan"] = scan.scan_number
-    columns |= {
+def _scaling(request: Request, state: lm.State, known: Assessment) -> Dataset:
+    scan, reduced, left_out = request.scan, state.reduced, known.left_out
+    unseen = (reduced.count > 0) & (not known.decay)
+    columns: dict[str, Any] = {
+        "label": scan.label,
+        **({"scan": scan.scan_number} if "scans" in scan.attrs else {}),
         "q": scan.q,
         "phi": scan.phi,
         "contrast": np.where(unseen, 0.0, reduced.contrast),
         "offset": reduced.offset,
-        "redchi": assessment.redchi,
+        "redchi": known.redchi,
         "ndata": reduced.count,
-        "left_out_chisqr": np.full(len(scan.bins), np.nan) if left_out is None else left_out,
+        "left_out_chisqr": left_out.of_bin if left_out else np.full(len(scan.bins), np.nan),
         "undetermined": reduced.undetermined | unseen,
     }
-    for ending, of in (("", errors.scaling_robust), ("_naive", errors.scaling_naive)):
+    of_each = {"": known.errors.scaling_robust, "_naive": known.errors.scaling_naive}
+    for ending, of in of_each.items():
         columns[f"contrast_stderr{ending}"] = of[:, 1]
         columns[f"offset_stderr{ending}"] = of[:, 0]
     return scaling_table(columns)
 
 
-def _errors(request: Request, state: lm.State, assessment: Assessment) -> FitErrors:
-    names, errors, noise = list(request.search.names), assessment.errors, assessment.noise
-    profiles, label, gain = {}, request.scan.label, assessment.gain
-    gain = np.full(len(names), np.nan) if gain is None else gain
-    for name, points in assessment.profiles.items():
+def _errors(request: Request, state: lm.State, known: Assessment) -> FitErrors:
+    names, errors, noise = list(request.search.names), known.errors, known.noise
+    profiles, gain = {}, np.full(len(names), np.nan) if known.gain is None else known.gain
+    for name, points in known.profiles.items():
         at = names.index(name)
         assert errors.naive is not None  # there is no profile without it
         # χ² rises by the noise at one naive error
@@ -145,38 +144,31 @@ def _errors(request: Request, state: lm.State, assessment: Assessment) -> FitErr
     return FitErrors(
         covariance=covariance_table(errors.robust, names),
         covariance_naive=covariance_table(errors.naive, names),
-        noise=None if noise is None else noise_table(noise, label, names, gain),
-        rate_dof=rate_dof_table(assessment.rate_freedom),
+        noise=noise and noise_table(noise, request.scan.label, names, gain),
+        rate_dof=rate_dof_table(known.rate_freedom),
         profiles=profiles,
     )
 
 
 def _diagnosis(
-    request: Request, state: lm.State, assessment: Assessment, minima: tuple[dict[str, Any], ...]
+    request: Request, state: lm.State, known: Assessment, minima: tuple[dict[str, Any], ...]
 ) -> Diagnosis:
-    names, label, errors = list(request.search.names), request.scan.label, assessment.errors
-    left_out, influence, decay = (
-        assessment.left_out_clusters,
-        assessment.influence,
-        assessment.decay,
-    )
-    modes = None
-    if influence is not None and influence.modes is not None:
-        modes = scalings_table(influence.modes, influence.error, names)
+    names, label, influence = list(request.search.names), request.scan.label, known.influence
     penalty, smoothness, smoothing = state.reduced.penalty, request.search.smoothness, None
-    if penalty is not None and smoothness is not None and assessment.bias is not None:
+    if penalty is not None and smoothness is not None and known.bias is not None:
         splines = [at.stop - at.start for at in smoothness.places.values()]
-        smoothing = smoothing_table(penalty, splines, assessment.bias, names)
-    directions = directions_table(errors.eigenvalues, errors.directions, names)
+        smoothing = smoothing_table(penalty, splines, known.bias, names)
+    directions = directions_table(known.errors.eigenvalues, known.errors.directions, names)
+    modes = influence and influence.modes
     return Diagnosis(
-        findings=assessment.findings,
-        check=assessment.check,
-        power_of_q=assessment.power_of_q,
-        hausman=assessment.hausman,
-        influence=None if influence is None else influence_table(influence, names, label),
-        scalings=modes,
-        identifiability=directions if decay else None,
-        left_out=left_out_table(left_out, label) if decay and left_out is not None else None,
+        findings=known.findings,
+        check=known.check,
+        power_of_q=known.power_of_q,
+        hausman=known.hausman,
+        influence=influence and influence_table(influence, names, label),
+        scalings=scalings_table(modes, influence.error, names) if influence and modes else None,
+        identifiability=directions if known.decay else None,
+        left_out=left_out_table(known.left_out, label) if known.decay and known.left_out else None,
         smoothing=smoothing,
         minima=minima,
     )

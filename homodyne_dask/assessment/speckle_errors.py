@@ -1,8 +1,8 @@
 """Standard errors from the noise that speckle and counting give each bin, however few there are."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from homodyne_dask.kernels.gram import CellMeans
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.cluster_robust import with_known
+from homodyne_dask.solver.covariance import expanded
 from homodyne_dask.solver.limits import IMPROBABLE
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
 from homodyne_dask.solver.reduced_problem import ReducedProblem
@@ -111,7 +112,6 @@ def speckle_errors(
     request: Request,
     state: State,
     moved: Bool[np.ndarray, " p"],
-    clusters: Int[np.ndarray, " bin"],
     averaged: AveragedCells,
     means: CellMeans | None = None,
     known: list[NoiseOfModel] | None = None,
@@ -119,44 +119,47 @@ def speckle_errors(
 ) -> SpeckleErrors | None:
     """Return noise and errors; None where a bin has too few cells.
 
-    clusters: bins that see the same speckle (Friedel pairs) share a number. averaged: c2 over cells of age
-    and lag. means: of data that are means over cells of age and lag. known: as of `noise_of_bins`. executor:
-    computes the noise of bins; this process without it.
+    averaged: c2 over cells of age and lag. means: of data that are means over cells of age and lag. known: as
+    of `noise_of_bins`. executor: computes the noise of bins; this process without it.
     """
-    reduced = state.reduced
+    reduced, clusters = state.reduced, request.clusters
     joint = joint_equations(reduced, moved)
-    used = np.flatnonzero((reduced.count > 0) & ~reduced.undetermined)
-    if not len(used):
+    used = np.flatnonzero((reduced.count > 0) & ~reduced.undetermined).tolist()
+    if not used:
         return None
-    at, grid = fitted_point(request, state, joint), grid_of_errors(len(used))
-    compute = None
+    at, grid, compute = fitted_point(request, state, joint), grid_of_errors(len(used)), map
     if executor is not None:
         stored = means is None and averaged.known is None and known is None
-        compute = executor.computing(request.scan.selection, at, grid, stored=stored)
-    places, of = used.tolist(), (averaged, means)
-    bins = noise_of_bins(request, state, at, places, grid, *of, known=known, compute=compute)
+        compute = partial(executor.noises, request.scan.selection, at, grid, stored)
+    bins = noise_of_bins(
+        request, state, at, used, grid, averaged, means, known=known, compute=compute
+    )
     if bins is None:
         return None
     if not joint.determined.all():
-        return noise_without_errors(reduced, joint, bins, clusters)
+        return _noise_and_errors(joint, bins, clusters)
     return _combined(reduced, joint, bins, clusters)
 
 
-def noise_without_errors(
-    reduced: ReducedProblem,
+def _noise_and_errors(
     joint: JointEquations,
     bins: dict[int, BinNoise],
     clusters: Int[np.ndarray, " bin"],
+    total: Float[np.ndarray, "n n"] | None = None,
+    freedom: Float[np.ndarray, " n"] | None = None,
+    scaling: Float[np.ndarray, "bin 2"] | None = None,
 ) -> SpeckleErrors:
-    """Return what is known of the noise, as it is where the data do not determine all parameters."""
-    unknown = np.full((len(reduced.hessian), len(reduced.hessian)), np.nan)
-    pixels, counts = (np.full(len(reduced.count), np.nan) for _ in range(2))
+    """Return what is known of the noise, with the covariance of the scaled parameters where that is known."""
+    which, (pixels, counts) = joint.which, np.full((2, len(clusters)), np.nan)
     for b, one in bins.items():
         if one.fit.determined:
             pixels[b] = one.fit.pixels[one.fit.likeliest]
             counts[b] = one.fit.mean_counts[one.fit.likeliest]
     same = len(bins) / len(np.unique(clusters[list(bins)]))
-    return SpeckleErrors(unknown, unknown[0], None, pixels, counts, bins, joint.which, same)
+    theta, dof = np.full((joint.moved, joint.moved), np.nan), np.full(len(which), np.nan)
+    if total is not None and freedom is not None:
+        theta, dof[which] = joint.of_theta(total), freedom[: joint.moved]
+    return SpeckleErrors(expanded(theta, which), dof, scaling, pixels, counts, bins, which, same)
 
 
 class _OfBin(NamedTuple):
@@ -184,18 +187,18 @@ def _combined(
         {b: _of_bin(bins[b], efficiency * to @ scores) for b, scores in maps.items()}
         for to in (joint.inverse, joint.to_axes)
     )
-    _, size, spread = _summed(parts, clusters, bins)
-    freedom = 2 * size**2 / np.maximum(spread, np.finfo(float).tiny)
+    shared = _shared_fields(parts, clusters, bins)
+    freedom = _freedom(parts, np.diag(shared))
     # along the axes: of a combination of strongly correlated parameters theirs leave only rounding
-    total, size, _ = _summed(along, clusters, bins)
+    shared = _shared_fields(along, clusters, bins)
+    total = np.sum([part.covariance for part in along.values()], axis=0) + shared
+    size = np.sum([part.size for part in along.values()], axis=0) + np.diag(shared)
     scale = np.sqrt(np.maximum(size, 0) / np.maximum(np.diag(total), np.finfo(float).tiny))
     total = joint.axes @ (total * np.outer(scale, scale)) @ joint.axes.T
     freedom = with_known(freedom, np.diag(total), np.diag(joint.known))
     total = total + joint.known
     scaling = _scaling_errors(reduced, joint, bins, parts, total)
-    covariance, dof = _of_parameters(joint, total, freedom)
-    noise = noise_without_errors(reduced, joint, bins, clusters)
-    return replace(noise, covariance=covariance, dof=dof, scaling=scaling)
+    return _noise_and_errors(joint, bins, clusters, total, freedom, scaling)
 
 
 def weighted_errors(
@@ -209,6 +212,8 @@ def weighted_errors(
 
     joint: the normal equations at the fit for which the weights were computed. at_end: those of the result.
     """
+    if not at_end.determined.all():
+        return _noise_and_errors(at_end, bins, clusters)
     parts = {}
     for b, noise in bins.items():
         slopes = np.zeros((len(noise.residual), len(joint.size)))
@@ -217,25 +222,9 @@ def weighted_errors(
         to = at_end.inverse @ slopes.T @ noise.inverse
         variance = variance_of(noise.of_cells.mapped(to), noise.fit)
         parts[b] = _OfBin(to, variance.covariance, np.diag(variance.covariance), variance.relative)
-    size = np.sum([part.size for part in parts.values()], axis=0)
-    spread = np.sum([part.size**2 * part.relative for part in parts.values()], axis=0)
-    freedom = 2 * size**2 / np.maximum(spread, np.finfo(float).tiny)
     maps = {b: part.map for b, part in parts.items()}
     shared = shared_speckle(maps, clusters, lambda a, b: bins[a].shared_with(bins[b]))
-    covariance, dof = _of_parameters(at_end, at_end.inverse + shared, freedom)
-    noise = noise_without_errors(reduced, joint, bins, clusters)
-    return replace(noise, covariance=covariance, dof=dof)
-
-
-def _of_parameters(
-    joint: JointEquations, total: Float[np.ndarray, "n n"], freedom: Float[np.ndarray, " n"]
-) -> tuple[Float[np.ndarray, "p p"], Float[np.ndarray, " p"]]:
-    """Return covariance and degrees of freedom of theta; NaN for what did not move."""
-    p = len(joint.which)
-    covariance, dof = np.full((p, p), np.nan), np.full(p, np.nan)
-    covariance[np.ix_(joint.which, joint.which)] = joint.of_theta(total)
-    dof[joint.which] = freedom[: joint.moved]
-    return covariance, dof
+    return _noise_and_errors(at_end, bins, clusters, at_end.inverse + shared, _freedom(parts))
 
 
 def _scores(
@@ -259,19 +248,22 @@ def _of_bin(noise: BinNoise, to: Float[np.ndarray, "n column"]) -> _OfBin:
     return _OfBin(to, variance.covariance, size, variance.relative)
 
 
-def _summed(
-    parts: dict[int, _OfBin],
-    clusters: Int[np.ndarray, " bin"],
-    bins: dict[int, BinNoise],
-) -> tuple[Float[np.ndarray, "n n"], Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-    """Return the sums over bins: covariance, variances from mean logarithms, and the spread of these."""
-    to, each = {b: part.map for b, part in parts.items()}, list(parts.values())
-    shared = shared_speckle(
-        to, clusters, lambda a, b: bins[a].shared_size(bins[b]) * bins[a].of_fields.constant
+def _freedom(
+    parts: dict[int, _OfBin], shared: Float[np.ndarray, " n"] | float = 0.0
+) -> Float[np.ndarray, " n"]:
+    """Return the degrees of freedom of sums over bins; shared: variances that bins of one speckle add."""
+    size = np.sum([part.size for part in parts.values()], axis=0) + shared
+    spread = np.sum([part.size**2 * part.relative for part in parts.values()], axis=0)
+    return 2 * size**2 / np.maximum(spread, np.finfo(float).tiny)
+
+
+def _shared_fields(
+    parts: dict[int, _OfBin], clusters: Int[np.ndarray, " bin"], bins: dict[int, BinNoise]
+) -> Float[np.ndarray, "n n"]:
+    maps = {b: part.map for b, part in parts.items()}
+    return shared_speckle(
+        maps, clusters, lambda a, b: bins[a].shared_size(bins[b]) * bins[a].of_fields.constant
     )
-    total = np.sum([part.covariance for part in each], axis=0) + shared
-    size = np.sum([part.size for part in each], axis=0) + np.diag(shared)
-    return total, size, np.sum([part.size**2 * part.relative for part in each], axis=0)
 
 
 def shared_speckle(

@@ -238,6 +238,8 @@ class Scatter(NamedTuple):
 class BinData(NamedTuple):
     """What is known of one bin at the end of a fit, from which its noise follows."""
 
+    bin: int
+    """Among those of the selection."""
     place: tuple[float, float]
     """q [1/Å], 1 where the model has none, and φ [degree]."""
     offset: float
@@ -302,9 +304,9 @@ class NoiseOfModel(NamedTuple):
         return self._replace(cells=cells, of_fields=of_fields, weights=self.weights * both)
 
 
-OfGroup = Callable[[list[int]], list[BinNoise] | None]
+OfGroup = Callable[[list[BinData]], list[BinNoise] | None]
 """From bins that share one noise of the model to the noise of each; None as `noise_of_bins`."""
-Compute = Callable[[OfGroup, list[list[int]], dict[int, BinData]], Iterable[list[BinNoise] | None]]
+Compute = Callable[[OfGroup, list[list[BinData]]], Iterable[list[BinNoise] | None]]
 """Applies such a function to groups of bins, in their order."""
 
 
@@ -318,32 +320,29 @@ def noise_of_bins(
     means: CellMeans | None,
     of_pairs: bool = True,
     known: list[NoiseOfModel] | None = None,
-    compute: Compute | None = None,
+    compute: Compute = map,
 ) -> dict[int, BinNoise] | None:
     """Return the noise of bins at the end of a fit; None with too few cells, or where the model is exact.
 
     at: the model there. means: of data that are means over cells of age and lag. of_pairs: whether the noise
     of sums over pairs is wanted, too; else it is empty. known: noise of the model of other scans, which is
-    used where it holds; what is computed here is added. compute: where groups of bins are computed; one after
-    another without it.
+    used where it holds; what is computed here is added. compute: where groups of bins are computed.
     """
     reduced, noises = state.reduced, dict[int, BinNoise]()
     if (reduced.chisqr_per_bin[bins] <= reduced.rounding_per_bin[bins]).any():
         return None
     of_scan = request.scan.sigma_row, request.scan.mean_counts  # read once
-    data = {b: bin_data(request, state, at, b, averaged, means, of_scan) for b in bins}
-    groups, several = [[b] for b in bins], len(np.unique(request.scan.scan_number)) > 1
-    if means is None and several:
-        groups = _repeats(data)
+    data = [bin_data(request, state, at, b, averaged, means, of_scan) for b in bins]
+    several = means is None and len(np.unique(request.scan.scan_number)) > 1
+    groups = _repeats(data) if several else [[one] for one in data]
 
-    def of_group(group: list[int]) -> list[BinNoise] | None:
-        return noise_of_bin(at, [data[b] for b in group], grid, of_pairs, known)
+    def of_group(group: list[BinData]) -> list[BinNoise] | None:
+        return noise_of_bin(at, group, grid, of_pairs, known)
 
-    each = map(of_group, groups) if compute is None else compute(of_group, groups, data)
-    for group, of_each in zip(groups, each, strict=True):
+    for group, of_each in zip(groups, compute(of_group, groups), strict=True):
         if of_each is None:
             return None
-        noises.update(zip(group, of_each, strict=True))
+        noises |= {one.bin: noise for one, noise in zip(group, of_each, strict=True)}
     return {b: noises[b] for b in bins}
 
 
@@ -366,6 +365,7 @@ def bin_data(
     weight = np.where(scan.use, sigma_row[bin] ** -2.0, 0.0)
     share = None if averaged.known is None else averaged.known[bin]
     return BinData(
+        bin,
         (float(q_or_one(scan)[bin]), float(scan.phi[bin])),
         float(reduced.offset[bin]),
         float(reduced.contrast[bin]),
@@ -378,17 +378,17 @@ def bin_data(
     )
 
 
-def _repeats(data: dict[int, BinData]) -> list[list[int]]:
+def _repeats(data: list[BinData]) -> list[list[BinData]]:
     """Return the bins that share one noise."""
-    found = dict[tuple[float, float], list[list[int]]]()
-    for b, one in data.items():
-        same = found.setdefault(one.place, [])
-        of = next((of for of in same if one.alike(data[of[0]])), None)
-        if of is None:
-            same.append([b])
+    groups = dict[tuple[float, float], list[list[BinData]]]()
+    for one in data:
+        same = groups.setdefault(one.place, [])
+        known = next((group for group in same if one.alike(group[0])), None)
+        if known is None:
+            same.append([one])
         else:
-            of.append(b)
-    return [of for same in found.values() for of in same]
+            known.append(one)
+    return [group for same in groups.values() for group in same]
 
 
 def noise_of_bin(

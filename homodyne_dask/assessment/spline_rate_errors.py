@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.backend_interface import RateCurve
@@ -14,7 +14,6 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.cluster_robust import by_cluster, cr3
 from homodyne_dask.solver.limits import MIN_FREEDOM
 from homodyne_dask.solver.normal_equations import joint_equations, parameters_with_errors
-from homodyne_dask.solver.reduced_problem import ReducedProblem
 
 AGES = 50
 """Most ages at which they are computed; they change slowly between."""
@@ -47,51 +46,41 @@ def _curves(request: Request, state: lm.State) -> dict[str, RateCurve]:
     }
 
 
-def rate_freedom(request: Request, state: lm.State) -> RateFreedom | None:
-    """Return the degrees of freedom of the cluster-robust error of each rate; None without rates."""
-    curves, names = _curves(request, state), request.search.names
-    if not curves:
-        return None
-    rows = []
-    for curve in curves.values():
-        gradient = np.zeros((len(curve.time), len(names)))
-        gradient[:, [names.index(name) for name in curve.parameters]] = curve.gradient.T
-        rows.append(gradient)
-    known = parameters_with_errors(request.search, state.theta, state.reduced)
-    freedom = combination_freedom(state.reduced, known, request.clusters, np.concatenate(rows))
-    of_rate = dict(zip(curves, freedom.reshape(len(curves), -1), strict=True))
-    return RateFreedom(curves["J"].time, of_rate)
-
-
-def fewest_freedom(
-    request: Request, state: lm.State, dof: Float[np.ndarray, " p"]
+def rate_freedom(
+    request: Request, state: lm.State, dof: Float[np.ndarray, " p"] | None = None
 ) -> RateFreedom | None:
-    """Return the fewest degrees of freedom, `dof`, of the parameters of each rate; None without rates."""
-    curves, names = _curves(request, state), request.search.names
+    """Return the degrees of freedom of the error of each rate; None without rates.
+
+    dof: those of the parameters, of which a rate then has the fewest. By default they are those of
+    Bell and McCaffrey for cluster-robust errors; NaN where one cluster alone determines a rate.
+    """
+    curves, names, of_rate = _curves(request, state), request.search.names, {}
     if not curves:
         return None
-    of_rate = {}
     for rate, curve in curves.items():
-        fewest = np.nanmin(dof[[names.index(name) for name in curve.parameters]], initial=np.inf)
-        of_rate[rate] = np.full(len(curve.time), fewest if np.isfinite(fewest) else np.nan)
+        places = [names.index(name) for name in curve.parameters]
+        if dof is not None:
+            fewest = np.nanmin(dof[places], initial=np.inf)
+            of_rate[rate] = np.full(len(curve.time), fewest if np.isfinite(fewest) else np.nan)
+            continue
+        gradient = np.zeros((len(curve.time), len(names)))
+        gradient[:, places] = curve.gradient.T
+        of_rate[rate] = gradient
+    if dof is None:
+        freedom = _combination_freedom(request, state, np.concatenate([*of_rate.values()]))
+        of_rate = dict(zip(curves, freedom.reshape(len(curves), -1), strict=True))
     return RateFreedom(curves["J"].time, of_rate)
 
 
-def combination_freedom(
-    reduced: ReducedProblem,
-    moved: Bool[np.ndarray, " p"],
-    clusters: Int[np.ndarray, " bin"],
-    combinations: Float[np.ndarray, "c p"],
+def _combination_freedom(
+    request: Request, state: lm.State, combinations: Float[np.ndarray, "c p"]
 ) -> Float[np.ndarray, " c"]:
-    """Return the Bell-McCaffrey degrees of freedom of combinations of theta, where errors are robust.
-
-    combinations: the derivatives of each by theta; those by parameters that did not move do not count. NaN
-    for one that one cluster alone determines.
-    """
-    joint = joint_equations(reduced, moved)
+    """Return the degrees of freedom of combinations of theta, given by their derivatives."""
+    reduced = state.reduced
+    joint = joint_equations(reduced, parameters_with_errors(request.search, state.theta, reduced))
     scaled = np.zeros((len(combinations), len(joint.size)))
-    scaled[:, : joint.moved] = combinations[:, moved] / joint.size[: joint.moved]
-    scores, blocks = by_cluster(joint, clusters, reduced.count > 0)
+    scaled[:, : joint.moved] = combinations[:, joint.which] / joint.size[: joint.moved]
+    scores, blocks = by_cluster(joint, request.clusters, reduced.count > 0)
     return cr3(joint.inverse, scores, blocks, scaled, joint.prior.scores)[1]
 
 

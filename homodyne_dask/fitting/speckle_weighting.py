@@ -21,13 +21,9 @@ from homodyne_dask.assessment.cell_residuals import (
     averaged_cells,
     cell_points,
 )
-from homodyne_dask.assessment.fitted_cells import FittedCells, difference_of_weights
+from homodyne_dask.assessment.fitted_cells import FittedCells
 from homodyne_dask.assessment.speckle_blocks import CellGrid
-from homodyne_dask.assessment.speckle_errors import (
-    SpeckleErrors,
-    noise_without_errors,
-    weighted_errors,
-)
+from homodyne_dask.assessment.speckle_errors import SpeckleErrors, weighted_errors
 from homodyne_dask.assessment.speckle_noise import (
     BinNoise,
     fitted_point,
@@ -47,7 +43,7 @@ from homodyne_dask.kernels.gram import AnyGram, CandidateGrams, Gram, WideGram
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
-from homodyne_dask.solver.hausman import HausmanTest
+from homodyne_dask.solver.hausman import HausmanTest, hausman_test
 from homodyne_dask.solver.normal_equations import (
     JointEquations,
     deviation,
@@ -55,6 +51,7 @@ from homodyne_dask.solver.normal_equations import (
     parameters_with_errors,
 )
 from homodyne_dask.solver.reduce import reduce
+from homodyne_dask.solver.step import shortest
 from homodyne_dask.store.scan import q_or_one
 from homodyne_dask.sweep.blocks import NO_COST
 from homodyne_dask.sweep.layout import Run
@@ -214,24 +211,30 @@ class SpeckleWeighting:
     @one_blas_thread()
     def errors(self, state: lm.State, moved: Bool[np.ndarray, " p"]) -> SpeckleErrors | None:
         """Return the errors at the end of a fit; None where the noise is not known."""
+        if self.joint is None or (self.joint.which != moved).any():  # a bound became active since
+            return None
         at_end, clusters = joint_equations(state.reduced, moved), self.request.clusters
-        if self.joint is None:
-            return None
-        if (self.joint.which != at_end.which).any():  # another bound became active since
-            return None
-        if not at_end.determined.all():
-            return noise_without_errors(state.reduced, self.joint, self.bins, clusters)
         return weighted_errors(state.reduced, self.joint, at_end, self.bins, clusters)
 
     @one_blas_thread()
     def hausman(
         self, state: lm.State, errors: SpeckleErrors, cells: FittedCells
     ) -> HausmanTest | None:
-        """Return whether the weights lead to another estimate; None where it cannot be told."""
-        if errors.objection or self.by_pairs is None or self.joint is None:
+        """Return whether the weights lead to another estimate than those of pairs.
+
+        None where it cannot be told, as where a prior or a bound stands between the two.
+        """
+        search, by_pairs = self.request.search, self.by_pairs
+        if errors.objection or by_pairs is None or self.joint is None:
             return None
-        size = self.joint.size
-        return difference_of_weights(self.request, state, cells, self.by_pairs, size)
+        if search.priors is not None or search.smoothness is not None or not search.free.any():
+            return None
+        inside = [search.free_inside_bounds(theta) for theta in (state.theta, by_pairs)]
+        if (np.array(inside) != search.free).any():
+            return None
+        step = shortest(state.theta - by_pairs, search.period)[search.free]
+        step = step * self.joint.size[: len(step)]
+        return hausman_test(step, cells.of_pairs, cells.difference, cells.freedom)
 
 
 def _grouped(sweep: Sweep, request: Request) -> AveragedCells:

@@ -84,26 +84,26 @@ def uncertainty(
     same speckle (φ apart by 180°) share one. at_bound: parameters at a bound. Where one of them is not among
     `moved`, those whose variance would be mostly its own, if it were free, have no errors.
     """
-    p, used = len(names), reduced.count > 0
-    dof, unknown = np.full(p, np.nan), np.full((len(used), 2), np.nan)
+    p, used, penalty = len(names), reduced.count > 0, reduced.penalty
+    dof, unknown, none = np.full(p, np.nan), np.full((len(used), 2), np.nan), np.zeros(p, bool)
+    nothing = Uncertainty(
+        None, None, dof, none, (), unknown, unknown, np.empty(0), np.empty((0, p))
+    )
     if not (moved.any() and reduced.finite):
-        none, no_values, no_vectors = np.zeros(p, bool), np.empty(0), np.empty((0, p))
-        return Uncertainty(None, None, dof, none, (), unknown, unknown, no_values, no_vectors)
+        return nothing
     joint = joint_equations(reduced, moved)
-    values, vectors = joint.values, joint.vectors
-    directions = np.zeros((len(values), p))
-    directions[:, moved] = vectors.T
+    directions = np.zeros((joint.moved, p))
+    directions[:, moved] = joint.vectors.T
     # coefficients of rates of free form
-    penalty = reduced.penalty
-    smoothed = np.zeros(p, bool) if penalty is None else np.diag(penalty.weight) > 0
-    at_bound = np.zeros(p, bool) if at_bound is None else at_bound
+    smoothed = none if penalty is None else np.diag(penalty.weight) > 0
+    at_bound = none if at_bound is None else at_bound
     withheld = _follow_bounds(reduced, moved, at_bound & ~moved & ~smoothed)
     held = np.zeros(len(joint.size), bool)
     held[: joint.moved] = at_bound[moved]
-    nothing = Uncertainty(None, None, dof, withheld, (), unknown, unknown, values, directions)
-    chosen = [name for name, m in zip(names, moved, strict=True) if m]
+    nothing = replace(nothing, withheld=withheld, eigenvalues=joint.values, directions=directions)
     if not joint.determined.all():
         hidden = joint_equations(reduced.rounded_as_float64, moved).determined
+        chosen = np.array(names)[moved].tolist()
         return replace(nothing, doubts=undetermined(chosen, joint, hidden))
     if isinstance(reduced.gram, RobustGram) and not slope_known(reduced.gram):
         return replace(nothing, doubts=(Doubt("mostly-outliers"),))
@@ -123,16 +123,13 @@ def uncertainty(
         dof[moved] = freedom
         dof[withheld] = np.nan
         scaling_robust = unknown if scaling is None else scaling
-    return Uncertainty(
+    return replace(
+        nothing,
         naive=without(expanded(naive, moved), withheld),
         robust=robust,
-        dof=dof,
-        withheld=withheld,
         doubts=weakly_determined(names, joint, smoothed),
         scaling_naive=np.sqrt(noise) * deviation(followed + _own_errors(reduced) ** 2),
         scaling_robust=np.where(used[:, None] & ~reduced.at_bound, scaling_robust, np.nan),
-        eigenvalues=values,
-        directions=directions,
         few=None if robust is None else expected & ~(dof >= MIN_FREEDOM),
     )
 

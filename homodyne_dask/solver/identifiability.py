@@ -78,13 +78,9 @@ def undetermined(
     names: list[str], joint: JointEquations, hidden: Bool[np.ndarray, " m"]
 ) -> tuple[Doubt, ...]:
     """Return what each direction leaves undetermined; hidden: which sums of float64 may determine."""
-    return tuple(
-        Doubt(
-            "hidden-by-rounding" if hidden[n] else "undetermined",
-            _combination(names, joint.vectors[:, n]),
-        )
-        for n in np.flatnonzero(~joint.determined)
-    )
+    codes = np.where(hidden, "hidden-by-rounding", "undetermined").tolist()
+    unknown = np.flatnonzero(~joint.determined)
+    return tuple(Doubt(codes[n], _combination(names, joint.vectors[:, n])) for n in unknown)
 
 
 def weakly_determined(
@@ -114,14 +110,9 @@ def _strongly_correlated(names: Sequence[str], inverse: np.ndarray) -> list[Doub
     for group in (np.flatnonzero(member == n) for n in np.unique(member)):
         if len(group) > 1:
             among = correlation[np.ix_(group, group)]
-            largest = float(among.flat[np.abs(among).argmax()])
-            doubts.append(
-                Doubt(
-                    "strongly-correlated",
-                    tuple(names[int(n)] for n in group),
-                    {"correlation": largest},
-                )
-            )
+            largest = {"correlation": float(among.flat[np.abs(among).argmax()])}
+            about = tuple(names[int(n)] for n in group)
+            doubts.append(Doubt("strongly-correlated", about, largest))
     return doubts
 
 

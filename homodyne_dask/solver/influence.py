@@ -49,27 +49,17 @@ def leave_one_out(
     return change
 
 
-def left_out_chisqr(
-    reduced: ReducedProblem, moved: Bool[np.ndarray, " p"], clusters: Int[np.ndarray, " bin"]
-) -> Float[np.ndarray, " bin"]:
-    """Return χ² of each bin at the parameters that the bins of other clusters determine.
-
-    That is leave-one-out cross-validation by one Gauss-Newton step: a parameter that the data do not
-    need makes it larger (Arlot and Celisse 2010). Contrast and offset of the bin itself are fitted to it,
-    unless bins share them. NaN for bins without pairs, and where the other bins do not determine all
-    parameters.
-    """
-    joint = joint_equations(reduced, moved)
-    found = np.full(len(reduced.count), np.nan)
-    for of, step in _steps_without(joint, clusters, reduced.count > 0):
-        rise = np.einsum("i,bij,j->b", step, joint.blocks[of], step) - 2 * joint.scores[of] @ step
-        found[of] = reduced.chisqr_per_bin[of] + rise
-    return found
-
-
 class LeftOutClusters(NamedTuple):
-    """How well each cluster of bins that has pairs is predicted by the others, in the order of its number."""
+    """How well each cluster of bins that has pairs is predicted by the others, in the order of its number.
 
+    That is leave-one-out cross-validation by one Gauss-Newton step: a parameter that the data do not need
+    makes χ² larger (Arlot and Celisse 2010).
+    """
+
+    of_bin: Float[np.ndarray, " bin"]
+    """χ² of each bin at the parameters that the other clusters determine. Contrast and offset of the bin
+    itself are fitted to it, unless bins share them. NaN for bins without pairs, and where the others do not
+    determine all parameters."""
     first: Int[np.ndarray, " cluster"]
     """Its first bin."""
     ndata: Int[np.ndarray, " cluster"]
@@ -77,7 +67,7 @@ class LeftOutClusters(NamedTuple):
     chisqr: Float[np.ndarray, " cluster"]
     """χ² of its pairs at the parameters of the fit."""
     left_out_chisqr: Float[np.ndarray, " cluster"]
-    """The same at the parameters that the other clusters determine (`left_out_chisqr`)."""
+    """The sum of `of_bin`."""
     penalty: float
     """tr(H⁻¹J) of all clusters, in units of χ²; NaN where one of them alone determines a parameter."""
     linear: int
@@ -85,27 +75,27 @@ class LeftOutClusters(NamedTuple):
 
 
 def left_out_clusters(
-    reduced: ReducedProblem,
-    moved: Bool[np.ndarray, " p"],
-    clusters: Int[np.ndarray, " bin"],
-    left_out: Float[np.ndarray, " bin"],
+    reduced: ReducedProblem, moved: Bool[np.ndarray, " p"], clusters: Int[np.ndarray, " bin"]
 ) -> LeftOutClusters:
-    """Return the sums over clusters of `left_out` (of `left_out_chisqr`), and the penalty to compare it with.
+    """Return χ² of clusters at the parameters that the others determine, and the penalty to compare it with.
 
     tr(H⁻¹J) is the penalty of the composite likelihood information criterion (Varin and Vidoni 2005): H is
     the normal matrix of theta and of the linear parameters that bins share, J the variance of its scores.
     With the covariance V = H⁻¹JH⁻¹ it is tr(HV), and V is that of the error bars (`cr3`): of the scores
     themselves it would be too small where clusters are few.
     """
-    used = reduced.count > 0
-    members = [used & (clusters == cluster) for cluster in np.unique(clusters[used])]
-    joint = joint_equations(reduced, moved)
-    scores, blocks = by_cluster(joint, clusters, used)
-    penalty = np.nan
+    used, joint = reduced.count > 0, joint_equations(reduced, moved)
+    left_out, penalty = np.full(len(used), np.nan), np.nan
+    for of, step in _steps_without(joint, clusters, used):
+        rise = np.einsum("i,bij,j->b", step, joint.blocks[of], step) - 2 * joint.scores[of] @ step
+        left_out[of] = reduced.chisqr_per_bin[of] + rise
     if joint.determined.all():
+        scores, blocks = by_cluster(joint, clusters, used)
         of_data = cr3(joint.inverse, scores, blocks, joint.inverse[:0])[0]
         penalty = float(np.trace((blocks.sum(0) + joint.prior.normal) @ of_data))
+    members = [used & (clusters == cluster) for cluster in np.unique(clusters[used])]
     return LeftOutClusters(
+        of_bin=left_out,
         first=np.array([np.flatnonzero(of)[0] for of in members]),
         ndata=np.array([int(reduced.count[of].sum()) for of in members]),
         chisqr=np.array([reduced.chisqr_per_bin[of].sum() for of in members]),

@@ -90,8 +90,7 @@ def scaling_prior(
     Raises OptionError for what is not a pair of numbers, empty bounds and deviations that are not
     positive.
     """
-    pairs = contrast_bounds, offset_bounds, contrast_prior, offset_prior
-    if all(pair is None for pair in pairs):
+    if all(pair is None for pair in (contrast_bounds, offset_bounds, contrast_prior, offset_prior)):
         return None
     limits = np.array(
         [_bounds("offset_bounds", offset_bounds), _bounds("contrast_bounds", contrast_bounds)]

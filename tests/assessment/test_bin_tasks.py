@@ -73,7 +73,7 @@ def assessment(request, state, plan, client=None):
     sweep.client = client
     made = assessed.assess(request, state, sweep, doing=said.append)
     assert made.noise is not None
-    return bits([made.noise, made.counted, made.gain, made.check]), said
+    return bits([made.noise, made.errors, made.gain, made.check]), said
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import GaussianPriors, Parameter, Search, search
 from homodyne_dask.solver.cluster_robust import cr3
 from homodyne_dask.solver.covariance import uncertainty
-from homodyne_dask.solver.influence import leave_one_out, left_out_chisqr
+from homodyne_dask.solver.influence import leave_one_out, left_out_clusters
 from homodyne_dask.solver.scaling_modes import scaling_of
 from homodyne_dask.solver.state import Outcome
 from tests import reference
@@ -163,7 +163,7 @@ def test_a_bin_is_left_out_with_the_priors_kept(scans):
     error = 1 / np.sqrt(np.diag(last.reduced.hessian))
     change = leave_one_out(last.reduced, ALL)[4]
     np.testing.assert_allclose(change / error, (rest.theta - last.theta) / error, atol=0.02)
-    assert np.isfinite(left_out_chisqr(last.reduced, ALL, np.arange(9))).all()
+    assert np.isfinite(left_out_clusters(last.reduced, ALL, np.arange(9)).of_bin).all()
 
 
 def test_the_jackknife_over_clusters_keeps_the_prior_and_adds_its_known_variance():

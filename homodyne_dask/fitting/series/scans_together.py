@@ -165,7 +165,7 @@ def fit_together(
             if few or known.by_bins.of_few(request.search.names):
                 noises = [noise(scan, at) for scan, at in enumerate(states)]
                 known = known._replace(by_noise=_of_noises(request, state, states, noises))
-            errors, assessments = counted(known).errors, []
+            (_, errors), assessments = counted(known), []
             for scan, (one, at) in enumerate(scans):
                 # the noise of many bins is large: of one scan at a time
                 here = noises[scan] if noises else noise(scan, at)
@@ -194,7 +194,8 @@ def _description(request: GlobalRequest) -> FitDescription:
     units = np.array([one.unit for one in whole.parameters])[parameters.of_model]
 
     def errors(state: lm.State) -> Float[np.ndarray, " g"]:
-        return deviations(counted(_known(request, state)).errors.robust, len(state.theta))
+        _, known = counted(_known(request, state))
+        return deviations(known.robust, len(state.theta))
 
     return FitDescription(
         f"{whole.problem.model.name} fitted to {len(request.scans)} scans together",
@@ -274,7 +275,7 @@ def _noise(
     if state.outcome not in DETERMINED or not moved.any() or one.scan.cells is not None:
         return None
     own = averaged().of_bins(request.members[scan])
-    return speckle_errors(one, state, moved, one.clusters, own, known=known)
+    return speckle_errors(one, state, moved, own, known=known)
 
 
 def _known(request: GlobalRequest, state: lm.State, *, few: bool = False) -> Known:
