@@ -17,11 +17,7 @@ from homodyne_dask.assessment.own_parameters import (
     linear_columns,
     own_parameters,
 )
-from homodyne_dask.assessment.pooled_repeats import (
-    PooledBin,
-    clusters_of_pooled,
-    pooled_repeats,
-)
+from homodyne_dask.assessment.pooled_repeats import PooledBin, clusters_of_pooled, pooled_repeats
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors, shared_speckle
 from homodyne_dask.assessment.speckle_noise import BinNoise
 from homodyne_dask.request.options import SPECKLE_WEIGHTS
@@ -101,11 +97,6 @@ class FittedCells(NamedTuple):
         left += (taken * (self.fitted @ taken)).sum(0) - 2 * (across * taken).sum(0)
         return np.maximum(left, LEAST_LEFT * total)
 
-    @property
-    def gain(self) -> Float[np.ndarray, " moved"]:
-        """Return the errors of a fit weighted by the inverse covariance over those of one of pairs."""
-        return np.sqrt(np.diag(self.weighted) / np.diag(self.of_pairs))
-
 
 def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> FittedCells:
     """Return the residuals of the bins whose noise is known."""
@@ -119,7 +110,7 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
     normal, fitted, best, by_pairs = np.zeros((4, n, n))
     scores, maps, bins = np.zeros((2 * n, 2 * n)), {}, {}
     for of in (normal, best, by_pairs, scores):  # those of the weighted fit are the last
-        of[-m:, -m:] += joint.prior.normal[:m, :m]
+        of[len(of) - m :, len(of) - m :] += joint.prior.normal[:m, :m]
     residual, f = np.full((2, len(scan.bins), size), np.nan)
     pairs_of, variances = np.zeros(residual.shape, np.int64), np.zeros(residual.shape)
     for b, pooled in known.items():

@@ -35,7 +35,7 @@ def test_a_decay_before_the_first_lag_is_not_seen(nothing):
     assert result.scaling["undetermined"].values.all()
     text = result.report(all=True)
     assert text.split("\n\n")[1].startswith("no decay seen: ")
-    assert "No parameter can be determined" in " ".join(text.split())
+    assert "No parameter is determined" in " ".join(text.split())
     assert "no decay" in text.split("label")[1]
 
 
