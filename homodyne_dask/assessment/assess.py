@@ -21,11 +21,7 @@ from homodyne_dask.assessment.misfit_test import examine_model
 from homodyne_dask.assessment.profile_likelihood import ProfilePoint, profile
 from homodyne_dask.assessment.result_findings import result_findings
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors, speckle_errors
-from homodyne_dask.assessment.spline_rate_errors import (
-    RateFreedom,
-    rate_freedom,
-    smoothing_bias,
-)
+from homodyne_dask.assessment.spline_rate_errors import RateFreedom, rate_freedom, smoothing_bias
 from homodyne_dask.assessment.which_covariance import Known, counted, deviations, used_of
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
@@ -35,11 +31,7 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.covariance import SPECKLE, Uncertainty, uncertainty
 from homodyne_dask.solver.hausman import HausmanTest
-from homodyne_dask.solver.influence import (
-    LeftOutClusters,
-    leave_one_out,
-    left_out_clusters,
-)
+from homodyne_dask.solver.influence import LeftOutClusters, leave_one_out, left_out_clusters
 from homodyne_dask.solver.information_criteria import ScalingComparison, compare_scalings
 from homodyne_dask.solver.normal_equations import parameters_with_errors
 from homodyne_dask.sweep.sweep import Sweep
@@ -239,7 +231,7 @@ def _checked(
         pairs = request.options.weighting == PAIRS and linear and known.alone
         if pairs and noise.which.any() and not noise.objection:
             gain = np.full(len(state.theta), np.nan)
-            gain[noise.which] = cells.gain
+            gain[noise.which] = np.sqrt(np.diag(cells.weighted) / np.diag(cells.of_pairs))
     if known.alone and converged and linear and moved.any():
         left_out = left_out_clusters(state.reduced, moved, request.clusters)
     if known.alone and known.decay and moved.any() and state.reduced.finite:

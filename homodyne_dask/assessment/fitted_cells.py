@@ -17,11 +17,7 @@ from homodyne_dask.assessment.own_parameters import (
     linear_columns,
     own_parameters,
 )
-from homodyne_dask.assessment.pooled_repeats import (
-    PooledBin,
-    clusters_of_pooled,
-    pooled_repeats,
-)
+from homodyne_dask.assessment.pooled_repeats import PooledBin, clusters_of_pooled, pooled_repeats
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors, shared_speckle
 from homodyne_dask.assessment.speckle_noise import BinNoise
 from homodyne_dask.request.options import SPECKLE_WEIGHTS
@@ -100,11 +96,6 @@ class FittedCells(NamedTuple):
         taken = self.inverse @ scores
         left += (taken * (self.fitted @ taken)).sum(0) - 2 * (across * taken).sum(0)
         return np.maximum(left, LEAST_LEFT * total)
-
-    @property
-    def gain(self) -> Float[np.ndarray, " moved"]:
-        """Return the errors of a fit weighted by the inverse covariance over those of one of pairs."""
-        return np.sqrt(np.diag(self.weighted) / np.diag(self.of_pairs))
 
 
 def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> FittedCells:

@@ -14,11 +14,7 @@ from scipy.special import stdtrit
 from homodyne_dask.assessment.cell_residuals import means_of_cells
 from homodyne_dask.assessment.fitted_cells import FittedCells
 from homodyne_dask.assessment.pooled_repeats import clusters_of_pooled
-from homodyne_dask.assessment.score_tests import (
-    best_alternative,
-    power_of_q,
-    score_tests,
-)
+from homodyne_dask.assessment.score_tests import best_alternative, power_of_q, score_tests
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors
 from homodyne_dask.assessment.speckle_noise import MIN_PAIRS
 from homodyne_dask.request.request import Request
@@ -86,7 +82,7 @@ def examine_model(
     ]
     at = int(np.argmax([of.max(initial=0.0) for of in strict]))
     worst, test = means[at], int(np.argmax(strict[at]))
-    some = [cells.intervals[n] for n in worst.cells[test]]
+    first, stop, shortest, end = np.array([cells.intervals[n] for n in worst.cells[test]]).T
     spacing = (scan.time[-1] - scan.time[0]) / max(scan.n_frames - 1, 1)
     check = ModelCheck(
         tests=tests,
@@ -94,14 +90,8 @@ def examine_model(
         deviating=int(sum((of > threshold).sum() for of in strict)),
         largest=float(strict[at][test]),
         where=worst.words,
-        age=(
-            float(scan.time[min(cell.first for cell in some)]),
-            float(scan.time[max(cell.stop for cell in some) - 1]),
-        ),
-        lag=(
-            float(min(cell.shortest for cell in some) * spacing),
-            float((max(cell.end for cell in some) - 1) * spacing),
-        ),
+        age=(float(scan.time[first.min()]), float(scan.time[stop.max() - 1])),
+        lag=(float(shortest.min() * spacing), float((end.max() - 1) * spacing)),
         residual=float(worst.residual[test]),
         share=float(worst.residual[test] / max(worst.contrast, np.finfo(float).tiny)),
         depends_on=_depends_on(scan, cells),

@@ -12,11 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.assessment.cell_residuals import means_of_cells
-from homodyne_dask.assessment.own_parameters import (
-    LEAST_LEFT,
-    linear_columns,
-    own_parameters,
-)
+from homodyne_dask.assessment.own_parameters import LEAST_LEFT, linear_columns, own_parameters
 from homodyne_dask.assessment.speckle_noise import (
     MIN_PAIRS,
     MOST_BELOW,

@@ -1,5 +1,6 @@
 """Profile likelihood: χ² along one parameter, with all others fitted again at each point."""
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -46,52 +47,37 @@ def profile(
     error: the length of a step. Each point starts from the last one, with the other parameters moved as
     the Hessian predicts; points beyond a bound are at the bound. doing: called with words for each point.
     """
-    at = request.search.names.index(name)
-    converged = state.outcome is lm.Outcome.CONVERGED
-    middle = ProfilePoint(state.theta, state.reduced.chisqr, 0, converged)
-    begun = count(1)
-
-    def begin(value: float) -> None:
-        doing(f"profile of {name}, point {next(begun)} of {2 * len(STEPS)}: {value:.5g}")
-
-    below = _outwards(request, evaluate, state, at, -error, begin)
-    above = _outwards(request, evaluate, state, at, error, begin)
-    return [*reversed(below), middle, *above]
-
-
-def _outwards(
-    request: Request,
-    evaluate: Callable[..., Gram | RobustGram],
-    state: lm.State,
-    at: int,
-    error: float,
-    begin: Callable[[float], None],
-) -> list[ProfilePoint]:
-    search = request.search
+    search, at = request.search, request.search.names.index(name)
     fixed = replace(search, free=search.free & (np.arange(len(search.names)) != at))
-    origin, points = state.theta[at], []
 
     def measured(trial: lm.Trial) -> ReducedProblem:
         gram = evaluate(trial.theta, trial.linear_params)
         prior = search.prior_terms(trial.theta)
         return reduce(gram, request.scaling, request.sum_rounding, prior, trial.linear_params)
 
-    for step in STEPS:
-        value = origin + step * error
-        if not np.isfinite(search.period[at]):
-            value = float(np.clip(value, search.lower[at], search.upper[at]))
-        if value == state.theta[at]:
-            break  # the bound is reached
-        begin(value)
-        there = _predicted(fixed, state, at, value)
-        linear_params = state.reduced.linear_params_after(there - state.theta, 0.0)
-        first = lm.Trial(fixed.inside(there), linear_params)
-        *_, state = lm.iterate(fixed, measured, first, OPTIONS)
-        converged = state.outcome is lm.Outcome.CONVERGED
-        points.append(ProfilePoint(state.theta, state.reduced.chisqr, state.passes, converged))
-        if not state.reduced.finite:
-            break
-    return points
+    points, number = deque([_point(state, 0)]), count(1)
+    for side, add in ((-error, points.appendleft), (error, points.append)):
+        last = state
+        for step in STEPS:
+            value = state.theta[at] + step * side
+            if not np.isfinite(search.period[at]):
+                value = float(np.clip(value, search.lower[at], search.upper[at]))
+            if value == last.theta[at]:
+                break  # the bound is reached
+            doing(f"profile of {name}, point {next(number)} of {2 * len(STEPS)}: {value:.5g}")
+            there = _predicted(fixed, last, at, value)
+            linear_params = last.reduced.linear_params_after(there - last.theta, 0.0)
+            first = lm.Trial(fixed.inside(there), linear_params)
+            *_, last = lm.iterate(fixed, measured, first, OPTIONS)
+            add(_point(last, last.passes))
+            if not last.reduced.finite:
+                break
+    return [*points]
+
+
+def _point(state: lm.State, evaluations: int) -> ProfilePoint:
+    converged = state.outcome is lm.Outcome.CONVERGED
+    return ProfilePoint(state.theta, state.reduced.chisqr, evaluations, converged)
 
 
 def _predicted(search: Search, state: lm.State, at: int, value: float) -> Float[np.ndarray, " p"]:

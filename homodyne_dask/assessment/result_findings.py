@@ -65,14 +65,9 @@ class FitEnd:
         return np.array(self.request.search.names)
 
     @property
-    def used(self) -> Bool[np.ndarray, " bin"]:
-        """The bins that have pairs."""
-        return self.state.reduced.count > 0
-
-    @property
     def with_decay(self) -> Bool[np.ndarray, " bin"]:
         """The bins that show a decay."""
-        return self.used & ~self.state.reduced.undetermined
+        return (self.state.reduced.count > 0) & ~self.state.reduced.undetermined
 
     @cached_property
     def stderr(self) -> Float[np.ndarray, " p"]:
@@ -122,9 +117,10 @@ def _misfit(end: FitEnd) -> Iterator[Finding]:
 
 def _undetermined(end: FitEnd) -> Iterator[Finding]:
     """Yield what the data do not determine, which is everything where no decay is seen."""
-    if end.known.signal is not None and not end.known.signal.seen:
+    signal = end.known.signal
+    if signal is not None and not signal.seen:
         shorter = "--min-lag 1" if end.request.options.min_lag > 1 else ""
-        signal, ratio = end.known.signal, end.known.signal.contrast / end.known.signal.stderr
+        ratio = signal.contrast / signal.stderr
         rises = ratio < -signal.threshold
         yield finding("no-decay", advice=shorter, ratio=ratio, rises=rises, **signal._asdict())
         return
@@ -292,7 +288,7 @@ def _withheld(end: FitEnd) -> Iterator[Finding]:
 
 def _bins(end: FitEnd) -> Iterator[Finding]:
     """Yield bins without a decay and without pairs, and contrasts and offsets that no speckle has."""
-    scan, reduced, used = end.request.scan, end.state.reduced, end.used
+    scan, reduced, used = end.request.scan, end.state.reduced, end.state.reduced.count > 0
 
     def some(
         code: str, bins: Bool[np.ndarray, " bin"], total: int, **more: float

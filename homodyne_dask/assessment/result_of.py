@@ -103,11 +103,11 @@ def table_of_parameters(
 ) -> Dataset:
     """Return `FitResult.parameters`."""
     stderr, naive = (deviations(of, len(theta)) for of in (errors.robust, errors.naive))
-    columns: dict[str, Any] = {"value": theta, "stderr": stderr, "stderr_naive": naive}
-    columns["dof"] = errors.dof
-    columns["method"] = [errors.method if np.isfinite(one) else "" for one in stderr]
-    columns |= {"at_bound": at_bound, "fixed": ~search.free, "unit": units}
-    return parameter_table(columns | {"param": search.names})
+    method = [errors.method if np.isfinite(error) else "" for error in stderr]
+    return parameter_table({
+        "value": theta, "stderr": stderr, "stderr_naive": naive, "dof": errors.dof, "method": method,
+        "at_bound": at_bound, "fixed": ~search.free, "unit": units, "param": search.names,
+    })  # fmt: skip
 
 
 def _scaling(request: Request, state: lm.State, known: Assessment) -> Dataset:

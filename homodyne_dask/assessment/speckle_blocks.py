@@ -11,11 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from homodyne_dask.assessment.cell_residuals import (
-    AveragedCells,
-    Interval,
-    KnownShare,
-)
+from homodyne_dask.assessment.cell_residuals import AveragedCells, Interval, KnownShare
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.backend_interface import ModelPoint
 from homodyne_dask.solver.speckle import (

@@ -216,23 +216,11 @@ def noise_of_mean(
     weight = np.where(weight > SMALLEST_WEIGHT, weight, 0.0)
     freedom = sum(one.freedom for one in fits)
     of_mean = share**2 @ (1 / np.maximum([one.pixels for one in fits], least))
+    square = np.where(weight > 0, freedom * of_mean, 1.0)
     return NoiseFit(
-        fits[0].mean_counts,
-        weight / weight.sum(),
-        np.where(weight > 0, freedom * of_mean, 1.0),
-        sum(one.log_likelihood for one in fits),
-        freedom,
-        np.concatenate([one.whitened for one in fits]),
-    )
-
-
-class Scatter(NamedTuple):
-    """The scatter of single pairs of a bin."""
-
-    sums: Float[np.ndarray, " 3"]
-    """Σ w, Σ w f and Σ w f²."""
-    chisqr: float
-    """No more of it than can be noise."""
+        fits[0].mean_counts, weight / weight.sum(), square, sum(one.log_likelihood for one in fits),
+        freedom, np.concatenate([one.whitened for one in fits]),
+    )  # fmt: skip
 
 
 class BinData(NamedTuple):
@@ -250,8 +238,9 @@ class BinData(NamedTuple):
     sigma: Float[np.ndarray, " used"]
     mean_counts: float
     """μ; NaN where it is not known."""
-    scatter: Scatter | None = None
-    """None under a loss, where χ² is no sum of squares, and where averages or cells are fitted."""
+    scatter: tuple[Float[np.ndarray, " 3"], float] | None = None
+    """Of single pairs: Σ w, Σ w f and Σ w f², and χ², no more of it than can be noise. None under a loss,
+    where χ² is no sum of squares, and where averages or cells are fitted."""
     means: Averages | None = None
     """Over the finest cells, of data that are means over cells of age and lag."""
 
@@ -332,7 +321,8 @@ def noise_of_bins(
     if (reduced.chisqr_per_bin[bins] <= reduced.rounding_per_bin[bins]).any():
         return None
     of_scan = request.scan.sigma_row, request.scan.mean_counts  # read once
-    data = [bin_data(request, state, at, b, averaged, means, of_scan) for b in bins]
+    grouped = means and grouped_means(request.scan, request.problem.min_lag, means)
+    data = [bin_data(request, state, at, b, averaged, grouped, of_scan) for b in bins]
     several = means is None and len(np.unique(request.scan.scan_number)) > 1
     groups = _repeats(data) if several else [[one] for one in data]
 
@@ -352,7 +342,7 @@ def bin_data(
     at: FittedPoint,
     bin: int,
     averaged: AveragedCells,
-    means: CellMeans | None,
+    means: "GroupedMeans | None",
     of_scan: tuple[Float[np.ndarray, "bin t"], Float[np.ndarray, " bin"]],
 ) -> BinData:
     """Return what the noise of a bin follows from; of_scan: `sigma_row` and `mean_counts` of all bins."""
@@ -361,7 +351,7 @@ def bin_data(
         M, chisqr = reduced.gram.moments[bin], float(reduced.chisqr_per_bin[bin])
         if scan.attrs["sigma_source"] == "counts":
             chisqr = min(chisqr, MAX_EXCESS * float(reduced.count[bin]))
-        scatter = Scatter(np.array([M[0, 0], M[0, 2], M[2, 2]]), chisqr)
+        scatter = np.array([M[0, 0], M[0, 2], M[2, 2]]), chisqr
     weight = np.where(scan.use, sigma_row[bin] ** -2.0, 0.0)
     share = None if averaged.known is None else averaged.known[bin]
     return BinData(
@@ -374,7 +364,7 @@ def bin_data(
         sigma_row[bin, scan.use],
         float(mean_counts[bin]),
         scatter,
-        None if means is None else _averages_of_means(request, at, bin, means),
+        None if means is None else _averages_of_means(at, bin, means),
     )
 
 
@@ -425,28 +415,17 @@ def noise_of_bin(
             least = _least_pixels(one, model, left, expected)
         noises.append(
             BinNoise(
-                cells._replace(c2=c2[n]),
-                residuals[n],
-                columns[n],
-                model.of_cells,
-                model.of_fields,
-                model.weights,
-                model.distance,
-                _contiguous(fit),
-                _contiguous(expected),
-                least,
+                cells._replace(c2=c2[n]), residuals[n], columns[n], model.of_cells, model.of_fields,
+                model.weights, model.distance, _contiguous(fit), _contiguous(expected), least,
             )
-        )
+        )  # fmt: skip
     return noises
 
 
 def _contiguous(fit: NoiseFit) -> NoiseFit:
     """Return the same, each array in one piece, as it comes from a worker: sums round by this."""
-    pieces = {
-        name: np.ascontiguousarray(getattr(fit, name))
-        for name in ("mean_counts", "weight", "square", "whitened")
-    }
-    return fit._replace(**pieces)
+    arrays = ("mean_counts", "weight", "square", "whitened")
+    return fit._replace(**{name: np.ascontiguousarray(getattr(fit, name)) for name in arrays})
 
 
 def _noise_of_model(
@@ -516,7 +495,7 @@ def _least_pixels(
     `model.weights`.
     """
     assert data.scatter is not None
-    mu, sums, contrast = fit.mean_counts, data.scatter.sums, data.of_noise
+    mu, contrast, (sums, chisqr) = fit.mean_counts, data.of_noise, data.scatter
     scatter_left = [
         float(one[0, 0] - np.sum(inverse * other))
         for one, other in zip(pair_variance(contrast, sums), model.of_fields, strict=True)
@@ -525,7 +504,7 @@ def _least_pixels(
     correlated = (contrast / (contrast + 1 / mu)) ** 2 * sums[2] / sums[0]
     independent = 0.5 / (correlated + 1 / int(data.frames.use.sum())) ** 2
     scatter = 1 + SCATTERS * np.sqrt(2 / independent)
-    return np.maximum(left, 0) / data.scatter.chisqr / scatter
+    return np.maximum(left, 0) / chisqr / scatter
 
 
 def bin_averages(averaged: AveragedCells, bin: int, model: BinModel) -> Averages:
@@ -540,31 +519,22 @@ def bin_averages(averaged: AveragedCells, bin: int, model: BinModel) -> Averages
     return every.at((pairs > 0) & np.isfinite(f))
 
 
-class GroupedCells(NamedTuple):
-    """Stored cells inside the selection, over which cells of before the ingest are averaged."""
+class GroupedMeans(NamedTuple):
+    """Cells of before the ingest averaged over the stored ones inside the selection."""
 
     intervals: list[Interval]
-    place: Int[np.ndarray, " cell"]
-    """Of each cell before ingest: the stored one in which its middle lies; their number where in none."""
     edges: tuple[Int[np.ndarray, " a"], Int[np.ndarray, " l"]]
     """Of age and lag."""
-
-    def averaged(
-        self, scan: Scan, means: CellMeans
-    ) -> tuple[Float[np.ndarray, "bin group k"], Int[np.ndarray, "bin group"]]:
-        """Return the averages of columns, NaN without pairs, and the pairs in each."""
-        assert scan.cells is not None
-        pairs, number = np.where(means.weight > 0, scan.cells.pairs, 0), len(self.intervals)
-        member = np.zeros((number + 1, len(self.place)))
-        member[self.place, np.arange(len(self.place))] = 1
-        count = pairs @ member[:-1].T
-        with np.errstate(invalid="ignore"):
-            columns = member[:-1] @ (means.columns * pairs[..., None]) / count[..., None]
-        return columns, count.astype(np.int64)
+    columns: Float[np.ndarray, "bin group k"]
+    """NaN without pairs."""
+    pairs: Int[np.ndarray, "bin group"]
 
 
-def grouped_cells(scan: Scan, min_lag: int) -> GroupedCells:
-    """Return the stored cells for data that were averaged over cells before ingest."""
+def grouped_means(scan: Scan, min_lag: int, means: CellMeans) -> GroupedMeans:
+    """Return the averages of data that were averaged over cells before ingest.
+
+    A cell counts in the stored one in which its middle lies.
+    """
     assert scan.cells is not None
     cuts, (t1, t2) = scan.cuts(min_lag), scan.cells.middle
     first, stop = cuts.age_edges[cuts.age], cuts.age_edges[cuts.age + 1]
@@ -578,16 +548,22 @@ def grouped_cells(scan: Scan, min_lag: int) -> GroupedCells:
     ]
     edges = zip(first[some], stop[some], shortest[some], end[some], strict=True)
     intervals = [Interval(*map(int, one)) for one in edges]
-    return GroupedCells(intervals, place, (cuts.age_edges, cuts.lag_edges))
+    pairs = np.where(means.weight > 0, scan.cells.pairs, 0)
+    member = np.zeros((len(some) + 1, len(place)))
+    member[place, np.arange(len(place))] = 1
+    count = pairs @ member[:-1].T
+    with np.errstate(invalid="ignore"):
+        columns = member[:-1] @ (means.columns * pairs[..., None]) / count[..., None]
+    return GroupedMeans(
+        intervals, (cuts.age_edges, cuts.lag_edges), columns, count.astype(np.int64)
+    )
 
 
-def _averages_of_means(request: Request, at: FittedPoint, bin: int, means: CellMeans) -> Averages:
+def _averages_of_means(at: FittedPoint, bin: int, means: GroupedMeans) -> Averages:
     """Return c2 and the model averaged over the cells of a bin, of data that are means over cells."""
-    groups = grouped_cells(request.scan, request.problem.min_lag)
-    columns, count = (of[bin] for of in groups.averaged(request.scan, means))
-    _, y, f, *slopes = columns.T
+    (_, y, f, *slopes), count = means.columns[bin].T, means.pairs[bin]
     scaled, place = np.array(slopes)[at.which] * at.units[:, None], np.arange(len(f))
-    return Averages(groups.intervals, 1 + y, count, f, scaled, place, count).at(count > 0)
+    return Averages(means.intervals, 1 + y, count, f, scaled, place, count).at(count > 0)
 
 
 def merged_averages(fine: Averages, division: Division, min_pairs: int) -> Averages:

@@ -27,7 +27,7 @@ from homodyne_dask.assessment.speckle_errors import SpeckleErrors, weighted_erro
 from homodyne_dask.assessment.speckle_noise import (
     BinNoise,
     fitted_point,
-    grouped_cells,
+    grouped_means,
     noise_of_bins,
 )
 from homodyne_dask.errors import OptionError
@@ -123,8 +123,7 @@ class SpeckleWeighting:
         scan, fixed = self.request.scan, ~self.request.search.free
         if scan.cells is not None:  # those of f from a pass
             means = self.data.over(CELL_MEANS, AtTheta(theta))
-            groups = grouped_cells(scan, self.request.problem.min_lag)
-            X = groups.averaged(scan, means)[0]
+            X = grouped_means(scan, self.request.problem.min_lag, means).columns
             X[..., 3:][..., fixed] = 0.0
             return np.nan_to_num(X if slopes else X[..., :3])
         y, evaluation = self.averaged.c2 - 1, evaluation_of(self.request.problem.model)
@@ -240,13 +239,13 @@ class SpeckleWeighting:
 def _grouped(sweep: Sweep, request: Request) -> AveragedCells:
     """Return the averages of data that are means over cells, from one pass at any parameters."""
     scan, search = request.scan, request.search
-    groups = grouped_cells(scan, request.problem.min_lag)
     some = np.where(
         np.isfinite(search.start), search.start, search.inside(np.ones(len(search.start)))
     )
-    columns, pairs = groups.averaged(scan, sweep.over(CELL_MEANS, AtTheta(some)))
+    means = sweep.over(CELL_MEANS, AtTheta(some))
+    intervals, edges, columns, pairs = grouped_means(scan, request.problem.min_lag, means)
     none = cell_points([], scan.use)
-    return AveragedCells(groups.intervals, 1 + columns[..., 1], pairs, [none], *groups.edges)
+    return AveragedCells(intervals, 1 + columns[..., 1], pairs, [none], *edges)
 
 
 def grid_of_weights(averaged: AveragedCells, frames: int, bins: int) -> CellGrid:

@@ -118,9 +118,9 @@ def cell_noise(record: Record, cells: CellPairs) -> NoiseCovariance:
     multiplied by what the cumulants and the division by the mean counts do to the variance of a pair with the
     mean f of the cell.
     """
-    b, one = record.contrast, 1 / record.frames.astype(np.float32)
-    F, pairs = b * record.g**2, record.pairs.astype(np.float32)
-    leading = _leading(F).astype(np.float32)
+    b, one = record.contrast, 1 / record.frames.astype(float)
+    F, pairs = b * record.g**2, record.pairs
+    leading = _leading(F)
     ages = [_cells_of_age(cells, age, pairs, leading) for age in range(len(cells.first))]
     edges = np.cumsum([0, *(len(of_age.total) for of_age in ages)])
     places = [slice(*place) for place in pairwise(edges.tolist())]
@@ -131,7 +131,7 @@ def cell_noise(record: Record, cells: CellPairs) -> NoiseCovariance:
             for whole, part in zip((constant, counted), parts, strict=True):
                 whole[places[n], earlier] = part
                 whole[earlier, places[n]] = part.T
-    total = np.concatenate([of_age.total for of_age in ages]).astype(float)
+    total = np.concatenate([of_age.total for of_age in ages])
     mean = [np.einsum("isj,ij->s", of.W, F[of.rows, of.first :]) for of in ages]
     f = 2 / b * np.concatenate(mean)
     more = np.sqrt(1 + b * (4 * f - 4 * f**2 + 2 * f**3) / (1 + f**2))
