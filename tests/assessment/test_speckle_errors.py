@@ -113,7 +113,7 @@ def test_residuals_beyond_the_noise_of_one_pixel_are_no_speckle(tmp_path):
 def test_residuals_that_repeat_each_other_are_as_normal_as_one_of_each():
     def objection(whitened, same):
         fit = SimpleNamespace(pixels=[9.0], likeliest=0, freedom=100.0, whitened=whitened)
-        return SpeckleErrors.objection.fget(SimpleNamespace(fits=[fit], p_value=1.0, same=same))
+        return SpeckleErrors.objection.func(SimpleNamespace(fits=[fit], p_value=1.0, same=same))
 
     values = 1.35 * np.random.default_rng(0).standard_normal(500)
     assert objection(values, 1.0) is None
