@@ -55,7 +55,7 @@ def test_show_prints_json_and_intervals(here):
     saved = json.loads((here / "F_fit/summary.json").read_text())
     assert shown == {key: value for key, value in saved.items() if key != "sha256"}
     printed = done("show", "F_fit", "--ci", "95")
-    assert "parameter  95 % from" in printed
+    assert "95 % confidence intervals" in printed
     assert run("show", "F_fit", "--ci", "100").exit_code == 2
 
 
@@ -63,7 +63,7 @@ def test_show_prints_a_series_as_json(here):
     done("fit", "A_c2.zarr", *BROWNIAN, "--over", "age", "--windows", "2")
     shown = json.loads(done("show", "A_fit_age", "--json"))
     assert len(shown["fits"]) == 2
-    assert done("show", "A_fit_age", "--ci", "68").count("68 % from") == 2
+    assert done("show", "A_fit_age", "--ci", "68").count("68 % confidence intervals") == 2
 
 
 def test_show_names_the_fits_of_several_stores(here):
