@@ -66,7 +66,7 @@ def test_a_folder_gets_files_report_and_quantiles(saved, fitted):
     assert '<h2 id="posterior">Posterior' in page
     assert page.count("<figure>") == 2
     assert "Posterior of the rates: median" in page
-    assert re.search(r'alt="Median at the last frame: J \d', page)
+    assert re.search(r'alt="Median: J \d', page)
 
 
 def test_figures_that_are_drawn_later_leave_the_posterior_in_the_report(saved, monkeypatch):
