@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from xarray import Dataset
 
 from homodyne_dask.assessment.assess import Assessment
+from homodyne_dask.assessment.profile_likelihood import ProfilePoint
 from homodyne_dask.assessment.which_covariance import deviations
 from homodyne_dask.kernels.gram import RobustGram
 from homodyne_dask.models.parameters import Search
@@ -26,16 +27,9 @@ from homodyne_dask.results.data.fit_result import (
 from homodyne_dask.results.data.provenance import Provenance
 from homodyne_dask.results.data.result_tables import (
     covariance_table,
-    directions_table,
-    influence_table,
-    left_out_table,
-    noise_table,
     parameter_table,
-    profile_table,
-    rate_dof_table,
     scaling_table,
-    scalings_table,
-    smoothing_table,
+    table_of,
 )
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import Uncertainty
@@ -132,45 +126,131 @@ def _scaling(request: Request, state: lm.State, known: Assessment) -> Dataset:
     return scaling_table(columns)
 
 
-def _errors(request: Request, state: lm.State, known: Assessment) -> FitErrors:
-    names, errors, noise = list(request.search.names), known.errors, known.noise
-    profiles, gain = {}, np.full(len(names), np.nan) if known.gain is None else known.gain
-    for name, points in known.profiles.items():
-        at = names.index(name)
-        assert errors.naive is not None  # there is no profile without it
-        # χ² rises by the noise at one naive error
-        variance = errors.naive[at, at] / (state.reduced.noise or 1.0)
-        profiles[name] = profile_table(points, at, variance, names)
+def _errors(request: Request, state: lm.State, assessment: Assessment) -> FitErrors:
+    names, errors, freedom = request.search.names, assessment.errors, assessment.rate_freedom
     return FitErrors(
-        covariance=covariance_table(errors.robust, names),
-        covariance_naive=covariance_table(errors.naive, names),
-        noise=noise and noise_table(noise, request.scan.label, names, gain),
-        rate_dof=rate_dof_table(known.rate_freedom),
-        profiles=profiles,
+        covariance=covariance_table(errors.robust, list(names)),
+        covariance_naive=covariance_table(errors.naive, list(names)),
+        noise=_noise(request, assessment),
+        rate_dof=None if freedom is None else table_of({"age": freedom.of_rate}, age=freedom.age),
+        profiles={
+            name: _profile(points, names.index(name), state, errors, list(names))
+            for name, points in assessment.profiles.items()
+        },
     )
 
 
+def _noise(request: Request, assessment: Assessment) -> Dataset | None:
+    noise, gain, names = assessment.noise, assessment.gain, list(request.search.names)
+    if noise is None:
+        return None
+    of_param = {
+        "stderr": np.sqrt(np.diag(noise.covariance)),
+        "dof": noise.dof,
+        "weighted_ratio": np.full(len(names), np.nan) if gain is None else gain,
+    }
+    return table_of(
+        {
+            "bin": {"pixels": noise.pixels, "mean_counts": noise.mean_counts},
+            "param": of_param,
+            "": {"objection": noise.objection or ""},
+        },
+        param=names,
+        label=("bin", request.scan.label),
+    )
+
+
+def _profile(
+    points: list[ProfilePoint], at: int, state: lm.State, errors: Uncertainty, names: list[str]
+) -> Dataset:
+    """Return the points of a profile beside the parabola that χ² would be were the model linear."""
+    assert errors.naive is not None  # there is no profile without it
+    # χ² rises by the noise at one naive error
+    variance = errors.naive[at, at] / (state.reduced.noise or 1.0)
+    theta = np.array([point.theta for point in points])
+    best = next(point for point in points if point.evaluations == 0)
+    columns = {
+        key: [getattr(point, key) for point in points]
+        for key in ("chisqr", "evaluations", "converged")
+    }
+    columns |= {
+        "value": theta[:, at],
+        "parabola": best.chisqr + (theta[:, at] - best.theta[at]) ** 2 / variance,
+    }
+    return table_of({"point": columns, "point param": {"theta": theta}}, param=names)
+
+
 def _diagnosis(
-    request: Request, state: lm.State, known: Assessment, minima: tuple[dict[str, Any], ...]
+    request: Request, state: lm.State, assessment: Assessment, minima: tuple[dict[str, Any], ...]
 ) -> Diagnosis:
-    names, label, influence = list(request.search.names), request.scan.label, known.influence
-    penalty, smoothness, smoothing = state.reduced.penalty, request.search.smoothness, None
-    if penalty is not None and smoothness is not None and known.bias is not None:
-        splines = [at.stop - at.start for at in smoothness.places.values()]
-        smoothing = smoothing_table(penalty, splines, known.bias, names)
-    directions = directions_table(known.errors.eigenvalues, known.errors.directions, names)
-    modes = influence and influence.modes
+    names, errors, decay = list(request.search.names), assessment.errors, assessment.decay
+    directions = table_of(
+        {
+            "direction": {"eigenvalue": errors.eigenvalues},
+            "direction param": {"vector": errors.directions},
+        },
+        param=names,
+    )
     return Diagnosis(
-        findings=known.findings,
-        check=known.check,
-        power_of_q=known.power_of_q,
-        hausman=known.hausman,
-        influence=influence and influence_table(influence, names, label),
-        scalings=scalings_table(modes, influence.error, names) if influence and modes else None,
-        identifiability=directions if known.decay else None,
-        left_out=left_out_table(known.left_out, label) if known.decay and known.left_out else None,
-        smoothing=smoothing,
+        findings=assessment.findings,
+        check=assessment.check,
+        power_of_q=assessment.power_of_q,
+        hausman=assessment.hausman,
+        **_influence(request, assessment),
+        identifiability=directions if decay else None,
+        left_out=_left_out(request, assessment) if decay else None,
+        smoothing=_smoothing(request, state, assessment),
         minima=minima,
+    )
+
+
+def _influence(request: Request, assessment: Assessment) -> dict[str, Any]:
+    """Return the tables of the influence of bins and scans, and of the scaling modes."""
+    of, param = assessment.influence, list(request.search.names)
+    if of is None:
+        return {}
+    columns: dict[str, dict[str, Any]] = {"bin param": {"change": of.of_bin}}
+    coords: dict[str, Any] = {"label": ("bin", request.scan.label)}
+    if len(of.scans):
+        columns["scan param"], coords["scan"] = {"change_of_scan": of.of_scan}, of.scans
+    influence = table_of(columns, param=param, **coords)
+    if of.modes is None:
+        return {"influence": influence}
+    keys = ("chisqr", "aic", "bic", "fitted")
+    columns = {
+        "mode": {key: [getattr(mode, key) for mode in of.modes] for key in keys},
+        "mode param": {"change": np.array([mode.change / of.error for mode in of.modes])},
+    }
+    scalings = table_of(columns, mode=[mode.mode for mode in of.modes], param=param)
+    return {"influence": influence, "scalings": scalings}
+
+
+def _left_out(request: Request, assessment: Assessment) -> Dataset | None:
+    of = assessment.left_out
+    if of is None:
+        return None
+    columns = {key: getattr(of, key) for key in ("ndata", "chisqr", "left_out_chisqr")}
+    scalars = {"penalty": of.penalty, "linear": of.linear}
+    return table_of(
+        {"cluster": columns, "": scalars}, label=("cluster", request.scan.label[of.first])
+    )
+
+
+def _smoothing(request: Request, state: lm.State, assessment: Assessment) -> Dataset | None:
+    penalty, smoothness = state.reduced.penalty, request.search.smoothness
+    if penalty is None or smoothness is None or assessment.bias is None:
+        return None
+    columns = {
+        "strength": penalty.strengths.values,
+        "exponent": penalty.strengths.exponents,
+        "design_effect": penalty.strengths.scales,
+        "effective": penalty.effective,
+        "splines": [at.stop - at.start for at in smoothness.places.values()],
+    }
+    return table_of(
+        {"rate": columns, "param": {"bias": assessment.bias}},
+        rate=list(penalty.names),
+        param=list(request.search.names),
     )
 
 

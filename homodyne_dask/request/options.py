@@ -232,18 +232,18 @@ class FitOptions:
     )  # fmt: skip
     contrast_bounds: tuple[float, float] | None = define(
         None, "bounds of the contrast of each bin (scaling individual), or of the shared one",
-        "[0, 0.5]", "two numbers", typed="0:0.5", report=False, section=SCALING,
+        "[0, 0.5]", "two numbers", typed="0:0.5", section=SCALING,
     )  # fmt: skip
     offset_bounds: tuple[float, float] | None = define(
         None, "bounds of the offset of each bin (scaling individual), or of the shared one",
-        "[0.9, 1.1]", "two numbers", typed="0.9:1.1", report=False, section=SCALING,
+        "[0.9, 1.1]", "two numbers", typed="0.9:1.1", section=SCALING,
     )  # fmt: skip
     contrast_prior: tuple[float, float] | None = define(
-        None, f"prior of the contrast {_PRIOR}", "[0.2, 0.01]", "two numbers", typed="0.2:0.01", report=False,
+        None, f"prior of the contrast {_PRIOR}", "[0.2, 0.01]", "two numbers", typed="0.2:0.01",
         metavar="MEAN:SD", section=SCALING,
     )  # fmt: skip
     offset_prior: tuple[float, float] | None = define(
-        None, f"prior of the offset {_PRIOR}", "[1, 0.001]", "two numbers", typed="1:0.001", report=False,
+        None, f"prior of the offset {_PRIOR}", "[1, 0.001]", "two numbers", typed="1:0.001",
         metavar="MEAN:SD", section=SCALING,
     )  # fmt: skip
     initial: Mapping[str, float] | None = define(

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import xarray
 
-from homodyne_dask.assessment.assess import Influence
 from homodyne_dask.models import LAMINAR_FLOW, MODELS, STATIC
 from homodyne_dask.request.options import FitOptions
 from homodyne_dask.results.data.findings import Findings, finding
@@ -21,9 +20,9 @@ from homodyne_dask.results.data.fit_result import (
 from homodyne_dask.results.data.provenance import Provenance
 from homodyne_dask.results.data.result_tables import (
     covariance_table,
-    influence_table,
     parameter_table,
     scaling_table,
+    table_of,
 )
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from tests import synthetic
@@ -304,8 +303,7 @@ def influence_of_bins(scan, names):
     """By how many standard errors each parameter moves without each bin; the last is fixed."""
     change = np.outer(np.sin(1.0 + np.arange(len(scan.q))), 0.5 * np.arange(1.0, len(names) + 1))
     change[:, -1] = np.nan
-    none = np.zeros(0, int), np.empty((0, len(names)))
-    return influence_table(Influence(change[0], change, *none, None), names, scan.label)
+    return table_of({"bin param": {"change": change}}, param=names, label=("bin", scan.label))
 
 
 def scan_of(folder, theta, n=60, phi=(0.0, 45.0, 90.0), dt=0.1, dead=(), q=None, **given):

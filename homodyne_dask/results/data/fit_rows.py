@@ -297,7 +297,6 @@ class FitRow:
     contrast: float = np.nan
     """Median over the bins."""
     quantities: Mapping[str, Quantity] = field(default_factory=dict)
-    at: Mapping[str, float] = field(default_factory=dict)
     message: str = ""
     warnings: tuple[str, ...] = ()
     """What changed against the scans before."""

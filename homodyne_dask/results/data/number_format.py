@@ -45,6 +45,11 @@ def format_error(value: float) -> str:
     return f"{value:.1e}"
 
 
+def or_dash(value: float, form: str) -> str:
+    """Return a number in a format such as '.3g', '-' if it is unknown."""
+    return format(value, form) if math.isfinite(value) else "-"
+
+
 def format_count(number: float) -> str:
     """Return an integer with commas between thousands: 1,031,550."""
     return f"{number:,.0f}"

@@ -12,7 +12,7 @@ from homodyne_dask.document.blocks import Document, Section, Sentences, Table
 from homodyne_dask.document.plain_text import Printed
 from homodyne_dask.results.data.fitted_parameters import nearest_turn
 from homodyne_dask.results.data.intervals import half_width, normal_deviate
-from homodyne_dask.results.data.number_format import format_error
+from homodyne_dask.results.data.number_format import format_error, or_dash
 from homodyne_dask.results.data.plain_data import plain_values
 from homodyne_dask.results.data.plots import in_place_of
 from homodyne_dask.results.data.result_tables import plain_rows
@@ -108,18 +108,12 @@ class Toys(Printed):
             one = {key: float(value) for key, value in row.items()}
             rows.append([
                 name, f"{one['truth']:.6g}", f"{one['bias']:.2g} ± {format_error(one['bias_stderr'])}",
-                format_error(one["scatter"]), format_error(one["error"]), _share(one["ratio"], "{:.2f}"),
-                _share(100 * one["inside_68"], "{:.0f} %"), _share(100 * one["inside_95"], "{:.0f} %"),
+                format_error(one["scatter"]), format_error(one["error"]), or_dash(one["ratio"], ".2f"),
+                or_dash(one["inside_68"], ".0%"), or_dash(one["inside_95"], ".0%"),
             ])  # fmt: skip
-        notes = []
         lacking = int(self.converged.sizes["toy"] - table["errors"].values.min(initial=number))
-        if lacking > 0:
-            lack, them = ("lacks", "it") if lacking == 1 else ("lack", "them")
-            words = (
-                f"{lacking} of the converged fits {lack} an error: the last columns exclude {them}"
-            )
-            notes.append(words)
-        blocks = [Sentences([what]), Table("", rows), Sentences(notes)]
+        notes = [f"converged fits without an error, which the last columns exclude: {lacking}"]
+        blocks = [Sentences([what]), Table("", rows), Sentences(notes if lacking > 0 else [])]
         return Document("", [Section("Toys", blocks)])
 
 
@@ -129,7 +123,3 @@ def _of_columns(
     """Return a number of each column, of what is known there; NaN of nothing."""
     known = (column[np.isfinite(column)] for column in values.T)
     return np.array([of(column) if len(column) else np.nan for column in known])
-
-
-def _share(value: float, form: str) -> str:
-    return form.format(value) if np.isfinite(value) else "-"

@@ -31,8 +31,8 @@ def read_with_checksum(
 ) -> dict[str, Any]:
     """Return the values of a file of that format and version, without the checksum.
 
-    Files without a checksum are read, unless it is required: those of earlier programs, and those it was
-    removed from by hand. remedy: what to give instead, the end of the sentence. Raises SourceError.
+    Files from which the checksum was removed by hand are read, unless it is required. remedy: what to give
+    instead, the end of the sentence. Raises SourceError.
     """
     try:
         read = json.loads(read_regular_file(path, MAX_BYTES))

@@ -89,25 +89,15 @@ def _write_pictures(posterior: Posterior, folder: Path) -> list[Path]:
 
 
 def _alternative(posterior: Posterior, name: str) -> str:
-    """Return the text alternative of a figure: its main numbers."""
-    if name == "posterior_rates":
-        rates = posterior.values()["rates"]
-        words = []
-        for rate, of in rates.items():
-            low, middle, high = (of[percent][-1] for percent in ("2.5", "50", "97.5"))
-            words.append(f"{rate} {middle:.3g}, 95 % interval from {low:.3g} to {high:.3g}")
-        return f"Median at the last frame: {'; '.join(words)}."
-    note = _sentence(posterior.draws.adjust_note.rstrip("."))
+    """Return the text alternative of a figure: medians and intervals, of rates at the last frame."""
     if why := why_unreliable(posterior.plain):
-        return f"{_sentence(why)}. {note}."
-    words = [
-        f"{parameter} {of['quantiles']['50']:.4g}, 95 % interval from {of['quantiles']['2.5']:.4g} to "
-        f"{of['quantiles']['97.5']:.4g}"
-        for parameter, of in posterior.plain["parameters"].items()
-    ]
-    return f"Median: {'; '.join(words)}. {note}."
-
-
-def _sentence(words: str) -> str:
-    """Return words with a capital at their beginning."""
-    return f"{words[:1].upper()}{words[1:]}"
+        return why
+    of = {name: row["quantiles"] for name, row in posterior.plain["parameters"].items()}
+    if name == "posterior_rates":
+        rates = posterior.values()["rates"].items()
+        of = {rate: {p: values[-1] for p, values in row.items()} for rate, row in rates}
+    words = (
+        f"{name} {q['50']:.4g}, 95 % interval from {q['2.5']:.4g} to {q['97.5']:.4g}"
+        for name, q in of.items()
+    )
+    return f"Median: {'; '.join(words)}."

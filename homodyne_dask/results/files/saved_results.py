@@ -130,8 +130,8 @@ def compare(results: Sequence[Fit] | Mapping[str, Fit]) -> Comparison:
         otherwise they are named after their models or, if models are equal, after their folders.
 
     The score of a fit measures how well it predicts independent bins that were left out (see `Comparison`).
-    Raises OptionError for fits that differ in data, weights or treatment of contrast and offset, that did
-    not converge or have a robust loss; SelectionError for fewer than 3 independent bins; SourceError for a
+    Raises OptionError for fits that differ in data, weights or treatment of contrast and offset, or have a
+    robust loss, and if none converged; SelectionError for fewer than 3 independent bins; SourceError for a
     folder without a result.
 
     >>> fits = [hd.fit("A0123_c2.zarr", name) for name in ("brownian", "power_law")]

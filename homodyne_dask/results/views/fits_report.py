@@ -34,7 +34,7 @@ from homodyne_dask.results.data.fit_rows import (
     outcome_counts,
 )
 from homodyne_dask.results.data.intervals import half_width
-from homodyne_dask.results.data.number_format import value_and_error
+from homodyne_dask.results.data.number_format import or_dash, value_and_error
 from homodyne_dask.results.data.series import FitSeries, HomogeneityTest, PowerLawOfQ
 from homodyne_dask.text import joined_with_and, with_unit
 
@@ -109,14 +109,22 @@ def section_of_fits(
     """Return the table of fits, a row each; one: what is fitted, 'scan' or 'fit'."""
     constant = constant_quantities(names, [entry.quantities for entry in entries])
     names = [name for name in names if name not in constant]
-    aged = any("age" in entry.at for entry in entries)
+    aged = any("age" in entry.columns for entry in entries)
     columns = [_column(name, entries, aged) for name in names]
-    if len({entry.at.get("age") for entry in entries}) > 1:
-        columns.insert(0, [["mean age [s]", *(_age(entry) for entry in entries)]])
+    if len({entry.columns.get("age") for entry in entries}) > 1:
+        columns.insert(
+            0,
+            [
+                [
+                    "mean age [s]",
+                    *(or_dash(entry.columns.get("age", np.nan), ".6g") for entry in entries),
+                ]
+            ],
+        )
     rows = [
         [one, *map(_linked, entries, [folder] * len(entries))],
         ["outcome", *(f"{_mark(entry)} {entry.outcome_words}" for entry in entries)],
-        ["χ²/N", *(_number_or_dash(entry.redchi, ".4f") for entry in entries)],
+        ["χ²/N", *(or_dash(entry.redchi, ".4f") for entry in entries)],
         *(cells for column in columns for cells in column),
     ]
     rates = [] if aged else [name for name in names if name in RATES]
@@ -145,10 +153,6 @@ def _column(name: str, entries: Sequence[Fitted], aged: bool) -> list[list[str]]
     if name not in RATES or not any(intervals):
         return [column]
     return [column, [f"95 % interval of {name}", *(interval or "-" for interval in intervals)]]
-
-
-def _age(entry: Fitted) -> str:
-    return f"{entry.at['age']:.6g}" if "age" in entry.at else "-"
 
 
 def _mark(entry: Fitted) -> str:
@@ -256,18 +260,14 @@ def _comparison_cells(comparison: Comparison) -> list[list[str]]:
     clic, aic = clic - np.fmin.reduce(clic), aic - np.fmin.reduce(aic)
     return [
         [
-            fit.name, f"{fit.parameters}+{_number_or_dash(fit.linear, '.0f')}", f"{fit.chisqr:.6g}",
+            fit.name, f"{fit.parameters}+{or_dash(fit.linear, '.0f')}", f"{fit.chisqr:.6g}",
             f"{fit.redchi:.4f}",
-            _number_or_dash(fit.score, ".6g"),
+            or_dash(fit.score, ".6g"),
             "best" if fit.best else value_and_error(fit.worse_by, fit.stderr),
-            _number_or_dash(clic[n], ".4g"), _number_or_dash(aic[n], ".4g"),
+            or_dash(clic[n], ".4g"), or_dash(aic[n], ".4g"),
         ]
         for n, fit in enumerate(comparison.fits)
     ]  # fmt: skip
-
-
-def _number_or_dash(value: float, form: str) -> str:
-    return format(value, form) if np.isfinite(value) else "-"
 
 
 def report_of_comparison(comparison: Comparison) -> Document:

@@ -1,6 +1,5 @@
 """The report of a fit: outcome, parameters with errors, contrast and offset; then the details."""
 
-import math
 from collections.abc import Sequence
 from math import isfinite
 from typing import Any
@@ -25,6 +24,7 @@ from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_rows import SeriesEntry
 from homodyne_dask.results.data.fitted_parameters import confidence_intervals
 from homodyne_dask.results.data.known_truth import pulls, truth_of
+from homodyne_dask.results.data.number_format import or_dash
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.views.posterior_section import posterior_section
 from homodyne_dask.solver.covariance import CLUSTER_ROBUST, SPECKLE
@@ -93,10 +93,10 @@ def _intervals(result: FitResult, percent: float, of_fit: str) -> Section:
     dof = np.where(np.isfinite(ends["low"].values), result.parameters["dof"].values, np.nan)
     rows = [
         ["parameter", *map(str, ends["param"].values)],
-        ["from", *(_or_dash(low, ".6g") for low in ends["low"].values)],
-        ["to", *(_or_dash(high, ".6g") for high in ends["high"].values)],
+        ["from", *(or_dash(low, ".6g") for low in ends["low"].values)],
+        ["to", *(or_dash(high, ".6g") for high in ends["high"].values)],
         ["unit", *map(str, ends["unit"].values)],
-        ["dof", *(_or_dash(of, ".1f") for of in dof)],
+        ["dof", *(or_dash(of, ".1f") for of in dof)],
     ]
     note = f"from standard errors ({method}) and Student's t distribution for their dof"
     if not method:
@@ -150,12 +150,11 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
 
 def _comparison(result: FitResult) -> str:
     """Return the score of each compared model; '' for none."""
-    rows = (
-        f"{row['name']} -" if row["worse_by"] is None or np.isnan(row["worse_by"])
-        else f"{row['name']} {numbers.value_and_error(row['worse_by'], row['stderr'])}"
+    words = ", ".join(
+        f"{row['name']} {numbers.value_and_error(row['worse_by'] or 0.0, row['stderr'] or 0.0)}"
         for row in result.diagnosis.comparison
-    )  # fmt: skip
-    words = ", ".join(rows)
+        if row["score"] is not None and isfinite(row["score"])
+    )
     return f"chosen by left-out bins; score below the best: {words}" if words else ""
 
 
@@ -413,17 +412,17 @@ def _bins_table(result: FitResult) -> Table:
     table, scans = result.scaling, result.provenance.inputs.get("scans")
     empty, unknown = table["ndata"].values == 0, table["undetermined"].values
     contrast = [
-        _or_dash(value, ".5f") for value in np.where(empty, np.nan, table["contrast"].values)
+        or_dash(value, ".5f") for value in np.where(empty, np.nan, table["contrast"].values)
     ]
     columns = [
         *([] if scans is None else [["scan", *map(str, scans)]]),
         ["label", *map(str, table["label"].values)],
-        ["q [1/Å]", *(_or_dash(value, ".6g") for value in table["q"].values)],
-        ["φ [°]", *(_or_dash(value, ".2f") for value in table["phi"].values)],
+        ["q [1/Å]", *(or_dash(value, ".6g") for value in table["q"].values)],
+        ["φ [°]", *(or_dash(value, ".2f") for value in table["phi"].values)],
         ["contrast", *np.where(unknown & ~empty, "no decay", contrast).tolist()],
-        ["offset", *(_or_dash(v, ".5f") for v in np.where(empty, np.nan, table["offset"].values))],
+        ["offset", *(or_dash(v, ".5f") for v in np.where(empty, np.nan, table["offset"].values))],
         [datum(result), *map(numbers.format_count, table["ndata"].values)],
-        ["χ²/N", *(_or_dash(value, ".4f") for value in table["redchi"].values)],
+        ["χ²/N", *(or_dash(value, ".4f") for value in table["redchi"].values)],
     ]
     caption = f"Contrast, offset, {datum(result)} and reduced χ² of each bin"
     return Table(caption, list(zip(*columns, strict=True)), 0)
@@ -476,7 +475,7 @@ def mode_rows(table: xarray.Dataset) -> list[list[str]]:
             most = int(np.nanargmax(np.abs(change)))
             move = f"{table['param'].values[most]} {change[most]:+.1f}"
         row = [str(mode), f"{at['fitted']:.0f}", f"{at['chisqr']:.8g}"]
-        rows.append([*row, *(_or_dash(at[key] - least[key], "+.1f") for key in least), move])
+        rows.append([*row, *(or_dash(at[key] - least[key], "+.1f") for key in least), move])
     return rows
 
 
@@ -493,7 +492,3 @@ def profile_rows(table: xarray.Dataset) -> list[list[str]]:
         for n in range(len(table["value"]))
         if n != middle
     ]
-
-
-def _or_dash(value: float, form: str) -> str:
-    return format(value, form) if math.isfinite(value) else "-"

@@ -6,7 +6,7 @@ import pytest
 from homodyne_dask.models.rate_forms import rate_stderr
 from homodyne_dask.results.data.fit_rows import FitRow, Quantity, SeriesEntry, changes
 from homodyne_dask.results.data.rate_curves import rates_of_fit
-from tests.results.made_results import FLOW, FLOW_COVARIANCE, result_for
+from tests.results.made_results import FLOW, FLOW_COVARIANCE, rate_dof, result_for
 
 
 def row(contrast: float, redchi: float = 1.0, words: str = "converged", **more) -> FitRow:
@@ -62,8 +62,8 @@ def test_a_rate_of_parameters_without_errors_has_none(flowing):
 def test_the_scatter_of_bins_gives_a_rate_an_error_from_four_degrees_of_freedom_on(
     flowing, method, known
 ):
-    result = result_for(flowing, FLOW, covariance=FLOW_COVARIANCE)
-    result.parameters["dof"].values[:] = [3.0, 9.0, 9.0, 5.0, 5.0, 5.0, 5.0]
+    freedom = rate_dof(J=3.0, J_integral=3.0, gamma_dot=5.0, strain=5.0)
+    result = result_for(flowing, FLOW, covariance=FLOW_COVARIANCE, rate_dof=freedom)
     result.parameters.attrs["method"] = method
     at_mean_age, curves = rates_at_mean_age(result), rates_of_fit(result, flowing)
     assert np.isfinite(at_mean_age["J"].stderr) == known

@@ -12,7 +12,7 @@ import xarray
 import homodyne_dask as hd
 from homodyne_dask.errors import SourceError
 from homodyne_dask.results.data.fit_rows import SeriesEntry
-from homodyne_dask.results.data.result_tables import directions_table
+from homodyne_dask.results.data.result_tables import table_of
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.files.saved_results import load_result
 from tests.results.made_results import flow_result, result_of_model
@@ -85,7 +85,7 @@ def test_a_file_written_otherwise_is_read_and_an_edited_one_only_without_its_che
     file.write_text(json.dumps(edited))
     with pytest.raises(SourceError, match=r"changed after it was written.*remove its last entry"):
         content(file)
-    del edited["sha256"]  # as of earlier programs
+    del edited["sha256"]
     file.write_text(json.dumps(edited))
     assert "mine" in str(content(file)) or READ[name](file).over == "age"
 
@@ -135,7 +135,10 @@ def test_a_fit_of_a_series_in_a_folder_elsewhere_is_refused(folder, tmp_path, na
 
 def test_a_result_whose_parameters_are_all_at_bounds_is_read_back(tmp_path):
     made = flow_result()
-    none = directions_table(np.empty(0), np.empty((0, 7)), list(made.parameters["param"].values))
+    none = table_of(
+        {"direction": {"eigenvalue": []}, "direction param": {"vector": np.empty((0, 7))}},
+        param=made.parameters["param"].values,
+    )
     made = replace(made, diagnosis=replace(made.diagnosis, identifiability=none))
     made.to_json(tmp_path / "summary.json")
     xarray.testing.assert_identical(load_result(tmp_path).diagnosis.identifiability, none)

@@ -62,7 +62,7 @@ def test_a_folder_gets_files_report_and_quantiles(saved, fitted):
     assert max(map(len, text.splitlines())) <= 100
     page = (saved / "report.html").read_text()
     assert page.count("<figure>") == 2
-    assert re.search(r'alt="Median at the last frame: J \d', page)
+    assert re.search(r'alt="Median: J \d', page)
 
 
 def test_figures_that_are_drawn_later_leave_the_posterior_in_the_report(saved, monkeypatch):

@@ -15,6 +15,7 @@ from homodyne_dask.results.views.figures.style import (
     FOOT,
     LEFT,
     RIGHT,
+    foot_line,
     label_axes,
     log_scale_if_wide,
     panels,
@@ -55,7 +56,7 @@ def draw_posterior_rates(posterior: Posterior) -> "FitFigure":
     for above, below, name in zip(axes[:n], axes[n:], names, strict=True):
         _rate(above, below, posterior, name)
     axes[0].legend(frameon=False, fontsize=8)
-    picture.supxlabel("\n".join(lines), fontsize=8, color="#555555")
+    foot_line(picture, "\n".join(lines))
     return picture
 
 

@@ -14,6 +14,7 @@ from homodyne_dask.results.data.rate_curves import EVERYWHERE, rates_in
 from homodyne_dask.results.views.figures.style import (
     COLOURS,
     FOOT,
+    foot_line,
     label_axes,
     limits,
     log_scale_if_wide,
@@ -58,7 +59,7 @@ def draw_rates(view: FitView) -> "FitFigure":
         limits(axis, np.concatenate(shown), _edges(rates, name, "95"))
     if truth or free:
         axes[0].legend(frameon=False, fontsize=8)
-    picture.supxlabel("\n".join(lines), fontsize=8, color="#555555")
+    foot_line(picture, "\n".join(lines))
     return picture
 
 

@@ -15,6 +15,7 @@ from homodyne_dask.results.views.figures.style import (
     COLOURS,
     FOOT,
     drawable,
+    foot_line,
     label_axes,
     limits,
     log_scale_if_wide,
@@ -154,9 +155,7 @@ def draw_series(whole: FitSeries) -> "FitFigure":
         same = whole.agreement.get(name)
         if same is not None and same.p >= DOUBTFUL:
             axis.axhline(same.mean, color=COLOURS[4], linestyle="--", zorder=0)
-            picture.supxlabel(
-                "dashed: weighted mean of consistent fits", fontsize=8, color="#555555"
-            )
+            foot_line(picture, "dashed: weighted mean of consistent fits")
     for axis in axes:
         axis.set_xlabel(_AXES[whole.over])
     for axis, name in zip(axes[len(names) + 1 :], rates, strict=False):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito (2008), in an order that also differs in lightness between neighbours."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+GREY = "#555555"
 UNKNOWN_COLOUR = "#d9d9d9"
 """Colour of unknown values."""
 MAX_INTERVALS = 6
@@ -120,6 +121,11 @@ def log_tick(value: float) -> str:
 def power_of_ten(exponent: int) -> str:
     """Return 10⁻⁵, without math text."""
     return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def foot_line(picture: "FitFigure", text: str) -> None:
+    """Add a small line of text below all panels."""
+    picture.supxlabel(text, fontsize=8, color=GREY)
 
 
 def plain_label(text: str) -> str:
