@@ -90,9 +90,10 @@ def test_the_simplest_model_that_predicts_the_angles_left_out_is_chosen(tmp_path
     found = hd.compare_models(scan, **options)
     assert found.chosen == chosen
     assert found.results[chosen].converged
-    assert list(found.results) == ["brownian", "power_law", "static", "laminar_flow"][
-        : len(found.fits)
-    ]
+    assert (
+        list(found.results)
+        == ["brownian", "power_law", "static", "laminar_flow"][: len(found.fits)]
+    )
     assert hd.compare(found.results) == found
 
 
