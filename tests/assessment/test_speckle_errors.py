@@ -74,7 +74,7 @@ def test_with_many_bins_errors_are_robust_and_the_ratio_is_said(tmp_path):
     assert result.parameters.attrs["method"] == "cluster-robust"
     ratio = result.parameters["stderr"].values / result.errors.noise["stderr"].values
     assert 0.4 < np.nanmedian(ratio) < 2.5
-    assert "times the error expected from speckle and counting alone" in result.report(all=True)
+    assert "times that of this noise alone" in result.report(all=True)
 
 
 def test_pixels_and_counts_that_the_residuals_do_not_tell_apart_are_absent(tmp_path):
