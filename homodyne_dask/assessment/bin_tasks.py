@@ -4,6 +4,7 @@ A task is a pure function of store, selection, a group of bins, theta and the la
 groups keep their order: the noise has the same bits for any number of workers, even if some are lost.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from jaxtyping import Bool, Float
 from homodyne_dask.assessment.cell_residuals import AveragedCells, stored_cells
 from homodyne_dask.assessment.speckle_blocks import CellGrid, FittedPoint
 from homodyne_dask.assessment.speckle_noise import BinData, BinNoise, OfGroup, noise_of_bin
+from homodyne_dask.errors import ClusterError
 from homodyne_dask.kernels.backend import compilations, evaluation_of
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.solver._numpy_internals import one_blas_thread
@@ -24,6 +26,7 @@ from homodyne_dask.sweep.blocks import NO_COST
 from homodyne_dask.sweep.sweep import Sweep
 from homodyne_dask.sweep.tasks import Report, Task, report_of
 
+LOG = logging.getLogger(__name__)
 TIMED = 2
 """Groups that are computed in this process, by which the time of the others is estimated."""
 MIN_SECONDS = 1.0
@@ -104,8 +107,14 @@ class BinExecutor:
             if on_workers and n == TIMED and seconds * (len(groups) - n) > MIN_SECONDS:
                 problem = at.point.problem
                 context = BinContext(selection, problem, at.point.theta, at.which, at.units, grid)
-                yield from self._on_workers(context, groups[n:])
-                return
+                try:
+                    yield from self._on_workers(context, groups[n:])
+                    return
+                except (
+                    ClusterError
+                ) as e:  # the passes are done: a lost cluster must not cost their result
+                    LOG.warning("the noise of bins is computed in this process: %s", e)
+                    on_workers = False
             began = time.perf_counter()
             yield of_group(group)
             seconds = min(seconds, time.perf_counter() - began)

@@ -196,7 +196,8 @@ def _diagnosis(
         check=assessment.check,
         power_of_q=assessment.power_of_q,
         hausman=assessment.hausman,
-        **_influence(request, assessment),
+        influence=_influence(request, assessment),
+        scalings=_scalings(request, assessment),
         identifiability=directions if decay else None,
         left_out=_left_out(request, assessment) if decay else None,
         smoothing=_smoothing(request, state, assessment),
@@ -204,25 +205,28 @@ def _diagnosis(
     )
 
 
-def _influence(request: Request, assessment: Assessment) -> dict[str, Any]:
-    """Return the tables of the influence of bins and scans, and of the scaling modes."""
-    of, param = assessment.influence, list(request.search.names)
+def _influence(request: Request, assessment: Assessment) -> Dataset | None:
+    of = assessment.influence
     if of is None:
-        return {}
+        return None
     columns: dict[str, dict[str, Any]] = {"bin param": {"change": of.of_bin}}
     coords: dict[str, Any] = {"label": ("bin", request.scan.label)}
     if len(of.scans):
         columns["scan param"], coords["scan"] = {"change_of_scan": of.of_scan}, of.scans
-    influence = table_of(columns, param=param, **coords)
-    if of.modes is None:
-        return {"influence": influence}
+    return table_of(columns, param=list(request.search.names), **coords)
+
+
+def _scalings(request: Request, assessment: Assessment) -> Dataset | None:
+    of = assessment.influence
+    if of is None or of.modes is None:
+        return None
     keys = ("chisqr", "aic", "bic", "fitted")
     columns = {
         "mode": {key: [getattr(mode, key) for mode in of.modes] for key in keys},
         "mode param": {"change": np.array([mode.change / of.error for mode in of.modes])},
     }
-    scalings = table_of(columns, mode=[mode.mode for mode in of.modes], param=param)
-    return {"influence": influence, "scalings": scalings}
+    names = list(request.search.names)
+    return table_of(columns, mode=[mode.mode for mode in of.modes], param=names)
 
 
 def _left_out(request: Request, assessment: Assessment) -> Dataset | None:

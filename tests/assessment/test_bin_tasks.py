@@ -8,6 +8,7 @@ import pytest
 
 from homodyne_dask.assessment import assess as assessed
 from homodyne_dask.assessment import bin_tasks
+from homodyne_dask.errors import ClusterError
 from homodyne_dask.fitting.minimize import minimize
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.store.scan import open_dataset
@@ -94,6 +95,15 @@ def test_progress_counts_the_bins(fits, words):
     bins = CASES[words].bins * CASES[words].scans
     assert said[0] == "speckle noise"
     assert said[-1] == f"speckle noise: {bins} of {bins} bins"
+
+
+def test_a_cluster_that_is_lost_after_the_last_pass_does_not_cost_the_result(fits, monkeypatch):
+    def lost(*_):
+        raise ClusterError("the scheduler is lost")
+
+    monkeypatch.setattr(bin_tasks.BinExecutor, "_on_workers", lost)
+    fit = fits["several bins"]
+    assert assessment(*fit, client=object()) == assessment(*fit)
 
 
 @pytest.mark.cluster

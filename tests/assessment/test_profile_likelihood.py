@@ -74,4 +74,4 @@ def test_what_is_known_of_the_parameters_survives_json(tmp_path):
     assert read.errors.profiles["alpha"].equals(result.errors.profiles["alpha"])
     assert read.report(all=True) == result.report(all=True)
     assert "Profile of alpha" in result.report(all=True)
-    assert "influence of individual bins" in result.report(all=True)
+    assert "Influence of individual bins" in result.report(all=True)
