@@ -20,7 +20,7 @@ from homodyne_dask.results.views.figures import fit_figures as plots
 from homodyne_dask.results.views.figures.corner_figure import levels_holding
 from homodyne_dask.results.views.figures.picture import replace_ticks
 from tests.results.made_draws import NOTE, banana, draws_of, gaussian
-from tests.results.made_results import FLOW, changed, fit_of, scan_of
+from tests.results.made_results import FLOW, changed, config_of, fit_of, scan_of
 from tests.results.views.figures.texts import check_places, texts_of
 
 FILES = {"posterior.nc", "posterior_corner.png", "posterior_rates.png"}
@@ -135,9 +135,7 @@ def test_the_rates_of_unknown_q_have_the_unit_they_have(tmp_path):
     scan = scan_of(tmp_path, FLOW[:3], q=np.nan)
     result = changed(fit_of(scan), covariance=None)
     table = result.parameters.isel(param=slice(3))
-    result = changed(
-        result, parameters=table, config=result.config | {"model": "static"}, truth=None
-    )
+    result = changed(result, parameters=table, config=config_of("static"), truth=None)
     draws = draws_of(result, gaussian(result, 100))
     made = posterior_of(result, draws, scan)
     assert made.tree["posterior"]["J"].attrs["units"] == "1/s"
