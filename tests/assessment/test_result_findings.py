@@ -12,7 +12,8 @@ def codes_of_undetermined(monkeypatch, combinations, wide):
     monkeypatch.setattr(result_findings, "_directions", lambda _: combinations)
     monkeypatch.setattr(result_findings, "_larger_errors", lambda _: wide)
     doubts = (Doubt("strongly-correlated", ("D0", "alpha"), {"correlation": -0.999}),)
-    end = SimpleNamespace(signal=None, errors=SimpleNamespace(doubts=doubts))
+    known = SimpleNamespace(signal=None, errors=SimpleNamespace(doubts=doubts))
+    end = SimpleNamespace(known=known)
     return [one.code for one in result_findings._undetermined(end)]
 
 

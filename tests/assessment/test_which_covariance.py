@@ -85,7 +85,7 @@ def test_a_parameter_that_follows_anothers_bound_has_no_error_in_any_case():
 def test_there_is_no_covariance_where_all_parameters_follow_a_bound():
     follow = replace(MANY, robust=np.full((P, P), np.nan))
     for speckle in (None, noise()):
-        assert counted(Known(follow, speckle)).errors.robust is None
+        assert counted(Known(follow, speckle))[1].robust is None
 
 
 def test_errors_of_offset_and_contrast_are_of_the_same_method():

@@ -51,11 +51,11 @@ def test_options_are_passed_on_and_the_folder_is_written(given):
         "adjust": "none", "client": None,
     }  # fmt: skip
     assert scan.digest == load_result("A_fit").provenance.inputs["store_sha256"]
-    assert printed.startswith("posterior of static fitted to A_c2.zarr\n\nthere are too few draws")
+    assert printed.startswith("posterior of static fitted to A_c2.zarr\n\nQuantiles")
     assert "written: A_fit/posterior.nc, " in printed
     assert load_posterior("A_fit").draws.seed == 3
-    shown = done("show", "A_fit")
-    assert "there are too few draws" in shown
+    shown = done("show", "A_fit", "--all")
+    assert "Quantiles of the posterior" in shown
     assert "seed 3" in shown
     assert json.loads(done("show", "A_fit", "--json"))["posterior"]["draws"] == 200
 

@@ -12,7 +12,7 @@ from homodyne_dask.errors import OptionError, SelectionError
 from homodyne_dask.fitting.choose_model import _further_models
 from homodyne_dask.models import STATIC
 from homodyne_dask.models.parameters import search
-from homodyne_dask.solver.influence import left_out_chisqr
+from homodyne_dask.solver.influence import left_out_clusters
 from homodyne_dask.solver.reduce import reduce
 from tests.photons import photographed
 from tests.results.three_rings import Q, three_rings
@@ -30,7 +30,7 @@ def test_the_score_of_a_bin_is_its_chisqr_at_the_optimum_of_the_others(mode, clu
     scans = measured(STATIC_THETA, 40, phi, sigma=0.01, seed=3)
     chosen, evaluate = search(STATIC.parameters), evaluator(scans)
     state = solve(evaluate, chosen, scans.theta, scaling_at(phi, mode))[-1]
-    found = left_out_chisqr(state.reduced, np.ones(3, bool), clusters)
+    found = left_out_clusters(state.reduced, np.ones(3, bool), clusters).of_bin
     for one in np.unique(clusters):
         left = clusters == one
         rest = without_bins(scans, np.flatnonzero(left))
@@ -63,7 +63,9 @@ def test_the_score_of_a_bin_that_moves_parameters_far_is_rough(make, theta, fram
     chosen, evaluate = asked(scans), evaluator(scans, padded=5)
     state = solve(evaluate, chosen, scans.theta)[-1]
     free = np.ones(len(scans.theta), bool)
-    found = left_out_chisqr(state.reduced, free, np.arange(5)) - state.reduced.chisqr_per_bin
+    found = (
+        left_out_clusters(state.reduced, free, np.arange(5)).of_bin - state.reduced.chisqr_per_bin
+    )
     rises = []
     for b in (0, 2):
         there = solve(evaluator(without_bins(scans, [b]), padded=5), chosen, state.theta)[-1]

@@ -203,4 +203,3 @@ def test_means_are_weighted_by_their_noise_too(tmp_path):
     assert (table["method"].values[:2] == "speckle").all()
     assert (errors < 0.8 * pairs.parameters["stderr"].values[:2]).all()
     assert (np.abs(table["value"].values - theta)[:2] < 4 * errors).all()
-    assert "the cells are averages of the cells in the file" in weighted.report(all=True)

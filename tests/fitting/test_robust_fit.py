@@ -43,7 +43,7 @@ def test_a_fit_with_outliers_finds_the_truth(result):
 
 def test_the_report_names_the_loss(result, tmp_path):
     said = result.report(all=True)
-    assert "huber with a scale of 1.345 σ, " in said
+    assert "huber, scale 1.345 σ, mean weight " in said
     assert result.diagnosis.scalings is None
     result.to_json(tmp_path / "result.json")
     assert hd.load_result(tmp_path / "result.json").report(all=True) == said

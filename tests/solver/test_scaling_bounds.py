@@ -144,9 +144,6 @@ def test_a_fit_says_what_stands_at_a_bound(scans, tmp_path):
     held = np.isnan(result.scaling["contrast_stderr_naive"].values)
     assert held.tolist() == [True, False, True, False]
     assert result.diagnosis.scalings is None
-    assert "the bounds and priors apply only to the mode of this fit" in " ".join(
-        result.report(all=True).split()
-    )
     result.to_json(tmp_path / "result.json")
 
 

@@ -16,12 +16,13 @@ from tests.results.made_results import (
     FLOW,
     FLOW_COVARIANCE,
     flow_result,
+    inputs_of,
     result_for,
     scan_of,
     static_result,
 )
 
-INPUTS = {"store": "F_c2.zarr", "source_file": "F_results.hdf", "source_sha256": "ab" * 32}
+INPUTS = inputs_of(3, store="F_c2.zarr", source_file="F_results.hdf", source_sha256="ab" * 32)
 
 
 def test_a_dataset_holds_every_number_of_the_result():

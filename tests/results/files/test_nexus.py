@@ -17,9 +17,11 @@ from homodyne_dask.results.files.nexus import nexus_file
 from homodyne_dask.store.scan import open_dataset
 from ingest.readers.nxxpcs import open_nxxpcs
 from ingest.readers.source import IngestOptions
-from tests.results.made_results import FLOW, FLOW_COVARIANCE, result_for, scan_of
+from tests.results.made_results import FLOW, FLOW_COVARIANCE, inputs_of, result_for, scan_of
 
-INPUTS = {"store": "F_c2.zarr", "source_file": "A0123_results.hdf", "source_sha256": "ab" * 32}
+INPUTS = inputs_of(
+    3, store="F_c2.zarr", source_file="A0123_results.hdf", source_sha256="ab" * 32, labels=[1, 2, 3]
+)
 EXPERIMENT = {
     "scan_number": {"value": 123},
     "start_time": {"value": "2026-11-22T23:30:00Z"},
