@@ -1,9 +1,12 @@
 """A fit as one netCDF file: all numbers, and the maps of the bins that its figures show."""
 
+import io
 from collections.abc import Mapping
 
+import h5netcdf
 import numpy as np
 import xarray
+from xarray.backends import H5NetCDFStore
 
 from homodyne_dask.results.data.fit_view import FitView
 
@@ -62,8 +65,10 @@ def netcdf(
 ) -> bytes:
     """Return a table as netCDF-4; encoding: by variable, as of `xarray.Dataset.to_netcdf`.
 
-    It is made in memory: HDF5 crashes where it cannot write to a disk.
+    It is made in memory: HDF5 crashes where it cannot write to a disk. `Dataset.to_netcdf` would ask Dask for
+    a lock, which workers of watch do not have.
     """
-    content = table.to_netcdf(engine="h5netcdf", encoding=encoding)
-    assert content is not None  # no path was given
-    return bytes(content)
+    content = io.BytesIO()
+    with h5netcdf.File(content, "w") as file:
+        table.dump_to_store(H5NetCDFStore(file), encoding=encoding)
+    return content.getvalue()
