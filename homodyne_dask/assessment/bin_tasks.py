@@ -110,9 +110,8 @@ class BinExecutor:
                 try:
                     yield from self._on_workers(context, groups[n:])
                     return
-                except (
-                    ClusterError
-                ) as e:  # the passes are done: a lost cluster must not cost their result
+                # the passes are done: a lost cluster must not cost their result
+                except ClusterError as e:
                     LOG.warning("the noise of bins is computed in this process: %s", e)
                     on_workers = False
             began = time.perf_counter()
