@@ -40,6 +40,8 @@ class Photons:
     """Change of the contrast over the record, relative."""
     flash: float = 0.0
     """c2 of all pairs with the middle frame is higher by this."""
+    lost: float = 0.0
+    """Part of f that is lost at once in the middle of the record."""
     beam: float = 0.0
     """Standard deviation of the beam's intensity from frame to frame, relative."""
     dead: tuple[int, ...] = ()
@@ -66,6 +68,8 @@ class Photons:
         C = reference.integral(np.maximum(J, 1e-10), t)
         scale = (self.q[bin] / 0.01) ** self.q_power * 1e-4 * (1 + self.hotter * (bin == 2))
         g = np.exp(-0.5 * (scale * np.abs(C[:, None] - C)) ** self.stretching)
+        later = t > t[-1] / 2
+        g *= np.where(later[:, None] == later, 1.0, np.sqrt(1 - self.lost))
         if len(theta) == 3:
             return g
         G = reference.integral(self.rate, t)

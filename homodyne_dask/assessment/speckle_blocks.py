@@ -23,10 +23,8 @@ from homodyne_dask.solver.speckle import (
     nearest_correlation,
 )
 
-PER_DECAY, FEWEST_BLOCKS = 8, 80
-"""Blocks of frames in which f falls to 1/e, and those of a record, where frames are short enough."""
-MOST_BLOCKS = 400
-"""A record that needs more is represented by stretches."""
+PER_DECAY, FEWEST_BLOCKS, MOST_BLOCKS = 8, 80, 400
+"""Of a weighted fit, as in `CellGrid`."""
 CORE, MARGIN, REACH = 10.0, 2.0, 9.0
 """Decay times of a stretch: of its first frames that count, of more on both sides of these, and of lags."""
 MOST_OF_BEATS, LAGS_OF_BEATS = 1000, 400
@@ -44,6 +42,8 @@ class CellGrid(NamedTuple):
     """Blocks of frames in which f falls to 1/e."""
     fewest: int = FEWEST_BLOCKS
     """Blocks of a record that has so many frames."""
+    most: int = MOST_BLOCKS
+    """Blocks of a record; one that needs more is represented by stretches."""
 
 
 class BinFrames(NamedTuple):
@@ -169,9 +169,9 @@ def divided(
     first, stop = frames.selected
     longest = np.clip(decay / grid.per_decay, 1, max(1, (stop - first) / grid.fewest)).astype(int)
     lasting = np.clip(
-        lasting, decay, np.maximum(decay, MOST_BLOCKS * longest / (CORE + MARGIN + REACH))
+        lasting, decay, np.maximum(decay, grid.most * longest / (CORE + MARGIN + REACH))
     )
-    most = MOST_OF_BEATS if (lasting > decay).any() else MOST_BLOCKS
+    most = MOST_OF_BEATS if (lasting > decay).any() else grid.most
     parts = _stretches(frames.selected, ages, lasting, longest, most)
     lags = [_lags(frames, averaged, parts, ages, a, one) for a, one in enumerate(lasting)]
     return Division(parts, ages, lags)

@@ -78,6 +78,13 @@ def test_a_fit_that_ends_far_off_says_so_where_nothing_else_is_tested(tmp_path):
     assert not [*misfit_findings(request, nothing, [], ["D0"], 1.4)]
 
 
+@pytest.mark.parametrize("lost", [0.0, 1.0])
+def test_correlation_that_is_lost_at_once_is_a_misfit(lost, tmp_path):
+    rings = replace(RING, q=(0.006, 0.008, 0.01), pixels=600, lost=lost)
+    result = fit_here(store(rings.scan(0), tmp_path), hd.POWER_LAW)
+    assert result.misfit == bool(lost)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(("number", "tested"), [(5, False), (7, True)])
 def test_bins_seen_twice_show_the_trends_with_phi_of_bins_seen_once(
