@@ -7,6 +7,7 @@ started the other. So beyond this machine both sides must have the key of the cl
 import logging
 import socket
 import sys
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
@@ -95,20 +96,25 @@ def _on_this_machine(address: str) -> bool:
 
 
 @contextmanager
-def closing_logged[T](resource: AbstractContextManager[T]) -> Iterator[T]:
-    """Enter a client, cluster or report for a `with`; a failure to close it is logged, not raised.
+def failures_logged(what: str) -> Iterator[None]:
+    """Log what is raised inside a `with`, instead of raising it: the end of a cluster costs no result."""
+    try:
+        yield
+    # the computation is done: whatever a scheduler that has ended, or another version, raises
+    except (Exception, CancelledError) as e:
+        LOG.warning("%s: %s: %s", what, type(e).__name__, e)
 
-    The result computed inside is kept, however its cluster ended.
-    """
+
+@contextmanager
+def closing_logged[T](resource: AbstractContextManager[T]) -> Iterator[T]:
+    """Enter a client, cluster or report for a `with`; a failure to close it is logged, not raised."""
     entered = resource.__enter__()
     try:
         yield entered
     finally:
-        try:
-            resource.__exit__(*sys.exc_info())
-        except Exception as e:
-            name = type(resource).__name__
-            LOG.warning("%s did not close: %s: %s", name, type(e).__name__, e)
+        raised = sys.exc_info()
+        with failures_logged(f"{type(resource).__name__} did not close"):
+            resource.__exit__(*raised)
 
 
 def with_timeout[**P, T](

@@ -5,7 +5,6 @@ Dask repeats the tasks of a worker that is lost on others: preferences of worker
 
 import logging
 import os
-from asyncio import CancelledError
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,7 @@ from distributed import Client, Future, Scheduler, SchedulerPlugin, as_completed
 
 from homodyne_dask.cluster import _dask_internals as internals
 from homodyne_dask.cluster import local as cluster
-from homodyne_dask.cluster.connect import with_timeout
+from homodyne_dask.cluster.connect import failures_logged, with_timeout
 from homodyne_dask.cluster.local import (
     ANSWER_TIMEOUT,
     add_scheduler_plugin,
@@ -36,7 +35,7 @@ SPAN_PREFIX, MAX_SPANS = "fit ", 2000
 
 def submit_warm_up(client: Client, context: TaskContext) -> list[Future]:
     """Let each worker load its libraries and compile the kernel; returns the futures of that."""
-    workers = answered(client, internals.known_workers, client)
+    workers = answered(client, cluster.known_workers, client)
     with cluster_errors(client):
         return [
             client.submit(warm_up, context, key=f"warm-{os.urandom(3).hex()}", pure=False)
@@ -160,11 +159,9 @@ def computed_on_cluster[G](
         # Also where no task is left: the answer comes when the scheduler has forgotten the others, and only
         # then do the tasks of the next pass have a span of their own.
         left = [future for future in futures if not future.done()]
-        try:
-            if client.status == "running":
+        if client.status == "running":
+            with failures_logged("tasks were not cancelled"):
                 with_timeout(ANSWER_TIMEOUT, client.cancel, left, reason="the pass has ended")
-        except (Exception, CancelledError) as e:  # must neither cost the result nor hide an error
-            LOG.warning("tasks were not cancelled: %s: %s", type(e).__name__, e)
 
 
 def _finished(client: Client, waiting: set[Future]) -> Iterator[tuple[Future, tuple[Any, Report]]]:
