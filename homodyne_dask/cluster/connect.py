@@ -73,15 +73,7 @@ def _security(address: str, key: str | Path | None) -> Security | None:
         )
     if not encrypted:
         return None
-    folder = Path(str(key))
-    security, file = tls.load_key(folder), folder / tls.KEY
-    mode = file.stat().st_mode & 0o777
-    if mode & 0o077:
-        raise ClusterError(
-            f"{file} has mode {mode:04o}, so others can read the key: make a new "
-            f"one in a private folder with `homodyne-dask key`"
-        )
-    return security
+    return tls.load_key(Path(str(key)))
 
 
 def _on_this_machine(address: str) -> bool:

@@ -60,8 +60,6 @@ class WorkerInfo(NamedTuple):
     limit: int
     """Bytes it may use, 0 for no limit."""
     versions: dict[str, str]
-    x64: bool
-    """float64 is what a kernel computes in."""
     pool: int
     """Threads on which JAX computes."""
     cores: int
@@ -77,16 +75,8 @@ class WorkerInfo(NamedTuple):
 
 
 def inspect(required: Requirements, dask_worker: Worker) -> WorkerInfo:
-    """Return the properties of a worker, which this process is; JAX is loaded only to read a chunk."""
+    """Return the properties of a worker, which this process is; JAX is loaded only to look for a GPU."""
     compute_on_own_threads(dask_worker)
-    x64 = True
-    if required.chunk is not None:
-        import jax.numpy as jnp
-
-        from homodyne_dask.kernels.devices import float64_on_cpu
-
-        with float64_on_cpu():
-            x64 = bool(jnp.zeros(1).dtype == jnp.float64)
     gpu = _gpu() if required.gpu else None
     return WorkerInfo(
         name=f"worker {dask_worker.name}",
@@ -94,7 +84,6 @@ def inspect(required: Requirements, dask_worker: Worker) -> WorkerInfo:
         threads=dask_worker.state.nthreads,
         limit=dask_worker.memory_manager.memory_limit or 0,
         versions=package_versions(),
-        x64=x64,
         pool=0 if required.chunk is None else jax_threads(),
         cores=cores(),
         available=psutil.virtual_memory().available,
@@ -126,8 +115,8 @@ def package_versions() -> dict[str, str]:
 def preflight(client: Client, scan: Scan | None = None, plan: Plan | None = None) -> None:
     """Raise ClusterError, one sentence for each failure, where workers cannot do what the plan needs.
 
-    Every worker reports its versions and its code, whether it computes in float64, its threads and
-    memory, and reads one chunk of the store. Without a scan and a plan only versions and code count.
+    Every worker reports its versions and its code, its threads and memory, and reads one chunk of the
+    store. Without a scan and a plan only versions and code count.
     """
     if sentences := list(_failures(client, scan, plan)):
         raise ClusterError("\n".join(sentences))
@@ -192,8 +181,6 @@ def differences(worker: WorkerInfo, required: Requirements) -> Iterator[str]:
     """Yield a sentence for each difference that would change a worker's numbers."""
     name = worker.name
     yield from _other_versions(name, worker.versions, "the workers", required.versions)
-    if not worker.x64:
-        yield f"{name} does not compute in float64: unset the JAX_* variables in its environment"
     if worker.no_gpu:
         yield f"{name} on {worker.host} has no GPU, but this fit is computed on GPUs: {worker.no_gpu}"
     if worker.chunk != required.digest:

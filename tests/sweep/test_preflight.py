@@ -14,9 +14,7 @@ GB = 10**9
 REQUIRED = Requirements(
     {"jaxlib": "0.12.0"}, "/data/A_c2.zarr", "/data/A_c2.zarr/c2/c/0", "d" * 64, 2 * GB
 )
-WELL = WorkerInfo(
-    "worker 7", "n1", 4, 4 * GB, {"jaxlib": "0.12.0"}, True, 4, 8, 20 * GB, GB, "d" * 64
-)
+WELL = WorkerInfo("worker 7", "n1", 4, 4 * GB, {"jaxlib": "0.12.0"}, 4, 8, 20 * GB, GB, "d" * 64)
 worker = WELL._replace
 """A worker with 4 threads that meets all requirements but for these differences."""
 
@@ -38,7 +36,6 @@ def test_there_is_no_message_about_workers_that_meet_the_requirements():
             worker(versions={"jaxlib": "0.11.0"}),
             "has jaxlib 0.11.0, but this program has 0.12.0: start",
         ),
-        (worker(x64=False), "does not compute in float64: unset the JAX_"),
         (
             worker(chunk="e" * 64),
             "on n1 cannot read the store /data/A_c2.zarr (it reads other data)",
@@ -48,7 +45,7 @@ def test_there_is_no_message_about_workers_that_meet_the_requirements():
         (worker(limit=GB), "may use 1 GB, but the plan needs 2 GB: give jobs more memory"),
         (worker(available=GB // 2), "needs 2 GB, but n1 with 1 worker has 1.5 GB for them: start"),
     ],
-    ids=["version", "float64", "other data", "no data", "threads", "limit", "memory"],
+    ids=["version", "other data", "no data", "threads", "limit", "memory"],
 )
 def test_what_is_wrong_with_a_worker_is_one_sentence_with_its_name(one, words):
     (sentence,) = messages(one, worker(name="worker 8", host="n2"))
