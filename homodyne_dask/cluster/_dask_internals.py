@@ -17,9 +17,7 @@ import distributed.comm
 import distributed.scheduler
 from dask.typing import Key
 from distributed import Scheduler, Status, Worker
-from tornado.web import Application, RequestHandler
-
-from homodyne_dask.errors import PackageError, require_package
+from tornado.web import RequestHandler
 
 LOG = logging.getLogger(__name__)
 Routes = Sequence[tuple[str, type[RequestHandler], dict[str, object]]]
@@ -40,8 +38,6 @@ def _optional[**P, T](part: str, instead: str) -> Callable[[Callable[P, T]], Cal
         def call(*arguments: P.args, **options: P.kwargs) -> T | None:
             try:
                 return function(*arguments, **options)
-            except PackageError as e:
-                LOG.warning("%s", e)
             except Exception as e:  # of another version anything may differ; results do not need it
                 LOG.debug("%s: %s", part, e, exc_info=True)
                 report_missing(part, instead)
@@ -123,25 +119,6 @@ def drop_preference(scheduler: Scheduler, key: Key) -> None:
         task.worker_restrictions = None
 
 
-@_optional("spans extension", "a scheduler keeps 10 kB per pass")
-def forget_spans(scheduler: Scheduler, prefix: str, most: int) -> None:
-    """Remove finished spans whose names begin with a prefix, but for the latest `most`.
-
-    Public: distributed.span, which keeps every span as long as the scheduler lives.
-    """
-    spans: Any = scheduler.extensions["spans"]
-    ours = [root for root in spans.root_spans if root.name[0].startswith(prefix)]
-    for root in filter(lambda root: root.done, ours[: max(len(ours) - most, 0)]):
-        spans.root_spans.remove(root)
-        for span in list(root.traverse_spans()):
-            del spans.spans[span.id]
-            tags = [(spans.spans_search_by_tag, tag) for tag in span.name]
-            for index, key in [(spans.spans_search_by_name, span.name), *tags]:
-                index[key].remove(span)
-                if not index[key]:
-                    del index[key]
-
-
 @_optional("Scheduler.no_workers_timeout", "work waits the full timeout for workers")
 def fail_waiting_tasks(scheduler: Scheduler) -> None:
     """Let tasks that wait for workers fail within a second.
@@ -194,40 +171,6 @@ async def refuse_worker(worker: Worker, topic: str, message: str) -> None:
 # ------------------------------------------------------------------ the pages of the scheduler
 
 
-class LateDashboard(Application):
-    """Loads the pages of Dask's dashboard, and Bokeh with them, when a browser first asks for one.
-
-    Bokeh loads for half a second. Public: the option `dashboard` of a scheduler, which loads them as
-    it starts. Where a part is missing, the scheduler has its page of fits alone.
-    """
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        super().__init__()
-        self.scheduler, self.pages = scheduler, ["status"]
-
-    def find_handler(self, request: Any, **kwargs: Any) -> Any:
-        """Return the handler of a request that no other page of the scheduler takes."""
-        self.scheduler.http_application.applications.remove(self)
-        _load_dashboard(self)
-        return self.scheduler.http_application.find_handler(request, **kwargs)
-
-
-def dask_setup(scheduler: Scheduler) -> None:
-    """Give the scheduler that preloads this module the pages of Dask's dashboard."""
-    scheduler.http_application.add_application(LateDashboard(scheduler))
-
-
-@_optional("dashboard.scheduler", "only the dashboard of fits is available")
-def _load_dashboard(late: LateDashboard) -> None:
-    require_package("Dask's dashboard", "bokeh", "view")
-    from distributed.dashboard.scheduler import connect, template_variables
-
-    connect(late.scheduler.http_application, late.scheduler.http_server, late.scheduler)
-    known = template_variables(late.scheduler)["pages"]
-    known += [page for page in late.pages if page not in known]
-    late.pages[:] = known
-
-
 @_optional("Scheduler.http_application", "the dashboard has no page of fits")
 def add_pages(scheduler: Scheduler, routes: Routes, title: str, max_body: int) -> list[str]:
     """Serve pages on a running dashboard and return the titles in its navigation bar; None for no page.
@@ -237,13 +180,11 @@ def add_pages(scheduler: Scheduler, routes: Routes, title: str, max_body: int) -
     part is missing the events are still sent.
     """
     scheduler.http_server.conn_params.max_body_size = max_body
-    applications = scheduler.http_application.applications
-    late = [application for application in applications if isinstance(application, LateDashboard)]
     pages: list[str] = []
-    if late:  # it is not loaded yet, and adds these to its own
-        pages = late[0].pages
-    elif applications:  # those of the dashboard
-        from distributed.dashboard.scheduler import template_variables  # loads Bokeh
+    if (
+        scheduler.http_application.applications
+    ):  # the pages of the dashboard, which have loaded Bokeh
+        from distributed.dashboard.scheduler import template_variables
 
         pages = template_variables(scheduler)["pages"]  # one list for all pages
     if title not in pages:

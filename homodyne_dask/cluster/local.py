@@ -23,7 +23,7 @@ from distributed import (
 )
 from distributed.deploy.spec import ProcessInterface
 
-from homodyne_dask.cluster import _dask_internals, scratch
+from homodyne_dask.cluster import scratch
 from homodyne_dask.cluster._dask_internals import CONNECTION_LOST, NO_WORKER, connection_lost
 from homodyne_dask.cluster.connect import closing_logged, with_timeout
 from homodyne_dask.cluster.memory import (
@@ -149,9 +149,9 @@ def local_cluster(
         "host": "127.0.0.1",
         "protocol": protocol,
         "security": security,
-        "dashboard": False,  # that of Dask is loaded late
+        "dashboard": dashboard is not None,
         "dashboard_address": dashboard,
-        "preload": [_dask_internals.__name__, "homodyne_dask.apps.dashboard"] if dashboard else [],
+        "preload": ["homodyne_dask.apps.dashboard"] if dashboard is not None else [],
     }
     with (
         scratch.scratch_folder() as folder,

@@ -6,13 +6,11 @@ tested beside it, on a scheduler that is really there, in tests/faults and tests
 
 import asyncio
 import logging
-import subprocess
-import sys
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from distributed import Client, Status, span
+from distributed import Client, Status
 
 from homodyne_dask.cluster import _dask_internals as internals
 from homodyne_dask.cluster.local import known_workers, local_cluster, workers_of
@@ -20,7 +18,6 @@ from homodyne_dask.sweep.admission import checked_workers
 from homodyne_dask.sweep.distributed_tasks import (
     SoftPreferences,
     computed_on_cluster,
-    keep_preferences_soft,
 )
 from homodyne_dask.sweep.tasks import GRAM
 
@@ -39,7 +36,6 @@ WITHOUT = [
     ("worker plugins", internals.remove_for_new_workers, ("n",), "are still examined"),
     ("tasks", internals.drop_preference, ("key",), "may wait for a worker"),
     ("waiting", internals.fail_waiting_tasks, (), "full time"),
-    ("spans", internals.forget_spans, ("fit ", 3), "10 kB per pass"),
     ("pages", internals.add_pages, ((), "fit", 1), "no page of fits"),
 ]
 
@@ -145,66 +141,3 @@ def test_a_result_is_not_lost_where_every_part_used_at_the_end_is_broken(monkeyp
     assert result == 3
     for words in ("tasks were not cancelled", "was not removed", "did not close"):
         assert any(words in message for message in caplog.messages), words
-
-
-@pytest.mark.cluster
-def test_a_scheduler_forgets_old_passes():
-    with local_cluster(processes=1, threads=1) as client:
-        keep_preferences_soft(client)
-        spans = client.cluster.scheduler.extensions["spans"]
-        for fit in "abc":
-            for number in range(2):
-                with span(f"fit {fit}", f"pass {number}"):
-                    client.submit(sum, [1, number], key=f"{fit}{number}").result()
-        with span("of somebody else"):
-            client.submit(sum, [2], key="e").result()
-        internals.forget_spans(client.cluster.scheduler, "fit ", most=3)
-        assert [root.name[0] for root in spans.root_spans] == ["fit b"] + 2 * ["fit c"] + [
-            "of somebody else"
-        ]
-        assert len(spans.spans) == 3 * 2 + 1
-        assert not any("fit a" in name for name in spans.spans_search_by_name)
-        with span("fit d", "pass 0"):
-            assert client.submit(sum, [3], key="d").result() == 3
-
-
-SCRIPT = """
-import re
-import sys
-from urllib.error import HTTPError
-from urllib.request import urlopen
-
-from homodyne_dask.cluster.local import local_cluster
-
-
-def page(name):
-    try:
-        with urlopen(f"{base}/{name}") as answer:
-            return answer.read().decode()
-    except HTTPError as e:
-        return str(e.code)
-
-
-def tabs():
-    return re.findall(r'href="(\\w+)"', re.findall(r"<nav.*?</nav>", page("fit"), re.DOTALL)[0])
-
-
-with local_cluster(1, 1) as client:
-    base = client.dashboard_link.removesuffix("/status")
-    print(page("health"), tabs(), "bokeh" in sys.modules)
-    status = page("status")
-    print("Bokeh" in status, re.findall(r"href=.?(\\w+)", status).count("fit"), "bokeh" in sys.modules)
-    print(tabs()[:2], tabs()[-1], page("nonsense"))
-"""
-
-
-@pytest.mark.cluster
-def test_the_dashboard_is_loaded_by_its_first_request():
-    ran = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=200
-    )
-    assert ran.stdout.splitlines() == [
-        "ok ['status', 'fit'] False",
-        "True 1 True",
-        "['status', 'workers'] fit 404",
-    ], ran.stderr

@@ -110,36 +110,27 @@ def site_named(name: str, **changes: Any) -> Site:
     return _checked(Site(name, settings))
 
 
-def _reads(read: Callable[[Any], object]) -> Callable[[Any], bool]:
-    """Return the check that a function of Dask reads a value."""
-
-    def check(value: Any) -> bool:
-        with suppress(ValueError, TypeError, AttributeError, KeyError):
-            read(value)
-            return True
-        return False
-
-    return check
-
-
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and value >= 1
 
 
-_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
+_CHECKS: dict[str, tuple[Callable[[Any], object], str]] = {
     "batch": (BATCH_SYSTEMS.__contains__, " or ".join(BATCH_SYSTEMS)),
     "security": (("tls", "none").__contains__, "tls or none"),
     "cores": (_is_count, "a whole number of at least 1"),
     "processes": (_is_count, "a whole number of at least 1"),
-    "memory": (_reads(parse_bytes), "a size, such as 200GB"),
-    "patience": (_reads(parse_timedelta), "a duration, such as 10m"),
+    "memory": (parse_bytes, "a size, such as 200GB"),
+    "patience": (parse_timedelta, "a duration, such as 10m"),
 }
 
 
 def _checked(site: Site) -> Site:
     where = f"jobqueue.{site.name}"
     for key, (usable, such_as) in _CHECKS.items():
-        if not usable(site[key]):
+        good = False
+        with suppress(ValueError, TypeError, AttributeError, KeyError):
+            good = usable(site[key])
+        if not good:
             raise OptionError(f"{where}.{key} = {site[key]!r} cannot be used: give {such_as}")
     if site["cores"] % site["processes"]:
         raise OptionError(
