@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -195,7 +196,7 @@ def _ingest(
             remove_tree(target / store_writer.WORK_FOLDER)
             return read_report(target, skipped=True)
         _prepare(target, source, job, overwrite)
-        with _unchanged(job.states, target):
+        with _Unchanged(job.states, target):
             use = noise.frame_mask(source)
             with futures.ThreadPoolExecutor(1) as background:
                 job_file = target / store_writer.WORK_FOLDER / store_writer.JOB_FILE
@@ -211,27 +212,27 @@ def _ingest(
     return read_report(target)
 
 
-@contextmanager
-def _unchanged(states: Mapping[Path, tuple[int, ...] | None], target: AnyPath) -> Iterator[None]:
-    """Raise FileReadError and keep nothing where a source has changed after the block, or an error in it.
+class _Unchanged(NamedTuple):
+    """Raises FileReadError, and keeps nothing, where a source changes in a `with`, instead of an error in it.
 
     After an interrupt, or where a file system fails, it is left to the next ingest to start over.
     """
-    failed = None
-    try:
-        yield
-    except FileReadError:
-        raise
-    except Exception as error:
-        failed = error
-    if changed := [path for path, state in states.items() if _state(path) != state]:
-        store_writer.clear(target)
-        raise FileReadError(
-            f"{changed[0]} changed while it was read: it was replaced or is still being written; "
-            "ingest it again when it is complete"
-        ) from failed
-    if failed:
-        raise failed
+
+    states: Mapping[Path, tuple[int, ...] | None]
+    target: AnyPath
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, FileReadError) or not isinstance(error, Exception | None):
+            return
+        if changed := [path for path, state in self.states.items() if _state(path) != state]:
+            store_writer.clear(self.target)
+            raise FileReadError(
+                f"{changed[0]} changed while it was read: it was replaced or is still being written; "
+                "ingest it again when it is complete"
+            ) from error
 
 
 def _check_left_out(records: list[Record], strict: bool) -> None:

@@ -7,6 +7,7 @@ started the other. So beyond this machine both sides must have the key of the cl
 import logging
 import socket
 import sys
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
@@ -72,15 +73,7 @@ def _security(address: str, key: str | Path | None) -> Security | None:
         )
     if not encrypted:
         return None
-    folder = Path(str(key))
-    security, file = tls.load_key(folder), folder / tls.KEY
-    mode = file.stat().st_mode & 0o777
-    if mode & 0o077:
-        raise ClusterError(
-            f"{file} has mode {mode:04o}, so others can read the key: make a new "
-            f"one in a private folder with `homodyne-dask key`"
-        )
-    return security
+    return tls.load_key(Path(str(key)))
 
 
 def _on_this_machine(address: str) -> bool:
@@ -95,20 +88,25 @@ def _on_this_machine(address: str) -> bool:
 
 
 @contextmanager
-def closing_logged[T](resource: AbstractContextManager[T]) -> Iterator[T]:
-    """Enter a client, cluster or report for a `with`; a failure to close it is logged, not raised.
+def failures_logged(what: str) -> Iterator[None]:
+    """Log what is raised inside a `with`, instead of raising it: the end of a cluster costs no result."""
+    try:
+        yield
+    # the computation is done: whatever a scheduler that has ended, or another version, raises
+    except (Exception, CancelledError) as e:
+        LOG.warning("%s: %s: %s", what, type(e).__name__, e)
 
-    The result computed inside is kept, however its cluster ended.
-    """
+
+@contextmanager
+def closing_logged[T](resource: AbstractContextManager[T]) -> Iterator[T]:
+    """Enter a client, cluster or report for a `with`; a failure to close it is logged, not raised."""
     entered = resource.__enter__()
     try:
         yield entered
     finally:
-        try:
-            resource.__exit__(*sys.exc_info())
-        except Exception as e:
-            name = type(resource).__name__
-            LOG.warning("%s did not close: %s: %s", name, type(e).__name__, e)
+        raised = sys.exc_info()
+        with failures_logged(f"{type(resource).__name__} did not close"):
+            resource.__exit__(*raised)
 
 
 def with_timeout[**P, T](

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, cast
 
 import dask.config
 import psutil
@@ -23,22 +23,15 @@ from distributed import (
 )
 from distributed.deploy.spec import ProcessInterface
 
-from homodyne_dask.cluster._dask_internals import (
-    NO_WORKER,
-    LateDashboard,
-    connection_lost,
-    known_workers,
-    release_scheduler,
-)
+from homodyne_dask.cluster import scratch
+from homodyne_dask.cluster._dask_internals import CONNECTION_LOST, NO_WORKER, connection_lost
 from homodyne_dask.cluster.connect import closing_logged, with_timeout
-from homodyne_dask.cluster.driver_watch import WatchedNanny
 from homodyne_dask.cluster.memory import (
     IDLE_WORKER_BYTES,
     available_memory,
     memory_for_workers,
     too_little,
 )
-from homodyne_dask.cluster.scratch import SCRATCH, scratch_folder
 from homodyne_dask.cluster.settings import (
     MONITOR_SETTINGS,
     SCHEDULER_SETTINGS,
@@ -77,12 +70,12 @@ class _Worker(ProcessInterface):
         super().__init__(scheduler, name)
 
     async def start(self) -> None:
-        options = self.worker_kwargs | {"name": self.name, "driver": os.getpid()}
-        spec = json.dumps({"cls": f"{WatchedNanny.__module__}.WatchedNanny", "opts": options})
-        scratch = {SCRATCH: options["local_directory"]}
+        options = self.worker_kwargs | {"name": self.name, "preload_nanny": [scratch.__name__]}
+        spec = json.dumps({"cls": "distributed.Nanny", "opts": options})
+        watched = {scratch.SCRATCH: options["local_directory"], scratch.DRIVER: str(os.getpid())}
         command = python_command("-W", "ignore", "-m", "dask", "spec", self.scheduler)
         self.process = await asyncio.create_subprocess_exec(
-            *command, "--spec", spec, env=os.environ | monitor_environment() | scratch
+            *command, "--spec", spec, env=os.environ | monitor_environment() | watched
         )
         await super().start()
 
@@ -96,18 +89,6 @@ class _Worker(ProcessInterface):
                         child.kill()
             await self.process.communicate()
         await super().close()
-
-
-class _Scheduler(Scheduler):
-    """A scheduler whose dashboard is loaded when a browser first asks for it."""
-
-    def start_http_server(
-        self, routes: Any, dashboard_address: str | None, *args: Any, **kwargs: Any
-    ) -> None:
-        """Serve pages; there is an address where there is to be a dashboard."""
-        super().start_http_server(routes, dashboard_address, *args, **kwargs)
-        if dashboard_address is not None:
-            self.http_application.add_application(LateDashboard(self))
 
 
 @contextmanager
@@ -168,30 +149,29 @@ def local_cluster(
         "host": "127.0.0.1",
         "protocol": protocol,
         "security": security,
-        "dashboard": False,  # LateDashboard
+        "dashboard": dashboard is not None,
         "dashboard_address": dashboard,
         "preload": ["homodyne_dask.apps.dashboard"] if dashboard is not None else [],
     }
-    with scratch_folder() as scratch, dask.config.set(SCHEDULER_SETTINGS | MONITOR_SETTINGS):
-        there = {"local_directory": str(scratch)}
+    with (
+        scratch.scratch_folder() as folder,
+        dask.config.set(SCHEDULER_SETTINGS | MONITOR_SETTINGS),
+    ):
+        there = {"local_directory": str(folder)}
         of_gpus = environments_of_gpus(gpus) or [{}] * processes
         environments = [{"env": worker_environment(threads) | of_gpu} for of_gpu in of_gpus]
-        options = [worker_kwargs | there | one for one in environments]
-        workers = [{"cls": _Worker, "options": {"worker_kwargs": one}} for one in options]
+        options = [worker_kwargs | there | environment for environment in environments]
+        workers = [{"cls": _Worker, "options": {"worker_kwargs": kwargs}} for kwargs in options]
         cluster = SpecCluster(
             workers=dict(enumerate(workers)),
-            scheduler={"cls": _Scheduler, "options": scheduler_options | there},
+            scheduler={"cls": Scheduler, "options": scheduler_options | there},
             worker=workers[0],
             name="homodyne_dask",
             security=security,
             silence_logs=40,  # pyright: ignore[reportArgumentType] - a level, as in LocalCluster
         )
-        assert isinstance(cluster.scheduler, Scheduler)
-        try:
-            with closing_logged(cluster), closing_logged(Client(cluster)) as client:
-                yield client
-        finally:
-            release_scheduler(cluster.scheduler)
+        with closing_logged(cluster), closing_logged(Client(cluster)) as client:
+            yield client
 
 
 @contextmanager
@@ -209,7 +189,7 @@ def cluster_errors(client: Client) -> Iterator[None]:
             f"the workers cannot finish the work ({e}{_missing_workers(client)}): see the workers' logs "
             f"for the cause"
         ) from e
-    except (Exception, asyncio.CancelledError) as e:
+    except (OSError, *CONNECTION_LOST) as e:
         if connection_lost(e):
             raise ClusterError(
                 "the connection to the scheduler was lost: start a scheduler, then fit again with --resume"
@@ -225,7 +205,7 @@ def _no_progress(client: Client) -> str:
     try:
         with_timeout(ANSWER_TIMEOUT, known_workers, client)
         link = with_timeout(ANSWER_TIMEOUT, lambda: client.dashboard_link)
-    except (Exception, asyncio.CancelledError):
+    except (OSError, *CONNECTION_LOST):
         return (
             f"the scheduler has sent no message for {limit:g} s and does not answer: "
             "it has stopped, or its machine cannot be reached; start a scheduler, then fit again with "
@@ -235,6 +215,16 @@ def _no_progress(client: Client) -> str:
         f"no task finished within {limit:g} s{_missing_workers(client)}: check the workers on the "
         f"dashboard at {link}"
     )
+
+
+def known_workers(client: Client) -> dict[str, Any]:
+    """Return what the scheduler says of each of its workers, by address; raises what Dask raises.
+
+    Client.scheduler_info returns what the client holds: at times without the workers.
+    """
+    if (scheduler := cast(Any, client.scheduler)) is None:
+        raise asyncio.CancelledError("the client is closed")
+    return cast(Any, client.sync)(scheduler.identity, n_workers=-1)["workers"]
 
 
 def answered(client: Client, call: Any, *given: Any, **options: Any) -> Any:

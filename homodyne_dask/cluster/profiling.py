@@ -1,7 +1,6 @@
 """Where the time of a fit goes: Dask's report of the cluster, and a JAX trace of one process."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,12 +11,11 @@ from typing import Any
 
 from distributed import Client, performance_report
 
-from homodyne_dask.cluster._dask_internals import known_workers
-from homodyne_dask.cluster.connect import closing_logged
+from homodyne_dask.cluster.connect import closing_logged, failures_logged
+from homodyne_dask.cluster.local import known_workers
 from homodyne_dask.errors import OptionError, require_package
 from homodyne_dask.store.files import links_below, write_atomic
 
-LOG = logging.getLogger(__name__)
 REPORT = "dask-report.html"
 TRACE = "jax"
 """Folder of the trace, as xprof and TensorBoard expect it; Perfetto opens its trace.json.gz."""
@@ -54,15 +52,11 @@ def profiled(client: Client | None, folder: str | Path) -> Iterator[Callable[...
             report = performance_report(str(target / REPORT), stacklevel=5, mode="inline")
             held.enter_context(closing_logged(report))
         yield trace
-        try:
-            files = recording[0].result() if recording else {}
-        except Exception as e:  # the fit keeps its result
-            LOG.warning("no trace was recorded: %s: %s", type(e).__name__, e)
-            files = {}
-        for name, content in files.items():
-            path = target / TRACE / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(path, content)
+        with failures_logged("no trace was recorded"):
+            for name, content in recording[0].result().items() if recording else ():
+                path = target / TRACE / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_atomic(path, content)
 
 
 def _recorded(client: Client | None) -> Files:

@@ -1,4 +1,4 @@
-"""A folder that only its user can enter, for what Dask writes beside its work.
+"""A folder that only its user can enter, for what Dask writes beside its work; a nanny removes it at its end.
 
 Dask puts this folder first on the path of imports. Its default, dask-scratch-space in the folder for
 temporary files, belongs on a shared machine to whoever made it first: their modules would be run.
@@ -8,6 +8,8 @@ import atexit
 import os
 import shutil
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,9 @@ import dask.config
 
 SCRATCH = "HOMODYNE_DASK_SCRATCH"
 """Environment variable of workers: the folder, which they remove at their end."""
+DRIVER = "HOMODYNE_DASK_DRIVER"
+"""Environment variable of workers on this machine: the number of the process that started their nanny."""
+SECONDS_BETWEEN_LOOKS = 1.0
 _PREFIX = "homodyne-dask-"
 
 
@@ -31,14 +36,29 @@ def scratch_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-def remove_scratch() -> None:
-    """Remove the folder of this worker, with what is left in it."""
+def _remove() -> None:
     shutil.rmtree(os.environ[SCRATCH], ignore_errors=True)
 
 
 def dask_setup(_nanny: Any) -> None:
-    """Remove the folder when this process ends: preloaded by the workers of jobs."""
-    atexit.register(remove_scratch)
+    """Remove the folder when this process ends; preloaded by nannies.
+
+    One on this machine shares the folder with its driver, and ends soon after it, however that ended; its
+    worker ends with it: workers of Dask watch a pipe to their nanny. A closed connection is no such sign: a
+    worker that has not connected yet would wait for its scheduler for ever.
+    """
+    if driver := os.environ.get(DRIVER):
+        threading.Thread(target=_end_with, args=(int(driver),), daemon=True).start()
+    else:
+        atexit.register(_remove)
+
+
+def _end_with(driver: int) -> None:
+    """End this process, and remove its folder, when the driver is no longer its parent."""
+    while os.getppid() == driver:
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+    _remove()
+    os._exit(1)
 
 
 def script_lines(around: str | None) -> list[str]:

@@ -37,7 +37,7 @@ def make_key(folder: Path) -> Security:
 
 
 def load_key(folder: Path) -> Security:
-    """Return the TLS settings with the key in a folder; raises ClusterError if it is unreadable."""
+    """Return the TLS settings with the key in a folder; ClusterError if nobody or others can read it."""
     for file in (folder / CERTIFICATE, folder / KEY):
         try:
             read_regular_file(file, MAX_BYTES)
@@ -46,6 +46,11 @@ def load_key(folder: Path) -> Security:
                 f"the key of the cluster cannot be read ({file}: {why_unreadable(e)}): only the user "
                 f"who started the cluster can use it"
             ) from e
+    if (mode := (folder / KEY).stat().st_mode & 0o777) & 0o077:
+        raise ClusterError(
+            f"{folder / KEY} has mode {mode:04o}, so others can read the key: make a new "
+            f"one in a private folder with `homodyne-dask key`"
+        )
     return key_at(folder)
 
 

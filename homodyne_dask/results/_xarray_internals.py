@@ -6,7 +6,7 @@ happens where it is missing.
 
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
@@ -18,19 +18,13 @@ class _DaskArrays:
     """What xarray knows of dask.array, of which it loads nothing before anything else has."""
 
     available = True
-
-    @property
-    def module(self) -> Any:
-        return import_module("dask")
-
-    @property
-    def version(self) -> Version:
-        return Version(self.module.__version__)
+    module = property(lambda self: import_module("dask"))
+    version = property(lambda self: Version(self.module.__version__))
 
     @property
     def type(self) -> tuple[type, ...]:
-        loaded = sys.modules.get("dask.array")
-        return () if loaded is None or not hasattr(loaded, "Array") else (loaded.Array,)
+        array = getattr(sys.modules.get("dask.array"), "Array", None)
+        return () if array is None else (array,)
 
 
 def load_dask_arrays_late() -> None:

@@ -23,9 +23,8 @@ _NAMES = tuple(
 )
 """The functions that read and set the number of threads, by builds of the library."""
 _LOCK = Lock()
-_inside = 0
-_before: list[int] = []
-"""Threads of each library before the first `with` that has not ended."""
+_before: list[list[int]] = []
+"""Threads of each library before each `with` that has not ended: those of the first count."""
 
 
 @contextmanager
@@ -35,19 +34,16 @@ def one_blas_thread() -> Iterator[None]:
     Matrices of a fit have some hundred rows. On more threads each product takes longer: they wait for
     each other at full speed, and after a product for the next one, on cores that others need.
     """
-    global _inside, _before
     with _LOCK:
-        _inside += 1
-        if _inside == 1:
-            _before = [get() for get, _ in _libraries()]
-            _set([1] * len(_before))
+        _before.append([get() for get, _ in _libraries()])
+        _set([1] * len(_libraries()))
     try:
         yield
     finally:
         with _LOCK:
-            _inside -= 1
-            if _inside == 0:
-                _set(_before)
+            if len(_before) == 1:  # the last one gives back what the first one found
+                _set(_before[0])
+            del _before[-1]
 
 
 def _set(threads: list[int]) -> None:
@@ -58,11 +54,8 @@ def _set(threads: list[int]) -> None:
 @cache
 def _libraries() -> list[tuple[Callable[[], int], Callable[[int], None]]]:
     """Return the functions that read and set the threads of each OpenBLAS in this process."""
-    try:
-        fields = [line.split(maxsplit=5) for line in _MAPS.read_text().splitlines()]
-    except OSError:
-        return []
-    paths = {field[5] for field in fields if len(field) == 6 and "openblas" in field[5]}
+    maps = _MAPS.read_text().splitlines() if _MAPS.exists() else []
+    paths = {line.split(maxsplit=5)[5] for line in maps if "openblas" in line}
     libraries = [ctypes.CDLL(path) for path in sorted(paths)]
     return [
         (getattr(library, get), getattr(library, set_threads))

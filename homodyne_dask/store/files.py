@@ -81,9 +81,8 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
             partial.replace(path)
             if durable:
                 _sync(path.parent)  # the new name
-    except BaseException:
+    finally:
         partial.unlink(missing_ok=True)
-        raise
 
 
 @contextmanager

@@ -5,7 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from errno import ENOLCK, ENOSYS, EOPNOTSUPP
 from uuid import uuid4
 
@@ -30,11 +30,11 @@ class _Lease:
         """Return the content of the lock, each time another."""
         return self.mark + uuid4().bytes
 
-    def held(self) -> dict[str, str] | None:
+    def version(self) -> dict[str, str] | None:
         """Return the version of the lock, None where another process has taken it over."""
-        found = objects.version(self.path)
+        version = objects.version(self.path)
         try:
-            return found if objects.read(self.path, 1000).startswith(self.mark) else None
+            return version if objects.read(self.path, 1000).startswith(self.mark) else None
         except (FileNotFoundError, ValueError):  # gone, or far too large for a lock
             return None
 
@@ -42,30 +42,23 @@ class _Lease:
         """Return whether this process has the lock now: it was free, or its holder is dead."""
         if objects.create(self.path, self.content()):
             return True
-        found, deadline = objects.version(self.path), time.monotonic() + PATIENCE
-        while found is not None and time.monotonic() < deadline:
+        version, deadline = objects.version(self.path), time.monotonic() + PATIENCE
+        while version is not None and time.monotonic() < deadline:
             time.sleep(min(1.0, PATIENCE / 10))
-            if objects.version(self.path) != found:
+            if objects.version(self.path) != version:
                 return False
-        if found is None:
+        if version is None:
             return objects.create(self.path, self.content())
-        return objects.exchange(self.path, self.content(), found)
+        return objects.exchange(self.path, self.content(), version)
 
     def beat(self) -> None:
         """Write the lock anew until it is ended, or another's."""
         while not self.ended.wait(BEAT):
-            try:
-                held = self.held()
-                if held is None:
+            # what the holder writes meets the same error, and says so
+            with suppress(ObjectStoreError):
+                if (version := self.version()) is None:
                     return
-                objects.exchange(self.path, self.content(), held)
-            except ObjectStoreError:
-                continue  # what the holder writes meets the same, and says so
-
-    def release(self) -> None:
-        """Remove the lock, if it is still this process's."""
-        if self.held() is not None:
-            objects.remove(self.path)
+                objects.exchange(self.path, self.content(), version)
 
 
 @contextmanager
@@ -82,7 +75,8 @@ def leased(path: UrlPath) -> Iterator[bool]:
     finally:
         lease.ended.set()
         beating.join()
-        lease.release()
+        if lease.version() is not None:
+            objects.remove(path)
 
 
 @contextmanager

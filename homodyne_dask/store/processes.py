@@ -20,10 +20,15 @@ _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
 _CPU_INFO = Path("/proc/cpuinfo")
 _MOST_AT_ONCE = 4
 """Calls that are under way: each holds arrays of its own."""
-_OF_THE_MODEL = (
-    "vendor_id", "cpu family", "model", "model name", "stepping", "flags",  # x86
-    "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features",  # Arm
-)  # fmt: skip
+_OF_X86 = "vendor_id", "cpu family", "model", "model name", "stepping", "flags"
+_OF_ARM = (
+    "CPU implementer",
+    "CPU architecture",
+    "CPU variant",
+    "CPU part",
+    "CPU revision",
+    "Features",
+)
 """Lines of /proc/cpuinfo that tell one sort of processor from another."""
 
 
@@ -41,15 +46,14 @@ def digest_of_sources() -> str:
 
     That of a version would be the same for all copies of a repository between two releases.
     """
-    root, made = Path(__file__).parents[2], hashlib.sha256()
-    folders = (
-        found for package in ("homodyne_dask", "ingest") for found in os.walk(root / package)
+    root, digest = Path(__file__).parents[2], hashlib.sha256()
+    files = (
+        file for package in ("homodyne_dask", "ingest") for file in (root / package).rglob("*.py")
     )
-    files = (f"{folder}/{name}" for folder, _, names in folders for name in names)
-    for file in sorted(name for name in files if name.endswith(".py")):
+    for file in sorted(map(str, files)):
         content = Path(file).read_bytes()
-        made.update(f"{file.removeprefix(str(root))} {len(content)}\n".encode() + content)
-    return made.hexdigest()[:16]
+        digest.update(f"{file.removeprefix(str(root))} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:16]
 
 
 @cache
@@ -108,5 +112,5 @@ def processor() -> str | None:
         return None
     lines = [line.partition(":") for line in first.splitlines()]
     known = {name.strip(): value.strip() for name, _, value in lines}
-    found = {name: known[name] for name in _OF_THE_MODEL if name in known}
-    return repr(found) if {"flags", "Features"} & set(found) else None
+    model = {name: known[name] for name in _OF_X86 + _OF_ARM if name in known}
+    return repr(model) if {"flags", "Features"} & set(model) else None

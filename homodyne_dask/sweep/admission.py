@@ -5,22 +5,21 @@ for tasks once it has passed.
 """
 
 import asyncio
-import logging
 import os
 import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from distributed import Client, Scheduler, SchedulerPlugin, Worker, WorkerPlugin
 
 from homodyne_dask.cluster import _dask_internals as internals
-from homodyne_dask.cluster.connect import with_timeout
+from homodyne_dask.cluster.connect import failures_logged, with_timeout
 from homodyne_dask.cluster.local import ANSWER_TIMEOUT, add_scheduler_plugin, cluster_errors
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.plan import Plan
 from homodyne_dask.sweep.preflight import (
-    InspectedWorker,
     Requirements,
     differences,
     inspect,
@@ -29,8 +28,6 @@ from homodyne_dask.sweep.preflight import (
     too_little_memory,
     too_many_threads,
 )
-
-LOG = logging.getLogger(__name__)
 
 
 class WorkerCheck(WorkerPlugin):
@@ -50,23 +47,24 @@ class WorkerCheck(WorkerPlugin):
 
     async def _failures(self, worker: Worker) -> str:
         """Return the requirements that a worker does not meet, a sentence each; '' for none."""
-        required = self.required
-        info = await asyncio.to_thread(inspect, required.chunk, worker, gpu=required.gpu)
-        registered = await internals.registered_workers(worker)
-        here = []
-        for address, known in registered.items():
-            if known["host"] == worker.ip and address != worker.address:
-                # taken to be of the same environment
-                used, threads = known["metrics"].get("memory", 0), known["nthreads"]
-                beside = info._replace(used=used, pool=threads)
-                name, limit = f"worker {known['name']}", known["memory_limit"] or 0
-                here.append(InspectedWorker(name, threads, limit, beside))
-        limit = internals.memory_limit(worker)
-        mine = InspectedWorker(f"worker {worker.name}", worker.state.nthreads, limit, info)
-        here.append(mine)
-        failures = [*differences(mine, self.required), *too_many_threads(here)]
-        failures += too_little_memory(here, self.required)
-        return "\n".join(sentence for sentence in failures if sentence.startswith(f"{mine.name} "))
+        info = await asyncio.to_thread(inspect, self.required, worker)
+        # Client.scheduler_info needs a client, which a worker has after it has registered
+        registered: Any = await worker.scheduler.identity(n_workers=-1)
+        on_host = [
+            info._replace(  # taken to be of the same environment
+                name=f"worker {other['name']}",
+                threads=other["nthreads"],
+                limit=other["memory_limit"] or 0,
+                pool=other["nthreads"],
+                used=other["metrics"].get("memory", 0),
+            )
+            for address, other in registered["workers"].items()
+            if other["host"] == worker.ip and address != worker.address
+        ]
+        on_host.append(info)
+        failures = [*differences(info, self.required), *too_many_threads(on_host)]
+        failures += too_little_memory(on_host, self.required)
+        return "\n".join(sentence for sentence in failures if sentence.startswith(f"{info.name} "))
 
 
 class WorkerCheckInstaller(SchedulerPlugin):
@@ -118,15 +116,6 @@ def checked_workers(
             raise
         raise ClusterError("\n".join([str(e), *refused])) from e
     finally:
-        _remove_check(client, name)
-
-
-def _remove_check(client: Client, name: str) -> None:
-    """Remove a check; a failure is logged, because it must not cost a fit its result."""
-    if client.status == "running":
-        try:
-            with_timeout(ANSWER_TIMEOUT, client.run_on_scheduler, remove_check, name=name)
-        except (Exception, asyncio.CancelledError) as e:  # the scheduler may have ended
-            LOG.warning(
-                "the check of workers %s was not removed: %s: %s", name, type(e).__name__, e
-            )
+        if client.status == "running":
+            with failures_logged(f"the check of workers {name} was not removed"):
+                with_timeout(ANSWER_TIMEOUT, client.run_on_scheduler, remove_check, name=name)

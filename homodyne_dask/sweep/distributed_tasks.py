@@ -5,7 +5,6 @@ Dask repeats the tasks of a worker that is lost on others: preferences of worker
 
 import logging
 import os
-from asyncio import CancelledError
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,7 @@ from distributed import Client, Future, Scheduler, SchedulerPlugin, as_completed
 
 from homodyne_dask.cluster import _dask_internals as internals
 from homodyne_dask.cluster import local as cluster
-from homodyne_dask.cluster.connect import with_timeout
+from homodyne_dask.cluster.connect import failures_logged, with_timeout
 from homodyne_dask.cluster.local import (
     ANSWER_TIMEOUT,
     add_scheduler_plugin,
@@ -30,13 +29,11 @@ from homodyne_dask.sweep.tasks import Report, Task, TaskContext, warm_up
 MAX_LOAD_RATIO = 1.05
 """Most work of a worker over its fair share."""
 LOG = logging.getLogger(__name__)
-SPAN_PREFIX, MAX_SPANS = "fit ", 2000
-"""How the names of a fit's spans begin, and how many passes keep theirs: about 20 MB."""
 
 
 def submit_warm_up(client: Client, context: TaskContext) -> list[Future]:
     """Let each worker load its libraries and compile the kernel; returns the futures of that."""
-    workers = answered(client, internals.known_workers, client)
+    workers = answered(client, cluster.known_workers, client)
     with cluster_errors(client):
         return [
             client.submit(warm_up, context, key=f"warm-{os.urandom(3).hex()}", pure=False)
@@ -81,8 +78,7 @@ class SoftPreferences(SchedulerPlugin):
     """Keeps preferences soft: a task that no worker can take forgets which worker it prefers.
 
     Dask sends a task whose worker has left to any other, but not one that became ready while there was
-    no worker at all: such a task waits for its preferred worker, even when others join. Also forgets the
-    spans of old passes.
+    no worker at all: such a task waits for its preferred worker, even when others join.
     """
 
     name = "homodyne_dask preferences"
@@ -98,10 +94,6 @@ class SoftPreferences(SchedulerPlugin):
         """Drop the preference of a task that would wait for its worker."""
         if finish == "no-worker":
             internals.drop_preference(self.scheduler, key)
-
-    def update_graph(self, scheduler: Scheduler, **_: object) -> None:
-        """Remove the spans of the oldest passes."""
-        internals.forget_spans(scheduler, SPAN_PREFIX, MAX_SPANS)
 
 
 def keep_preferences_soft(client: Client) -> None:
@@ -160,11 +152,9 @@ def computed_on_cluster[G](
         # Also where no task is left: the answer comes when the scheduler has forgotten the others, and only
         # then do the tasks of the next pass have a span of their own.
         left = [future for future in futures if not future.done()]
-        try:
-            if client.status == "running":
+        if client.status == "running":
+            with failures_logged("tasks were not cancelled"):
                 with_timeout(ANSWER_TIMEOUT, client.cancel, left, reason="the pass has ended")
-        except (Exception, CancelledError) as e:  # must neither cost the result nor hide an error
-            LOG.warning("tasks were not cancelled: %s: %s", type(e).__name__, e)
 
 
 def _finished(client: Client, waiting: set[Future]) -> Iterator[tuple[Future, tuple[Any, Report]]]:

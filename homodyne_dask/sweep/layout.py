@@ -13,10 +13,9 @@ from homodyne_dask.cluster.workers import (
 )
 from homodyne_dask.errors import SelectionError
 from homodyne_dask.kernels.problem import coarse_min_lag
-from homodyne_dask.store import scan as level_weights
 from homodyne_dask.store import schema
 from homodyne_dask.store.chunk_reader import REQUESTS, most_bytes
-from homodyne_dask.store.scan import Scan
+from homodyne_dask.store.scan import Scan, coarse_use
 from homodyne_dask.store.url_path import is_url
 from homodyne_dask.text import counted
 
@@ -96,19 +95,24 @@ class Layout:
         return sum(map(len, self.groups)) * len(self.tiles) * self.block_bytes // self.padded_bins
 
     def working_bytes(self, parameters: int, threads: int = 1) -> int:
-        """Return the memory of the tasks of a model in a process, beside data that stay in memory."""
-        of_task = working_memory(self, max(len(run.tiles) for run in runs(self, 1)), parameters)
-        return threads * of_task + (fetched_memory(self, threads) if self.by_url else 0)
+        """Return the memory of the tasks of a model in a process, beside data that stay in memory.
 
-    @property
-    def why_here(self) -> str:
-        """Why a fit runs in the caller's process."""
-        return f"fewer than {IN_PROCESS_PAIRS:,} pairs"
-
-    @property
-    def why_workers(self) -> str:
-        """Why workers are started for a fit."""
-        return f"{IN_PROCESS_PAIRS:,} pairs or more"
+        For each thread: a block, a copy being decoded, tables and Grams of the model, sums by cell; of a
+        store by URL also what it fetches ahead, and requests of the process.
+        """
+        columns, bins = parameters + 3, self.padded_bins
+        frames = self.side * (1 + max(tile[1] for tile in self.tiles))
+        numbers = (_GRAMS + _longest_run(self)) * bins * columns**2
+        numbers += _FIELDS * bins * self.side + _TABLES * columns * frames
+        numbers += _CELL_ARRAYS * self.cells * columns
+        if sum(map(len, self.groups)) < _FEW_BINS:
+            numbers += _LEAVES * bins * _FRAME_BLOCKS**2 * 3 * columns
+        of_thread, of_process = 2 * self.block_bytes + 8 * numbers, 0
+        if self.by_url:
+            chunk = most_bytes(self.side)
+            of_thread += min(AHEAD_BYTES, (1 + AHEAD) * bins * chunk)
+            of_process = REQUESTS * chunk
+        return threads * of_thread + of_process
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the lines of a plan about the data, as (name, text)."""
@@ -127,7 +131,7 @@ def layout(scan: Scan, min_lag: int = 1, factor: int = 1, by_scan: bool = False)
     """
     side = schema.tile_side(scan.n_frames)
     lag = coarse_min_lag(min_lag, factor)
-    used = level_weights.coarse_use(scan, factor).astype(np.int64)
+    used = coarse_use(scan, factor).astype(np.int64)
     n = np.arange(len(used))
     later = np.concatenate([np.cumsum(used[::-1])[::-1], [0]])
     pairs = int((used * later[np.minimum(n + lag, len(n))]).sum()) * len(scan.bins)
@@ -155,10 +159,11 @@ def coarse_levels(scan: Scan, fine: Layout, min_lag: int) -> list[Layout]:
     """
     if fine.pairs < MIN_PAIRS_FOR_LEVELS:
         return []
-    levels = sorted(schema.LEVELS, reverse=True)
-    stored = [f for f in levels if schema.level_frames(scan.n_frames, f)]
-    used = {factor: level_weights.coarse_use(scan, factor).sum() for factor in stored}
-    return [layout(scan, min_lag, factor) for factor in stored if used[factor] >= 8]
+    return [
+        layout(scan, min_lag, factor)
+        for factor in sorted(schema.LEVELS, reverse=True)
+        if schema.level_frames(scan.n_frames, factor) and coarse_use(scan, factor).sum() >= 8
+    ]
 
 
 def _groups(q: np.ndarray, of_scan: np.ndarray, side: int) -> tuple[tuple[int, ...], ...]:
@@ -210,27 +215,10 @@ def _runs_of(layout: Layout, threads: int, seconds: float) -> list[Run]:
 
 def longest_task(layout: Layout) -> float:
     """Return the longest time of a task, in seconds: in the most expensive pass on the slowest node."""
-    tiles = max(len(run.tiles) for run in runs(layout, 1))
-    return COSTLIEST_PASS * tiles * layout.pairs / layout.blocks / SLOWEST_PAIRS_PER_SECOND
+    pairs = _longest_run(layout) * layout.pairs / layout.blocks
+    return COSTLIEST_PASS * pairs / SLOWEST_PAIRS_PER_SECOND
 
 
-def working_memory(layout: Layout, tiles: int, parameters: int) -> int:
-    """Return the bytes: a block, a copy being decoded, tables and Grams of a model, sums by cell.
-
-    tiles: of the longest task.
-    """
-    columns, bins = parameters + 3, layout.padded_bins
-    frames = layout.side * (1 + max(tile[1] for tile in layout.tiles))
-    numbers = (_GRAMS + tiles) * bins * columns**2
-    numbers += _FIELDS * bins * layout.side + _TABLES * columns * frames
-    numbers += _CELL_ARRAYS * layout.cells * columns
-    if sum(map(len, layout.groups)) < _FEW_BINS:
-        numbers += _LEAVES * bins * _FRAME_BLOCKS**2 * 3 * columns
-    return 2 * layout.block_bytes + 8 * numbers
-
-
-def fetched_memory(layout: Layout, threads: int) -> int:
-    """Return the bytes of a store by URL that a process holds: what its threads fetch ahead, and requests."""
-    most = most_bytes(layout.side)
-    ahead = min(AHEAD_BYTES, (1 + AHEAD) * layout.padded_bins * most)
-    return threads * ahead + REQUESTS * most
+def _longest_run(layout: Layout) -> int:
+    """Return the tiles of the longest task, however few the threads are."""
+    return max(len(run.tiles) for run in runs(layout, 1))

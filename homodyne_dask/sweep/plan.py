@@ -15,6 +15,7 @@ from homodyne_dask.document.plain_text import Printed
 from homodyne_dask.errors import OptionError, PlanError
 from homodyne_dask.kernels.gpus import GPU, KERNELS_AT_ONCE, Gpus, has_plugin
 from homodyne_dask.sweep.layout import (
+    IN_PROCESS_PAIRS,
     MIN_TASK_SECONDS,
     SCHEDULER_SECONDS,
     Layout,
@@ -128,9 +129,6 @@ class DriverCost(NamedTuple):
     memory: int
     """Bytes: about one Gram for each thread is held."""
 
-    def __str__(self) -> str:
-        return f"{size(self.memory)}, {self.seconds:.2g} s of each pass for its tasks"
-
 
 @dataclass(frozen=True, repr=False)
 class Plan(Printed):
@@ -170,11 +168,6 @@ class Plan(Printed):
         return longest_task(self.layout)
 
     @property
-    def bytes_per_pass(self) -> int:
-        """Decoded bytes read from the store in a pass, once if resident."""
-        return self.layout.bytes_per_pass
-
-    @property
     def budget(self) -> int:
         """Bytes of decoded data a worker may keep: all, but at most 1.5 times its share of its memory."""
         above = 1.5 if self.device.gpus is None else 1.0
@@ -205,29 +198,26 @@ class Plan(Printed):
         """GPUs, one for each worker; 0 where processors compute."""
         return 0 if self.device.gpus is None else self.device.gpus.number
 
-    @property
-    def why_workers(self) -> str:
-        """Why a fit runs on workers."""
-        if not self.workers.to_start:
-            return "as requested" if self.workers.asked else "a client is given"
-        return "one for each GPU" if self.gpus else self.layout.why_workers
-
     def _document(self) -> Document:
         return Document("", [Section("Plan", [Facts(self._rows())])])
 
+    def _where(self) -> str:
+        if self.workers.local:
+            return f"in this process (fewer than {IN_PROCESS_PAIRS:,} pairs)"
+        counts = f"{counted(self.workers.processes, 'worker')}, {counted(self.workers.threads, 'thread')}"
+        why = "as requested" if self.workers.asked else "a client is given"
+        if self.workers.to_start:
+            why = "one for each GPU" if self.gpus else f"{IN_PROCESS_PAIRS:,} pairs or more"
+        return f"on Dask: {counts} ({why})"
+
     def _rows(self) -> list[tuple[str, str]]:
-        where = f"in this process ({self.layout.why_here})"
-        if not self.workers.local:
-            workers, threads = self.workers.processes, self.workers.threads
-            counts = f"{counted(workers, 'worker')}, {counted(threads, 'thread')}"
-            where = f"on Dask: {counts} ({self.why_workers})"
         kept = "in memory" if self.device.gpus is None else "on the GPU"
         reads = f"once, then kept {kept}" if self.resident else "in every pass"
-        tiles = counted(self.tasks[0].length, "tile")
+        tiles, driver = counted(self.tasks[0].length, "tile"), self.driver
         return [
             ("model", self.model),
             *self.layout.rows(),
-            ("where", where),
+            ("where", self._where()),
             ("device", str(self.device)),
             ("tasks per pass", f"{len(self.tasks)}, with up to {tiles} each"),
             (
@@ -236,10 +226,19 @@ class Plan(Printed):
                 f"thread, less where f has decayed, more where disks are slow",
             ),
             ("longest task", f"{self.longest_task:.2g} s on a slow node, for the walltime of jobs"),
-            ("bytes per pass", f"{size(self.bytes_per_pass)}, read {reads}"),
+            ("bytes per pass", f"{size(self.layout.bytes_per_pass)}, read {reads}"),
             ("memory per worker", f"{size(self.memory_per_worker)} projected"),
             *([("memory of a GPU", self._gpu_memory())] if self.gpus else []),
-            *([] if self.workers.local else [("driver", str(self.driver))]),
+            *(
+                []
+                if self.workers.local
+                else [
+                    (
+                        "driver",
+                        f"{size(driver.memory)}, {driver.seconds:.2g} s of each pass for its tasks",
+                    )
+                ]
+            ),
         ]
 
     def _gpu_memory(self) -> str:

@@ -17,9 +17,8 @@ from typing import NamedTuple
 import psutil
 from distributed import Client, Worker
 
-from homodyne_dask.cluster import local as cluster
-from homodyne_dask.cluster._dask_internals import known_workers
-from homodyne_dask.cluster.local import answered, job_cluster
+from homodyne_dask.cluster.local import answered, job_cluster, known_workers
+from homodyne_dask.cluster.settings import worker_environment
 from homodyne_dask.errors import ClusterError, HomodyneDaskError, why_unreadable
 from homodyne_dask.kernels.gpus import FIRST_ALONE, VISIBLE, Gpus, cuda_missing
 from homodyne_dask.store import schema
@@ -33,18 +32,34 @@ from homodyne_dask.text import counted, size
 
 PACKAGES = ("homodyne-dask", "jax", "jaxlib", "numpy", "numcodecs", "dask", "distributed")
 """Other versions of these give other bits, or cannot communicate."""
-SCHEDULER_PACKAGES = ("python", "dask", "distributed", "msgpack")
 _SET_IN_WORKERS = ("NPROC", "JAX_CPU_ENABLE_ASYNC_DISPATCH", *FIRST_ALONE)
 """What JAX reads as it starts, set in workers that were started without it."""
 
 
-class WorkerInfo(NamedTuple):
-    """What matters to a fit about a process."""
+class Requirements(NamedTuple):
+    """What every worker of a fit must fulfil."""
 
-    host: str
     versions: dict[str, str]
-    x64: bool
-    """float64 is what a kernel computes in."""
+    store: str = ""
+    chunk: ByteRange | None = None
+    """A chunk of the store that it must read; None where its code alone matters."""
+    digest: str = ""
+    """SHA-256 of its content, or the error of reading it here."""
+    memory: int = 0
+    """Bytes it must have."""
+    gpu: bool = False
+    """Whether it computes on a GPU."""
+
+
+class WorkerInfo(NamedTuple):
+    """What matters to a fit about a worker, as it reports it."""
+
+    name: str
+    host: str
+    threads: int
+    limit: int
+    """Bytes it may use, 0 for no limit."""
+    versions: dict[str, str]
     pool: int
     """Threads on which JAX computes."""
     cores: int
@@ -59,31 +74,22 @@ class WorkerInfo(NamedTuple):
     """Why it has no GPU, where it is to have one."""
 
 
-def inspect(chunk: ByteRange | None, dask_worker: Worker, gpu: bool = False) -> WorkerInfo:
-    """Return the properties of a worker, which this process is, and the digest of a chunk it reads.
-
-    chunk: None where its code alone matters; JAX is then not loaded. gpu: whether it is to compute on one.
-    """
+def inspect(required: Requirements, dask_worker: Worker) -> WorkerInfo:
+    """Return the properties of a worker, which this process is; JAX is loaded only to look for a GPU."""
     compute_on_own_threads(dask_worker)
-    x64 = True
-    if chunk is not None:
-        import jax.numpy as jnp
-
-        from homodyne_dask.kernels.devices import float64_on_cpu
-
-        with float64_on_cpu():
-            x64 = bool(jnp.zeros(1).dtype == jnp.float64)
-    no_gpu = _gpu() if gpu else ""
+    gpu = _gpu() if required.gpu else None
     return WorkerInfo(
+        name=f"worker {dask_worker.name}",
         host=socket.gethostname(),
+        threads=dask_worker.state.nthreads,
+        limit=dask_worker.memory_manager.memory_limit or 0,
         versions=package_versions(),
-        x64=x64,
-        pool=0 if chunk is None else jax_threads(),
+        pool=0 if required.chunk is None else jax_threads(),
         cores=cores(),
         available=psutil.virtual_memory().available,
         used=psutil.Process().memory_info().rss,
-        chunk=_digest(chunk),
-        no_gpu=no_gpu if isinstance(no_gpu, str) else "",
+        chunk=_digest(required.chunk),
+        no_gpu=gpu if isinstance(gpu, str) else "",
     )
 
 
@@ -94,34 +100,9 @@ def compute_on_own_threads(worker: Worker) -> None:
     user's own, and stays as it is.
     """
     if "jax" not in sys.modules and not worker.address.startswith("inproc://"):
-        settings = cluster.worker_environment(worker.state.nthreads) | FIRST_ALONE
+        settings = worker_environment(worker.state.nthreads) | FIRST_ALONE
         for name in _SET_IN_WORKERS:
             os.environ.setdefault(name, settings[name])
-
-
-class Requirements(NamedTuple):
-    """What every worker of a fit must fulfil."""
-
-    versions: dict[str, str]
-    store: str
-    chunk: ByteRange | None
-    """A chunk of the store that it must read; None where there is no store."""
-    digest: str
-    """SHA-256 of its content, or the error of reading it here."""
-    memory: int
-    """Bytes it must have."""
-    gpu: bool = False
-    """Whether it computes on a GPU."""
-
-
-class InspectedWorker(NamedTuple):
-    """A worker: what the scheduler knows of it, and what it reports of itself."""
-
-    name: str
-    threads: int
-    limit: int
-    """Bytes it may use, 0 for no limit."""
-    info: WorkerInfo
 
 
 def package_versions() -> dict[str, str]:
@@ -134,139 +115,114 @@ def package_versions() -> dict[str, str]:
 def preflight(client: Client, scan: Scan | None = None, plan: Plan | None = None) -> None:
     """Raise ClusterError, one sentence for each failure, where workers cannot do what the plan needs.
 
-    Every worker reports its versions and its code, whether it computes in float64, its threads and
-    memory, and reads one chunk of the store. Without a scan and a plan only versions and code count.
+    Every worker reports its versions and its code, its threads and memory, and reads one chunk of the
+    store. Without a scan and a plan only versions and code count.
     """
-    found = list(failures(client, scan, plan))
-    if found:
-        raise ClusterError("\n".join(found))
+    if sentences := list(_failures(client, scan, plan)):
+        raise ClusterError("\n".join(sentences))
 
 
-def failures(client: Client, scan: Scan | None, plan: Plan | None) -> Iterator[str]:
-    """Yield a sentence for each requirement of a plan that is not met."""
-    yield from _scheduler(client)
-    wanted = requirements(scan, plan)
-    answers = answered(client, client.run, inspect, wanted.chunk, gpu=wanted.gpu, on_error="return")
+def _failures(client: Client, scan: Scan | None, plan: Plan | None) -> Iterator[str]:
+    try:  # plugins of ours run there
+        theirs = answered(client, client.run_on_scheduler, package_versions)
+    except (ImportError, AttributeError) as e:
+        yield f"the scheduler cannot load homodyne_dask ({e}): start it again, in this environment"
+    else:
+        yield from _other_versions("the scheduler", theirs, "the scheduler", package_versions())
+    required = requirements(scan, plan)
+    answers = answered(client, client.run, inspect, required, on_error="return")
     known = answered(client, known_workers, client)
     workers = []
-    for address, one in answers.items():
-        if address not in known or isinstance(one, OSError):
-            continue  # it has left: another comes
-        about = known[address]
-        name = f"worker {about['name']}"
-        if isinstance(one, WorkerInfo):
-            limit = about["memory_limit"] or 0
-            workers.append(InspectedWorker(name, about["nthreads"], limit, one))
-        else:
+    for address, answer in answers.items():
+        if isinstance(answer, WorkerInfo):
+            workers.append(answer)
+        elif address in known and not isinstance(
+            answer, OSError
+        ):  # else it has left: another comes
             yield (
-                f"{name} cannot load homodyne_dask ({type(one).__name__}: {one}): install it in the "
-                f"worker's environment"
+                f"worker {known[address]['name']} cannot load homodyne_dask ({type(answer).__name__}: "
+                f"{answer}): install it in the worker's environment"
             )
     for worker in workers:
-        yield from differences(worker, wanted)
+        yield from differences(worker, required)
     yield from too_many_threads(workers)
-    yield from too_little_memory(workers, wanted)
-    if plan is not None:
-        yield from _lifetimes(client, plan)
+    yield from too_little_memory(workers, required)
+    jobs = job_cluster(client)
+    if plan is not None and jobs is not None and plan.longest_task > jobs.task:
+        # the lifetimes of jobs were chosen for shorter ones
+        yield (
+            f"a task of this plan may take {plan.longest_task:.2g} s, but the workers allow tasks of "
+            f"{jobs.task:.2g} s: start the cluster with task={plan.longest_task:.2g} or without task"
+        )
 
 
 def requirements(scan: Scan | None = None, plan: Plan | None = None) -> Requirements:
     """Return what every worker of a plan must fulfil; without one the same versions and code."""
     if scan is None or plan is None:
-        return Requirements(package_versions(), "", None, "", 0)
+        return Requirements(package_versions())
     chunk, memory = _chunk(scan, plan), plan.memory_per_worker
     return Requirements(
         package_versions(), str(scan.path), chunk, _digest(chunk), memory, plan.gpus > 0
     )
 
 
-def _scheduler(client: Client) -> Iterator[str]:
-    versions = answered(client, client.get_versions)
-    both = [versions[process]["packages"] for process in ("scheduler", "client")]
-    for name in SCHEDULER_PACKAGES:
-        theirs, ours = (str(packages.get(name)) for packages in both)
-        if name == "python":  # 3.13, not 3.13.1
-            theirs, ours = (".".join(of.split(".")[:2]) for of in (theirs, ours))
-        if theirs != ours:
+def _other_versions(
+    who: str, theirs: dict[str, str], what: str, ours: dict[str, str]
+) -> Iterator[str]:
+    for package, wanted in ours.items():
+        if (version := theirs.get(package, "unknown")) != wanted:
             yield (
-                f"the scheduler has {name} {theirs}, but this program has {ours}: start the scheduler from "
-                f"the same environment"
-            )
-    try:  # plugins of ours run there
-        theirs = answered(client, client.run_on_scheduler, code_digest)
-    except (ImportError, AttributeError) as e:
-        yield f"the scheduler cannot load homodyne_dask ({e}): start it again, in this environment"
-    else:
-        if theirs != code_digest():
-            yield (
-                f"the scheduler has {OUR_CODE} {theirs}, but this program has {code_digest()}: start the "
-                f"scheduler, or this program, again from the same environment"
-            )
-
-
-def differences(worker: InspectedWorker, required: Requirements) -> Iterator[str]:
-    """Yield a sentence for each difference that would change a worker's numbers."""
-    name, info = worker.name, worker.info
-    for package, wanted in required.versions.items():
-        if (theirs := info.versions.get(package, "unknown")) != wanted:
-            yield (
-                f"{name} has {package} {theirs}, but this program has {wanted}: start the workers, or this "
+                f"{who} has {package} {version}, but this program has {wanted}: start {what}, or this "
                 f"program, again from the same environment"
             )
-    if not info.x64:
-        yield f"{name} does not compute in float64: unset the JAX_* variables in its environment"
-    if info.no_gpu:
-        yield f"{name} on {info.host} has no GPU, but this fit is computed on GPUs: {info.no_gpu}"
-    if info.chunk != required.digest:
-        what = "it reads other data" if len(info.chunk) == 64 else info.chunk
+
+
+def differences(worker: WorkerInfo, required: Requirements) -> Iterator[str]:
+    """Yield a sentence for each difference that would change a worker's numbers."""
+    name = worker.name
+    yield from _other_versions(name, worker.versions, "the workers", required.versions)
+    if worker.no_gpu:
+        yield f"{name} on {worker.host} has no GPU, but this fit is computed on GPUs: {worker.no_gpu}"
+    if worker.chunk != required.digest:
+        what = "it reads other data" if len(worker.chunk) == 64 else worker.chunk
         remedy = "put it on a file system that all nodes share, and check its permissions"
         if is_url(required.store):
             remedy = "set its credentials in the environment of the workers"
-        yield f"{name} on {info.host} cannot read the store {required.store} ({what}): {remedy}"
+        yield f"{name} on {worker.host} cannot read the store {required.store} ({what}): {remedy}"
 
 
-def too_many_threads(workers: list[InspectedWorker]) -> Iterator[str]:
+def too_many_threads(workers: list[WorkerInfo]) -> Iterator[str]:
     """Yield a sentence for each worker that computes on more threads than it has, without cores for them."""
     taken = Counter[str]()
     for worker in workers:
-        taken[worker.info.host] += worker.info.pool
-    for name, threads, _, info in workers:
-        if info.pool > threads and taken[info.host] > info.cores:
+        taken[worker.host] += worker.pool
+    for worker in workers:
+        if worker.pool > worker.threads and taken[worker.host] > worker.cores:
             yield (
-                f"{name} has {counted(threads, 'thread')} but computes on {info.pool}, more "
-                f"than the cores of {info.host} allow: start it with NPROC={threads} in its environment"
+                f"{worker.name} has {counted(worker.threads, 'thread')} but computes on {worker.pool}, more "
+                f"than the cores of {worker.host} allow: start it with NPROC={worker.threads} in its "
+                f"environment"
             )
 
 
-def too_little_memory(workers: list[InspectedWorker], required: Requirements) -> Iterator[str]:
+def too_little_memory(workers: list[WorkerInfo], required: Requirements) -> Iterator[str]:
     """Yield a sentence for each worker with too little memory, alone or with the others of its host."""
     needed, beside, used = required.memory, Counter[str](), Counter[str]()
     for worker in workers:
-        beside[worker.info.host] += 1
-        used[worker.info.host] += worker.info.used
-    for name, _, limit, info in workers:
-        number, memory = beside[info.host], info.available + used[info.host]
-        if limit and limit < needed:
+        beside[worker.host] += 1
+        used[worker.host] += worker.used
+    for worker in workers:
+        number, memory = beside[worker.host], worker.available + used[worker.host]
+        if worker.limit and worker.limit < needed:
             yield (
-                f"{name} may use {size(limit)}, but the plan needs {size(needed)}: give jobs more "
-                f"memory or fewer processes"
+                f"{worker.name} may use {size(worker.limit)}, but the plan needs {size(needed)}: give jobs "
+                f"more memory or fewer processes"
             )
         elif memory < number * needed:
             yield (
-                f"{name} needs {size(needed)}, but {info.host} with {counted(number, 'worker')} has "
-                f"{size(memory)} for them: start fewer workers there"
+                f"{worker.name} needs {size(needed)}, but {worker.host} with {counted(number, 'worker')} "
+                f"has {size(memory)} for them: start fewer workers there"
             )
-
-
-def _lifetimes(client: Client, plan: Plan) -> Iterator[str]:
-    """Yield a sentence where tasks may be longer than those the lifetimes of jobs were chosen for."""
-    jobs = job_cluster(client)
-    allowed = plan.longest_task if jobs is None else jobs.task
-    if plan.longest_task > allowed:
-        yield (
-            f"a task of this plan may take {plan.longest_task:.2g} s, but the workers allow tasks of "
-            f"{allowed:.2g} s: start the cluster with task={plan.longest_task:.2g} or without task"
-        )
 
 
 def _chunk(scan: Scan, plan: Plan) -> ByteRange:
@@ -301,31 +257,32 @@ class GpuOfWorker(NamedTuple):
 
 def gpus_of_each(workers: Mapping[str, GpuOfWorker]) -> Gpus | str:
     """Return the GPUs of workers, one of each, or why not all have one of their own."""
-    if not workers:
-        return "no workers are left"
+    gpus = []
     for worker, (gpu, _) in workers.items():
         if isinstance(gpu, str):
             return f"worker {worker} has no GPU: {gpu}"
-    for (host, _), number in Counter(of.where for of in workers.values()).items():
+        gpus.append(gpu)
+    if not gpus:
+        return "no workers are left"
+    for (host, _), number in Counter(worker.where for worker in workers.values()).items():
         if number > 1:
             return f"{number} workers on {host} would compute on one GPU: start each with its own {VISIBLE}"
-    gpus = [of.gpu for of in workers.values() if isinstance(of.gpu, Gpus)]
     return Gpus(len(gpus), gpus[0].kind, min(gpu.memory for gpu in gpus))
 
 
 def gpu_of_worker(dask_worker: Worker) -> GpuOfWorker:
     """Return the GPU that a worker, which this process is, computes on; without CUDA JAX is not loaded."""
     compute_on_own_threads(dask_worker)
-    found = cuda_missing() or _gpu()
-    identity = "" if isinstance(found, str) else first_gpu()
-    return GpuOfWorker(found, (socket.gethostname(), identity))
+    gpu = cuda_missing() or _gpu()
+    identity = "" if isinstance(gpu, str) else first_gpu()
+    return GpuOfWorker(gpu, (socket.gethostname(), identity))
 
 
 def _gpu() -> Gpus | str:
     from homodyne_dask.kernels.devices import gpus_here
 
-    found = gpus_here()
-    return found if isinstance(found, str) else found._replace(number=1)
+    gpus = gpus_here()
+    return gpus if isinstance(gpus, str) else gpus._replace(number=1)
 
 
 def first_gpu() -> str:

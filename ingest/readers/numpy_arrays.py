@@ -104,7 +104,7 @@ def saved_arrays(source: Any, beside: Path | None, **others: Any) -> Iterator[Pa
 def _as_array(name: str, given: Any) -> np.ndarray:
     try:
         found = np.ascontiguousarray(given)
-    except Exception as error:
+    except (TypeError, ValueError, RuntimeError, AttributeError, OSError) as error:
         found, why = np.empty(0, object), f" ({error})"
     else:
         found, why = found.reshape(np.shape(given)), ""

@@ -40,7 +40,7 @@ def line(power: int, workers: int) -> str:
         f"10{str(power).translate(DIGITS)}", str(workers), str(tasks),
         str(rounded(MESSAGES_PER_TASK * tasks)), f"{plan.driver.seconds:.1f} s",
         f"{plan.driver.memory / 1e9:.2f} GB", f"{10.0**power * SECONDS_PER_PAIR / threads:.2g} s",
-        f"{seconds:.2g} s", f"{rounded(plan.bytes_per_pass / seconds / 1e9)}",
+        f"{seconds:.2g} s", f"{rounded(plan.layout.bytes_per_pass / seconds / 1e9)}",
         f"{seconds * threads / 3600 * EURO_PER_CORE_HOUR:.2g} €",
     ]  # fmt: skip
     return f"| {' | '.join(row)} |"

@@ -6,25 +6,25 @@ tested beside it, on a scheduler that is really there, in tests/faults and tests
 
 import asyncio
 import logging
-import subprocess
-import sys
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from distributed import Client, Status
 
-from homodyne_dask.apps.dashboard import _scheduler_internals
 from homodyne_dask.cluster import _dask_internals as internals
-from homodyne_dask.cluster.local import local_cluster, workers_of
-from homodyne_dask.sweep import distributed_tasks as affinity
-from homodyne_dask.sweep import distributed_tasks as on_cluster
+from homodyne_dask.cluster.local import known_workers, local_cluster, workers_of
+from homodyne_dask.sweep.admission import checked_workers
+from homodyne_dask.sweep.distributed_tasks import (
+    SoftPreferences,
+    computed_on_cluster,
+)
 from homodyne_dask.sweep.tasks import GRAM
 
 
 @pytest.fixture(autouse=True)
-def nothing_reported_yet(monkeypatch, caplog):
-    monkeypatch.setattr(internals, "_REPORTED", set())
+def nothing_reported_yet(caplog):
+    internals.report_missing.cache_clear()
     caplog.set_level(logging.WARNING)
 
 
@@ -33,12 +33,10 @@ class Without:
 
 
 WITHOUT = [
-    ("cache of methods", internals.release_scheduler, (), "stay in memory"),
     ("worker plugins", internals.remove_for_new_workers, ("n",), "are still examined"),
     ("tasks", internals.drop_preference, ("key",), "may wait for a worker"),
     ("waiting", internals.fail_waiting_tasks, (), "full time"),
-    ("spans", internals.forget_spans, ("fit ", 3), "10 kB per pass"),
-    ("memory", internals.memory_limit, (), "is not examined"),
+    ("pages", internals.add_pages, ((), "fit", 1), "no page of fits"),
 ]
 
 
@@ -73,7 +71,7 @@ def test_a_check_is_sent_to_all_workers_where_it_cannot_be_sent_to_new_ones_alon
 
 def test_where_preferences_cannot_be_dropped_tasks_are_sent_without(monkeypatch, caplog):
     assert internals.preferences_can_be_dropped()
-    monkeypatch.setattr(internals.scheduler_module, "TaskState", object)
+    monkeypatch.setattr(internals.distributed.scheduler, "TaskState", object)
     assert not internals.preferences_can_be_dropped()
     assert "read data that others have in memory" in caplog.text
 
@@ -81,7 +79,7 @@ def test_where_preferences_cannot_be_dropped_tasks_are_sent_without(monkeypatch,
 @pytest.mark.parametrize("loose", [True, False])
 def test_only_a_preference_is_dropped_not_a_restriction(loose):
     task = SimpleNamespace(loose_restrictions=loose, worker_restrictions={"a"})
-    plugin = affinity.SoftPreferences()
+    plugin = SoftPreferences()
     scheduler: Any = SimpleNamespace(tasks={"key": task})
     asyncio.run(plugin.start(scheduler))
     plugin.transition("key", "waiting", "processing")
@@ -96,14 +94,8 @@ def test_waiting_tasks_fail_soon():
     assert scheduler.no_workers_timeout == 1.0
 
 
-def test_a_page_that_cannot_be_added_is_no_page(caplog):
-    assert _scheduler_internals.add_pages(Without(), [], "fit") == []
-    assert "no page of fits" in caplog.text
-
-
-def test_a_worker_whose_scheduler_cannot_be_asked_is_examined_alone_and_refused_paused(caplog):
+def test_a_worker_whose_scheduler_cannot_be_told_is_refused_paused(caplog):
     worker: Any = SimpleNamespace(scheduler=Without(), status=Status.init)
-    assert asyncio.run(internals.registered_workers(worker)) == {}
     asyncio.run(internals.refuse_worker(worker, "check", "worker 7 has jaxlib 0.0.1"))
     assert worker.status is Status.paused
     assert "worker 7 has jaxlib 0.0.1" in caplog.text
@@ -122,7 +114,7 @@ def test_workers_are_known_while_the_client_renews_what_it_holds(monkeypatch):
         n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
     ) as client:
         assert not client.scheduler_info(n_workers=-1)["workers"]
-        assert len(internals.known_workers(client)) == 2
+        assert len(known_workers(client)) == 2
         assert workers_of(client).threads == 2
 
 
@@ -132,7 +124,6 @@ def test_a_result_is_not_lost_where_every_part_used_at_the_end_is_broken(monkeyp
     def broken(*args, **kwargs):
         raise TypeError("another version of distributed")
 
-    monkeypatch.setattr(Client, "run_on_scheduler", broken)
     monkeypatch.setattr(Client, "cancel", broken)
     close = Client.__exit__
 
@@ -141,63 +132,12 @@ def test_a_result_is_not_lost_where_every_part_used_at_the_end_is_broken(monkeyp
         broken()
 
     monkeypatch.setattr(Client, "__exit__", closed_and_broken)
-    monkeypatch.setattr(
-        internals.core, "_expects_comm", vars(internals.core)["_expects_comm"].__wrapped__
-    )
-    from homodyne_dask.sweep import admission
-
     with local_cluster(processes=1, threads=1) as client:
         caplog.handler.setLevel(logging.WARNING)  # Dask may have silenced it with its own
-        result = client.submit(sum, [1, 2]).result(timeout=60)
-        assert not list(on_cluster.computed_on_cluster(client, None, (), {}, GRAM, None))
-        admission._remove_check(client, "check")
+        with checked_workers(client):
+            monkeypatch.setattr(Client, "run_on_scheduler", broken)
+            result = client.submit(sum, [1, 2]).result(timeout=60)
+            assert not list(computed_on_cluster(client, None, (), {}, GRAM, None))
     assert result == 3
-    for words in (
-        "tasks were not cancelled",
-        "was not removed",
-        "did not close",
-        "stay in memory",
-    ):
+    for words in ("tasks were not cancelled", "was not removed", "did not close"):
         assert any(words in message for message in caplog.messages), words
-
-
-SCRIPT = """
-import re
-import sys
-from urllib.error import HTTPError
-from urllib.request import urlopen
-
-from homodyne_dask.cluster.local import local_cluster
-
-
-def page(name):
-    try:
-        with urlopen(f"{base}/{name}") as answer:
-            return answer.read().decode()
-    except HTTPError as e:
-        return str(e.code)
-
-
-def tabs():
-    return re.findall(r'href="(\\w+)"', re.findall(r"<nav.*?</nav>", page("fit"), re.DOTALL)[0])
-
-
-with local_cluster(1, 1) as client:
-    base = client.dashboard_link.removesuffix("/status")
-    print(page("health"), tabs(), "bokeh" in sys.modules)
-    status = page("status")
-    print("Bokeh" in status, re.findall(r"href=.?(\\w+)", status).count("fit"), "bokeh" in sys.modules)
-    print(tabs()[:2], tabs()[-1], page("nonsense"))
-"""
-
-
-@pytest.mark.cluster
-def test_the_dashboard_is_loaded_by_its_first_request():
-    ran = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=200
-    )
-    assert ran.stdout.splitlines() == [
-        "ok ['status', 'fit'] False",
-        "True 1 True",
-        "['status', 'workers'] fit 404",
-    ], ran.stderr

@@ -3,7 +3,6 @@
 import pytest
 
 from homodyne_dask.sweep.preflight import (
-    InspectedWorker,
     Requirements,
     WorkerInfo,
     differences,
@@ -15,17 +14,14 @@ GB = 10**9
 REQUIRED = Requirements(
     {"jaxlib": "0.12.0"}, "/data/A_c2.zarr", "/data/A_c2.zarr/c2/c/0", "d" * 64, 2 * GB
 )
-WELL = WorkerInfo("n1", {"jaxlib": "0.12.0"}, True, 4, 8, 20 * GB, GB, "d" * 64)
+WELL = WorkerInfo("worker 7", "n1", 4, 4 * GB, {"jaxlib": "0.12.0"}, 4, 8, 20 * GB, GB, "d" * 64)
+worker = WELL._replace
+"""A worker with 4 threads that meets all requirements but for these differences."""
 
 
-def worker(limit: int = 4 * GB, name: str = "worker 7", **differs) -> InspectedWorker:
-    """A worker with 4 threads that meets all requirements but for these differences."""
-    return InspectedWorker(name, 4, limit, WELL._replace(**differs))
-
-
-def messages(*workers: InspectedWorker) -> list[str]:
+def messages(*workers: WorkerInfo) -> list[str]:
     """All messages about some workers."""
-    each = [words for one in workers for words in differences(one, REQUIRED)]
+    each = [words for worker in workers for words in differences(worker, REQUIRED)]
     return [*each, *too_many_threads([*workers]), *too_little_memory([*workers], REQUIRED)]
 
 
@@ -40,7 +36,6 @@ def test_there_is_no_message_about_workers_that_meet_the_requirements():
             worker(versions={"jaxlib": "0.11.0"}),
             "has jaxlib 0.11.0, but this program has 0.12.0: start",
         ),
-        (worker(x64=False), "does not compute in float64: unset the JAX_"),
         (
             worker(chunk="e" * 64),
             "on n1 cannot read the store /data/A_c2.zarr (it reads other data)",
@@ -50,7 +45,7 @@ def test_there_is_no_message_about_workers_that_meet_the_requirements():
         (worker(limit=GB), "may use 1 GB, but the plan needs 2 GB: give jobs more memory"),
         (worker(available=GB // 2), "needs 2 GB, but n1 with 1 worker has 1.5 GB for them: start"),
     ],
-    ids=["version", "float64", "other data", "no data", "threads", "limit", "memory"],
+    ids=["version", "other data", "no data", "threads", "limit", "memory"],
 )
 def test_what_is_wrong_with_a_worker_is_one_sentence_with_its_name(one, words):
     (sentence,) = messages(one, worker(name="worker 8", host="n2"))
@@ -65,4 +60,4 @@ def test_a_worker_alone_on_its_node_may_compute_on_more_threads_than_it_takes_ta
 def test_workers_of_one_node_share_its_memory():
     beside = [worker(name=f"worker {n}", available=GB) for n in range(3)]
     assert len(messages(*beside)) == 3
-    assert messages(*[one._replace(info=one.info._replace(used=2 * GB)) for one in beside]) == []
+    assert messages(*[one._replace(used=2 * GB) for one in beside]) == []

@@ -15,7 +15,6 @@ from homodyne_dask.sweep import preflight
 from homodyne_dask.sweep import preflight as worker_gpus
 from homodyne_dask.sweep.preflight import (
     GpuOfWorker,
-    InspectedWorker,
     Requirements,
     WorkerInfo,
     differences,
@@ -89,9 +88,9 @@ def test_a_plan_waits_for_the_first_worker_before_it_asks_for_gpus(tmp_path, mon
 
 
 def test_a_worker_that_joins_without_a_gpu_is_refused():
-    info = WorkerInfo("host", {}, True, 1, 1, 10**10, 0, "digest", "no CUDA")
+    info = WorkerInfo("worker 3", "host", 1, 0, {}, 1, 1, 10**10, 0, "digest", no_gpu="no CUDA")
     required = Requirements({}, "store", "chunk", "digest", 10**9, gpu=True)
-    said = list(differences(InspectedWorker("worker 3", 1, 0, info), required))
+    said = list(differences(info, required))
     assert said == ["worker 3 on host has no GPU, but this fit is computed on GPUs: no CUDA"]
 
 

@@ -5,7 +5,6 @@ A fit adds it to its scheduler. To have it from the start, run
 """
 
 import asyncio
-import logging
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
@@ -16,8 +15,6 @@ from homodyne_dask.apps.dashboard.event_messages import TOPIC, Message, message_
 if TYPE_CHECKING:
     from distributed import Client, Scheduler
 
-LOG = logging.getLogger(__name__)
-
 
 def dask_setup(scheduler: "Scheduler") -> None:
     """Add the page to the scheduler that preloads this module."""
@@ -27,21 +24,13 @@ def dask_setup(scheduler: "Scheduler") -> None:
 
 
 def subscribe_page(client: "Client | None") -> events.Subscriber | None:
-    """Add the page to the client's scheduler and return the publisher of events; None without a client.
-
-    A fit does not depend on its page: if the page cannot be added this is logged, and events are
-    still published.
-    """
+    """Add the page to the client's scheduler and return the publisher of events; None without a client."""
     if client is None:
         return None
     from homodyne_dask.apps.dashboard.scheduler_plugin import FitPage
 
+    client.register_plugin(FitPage())
     page = str(client.dashboard_link).removesuffix("/status") + "/fit"
-    try:
-        client.register_plugin(FitPage())
-    except Exception as e:
-        LOG.warning("the scheduler does not show the page /fit: %s: %s", type(e).__name__, e)
-        page = ""
     return events.Subscriber(Publisher(client), page)
 
 

@@ -79,10 +79,10 @@ def _pass_rows(fit: events.Progress) -> list[list[str]]:
     return [head, *map(_pass_row, fit.done[-MAX_ROWS:])]
 
 
-def _pass_row(one: events.Pass) -> list[str]:
-    distance = f"{one.distance:.2g}" if math.isfinite(one.distance) else "-"
-    return [
-        events.pass_name(one.factor, one.number), f"{one.chisqr:.8g}", f"{one.per_pair:.6g}", distance,
-        f"{one.damping:.1e}", "accepted" if one.accepted else "rejected", format_seconds(one.seconds),
-        *map(value_and_error, one.theta, one.stderr),
-    ]  # fmt: skip
+def _pass_row(ended: events.Pass) -> list[str]:
+    distance = f"{ended.distance:.2g}" if math.isfinite(ended.distance) else "-"
+    numbers = [f"{ended.chisqr:.8g}", f"{ended.per_pair:.6g}", distance, f"{ended.damping:.1e}"]
+    verdict = "accepted" if ended.accepted else "rejected"
+    values = map(value_and_error, ended.theta, ended.stderr)
+    name, took = events.pass_name(ended.factor, ended.number), format_seconds(ended.seconds)
+    return [name, *numbers, verdict, took, *values]

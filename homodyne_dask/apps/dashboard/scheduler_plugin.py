@@ -11,9 +11,9 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from tornado.web import RequestHandler
 
 from homodyne_dask import events
-from homodyne_dask.apps.dashboard._scheduler_internals import add_pages, limit_bodies
 from homodyne_dask.apps.dashboard.event_messages import TOPIC, Message, event_of
 from homodyne_dask.apps.dashboard.fit_page import render_page
+from homodyne_dask.cluster._dask_internals import add_pages
 
 MAX_FITS = 20
 """Most fits on the page, the latest ones: one whose driver was killed never ends."""
@@ -41,8 +41,7 @@ class FitPage(SchedulerPlugin):
             (r"(?:/.*)?/fit", PageHandler, {"page": self, "template": "page.html"}),
             (r"(?:/.*)?/fit-now", PageHandler, {"page": self, "template": "sections.html"}),
         ]
-        self.pages = add_pages(scheduler, routes, "fit")
-        limit_bodies(scheduler, MAX_BODY_BYTES)
+        self.pages = add_pages(scheduler, routes, "fit", MAX_BODY_BYTES) or []
 
     async def before_close(self) -> None:
         """Wait until viewers have fetched the outcome of the fits."""

@@ -1,10 +1,9 @@
 """What `homodyne-dask doctor` checks: the machine, the environment and the rate of the kernel."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """One check: its name, its result, and the remedy where something is wrong."""
 
     what: str

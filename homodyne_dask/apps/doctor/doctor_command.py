@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
 
 import click
 
@@ -25,17 +24,17 @@ def doctor(as_json: bool) -> None:
             echo(str(finding))
     ok = all(finding.ok for finding in findings)
     if as_json:
-        lines = [asdict(finding) | {"ok": finding.ok} for finding in findings]
+        lines = [finding._asdict() | {"ok": finding.ok} for finding in findings]
         echo(json.dumps({"ok": ok, "lines": lines}, indent=1, allow_nan=False))
     click.get_current_context().exit(0 if ok else 1)
 
 
 def examine() -> Iterator[Finding]:
     """Yield each finding as soon as it is known."""
-    from homodyne_dask.apps.doctor import environment, machine, measured_speed
+    from homodyne_dask.apps.doctor import environment, machine
 
     yield from machine.machine_findings()
-    variables = [*environment.environment_findings()]
+    variables = environment.environment_findings()
     yield from variables
     if not any(finding.value.startswith("no fit starts") for finding in variables):
-        yield measured_speed.kernel_finding()
+        yield machine.kernel_rate()

@@ -61,8 +61,8 @@ class WatchStatus:
 
 def read_rates(file: Path) -> Columns:
     """Return columns of the rates.csv of a scan at up to TIMES times, NaN where a cell is empty."""
-    text = io.BytesIO(read_regular_file(file, MOST_RATES_BYTES))
-    table = np.atleast_1d(np.genfromtxt(text, delimiter=",", names=True))
+    content = read_regular_file(file, MOST_RATES_BYTES) or b"empty"
+    table = np.atleast_1d(np.genfromtxt(io.BytesIO(content), delimiter=",", names=True))
     names = table.dtype.names or ()
     if not (len(table) and rates_drawn(names)):
         raise ValueError("it has no rates")
@@ -174,7 +174,7 @@ class ScanTable:
             return []
         try:
             self.rates[row.name] = read_rates(file)
-        except Exception as e:  # whatever is in that file, its scan is shown
+        except (OSError, ValueError, TypeError, LookupError) as e:
             return [f"{file} cannot be plotted ({why_unreadable(e)}): fit the scan again"]
         return []
 

@@ -10,8 +10,7 @@ from homodyne_dask.cli.fit_config import config_options
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.cli.read_options import read_value
 from homodyne_dask.cli.shared_options import LOCAL_PATH
-from homodyne_dask.cluster._dask_internals import known_workers
-from homodyne_dask.cluster.local import answered
+from homodyne_dask.cluster.local import answered, known_workers
 from homodyne_dask.cluster.slurm import persistent
 from homodyne_dask.text import counted, size
 

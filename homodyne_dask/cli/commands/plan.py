@@ -67,7 +67,7 @@ def plan_values(made: "Plan") -> dict[str, Any]:
         "tasks_per_pass": len(made.tasks),
         "pass_s": made.seconds_per_pass,
         "longest_task_s": made.longest_task,
-        "bytes_per_pass": made.bytes_per_pass,
+        "bytes_per_pass": made.layout.bytes_per_pass,
         "resident": made.resident,
         "memory_per_worker_bytes": made.memory_per_worker,
         "device": made.device.name,

@@ -8,7 +8,7 @@ as long as a task, and workers must not all leave at once.
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from dask.utils import parse_bytes
 
@@ -30,23 +30,16 @@ STAGGER_SHARE = 0.1
 NANNY_BYTES = 250_000_000
 """Bytes of a job that each worker's nanny takes, with its interpreter."""
 _PASSED = (
-    "cores", "processes", "memory", "walltime", "queue", "account", "job-extra-directives",
-    "job-directives-skip", "shebang", "death-timeout",
-)  # fmt: skip
+    "cores processes memory walltime queue account job-extra-directives job-directives-skip shebang"
+)
 """Settings that are options of dask-jobqueue."""
 TEMPLATE = FOLDER / "driver.sbatch"
 
 
-class Lifetime(NamedTuple):
-    """Lifetime of a worker and the largest deviation from it, in seconds."""
+def lifetime(walltime: float, task: float) -> tuple[float, float]:
+    """Return the lifetime of workers whose jobs have a walltime, and its largest deviation [s].
 
-    seconds: float
-    stagger: float
-
-
-def lifetime(walltime: float, task: float) -> Lifetime:
-    """Return the lifetime of workers whose jobs have a walltime, for tasks of up to some seconds.
-
+    task: seconds that a task may take.
     Every worker has time for three such tasks at least, and where one leaves another has usually joined
     and computed a task before the next one leaves. Raises OptionError for a walltime too short for that.
     """
@@ -59,7 +52,7 @@ def lifetime(walltime: float, task: float) -> Lifetime:
             f"to {task:.2g} s and stop in time: give at least {-(-needed // 60):.0f} minutes"
         )
     stagger = max(STAGGER_SHARE * walltime, replaced / 2)
-    return Lifetime(walltime - CLOSING_SECONDS - task - stagger, stagger)
+    return walltime - CLOSING_SECONDS - task - stagger, stagger
 
 
 def worker_memory(site: Site) -> int:
@@ -72,14 +65,15 @@ def job_options(site: Site, task: float = LONGEST_TASK_SECONDS) -> dict[str, Any
 
     task: seconds that a task may take (`lifetimes`).
     """
-    options = {key.replace("-", "_"): site[key] for key in _PASSED} | {"job_name": site["name"]}
+    options = {key.replace("-", "_"): site[key] for key in _PASSED.split()}
+    options |= {"job_name": site["name"], "death_timeout": site["death-timeout"]}
     if site["batch"] == "slurm":
         # without it dask-jobqueue rounds up to whole GiB
         memory = site["job-mem"] or f"{site.memory // 2**20}M"
         options |= {"job_cpu": site["job-cpu"], "job_mem": memory}
     else:
         options |= {"resource_spec": site["resource-spec"]}
-    lives = lifetime(site.walltime, task)
+    seconds, stagger = lifetime(site.walltime, task)
     return options | {
         # the worker is the batch process, so that it hears SIGTERM
         "python": site["python"] or f"exec {shlex.join(python_command())}",
@@ -93,7 +87,7 @@ def job_options(site: Site, task: float = LONGEST_TASK_SECONDS) -> dict[str, Any
         ],
         "worker_extra_args": [
             *("--memory-limit", str(worker_memory(site))),
-            *("--lifetime", f"{lives.seconds:.0f}s", "--lifetime-stagger", f"{lives.stagger:.0f}s"),
+            *("--lifetime", f"{seconds:.0f}s", "--lifetime-stagger", f"{stagger:.0f}s"),
             *("--no-dashboard", "--dashboard-address", "127.0.0.1:0"),
             *("--preload-nanny", scratch.__name__),
             *site["worker-extra-args"],

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -92,10 +92,8 @@ def serve(
     try:
         with _cluster(site, jobs, file.parent) as client:
             cluster: Any = client.cluster
-            running = PersistentScheduler(
-                cluster.scheduler_address, cluster.dashboard_link, site, jobs,
-                socket.gethostname(), os.getpid(),
-            )  # fmt: skip
+            place = cluster.scheduler_address, cluster.dashboard_link
+            running = PersistentScheduler(*place, site, jobs, socket.gethostname(), os.getpid())
             write_atomic(file, json.dumps(asdict(running)) + "\n")
             ready(running)
             while not client.get_metadata(END_KEY, False):
@@ -106,15 +104,13 @@ def serve(
 
 @contextmanager
 def _cluster(site: str, jobs: int | tuple[int, int], folder: Path) -> Iterator[Client]:
-    if site != LOCAL:
-        with (
-            slurm_cluster(site, jobs, folder=folder) as cluster,
-            closing_logged(cluster.get_client()) as client,
-        ):
-            yield client
-        return
-    with tls.new_key(folder) as security, local_cluster(security=security) as client:
-        yield client
+    with ExitStack() as stack:
+        if site == LOCAL:
+            security = stack.enter_context(tls.new_key(folder))
+            yield stack.enter_context(local_cluster(security=security))
+        else:
+            cluster = stack.enter_context(slurm_cluster(site, jobs, folder=folder))
+            yield stack.enter_context(closing_logged(cluster.get_client()))
 
 
 def refuse_second(file: Path) -> None:
@@ -140,12 +136,11 @@ def start_scheduler(site: str, jobs: str, file: Path) -> PersistentScheduler:
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     log = file.with_suffix(".log")
     words = ["cluster", "start", "--foreground", "--site", site, "--scheduler-file", str(file)]
+    command = python_command("-m", "homodyne_dask.cli", *words, *(["--jobs", jobs] if jobs else []))
     log.unlink(missing_ok=True)
     with log.open("x") as out:
-        process = subprocess.Popen(
-            python_command("-m", "homodyne_dask.cli", *words, *(["--jobs", jobs] if jobs else [])),
-            stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
-        )  # fmt: skip
+        streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out}
+        process = subprocess.Popen(command, **streams, start_new_session=True)
     if not _wait(lambda: file.exists() or process.poll() is not None, START_TIMEOUT):
         process.terminate()
         raise ClusterError(f"the scheduler did not start within {START_TIMEOUT:g} s: see {log}")
@@ -167,8 +162,7 @@ def stop_scheduler(file: Path, key: str | None = None) -> None:
 
 
 def _wait(reached: Callable[[], bool], seconds: float) -> bool:
-    """Wait until something is reached; return whether it was, in time."""
     until = time.monotonic() + seconds
-    while not (found := reached()) and time.monotonic() < until:
+    while not (is_reached := reached()) and time.monotonic() < until:
         time.sleep(0.05)
-    return found
+    return is_reached

@@ -63,9 +63,8 @@ def _run(command: list[str], stdin: str) -> tuple[int, str, str]:
             f"cluster, or workers on this machine (without --site)"
         )
     try:
-        ended = subprocess.run(
-            command, input=stdin, capture_output=True, text=True, timeout=COMMAND_TIMEOUT, check=False
-        )  # fmt: skip
+        streams = {"input": stdin, "capture_output": True, "text": True}
+        ended = subprocess.run(command, **streams, timeout=COMMAND_TIMEOUT, check=False)
     except subprocess.TimeoutExpired:
         raise ClusterError(
             f"{command[0]} did not answer within {COMMAND_TIMEOUT:g} s: check whether the batch system is "

@@ -5,7 +5,8 @@ jobqueue.<site>, wherever Dask has read them from.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,31 +110,33 @@ def site_named(name: str, **changes: Any) -> Site:
     return _checked(Site(name, settings))
 
 
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and value >= 1
+
+
+_CHECKS: dict[str, tuple[Callable[[Any], object], str]] = {
+    "batch": (BATCH_SYSTEMS.__contains__, " or ".join(BATCH_SYSTEMS)),
+    "security": (("tls", "none").__contains__, "tls or none"),
+    "cores": (_is_count, "a whole number of at least 1"),
+    "processes": (_is_count, "a whole number of at least 1"),
+    "memory": (parse_bytes, "a size, such as 200GB"),
+    "patience": (parse_timedelta, "a duration, such as 10m"),
+}
+
+
 def _checked(site: Site) -> Site:
     where = f"jobqueue.{site.name}"
-    for key, allowed in (("batch", BATCH_SYSTEMS), ("security", ("tls", "none"))):
-        if site[key] not in allowed:
-            raise OptionError(
-                f"{where}.{key} = {site[key]!r} cannot be used: give {' or '.join(allowed)}"
-            )
-    for key in ("cores", "processes"):
-        if not isinstance(site[key], int) or site[key] < 1:
-            raise OptionError(f"{where}.{key} = {site[key]!r} is not a whole number of at least 1")
+    for key, (usable, such_as) in _CHECKS.items():
+        good = False
+        with suppress(ValueError, TypeError, AttributeError, KeyError):
+            good = usable(site[key])
+        if not good:
+            raise OptionError(f"{where}.{key} = {site[key]!r} cannot be used: give {such_as}")
     if site["cores"] % site["processes"]:
         raise OptionError(
             f"{where}: {site['cores']} cores cannot be shared equally by {site['processes']} "
             f"processes: give a number of processes that divides the number of cores"
         )
-    for key, read, such_as in (
-        ("memory", parse_bytes, "a size, such as 200GB"),
-        ("patience", parse_timedelta, "a duration, such as 10m"),
-    ):
-        try:
-            read(site[key])
-        except (ValueError, TypeError, AttributeError, KeyError):
-            raise OptionError(
-                f"{where}.{key} = {site[key]!r} cannot be used: give {such_as}"
-            ) from None
     _ = site.walltime
     return site
 

@@ -80,7 +80,7 @@ def test_a_section_of_dasks_configuration_is_a_site_of_its_own():
     ("given", "said"),
     [
         ({"cors": 4}, "unknown setting 'cors'; did you mean 'cores'"),
-        ({"cores": 0}, "is not a whole number of at least 1"),
+        ({"cores": 0}, "cannot be used: give a whole number of at least 1"),
         ({"cores": 5, "processes": 2}, "5 cores cannot be shared equally by 2 processes"),
         ({"walltime": "an hour"}, "is not a walltime"),
         ({"memory": "much"}, "memory = 'much' cannot be used: give a size"),
@@ -133,7 +133,7 @@ def test_a_walltime_too_short_for_work_is_refused_with_one_that_is_not(task):
 def test_a_job_script_has_the_lifetime_that_the_plans_tasks_ask_for():
     site, lives = site_named("generic", interface="eth0"), lifetimes.lifetime(3600, 3.4)
     text = jobs.script(site, Path("/key"), task=3.4)
-    assert f"--lifetime {lives.seconds:.0f}s --lifetime-stagger {lives.stagger:.0f}s" in text
+    assert f"--lifetime {lives[0]:.0f}s --lifetime-stagger {lives[1]:.0f}s" in text
     assert text != jobs.script(site, Path("/key"))
 
 
