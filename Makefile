@@ -124,19 +124,11 @@ $(DEPLOY)/ready: $(VENV)/ready
 test-deploy: $(DEPLOY)/ready  ## what is in deploy/: Globus Compute, ewoks, MPI, dask-gateway, manifests, the image
 	$(DEPLOY)/bin/python -m pytest tests/deploy --override-ini filterwarnings=default
 
-profile-nlsq: install  ## one fit under the profilers of Dask and JAX; leaves profile/
-	rm -rf profile
-	mkdir profile
-	$(BIN)/homodyne-dask simulate profile/A0001_results.hdf --scenario ageing --frames 900
-	$(BIN)/homodyne-dask ingest profile/A0001_results.hdf
-	$(BIN)/homodyne-dask fit profile/A0001_c2.zarr --model laminar_flow --performance-report profile
-	@echo "the profiles are profile/dask-report.html and, for xprof or ui.perfetto.dev, profile/jax/"
-
 lint: install  ## style, types and the layers of the imports; all but the types are a part of make test
 	$(BIN)/python -m pytest tests/test_style.py
 
 clean:  ## remove what was built, .venv too
-	rm -rf $(VENV) $(PEERS) $(XPCSJAX) $(DEPLOY) .venv-versions demo profile artefacts build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) $(XPCSJAX) $(DEPLOY) .venv-versions demo artefacts build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo picture test test-long test-versions dist test-wheel man docs paper chromium test-browser test-chaos slurm test-slurm benchmark benchmark-peers benchmark-gpu reproduce test-deploy profile-nlsq lint clean
+.PHONY: help install demo picture test test-long test-versions dist test-wheel man docs paper chromium test-browser test-chaos slurm test-slurm benchmark benchmark-peers benchmark-gpu reproduce test-deploy lint clean

@@ -15,7 +15,7 @@ from homodyne_dask import errors
 from homodyne_dask.models.user_defined import UserDefined
 from homodyne_dask.request.options import FitOptions
 from homodyne_dask.results.data.comparison import Comparison
-from homodyne_dask.results.data.fit_rows import SeriesEntry
+from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.data.fitted_parameters import UnknownParameterError
 from homodyne_dask.results.data.posterior import posterior_of
 from homodyne_dask.results.data.series import FitSeries
@@ -70,7 +70,7 @@ MAKERS: dict[str, Callable[[Any], Any]] = {
     "FitResult": flow_result_of,
     "FitResult, asked before": lambda scan: [(r := flow_result_of(scan)), r.params, r.summary()][0],
     "params": lambda scan: flow_result().params,
-    "FitSeries": lambda scan: FitSeries("q", (SeriesEntry("1", None, flow_result(), "", {"q": 1.0}),)),
+    "FitSeries": lambda scan: FitSeries("q", (fit_row("1", None, flow_result(), "", {"q": 1.0}),)),
     "Posterior": drawn,
     "Comparison": lambda scan: Comparison((), "A0123_c2.zarr", 3, 1.0),
     "fitted c2": lambda scan: flow_result_of(scan).model(),

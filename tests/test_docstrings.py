@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.results.data.fit_rows import SeriesEntry
+from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.data.series import FitSeries
 from tests.apps.migration.configurations import write_yaml
 from tests.results.made_results import flow_result
@@ -33,7 +33,7 @@ def folder(tmp_path_factory) -> Path:
     (where / "A0123_fit_q").mkdir()
     flow_result().to_json(where / "A0123_fit" / "summary.json")
     write_yaml(where).rename(where / "homodyne.yaml")
-    series = FitSeries("q", (SeriesEntry("1", None, flow_result(), "", {"q": 0.0054}),))
+    series = FitSeries("q", (fit_row("1", None, flow_result(), "", {"q": 0.0054}),))
     series.to_json(where / "A0123_fit_q" / "series.json")
     return where
 

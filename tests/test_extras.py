@@ -11,7 +11,6 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.cluster import tls
-from homodyne_dask.cluster.profiling import profiled
 from homodyne_dask.errors import PackageError, require_package
 from homodyne_dask.fitting.posterior.sample_posterior import posterior_draws
 from ingest.readers import hdf5
@@ -26,7 +25,6 @@ def enter(context):
 
 NEEDS = {
     "hd.view": ("bokeh", "view", lambda _: hd.view()),
-    "Dask's report": ("bokeh", "view", lambda folder: enter(profiled(ANYTHING, folder))),
     "hd.posterior": ("arviz_stats", "posterior", lambda _: posterior_draws(ANYTHING, ANYTHING)),
     "a store by URL": ("obstore", "objectstore", lambda _: hd.open_dataset("s3://bucket/store")),
     "a site": ("dask_jobqueue", "slurm", lambda _: enter(hd.slurm_cluster("generic"))),

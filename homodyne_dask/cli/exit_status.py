@@ -37,8 +37,11 @@ MEMORY_ERRORS = (
 """Words of libraries that found no memory."""
 
 
-class Interrupted(Exception):  # noqa: N818 - an outcome, not an error
-    """Ctrl-C or SIGTERM; the message says what is kept and how to continue."""
+class Interrupted(BaseException):
+    """Ctrl-C or SIGTERM; the message says what is kept and how to continue.
+
+    Not an Exception: what goes on after a fit that failed does not go on after this.
+    """
 
 
 def print_error(error: BaseException) -> int:

@@ -16,6 +16,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from homodyne_dask.cli.exit_status import (
+    Interrupted,
     check_address_space,
     messages,
     print_error,
@@ -154,7 +155,7 @@ class Program(click.Group):
                     standalone_mode=False,
                     **extra,
                 )
-        except (Exception, KeyboardInterrupt) as e:
+        except (Exception, KeyboardInterrupt, Interrupted) as e:
             if debug:
                 traceback.print_exc()
             with as_typed():

@@ -30,18 +30,23 @@ def progress_on_stderr() -> Iterator[Callback]:
 
 def progress_on(console: Console) -> AbstractContextManager[ShowProgress]:
     """Return a context with a function that shows progress on a console: a bar on a terminal, else lines."""
-    return _bar(console) if console.is_terminal else nullcontext(_plain(console))
+    return _bar(console) if console.is_terminal else nullcontext(_lines(console, LINE_INTERVAL))
 
 
-def _lines(console: Console) -> ShowProgress:
-    """Return a function that prints a line on the data at the start and one after each pass."""
-    passes, refused = -1, 0
+def _lines(console: Console, interval: float = math.inf) -> ShowProgress:
+    """Return a function that prints a line on the data at the start and one after each pass.
+
+    interval: seconds between two more lines during a long pass.
+    """
+    passes, refused, last = -1, 0, 0.0
 
     def show(progress: Progress) -> None:
-        nonlocal passes, refused
+        nonlocal passes, refused, last
         for reason in progress.refused[refused:]:
             console.print(f"refused: {printable(reason)}", markup=False)
         refused = len(progress.refused)
+        if progress.now is None or progress.now.done == 0:
+            last = progress.at
         if progress.now is None and not progress.done:
             return
         if passes < 0:
@@ -52,23 +57,10 @@ def _lines(console: Console) -> ShowProgress:
             if progress.page:
                 console.print(f"live: {progress.page}")
             passes = 0
-        for one in progress.done[passes:]:
-            console.print(pass_line(one, progress.at - progress.began))
+        for ended in progress.done[passes:]:
+            console.print(pass_line(ended, progress.at - progress.began))
         passes = len(progress.done)
-
-    return show
-
-
-def _plain(console: Console) -> ShowProgress:
-    """Return a function that prints lines only, during a long pass one every LINE_INTERVAL."""
-    print_lines, last = _lines(console), 0.0
-
-    def show(progress: Progress) -> None:
-        nonlocal last
-        print_lines(progress)
-        if progress.now is None or progress.now.done == 0:
-            last = progress.at
-        elif progress.at - last >= LINE_INTERVAL:
+        if progress.at - last >= interval:
             console.print(f"  {progress.doing}: {pass_state(progress)}")
             last = progress.at
 

@@ -35,55 +35,76 @@ def delivered(config: FitConfig) -> Iterator[tuple[FitConfig, Callable[[Path], s
 
     Where `output` is a URL the fit writes to a temporary folder, which is copied after the block; its
     checkpoint is in the working folder. Raises OptionError where the URL holds something already and
-    nothing says to replace it, FolderInUse where another fit is writing there, ObjectStoreError where the
-    result cannot be copied: it is kept in the working folder then.
+    nothing says to replace it, and as `on_disk`.
     """
     url = config.output
     if not isinstance(url, UrlPath):
         yield config, str
         return
-    with _staging_folder(url) as folder:
-        found = {path.name for path in children(url)} - {LOCK}
-        if found and not found & {SUMMARY, *LISTS}:
+    with on_disk(url, fetched=False) as (folder, name_of):
+        present = {path.name for path in children(url)} - {LOCK}
+        if present and not present & {SUMMARY, *LISTS}:
             raise OptionError(
                 f"{url} contains objects that do not belong to a result: give another --output"
             )
-        if found and not config.overwrite:
+        if present and not config.overwrite:
             raise OptionError(f"{url} exists: give --overwrite to replace it, or another --output")
         changed: dict[str, Any] = {"output": folder}
         if len(config.data) == 1 and not config.over and config.checkpoint is None:
             changed["checkpoint"] = Path(f"{url.name}.checkpoint.json")
-        yield replace(config, **changed), _names(folder, url)
-        with _kept_if_refused(folder, url):
-            _replace(folder, url)
+        yield replace(config, **changed), name_of
 
 
 @contextmanager
-def on_disk(where: AnyPath) -> Iterator[tuple[Path, Callable[[Path], str]]]:
+def on_disk(where: AnyPath, fetched: bool = True) -> Iterator[tuple[Path, Callable[[Path], str]]]:
     """Yield the folder of a result, and a function that says where a path of it is or will be.
 
-    A result by URL is copied to a temporary folder; what is changed there is copied back after the block.
-    Raises FolderInUse where a fit is writing there.
+    A result by URL is copied to a temporary folder, where it is to be fetched; what is changed there is
+    copied back after the block, in place of what was not fetched. Raises FolderInUse where another fit is
+    writing there, ObjectStoreError where the result cannot be copied: it is kept in the working folder then.
     """
     if not isinstance(where, UrlPath):
         yield where, str
         return
-    with _staging_folder(where) as folder:
-        before = {}
-        for path in _results_below(where):
-            file = folder / path.relative_to(where)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                before[file] = objects.read(path, MAX_BYTES)
-            except ValueError as e:
-                raise ObjectStoreError(
-                    f"{path} cannot be fetched ({e}): it is no file of a result"
-                ) from e
-            file.write_bytes(before[file])
-        yield folder, _names(folder, where)
-        changed = [file for file in _files(folder) if file.read_bytes() != before.get(file)]
-        with _kept_if_refused(folder, where):
-            _write(changed, folder, where)
+    with (
+        locked(where / LOCK) as held,
+        tempfile.TemporaryDirectory(prefix="homodyne_dask_result_") as temporary,
+    ):
+        if not held:
+            raise FolderInUse(
+                f"another fit is writing {where}: wait until it ends, or give another --output"
+            )
+        folder = Path(temporary, where.name)
+        before = _fetch(where, folder) if fetched else {}
+        yield folder, lambda path: str(where.joinpath(*path.relative_to(folder).parts))
+        files = sorted(file for file in folder.rglob("*") if file.is_file())
+        changed = [file for file in files if file.read_bytes() != before.get(file)]
+        try:
+            if not fetched:
+                _remove(where, {file.relative_to(folder).parts[0] for file in files})
+            for file in sorted(changed, key=_completes):
+                objects.write(where / file.relative_to(folder), file.read_bytes())
+        except ObjectStoreError as e:
+            kept = shutil.move(folder, tempfile.mkdtemp(prefix=f"{where.name}_", dir="."))
+            raise ObjectStoreError(f"{e}; the result is kept in {kept}") from e
+        if not fetched:
+            echo_progress(f"copied {counted(len(files), 'file')} to {where}")
+
+
+def _fetch(url: UrlPath, folder: Path) -> dict[Path, bytes]:
+    """Copy a result to a folder; return what each file contains."""
+    contents = {}
+    for path in _results_below(url):
+        file = folder / path.relative_to(url)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            contents[file] = objects.read(path, MAX_BYTES)
+        except ValueError as e:
+            raise ObjectStoreError(
+                f"{path} cannot be fetched ({e}): it is no file of a result"
+            ) from e
+        file.write_bytes(contents[file])
+    return contents
 
 
 def pictures_drawn(where: AnyPath, store: AnyPath | None) -> Iterator[list[str]]:
@@ -91,50 +112,22 @@ def pictures_drawn(where: AnyPath, store: AnyPath | None) -> Iterator[list[str]]
 
     store: the data of all of them, by default those beside them.
     """
-    with on_disk(where) as (here, name_of):
-        for summary in [*here.glob(SUMMARY), *sorted(here.glob(f"*/{SUMMARY}"))]:
+    with on_disk(where) as (local, name_of):
+        for summary in [*local.glob(SUMMARY), *sorted(local.glob(f"*/{SUMMARY}"))]:
             folder, result = summary.parent, load_result(summary)
             at = where if isinstance(where, UrlPath) else folder
             view = FitView(result, data_of(result, at, WITH_STORE, store))
             yield list(map(name_of, write_pictures(view, folder)))
 
 
-@contextmanager
-def _kept_if_refused(folder: Path, url: UrlPath) -> Iterator[None]:
-    """Move a result that cannot be copied into the working folder, and name it in the error."""
-    try:
-        yield
-    except ObjectStoreError as e:
-        kept = shutil.move(folder, tempfile.mkdtemp(prefix=f"{url.name}_", dir="."))
-        raise ObjectStoreError(f"{e}; the result is kept in {kept}") from e
-
-
-@contextmanager
-def _staging_folder(url: UrlPath) -> Iterator[Path]:
-    """Lock a URL and yield a temporary folder for what is there."""
-    with (
-        locked(url / LOCK) as held,
-        tempfile.TemporaryDirectory(prefix="homodyne_dask_result_") as temporary,
-    ):
-        if not held:
-            raise FolderInUse(
-                f"another fit is writing {url}: wait until it ends, or give another --output"
-            )
-        yield Path(temporary, url.name)
-
-
-def _names(folder: Path, url: UrlPath) -> Callable[[Path], str]:
-    return lambda path: str(url.joinpath(*path.relative_to(folder).parts))
-
-
 def _results_below(url: UrlPath) -> list[UrlPath]:
     """Return the files of a result, or of a list of results and of these, as they are at a URL."""
-    found = []
-    for path in objects.below(url):
-        name = path.relative_to(url)
-        if ".." not in name.split("/") and (_of_one(name) or _of_one(name.partition("/")[2])):
-            found.append(path)
-    return found
+    names = {path: path.relative_to(url) for path in objects.below(url)}
+    return [
+        path
+        for path, name in names.items()
+        if ".." not in name.split("/") and (_of_one(name) or _of_one(name.partition("/")[2]))
+    ]
 
 
 def _of_one(name: str) -> bool:
@@ -142,30 +135,17 @@ def _of_one(name: str) -> bool:
     return any(fnmatch(name, pattern) for pattern in (*FILES, *LISTS))
 
 
-def _replace(folder: Path, url: UrlPath) -> None:
-    """Remove an earlier result, its summaries first, then write the new one, its summaries last.
+def _remove(url: UrlPath, made: set[str]) -> None:
+    """Remove an earlier result, its summaries first; of a list of results those that are made again.
 
-    Of a list of results those that are not made again remain.
+    made: first names of the new files.
     """
-    files = _files(folder)
-    made = {file.relative_to(folder).parts[0] for file in files}
     for path in sorted(_results_below(url), key=lambda path: not _completes(path)):
         name = path.relative_to(url)
         if _of_one(name) or name.partition("/")[0] in made:
             objects.remove(path)
-    _write(files, folder, url)
-    echo_progress(f"copied {counted(len(files), 'file')} to {url}")
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.rglob("*") if file.is_file())
 
 
 def _completes(path: AnyPath) -> bool:
+    """Return whether a file, written last and removed first, says that a result is complete."""
     return path.name in (SUMMARY, *LISTS)
-
-
-def _write(files: list[Path], folder: Path, url: UrlPath) -> None:
-    """Copy files of a folder to a URL, those last that complete a result."""
-    for file in sorted(files, key=_completes):
-        objects.write(url / file.relative_to(folder), file.read_bytes())

@@ -1,36 +1,51 @@
-"""What `homodyne-dask fit` does: the model, the workers, one fit or several, their reports."""
+"""What `homodyne-dask fit` does: the model, the workers, one fit or many, their reports and their index."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import homodyne_dask as hd
-from homodyne_dask.cli import fit_job as jobs_of
 from homodyne_dask.cli import progress_bar
-from homodyne_dask.cli.exit_status import NOT_CONVERGED
+from homodyne_dask.cli.exit_status import (
+    BAD_INPUT,
+    BUG,
+    NOT_CONVERGED,
+    Interrupted,
+    error_sentence,
+    print_error,
+)
 from homodyne_dask.cli.fit_config import FitConfig
-from homodyne_dask.cli.fit_job import FitJob, MoreFiles, fit_jobs
-from homodyne_dask.cli.printing import echo, echo_json
+from homodyne_dask.cli.printing import echo, echo_json, echo_progress
 from homodyne_dask.cli.result_upload import delivered
 from homodyne_dask.cli.shared_options import selected
-from homodyne_dask.cli.worker_options import client_of
+from homodyne_dask.cli.worker_options import client_of, workers_are_local
 from homodyne_dask.errors import OptionError, in_line
+from homodyne_dask.fitting.events import Callback, PassEnded, on_pass
+from homodyne_dask.fitting.prepare import prepare, require_gap
+from homodyne_dask.fitting.series.fit_job import Job, fit_job
+from homodyne_dask.fitting.series.previous_fit import PreviousFit
+from homodyne_dask.fitting.series.rings_and_windows import jobs_of, parts_of
 from homodyne_dask.models import model_named
 from homodyne_dask.request.options import AUTO
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.files.folder import check_folder, checkpoint_in
+from homodyne_dask.results.data.fit_rows import PARTS, SCANS, fit_row, outcome_counts
+from homodyne_dask.results.data.series import FitSeries
+from homodyne_dask.results.files import folder as folders
+from homodyne_dask.results.files import scans_index as index
 from homodyne_dask.solver.checkpoint import checkpoint_exists
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from homodyne_dask.fitting.series.parallel_fits import FitOutput
-    from homodyne_dask.results.data.comparison import Comparison
-
 MOST_DRAWN = 8
 """Number of fits of one command up to which the figures of each are drawn by default."""
+
+
+ShowResult = Callable[[Job, FitResult, Sequence[Path]], None]
 
 
 class RunOptions(NamedTuple):
@@ -40,7 +55,6 @@ class RunOptions(NamedTuple):
     go_on: bool
     pictures: bool | None
     nexus: bool
-    performance_report: Path | None
     as_json: bool
 
 
@@ -54,90 +68,209 @@ def run_fits(config: FitConfig, chosen: RunOptions) -> int:
             )
         config = replace(config, over=config.over or "scan")
     with delivered(config) as (config, where):
-        config, comparison = _with_model(config, resume)
-        jobs = fit_jobs(config)
+        if config.model == AUTO:
+            config, jobs = _with_chosen_model(config, resume)
+        else:
+            jobs = fit_jobs(config)
         drawn = len(jobs) <= MOST_DRAWN if chosen.pictures is None else chosen.pictures
-        more = MoreFiles(drawn, chosen.nexus)
-        run = partial(_run_one, config, chosen, more, comparison, where)
+        jobs = [job._replace(pictures=drawn, nexus=chosen.nexus) for job in jobs]
+        shown = partial(_print_result, chosen.as_json, where)
         if len(jobs) == 1 and not config.over:
-            with client_of(config) as client:
-                checkpoint = config.checkpoint or checkpoint_in(jobs[0].folder)
-                again = chosen.resume or (chosen.go_on and checkpoint_exists(checkpoint))
-                return 0 if run(client, jobs[0], again).converged else NOT_CONVERGED
-        if config.checkpoint or chosen.performance_report:
+            return _fit_one(config, chosen, jobs[0], shown)
+        if config.checkpoint:
             raise OptionError(
-                f"checkpoint and performance_report apply to a single fit, but there are "
-                f"{len(jobs)} fits: leave them out"
+                f"checkpoint applies to a single fit, but there are {len(jobs)} fits: leave it out"
             )
-        from homodyne_dask.cli import several_fits as several  # it loads Dask's client
-
-        jobs = list(map(several.opened, jobs))
-        with several.shared_workers(config, jobs, drawn) as client:
-            status = several.fit_all(
-                config, model_named(config.model), jobs, client, resume, partial(run, client), more,
-                partial(_fitted_together, config, client) if config.per_scan else None,
-            )  # fmt: skip
-            if not drawn and chosen.pictures is None:
-                echo(
-                    f"figures of individual fits were not drawn: `homodyne-dask show "
-                    f"{in_line(where(jobs[0].folder))} --pictures` draws them"
-                )
+        with client_of(config) as client:
+            status = _fit_many(config, jobs, client, resume, shown)
+        if not drawn and chosen.pictures is None:
+            echo(
+                f"figures of individual fits were not drawn: `homodyne-dask show "
+                f"{in_line(where(jobs[0].folder))} --pictures` draws them"
+            )
     return status
 
 
-def _fitted_together(config: FitConfig, client: "Client | None") -> hd.FitSeries:
-    """Return the series of a global fit of all scans."""
-    with progress_bar.progress_on_stderr() as show:
-        return hd.fit_each(
-            selected(config, config.data[0]), config.model, over=config.over or "scan",
-            per_scan=config.per_scan, client=client, callbacks=[show], **config.fit_options(),
-        )  # fmt: skip
-
-
-def _run_one(
-    config: FitConfig,
-    chosen: RunOptions,
-    more: MoreFiles,
-    comparison: "Comparison | None",
-    where: Callable[[Path], str],
-    client: "Client | None",
-    job: FitJob,
-    resume: bool,
-    output: "FitOutput | None" = None,
-) -> FitResult:
-    """Make one fit, or take the output of a worker that made it; print and write its result."""
-    result, files = jobs_of.fit_job(
-        config, model_named(config.model), job, client, resume, more,
-        output=output, profile=chosen.performance_report, comparison=comparison,
-    )  # fmt: skip
-    if chosen.as_json:
-        echo_json({"folder": where(job.folder)} | result.to_dict())
+def fit_jobs(config: FitConfig) -> list[Job]:
+    """Return a job for each store, or with `over` one for each part of the one store."""
+    options = config.fit_options()
+    if config.over:
+        if len(config.data) > 1:
+            raise OptionError(
+                f"over applies to a single store, but {len(config.data)} are given: fit each separately"
+            )
+        (store,) = config.data
+        scan = selected(config, store)
+        # an error is reported once, not for each part
+        require_gap(prepare(scan, model_named(config.model), **options))
+        folder = config.folder or folders.default_folder(store, config.over)
+        jobs = jobs_of(parts_of(scan, config.over, config.windows), scan, options, folder)
+    elif config.windows is not None:
+        raise OptionError("windows require over 'age': also give --over age")
     else:
-        echo(str(result))
-    names = ", ".join(str(file.relative_to(job.folder)) for file in files)
-    echo(f"\n{in_line(where(job.folder))}/ written: {names}")
-    return result
+        jobs = [
+            Job(store.name, cache(partial(selected, config, store)), options, folder)
+            for store, folder in zip(config.data, _folders(config), strict=True)
+        ]
+    chosen = {"checkpoint": config.checkpoint, "overwrite": config.overwrite}
+    return [job._replace(**chosen) for job in jobs]
 
 
-def _with_model(config: FitConfig, resume: bool) -> "tuple[FitConfig, Comparison | None]":
-    """Return the configuration with a model, and the comparison that chose it where `auto` was asked for.
+def _folders(config: FitConfig) -> list[Path]:
+    """Return the folder of each result: beside its store, or in the folder `output`."""
+    beside = [folders.default_folder(store) for store in config.data]
+    if len(beside) == 1:
+        return [config.folder or beside[0]]
+    chosen = [config.folder / folder.name for folder in beside] if config.folder else beside
+    for n, folder in enumerate(chosen):
+        if folder in chosen[:n]:
+            first = config.data[chosen.index(folder)]
+            raise OptionError(
+                f"the results of {first} and {config.data[n]} would both be written to {folder}: fit them "
+                f"one by one, each with its own --output"
+            )
+    return chosen
+
+
+def _with_chosen_model(config: FitConfig, resume: bool) -> tuple[FitConfig, list[Job]]:
+    """Return the configuration with the simplest adequate model, and the job of its fit.
 
     Raises OptionError where that is not one new fit.
     """
-    if config.model != AUTO:
-        return config, None
     if len(config.data) > 1 or config.over or resume:
         raise OptionError(
             "the model auto applies only to a single new fit: compare models on one store first, then "
             "give --model"
         )
     (job,) = fit_jobs(config)
-    checkpoint = config.checkpoint or checkpoint_in(job.folder)
-    check_folder(job.folder, checkpoint, config.overwrite, resume=False)
+    checkpoint = config.checkpoint or folders.checkpoint_in(job.folder)
+    folders.check_folder(job.folder, checkpoint, config.overwrite, resume=False)
     with client_of(config) as client, progress_bar.progress_on_stderr() as show:
-        scan = selected(config, config.data[0])
-        comparison = hd.compare_models(
-            scan, client=client, callbacks=[show], **config.fit_options()
-        )
+        comparison = hd.compare_models(job.scan(), client=client, callbacks=[show], **job.options)
     echo(f"{comparison}\n")
-    return replace(config, model=comparison.chosen), comparison
+    rows = tuple(row._asdict() for row in comparison.fits)
+    return replace(config, model=comparison.chosen), [job._replace(compared=rows)]
+
+
+def _print_result(
+    as_json: bool,
+    where: Callable[[Path], str],
+    job: Job,
+    result: FitResult,
+    files: Sequence[Path],
+) -> None:
+    """Print the result of a fit, and the files that were written."""
+    folder = where(job.folder)
+    if as_json:
+        echo_json({"folder": folder} | result.to_dict())
+    else:
+        echo(str(result))
+    names = ", ".join(str(file.relative_to(job.folder)) for file in files)
+    echo(f"\n{in_line(folder)}/ written: {names}")
+
+
+def _fit_one(config: FitConfig, chosen: RunOptions, job: Job, shown: ShowResult) -> int:
+    """Make a single fit, by all workers; return the exit status."""
+    checkpoint = config.checkpoint or folders.checkpoint_in(job.folder)
+    with client_of(config) as client:
+        resume = chosen.resume or (chosen.go_on and checkpoint_exists(checkpoint))
+        with _observed(checkpoint, resume) as callbacks:
+            model = model_named(config.model)
+            result, files = fit_job(job, model, client, callbacks, resume=resume)
+    shown(job, result, files)
+    return 0 if result.converged else NOT_CONVERGED
+
+
+@contextmanager
+def _observed(checkpoint: Path, resume: bool, again: str = "") -> Iterator[Sequence[Callback]]:
+    """Yield callbacks that show the progress of a fit; an interrupt says what was saved of it.
+
+    again: how to go on with a fit of which nothing was saved.
+    """
+    passes = 0
+
+    def count(event: PassEnded) -> None:
+        nonlocal passes
+        passes = event.number
+
+    try:
+        with progress_bar.progress_on_stderr() as show:
+            yield [on_pass(count), show]
+    except KeyboardInterrupt:
+        if not (passes or resume):
+            raise Interrupted(
+                f"interrupted before the end of the first pass: nothing was saved{again}"
+            ) from None
+        raise Interrupted(
+            f"interrupted after pass {passes}: the checkpoint is {checkpoint}; repeat the command "
+            f"with --resume to continue"
+        ) from None
+
+
+def _fit_many(
+    config: FitConfig,
+    jobs: Sequence[Job],
+    client: "Client | None",
+    resume: bool,
+    shown: ShowResult,
+) -> int:
+    """Make the fits of all jobs, list them in an index, and return the worst exit status.
+
+    A fit that fails does not stop the others.
+    """
+    from homodyne_dask.fitting.series import run_many as many  # it loads Dask's client
+
+    model, kind = model_named(config.model), PARTS if config.over else SCANS
+    where = jobs[0].folder.parent
+    if not config.over:
+        common = os.path.commonpath([job.folder.resolve().parent for job in jobs])
+        where = config.folder or Path(common)
+    min_fits = many.MIN_FITS_FOR_WORKERS
+    if jobs[0].pictures:
+        min_fits = many.MIN_DRAWN_FITS_FOR_WORKERS
+    rows, statuses, files, together = [], set(), [], None
+
+    @contextmanager
+    def observed(job: Job, before: PreviousFit) -> Iterator[Sequence[Callback]]:
+        echo_progress(f"\n{in_line(job.name)}, {len(rows) + 1} of {len(jobs)}")
+        folder = in_line(str(job.folder))
+        if before.result is not None:
+            echo_progress(f"{folder}/ already contains its result")
+        if before.changed:
+            echo_progress(
+                f"{folder}/ is fitted again; changed since the last fit: {before.changed}"
+            )
+        again = "; repeat the command with --resume to continue with it"
+        checkpoint = folders.checkpoint_in(job.folder)
+        with _observed(checkpoint, before.resume, again) as callbacks:
+            yield callbacks
+
+    with folders.locked_folder(where, f".{kind}.lock"):
+        index.check_index(where, config.overwrite or resume, kind)
+        if config.per_scan:
+            with progress_bar.progress_on_stderr() as show:
+                series = hd.fit_each(
+                    selected(config, config.data[0]), model, over=config.over or "scan",
+                    per_scan=config.per_scan, client=client, callbacks=[show], **config.fit_options(),
+                )  # fmt: skip
+            together = series.global_fit
+            made = zip(jobs, series.results, strict=True)
+            jobs = [job._replace(made=result) for job, result in made]
+        shared_disk = workers_are_local(config)
+        given = {"resume": resume, "many": min_fits, "shared_disk": shared_disk}
+        with closing(many.run_many(jobs, model, client, observed, **given)) as outputs:
+            for job, output in zip(jobs, outputs, strict=True):
+                result, message = output.result, ""
+                if output.error is not None:
+                    message = error_sentence(output.error)
+                    statuses.add(print_error(output.error))
+                elif result is not None:
+                    statuses.add(0 if result.converged else NOT_CONVERGED)
+                    if output.files:  # it is not that of an earlier run
+                        shown(job, result, output.files)
+                rows.append(fit_row(job.name, job.folder, result, message, job.at))
+                files = index.write_index(where, model.names, rows, len(jobs), kind, together)
+    if config.over:
+        echo(f"\n{FitSeries(config.over, tuple(rows), together)}")
+    echo(f"\n{outcome_counts(rows, len(rows), kind)}: {in_line(', '.join(map(str, files)))}")
+    return next((s for s in (BUG, BAD_INPUT, NOT_CONVERGED) if s in statuses), 0)

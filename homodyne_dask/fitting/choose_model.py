@@ -16,7 +16,7 @@ from homodyne_dask.fitting.callbacks import require_callbacks
 from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.fit import fit
 from homodyne_dask.fitting.prepare import prepare
-from homodyne_dask.fitting.series.parallel_fits import workers_for
+from homodyne_dask.fitting.series.run_many import workers_for
 from homodyne_dask.models import (
     BEATING,
     BROWNIAN,

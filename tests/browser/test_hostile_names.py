@@ -12,7 +12,7 @@ from homodyne_dask.fitting.events import Progress
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.data.findings import Findings, finding
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fit_rows import FitRow, SeriesEntry, fit_row
+from homodyne_dask.results.data.fit_rows import FitRow, fit_row, row_of_scan
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.files.folder import write_result
 from homodyne_dask.results.files.scans_index import write_index
@@ -75,11 +75,11 @@ def report(folder: Path, scan) -> str:
 
 
 def live_page(folder: Path, scan) -> str:
-    entry = SeriesEntry("store", folder / FILE, named(scan))
+    entry = fit_row("store", folder / FILE, named(scan))
     (folder / FILE).mkdir()
     rows = [
-        fit_row(1, 1.8e9, replace(entry, name=HOSTILE)),
-        FitRow(HOSTILE, 2, 1.8e9, message=HOSTILE),
+        row_of_scan(1, 1.8e9, replace(entry, name=HOSTILE)),
+        row_of_scan(2, 1.8e9, FitRow(HOSTILE, message=HOSTILE)),
     ]
     status = WatchStatus(None, HOSTILE, [HOSTILE])
     write_live_index(folder, (), rows, live_pictures(rows, {}), status)
@@ -103,15 +103,15 @@ def cell(folder: Path, scan) -> str:
 def reprs(folder: Path, scan) -> str:
     """What notebooks show of a scan, a result and a series."""
     result = named(scan)
-    entries = (SeriesEntry(HOSTILE, None, result), SeriesEntry(HOSTILE, None, None, HOSTILE))
+    entries = (fit_row(HOSTILE, None, result), fit_row(HOSTILE, None, None, HOSTILE))
     parts = (scan, result, FitSeries("q", entries))
     return written(folder, f"<!DOCTYPE html>{''.join(part._repr_html_() for part in parts)}")
 
 
 def scans_page(folder: Path, scan) -> str:
     """The page of several fits."""
-    good = SeriesEntry(HOSTILE, folder / FILE, named(scan))
-    entries = [good, good, SeriesEntry(HOSTILE, None, None, HOSTILE)]
+    good = fit_row(HOSTILE, folder / FILE, named(scan))
+    entries = [good, good, fit_row(HOSTILE, None, None, HOSTILE)]
     write_index(folder, LAMINAR_FLOW.names, entries, len(entries))
     return (folder / "scans.html").as_uri()
 

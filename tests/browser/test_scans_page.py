@@ -12,7 +12,7 @@ from homodyne_dask.apps.watch.scans_page import (
     read_rates,
     write_live_index,
 )
-from homodyne_dask.results.data.fit_rows import FitRow, SeriesEntry, fit_row
+from homodyne_dask.results.data.fit_rows import FitRow, fit_row, row_of_scan
 from tests.browser.chromium import ARTEFACTS, NAMELESS, OUTSIDE, PROGRAM, browser
 from tests.results.made_results import changed, flow_result
 
@@ -32,10 +32,11 @@ def scans(folder: Path, number: int) -> list[FitRow]:
         result.mkdir(exist_ok=True)
         lines = [f"{t},{1e4 * t**-0.5},9e3,{2e4 * t**-0.5},{1e-3 + n / 1e4},," for t in (0.1, 1, 9)]
         (result / "rates.csv").write_text(RATES + "\n".join(lines) + "\n")
-        entry = SeriesEntry(f"A{n}.hdf", result, changed(flow_result(), redchi=1 + 0.01 * n))
-        found.append(fit_row(n + 1, 1.8e9 + 3600 * n, entry))
+        entry = fit_row(f"A{n}.hdf", result, changed(flow_result(), redchi=1 + 0.01 * n))
+        found.append(row_of_scan(n + 1, 1.8e9 + 3600 * n, entry))
     warned = replace(found[-1], warnings=("contrast 0.1 after 0.3",))
-    bad = FitRow(HOSTILE, number + 1, 1.8e9 + 3600 * number, message=f"{HOSTILE} is no scan")
+    bad = FitRow(HOSTILE, message=f"{HOSTILE} is no scan")
+    bad = row_of_scan(number + 1, 1.8e9 + 3600 * number, bad)
     return [*found[:-1], warned, bad]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from homodyne_dask.fitting.series import parallel_fits as small_fits
+from homodyne_dask.fitting.series import run_many
 from homodyne_dask.results.files.saved_results import load_result, load_series
 from homodyne_dask.results.views.figures import fit_figures as plots
 from tests.html_pages import ParsedPage
@@ -99,7 +99,7 @@ def test_a_rate_without_a_formula_stands_for_its_coefficients(rings):
 def test_small_fits_on_workers_write_the_same_as_fits_in_this_process(rings, monkeypatch):
     wanted = Path("R_fit_q/q_0.006/summary.json").read_text()
     here = Path("R_fit_q/series.csv").read_text()
-    monkeypatch.setattr(small_fits, "MIN_DRAWN_FITS_FOR_WORKERS", 2)
+    monkeypatch.setattr(run_many, "MIN_DRAWN_FITS_FOR_WORKERS", 2)
     printed = done(*FIT, "q", "--overwrite")
     # figures are switched off in this process only
     assert "R_fit_q/q_0.006/ written: angles.png" in printed
@@ -142,7 +142,7 @@ BAD_OPTIONS = [
     (
         "a checkpoint",
         ["--over", "q", "--checkpoint", "c.json"],
-        "apply to a single fit, but there are 2 fits",
+        "applies to a single fit, but there are 2 fits",
     ),
     ("windows alone", ["--windows", "3"], "give --over age"),
     ("no number", ["--over", "age", "--windows", "few"], "--windows = .* cannot be used"),

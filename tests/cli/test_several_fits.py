@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from homodyne_dask.cli import fit_job, progress_bar, run_fits, several_fits
-from homodyne_dask.fitting.series import parallel_fits as small_fits
-from homodyne_dask.results.data.fit_rows import SeriesEntry
+from homodyne_dask.cli import progress_bar, run_fits
+from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.files import folder
 from homodyne_dask.results.files import scans_index as index
 from homodyne_dask.results.files.saved_results import load_result
@@ -85,17 +84,13 @@ def test_figures_of_many_fits_are_drawn_where_they_are_asked_for(
     assert ("--pictures` draws them" in printed) == (not drawn and not words)
 
 
-def test_of_several_stores_the_small_ones_are_opened_once(three, monkeypatch):
-    """A large one is opened anew at its turn, which may be hours later."""
-    of, select = [], fit_job.selected
+def test_each_of_several_stores_is_opened_once(three, monkeypatch):
+    of, select = [], run_fits.selected
     monkeypatch.setattr(
-        fit_job, "selected", lambda config, store: of.append(store.name) or select(config, store)
+        run_fits, "selected", lambda config, store: of.append(store.name) or select(config, store)
     )
     assert run(*FIT, "A_c2.zarr", "N_c2.zarr", "--no-pictures").exit_code == 0
     assert of == ["A_c2.zarr", "N_c2.zarr"]
-    monkeypatch.setattr(small_fits, "is_small", lambda scan: False)
-    job = fit_job.FitJob("N", three, lambda: of.append("opened"), {}, {})
-    assert several_fits.opened(job) is job
 
 
 def test_a_bug_in_one_scan_does_not_stop_the_others(three, monkeypatch):
@@ -222,8 +217,8 @@ def test_two_stores_of_one_name_cannot_share_an_output(three):
 def test_names_and_messages_of_an_index_never_become_markup(tmp_path):
     nasty = '<b>"&'
     entries = [
-        SeriesEntry(nasty, tmp_path / "a b <i>", flow_result()),
-        SeriesEntry("x", tmp_path / "c", None, nasty),
+        fit_row(nasty, tmp_path / "a b <i>", flow_result()),
+        fit_row("x", tmp_path / "c", None, nasty),
     ]
     index.write_index(tmp_path, tuple(flow_result().parameters["param"].values), entries, 2)
     page = ParsedPage((tmp_path / "scans.html").read_text())
@@ -234,7 +229,7 @@ def test_names_and_messages_of_an_index_never_become_markup(tmp_path):
 
 def test_the_figure_of_all_scans_is_drawn_when_all_are_done(tmp_path):
     names = tuple(flow_result().parameters["param"].values)
-    entries = [SeriesEntry(f"{n}", tmp_path / f"{n}", flow_result()) for n in range(2)]
+    entries = [fit_row(f"{n}", tmp_path / f"{n}", flow_result()) for n in range(2)]
     index.write_index(tmp_path, names, entries, 3)
     assert not ParsedPage((tmp_path / "scans.html").read_text()).all("img")
     index.write_index(tmp_path, names, entries, 2)

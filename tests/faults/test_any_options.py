@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import homodyne_dask as hd
 from homodyne_dask.cli.fit_config import config_options
-from homodyne_dask.cli.fit_job import fit_jobs
 from homodyne_dask.cli.read_options import read_config
+from homodyne_dask.cli.run_fits import fit_jobs
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.models import model_named

@@ -15,7 +15,7 @@ from homodyne_dask.document.blocks import Document, Facts, Outcome, Section, Tab
 from homodyne_dask.document.html import as_page
 from homodyne_dask.document.plain_text import as_text
 from homodyne_dask.errors import StoreError, in_line, printable
-from homodyne_dask.results.data.fit_rows import SeriesEntry
+from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.files.csv_tables import entries_csv, rows_csv
 from homodyne_dask.store.scan import Scan
 from tests.run_command import run
@@ -39,7 +39,7 @@ def test_a_page_and_a_table_hold_none():
     for shown in (as_page(document), as_text(document)):
         assert SAFE in shown
         assert not CONTROL.search(shown)
-    entry = SeriesEntry(HOSTILE, None, None, HOSTILE, {})
+    entry = fit_row(HOSTILE, None, None, HOSTILE, {})
     assert not CONTROL.search(entries_csv([], [entry], Path(), "scan"))
 
 

@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from homodyne_dask.cluster import profiling
-from homodyne_dask.results.data.fit_rows import SeriesEntry
+from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.files import folder as folders
 from homodyne_dask.results.files import scans_index as index
 from homodyne_dask.results.files.folder import write_result
 from homodyne_dask.solver import checkpoint
 from tests.apps.migration.configurations import SHORT_YAML
-from tests.faults.conftest import PICTURE, file_contents, full_at_each_file, leave_free, unchanged
+from tests.faults.conftest import file_contents, full_at_each_file, leave_free, unchanged
 from tests.ingest_files import simulated
 from tests.result_bits import folder_bits
 from tests.run_command import run
@@ -21,25 +20,19 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def index_of(at: Path, result, scan, number: int = 60) -> None:
-    entries = [SeriesEntry(f"{n}.zarr", None, result, "", {}) for n in range(number)]
+    entries = [fit_row(f"{n}.zarr", None, result, "", {}) for n in range(number)]
     index.write_index(at, list(result.parameters["param"].values), entries, 61)
 
 
 def series_of(at: Path, result, scan) -> None:
-    entries = [SeriesEntry(f"part {n}", None, result, "", {"q": n}) for n in (1, 2)]
+    entries = [fit_row(f"part {n}", None, result, "", {"q": n}) for n in (1, 2)]
     index.write_index(at, list(result.parameters["param"].values), entries, 2, index.PARTS)
-
-
-def profile(at: Path, result, scan) -> None:
-    with profiling.profiled(None, at / "prof") as trace:
-        trace()
 
 
 WRITERS = {
     "a result": lambda at, result, scan: write_result(result, scan, at),
     "an index": index_of,
     "JSON": lambda at, result, scan: result.to_json(at / "result.json"),
-    "a profile": profile,
 }
 
 
@@ -48,7 +41,6 @@ def test_a_file_without_room_is_named_and_what_was_there_is_kept(
     disk, fitted, one_picture, capfd, monkeypatch, what
 ):
     monkeypatch.setattr(index, "_picture", lambda *_: None)
-    monkeypatch.setattr(profiling, "_record", lambda _: {"plugins/a.xplane.pb": PICTURE})
     folder, write = disk / "here", partial(WRITERS[what], disk / "here", *fitted)
     folder.mkdir()
     leave_free(disk, None)

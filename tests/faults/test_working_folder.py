@@ -92,7 +92,7 @@ def test_no_command_and_no_process_it_starts_runs_it(hostile_folder):
     run("ingest", file)
     run("info", store)
     run("plan", store, "--model", "laminar_flow")
-    run("fit", store, "--model", "static", "--performance-report", "profile")
+    run("fit", store, "--model", "static")
     run("show", "A_fit")
     run("doctor")
     standing = Path("standing/scheduler.json")

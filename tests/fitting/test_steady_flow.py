@@ -6,7 +6,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.fitting.design.photons import PhotonScan
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.results.data.fit_rows import SeriesEntry
+from homodyne_dask.results.data.fit_rows import fit_row
 from ingest.simulate import angles
 
 THETA = np.array([2e4, 0.0, 0.0, 5e-4, 0.0, 0.0, 0.0])
@@ -31,7 +31,7 @@ def test_the_error_of_J_is_that_of_speckle_however_many_parameters_are_free(tmp_
     for fixed in (OTHERS, {}):
         result = hd.fit(scan, "laminar_flow", gap=2e6, fixed=fixed)
         age = float(scan.time.mean())
-        found = SeriesEntry("", None, result, at={"age": age}).quantities
+        found = fit_row("", None, result, at={"age": age}).quantities
         assert found["J"].method == "speckle"
         assert found["J"].dof > 20
         assert result.params["phi0"].dof > 20

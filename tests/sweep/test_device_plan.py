@@ -17,7 +17,9 @@ from homodyne_dask.errors import OptionError, PlanError
 from homodyne_dask.fitting import fit as fitting
 from homodyne_dask.fitting.minimize import identity
 from homodyne_dask.fitting.prepare import computed_on, prepare
-from homodyne_dask.fitting.series.parallel_fits import FitRequest, submitted
+from homodyne_dask.fitting.series.fit_job import Job
+from homodyne_dask.fitting.series.previous_fit import PreviousFit
+from homodyne_dask.fitting.series.run_many import begun
 from homodyne_dask.kernels.devices import enough_memory
 from homodyne_dask.kernels.gpus import GPU, Gpus
 from homodyne_dask.sweep import plan
@@ -86,9 +88,10 @@ def test_a_gpu_that_cannot_be_had_is_refused_in_a_sentence(tmp_path, monkeypatch
 
 
 def test_small_fits_side_by_side_are_not_for_gpus(tmp_path):
-    small = FitRequest(store(measured(FLOW, 24, [0.0]), tmp_path), {"device": "gpu"})
+    scan = store(measured(FLOW, 24, [0.0]), tmp_path)
+    job = Job("", lambda: scan, {"device": "gpu"}, tmp_path, written=False)
     said = pytest.raises(OptionError, match=r"small fits \(1 here\) are computed in parallel")
-    with said, submitted(SimpleNamespace(), hd.STATIC, [small]):
+    with said, begun([job], [PreviousFit()], hd.STATIC, SimpleNamespace(), True):
         pass
 
 

@@ -1,20 +1,25 @@
 """Ingest and fit of the scans of a watched folder, on workers that stay warm between them."""
 
 import os
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from distributed import Client
 
 import homodyne_dask as hd
+from homodyne_dask.cli import progress_bar
 from homodyne_dask.cli.commands.ingest import MIN_BYTES_FOR_WORKERS
 from homodyne_dask.cli.exit_status import DISK_FULL
 from homodyne_dask.cli.fit_config import FitConfig
-from homodyne_dask.cli.fit_job import MoreFiles, configured_model, find_previous, fit_job, fit_jobs
-from homodyne_dask.cli.several_fits import opened, submitted_jobs, wait_for_fit
-from homodyne_dask.cli.worker_options import workers_for_small_fits
+from homodyne_dask.cli.run_fits import fit_jobs
+from homodyne_dask.cli.worker_options import workers_are_local, workers_for_small_fits
 from homodyne_dask.errors import ClusterError, FileReadError, HomodyneDaskError, SourceError
+from homodyne_dask.fitting.events import Callback
+from homodyne_dask.fitting.series.previous_fit import find_previous
+from homodyne_dask.fitting.series.run_many import begun
+from homodyne_dask.models import model_named
 from homodyne_dask.results.files.folder import FolderInUse
 from homodyne_dask.store.files import open_without_waiting
 
@@ -42,35 +47,35 @@ def concerns_all(error: BaseException) -> bool:
     return may_pass(error) and (full or isinstance(error, ClusterError))
 
 
+@contextmanager
+def _shown(*_: object) -> Iterator[list[Callback]]:
+    """Yield a callback that shows the progress of a fit that is made in this process."""
+    with progress_bar.progress_on_stderr() as show:
+        yield [show]
+
+
 class FitOfScan:
     """The fit of one scan, a small one on a worker already."""
 
-    def __init__(self, config: FitConfig, client: Client | None, more: MoreFiles) -> None:
-        self.config, self.client, self.more = config, client, more
-        self.model = model = configured_model(config)
-        (job,) = fit_jobs(config)
+    def __init__(self, config: FitConfig, client: Client | None, pictures: bool, nexus: bool):
+        model, (job,) = model_named(config.model), fit_jobs(config)
         # what is left in its folder is of a fit that was killed, or of an earlier content
-        self.job = job = opened(job)._replace(replace=True)
-        self.before = find_previous(model, job)
-        self.held = ExitStack()
-        new = [job] if self.before.nothing else []
-        self.sent = self.held.enter_context(submitted_jobs(config, client, model, new, more))
+        job = job._replace(overwrite=True, pictures=pictures, nexus=nexus)
+        self.held, local = ExitStack(), workers_are_local(config)
+        given = [job], [find_previous(model, job)], model, client, local
+        (self.fit,) = self.held.enter_context(begun(*given))
 
     def ended(self) -> bool:
         """Return whether the fit on a worker has ended; another one is made by `result`."""
-        return all(future.done() for future in self.sent.values())
+        return self.fit.ended()
 
     def result(self) -> hd.FitResult:
         """Return the result, of a fit made here where no worker made it; raises what made it fail."""
-        before, sent = self.before, self.sent.pop(self.job.folder, None)
         with self.held:
-            if before.error is not None:
-                raise before.error
-            if before.result is not None:
-                return before.result
-            output = None if sent is None else wait_for_fit(self.client, sent)
-            given = self.config, self.model, self.job, self.client, before.resume, self.more
-            return fit_job(*given, output=output)[0]
+            output = self.fit.output(_shown)
+        if output.result is None:
+            raise output.error or AssertionError
+        return output.result
 
     def close(self) -> None:
         """Give up the fit on a worker."""
@@ -80,9 +85,9 @@ class FitOfScan:
 class ScanFitter:
     """Fits of one configuration, one scan after another or side by side, on the same workers."""
 
-    def __init__(self, config: FitConfig, more: MoreFiles, time_offset: float) -> None:
-        self.config, self.more, self.time_offset = config, more, time_offset
-        self.model = configured_model(config)
+    def __init__(self, config: FitConfig, pictures: bool, nexus: bool, time_offset: float) -> None:
+        self.config, self.written, self.time_offset = config, (pictures, nexus), time_offset
+        self.model = model_named(config.model)
         self.held = ExitStack()
         self.client: Client | None = None
         self.threads = 1
@@ -113,4 +118,4 @@ class ScanFitter:
         client = self.client if large else None
         hd.ingest(source, store, time_offset=self.time_offset, client=client)
         config = replace(self.config, data=[store], output=folder)
-        return FitOfScan(config, self.client, self.more)
+        return FitOfScan(config, self.client, *self.written)

@@ -13,22 +13,18 @@ from pathlib import Path
 import numpy as np
 
 from homodyne_dask.apps.watch.watched_files import Stamp
-from homodyne_dask.document.blocks import Document, Outcome, Picture, Pictures, Section, Sentences
-from homodyne_dask.document.html import as_page
+from homodyne_dask.document.blocks import Picture
 from homodyne_dask.errors import why_unreadable
 from homodyne_dask.results.data.fit_rows import (
-    CONVERGED,
     FAILED,
     SCANS,
     FitRow,
-    SeriesEntry,
     changes,
-    fit_row,
     local_time,
-    outcome_counts,
+    quantity_names,
+    row_of_scan,
 )
-from homodyne_dask.results.files.csv_tables import entries_csv
-from homodyne_dask.results.files.scans_index import index_files
+from homodyne_dask.results.files.scans_index import write_table_and_page
 from homodyne_dask.results.views.figures.scans_figure import (
     Columns,
     draw_last_rates,
@@ -36,11 +32,9 @@ from homodyne_dask.results.views.figures.scans_figure import (
     rates_drawn,
     scans_title,
 )
-from homodyne_dask.results.views.fits_report import section_of_fits
-from homodyne_dask.store.files import read_regular_file, replacing, write_atomic
+from homodyne_dask.results.views.fits_report import report_of_fits
+from homodyne_dask.store.files import read_regular_file
 
-MOST_ROWS, MOST_SENTENCES = 200, 20
-"""Fits and sentences on the page, the newest; scans.csv has all."""
 TIMES, MOST_RATES_BYTES = 200, 100_000_000
 """Most times of rates that are drawn, and bytes of a file of rates that is read."""
 COMPARED = 6
@@ -78,7 +72,7 @@ def live_pictures(rows: Sequence[FitRow], rates: Mapping[str, Columns]) -> list[
     good = [row for row in rows if row.outcome != FAILED]
     if not good:
         return []
-    names = _names(good)
+    names = quantity_names(good)
     good = [replace(row, quantities={name: row.quantities[name] for name in names}) for row in good]
     drawn = [
         Picture.drawn(
@@ -97,11 +91,6 @@ def live_pictures(rows: Sequence[FitRow], rates: Mapping[str, Columns]) -> list[
     return drawn
 
 
-def _names(rows: Sequence[FitRow]) -> list[str]:
-    """Return the parameters and rates that all fits have: those of free form follow the length of a scan."""
-    return [name for name in rows[0].quantities if all(name in row.quantities for row in rows)]
-
-
 def write_live_index(
     folder: Path,
     names: Sequence[str],
@@ -114,28 +103,12 @@ def write_live_index(
     names: parameters of the model, for a table without fits. rows: in the order of the numbers of the
     scans. Raises OSError where that is not possible, and leaves the files as they were.
     """
-    good = [row for row in rows if row.outcome != FAILED]
-    names = _names(good) if good else names
-    newest = list(reversed(rows))
-    said = [
-        ("note", f"{row.name}: {of}") for row in newest for of in (row.message, *row.warnings) if of
-    ]
-    good = bool(rows) and all(row.outcome_words == CONVERGED for row in rows)
-    outcome = Outcome(good, outcome_counts(rows, len(rows)), said[:MOST_SENTENCES])
-    written = f"{status.sentence}; written {local_time(time.time())}"
-    more = ["scans.csv lists all scans, with all messages"]
-    report = Document(
-        f"{len(rows)} scans, the latest {newest[0].name}" if rows else "No scan yet",
-        [
-            Section("Outcome", [Sentences([written, *status.waiting]), outcome]),
-            Section("Figures", [Pictures(pictures)]),
-            section_of_fits(names, newest[:MOST_ROWS], folder, "scan", more),
-        ],
-    )
-    table, page = index_files(folder, SCANS)
-    with replacing(table, durable=False) as staging:
-        staging.write_text(entries_csv(names, rows, folder, "scan") if rows else "scan,number\n")
-        write_atomic(page, as_page(report, status.reload))
+    names = quantity_names(rows, names)
+    title = f"{len(rows)} scans, the latest {rows[-1].name}" if rows else "No scan yet"
+    said = [f"{status.sentence}; written {local_time(time.time())}", *status.waiting]
+    page = report_of_fits(title, names, rows, len(rows), SCANS, folder, pictures, watcher=said)
+    rows = [replace(row, at={**row.at, "warnings": "; ".join(row.warnings)}) for row in rows]
+    write_table_and_page(folder, SCANS, names, rows, page, reload=status.reload, durable=False)
 
 
 @dataclass
@@ -150,22 +123,17 @@ class ScanTable:
     changed: bool = True
     """Since the page was written."""
 
-    def add(self, number: int, stamp: Stamp, entry: SeriesEntry) -> FitRow:
-        """Add the fit of a file, in place of an earlier one; return its row."""
-        before = [row for row in self._ordered() if row.number < number]
-        row = fit_row(number, stamp.mtime_ns / 1e9, entry)
+    def add(self, number: int, stamp: Stamp, row: FitRow) -> FitRow:
+        """Add the fit of a file, or a file that cannot be fitted, in place of an earlier one."""
+        before = [other for other in self._ordered() if other.at["number"] < number]
+        row = row_of_scan(number, stamp.mtime_ns / 1e9, row)
         row = replace(row, warnings=(*changes(row, before), *self._read(row)))
-        self.rows[row.name], self.changed = row, True
+        self.changed |= self.rows.get(row.name) != row
+        self.rows[row.name] = row
         return row
 
-    def refuse(self, name: str, number: int, stamp: Stamp, problem: str) -> None:
-        """Add a file that cannot be fitted."""
-        row = FitRow(name, number, stamp.mtime_ns / 1e9, message=problem)
-        self.changed |= self.rows.get(name) != row
-        self.rows[name] = row
-
     def _ordered(self) -> list[FitRow]:
-        return sorted(self.rows.values(), key=lambda row: row.number)
+        return sorted(self.rows.values(), key=lambda row: row.at["number"])
 
     def _read(self, row: FitRow) -> list[str]:
         """Read the rates of a scan; return why they cannot be drawn."""

@@ -88,8 +88,8 @@ def watch(
 
     patterns = files or watch_loop.PATTERNS
     watching = watch_loop.WatchOptions(patterns, interval, once, newest_first, stores == "keep")
-    more = watch_loop.MoreFiles(pictures, nexus)
-    status = watch_loop.run_watch(folder, config, watching, time_offset, more)
+    fits = watch_loop.ScanFitter(config, pictures, nexus, time_offset)
+    status = watch_loop.run_watch(folder, config, watching, fits)
     click.get_current_context().exit(status)
 
 

@@ -17,15 +17,14 @@ from homodyne_dask.apps.watch.scans_page import ScanTable, WatchStatus, row_line
 from homodyne_dask.apps.watch.watched_files import PATTERNS, Stamp, listed, stamp_of
 from homodyne_dask.cli.exit_status import BAD_INPUT, NOT_CONVERGED, Interrupted, error_sentence
 from homodyne_dask.cli.fit_config import FitConfig
-from homodyne_dask.cli.fit_job import MoreFiles
 from homodyne_dask.cli.printing import echo
 from homodyne_dask.cli.worker_options import check_worker_options
 from homodyne_dask.errors import ClusterError, OptionError, in_line
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fit_rows import FitRow, SeriesEntry
+from homodyne_dask.results.data.fit_rows import SCANS, FitRow, fit_row
 from homodyne_dask.results.files.folder import locked_folder
 from homodyne_dask.results.files.saved_results import load_result
-from homodyne_dask.results.files.scans_index import SCANS, index_files
+from homodyne_dask.results.files.scans_index import index_files
 from homodyne_dask.store.own_stores import remove_own_store
 from homodyne_dask.store.processes import trim_memory
 
@@ -223,7 +222,7 @@ class FolderWatch:
 
     def _failed(self, name: str, stamp: Stamp, error: Exception) -> None:
         """Wait for what may pass; a file that cannot be fitted is a row with its sentence."""
-        if isinstance(error, Interrupted) or concerns_all(error):
+        if concerns_all(error):
             raise error
         if may_pass(error):
             self._postpone(name, error)
@@ -239,13 +238,15 @@ class FolderWatch:
             self.still.pop(name, None)
 
     def _show(self, name: str, result: FitResult) -> FitRow:
-        record = self.state.files[name]
-        entry = SeriesEntry(name, self.state.places(name, record)[1], result)
-        return self.table.add(record.number, record.stamp, entry)
+        folder = self.state.places(name, self.state.files[name])[1]
+        return self._add(fit_row(name, folder, result))
 
     def _show_problem(self, name: str, problem: str) -> None:
-        record = self.state.files[name]
-        self.table.refuse(name, record.number, record.stamp, problem)
+        self._add(FitRow(name, message=problem))
+
+    def _add(self, row: FitRow) -> FitRow:
+        record = self.state.files[row.name]
+        return self.table.add(record.number, record.stamp, row)
 
     def _postpone(self, what: str, error: Exception) -> None:
         """Note, and say once, that something must pass first."""
@@ -306,14 +307,11 @@ class FolderWatch:
             say(f"{store} was not removed: it is not a store of homodyne_dask")
 
 
-def run_watch(
-    folder: Path, config: FitConfig, watching: WatchOptions, time_offset: float, more: MoreFiles
-) -> int:
+def run_watch(folder: Path, config: FitConfig, watching: WatchOptions, fits: ScanFitter) -> int:
     """Watch the folder with the lock of its results; return the exit status."""
     check_worker_options(config)
     assert config.folder is not None  # --output is required
     results = config.folder
-    fits = ScanFitter(config, more, time_offset)
     try:
         with locked_folder(results, f".{SCANS}.lock"):
             indexed = any(file.exists() for file in index_files(results, SCANS))
@@ -321,7 +319,7 @@ def run_watch(
                 raise OptionError(
                     f"{results} contains the index of another set of scans: give another --output"
                 )
-            state = read_state(results, fit_identity(config, time_offset))
+            state = read_state(results, fit_identity(config, fits.time_offset))
             watcher = FolderWatch(folder, state, fits, ScanTable(fits.model.names), watching)
             if not watching.once:
                 say(
@@ -332,7 +330,7 @@ def run_watch(
                 return watcher.run()
             finally:
                 fits.close()
-    except (KeyboardInterrupt, Interrupted):
+    except KeyboardInterrupt:
         echo("")
         raise Interrupted(
             f"interrupted: finished fits are in {results}; the same command continues the watch"

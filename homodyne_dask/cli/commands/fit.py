@@ -1,6 +1,5 @@
 """homodyne-dask fit: a store becomes parameters with errors, in a folder."""
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -8,7 +7,6 @@ import click
 from homodyne_dask.cli.fit_config import config_options
 from homodyne_dask.cli.printing import text_to_stderr
 from homodyne_dask.cli.shared_options import (
-    LOCAL_PATH,
     SectionCommand,
     SectionOption,
     config_parameters,
@@ -39,10 +37,6 @@ _OF_OUTPUT: dict[str, Any] = {"cls": SectionOption, "section": OUTPUT}
     help="Also write result.nx.h5, a NeXus file (NXxpcs, NXfit).",
 )  # fmt: skip
 @click.option(
-    "--performance-report", type=LOCAL_PATH, common=False, **_OF_OUTPUT,
-    help="Folder for a performance profile: Dask's report and a JAX trace.",
-)  # fmt: skip
-@click.option(
     "--json", "as_json", is_flag=True, **_OF_OUTPUT,
     help="Print a JSON object for each fit; everything else goes to stderr.",
 )  # fmt: skip
@@ -52,7 +46,6 @@ def fit(
     go_on: bool,
     pictures: bool | None,
     nexus: bool,
-    performance_report: Path | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -68,5 +61,5 @@ def fit(
     config = configuration(sources, options)
     from homodyne_dask.cli.run_fits import RunOptions, run_fits  # with xarray and all of a fit
 
-    chosen = RunOptions(resume, go_on, pictures, nexus, performance_report, as_json)
+    chosen = RunOptions(resume, go_on, pictures, nexus, as_json)
     context.exit(run_fits(config, chosen))

@@ -1,13 +1,13 @@
 """Fits of every ring or window of age of a scan: small ones in parallel, others one after the other."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from distributed import Client
 from jaxtyping import Bool
 
 from homodyne_dask.cluster.local import require_client
@@ -22,23 +22,19 @@ from homodyne_dask.errors import (
 )
 from homodyne_dask.fitting.callbacks import require_callbacks
 from homodyne_dask.fitting.events import Callback
-from homodyne_dask.fitting.fit import fit
 from homodyne_dask.fitting.prepare import prepare, require_gap
-from homodyne_dask.fitting.series.parallel_fits import (
-    MIN_FITS_FOR_WORKERS,
-    FitRequest,
-    output_of,
-    submitted,
-    workers_for,
-)
+from homodyne_dask.fitting.series.fit_job import Job
 from homodyne_dask.models import Model, scan_model
 from homodyne_dask.request.options import takes_options
 from homodyne_dask.request.request import Request
-from homodyne_dask.results.data.fit_rows import SeriesEntry
+from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.solver.global_parameters import GlobalParameters
 from homodyne_dask.store.rings import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan, as_scan
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 OVER = ("q", "phi", "age", "scan")
 Windows = int | Sequence[tuple[float, float]] | None
@@ -82,12 +78,17 @@ def parts_of(scan: Scan, over: str, windows: Windows = None) -> tuple[Part, ...]
     return _windows(scan, windows)
 
 
-def _rings(scan: Scan) -> tuple[Part, ...]:
-    unknown = int(np.isnan(scan.q).sum())
+def _require_known(scan: Scan, symbol: str, values: np.ndarray, by: str = "") -> None:
+    unknown = int(np.isnan(values).sum())
     if unknown:
         raise SelectionError(
-            f"q is unknown for {unknown} of {len(scan.bins)} selected bins: select only bins with a known q"
+            f"{symbol} is unknown for {unknown} of {len(scan.bins)} selected bins: select only bins with a "
+            f"known {symbol}{by}"
         )
+
+
+def _rings(scan: Scan) -> tuple[Part, ...]:
+    _require_known(scan, "q", scan.q)
     numbers = ring_numbers(scan.q)
     parts = []
     for ring, q in enumerate(rings_of(scan.q)):
@@ -106,12 +107,7 @@ def _bins(
 
 def _angles(scan: Scan) -> tuple[Part, ...]:
     """Return the bins of each ring at each angle, those that repeat each other together."""
-    unknown = int(np.isnan(scan.phi).sum())
-    if unknown:
-        raise SelectionError(
-            f"φ is unknown for {unknown} of {len(scan.bins)} selected bins: select only bins with a known φ, "
-            f"by phi or label"
-        )
+    _require_known(scan, "φ", scan.phi, ", by phi or label")
     rings, several = ring_numbers(scan.q), len(rings_of(scan.q)) > 1
     parts = []
     for ring, phi in sorted(set(zip(rings.tolist(), scan.phi.tolist(), strict=True))):
@@ -171,14 +167,31 @@ def _age(scan: Scan) -> float:
     return float((used if len(used) else scan.time[slice(*scan.frames)]).mean())
 
 
-def options_for_part(part: Part, whole: Scan, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of `fit` for a part: contrasts and offsets given per bin are those of its bins."""
-    own = dict(options)
+def jobs_of(
+    parts: Sequence[Part], whole: Scan, options: Mapping[str, Any], folder: Path
+) -> list[Job]:
+    """Return the fits of the parts: contrasts and offsets given per bin are those of its bins.
+
+    folder: that in which each has its own.
+    """
+    per_bin = {}
     for name in ("contrast", "offset"):
-        given = own.get(name)
+        given = options.get(name)
         if isinstance(given, Sequence) and len(given) == len(whole.bins) > 1:
-            own[name] = [given[b] for b in part.members]
-    return own
+            per_bin[name] = given
+    return [
+        Job(
+            part.name,
+            lambda scan=part.scan: scan,
+            {
+                **options,
+                **{name: [given[b] for b in part.members] for name, given in per_bin.items()},
+            },
+            folder / part.folder,
+            part.at,
+        )
+        for part in parts
+    ]
 
 
 @takes_options()
@@ -189,7 +202,7 @@ def fit_each(
     over: str,
     windows: Windows = None,
     per_scan: str | Sequence[str] = (),
-    client: Client | None = None,
+    client: "Client | None" = None,
     callbacks: Sequence[Callback] = (),
     **options: Any,
 ) -> FitSeries:
@@ -222,29 +235,20 @@ def fit_each(
     require_gap(whole)
     if per_scan:
         return _fitted_together(whole, parts, over, per_scan, client, callbacks)
-    fits = [FitRequest(part.scan, options_for_part(part, scan, options)) for part in parts]
-    entries = []
-    with (
-        workers_for([part.scan for part in parts], client, MIN_FITS_FOR_WORKERS) as connected,
-        submitted(connected, model, fits) as futures,
-    ):
-        for part, request, future in zip(parts, fits, futures, strict=True):
-            try:
-                if future is None:
-                    given = {"client": connected, "callbacks": callbacks, **request.options}
-                    result = fit(request.scan, model, **given)
-                else:
-                    output = output_of(connected, future)
-                    result = output.result
-                    for event, callback in product(output.events, callbacks):
-                        callback(event)
-            except ClusterError:
-                raise
-            except HomodyneDaskError as e:
-                entries.append(SeriesEntry(part.name, None, None, str(e), part.at))
-            else:
-                entries.append(SeriesEntry(part.name, None, result, "", part.at))
-    return FitSeries(over, tuple(entries))
+    from homodyne_dask.fitting.series.run_many import run_many  # it loads Dask's client
+
+    jobs = jobs_of(parts, scan, options, Path())
+    jobs, rows = [job._replace(written=False) for job in jobs], []
+    with closing(run_many(jobs, model, client, lambda *_: nullcontext(callbacks))) as outputs:
+        for job, output in zip(jobs, outputs, strict=True):
+            error = output.error
+            if isinstance(error, ClusterError) or not isinstance(error, HomodyneDaskError | None):
+                raise error
+            for event in output.events:
+                for callback in callbacks:
+                    callback(event)
+            rows.append(fit_row(job.name, None, output.result, str(error or ""), job.at))
+    return FitSeries(over, tuple(rows))
 
 
 def _fitted_together(
@@ -252,7 +256,7 @@ def _fitted_together(
     parts: Sequence[Part],
     over: str,
     per_scan: str | Sequence[str],
-    client: Client | None,
+    client: "Client | None",
     callbacks: Sequence[Callback],
 ) -> FitSeries:
     """Return the series of a global fit of all scans."""
@@ -267,9 +271,9 @@ def _fitted_together(
     parameters = GlobalParameters.of(whole.search.names, chosen, numbers)
     scans, members = tuple(part.scan for part in parts), tuple(part.members for part in parts)
     request = GlobalRequest(whole, scans, members, chosen, parameters)
-    found, results = fit_together(request, client, callbacks)
-    entries = [
-        SeriesEntry(part.name, None, result, "", part.at)
+    together, results = fit_together(request, client, callbacks)
+    rows = [
+        fit_row(part.name, None, result, at=part.at)
         for part, result in zip(parts, results, strict=True)
     ]
-    return FitSeries(over, tuple(entries), found)
+    return FitSeries(over, tuple(rows), together)

@@ -1,9 +1,8 @@
-"""One fit of several, of a series or of a table of scans: outcome, parameters, and rates at its mean age."""
+"""A row of many fits, of a series or of a table of scans: outcome, parameters, and rates at its mean age."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.result_tables import plain_rows
 from homodyne_dask.solver.covariance import CLUSTER_ROBUST
 from homodyne_dask.solver.limits import MIN_FREEDOM
+from homodyne_dask.solver.state import Outcome
 
 FAILED = "FAILED"
 SCANS, PARTS = "scans", "series"
@@ -26,7 +26,7 @@ ONE_OF = {SCANS: "scan", PARTS: "fit"}
 FEW_FREEDOM = 10.0
 """Degrees of freedom below which ± is not most of an interval."""
 CONVERGED = "converged"
-"""The words of an outcome that nothing is said against."""
+"""The words of an outcome without a misfit."""
 
 
 class Quantity(NamedTuple):
@@ -77,108 +77,101 @@ class Quantity(NamedTuple):
 UNKNOWN_QUANTITY = Quantity("", np.nan, np.nan, np.nan, np.nan)
 
 
-def constant_quantities(
-    names: Sequence[str], tables: Iterable[Mapping[str, Quantity]]
-) -> dict[str, str]:
-    """Return, by name, values without an error of any kind that are the same in all fits: fixed ones.
-
-    tables: the quantities of each fit, empty where it failed.
-    """
-    known = [of for of in tables if of]
-    if len(known) < 2:
-        return {}
-    return {
-        name: str(known[0][name])
-        for name in names
-        if len({str(of[name]) for of in known}) == 1 and not any(of[name].varied for of in known)
-    }
-
-
-def constants_sentence(constant: Mapping[str, str]) -> str:
-    """Return 'constant: D_offset = 0, alpha = 0', '' for none."""
-    values = ", ".join(f"{name} = {value}" for name, value in constant.items())
-    return f"constant: {values}" if values else ""
-
-
-@dataclass(frozen=True)
-class SeriesEntry:
-    """One fit of several."""
+@dataclass(frozen=True, repr=False)
+class FitRow:
+    """One fit of many; made by `fit_row`."""
 
     name: str
-    """Name of the store or of its part."""
-    folder: Path | None
+    """Name of the store, of its part or of the file."""
+    folder: Path | None = None
     """Folder of its result, if written on this machine."""
-    result: FitResult | None
-    """None if the fit failed."""
+    result: FitResult | None = None
+    """None if the fit failed, and in the table of a watched folder, which keeps the numbers alone."""
     message: str = ""
     """Why it failed."""
-    at: Mapping[str, float] = field(default_factory=dict)
-    """Place of a part: q [1/Å] and age [s], or age, from and to [s]; empty for a whole store."""
+    at: Mapping[str, Any] = field(default_factory=dict)
+    """What a table has beside the name: of a part q [1/Å] and age [s], or age, from and to [s]; of a
+    watched file number, time and contrast; empty for a whole store."""
+    outcome: str = FAILED
+    """CONVERGED, another outcome's name, or FAILED."""
+    outcome_words: str = "failed"
+    """The outcome as it is printed: 'converged', 'max passes', 'converged, misfit'."""
+    redchi: float = np.nan
+    ndata: int | None = None
+    passes: int | None = None
+    quantities: Mapping[str, Quantity] = field(default_factory=dict)
+    """Parameters by name; for a part also the rates J and gamma_dot at its mean age.
+
+    A rate of free form stands for its coefficients, at the mean age or in the middle of the record."""
+    warnings: tuple[str, ...] = ()
+    """What changed against the scans before, in a watched folder."""
 
     def __repr__(self) -> str:
         return f"<fit of {self.name}: {self.outcome_words}>"
 
     @property
-    def outcome(self) -> str:
-        """CONVERGED, another outcome's name, or FAILED."""
-        return FAILED if self.result is None else self.result.outcome.name
-
-    @property
-    def outcome_words(self) -> str:
-        """The outcome as it is printed: 'converged', 'max passes', 'converged, misfit'."""
-        misfit = self.result is not None and self.result.misfit
-        return self.outcome.lower().replace("_", " ") + ", misfit" * misfit
-
-    @property
     def converged(self) -> bool:
         """Whether the fit has a result that converged."""
-        return self.result is not None and self.result.converged
+        return self.outcome == Outcome.CONVERGED.name
 
     @property
-    def redchi(self) -> float:
-        """The reduced χ²; NaN if the fit failed."""
-        return np.nan if self.result is None else self.result.redchi
-
-    @property
-    def ndata(self) -> int | None:
-        """Number of data; None if the fit failed."""
-        return None if self.result is None else self.result.ndata
-
-    @property
-    def passes(self) -> int | None:
-        """Passes over all data; None if the fit failed."""
-        return None if self.result is None else self.result.passes
-
-    @property
-    def columns(self) -> Mapping[str, Any]:
-        """What a table of fits has beside its name."""
-        return self.at
-
-    @cached_property
-    def quantities(self) -> dict[str, Quantity]:
-        """Parameters by name; for a part also the rates J and gamma_dot at its mean age.
-
-        A rate of free form stands for its coefficients, at the mean age or in the middle of the record.
-        """
-        if self.result is None:
-            return {}
-        found = {
-            name: Quantity(**{key: row[key].item() for key in Quantity._fields if key in row})
-            for name, row in plain_rows(self.result.parameters, "param").items()
-        }
-        bound = {name for name, one in found.items() if one.at_bound and np.isnan(one.stderr)}
-        shared = (of for of in RATES.values() if bound.intersection(of))
-        for name in bound.union(*shared).intersection(found):
-            found[name] = found[name]._replace(conditional=True)
-        if "age" in self.at:
-            found |= _rates(self.result, found, self.at["age"])
-        return _with_free_rates(self.result, found, self.at.get("age"))
+    def method(self) -> str:
+        """How its standard errors are estimated; '' where none is known."""
+        return max((quantity.method for quantity in self.quantities.values()), default="")
 
 
-def quantity_names(parameters: Sequence[str], at: Mapping[str, float]) -> list[str]:
-    """Return the keys of `SeriesEntry.quantities` for a model with these parameters."""
-    rates = [name for name, of in RATES.items() if "age" in at and set(of) <= set(parameters)]
-    return [*parameters, *rates]
+def fit_row(
+    name: str,
+    folder: Path | None,
+    result: FitResult | None,
+    message: str = "",
+    at: Mapping[str, Any] | None = None,
+) -> FitRow:
+    """Return the row of a fit; result: None if it failed."""
+    at = at or {}
+    if result is None:
+        return FitRow(name, folder, None, message, at)
+    words = result.outcome.name.lower().replace("_", " ") + ", misfit" * result.misfit
+    return FitRow(
+        name, folder, result, message, at, result.outcome.name, words,
+        result.redchi, result.ndata, result.passes, quantities_of(result, at.get("age")),
+    )  # fmt: skip
+
+
+def quantities_of(result: FitResult, age: float | None) -> dict[str, Quantity]:
+    """Return the parameters of a fit, and its rates at an age [s] where one is given."""
+    quantities = {
+        name: Quantity(**{key: row[key].item() for key in Quantity._fields if key in row})
+        for name, row in plain_rows(result.parameters, "param").items()
+    }
+    bound = {name for name, one in quantities.items() if one.at_bound and np.isnan(one.stderr)}
+    shared = (of for of in RATES.values() if bound.intersection(of))
+    for name in bound.union(*shared).intersection(quantities):
+        quantities[name] = quantities[name]._replace(conditional=True)
+    if age is not None:
+        quantities |= _rates(result, quantities, age)
+    return _with_free_rates(result, quantities, age)
+
+
+def constant_quantities(rows: Sequence[FitRow]) -> dict[str, str]:
+    """Return, by name, values without an error of any kind that are the same in all fits: fixed ones."""
+    known = [row.quantities for row in rows if row.quantities]
+    if len(known) < 2:
+        return {}
+    return {
+        name: str(first)
+        for name, first in known[0].items()
+        if all(name in of and str(of[name]) == str(first) and not of[name].varied for of in known)
+    }
+
+
+def quantity_names(rows: Sequence[FitRow], parameters: Sequence[str] = ()) -> list[str]:
+    """Return the parameters and rates that all fits have; parameters: of the model, where none succeeded."""
+    known = [row.quantities for row in rows if row.quantities]
+    if known:
+        return [name for name in known[0] if all(name in of for of in known)]
+    aged = any("age" in row.at for row in rows)
+    return [*parameters, *(name for name, of in RATES.items() if aged and {*of} <= {*parameters})]
 
 
 def _rates(
@@ -275,55 +268,15 @@ SHARE, SCATTERS = 0.2, 5.0
 """A change is said where it is more than this share of the median, and than so many robust scatters."""
 _OF_NORMAL = 1.4826
 """Standard deviation of normal noise over its median absolute deviation."""
-_QUANTITIES = {"contrast": "contrast", "redchi": "reduced χ²"}
+_COMPARED: dict[str, Callable[[FitRow], float]] = {
+    "contrast": lambda row: row.at["contrast"],
+    "reduced χ²": lambda row: row.redchi,
+}
 
 
-@dataclass(frozen=True)
-class FitRow:
-    """The fit of a scan, or a scan that cannot be fitted, with the columns of `SeriesEntry`."""
-
-    name: str
-    """The file."""
-    number: int
-    """Place of the scan among all, from 1 on."""
-    time: float
-    """When the file was written [s since 1970]."""
-    folder: Path | None = None
-    outcome: str = FAILED
-    outcome_words: str = "failed"
-    redchi: float = np.nan
-    ndata: int | None = None
-    passes: int | None = None
-    contrast: float = np.nan
-    """Median over the bins."""
-    quantities: Mapping[str, Quantity] = field(default_factory=dict)
-    message: str = ""
-    warnings: tuple[str, ...] = ()
-    """What changed against the scans before."""
-
-    @property
-    def columns(self) -> dict[str, Any]:
-        """What a table of scans has beside the name."""
-        return {
-            "number": self.number,
-            "time": local_time(self.time),
-            "contrast": self.contrast,
-            "warnings": "; ".join(self.warnings),
-        }
-
-
-Fitted = SeriesEntry | FitRow
-"""What tables and figures of several fits are made of."""
-
-
-def method_of(entry: Fitted) -> str:
-    """Return how the standard errors of a fit are estimated; '' where none is known."""
-    return max((quantity.method for quantity in entry.quantities.values()), default="")
-
-
-def methods_of(entries: Sequence[Fitted]) -> str:
+def methods_of(rows: Sequence[FitRow]) -> str:
     """Return how the standard errors of several fits are estimated, as 'cluster-robust or speckle'."""
-    return " or ".join(sorted({method_of(entry) for entry in entries} - {""}))
+    return " or ".join(sorted({row.method for row in rows} - {""}))
 
 
 def local_time(seconds: float) -> str:
@@ -334,15 +287,15 @@ def local_time(seconds: float) -> str:
         return ""
 
 
-def fit_row(number: int, time: float, entry: SeriesEntry) -> FitRow:
-    """Return the row of a scan; time: when its file was written [s since 1970]."""
-    own = {"number": number, "time": time, "contrast": np.nan}
-    if entry.result is not None:
-        known = entry.result.scaling["contrast"].values
+def row_of_scan(number: int, time: float, row: FitRow) -> FitRow:
+    """Return the row of a watched file without the result; time: when it was written [s since 1970]."""
+    contrast = np.nan
+    if row.result is not None:
+        known = row.result.scaling["contrast"].values
         known = known[np.isfinite(known)]
-        own["contrast"] = float(np.median(known)) if len(known) else np.nan
-    shared = {field.name for field in fields(FitRow)} - {*own, "warnings"}
-    return FitRow(**own, **{key: getattr(entry, key) for key in shared})
+        contrast = float(np.median(known)) if len(known) else np.nan
+    at = {"number": number, "time": local_time(time), "contrast": contrast}
+    return replace(row, result=None, at=at)
 
 
 def changes(row: FitRow, earlier: Sequence[FitRow]) -> tuple[str, ...]:
@@ -354,8 +307,8 @@ def changes(row: FitRow, earlier: Sequence[FitRow]) -> tuple[str, ...]:
         return ()  # its message says why
     found = [] if row.outcome_words == CONVERGED else [row.outcome_words]
     good = [one for one in earlier if one.outcome != FAILED][-BEFORE:]
-    for key, words in _QUANTITIES.items():
-        now, before = getattr(row, key), np.array([getattr(one, key) for one in good])
+    for words, value_of in _COMPARED.items():
+        now, before = value_of(row), np.array([value_of(one) for one in good])
         before = before[np.isfinite(before)]
         if len(before) < FEWEST or not np.isfinite(now):
             continue
@@ -366,13 +319,13 @@ def changes(row: FitRow, earlier: Sequence[FitRow]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def outcome_counts(entries: Sequence[Fitted], of: int, prefix: str = SCANS) -> str:
+def outcome_counts(rows: Sequence[FitRow], of: int, prefix: str = SCANS) -> str:
     """Return how many fits converged, ended otherwise, failed and are not yet done."""
-    outcomes = [entry.outcome for entry in entries]
+    outcomes = [row.outcome for row in rows]
     converged, failed = outcomes.count("CONVERGED"), outcomes.count(FAILED)
-    others = len(entries) - converged - failed
-    words = [f"{converged} of {len(entries)} {ONE_OF[prefix]}s converged"]
+    others = len(rows) - converged - failed
+    words = [f"{converged} of {len(rows)} {ONE_OF[prefix]}s converged"]
     words += [f"{others} ended without converging"] * (others > 0)
     words += [f"{failed} failed"] * (failed > 0)
-    words += [f"{of - len(entries)} not yet done"] * (of > len(entries))
+    words += [f"{of - len(rows)} not yet done"] * (of > len(rows))
     return ", ".join(words)

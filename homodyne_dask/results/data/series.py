@@ -14,7 +14,7 @@ from homodyne_dask.document.blocks import Document
 from homodyne_dask.document.plain_text import Reportable
 from homodyne_dask.errors import OptionError, nearest, shown
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, SeriesEntry, method_of
+from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, FitRow, quantity_names
 from homodyne_dask.results.data.fitted_parameters import nearest_turn
 from homodyne_dask.results.data.global_fit import GlobalFit
 from homodyne_dask.results.data.plain_data import plain_values
@@ -151,7 +151,7 @@ class FitSeries(Reportable):
 
     over: str
     """'q', 'phi', 'age' or 'scan'."""
-    entries: tuple[SeriesEntry, ...]
+    entries: tuple[FitRow, ...]
     global_fit: GlobalFit | None = None
     """The joint fit of scans that were fitted together, each of them an entry; None for independent fits."""
 
@@ -173,7 +173,7 @@ class FitSeries(Reportable):
     @cached_property
     def names(self) -> list[str]:
         """Names of parameters, then of the rates at the mean age; empty if every fit failed."""
-        return next((list(e.quantities) for e in self.entries if e.result is not None), [])
+        return quantity_names(self.entries)
 
     @cached_property
     def table(self) -> xarray.Dataset:
@@ -200,7 +200,7 @@ class FitSeries(Reportable):
             values = [np.nan if one is None else getattr(one, of) for one in same]
             columns[key] = ("param", np.array(values, float))
         columns["outcome"] = ("fit", [entry.outcome for entry in self.entries])
-        columns["method"] = ("fit", [method_of(entry) for entry in self.entries])
+        columns["method"] = ("fit", [entry.method for entry in self.entries])
         columns["message"] = ("fit", [entry.message for entry in self.entries])
         coords: dict[str, Any] = {
             key: ("fit", [entry.at[key] for entry in self.entries], {"units": UNITS[key]})
@@ -223,7 +223,7 @@ class FitSeries(Reportable):
         complete = known and all(result.covariance is not None for result in known)
         return "stderr" if complete else "stderr_naive"
 
-    def _good(self) -> list[SeriesEntry]:
+    def _good(self) -> list[FitRow]:
         return [entry for entry in self.entries if entry.converged]
 
     @property

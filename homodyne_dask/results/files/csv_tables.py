@@ -12,7 +12,7 @@ import xarray
 
 from homodyne_dask.errors import in_line
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, Fitted, method_of
+from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, FitRow
 from homodyne_dask.results.data.known_truth import truth_of
 from homodyne_dask.results.data.result_tables import plain_rows
 
@@ -40,21 +40,21 @@ def columns_csv(table: xarray.Dataset, first: str) -> str:
 
 
 def entries_csv(
-    names: Sequence[str], entries: Sequence[Fitted], folder: Path, name_column: str
+    names: Sequence[str], entries: Sequence[FitRow], folder: Path, name_column: str
 ) -> str:
     """Return a row for each fit: name, outcome, parameters with errors, its folder relative to `folder`."""
     return rows_csv([_entry_row(names, one, folder, name_column) for one in entries])
 
 
-def _entry_row(names: Sequence[str], entry: Fitted, folder: Path, column: str) -> dict[str, Any]:
-    row: dict[str, Any] = {column: entry.name, **entry.columns, "outcome": entry.outcome}
+def _entry_row(names: Sequence[str], entry: FitRow, folder: Path, column: str) -> dict[str, Any]:
+    row: dict[str, Any] = {column: entry.name, **entry.at, "outcome": entry.outcome}
     for key in ("redchi", "ndata", "passes"):
         row[key] = getattr(entry, key)
     for name in names:
         found = entry.quantities.get(name, UNKNOWN_QUANTITY)
         row[name] = found.value
         row |= {f"{name}_{key}": getattr(found, key) for key in ("stderr", "dof", "stderr_naive")}
-    row["method"] = method_of(entry)
+    row["method"] = entry.method
     row["at_bound"] = " ".join(name for name, of in entry.quantities.items() if of.at_bound)
     row["folder"] = "" if entry.folder is None else os.path.relpath(entry.folder, folder)
     row["message"] = entry.message

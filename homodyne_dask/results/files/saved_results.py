@@ -9,7 +9,7 @@ from homodyne_dask.errors import OptionError, require_type, shown
 from homodyne_dask.results.data import comparison, series
 from homodyne_dask.results.data.comparison import Comparison, compare_fits
 from homodyne_dask.results.data.fit_result import FORMAT, VERSION, FitResult, from_summary
-from homodyne_dask.results.data.fit_rows import SeriesEntry
+from homodyne_dask.results.data.fit_rows import FitRow, fit_row
 from homodyne_dask.results.data.fit_view import fitted_scan
 from homodyne_dask.results.data.global_fit import global_fit_of
 from homodyne_dask.results.data.plain_data import read_fields
@@ -96,10 +96,10 @@ def load_series(path: str | AnyPath) -> FitSeries:
         )
 
 
-def _entry(read: dict[str, Any], folder: Path | None) -> SeriesEntry:
+def _entry(read: dict[str, Any], folder: Path | None) -> FitRow:
     if not (read["folder"] is None or is_plain_name(read["folder"])):
         raise ValueError(f"folder = {shown(read['folder'])}")
-    return SeriesEntry(
+    return fit_row(
         name=read["name"],
         folder=None if folder is None or read["folder"] is None else folder / read["folder"],
         result=None if read["result"] is None else from_summary(read["result"]),

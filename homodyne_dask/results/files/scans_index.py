@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from homodyne_dask.document.blocks import Picture
+from homodyne_dask.document.blocks import Document, Picture
 from homodyne_dask.document.html import as_page
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data import number_format as numbers
@@ -14,7 +14,7 @@ from homodyne_dask.results.data.fit_rows import (
     ONE_OF,
     PARTS,
     SCANS,
-    SeriesEntry,
+    FitRow,
     quantity_names,
 )
 from homodyne_dask.results.data.global_fit import GlobalFit
@@ -23,7 +23,7 @@ from homodyne_dask.results.files.csv_tables import entries_csv
 from homodyne_dask.results.files.netcdf import netcdf
 from homodyne_dask.results.views.figures.scans_figure import draw_scans as picture_of
 from homodyne_dask.results.views.figures.scans_figure import scans_title
-from homodyne_dask.results.views.fits_report import report_of_fits, report_of_series
+from homodyne_dask.results.views.fits_report import report_of_fits, series_title
 from homodyne_dask.store.files import replacing, write_atomic
 
 
@@ -62,71 +62,73 @@ def _is_index(table: Path, prefix: str) -> bool:
 def write_index(
     folder: Path,
     names: Sequence[str],
-    entries: Sequence[SeriesEntry],
+    rows: Sequence[FitRow],
     of: int,
     prefix: str = SCANS,
     global_fit: GlobalFit | None = None,
 ) -> list[Path]:
     """Write the index of the fits done so far, `of` how many in all, and return its files.
 
-    names: parameters of the model. The table has a column for each quantity (`SeriesEntry.quantities`) and
-    for each of its errors, one for the method of the standard errors, and for parts q or age; unknown numbers
-    are empty cells.
-    When all are done there is a figure, and for parts the series with its agreement (see `FitSeries`).
-    global_fit: of scans that were fitted together.
+    names: parameters of the model. When all are done there is a figure, and for parts the series with its
+    agreement (see `FitSeries`). global_fit: of scans that were fitted together.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    fitted = (list(entry.quantities) for entry in entries if entry.result is not None)
-    names = next(fitted, quantity_names(names, entries[0].at))
-    good = [entry for entry in entries if entry.result is not None]
-    complete = len(entries) == of
-    series = (
-        FitSeries(next(iter(entries[0].at)), tuple(entries), global_fit)
-        if prefix == PARTS and complete
-        else None
-    )
-    picture = _picture(names, good, series) if complete and len(good) > 1 else None
-    table, page = index_files(folder, prefix)
+    names, series, pictures = quantity_names(rows, names), None, []
+    good = [row for row in rows if row.result is not None]
+    model = good[0].result.config["model"] if good and good[0].result else "No fit"
+    title = f"{model}, {of} {ONE_OF[prefix]}s"
+    if len(rows) == of:
+        if prefix == PARTS:
+            series = FitSeries(next(iter(rows[0].at)), tuple(rows), global_fit)
+            title = series_title(series)
+        if len(good) > 1:
+            pictures = [_picture(names, good, series)]
     if prefix == PARTS:
         for old in reversed(series_files(folder)):  # a series is never of other fits than the index
             old.unlink(missing_ok=True)
-    # a disk that is full for one of them leaves both as they were
-    with replacing(table) as temporary:
-        temporary.write_text(entries_csv(names, entries, folder, ONE_OF[prefix]))
-        write_atomic(page, _page(folder, names, entries, of, prefix, series, picture))
-    return [table, page, *(_write_series(series, folder, picture) if series else [])]
+    page = report_of_fits(title, names, rows, of, prefix, folder, pictures, series)
+    files = write_table_and_page(folder, prefix, names, rows, page)
+    return [*files, *(_write_series(series, folder, pictures) if series else [])]
 
 
-def _write_series(series: FitSeries, folder: Path, picture: Picture | None) -> list[Path]:
+def write_table_and_page(
+    folder: Path,
+    prefix: str,
+    names: Sequence[str],
+    rows: Sequence[FitRow],
+    page: Document,
+    *,
+    reload: float | None = None,
+    durable: bool = True,
+) -> tuple[Path, Path]:
+    """Write an index as CSV, and its page; a disk that is full for one of them leaves both as they were.
+
+    The table has a column for each quantity (`FitRow.quantities`) and for each of its errors, one for the
+    method of the standard errors, and for what is in `FitRow.at`; unknown numbers are empty cells. reload:
+    seconds after which the page reloads.
+    """
+    table, file = index_files(folder, prefix)
+    text = (
+        entries_csv(names, rows, folder, ONE_OF[prefix]) if rows else f"{ONE_OF[prefix]},number\n"
+    )
+    with replacing(table, durable=durable) as temporary:
+        temporary.write_text(text)
+        write_atomic(file, as_page(page, reload))
+    return table, file
+
+
+def _write_series(series: FitSeries, folder: Path, pictures: Sequence[Picture]) -> list[Path]:
     """Write the series of the parts of a scan: text, JSON, netCDF, figure."""
-    made = series_files(folder)
-    text, whole, table, drawn = made
+    text, whole, table, drawn = series_files(folder)
     write_atomic(text, f"{series}\n")
     write_atomic(table, netcdf(series.table))
-    if picture is not None:
+    for picture in pictures:
         write_atomic(drawn, picture.png)
     series.to_json(whole)
-    return made if picture is not None else [text, whole, table]
+    return [text, whole, table, *[drawn] * len(pictures)]
 
 
-def _page(
-    folder: Path,
-    names: Sequence[str],
-    entries: Sequence[SeriesEntry],
-    of: int,
-    prefix: str,
-    series: FitSeries | None,
-    picture: Picture | None,
-) -> str:
-    pictures = [] if picture is None else [picture]
-    if series is not None:
-        return as_page(report_of_series(series, folder, pictures))
-    good = [entry.result for entry in entries if entry.result is not None]
-    title = f"{good[0].config['model'] if good else 'No fit'}, {of} {ONE_OF[prefix]}s"
-    return as_page(report_of_fits(title, names, entries, of, prefix, folder, pictures))
-
-
-def _picture(names: Sequence[str], good: Sequence[SeriesEntry], whole: FitSeries | None) -> Picture:
+def _picture(names: Sequence[str], good: Sequence[FitRow], whole: FitSeries | None) -> Picture:
     drawn = picture_of(good) if whole is None else whole.plot()
     spans = [
         f"{name} {numbers.format_range(np.array([e.quantities[name].value for e in good]), '.4g')}"

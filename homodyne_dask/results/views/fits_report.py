@@ -26,10 +26,8 @@ from homodyne_dask.results.data.fit_rows import (
     FAILED,
     ONE_OF,
     PARTS,
-    Fitted,
-    SeriesEntry,
+    FitRow,
     constant_quantities,
-    constants_sentence,
     methods_of,
     outcome_counts,
 )
@@ -42,6 +40,8 @@ SURE, DOUBTFUL = 0.001, 0.05
 """p-values: below the first the fits disagree, below the second the agreement is marginal."""
 SMALLEST_P = 1e-99
 """Smaller ones are not written: they may be rounded to 0."""
+MOST_ROWS, MOST_SENTENCES = 200, 20
+"""Fits and sentences on the page of a watcher, the newest; its table has all."""
 _WHERE = {"q": "values of q", "phi": "angles", "age": "age windows", "scan": "scans"}
 _ERRORS = {
     "stderr": "p is computed from standard errors ({}) and their degrees of freedom",
@@ -51,96 +51,96 @@ _ERRORS = {
 _OVERLAP = "the windows overlap: their fits are not independent, so their agreement is not tested"
 
 
-def report_of_series(
-    series: FitSeries, folder: Path | None = None, pictures: Sequence[Picture] = ()
-) -> Document:
-    """Return the report of a series: its fits in a table, and whether they agree.
+def report_of_series(series: FitSeries) -> Document:
+    """Return the report of a series: its fits in a table, and whether they agree."""
+    title, rows = series_title(series), series.entries
+    return report_of_fits(title, series.names, rows, len(rows), PARTS, series=series)
 
-    folder: of the page, from which the reports of the fits are linked.
-    """
-    entries = series.entries
-    result = next((entry.result for entry in entries if entry.result is not None), None)
-    title = "no fit"
-    if result is not None:
-        store = result.provenance.inputs["store"]
-        where = f"{len(entries)} {_WHERE[series.over]}"
-        title = f"{result.config['model']} fitted to {store}: {where}"
-    return report_of_fits(
-        title, series.names, entries, len(entries), PARTS, folder, pictures, series
-    )
+
+def series_title(series: FitSeries) -> str:
+    """Return the model, the store and what was fitted of it."""
+    result = next((row.result for row in series.entries if row.result is not None), None)
+    if result is None:
+        return "no fit"
+    where = f"{len(series.entries)} {_WHERE[series.over]}"
+    return f"{result.config['model']} fitted to {result.provenance.inputs['store']}: {where}"
 
 
 def report_of_fits(
     title: str,
     names: Sequence[str],
-    entries: Sequence[SeriesEntry],
+    rows: Sequence[FitRow],
     of: int,
     prefix: str,
     folder: Path | None = None,
     pictures: Sequence[Picture] = (),
     series: FitSeries | None = None,
+    watcher: Sequence[str] = (),
 ) -> Document:
-    """Return a report of the fits done so far, `of` how many in all, and of their series when all are done.
+    """Return the report of the fits done so far, `of` how many in all, and of their series when all are done.
 
-    names: of the quantities in the table. prefix: SCANS or PARTS. folder, series: see `report_of_series`.
+    names: of the quantities in the table. prefix: SCANS or PARTS. folder: of the page, from which the
+    reports of the fits are linked. watcher: sentences of a watcher, whose page shows the newest fits first.
     """
-    good = all(entry.outcome == "CONVERGED" for entry in entries) and len(entries) == of
-    failed = [("failed", f"{e.name}: {e.message}") for e in entries if e.result is None]
-    outcome = Outcome(good, outcome_counts(entries, of, prefix), failed)
+    good = bool(rows) and all(row.converged for row in rows) and len(rows) == of
+    counts, notes = outcome_counts(rows, of, prefix), []
+    findings = [
+        (label, f"{row.name}: {words}")
+        for row in (reversed(rows) if watcher else rows)
+        for label, said in (("failed", [row.message]), ("note", row.warnings))
+        for words in filter(None, said)
+    ]
+    if watcher:
+        rows, findings = list(reversed(rows))[:MOST_ROWS], findings[:MOST_SENTENCES]
+        notes = [f"{prefix}.csv lists all {prefix}, with all messages"]
     together, agreement = ([], []) if series is None else (_together(series), _agreement(series))
     return Document(
         title,
         [
-            Section("Outcome", [outcome, Sentences(together)]),
-            section_of_fits(names, entries, folder, ONE_OF[prefix]),
+            Section(
+                "Outcome",
+                [Sentences(watcher), Outcome(good, counts, findings), Sentences(together)],
+            ),
+            Section("Figures", [Pictures(pictures)] if watcher else []),
+            _section_of_fits(names, rows, folder, ONE_OF[prefix], notes),
             Section("Agreement of the fits", agreement),
-            Section("Figures", [Pictures(pictures)]),
+            Section("Figures", [] if watcher else [Pictures(pictures)]),
         ],
     )
 
 
-def section_of_fits(
-    names: Sequence[str],
-    entries: Sequence[Fitted],
-    folder: Path | None,
-    one: str,
-    notes: Sequence[str] = (),
+def _section_of_fits(
+    names: Sequence[str], rows: Sequence[FitRow], folder: Path | None, one: str, notes: list[str]
 ) -> Section:
     """Return the table of fits, a row each; one: what is fitted, 'scan' or 'fit'."""
-    constant = constant_quantities(names, [entry.quantities for entry in entries])
+    constant = constant_quantities(rows)
     names = [name for name in names if name not in constant]
-    aged = any("age" in entry.columns for entry in entries)
-    columns = [_column(name, entries, aged) for name in names]
-    if len({entry.columns.get("age") for entry in entries}) > 1:
-        columns.insert(
-            0,
-            [
-                [
-                    "mean age [s]",
-                    *(or_dash(entry.columns.get("age", np.nan), ".6g") for entry in entries),
-                ]
-            ],
-        )
-    rows = [
-        [one, *map(_linked, entries, [folder] * len(entries))],
-        ["outcome", *(f"{_mark(entry)} {entry.outcome_words}" for entry in entries)],
-        ["χ²/N", *(or_dash(entry.redchi, ".4f") for entry in entries)],
-        *(cells for column in columns for cells in column),
+    ages = [row.at.get("age", np.nan) for row in rows]
+    aged = any("age" in row.at for row in rows)
+    columns = [
+        [one, *(_linked(row, folder) for row in rows)],
+        ["outcome", *(f"{_mark(row)} {row.outcome_words}" for row in rows)],
+        ["χ²/N", *(or_dash(row.redchi, ".4f") for row in rows)],
     ]
+    if aged and len(set(ages)) > 1:
+        columns.append(["mean age [s]", *(or_dash(age, ".6g") for age in ages)])
+    for name in names:
+        columns += _columns_of(name, rows, aged)
     rates = [] if aged else [name for name in names if name in RATES]
-    known = methods_of(entries)
+    known = methods_of(rows)
+    values = ", ".join(f"{name} = {value}" for name, value in constant.items())
     said = [
-        constants_sentence(constant),
+        f"constant: {values}" if values else "",
         f"± is the standard error{f' ({known})' * bool(known)}; values without ± have no standard error, but "
         f"the report of each fit says why and lists naive errors",
         f"values of {joined_with_and(rates)} are at the middle of each record" if rates else "",
         *notes,
     ]
-    table = Table(f"Outcome and parameters of each {one}", list(zip(*rows, strict=True)), 2)
+    table = Table(f"Outcome and parameters of each {one}", list(zip(*columns, strict=True)), 2)
     return Section(f"{one.capitalize()}s", [table, Sentences(list(filter(None, said)))])
 
 
-def _column(name: str, entries: Sequence[Fitted], aged: bool) -> list[list[str]]:
+def _columns_of(name: str, entries: Sequence[FitRow], aged: bool) -> list[list[str]]:
     """Return the column of a quantity, in one notation, and of its intervals where a rate has any."""
     row = [entry.quantities.get(name) for entry in entries]
     known = [q for q in row if q is not None]
@@ -155,11 +155,11 @@ def _column(name: str, entries: Sequence[Fitted], aged: bool) -> list[list[str]]
     return [column, [f"95 % interval of {name}", *(interval or "-" for interval in intervals)]]
 
 
-def _mark(entry: Fitted) -> str:
+def _mark(entry: FitRow) -> str:
     return "✓" if entry.outcome_words == CONVERGED else "✗"
 
 
-def _linked(entry: Fitted, folder: Path | None) -> str:
+def _linked(entry: FitRow, folder: Path | None) -> str:
     if entry.folder is None or folder is None or entry.outcome == FAILED:
         return entry.name
     link = Path(os.path.relpath(entry.folder, folder), "report.html").as_posix()

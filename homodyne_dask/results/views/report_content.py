@@ -21,7 +21,7 @@ from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.finding_catalogue import Severity
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fit_rows import SeriesEntry
+from homodyne_dask.results.data.fit_rows import quantities_of
 from homodyne_dask.results.data.fitted_parameters import confidence_intervals
 from homodyne_dask.results.data.known_truth import pulls, truth_of
 from homodyne_dask.results.data.number_format import or_dash
@@ -370,7 +370,7 @@ def derived_sentences(result: FitResult) -> list[str]:
 def mean_rates(result: FitResult) -> list[str]:
     """Return a line for each rate at the mean age, unless it is constant: 'J = 1.2 ± 0.1 Å²/s at 15 s'."""
     age = float(np.mean(result.provenance.inputs["seconds"]))
-    found = SeriesEntry("", None, result, at={"age": age}).quantities
+    found = quantities_of(result, age)
     values = result.parameters["value"].values
     return [
         f"{name} = {of} {of.unit} at the mean age of {age:.4g} s"

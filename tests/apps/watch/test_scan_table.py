@@ -7,7 +7,7 @@ import pytest
 
 from homodyne_dask.apps.watch.scans_page import ScanTable, WatchStatus
 from homodyne_dask.apps.watch.watched_files import Stamp
-from homodyne_dask.results.data.fit_rows import SeriesEntry
+from homodyne_dask.results.data.fit_rows import fit_row
 from tests.apps.watch.instant_fits import NAMES, table_rows
 from tests.html_pages import ParsedPage
 from tests.results.made_results import flow_result
@@ -29,7 +29,7 @@ def written(folder: Path, names: tuple[str, ...]) -> ParsedPage:
     """The page of a folder with fits of these names."""
     table = ScanTable(NAMES)
     for n, name in enumerate(names):
-        entry = SeriesEntry(f"{name}.h5", folder / f"{name}_fit", flow_result())
+        entry = fit_row(f"{name}.h5", folder / f"{name}_fit", flow_result())
         table.add(n + 1, Stamp(1, 10**18), entry)
     table.write(folder, WatchStatus(None, "done"))
     return ParsedPage((folder / "scans.html").read_text())
@@ -74,7 +74,7 @@ def test_parameters_of_any_size_are_drawn(folder):
     made = flow_result()
     for value in (1e308, -1e308, float("inf"), float("nan"), 1e-320):
         table = made.parameters.assign(value=made.parameters["value"] * 0 + value)
-        entry = SeriesEntry("A.h5", folder / "A_fit", replace(made, parameters=table))
+        entry = fit_row("A.h5", folder / "A_fit", replace(made, parameters=table))
         rows = ScanTable(NAMES)
         rows.add(1, Stamp(1, 10**18), entry)
         rows.write(folder, WatchStatus(None, "done"))

@@ -4,16 +4,14 @@ import numpy as np
 import pytest
 
 from homodyne_dask.models.rate_forms import rate_stderr
-from homodyne_dask.results.data.fit_rows import FitRow, Quantity, SeriesEntry, changes
+from homodyne_dask.results.data.fit_rows import FitRow, Quantity, changes, fit_row
 from homodyne_dask.results.data.rate_curves import rates_of_fit
 from tests.results.made_results import FLOW, FLOW_COVARIANCE, rate_dof, result_for
 
 
 def row(contrast: float, redchi: float = 1.0, words: str = "converged", **more) -> FitRow:
-    return FitRow(
-        "A.h5", 1, 0.0, outcome=words.upper(), outcome_words=words, contrast=contrast,
-        redchi=redchi, **more,
-    )  # fmt: skip
+    at = {"number": 1, "contrast": contrast}
+    return FitRow("A.h5", at=at, outcome=words.upper(), outcome_words=words, redchi=redchi, **more)
 
 
 STEADY = [row(c, x) for c, x in ((0.30, 1.0), (0.31, 1.02), (0.29, 0.99), (0.30, 1.01))]
@@ -29,7 +27,7 @@ SCATTERED = [row(c) for c in (0.1, 0.2, 0.3, 0.4)]
         (row(0.15), STEADY[:2], ()),
         (row(0.5), SCATTERED, ()),
         (row(0.3, words="max passes"), [], ("max passes",)),
-        (FitRow("B.h5", 2, 0.0, message="no"), STEADY, ()),
+        (FitRow("B.h5", message="no"), STEADY, ()),
     ],
 )
 def test_what_changed_is_said(now, before, said):
@@ -45,7 +43,7 @@ def test_a_value_at_a_bound_is_shown_with_the_error_that_tests_of_agreement_use(
 
 def rates_at_mean_age(result):
     result.provenance.inputs["frame_time"] = 0.1
-    return SeriesEntry("", None, result, at={"age": 3.0}).quantities
+    return fit_row("", None, result, at={"age": 3.0}).quantities
 
 
 def test_a_rate_of_parameters_without_errors_has_none(flowing):

@@ -11,7 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.fitting.series.rings_and_windows import parts_of
-from homodyne_dask.results.data.fit_rows import SeriesEntry
+from homodyne_dask.results.data.fit_rows import FitRow, fit_row
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.result_tables import covariance_table
 from homodyne_dask.results.data.series import FitSeries, homogeneity_test, power_law_of_q
@@ -130,7 +130,7 @@ def test_the_error_of_a_rate_is_that_of_its_parameters():
     covariance = covariance_table(root @ root.T, list(result.parameters["param"].values))
     result = changed(result, covariance=covariance)
     theta = result.parameters["value"].values
-    found = SeriesEntry("", None, result, "", {"q": 0.005, "age": 30.0}).quantities
+    found = fit_row("", None, result, "", {"q": 0.005, "age": 30.0}).quantities
     for name, first in (("J", 0), ("gamma_dot", 3)):
 
         def value(theta, first=first):
@@ -216,7 +216,7 @@ def test_directions_half_a_turn_apart_agree():
         table["value"].values[6] = phi0
         results.append(replace(result, parameters=table))
     ended = [
-        SeriesEntry("", None, r, "", {"q": q, "age": 1.0}) for r, q in zip(results, Q, strict=True)
+        fit_row("", None, r, "", {"q": q, "age": 1.0}) for r, q in zip(results, Q, strict=True)
     ]
     same = FitSeries("q", tuple(ended)).agreement["phi0"]
     assert same.mean == pytest.approx((89.9 + 90.1 + 89.8) / 3)
@@ -239,7 +239,7 @@ def test_one_theta_for_several_q_is_the_dense_optimum_and_the_report_says_which_
     assert "q = 0.008 Å⁻¹" in alternative("maps", view)
 
 
-def ended(values: dict[str, float], at: dict[str, float], **more) -> SeriesEntry:
+def ended(values: dict[str, float], at: dict[str, float], **more) -> FitRow:
     """A fit of `flow` with other values; D_offset is at a bound if it is one of its default ones."""
     result = flow_result()
     table = result.parameters.copy(deep=True)
@@ -250,11 +250,11 @@ def ended(values: dict[str, float], at: dict[str, float], **more) -> SeriesEntry
             table["at_bound"].values[n] = True
             for key in ("stderr", "stderr_naive", "dof"):
                 table[key].values[n] = np.nan
-    return SeriesEntry(f"{at['age']:g} s", None, changed(result, parameters=table, **more), "", at)
+    return fit_row(f"{at['age']:g} s", None, changed(result, parameters=table, **more), "", at)
 
 
 def test_what_ended_at_a_bound_is_marked_said_and_left_out_of_the_agreement():
-    def window(number: int, **values: float) -> SeriesEntry:
+    def window(number: int, **values: float) -> FitRow:
         at = {"age": 10.0 * number + 5, "from": 10.0 * number, "to": 10.0 * number + 9}
         return ended(values, at)
 

@@ -11,7 +11,7 @@ import xarray
 
 import homodyne_dask as hd
 from homodyne_dask.errors import SourceError
-from homodyne_dask.results.data.fit_rows import SeriesEntry
+from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.data.result_tables import table_of
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.files.saved_results import load_result
@@ -27,7 +27,7 @@ SAMPLE = 150
 
 def series() -> FitSeries:
     at = ({"q": 0.003, "age": 5.0}, {"q": 0.005, "age": 5.0})
-    entries = (SeriesEntry(f"part {n}", None, flow_result(), "", at[n]) for n in range(2))
+    entries = (fit_row(f"part {n}", None, flow_result(), "", at[n]) for n in range(2))
     return FitSeries("q", tuple(entries))
 
 

@@ -7,7 +7,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.results.data.block_means import bin_map
-from homodyne_dask.results.data.fit_rows import SeriesEntry
+from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.data.fitted_model import fitted_model
 from homodyne_dask.results.data.series import FitSeries
 from tests import reference
@@ -31,7 +31,7 @@ def result(scan):
 
 def shown(scan, result):
     series = FitSeries(
-        "q", tuple(SeriesEntry(f"{n}", None, flow_result(), "", {"q": n}) for n in (1, 2))
+        "q", tuple(fit_row(f"{n}", None, flow_result(), "", {"q": n}) for n in (1, 2))
     )
     return {
         "scan": scan,

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from homodyne_dask.results.data.fit_rows import SeriesEntry
+from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.data.series import FitSeries
 from tests.results.made_results import flow_result
 
@@ -25,7 +25,7 @@ assert "matplotlib.pyplot" not in sys.modules
 @pytest.mark.parametrize("over", [None, "q"])
 def test_an_unpickled_result_prints_itself_in_a_bare_process_without_html_or_matplotlib(over):
     result = flow_result()
-    entry = SeriesEntry("q 0.0054", None, result, "", {"q": 0.0054, "age": 30.0})
+    entry = fit_row("q 0.0054", None, result, "", {"q": 0.0054, "age": 30.0})
     shown = result if over is None else FitSeries(over, (entry,))
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM], input=pickle.dumps(shown), capture_output=True, timeout=120

@@ -1,14 +1,14 @@
 """Parameters of several fits, scan by scan or against q or age."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import HomodyneDaskError, in_line
-from homodyne_dask.results.data.fit_rows import FitRow, Fitted, SeriesEntry, local_time, methods_of
+from homodyne_dask.results.data.fit_rows import FitRow, constant_quantities, methods_of
 from homodyne_dask.results.data.fit_view import FitView, fitted_scan
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.views.figures.style import (
@@ -46,7 +46,7 @@ _RATES = {"J": "J(t) [Å²/s]", "gamma_dot": "γ̇(t) [1/s]"}
 _TITLES = {"J": "J at the mean age", "gamma_dot": "γ̇ at the mean age"}
 
 
-def draw_scans(entries: Sequence[SeriesEntry]) -> "FitFigure":
+def draw_scans(entries: Sequence[FitRow]) -> "FitFigure":
     """Draw each parameter with its error, and the reduced χ², for each scan."""
     labels = [_label(entry.name.removesuffix(".zarr")) for entry in entries]
     picture, axes = _panels(entries, LETTER * max(map(len, labels)))
@@ -90,12 +90,11 @@ def draw_scans_against(rows: Sequence[FitRow], against: str) -> "FitFigure":
 def _places(rows: Sequence[FitRow], against: str) -> np.ndarray:
     """Return the numbers of scans, or their times as matplotlib counts them."""
     if against == "number":
-        return np.array([row.number for row in rows])
+        return np.array([row.at["number"] for row in rows])
     from matplotlib.dates import date2num
 
-    known = [row.time if local_time(row.time) else None for row in rows]
-    dates = (None if of is None else datetime.fromtimestamp(of, UTC) for of in known)
-    return np.array([np.nan if date is None else date2num(date) for date in dates])
+    times = [row.at["time"] for row in rows]
+    return np.array([date2num(datetime.fromisoformat(time)) if time else np.nan for time in times])
 
 
 def rates_drawn(columns: Iterable[str]) -> list[str]:
@@ -165,9 +164,7 @@ def draw_series(whole: FitSeries) -> "FitFigure":
     return picture
 
 
-def _draw_decay_rates(
-    axis: "Axes", name: str, entries: Sequence[SeriesEntry], q: np.ndarray
-) -> None:
+def _draw_decay_rates(axis: "Axes", name: str, entries: Sequence[FitRow], q: np.ndarray) -> None:
     """Draw the decay rate Γ of each q on logarithmic axes, and the line ∝ q² through them."""
     found = [entry.quantities[name] for entry in entries]
     factor = 0.5 * q**2 if name == "J" else np.ones(len(q))
@@ -195,7 +192,7 @@ class _Decay(NamedTuple):
     """s; NaN if the model decays to 1/e in no bin."""
 
 
-def _decays(entries: Sequence[SeriesEntry]) -> list[_Decay]:
+def _decays(entries: Sequence[FitRow]) -> list[_Decay]:
     """Return the decay of each fit whose store is where it was."""
     found = []
     for entry in entries:
@@ -229,20 +226,17 @@ def _draw_decays(axis: "Axes", decays: Sequence[_Decay]) -> None:
         axis.legend(fontsize=5.5, frameon=False)
 
 
-def names_drawn(entries: Sequence[Fitted]) -> list[str]:
+def names_drawn(entries: Sequence[FitRow]) -> list[str]:
     """Return the parameters and rates worth a panel: none that is fixed, and no rate equal to a parameter."""
-    drawn: dict[str, list[float]] = {}
-    for name in entries[0].quantities:
-        found = [entry.quantities[name] for entry in entries]
-        values = [one.value for one in found]
-        free = any(np.isfinite(one.stderr_naive) or one.at_bound for one in found)
-        constant = not free and len(entries) > 1 and len(set(values)) == 1
-        if not constant and not any(np.array_equal(values, of) for of in drawn.values()):
+    constant, drawn = constant_quantities(entries), dict[str, list[float]]()
+    for name in [n for n in entries[0].quantities if n not in constant]:
+        values = [entry.quantities[name].value for entry in entries]
+        if not any(np.array_equal(values, of) for of in drawn.values()):
             drawn[name] = values
     return list(drawn)
 
 
-def _panels(entries: Sequence[Fitted], below: float = 0.0) -> "tuple[FitFigure, list[Axes]]":
+def _panels(entries: Sequence[FitRow], below: float = 0.0) -> "tuple[FitFigure, list[Axes]]":
     """Return a figure with axes for each quantity and for χ²; below: inches more for labels below all."""
     number = len(names_drawn(entries)) + 1
     picture, axes = panels(number, COLUMNS, 2.85, 1.9, below)
@@ -251,7 +245,7 @@ def _panels(entries: Sequence[Fitted], below: float = 0.0) -> "tuple[FitFigure, 
     return picture, axes
 
 
-def scans_title(entries: Sequence[Fitted], against: str) -> str:
+def scans_title(entries: Sequence[FitRow], against: str) -> str:
     """Return the title of a figure of several fits: which errors its bars are."""
     known = methods_of(entries)
     bars = f"standard errors ({known})" if known else "standard errors (none is known)"
@@ -263,7 +257,7 @@ def scans_title(entries: Sequence[Fitted], against: str) -> str:
 
 def _draw(
     axes: "Sequence[Axes]",
-    entries: Sequence[Fitted],
+    entries: Sequence[FitRow],
     at: np.ndarray,
     reach: np.ndarray | None = None,
 ) -> None:
