@@ -9,7 +9,6 @@ from jaxtyping import Float
 
 from homodyne_dask.models.parameter_priors import FLAT_IN_RATE
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fitted_parameters import confidence_intervals
 from homodyne_dask.results.data.posterior_draws import NUMBERS, PosteriorDraws, free_names
 from homodyne_dask.results.data.result_tables import plain_rows
 
@@ -52,7 +51,7 @@ def summary_table(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
     theta = draws.flat[:, at]
     quantile = np.quantile(theta, QUANTILES, axis=0).T
     table = result.parameters.isel(param=at)
-    interval = confidence_intervals(result.parameters).isel(param=at)
+    interval = result.ci().isel(param=at)
     of_fit = np.stack([interval["low"].values, interval["high"].values], axis=1)
     naive = draws.adjust == "none"  # its width is another by intention
     stderr = np.where(naive, np.nan, table["stderr"].values)

@@ -157,7 +157,7 @@ def _write_fit(fit: h5py.Group, result: FitResult) -> None:
     function["formula_description"] = f"contrast*f({names}; t1, t2, q, phi) + offset"
     group = _group(function, "fit_parameters", "NXparameters", model=config["model"])
     table = result.parameters
-    bounds = bounds_of(result.provenance, table)
+    bounds = bounds_of(result)
     for n, name in enumerate(map(str, table["param"].values)):
         row = {key: table[key].values[n] for key in ("value", "stderr", "method", "fixed", "unit")}
         known: dict[str, Any] = {"units": str(row["unit"]), "vary": not row["fixed"]}

@@ -8,7 +8,7 @@ import xarray
 
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.data.block_means import bin_map
-from homodyne_dask.results.data.findings import findings_of
+from homodyne_dask.results.data.findings import Findings
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.fitted_model import fitted_model
 from homodyne_dask.results.files import netcdf as export
@@ -39,7 +39,7 @@ def test_a_dataset_holds_every_number_of_the_result():
     assert float(found["covariance"].sel(cov_i="D0", cov_j="D0")) == 1.0
     assert found.attrs["outcome"] == "CONVERGED"
     assert found.attrs["convention"] == "physical"
-    assert findings_of(json.loads(found.attrs["findings"])) == result.findings
+    assert Findings.from_plain(json.loads(found.attrs["findings"])) == result.findings
 
 
 def test_a_covariance_that_is_not_known_is_absent():
