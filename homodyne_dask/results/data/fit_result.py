@@ -356,7 +356,7 @@ class FitResult(Reportable):
         """
         from homodyne_dask.results.data.c2_evaluation import c2_at
 
-        return c2_at(self, t1, t2, label, scan, phi=phi, band=band)
+        return c2_at(self, (t1, t2), label, scan, phi, band)
 
     def to_nexus(self, path: str | Path, scan: "Scan | None" = None) -> None:
         """Write a NeXus file, as `fit --nexus` does: NXxpcs with maps of all bins, and the fit as NXfit.
@@ -370,9 +370,10 @@ class FitResult(Reportable):
     @property
     def rates(self) -> xarray.Dataset:
         """J, gamma_dot and their integrals against t [s] with bands, from the fitted store (docs: rates)."""
-        from homodyne_dask.results.data.rate_curves import rates_of_fit
+        from homodyne_dask.results.data.fit_view import view_of
+        from homodyne_dask.results.data.rate_curves import rates_in
 
-        return rates_of_fit(self)
+        return rates_in(view_of(self))
 
     def to_dataset(self) -> xarray.Dataset:
         """Return all numbers as a Dataset with units, for netCDF and Zarr.

@@ -32,7 +32,7 @@ PARAMETER_COLUMNS = [
     "unit",
 ]
 """Of `FitResult.parameters`."""
-_DTYPES = dict.fromkeys(("param", "unit", "method"), str)
+_DTYPES: dict[str, Any] = dict.fromkeys(("param", "unit", "method"), str)
 _DTYPES |= dict.fromkeys(("at_bound", "fixed", "undetermined"), bool)
 _DTYPES |= dict.fromkeys(("label", "scan", "ndata"), np.int64)
 load_dask_arrays_late()

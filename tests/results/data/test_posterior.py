@@ -17,7 +17,7 @@ from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.models.rate_forms import some_ages
 from homodyne_dask.results.data.arviz_tree import AGES, OTHERS, variable_names
-from homodyne_dask.results.data.fitted_model import fitted_model
+from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.posterior import posterior_of
 from homodyne_dask.results.data.posterior_summary import QUANTILES, one_sided
 from homodyne_dask.results.data.result_tables import parameter_table
@@ -126,7 +126,7 @@ def test_a_periodic_parameter_is_drawn_about_the_value_of_the_fit(flowing, fitte
 
 def test_rates_of_draws_are_those_of_the_backend_at_each(normal, flowing):
     group = normal.tree["posterior"].dataset
-    at = fitted_model(normal.result, flowing).at
+    at = FitView(normal.result, flowing).model.at
     backend = backend_of(at.problem.model)
     for n in (0, 1777):
         point = backend.point(at.problem, normal.draws.theta[0, n], flowing.time)
@@ -224,7 +224,7 @@ def test_hostile_names_of_parameters_do_no_harm(flowing, fitted, tmp_path):
     table = fitted.parameters
     columns = {key: table[key].values for key in table.data_vars}
     model = replace(
-        fitted.provenance.definition or fitted_model(fitted, flowing).at.problem.model,
+        fitted.provenance.definition or FitView(fitted, flowing).model.at.problem.model,
         name="laminar_flow",
     )
     result = changed(fitted, parameters=parameter_table(columns | {"param": HOSTILE}), truth=None)
