@@ -98,7 +98,7 @@ def reference_fits(folder: Path) -> dict[str, dict[str, Any]]:
             bits[name] |= {k: v.values for k, v in series.global_fit.parameters.data_vars.items()}
     for name, of, adjust in (("posterior", "one ring", "none"), ("adjusted", "pairs", "robust")):
         sampled = hd.posterior(found[of], draws=400, seed=3, adjust=adjust)
-        bits[name] = {"draws": sampled.draws.theta}
+        bits[name] = {"draws": sampled.theta}
     x = np.linspace(0, 4, 200)
     y = 2.5 * np.exp(-1.3 * x) + 0.5 + 0.1 * np.random.default_rng(0).standard_normal(200)
     popt, pcov = hd.curve_fit(lambda x, a, b, c: a * np.e ** (-b * x) + c, x, y, [2, 1, 0.4])

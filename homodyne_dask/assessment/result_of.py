@@ -96,12 +96,11 @@ def table_of_parameters(
     units: Sequence[str],
 ) -> Dataset:
     """Return `FitResult.parameters`."""
-    stderr, naive = (deviations(of, len(theta)) for of in (errors.robust, errors.naive))
-    method = [errors.method if np.isfinite(error) else "" for error in stderr]
-    return parameter_table({
-        "value": theta, "stderr": stderr, "stderr_naive": naive, "dof": errors.dof, "method": method,
-        "at_bound": at_bound, "fixed": ~search.free, "unit": units, "param": search.names,
-    })  # fmt: skip
+    stderr, naive = (deviations(known, len(theta)) for known in (errors.robust, errors.naive))
+    method = np.where(np.isfinite(stderr), errors.method, "")
+    of_errors = {"stderr": stderr, "stderr_naive": naive, "dof": errors.dof, "method": method}
+    flags = {"at_bound": at_bound, "fixed": ~search.free, "unit": units}
+    return parameter_table({"value": theta, **of_errors, **flags, "param": search.names})
 
 
 def _scaling(request: Request, state: lm.State, known: Assessment) -> Dataset:
@@ -119,44 +118,35 @@ def _scaling(request: Request, state: lm.State, known: Assessment) -> Dataset:
         "left_out_chisqr": left_out.of_bin if left_out else np.full(len(scan.bins), np.nan),
         "undetermined": reduced.undetermined | unseen,
     }
-    of_each = {"": known.errors.scaling_robust, "_naive": known.errors.scaling_naive}
-    for ending, of in of_each.items():
-        columns[f"contrast_stderr{ending}"] = of[:, 1]
-        columns[f"offset_stderr{ending}"] = of[:, 0]
+    errors = {"": known.errors.scaling_robust, "_naive": known.errors.scaling_naive}
+    for ending, deviation in errors.items():
+        columns[f"contrast_stderr{ending}"] = deviation[:, 1]
+        columns[f"offset_stderr{ending}"] = deviation[:, 0]
     return scaling_table(columns)
 
 
-def _errors(request: Request, state: lm.State, assessment: Assessment) -> FitErrors:
-    names, errors, freedom = request.search.names, assessment.errors, assessment.rate_freedom
+def _errors(request: Request, state: lm.State, known: Assessment) -> FitErrors:
+    names, errors = list(request.search.names), known.errors
+    freedom, noise = known.rate_freedom, known.noise
+    of_noise = None
+    if noise is not None:
+        of_param = {
+            "stderr": np.sqrt(np.diag(noise.covariance)),
+            "dof": noise.dof,
+            "weighted_ratio": np.full(len(names), np.nan) if known.gain is None else known.gain,
+        }
+        of_bin = {"pixels": noise.pixels, "mean_counts": noise.mean_counts}
+        columns = {"bin": of_bin, "param": of_param, "": {"objection": noise.objection or ""}}
+        of_noise = table_of(columns, param=names, label=("bin", request.scan.label))
     return FitErrors(
-        covariance=covariance_table(errors.robust, list(names)),
-        covariance_naive=covariance_table(errors.naive, list(names)),
-        noise=_noise(request, assessment),
+        covariance=covariance_table(errors.robust, names),
+        covariance_naive=covariance_table(errors.naive, names),
+        noise=of_noise,
         rate_dof=None if freedom is None else table_of({"age": freedom.of_rate}, age=freedom.age),
         profiles={
-            name: _profile(points, names.index(name), state, errors, list(names))
-            for name, points in assessment.profiles.items()
+            name: _profile(points, names.index(name), state, errors, names)
+            for name, points in known.profiles.items()
         },
-    )
-
-
-def _noise(request: Request, assessment: Assessment) -> Dataset | None:
-    noise, gain, names = assessment.noise, assessment.gain, list(request.search.names)
-    if noise is None:
-        return None
-    of_param = {
-        "stderr": np.sqrt(np.diag(noise.covariance)),
-        "dof": noise.dof,
-        "weighted_ratio": np.full(len(names), np.nan) if gain is None else gain,
-    }
-    return table_of(
-        {
-            "bin": {"pixels": noise.pixels, "mean_counts": noise.mean_counts},
-            "param": of_param,
-            "": {"objection": noise.objection or ""},
-        },
-        param=names,
-        label=("bin", request.scan.label),
     )
 
 
@@ -169,93 +159,68 @@ def _profile(
     variance = errors.naive[at, at] / (state.reduced.noise or 1.0)
     theta = np.array([point.theta for point in points])
     best = next(point for point in points if point.evaluations == 0)
-    columns = {
-        key: [getattr(point, key) for point in points]
-        for key in ("chisqr", "evaluations", "converged")
-    }
-    columns |= {
+    columns = _columns(points, ("chisqr", "evaluations", "converged")) | {
         "value": theta[:, at],
         "parabola": best.chisqr + (theta[:, at] - best.theta[at]) ** 2 / variance,
     }
     return table_of({"point": columns, "point param": {"theta": theta}}, param=names)
 
 
+def _columns(rows: Sequence[Any], keys: Sequence[str]) -> dict[str, list[Any]]:
+    return {key: [getattr(row, key) for row in rows] for key in keys}
+
+
 def _diagnosis(
-    request: Request, state: lm.State, assessment: Assessment, minima: tuple[dict[str, Any], ...]
+    request: Request, state: lm.State, known: Assessment, minima: tuple[dict[str, Any], ...]
 ) -> Diagnosis:
-    names, errors, decay = list(request.search.names), assessment.errors, assessment.decay
-    directions = table_of(
-        {
-            "direction": {"eigenvalue": errors.eigenvalues},
-            "direction param": {"vector": errors.directions},
-        },
-        param=names,
-    )
+    scan, errors, names = request.scan, known.errors, list(request.search.names)
+    influence = scalings = directions = left_out = None
+    if (found := known.influence) is not None:
+        columns: dict[str, dict[str, Any]] = {"bin param": {"change": found.of_bin}}
+        coords: dict[str, Any] = {"label": ("bin", scan.label)}
+        if len(found.scans):
+            columns["scan param"], coords["scan"] = {"change_of_scan": found.of_scan}, found.scans
+        influence = table_of(columns, param=names, **coords)
+        if found.modes is not None:
+            change = np.array([mode.change / found.error for mode in found.modes])
+            of_modes = _columns(found.modes, ("chisqr", "aic", "bic", "fitted"))
+            columns = {"mode": of_modes, "mode param": {"change": change}}
+            scalings = table_of(columns, mode=[mode.mode for mode in found.modes], param=names)
+    if known.decay:
+        of_direction = {"eigenvalue": errors.eigenvalues}
+        columns = {"direction": of_direction, "direction param": {"vector": errors.directions}}
+        directions = table_of(columns, param=names)
+        if (out := known.left_out) is not None:
+            of_clusters = {key: getattr(out, key) for key in ("ndata", "chisqr", "left_out_chisqr")}
+            columns = {"cluster": of_clusters, "": {"penalty": out.penalty, "linear": out.linear}}
+            left_out = table_of(columns, label=("cluster", scan.label[out.first]))
     return Diagnosis(
-        findings=assessment.findings,
-        check=assessment.check,
-        power_of_q=assessment.power_of_q,
-        hausman=assessment.hausman,
-        influence=_influence(request, assessment),
-        scalings=_scalings(request, assessment),
-        identifiability=directions if decay else None,
-        left_out=_left_out(request, assessment) if decay else None,
-        smoothing=_smoothing(request, state, assessment),
+        findings=known.findings,
+        check=known.check,
+        power_of_q=known.power_of_q,
+        hausman=known.hausman,
+        influence=influence,
+        scalings=scalings,
+        identifiability=directions,
+        left_out=left_out,
+        smoothing=_smoothing(request, state, known),
         minima=minima,
     )
 
 
-def _influence(request: Request, assessment: Assessment) -> Dataset | None:
-    of = assessment.influence
-    if of is None:
-        return None
-    columns: dict[str, dict[str, Any]] = {"bin param": {"change": of.of_bin}}
-    coords: dict[str, Any] = {"label": ("bin", request.scan.label)}
-    if len(of.scans):
-        columns["scan param"], coords["scan"] = {"change_of_scan": of.of_scan}, of.scans
-    return table_of(columns, param=list(request.search.names), **coords)
-
-
-def _scalings(request: Request, assessment: Assessment) -> Dataset | None:
-    of = assessment.influence
-    if of is None or of.modes is None:
-        return None
-    keys = ("chisqr", "aic", "bic", "fitted")
-    columns = {
-        "mode": {key: [getattr(mode, key) for mode in of.modes] for key in keys},
-        "mode param": {"change": np.array([mode.change / of.error for mode in of.modes])},
-    }
-    names = list(request.search.names)
-    return table_of(columns, mode=[mode.mode for mode in of.modes], param=names)
-
-
-def _left_out(request: Request, assessment: Assessment) -> Dataset | None:
-    of = assessment.left_out
-    if of is None:
-        return None
-    columns = {key: getattr(of, key) for key in ("ndata", "chisqr", "left_out_chisqr")}
-    scalars = {"penalty": of.penalty, "linear": of.linear}
-    return table_of(
-        {"cluster": columns, "": scalars}, label=("cluster", request.scan.label[of.first])
-    )
-
-
-def _smoothing(request: Request, state: lm.State, assessment: Assessment) -> Dataset | None:
+def _smoothing(request: Request, state: lm.State, known: Assessment) -> Dataset | None:
     penalty, smoothness = state.reduced.penalty, request.search.smoothness
-    if penalty is None or smoothness is None or assessment.bias is None:
+    if penalty is None or smoothness is None or known.bias is None:
         return None
-    columns = {
+    of_rate = {
         "strength": penalty.strengths.values,
         "exponent": penalty.strengths.exponents,
         "design_effect": penalty.strengths.scales,
         "effective": penalty.effective,
         "splines": [at.stop - at.start for at in smoothness.places.values()],
     }
-    return table_of(
-        {"rate": columns, "param": {"bias": assessment.bias}},
-        rate=list(penalty.names),
-        param=list(request.search.names),
-    )
+    columns = {"rate": of_rate, "param": {"bias": known.bias}}
+    return table_of(columns, rate=list(penalty.names), param=list(request.search.names))
 
 
 def _inputs(request: Request) -> dict[str, Any]:

@@ -60,10 +60,10 @@ def posterior(folder: Path, frames: int) -> dict[str, float]:
             wall = time.perf_counter() - began
     return {
         "wall s": wall,
-        **{f"{name} s": seconds for name, seconds in found.draws.seconds.items()},
+        **{f"{name} s": seconds for name, seconds in found.plain["seconds"].items()},
         "pairs": result.ndata,
-        "columns": found.draws.columns,
-        "largest error of log p": found.draws.largest_error,
-        "Pareto k": found.draws.pareto_k,
+        "columns": found.plain["columns"],
+        "largest error of log p": found.plain["largest_error"],
+        "Pareto k": found.plain["pareto_k"],
         "peak / that of the fit": of_posterior.peak / of_fit.peak,
     }

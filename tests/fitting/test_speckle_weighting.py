@@ -80,7 +80,7 @@ def test_a_wrong_model_is_seen_where_the_weights_lead_to_another_estimate(tmp_pa
 def test_the_posterior_is_as_wide_as_the_errors_and_reads_no_pair(bright, result):
     table = result.parameters
     found = hd.posterior(result, bright, draws=500)
-    free = found.draws.theta.reshape(-1, 3)[:, :2]
+    free = found.theta[:, :2]
     np.testing.assert_allclose(free.std(axis=0), table["stderr"].values[:2], rtol=0.25)
     away = np.median(free, axis=0) - table["value"].values[:2]
     assert (np.abs(away) < 0.5 * table["stderr"].values[:2]).all()
@@ -231,7 +231,7 @@ def test_opposite_angles_that_see_one_pattern_count_once(masked, tmp_path):
     if not masked:
         tests = alone.diagnosis.hausman, both.diagnosis.hausman
         np.testing.assert_allclose(*(one.difference for one in tests), rtol=0.1)
-        draws = hd.posterior(both, stores[1], draws=500).draws.theta.reshape(-1, 3)[:, :2]
+        draws = hd.posterior(both, stores[1], draws=500).theta[:, :2]
         stderr = both.parameters["stderr"].values[:2]
         np.testing.assert_allclose(draws.std(axis=0), stderr, rtol=0.25)
 

@@ -12,7 +12,7 @@ from homodyne_dask.models import Convention
 from homodyne_dask.models.spline_basis import Smoothness, SplineForm
 from homodyne_dask.models.spline_rates import of_power_law
 from homodyne_dask.models.transport import LAMINAR_FLOW_FREE, STATIC_FREE, with_splines
-from homodyne_dask.results.data.fitted_model import fitted_model
+from homodyne_dask.results.data.fit_view import FitView
 from tests.synthetic import FLOW, GAP, angles, blocks, fit_here, measured, of_rate, store
 
 FORM = SplineForm(7, 0.0, 13.0)
@@ -142,7 +142,7 @@ def test_a_stored_result_knows_its_splines(fitted, stepped, tmp_path):
     fitted.to_json(tmp_path / "fit.json")
     read = hd.load_result(tmp_path / "fit.json")
     t = stepped[0].time
-    one, other = (fitted_model(r, stepped[0]) for r in (fitted, read))
+    one, other = (FitView(r, stepped[0]).model for r in (fitted, read))
     bins = np.arange(2)
     assert np.array_equal(one.shape(bins, t[:5], t[20:25]), other.shape(bins, t[:5], t[20:25]))
 
@@ -180,7 +180,7 @@ def test_mistakes_are_told(stepped, model, options):
 def test_a_prediction_spreads_the_splines_over_its_times(fitted, stepped):
     """The model of that name has no places of splines: those of a fit follow its frames."""
     scan, names = stepped[0], fitted.parameters["param"].values.tolist()
-    of_fit = fitted_model(fitted, scan).shape(np.arange(1), scan.time[:1], scan.time[[10, 89]])
+    of_fit = FitView(fitted, scan).model.shape(np.arange(1), scan.time[:1], scan.time[[10, 89]])
     for params in (
         fitted.parameters["value"].values,
         dict(zip(names, fitted.parameters["value"].values.tolist(), strict=True)),

@@ -9,7 +9,7 @@ from typing import Any
 
 from homodyne_dask import events
 from homodyne_dask.results.data.finding_catalogue import CATALOGUE
-from homodyne_dask.results.data.findings import findings_of
+from homodyne_dask.results.data.findings import Findings
 
 TOPIC = "homodyne_dask"
 """The topic of the messages among Dask's structured events: `client.get_events(TOPIC)` returns them."""
@@ -37,5 +37,5 @@ def event_of(message: Message) -> events.Event | None:
     given = {of.name: message[of.name] for of in fields(event) if of.name in message}
     if "findings" in given:
         known = [one for one in given["findings"] if one["code"] in CATALOGUE]
-        given["findings"] = findings_of(known)
+        given["findings"] = Findings.from_plain(known)
     return event(**{name: tuple(v) if isinstance(v, list) else v for name, v in given.items()})

@@ -23,7 +23,6 @@ from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models import Model, convention_named, scan_model
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import as_selected, fitted_scan
-from homodyne_dask.results.data.fitted_model import model_of
 from homodyne_dask.results.data.planned_errors import Design
 from homodyne_dask.store.scan import Scan, q_or_one
 
@@ -247,4 +246,4 @@ def design_like(result: FitResult, scan: Scan | None = None, **changes: Any) -> 
         "convention": config["convention"],
         **detector_of(result, bins, known),
     }
-    return design(model_of(result), value, **given | changes)
+    return design(result.provenance.fitted_model(), value, **given | changes)

@@ -1,23 +1,23 @@
-"""A posterior as a DataTree in the form of ArviZ 1, and back.
+"""A posterior as a DataTree in the form of ArviZ 1.
 
 Groups: posterior, sample_stats, log_likelihood, prior, observed_data, constant_data. Numbers that are not
 known or not finite are absent from the attributes.
 """
 
 import json
-import math
 import re
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import xarray
+from jaxtyping import Float
 from xarray import DataTree
 
 from homodyne_dask.errors import in_line
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.models.rate_forms import some_ages
-from homodyne_dask.results.data.fit_result import FitResult, from_summary
+from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.plain_data import plain_values
 from homodyne_dask.results.data.posterior_draws import (
@@ -35,23 +35,20 @@ AGES = 50
 """Most ages at which rates are kept."""
 
 
-def _rates(
-    result: FitResult, scan: Scan, draws: PosteriorDraws
-) -> tuple[xarray.Dataset, xarray.Dataset]:
+def _rates(view: FitView, draws: PosteriorDraws) -> tuple[xarray.Dataset, xarray.Dataset]:
     """Return the rates of draws and of the fit at some ages [s]; both empty for a model without rates."""
-    view = FitView(result, scan)
-    problem = view.model.at.problem
-    of = evaluation_of(problem.model).rates_of_draws
-    if of is None:
+    scan, problem = view.scan, view.model.at.problem
+    rates_of_draws = evaluation_of(problem.model).rates_of_draws
+    if rates_of_draws is None:
         return xarray.Dataset(), xarray.Dataset()
     fit = rates_in(view)
     at = some_ages(fit.sizes["t"], AGES)
     fit = fit.isel(t=at)
-    values = of(problem, draws.flat, scan.time, scan.frames, at)
+    flat = draws.theta.reshape(-1, draws.theta.shape[-1])
     units = {"J": "1/s" if np.isnan(scan.q).any() else "Å²/s", "gamma_dot": "1/s", "strain": ""}
     age = {"age": ("age", fit["t"].values, {"units": "s"})}
     of_draws, of_fit = {}, {}
-    for name, value in values.items():
+    for name, value in rates_of_draws(problem, flat, scan.time, scan.frames, at).items():
         sampled = value.reshape(*draws.theta.shape[:2], -1)
         of_draws[name] = ((*SAMPLE, "age"), sampled, _about(name, units[name]))
         for suffix in ("", "_stderr", "_low_95", "_high_95"):
@@ -61,16 +58,16 @@ def _rates(
 
 
 OTHERS = (
-    "chain", "draw", "bin", "age", "quantile", "cell", "frame", "byte", "contrast", "offset", "J",
-    "gamma_dot", "strain", "c2", "lp", "q", "phi", "log_prior",
-)  # fmt: skip
+    *("chain", "draw", "bin", "age", "quantile", "cell", "frame", "byte", "contrast", "offset"),
+    *("J", "gamma_dot", "strain", "c2", "lp", "q", "phi", "log_prior"),
+)
 """What else the groups of a posterior hold."""
 SAMPLE = ("chain", "draw")
 
 
 def tree_of(result: FitResult, draws: PosteriorDraws, scan: Scan) -> DataTree:
     """Return the groups of a posterior; scan: what was fitted."""
-    rates, rates_of_fit = _rates(result, scan, draws)
+    rates, rates_of_fit = _rates(FitView(result, scan), draws)
     stats = {name: (SAMPLE, np.asarray(of)) for name, of in draws.sample_stats.items()}
     stats["log_prior"] = (SAMPLE, draws.log_prior)
     groups = {
@@ -103,34 +100,12 @@ def variable_names(parameters: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def draws_in(tree: DataTree) -> tuple[FitResult, PosteriorDraws]:
-    """Return the fit and the draws of a posterior from its groups."""
-    posterior, constant = tree["posterior"].dataset, tree["constant_data"].dataset
-    result = from_summary(json.loads(constant["fit_summary"].values.tobytes()))
-    known = {"dof": math.inf} | plain_values(tree.attrs)
-    bins = len(result.scaling["label"])
-    likelihood = tree["log_likelihood"].dataset["c2"]
-    log_likelihood = np.full((*likelihood.shape[:2], bins), np.nan)
-    log_likelihood[..., _with_pairs(result)] = likelihood.values
-    stats = tree["sample_stats"].dataset
-    linear = [posterior["offset"].values - 1.0, posterior["contrast"].values]
-    return result, PosteriorDraws(
-        theta=_theta(result, posterior),
-        linear_params=np.stack(linear, axis=-1),
-        log_likelihood=log_likelihood,
-        log_prior=stats["log_prior"].values,
-        prior=_theta(result, tree["prior"].dataset)[0],
-        sample_stats={str(n): stats[n].values for n in stats.data_vars if n != "log_prior"},
-        **{name: json.loads(known[name]) for name in ("priors", "seconds")},
-        **{name: known.get(name, math.nan) for name in NUMBERS},
-    )
-
-
-def _theta(result: FitResult, group: xarray.Dataset) -> np.ndarray:
-    free, value = free_names(result), result.parameters["value"].values
-    theta = np.tile(value, (group.sizes["chain"], group.sizes["draw"], 1))
+def theta_in(result: FitResult, group: xarray.Dataset) -> Float[np.ndarray, "draw p"]:
+    """Return all parameters of the draws in a group, one chain after the other; fixed ones are constant."""
+    draws = group.sizes["chain"] * group.sizes["draw"]
+    theta, free = np.tile(result.parameters["value"].values, (draws, 1)), free_names(result)
     for name, variable in variable_names(free).items():
-        theta[..., free[name]] = group[variable].values
+        theta[:, free[name]] = group[variable].values.ravel()
     return theta
 
 
@@ -164,10 +139,6 @@ def _bins(result: FitResult) -> dict[str, Any]:
     }
 
 
-def _with_pairs(result: FitResult) -> np.ndarray:
-    return np.flatnonzero(result.scaling["ndata"].values > 0)
-
-
 def _posterior(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
     dims = (*SAMPLE, "bin")
     linear = {
@@ -180,7 +151,7 @@ def _posterior(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
 
 def _log_likelihood(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
     """Return it of the bins with pairs: one that is unknown has none."""
-    there = _with_pairs(result)
+    there = np.flatnonzero(result.scaling["ndata"].values > 0)
     of_bins = {"c2": ((*SAMPLE, "bin"), draws.log_likelihood[..., there])}
     bins = {
         name: (dims, values[there], *more) for name, (dims, values, *more) in _bins(result).items()

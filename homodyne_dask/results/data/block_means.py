@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
 
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fitted_model import FittedModel
 from homodyne_dask.store import schema
 from homodyne_dask.store.scan import Chunk, Scan, coarse_use
 
@@ -16,6 +16,9 @@ MAX_BLOCKS_PER_SIDE = 256
 SAMPLES = 8
 """Times along one side of a block at which the model is averaged: all of them in blocks of up to 8
 frames. A single time at the centre is wrong for decays about as long as a block."""
+
+if TYPE_CHECKING:
+    from homodyne_dask.results.data.fit_view import FittedModel, FitView
 
 Tile = Float32[np.ndarray, "T T"]
 
@@ -87,9 +90,9 @@ def as_fitted(scan: Scan, result: FitResult) -> Scan:
     return replace(scan, excluded=tuple(Chunk(*chunk) for chunk in excluded))
 
 
-def bin_map(scan: Scan, result: FitResult, model: FittedModel, bin: int) -> BinMap:
+def bin_map(view: "FitView", bin: int) -> BinMap:
     """Return the maps of one bin; at most one strip of tiles is in memory at a time."""
-    grid, scan = block_grid(scan), as_fitted(scan, result)
+    grid, result, scan = block_grid(view.scan), view.result, as_fitted(view.scan, view.result)
     use = coarse_use(scan, grid.level)
     into = np.empty((schema.tile_side(scan.n_frames),) * 2, np.float32)
 
@@ -101,7 +104,7 @@ def bin_map(scan: Scan, result: FitResult, model: FittedModel, bin: int) -> BinM
     lag = np.subtract.outer(np.arange(grid.blocks), np.arange(grid.blocks)) * -grid.side
     mean[lag < result.config["min_lag"]] = np.nan
     contrast, offset = (float(result.scaling[name].values[bin]) for name in ("contrast", "offset"))
-    f = model_means(scan, model, grid, bin)
+    f = model_means(scan, view.model, grid, bin)
     predicted = np.where(np.eye(grid.blocks, dtype=bool), np.nan, offset + contrast * f)
     # of the mean of independent pairs
     variance = np.where(scan.use, scan.sigma_row[bin] ** 2, np.nan)[grid.frames]
@@ -152,7 +155,7 @@ def _summed(part: np.ndarray, first: int, side: int) -> np.ndarray:
 
 
 def model_means(
-    scan: Scan, model: FittedModel, grid: BlockGrid, bin: int
+    scan: Scan, model: "FittedModel", grid: BlockGrid, bin: int
 ) -> Float[np.ndarray, "n n"]:
     """Return the mean of f over each block, from `SAMPLES` times along its sides."""
     samples = min(grid.side, SAMPLES)

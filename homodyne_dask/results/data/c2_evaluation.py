@@ -11,68 +11,61 @@ from numpy.typing import ArrayLike
 
 from homodyne_dask.errors import OptionError, SelectionError, nearest, shown
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fit_view import FitView, fitted_scan
-from homodyne_dask.results.data.fitted_model import FittedModel
+from homodyne_dask.results.data.fit_view import FittedModel, view_of
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.store.scan import Scan
 
 
 def fitted_c2(result: FitResult, scan: Scan | None) -> xarray.DataArray:
-    """Return offset + contrast·f of a scan (bin, t1, t2), lazily, in the chunks of `scan.dataset`.
-
-    Symmetric in t1 and t2; NaN in bins whose contrast or offset is unknown. scan: what was fitted, by default
-    from where its store was. Raises SelectionError where its bins are not those of the result.
-    """
-    scan = fitted_scan(result) if scan is None else scan
-    view, data = FitView(result, scan), scan.dataset["c2"]
-    linear_params = result.scaling["contrast"].values, result.scaling["offset"].values
-    c2 = dask.array.map_blocks(
-        _block, view.model, scan.time[slice(*scan.frames)], *linear_params,
-        chunks=data.chunks, dtype=np.float64, name=f"fitted-c2-{uuid4().hex}",
-    )  # fmt: skip
+    """Return offset + contrast·f of a scan (bin, t1, t2), lazily; see `FitResult.model`."""
+    view = view_of(result, scan)
+    data, time = view.scan.dataset["c2"], view.scan.time[slice(*view.scan.frames)]
+    contrast, offset = (result.scaling[name].values for name in ("contrast", "offset"))
+    chunks = {"chunks": data.chunks, "dtype": np.float64, "name": f"fitted-c2-{uuid4().hex}"}
+    c2 = dask.array.map_blocks(_block, view.model, time, contrast, offset, **chunks)
     about = {"long_name": "offset + contrast·f", "units": "1"}
     return xarray.DataArray(c2, data.coords, data.dims, "c2", about)
 
 
 def c2_at(
-    result: FitResult, t1: ArrayLike, t2: ArrayLike, label: int | None, scan: Scan | None,
-    *, phi: Any = None, band: float | None = None,
-) -> Any:  # fmt: skip
+    result: FitResult,
+    times: tuple[ArrayLike, ArrayLike],
+    label: int | None,
+    scan: Scan | None,
+    phi: Any,
+    band: float | None,
+) -> Any:
     """Return offset + contrast·f at times [s] that broadcast together; see `FitResult.eval`."""
-    scan = fitted_scan(result) if scan is None else scan
-    view, labels = FitView(result, scan), scan.label.tolist()
+    view = view_of(result, scan)
+    scan, labels = view.scan, view.scan.label.tolist()
     if label is not None and label not in labels:
         raise SelectionError(
             f"no fitted bin has the label {shown(label)}; {nearest(label, labels)}"
         )
-    first, last = scan.time[0], scan.time[-1]
-    times = [_times(name, value, first, last) for name, value in (("t1", t1), ("t2", t2))]
+    t1, t2 = (_times(name, of, scan.time) for name, of in zip(("t1", "t2"), times, strict=True))
     try:
-        one, other = np.broadcast_arrays(*times)
+        t1, t2 = np.broadcast_arrays(t1, t2)
     except ValueError:
-        shapes = " and ".join(
-            f"{name} {of.shape}" for name, of in zip(("t1", "t2"), times, strict=True)
-        )
         raise OptionError(
-            f"the times cannot be paired: {shapes}; give times whose shapes broadcast"
+            f"the times cannot be paired: t1 {t1.shape} and t2 {t2.shape}; give times whose shapes broadcast"
         ) from None
-    chosen = scan.select(phi=phi, label=label)
-    all_bins, wanted = (
-        list(zip(of.label.tolist(), of.scan_number.tolist(), strict=True)) for of in (scan, chosen)
+    every, chosen = (
+        list(zip(some.label.tolist(), some.scan_number.tolist(), strict=True))
+        for some in (scan, scan.select(phi=phi, label=label))
     )
-    bins = np.array([all_bins.index(one) for one in wanted])
+    bins = np.array([every.index(bin) for bin in chosen])
     contrast, offset = (
-        result.scaling[name].values[bins].reshape(-1, *[1] * one.ndim)
+        result.scaling[name].values[bins].reshape(-1, *[1] * t1.ndim)
         for name in ("contrast", "offset")
     )
-    ends = np.minimum(one, other), np.maximum(one, other)
-    c2 = offset + contrast * view.model.shape(bins, *ends)
-    found = [c2]
+    ends = np.minimum(t1, t2), np.maximum(t1, t2)
+    curves = [offset + contrast * view.model.shape(bins, *ends)]
     if band is not None:
         half = contrast * _half_width(result, view.model.slopes(bins, *ends), band)
-        found += [c2 - half, c2 + half]
-    found = [of if label is None or len(bins) > 1 else of[0] for of in found]
-    return found[0] if band is None else tuple(found)
+        curves += [curves[0] - half, curves[0] + half]
+    if label is not None and len(bins) == 1:
+        curves = [curve[0] for curve in curves]
+    return curves[0] if band is None else tuple(curves)
 
 
 def _half_width(
@@ -81,26 +74,23 @@ def _half_width(
     """Return that of the confidence interval of f; raises OptionError where no standard error is known."""
     table = result.parameters
     moved = ~(table["fixed"].values | table["at_bound"].values)
-    known = (
-        None
-        if result.covariance is None
-        else np.where(moved[:, None] & moved, result.covariance, 0)
-    )
-    if known is None or np.isnan(known).any():
+    covariance = np.nan if result.covariance is None else result.covariance.values
+    known = np.where(moved[:, None] & moved, covariance, 0)
+    if result.covariance is None or np.isnan(known).any():
         raise OptionError(
             "the fit lacks standard errors of some parameters, so there is no band: omit the argument band"
         )
     stderr = np.sqrt(np.einsum("bp...,pr,br...->b...", slopes, known, slopes))
-    return (
-        half_width(percent, float(np.nanmin(table["dof"].values[moved], initial=np.inf))) * stderr
-    )
+    fewest = float(np.nanmin(table["dof"].values[moved], initial=np.inf))
+    return half_width(percent, fewest) * stderr
 
 
-def _times(name: str, value: ArrayLike, first: float, last: float) -> Float[np.ndarray, "..."]:
+def _times(name: str, value: ArrayLike, known: Float[np.ndarray, " t"]) -> Float[np.ndarray, "..."]:
     try:
         times = np.asarray(value, float)
     except (TypeError, ValueError):
         raise OptionError(f"{name} = {shown(value)}: give times in seconds") from None
+    first, last = known[[0, -1]]
     outside = times[~((times >= first) & (times <= last))]
     if outside.size:
         raise OptionError(

@@ -3,7 +3,6 @@
 `finding_catalogue` has the sentence of each code.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -43,10 +42,8 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as plain values, with its severity."""
-        return {
-            "code": self.code, "severity": self.severity.value, "about": list(self.about),
-            "numbers": self.numbers, "advice": self.advice,
-        }  # fmt: skip
+        about = {"about": list(self.about), "numbers": self.numbers, "advice": self.advice}
+        return {"code": self.code, "severity": self.severity.value} | about
 
 
 def finding(code: str, about: Iterable[object] = (), advice: str = "", **numbers: Any) -> Finding:
@@ -58,6 +55,19 @@ def finding(code: str, about: Iterable[object] = (), advice: str = "", **numbers
 
 class Findings(tuple[Finding, ...]):
     """The findings of a fit, as a tuple: what the verdict says first."""
+
+    @classmethod
+    def from_plain(cls, rows: Iterable[Mapping[str, Any]]) -> "Findings":
+        """Return the findings of these `Finding.to_dict()`; raises SourceError for unknown codes."""
+        for row in rows:
+            if row["code"] not in CATALOGUE:
+                raise SourceError(
+                    f"{row['code']!r} is no finding that this version knows: read the result with the "
+                    f"version of homodyne-dask that wrote it, or a later one"
+                )
+        return cls(
+            Finding(row["code"], tuple(row["about"]), row["numbers"], row["advice"]) for row in rows
+        )
 
     @property
     def codes(self) -> tuple[str, ...]:
@@ -74,32 +84,10 @@ class Findings(tuple[Finding, ...]):
         least = order.index(Severity(severity))
         return Findings(one for one in self if order.index(one.severity) >= least)
 
-    def to_list(self) -> list[dict[str, Any]]:
-        """Return them as plain values."""
-        return [one.to_dict() for one in self]
-
-    def to_json(self) -> str:
-        """Return them as JSON, for attributes of files."""
-        return json.dumps(self.to_list(), ensure_ascii=False)
-
     def to_dataframe(self) -> "DataFrame":
         """Return a pandas DataFrame, one row each: code, severity, about, sentence, advice, numbers."""
         import pandas as pd  # loads for half a second
 
         columns = ["code", "severity", "about", "sentence", "advice", "numbers"]
-        return pd.DataFrame(
-            [one.to_dict() | {"sentence": str(one)} for one in self], columns=columns
-        )
-
-
-def findings_of(read: Iterable[Mapping[str, Any]]) -> Findings:
-    """Return the findings that `to_list` took apart; raises SourceError for codes that are unknown."""
-    for one in read:
-        if one["code"] not in CATALOGUE:
-            raise SourceError(
-                f"{one['code']!r} is no finding that this version knows: read the result with the version "
-                f"of homodyne-dask that wrote it, or a later one"
-            )
-    return Findings(
-        Finding(one["code"], tuple(one["about"]), one["numbers"], one["advice"]) for one in read
-    )
+        rows = [one.to_dict() | {"sentence": str(one)} for one in self]
+        return pd.DataFrame(rows, columns=columns)

@@ -13,12 +13,10 @@ from homodyne_dask.document.blocks import Document
 from homodyne_dask.document.plain_text import Reportable
 from homodyne_dask.errors import OptionError, printable
 from homodyne_dask.results.data.finding_catalogue import MISFIT, Severity
-from homodyne_dask.results.data.findings import Findings, findings_of
+from homodyne_dask.results.data.findings import Findings
 from homodyne_dask.results.data.fitted_parameters import (
     FittedParameters,
     bounds_of,
-    confidence_intervals,
-    parameter_frame,
     tied_quantities,
 )
 from homodyne_dask.results.data.misfit import ModelCheck, PowerOfQ
@@ -29,7 +27,7 @@ from homodyne_dask.results.data.result_tables import (
     DATASET_UNITS,
     PARAMETER_COLUMNS,
     correlation_of,
-    covariance_table,
+    covariances_in,
     parameter_table,
     plain_columns,
     plain_rows,
@@ -125,6 +123,16 @@ class FitRun:
     """Largest number of compilations of each kernel in one process."""
     timings: dict[str, float]
     """Seconds: start (initial values), passes, errors (all after the last pass), total."""
+
+
+PARTS: dict[str, type] = {
+    "statistics": FitStatistics,
+    "errors": FitErrors,
+    "diagnosis": Diagnosis,
+    "run": FitRun,
+    "provenance": Provenance,
+}
+"""The parts of a result by name; the names of their fields are those of summary.json."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -228,23 +236,23 @@ class FitResult(Reportable):
         >>> result.contour("D0", "alpha").shape  # doctest: +SKIP
         (100, 2)
         """
-        of = [self.params[first], self.params[second]]
-        known = None if self.covariance is None else self.covariance.values
-        if known is None or first == second or any(one.stderr is None for one in of):
+        pair = [self.params[first], self.params[second]]
+        if self.covariance is None or first == second or any(one.stderr is None for one in pair):
             raise OptionError(
                 f"{first} and {second} have no joint region: give two parameters with standard errors"
             )
-        if not 0 < percent < 100:
-            raise OptionError(f"percent = {percent!r}: give a number between 0 and 100, such as 95")
-        at = [list(self.params).index(one.name) for one in of]
-        dof, outside = max(min(one.dof or np.inf for one in of), 1.0), 1 - percent / 100
+        from homodyne_dask.results.data.intervals import check_percent  # it loads SciPy
+
+        check_percent(percent)
+        names = [one.name for one in pair]
+        dof, outside = max(min(one.dof or np.inf for one in pair), 1.0), 1 - percent / 100
         # F of 2 and ν degrees of freedom has the survival function (1 + 2F/ν)^(-ν/2); the reach is √(2 F)
         square = -2 * np.log(outside) if np.isinf(dof) else dof * (outside ** (-2 / dof) - 1)
         reach = float(np.sqrt(square))
         turn = np.linspace(0.0, 2 * np.pi, points)
         circle = np.stack([np.cos(turn), np.sin(turn)])
-        root = np.linalg.cholesky(known[np.ix_(at, at)])
-        return np.array([one.value for one in of]) + reach * (root @ circle).T
+        root = np.linalg.cholesky(self.covariance.sel(cov_i=names, cov_j=names).values)
+        return np.array([one.value for one in pair]) + reach * (root @ circle).T
 
     @property
     def error_used(self) -> np.ndarray:
@@ -254,7 +262,7 @@ class FitResult(Reportable):
     @property
     def params(self) -> FittedParameters:
         """The parameters one by one: `result.params["D0"].value`, stderr, method, dof, unit, min, max, ..."""
-        return FittedParameters(self.parameters, bounds_of(self.provenance, self.parameters))
+        return FittedParameters(self.parameters, bounds_of(self))
 
     def summary(self) -> "DataFrame":
         """Return the parameters as a pandas DataFrame, one row each: value, stderr, method, dof, unit, ...
@@ -262,22 +270,32 @@ class FitResult(Reportable):
         The columns are the fields of `params`; unknown numbers are NaN. `to_dict` gives everything for
         JSON.
         """
-        return parameter_frame(self.params)
+        from pandas import DataFrame  # loads for half a second
+
+        frame = DataFrame([vars(one) for one in self.params.values()]).set_index("name")
+        numbers = ["value", "stderr", "stderr_naive", "dof", "min", "max"]
+        return frame.astype(dict.fromkeys(numbers, float)).rename_axis("parameter")
 
     def ci(self, percent: float = 95.0) -> xarray.Dataset:
         """Return the confidence intervals of the parameters: low and high over `param`.
 
-        value ± t·stderr, with t for `dof` degrees of freedom; NaN if stderr is unknown. percent:
-        probability that an interval contains the true value. Raises OptionError for percent outside 0 to
-        100.
+        value ± t·stderr, with t for `dof` degrees of freedom; NaN if stderr is unknown: the naive error makes
+        no interval. percent: probability that an interval contains the true value. Raises OptionError for
+        percent outside 0 to 100.
         """
-        return confidence_intervals(self.parameters, percent)
+        from homodyne_dask.results.data.intervals import half_width  # it loads SciPy
+
+        value, stderr, dof = (self.parameters[key].values for key in ("value", "stderr", "dof"))
+        half = half_width(percent, dof) * stderr
+        ends = {"low": ("param", value - half), "high": ("param", value + half)}
+        return xarray.Dataset(
+            ends, self.parameters["unit"].coords, {"percent": percent}
+        ).assign_coords(unit=self.parameters["unit"])
 
     @property
     def derived(self) -> dict[str, DerivedQuantity]:
         """Tied parameters; D_SE of Brownian motion and, with temperature and viscosity, R_h."""
-        tied = tied_quantities(self.provenance, self.parameters, self.covariance)
-        return tied | derived_quantities(self.config, self.parameters)
+        return tied_quantities(self) | derived_quantities(self.config, self.parameters)
 
     @property
     def periods(self) -> dict[str, float]:
@@ -292,7 +310,7 @@ class FitResult(Reportable):
     @property
     def verdict(self) -> str:
         """The outcome of the fit in words, with the findings of severity error."""
-        wrong = "; ".join(one.sentence for one in self.findings.at_least(Severity.ERROR))
+        wrong = "; ".join(map(str, self.findings.at_least(Severity.ERROR)))
         if not wrong:
             return self.outcome.value
         return (
@@ -338,7 +356,7 @@ class FitResult(Reportable):
         """
         from homodyne_dask.results.data.c2_evaluation import c2_at
 
-        return c2_at(self, t1, t2, label, scan, phi=phi, band=band)
+        return c2_at(self, (t1, t2), label, scan, phi, band)
 
     def to_nexus(self, path: str | Path, scan: "Scan | None" = None) -> None:
         """Write a NeXus file, as `fit --nexus` does: NXxpcs with maps of all bins, and the fit as NXfit.
@@ -352,9 +370,10 @@ class FitResult(Reportable):
     @property
     def rates(self) -> xarray.Dataset:
         """J, gamma_dot and their integrals against t [s] with bands, from the fitted store (docs: rates)."""
-        from homodyne_dask.results.data.rate_curves import rates_of_fit
+        from homodyne_dask.results.data.fit_view import view_of
+        from homodyne_dask.results.data.rate_curves import rates_in
 
-        return rates_of_fit(self)
+        return rates_in(view_of(self))
 
     def to_dataset(self) -> xarray.Dataset:
         """Return all numbers as a Dataset with units, for netCDF and Zarr.
@@ -363,14 +382,12 @@ class FitResult(Reportable):
         contrast, offset, ... ; covariance and covariance_naive (cov_i, cov_j) if known; chisqr, redchi,
         ndata, passes. The attributes are outcome, options and source.
         """
-        known = {
-            name: table
-            for name in ("covariance", "covariance_naive")
-            if (table := getattr(self.errors, name)) is not None
-        }
         numbers = {name: getattr(self, name) for name in ("chisqr", "redchi", "ndata", "passes")}
+        for name in ("covariance", "covariance_naive"):
+            if (table := getattr(self.errors, name)) is not None:
+                numbers[name] = table
         bins = self.scaling.rename(redchi="redchi_per_bin", ndata="ndata_per_bin")
-        whole = xarray.merge([self.parameters, bins]).assign(known | numbers)
+        whole = xarray.merge([self.parameters, bins]).assign(numbers)
         whole = whole.set_coords(["unit", "q", "phi"])
         for name in DATASET_UNITS.keys() & whole.variables.keys():
             whole[name].attrs["units"] = DATASET_UNITS[name]
@@ -380,7 +397,7 @@ class FitResult(Reportable):
             "convention": self.config["convention"],
             "outcome": self.outcome.name,
             "outcome_sentence": self.verdict,
-            "findings": self.findings.to_json(),
+            "findings": json.dumps(plain_values(self.findings), ensure_ascii=False),
             "source": self.provenance.inputs["source_file"],
             "source_sha256": self.provenance.inputs["source_sha256"],
             "history": f"homodyne-dask {self.provenance.version}",
@@ -391,8 +408,7 @@ class FitResult(Reportable):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain values, as written to summary.json; unknown numbers are None."""
-        groups = (self.statistics, self.errors, self.diagnosis, self.run, self.provenance)
-        values = {key: value for group in groups for key, value in vars(group).items()}
+        values = {key: of for part in PARTS for key, of in vars(getattr(self, part)).items()}
         del values["definition"]
         return plain_values(
             {
@@ -407,7 +423,6 @@ class FitResult(Reportable):
                 "scaling_per_bin": plain_columns(self.scaling),
                 "redchi_per_bin": self.scaling["redchi"],
                 **values,
-                "findings": self.findings.to_list(),
             }
         )
 
@@ -421,21 +436,11 @@ class FitResult(Reportable):
 def from_summary(read: dict[str, Any]) -> FitResult:
     """Return the result from its `to_dict()`, as read from JSON."""
     rows = read["parameters"]
-    names, columns = (
-        list(rows),
-        {key: [row[key] for row in rows.values()] for key in PARAMETER_COLUMNS},
-    )
-    covariances = {
-        key: covariance_table(read[key], names) for key in ("covariance", "covariance_naive")
-    }
-    checks = {"check": read["model_check"], "findings": findings_of(read["findings"])}
+    columns = {key: [row[key] for row in rows.values()] for key in PARAMETER_COLUMNS}
+    read = read | covariances_in(read, list(rows)) | {"check": read["model_check"]}
     return FitResult(
         outcome=Outcome[read["outcome"]],
-        parameters=parameter_table(columns | {"param": names}),
+        parameters=parameter_table(columns | {"param": list(rows)}),
         scaling=scaling_table(read["scaling_per_bin"]),
-        statistics=read_fields(FitStatistics, read),
-        errors=read_fields(FitErrors, read | covariances),
-        diagnosis=read_fields(Diagnosis, read | checks),
-        run=read_fields(FitRun, read),
-        provenance=read_fields(Provenance, read),
+        **{part: read_fields(kind, read) for part, kind in PARTS.items()},
     )

@@ -1,4 +1,4 @@
-"""A result beside its data: what several figures and files show, computed once."""
+"""A result beside its data: the fitted model at any times, and what several figures and files show."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -7,11 +7,19 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from homodyne_dask.errors import SelectionError, StoreError, require_type
+from homodyne_dask.kernels.backend import evaluation_of
+from homodyne_dask.kernels.backend_interface import ModelPoint
+from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.models import convention_named
+from homodyne_dask.models.transport import frame_spacing
 from homodyne_dask.results.data.block_means import BinMap, bin_map, representative
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fitted_model import FittedModel, decay_times, fitted_model
+from homodyne_dask.solver.state import Outcome
 from homodyne_dask.store.files import AnyPath
-from homodyne_dask.store.scan import Cuts, Scan, open_dataset, with_bins
+from homodyne_dask.store.scan import Cuts, Scan, open_dataset, q_or_one, with_bins
+
+DECAY_POINTS = 400
+"""Lags at which f is evaluated to find its decay time."""
 
 
 def fitted_scan(result: FitResult, store: AnyPath | None = None) -> Scan:
@@ -37,6 +45,37 @@ def as_selected(scan: Scan, result: FitResult) -> Scan:
 
 
 @dataclass(frozen=True)
+class FittedModel:
+    """A model with its parameters, on the times and bins of a scan."""
+
+    at: ModelPoint
+    time: Float[np.ndarray, " t"]
+    """s, all frames of the store."""
+    q: Float[np.ndarray, " bin"]
+    phi: Float[np.ndarray, " bin"]
+
+    def shape(
+        self,
+        bins: Int[np.ndarray, " b"],
+        t1: Float[np.ndarray, "..."],
+        t2: Float[np.ndarray, "..."],
+    ) -> Float[np.ndarray, "b ..."]:
+        """Return f of some bins at times that broadcast together; between frames f is interpolated."""
+        f_at = evaluation_of(self.at.problem.model).f_at
+        return f_at(self.at, self.time, self.q[bins], self.phi[bins], t1, t2)
+
+    def slopes(
+        self,
+        bins: Int[np.ndarray, " b"],
+        t1: Float[np.ndarray, "..."],
+        t2: Float[np.ndarray, "..."],
+    ) -> Float[np.ndarray, "b p ..."]:
+        """Return the derivatives of f by the parameters at such times."""
+        both = evaluation_of(self.at.problem.model).f_and_derivatives_at
+        return both(self.at, self.time, self.q[bins], self.phi[bins], t1, t2)[1]
+
+
+@dataclass(frozen=True)
 class FitView:
     """A result and the scan that was fitted; raises SelectionError where the scan has other bins.
 
@@ -58,8 +97,26 @@ class FitView:
 
     @cached_property
     def model(self) -> FittedModel:
-        """The model at the parameters of the fit."""
-        return fitted_model(self.result, self.scan)
+        """The model at the parameters of the fit.
+
+        Where no decay was seen they have no value: the model then is that of the last pass, times a contrast
+        of 0.
+        """
+        result, scan = self.result, self.scan
+        theta = result.parameters["value"].values
+        if result.outcome is Outcome.NO_DECAY:
+            theta = np.array(result.run.history[-1]["theta"])
+        model, convention = (
+            result.provenance.fitted_model(),
+            convention_named(result.config["convention"]),
+        )
+        problem = Problem(model, convention, result.config["gap_angstrom"])
+        point = evaluation_of(model).point(problem, theta, scan.time)
+        return FittedModel(point, scan.time, q_or_one(scan), scan.phi)
+
+    def at_angles(self, q: float, phi: Float[np.ndarray, " n"]) -> FittedModel:
+        """Return the model with bins at any angles of one ring."""
+        return FittedModel(self.model.at, self.scan.time, np.full(len(phi), q), phi)
 
     @cached_property
     def shown(self) -> Int[np.ndarray, " b"]:
@@ -69,7 +126,7 @@ class FitView:
     @cached_property
     def maps(self) -> list[BinMap]:
         """Maps of the bins shown; they are read one after the other."""
-        return [bin_map(self.scan, self.result, self.model, int(b)) for b in self.shown]
+        return [bin_map(self, int(b)) for b in self.shown]
 
     @cached_property
     def cuts(self) -> Cuts:
@@ -80,3 +137,27 @@ class FitView:
     def decay_times(self) -> Float[np.ndarray, " bin"]:
         """The lag [s] at which f of each bin falls to 1/e; NaN where it does not."""
         return decay_times(self.model, self.scan)
+
+
+def view_of(result: FitResult, scan: Scan | None = None) -> FitView:
+    """Return a result beside its data, which are opened where they were if no scan is given."""
+    return FitView(result, fitted_scan(result) if scan is None else scan)
+
+
+def decay_times(model: FittedModel, scan: Scan) -> Float[np.ndarray, " bin"]:
+    """Return the lag [s] at which f of each bin of the model first falls to 1/e, at the age in the middle.
+
+    NaN where f stays above 1/e to the end of the selected frames.
+    """
+    first, last = scan.time[scan.frames[0]], scan.time[scan.frames[1] - 1]
+    middle = 0.5 * (first + last)
+    shortest = 1e-3 * frame_spacing(scan.time)
+    lag = np.concatenate([[0.0], np.geomspace(shortest, last - middle, DECAY_POINTS)])
+    f = model.shape(np.arange(len(model.q)), np.array([middle]), middle + lag)
+    times, level = np.full(len(f), np.nan), np.exp(-1)
+    for b, row in enumerate(f):
+        n = int(np.argmax(row < level))
+        if n > 0:
+            share = (row[n - 1] - level) / (row[n - 1] - row[n])
+            times[b] = lag[n - 1] + share * (lag[n] - lag[n - 1])
+    return times

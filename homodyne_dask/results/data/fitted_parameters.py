@@ -16,13 +16,12 @@ from homodyne_dask.kernels.tied_backend import slopes
 from homodyne_dask.models.spline_rates import by_coefficient
 from homodyne_dask.models.tied import TiedModel
 from homodyne_dask.results.data.number_format import value_and_error
-from homodyne_dask.results.data.provenance import Provenance
 from homodyne_dask.results.data.result_tables import plain_rows
 from homodyne_dask.results.data.stokes_einstein import DerivedQuantity
 from homodyne_dask.text import with_unit
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from homodyne_dask.results.data.fit_result import FitResult
 
 Bounds = Mapping[tuple[str, str], tuple[float, float]]
 """Lower and upper bound by name and unit of a parameter."""
@@ -71,22 +70,12 @@ class FittedParameters(Printed, Mapping[str, FittedParameter]):
     def __init__(self, table: xarray.Dataset, bounds: Bounds) -> None:
         self._by_name: dict[str, FittedParameter] = {}
         for name, row in plain_rows(table, "param").items():
-            unit = str(row["unit"])
-            low, high = bounds.get((name, unit), (None, None))
-            self._by_name[name] = FittedParameter(
-                name=name,
-                value=float(row["value"]),
-                **{
-                    key: float(row[key]) if np.isfinite(row[key]) else None
-                    for key in ("stderr", "stderr_naive", "dof")
-                },
-                method=str(row["method"]),
-                unit=unit,
-                min=low,
-                max=high,
-                vary=not row["fixed"],
-                at_bound=bool(row["at_bound"]),
-            )
+            known = {key: of.item() for key, of in row.items()}
+            low, high = bounds.get((name, known["unit"]), (None, None))
+            ends = {"min": low, "max": high, "vary": not known.pop("fixed")}
+            for key in ("stderr", "stderr_naive", "dof"):
+                known[key] = known[key] if np.isfinite(known[key]) else None
+            self._by_name[name] = FittedParameter(name=name, **known, **ends)
 
     def __getitem__(self, name: str) -> FittedParameter:
         if name not in self._by_name:
@@ -113,15 +102,15 @@ class UnknownParameterError(OptionError, KeyError):
         return printable(self.args[0])
 
 
-def bounds_of(of: Provenance, table: xarray.Dataset) -> Bounds:
-    """Return the bounds by name and unit; table: of the parameters.
+def bounds_of(result: "FitResult") -> Bounds:
+    """Return the bounds by name and unit.
 
     Empty for a model that this process does not know. Without the parameters that are in 1/s where q is
     unknown, unless their bounds were given.
     """
     with suppress(OptionError):
-        model = of.fitted_model()
-        given = by_coefficient(model, "bounds", of.config["bounds"]) or {}
+        model, table = result.provenance.fitted_model(), result.parameters
+        given = by_coefficient(model, "bounds", result.config["bounds"]) or {}
         units = dict(zip(table["param"].values, table["unit"].values, strict=True))
         return {
             (p.name, str(units[p.name]) if p.name in given else p.unit): tuple(
@@ -132,56 +121,29 @@ def bounds_of(of: Provenance, table: xarray.Dataset) -> Bounds:
     return {}
 
 
-def tied_quantities(
-    of: Provenance, table: xarray.Dataset, covariance: xarray.DataArray | None
-) -> dict[str, DerivedQuantity]:
+def tied_quantities(result: "FitResult") -> dict[str, DerivedQuantity]:
     """Return the parameters that are tied to others, with errors from `covariance` by the delta method."""
-    if not of.config["tie"]:
+    if not result.config["tie"]:
         return {}
+    tied: dict[str, DerivedQuantity] = {}
     with suppress(OptionError):
-        model = of.fitted_model()
-        theta = table["value"].values
+        model, theta = result.provenance.fitted_model(), result.parameters["value"].values
         if not isinstance(model, TiedModel) or not np.isfinite(theta).all():
             return {}
-        slope, whole = slopes(model.ties, theta), model.ties.expand(theta)
-        moved = slope * ~table["fixed"].values
-        known = np.full((len(theta),) * 2, np.nan) if covariance is None else covariance.values
-        found = {}
+        whole = model.ties.expand(theta)
+        moved = slopes(model.ties, theta) * ~result.parameters["fixed"].values
+        known = np.full((len(theta),) * 2, np.nan)
+        if result.covariance is not None:
+            known = result.covariance.values
         for name, text in model.ties.expressions:
             n = model.base.names.index(name)
             used = np.flatnonzero(moved[n])
             variance = moved[n, used] @ known[np.ix_(used, used)] @ moved[n, used]
             error = float(np.sqrt(variance)) if variance > 0 else np.nan
-            unit = model.ties.parameters[n].unit
-            found[name] = DerivedQuantity(float(whole[n]), error, unit, text)
-        return found
-    return {}
-
-
-def parameter_frame(parameters: FittedParameters) -> "DataFrame":
-    """Return a row for each parameter, by name: the fields of `FittedParameter`; NaN is unknown."""
-    from pandas import DataFrame  # loads for half a second
-
-    frame = DataFrame([vars(one) for one in parameters.values()]).set_index("name")
-    numbers = ["value", "stderr", "stderr_naive", "dof", "min", "max"]
-    return frame.astype(dict.fromkeys(numbers, float)).rename_axis("parameter")
-
-
-def confidence_intervals(table: xarray.Dataset, percent: float = 95.0) -> xarray.Dataset:
-    """Return low and high over `param`: value ± t·stderr, t for the degrees of freedom of stderr.
-
-    percent: probability that an interval holds the true value, above 0 and below 100. NaN where stderr is
-    unknown: the naive error makes no interval. Raises OptionError for another percent.
-    """
-    from homodyne_dask.results.data.intervals import half_width  # it loads SciPy
-
-    half = half_width(percent, table["dof"].values) * table["stderr"].values
-    ends = {"low": table["value"].values - half, "high": table["value"].values + half}
-    return xarray.Dataset(
-        {name: ("param", values) for name, values in ends.items()},
-        coords={"param": table["param"], "unit": table["unit"]},
-        attrs={"percent": percent},
-    )
+            tied[name] = DerivedQuantity(
+                float(whole[n]), error, model.ties.parameters[n].unit, text
+            )
+    return tied
 
 
 def nearest_turn(

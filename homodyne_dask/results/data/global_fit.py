@@ -7,9 +7,9 @@ import numpy as np
 import xarray
 from jaxtyping import Float
 
-from homodyne_dask.results.data.findings import Findings, findings_of
+from homodyne_dask.results.data.findings import Findings
 from homodyne_dask.results.data.plain_data import read_fields
-from homodyne_dask.results.data.result_tables import correlation_of, covariance_table
+from homodyne_dask.results.data.result_tables import correlation_of, covariances_in
 from homodyne_dask.solver.state import Outcome
 
 
@@ -59,8 +59,4 @@ class GlobalFit:
 def global_fit_of(read: dict[str, Any]) -> GlobalFit:
     """Return the fit from its plain values, as read from JSON."""
     names = read["parameters"]["coords"]["param"]["values"]
-    known: dict[str, Any] = {
-        key: covariance_table(read[key], names) for key in ("covariance", "covariance_naive")
-    }
-    known["findings"] = findings_of(read["findings"])
-    return read_fields(GlobalFit, read | known)
+    return read_fields(GlobalFit, read | covariances_in(read, names))

@@ -14,8 +14,8 @@ import xarray
 def plain_values(value: Any) -> Any:
     """Return values as JSON takes them; a number that is not finite becomes None.
 
-    Dataclasses and named tuples become dictionaries of their fields, members of an Enum their names, arrays
-    lists, and a Dataset {"coords", "columns"} of dims and values by name.
+    Dataclasses and named tuples become their `to_dict()` or dictionaries of their fields, members of an Enum
+    their names, arrays lists, and a Dataset {"coords", "columns"} of dims and values by name.
     """
     if isinstance(value, xarray.Dataset):
         parts = {"coords": value.coords, "columns": value.data_vars}
@@ -23,14 +23,16 @@ def plain_values(value: Any) -> Any:
             part: {name: {"dims": of.dims, "values": of.values} for name, of in arrays.items()}
             for part, arrays in parts.items()
         }
+    elif isinstance(value, (np.ndarray, np.generic, xarray.DataArray)):
+        value = getattr(value, "values", value).tolist()
+    elif hasattr(value, "to_dict"):
+        value = value.to_dict()
     elif is_dataclass(value):
         value = {field.name: getattr(value, field.name) for field in fields(value)}
     elif hasattr(value, "_asdict"):
         value = value._asdict()
     elif isinstance(value, Enum):
         value = value.name
-    elif isinstance(value, (np.ndarray, np.generic, xarray.DataArray)):
-        value = value.values.tolist() if isinstance(value, xarray.DataArray) else value.tolist()
     if isinstance(value, Mapping):
         return {str(key): plain_values(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
@@ -61,6 +63,8 @@ def read_as(kind: Any, value: Any) -> Any:
         return {key: read_as(args[1], part) for key, part in value.items()}
     if kind is xarray.Dataset:
         return _table(value)
+    if hasattr(kind, "from_plain"):
+        return kind.from_plain(value)
     if isinstance(kind, type):
         if issubclass(kind, Enum):
             return kind[value]

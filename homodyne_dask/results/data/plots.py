@@ -1,9 +1,9 @@
-"""The figures of a result and of a posterior, and what reports have in common.
+"""The figures of a result and of a posterior.
 
 Data import views and files only where these are asked for: printing a result does not load matplotlib.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,19 @@ def in_place_of(ax: "Axes | None") -> Iterator[None]:
         AXES.reset(token)
 
 
+def _figure(name: str, about: str) -> Callable[..., Any]:
+    """Return the method of `Plots` that draws the figure of this name."""
+
+    def draw(self: "Plots", scan: "Scan | None" = None, ax: "Axes | None" = None) -> Any:
+        from homodyne_dask.results.views.figures.fit_figures import fit_figure
+
+        with in_place_of(ax):
+            return fit_figure(self.result, name, scan)
+
+    draw.__name__, draw.__doc__ = name, about
+    return draw
+
+
 class Plots:
     """The figures of a result, `result.plot`, as matplotlib Figures that notebooks show.
 
@@ -41,46 +54,17 @@ class Plots:
     def __init__(self, result: "FitResult") -> None:
         self.result = result
 
-    def _drawn(self, name: str, scan: "Scan | None", ax: "Axes | None") -> Any:
-        from homodyne_dask.results.views.figures.fit_figures import fit_figure
-
-        with in_place_of(ax):
-            return fit_figure(self.result, name, scan)
-
-    def maps(self, scan: "Scan | None" = None, ax: "Axes | None" = None) -> Any:
-        """Data, model and residuals of single bins against both times."""
-        return self._drawn("maps", scan, ax)
-
-    def cuts(self, scan: "Scan | None" = None, ax: "Axes | None" = None) -> Any:
-        """c2 against lag at several ages: data with error bars, model as lines."""
-        return self._drawn("cuts", scan, ax)
-
-    def angles(self, scan: "Scan | None" = None, ax: "Axes | None" = None) -> Any:
-        """Contrast, offset, reduced χ², decay time and the decay at one lag, by angle."""
-        return self._drawn("angles", scan, ax)
-
-    def rates(self, scan: "Scan | None" = None, ax: "Axes | None" = None) -> Any:
-        """J(t), the shear rate and the strain, with bands of 68 and 95 %."""
-        return self._drawn("rates", scan, ax)
-
-    def passes(self, scan: "Scan | None" = None, ax: "Axes | None" = None) -> Any:
-        """Convergence of the fit: χ², estimated distance to the minimum and time of each pass."""
-        return self._drawn("passes", scan, ax)
-
-    def residuals(self, scan: "Scan | None" = None, ax: "Axes | None" = None) -> Any:
-        """Distribution of the residuals, and their dependence on lag."""
-        return self._drawn("residuals", scan, ax)
-
-    def influence(self, scan: "Scan | None" = None, ax: "Axes | None" = None) -> Any:
-        """Change of each parameter, in standard errors, when one bin is excluded."""
-        return self._drawn("influence", scan, ax)
+    maps = _figure("maps", "Data, model and residuals of single bins against both times.")
+    cuts = _figure("cuts", "c2 against lag at several ages: data with error bars, model as lines.")
+    angles = _figure("angles", "Contrast, offset, χ²/N, decay time, decay at one lag, by angle.")
+    rates = _figure("rates", "J(t), the shear rate and the strain, with bands of 68 and 95 %.")
+    passes = _figure("passes", "χ², estimated distance to the minimum and time of each pass.")
+    residuals = _figure("residuals", "Distribution of the residuals, and dependence on lag.")
+    influence = _figure("influence", "Change of parameters, in errors, when one bin is excluded.")
 
 
 class PosteriorPlots:
-    """The figures of a posterior, `posterior.plot`, as matplotlib Figures that notebooks show.
-
-    ax: as in `Plots`.
-    """
+    """The figures of a posterior, `posterior.plot`, as matplotlib Figures; ax: as in `Plots`."""
 
     def __init__(self, posterior: "Posterior") -> None:
         self.posterior = posterior

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray
+from jaxtyping import Float
 from xarray import DataTree
 
 from homodyne_dask.document.blocks import Document
 from homodyne_dask.document.plain_text import Reportable
+from homodyne_dask.results.data.arviz_tree import theta_in, tree_of
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fitted_parameters import nearest_turn
 from homodyne_dask.results.data.plain_data import plain_values
@@ -33,10 +35,9 @@ class Posterior(Reportable):
 
     result: FitResult
     """The fit."""
-    draws: PosteriorDraws
-    """The draws as arrays; those of a periodic parameter are the ones nearest to the value of the fit."""
     tree: DataTree = field(repr=False, compare=False)
-    """The draws with names, units and coordinates, in the form of ArviZ 1.
+    """The draws with names, units and coordinates, in the form of ArviZ 1. Those of a periodic parameter are
+    the ones nearest to the value of the fit.
 
     Groups: posterior (each free parameter; contrast and offset by bin; J, gamma_dot and strain at 50 ages),
     sample_stats, log_likelihood (of each bin), prior, observed_data (c2 over cells of age and lag),
@@ -51,7 +52,12 @@ class Posterior(Reportable):
     @cached_property
     def summary(self) -> xarray.Dataset:
         """Over the free parameters: mean, sd, quantile, and value, stderr of the fit (`summary_table`)."""
-        return summary_table(self.result, self.draws)
+        return summary_table(self.result, self.tree)
+
+    @cached_property
+    def theta(self) -> Float[np.ndarray, "draw p"]:
+        """The parameters of all draws in the order and the units of the model; fixed ones are constant."""
+        return theta_in(self.result, self.tree["posterior"].dataset)
 
     @property
     def reliable(self) -> bool:
@@ -61,7 +67,7 @@ class Posterior(Reportable):
     @cached_property
     def plain(self) -> dict[str, Any]:
         """The numbers as plain values, as the entry `posterior` of summary.json; unknown ones are None."""
-        return plain_values(plain_summary(self.result, self.draws))
+        return plain_values(plain_summary(self.summary, self.tree))
 
     @property
     def plot(self) -> PosteriorPlots:
@@ -88,16 +94,14 @@ class Posterior(Reportable):
             return dict(zip(percent, of, strict=True))
 
         rates = {name: quantiles(name) for name in ("J", "gamma_dot", "strain") if name in group}
-        bins = plain_columns(self.result.scaling)
+        bins, provenance = plain_columns(self.result.scaling), self.result.provenance
+        about = {"format": FORMAT, "format_version": VERSION, "version": provenance.version}
+        about |= {"model": provenance.config["model"], "store": provenance.inputs["store"]}
         return plain_values(
-            {"format": FORMAT, "format_version": VERSION, "version": self.result.provenance.version}
-            | {
-                "model": self.result.config["model"],
-                "store": self.result.provenance.inputs["store"],
-            }
+            about
             | self.plain
             | {"bins": {name: bins[name] for name in ("label", "q", "phi")}}
-            | {"contrast": quantiles("contrast"), "offset": quantiles("offset")}
+            | {name: quantiles(name) for name in ("contrast", "offset")}
             | ({"age_s": group["age"].values, "rates": rates} if rates else {})
         )
 
@@ -119,18 +123,16 @@ def with_posterior(result: FitResult, plain: dict[str, Any] | None) -> FitResult
 
 def posterior_of(result: FitResult, draws: PosteriorDraws, scan: "Scan") -> Posterior:
     """Return the posterior of a fit from the draws of a sampler; scan: what was fitted."""
-    from homodyne_dask.results.data.arviz_tree import tree_of  # it loads models and the store
-
     result = with_posterior(result, None)
-    draws = replace(draws, theta=_nearest(result, draws.theta), prior=_nearest(result, draws.prior))
-    return Posterior(result, draws, tree_of(result, draws, scan))
+    near = {name: _nearest(result, getattr(draws, name)) for name in ("theta", "prior")}
+    return Posterior(result, tree_of(result, replace(draws, **near), scan))
 
 
 def _nearest(result: FitResult, theta: np.ndarray) -> np.ndarray:
     """Return draws of which those of periodic parameters are moved by periods towards the fit."""
-    theta, table = theta.copy(), result.parameters
-    for n, (name, value) in enumerate(
-        zip(table["param"].values, table["value"].values, strict=True)
-    ):
-        theta[..., n] = nearest_turn(theta[..., n], value, result.periods.get(str(name)))
-    return theta
+    columns = zip(result.parameters["param"].values, result.parameters["value"].values, strict=True)
+    turned = [
+        nearest_turn(theta[..., n], value, result.periods.get(str(name)))
+        for n, (name, value) in enumerate(columns)
+    ]
+    return np.stack(turned, axis=-1)

@@ -11,9 +11,9 @@ from homodyne_dask.results.data.fit_result import FitResult
 
 FORMAT, VERSION = "homodyne_dask posterior", 1
 NUMBERS = (
-    "adjust", "adjust_note", "design_effect", "dof", "pareto_k", "effective_draws", "seed", "columns",
-    "checked", "largest_error",
-)  # fmt: skip
+    *("adjust", "adjust_note", "design_effect", "dof", "pareto_k", "effective_draws", "seed"),
+    *("columns", "checked", "largest_error"),
+)
 """Fields of `PosteriorDraws` that files and summary.json hold as they are."""
 
 
@@ -59,11 +59,6 @@ class PosteriorDraws:
     seed: int
     seconds: Mapping[str, float]
     """Time of each part: columns, pass, sampling, check, total."""
-
-    @property
-    def flat(self) -> Float[np.ndarray, "all p"]:
-        """The parameters of all draws of all chains, one after the other."""
-        return self.theta.reshape(-1, self.theta.shape[-1])
 
 
 def free_names(result: FitResult) -> dict[str, int]:

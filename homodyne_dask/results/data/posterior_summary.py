@@ -1,16 +1,18 @@
 """The posterior in numbers: quantiles of each parameter, and whether value ± stderr suffices."""
 
+import json
 import math
 from typing import Any
 
 import numpy as np
 import xarray
 from jaxtyping import Float
+from xarray import DataTree
 
 from homodyne_dask.models.parameter_priors import FLAT_IN_RATE
+from homodyne_dask.results.data.arviz_tree import theta_in
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fitted_parameters import confidence_intervals
-from homodyne_dask.results.data.posterior_draws import NUMBERS, PosteriorDraws, free_names
+from homodyne_dask.results.data.posterior_draws import NUMBERS, free_names
 from homodyne_dask.results.data.result_tables import plain_rows
 
 UNTRUSTED_ERROR = 0.5
@@ -36,7 +38,7 @@ NEAR = 0.05
 """Distance of the outermost draw from a bound, over the length of that interval, up to which it is there."""
 
 
-def summary_table(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
+def summary_table(result: FitResult, tree: DataTree) -> xarray.Dataset:
     """Return over the free parameters `param`: mean, sd and quantile (param, quantile) of the posterior.
 
     And beside them value and stderr of the fit, unit, prior; shift: the larger distance of an end of the
@@ -49,20 +51,22 @@ def summary_table(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
     """
     free = free_names(result)
     at, names = list(free.values()), list(free)
-    theta = draws.flat[:, at]
+    groups = (tree[name].dataset for name in ("posterior", "prior"))
+    theta, prior = (theta_in(result, group)[:, at] for group in groups)
+    priors = json.loads(tree.attrs["priors"])
     quantile = np.quantile(theta, QUANTILES, axis=0).T
     table = result.parameters.isel(param=at)
-    interval = confidence_intervals(result.parameters).isel(param=at)
+    interval = result.ci().isel(param=at)
     of_fit = np.stack([interval["low"].values, interval["high"].values], axis=1)
-    naive = draws.adjust == "none"  # its width is another by intention
+    naive = tree.attrs["adjust"] == "none"  # its width is another by intention
     stderr = np.where(naive, np.nan, table["stderr"].values)
     shift = np.abs(quantile[:, ENDS] - of_fit).max(axis=1) / stderr
-    independent = min(draws.effective_draws, len(theta))
+    independent = min(tree.attrs.get("effective_draws", np.nan), len(theta))
     shift_error = _errors_of_ends(theta, independent).max(axis=1) / stderr
     value, ends = table["value"].values, quantile[:, ENDS]
     limits = [
         ("", np.nan)  # density at a bound that shapes of the rate made, not the data
-        if draws.priors.get(name, "").startswith(FLAT_IN_RATE)
+        if priors.get(name, "").startswith(FLAT_IN_RATE)
         else one_sided(theta[:, n], fitted.min, fitted.max, fitted.value)
         for n, name in enumerate(names)
         for fitted in [result.params[name]]
@@ -79,9 +83,9 @@ def summary_table(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
         "limit_value": np.array([limit for _, limit in limits]),
         "fit_excluded": (ends[:, 0] > value) | (ends[:, 1] < value),
         "unit": table["unit"].values,
-        "prior": np.array([draws.priors.get(name, "") for name in names], str),
+        "prior": np.array([priors.get(name, "") for name in names], str),
     }
-    columns["quote"] = _quoted(columns, quantile, draws.prior[:, at])
+    columns["quote"] = _quoted(columns, quantile, prior)
     return xarray.Dataset(
         {name: ("param", value) for name, value in columns.items()}
         | {"quantile": (("param", "quantiles"), quantile)},
@@ -149,16 +153,15 @@ def _errors_of_ends(
     return 0.5 * (high - low).T
 
 
-def plain_summary(result: FitResult, draws: PosteriorDraws) -> dict[str, Any]:
+def plain_summary(table: xarray.Dataset, tree: DataTree) -> dict[str, Any]:
     """Return the numbers of a posterior as plain values: the entry `posterior` of summary.json."""
-    table = summary_table(result, draws)
     percent = [f"{100 * q:g}" for q in QUANTILES]
     rows = plain_rows(table.drop_vars(["value", "stderr", "quantile"]), "param")
     quantiles = dict(zip(rows, table["quantile"].values, strict=True))
     return {
-        "draws": len(draws.flat),
-        **{name: getattr(draws, name) for name in NUMBERS},
-        "seconds": dict(draws.seconds),
+        "draws": tree["posterior"].sizes["chain"] * tree["posterior"].sizes["draw"],
+        **{name: tree.attrs.get(name) for name in NUMBERS},
+        "seconds": json.loads(tree.attrs["seconds"]),
         "parameters": {
             name: row | {"quantiles": dict(zip(percent, quantiles[name], strict=True))}
             for name, row in rows.items()

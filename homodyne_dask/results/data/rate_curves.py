@@ -15,12 +15,10 @@ from homodyne_dask.models.spline_basis import basis_error
 from homodyne_dask.models.transport import RATE_FLOOR
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_rows import freedom_of_rate
-from homodyne_dask.results.data.fit_view import FitView, fitted_scan
-from homodyne_dask.results.data.fitted_model import model_of
+from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.solver.covariance import SPECKLE
 from homodyne_dask.solver.state import Outcome
-from homodyne_dask.store.scan import Scan
 from homodyne_dask.text import joined_with_and
 
 WIDEST = 1e6
@@ -86,16 +84,11 @@ ERRORS = {
 }
 
 
-def rates_of_fit(result: FitResult, scan: Scan | None = None) -> xarray.Dataset:
+def rates_in(view: FitView) -> xarray.Dataset:
     """Return the rates of a fit over `t` [s], the selected frames; see `FitResult.rates`.
 
-    scan: what was fitted; by default it is opened where it was. Raises OptionError for a model without rates.
+    Raises OptionError for a model without rates.
     """
-    return rates_in(FitView(result, fitted_scan(result) if scan is None else scan))
-
-
-def rates_in(view: FitView) -> xarray.Dataset:
-    """Return the rates of a fit beside its data."""
     result, scan = view.result, view.scan
     of = evaluation_of(view.model.at.problem.model).rates
     if of is None:
@@ -160,7 +153,7 @@ def nearest_power_law(
 def has_rates(result: FitResult) -> bool:
     """Return whether a fit has rates: its model has, and a decay was seen."""
     measured = result.outcome is not Outcome.NO_DECAY
-    return measured and evaluation_of(model_of(result)).rates is not None
+    return measured and evaluation_of(result.provenance.fitted_model()).rates is not None
 
 
 def _ends(result: FitResult, name: str, curve: RateCurve) -> tuple[float, float]:

@@ -1,6 +1,6 @@
 """Tables of a result: made from columns."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,20 @@ DATASET_UNITS = {
     "redchi": "1",
 }
 """In UDUNITS notation; units of the parameters are the coordinate `unit`."""
-PARAMETER_COLUMNS = (
-    "value", "stderr", "stderr_naive", "dof", "method", "at_bound", "fixed", "unit",
-)  # fmt: skip
+PARAMETER_COLUMNS = [
+    "value",
+    "stderr",
+    "stderr_naive",
+    "dof",
+    "method",
+    "at_bound",
+    "fixed",
+    "unit",
+]
 """Of `FitResult.parameters`."""
+_DTYPES: dict[str, Any] = dict.fromkeys(("param", "unit", "method"), str)
+_DTYPES |= dict.fromkeys(("at_bound", "fixed", "undetermined"), bool)
+_DTYPES |= dict.fromkeys(("label", "scan", "ndata"), np.int64)
 load_dask_arrays_late()
 
 
@@ -36,28 +46,20 @@ def table_of(columns: Mapping[str, Mapping[str, Any]], **coords: Any) -> xarray.
     )
 
 
-def parameter_table(columns: Mapping[str, Sequence[object] | np.ndarray]) -> xarray.Dataset:
+def parameter_table(columns: Mapping[str, ArrayLike]) -> xarray.Dataset:
     """Return the Dataset over `param` from columns; None becomes NaN. attrs: the method of stderr, or ''."""
-    dtypes = {"at_bound": bool, "fixed": bool, "unit": str, "method": str}
-    return xarray.Dataset(
-        {
-            key: ("param", np.array(values, dtypes.get(key, float)))
-            for key, values in columns.items()
-            if key != "param"
-        },
-        coords={"param": list(columns["param"])},
-        attrs={"method": max(map(str, columns.get("method", [])), default="")},
-    )
+    method = max(map(str, np.asarray(columns.get("method", []))), default="")
+    return _column_table("param", "param", columns).assign_attrs(method=method)
 
 
-def scaling_table(columns: Mapping[str, Sequence[object] | np.ndarray]) -> xarray.Dataset:
+def scaling_table(columns: Mapping[str, ArrayLike]) -> xarray.Dataset:
     """Return the Dataset over `bin` from columns; `label` becomes a coordinate, None becomes NaN."""
-    dtypes = {"label": np.int64, "scan": np.int64, "undetermined": bool, "ndata": np.int64}
-    arrays = {key: ("bin", np.array(v, dtypes.get(key, float))) for key, v in columns.items()}
-    return xarray.Dataset(
-        {key: value for key, value in arrays.items() if key != "label"},
-        coords={"label": arrays["label"]},
-    )
+    return _column_table("bin", "label", columns)
+
+
+def _column_table(dim: str, index: str, columns: Mapping[str, ArrayLike]) -> xarray.Dataset:
+    arrays = {key: (dim, np.array(of, _DTYPES.get(key, float))) for key, of in columns.items()}
+    return xarray.Dataset(arrays).set_coords(index)
 
 
 def covariance_table(matrix: ArrayLike | None, names: list[str]) -> xarray.DataArray | None:
@@ -70,6 +72,12 @@ def covariance_table(matrix: ArrayLike | None, names: list[str]) -> xarray.DataA
         coords={"cov_i": names, "cov_j": names},
         name="covariance",
     )
+
+
+def covariances_in(read: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
+    """Return both covariances from the plain values of a fit."""
+    keys = ("covariance", "covariance_naive")
+    return {key: covariance_table(read[key], names) for key in keys}
 
 
 def correlation_of(covariance: xarray.DataArray | None) -> xarray.DataArray | None:

@@ -12,7 +12,7 @@ import numpy as np
 from homodyne_dask.errors import in_line, printable
 from homodyne_dask.results.data.block_means import bin_map, block_grid
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fit_view import FitView, fitted_scan
+from homodyne_dask.results.data.fit_view import FitView, view_of
 from homodyne_dask.results.data.fitted_parameters import bounds_of
 from homodyne_dask.results.files.netcdf import NXXPCS
 from homodyne_dask.store.files import path_of, write_atomic
@@ -31,8 +31,7 @@ SAMPLE = ("temperature", "temperature_set")
 
 def write_nexus(result: FitResult, path: str | Path, scan: Scan | None) -> None:
     """Write the NeXus file of a result, atomically; scan: by default from where its store was."""
-    view = FitView(result, fitted_scan(result) if scan is None else scan)
-    write_atomic(path_of("path", path), nexus_file(view))
+    write_atomic(path_of("path", path), nexus_file(view_of(result, scan)))
 
 
 def nexus_file(view: FitView) -> bytes:
@@ -98,7 +97,7 @@ def _write_correlations(entry: h5py.Group, fit: h5py.Group, view: FitView) -> No
     data["input_dependent"] = measured
     g2 = np.full((grid.blocks - 1, len(scan.bins)), np.nan)  # the mean along each diagonal
     for n in range(len(scan.bins)):
-        shown = bin_map(scan, view.result, view.model, n)
+        shown = bin_map(view, n)
         measured[n], model[n] = shown.data, shown.model
         for lag in range(1, grid.blocks):
             diagonal = np.diagonal(shown.data, lag)
@@ -157,7 +156,7 @@ def _write_fit(fit: h5py.Group, result: FitResult) -> None:
     function["formula_description"] = f"contrast*f({names}; t1, t2, q, phi) + offset"
     group = _group(function, "fit_parameters", "NXparameters", model=config["model"])
     table = result.parameters
-    bounds = bounds_of(result.provenance, table)
+    bounds = bounds_of(result)
     for n, name in enumerate(map(str, table["param"].values)):
         row = {key: table[key].values[n] for key in ("value", "stderr", "method", "fixed", "unit")}
         known: dict[str, Any] = {"units": str(row["unit"]), "vary": not row["fixed"]}

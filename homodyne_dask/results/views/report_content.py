@@ -22,7 +22,6 @@ from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.finding_catalogue import Severity
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_rows import quantities_of
-from homodyne_dask.results.data.fitted_parameters import confidence_intervals
 from homodyne_dask.results.data.known_truth import pulls, truth_of
 from homodyne_dask.results.data.number_format import or_dash
 from homodyne_dask.results.data.series import FitSeries
@@ -87,7 +86,7 @@ def intervals_of(result: FitResult | FitSeries, percent: float) -> Document:
 
 def _intervals(result: FitResult, percent: float, of_fit: str) -> Section:
     ends, method = (
-        confidence_intervals(result.parameters, percent),
+        result.ci(percent),
         result.parameters.attrs["method"],
     )
     dof = np.where(np.isfinite(ends["low"].values), result.parameters["dof"].values, np.nan)

@@ -10,7 +10,7 @@ import pytest
 import homodyne_dask
 from homodyne_dask.errors import SourceError
 from homodyne_dask.results.data.finding_catalogue import CATALOGUE, MISFIT
-from homodyne_dask.results.data.findings import Finding, Findings, finding, findings_of
+from homodyne_dask.results.data.findings import Finding, Findings, finding
 from tests.findings_page import PAGE, page
 
 SENTENCES = Path(__file__).with_name("finding_sentences.txt")
@@ -84,7 +84,7 @@ def test_findings_are_chosen_by_code_and_severity_and_survive_json():
     assert [found.at_least(of).codes for of in ("info", "warning", "error")] == [
         found.codes, found.codes[:2], found.codes[:1],
     ]  # fmt: skip
-    assert findings_of(found.to_list()) == found
+    assert Findings.from_plain([one.to_dict() for one in found]) == found
     table = found.to_dataframe()
     assert table["code"].tolist() == list(found.codes)
     assert table["sentence"].tolist() == [str(one) for one in found]
@@ -96,7 +96,7 @@ def test_an_unknown_code_is_refused():
     with pytest.raises(
         SourceError, match=r"'of-a-later-version' is no finding .* read the result with"
     ):
-        findings_of([later])
+        Findings.from_plain([later])
 
 
 def test_codes_of_a_misfit_are_errors():

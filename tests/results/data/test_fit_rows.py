@@ -5,7 +5,8 @@ import pytest
 
 from homodyne_dask.models.rate_forms import rate_stderr
 from homodyne_dask.results.data.fit_rows import FitRow, Quantity, changes, fit_row
-from homodyne_dask.results.data.rate_curves import rates_of_fit
+from homodyne_dask.results.data.fit_view import FitView
+from homodyne_dask.results.data.rate_curves import rates_in
 from tests.results.made_results import FLOW, FLOW_COVARIANCE, rate_dof, result_for
 
 
@@ -63,7 +64,7 @@ def test_the_scatter_of_bins_gives_a_rate_an_error_from_four_degrees_of_freedom_
     freedom = rate_dof(J=3.0, J_integral=3.0, gamma_dot=5.0, strain=5.0)
     result = result_for(flowing, FLOW, covariance=FLOW_COVARIANCE, rate_dof=freedom)
     result.parameters.attrs["method"] = method
-    at_mean_age, curves = rates_at_mean_age(result), rates_of_fit(result, flowing)
+    at_mean_age, curves = rates_at_mean_age(result), rates_in(FitView(result, flowing))
     assert np.isfinite(at_mean_age["J"].stderr) == known
     assert np.isfinite(curves["J_high_95"].values).all() == known
     assert at_mean_age["gamma_dot"].dof == 5

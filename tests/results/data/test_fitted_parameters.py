@@ -10,7 +10,6 @@ from scipy.stats import t as student
 import homodyne_dask as hd
 from homodyne_dask.document.plain_text import as_text
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SelectionError
-from homodyne_dask.results.data.fitted_parameters import confidence_intervals
 from homodyne_dask.results.data.result_tables import parameter_table
 from homodyne_dask.results.views.report_content import intervals_of
 from tests.results.made_results import (
@@ -156,7 +155,7 @@ def test_mistakes_in_eval_are_named(scan, _word, given, error, says):
 
 
 def test_without_a_standard_error_there_is_none():
-    assert np.isnan(confidence_intervals(static_result().parameters)["low"]).all()
+    assert np.isnan(static_result().ci()["low"]).all()
     assert as_text(intervals_of(static_result(), 95)).splitlines()[2].split()[:3] == [
         "D0",
         "-",
@@ -167,7 +166,7 @@ def test_without_a_standard_error_there_is_none():
 @pytest.mark.parametrize("percent", [0, 100, -5, float("nan")])
 def test_a_percentage_that_makes_none_is_refused(percent):
     with pytest.raises(OptionError, match="give a number between"):
-        confidence_intervals(flow_result().parameters, percent)
+        flow_result().ci(percent)
 
 
 def test_the_contour_of_two_parameters_is_the_joint_region_of_their_covariance(scan):

@@ -14,7 +14,7 @@ from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.rate_forms import rate
 from homodyne_dask.results.data.fit_result import from_summary
 from homodyne_dask.results.data.fit_view import FitView
-from homodyne_dask.results.data.rate_curves import BANDS, half_width_everywhere, rates_of_fit
+from homodyne_dask.results.data.rate_curves import BANDS, half_width_everywhere, rates_in
 from homodyne_dask.results.files.csv_tables import columns_csv
 from homodyne_dask.results.views.figures.rates_figure import draw_rates
 from tests.results.made_results import FLOW, FLOW_COVARIANCE, result_for, scan_of, truth_of
@@ -36,10 +36,10 @@ def test_bands_are_those_of_random_parameters(convention, flowing):
     spread = np.diag(0.01 * np.abs(FLOW)) @ rng.normal(size=(7, 7))
     covariance = spread @ spread.T / 7
     result = result_for(flowing, FLOW, naive=covariance, convention=convention)
-    found = rates_of_fit(result, flowing)
+    found = rates_in(FitView(result, flowing))
     assert found.attrs["covariance"] == "naive"
     drawn = [
-        rates_of_fit(replaced(result, theta), flowing)
+        rates_in(FitView(replaced(result, theta), flowing))
         for theta in rng.multivariate_normal(FLOW, covariance, 600, method="cholesky")
     ]
     for name in NAMES:
@@ -115,7 +115,7 @@ def test_robust_bands_widen_with_the_degrees_of_freedom_of_the_combination(tmp_p
 def test_integrals_are_the_trapezoid_sums_of_the_rates(tmp_path):
     scan = scan_of(tmp_path, FLOW).select(frames=(10, 50))
     for convention in ("physical", "homodyne"):
-        found = rates_of_fit(result_for(scan, FLOW, convention=convention), scan)
+        found = rates_in(FitView(result_for(scan, FLOW, convention=convention), scan))
         t = found["t"].values
         for of, integral in (("J", "J_integral"), ("gamma_dot", "strain")):
             value = found[of].values
@@ -132,7 +132,7 @@ def test_a_band_with_a_parameter_at_its_bound_says_so(flowing):
     covariance[2] = covariance[:, 2] = np.nan
     result = result_for(flowing, FLOW, covariance=covariance)
     result.parameters["at_bound"].values[2] = True
-    found = rates_of_fit(result, flowing)
+    found = rates_in(FitView(result, flowing))
     words = "the band is too narrow: it assumes that D_offset is fixed at the bound"
     for name in ("J", "J_integral"):
         assert words in found[name].attrs["conditional"]
@@ -149,7 +149,7 @@ def test_there_is_no_band_where_the_error_of_a_parameter_is_not_known(flowing):
     covariance[:3] = covariance[:, :3] = np.nan
     result = result_for(flowing, FLOW, covariance=covariance)
     result.parameters["at_bound"].values[2] = True
-    found = rates_of_fit(result, flowing)
+    found = rates_in(FitView(result, flowing))
     for column in ("stderr", "low_68", "high_95", "high_95_everywhere"):
         assert np.isnan(found[f"J_{column}"]).all()
         assert np.isfinite(found[f"gamma_dot_{column}"][1:]).all()
@@ -160,7 +160,7 @@ def test_csv_picture_and_dataset_show_the_same_band(flowing):
     result = result_for(
         flowing, FLOW, covariance=FLOW_COVARIANCE, truth=truth_of(FLOW, LAMINAR_FLOW.names)
     )
-    found = rates_of_fit(result, flowing)
+    found = rates_in(FitView(result, flowing))
     rows = list(csv.DictReader(io.StringIO(columns_csv(found, "t"))))
     assert list(rows[0]) == ["t", *map(str, found.data_vars)]
     of_csv = np.array([float(row["J_low_95"]) for row in rows])
@@ -196,7 +196,7 @@ def test_a_rate_without_a_formula_is_drawn_over_the_nearest_power_law(tmp_path):
     hd.simulate(tmp_path / "S.h5", "step", angles=3, frames=60)
     scan = hd.open_dataset(hd.ingest(tmp_path / "S.h5").store)
     result = fit_here(scan, "static_free")
-    found = rates_of_fit(result, scan)
+    found = rates_in(FitView(result, scan))
     truth = 8e3 + 16e3 / (1 + np.exp(-(found["t"].values - 3.0) / 0.15))
     inner = slice(6, -6)
     assert np.median(np.abs(found["J"].values / truth - 1)[inner]) < 0.15

@@ -8,9 +8,8 @@ import xarray
 
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.data.block_means import bin_map
-from homodyne_dask.results.data.findings import findings_of
+from homodyne_dask.results.data.findings import Findings
 from homodyne_dask.results.data.fit_view import FitView
-from homodyne_dask.results.data.fitted_model import fitted_model
 from homodyne_dask.results.files import netcdf as export
 from tests.results.made_results import (
     FLOW,
@@ -39,7 +38,7 @@ def test_a_dataset_holds_every_number_of_the_result():
     assert float(found["covariance"].sel(cov_i="D0", cov_j="D0")) == 1.0
     assert found.attrs["outcome"] == "CONVERGED"
     assert found.attrs["convention"] == "physical"
-    assert findings_of(json.loads(found.attrs["findings"])) == result.findings
+    assert Findings.from_plain(json.loads(found.attrs["findings"])) == result.findings
 
 
 def test_a_covariance_that_is_not_known_is_absent():
@@ -68,7 +67,7 @@ def test_the_maps_of_a_file_are_those_of_the_pictures_and_say_what_they_are(tmp_
     assert found["param"].values.tolist() == list(LAMINAR_FLOW.names)
     assert found["map_label"].values.tolist() == scan.label.tolist()
     for n in range(3):
-        view = bin_map(scan, result, fitted_model(result, scan), n)
+        view = bin_map(FitView(result, scan), n)
         for part in ("data", "model", "residual"):
             wanted = getattr(view, part).astype(np.float32)
             np.testing.assert_array_equal(found[f"two_time_{part}"][n], wanted)

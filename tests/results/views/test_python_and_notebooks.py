@@ -8,7 +8,7 @@ import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.results.data.block_means import bin_map
 from homodyne_dask.results.data.fit_rows import fit_row
-from homodyne_dask.results.data.fitted_model import fitted_model
+from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.series import FitSeries
 from tests import reference
 from tests.results.made_results import flow_result
@@ -81,7 +81,7 @@ def test_the_fitted_c2_is_that_of_the_reference_and_of_the_pictures(scan, result
         mine = fitted[b].values
         np.testing.assert_allclose(mine[above], (offset + contrast * f)[above], rtol=1e-12)
         np.testing.assert_array_equal(mine, mine.T)
-        drawn = bin_map(scan, result, fitted_model(result, scan), b).model
+        drawn = bin_map(FitView(result, scan), b).model
         np.testing.assert_allclose(mine[above], drawn[above], rtol=1e-12)
     np.testing.assert_array_equal(result.model()[17], fitted[17])
     later = scan.select(frames=(10, 40))

@@ -7,8 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fit_view import FitView
-from homodyne_dask.results.data.fitted_model import FittedModel, decay_times, fitted_at_angles
+from homodyne_dask.results.data.fit_view import FittedModel, FitView, decay_times
 from homodyne_dask.results.views.figures.lag_cuts import cell_errors
 from homodyne_dask.results.views.figures.style import (
     COLOURS,
@@ -129,7 +128,7 @@ def _model_line(
         here = here[np.argsort(scan.label[here])]
         return scan.label[here], of_bins[here]
     x = np.linspace(scan.phi[here].min(), scan.phi[here].max(), LINE_POINTS)
-    return x, value(fitted_at_angles(view.result, scan, ring if np.isfinite(ring) else 1.0, x))
+    return x, value(view.at_angles(ring if np.isfinite(ring) else 1.0, x))
 
 
 class AtLag(NamedTuple):
@@ -195,7 +194,7 @@ def _at_one_lag(axis: "Axes", compass: "Axes | None", view: FitView, found: AtLa
         axis.plot(*line, color=colour, linewidth=1)
         if compass is not None:
             q = ring if np.isfinite(ring) else 1.0
-            f = _at_lag(fitted_at_angles(view.result, scan, q, CIRCLE), found)
+            f = _at_lag(view.at_angles(q, CIRCLE), found)
             here = (scan.q == ring) | np.isnan(ring)
             compass.errorbar(
                 np.deg2rad(scan.phi[here]), found.f[here], found.stderr[here], fmt=marker, ms=4,

@@ -94,7 +94,7 @@ def draw_corner(posterior: Posterior) -> "FitFigure":
 
 def drawn_parameter(posterior: Posterior, name: str, at: int) -> DrawnParameter:
     """Return one parameter, the one at this place in theta, as it is drawn."""
-    result, draws = posterior.result, posterior.draws.flat[:, at]
+    result, draws = posterior.result, posterior.theta[:, at]
     table = result.parameters
     value, stderr = (float(table[key].values[at]) for key in ("value", "stderr"))
     low, high = np.quantile(draws, (0.001, 0.999))
@@ -191,5 +191,5 @@ def _words(
     words += [(f"fit: value{' and Gaussian of its stderr' if known else ''}", FIT)]
     if any(one.truth is not None for one in shown):
         words.append(("truth of simulated data", TRUTH))
-    note = plain_label(posterior.draws.adjust_note)
+    note = plain_label(posterior.tree.attrs["adjust_note"])
     return [*words, *((line, GREY) for line in textwrap.wrap(note, letters))]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fit_view import FitView, fitted_scan
+from homodyne_dask.results.data.fit_view import FitView, view_of
 from homodyne_dask.results.data.rate_curves import has_rates
 from homodyne_dask.results.views.figures.angles import draw_angles
 from homodyne_dask.results.views.figures.captions import TITLES, alternative
@@ -34,7 +34,7 @@ PICTURES: dict[str, Callable[[FitView], "FitFigure"]] = {
 
 def fit_figure(result: FitResult, name: str, scan: Scan | None = None) -> "FitFigure":
     """Return a figure of `result.plot`; scan: by default from where the store of the fit was."""
-    return PICTURES[name](FitView(result, fitted_scan(result) if scan is None else scan))
+    return PICTURES[name](view_of(result, scan))
 
 
 def save_all(view: FitView, folder: Path) -> list[Path]:

@@ -49,7 +49,8 @@ def draw_posterior_rates(posterior: Posterior) -> "FitFigure":
         raise OptionError(f"{posterior.result.config['model']} has no rates J and γ̇ to draw")
     names = [name for name in AXES if name in group]
     n, width = len(names), 2.85 if len(names) > 1 else 4.0
-    words = f"bands: 68 % and 95 % of the draws; dotted: 95 % band of the fit; {posterior.draws.adjust_note}"
+    note = posterior.tree.attrs["adjust_note"]
+    words = f"bands: 68 % and 95 % of the draws; dotted: 95 % band of the fit; {note}"
     letters = int((n * (LEFT + width + RIGHT) - 0.3) / LETTER)
     lines = textwrap.wrap(plain_label(words), letters)
     picture, axes = panels(2 * n, n, width, 2.2, FOOT + LINE * (len(lines) - 1))

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import HomodyneDaskError, in_line
 from homodyne_dask.results.data.fit_rows import FitRow, constant_quantities, methods_of
-from homodyne_dask.results.data.fit_view import FitView, fitted_scan
+from homodyne_dask.results.data.fit_view import view_of
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.views.figures.style import (
     COLOURS,
@@ -198,7 +198,7 @@ def _decays(entries: Sequence[FitRow]) -> list[_Decay]:
     for entry in entries:
         assert entry.result is not None
         try:
-            view = FitView(entry.result, fitted_scan(entry.result))
+            view = view_of(entry.result)
         except HomodyneDaskError:  # moved, changed, or at a URL that is closed to this process
             continue
         scaling, read = view.result.scaling, view.cuts

@@ -15,7 +15,7 @@ from homodyne_dask.results.data.block_means import (
     model_means,
     representative,
 )
-from homodyne_dask.results.data.fitted_model import decay_times, fitted_model
+from homodyne_dask.results.data.fit_view import FitView, decay_times
 from homodyne_dask.results.views.figures.lag_cuts import ages, cut_of
 from homodyne_dask.results.views.figures.picture import FitFigure
 from homodyne_dask.results.views.figures.style import limits
@@ -72,10 +72,10 @@ def test_a_long_scan_is_read_from_block_means_of_the_store(tmp_path):
     scan = synthetic.store(held, tmp_path, "long")
     grid = block_grid(scan)
     assert (grid.level, grid.merged, grid.blocks) == (4, 3, 171)
-    view = bin_map(scan, result_for(scan, CREEP), fitted_model(result_for(scan, CREEP), scan), 0)
+    view = bin_map(FitView(result_for(scan, CREEP), scan), 0)
     block = c2[0][np.ix_(grid.frames[5], grid.frames[90])]
     np.testing.assert_allclose(view.data[90, 5], block.mean(), rtol=1e-6)
-    model = fitted_model(result_for(scan, CREEP), scan)
+    model = FitView(result_for(scan, CREEP), scan).model
     np.testing.assert_allclose(
         view.residual[5, 90], (block.mean() - 1 - 0.2 * model_means(scan, model, grid, 0)[5, 90])
         / (1 / grid.side), rtol=1e-5,
@@ -84,7 +84,7 @@ def test_a_long_scan_is_read_from_block_means_of_the_store(tmp_path):
 
 @pytest.mark.parametrize("convention", ["physical", "homodyne"])
 def test_the_model_of_a_picture_is_the_mean_of_the_prediction(convention, flowing):
-    model = fitted_model(result_for(flowing, FLOW, convention=convention), flowing)
+    model = FitView(result_for(flowing, FLOW, convention=convention), flowing).model
     full = predict(
         LAMINAR_FLOW, FLOW, flowing.time, q=flowing.q[1], phi=flowing.phi[1], gap=synthetic.GAP,
         convention=convention,
@@ -96,7 +96,7 @@ def test_the_model_of_a_picture_is_the_mean_of_the_prediction(convention, flowin
 
 def test_maps_are_symmetric_with_a_blank_diagonal_and_residuals_in_units_of_sigma(tmp_path):
     scan = scan_of(tmp_path, FLOW, dead=[30])
-    view = bin_map(scan, result_for(scan, FLOW), fitted_model(result_for(scan, FLOW), scan), 0)
+    view = bin_map(FitView(result_for(scan, FLOW), scan), 0)
     for part in (view.data, view.model, view.residual):
         np.testing.assert_array_equal(part, part.T)
         assert np.isnan(np.diag(part)).all()
@@ -110,15 +110,15 @@ def test_maps_are_symmetric_with_a_blank_diagonal_and_residuals_in_units_of_sigm
 def test_the_decay_time_is_where_f_falls_to_one_over_e(tmp_path):
     theta = np.array([20000.0, 0.0, 0.0])
     scan = scan_of(tmp_path, theta, n=100)
-    times = decay_times(fitted_model(result_for(scan, theta), scan), scan)
+    times = decay_times(FitView(result_for(scan, theta), scan).model, scan)
     np.testing.assert_allclose(times, 1 / (synthetic.Q**2 * 20000), rtol=1e-3)
-    slow = decay_times(fitted_model(result_for(scan, theta * 0.01), scan), scan)
+    slow = decay_times(FitView(result_for(scan, theta * 0.01), scan).model, scan)
     assert np.isnan(slow).all()
 
 
 def test_cuts_have_the_error_of_a_mean_of_their_pairs(tmp_path):
     scan = scan_of(tmp_path, CREEP, n=128, phi=[0.0])
-    model, read = fitted_model(result_for(scan, CREEP), scan), scan.cuts()
+    model, read = FitView(result_for(scan, CREEP), scan).model, scan.cuts()
     shown = ages(read, 0, scan)
     assert 3 <= len(shown) <= 5
     pulls = []

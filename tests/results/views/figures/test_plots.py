@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 
 from homodyne_dask.errors import SelectionError
 from homodyne_dask.results.data.fit_view import FitView
-from homodyne_dask.results.data.fitted_model import fitted_at_angles, fitted_model
 from homodyne_dask.results.views.figures import fit_figures as plots
 from homodyne_dask.results.views.figures.angles import at_one_lag, measured_decay_times
 from homodyne_dask.results.views.figures.captions import alternative
@@ -118,8 +117,8 @@ def test_the_decay_at_one_lag_is_the_mean_of_the_same_pairs_in_data_and_model(tm
 def test_the_model_around_the_circle_passes_through_every_bin(flowing):
     result = result_for(flowing, FLOW)
     t1, t2 = np.array([1.0]), np.array([2.0])
-    bins = fitted_model(result, flowing).shape(np.arange(3), t1, t2)
-    circle = fitted_at_angles(result, flowing, flowing.q[0], np.array([0.0, 45.0, 90.0, -180.0]))
+    bins = FitView(result, flowing).model.shape(np.arange(3), t1, t2)
+    circle = FitView(result, flowing).at_angles(flowing.q[0], np.array([0.0, 45.0, 90.0, -180.0]))
     f = circle.shape(np.arange(4), t1, t2)
     np.testing.assert_allclose(f[:3], bins, rtol=1e-12)
     np.testing.assert_allclose(f[3], f[0], rtol=1e-9)

@@ -8,7 +8,7 @@ import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models import user_defined
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fitted_model import fitted_model
+from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.files.saved_results import load_result, load_series
 from tests.results.made_results import changed
 from tests.synthetic import measured, store
@@ -41,7 +41,7 @@ def series(tmp_path_factory):
 
 def f_of(result: FitResult, scan: hd.Scan) -> float:
     scan = scan.select(label=[int(label) for label in result.scaling["label"].values])
-    return float(fitted_model(result, scan).shape(np.array([0]), scan.time[1], scan.time[9])[0])
+    return float(FitView(result, scan).model.shape(np.array([0]), scan.time[1], scan.time[9])[0])
 
 
 def expected(result: FitResult, scan: hd.Scan) -> float:
