@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # kernels load JAX, and the first line of progress comes befo
     from distributed import Client
 
     from homodyne_dask.kernels.gram import AnyGram
-    from homodyne_dask.results.data.fit_result import FitResult
+    from homodyne_dask.results.data.findings import Findings
     from homodyne_dask.sweep.plan import Plan
     from homodyne_dask.sweep.sweep import Sweep
     from homodyne_dask.sweep.tasks import Report, Task
@@ -114,16 +114,13 @@ class FitObserver:
 
     def observed(self, sweep: "Sweep") -> "Sweep":
         """Return the sweep with events added for its passes and tiles."""
-        unobserved = sweep.compute
+        unobserved = sweep.execute
 
-        def compute(
+        def execute(
             sweep: "Sweep", task: "Task[Any]", at: Any
         ) -> "Iterator[tuple[int, AnyGram, Report]]":
-            factor, tiles = sweep.layout.factor, sweep.layout.blocks
-            name = self._pass_name(task.label, factor)
-            started = PassStarted(fit=self.fit, name=name, factor=factor, tiles=tiles)
-            self.pass_began = self.now()
-            self.emit(started)
+            tiles = sweep.layout.blocks
+            name = self.start_pass(task.label, sweep.factor, tiles)
             parts = unobserved(sweep, task, at)
             with self._span(sweep, name):  # tasks are submitted for the first part
                 part = next(parts, None)
@@ -137,7 +134,14 @@ class FitObserver:
                 yield part
                 part = next(parts, None)
 
-        return replace(sweep, compute=compute)
+        return replace(sweep, execute=execute)
+
+    def start_pass(self, label: str | None = None, factor: int = 1, tiles: int = 1) -> str:
+        """Emit that a pass begins; return its name."""
+        name = self._pass_name(label, factor)
+        self.pass_began = self.now()
+        self.emit(PassStarted(fit=self.fit, name=name, factor=factor, tiles=tiles))
+        return name
 
     def _span(self, sweep: "Sweep", name: str) -> AbstractContextManager[object]:
         """Return a context in which the tasks of a pass are submitted, for the dashboard."""
@@ -198,22 +202,18 @@ class FitObserver:
         self.phase = phase
         self.emit(PhaseStarted(fit=self.fit, phase=phase))
 
-    def ended(self, result: "FitResult") -> None:
-        """Emit the outcome and values of a result."""
-        table = result.parameters
-        self.emit(
-            FitEnded(
-                fit=self.fit,
-                outcome=result.outcome.name,
-                sentence=result.verdict,
-                findings=result.findings,
-                theta=tuple(table["value"].values.tolist()),
-                stderr=tuple(table["stderr"].values.tolist()),
-                low=tuple(result.ci()["low"].values.tolist()),
-                high=tuple(result.ci()["high"].values.tolist()),
-                result=result,
-            )
-        )
+    def ended(
+        self,
+        outcome: lm.Outcome,
+        findings: "Findings",
+        theta: Float[np.ndarray, " p"],
+        stderr: Float[np.ndarray, " p"],
+        **more: Any,
+    ) -> None:
+        """Emit the outcome and values of a result; more: other fields of the event."""
+        fields = {"sentence": outcome.value, "findings": findings, "theta": tuple(theta.tolist())}
+        fields |= {"stderr": tuple(stderr.tolist())} | more
+        self.emit(FitEnded(fit=self.fit, outcome=outcome.name, **fields))
 
     @contextmanager
     def failures_emitted(self) -> Iterator[None]:

@@ -104,7 +104,7 @@ def test_however_blocks_are_dealt_out_the_bits_are_the_same(tmp_path, monkeypatc
     found = []
     for threads in (1, 7):
         sweep.tasks = runs(work, threads)
-        found.append((len(sweep.tasks), sweep(STRONG_FLOW, beta).moments.tobytes()))
+        found.append((len(sweep.tasks), sweep.gram(STRONG_FLOW, beta).moments.tobytes()))
     assert found[0][0] < found[1][0]
     assert found[0][1] == found[1][1]
 
