@@ -151,7 +151,7 @@ def _passes(
     else:
         if path is not None:
             file = CheckpointFile(path, identity(request))
-            observer.callbacks.prepend(file.callback(record))
+            observer.callbacks.insert(0, file.callback(record))
         find = partial(find_start, request, sweeps)
         states = minimize(request, data, find, record, file if resume else None)
     state = yield from followed(states, observer, record, resumed=resume)

@@ -30,8 +30,6 @@ from homodyne_dask.sweep.tasks import Report, Task, TaskContext, warm_up
 MAX_LOAD_RATIO = 1.05
 """Most work of a worker over its fair share."""
 LOG = logging.getLogger(__name__)
-SPAN_PREFIX, MAX_SPANS = "fit ", 2000
-"""How the names of a fit's spans begin, and how many passes keep theirs: about 20 MB."""
 
 
 def submit_warm_up(client: Client, context: TaskContext) -> list[Future]:
@@ -81,8 +79,7 @@ class SoftPreferences(SchedulerPlugin):
     """Keeps preferences soft: a task that no worker can take forgets which worker it prefers.
 
     Dask sends a task whose worker has left to any other, but not one that became ready while there was
-    no worker at all: such a task waits for its preferred worker, even when others join. Also forgets the
-    spans of old passes.
+    no worker at all: such a task waits for its preferred worker, even when others join.
     """
 
     name = "homodyne_dask preferences"
@@ -98,10 +95,6 @@ class SoftPreferences(SchedulerPlugin):
         """Drop the preference of a task that would wait for its worker."""
         if finish == "no-worker":
             internals.drop_preference(self.scheduler, key)
-
-    def update_graph(self, scheduler: Scheduler, **_: object) -> None:
-        """Remove the spans of the oldest passes."""
-        internals.forget_spans(scheduler, SPAN_PREFIX, MAX_SPANS)
 
 
 def keep_preferences_soft(client: Client) -> None:
@@ -157,8 +150,6 @@ def computed_on_cluster[G](
                 future.release()
                 yield futures[future], gram, report
     finally:
-        # Also where no task is left: the answer comes when the scheduler has forgotten the others, and only
-        # then do the tasks of the next pass have a span of their own.
         left = [future for future in futures if not future.done()]
         try:
             if client.status == "running":

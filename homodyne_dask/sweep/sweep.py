@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Protocol, overload
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from jaxtyping import Float
@@ -98,12 +98,13 @@ class Passes(Protocol):
         """Frames averaged into one: 1 for all data."""
         ...
 
-    @overload
-    def gram(self, theta: Float[np.ndarray, " p"]) -> Gram: ...
-    @overload
     def gram(
-        self, theta: Float[np.ndarray, " p"], linear_params: Float[np.ndarray, "bin 2"] | None
-    ) -> Gram | RobustGram: ...
+        self,
+        theta: Float[np.ndarray, " p"],
+        linear_params: Float[np.ndarray, "bin 2"] | None = None,
+    ) -> Gram | RobustGram:
+        """Return the Gram of all bins at theta; with (offset - 1, contrast), that of the problem's loss."""
+        ...
 
     def candidates(self, thetas: Float[np.ndarray, "point p"]) -> list[Gram]:
         """Return the Gram of [1, y - 1, f] at every theta."""
@@ -146,21 +147,12 @@ class Sweep:
         """Frames averaged into one."""
         return self.layout.factor
 
-    @overload
-    def gram(self, theta: Float[np.ndarray, " p"]) -> Gram: ...
-    @overload
-    def gram(
-        self, theta: Float[np.ndarray, " p"], linear_params: Float[np.ndarray, "bin 2"] | None
-    ) -> Gram | RobustGram: ...
     def gram(
         self,
         theta: Float[np.ndarray, " p"],
         linear_params: Float[np.ndarray, "bin 2"] | None = None,
     ) -> Gram | RobustGram:
-        """Return the Gram of all bins at theta: one pass over the data.
-
-        With linear_params, (offset - 1, contrast) of the bins, it is that of the problem's loss.
-        """
+        """Return the Gram of all bins at theta: one pass over the data."""
         return self.over(self.task, at_point(theta, linear_params))
 
     def candidates(self, thetas: Float[np.ndarray, "point p"]) -> list[Gram]:

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.errors import OptionError, load_ahead, nearest, require_function, require_type
+from homodyne_dask.errors import (
+    OptionError,
+    load_ahead,
+    nearest,
+    require_count,
+    require_function,
+    require_type,
+)
 from homodyne_dask.fitting.fit import plan_for
 from homodyne_dask.fitting.posterior.importance_sampling import Draws, importance_draws
 from homodyne_dask.fitting.posterior.likelihood import (
@@ -74,10 +81,7 @@ def require_posterior(result: FitResult, request: Request, draws: int, adjust: s
             )
     if adjust not in ADJUSTMENTS:
         raise OptionError(f"adjust = {adjust!r} is unknown; {nearest(str(adjust), ADJUSTMENTS)}")
-    if isinstance(draws, bool) or not isinstance(draws, int) or draws < _MIN_DRAWS:
-        raise OptionError(
-            f"draws = {draws!r} cannot be used: give a whole number of at least {_MIN_DRAWS}"
-        )
+    require_count("draws", draws, _MIN_DRAWS)
     if not request.search.free.any():
         raise OptionError("all parameters of the fit are fixed: there is nothing to draw")
     if result.parameters["at_bound"].values[request.search.free].all():
@@ -112,7 +116,7 @@ class Sampler:
     ) -> None:
         """Take the fit, the passes over its data, the density, and the problem at the optimum."""
         self.request, self.sweep, self.target, self.reduced = request, sweep, target, reduced
-        self.seed, self.rng = seed, np.random.default_rng(seed)
+        self.seed, self.rng = int(seed), np.random.default_rng(seed)
         self.seconds: dict[str, float] = {}
         self._began = time.perf_counter()
         scan, problem, lag = request.scan, request.problem, request.problem.min_lag
@@ -299,8 +303,7 @@ def posterior_draws(
     began = time.perf_counter()
     request = request_of(result, scan)
     require_posterior(result, request, draws, adjust)
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise OptionError(f"seed = {seed!r} cannot be used: give a whole number of at least 0")
+    require_count("seed", seed, 0)
     theta = result.parameters["value"].values.astype(float)
     at = coordinates(request.search, theta)
     priors_used = target_priors(request, priors)

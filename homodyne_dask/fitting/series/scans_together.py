@@ -6,9 +6,9 @@ parameter, and what follows is that of any fit.
 
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from functools import cache, partial
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -44,7 +44,6 @@ from homodyne_dask.solver.limits import MIN_CLUSTERS
 from homodyne_dask.solver.normal_equations import joint_equations, parameters_with_errors
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.scaling_modes import Scaling
-from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.plan import Plan
 from homodyne_dask.sweep.sweep import Sweep, sweep_of
 from homodyne_dask.sweep.tasks import GRAM, AtThetaOfBins
@@ -56,71 +55,71 @@ FACTORS = np.array([0.1, 0.3, 1.0, 3.0, 10.0])
 """Of parameters of logarithmic scale that differ by scan: those of all scans times these are tried first."""
 
 
-@dataclass(frozen=True)
-class GlobalRequest:
-    """A global fit that has been checked; raises OptionError for options that it cannot have."""
+class GlobalRequest(NamedTuple):
+    """A global fit that has been checked."""
 
     whole: Request
     """Of all scans."""
-    data: tuple[Scan, ...]
-    """Of each."""
-    members: tuple[tuple[int, ...], ...]
-    """The bins of each among all."""
+    together: Request
+    """Of all scans, with the global parameters."""
+    scans: tuple[Request, ...]
+    """Of each scan; contrast and offset that scans share are those of all."""
+    members: list[list[int]]
+    """The bins of each scan among all."""
+    scan_of_bin: Int[np.ndarray, " bin"]
+    """The position of the scan of each bin."""
     per_scan: tuple[str, ...]
     parameters: GlobalParameters
 
-    def __post_init__(self) -> None:
-        options, search = self.whole.options, self.whole.search
-        refused = {
-            "weighting": options.weighting != PAIRS,
-            "loss": options.loss != "linear",
-            "rates": search.smoothness is not None,
-            "profile": bool(options.profile),
-            "on_bad_tile": options.on_bad_tile != "raise",
-        }
-        for name, given in refused.items():
-            if given:
-                raise OptionError(f"{name} is not available with per_scan: leave out one of them")
-        fixed = {name for name, free in zip(search.names, search.free, strict=True) if not free}
-        for name in self.per_scan:
-            if name in fixed:
-                raise OptionError(
-                    f"per_scan: {name} is fixed and cannot differ between scans: remove it from per_scan "
-                    "or fixed"
-                )
 
-    @cached_property
-    def together(self) -> Request:
-        """The request of all scans, with the global parameters."""
-        parameters = tuple(self.whole.parameters[n] for n in self.parameters.of_model)
-        search = self.parameters.search(self.whole.search)
-        return replace(self.whole, search=search, parameters=parameters)
-
-    @cached_property
-    def scans(self) -> tuple[Request, ...]:
-        """The request of each scan; contrast and offset that scans share are those of all."""
-        scaling, requests = self.whole.scaling, []
-        for scan, bins in zip(self.data, self.members, strict=True):
-            if self.whole.scaling.fixed_params is not None:
-                fixed = self.whole.scaling.fixed_params[list(bins)]
-                scaling = replace(self.whole.scaling, fixed_params=fixed)
-            requests.append(replace(self.whole, scan=scan, scaling=scaling))
-        return tuple(requests)
-
-    @cached_property
-    def scan_of_bin(self) -> Int[np.ndarray, " bin"]:
-        """The position of the scan of each bin."""
-        found = np.empty(len(self.whole.scan.bins), int)
-        for scan, bins in enumerate(self.members):
-            found[list(bins)] = scan
-        return found
+def global_request(whole: Request, per_scan: tuple[str, ...]) -> GlobalRequest:
+    """Return the global fit of all scans; raises OptionError for options that it cannot have."""
+    options, search, scaling = whole.options, whole.search, whole.scaling
+    numbers, scan_of_bin = np.unique(whole.scan.scan_number, return_inverse=True)
+    parameters = GlobalParameters.of(search.names, per_scan, numbers.tolist())
+    refused = {
+        "weighting": options.weighting != PAIRS,
+        "loss": options.loss != "linear",
+        "rates": search.smoothness is not None,
+        "profile": bool(options.profile),
+        "on_bad_tile": options.on_bad_tile != "raise",
+    }
+    for name, given in refused.items():
+        if given:
+            raise OptionError(f"{name} is not available with per_scan: leave out one of them")
+    for name in per_scan:
+        if not search.free[search.names.index(name)]:
+            raise OptionError(
+                f"per_scan: {name} is fixed and cannot differ between scans: remove it from per_scan "
+                "or fixed"
+            )
+    together = replace(
+        whole,
+        search=parameters.search(search),
+        parameters=tuple(whole.parameters[n] for n in parameters.of_model),
+    )
+    members = [np.flatnonzero(scan_of_bin == n).tolist() for n in range(len(numbers))]
+    scans = []
+    for bins in members:
+        own, fixed = scaling, scaling.fixed_params
+        if fixed is not None:
+            own = replace(scaling, fixed_params=fixed[bins])
+        scan = replace(whole.scan, bins=tuple(whole.scan.bins[b] for b in bins))
+        scans.append(replace(whole, scan=scan, scaling=own))
+    return GlobalRequest(whole, together, tuple(scans), members, scan_of_bin, per_scan, parameters)
 
 
 def fit_together(
-    request: GlobalRequest, client: "Client | None", callbacks: Sequence[Callback]
+    whole: Request,
+    per_scan: tuple[str, ...],
+    client: "Client | None",
+    callbacks: Sequence[Callback],
 ) -> tuple[GlobalFit, list[FitResult]]:
-    """Return the global fit, and the result of each scan at it."""
-    record, whole = FitRecord(time.perf_counter()), request.whole
+    """Return the global fit of the scans of a request, and the result of each scan at it.
+
+    per_scan: parameters that differ between scans.
+    """
+    record, request = FitRecord(time.perf_counter()), global_request(whole, per_scan)
     planned = plan_for(whole, client, by_scan=True)
     title = f"{len(request.scans)} scans together"
     description = description_of(request.together, title)
@@ -203,7 +202,7 @@ def _find_start(request: GlobalRequest, data: Sweep, record: FitRecord) -> Start
 
     def of_all(theta: Float[np.ndarray, " g"]) -> Gram:
         grams = [of(at) for of, at in zip(averages, theta[parameters.place], strict=True)]
-        order = np.argsort(np.concatenate([list(bins) for bins in request.members]))
+        order = np.argsort(np.concatenate(request.members))
         moments, pairs = (np.concatenate(part)[order] for part in zip(*grams, strict=True))
         return parameters.gram(Gram(moments, pairs), request.scan_of_bin)
 
@@ -217,8 +216,8 @@ def _find_start(request: GlobalRequest, data: Sweep, record: FitRecord) -> Start
 def _states_of_scans(request: GlobalRequest, state: lm.State, gram: Gram) -> list[lm.State]:
     """Return the state of each scan at the end of the global fit, with its own sums."""
     states = []
-    for scan, (one, bins) in enumerate(zip(request.scans, request.members, strict=True)):
-        scaling, members = one.scaling, list(bins)
+    for scan, (one, members) in enumerate(zip(request.scans, request.members, strict=True)):
+        scaling = one.scaling
         if scaling.columns is not None:  # bins of other scans share them, too
             scaling = Scaling("fixed", fixed_params=state.reduced.linear_params[members])
         own = Gram(gram.moments[members], gram.pairs[members])
@@ -278,7 +277,7 @@ def _of_noises(
         part = to @ one.covariance[np.ix_(own, own)] @ to.T
         total, spread = total + part, spread + np.diag(part) ** 2 / np.nanmin(one.dof)
         if one.scaling is not None:
-            scaling[list(request.members[scan])] = one.scaling
+            scaling[request.members[scan]] = one.scaling
     with np.errstate(divide="ignore", invalid="ignore"):
         dof = np.diag(total) ** 2 / spread
     freedom = with_known(dof, np.diag(total), np.diag(prior))
@@ -287,7 +286,7 @@ def _of_noises(
 
 def _of_scan(request: GlobalRequest, errors: Uncertainty, scan: int) -> Uncertainty:
     """Return the covariances of the parameters of one scan."""
-    place, bins = request.parameters.place[scan], list(request.members[scan])
+    place, bins = request.parameters.place[scan], request.members[scan]
     both = np.ix_(place, place)
     return replace(
         errors,
@@ -303,11 +302,8 @@ def _of_scan(request: GlobalRequest, errors: Uncertainty, scan: int) -> Uncertai
 
 
 def _global_fit(request: GlobalRequest, state: lm.State, errors: Uncertainty) -> GlobalFit:
-    search, reduced, names = (
-        request.together.search,
-        state.reduced,
-        list(request.together.search.names),
-    )
+    search, reduced = request.together.search, state.reduced
+    names = list(search.names)
     units = [one.unit for one in request.together.parameters]
     at_bound = search.free & ~search.free_inside_bounds(state.theta)
     return GlobalFit(
