@@ -42,15 +42,15 @@ Subscribe = Callable[["Client | None"], Subscriber | None]
 
 def subscribers(client: "Client | None") -> list[Subscriber]:
     """Return the subscribers to a fit; of an installed package that fails is warned, the fit goes on."""
-    found: list[Subscriber] = []
+    following: list[Subscriber] = []
     for point in (*_OWN, *offered_in(GROUP)):
         with passed_over(point):
             subscriber = loaded(point, callable, "a function")(client)
             if not isinstance(subscriber, Subscriber | None):
                 raise unusable(point, f"it returned {type(subscriber).__name__}, not a Subscriber")
             if subscriber is not None:
-                found.append(subscriber._replace(callback=_guarded(point, subscriber.callback)))
-    return found
+                following.append(subscriber._replace(callback=_guarded(point, subscriber.callback)))
+    return following
 
 
 def _guarded(point: EntryPoint, callback: Callback) -> Callback:

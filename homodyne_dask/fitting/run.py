@@ -15,19 +15,19 @@ from homodyne_dask.sweep.plan import Plan
 if TYPE_CHECKING:
     from distributed import Client
 
-type Passes[Result] = Generator[lm.State, None, Result]
+type Steps[Result] = Generator[lm.State, None, Result]
 """Yields the state of the solver after each pass, and returns the result."""
 
 
 def run[Result](
-    fit: Callable[["Client | None", FitObserver, FitRecord], Passes[Result]],
+    fit: Callable[["Client | None", FitObserver, FitRecord], Steps[Result]],
     description: FitDescription,
     planned: Plan,
     client: "Client | None",
     callbacks: Sequence[Callback],
     record: FitRecord,
     scan: Scan | None = None,
-) -> Passes[Result]:
+) -> Steps[Result]:
     """Run a fit on the workers of its plan, and tell its callbacks of its steps and its end.
 
     fit: makes the passes with a client, or None in this process. scan: for which workers are checked.
@@ -43,7 +43,7 @@ def run[Result](
 
 def followed(
     states: Iterator[lm.State], observer: FitObserver, record: FitRecord, *, resumed: bool = False
-) -> Passes[lm.State]:
+) -> Steps[lm.State]:
     """Yield the states of a fit, of which callbacks are told; return the last one.
 
     resumed: whether the first one is that of a checkpoint.
@@ -59,7 +59,7 @@ def followed(
     return state
 
 
-def run_to_completion[Result](passes: Passes[Result]) -> Result:
+def run_to_completion[Result](passes: Steps[Result]) -> Result:
     """Return the result of a fit that is iterated."""
     while True:
         try:

@@ -15,6 +15,7 @@ from homodyne_dask.document.plain_text import Printed
 from homodyne_dask.errors import OptionError, PlanError
 from homodyne_dask.kernels.gpus import GPU, KERNELS_AT_ONCE, Gpus, has_plugin
 from homodyne_dask.sweep.layout import (
+    IN_PROCESS_PAIRS,
     MIN_TASK_SECONDS,
     SCHEDULER_SECONDS,
     Layout,
@@ -210,13 +211,13 @@ class Plan(Printed):
         """Why a fit runs on workers."""
         if not self.workers.to_start:
             return "as requested" if self.workers.asked else "a client is given"
-        return "one for each GPU" if self.gpus else self.layout.why_workers
+        return "one for each GPU" if self.gpus else f"{IN_PROCESS_PAIRS:,} pairs or more"
 
     def _document(self) -> Document:
         return Document("", [Section("Plan", [Facts(self._rows())])])
 
     def _rows(self) -> list[tuple[str, str]]:
-        where = f"in this process ({self.layout.why_here})"
+        where, cut = f"in this process (fewer than {IN_PROCESS_PAIRS:,} pairs)", self.layout
         if not self.workers.local:
             workers, threads = self.workers.processes, self.workers.threads
             counts = f"{counted(workers, 'worker')}, {counted(threads, 'thread')}"
@@ -226,7 +227,9 @@ class Plan(Printed):
         tiles = counted(self.tasks[0].length, "tile")
         return [
             ("model", self.model),
-            *self.layout.rows(),
+            ("bins", f"{self.bins} in {counted(len(cut.groups), 'group')} of equal q"),
+            ("pairs", f"{cut.pairs:,}"),
+            ("tiles", f"{cut.blocks} of {cut.side} × {cut.side} frames"),
             ("where", where),
             ("device", str(self.device)),
             ("tasks per pass", f"{len(self.tasks)}, with up to {tiles} each"),

@@ -107,9 +107,8 @@ def curve_fit(
     curve = replace(curve, numpy=needs_numpy(curve.at, *arguments))
     variables = (*names, data_var, *([sigma] if isinstance(sigma, str) else []))
     model = ResidualModel(name_of_model(None, f), parameters, curve, variables, f)
-    return fit(
-        xdata, model, initial=initial, absolute_sigma=absolute_sigma, client=client, max_passes=max_passes
-    )  # fmt: skip
+    options = {"client": client, "max_passes": max_passes}
+    return fit(xdata, model, initial=initial, absolute_sigma=absolute_sigma, **options)
 
 
 def _parameters(

@@ -138,8 +138,11 @@ def _passes(
 def _plan(points: Points, model: ResidualModel, client: Client | None) -> Plan:
     """Return the plan for the client's workers or, without a client, for this process or new workers."""
     require_client(client)
-    layout, here = points.layout, all(in_memory(points.dataset, name) for name in points.variables)
-    if here and client is not None:
+    layout, in_process = (
+        points.layout,
+        all(in_memory(points.dataset, name) for name in points.variables),
+    )
+    if in_process and client is not None:
         raise OptionError(
             "the data are in the memory of this process, where workers cannot read them: leave client out, "
             "or write them with to_zarr and give the path"
@@ -147,7 +150,9 @@ def _plan(points: Points, model: ResidualModel, client: Client | None) -> Plan:
     if client is not None:
         workers = workers_of(client)
     else:
-        workers = this_process() if here or layout.pairs < IN_PROCESS_PAIRS else local_workers()
+        workers = (
+            this_process() if in_process or layout.pairs < IN_PROCESS_PAIRS else local_workers()
+        )
     device = Device("cpu", "residuals of other data than scans")
     return make_plan(layout, workers, model.name, model.size, 1, device=device)
 
@@ -163,14 +168,19 @@ def _result(
     scale = 1.0 if absolute else redchi
     unknown = determined_at(search, state).undetermined
     return CurveFit(
-        names=search.names, popt=state.theta,
+        names=search.names,
+        popt=state.theta,
         pcov=None if inverse is None or np.isnan(scale) else inverse * scale,
-        outcome=state.outcome, chisqr=reduced.chisqr, redchi=redchi, ndata=reduced.ndata,
-        passes=state.passes, model=model.name,
+        outcome=state.outcome,
+        chisqr=reduced.chisqr,
+        redchi=redchi,
+        ndata=reduced.ndata,
+        passes=state.passes,
         findings=Findings(finding("undetermined", names) for names in unknown),
-
-        units=tuple(p.unit for p in model.parameters), compilations=sweep.compilations(),
-    )  # fmt: skip
+        model=model.name,
+        units=tuple(p.unit for p in model.parameters),
+        compilations=sweep.compilations(),
+    )
 
 
 def _inverse(
