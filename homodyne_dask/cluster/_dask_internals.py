@@ -181,6 +181,25 @@ def drop_preference(scheduler: Scheduler, key: Key) -> None:
             task.worker_restrictions = None
 
 
+def forget_spans(scheduler: Scheduler, prefix: str, most: int) -> None:
+    """Remove finished spans whose names begin with a prefix, but for the latest `most`.
+
+    Public: distributed.span, which keeps every span as long as the scheduler lives.
+    """
+    with _reported_if_missing("spans extension", "a scheduler keeps 10 kB per pass"):
+        spans: Any = scheduler.extensions["spans"]
+        ours = [root for root in spans.root_spans if root.name[0].startswith(prefix)]
+        for root in filter(lambda root: root.done, ours[: max(len(ours) - most, 0)]):
+            spans.root_spans.remove(root)
+            for span in list(root.traverse_spans()):
+                del spans.spans[span.id]
+                tags = [(spans.spans_search_by_tag, tag) for tag in span.name]
+                for index, key in [(spans.spans_search_by_name, span.name), *tags]:
+                    index[key].remove(span)
+                    if not index[key]:
+                        del index[key]
+
+
 def fail_waiting_tasks(scheduler: Scheduler) -> None:
     """Let tasks that wait for workers fail within a second.
 

@@ -26,7 +26,7 @@ from homodyne_dask.fitting.minimize import (
 )
 from homodyne_dask.fitting.prepare import computed_on, prepare, require_gap
 from homodyne_dask.fitting.run import followed, run, run_to_completion
-from homodyne_dask.kernels.gpus import Gpus, gpus_of_machine
+from homodyne_dask.kernels.gpus import gpus_of_machine
 from homodyne_dask.models import Model
 from homodyne_dask.request.options import SPECKLE_WEIGHTS, takes_options
 from homodyne_dask.request.request import Request
@@ -143,17 +143,14 @@ def _passes(
     ]
     *_, data = sweeps
     data.warm_up()
-    weighted, file = None, None
+    weighted = None
     if request.options.weighting == SPECKLE_WEIGHTS:
         weighted = SpeckleWeighting.of(request, data)
         weighted.watch = observer.start_pass
         request, states = weighted.request, minimize_weighted(weighted, record)
     else:
-        if path is not None:
-            file = CheckpointFile(path, identity(request))
-            observer.callbacks.insert(0, file.callback(record))
-        find = partial(find_start, request, sweeps)
-        states = minimize(request, data, find, record, file if resume else None)
+        file = None if path is None else CheckpointFile(path, identity(request))
+        states = minimize(request, data, partial(find_start, request, sweeps), record, file, resume)
     state = yield from followed(states, observer, record, resumed=resume)
     assessment = assess(request, state, data, weighted, observer.start_phase)
     ran = record.run(state.passes, data.compilations())
@@ -208,36 +205,25 @@ def plan_for(
     """
     cut = layout(request.scan, request.problem.min_lag, by_scan=by_scan)
     memory = request.options.memory
-    find = partial(gpus_for, client) if asked is None else lambda: NO_GPUS_ASKED
-    given = None
+    workers, find_gpus = None, gpus_of_machine
     if asked is not None:
-        given = workers_asked(asked, client)
+        workers, find_gpus = workers_asked(asked, client), lambda: NO_GPUS_ASKED
     elif client is not None:
         from homodyne_dask.cluster.local import workers_of
+        from homodyne_dask.sweep.preflight import gpus_of_workers
 
-        given = workers_of(client)  # waits for the first, which is then asked for its GPU
-    device = chosen_device(request.options.device, cut, memory, find)
-    if given is not None:
-        workers = given
-    elif request.options.weighting == SPECKLE_WEIGHTS:
-        workers = this_process()
-    elif device.gpus is not None:
-        workers = local_workers(device.gpus.number)
-    else:
-        workers = this_process() if cut.pairs < IN_PROCESS_PAIRS else local_workers()
+        workers = workers_of(client)  # waits for the first, which is then asked for its GPU
+        find_gpus = partial(gpus_of_workers, client)
+    device = chosen_device(request.options.device, cut, memory, find_gpus)
+    if workers is None:
+        gpus = 0 if device.gpus is None else device.gpus.number
+        small = cut.pairs < IN_PROCESS_PAIRS and not gpus
+        small |= request.options.weighting == SPECKLE_WEIGHTS
+        workers = this_process() if small else local_workers(gpus)
     name, parameters = request.problem.model.name, request.problem.model.size
     levels = coarse_levels(request.scan, cut, request.problem.min_lag)
     bins = len(request.scan.bins)
     return make_plan(cut, workers, name, parameters, bins, memory, levels, device)
-
-
-def gpus_for(client: "Client | None") -> Gpus | str:
-    """Return the GPUs for a fit, or why there are none: of a client's workers, else of this machine."""
-    if client is None:
-        return gpus_of_machine()
-    from homodyne_dask.sweep.preflight import gpus_of_workers
-
-    return gpus_of_workers(client)
 
 
 def description_of(request: Request, title: str, note: str = "") -> FitDescription:

@@ -12,7 +12,6 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, require_type
-from homodyne_dask.fitting.events import Callback, PassEnded, on_pass
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.request.options import fit_options
 from homodyne_dask.request.request import Request
@@ -79,14 +78,15 @@ def minimize(
     passes: "Passes",
     find_start: Callable[[FitRecord], StartingPoint],
     record: FitRecord,
-    resume: "CheckpointFile | None" = None,
+    checkpoint: "CheckpointFile | None" = None,
+    resume: bool = False,
     gram_at: "Callable[..., Gram | RobustGram] | None" = None,
 ) -> Iterator[lm.State]:
     """Yield one state per pass; the last one has the outcome.
 
-    find_start: called for the point of the first pass, unless the fit is resumed. resume: the checkpoint
-    whose state is the first one. gram_at: makes a pass for theta and linear parameters, where parts of the
-    data have their own parameters.
+    find_start: called for the point of the first pass, unless the fit is resumed. checkpoint: written after
+    each pass; with resume, its state is the first one. gram_at: makes a pass for theta and linear
+    parameters, where parts of the data have their own parameters.
     """
     gram_at = gram_at or passes.gram
     search, options = request.search, request.solver
@@ -111,8 +111,8 @@ def minimize(
         record.history.append(entry)
         return reduced
 
-    if resume is not None:
-        state = _resumed(request, resume.path, resume.identity, record)
+    if checkpoint is not None and resume:
+        state = _resumed(request, checkpoint, record)
         record.timings["start"] = time.perf_counter() - record.started
         yield state
         states = lm.iterate_from(search, evaluate, state, options)
@@ -129,6 +129,8 @@ def minimize(
             "accepted": state.accepted,
             "decrement": state.decrement if np.isfinite(state.decrement) else None,
         }
+        if checkpoint is not None:
+            checkpoint.save(state, record)
         yield state
 
 
@@ -182,16 +184,7 @@ class CheckpointFile(NamedTuple):
     """The file of a checkpoint, and the fit that it belongs to."""
 
     path: Path
-    identity: dict[str, object]
-
-    def callback(self, record: FitRecord) -> Callback:
-        """Return the callback that writes the file after each pass over all data."""
-
-        def save(event: PassEnded) -> None:
-            if event.state is not None and not event.resumed:
-                self.save(event.state, record)
-
-        return on_pass(save)
+    identity: dict[str, Any]
 
     def save(self, state: lm.State, record: FitRecord) -> None:
         """Write a state, if its sums are finite; raises OptionError where the file cannot be written."""
@@ -213,26 +206,26 @@ class CheckpointFile(NamedTuple):
 
 
 def _resumed(
-    request: Request | SolverRequest, path: Path, identity: dict[str, object], record: FitRecord
+    request: Request | SolverRequest, checkpoint: CheckpointFile, record: FitRecord
 ) -> lm.State:
-    saved, bins = checkpoints.load(path, identity), identity.get("bins")
+    saved, bins = checkpoints.load(*checkpoint), checkpoint.identity["bins"]
     record.history.extend(saved.history)
     record.minima = list(saved.minima)
 
     def state(of: SavedState, best: lm.State | None = None) -> lm.State:
         n_bins, p = len(of.gram.pairs), len(request.search.names)
-        if len(of.theta) != p or (isinstance(bins, list) and n_bins != len(bins)):
+        if len(of.theta) != p or n_bins != len(bins):
             raise ValueError(f"{len(of.theta)} parameters and {n_bins} bins")
         restored = lm.State.restored(
             of, request.search, request.scaling, request.sum_rounding, saved.passes, best
         )
         return with_outcome(request.search, restored, request.solver)
 
-    with checkpoints.foreign_content(path):
+    with checkpoints.foreign_content(checkpoint.path):
         return state(saved.state, saved.best and state(saved.best))
 
 
-def identity(request: Request) -> dict[str, object]:
+def identity(request: Request) -> dict[str, Any]:
     """Return the identity of a fit: it resumes only from a checkpoint with the same."""
     config, names = request.config, request.search.names
     return {

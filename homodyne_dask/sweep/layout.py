@@ -18,6 +18,7 @@ from homodyne_dask.store import schema
 from homodyne_dask.store.chunk_reader import REQUESTS, most_bytes
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.store.url_path import is_url
+from homodyne_dask.text import counted
 
 MAX_BLOCK_BYTES = 33_554_432
 """Most bytes of a block: 32 bins of 512 frames, or more bins of fewer frames."""
@@ -98,6 +99,25 @@ class Layout:
         """Return the memory of the tasks of a model in a process, beside data that stay in memory."""
         of_task = working_memory(self, max(len(run.tiles) for run in runs(self, 1)), parameters)
         return threads * of_task + (fetched_memory(self, threads) if self.by_url else 0)
+
+    @property
+    def why_here(self) -> str:
+        """Why a fit runs in the caller's process."""
+        return f"fewer than {IN_PROCESS_PAIRS:,} pairs"
+
+    @property
+    def why_workers(self) -> str:
+        """Why workers are started for a fit."""
+        return f"{IN_PROCESS_PAIRS:,} pairs or more"
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the lines of a plan about the data, as (name, text)."""
+        bins = sum(map(len, self.groups))
+        return [
+            ("bins", f"{bins} in {counted(len(self.groups), 'group')} of equal q"),
+            ("pairs", f"{self.pairs:,}"),
+            ("tiles", f"{self.blocks} of {self.side} × {self.side} frames"),
+        ]
 
 
 def layout(scan: Scan, min_lag: int = 1, factor: int = 1, by_scan: bool = False) -> Layout:

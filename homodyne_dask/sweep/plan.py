@@ -15,7 +15,6 @@ from homodyne_dask.document.plain_text import Printed
 from homodyne_dask.errors import OptionError, PlanError
 from homodyne_dask.kernels.gpus import GPU, KERNELS_AT_ONCE, Gpus, has_plugin
 from homodyne_dask.sweep.layout import (
-    IN_PROCESS_PAIRS,
     MIN_TASK_SECONDS,
     SCHEDULER_SECONDS,
     Layout,
@@ -211,13 +210,13 @@ class Plan(Printed):
         """Why a fit runs on workers."""
         if not self.workers.to_start:
             return "as requested" if self.workers.asked else "a client is given"
-        return "one for each GPU" if self.gpus else f"{IN_PROCESS_PAIRS:,} pairs or more"
+        return "one for each GPU" if self.gpus else self.layout.why_workers
 
     def _document(self) -> Document:
         return Document("", [Section("Plan", [Facts(self._rows())])])
 
     def _rows(self) -> list[tuple[str, str]]:
-        where, cut = f"in this process (fewer than {IN_PROCESS_PAIRS:,} pairs)", self.layout
+        where = f"in this process ({self.layout.why_here})"
         if not self.workers.local:
             workers, threads = self.workers.processes, self.workers.threads
             counts = f"{counted(workers, 'worker')}, {counted(threads, 'thread')}"
@@ -227,9 +226,7 @@ class Plan(Printed):
         tiles = counted(self.tasks[0].length, "tile")
         return [
             ("model", self.model),
-            ("bins", f"{self.bins} in {counted(len(cut.groups), 'group')} of equal q"),
-            ("pairs", f"{cut.pairs:,}"),
-            ("tiles", f"{cut.blocks} of {cut.side} × {cut.side} frames"),
+            *self.layout.rows(),
             ("where", where),
             ("device", str(self.device)),
             ("tasks per pass", f"{len(self.tasks)}, with up to {tiles} each"),

@@ -37,6 +37,7 @@ WITHOUT = [
     ("worker plugins", internals.remove_for_new_workers, ("n",), "are still examined"),
     ("tasks", internals.drop_preference, ("key",), "may wait for a worker"),
     ("waiting", internals.fail_waiting_tasks, (), "full time"),
+    ("spans", internals.forget_spans, ("fit ", 3), "10 kB per pass"),
     ("memory", internals.memory_limit, (), "is not examined"),
 ]
 
