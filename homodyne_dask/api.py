@@ -195,11 +195,8 @@ def simulate(
         )
     made = data.SCENARIOS[scenario]
     require_count("angles", angles)
-    require_count("frames", frames)
-    if frames < MIN_FRAMES:
-        raise OptionError(f"frames = {frames} is too few for a fit: give at least {MIN_FRAMES}")
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise OptionError(f"seed = {shown(seed)} cannot be used: give a whole number of at least 0")
+    require_count("frames", frames, MIN_FRAMES)
+    require_count("seed", seed, 0)
     require_type("overwrite", overwrite, bool, "True or False")
     known = convention_named(convention)
     if noise not in data.NOISE:

@@ -153,14 +153,14 @@ def require_type(what: str, value: Any, types: Any, form: str) -> None:
         raise OptionError(f"{what} = {shown(value)} cannot be used: give {form}")
 
 
-def require_count(what: str, value: Any) -> None:
-    """Raise OptionError for what is neither None nor a whole number of at least 1."""
-    if value is not None:
-        require_type(what, value, Integral, "a whole number of at least 1")
-        if value < 1:
-            raise OptionError(
-                f"{what} = {shown(value)} cannot be used: give a whole number of at least 1"
-            )
+def require_count(what: str, value: Any, least: int | None = None) -> None:
+    """Raise OptionError for what is no whole number of at least `least`; by default of 1, or None."""
+    if value is not None or least is not None:
+        least = 1 if least is None else least
+        form = f"a whole number of at least {least}"
+        require_type(what, value, Integral, form)
+        if value < least:
+            raise OptionError(f"{what} = {shown(value)} cannot be used: give {form}")
 
 
 def require_function(what: str, value: Any, needed: bool = False) -> None:

@@ -2,17 +2,15 @@
 
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import pytest
 
 import ingest
-from homodyne_dask.assessment.assess import assess
-from homodyne_dask.assessment.result_of import result_of
 from homodyne_dask.cluster.workers import this_process
-from homodyne_dask.fitting.minimize import CheckpointFile, FitRecord, identity, minimize
-from homodyne_dask.fitting.prepare import prepare
+from homodyne_dask.fitting import fit as fitting
+from homodyne_dask.fitting.minimize import FitRecord, find_start, minimize
 from homodyne_dask.fitting.start import initial_values
 from homodyne_dask.fitting.start.averages import BinnedAverages
 from homodyne_dask.fitting.start.transport_minima import Minimum, transport_minima, undecided_minima
@@ -23,14 +21,12 @@ from homodyne_dask.kernels.transport_evaluation import transport_point
 from homodyne_dask.models import LAMINAR_FLOW, STATIC, Convention
 from homodyne_dask.models.parameters import Search, search
 from homodyne_dask.models.rate_forms import power_laws
-from homodyne_dask.results.data.fit_result import FitRun
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.store.cells import age_edges, lag_edges
 from homodyne_dask.store.scan import open_dataset
 from homodyne_dask.sweep.layout import coarse_levels, layout
 from homodyne_dask.sweep.plan import make_plan
-from homodyne_dask.sweep.sweep import level_sweeps, sweep_of
 from ingest import averages_and_sums as block_means
 from ingest.bin_task import exclude_outliers
 from ingest.clean import measure_scatter
@@ -269,19 +265,22 @@ def plan_here(request):
 
 def fit_here(scan, model, checkpoint=None, resume=False, stop_after=None, **options):
     """What `hd.fit` does, in this process whatever the size; None if stopped before its end."""
-    request = prepare(scan, model, **options)
-    plan = plan_here(request)
-    sweep = sweep_of(plan, request.scan.selection, request.problem, None)
-    coarse = level_sweeps(plan, request.scan.selection, request.problem, None)
-    record = FitRecord(0.0)
-    file = None if checkpoint is None else CheckpointFile(Path(checkpoint), identity(request))
-    for n, state in enumerate(minimize(request, sweep, file if resume else None, record, coarse)):
-        if file is not None and not (resume and n == 0):
-            file.save(state, record)
-        if state.passes == stop_after:
-            return None
-    run = FitRun(state.passes, tuple(record.history), sweep.compilations(), record.timings)
-    return result_of(request, state, assess(request, state, sweep), run, record.minima)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting, "IN_PROCESS_PAIRS", np.inf)
+        passes = fitting.iterate(scan, model, checkpoint=checkpoint, resume=resume, **options)
+        try:
+            while next(passes).passes != stop_after:
+                pass
+        except StopIteration as end:
+            return end.value
+        passes.close()
+    return None
+
+
+def minimized(request, sweep):
+    """The last state of a fit over a sweep."""
+    *_, state = minimize(request, sweep, partial(find_start, request, [sweep]), FitRecord(0.0))
+    return state
 
 
 @contextmanager

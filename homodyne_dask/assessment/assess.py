@@ -134,7 +134,7 @@ def assess(
     )
     assessment = _with_errors(request, state, noise, known, signal, rates)
     profiles = {
-        name: profile(request, passes, state, name, step, doing=doing)
+        name: profile(request, (weights or passes).gram, state, name, step, doing=doing)
         for name, step in _steps_of_profiles(request, state, assessment).items()
     }
     return _checked(request, state, replace(assessment, profiles=profiles), weights)

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
 from homodyne_dask.store.scan import Scan
-from homodyne_dask.sweep.cell_sums import CELL_SUMS, AgeAndLagEdges, edges_inside, halved
+from homodyne_dask.sweep.cell_sums import AgeAndLagEdges, edges_inside, halved
 from homodyne_dask.sweep.sweep import Sweep
 
 NODES = 5
@@ -265,7 +265,7 @@ def averaged_cells(sweep: Sweep, request: Request) -> AveragedCells:
 def _read_cells(sweep: Sweep, edges: AgeAndLagEdges, min_lag: int) -> AveragedCells:
     """Return averages over cells of these edges from one pass over the data, each summed in four parts."""
     parts = halved(edges)
-    sums, lags = sweep.over(CELL_SUMS, parts), list(pairwise(edges.lag.tolist()))
+    sums, lags = sweep.cells(parts), list(pairwise(edges.lag.tolist()))
     cells = [
         Interval(first, stop, max(shortest, 1), end)
         for first, stop in pairwise(edges.age.tolist())

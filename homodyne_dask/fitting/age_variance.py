@@ -80,16 +80,16 @@ def age_variance(data: Scan | str | Path, mean_counts: float | None = None) -> "
         pixels.append(of_bin)
     names = ("mean", "variance", "noise", "excess", "stderr", "ages")
     columns = zip(names, np.moveaxis(np.array(rows), 1, 0), strict=True)
-    found = xarray.Dataset(
+    table = xarray.Dataset(
         {name: (("bin", "lag"), of) for name, of in columns} | {"pixels": ("bin", pixels)},
         coords={name: ("bin", getattr(scan, name)) for name in ("label", "q", "phi")},
         attrs={"store_sha256": scan.digest, "source_file": scan.attrs["source_file"]},
     )
     if "scans" in scan.attrs:
-        found = found.assign_coords(scan=("bin", scan.scan_number))
+        table = table.assign_coords(scan=("bin", scan.scan_number))
     seconds = [float(f"{one:.12g}") for one in lags * scan.attrs["frame_time"]]
-    found["ages"] = found["ages"].astype(int)
-    return found.assign_coords(lag=("lag", seconds, {"units": "s"}))
+    table["ages"] = table["ages"].astype(int)
+    return table.assign_coords(lag=("lag", seconds, {"units": "s"}))
 
 
 def _c2_at_lags(
@@ -97,7 +97,7 @@ def _c2_at_lags(
 ) -> Float32[np.ndarray, "lag t"]:
     """Return c2(t, t + lag) of a bin; NaN where it is unknown or not selected."""
     side, use = schema.tile_side(scan.n_frames), scan.use
-    found = np.full((len(lags), scan.n_frames), np.nan, np.float32)
+    c2 = np.full((len(lags), scan.n_frames), np.nan, np.float32)
     into = np.empty((side, side), np.float32)
     tiles = sorted({int(t) // side for t in np.flatnonzero(use)})
     for i in tiles:
@@ -111,11 +111,11 @@ def _c2_at_lags(
                 values = np.diagonal(into, offset)
                 first = i * side + max(-offset, 0)
                 span = slice(first, min(first + len(values), scan.n_frames))
-                found[n, span] = values[: span.stop - first]
-    for row, lag in zip(found, lags, strict=True):
+                c2[n, span] = values[: span.stop - first]
+    for row, lag in zip(c2, lags, strict=True):
         row[:-lag][~(use[:-lag] & use[lag:])] = np.nan
         row[-lag:] = np.nan
-    return found
+    return c2
 
 
 def _decay(mean: "xarray.Dataset", scan: Scan) -> tuple[Float[np.ndarray, " t"], float]:
@@ -142,9 +142,9 @@ def _noise(
     mean_counts: float,
 ) -> tuple[Float[np.ndarray, "lag 2"], float]:
     """Return the variance that noise gives and the standard deviation of that, and the independent pixels."""
-    found = np.full((len(lags), 2), np.nan)
+    noise = np.full((len(lags), 2), np.nan)
     if not np.isfinite(mean_counts):
-        return found, np.nan
+        return noise, np.nan
     covariances = [covariance_over_age(f, contrast, mean_counts, int(lag)) for lag in lags]
     ratios, weights = [], []
     for row, of in zip(c2, covariances, strict=True):
@@ -154,13 +154,13 @@ def _noise(
             ratios.append(np.median(second**2) / _OF_NORMAL / (_SECOND @ of[:3]))
             weights.append(len(second))
     if not ratios:
-        return found, np.nan
+        return noise, np.nan
     pixels = 1 / float(np.average(ratios, weights=weights))
     for n, (row, of) in enumerate(zip(c2, covariances, strict=True)):
         known = np.isfinite(row)
         if known.sum() >= FEWEST_AGES:
-            found[n] = _of_variance(known, of / pixels)
-    return found, pixels
+            noise[n] = _of_variance(known, of / pixels)
+    return noise, pixels
 
 
 def _of_variance(

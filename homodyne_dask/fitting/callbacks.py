@@ -1,7 +1,7 @@
 """The callbacks of a fit: those that users give, the log, and those that installed packages register."""
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING
 
@@ -42,15 +42,15 @@ Subscribe = Callable[["Client | None"], Subscriber | None]
 
 def subscribers(client: "Client | None") -> list[Subscriber]:
     """Return the subscribers to a fit; of an installed package that fails is warned, the fit goes on."""
-    found: list[Subscriber] = []
+    following: list[Subscriber] = []
     for point in (*_OWN, *offered_in(GROUP)):
         with passed_over(point):
             subscriber = loaded(point, callable, "a function")(client)
             if not isinstance(subscriber, Subscriber | None):
                 raise unusable(point, f"it returned {type(subscriber).__name__}, not a Subscriber")
             if subscriber is not None:
-                found.append(subscriber._replace(callback=_guarded(point, subscriber.callback)))
-    return found
+                following.append(subscriber._replace(callback=_guarded(point, subscriber.callback)))
+    return following
 
 
 def _guarded(point: EntryPoint, callback: Callback) -> Callback:
@@ -74,37 +74,6 @@ def require_callbacks(callbacks: Sequence[Callback]) -> None:
     require_type("callbacks", callbacks, list | tuple, "a list of functions")
     for n, callback in enumerate(callbacks):
         require_function(f"callbacks[{n}]", callback, needed=True)
-
-
-class Callbacks:
-    """Passes each event of one fit to its callbacks, in their order.
-
-    What a callback raises ends the fit; it then gets no further event, but the others learn of the failure.
-    """
-
-    def __init__(self, callbacks: Iterable[Callback]) -> None:
-        self._callbacks = list(callbacks)
-
-    def prepend(self, callback: Callback) -> None:
-        """Add a callback that gets each further event before the others."""
-        self._callbacks.insert(0, callback)
-
-    def emit(self, event: Event) -> None:
-        """Pass an event on."""
-        for callback in tuple(self._callbacks):
-            try:
-                callback(event)
-            except BaseException:
-                self._callbacks.remove(callback)
-                raise
-
-    def emit_after_failure(self, event: Event) -> None:
-        """Pass an event on; what a callback raises is logged, because it must not hide why the fit failed."""
-        for callback in self._callbacks:
-            try:
-                callback(event)
-            except Exception as e:
-                LOG.warning("a callback also failed: %s: %s", type(e).__name__, e)
 
 
 def log_callback() -> Callback:

@@ -91,7 +91,7 @@ def compare_models(
         more = {"client": connected, "callbacks": callbacks}
         results = {model.name: fit(scan, model, **options, **more) for model in compared}
         if models is None and all(
-            found.misfit or not found.converged for found in results.values()
+            fitted.misfit or not fitted.converged for fitted in results.values()
         ):
             further = _further_models(scan, options)
             results |= {model.name: fit(scan, model, **options, **more) for model in further}

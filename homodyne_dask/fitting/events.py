@@ -65,21 +65,12 @@ class FitPlanned(Event):
     units: tuple[str, ...]
     pairs: int
     bins: int
-    threads: int
     page: str = ""
     """Address of the live page; "" if there is none."""
     store: str = ""
     """Path of the data; "" where they are in no store."""
     note: str = ""
     """What is to be known of the data before the fit."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkerJoined(Event):
-    """The first result of a worker arrived."""
-
-    worker: str
-    """Address of the worker."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,15 +109,11 @@ class TilesDone(Event):
     """Of these tiles."""
     bytes: int
     """Decoded bytes of those of these tiles whose data were needed."""
-    seconds: float
-    """Time of all threads in their tasks."""
     pairs_total: int
     """In all passes of the fit."""
     tiles_total: int
     tiles_skipped: int
     """Tiles whose data were not needed because f has decayed to zero."""
-    busy: float
-    """Time of all threads in tasks of the fit [s]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,30 +187,13 @@ class CurrentPass:
     """Time at which the latest tiles were completed."""
 
 
-@dataclass(frozen=True)
-class Progress:
-    """Progress of a fit, as its events so far say."""
+@dataclass(frozen=True, kw_only=True)
+class Progress(FitPlanned):
+    """Progress of a fit, as its events so far say; `at` is the time of the last one."""
 
-    fit: str
-    title: str
-    where: str
-    """The workers: where and how many."""
-    names: tuple[str, ...]
-    units: tuple[str, ...]
-    pairs: int
-    bins: int
-    threads: int
     began: float
-    at: float
-    """Time of the last event."""
     seen: float = field(default_factory=time.monotonic, repr=False, compare=False)
     """When this process had it, by a clock that nobody sets [s]."""
-    page: str = ""
-    """Address of the live page; "" if there is none."""
-    store: str = ""
-    """Path of the data; "" where they are in no store."""
-    note: str = ""
-    """What is to be known of the data before the fit."""
     doing: str = "searching for initial values"
     now: CurrentPass | None = None
     done: tuple[Pass, ...] = ()

@@ -1,8 +1,7 @@
 """A fit of a scan: it connects solver, sweep and cluster, and returns the result."""
 
 import time
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,12 +20,13 @@ from homodyne_dask.fitting.minimize import (
     CheckpointFile,
     FitRecord,
     checkpoint_path,
+    find_start,
     identity,
     minimize,
-    run_to_completion,
 )
 from homodyne_dask.fitting.prepare import computed_on, prepare, require_gap
-from homodyne_dask.kernels.gpus import Gpus, gpus_of_machine
+from homodyne_dask.fitting.run import followed, run, run_to_completion
+from homodyne_dask.kernels.gpus import gpus_of_machine
 from homodyne_dask.models import Model
 from homodyne_dask.request.options import SPECKLE_WEIGHTS, takes_options
 from homodyne_dask.request.request import Request
@@ -98,7 +98,7 @@ def iterate(
     >>> [state.passes for state in hd.iterate("A0123_c2.zarr", "static", max_passes=2)][:2]
     [1, 2]
     """
-    started = time.perf_counter()
+    record = FitRecord(time.perf_counter())
     request = prepare(data, model, **options)
     require_gap(request)
     path = checkpoint_path(checkpoint, resume)
@@ -111,83 +111,61 @@ def iterate(
     require_callbacks(callbacks)
     planned = plan_for(request, client)
     request = computed_on(request, planned.device)
-    with workers_for_plan(request.scan, planned, client) as (connected, refused):
-        if request.options.on_bad_tile == "skip":
-            layouts = (planned.layout, *planned.levels)
-            request = replace(request, scan=without_unreadable(request.scan, layouts, connected))
-        observer = FitObserver(_description(request), planned, connected, callbacks, refused)
-        with observer.failures_emitted():
-            # JAX and tables load while workers start, and after the first line of progress
-            from homodyne_dask.assessment.assess import assess
-            from homodyne_dask.assessment.result_of import result_of
-            from homodyne_dask.results.data.fit_result import FitRun
-            from homodyne_dask.sweep.sweep import level_sweeps, sweep_of
+    passes = partial(_passes, request, planned, path, resume)
+    note = limit_of_fringes(request)
+    description = description_of(request, Path(request.scan.path).name, note)
+    return (yield from run(passes, description, planned, client, callbacks, record, request.scan))
 
-            selection, problem = request.scan.selection, request.problem
-            sweep = observer.observed(sweep_of(planned, selection, problem, connected))
-            levels = [
-                observer.observed(s) for s in level_sweeps(planned, selection, problem, connected)
-            ]
-            sweep.warm_up()
-            record = FitRecord(started, observer.state)
-            file = None if path is None else CheckpointFile(path, identity(request))
-            if file is not None:
-                observer.callbacks.prepend(file.callback(record))
-            state, resumed = None, file if resume else None
-            weighted, of_data = None, sweep
-            if request.options.weighting == SPECKLE_WEIGHTS:
-                from homodyne_dask.fitting.speckle_weighting import (
-                    SpeckleWeighting,
-                    minimize_weighted,
-                )
 
-                weighted = SpeckleWeighting.of(request, sweep)
-                request = weighted.request
-                sweep = observer.observed(weighted.sweep(of_data))
-                states = minimize_weighted(weighted, sweep, record)
-            else:
-                states = minimize(request, sweep, resumed, record, levels)
-            for state in states:
-                observer.state(state, resumed=resumed is not None)
-                resumed = None
-                yield state
-            assert state is not None  # there is at least one pass
-            observer.start_phase("estimating the errors")
-            last_pass = time.perf_counter()
-            assessment = assess(request, state, sweep, weighted, observer.start_phase)
-            record.timings["errors"] = time.perf_counter() - last_pass
-            compilations = of_data.compilations()  # asks the workers, so before they are released
-            record.timings["total"] = time.perf_counter() - started
-            run = FitRun(state.passes, tuple(record.history), compilations, record.timings)
-            result = result_of(request, state, assessment, run, record.minima)
-            observer.ended(result)
-    record.timings["total"] = time.perf_counter() - started
+def _passes(
+    request: Request,
+    planned: Plan,
+    path: Path | None,
+    resume: bool,
+    client: "Client | None",
+    observer: FitObserver,
+    record: FitRecord,
+) -> Generator[lm.State, None, "FitResult"]:
+    """Yield the states of a fit of a scan on workers, and return its result; path: of its checkpoint."""
+    # JAX and tables load while workers start, and after the first line of progress
+    from homodyne_dask.assessment.assess import assess
+    from homodyne_dask.assessment.result_of import result_of
+    from homodyne_dask.fitting.speckle_weighting import SpeckleWeighting, minimize_weighted
+    from homodyne_dask.sweep.sweep import sweep_of
+
+    if request.options.on_bad_tile == "skip":
+        layouts = (planned.layout, *planned.levels)
+        request = replace(request, scan=without_unreadable(request.scan, layouts, client))
+    selection, problem = request.scan.selection, request.problem
+    sweeps = [
+        observer.observed(sweep_of(planned, selection, problem, client, level))
+        for level in (*planned.levels, planned.layout)
+    ]
+    *_, data = sweeps
+    data.warm_up()
+    weighted = None
+    if request.options.weighting == SPECKLE_WEIGHTS:
+        weighted = SpeckleWeighting.of(request, data)
+        weighted.watch = observer.start_pass
+        request, states = weighted.request, minimize_weighted(weighted, record)
+    else:
+        file = None if path is None else CheckpointFile(path, identity(request))
+        states = minimize(request, data, partial(find_start, request, sweeps), record, file, resume)
+    state = yield from followed(states, observer, record, resumed=resume)
+    assessment = assess(request, state, data, weighted, observer.start_phase)
+    ran = record.run(state.passes, data.compilations())
+    result = result_of(request, state, assessment, ran, record.minima)
+    table, ends = result.parameters, result.ci()
+    observer.ended(
+        result.outcome,
+        result.findings,
+        *(table[name].values for name in ("value", "stderr")),
+        sentence=result.verdict,
+        low=tuple(ends["low"].values.tolist()),
+        high=tuple(ends["high"].values.tolist()),
+        result=result,
+    )
     return result
-
-
-@contextmanager
-def workers_for_plan(
-    scan: Scan | None, planned: Plan, client: "Client | None"
-) -> "Iterator[tuple[Client | None, Sequence[str]]]":
-    """Yield the client to compute with, of workers that are started where the plan says so.
-
-    Its workers are checked as `checked_workers` does, whose messages come with it; of workers that are
-    started here, now or in place of one that died, and for data other than a scan, the code alone.
-
-    Dask loads for half a second; a fit in this process does without it.
-    """
-    if client is None and not planned.workers.to_start:
-        yield None, ()
-        return
-    from homodyne_dask.cluster.local import local_cluster
-    from homodyne_dask.sweep.admission import checked_workers
-
-    if planned.workers.to_start:
-        with local_cluster(gpus=planned.gpus) as started, checked_workers(started) as refused:
-            yield started, refused
-    elif client is not None:
-        with checked_workers(client, scan, planned) as refused:
-            yield client, refused
 
 
 @takes_options(of_plan=True)
@@ -227,39 +205,28 @@ def plan_for(
     """
     cut = layout(request.scan, request.problem.min_lag, by_scan=by_scan)
     memory = request.options.memory
-    find = partial(gpus_for, client) if asked is None else lambda: NO_GPUS_ASKED
-    given = None
+    workers, find_gpus = None, gpus_of_machine
     if asked is not None:
-        given = workers_asked(asked, client)
+        workers, find_gpus = workers_asked(asked, client), lambda: NO_GPUS_ASKED
     elif client is not None:
         from homodyne_dask.cluster.local import workers_of
+        from homodyne_dask.sweep.preflight import gpus_of_workers
 
-        given = workers_of(client)  # waits for the first, which is then asked for its GPU
-    device = chosen_device(request.options.device, cut, memory, find)
-    if given is not None:
-        workers = given
-    elif request.options.weighting == SPECKLE_WEIGHTS:
-        workers = this_process()
-    elif device.gpus is not None:
-        workers = local_workers(device.gpus.number)
-    else:
-        workers = this_process() if cut.pairs < IN_PROCESS_PAIRS else local_workers()
+        workers = workers_of(client)  # waits for the first, which is then asked for its GPU
+        find_gpus = partial(gpus_of_workers, client)
+    device = chosen_device(request.options.device, cut, memory, find_gpus)
+    if workers is None:
+        gpus = 0 if device.gpus is None else device.gpus.number
+        small = cut.pairs < IN_PROCESS_PAIRS and not gpus
+        small |= request.options.weighting == SPECKLE_WEIGHTS
+        workers = this_process() if small else local_workers(gpus)
     name, parameters = request.problem.model.name, request.problem.model.size
     levels = coarse_levels(request.scan, cut, request.problem.min_lag)
     bins = len(request.scan.bins)
     return make_plan(cut, workers, name, parameters, bins, memory, levels, device)
 
 
-def gpus_for(client: "Client | None") -> Gpus | str:
-    """Return the GPUs for a fit, or why there are none: of a client's workers, else of this machine."""
-    if client is None:
-        return gpus_of_machine()
-    from homodyne_dask.sweep.preflight import gpus_of_workers
-
-    return gpus_of_workers(client)
-
-
-def _description(request: Request) -> FitDescription:
+def description_of(request: Request, title: str, note: str = "") -> FitDescription:
     """Return title, parameters and errors for the progress of a fit."""
 
     def errors(state: lm.State) -> Float[np.ndarray, " p"]:
@@ -267,11 +234,6 @@ def _description(request: Request) -> FitDescription:
 
         return errors_of_pass(request, state)
 
-    return FitDescription(
-        f"{request.problem.model.name} fitted to {Path(request.scan.path).name}",
-        request.search.names,
-        tuple(parameter.unit for parameter in request.parameters),
-        errors,
-        request.scan.path,
-        limit_of_fringes(request),
-    )
+    units = tuple(parameter.unit for parameter in request.parameters)
+    title = f"{request.problem.model.name} fitted to {title}"
+    return FitDescription(title, request.search.names, units, errors, request.scan.path, note)

@@ -3,14 +3,15 @@
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.fitting.callbacks import Callbacks, log_callback, subscribers
+from homodyne_dask.fitting.callbacks import LOG, log_callback, subscribers
 from homodyne_dask.fitting.events import (
     Callback,
     Event,
@@ -21,7 +22,6 @@ from homodyne_dask.fitting.events import (
     PassStarted,
     PhaseStarted,
     TilesDone,
-    WorkerJoined,
     WorkerRefused,
 )
 from homodyne_dask.solver import levenberg_marquardt as lm
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # kernels load JAX, and the first line of progress comes befo
     from distributed import Client
 
     from homodyne_dask.kernels.gram import AnyGram
-    from homodyne_dask.results.data.fit_result import FitResult
+    from homodyne_dask.results.data.findings import Findings
     from homodyne_dask.sweep.plan import Plan
     from homodyne_dask.sweep.sweep import Sweep
     from homodyne_dask.sweep.tasks import Report, Task
@@ -65,14 +65,13 @@ class FitObserver:
         refused: Sequence[str] = (),
     ) -> None:
         self.description, self.refused = description, refused
-        registered = subscribers(client)
-        of_all = [log_callback(), *(one.callback for one in registered)]
-        self.callbacks = Callbacks([*of_all, *callbacks])
+        registered, described = subscribers(client), description._asdict()
+        del described["errors"]
+        subscribed = [subscriber.callback for subscriber in registered]
+        self.callbacks = [log_callback(), *subscribed, *callbacks]
         self.fit = os.urandom(3).hex()
         self.n_refused = 0
-        self.workers: set[str] = set()
-        """Addresses of the workers that have returned results."""
-        self.totals = {"pairs_total": 0, "tiles_total": 0, "tiles_skipped": 0, "busy": 0.0}
+        self.totals = {"pairs_total": 0, "tiles_total": 0, "tiles_skipped": 0}
         self.done: dict[int, int] = {}
         """Completed passes at each resolution, including those before a resume."""
         self.clocks = time.time(), time.monotonic()
@@ -80,27 +79,31 @@ class FitObserver:
         self.pass_began = self.clocks[0]
         self.phase = ""
         """What the fit does after its last step; passes have numbers before."""
-        self.callbacks.emit(
+        self._tell(
             FitPlanned(
                 fit=self.fit,
                 at=self.clocks[0],
-                title=description.title,
-                store=description.store,
-                note=description.note,
                 where=plan.workers.in_words + (f", on {plan.device.gpus}" if plan.gpus else ""),
-                names=description.names,
-                units=description.units,
                 pairs=plan.layout.pairs,
                 bins=plan.bins,
-                threads=plan.workers.threads,
-                page=next((one.page for one in registered if one.page), ""),
+                page=next((subscriber.page for subscriber in registered if subscriber.page), ""),
+                **described,
             )
         )
 
     def emit(self, event: Event) -> None:
         """Pass an event to the callbacks, after those of workers that were refused meanwhile."""
-        for one in (*self._new_refusals(), event):
-            self.callbacks.emit(replace(one, at=self.now()))
+        for each in (*self._new_refusals(), event):
+            self._tell(replace(each, at=self.now()))
+
+    def _tell(self, event: Event) -> None:
+        """Call the callbacks; what one raises ends the fit, of which only the others learn."""
+        for callback in tuple(self.callbacks):
+            try:
+                callback(event)
+            except BaseException:
+                self.callbacks.remove(callback)
+                raise
 
     def now(self) -> float:
         """Return the time as `Event.at` has it."""
@@ -114,38 +117,29 @@ class FitObserver:
 
     def observed(self, sweep: "Sweep") -> "Sweep":
         """Return the sweep with events added for its passes and tiles."""
-        unobserved = sweep.compute
+        unobserved = sweep.execute
 
-        def compute(
+        def execute(
             sweep: "Sweep", task: "Task[Any]", at: Any
         ) -> "Iterator[tuple[int, AnyGram, Report]]":
-            factor, tiles = sweep.layout.factor, sweep.layout.blocks
-            name = self._pass_name(task.label, factor)
-            started = PassStarted(fit=self.fit, name=name, factor=factor, tiles=tiles)
-            self.pass_began = self.now()
-            self.emit(started)
-            parts = unobserved(sweep, task, at)
-            with self._span(sweep, name):  # tasks are submitted for the first part
-                part = next(parts, None)
+            tiles = sweep.layout.blocks
+            self.start_pass(task.label, sweep.factor, tiles)
             emitted = time.perf_counter()
-            here: dict[str, Any] = dict.fromkeys(("done", "pairs", "bytes", "seconds"), 0)
-            while part is not None:
-                self._add(sweep, here, part)
-                if here["done"] == tiles or time.perf_counter() - emitted > EVENT_INTERVAL:
+            done: dict[str, Any] = dict.fromkeys(("done", "pairs", "bytes"), 0)
+            for part in unobserved(sweep, task, at):
+                self._add(sweep, done, part)
+                if done["done"] == tiles or time.perf_counter() - emitted > EVENT_INTERVAL:
                     emitted = time.perf_counter()
-                    self.emit(TilesDone(fit=self.fit, **here, **self.totals))
+                    self.emit(TilesDone(fit=self.fit, **done, **self.totals))
                 yield part
-                part = next(parts, None)
 
-        return replace(sweep, compute=compute)
+        return replace(sweep, execute=execute)
 
-    def _span(self, sweep: "Sweep", name: str) -> AbstractContextManager[object]:
-        """Return a context in which the tasks of a pass are submitted, for the dashboard."""
-        if sweep.client is None:
-            return nullcontext()
-        from distributed import span
-
-        return span(f"fit {self.fit}", name)
+    def start_pass(self, label: str | None = None, factor: int = 1, tiles: int = 1) -> None:
+        """Emit that a pass begins."""
+        name = self._pass_name(label, factor)
+        self.pass_began = self.now()
+        self.emit(PassStarted(fit=self.fit, name=name, factor=factor, tiles=tiles))
 
     def _pass_name(self, label: str | None, factor: int) -> str:
         means = f" over {factor}×{factor} means" if factor > 1 else ""
@@ -157,19 +151,15 @@ class FitObserver:
         return f"pass {label}{means}"
 
     def _add(
-        self, sweep: "Sweep", here: dict[str, Any], part: "tuple[int, AnyGram, Report]"
+        self, sweep: "Sweep", done: dict[str, Any], part: "tuple[int, AnyGram, Report]"
     ) -> None:
         n, gram, report = part
-        if sweep.client is not None and report.worker not in self.workers:
-            self.workers.add(report.worker)
-            self.emit(WorkerJoined(fit=self.fit, worker=report.worker))
         tiles, cost = len(sweep.tasks[n].tiles), report.cost
         pairs, skipped = int(gram.pairs.sum()), cost.blocks - cost.read
-        here["done"] += tiles
-        here["pairs"] += pairs
-        here["bytes"] += (tiles - skipped) * sweep.layout.block_bytes
-        here["seconds"] += report.seconds
-        for key, more in zip(self.totals, (pairs, tiles, skipped, report.seconds), strict=True):
+        done["done"] += tiles
+        done["pairs"] += pairs
+        done["bytes"] += (tiles - skipped) * sweep.layout.block_bytes
+        for key, more in zip(self.totals, (pairs, tiles, skipped), strict=True):
             self.totals[key] += more
 
     def state(self, state: lm.State, factor: int = 1, *, resumed: bool = False) -> None:
@@ -198,22 +188,18 @@ class FitObserver:
         self.phase = phase
         self.emit(PhaseStarted(fit=self.fit, phase=phase))
 
-    def ended(self, result: "FitResult") -> None:
-        """Emit the outcome and values of a result."""
-        table = result.parameters
-        self.emit(
-            FitEnded(
-                fit=self.fit,
-                outcome=result.outcome.name,
-                sentence=result.verdict,
-                findings=result.findings,
-                theta=tuple(table["value"].values.tolist()),
-                stderr=tuple(table["stderr"].values.tolist()),
-                low=tuple(result.ci()["low"].values.tolist()),
-                high=tuple(result.ci()["high"].values.tolist()),
-                result=result,
-            )
-        )
+    def ended(
+        self,
+        outcome: lm.Outcome,
+        findings: "Findings",
+        theta: Float[np.ndarray, " p"],
+        stderr: Float[np.ndarray, " p"],
+        **more: Any,
+    ) -> None:
+        """Emit the outcome and values of a result; more: other fields of the event."""
+        fields = {"sentence": outcome.value, "findings": findings, "theta": tuple(theta.tolist())}
+        fields |= {"stderr": tuple(stderr.tolist())} | more
+        self.emit(FitEnded(fit=self.fit, outcome=outcome.name, **fields))
 
     @contextmanager
     def failures_emitted(self) -> Iterator[None]:
@@ -225,6 +211,10 @@ class FitObserver:
             if isinstance(e, KeyboardInterrupt | GeneratorExit):
                 outcome, sentence = "INTERRUPTED", lm.Outcome.INTERRUPTED.value
             failed = FitFailed(fit=self.fit, outcome=outcome, sentence=sentence, error=e)
-            for event in (*self._new_refusals(), failed):
-                self.callbacks.emit_after_failure(replace(event, at=self.now()))
+            last = [replace(event, at=self.now()) for event in (*self._new_refusals(), failed)]
+            for event, callback in product(last, self.callbacks):
+                try:
+                    callback(event)
+                except Exception as failure:  # it must not hide why the fit failed
+                    LOG.warning("a callback also failed: %s: %s", type(failure).__name__, failure)
             raise

@@ -2,9 +2,8 @@
 
 import os
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,7 +12,6 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, require_type
-from homodyne_dask.fitting.events import Callback, PassEnded, on_pass
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.request.options import fit_options
 from homodyne_dask.request.request import Request
@@ -29,73 +27,68 @@ from homodyne_dask.store.processes import OUR_CODE, code_digest, trim_memory
 
 if TYPE_CHECKING:
     from homodyne_dask.kernels.gram import Gram, RobustGram
-    from homodyne_dask.sweep.sweep import Sweep
+    from homodyne_dask.results.data.fit_result import FitRun
+    from homodyne_dask.sweep.sweep import Passes
 
 
+@dataclass
 class FitRecord:
-    """The record of a running fit: history, minima and timings [s].
+    """The record of a running fit."""
 
-    on_level: called with each state of a pass over block means and the level of the means.
-    """
+    started: float
+    on_level: Callable[[lm.State, int], None] = lambda *_: None
+    """Called with each state of a pass over block means and the level of the means."""
+    history: list[dict[str, Any]] = field(default_factory=list)
+    minima: list[dict[str, Any]] = field(default_factory=list)
+    timings: dict[str, float] = field(default_factory=lambda: {"passes": 0.0})
+    """Seconds."""
+    last_pass: float = 0.0
+    """When the last pass of the iteration ended."""
 
-    def __init__(
-        self, started: float, on_level: Callable[[lm.State, int], None] = lambda *_: None
-    ) -> None:
-        self.started, self.on_level = started, on_level
-        self.history: list[dict[str, Any]] = []
-        self.minima: list[dict[str, Any]] = []
-        self.timings: dict[str, float] = {"passes": 0.0}
+    def run(self, passes: int, compilations: dict[str, int]) -> "FitRun":
+        """Return the record of a fit whose errors are known."""
+        from homodyne_dask.results.data.fit_result import FitRun
+
+        now = time.perf_counter()
+        self.timings |= {"errors": now - self.last_pass, "total": now - self.started}
+        return FitRun(passes, tuple(self.history), compilations, self.timings)
 
 
 class SolverRequest(NamedTuple):
-    """What the solver needs to know of a checked request."""
+    """The part of a `Request` that the solver needs, of a fit without a scan."""
 
     search: Search
-    """The parameters."""
     solver: lm.Options
-    """When the fit ends."""
     scaling: Scaling
-    """How contrast and offset of the bins depend on each other."""
     sum_rounding: float
-    """Accuracy of the sums."""
+
+
+class StartingPoint(NamedTuple):
+    """The point of the first pass over all data."""
+
+    theta: Float[np.ndarray, " p"]
+    linear_params: Float[np.ndarray, "bin 2"] | None = None
+    """(offset - 1, contrast) of the bins, for a loss other than linear."""
+    coarse: Sequence[dict[str, Any]] = ()
+    """The record of each level of block means before it."""
 
 
 def minimize(
-    request: Request,
-    sweep: "Sweep",
-    resume: "CheckpointFile | None" = None,
-    record: FitRecord | None = None,
-    levels: Sequence["Sweep"] = (),
-) -> Iterator[lm.State]:
-    """Yield one state per pass over a scan; the last one has the outcome.
-
-    sweep: passes over all data. levels: passes over block means, the coarsest first, through which
-    the fit starts. resume: the checkpoint whose state is the first one.
-    """
-    find_start = partial(_find_start, request, levels, sweep)
-    return minimize_from(find_start, of_solver(request), sweep, resume, record)
-
-
-def of_solver(request: Request) -> SolverRequest:
-    """Return what the solver needs to know of the fit of a scan."""
-    return SolverRequest(request.search, request.solver, request.scaling, request.sum_rounding)
-
-
-def minimize_from(
-    find_start: "Callable[[FitRecord], StartingPoint]",
-    request: SolverRequest,
-    sweep: "Sweep",
-    resume: "CheckpointFile | None" = None,
-    record: FitRecord | None = None,
+    request: Request | SolverRequest,
+    passes: "Passes",
+    find_start: Callable[[FitRecord], StartingPoint],
+    record: FitRecord,
+    checkpoint: "CheckpointFile | None" = None,
+    resume: bool = False,
     gram_at: "Callable[..., Gram | RobustGram] | None" = None,
 ) -> Iterator[lm.State]:
-    """Yield one state per pass over any data; the last one has the outcome.
+    """Yield one state per pass; the last one has the outcome.
 
-    find_start: called for the point of the first pass, unless the fit is resumed. gram_at: makes a pass of
-    the sweep for theta and linear parameters, where parts of the data have their own parameters.
+    find_start: called for the point of the first pass, unless the fit is resumed. checkpoint: written after
+    each pass; with resume, its state is the first one. gram_at: makes a pass for theta and linear
+    parameters, where parts of the data have their own parameters.
     """
-    gram_at = gram_at or sweep
-    record = record or FitRecord(time.perf_counter())
+    gram_at = gram_at or passes.gram
     search, options = request.search, request.solver
 
     def evaluate(trial: lm.Trial) -> ReducedProblem:
@@ -105,21 +98,21 @@ def minimize_from(
         record.timings["passes"] += seconds
         prior = search.prior_terms(trial.theta)
         reduced = reduce(gram, request.scaling, request.sum_rounding, prior, trial.linear_params)
-        chisqr, cost = reduced.chisqr if np.isfinite(reduced.chisqr) else None, sweep.cost
+        chisqr, cost = reduced.chisqr if np.isfinite(reduced.chisqr) else None, passes.cost
         entry = {"seconds": seconds, "theta": trial.theta.tolist(), "chisqr": chisqr}
         if cost.blocks:  # the share of sub-blocks that were computed, and of blocks that were read
             entry["computed"] = cost.computed / max(cost.sub_blocks, 1)
             entry["read"] = cost.read / cost.blocks
-        if sweep.peak:
-            entry["peak_bytes"] = sweep.peak
+        if passes.peak:
+            entry["peak_bytes"] = passes.peak
         if number := os.environ.get("SLURM_JOB_ID"):  # 123, or 123.2 after its second restart
             restarts = os.environ.get("SLURM_RESTART_COUNT")
             entry["job"] = f"{number}.{restarts}" if restarts else number
         record.history.append(entry)
         return reduced
 
-    if resume is not None:
-        state = _resumed(request, resume.path, resume.identity, record)
+    if checkpoint is not None and resume:
+        state = _resumed(request, checkpoint, record)
         record.timings["start"] = time.perf_counter() - record.started
         yield state
         states = lm.iterate_from(search, evaluate, state, options)
@@ -136,6 +129,8 @@ def minimize_from(
             "accepted": state.accepted,
             "decrement": state.decrement if np.isfinite(state.decrement) else None,
         }
+        if checkpoint is not None:
+            checkpoint.save(state, record)
         yield state
 
 
@@ -155,39 +150,21 @@ def checkpoint_path(checkpoint: str | Path | None, resume: bool) -> Path | None:
     return path
 
 
-def run_to_completion[Result](passes: Generator[lm.State, None, Result]) -> Result:
-    """Return the result of a fit that is iterated."""
-    while True:
-        try:
-            next(passes)
-        except StopIteration as end:
-            return end.value
+def find_start(request: Request, sweeps: "Sequence[Passes]", record: FitRecord) -> StartingPoint:
+    """Return the lowest minimum found in the averages and the block means, or in fits to the data.
 
-
-class StartingPoint(NamedTuple):
-    """The point of the first pass over all data."""
-
-    theta: Float[np.ndarray, " p"]
-    linear_params: Float[np.ndarray, "bin 2"] | None
-    """(offset - 1, contrast) of the bins, for a loss other than linear."""
-    coarse: list[dict[str, Any]]
-    """The record of each level of block means before it."""
-
-
-def _find_start(
-    request: Request, levels: Sequence["Sweep"], data: "Sweep", record: FitRecord
-) -> StartingPoint:
-    """Return the lowest minimum found in the averages and the block means, or in fits to the data."""
+    sweeps: over block means, the coarsest first, and at last over all data.
+    """
     from homodyne_dask.fitting.start import coarse_to_fine, initial_values
 
+    *levels, data = sweeps
     minima = initial_values.find_initial_values(request, data)
     trim_memory()
     record.minima = [
         {
             "theta": dict(zip(request.search.names, at.theta.tolist(), strict=True)),
-            "chisqr": at.chisqr
-            if np.isfinite(at.chisqr)
-            else None,  # where the user gave the point
+            # unknown where the user gave the point
+            "chisqr": at.chisqr if np.isfinite(at.chisqr) else None,
             "starts": at.starts,
         }
         for at in minima
@@ -195,8 +172,8 @@ def _find_start(
     record.timings["start"] = time.perf_counter() - record.started
     linear = request.problem.loss == "linear"
     # the averages leave outliers out, fits of squares to the data do not
-    sweeps = levels or [data] * linear
-    theta, coarse = coarse_to_fine.coarse_to_fine(request, minima, sweeps, record.on_level)
+    told_apart = levels or [data] * linear
+    theta, coarse = coarse_to_fine.coarse_to_fine(request, minima, told_apart, record.on_level)
     if linear:
         return StartingPoint(theta, None, coarse)
     averages = initial_values.averages_of(request, data)(theta)
@@ -207,16 +184,7 @@ class CheckpointFile(NamedTuple):
     """The file of a checkpoint, and the fit that it belongs to."""
 
     path: Path
-    identity: dict[str, object]
-
-    def callback(self, record: FitRecord) -> Callback:
-        """Return the callback that writes the file after each pass over all data."""
-
-        def save(event: PassEnded) -> None:
-            if event.state is not None and not event.resumed:
-                self.save(event.state, record)
-
-        return on_pass(save)
+    identity: dict[str, Any]
 
     def save(self, state: lm.State, record: FitRecord) -> None:
         """Write a state, if its sums are finite; raises OptionError where the file cannot be written."""
@@ -238,26 +206,26 @@ class CheckpointFile(NamedTuple):
 
 
 def _resumed(
-    request: SolverRequest, path: Path, identity: dict[str, object], record: FitRecord
+    request: Request | SolverRequest, checkpoint: CheckpointFile, record: FitRecord
 ) -> lm.State:
-    saved, bins = checkpoints.load(path, identity), identity.get("bins")
+    saved, bins = checkpoints.load(*checkpoint), checkpoint.identity["bins"]
     record.history.extend(saved.history)
     record.minima = list(saved.minima)
 
     def state(of: SavedState, best: lm.State | None = None) -> lm.State:
         n_bins, p = len(of.gram.pairs), len(request.search.names)
-        if len(of.theta) != p or (isinstance(bins, list) and n_bins != len(bins)):
+        if len(of.theta) != p or n_bins != len(bins):
             raise ValueError(f"{len(of.theta)} parameters and {n_bins} bins")
         restored = lm.State.restored(
             of, request.search, request.scaling, request.sum_rounding, saved.passes, best
         )
         return with_outcome(request.search, restored, request.solver)
 
-    with checkpoints.foreign_content(path):
+    with checkpoints.foreign_content(checkpoint.path):
         return state(saved.state, saved.best and state(saved.best))
 
 
-def identity(request: Request) -> dict[str, object]:
+def identity(request: Request) -> dict[str, Any]:
     """Return the identity of a fit: it resumes only from a checkpoint with the same."""
     config, names = request.config, request.search.names
     return {

@@ -126,15 +126,13 @@ def _c2(
 def numbers_of(name: str, value: Any) -> Float[np.ndarray, "..."]:
     """Return a value as float64; raises OptionError, which begins with its name, for what is none."""
     try:
-        if (
-            value is None or np.asarray(value).dtype.kind in "cmMV"
-        ):  # NumPy would make numbers of them
+        values = np.asarray(value)
+        if value is None or values.dtype.kind not in "fiubO":  # NumPy would make numbers of them
             raise TypeError
-        return np.asarray(value, float)
+        return values.astype(float)
     except (TypeError, ValueError):
-        raise OptionError(
-            f"{name} = {shown(value)} is neither a number nor a list of numbers"
-        ) from None
+        message = f"{name} = {shown(value)} is neither a number nor a list of numbers"
+        raise OptionError(message) from None
 
 
 def over_bins(named: Mapping[str, Any]) -> dict[str, Float[np.ndarray, " bin"]]:

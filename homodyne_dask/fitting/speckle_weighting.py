@@ -6,11 +6,9 @@ anew at the new optimum, and so on until the parameters stay. The Gram of a bin 
 what follows from it is as for any fit. The averages are those stored with the data: no pair is read.
 """
 
-import os
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -31,15 +29,9 @@ from homodyne_dask.assessment.speckle_noise import (
     noise_of_bins,
 )
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.minimize import (
-    FitRecord,
-    StartingPoint,
-    minimize,
-    minimize_from,
-    of_solver,
-)
+from homodyne_dask.fitting.minimize import FitRecord, StartingPoint, find_start, minimize
 from homodyne_dask.kernels.backend import evaluation_of
-from homodyne_dask.kernels.gram import AnyGram, CandidateGrams, Gram, WideGram
+from homodyne_dask.kernels.gram import CellSums, Gram, WideGram
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
@@ -54,17 +46,9 @@ from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.step import shortest
 from homodyne_dask.store.scan import q_or_one
 from homodyne_dask.sweep.blocks import NO_COST
-from homodyne_dask.sweep.layout import Run
+from homodyne_dask.sweep.cell_sums import AgeAndLagEdges
 from homodyne_dask.sweep.sweep import Sweep
-from homodyne_dask.sweep.tasks import (
-    CANDIDATES,
-    CELL_MEANS,
-    GRAM,
-    WIDE_GRAM,
-    AtTheta,
-    Report,
-    Task,
-)
+from homodyne_dask.sweep.tasks import CELL_MEANS, AtTheta
 
 STAYS = 0.05
 """Standard errors: weights are final when a fit with them moves no parameter further."""
@@ -80,7 +64,7 @@ BUDGET, BUDGET_OF_MANY, FEW_BINS = 75_000, 40_000, 2
 
 @dataclass
 class SpeckleWeighting:
-    """The averages of a scan over cells, and their weights in a fit."""
+    """Passes over the averages of a scan over cells, with their weights in a fit."""
 
     request: Request
     averaged: AveragedCells
@@ -96,6 +80,9 @@ class SpeckleWeighting:
     """The normal equations at the fit for which the weights were computed."""
     by_pairs: Float[np.ndarray, " p"] | None = None
     """theta of the first fit, of averages weighted by their pairs, where it converged."""
+    watch: Callable[[], object] = lambda: None
+    """Called as a pass at a trial step begins."""
+    cost, peak, factor = NO_COST, 0, 1
 
     @classmethod
     def of(cls, request: Request, sweep: Sweep) -> "SpeckleWeighting":
@@ -157,22 +144,24 @@ class SpeckleWeighting:
             for first in range(0, bins, some):
                 yield slice(first, first + some), points, times
 
-    def sweep(self, like: Sweep) -> Sweep:
-        """Return passes over the averages in place of those over all pairs."""
-        members = tuple(range(len(self.request.scan.bins)))
-        layout = replace(like.layout, groups=(members,), tiles=((0, 0),), factor=1)
-        compute = _computing(self)
-        return Sweep(like.context, layout, [Run(0, members, ((0, 0),), 1)], compute)
-
-    def gram(self, theta: Float[np.ndarray, " p"], slopes: bool = True) -> Gram:
+    def gram(self, theta: Float[np.ndarray, " p"], linear_params: object = None) -> Gram:
         """Return the Gram of all bins."""
-        return self._weighted(self.columns(theta, slopes))
+        self.watch()
+        return self._weighted(self.columns(theta))
 
-    def wide_gram(self, thetas: Float[np.ndarray, "point p"]) -> Gram:
+    def candidates(self, thetas: Float[np.ndarray, "point p"]) -> list[Gram]:
+        """Return the Gram of [1, y - 1, f] at every theta."""
+        return [self._weighted(self.columns(theta, slopes=False)) for theta in thetas]
+
+    def wide(self, thetas: Float[np.ndarray, "point p"]) -> WideGram:
         """Return the Gram of [1, y - 1, f_0, f_1 - f_0, f_2 - f_0 ...]."""
         each = [self.columns(theta, slopes=False) for theta in thetas]
         more = [of[..., 2:] - each[0][..., 2:] for of in each[1:]]
-        return self._weighted(np.concatenate([each[0], *more], axis=-1))
+        return WideGram(*self._weighted(np.concatenate([each[0], *more], axis=-1)))
+
+    def cells(self, edges: AgeAndLagEdges) -> CellSums:
+        """Return sums of c2 over other cells, which a search for initial values asks for: from the data."""
+        return self.data.cells(edges)
 
     @one_blas_thread()
     def _weighted(self, X: Float[np.ndarray, "bin cell k"]) -> Gram:
@@ -255,48 +244,26 @@ def grid_of_weights(averaged: AveragedCells, frames: int, bins: int) -> CellGrid
     return CellGrid(int(np.clip(most // (max(lags, 1) * frames), 8, MOST_AGES)), 1)
 
 
-def _computing(
-    weighting: SpeckleWeighting,
-) -> Callable[[Sweep, Task[Any], Any], Iterator[tuple[int, AnyGram, Report]]]:
-    def compute(sweep: Sweep, task: Task[Any], at: Any) -> Iterator[tuple[int, AnyGram, Report]]:
-        began = time.perf_counter()
-        if task is GRAM:
-            gram = weighting.gram(at.theta)
-        elif task is CANDIDATES:
-            each = [weighting.gram(theta, slopes=False) for theta in at.thetas]
-            gram = CandidateGrams(np.stack([of.moments for of in each], axis=1), each[0].pairs)
-        elif task is WIDE_GRAM:
-            gram = WideGram(*weighting.wide_gram(at.thetas))
-        else:  # sums over other cells, which a search for initial values asks for
-            gram = weighting.data.over(task, at)
-        yield 0, gram, Report("", os.getpid(), time.perf_counter() - began, ({}, {}), NO_COST, 0)
-
-    return compute
-
-
-def minimize_weighted(
-    weighting: SpeckleWeighting, sweep: Sweep, record: FitRecord
-) -> Iterator[lm.State]:
+def minimize_weighted(weighting: SpeckleWeighting, record: FitRecord) -> Iterator[lm.State]:
     """Yield the states of fits to the averages, with weights computed anew until the parameters stay.
 
-    sweep: that of the averages. The first fit weights them by their pairs.
+    The first fit weights them by their pairs.
     """
     request, state = weighting.request, None
-    for state in minimize(request, sweep, None, record):
+    for state in minimize(request, weighting, partial(find_start, request, [weighting]), record):
         yield state
     for _ in range(MOST_UPDATES):
         assert state is not None
         if state.outcome not in (lm.Outcome.CONVERGED, lm.Outcome.STALLED):
             return
-        before, passes = state, state.passes
+        before = state
         if weighting.by_pairs is None and state.outcome is lm.Outcome.CONVERGED:
             weighting.by_pairs = before.theta
         if not weighting.weigh(before):
             return
-        start = StartingPoint(before.theta, None, [])
-        solver, find = of_solver(request), lambda _, start=start: start
-        for here in minimize_from(find, solver, sweep, None, record):
-            state = replace(here, passes=passes + here.passes)
+        start = StartingPoint(before.theta)
+        for after in minimize(request, weighting, lambda _, start=start: start, record):
+            state = replace(after, passes=before.passes + after.passes)
             yield state
         free = parameters_with_errors(request.search, state.theta, state.reduced)
         joint = joint_equations(state.reduced, free)
@@ -306,16 +273,15 @@ def minimize_weighted(
             return
 
 
-def weighted_at(request: Request, sweep: Sweep, theta: Float[np.ndarray, " p"]) -> Sweep:
+def weighted_at(request: Request, data: Sweep, theta: Float[np.ndarray, " p"]) -> SpeckleWeighting:
     """Return passes over the averages with the weights of a finished fit; OptionError without its noise."""
-    weighting = SpeckleWeighting.of(request, sweep)
-    found = weighting.sweep(sweep)
+    weighting = SpeckleWeighting.of(request, data)
     for _ in range(2):  # the second with contrasts of the first
-        reduced = reduce(found(theta), request.scaling, request.sum_rounding)
+        reduced = reduce(weighting.gram(theta), request.scaling, request.sum_rounding)
         state = lm.initial_state(request.search, theta, reduced, lm.Options())
         if not weighting.weigh(state):
             raise OptionError(
                 "the speckle noise of some or all bins is not known, so there are no weights: fit with "
                 "weighting 'pairs'"
             )
-    return found
+    return weighting

@@ -4,9 +4,10 @@ Dask repeats the tasks of a worker that is lost on others: preferences of worker
 """
 
 import logging
+import operator
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from dask.typing import Key
@@ -101,20 +102,6 @@ def keep_preferences_soft(client: Client) -> None:
     add_scheduler_plugin(client, SoftPreferences())
 
 
-@dataclass(frozen=True)
-class _Call:
-    """The function of a task and its arguments. Dask would search tuples, of many bins, for futures."""
-
-    function: Callable[[Any, Any, Any], tuple[Any, Report]]
-    context: object
-    run: object
-    at: object
-
-    def computed(self) -> tuple[Any, Report]:
-        """Return the result of the task and its report."""
-        return self.function(self.context, self.run, self.at)
-
-
 def computed_on_cluster[G](
     client: Client,
     context: object,
@@ -138,8 +125,9 @@ def computed_on_cluster[G](
                     {"workers": [owner], "allow_other_workers": True} if owner else {}
                 )
                 made = client.map(
-                    _Call.computed,
-                    [_Call(task.function, context, runs[n], at) for n in numbers],
+                    operator.call,
+                    # Dask would search tuples, of many bins, for futures
+                    [partial(task.function, context, runs[n], at) for n in numbers],
                     key=[f"{name}-{n:05d}" for n in numbers],
                     pure=False,
                     **preference,
@@ -149,8 +137,6 @@ def computed_on_cluster[G](
                 future.release()
                 yield futures[future], gram, report
     finally:
-        # Also where no task is left: the answer comes when the scheduler has forgotten the others, and only
-        # then do the tasks of the next pass have a span of their own.
         left = [future for future in futures if not future.done()]
         if client.status == "running":
             with failures_logged("tasks were not cancelled"):

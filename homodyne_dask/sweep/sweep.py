@@ -9,24 +9,27 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.kernels.backend_interface import MAX_CANDIDATES
-from homodyne_dask.kernels.gram import AnyGram, Gram, RobustGram, add
+from homodyne_dask.kernels.gram import AnyGram, CellSums, Gram, RobustGram, WideGram, add
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.store.scan import Selection
 from homodyne_dask.sweep.blocks import NO_COST, BlockSource, Cost
+from homodyne_dask.sweep.cell_sums import CELL_SUMS, AgeAndLagEdges
 from homodyne_dask.sweep.layout import Layout, Run
 from homodyne_dask.sweep.plan import Plan
 from homodyne_dask.sweep.tasks import (
     CANDIDATES,
     GRAM,
+    WIDE_GRAM,
     AtTheta,
     AtThetaAndLinear,
     Candidates,
+    ManyThetas,
     Report,
     Task,
     TaskContext,
@@ -82,6 +85,44 @@ class ArrivingGrams[G: AnyGram]:
         return reduce(lambda total, one: add(one, total), reversed(subtrees))
 
 
+class Passes(Protocol):
+    """The sums that fits are made of: over data (`Sweep`), or over averages (`SpeckleWeighting`)."""
+
+    cost: Cost
+    """Of the last pass."""
+    peak: int
+    """Most memory that a process of the workers has had [bytes]."""
+
+    @property
+    def factor(self) -> int:
+        """Frames averaged into one: 1 for all data."""
+        ...
+
+    def gram(
+        self,
+        theta: Float[np.ndarray, " p"],
+        linear_params: Float[np.ndarray, "bin 2"] | None = None,
+    ) -> Gram | RobustGram:
+        """Return the Gram of all bins at theta; with (offset - 1, contrast), that of the problem's loss."""
+        ...
+
+    def candidates(self, thetas: Float[np.ndarray, "point p"]) -> list[Gram]:
+        """Return the Gram of [1, y - 1, f] at every theta."""
+        ...
+
+    def wide(self, thetas: Float[np.ndarray, "point p"]) -> WideGram:
+        """Return the Gram of [1, y - 1, f_0, f_1 - f_0, f_2 - f_0 ...]."""
+        ...
+
+    def cells(self, edges: AgeAndLagEdges) -> CellSums:
+        """Return the sums of c2 over cells of age and lag."""
+        ...
+
+
+type Executor = Callable[["Sweep", Task[Any], Any], Iterator[tuple[int, Any, Report]]]
+"""Yields the number of each run of a sweep, its Gram and its report, in the order of arrival."""
+
+
 @dataclass
 class Sweep:
     """Passes over one plan; records which worker computed which task, as a preference for the next pass."""
@@ -90,33 +131,28 @@ class Sweep:
     """A `TaskContext`, or the context of other tasks."""
     layout: Layout
     tasks: list[Run]
-    compute: Callable[["Sweep", Task[Any], Any], Iterator[tuple[int, Any, Report]]]
     client: "Client | None" = None
     task: Task[Gram] | Task[Gram | RobustGram] = GRAM
+    execute: Executor = field(default_factory=lambda: executed)
+    """An observer wraps it."""
     owners: dict[int, str] = field(default_factory=dict)
     compiled: dict[int, tuple[dict[str, int], dict[str, int]]] = field(default_factory=dict)
     """Compilations of each kernel by process: before its first task, and now."""
     cost: Cost = NO_COST
-    """Of the last pass."""
     peak: int = 0
-    """Most memory that a process of the workers has had [bytes]."""
     warming: "list[Future]" = field(default_factory=list)
 
-    @overload
-    def __call__(self, theta: Float[np.ndarray, " p"]) -> Gram: ...
-    @overload
-    def __call__(
-        self, theta: Float[np.ndarray, " p"], linear_params: Float[np.ndarray, "bin 2"] | None
-    ) -> Gram | RobustGram: ...
-    def __call__(
+    @property
+    def factor(self) -> int:
+        """Frames averaged into one."""
+        return self.layout.factor
+
+    def gram(
         self,
         theta: Float[np.ndarray, " p"],
         linear_params: Float[np.ndarray, "bin 2"] | None = None,
     ) -> Gram | RobustGram:
-        """Return the Gram of all bins at theta: one pass over the data.
-
-        With linear_params, (offset - 1, contrast) of the bins, it is that of the problem's loss.
-        """
+        """Return the Gram of all bins at theta: one pass over the data."""
         return self.over(self.task, at_point(theta, linear_params))
 
     def candidates(self, thetas: Float[np.ndarray, "point p"]) -> list[Gram]:
@@ -127,11 +163,19 @@ class Sweep:
             all_grams += grams.each()
         return all_grams
 
+    def wide(self, thetas: Float[np.ndarray, "point p"]) -> WideGram:
+        """Return the Gram of f at all thetas: one pass over the data."""
+        return self.over(WIDE_GRAM, ManyThetas(thetas))
+
+    def cells(self, edges: AgeAndLagEdges) -> CellSums:
+        """Return the sums of c2 over cells: one pass over the data."""
+        return self.over(CELL_SUMS, edges)
+
     def over[G: AnyGram](self, task: Task[G], at: object) -> G:
         """Return the Gram of all bins of any task at its argument: one pass over the data."""
         grams: ArrivingGrams[G] = ArrivingGrams(self.tasks)
         self.cost = Cost()
-        for n, gram, report in self.compute(self, task, at):
+        for n, gram, report in self.execute(self, task, at):
             grams.add(n, gram)
             self.owners[n] = report.worker
             self.cost = self.cost.plus(report.cost)
@@ -173,37 +217,18 @@ def at_point(
     return AtThetaAndLinear(theta, linear_params)
 
 
-def sweep_of(plan: Plan, selection: Selection, problem: Problem, client: "Client | None") -> Sweep:
-    """Return the sweep over a plan, on the client's cluster or in this process."""
-    _keep_preferences_soft(client)
-    return _sweep(plan, plan.layout, selection, problem, client)
-
-
-def level_sweeps(
-    plan: Plan, selection: Selection, problem: Problem, client: "Client | None"
-) -> list[Sweep]:
-    """Return the sweeps over the levels of a plan, the coarsest first."""
-    return [_sweep(plan, level, selection, problem, client) for level in plan.levels]
-
-
-def _sweep(
-    plan: Plan, layout: Layout, selection: Selection, problem: Problem, client: "Client | None"
+def sweep_of(
+    plan: Plan,
+    selection: Selection,
+    problem: Problem,
+    client: "Client | None",
+    level: Layout | None = None,
 ) -> Sweep:
-    device = plan.device.place
-    source = BlockSource(selection, layout.side, layout.padded_bins, layout.factor, device)
-    context = TaskContext(source, problem, plan.budget)
-    return Sweep(context, layout, plan.tasks_of(layout), _computed, client)
-
-
-def sweep_over(context: object, plan: Plan, task: Task[Gram], client: "Client | None") -> Sweep:
-    """Return a sweep with any task over a plan of any data."""
-    _keep_preferences_soft(client)
-    return Sweep(context, plan.layout, plan.tasks, _computed, client, task)
-
-
-def _keep_preferences_soft(client: "Client | None") -> None:
-    if client is not None:
-        _distributed().keep_preferences_soft(client)
+    """Return the sweep over a plan, or one of its levels, on the client's workers or in this process."""
+    layout = level or plan.layout
+    place = layout.side, layout.padded_bins, layout.factor, plan.device.place
+    context = TaskContext(BlockSource(selection, *place), problem, plan.budget)
+    return Sweep(context, layout, plan.tasks_of(layout), client)
 
 
 def _distributed() -> "ModuleType":
@@ -213,7 +238,8 @@ def _distributed() -> "ModuleType":
     return distributed_tasks
 
 
-def _computed[G: AnyGram](sweep: Sweep, task: Task[G], at: Any) -> Iterator[tuple[int, G, Report]]:
+def executed[G: AnyGram](sweep: Sweep, task: Task[G], at: Any) -> Iterator[tuple[int, G, Report]]:
+    """Yield the runs of a sweep on its workers, or in this process."""
     if sweep.client is None:
         for n, run in enumerate(sweep.tasks):
             yield n, *task.function(sweep.context, run, at)

@@ -9,13 +9,12 @@ import pytest
 from homodyne_dask.assessment import assess as assessed
 from homodyne_dask.assessment import bin_tasks
 from homodyne_dask.errors import ClusterError
-from homodyne_dask.fitting.minimize import minimize
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.store.scan import open_dataset
 from homodyne_dask.sweep.sweep import sweep_of
 from tests.faults.local_workers import workers
 from tests.ingest_files import repeats
-from tests.synthetic import plan_here
+from tests.synthetic import minimized, plan_here
 
 N, Q = 60, 0.0054
 
@@ -51,7 +50,7 @@ def ended(case, folder):
     request = prepare(scan, "brownian")
     plan = plan_here(request)
     sweep = sweep_of(plan, scan.selection, request.problem, None)
-    *_, state = minimize(request, sweep, None, None)
+    state = minimized(request, sweep)
     return request, state, plan
 
 

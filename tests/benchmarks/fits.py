@@ -12,11 +12,11 @@ import homodyne_dask as hd
 from homodyne_dask.assessment.assess import assess
 from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.fitting.fit import plan_for
-from homodyne_dask.fitting.minimize import minimize
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.sweep.sweep import sweep_of
 from tests.benchmarks import data
 from tests.benchmarks.peers.homodyne_dask import load
+from tests.synthetic import minimized
 
 
 def full(folder: Path, frames: int, memory: str = "auto") -> dict[str, float]:
@@ -52,7 +52,7 @@ def from_optimum(scan, result, client) -> float:
     request = prepare(scan, hd.LAMINAR_FLOW, initial=values)
     exact = replace(request, solver=replace(request.solver, decrement=1e-9, damping=0.0))
     sweep = sweep_of(plan_for(exact, client), scan.selection, exact.problem, client)
-    *_, last = minimize(exact, sweep)
+    last = minimized(exact, sweep)
     difference = (last.theta - list(values.values())) / result.parameters["stderr_naive"].values
     return float(abs(difference).max())
 
@@ -62,7 +62,7 @@ def after_the_last_pass(store: Path) -> dict[str, float]:
     scan = hd.open_dataset(store)
     request = prepare(scan, hd.LAMINAR_FLOW)
     sweep = sweep_of(plan_for(request, None), scan.selection, request.problem, None)
-    *_, state = minimize(request, sweep)
+    state = minimized(request, sweep)
     seconds = []
     for _ in range(3):
         began = time.process_time()

@@ -47,11 +47,11 @@ def processor_time(client) -> float:
 
 def timed(sweep: Sweep, theta: np.ndarray, runs: int = RUNS) -> Row:
     """Wall and processor time of passes after a first one that compiles."""
-    pairs = int(sweep(theta).pairs.sum())
+    pairs = int(sweep.gram(theta).pairs.sum())
     seconds, cpu = [], []
     for _ in range(runs):
         before, began = processor_time(sweep.client), time.perf_counter()
-        sweep(theta)
+        sweep.gram(theta)
         seconds.append(time.perf_counter() - began)
         cpu.append(processor_time(sweep.client) - before)
     middle = sorted(seconds)[runs // 2]
@@ -88,7 +88,7 @@ def free_rates(store: Path) -> Row:
         for _ in range(TURNS + 1):
             for n, (sweep, at) in enumerate(zip(sweeps, thetas, strict=True)):
                 before = processor_time(client)
-                pairs = int(sweep(at).pairs.sum())
+                pairs = int(sweep.gram(at).pairs.sum())
                 spent[n].append(processor_time(client) - before)
         result = hd.fit(scan, "laminar_flow", client=client, **FREE)
     peak = max(e.get("peak_bytes", 0) for e in result.run.history)

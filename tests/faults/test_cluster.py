@@ -18,7 +18,6 @@ from homodyne_dask.fitting import fit_observer
 from homodyne_dask.fitting.events import on_pass
 from homodyne_dask.solver import checkpoint
 from homodyne_dask.sweep import admission, distributed_tasks
-from homodyne_dask.sweep import sweep as sweeps
 from homodyne_dask.sweep.sweep import Sweep
 from tests.faults.local_workers import (
     POOR,
@@ -217,7 +216,7 @@ def test_a_frozen_scheduler_ends_the_fit_with_a_sentence_and_a_checkpoint(
 STEPS = {
     "before workers are counted": (fitting, "plan_for"),
     "before workers are examined": (admission, "preflight"),
-    "before the first pass": (sweeps, "level_sweeps"),
+    "before the first pass": (Sweep, "warm_up"),
     "in a pass": (fit_observer.FitObserver, "state"),
 }
 

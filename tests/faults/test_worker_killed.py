@@ -11,7 +11,6 @@ from homodyne_dask.fitting.fit import plan_for
 from homodyne_dask.fitting.posterior.sample_posterior import posterior_draws
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.sweep.sweep import sweep_of
-from homodyne_dask.sweep.tasks import WIDE_GRAM, ManyThetas
 from tests.faults.local_workers import workers
 from tests.result_bits import result_bits
 from tests.synthetic import angles, fit_here, measured, store
@@ -47,7 +46,7 @@ def wide_bits(scan, _, client):
     request = prepare(scan, "static", **OPTIONS)
     thetas = TRUTH * (1 + 0.1 * np.random.default_rng(1).standard_normal((25, 3)))
     sweep = sweep_of(plan_for(request, client), scan.selection, request.problem, client)
-    made = sweep.over(WIDE_GRAM, ManyThetas(thetas))
+    made = sweep.wide(thetas)
     return made.moments.tobytes(), made.pairs.tobytes()
 
 

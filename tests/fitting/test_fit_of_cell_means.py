@@ -67,7 +67,7 @@ def moments_of(store, model, theta, frames=None, **options):
     scan = hd.open_dataset(store).select(frames=frames)
     request = prepare(scan, model, **options)
     plan = plan_for(request, None)
-    return sweep_of(plan, scan.selection, request.problem, None)(np.asarray(theta))
+    return sweep_of(plan, scan.selection, request.problem, None).gram(np.asarray(theta))
 
 
 def assert_same(found, columns, pairs, sigma=SIGMA):

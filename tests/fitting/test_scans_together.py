@@ -167,7 +167,8 @@ def test_sums_that_are_not_finite_have_no_covariance_of_noise():
     reduced = replace(reduced, hessian=np.full((4, 4), np.nan))
     four = search([hd.Parameter(name) for name in "abcd"])
     state = SimpleNamespace(reduced=reduced, theta=np.ones(4))
-    assert _of_noises(SimpleNamespace(search=four), state, [state], [None]) is None
+    request = SimpleNamespace(together=SimpleNamespace(search=four))
+    assert _of_noises(request, state, [(None, state)], [None]) is None
 
 
 def test_contrasts_may_be_shared_where_rates_differ(store):

@@ -107,7 +107,7 @@ def minimized(photons, folder):
     request = prepare(scan, hd.STATIC, fixed={"D_offset": 0.0}, weighting="speckle")
     sweep = sweep_of(plan_here(request), scan.selection, request.problem, None)
     weighting = SpeckleWeighting.of(request, sweep)
-    *_, state = minimize_weighted(weighting, weighting.sweep(sweep), FitRecord(0.0))
+    *_, state = minimize_weighted(weighting, FitRecord(0.0))
     return scan, weighting, state
 
 

@@ -182,6 +182,8 @@ CHANGES = [
     ("convention", {"convention": "homodyne"}, "convention was physical, now homodyne"),
     ("bounds", {"bounds": {"alpha": (-1, 1)}}, "lower was"),
     ("min_lag", {"min_lag": 2}, "min_lag was 1, now 2"),
+    ("loss", {"loss": "huber"}, "loss was linear, now huber"),
+    ("prior", {"prior": {"D0": (20500, 31)}}, "belongs to another fit: prior was"),
 ]
 
 

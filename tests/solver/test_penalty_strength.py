@@ -21,7 +21,7 @@ def test_a_shear_rate_that_no_pair_shows_has_a_finite_smoothing(rate, tmp_path):
     places = request.problem.model.places
     theta = np.zeros(request.problem.model.size)
     theta[places["J"]], theta[places["gamma_dot"]] = 2500.0, rate
-    reduced = reduce(sweep(theta), request.scaling, request.sum_rounding)
+    reduced = reduce(sweep.gram(theta), request.scaling, request.sum_rounding)
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         penalty = penalized(request.search, theta, reduced).penalty

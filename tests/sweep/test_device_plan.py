@@ -177,7 +177,7 @@ theta, cut = np.array([2500.0, -0.3, 100.0]), layout(request.scan)
 def gram(memory="auto", **device):
     there = [Device("gpu", "a trial", Gpus(1, "cpu", 10**9), "cpu:1")] if device else []
     plan = make_plan(cut, this_process(), "static", 3, 2, memory, (), *there)
-    found = sweep_of(plan, request.scan.selection, request.problem, None)(theta)
+    found = sweep_of(plan, request.scan.selection, request.problem, None).gram(theta)
     kept = [a for a in jax.live_arrays() if a.dtype == np.float32]  # c2
     assert all(a.devices() == {jax.devices()[1]} for a in kept)
     return found.moments, sum(a.nbytes for a in kept), plan

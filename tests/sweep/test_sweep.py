@@ -48,24 +48,24 @@ def without(path: Path) -> Iterator[None]:
 def test_a_chunk_without_any_f_left_is_not_read(fast):
     """Its sums are in the store."""
     block_cache.forget()
-    whole = streaming_sweep(fast, min_lag=2)(FAST_DECAY)
+    whole = streaming_sweep(fast, min_lag=2).gram(FAST_DECAY)
     block_cache.forget()
     with without(far_chunk(fast)):
         sweep = streaming_sweep(fast, min_lag=2)
-        assert sweep(FAST_DECAY).moments.tobytes() == whole.moments.tobytes()
+        assert sweep.gram(FAST_DECAY).moments.tobytes() == whole.moments.tobytes()
         assert (sweep.cost.read, sweep.cost.blocks) == (5, 6)
         assert sweep.cost.computed < 0.4 * sweep.cost.sub_blocks
         with pytest.raises(StoreError, match=r"labelled .* cannot be read"):
-            sweep(SLOW)
+            sweep.gram(SLOW)
 
 
 def test_a_selection_the_store_has_no_sums_of_reads_a_chunk_without_f_once(fast):
     block_cache.forget()
     sweep = streaming_sweep(fast.select(frames=(0, 1090)), min_lag=2)
-    first = sweep(FAST_DECAY)
+    first = sweep.gram(FAST_DECAY)
     assert sweep.cost.read == 6
     with without(far_chunk(fast)):
-        assert sweep(FAST_DECAY).moments.tobytes() == first.moments.tobytes()
+        assert sweep.gram(FAST_DECAY).moments.tobytes() == first.moments.tobytes()
         assert sweep.cost.read == 5
 
 
@@ -74,7 +74,7 @@ def test_sums_of_other_pairs_are_not_taken_from_the_store(fast, select):
     block_cache.forget()
     scan = fast.select(**select)
     sweep = streaming_sweep(scan)
-    gram = sweep(FAST_DECAY)
+    gram = sweep.gram(FAST_DECAY)
     frames = select["frames"][1] - select["frames"][0]
     assert gram.pairs.tolist() == [frames * (frames - 1) // 2] * 3
     inside = np.triu(np.ones((1100, 1100), bool), 1)

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from homodyne_dask.errors import OptionError, require_function, require_type, shown
 from homodyne_dask.fitting.curve_fit.curve_fit_result import CurveFit
 from homodyne_dask.fitting.curve_fit.residual_fit import fit
+from homodyne_dask.fitting.predict import numbers_of
 from homodyne_dask.kernels.numpy_functions import needs_numpy, with_numpy
 from homodyne_dask.kernels.user_function_checks import require_real
 from homodyne_dask.models.parameters import Parameter
@@ -106,16 +107,15 @@ def curve_fit(
     curve = replace(curve, numpy=needs_numpy(curve.at, *arguments))
     variables = (*names, data_var, *([sigma] if isinstance(sigma, str) else []))
     model = ResidualModel(name_of_model(None, f), parameters, curve, variables, f)
-    return fit(
-        xdata, model, initial=initial, absolute_sigma=absolute_sigma, client=client, max_passes=max_passes
-    )  # fmt: skip
+    options = {"client": client, "max_passes": max_passes}
+    return fit(xdata, model, initial=initial, absolute_sigma=absolute_sigma, **options)
 
 
 def _parameters(
     f: Callable[..., Any], p0: Any, bounds: Any
 ) -> tuple[tuple[Parameter, ...], dict[str, float]]:
     """Return the parameters of f with their initial values: by default the ones that scipy takes."""
-    given = None if p0 is None else _numbers("p0", p0).ravel()
+    given = None if p0 is None else numbers_of("p0", p0).ravel()
     names = _names(f, given)
     if given is not None and len(given) != len(names):
         raise OptionError(
@@ -173,7 +173,7 @@ def _points_from_arrays(
     coordinates are then x0, x1, ... sigma: None, of one value or of M values. Arrays of several dimensions
     are raveled. Raises OptionError for other shapes, and for what is not a number.
     """
-    x, y = _numbers("xdata", xdata), _numbers("ydata", ydata)
+    x, y = numbers_of("xdata", xdata), numbers_of("ydata", ydata)
     several = x.shape != y.shape and x.ndim > 1
     rows = x.reshape(len(x), -1) if several else x.reshape(1, -1)
     if rows.shape[1] != y.size or not y.size:
@@ -184,7 +184,7 @@ def _points_from_arrays(
     names = [f"x{n}" for n in range(len(rows))] if several else ["x"]
     columns = dict(zip(names, rows, strict=True)) | {"y": y.ravel()}
     if sigma is not None:
-        deviations = _numbers("sigma", sigma)
+        deviations = numbers_of("sigma", sigma)
         if deviations.size not in (1, y.size):
             raise OptionError(
                 f"sigma of shape {deviations.shape} does not match {y.size} points: give one standard "
@@ -193,17 +193,3 @@ def _points_from_arrays(
         columns["sigma"] = np.broadcast_to(deviations.ravel(), y.size)
     dataset = xarray.Dataset({name: ("point", column) for name, column in columns.items()})
     return dataset, names if several else "x"
-
-
-def _numbers(name: str, given: Any) -> Float[np.ndarray, "..."]:
-    """Return an argument as an array of float64; raises OptionError for what is not a number."""
-    try:
-        values = np.asarray(given)
-    except (TypeError, ValueError):
-        values = np.empty(0, object)  # lists of unequal lengths
-    if values.dtype.kind not in "fiub":
-        raise OptionError(
-            f"{name} = {shown(given)} has dtype {values.dtype}, not numbers: give numbers, such as "
-            f"{name}.astype(float)"
-        )
-    return values.astype(float)

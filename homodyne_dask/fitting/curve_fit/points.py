@@ -74,12 +74,12 @@ class Points:
         SelectionError where a value is infinite.
         """
         key = self.token, number
-        found = COLUMNS.get(key)
-        if found is None:
-            found = self._read(number)
+        columns = COLUMNS.get(key)
+        if columns is None:
+            columns = self._read(number)
             if budget:
-                keep(COLUMNS, key, found, budget)
-        return found
+                keep(COLUMNS, key, columns, budget)
+        return columns
 
     def _read(self, number: int) -> Float[np.ndarray, "variable capacity"]:
         place = zip(self.dataset.sizes, np.unravel_index(number, self.counts), strict=True)

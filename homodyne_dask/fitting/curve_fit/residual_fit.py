@@ -1,8 +1,9 @@
 """A least-squares fit of a `ResidualModel` to any dataset, with the sweep and the solver of `fit`."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,10 +16,10 @@ from homodyne_dask.errors import OptionError, require_count, require_type
 from homodyne_dask.fitting.callbacks import require_callbacks
 from homodyne_dask.fitting.curve_fit.curve_fit_result import CurveFit
 from homodyne_dask.fitting.curve_fit.points import Points, points_of
-from homodyne_dask.fitting.events import Callback, FitEnded
-from homodyne_dask.fitting.fit import workers_for_plan
+from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.fit_observer import FitDescription, FitObserver
-from homodyne_dask.fitting.minimize import SolverRequest, StartingPoint, minimize_from
+from homodyne_dask.fitting.minimize import FitRecord, SolverRequest, StartingPoint, minimize
+from homodyne_dask.fitting.run import followed, run, run_to_completion
 from homodyne_dask.kernels.backend import compilations
 from homodyne_dask.kernels.gram import Gram, merge_tree
 from homodyne_dask.kernels.problem import SUM_ROUNDING
@@ -35,7 +36,7 @@ from homodyne_dask.store.processes import set_allocator_thresholds
 from homodyne_dask.sweep.blocks import NO_COST
 from homodyne_dask.sweep.layout import IN_PROCESS_PAIRS, Run
 from homodyne_dask.sweep.plan import Device, Plan, make_plan
-from homodyne_dask.sweep.sweep import Sweep, sweep_over
+from homodyne_dask.sweep.sweep import Sweep
 from homodyne_dask.sweep.tasks import AtTheta, Directions, Report, Task, report_of
 
 OPTIONS = lm.Options(
@@ -90,6 +91,7 @@ def fit(
     client, callbacks: as for scans. max_passes: maximum number of passes over the data. Raises a
     HomodyneDaskError for mistakes.
     """
+    record = FitRecord(time.perf_counter())
     require_count("max_passes", max_passes)
     require_type("absolute_sigma", absolute_sigma, bool, "True or False")
     require_callbacks(callbacks)
@@ -108,33 +110,39 @@ def fit(
     points = points_of(data, model.variables)
     check_residual(model, start, points.columns(0)[:, :POINTS_PER_STEP])
     plan = _plan(points, model, client)
-    title = f"{model.name} fitted to {plan.layout.pairs:,} points"
     units, unknown = tuple(p.unit for p in model.parameters), np.full(model.size, np.nan)
+    title = f"{model.name} fitted to {plan.layout.pairs:,} points"
     description = FitDescription(title, names, units, lambda _: unknown)
-    with workers_for_plan(None, plan, client) as (connected, refused):
-        observer = FitObserver(description, plan, connected, callbacks, refused)
-        with observer.failures_emitted():
-            context = ResidualContext(points, model, plan.budget)
-            sweep = observer.observed(sweep_over(context, plan, RESIDUALS, connected))
-            state = None
-            for state in minimize_from(lambda _: StartingPoint(start, None, []), request, sweep):
-                observer.state(state)
-            assert state is not None  # there is at least one pass
-            result = _result(model, request, sweep, state, absolute_sigma)
-            ended = FitEnded(
-                fit=observer.fit, outcome=state.outcome.name, sentence=state.outcome.value,
-                findings=result.findings, theta=tuple(state.theta.tolist()),
-                stderr=tuple(result.stderr.tolist()),
-            )  # fmt: skip
-            observer.emit(ended)
+    context = ResidualContext(points, model, plan.budget)
+    passes = partial(_passes, context, request, plan, absolute_sigma)
+    return run_to_completion(run(passes, description, plan, client, callbacks, record))
+
+
+def _passes(
+    context: ResidualContext,
+    request: SolverRequest,
+    plan: Plan,
+    absolute: bool,
+    client: Client | None,
+    observer: FitObserver,
+    record: FitRecord,
+) -> Generator[lm.State, None, CurveFit]:
+    sweep = observer.observed(Sweep(context, plan.layout, plan.tasks, client, RESIDUALS))
+    start = StartingPoint(request.search.start)
+    state = yield from followed(minimize(request, sweep, lambda _: start, record), observer, record)
+    result = _result(context.model, request, sweep, state, absolute)
+    observer.ended(state.outcome, result.findings, state.theta, result.stderr)
     return result
 
 
 def _plan(points: Points, model: ResidualModel, client: Client | None) -> Plan:
     """Return the plan for the client's workers or, without a client, for this process or new workers."""
     require_client(client)
-    layout, here = points.layout, all(in_memory(points.dataset, name) for name in points.variables)
-    if here and client is not None:
+    layout, in_process = (
+        points.layout,
+        all(in_memory(points.dataset, name) for name in points.variables),
+    )
+    if in_process and client is not None:
         raise OptionError(
             "the data are in the memory of this process, where workers cannot read them: leave client out, "
             "or write them with to_zarr and give the path"
@@ -142,7 +150,9 @@ def _plan(points: Points, model: ResidualModel, client: Client | None) -> Plan:
     if client is not None:
         workers = workers_of(client)
     else:
-        workers = this_process() if here or layout.pairs < IN_PROCESS_PAIRS else local_workers()
+        workers = (
+            this_process() if in_process or layout.pairs < IN_PROCESS_PAIRS else local_workers()
+        )
     device = Device("cpu", "residuals of other data than scans")
     return make_plan(layout, workers, model.name, model.size, 1, device=device)
 
@@ -158,14 +168,19 @@ def _result(
     scale = 1.0 if absolute else redchi
     unknown = determined_at(search, state).undetermined
     return CurveFit(
-        names=search.names, popt=state.theta,
+        names=search.names,
+        popt=state.theta,
         pcov=None if inverse is None or np.isnan(scale) else inverse * scale,
-        outcome=state.outcome, chisqr=reduced.chisqr, redchi=redchi, ndata=reduced.ndata,
-        passes=state.passes, model=model.name,
+        outcome=state.outcome,
+        chisqr=reduced.chisqr,
+        redchi=redchi,
+        ndata=reduced.ndata,
+        passes=state.passes,
         findings=Findings(finding("undetermined", names) for names in unknown),
-
-        units=tuple(p.unit for p in model.parameters), compilations=sweep.compilations(),
-    )  # fmt: skip
+        model=model.name,
+        units=tuple(p.unit for p in model.parameters),
+        compilations=sweep.compilations(),
+    )
 
 
 def _inverse(

@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.errors import OptionError, load_ahead, nearest, require_function, require_type
-from homodyne_dask.fitting.fit import plan_for, workers_for_plan
+from homodyne_dask.errors import (
+    OptionError,
+    load_ahead,
+    nearest,
+    require_count,
+    require_function,
+    require_type,
+)
+from homodyne_dask.fitting.fit import plan_for
 from homodyne_dask.fitting.posterior.importance_sampling import Draws, importance_draws
 from homodyne_dask.fitting.posterior.likelihood import (
     LikelihoodArrays,
@@ -23,6 +30,7 @@ from homodyne_dask.fitting.posterior.log_density import (
     target_priors,
 )
 from homodyne_dask.fitting.prepare import prepare
+from homodyne_dask.fitting.run import workers_for_plan
 from homodyne_dask.fitting.speckle_weighting import weighted_at
 from homodyne_dask.fitting.surrogate.coordinates import coordinates
 from homodyne_dask.fitting.surrogate.interpolation_nodes import SIZES, choose_basis
@@ -46,8 +54,7 @@ from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.plan import require_memory_for_thetas
-from homodyne_dask.sweep.sweep import Sweep, sweep_of
-from homodyne_dask.sweep.tasks import WIDE_GRAM, ManyThetas
+from homodyne_dask.sweep.sweep import Passes, sweep_of
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -74,10 +81,7 @@ def require_posterior(result: FitResult, request: Request, draws: int, adjust: s
             )
     if adjust not in ADJUSTMENTS:
         raise OptionError(f"adjust = {adjust!r} is unknown; {nearest(str(adjust), ADJUSTMENTS)}")
-    if isinstance(draws, bool) or not isinstance(draws, int) or draws < _MIN_DRAWS:
-        raise OptionError(
-            f"draws = {draws!r} cannot be used: give a whole number of at least {_MIN_DRAWS}"
-        )
+    require_count("draws", draws, _MIN_DRAWS)
     if not request.search.free.any():
         raise OptionError("all parameters of the fit are fixed: there is nothing to draw")
     if result.parameters["at_bound"].values[request.search.free].all():
@@ -108,11 +112,11 @@ class Sampler:
     """The steps from a fit to draws; `seconds` says how long each took."""
 
     def __init__(
-        self, request: Request, sweep: Sweep, target: Target, reduced: ReducedProblem, seed: int
+        self, request: Request, sweep: Passes, target: Target, reduced: ReducedProblem, seed: int
     ) -> None:
         """Take the fit, the passes over its data, the density, and the problem at the optimum."""
         self.request, self.sweep, self.target, self.reduced = request, sweep, target, reduced
-        self.seed, self.rng = seed, np.random.default_rng(seed)
+        self.seed, self.rng = int(seed), np.random.default_rng(seed)
         self.seconds: dict[str, float] = {}
         self._began = time.perf_counter()
         scan, problem, lag = request.scan, request.problem, request.problem.min_lag
@@ -147,7 +151,7 @@ class Sampler:
         f, factor = sampled_f(problem, self.pairs, thetas), self.target.adjustment.factor
         basis = choose_basis(thetas, f, self.scale, _HELD_OUT, factor, TOLERANCE)
         self._lap("columns")
-        wide = self.sweep.over(WIDE_GRAM, ManyThetas(basis.thetas))
+        wide = self.sweep.wide(basis.thetas)
         self._lap("pass")
         return likelihood_arrays(wide, basis, self.first, self.reduced, self.request.scaling)
 
@@ -299,8 +303,7 @@ def posterior_draws(
     began = time.perf_counter()
     request = request_of(result, scan)
     require_posterior(result, request, draws, adjust)
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise OptionError(f"seed = {seed!r} cannot be used: give a whole number of at least 0")
+    require_count("seed", seed, 0)
     theta = result.parameters["value"].values.astype(float)
     at = coordinates(request.search, theta)
     priors_used = target_priors(request, priors)
@@ -308,11 +311,11 @@ def posterior_draws(
     plan = plan_for(request, client)
     require_memory_for_thetas(plan, max(SIZES) + 1)
     with workers_for_plan(request.scan, plan, client) as (connected, _):
-        sweep = sweep_of(plan, request.scan.selection, request.problem, connected)
+        data = sweep_of(plan, request.scan.selection, request.problem, connected)
         doing("one pass at the optimum")
-        if request.options.weighting == SPECKLE_WEIGHTS:
-            sweep = weighted_at(request, sweep, theta)
-        reduced = reduce(sweep(theta), request.scaling, request.sum_rounding)
+        weighted = request.options.weighting == SPECKLE_WEIGHTS
+        sweep: Passes = weighted_at(request, data, theta) if weighted else data
+        reduced = reduce(sweep.gram(theta), request.scaling, request.sum_rounding)
         moved = request.search.free_inside_bounds(theta)
         adjustment = adjustment_of(request, reduced, at, moved, result, adjust)
         sampler = Sampler(request, sweep, Target(at, adjustment, priors_used), reduced, seed)

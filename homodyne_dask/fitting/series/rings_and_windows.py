@@ -29,7 +29,6 @@ from homodyne_dask.request.options import takes_options
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.data.series import FitSeries
-from homodyne_dask.solver.global_parameters import GlobalParameters
 from homodyne_dask.store.rings import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan, as_scan
 
@@ -260,18 +259,14 @@ def _fitted_together(
     callbacks: Sequence[Callback],
 ) -> FitSeries:
     """Return the series of a global fit of all scans."""
-    from homodyne_dask.fitting.series.scans_together import GlobalRequest, fit_together
+    from homodyne_dask.fitting.series.scans_together import fit_together
 
     if over != "scan":
         raise OptionError(
             f"per_scan needs over 'scan', but over is {over!r}: leave one of them out"
         )
     chosen = (per_scan,) if isinstance(per_scan, str) else tuple(per_scan)
-    numbers = [int(part.at["scan"]) for part in parts]
-    parameters = GlobalParameters.of(whole.search.names, chosen, numbers)
-    scans, members = tuple(part.scan for part in parts), tuple(part.members for part in parts)
-    request = GlobalRequest(whole, scans, members, chosen, parameters)
-    together, results = fit_together(request, client, callbacks)
+    together, results = fit_together(whole, chosen, client, callbacks)
     rows = [
         fit_row(part.name, None, result, at=part.at)
         for part, result in zip(parts, results, strict=True)

@@ -5,51 +5,46 @@ parameter, and what follows is that of any fit.
 """
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from homodyne_dask.assessment.assess import DETERMINED, assess_scan
+from homodyne_dask.assessment.assess import DETERMINED, assess_scan, errors_by_bins
 from homodyne_dask.assessment.cell_residuals import AveragedCells, averaged_cells
 from homodyne_dask.assessment.result_findings import findings_of_doubts
 from homodyne_dask.assessment.result_of import result_of, table_of_parameters
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors, speckle_errors
 from homodyne_dask.assessment.speckle_noise import NoiseOfModel
-from homodyne_dask.assessment.which_covariance import Known, NoiseErrors, counted, deviations
+from homodyne_dask.assessment.which_covariance import Known, NoiseErrors, counted
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.events import Callback, FitEnded
-from homodyne_dask.fitting.fit import plan_for, workers_for_plan
-from homodyne_dask.fitting.fit_observer import FitDescription, FitObserver
-from homodyne_dask.fitting.minimize import FitRecord, StartingPoint, minimize_from, of_solver
+from homodyne_dask.fitting.events import Callback
+from homodyne_dask.fitting.fit import description_of, plan_for
+from homodyne_dask.fitting.fit_observer import FitObserver
+from homodyne_dask.fitting.minimize import FitRecord, StartingPoint, minimize
+from homodyne_dask.fitting.run import followed, run, run_to_completion
 from homodyne_dask.fitting.start.binned_fits import BinnedFits
 from homodyne_dask.fitting.start.initial_values import averages_of, find_initial_values
 from homodyne_dask.fitting.start.transport_minima import PASSES_TO_MINIMUM
 from homodyne_dask.kernels.gram import Gram
-from homodyne_dask.models.parameters import Search
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.findings import Findings
-from homodyne_dask.results.data.fit_result import FitResult, FitRun
+from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.global_fit import GlobalFit
 from homodyne_dask.results.data.result_tables import covariance_table
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.cluster_robust import with_known
-from homodyne_dask.solver.covariance import (
-    Uncertainty,
-    clusters_in,
-    expanded,
-    uncertainty,
-)
+from homodyne_dask.solver.covariance import Uncertainty, clusters_in, expanded
 from homodyne_dask.solver.global_parameters import GlobalParameters
 from homodyne_dask.solver.limits import MIN_CLUSTERS
 from homodyne_dask.solver.normal_equations import joint_equations, parameters_with_errors
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.scaling_modes import Scaling
-from homodyne_dask.store.scan import Scan
+from homodyne_dask.sweep.plan import Plan
 from homodyne_dask.sweep.sweep import Sweep, sweep_of
 from homodyne_dask.sweep.tasks import GRAM, AtThetaOfBins
 
@@ -60,201 +55,177 @@ FACTORS = np.array([0.1, 0.3, 1.0, 3.0, 10.0])
 """Of parameters of logarithmic scale that differ by scan: those of all scans times these are tried first."""
 
 
-@dataclass(frozen=True)
-class GlobalRequest:
-    """A global fit that has been checked; raises OptionError for options that it cannot have."""
+class GlobalRequest(NamedTuple):
+    """A global fit that has been checked."""
 
     whole: Request
     """Of all scans."""
-    data: tuple[Scan, ...]
-    """Of each."""
-    members: tuple[tuple[int, ...], ...]
-    """The bins of each among all."""
+    together: Request
+    """Of all scans, with the global parameters."""
+    scans: tuple[Request, ...]
+    """Of each scan; contrast and offset that scans share are those of all."""
+    members: list[list[int]]
+    """The bins of each scan among all."""
+    scan_of_bin: Int[np.ndarray, " bin"]
+    """The position of the scan of each bin."""
     per_scan: tuple[str, ...]
     parameters: GlobalParameters
 
-    def __post_init__(self) -> None:
-        options, search = self.whole.options, self.whole.search
-        refused = {
-            "weighting": options.weighting != PAIRS,
-            "loss": options.loss != "linear",
-            "rates": search.smoothness is not None,
-            "profile": bool(options.profile),
-            "on_bad_tile": options.on_bad_tile != "raise",
-        }
-        for name, given in refused.items():
-            if given:
-                raise OptionError(f"{name} is not available with per_scan: leave out one of them")
-        fixed = {name for name, free in zip(search.names, search.free, strict=True) if not free}
-        for name in self.per_scan:
-            if name in fixed:
-                raise OptionError(
-                    f"per_scan: {name} is fixed and cannot differ between scans: remove it from per_scan "
-                    "or fixed"
-                )
 
-    @property
-    def search(self) -> Search:
-        """The global parameters."""
-        return self.parameters.search(self.whole.search)
-
-    @cached_property
-    def scans(self) -> tuple[Request, ...]:
-        """The request of each scan; contrast and offset that scans share are those of all."""
-        fixed = self.scaling.fixed_params
-        own = [
-            self.scaling if fixed is None else replace(self.scaling, fixed_params=fixed[list(bins)])
-            for bins in self.members
-        ]
-        return tuple(
-            replace(self.whole, scan=scan, scaling=scaling)
-            for scan, scaling in zip(self.data, own, strict=True)
-        )
-
-    @property
-    def scaling(self) -> Scaling:
-        """How contrast and offset of the bins depend on each other."""
-        return self.whole.scaling
-
-    @property
-    def scan_of_bin(self) -> Int[np.ndarray, " bin"]:
-        """The position of the scan of each bin."""
-        found = np.empty(len(self.whole.scan.bins), int)
-        for scan, bins in enumerate(self.members):
-            found[list(bins)] = scan
-        return found
+def global_request(whole: Request, per_scan: tuple[str, ...]) -> GlobalRequest:
+    """Return the global fit of all scans; raises OptionError for options that it cannot have."""
+    options, search, scaling = whole.options, whole.search, whole.scaling
+    numbers, scan_of_bin = np.unique(whole.scan.scan_number, return_inverse=True)
+    parameters = GlobalParameters.of(search.names, per_scan, numbers.tolist())
+    refused = {
+        "weighting": options.weighting != PAIRS,
+        "loss": options.loss != "linear",
+        "rates": search.smoothness is not None,
+        "profile": bool(options.profile),
+        "on_bad_tile": options.on_bad_tile != "raise",
+    }
+    for name, given in refused.items():
+        if given:
+            raise OptionError(f"{name} is not available with per_scan: leave out one of them")
+    for name in per_scan:
+        if not search.free[search.names.index(name)]:
+            raise OptionError(
+                f"per_scan: {name} is fixed and cannot differ between scans: remove it from per_scan "
+                "or fixed"
+            )
+    together = replace(
+        whole,
+        search=parameters.search(search),
+        parameters=tuple(whole.parameters[n] for n in parameters.of_model),
+    )
+    members = [np.flatnonzero(scan_of_bin == n).tolist() for n in range(len(numbers))]
+    scans = []
+    for bins in members:
+        own, fixed = scaling, scaling.fixed_params
+        if fixed is not None:
+            own = replace(scaling, fixed_params=fixed[bins])
+        scan = replace(whole.scan, bins=tuple(whole.scan.bins[b] for b in bins))
+        scans.append(replace(whole, scan=scan, scaling=own))
+    return GlobalRequest(whole, together, tuple(scans), members, scan_of_bin, per_scan, parameters)
 
 
 def fit_together(
-    request: GlobalRequest, client: "Client | None", callbacks: Sequence[Callback]
+    whole: Request,
+    per_scan: tuple[str, ...],
+    client: "Client | None",
+    callbacks: Sequence[Callback],
 ) -> tuple[GlobalFit, list[FitResult]]:
-    """Return the global fit, and the result of each scan at it."""
-    started = time.perf_counter()
-    planned = plan_for(request.whole, client, by_scan=True)
-    with workers_for_plan(request.whole.scan, planned, client) as (connected, refused):
-        observer = FitObserver(_description(request), planned, connected, callbacks, refused)
-        with observer.failures_emitted():
-            whole = request.whole
-            of_data = sweep_of(planned, whole.scan.selection, whole.problem, connected)
-            sweep, scan_of_bin = observer.observed(of_data), request.scan_of_bin
-            place = request.parameters.place[scan_of_bin]
+    """Return the global fit of the scans of a request, and the result of each scan at it.
 
-            def of_bins(theta: Float[np.ndarray, " g"]) -> Gram:
-                """Return the Gram of each bin in the parameters of its scan: one pass over the data."""
-                gram = sweep.over(GRAM, AtThetaOfBins(theta[place]))
-                assert isinstance(gram, Gram)  # there is no loss
-                return gram
-
-            def gram_at(theta: Float[np.ndarray, " g"], _: None) -> Gram:
-                return request.parameters.gram(of_bins(theta), scan_of_bin)
-
-            of_data.warm_up()
-            record, state = FitRecord(started), None
-            solver = of_solver(whole)._replace(search=request.search)
-            find = _start_finder(request, sweep)
-            for state in minimize_from(find, solver, sweep, None, record, gram_at):
-                observer.state(state)
-            assert state is not None  # there is at least one pass
-            observer.start_phase("estimating the errors")
-            states = _states_of_scans(request, state, of_bins(state.theta))
-            scans = list(zip(request.scans, states, strict=True))
-            few = min(clusters_in(at.reduced, one.clusters) for one, at in scans) < MIN_CLUSTERS
-            known, noises = _known(request, state, few=few), []
-            averaged = cache(partial(averaged_cells, sweep, request.whole))
-            noise = partial(_noise, request, state, averaged, list[NoiseOfModel]())
-            if few or known.by_bins.of_few(request.search.names):
-                noises = [noise(scan, at) for scan, at in enumerate(states)]
-                known = known._replace(by_noise=_of_noises(request, state, states, noises))
-            (_, errors), assessments = counted(known), []
-            for scan, (one, at) in enumerate(scans):
-                # the noise of many bins is large: of one scan at a time
-                here = noises[scan] if noises else noise(scan, at)
-                assessments.append(assess_scan(one, at, here, _of_scan(request, errors, scan)))
-            record.timings["errors"] = time.perf_counter() - started - sum(record.timings.values())
-            record.timings["total"] = time.perf_counter() - started
-            compiled, history = of_data.compilations(), tuple(record.history)
-            run = FitRun(state.passes, history, compiled, record.timings)
-            results = [
-                result_of(one, at, assessment, run, record.minima)
-                for (one, at), assessment in zip(scans, assessments, strict=True)
-            ]
-            found = _global_fit(request, state, errors)
-            table, unknown = found.parameters, (np.nan,) * len(found.parameters["param"])
-            ended = FitEnded(
-                fit=observer.fit, outcome=found.outcome.name, sentence=found.outcome.value,
-                findings=found.findings, theta=tuple(table["value"].values.tolist()),
-                stderr=tuple(table["stderr"].values.tolist()), low=unknown, high=unknown,
-            )  # fmt: skip
-            observer.emit(ended)
-    return found, results
+    per_scan: parameters that differ between scans.
+    """
+    record, request = FitRecord(time.perf_counter()), global_request(whole, per_scan)
+    planned = plan_for(whole, client, by_scan=True)
+    title = f"{len(request.scans)} scans together"
+    description = description_of(request.together, title)
+    passes = partial(_passes, request, planned)
+    fit = run(passes, description, planned, client, callbacks, record, whole.scan)
+    return run_to_completion(fit)
 
 
-def _description(request: GlobalRequest) -> FitDescription:
-    whole, parameters = request.whole, request.parameters
-    units = np.array([one.unit for one in whole.parameters])[parameters.of_model]
+def _passes(
+    request: GlobalRequest,
+    planned: Plan,
+    client: "Client | None",
+    observer: FitObserver,
+    record: FitRecord,
+) -> Generator[lm.State, None, tuple[GlobalFit, list[FitResult]]]:
+    whole, together, scan_of_bin = request.whole, request.together, request.scan_of_bin
+    sweep = observer.observed(sweep_of(planned, whole.scan.selection, whole.problem, client))
+    place = request.parameters.place[scan_of_bin]
 
-    def errors(state: lm.State) -> Float[np.ndarray, " g"]:
-        _, known = counted(_known(request, state))
-        return deviations(known.robust, len(state.theta))
+    def of_bins(theta: Float[np.ndarray, " g"]) -> Gram:
+        """Return the Gram of each bin in the parameters of its scan: one pass over the data."""
+        gram = sweep.over(GRAM, AtThetaOfBins(theta[place]))
+        assert isinstance(gram, Gram)  # there is no loss
+        return gram
 
-    return FitDescription(
-        f"{whole.problem.model.name} fitted to {len(request.scans)} scans together",
-        parameters.names,
-        tuple(units.tolist()),
-        errors,
-        whole.scan.path,
+    def gram_at(theta: Float[np.ndarray, " g"], _: None) -> Gram:
+        return request.parameters.gram(of_bins(theta), scan_of_bin)
+
+    sweep.warm_up()
+    find = partial(_find_start, request, sweep)
+    states = minimize(together, sweep, find, record, gram_at=gram_at)
+    state = yield from followed(states, observer, record)
+    scans = list(
+        zip(request.scans, _states_of_scans(request, state, of_bins(state.theta)), strict=True)
     )
+    # clusters of bins of one scan alone determine its own parameters
+    few = min(clusters_in(at.reduced, one.clusters) for one, at in scans) < MIN_CLUSTERS
+    known = Known(errors_by_bins(together, state), others_enough=lambda: not few)
+    averaged, noises = cache(partial(averaged_cells, sweep, whole)), []
+    noise = partial(_noise, request, state, averaged, list[NoiseOfModel]())
+    if few or known.by_bins.of_few(together.search.names):
+        noises = [noise(scan, at) for scan, (_, at) in enumerate(scans)]
+        known = known._replace(by_noise=_of_noises(request, state, scans, noises))
+    (_, errors), assessments = counted(known), []
+    for scan, (one, at) in enumerate(scans):
+        # the noise of many bins is large: of one scan at a time
+        own_noise = noises[scan] if noises else noise(scan, at)
+        assessments.append(assess_scan(one, at, own_noise, _of_scan(request, errors, scan)))
+    ran = record.run(state.passes, sweep.compilations())
+    results = [
+        result_of(one, at, assessment, ran, record.minima)
+        for (one, at), assessment in zip(scans, assessments, strict=True)
+    ]
+    fit = _global_fit(request, state, errors)
+    observer.ended(
+        fit.outcome,
+        fit.findings,
+        *(fit.parameters[name].values for name in ("value", "stderr")),
+    )
+    return fit, results
 
 
-def _start_finder(request: GlobalRequest, data: Sweep) -> Callable[[FitRecord], StartingPoint]:
-    """Return what finds the first point: of one fit of all averages, then of each scan's own parameters."""
+def _find_start(request: GlobalRequest, data: Sweep, record: FitRecord) -> StartingPoint:
+    """Return the first point: of one fit of all averages, then of each scan's own parameters."""
+    whole, parameters = request.whole, request.parameters
+    [common, *_] = find_initial_values(whole, data)
+    mode = whole.scaling.mode_for_initial_values
+    averages = [averages_of(one) for one in request.scans]
+    own = np.isin(whole.search.names, request.per_scan)
+    thetas = []
+    for of_scan in averages:
+        search = replace(whole.search, free=whole.search.free & own, laws=())
+        fits = BinnedFits(of_scan, search, mode)
+        points = [
+            search.inside(np.where(own & search.log, factor * common.theta, common.theta))
+            for factor in FACTORS
+        ]
+        ends = fits.merged(fits.advanced(fits.started(points), PASSES_TO_MINIMUM))
+        thetas.append(ends[0].lowest.theta)
 
-    def find(record: FitRecord) -> StartingPoint:
-        whole, parameters = request.whole, request.parameters
-        [common, *_] = find_initial_values(whole, data)
-        mode = whole.scaling.mode_for_initial_values
-        averages = [averages_of(one) for one in request.scans]
-        own = np.isin(whole.search.names, request.per_scan)
-        thetas = []
-        for of_scan in averages:
-            search = replace(whole.search, free=whole.search.free & own, laws=())
-            fits = BinnedFits(of_scan, search, mode)
-            points = [
-                search.inside(np.where(own & search.log, factor * common.theta, common.theta))
-                for factor in FACTORS
-            ]
-            ends = fits.merged(fits.advanced(fits.started(points), PASSES_TO_MINIMUM))
-            thetas.append(ends[0].lowest.theta)
+    def of_all(theta: Float[np.ndarray, " g"]) -> Gram:
+        grams = [of(at) for of, at in zip(averages, theta[parameters.place], strict=True)]
+        order = np.argsort(np.concatenate(request.members))
+        moments, pairs = (np.concatenate(part)[order] for part in zip(*grams, strict=True))
+        return parameters.gram(Gram(moments, pairs), request.scan_of_bin)
 
-        def of_all(theta: Float[np.ndarray, " g"]) -> Gram:
-            grams = [of(at) for of, at in zip(averages, theta[parameters.place], strict=True)]
-            order = np.argsort(np.concatenate([list(bins) for bins in request.members]))
-            moments, pairs = (np.concatenate(part)[order] for part in zip(*grams, strict=True))
-            return parameters.gram(Gram(moments, pairs), request.scan_of_bin)
-
-        fits = BinnedFits(of_all, request.search, mode)
-        start = parameters.start(np.array(thetas))
-        [end] = fits.advanced(fits.started([start]), PASSES_TO_MINIMUM)
-        record.timings["start"] = time.perf_counter() - record.started
-        return StartingPoint(end.lowest.theta, None, [])
-
-    return find
+    fits = BinnedFits(of_all, request.together.search, mode)
+    start = parameters.start(np.array(thetas))
+    [end] = fits.advanced(fits.started([start]), PASSES_TO_MINIMUM)
+    record.timings["start"] = time.perf_counter() - record.started
+    return StartingPoint(end.lowest.theta)
 
 
 def _states_of_scans(request: GlobalRequest, state: lm.State, gram: Gram) -> list[lm.State]:
     """Return the state of each scan at the end of the global fit, with its own sums."""
-    found = []
-    for scan, (one, bins) in enumerate(zip(request.scans, request.members, strict=True)):
-        scaling, here = one.scaling, list(bins)
+    states = []
+    for scan, (one, members) in enumerate(zip(request.scans, request.members, strict=True)):
+        scaling = one.scaling
         if scaling.columns is not None:  # bins of other scans share them, too
-            scaling = Scaling("fixed", fixed_params=state.reduced.linear_params[here])
-        own = Gram(gram.moments[here], gram.pairs[here])
+            scaling = Scaling("fixed", fixed_params=state.reduced.linear_params[members])
+        own = Gram(gram.moments[members], gram.pairs[members])
         reduced = reduce(own, scaling, request.whole.sum_rounding)
         theta = state.theta[request.parameters.place[scan]]
-        found.append(
-            replace(state, theta=theta, reduced=reduced, best=None, second_order_term=None)
-        )
-    return found
+        own_state = replace(state, theta=theta, reduced=reduced, best=None, second_order_term=None)
+        states.append(own_state)
+    return states
 
 
 def _noise(
@@ -270,7 +241,7 @@ def _noise(
     whole, averaged: of all scans. known: noise of the models of the scans before, which is used where f is
     all but the same.
     """
-    moved = parameters_with_errors(request.search, whole.theta, whole.reduced)
+    moved = parameters_with_errors(request.together.search, whole.theta, whole.reduced)
     moved, one = moved[request.parameters.place[scan]], request.scans[scan]
     if state.outcome not in DETERMINED or not moved.any() or one.scan.cells is not None:
         return None
@@ -278,22 +249,10 @@ def _noise(
     return speckle_errors(one, state, moved, own, known=known)
 
 
-def _known(request: GlobalRequest, state: lm.State, *, few: bool = False) -> Known:
-    """Return the covariances of the global parameters, without the noise of bins.
-
-    few: whether a scan has fewer than 8 clusters of bins, which alone determine its own parameters.
-    """
-    search = request.search
-    moved = parameters_with_errors(search, state.theta, state.reduced)
-    at_bound = search.free & ~search.free_inside_bounds(state.theta)
-    by_bins = uncertainty(search.names, state.reduced, moved, request.whole.clusters, at_bound)
-    return Known(by_bins, others_enough=lambda: not few)
-
-
 def _of_noises(
     request: GlobalRequest,
     state: lm.State,
-    states: Sequence[lm.State],
+    scans: Sequence[tuple[Request, lm.State]],
     noises: Sequence[SpeckleErrors | None],
 ) -> NoiseErrors | None:
     """Return the covariance that the noise of the scans gives the global parameters.
@@ -303,22 +262,22 @@ def _of_noises(
     the noise of a scan is not known.
     """
     known = [one for one in noises if one and np.isfinite(one.dof).any() and not one.objection]
-    if len(known) < len(states):
+    if len(known) < len(scans):
         return None
-    moved = parameters_with_errors(request.search, state.theta, state.reduced)
+    moved = parameters_with_errors(request.together.search, state.theta, state.reduced)
     joint = joint_equations(state.reduced, moved)
     if not joint.determined.all():
         return None
     inverse, prior = (expanded(joint.of_theta(of), moved) for of in (joint.inverse, joint.known))
-    total, spread = np.zeros_like(inverse), np.zeros(len(request.search.names))
+    total, spread = np.zeros_like(inverse), np.zeros(len(moved))
     scaling = np.full((len(request.scan_of_bin), 2), np.nan)
-    for scan, (at, one) in enumerate(zip(states, known, strict=True)):
+    for scan, ((_, at), one) in enumerate(zip(scans, known, strict=True)):
         own, place = np.isfinite(np.diag(one.covariance)), request.parameters.place[scan]
         to = inverse[:, place[own]] @ at.reduced.hessian[np.ix_(own, own)]
         part = to @ one.covariance[np.ix_(own, own)] @ to.T
         total, spread = total + part, spread + np.diag(part) ** 2 / np.nanmin(one.dof)
         if one.scaling is not None:
-            scaling[list(request.members[scan])] = one.scaling
+            scaling[request.members[scan]] = one.scaling
     with np.errstate(divide="ignore", invalid="ignore"):
         dof = np.diag(total) ** 2 / spread
     freedom = with_known(dof, np.diag(total), np.diag(prior))
@@ -327,12 +286,12 @@ def _of_noises(
 
 def _of_scan(request: GlobalRequest, errors: Uncertainty, scan: int) -> Uncertainty:
     """Return the covariances of the parameters of one scan."""
-    place, bins = request.parameters.place[scan], list(request.members[scan])
-    here = np.ix_(place, place)
+    place, bins = request.parameters.place[scan], request.members[scan]
+    both = np.ix_(place, place)
     return replace(
         errors,
-        naive=None if errors.naive is None else errors.naive[here],
-        robust=None if errors.robust is None else errors.robust[here],
+        naive=None if errors.naive is None else errors.naive[both],
+        robust=None if errors.robust is None else errors.robust[both],
         dof=errors.dof[place],
         withheld=errors.withheld[place],
         few=None if errors.few is None else errors.few[place],
@@ -343,15 +302,14 @@ def _of_scan(request: GlobalRequest, errors: Uncertainty, scan: int) -> Uncertai
 
 
 def _global_fit(request: GlobalRequest, state: lm.State, errors: Uncertainty) -> GlobalFit:
-    search, reduced, names = request.search, state.reduced, list(request.search.names)
-    units = [one.unit for one in request.whole.parameters]
+    search, reduced = request.together.search, state.reduced
+    names = list(search.names)
+    units = [one.unit for one in request.together.parameters]
     at_bound = search.free & ~search.free_inside_bounds(state.theta)
     return GlobalFit(
         per_scan=request.per_scan,
         outcome=state.outcome,
-        parameters=table_of_parameters(
-            search, state.theta, errors, at_bound, [units[n] for n in request.parameters.of_model]
-        ),
+        parameters=table_of_parameters(search, state.theta, errors, at_bound, units),
         covariance=covariance_table(errors.robust, names),
         covariance_naive=covariance_table(errors.naive, names),
         chisqr=reduced.fit_chisqr,

@@ -24,8 +24,8 @@ from homodyne_dask.models.transport import (
     integrals,
 )
 from homodyne_dask.store.scan import Scan, q_or_one
-from homodyne_dask.sweep.cell_sums import CELL_SUMS, edges_inside
-from homodyne_dask.sweep.sweep import Sweep
+from homodyne_dask.sweep.cell_sums import edges_inside
+from homodyne_dask.sweep.sweep import Passes
 
 MIN_CELLS = 30
 """If fewer stored averages lie in a selection, others are averaged over, by one pass."""
@@ -147,7 +147,7 @@ class BinnedAverages:
             return Gram(np.asarray(moments), (self.weight > 0).sum(1))
 
 
-def binned_averages(scan: Scan, problem: Problem, data: Sweep | None = None) -> BinnedAverages:
+def binned_averages(scan: Scan, problem: Problem, data: Passes | None = None) -> BinnedAverages:
     """Return the averages of the selected bins; raises SelectionError where none is known.
 
     data: passes over the data, from which they are taken where few stored ones lie in the selected frames.
@@ -176,7 +176,7 @@ def binned_averages(scan: Scan, problem: Problem, data: Sweep | None = None) -> 
     )
     if data is None or not few or scan.cells is not None:
         return stored
-    sums = data.over(CELL_SUMS, edges_inside(scan.frames, problem.min_lag)).weighted
+    sums = data.cells(edges_inside(scan.frames, problem.min_lag)).weighted
     return stored.of_cells(sums, np.flatnonzero(sums[..., 0].any(0)))
 
 

@@ -21,7 +21,7 @@ from homodyne_dask.fitting.start.separable_averages import averaged_gram, chisqr
 from homodyne_dask.fitting.start.sign_changes import fine_averages
 from homodyne_dask.models.parameters import Beat, Search
 from homodyne_dask.store.scan import Scan
-from homodyne_dask.sweep.sweep import Sweep
+from homodyne_dask.sweep.sweep import Passes
 
 MAX_LAG = 512
 """Frames up to which lags are single; longer ones are averaged over about a thirtieth of them."""
@@ -51,7 +51,7 @@ class _Fringes(NamedTuple):
     values: dict[str, float]
 
 
-def single_lags(scan: Scan, data: Sweep | None, summary: BinnedAverages) -> BinnedAverages:
+def single_lags(scan: Scan, data: Passes | None, summary: BinnedAverages) -> BinnedAverages:
     """Return averages of single lags by one pass over the data, or those stored where there is none."""
     if data is None or scan.cells is not None:
         return summary

@@ -20,7 +20,7 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.store.scan import q_or_one
-from homodyne_dask.sweep.sweep import Sweep
+from homodyne_dask.sweep.sweep import Passes
 
 OPTIONS = lm.Options(max_passes=30, decrement=0.03)
 """An approximate optimum of the means is enough: it is not that of the data."""
@@ -29,7 +29,7 @@ OPTIONS = lm.Options(max_passes=30, decrement=0.03)
 def coarse_to_fine(
     request: Request,
     minima: list[Minimum],
-    sweeps: Sequence[Sweep],
+    sweeps: Sequence[Passes],
     on_state: Callable[[lm.State, int], None] = lambda *_: None,
 ) -> tuple[Float[np.ndarray, " p"], list[dict[str, Any]]]:
     """Return theta at the end of the finest adequate level, and a record of each level.
@@ -42,7 +42,7 @@ def coarse_to_fine(
     starts, undecided = competing_minima(minima), undecided_minima(minima)
     theta, record = starts[0], []
     for sweep in sweeps:
-        factor = sweep.layout.factor
+        factor = sweep.factor
         if not (len(undecided) > 1 if factor == 1 else adequate(request, theta, factor)):
             continue
         began, tried, followed = time.perf_counter(), 0, [theta]
@@ -66,20 +66,20 @@ def coarse_to_fine(
 
 def _fit_level(
     request: Request,
-    sweep: Sweep,
+    sweep: Passes,
     theta: Float[np.ndarray, " p"],
     on_state: Callable[[lm.State, int], None],
 ) -> lm.State:
 
     def evaluate(trial: lm.Trial) -> ReducedProblem:
         prior = request.search.prior_terms(trial.theta)
-        return reduce(sweep(trial.theta), request.scaling, request.sum_rounding, prior)
+        return reduce(sweep.gram(trial.theta), request.scaling, request.sum_rounding, prior)
 
     states = lm.iterate(request.search, evaluate, lm.Trial(theta), OPTIONS)
     state = next(states)
-    on_state(state, sweep.layout.factor)
+    on_state(state, sweep.factor)
     for state in states:
-        on_state(state, sweep.layout.factor)
+        on_state(state, sweep.factor)
     return state
 
 

@@ -44,7 +44,7 @@ from homodyne_dask.models.tied import TiedModel
 from homodyne_dask.models.transport import Convention, positive_times
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver._numpy_internals import one_blas_thread
-from homodyne_dask.sweep.sweep import Sweep
+from homodyne_dask.sweep.sweep import Passes
 
 MAX_SPLINE_STARTS = 4
 """Minima of power laws from which fits of free forms to the averages start."""
@@ -56,7 +56,7 @@ MAX_POINTS = 1000
 
 
 def free_rate_minima(
-    request: Request, summary: BinnedAverages, data: Sweep | None = None
+    request: Request, summary: BinnedAverages, data: Passes | None = None
 ) -> list[Minimum]:
     """Return the minima of fits to the averages that start from those of power laws, best first.
 
@@ -136,7 +136,7 @@ def _as_given(wide: Search, found: Search) -> Search:
 
 
 def averages_of(
-    request: Request, data: Sweep | None = None
+    request: Request, data: Passes | None = None
 ) -> Callable[[Float[np.ndarray, " p"]], Gram]:
     """Return a function that returns the Gram of the averages at theta.
 
@@ -164,7 +164,7 @@ def _untied(request: Request) -> Request:
     )
 
 
-def _minima_of_ties(request: Request, data: Sweep | None) -> list[Minimum]:
+def _minima_of_ties(request: Request, data: Passes | None) -> list[Minimum]:
     """Return the minima of a model with ties, from those of the model without."""
     search, mode = request.search, request.scaling.mode_for_initial_values
     if np.isfinite(search.start).all():
@@ -178,7 +178,7 @@ def _minima_of_ties(request: Request, data: Sweep | None) -> list[Minimum]:
 
 
 @one_blas_thread()
-def find_initial_values(request: Request, data: Sweep | None = None) -> list[Minimum]:
+def find_initial_values(request: Request, data: Passes | None = None) -> list[Minimum]:
     """Return the distinct minima of fits to the averages, the best first.
 
     data: passes over the data, for what the stored averages do not show.
@@ -222,7 +222,7 @@ def find_initial_values(request: Request, data: Sweep | None = None) -> list[Min
 
 
 def _points_of_beats(
-    request: Request, beat: Beat, data: Sweep | None, summary: BinnedAverages
+    request: Request, beat: Beat, data: Passes | None, summary: BinnedAverages
 ) -> list[Float[np.ndarray, " p"]]:
     """Return points from a search that knows no initial values, and from one that begins at those given."""
     search, mode = request.search, request.scaling.mode_for_initial_values
@@ -239,7 +239,7 @@ def _points_of_beats(
 
 
 def _points_of_speed(
-    request: Request, beat: Beat, data: Sweep | None, summary: BinnedAverages, mode: str
+    request: Request, beat: Beat, data: Passes | None, summary: BinnedAverages, mode: str
 ) -> list[Float[np.ndarray, " p"]]:
     """Return points of speeds of splines, from those nearest to the minima of power laws.
 

@@ -14,8 +14,8 @@ from homodyne_dask.fitting.start.averages import BinnedAverages
 from homodyne_dask.fitting.start.binned_fits import BinnedFit, BinnedFits
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.store.scan import Scan
-from homodyne_dask.sweep.cell_sums import CELL_SUMS, AgeAndLagEdges
-from homodyne_dask.sweep.sweep import Sweep
+from homodyne_dask.sweep.cell_sums import AgeAndLagEdges
+from homodyne_dask.sweep.sweep import Passes
 
 AGES = 64
 """Steps of age in which the data are averaged."""
@@ -33,7 +33,7 @@ MAX_TURNS = 8
 
 def fine_averages(
     scan: Scan,
-    data: Sweep,
+    data: Passes,
     summary: BinnedAverages,
     lags: Int[np.ndarray, " edge"] | None = None,
     number: int = MAX_CELLS,
@@ -50,7 +50,7 @@ def fine_averages(
         lags = np.unique([*short, *range(step, stop - first + step, step)])
     ages = np.append(np.arange(first, stop, step), stop)
     edges = AgeAndLagEdges(ages, np.append(lags[lags < stop - first], stop - first))
-    sums = data.over(CELL_SUMS, edges).weighted
+    sums = data.cells(edges).weighted
     total = sums.sum(0)
     lag = np.where(total[:, 0] > 0, total[:, 3] - total[:, 2], np.inf) / total[:, 0].clip(1e-300)
     order = np.argsort(np.random.default_rng(0).random(len(lag)) * lag)[:number]

@@ -22,7 +22,6 @@ RUNNING = Progress(
     units=("Å²/s", ""),
     pairs=100_000_000,
     bins=23,
-    threads=8,
     began=1000.0,
     at=1010.0,
     doing="pass 2 over all data",

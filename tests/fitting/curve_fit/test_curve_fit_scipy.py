@@ -95,11 +95,10 @@ def test_a_function_of_numpy_fits_a_dataset_too():
 
 MISTAKES = [
     ("lengths", (decay, X, Y[:-1]), {}, r"xdata of shape \(60,\) does not match ydata of shape \(59,\)"),
-    ("no y", (decay, X), {}, "ydata = None has dtype object, not numbers"),
-    ("words", (decay, X, ["a"] * 60), {}, "ydata = .* has dtype <U1, not numbers"),
-    ("objects", (decay, X, np.asarray(Y, object)), {}, "has dtype object, not numbers: .*astype"),
-    ("unequal lists", (decay, X, [[1, 2], [3]]), {}, "has dtype object, not numbers"),
-    ("complex", (decay, X, Y * 1j), {}, "ydata = .* has dtype complex128"),
+    ("no y", (decay, X), {}, "ydata = None is neither a number nor"),
+    ("words", (decay, X, ["a"] * 60), {}, "ydata = .* is neither a number nor"),
+    ("unequal lists", (decay, X, [[1, 2], [3]]), {}, "is neither a number nor a list"),
+    ("complex", (decay, X, Y * 1j), {}, "ydata = .* is neither a number nor"),
     ("a covariance", (decay, X, Y), {"sigma": np.eye(60)}, "covariances of points are not supported"),
     ("a short sigma", (decay, X, Y), {"sigma": [1, 2]}, r"sigma of shape \(2,\) does not match 60 points"),
     ("math", (lambda x, a: np.exp(x) * math.exp(a), X, Y), {}, "instead of numpy, math and float"),

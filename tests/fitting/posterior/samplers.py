@@ -20,7 +20,7 @@ def sampler_of(scan, model, seed=1, adjust="none", **options):
     request = prepare(scan, model, **options)
     sweep = sweep_of(plan_for(request, None), scan.selection, request.problem, None)
     theta = result.parameters["value"].values
-    reduced = reduce(sweep(theta), request.scaling, request.sum_rounding)
+    reduced = reduce(sweep.gram(theta), request.scaling, request.sum_rounding)
     at = coordinates(request.search, theta)
     moved = request.search.free_inside_bounds(theta)
     adjustment = adjustment_of(request, reduced, at, moved, result, adjust)
