@@ -75,12 +75,11 @@ def _fit_level(
         prior = request.search.prior_terms(trial.theta)
         return reduce(sweep(trial.theta), request.scaling, request.sum_rounding, prior)
 
-    states = lm.iterate(request.search, evaluate, lm.Trial(theta), OPTIONS)
-    state = next(states)
-    on_state(state, sweep.layout.factor)
-    for state in states:
+    states = []
+    for state in lm.iterate(request.search, evaluate, lm.Trial(theta), OPTIONS):
         on_state(state, sweep.layout.factor)
-    return state
+        states = [state]
+    return states[0]
 
 
 def adequate(request: Request, theta: Float[np.ndarray, " p"], factor: int) -> bool:

@@ -1,12 +1,11 @@
 """Pictures of planned scans: errors against the quantity that is varied, pulls of toys."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.planned_errors import Design
 from homodyne_dask.results.data.toys import Toys
+from homodyne_dask.results.views.figures.picture import FitFigure
 from homodyne_dask.results.views.figures.style import (
     COLOURS,
     MARKERS,
@@ -15,9 +14,6 @@ from homodyne_dask.results.views.figures.style import (
     panels,
     plain_label,
 )
-
-if TYPE_CHECKING:
-    from homodyne_dask.results.views.figures.picture import FitFigure
 
 AXIS = {
     "frames": "frames",
@@ -33,7 +29,7 @@ REACH, BINS = 4.0, 16
 COLUMNS = 3
 
 
-def draw_design(design: Design) -> "FitFigure":
+def draw_design(design: Design) -> FitFigure:
     """Draw errors relative to the parameters, errors themselves of parameters that are 0."""
     data, varied = design.dataset, design.varied
     if varied is None:
@@ -61,7 +57,7 @@ def draw_design(design: Design) -> "FitFigure":
     return picture
 
 
-def draw_pulls(toys: Toys) -> "FitFigure":
+def draw_pulls(toys: Toys) -> FitFigure:
     """Draw a histogram of (estimate - truth)/error of each parameter, with the expected curve."""
     names, pulls = toys.dataset["param"].values, toys.pulls
     picture, axes = panels(len(names), COLUMNS, 2.2, 1.7)
