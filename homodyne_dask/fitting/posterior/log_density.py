@@ -316,9 +316,11 @@ def target_priors(request: Request, given: Mapping[str, Any] | None) -> dict[str
 def prior_draws(target: Target, n: int, rng: np.random.Generator) -> Float[np.ndarray, "n p"]:
     """Return draws of the prior, fixed parameters included; NaN where it cannot be normalized."""
     priors = list(target.priors.values())
-    x = np.column_stack([
-        p.sample(rng, n) if isinstance(p, Prior) and p.proper else np.full(n, np.nan) for p in priors
-    ])  # fmt: skip
+    columns = (
+        prior.sample(rng, n) if isinstance(prior, Prior) and prior.proper else np.full(n, np.nan)
+        for prior in priors
+    )
+    x = np.column_stack(list(columns))
     for law in target.at.laws:
         a, b, c = (priors[k] for k in law.at)
         if isinstance(a, AmplitudePrior) and isinstance(b, ExponentPrior) and isinstance(c, Prior):

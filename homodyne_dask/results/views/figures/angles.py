@@ -195,10 +195,8 @@ def _at_one_lag(axis: Axes, compass: Axes | None, view: FitView, found: AtLag | 
             q = ring if np.isfinite(ring) else 1.0
             f = _at_lag(fitted_at_angles(view.result, scan, q, CIRCLE), found)
             here = (scan.q == ring) | np.isnan(ring)
-            compass.errorbar(
-                np.deg2rad(scan.phi[here]), found.f[here], found.stderr[here], fmt=marker, ms=4,
-                color=colour, elinewidth=0.8,
-            )  # fmt: skip
+            look = {"fmt": marker, "ms": 4, "color": colour, "elinewidth": 0.8}
+            compass.errorbar(np.deg2rad(scan.phi[here]), found.f[here], found.stderr[here], **look)
             compass.plot(np.deg2rad(CIRCLE), f, color=colour, lw=1)
     if compass is not None:
         low, high = axis.get_ylim()
@@ -235,10 +233,9 @@ def by_angle(
     for ring, colour, marker in ring_colours(scan.q):
         here = (scan.q == ring) | np.isnan(ring)
         for some, face in ((here & ~hollow, colour), (here & hollow, "none")):
-            axis.errorbar(
-                x[some], values[some], None if stderr is None else stderr[some], fmt=marker, ms=ms,
-                color=colour, markerfacecolor=face, elinewidth=0.8,
-            )  # fmt: skip
+            look: Any = {"fmt": marker, "ms": ms, "color": colour, "markerfacecolor": face}
+            error = None if stderr is None else stderr[some]
+            axis.errorbar(x[some], values[some], error, elinewidth=0.8, **look)
 
 
 def angle_axis(axis: Axes, scan: Scan) -> None:

@@ -66,7 +66,7 @@ def draw_corner(posterior: Posterior) -> FitFigure:
     above = ABOVE + (0.0 if n > FEW else LINE * len(words))
     margins = (LEFT, width - LEFT - inside, BELOW, above)
     picture, grid = grid_of(n, n, SIDE, SIDE, margins, (GAP, GAP))
-    for row, column in zip(*np.tril_indices(n), strict=True):
+    for row, column in np.argwhere(np.tri(n)).tolist():
         axes = picture.add_subplot(grid[row, column])
         axes.tick_params(labelsize=7, labelbottom=row == n - 1, labelleft=column == 0 < row)
         if row == column:

@@ -43,11 +43,10 @@ def draw_design(design: Design) -> FitFigure:
         label = f"{name}" if value else f"{name} (absolute)"
         for line, weighting in zip(LINES, data["weighting"].values, strict=True):
             y = data["stderr"].sel(weighting=weighting).isel(parameter=n).values / (value or 1.0)
-            axes.plot(
-                x, np.where(y > 0, y, np.nan), line, color=COLOURS[n % len(COLOURS)],
-                marker=MARKERS[n % len(MARKERS)], markersize=3.5, linewidth=1.2,
-                label=plain_label(label) if weighting == "speckle" else None,
-            )  # fmt: skip
+            shown = plain_label(label) if weighting == "speckle" else None
+            colour, marker = COLOURS[n % len(COLOURS)], MARKERS[n % len(MARKERS)]
+            look = {"color": colour, "marker": marker, "markersize": 3.5, "linewidth": 1.2}
+            axes.plot(x, np.where(y > 0, y, np.nan), line, label=shown, **look)
     label_axes(
         axes, AXIS[varied], "standard error / value", "dashed: --weighting pairs; solid: speckle"
     )

@@ -59,10 +59,9 @@ def _durations(axis: Axes, result: FitResult) -> int:
     for entry, colour, marker in zip(levels, COLOURS[2:], MARKERS[1:], strict=False):
         n = entry["passes"]
         each = np.full(n, entry["seconds"] / max(n, 1))
-        axis.plot(
-            np.arange(at, at + n), each, marker, color=colour, ms=6, markerfacecolor="none",
-            label=level_name(entry["level"]),
-        )  # fmt: skip
+        look = {"color": colour, "ms": 6, "markerfacecolor": "none"}
+        label = level_name(entry["level"])
+        axis.plot(np.arange(at, at + n), each, marker, label=label, **look)
         at += n
     full = [entry for entry in result.run.history if "pass" in entry and "seconds" in entry]
     seconds = [entry["seconds"] for entry in full]
