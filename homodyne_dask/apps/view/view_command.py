@@ -19,9 +19,11 @@ from homodyne_dask.store.files import AnyPath
     help="Port of the page; default: a free port.",
 )
 @click.option(
-    "--open/--no-browser", "opens", default=None,
+    "--open/--no-browser",
+    "opens",
+    default=None,
     help="Whether to open the page in a browser; default: yes if there is a display.",
-)  # fmt: skip
+)
 def view(what: tuple[AnyPath, ...], port: int, opens: bool | None, **left_out: Any) -> None:
     """Show the matrices of STORE, or of a fit in the folder RESULT with model and residual, on a web page.
 

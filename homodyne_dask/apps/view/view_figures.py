@@ -4,7 +4,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from bokeh.models import ColorBar, ColumnDataSource, HoverTool, LinearColorMapper, Range1d, Whisker
+from bokeh.models import (
+    ColorBar,
+    ColumnDataSource,
+    HoverTool,
+    LinearColorMapper,
+    LogColorMapper,
+    Range1d,
+    Whisker,
+)
 from bokeh.models import Span as Mark
 from bokeh.palettes import Cividis256, RdBu11, interp_palette
 from bokeh.plotting import figure
@@ -23,23 +31,25 @@ CENTRAL = (0.01, 0.99)
 """Quantiles between which the colours of c2 lie."""
 LEAST_REACH = 3.0
 """σ that the colours of residuals reach at least."""
+MAX_POINTS = 4000
+"""Frames of a curve of the intensity; longer ones are means over groups of frames."""
+REACH = 1e4
+"""The largest over the smallest intensity that colours tell apart."""
 
 
 def time_range(scan: Scan) -> Any:
     """Return a range over the selected frames, which nobody can leave."""
     begin, end = whole_span(scan)
-    return Range1d(
-        start=begin, end=end, bounds=(begin, end), reset_start=begin, reset_end=end,
-        min_interval=3 * scan.attrs["frame_time"],
-    )  # fmt: skip
+    shortest = 3 * scan.attrs["frame_time"]
+    whole = {"bounds": (begin, end), "reset_start": begin, "reset_end": end}
+    return Range1d(start=begin, end=end, min_interval=shortest, **whole)
 
 
 def new_figure(name: str, x: str | None, y: str | None, **options: Any) -> Any:
     """Return an empty figure; x and y: labels of its axes."""
-    fig: Any = figure(
-        width=SIDE, height=SIDE, tools=TOOLS, active_scroll="wheel_zoom", name=name, x_axis_label=x,
-        y_axis_label=y, toolbar_location="below", min_border_right=20, **options,
-    )  # fmt: skip
+    options |= {"name": name, "x_axis_label": x, "y_axis_label": y, "min_border_right": 20}
+    options |= {"width": SIDE, "height": SIDE, "toolbar_location": "below"}
+    fig: Any = figure(tools=TOOLS, active_scroll="wheel_zoom", **options)
     fig.toolbar.logo = None
     return fig
 
@@ -53,24 +63,26 @@ class Map:
     colours: LinearColorMapper
 
 
-def new_map(part: str, x: Range1d, y: Range1d, colours: LinearColorMapper) -> Map:
-    """Return an empty map with the ranges of the other maps; the mouse shows the value of a cell."""
-    fig = new_figure(f"{part}-map", "t₁ [s]", "t₂ [s]", x_range=x, y_range=y, title=TITLES[part])
-    source = ColumnDataSource({key: [] for key in ("image", "x", "y", "dw", "dh")}, name=part)
-    fig.image("image", "x", "y", "dw", "dh", source=source, color_mapper=colours, level="image")
-    fig.add_layout(ColorBar(color_mapper=colours, width=12), "right")
-    fig.add_tools(HoverTool(tooltips=[("t₁, t₂ [s]", "$x, $y"), (TITLES[part], "@image{0.0000}")]))
-    fig.grid.visible = False
-    return Map(fig, source, colours)
-
-
 def new_maps(parts: list[str], x: Range1d, y: Range1d) -> dict[str, Map]:
-    """Return empty maps by their parts: data and model have the same colours."""
-    c2 = LinearColorMapper(palette=Cividis256, low=0, high=1, nan_color=UNKNOWN_COLOUR)
-    residuals = LinearColorMapper(
-        palette=interp_palette(RdBu11, 256), low=-3, high=3, nan_color=UNKNOWN_COLOUR
-    )
-    return {part: new_map(part, x, y, residuals if part == "residual" else c2) for part in parts}
+    """Return empty maps by their parts: data and model have the same colours.
+
+    The mouse shows the value of a cell.
+    """
+    palettes, made = {"c2": Cividis256, "residual": interp_palette(RdBu11, 256)}, {}
+    mappers = {
+        name: LinearColorMapper(palette=palette, low=-3, high=3, nan_color=UNKNOWN_COLOUR)
+        for name, palette in palettes.items()
+    }
+    for part in parts:
+        title, colours = TITLES[part], mappers["residual" if part == "residual" else "c2"]
+        fig = new_figure(f"{part}-map", "t₁ [s]", "t₂ [s]", x_range=x, y_range=y, title=title)
+        source = ColumnDataSource({key: [] for key in ("image", "x", "y", "dw", "dh")}, name=part)
+        fig.image("image", "x", "y", "dw", "dh", source=source, color_mapper=colours, level="image")
+        fig.add_layout(ColorBar(color_mapper=colours, width=12), "right")
+        fig.add_tools(HoverTool(tooltips=[("t₁, t₂ [s]", "$x, $y"), (title, "@image{0.0000}")]))
+        fig.grid.visible = False
+        made[part] = Map(fig, source, colours)
+    return made
 
 
 def put_map(into: Map, scan: Scan, maps: Maps, values: Float32[np.ndarray, "rows columns"]) -> None:
@@ -144,3 +156,51 @@ def put_cut(
 def dotted(dimension: Any) -> Mark:
     """Return a line at one time across a figure: 'height' at one t₁, 'width' at one t₂."""
     return Mark(location=0, dimension=dimension, line_color="black", line_dash="dotted")
+
+
+def intensity_figures(scan: Scan, x: Range1d) -> list[Any]:
+    """Return intensity against time, with the time axis of the maps, and the mean image."""
+    made = []
+    counts = scan.all_bins["intensity"][list(scan.bins)]
+    known = counts[np.isfinite(counts).all(axis=1)]
+    flux = scan.optional_array("flux")
+    if len(known):
+        made.append(_against_time(scan, known.mean(axis=0), "counts per pixel", x))
+    elif flux is not None:
+        made.append(_against_time(scan, flux, "intensity [arb. units]", x))
+    image = scan.optional_array("mean_image")
+    if image is not None and np.nanmax(image) > 0:
+        made.append(_image(image))
+    return made
+
+
+def _against_time(scan: Scan, values: Float[np.ndarray, " t"], unit: str, x: Range1d) -> Any:
+    """Return the intensity of the frames, of many the means over groups."""
+    masked = ~scan.frame_mask
+    title = "intensity" + "; ×: frames masked by ingest" * bool(masked.any())
+    fig = new_figure("intensity", "t [s]", unit, x_range=x, title=title)
+    side = -(-len(values) // MAX_POINTS)
+    whole = len(values) // side * side
+    time, means = (of[:whole].reshape(-1, side).mean(axis=1) for of in (scan.time, values))
+    fig.line(time, means, color=COLOURS[0])
+    fig.scatter(scan.time[masked], values[masked], marker="x", color="black", name="masked")
+    return fig
+
+
+def _image(image: Float[np.ndarray, "y x"]) -> Any:
+    """Return the mean over the frames with logarithmic colours; row 0 of the detector is at the top."""
+    high = float(np.nanquantile(image, 0.999)) or float(np.nanmax(image))
+    low = max(float(np.nanmin(image[image > 0])), high / REACH)
+    mapper = LogColorMapper(
+        palette=Cividis256, low=min(low, 0.99 * high), high=high, nan_color=UNKNOWN_COLOUR
+    )
+    rows, columns = image.shape
+    ranges = {"x_range": Range1d(start=0, end=columns), "y_range": Range1d(start=rows, end=0)}
+    fig = new_figure(
+        "mean-image", None, None, match_aspect=True, title="mean over frames", **ranges
+    )
+    fig.image([image], x=0, y=0, dw=columns, dh=rows, color_mapper=mapper)
+    fig.axis.visible = False
+    fig.grid.visible = False
+    fig.add_layout(ColorBar(color_mapper=mapper, width=12), "right")
+    return fig

@@ -11,7 +11,6 @@ from bokeh.models import Column, ColumnDataSource, Div, Row, Select
 from markupsafe import escape
 
 from homodyne_dask.apps.view import view_figures as figures
-from homodyne_dask.apps.view.intensity_figures import intensity_figures
 from homodyne_dask.apps.view.maps_and_cuts import (
     Maps,
     cut_along_age,
@@ -79,11 +78,9 @@ class ViewPage:
             axis.on_change("start", self._changed)
             axis.on_change("end", self._changed)
         drawn = [one.figure for one in (*self.maps.values(), *self.cuts)]
-        drawn += intensity_figures(scan, self.x)
-        grid = gridplot(
-            cast(Any, drawn), ncols=3, sizing_mode="scale_width", toolbar_location=None,
-            merge_tools=False,
-        )  # fmt: skip
+        drawn += figures.intensity_figures(scan, self.x)
+        look: Any = {"sizing_mode": "scale_width", "toolbar_location": None, "merge_tools": False}
+        grid = gridplot(cast(Any, drawn), ncols=3, **look)
         report = "" if shown.fit is None else shown.fit.result._repr_html_()
         fit = Div(text=report, name="fit", disable_math=True, sizing_mode="stretch_width")
         top: list[Any] = [self.choice, self.bins, Div(text=HELP, sizing_mode="stretch_width")]
@@ -143,9 +140,8 @@ class ViewPage:
 
     def _show_model_and_cuts(self, maps: Maps) -> None:
         shown, bin = self.shown, int(self.bins.value)
-        lines = [
-            cut_along_lag(shown, bin, maps, self.t1), cut_along_age(shown, bin, maps, self.lag)
-        ]  # fmt: skip
+        along_age = cut_along_age(shown, bin, maps, self.lag)
+        lines = [cut_along_lag(shown, bin, maps, self.t1), along_age]
         curves = [(np.empty(0), np.empty(0))] * 2
         if shown.fit is not None:
             try:

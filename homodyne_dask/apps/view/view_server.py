@@ -64,12 +64,10 @@ def _server(path: str, page: "Application", port: int) -> "Server":
     log = logging.getLogger("bokeh.server.util")  # it warns of that
     before, log.disabled = log.disabled, True
     try:
-        return Server(
-            {path: page}, io_loop=IOLoop.current(), address=LOOPBACK, port=port,
-            allow_websocket_origin=["*"], use_index=False, redirect_root=False,
-            websocket_max_message_size=MAX_BODY_BYTES,
-            http_server_kwargs={"max_body_size": MAX_BODY_BYTES},
-        )  # fmt: skip
+        options = {"use_index": False, "redirect_root": False, "allow_websocket_origin": ["*"]}
+        options |= {"websocket_max_message_size": MAX_BODY_BYTES}
+        options |= {"http_server_kwargs": {"max_body_size": MAX_BODY_BYTES}}
+        return Server({path: page}, IOLoop.current(), address=LOOPBACK, port=port, **options)
     finally:
         log.disabled = before
 

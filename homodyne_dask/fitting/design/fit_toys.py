@@ -130,12 +130,11 @@ def fit_toy(toy: _Toy, seed: int) -> tuple[Float[np.ndarray, "3 p"], str]:
     photons = toy.photons
     with tempfile.TemporaryDirectory(prefix="homodyne-dask-toy-") as folder:
         file, store = Path(folder, "toy.npz"), Path(folder, "toy.zarr")
-        held: dict[str, Any] = {
-            "c2": photons.c2(seed), "phi": photons.phi, "time": photons.time,
-            "counts": np.broadcast_to(photons.counts[:, None], (len(photons.q), len(photons.time))),
-            "pixels": photons.pixels,
-        }  # fmt: skip
-        np.savez(file, allow_pickle=False, **held | ({"q": photons.q} if toy.known_q else {}))
+        names = ("phi", "time", "pixels", *["q"] * toy.known_q)
+        arrays: dict[str, Any] = {name: getattr(photons, name) for name in names}
+        shape = len(photons.q), len(photons.time)
+        arrays["counts"] = np.broadcast_to(photons.counts[:, None], shape)
+        np.savez(file, allow_pickle=False, c2=photons.c2(seed), **arrays)
         toy.ingest(file, store)
         try:
             result = fit(open_dataset(store), toy.model, **toy.options)

@@ -96,35 +96,17 @@ class Adjustment:
         return self.dof * np.expm1(-2 * log_likelihood / (self.dof + len(self.hessian)))
 
 
-class _Optimum(NamedTuple):
-    """The likelihood of a fit at its optimum, in the coordinates u."""
+class _Width(NamedTuple):
+    """What an adjustment makes the likelihood as wide as."""
 
-    reduced: ReducedProblem
-    free: Bool[np.ndarray, " p"]
-    moved: Bool[np.ndarray, " p"]
-    """Free parameters inside their bounds."""
-    to_u: Float[np.ndarray, "u u"]
-    """Derivatives of u by the free parameters."""
-    hessian: Float[np.ndarray, "u u"]
-    """H of ½χ²."""
-    centre: Float[np.ndarray, " u"]
-    below: float
-
-    def adjustment(
-        self,
-        kind: Literal["robust", "magnitude", "none"],
-        note: str,
-        factor: float,
-        dof: float,
-        covariance: Float[np.ndarray, "u u"] | None = None,
-    ) -> Adjustment:
-        """Return the adjustment of all directions to a covariance; without one of the size alone."""
-        precision = self.hessian / factor if covariance is None else inverse_of(covariance)
-        return Adjustment(kind, note, factor, dof, self.centre, self.below, self.hessian, precision)
-
-    def of_u(self, covariance: Float[np.ndarray, "p p"]) -> Float[np.ndarray, "u u"]:
-        """Return the covariance of u from that of theta."""
-        return self.to_u @ covariance[np.ix_(self.free, self.free)] @ self.to_u.T
+    kind: Literal["robust", "magnitude", "none"]
+    note: str
+    factor: float = 1.0
+    dof: float = np.inf
+    covariance: Float[np.ndarray, "p p"] | None = None
+    """Of theta, where all directions are adjusted."""
+    bins: int = 0
+    """Independent bins, few, whose covariance is drawn toward that of the size alone; 0: it is not."""
 
 
 def adjustment_of(
@@ -144,32 +126,55 @@ def adjustment_of(
     H = slope.T @ reduced.hessian[np.ix_(at.free, at.free)] @ slope
     gradient = slope.T @ reduced.gradient[at.free]
     step = inverse_of(H) @ gradient
+    kind, note, factor, dof, covariance, bins = _width(request, reduced, at, moved, result, adjust)
+    precision = H / factor
+    if covariance is not None:
+        V = to_u @ covariance[np.ix_(at.free, at.free)] @ to_u.T
+        if bins:
+            V = (bins * V + len(H) * factor * inverse_of(H)) / (bins + len(H))
+        precision = inverse_of(V)
     centre, below = at.of(at.x) + step, float(step @ gradient)
-    optimum = _Optimum(reduced, at.free, moved, to_u, H, centre, below)
+    return Adjustment(kind, note, factor, dof, centre, below, H, precision)
+
+
+def _width(
+    request: Request,
+    reduced: ReducedProblem,
+    at: Coordinates,
+    moved: Bool[np.ndarray, " p"],
+    result: FitResult,
+    adjust: str,
+) -> _Width:
+    """Return the width that the options and the noise of a fit give."""
     alone = len(np.unique(request.clusters)) == len(request.clusters)  # no two see one speckle
     if request.options.weighting == SPECKLE_WEIGHTS and (alone or adjust == "none"):
         note = "the likelihood uses averages and the covariance of their speckle and counting noise"
-        return optimum.adjustment("robust", note, 1.0, np.inf)
+        return _Width("robust", note)
     if adjust == "none":
         note = (
             "the noise of pairs is treated as uncorrelated: widths correspond to the naive errors"
         )
-        return optimum.adjustment("none", note, 1.0, np.inf)
+        return _Width("none", note)
     if result.parameters.attrs["method"] == SPECKLE:
-        return _of_speckle(optimum, result, request.search.prior_terms(at.theta))
-    return _of_scatter(optimum, request)
+        return _of_speckle(reduced, at, moved, result, request.search.prior_terms(at.theta))
+    return _of_scatter(reduced, at, moved, request)
 
 
-def _of_speckle(optimum: _Optimum, result: FitResult, prior: PriorTerms | None) -> Adjustment:
+def _of_speckle(
+    reduced: ReducedProblem,
+    at: Coordinates,
+    moved: Bool[np.ndarray, " p"],
+    result: FitResult,
+    prior: PriorTerms | None,
+) -> _Width:
     """Return the adjustment to the speckle and counting noise; prior: of the fit.
 
     Of the size alone where a parameter ended at a bound, or follows one that did.
     """
     assert result.covariance is not None
-    moved, variances = optimum.moved, np.diag(result.covariance.values)
-    known = moved & np.isfinite(variances)
+    known = moved & np.isfinite(np.diag(result.covariance.values))
     naive = np.zeros((len(moved), len(moved)))
-    naive[np.ix_(moved, moved)] = inverse_of(optimum.reduced.hessian[np.ix_(moved, moved)])
+    naive[np.ix_(moved, moved)] = inverse_of(reduced.hessian[np.ix_(moved, moved)])
     some = np.ix_(known, known)
     naive, of_fit = naive[some], result.covariance.values[some]
     covariance, dof = of_fit, result.parameters["dof"].values[known]
@@ -177,13 +182,13 @@ def _of_speckle(optimum: _Optimum, result: FitResult, prior: PriorTerms | None) 
         covariance, dof = _without_prior(naive, of_fit, dof, prior.weight[known])
     factor = float(np.trace(inverse_of(naive) @ covariance)) / len(covariance)
     fewest = float(np.min(dof))
-    if not (known == optimum.free).all():
+    if not (known == at.free).all():
         note = "widths correspond on average to the speckle and counting noise"
-        return optimum.adjustment("magnitude", note, factor, fewest)
+        return _Width("magnitude", note, factor, fewest)
     note = "widths and correlations correspond to the speckle and counting noise"
     whole = np.zeros((len(moved), len(moved)))
     whole[some] = covariance
-    return optimum.adjustment("robust", note, factor, fewest, optimum.of_u(whole))
+    return _Width("robust", note, factor, fewest, whole)
 
 
 def _without_prior(
@@ -208,9 +213,10 @@ def _without_prior(
     return of_data, np.where(some, dof * np.where(some, estimated, 1.0) ** 2, np.inf)
 
 
-def _of_scatter(optimum: _Optimum, request: Request) -> Adjustment:
+def _of_scatter(
+    reduced: ReducedProblem, at: Coordinates, moved: Bool[np.ndarray, " p"], request: Request
+) -> _Width:
     """Return the adjustment to the scatter between bins, of which there are enough."""
-    reduced, moved = optimum.reduced, optimum.moved
     clusters = request.clusters
     errors = uncertainty(request.search.names, reduced, moved, clusters)
     some, number = np.ix_(moved, moved), clusters_in(reduced, clusters)
@@ -222,17 +228,15 @@ def _of_scatter(optimum: _Optimum, request: Request) -> Adjustment:
             "adjust='none' for the naive posterior"
         )
     factor = float(np.trace(reduced.hessian[some] @ covariance[some])) / moved.sum()
-    p, of_size = len(optimum.hessian), freedom_of_size(reduced, moved, clusters)
-    if number < _FOR_SOME * p or not (moved == optimum.free).all():
+    of_size = freedom_of_size(reduced, moved, clusters)
+    if number < _FOR_SOME * at.size or not (moved == at.free).all():
         note = f"widths correspond on average to the scatter between {number} independent bins"
-        return optimum.adjustment("magnitude", note, factor, of_size)
+        return _Width("magnitude", note, factor, of_size)
     note = f"widths and correlations correspond to the scatter between {number} independent bins"
-    V = optimum.of_u(covariance)
-    if number >= _FOR_ALL * p:
-        return optimum.adjustment("robust", note, factor, float(np.nanmin(errors.dof)), V)
+    if number >= _FOR_ALL * at.size:
+        return _Width("robust", note, factor, float(np.nanmin(errors.dof)), covariance)
     note += ", shrunk toward their mean size because there are few bins"
-    V = (number * V + p * factor * inverse_of(optimum.hessian)) / (number + p)
-    return optimum.adjustment("robust", note, factor, of_size, V)
+    return _Width("robust", note, factor, of_size, covariance, number)
 
 
 @dataclass(frozen=True)
@@ -312,9 +316,11 @@ def target_priors(request: Request, given: Mapping[str, Any] | None) -> dict[str
 def prior_draws(target: Target, n: int, rng: np.random.Generator) -> Float[np.ndarray, "n p"]:
     """Return draws of the prior, fixed parameters included; NaN where it cannot be normalized."""
     priors = list(target.priors.values())
-    x = np.column_stack([
-        p.sample(rng, n) if isinstance(p, Prior) and p.proper else np.full(n, np.nan) for p in priors
-    ])  # fmt: skip
+    columns = (
+        prior.sample(rng, n) if isinstance(prior, Prior) and prior.proper else np.full(n, np.nan)
+        for prior in priors
+    )
+    x = np.column_stack(list(columns))
     for law in target.at.laws:
         a, b, c = (priors[k] for k in law.at)
         if isinstance(a, AmplitudePrior) and isinstance(b, ExponentPrior) and isinstance(c, Prior):

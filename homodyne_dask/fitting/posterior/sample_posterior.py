@@ -109,7 +109,7 @@ _ROUNDS, _DRAWS = 3, 1000
 
 
 class Sampler:
-    """The steps from a fit to draws; `seconds` says how long each took."""
+    """The steps from a fit to draws."""
 
     def __init__(
         self, request: Request, sweep: Passes, target: Target, reduced: ReducedProblem, seed: int
@@ -117,8 +117,6 @@ class Sampler:
         """Take the fit, the passes over its data, the density, and the problem at the optimum."""
         self.request, self.sweep, self.target, self.reduced = request, sweep, target, reduced
         self.seed, self.rng = int(seed), np.random.default_rng(seed)
-        self.seconds: dict[str, float] = {}
-        self._began = time.perf_counter()
         scan, problem, lag = request.scan, request.problem, request.problem.min_lag
         samples = [sample_pairs(scan, lag, self.rng) for _ in range(2)]
         contrast = np.where(reduced.undetermined, 0.0, np.nan_to_num(reduced.contrast))
@@ -150,9 +148,7 @@ class Sampler:
         thetas = at.whole(np.concatenate([at.x[None], near]))
         f, factor = sampled_f(problem, self.pairs, thetas), self.target.adjustment.factor
         basis = choose_basis(thetas, f, self.scale, _HELD_OUT, factor, TOLERANCE)
-        self._lap("columns")
         wide = self.sweep.wide(basis.thetas)
-        self._lap("pass")
         return likelihood_arrays(wide, basis, self.first, self.reduced, self.request.scaling)
 
     def weighted_draws(
@@ -165,7 +161,6 @@ class Sampler:
 
         by, _ = self.target.adapted(by, log_density, _ROUNDS, _DRAWS, self.rng)
         found = importance_draws(log_density, by, draws, self.rng)
-        self._lap("sampling")
         return by, found
 
     def chisqr(
@@ -184,7 +179,6 @@ class Sampler:
             exact.append(there.chisqr - self.reduced.chisqr)
         both = np.array(exact), self.chisqr(of, x).sum(1)
         known, used = (self.target.adjustment.log_likelihood(at.of(x), of_all) for of_all in both)
-        self._lap("check")
         return float(np.abs(known - used).max())
 
     def run(self, draws: int, doing: Callable[[str], None]) -> dict[str, Any]:
@@ -194,7 +188,6 @@ class Sampler:
         """
         doing("locating the posterior")
         by, near = self.explored()
-        self._lap("columns")
         passes = 0
         while True:
             doing("wide pass over the data")
@@ -234,11 +227,6 @@ class Sampler:
             "log_prior": target.log_prior(x)[None],
             "prior": prior_draws(target, len(x), self.rng),
         }
-
-    def _lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.seconds[name] = self.seconds.get(name, 0.0) + now - self._began
-        self._began = now
 
 
 def posterior(
@@ -280,11 +268,9 @@ def posterior(
     require_function("progress", progress)
     require_type("result", result, FitResult, "the result of a fit")
     scan = fitted_scan(result) if scan is None else scan
-    found = posterior_draws(
-        result, scan, priors=priors, draws=draws, seed=seed, adjust=adjust, client=client,
-        doing=progress or (lambda _: None),
-    )  # fmt: skip
-    return posterior_of(result, found, scan)
+    options = {"priors": priors, "draws": draws, "seed": seed, "adjust": adjust, "client": client}
+    doing = progress or (lambda _: None)
+    return posterior_of(result, posterior_draws(result, scan, **options, doing=doing), scan)
 
 
 def posterior_draws(
@@ -328,7 +314,7 @@ def posterior_draws(
         adjust_note=adjustment.note,
         design_effect=adjustment.factor,
         dof=adjustment.dof,
-        seconds=sampler.seconds | {"total": time.perf_counter() - began},
+        seconds={"total": time.perf_counter() - began},
     )
 
 

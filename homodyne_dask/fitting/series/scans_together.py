@@ -197,7 +197,7 @@ def _find_start(request: GlobalRequest, data: Sweep, record: FitRecord) -> Start
             search.inside(np.where(own & search.log, factor * common.theta, common.theta))
             for factor in FACTORS
         ]
-        ends = fits.merged(fits.advanced(fits.started(points), PASSES_TO_MINIMUM))
+        ends = fits.ends(points, PASSES_TO_MINIMUM)
         thetas.append(ends[0].lowest.theta)
 
     def of_all(theta: Float[np.ndarray, " g"]) -> Gram:

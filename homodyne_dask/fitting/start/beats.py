@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -44,11 +43,8 @@ NEAR_SPEED, NEAR_ANGLE = 0.1, 10.0
 FRACTIONS = (0.15, 0.3, 0.5, 0.7, 0.85)
 
 
-class _Fringes(NamedTuple):
-    """A minimum of the scan."""
-
-    chisqr: float
-    values: dict[str, float]
+type _Fringes = tuple[float, dict[str, float]]
+"""χ² of a minimum of the scan, and the parameters of the fringes there."""
 
 
 def single_lags(scan: Scan, data: Passes | None, summary: BinnedAverages) -> BinnedAverages:
@@ -70,15 +66,8 @@ def beat_points(
     turns; frequencies that only longer lags show join them there. In the first, exponents stay where the
     scan has them: short lags do not show them.
     """
-    points: list[Float[np.ndarray, " p"]] = []
     scanned = np.isin(search.names, [beat.speed, beat.direction, beat.fraction, *beat.decays])
-    for near, longest in _up_to_lags(summary):
-        for found in _starts(near, beat, search, longest):
-            chisqr = chisqr_at_points(near, search, mode, found)
-            points += [found[np.argmin(chisqr)]] if np.isfinite(chisqr).any() else []
-        points = _ends(near, replace(search, free=search.free & scanned), mode, points)
-        scanned = search.free
-    return points
+    return points_of_all_lags(summary, search, mode, [], scanned, beat)
 
 
 def points_of_all_lags(
@@ -87,12 +76,17 @@ def points_of_all_lags(
     mode: str,
     points: list[Float[np.ndarray, " p"]],
     first: Bool[np.ndarray, " p"],
+    beat: Beat | None = None,
 ) -> list[Float[np.ndarray, " p"]]:
     """Return the ends of fits that follow the fringes from short lags to all.
 
-    first: parameters that the shortest lags show; the others stay where they are there.
+    first: parameters that the shortest lags show; the others stay where they are there. beat: fringes whose
+    frequencies are scanned up to each lag, too.
     """
-    for near, _ in _up_to_lags(summary):
+    for near, longest in _up_to_lags(summary):
+        for tried in () if beat is None else _starts(near, beat, search, longest):
+            chisqr = chisqr_at_points(near, search, mode, tried)
+            points = points + [tried[np.argmin(chisqr)]] * bool(np.isfinite(chisqr).any())
         points = _ends(near, replace(search, free=search.free & first), mode, points)
         first = search.free
     return points
@@ -113,8 +107,7 @@ def _ends(
 ) -> list[Float[np.ndarray, " p"]]:
     """Return the best ends of a few passes from points."""
     fits = BinnedFits(partial(averaged_gram, summary), search, mode)
-    ends = fits.merged(fits.advanced(fits.started(points), PASSES))
-    return [end.lowest.theta for end in ends[:N_STARTS]]
+    return [end.lowest.theta for end in fits.ends(points, PASSES)[:N_STARTS]]
 
 
 def _starts(
@@ -134,11 +127,8 @@ def _starts(
         for fringes in _distinct(_minima(summary, c2, beat, search, rates), beat):
             points = []
             for fraction, *decays in product(fractions, *of_decays):
-                at = (
-                    fringes
-                    | {beat.fraction: fraction}
-                    | dict(zip(beat.decays, decays, strict=True))
-                )
+                at = dict(zip((beat.fraction, *beat.decays), (fraction, *decays), strict=True))
+                at |= fringes
                 point = np.array([at.get(name, rest[n]) for n, name in enumerate(search.names)])
                 point = np.where(np.isfinite(search.start), search.start, search.inside(point))
                 points.append(point)
@@ -148,16 +138,15 @@ def _starts(
 def _distinct(minima: Iterable[_Fringes], beat: Beat) -> list[dict[str, float]]:
     """Return the lowest minima of different speeds and directions."""
     chosen: list[dict[str, float]] = []
-    for one in sorted(minima, key=lambda fringes: fringes.chisqr):
+    for _, values in sorted(minima, key=lambda fringes: fringes[0]):
         near = (
-            abs(np.log(one.values[beat.speed] / other[beat.speed])) < NEAR_SPEED
-            and abs((one.values[beat.direction] - other[beat.direction] + 90) % 180 - 90)
-            < NEAR_ANGLE
+            abs(np.log(values[beat.speed] / other[beat.speed])) < NEAR_SPEED
+            and abs((values[beat.direction] - other[beat.direction] + 90) % 180 - 90) < NEAR_ANGLE
             for other in chosen
         )
-        if len(chosen) < N_FREQUENCIES and not any(near):
-            chosen.append(one.values)
-    return chosen
+        if not any(near):
+            chosen.append(values)
+    return chosen[:N_FREQUENCIES]
 
 
 def _values(search: Search, name: str, otherwise: "np.ndarray | tuple[float, ...]") -> np.ndarray:
@@ -217,4 +206,4 @@ def _minima(
         )
         for n, m in local_minima(total)[:N_FREQUENCIES]:
             values = {beat.speed: speeds[n], beat.exponent: exponent, beat.direction: angles[m]}
-            yield _Fringes(float(total[n, m]), values)
+            yield float(total[n, m]), values

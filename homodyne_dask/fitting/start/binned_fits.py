@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -33,6 +34,23 @@ class BinnedFit:
     def chisqr(self) -> float:
         """χ² there."""
         return self.lowest.reduced.chisqr
+
+    def minimum(self, free: int | None = None) -> "Minimum":
+        """Return where it is; free: number of free parameters, for the variance of a residual."""
+        variance = np.nan if free is None else self.lowest.reduced.variance(free)
+        return Minimum(self.lowest.theta, self.chisqr, self.starts, variance)
+
+
+class Minimum(NamedTuple):
+    """A minimum of χ² on the averages."""
+
+    theta: Float[np.ndarray, " p"]
+    chisqr: float
+    """On the averages; NaN where the user gave theta."""
+    starts: int
+    """Number of fits that ended there."""
+    variance: float = np.nan
+    """Of a residual of the averages."""
 
 
 def _part(whole: ReducedProblem, at: slice) -> ReducedProblem:
@@ -78,6 +96,10 @@ class BinnedFits:
         for after in islice(passes_of_all, passes):
             states = after
         return [replace(end, state=state) for end, state in zip(ends, states, strict=True)]
+
+    def ends(self, thetas: Sequence[Float[np.ndarray, " p"]], passes: int) -> list[BinnedFit]:
+        """Return one fit for each minimum near which fits from some points end, the best first."""
+        return self.merged(self.advanced(self.started(thetas), passes))
 
     def chisqr_at(self, thetas: Sequence[Float[np.ndarray, " p"]]) -> list[float]:
         """Return χ² at each theta, without penalties; infinite where it is not a number."""

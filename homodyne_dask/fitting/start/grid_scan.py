@@ -5,6 +5,8 @@ depends on (D0, alpha) and one that depends on (γ̇, beta): all combinations ar
 phi0 needs no more of these products: χ² of a bin depends on it only through the size of its shear.
 """
 
+from itertools import product
+
 import numpy as np
 from jaxtyping import Float, Float32
 
@@ -47,8 +49,8 @@ def scan_points(grid: "Grid", best: int) -> list[Float[np.ndarray, " p"]]:
     distant = _distant(where, best)
     minima = []
     for shear, angle in local_minima(total.min((0, 1))):
-        at = np.unravel_index(np.argmin(total[:, :, shear, angle]), total.shape[:2])
-        minima.append((int(at[0]), int(at[1]), shear, angle))
+        flow, beta = divmod(int(np.argmin(total[:, :, shear, angle])), total.shape[1])
+        minima.append((flow, beta, shear, angle))
     chosen = dict.fromkeys([*distant[:N_BEST_FIRST], *minima, *distant[N_BEST_FIRST:]])
     return [grid.theta(int(pairs[flow]), *at) for flow, *at in list(chosen)[:best]]
 
@@ -85,22 +87,19 @@ class Grid:
         time = summary.time
         self.middle = float(np.median(time[time > 0]))
         start = dict(zip(search.names, search.start, strict=True))
-        self.offset = _or(start["D_offset"], search, "D_offset", 0.0)
+        self.offset = self._given_or("D_offset", 0.0)
         span, step = float(time[-1] - time[0]), frame_spacing(time)
         q2 = float(np.nanmedian(summary.q**2))
         rates = _log_spaced(0.05 / (q2 * span), 5 / (q2 * step))
-        self.diffusion_pairs = [
-            (self._amplitude("D0", rate, alpha), alpha)
-            for alpha in self._exponents("alpha")
-            for rate in (rates if np.isnan(start["D0"]) else [np.nan])
-        ]
-        self.diffusion_pairs = list(dict.fromkeys(self.diffusion_pairs))
+        pairs = product(self._exponents("alpha"), rates)
+        pairs = ((self._amplitude("D0", rate, alpha), alpha) for alpha, rate in pairs)
+        self.diffusion_pairs = list(dict.fromkeys(pairs))
         if summary.problem.model.shear:
             self._shear(start, span, step)
 
     def _shear(self, start: dict[str, float], span: float, step: float) -> None:
         """Set the strain rates: s·γ̇ at the middle of the record, and its exponent."""
-        self.shear_offset = _or(start["gamma_dot_t_offset"], self.search, "gamma_dot_t_offset", 0.0)
+        self.shear_offset = self._given_or("gamma_dot_t_offset", 0.0)
         self.betas = self._exponents("beta")
         problem = self.summary.problem
         nothing = problem.model.with_parts()
@@ -125,13 +124,16 @@ class Grid:
         inside = tuple(x for x in EXPONENTS if low <= x <= high)
         return inside or (float((low + high) / 2),)
 
-    def _amplitude(self, name: str, rate: float, exponent: float) -> float:
-        """Return the amplitude that gives `rate` at the middle of the record, inside its bounds."""
+    def _given_or(self, name: str, value: float) -> float:
+        """Return the value that a user gave, or another one inside its bounds."""
         at = self.search.names.index(name)
         if np.isfinite(self.search.start[at]):
             return float(self.search.start[at])
-        value = rate * self.middle**-exponent
         return float(np.clip(value, self.search.lower[at], self.search.upper[at]))
+
+    def _amplitude(self, name: str, rate: float, exponent: float) -> float:
+        """Return the amplitude that gives `rate` at the middle of the record, inside its bounds."""
+        return self._given_or(name, rate * self.middle**-exponent)
 
     def theta(
         self, flow: int, beta: int = 0, shear: int = 0, angle: int = 0
@@ -146,13 +148,6 @@ class Grid:
             rate = amplitude, exponent, self.shear_offset
             theta = model.with_parts(theta, shear_rate=rate, phi0=self.angles[angle])
         return self.search.inside(theta)
-
-
-def _or(value: float, search: Search, name: str, otherwise: float) -> float:
-    at = search.names.index(name)
-    if np.isfinite(value):
-        return float(value)
-    return float(np.clip(otherwise, search.lower[at], search.upper[at]))
 
 
 def _log_spaced(

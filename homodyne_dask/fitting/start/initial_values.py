@@ -78,15 +78,10 @@ def free_rate_minima(
         fine = fine_averages(request.scan, data, summary)
         near = only_short_lags(fine)
         sizes = _points_of_power_laws(request, near)[:MAX_SPLINE_STARTS]
-        fits, ends = with_sign_changes(fine, found, mode, rate, sizes, points)
+        ends = with_sign_changes(fine, found, mode, rate, sizes, points)
     else:
-        fits = BinnedFits(summary, found, mode)
-        ends = fits.merged(fits.advanced(fits.started(points), PASSES_TO_MINIMUM))
-    size = int(found.free.sum())
-    return [
-        Minimum(end.lowest.theta, end.chisqr, end.starts, end.lowest.reduced.variance(size))
-        for end in ends
-    ]
+        ends = BinnedFits(summary, found, mode).ends(points, PASSES_TO_MINIMUM)
+    return [end.minimum(int(found.free.sum())) for end in ends]
 
 
 def _points_of_power_laws(
@@ -172,9 +167,8 @@ def _minima_of_ties(request: Request, data: Passes | None) -> list[Minimum]:
     base = _untied(request)
     kept = [base.search.names.index(name) for name in search.names]
     points = [search.inside(at.theta[kept]) for at in find_initial_values(base, data)]
-    fits = BinnedFits(averages_of(request, data), search, mode)
-    ends = fits.merged(fits.advanced(fits.started(points), PASSES_TO_MINIMUM))
-    return [Minimum(end.lowest.theta, end.chisqr, end.starts) for end in ends]
+    ends = BinnedFits(averages_of(request, data), search, mode).ends(points, PASSES_TO_MINIMUM)
+    return [end.minimum() for end in ends]
 
 
 @one_blas_thread()
@@ -218,7 +212,7 @@ def find_initial_values(request: Request, data: Passes | None = None) -> list[Mi
         [own] = fits.advanced(fits.started([search.inside(search.start)]), PASSES_TO_MINIMUM)
         close = own.lowest.reduced.variance(int(search.free.sum()))
         ends = fits.merged([own, *(end for end in ends if end.chisqr < own.chisqr - close)])
-    return [Minimum(end.lowest.theta, end.chisqr, end.starts) for end in ends]
+    return [end.minimum() for end in ends]
 
 
 def _points_of_beats(
@@ -261,10 +255,8 @@ def _points_of_speed(
         values = dict(zip(law.names, minimum.theta.tolist(), strict=True))
         theta = np.array([values.get(name, 0.0) for name in found.names])
         speed = values[law.beat.speed] * t ** values[law.beat.exponent]
-        for course in (
-            speed,
-            np.full_like(speed, np.median(speed)),
-        ):  # a power may be far off at t = 0
+        # a power may be far off at t = 0
+        for course in (speed, np.full_like(speed, np.median(speed))):
             theta[speeds] = form.projected(t, course)
             points.append(found.inside(np.where(np.isfinite(given), given, theta)))
     first = speeds | np.isin(found.names, [beat.fraction, *beat.decays])

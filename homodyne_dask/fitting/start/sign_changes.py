@@ -69,9 +69,13 @@ def _longest(summary: BinnedAverages, share: float) -> float:
 
 
 def with_sign_changes(
-    summary: BinnedAverages, search: Search, mode: str, rate: slice,
-    sizes: list[Float[np.ndarray, " p"]], others: list[Float[np.ndarray, " p"]],
-) -> tuple[BinnedFits, list[BinnedFit]]:  # fmt: skip
+    summary: BinnedAverages,
+    search: Search,
+    mode: str,
+    rate: slice,
+    sizes: list[Float[np.ndarray, " p"]],
+    others: list[Float[np.ndarray, " p"]],
+) -> list[BinnedFit]:
     """Return the fits to all lags, best first, that began with the size of the rate at short lags.
 
     rate: the coefficients of the shear rate in theta. sizes: points whose rate keeps its sign. others:
@@ -81,7 +85,7 @@ def with_sign_changes(
     lower[rate] = np.maximum(lower[rate], 0.0)
     shortest = summary.up_to_lag(_longest(summary, SHARES[0]))
     fits = BinnedFits(shortest, replace(search, lower=lower), mode)
-    theta = fits.merged(fits.advanced(fits.started(sizes), 2 * PASSES))[0].lowest.theta
+    theta = fits.ends(sizes, 2 * PASSES)[0].lowest.theta
     for share in SHARES:
         near, given = summary.up_to_lag(_longest(summary, share)), search
         fits = BinnedFits(near, search, mode)
@@ -95,7 +99,7 @@ def with_sign_changes(
         theta = _turned_without_fit(fits, state.theta, rate)
         theta = _turned_with_fits(fits, theta, rate)
     fits = BinnedFits(summary, search, mode)
-    return fits, fits.merged(fits.advanced(fits.started([theta, *others]), 4 * PASSES))
+    return fits.ends([theta, *others], 4 * PASSES)
 
 
 def _turned(

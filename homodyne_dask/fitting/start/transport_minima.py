@@ -7,13 +7,12 @@ sign (`mirrored_shear`).
 """
 
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.fitting.start.averages import BinnedAverages
-from homodyne_dask.fitting.start.binned_fits import BinnedFit, BinnedFits, promising
+from homodyne_dask.fitting.start.binned_fits import BinnedFit, BinnedFits, Minimum, promising
 from homodyne_dask.fitting.start.grid_scan import Grid, chisqr_with_best_scaling, scan_points
 from homodyne_dask.fitting.start.shear_scan import mirrored_shear, shear_candidates
 from homodyne_dask.models.parameters import Search
@@ -83,18 +82,6 @@ def _chisqr(
     return total
 
 
-class Minimum(NamedTuple):
-    """A minimum of χ² on the averages."""
-
-    theta: Float[np.ndarray, " p"]
-    chisqr: float
-    """On the averages; NaN where the user gave theta."""
-    starts: int
-    """Number of fits that ended there."""
-    variance: float = np.nan
-    """Of a residual of the averages."""
-
-
 def transport_minima(
     summary: BinnedAverages, search: Search, mode: str, starts: int | None = None
 ) -> list[Minimum]:
@@ -114,11 +101,7 @@ def transport_minima(
         ends = fits.merged([*ends, *own])
     elif given[search.free].any():
         ends = fits.merged([*ends, *_searched(summary, fits, search, starts)])
-    free = int(search.free.sum())
-    return [
-        Minimum(end.lowest.theta, end.chisqr, end.starts, end.lowest.reduced.variance(free))
-        for end in ends
-    ]
+    return [end.minimum(int(search.free.sum())) for end in ends]
 
 
 def _searched(
@@ -133,8 +116,8 @@ def _searched(
         if fits.same_minimum(best, ends[0]):
             break
     if summary.problem.model.shear:
-        starts_mirrored = fits.started(mirrored_shear(grid, ends[0].lowest.theta))
-        ends = fits.merged([*ends, *fits.advanced(starts_mirrored, PASSES_TO_MINIMUM)])
+        mirrored = mirrored_shear(grid, ends[0].lowest.theta)
+        ends = fits.merged([*ends, *fits.ends(mirrored, PASSES_TO_MINIMUM)])
     return ends
 
 
@@ -184,7 +167,7 @@ def _with_rescan(
     theta = best.lowest.theta
     points = shear_candidates(grid, summary, theta, worst)
     points += diffusion_candidates(grid, summary, theta, worst)
-    rescanned = fits.merged(fits.advanced(fits.started(points), PASSES_FREE))
+    rescanned = fits.ends(points, PASSES_FREE)
     there = [end for end in rescanned if fits.same_minimum(best, end)]
     new = [end for end in rescanned if not fits.same_minimum(best, end) and end.chisqr <= worst]
     return fits.merged([*ends, *there, *completed(fits, new, starts or N_COMPLETED_RESCAN)])

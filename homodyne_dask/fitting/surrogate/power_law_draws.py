@@ -45,12 +45,19 @@ class _Tables(NamedTuple):
 class _Values(NamedTuple):
     """What draws know of the three values: normal, with a prior of c that is normal."""
 
+    law: PowerLaw
+    priors: tuple[AnyPrior, AnyPrior, AnyPrior]
+    """Of a, b and c."""
     mean: Float[np.ndarray, "draw 3"]
     precision: Float[np.ndarray, "3 3"]
     tau: Float[np.ndarray, " draw"]
     """The precision of a draw is this times that."""
     c: tuple[float, float]
     """Mean and weight 1/sd² of the prior of c; weight 0 for none."""
+
+    def of(self, draws: Int[np.ndarray, " part"]) -> "_Values":
+        """Return these of some draws."""
+        return self._replace(mean=self.mean[draws], tau=self.tau[draws])
 
 
 def power_law_draws(
@@ -66,30 +73,24 @@ def power_law_draws(
     priors: of a, b and c; their ends bound the draws. The precision of the values is tau times `precision`.
     """
     of_c = priors[2].normal_part(log=False) or (0.0, 0.0)
-    values = _Values(mean, precision, tau, of_c)
+    values = _Values(law, priors, mean, precision, tau, of_c)
     x, log_q = np.empty((len(tau), 3)), np.empty(len(tau))
     batches = np.array_split(np.argsort(tau), -(-len(tau) // _BATCH))
     each = zip(batches, rng.spawn(len(batches)), strict=True)
-    found = on_cores(lambda of: _drawn(law, priors, _some(values, of[0]), of[1]), each)
-    for some, (drawn, density) in zip(batches, found, strict=True):
+    made = on_cores(lambda of: _drawn(values.of(of[0]), of[1]), each)
+    for some, (drawn, density) in zip(batches, made, strict=True):
         x[some], log_q[some] = drawn, density
     return x, log_q
 
 
-def _some(of: _Values, some: Int[np.ndarray, " part"]) -> _Values:
-    return of._replace(mean=of.mean[some], tau=of.tau[some])
-
-
-def _range_of_exponents(
-    law: PowerLaw, priors: tuple[AnyPrior, AnyPrior, AnyPrior], values: _Values
-) -> Float[np.ndarray, " edge"]:
+def _range_of_exponents(values: _Values) -> Float[np.ndarray, " edge"]:
     """Return the edges of cells of exponents, over where the density is on average of the draws."""
-    n, (low, high) = len(values.tau), priors[1].core
-    values = _some(values, np.linspace(0, n - 1, min(n, _SEARCHED)).astype(int))
+    n, (low, high) = len(values.tau), values.priors[1].core
+    values = values.of(np.linspace(0, n - 1, min(n, _SEARCHED)).astype(int))
     edges = np.linspace(low, high, _EXPONENTS + 1)
     for _ in range(2):
         middles = (edges[1:] + edges[:-1]) / 2
-        share = _tables(law, priors, values, middles, _AMPLITUDES).mass.sum(2)
+        share = _tables(values, middles, _AMPLITUDES).mass.sum(2)
         share = (share / share.sum(1, keepdims=True)).mean(0)
         some = np.flatnonzero(share > _LEAST_MASS)
         first, last = max(some[0] - 1, 0), min(some[-1] + 2, _EXPONENTS)
@@ -97,17 +98,12 @@ def _range_of_exponents(
     return edges
 
 
-def _tables(
-    law: PowerLaw,
-    priors: tuple[AnyPrior, AnyPrior, AnyPrior],
-    values: _Values,
-    b: Float[np.ndarray, "*b"],
-    cells: int,
-) -> _Tables:
+def _tables(values: _Values, b: Float[np.ndarray, "*b"], cells: int) -> _Tables:
     """Return the tables at exponents b.
 
     b: exponents for all draws, or of shape (draw, 1) those of each.
     """
+    law, priors = values.law, values.priors
     g = law.times ** b[..., None]
     P, tau = values.precision, values.tau[:, None]
     mean_c, weight_c = values.c
@@ -150,17 +146,14 @@ def _cell(
 
 
 def _drawn(
-    law: PowerLaw,
-    priors: tuple[AnyPrior, AnyPrior, AnyPrior],
-    values: _Values,
-    rng: np.random.Generator,
+    values: _Values, rng: np.random.Generator
 ) -> tuple[Float[np.ndarray, "draw 3"], Float[np.ndarray, " draw"]]:
-    edges = _range_of_exponents(law, priors, values)
+    edges, law, priors = _range_of_exponents(values), values.law, values.priors
     n, step = len(values.mean), edges[1] - edges[0]
-    by_cell = _tables(law, priors, values, edges[:-1] + step / 2, _AMPLITUDES).mass
+    by_cell = _tables(values, edges[:-1] + step / 2, _AMPLITUDES).mass
     cell, log_q = _cell(by_cell.sum(2), rng)
     b = edges[cell] + step * rng.random(n)
-    fine = _tables(law, priors, values, b[:, None], _FINE)
+    fine = _tables(values, b[:, None], _FINE)
     cell, log_p = _cell(fine.mass[:, 0], rng)
     width, (mean_c, weight_c) = fine.width[:, 0], values.c
     a = fine.lowest[:, 0] + width * (cell + rng.random(n))

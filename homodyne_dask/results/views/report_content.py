@@ -58,15 +58,21 @@ def report_of(
     """Return the report of a fit; pictures: figures for a page, of the fit and of its posterior."""
     held = result.errors.posterior
     good = result.converged and not result.misfit
+    notes = [
+        *_priors(result),
+        *_free_rates(result),
+        *derived_sentences(result),
+        *mean_rates(result),
+        _on_errors(result),
+        *([ON_PULLS] if pulls(result) else []),
+    ]
     return Document(
         report_title(result),
         [
             Section("Outcome", [Outcome(good, result.verdict, reservations(result))]),
-            Section(
-                "Parameters", [Table("", parameter_rows(result), 3), Sentences(_notes(result))]
-            ),
+            Section("Parameters", [Table("", parameter_rows(result), 3), Sentences(notes)]),
             *([] if held is None else [posterior_section(held, of_posterior)]),
-            Section("Contrast and offset", [Sentences([_on_scaling(result), _data(result)])]),
+            Section("Contrast and offset", [Sentences(_on_scaling(result))]),
             *([] if pictures is None else [Section("Figures", [Pictures(pictures, VIEW)])]),
             Section("Bins", [_bins_table(result)], detail=True),
             Section("Influence of single bins and scaling mode", _sensitivity(result), detail=True),
@@ -119,9 +125,16 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
     times = (f"{name} {numbers.format_seconds(t)}" for name, t in result.run.timings.items())
     changed = (f"{name} {_value(config[name])}" for name in config["changed"])
     versions = {"homodyne-dask": result.provenance.version, **result.provenance.versions}
+    weight, loss = result.statistics.mean_weight, ""
+    if weight is not None:  # of least squares there is none
+        scale = f"{config['loss_scale']:g} σ"
+        loss = f"{config['loss']}, scale {scale}, mean weight {100 * weight:.1f} %"
+    meaning = _MEANING[config["convention"]]
+    if "phi0" not in result.parameters["param"].values:
+        meaning = f"{config['model']} has no shear"
     rows = [
         ("χ²", f"{result.chisqr:.8g}, reduced {result.redchi:.5f}"),
-        ("loss", _loss(result)),
+        ("loss", loss),
         (datum(result), f"{_measured(result)}, each counted once, in {_bins(result)}"),
         ("independent", f"{independent} of {bins} bins" if independent != bins else ""),
         ("excluded", _excluded(result)),
@@ -130,7 +143,7 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
         ("chunks read", f"{read:.0f} %: elsewhere f is below 1e-16" if read < 100 else ""),
         ("time", ", ".join(times)),
         ("computed on", f"{on['on']} ({on['why']})" if on else ""),
-        ("convention", f"{config['convention']}: {_meaning(result)}"),
+        ("convention", f"{config['convention']}: {meaning}"),
         ("gap", "" if gap is None else f"{gap / 1e4:g} um"),
         ("models", _comparison(result)),
         ("options", "; ".join(changed)),
@@ -172,23 +185,10 @@ def _bins(result: FitResult) -> str:
     return counted(result.statistics.nbins, "bin") + (f" of {number} ({where})" if rings else "")
 
 
-def _loss(result: FitResult) -> str:
-    """Return the loss, '' for least squares."""
-    weight, scale = result.statistics.mean_weight, result.config["loss_scale"]
-    if weight is None:
-        return ""
-    return f"{result.config['loss']}, scale {scale:g} σ, mean weight {100 * weight:.1f} %"
-
-
 def datum(result: FitResult) -> str:
     """Return what a measurement is: a pair of frames, or the mean over a cell of age and lag."""
-    cells = result.provenance.inputs.get("cells") or _of_averages(result)
-    return "cells" if cells else "pairs"
-
-
-def _of_averages(result: FitResult) -> bool:
-    """Return whether averages over cells were fitted, weighted by speckle noise."""
-    return result.config["weighting"] == "speckle"
+    averaged = result.provenance.inputs.get("cells") or result.config["weighting"] == "speckle"
+    return "cells" if averaged else "pairs"
 
 
 def _measured(result: FitResult) -> str:
@@ -250,12 +250,6 @@ def _minima(result: FitResult) -> Table:
     return Table(f"Minima in which fits to binned averages ended{more}", rows, 0)
 
 
-def _meaning(result: FitResult) -> str:
-    if "phi0" not in result.parameters["param"].values:
-        return f"{result.config['model']} has no shear"
-    return _MEANING[result.config["convention"]]
-
-
 _ON_MODES = (
     "each mode is evaluated after one Gauss–Newton step from this optimum; AIC and BIC are differences from "
     "the lowest, corrected for correlated pairs, and absent where the model does not describe the data; "
@@ -302,18 +296,6 @@ def parameter_rows(result: FitResult) -> list[list[str]]:
             row.append(f"{pull[name]:+.1f}" if name in pull else "-")
         rows.append(row)
     return [head + ["truth", "pull"] * (truth is not None), *rows]
-
-
-def _notes(result: FitResult) -> list[str]:
-    """Return priors, quantities that follow from the parameters, and how the errors are computed."""
-    return [
-        *_priors(result),
-        *_free_rates(result),
-        *derived_sentences(result),
-        *mean_rates(result),
-        *_on_errors(result),
-        *([ON_PULLS] if pulls(result) else []),
-    ]
 
 
 def _priors(result: FitResult) -> list[str]:
@@ -379,31 +361,30 @@ def mean_rates(result: FitResult) -> list[str]:
     ]
 
 
-def _on_errors(result: FitResult) -> list[str]:
+def _on_errors(result: FitResult) -> str:
     """Return how the standard errors are computed, and what the naive ones assume."""
     how = {
         SPECKLE: "from speckle and counting noise, assuming Gaussian speckle (method: speckle)",
         CLUSTER_ROBUST: "cluster-robust (CR3, clustered by bin)",
         "": "unknown",
     }[result.parameters.attrs["method"]]
-    averaged = _of_averages(result)
+    averaged = result.config["weighting"] == "speckle"
     naive = "the weights are the covariance" if averaged else "noise is uncorrelated"
-    return [f"stderr: {how}; naive error: as if {naive}"]
+    return f"stderr: {how}; naive error: as if {naive}"
 
 
-def _on_scaling(result: FitResult) -> str:
-    """Return how contrast and offset were fitted and which values they have."""
+def _on_scaling(result: FitResult) -> list[str]:
+    """Return how contrast and offset were fitted, which values they have, and how large the residuals are."""
     table = result.scaling
     empty = table["ndata"].values == 0
     contrast = table["contrast"].values[~(table["undetermined"].values | empty)]
     contrast = numbers.format_range(contrast, ".5f")
     offset = numbers.format_range(table["offset"].values[~empty], ".5f")
-    return f"{result.config['scaling']} scaling: contrast {contrast}, offset {offset}"
-
-
-def _data(result: FitResult) -> str:
     number = f"{_measured(result)} {datum(result)}"
-    return f"reduced χ² {result.redchi:.5g} for {number} in {_bins(result)}"
+    return [
+        f"{result.config['scaling']} scaling: contrast {contrast}, offset {offset}",
+        f"reduced χ² {result.redchi:.5g} for {number} in {_bins(result)}",
+    ]
 
 
 def _bins_table(result: FitResult) -> Table:

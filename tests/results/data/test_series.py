@@ -234,7 +234,6 @@ def test_one_theta_for_several_q_is_the_dense_optimum_and_the_report_says_which_
     np.testing.assert_allclose(result.scaling["contrast"], contrast, rtol=1e-5)
     np.testing.assert_array_equal(result.scaling["q"], scans.q)
     view = FitView(result, scan)
-    assert "of every bin of 3 rings" in alternative("angles", view)
     assert "q = 0.003 Å⁻¹" in alternative("maps", view)
     assert "q = 0.008 Å⁻¹" in alternative("maps", view)
 

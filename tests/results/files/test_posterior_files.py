@@ -7,7 +7,6 @@ from dataclasses import replace
 import matplotlib.image
 import numpy as np
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.fit_view import FitView, fitted_scan
@@ -18,7 +17,6 @@ from homodyne_dask.results.files.posterior_netcdf import load_posterior
 from homodyne_dask.results.files.saved_results import load_result
 from homodyne_dask.results.views.figures import fit_figures as plots
 from homodyne_dask.results.views.figures.corner_figure import levels_holding
-from homodyne_dask.results.views.figures.picture import replace_ticks
 from tests.results.made_draws import NOTE, banana, draws_of, gaussian
 from tests.results.made_results import FLOW, changed, config_of, fit_of, scan_of
 from tests.results.views.figures.texts import check_places, texts_of
@@ -111,10 +109,8 @@ def test_no_text_of_a_picture_is_cut_off_or_lies_on_another(name, case, flowing)
     )
     draws = draws_of(result, gaussian(result, 400), adjust_note=f"{long}; {long}")
     picture = getattr(posterior_of(result, draws, flowing).plot, name)()
-    page = picture.bbox
-    replace_ticks(FigureCanvasAgg(picture))
-    shown = texts_of(picture)
-    check_places(shown, page)
+    shown = [(text, box) for text, box in texts_of(picture) if text]
+    check_places(shown, picture.bbox)
     assert len(shown) > 4
 
 

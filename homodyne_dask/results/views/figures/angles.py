@@ -1,14 +1,18 @@
 """Contrast, offset, χ² and decay of every bin against φ."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FittedModel, FitView, decay_times
 from homodyne_dask.results.views.figures.lag_cuts import cell_errors
+from homodyne_dask.results.views.figures.picture import FitFigure
 from homodyne_dask.results.views.figures.style import (
     COLOURS,
     MAX_INTERVALS,
@@ -19,12 +23,6 @@ from homodyne_dask.results.views.figures.style import (
 )
 from homodyne_dask.solver.covariance import CLUSTER_ROBUST
 from homodyne_dask.store.scan import Scan
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.lines import Line2D
-
-    from homodyne_dask.results.views.figures.picture import FitFigure
 
 POLAR_RANGE = 150.0
 """Range of φ [degree] from which a polar plot is added."""
@@ -40,7 +38,7 @@ MAX_SAMPLES = 12
 """Most frames, and most lags, at which the model is averaged over a cell."""
 
 
-def draw_angles(view: FitView) -> "FitFigure":
+def draw_angles(view: FitView) -> FitFigure:
     """Draw contrast, offset, reduced χ² and decay of every bin against φ."""
     scan, table = view.scan, view.result.scaling
     found = at_one_lag(view)
@@ -179,7 +177,7 @@ def _spread(first: int, stop: int) -> Int[np.ndarray, " n"]:
     return first + ((np.arange(n) + 0.5) * (stop - first) / n).astype(int)
 
 
-def _at_one_lag(axis: "Axes", compass: "Axes | None", view: FitView, found: AtLag | None) -> None:
+def _at_one_lag(axis: Axes, compass: Axes | None, view: FitView, found: AtLag | None) -> None:
     """Draw the decay at one lag against φ, and as a polar plot for a wide range of φ."""
     scan = view.scan
     label_axes(axis, "", "(c₂ − offset) / contrast")
@@ -196,10 +194,8 @@ def _at_one_lag(axis: "Axes", compass: "Axes | None", view: FitView, found: AtLa
             q = ring if np.isfinite(ring) else 1.0
             f = _at_lag(view.at_angles(q, CIRCLE), found)
             here = (scan.q == ring) | np.isnan(ring)
-            compass.errorbar(
-                np.deg2rad(scan.phi[here]), found.f[here], found.stderr[here], fmt=marker, ms=4,
-                color=colour, elinewidth=0.8,
-            )  # fmt: skip
+            look = {"fmt": marker, "ms": 4, "color": colour, "elinewidth": 0.8}
+            compass.errorbar(np.deg2rad(scan.phi[here]), found.f[here], found.stderr[here], **look)
             compass.plot(np.deg2rad(CIRCLE), f, color=colour, lw=1)
     if compass is not None:
         low, high = axis.get_ylim()
@@ -211,7 +207,7 @@ def _at_lag(model: FittedModel, at: AtLag) -> Float[np.ndarray, " n"]:
     return model.shape(np.arange(len(model.phi)), at.t1, at.t2).mean(axis=1)
 
 
-def _compass(picture: "FitFigure", panel: "Axes") -> Any:
+def _compass(picture: FitFigure, panel: Axes) -> Any:
     """Return polar axes in the place of others, smaller by the labels around them."""
     panel.remove()
     left, bottom, width, height = panel.get_position().bounds
@@ -224,7 +220,7 @@ def _compass(picture: "FitFigure", panel: "Axes") -> Any:
 
 
 def by_angle(
-    axis: "Axes",
+    axis: Axes,
     scan: Scan,
     values: Float[np.ndarray, " bin"],
     hollow: Bool[np.ndarray, " bin"],
@@ -236,16 +232,13 @@ def by_angle(
     for ring, colour, marker in ring_colours(scan.q):
         here = (scan.q == ring) | np.isnan(ring)
         for some, face in ((here & ~hollow, colour), (here & hollow, "none")):
-            axis.errorbar(
-                x[some], values[some], None if stderr is None else stderr[some], fmt=marker, ms=ms,
-                color=colour, markerfacecolor=face, elinewidth=0.8,
-            )  # fmt: skip
+            look: Any = {"fmt": marker, "ms": ms, "color": colour, "markerfacecolor": face}
+            error = None if stderr is None else stderr[some]
+            axis.errorbar(x[some], values[some], error, elinewidth=0.8, **look)
 
 
-def angle_axis(axis: "Axes", scan: Scan) -> None:
+def angle_axis(axis: Axes, scan: Scan) -> None:
     """Label the axis of φ, or of labels if φ is not known for all."""
-    from matplotlib.ticker import MaxNLocator
-
     if not np.isfinite(scan.phi).all():
         axis.set_xlabel("bin")
         return
@@ -255,10 +248,8 @@ def angle_axis(axis: "Axes", scan: Scan) -> None:
         axis.set_xlim(scan.phi.mean() - 50, scan.phi.mean() + 50)
 
 
-def legend_marks(q: Float[np.ndarray, " bin"], hollow: bool) -> "list[Line2D]":
+def legend_marks(q: Float[np.ndarray, " bin"], hollow: bool) -> list[Line2D]:
     """Return a mark for each ring if there are several, and one for hollow symbols if there are any."""
-    from matplotlib.lines import Line2D
-
     rings = ring_colours(q)
     if len(rings) == 1:
         rings = []
@@ -274,17 +265,17 @@ def legend_marks(q: Float[np.ndarray, " bin"], hollow: bool) -> "list[Line2D]":
     return marks
 
 
-def legend_height(marks: "Sequence[Line2D]", columns: int) -> float:
+def legend_height(marks: Sequence[Line2D], columns: int) -> float:
     """Return the height of a legend in inches."""
     return 0.18 * -(-len(marks) // columns) + 0.1 if marks else 0.0
 
 
-def legend(picture: "FitFigure", marks: "Sequence[Line2D]", columns: int) -> None:
+def legend(picture: FitFigure, marks: Sequence[Line2D], columns: int) -> None:
     """Add a legend below all panels."""
     if marks:
         look = {"loc": "lower center", "frameon": False, "fontsize": 8}
         picture.legend(handles=list(marks), ncols=columns, **look)
 
 
-def _write(axis: "Axes", text: str) -> None:
+def _write(axis: Axes, text: str) -> None:
     axis.text(0.5, 0.5, text, transform=axis.transAxes, ha="center", va="center", color="#555555")

@@ -1,32 +1,30 @@
 """The corner figure of a posterior: densities of each parameter and of each pair."""
 
 import textwrap
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+from scipy.ndimage import gaussian_filter, gaussian_filter1d
 
 from homodyne_dask.results.data.known_truth import truth_of
 from homodyne_dask.results.data.posterior import Posterior
 from homodyne_dask.results.data.posterior_draws import free_names
+from homodyne_dask.results.views.figures.picture import FitFigure
 from homodyne_dask.results.views.figures.style import (
     COLOURS,
-    figure,
-    place,
+    grid_of,
     plain_label,
     power_of_ten,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from homodyne_dask.results.views.figures.picture import FitFigure
 
 MOST = 10
 """Most parameters that are drawn, the first ones."""
 FEW = 4
 """Parameters up to which the legend is above all panels; of more it is right of the first ones."""
-SIDE, GAP, LEFT, BELOW, ABOVE = 1.2, 0.1, 1.0, 0.75, 0.15
+SIDE, GAP, LEFT, RIGHT, BELOW, ABOVE = 1.2, 0.1, 1.0, 0.15, 0.75, 0.15
 """Inches: of a panel, between two, and around all."""
 LEAST_WIDTH = 4.4
 """Inches of the figure, for its legend."""
@@ -38,8 +36,6 @@ SMOOTHED = 2.0
 """Standard deviation of the smoothing, in cells."""
 MARGIN = 0.12
 """Share of an axis at both ends without ticks."""
-APART = 0.4
-"""Least share of an axis between two ticks."""
 SHARES = (0.95, 0.68)
 FIT, TRUTH, GREY = COLOURS[1], COLOURS[2], "#555555"
 
@@ -55,7 +51,7 @@ class DrawnParameter(NamedTuple):
     truth: float | None
 
 
-def draw_corner(posterior: Posterior) -> "FitFigure":
+def draw_corner(posterior: Posterior) -> FitFigure:
     """Draw the density of each free parameter, with the fit's Gaussian, and of each pair of them.
 
     Contours hold 68 and 95 % of the draws; lines are the values of the fit, and true ones if known.
@@ -64,28 +60,27 @@ def draw_corner(posterior: Posterior) -> "FitFigure":
     shown = [drawn_parameter(posterior, name, at) for name, at in free]
     n = len(shown)
     inside = n * SIDE + (n - 1) * GAP
-    width = max(LEFT + inside + 0.15, LEAST_WIDTH)
+    width = max(LEFT + inside + RIGHT, LEAST_WIDTH)
     room = width - 0.3 - (LEFT + SIDE if n > FEW else 0.0)
     words = _words(posterior, shown, int(room / LETTER))
-    height = BELOW + inside + ABOVE + (0.0 if n > FEW else LINE * len(words))
-    picture = figure(width, height)
-    for row in range(n):
-        bottom = BELOW + (n - 1 - row) * (SIDE + GAP)
-        for column in range(row + 1):
-            axes = place(picture, LEFT + column * (SIDE + GAP), bottom, SIDE, SIDE)
-            if row == column:
-                _marginal(axes, shown[row])
-            else:
-                _pair(axes, shown[column], shown[row])
-                axes.set_yticks(_ticks(shown[row].edges))
-            axes.set_xticks(_ticks(shown[column].edges))
-            axes.tick_params(labelsize=7, labelbottom=row == n - 1, labelleft=column == 0 < row)
-        centred: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
-        along = LEFT + row * (SIDE + GAP) + SIDE / 2
-        picture.text(along / width, 0.25 / height, shown[row].label, **centred)
-        if row > 0:
-            middle = (bottom + SIDE / 2) / height
-            picture.text(0.25 / width, middle, shown[row].label, rotation=90, **centred)
+    above = ABOVE + (0.0 if n > FEW else LINE * len(words))
+    margins = (LEFT, width - LEFT - inside, BELOW, above)
+    picture, grid = grid_of(n, n, SIDE, SIDE, margins, (GAP, GAP))
+    for row, column in np.argwhere(np.tri(n)).tolist():
+        axes = picture.add_subplot(grid[row, column])
+        axes.tick_params(labelsize=7, labelbottom=row == n - 1, labelleft=column == 0 < row)
+        if row == column:
+            _marginal(axes, shown[row])
+        else:
+            _pair(axes, shown[column], shown[row])
+            axes.set_yticks(_ticks(shown[row].edges))
+        axes.set_xticks(_ticks(shown[column].edges))
+        if row == n - 1:
+            axes.set_xlabel(shown[column].label, fontsize=8)
+        if column == 0 < row:
+            axes.set_ylabel(shown[row].label, fontsize=8, va="center")
+            axes.yaxis.set_label_coords(-(LEFT - 0.25) / SIDE, 0.5)
+    height = BELOW + inside + above
     for line, (text, colour) in enumerate(words):
         at = (width - 0.1) / width, 1 - (0.1 + LINE * line) / height
         picture.text(*at, text, ha="right", va="top", fontsize=8, color=colour)
@@ -118,10 +113,8 @@ def drawn_parameter(posterior: Posterior, name: str, at: int) -> DrawnParameter:
     )
 
 
-def _marginal(axes: "Axes", one: DrawnParameter) -> None:
+def _marginal(axes: Axes, one: DrawnParameter) -> None:
     """Draw the density and the fit's Gaussian, the highest value of each 1."""
-    from scipy.ndimage import gaussian_filter1d
-
     counts, _ = np.histogram(one.draws, one.edges)
     density = gaussian_filter1d(counts.astype(float), SMOOTHED / 2, mode="nearest")
     middle = 0.5 * (one.edges[1:] + one.edges[:-1])
@@ -138,9 +131,7 @@ def _marginal(axes: "Axes", one: DrawnParameter) -> None:
     axes.set_yticks([])
 
 
-def _pair(axes: "Axes", x: DrawnParameter, y: DrawnParameter) -> None:
-    from scipy.ndimage import gaussian_filter
-
+def _pair(axes: Axes, x: DrawnParameter, y: DrawnParameter) -> None:
     counts, _, _ = np.histogram2d(x.draws, y.draws, [x.edges, y.edges])
     density = gaussian_filter(counts, SMOOTHED, mode="nearest").T
     levels = levels_holding(density, SHARES)
@@ -162,24 +153,17 @@ def levels_holding(density: Float[np.ndarray, "n m"], shares: tuple[float, ...])
     return [float(falling[np.searchsorted(held, share)]) for share in shares]
 
 
-def _lines(axes: "Axes", one: DrawnParameter, line: str) -> None:
+def _lines(axes: Axes, one: DrawnParameter, line: str) -> None:
     getattr(axes, line)(one.value, color=FIT, linewidth=0.8)
     if one.truth is not None:
         getattr(axes, line)(one.truth, color=TRUTH, linewidth=1.0, linestyle="--")
 
 
-def _ticks(edges: Float[np.ndarray, " edge"]) -> list[float]:
+def _ticks(edges: Float[np.ndarray, " edge"]) -> Float[np.ndarray, " tick"]:
     """Return one or two round numbers, far enough from the ends for their labels."""
-    from matplotlib.ticker import MaxNLocator
-
     low, high = edges[0] + MARGIN * np.ptp(edges), edges[-1] - MARGIN * np.ptp(edges)
-    inside: list[float] = []
-    for most in (3, 6, 12):
-        found = MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
-        inside = [float(x) for x in found if low <= x <= high]
-        if len(inside) > 1 and inside[-1] - inside[0] > APART * np.ptp(edges):
-            return [inside[0], inside[-1]]
-    return inside[:1]
+    ticks = MaxNLocator(2, steps=[1, 2, 5, 10]).tick_values(low, high)
+    return np.unique(ticks[(ticks >= low) & (ticks <= high)][[0, -1]])
 
 
 def _words(

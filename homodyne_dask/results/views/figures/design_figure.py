@@ -1,12 +1,11 @@
 """Pictures of planned scans: errors against the quantity that is varied, pulls of toys."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.planned_errors import Design
 from homodyne_dask.results.data.toys import Toys
+from homodyne_dask.results.views.figures.picture import FitFigure
 from homodyne_dask.results.views.figures.style import (
     COLOURS,
     MARKERS,
@@ -15,9 +14,6 @@ from homodyne_dask.results.views.figures.style import (
     panels,
     plain_label,
 )
-
-if TYPE_CHECKING:
-    from homodyne_dask.results.views.figures.picture import FitFigure
 
 AXIS = {
     "frames": "frames",
@@ -33,7 +29,7 @@ REACH, BINS = 4.0, 16
 COLUMNS = 3
 
 
-def draw_design(design: Design) -> "FitFigure":
+def draw_design(design: Design) -> FitFigure:
     """Draw errors relative to the parameters, errors themselves of parameters that are 0."""
     data, varied = design.dataset, design.varied
     if varied is None:
@@ -47,11 +43,10 @@ def draw_design(design: Design) -> "FitFigure":
         label = f"{name}" if value else f"{name} (absolute)"
         for line, weighting in zip(LINES, data["weighting"].values, strict=True):
             y = data["stderr"].sel(weighting=weighting).isel(parameter=n).values / (value or 1.0)
-            axes.plot(
-                x, np.where(y > 0, y, np.nan), line, color=COLOURS[n % len(COLOURS)],
-                marker=MARKERS[n % len(MARKERS)], markersize=3.5, linewidth=1.2,
-                label=plain_label(label) if weighting == "speckle" else None,
-            )  # fmt: skip
+            shown = plain_label(label) if weighting == "speckle" else None
+            colour, marker = COLOURS[n % len(COLOURS)], MARKERS[n % len(MARKERS)]
+            look = {"color": colour, "marker": marker, "markersize": 3.5, "linewidth": 1.2}
+            axes.plot(x, np.where(y > 0, y, np.nan), line, label=shown, **look)
     label_axes(
         axes, AXIS[varied], "standard error / value", "dashed: --weighting pairs; solid: speckle"
     )
@@ -61,7 +56,7 @@ def draw_design(design: Design) -> "FitFigure":
     return picture
 
 
-def draw_pulls(toys: Toys) -> "FitFigure":
+def draw_pulls(toys: Toys) -> FitFigure:
     """Draw a histogram of (estimate - truth)/error of each parameter, with the expected curve."""
     names, pulls = toys.dataset["param"].values, toys.pulls
     picture, axes = panels(len(names), COLUMNS, 2.2, 1.7)

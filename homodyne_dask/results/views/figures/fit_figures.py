@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView, view_of
@@ -13,15 +12,13 @@ from homodyne_dask.results.views.figures.influence_figure import draw_influence,
 from homodyne_dask.results.views.figures.lag_cuts import draw_cuts
 from homodyne_dask.results.views.figures.maps import draw_maps, draw_residuals
 from homodyne_dask.results.views.figures.passes import draw_passes
+from homodyne_dask.results.views.figures.picture import FitFigure
 from homodyne_dask.results.views.figures.rates_figure import draw_rates
 from homodyne_dask.solver.state import Outcome
 from homodyne_dask.store.files import write_file
 from homodyne_dask.store.scan import Scan
 
-if TYPE_CHECKING:
-    from homodyne_dask.results.views.figures.picture import FitFigure
-
-PICTURES: dict[str, Callable[[FitView], "FitFigure"]] = {
+PICTURES: dict[str, Callable[[FitView], FitFigure]] = {
     "maps": draw_maps,
     "cuts": draw_cuts,
     "angles": draw_angles,
@@ -32,7 +29,7 @@ PICTURES: dict[str, Callable[[FitView], "FitFigure"]] = {
 }
 
 
-def fit_figure(result: FitResult, name: str, scan: Scan | None = None) -> "FitFigure":
+def fit_figure(result: FitResult, name: str, scan: Scan | None = None) -> FitFigure:
     """Return a figure of `result.plot`; scan: by default from where the store of the fit was."""
     return PICTURES[name](view_of(result, scan))
 

@@ -1,7 +1,5 @@
 """Influence of single bins: change of each parameter when one bin is excluded."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from jaxtyping import Bool
 
@@ -16,16 +14,14 @@ from homodyne_dask.results.views.figures.angles import (
     legend_height,
     legend_marks,
 )
+from homodyne_dask.results.views.figures.picture import FitFigure
 from homodyne_dask.results.views.figures.style import UNKNOWN_COLOUR, label_axes, panels
-
-if TYPE_CHECKING:
-    from homodyne_dask.results.views.figures.picture import FitFigure
 
 PANELS_PER_ROW = 4
 """Panels per row."""
 
 
-def draw_influence(view: FitView) -> "FitFigure":
+def draw_influence(view: FitView) -> FitFigure:
     """Draw the change of each parameter without each bin, in standard errors, against φ.
 
     Raises OptionError where the result does not hold it.

@@ -50,10 +50,8 @@ def _panel(axis: "Axes", view: FitView, bin: int) -> None:
     shades = colormaps["viridis"](np.linspace(0.0, 0.85, max(len(chosen), 1)))
     for age, colour, marker in zip(chosen, shades, MARKERS, strict=False):
         cut = cut_of(scan, read, bin, age)
-        axis.errorbar(
-            cut.lag, cut.c2, cut.stderr, fmt=marker, ms=3.5, color=colour, elinewidth=0.8,
-            label=f"t₁ = {cut.age:.3g} s",
-        )  # fmt: skip
+        look = {"fmt": marker, "ms": 3.5, "color": colour, "elinewidth": 0.8}
+        axis.errorbar(cut.lag, cut.c2, cut.stderr, label=f"t₁ = {cut.age:.3g} s", **look)
         t1, lag = cut.line
         f = view.model.shape(np.array([bin]), t1, t1 + lag)[0]
         axis.plot(lag, offset + contrast * f, color=colour)

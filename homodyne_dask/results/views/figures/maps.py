@@ -1,12 +1,17 @@
 """Maps of data, model and residual of a few bins, and the distribution of the residuals."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from jaxtyping import Float
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from homodyne_dask.results.data.block_means import BinMap
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.number_format import format_count
+from homodyne_dask.results.views.figures.picture import FitFigure
 from homodyne_dask.results.views.figures.style import (
     COLOURS,
     UNKNOWN_COLOUR,
@@ -15,87 +20,82 @@ from homodyne_dask.results.views.figures.style import (
     label_axes,
     logarithmic,
     panels,
-    place,
 )
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.cm import ScalarMappable
-
-    from homodyne_dask.results.views.figures.picture import FitFigure
-
-PANEL, BAR, GAP, ROW, BELOW = 2.45, 0.13, 0.12, 3.0, 0.55
-"""Inches: side of a map, width of a colour bar, space before it, height of a row, space below all."""
-LEFT = (0.75, 0.75 + PANEL + 0.3, 0.75 + 2 * PANEL + 0.3 + 1.1)
-"""Inches: where the three maps of a row begin."""
-WIDTH = LEFT[2] + PANEL + GAP + 0.8
+COLUMNS = (2.45, 2.45, 0.13, 0.7, 2.45, 0.13)
+"""Inches: data, model, their colour bar, its labels, residual, its colour bar."""
+MAP, GAP, ABOVE, LEFT, RIGHT, BELOW = 2.45, 0.12, 0.55, 0.75, 0.8, 0.55
+"""Inches: side of a map, space between columns, above each map, and around all."""
 MAX_TICKS = 5
 """Most intervals between ticks along a map or a colour bar."""
 LAG_CELLS = 24
 """Intervals of lag for the statistics of residuals."""
 
 
-def draw_maps(view: FitView) -> "FitFigure":
+def draw_maps(view: FitView) -> FitFigure:
     """Draw data, model and residual of up to four bins, as means over blocks of pairs."""
-    maps = view.maps
-    picture = figure(WIDTH, ROW * len(maps) + BELOW)
-    reach = _reach(np.concatenate([shown.residual.ravel() for shown in maps]))
-    for row, shown in enumerate(maps):
-        last = row == len(maps) - 1
-        bottom = BELOW + ROW * (len(maps) - 1 - row)
-        side = shown.grid.side
+    maps, reach = view.maps, _reach(np.concatenate([each.residual.ravel() for each in view.maps]))
+    width = LEFT + sum(COLUMNS) + (len(COLUMNS) - 1) * GAP + RIGHT
+    height = len(maps) * (ABOVE + MAP) + BELOW
+    picture = figure(width, height)
+    grid = picture.add_gridspec(
+        len(maps),
+        len(COLUMNS),
+        width_ratios=COLUMNS,
+        wspace=GAP * len(COLUMNS) / sum(COLUMNS),
+        hspace=ABOVE / MAP,
+        left=LEFT / width,
+        right=1 - RIGHT / width,
+        bottom=BELOW / height,
+        top=1 - ABOVE / height,
+    )
+    image = None
+    for row, each in enumerate(maps):
+        side = each.grid.side
         means = f", means over {side}×{side} pairs" if side > 1 else ""
-        title = f"{bin_name(view.scan, shown.bin)}\ndata{means}"
-        image, residuals = _row(picture, bottom, shown, title, reach, last)
-        _bar(picture, image, LEFT[1], bottom, PANEL).set_title("c₂", fontsize=10)
-        if last:  # the scale of the residuals is the same in all rows
-            height = ROW * (len(maps) - 1) + PANEL
-            _bar(picture, residuals, LEFT[2], bottom, height).set_ylabel("(data − model) / σ")
+        known = np.concatenate([v[np.isfinite(v)] for v in (each.data, each.model)])
+        low, high = np.quantile(known, (0.01, 0.99)) if len(known) else (0.0, 1.0)
+        ends = low, high if high > low else low + 1.0
+        title = f"{bin_name(view.scan, each.bin)}\ndata{means}"
+        data, model, residual = (picture.add_subplot(grid[row, at]) for at in (0, 1, 4))
+        _image(data, each, each.data, title, "cividis", ends)
+        image = _image(model, each, each.model, "model", "cividis", ends)
+        _bar(picture.add_subplot(grid[row, 2]), image, 0.05).set_title("c₂", fontsize=10)
+        image = _image(residual, each, each.residual, "residual", "RdBu_r", (-reach, reach))
+        data.set_ylabel("t₂ [s]")
+        data.tick_params(labelleft=True)
+        for axis in (data, model, residual) if row == len(maps) - 1 else ():
+            axis.set_xlabel("t₁ [s]")
+            axis.tick_params(labelbottom=True)
+    # the scale of the residuals is the same in all rows
+    _bar(picture.add_subplot(grid[:, 5]), image, 0.05 / len(maps)).set_ylabel("(data − model) / σ")
     return picture
 
 
-def _row(
-    picture: "FitFigure", bottom: float, shown: BinMap, title: str, reach: float, last: bool
-) -> "list[ScalarMappable]":
-    """Draw one bin; return the images of model and residual."""
-    from matplotlib import colormaps
-
-    known = np.concatenate([v[np.isfinite(v)] for v in (shown.data, shown.model)])
-    low, high = np.quantile(known, (0.01, 0.99)) if len(known) else (0.0, 1.0)
-    high, images = high if high > low else low + 1.0, []
-    parts = (
-        (shown.data, title, "cividis", low, high),
-        (shown.model, "model", "cividis", low, high),
-        (shown.residual, "residual", "RdBu_r", -reach, reach),
-    )
-    for left, (values, name, shades, lowest, highest) in zip(LEFT, parts, strict=True):
-        axis = place(picture, left, bottom, PANEL, PANEL)
-        colours = colormaps[shades].with_extremes(bad=UNKNOWN_COLOUR)
-        image: Any = axis.pcolorfast(
-            shown.edges, shown.edges, values, cmap=colours, vmin=lowest, vmax=highest
-        )
-        image.set_interpolation("nearest")
-        images.append(image)
-        axis.set_title(name, fontsize=10, loc="left")
-        axis.locator_params(nbins=MAX_TICKS)
-        axis.tick_params(labelleft=left == LEFT[0], labelbottom=last)
-        axis.set_xlabel("t₁ [s]" if last else "")
-        axis.set_ylabel("t₂ [s]" if left == LEFT[0] else "")
-    return images[1:]
+def _image(
+    axis: Axes,
+    at: BinMap,
+    values: Float[np.ndarray, "n n"],
+    title: str,
+    colours: str,
+    ends: tuple[float, float],
+) -> Any:
+    """Draw one map without tick labels, and return its image."""
+    shades = colormaps[colours].with_extremes(bad=UNKNOWN_COLOUR)
+    drawn: Any = axis.pcolorfast(at.edges, at.edges, values, cmap=shades, clim=ends)
+    drawn.set_interpolation("nearest")
+    axis.set_title(title, fontsize=10, loc="left")
+    axis.locator_params(nbins=MAX_TICKS)
+    axis.tick_params(labelleft=False, labelbottom=False)
+    return drawn
 
 
-def _bar(
-    picture: "FitFigure", image: "ScalarMappable", left: float, bottom: float, height: float
-) -> "Axes":
-    """Draw the colour bar of an image right of its panel and return its axes."""
-    from matplotlib.ticker import MaxNLocator
-
-    bar = place(picture, left + PANEL + GAP, bottom, BAR, height)
+def _bar(axis: Axes, image: Any, ends: float) -> Axes:
+    """Draw the colour bar of an image, with ends beyond its scale, in axes of its own."""
     ticks = MaxNLocator(MAX_TICKS, steps=[1, 2, 2.5, 5, 10])
-    ends = 0.05 * PANEL / height
-    picture.colorbar(image, cax=bar, extend="both", extendfrac=ends, ticks=ticks)
-    bar.ticklabel_format(useOffset=False)
-    return bar
+    axis.figure.colorbar(image, cax=axis, extend="both", extendfrac=ends, ticks=ticks)
+    axis.ticklabel_format(useOffset=False)
+    return axis
 
 
 def _reach(residual: np.ndarray) -> float:
@@ -104,7 +104,7 @@ def _reach(residual: np.ndarray) -> float:
     return max(3.0, float(np.quantile(known, 0.99))) if len(known) else 3.0
 
 
-def draw_residuals(view: FitView) -> "FitFigure":
+def draw_residuals(view: FitView) -> FitFigure:
     """Draw the distribution of residual/σ of the blocks of the maps, and its dependence on lag."""
     pairs = [shown.upper for shown in view.maps]
     lag, residual = (np.concatenate([pair[n] for pair in pairs]) for n in (0, 1))
@@ -114,7 +114,7 @@ def draw_residuals(view: FitView) -> "FitFigure":
     return picture
 
 
-def _histogram(axis: "Axes", residual: np.ndarray) -> None:
+def _histogram(axis: Axes, residual: np.ndarray) -> None:
     label_axes(axis, "residual / σ", "density", "residuals of the maps")
     if not len(residual):
         return
@@ -134,7 +134,7 @@ def _histogram(axis: "Axes", residual: np.ndarray) -> None:
     axis.legend(frameon=False, fontsize=8, loc="upper left")
 
 
-def _by_lag(axis: "Axes", lag: np.ndarray, residual: np.ndarray) -> None:
+def _by_lag(axis: Axes, lag: np.ndarray, residual: np.ndarray) -> None:
     label_axes(axis, "lag t₂ − t₁ [s]", "residual / σ", "residuals against lag")
     axis.axhline(0, color=UNKNOWN_COLOUR, zorder=0)
     axis.axhline(1, color=COLOURS[6], linestyle="--", linewidth=1, label="expected")

@@ -1,12 +1,13 @@
 """The convergence of the fit: χ², distance to the minimum and time of each pass."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.number_format import level_name
+from homodyne_dask.results.views.figures.picture import FitFigure
 from homodyne_dask.results.views.figures.style import (
     COLOURS,
     FOOT,
@@ -18,19 +19,12 @@ from homodyne_dask.results.views.figures.style import (
 )
 from homodyne_dask.solver import levenberg_marquardt as lm
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from homodyne_dask.results.views.figures.picture import FitFigure
-
 ROOM_FOR_ZERO = 0.5
 """Length of the axis between 0 and the smallest difference of χ², in decades."""
 
 
-def draw_passes(view: FitView) -> "FitFigure":
+def draw_passes(view: FitView) -> FitFigure:
     """Draw χ² above its lowest, the estimated distance to the minimum, and the time of each pass."""
-    from matplotlib.ticker import MaxNLocator
-
     result = view.result
     picture, (above, distance, duration) = panels(3, 3, 3.0, 2.7, FOOT, left=0.95)
     history = [entry for entry in result.run.history if "pass" in entry]
@@ -54,23 +48,20 @@ def draw_passes(view: FitView) -> "FitFigure":
     return picture
 
 
-def _durations(axis: "Axes", result: FitResult) -> int:
+def _durations(axis: Axes, result: FitResult) -> int:
     """Draw the time of each pass, coarse passes left of the first pass over all data.
 
     Return the position of the first coarse pass.
     """
-    from matplotlib.ticker import FuncFormatter
-
     label_axes(axis, "pass over all data", "time of one pass [s]", "coarse and full passes")
     levels = [entry for entry in result.run.history if "level" in entry]
     begins = at = 1 - sum(entry["passes"] for entry in levels)
     for entry, colour, marker in zip(levels, COLOURS[2:], MARKERS[1:], strict=False):
         n = entry["passes"]
         each = np.full(n, entry["seconds"] / max(n, 1))
-        axis.plot(
-            np.arange(at, at + n), each, marker, color=colour, ms=6, markerfacecolor="none",
-            label=level_name(entry["level"]),
-        )  # fmt: skip
+        look = {"color": colour, "ms": 6, "markerfacecolor": "none"}
+        label = level_name(entry["level"])
+        axis.plot(np.arange(at, at + n), each, marker, label=label, **look)
         at += n
     full = [entry for entry in result.run.history if "pass" in entry and "seconds" in entry]
     seconds = [entry["seconds"] for entry in full]
@@ -82,7 +73,7 @@ def _durations(axis: "Axes", result: FitResult) -> int:
     return begins
 
 
-def _distance(axis: "Axes", number, decrement, accepted) -> None:
+def _distance(axis: Axes, number, decrement, accepted) -> None:
     label_axes(axis, "pass", "distance [standard errors]", "estimated distance to the minimum")
     logarithmic(axis, "y")
     enough = lm.Options().decrement
@@ -92,7 +83,7 @@ def _distance(axis: "Axes", number, decrement, accepted) -> None:
     _by_pass(axis, number, np.where(decrement > 0, decrement, np.nan), accepted)
 
 
-def _difference(axis: "Axes", number, chisqr, accepted) -> None:
+def _difference(axis: Axes, number, chisqr, accepted) -> None:
     """Draw χ² - lowest χ² on a logarithmic axis that includes 0."""
     label_axes(axis, "pass", "χ² − lowest χ²", "χ² above its lowest value")
     known = chisqr[np.isfinite(chisqr)]
@@ -105,7 +96,7 @@ def _difference(axis: "Axes", number, chisqr, accepted) -> None:
     _by_pass(axis, number, above, accepted)
 
 
-def _by_pass(axis: "Axes", number, values, accepted) -> None:
+def _by_pass(axis: Axes, number, values, accepted) -> None:
     axis.plot(number, values, color=UNKNOWN_COLOUR, zorder=1)
     known = np.isfinite(values)
     for some, marker, colour, label in (

@@ -1,14 +1,15 @@
 """The figures of a posterior: rates with bands, and the corner."""
 
 import textwrap
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
+from matplotlib.axes import Axes
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.posterior import Posterior
 from homodyne_dask.results.views.figures.corner_figure import LETTER, LINE, draw_corner
+from homodyne_dask.results.views.figures.picture import FitFigure
 from homodyne_dask.results.views.figures.rates_figure import AXES
 from homodyne_dask.results.views.figures.style import (
     COLOURS,
@@ -22,16 +23,11 @@ from homodyne_dask.results.views.figures.style import (
     plain_label,
 )
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from homodyne_dask.results.views.figures.picture import FitFigure
-
 BANDS = ((0.025, 0.975, 0.18), (0.16, 0.84, 0.35))
 """Ends and strength of each band."""
 
 
-def drawn_pictures(posterior: Posterior) -> "dict[str, FitFigure]":
+def drawn_pictures(posterior: Posterior) -> dict[str, FitFigure]:
     """Return the figures that are saved: the corner, and rates of models that have them."""
     found = {"posterior_corner": draw_corner(posterior)}
     if "J" in posterior.tree["posterior"].dataset:
@@ -39,7 +35,7 @@ def drawn_pictures(posterior: Posterior) -> "dict[str, FitFigure]":
     return found
 
 
-def draw_posterior_rates(posterior: Posterior) -> "FitFigure":
+def draw_posterior_rates(posterior: Posterior) -> FitFigure:
     """Draw each rate against time, and below it its difference from the fit.
 
     Raises OptionError for a model that has no rates.
@@ -61,7 +57,7 @@ def draw_posterior_rates(posterior: Posterior) -> "FitFigure":
     return picture
 
 
-def _rate(above: "Axes", below: "Axes", posterior: Posterior, name: str) -> None:
+def _rate(above: Axes, below: Axes, posterior: Posterior, name: str) -> None:
     """Draw a rate, and below it the difference from the fit, in per cent where no value is 0."""
     of, constant = posterior.tree["posterior"].dataset, posterior.tree["constant_data"].dataset
     t, values = of["age"].values, of[name].values.reshape(-1, of.sizes["age"])
@@ -83,7 +79,7 @@ def _rate(above: "Axes", below: "Axes", posterior: Posterior, name: str) -> None
 
 
 def _bands(
-    axis: "Axes",
+    axis: Axes,
     t: Float[np.ndarray, " age"],
     values: Float[np.ndarray, "draw age"],
     fit: Float[np.ndarray, " age"],

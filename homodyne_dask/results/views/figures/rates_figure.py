@@ -1,16 +1,17 @@
 """The picture of the fitted rates against time: `result.rates` with its bands."""
 
 import textwrap
-from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray
 from jaxtyping import Float
+from matplotlib.axes import Axes
 
 from homodyne_dask.models.transport import frame_spacing
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.known_truth import true_rates_of
 from homodyne_dask.results.data.rate_curves import EVERYWHERE, rates_in
+from homodyne_dask.results.views.figures.picture import FitFigure
 from homodyne_dask.results.views.figures.style import (
     COLOURS,
     FOOT,
@@ -20,11 +21,6 @@ from homodyne_dask.results.views.figures.style import (
     log_scale_if_wide,
     panels,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from homodyne_dask.results.views.figures.picture import FitFigure
 
 AXES = {
     "J": ("J [Å²/s]", "transport rate"),
@@ -38,7 +34,7 @@ LETTERS = 58
 """Of the line below the picture, for each panel."""
 
 
-def draw_rates(view: FitView) -> "FitFigure":
+def draw_rates(view: FitView) -> FitFigure:
     """Draw J, γ̇ and the strain against time, with bands of 68 and 95 %, and of 95 % at all times at once."""
     rates, truth = rates_in(view), _truth(view)
     names = [name for name in AXES if name in rates]
@@ -88,7 +84,7 @@ def _truth(view: FitView) -> dict[str, Float[np.ndarray, " n"]]:
 
 
 def _draw(
-    axis: "Axes", rates: xarray.Dataset, name: str, truth: Float[np.ndarray, " n"] | None
+    axis: Axes, rates: xarray.Dataset, name: str, truth: Float[np.ndarray, " n"] | None
 ) -> None:
     t = rates["t"].values
     for suffix, strength in STRENGTHS.items():

@@ -276,11 +276,10 @@ def _draw(
             (bound, "x", "none"),
         ):
             if some.any():
-                axis.errorbar(
-                    at[some], value[some], np.nan_to_num(error[some]),
-                    None if reach is None else reach[:, some], fmt=marker, ms=5,
-                    color=COLOURS[0], markerfacecolor=face, elinewidth=1,
-                )  # fmt: skip
+                look = {"fmt": marker, "ms": 5, "color": COLOURS[0], "markerfacecolor": face}
+                across = None if reach is None else reach[:, some]
+                up = np.nan_to_num(error[some])
+                axis.errorbar(at[some], value[some], up, across, elinewidth=1, **look)
         log_scale_if_wide(axis, "y", value)
     of_chisqr = axes[len(names)]
     label_axes(of_chisqr, "", "reduced χ²")

@@ -12,6 +12,7 @@ from homodyne_dask.store.scan import Scan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.gridspec import GridSpec
     from matplotlib.typing import ColorType
 
     from homodyne_dask.results.views.figures.picture import FitFigure
@@ -48,7 +49,6 @@ def figure(width: float, height: float) -> "FitFigure":
         raise OptionError("ax must belong to a grid of axes: make it with plt.subplots()")
     made = axes.figure.add_subfigure(cell)
     axes.remove()
-    vars(made)["get_size_inches"] = lambda: (width, height)  # where `place` puts axes
     return made
 
 
@@ -58,24 +58,34 @@ def panels(
     """Return a figure with so many panels in rows, each of this width and height in inches.
 
     foot: inches below all; left: inches for the labels left of each panel.
-    Their positions are fixed: finding positions from the sizes of all labels takes longer than drawing.
+    Their positions are fixed: a constrained layout of all labels takes longer than drawing.
     """
     columns = min(columns, number)
     rows = -(-number // columns)
-    cell = (left + width + RIGHT, ABOVE + height + BELOW)
-    picture = figure(columns * cell[0], rows * cell[1] + foot)
-    axes = []
-    for n in range(number):
-        row, column = divmod(n, columns)
-        bottom = foot + (rows - 1 - row) * cell[1] + BELOW
-        axes.append(place(picture, column * cell[0] + left, bottom, width, height))
-    return picture, axes
+    margins = (left, RIGHT, foot + BELOW, ABOVE)
+    picture, grid = grid_of(rows, columns, width, height, margins, (left + RIGHT, ABOVE + BELOW))
+    return picture, [picture.add_subplot(grid[divmod(n, columns)]) for n in range(number)]
 
 
-def place(picture: "FitFigure", left: float, bottom: float, width: float, height: float) -> "Axes":
-    """Return new axes of a figure at a position in inches."""
-    w, h = picture.get_size_inches()
-    return picture.add_axes((left / w, bottom / h, width / w, height / h))
+def grid_of(
+    rows: int,
+    columns: int,
+    width: float,
+    height: float,
+    margins: tuple[float, float, float, float],
+    gaps: tuple[float, float],
+) -> "tuple[FitFigure, GridSpec]":
+    """Return a figure and its grid of cells of this width and height; all lengths in inches.
+
+    margins: left, right, below and above. gaps: between columns, and between rows.
+    """
+    left, right, below, above = margins
+    w = left + columns * width + (columns - 1) * gaps[0] + right
+    h = below + rows * height + (rows - 1) * gaps[1] + above
+    picture = figure(w, h)
+    ends = {"left": left / w, "right": 1 - right / w, "bottom": below / h, "top": 1 - above / h}
+    spaces = {"wspace": gaps[0] / width, "hspace": gaps[1] / height}
+    return picture, picture.add_gridspec(rows, columns, **ends, **spaces)
 
 
 def label_axes(axes: "Axes", x: str, y: str, title: str = "") -> None:
@@ -93,7 +103,7 @@ def logarithmic(axes: "Axes", which: str, scale: str = "log", **options: float) 
 
     Labels in math text take longer to draw than the rest of a figure.
     """
-    from matplotlib.ticker import FuncFormatter, LogFormatter
+    from matplotlib.ticker import LogFormatter
 
     class Between(LogFormatter):
         """Labels between decades where the axis has less than one decade."""
@@ -104,7 +114,7 @@ def logarithmic(axes: "Axes", which: str, scale: str = "log", **options: float) 
     set_scale = axes.set_xscale if which == "x" else axes.set_yscale
     set_scale(scale, **options)
     axis = axes.xaxis if which == "x" else axes.yaxis
-    axis.set_major_formatter(FuncFormatter(lambda value, _: log_tick(value)))
+    axis.set_major_formatter(lambda value, _: log_tick(value))
     if scale == "log":
         axis.set_minor_formatter(Between(labelOnlyBase=False))
 

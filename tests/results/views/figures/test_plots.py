@@ -1,12 +1,10 @@
 """Pictures: each is drawn for every kind of fit."""
 
-import re
 from dataclasses import replace
 
 import matplotlib.image
 import numpy as np
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from homodyne_dask.errors import SelectionError
@@ -14,7 +12,7 @@ from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.views.figures import fit_figures as plots
 from homodyne_dask.results.views.figures.angles import at_one_lag, measured_decay_times
 from homodyne_dask.results.views.figures.captions import alternative
-from homodyne_dask.results.views.figures.picture import replace_ticks
+from homodyne_dask.results.views.figures.picture import png_of
 from tests.results.made_results import (
     FIGURE_CASES,
     FLOW,
@@ -54,10 +52,6 @@ RINGS = (
 @pytest.mark.parametrize("case", [*FIGURE_CASES, "two rings, wide bands, coarse passes"])
 @pytest.mark.parametrize("name", plots.PICTURES)
 def test_no_text_of_a_picture_is_cut_off_or_lies_on_another(name, case, tmp_path):
-    """Nor does any differ from, or lie elsewhere than, those that matplotlib draws with its own ticks.
-
-    The main numbers of the picture are said in words, too.
-    """
     given, found = FIGURE_CASES.get(case, RINGS)
     made = {**given, "theta": CREEP} if given.get("q") is np.nan else given
     scan = scan_of(tmp_path, **made)
@@ -68,17 +62,11 @@ def test_no_text_of_a_picture_is_cut_off_or_lies_on_another(name, case, tmp_path
     words = alternative(name, view)
     assert words.endswith(".")
     assert "nan" not in words
-    assert re.search(r"\d", words)
     picture = plots.PICTURES[name](view)
-    plain, page = texts_of(picture), picture.bbox
-    replace_ticks(FigureCanvasAgg(picture))
-    shown = texts_of(picture)
-    assert sorted(text for text, _ in shown) == sorted(text for text, _ in plain if text)
-    for text, box in shown:
-        assert any(same == text and abs(box.get_points() - at.get_points()).max() < 2
-                   for same, at in plain), text  # fmt: skip
+    png_of(picture, {})
+    shown = [(text, box) for text, box in texts_of(picture) if text]
     assert len(shown) > 5
-    check_places(shown, page)
+    check_places(shown, picture.bbox)
 
 
 def test_contrast_and_offset_are_drawn_with_their_errors(flowing):
