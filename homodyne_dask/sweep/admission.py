@@ -30,12 +30,12 @@ class WorkerCheck(WorkerPlugin):
 
     async def setup(self, worker: Worker) -> None:
         """Check the worker that registers."""
+        failures = f"worker {worker.name} cannot be examined: see its log"
         try:
             failures = await self._failures(worker)
-        except Exception as e:  # Dask would use the worker all the same
-            failures = f"worker {worker.name} cannot be examined ({type(e).__name__}: {e})"
-        if failures:
-            await internals.refuse_worker(worker, self.name, failures)
+        finally:  # Dask logs what is raised here, and would use the worker all the same
+            if failures:
+                await internals.refuse_worker(worker, self.name, failures)
 
     async def _failures(self, worker: Worker) -> str:
         """Return the requirements that a worker does not meet, a sentence each; '' for none."""
