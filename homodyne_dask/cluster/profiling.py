@@ -52,11 +52,13 @@ def profiled(client: Client | None, folder: str | Path) -> Iterator[Callable[...
             report = performance_report(str(target / REPORT), stacklevel=5, mode="inline")
             held.enter_context(closing_logged(report))
         yield trace
+        files: Files = {}
         with failures_logged("no trace was recorded"):
-            for name, content in recording[0].result().items() if recording else ():
-                path = target / TRACE / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write_atomic(path, content)
+            files = recording[0].result() if recording else {}
+        for name, content in files.items():
+            path = target / TRACE / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(path, content)
 
 
 def _recorded(client: Client | None) -> Files:
