@@ -38,7 +38,7 @@ def _optional[**P, T](part: str, instead: str) -> Callable[[Callable[P, T]], Cal
         def call(*arguments: P.args, **options: P.kwargs) -> T | None:
             try:
                 return function(*arguments, **options)
-            except Exception as e:  # of another version anything may differ; results do not need it
+            except (AttributeError, ImportError, LookupError, TypeError, ValueError) as e:
                 LOG.debug("%s: %s", part, e, exc_info=True)
                 report_missing(part, instead)
             return None

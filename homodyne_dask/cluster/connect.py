@@ -121,7 +121,7 @@ def with_timeout[**P, T](
     def run() -> None:
         try:
             answer.set_result(call(*arguments, **options))
-        except BaseException as e:
+        except BaseException as e:  # it is raised again in the thread that waits
             answer.set_exception(e)
 
     Thread(target=run, daemon=True).start()

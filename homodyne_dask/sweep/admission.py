@@ -19,15 +19,7 @@ from homodyne_dask.cluster.local import ANSWER_TIMEOUT, add_scheduler_plugin, cl
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.plan import Plan
-from homodyne_dask.sweep.preflight import (
-    Requirements,
-    differences,
-    inspect,
-    preflight,
-    requirements,
-    too_little_memory,
-    too_many_threads,
-)
+from homodyne_dask.sweep.preflight import Requirements, inspect, preflight, requirements, unmet
 
 
 class WorkerCheck(WorkerPlugin):
@@ -38,12 +30,12 @@ class WorkerCheck(WorkerPlugin):
 
     async def setup(self, worker: Worker) -> None:
         """Check the worker that registers."""
+        failures = f"worker {worker.name} cannot be examined: see its log"
         try:
             failures = await self._failures(worker)
-        except Exception as e:  # Dask would use the worker all the same
-            failures = f"worker {worker.name} cannot be examined ({type(e).__name__}: {e})"
-        if failures:
-            await internals.refuse_worker(worker, self.name, failures)
+        finally:  # Dask logs what is raised here, and would use the worker all the same
+            if failures:
+                await internals.refuse_worker(worker, self.name, failures)
 
     async def _failures(self, worker: Worker) -> str:
         """Return the requirements that a worker does not meet, a sentence each; '' for none."""
@@ -62,9 +54,7 @@ class WorkerCheck(WorkerPlugin):
             if other["host"] == worker.ip and address != worker.address
         ]
         on_host.append(info)
-        failures = [*differences(info, self.required), *too_many_threads(on_host)]
-        failures += too_little_memory(on_host, self.required)
-        return "\n".join(sentence for sentence in failures if sentence.startswith(f"{info.name} "))
+        return "\n".join(unmet(info, on_host, self.required))
 
 
 class WorkerCheckInstaller(SchedulerPlugin):

@@ -9,8 +9,8 @@ import os
 import platform
 import socket
 import sys
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from typing import NamedTuple
 
@@ -132,10 +132,10 @@ def _failures(client: Client, scan: Scan | None, plan: Plan | None) -> Iterator[
     required = requirements(scan, plan)
     answers = answered(client, client.run, inspect, required, on_error="return")
     known = answered(client, known_workers, client)
-    workers = []
+    hosts: defaultdict[str, list[WorkerInfo]] = defaultdict(list)
     for address, answer in answers.items():
         if isinstance(answer, WorkerInfo):
-            workers.append(answer)
+            hosts[answer.host].append(answer)
         elif address in known and not isinstance(
             answer, OSError
         ):  # else it has left: another comes
@@ -143,10 +143,9 @@ def _failures(client: Client, scan: Scan | None, plan: Plan | None) -> Iterator[
                 f"worker {known[address]['name']} cannot load homodyne_dask ({type(answer).__name__}: "
                 f"{answer}): install it in the worker's environment"
             )
-    for worker in workers:
-        yield from differences(worker, required)
-    yield from too_many_threads(workers)
-    yield from too_little_memory(workers, required)
+    for on_host in hosts.values():
+        for worker in on_host:
+            yield from unmet(worker, on_host, required)
     jobs = job_cluster(client)
     if plan is not None and jobs is not None and plan.longest_task > jobs.task:
         # the lifetimes of jobs were chosen for shorter ones
@@ -177,52 +176,36 @@ def _other_versions(
             )
 
 
-def differences(worker: WorkerInfo, required: Requirements) -> Iterator[str]:
-    """Yield a sentence for each difference that would change a worker's numbers."""
-    name = worker.name
+def unmet(
+    worker: WorkerInfo, on_host: Sequence[WorkerInfo], required: Requirements
+) -> Iterator[str]:
+    """Yield a sentence for each requirement that a worker does not meet; on_host: all workers of its host."""
+    name, host, needed = worker.name, worker.host, required.memory
     yield from _other_versions(name, worker.versions, "the workers", required.versions)
     if worker.no_gpu:
-        yield f"{name} on {worker.host} has no GPU, but this fit is computed on GPUs: {worker.no_gpu}"
+        yield f"{name} on {host} has no GPU, but this fit is computed on GPUs: {worker.no_gpu}"
     if worker.chunk != required.digest:
         what = "it reads other data" if len(worker.chunk) == 64 else worker.chunk
         remedy = "put it on a file system that all nodes share, and check its permissions"
         if is_url(required.store):
             remedy = "set its credentials in the environment of the workers"
-        yield f"{name} on {worker.host} cannot read the store {required.store} ({what}): {remedy}"
-
-
-def too_many_threads(workers: list[WorkerInfo]) -> Iterator[str]:
-    """Yield a sentence for each worker that computes on more threads than it has, without cores for them."""
-    taken = Counter[str]()
-    for worker in workers:
-        taken[worker.host] += worker.pool
-    for worker in workers:
-        if worker.pool > worker.threads and taken[worker.host] > worker.cores:
-            yield (
-                f"{worker.name} has {counted(worker.threads, 'thread')} but computes on {worker.pool}, more "
-                f"than the cores of {worker.host} allow: start it with NPROC={worker.threads} in its "
-                f"environment"
-            )
-
-
-def too_little_memory(workers: list[WorkerInfo], required: Requirements) -> Iterator[str]:
-    """Yield a sentence for each worker with too little memory, alone or with the others of its host."""
-    needed, beside, used = required.memory, Counter[str](), Counter[str]()
-    for worker in workers:
-        beside[worker.host] += 1
-        used[worker.host] += worker.used
-    for worker in workers:
-        number, memory = beside[worker.host], worker.available + used[worker.host]
-        if worker.limit and worker.limit < needed:
-            yield (
-                f"{worker.name} may use {size(worker.limit)}, but the plan needs {size(needed)}: give jobs "
-                f"more memory or fewer processes"
-            )
-        elif memory < number * needed:
-            yield (
-                f"{worker.name} needs {size(needed)}, but {worker.host} with {counted(number, 'worker')} "
-                f"has {size(memory)} for them: start fewer workers there"
-            )
+        yield f"{name} on {host} cannot read the store {required.store} ({what}): {remedy}"
+    if worker.pool > worker.threads and sum(each.pool for each in on_host) > worker.cores:
+        yield (
+            f"{name} has {counted(worker.threads, 'thread')} but computes on {worker.pool}, more than the "
+            f"cores of {host} allow: start it with NPROC={worker.threads} in its environment"
+        )
+    memory = worker.available + sum(each.used for each in on_host)
+    if worker.limit and worker.limit < needed:
+        yield (
+            f"{name} may use {size(worker.limit)}, but the plan needs {size(needed)}: give jobs more "
+            f"memory or fewer processes"
+        )
+    elif memory < len(on_host) * needed:
+        yield (
+            f"{name} needs {size(needed)}, but {host} with {counted(len(on_host), 'worker')} has "
+            f"{size(memory)} for them: start fewer workers there"
+        )
 
 
 def _chunk(scan: Scan, plan: Plan) -> ByteRange:

@@ -37,19 +37,21 @@ def inside(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_room_in_a_cgroup_of_the_new_kind_is_that_of_the_narrowest(inside):
-    stat = f"anon {60 * MB}\ninactive_file {40 * MB}"
-    cgroup(inside / "job", memory__max=300 * MB, memory__current=140 * MB, memory__stat=stat)
-    cgroup(inside / "job/step", memory__max="max", memory__current=100 * MB, memory__stat=stat)
-    assert memory.available_memory() == 200 * MB
+STAT = f"inactive_file {40 * MB}\ntotal_inactive_file {20 * MB}"
+CGROUPS = {
+    "new": ("", "max", "current", "max", 200 * MB),
+    "old": ("memory", "limit_in_bytes", "usage_in_bytes", 2**63 - 4096, 180 * MB),
+}
 
 
-def test_the_room_in_a_cgroup_of_the_old_kind_is_that_of_the_narrowest(inside):
-    names = {"memory__limit_in_bytes": 300 * MB, "memory__usage_in_bytes": 90 * MB}
-    cgroup(inside / "memory/job", **names, memory__stat=f"total_inactive_file {20 * MB}")
-    names["memory__limit_in_bytes"] = 2**63 - 4096
-    cgroup(inside / "memory/job/step", **names, memory__stat="cache 0")
-    assert memory.available_memory() == 230 * MB
+@pytest.mark.parametrize("kind", CGROUPS)
+def test_the_room_in_a_cgroup_is_that_of_the_narrowest(inside, kind):
+    root, limit, used, unlimited, room = CGROUPS[kind]
+    inner = {f"memory__{limit}": unlimited, f"memory__{used}": 100 * MB}
+    outer = {f"memory__{limit}": 300 * MB, f"memory__{used}": 140 * MB}
+    cgroup(inside / root / "job", **outer, memory__stat=STAT)
+    cgroup(inside / root / "job/step", **inner, memory__stat=STAT)
+    assert memory.available_memory() == room
 
 
 @pytest.fixture

@@ -2,13 +2,7 @@
 
 import pytest
 
-from homodyne_dask.sweep.preflight import (
-    Requirements,
-    WorkerInfo,
-    differences,
-    too_little_memory,
-    too_many_threads,
-)
+from homodyne_dask.sweep.preflight import Requirements, WorkerInfo, unmet
 
 GB = 10**9
 REQUIRED = Requirements(
@@ -21,8 +15,9 @@ worker = WELL._replace
 
 def messages(*workers: WorkerInfo) -> list[str]:
     """All messages about some workers."""
-    each = [words for worker in workers for words in differences(worker, REQUIRED)]
-    return [*each, *too_many_threads([*workers]), *too_little_memory([*workers], REQUIRED)]
+    hosts = [[other for other in workers if other.host == worker.host] for worker in workers]
+    pairs = zip(workers, hosts, strict=True)
+    return [words for worker, on_host in pairs for words in unmet(worker, on_host, REQUIRED)]
 
 
 def test_there_is_no_message_about_workers_that_meet_the_requirements():

@@ -17,9 +17,9 @@ from homodyne_dask.sweep.preflight import (
     GpuOfWorker,
     Requirements,
     WorkerInfo,
-    differences,
     first_gpu,
     gpus_of_each,
+    unmet,
 )
 from tests.synthetic import FLOW, measured, store
 
@@ -90,7 +90,7 @@ def test_a_plan_waits_for_the_first_worker_before_it_asks_for_gpus(tmp_path, mon
 def test_a_worker_that_joins_without_a_gpu_is_refused():
     info = WorkerInfo("worker 3", "host", 1, 0, {}, 1, 1, 10**10, 0, "digest", no_gpu="no CUDA")
     required = Requirements({}, "store", "chunk", "digest", 10**9, gpu=True)
-    said = list(differences(info, required))
+    said = list(unmet(info, [info], required))
     assert said == ["worker 3 on host has no GPU, but this fit is computed on GPUs: no CUDA"]
 
 
