@@ -159,7 +159,7 @@ def require_count(what: str, value: Any, least: int | None = None) -> None:
         least = 1 if least is None else least
         form = f"a whole number of at least {least}"
         require_type(what, value, Integral, form)
-        if value < least:
+        if value is not None and value < least:
             raise OptionError(f"{what} = {shown(value)} cannot be used: give {form}")
 
 
