@@ -116,10 +116,14 @@ class Comparison(Reportable):
         wrong = [fit for fit in scored if not fit.told and fit.misfit and not best.misfit]
         equal = [fit for fit in scored if not fit.told and fit not in wrong]
         parts = [_undecided(best, equal) if equal else f"the data prefer {best.name}"]
-        for fit in worse:
-            misfit = " and does not describe the data" * (fit.misfit and not best.misfit)
-            by = _difference(fit)
-            parts.append(f"{fit.name} predicts the left-out angles less well, by {by}{misfit}")
+        phrases = []
+        for n, fit in enumerate(worse):
+            misfit = " (and does not describe the data)" * (fit.misfit and not best.misfit)
+            verb = (
+                f"{fit.name} by" if n else f"predicting the left-out angles, {fit.name} is worse by"
+            )
+            phrases.append(f"{verb} {_difference(fit)}{misfit}")
+        parts += [", ".join(phrases)] if phrases else []
         for fit in wrong:
             by = value_and_error(abs(fit.worse_by), fit.stderr)
             order = "worse" if fit.worse_by >= 0 else "better"

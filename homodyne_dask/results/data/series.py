@@ -192,13 +192,15 @@ class FitSeries(Reportable):
             key: (shape, [[getattr(q, key) for q in row] for row in rows])
             for key in ("value", *_ERRORS, "dof", "at_bound")
         }
-        for key in ("redchi", "ndata", "passes", "outcome", "method", "message"):
-            kind = float if key in ("redchi", "ndata", "passes") else str  # None becomes NaN
-            columns[key] = ("fit", np.array([getattr(row, key) for row in self.entries], kind))
+        for key in ("redchi", "ndata", "passes"):
+            values = [getattr(row, key) for row in self.entries]
+            columns[key] = ("fit", np.array(values, float))  # None becomes NaN
         for key, of in _AGREEMENT.items():
             same = [self.agreement.get(name) for name in self.names]
             values = [np.nan if test is None else getattr(test, of) for test in same]
             columns[key] = ("param", np.array(values, float))
+        for key in ("outcome", "method", "message"):
+            columns[key] = ("fit", [getattr(row, key) for row in self.entries])
         coords: dict[str, Any] = {
             key: ("fit", [entry.at[key] for entry in self.entries], {"units": UNITS[key]})
             for key in self.entries[0].at
