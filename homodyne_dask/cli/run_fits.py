@@ -27,9 +27,9 @@ from homodyne_dask.errors import OptionError, in_line
 from homodyne_dask.fitting.events import Callback, PassEnded, on_pass
 from homodyne_dask.fitting.prepare import prepare, require_gap
 from homodyne_dask.fitting.series.fit_job import Job, fit_job
-from homodyne_dask.fitting.series.previous_fit import PreviousFit
+from homodyne_dask.fitting.series.previous_fit import PreviousFit, find_previous
 from homodyne_dask.fitting.series.rings_and_windows import jobs_of, parts_of
-from homodyne_dask.models import model_named
+from homodyne_dask.models import Model, model_named
 from homodyne_dask.request.options import AUTO
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_rows import PARTS, SCANS, fit_row, outcome_counts
@@ -40,6 +40,8 @@ from homodyne_dask.solver.checkpoint import checkpoint_exists
 
 if TYPE_CHECKING:
     from distributed import Client
+
+    from homodyne_dask.fitting.series.run_many import BegunFit
 
 MOST_DRAWN = 8
 """Number of fits of one command up to which the figures of each are drawn by default."""
@@ -52,7 +54,6 @@ class RunOptions(NamedTuple):
     """Options of `fit` that a configuration does not hold: how this run goes and what it writes."""
 
     resume: bool
-    go_on: bool
     pictures: bool | None
     nexus: bool
     as_json: bool
@@ -60,12 +61,10 @@ class RunOptions(NamedTuple):
 
 def run_fits(config: FitConfig, chosen: RunOptions) -> int:
     """Make the fits of a configuration, print and write their results; return the exit status."""
-    resume = chosen.resume or chosen.go_on
+    resume = chosen.resume
     if config.per_scan:  # parameters differ by scan
         if resume:
-            raise OptionError(
-                "a fit with per_scan has no checkpoint: leave out --resume and --go-on"
-            )
+            raise OptionError("a fit with per_scan has no checkpoint: leave out --resume")
         config = replace(config, over=config.over or "scan")
     with delivered(config) as (config, where):
         if config.model == AUTO:
@@ -91,6 +90,11 @@ def run_fits(config: FitConfig, chosen: RunOptions) -> int:
     return status
 
 
+def model_of(config: FitConfig) -> Model:
+    """Return the model of a configuration; raises OptionError for an unknown one."""
+    return model_named(config.model)
+
+
 def fit_jobs(config: FitConfig) -> list[Job]:
     """Return a job for each store, or with `over` one for each part of the one store."""
     options = config.fit_options()
@@ -102,7 +106,7 @@ def fit_jobs(config: FitConfig) -> list[Job]:
         (store,) = config.data
         scan = selected(config, store)
         # an error is reported once, not for each part
-        require_gap(prepare(scan, model_named(config.model), **options))
+        require_gap(prepare(scan, model_of(config), **options))
         folder = config.folder or folders.default_folder(store, config.over)
         jobs = jobs_of(parts_of(scan, config.over, config.windows), scan, options, folder)
     elif config.windows is not None:
@@ -173,9 +177,9 @@ def _fit_one(config: FitConfig, chosen: RunOptions, job: Job, shown: ShowResult)
     """Make a single fit, by all workers; return the exit status."""
     checkpoint = config.checkpoint or folders.checkpoint_in(job.folder)
     with client_of(config) as client:
-        resume = chosen.resume or (chosen.go_on and checkpoint_exists(checkpoint))
+        resume = chosen.resume and checkpoint_exists(checkpoint)
         with _observed(checkpoint, resume) as callbacks:
-            model = model_named(config.model)
+            model = model_of(config)
             result, files = fit_job(job, model, client, callbacks, resume=resume)
     shown(job, result, files)
     return 0 if result.converged else NOT_CONVERGED
@@ -220,7 +224,7 @@ def _fit_many(
     """
     from homodyne_dask.fitting.series import run_many as many  # it loads Dask's client
 
-    model, kind = model_named(config.model), PARTS if config.over else SCANS
+    model, kind = model_of(config), PARTS if config.over else SCANS
     where = jobs[0].folder.parent
     if not config.over:
         common = os.path.commonpath([job.folder.resolve().parent for job in jobs])
@@ -248,11 +252,11 @@ def _fit_many(
     with folders.locked_folder(where, f".{kind}.lock"):
         index.check_index(where, config.overwrite or resume, kind)
         if config.per_scan:
+            options = {"over": config.over or "scan", "per_scan": config.per_scan}
+            options |= config.fit_options()
             with progress_bar.progress_on_stderr() as show:
-                series = hd.fit_each(
-                    selected(config, config.data[0]), model, over=config.over or "scan",
-                    per_scan=config.per_scan, client=client, callbacks=[show], **config.fit_options(),
-                )  # fmt: skip
+                data = selected(config, config.data[0])
+                series = hd.fit_each(data, model, client=client, callbacks=[show], **options)
             together = series.global_fit
             made = zip(jobs, series.results, strict=True)
             jobs = [job._replace(made=result) for job, result in made]
@@ -274,3 +278,27 @@ def _fit_many(
         echo(f"\n{FitSeries(config.over, tuple(rows), together)}")
     echo(f"\n{outcome_counts(rows, len(rows), kind)}: {in_line(', '.join(map(str, files)))}")
     return next((s for s in (BUG, BAD_INPUT, NOT_CONVERGED) if s in statuses), 0)
+
+
+@contextmanager
+def begun_fit(
+    config: FitConfig, client: "Client", pictures: bool, nexus: bool
+) -> "Iterator[BegunFit]":
+    """Yield the fit of a single store for a `with`, if it is small on a worker already.
+
+    What is left in its folder is kept where it is of the same fit, and else replaced.
+    """
+    from homodyne_dask.fitting.series.run_many import begun
+
+    model, (job,) = model_of(config), fit_jobs(config)
+    job = job._replace(overwrite=True, pictures=pictures, nexus=nexus)
+    given = [job], [find_previous(model, job)], model, client, workers_are_local(config)
+    with begun(*given) as (fit,):
+        yield fit
+
+
+@contextmanager
+def progress_shown(*_: object) -> Iterator[Sequence[Callback]]:
+    """Yield a callback that shows the progress of a fit that is made in this process."""
+    with progress_bar.progress_on_stderr() as show:
+        yield [show]

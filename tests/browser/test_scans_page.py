@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from homodyne_dask.apps.watch.scans_page import (
-    WatchStatus,
     live_pictures,
     read_rates,
     write_live_index,
@@ -44,9 +43,9 @@ def scans(folder: Path, number: int) -> list[FitRow]:
 def test_the_page_of_scans_loads_itself_again_and_shows_what_came(tmp_path):
     def write(number: int, reload: float | None) -> None:
         rows = scans(tmp_path, number)
-        status = WatchStatus(reload, "in is watched every 1 s", ["waiting for the results: full"])
+        said = ["in is watched every 1 s", "waiting for the results: full"]
         rates = {row.name: read_rates(row.folder / "rates.csv") for row in rows if row.folder}
-        write_live_index(tmp_path, (), rows, live_pictures(rows, rates), status)
+        write_live_index(tmp_path, (), rows, live_pictures(rows, rates), said, reload)
 
     write(4, 3.0)
     with browser(tmp_path) as tab:
@@ -74,7 +73,7 @@ def test_the_page_of_scans_loads_itself_again_and_shows_what_came(tmp_path):
 def test_the_table_has_all_scans_and_the_page_the_newest(tmp_path, monkeypatch):
     monkeypatch.setattr("homodyne_dask.apps.watch.scans_page.MOST_ROWS", 2)
     rows = scans(tmp_path, 3)
-    write_live_index(tmp_path, (), rows, [], WatchStatus(None, "ended"))
+    write_live_index(tmp_path, (), rows, [], ["ended"])
     lines = (tmp_path / "scans.csv").read_text().splitlines()
     assert len(lines) == 5
     assert float(lines[1].split(",")[3]) == np.median(flow_result().scaling["contrast"])

@@ -40,7 +40,6 @@ BAD = {
         None, [*FIT, "--scheduler-file", "s.json", "--key", "k"], "the key is in the folder"
     ),
     "a key for nothing": (None, [*FIT, "--key", "k"], "k would not be used: --key applies to --scheduler"),
-    "nothing to resume": (None, [*FIT, "--resume"], "no checkpoint to resume from"),
     "no result": (None, ["show", "none"], "none cannot be read"),
     "an existing template": (lambda _: done("config"), ["config"], "fit.yaml exists"),
 }  # fmt: skip

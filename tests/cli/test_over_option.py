@@ -12,7 +12,6 @@ import pytest
 from homodyne_dask.fitting.series import run_many
 from homodyne_dask.results.files.saved_results import load_result, load_series
 from homodyne_dask.results.views.figures import fit_figures as plots
-from tests.html_pages import ParsedPage
 from tests.run_command import done, run
 from tests.synthetic import measured, store
 
@@ -44,11 +43,6 @@ def rings(made, tmp_path, monkeypatch, no_pictures) -> Path:
 def rows(folder: str) -> list[dict[str, str]]:
     with Path(folder, "series.csv").open() as file:
         return list(csv.DictReader(file))
-
-
-def damage(ring: int) -> None:
-    """Delete a chunk of the first bin of a ring."""
-    next(path for path in Path(f"R_c2.zarr/c2/c/{3 * ring}").rglob("*") if path.is_file()).unlink()
 
 
 def test_every_ring_has_its_result_and_a_series_lists_them(rings):
@@ -111,30 +105,6 @@ def reproducible(summary: str) -> dict:
     """The part of a summary that does not depend on when and where it was computed."""
     content = json.loads(summary)
     return {key: content[key] for key in ("parameters", "scaling", "chisqr", "outcome")}
-
-
-def test_a_ring_that_fails_has_a_row_and_does_not_stop_the_others(rings):
-    damage(ring=0)
-    result = run(*FIT, "q", "--overwrite")
-    assert result.exit_code == 2
-    assert "1 of 2 fits converged, 1 failed" in result.stdout
-    bad, good = rows("R_fit_q")
-    assert (bad["outcome"], bad["D0"], good["outcome"]) == ("FAILED", "", "CONVERGED")
-    assert "the bin labelled 1 cannot be read" in bad["message"]
-    page = ParsedPage(Path("R_fit_q/series.html").read_text())
-    links = [a["href"] for a in page.all("a") if "report" in str(a["href"])]
-    assert links == ["q_0.006/report.html"]
-
-
-def test_a_series_is_replaced_or_resumed_only_with_the_option_for_it(rings):
-    refused = run(*FIT, "q")
-    assert refused.exit_code == 2
-    assert re.search("series.csv exists: give --resume", refused.stderr)
-    before = Path("R_fit_q/q_0.004/summary.json").stat().st_mtime_ns
-    resumed = run(*FIT, "q", "--resume")
-    assert resumed.exit_code == 0, resumed.output
-    assert resumed.stderr.count("already contains its result") == 2
-    assert Path("R_fit_q/q_0.004/summary.json").stat().st_mtime_ns == before
 
 
 BAD_OPTIONS = [

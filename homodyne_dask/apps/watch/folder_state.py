@@ -11,6 +11,7 @@ from pathlib import Path
 
 from homodyne_dask.apps.watch.watched_files import Stamp
 from homodyne_dask.cli.fit_config import FitConfig
+from homodyne_dask.cli.shared_options import CLUSTER
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.files.folder import default_folder
 from homodyne_dask.results.files.json_files import (
@@ -24,10 +25,7 @@ from homodyne_dask.store.schema import store_beside
 STATE, STORES = "watch.json", "stores"
 """The file, and the folder of the stores, both in the folder of the results."""
 FORMAT, VERSION = "homodyne_dask watch", 1
-_NOT_OF_THE_FIT = {
-    "data", "output", "overwrite", "checkpoint",
-    "scheduler", "key", "scheduler_file", "site", "jobs",
-}  # fmt: skip
+_NOT_OF_THE_FIT = {"data", "output", "overwrite", "checkpoint", *CLUSTER}
 """Keys of a configuration on which no number of a result depends: files and workers."""
 
 

@@ -1,25 +1,19 @@
 """Ingest and fit of the scans of a watched folder, on workers that stay warm between them."""
 
 import os
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from distributed import Client
 
 import homodyne_dask as hd
-from homodyne_dask.cli import progress_bar
 from homodyne_dask.cli.commands.ingest import MIN_BYTES_FOR_WORKERS
 from homodyne_dask.cli.exit_status import DISK_FULL
 from homodyne_dask.cli.fit_config import FitConfig
-from homodyne_dask.cli.run_fits import fit_jobs
-from homodyne_dask.cli.worker_options import workers_are_local, workers_for_small_fits
+from homodyne_dask.cli.run_fits import begun_fit, model_of, progress_shown
+from homodyne_dask.cli.worker_options import workers_for_small_fits
 from homodyne_dask.errors import ClusterError, FileReadError, HomodyneDaskError, SourceError
-from homodyne_dask.fitting.events import Callback
-from homodyne_dask.fitting.series.previous_fit import find_previous
-from homodyne_dask.fitting.series.run_many import begun
-from homodyne_dask.models import model_named
 from homodyne_dask.results.files.folder import FolderInUse
 from homodyne_dask.store.files import open_without_waiting
 
@@ -47,23 +41,12 @@ def concerns_all(error: BaseException) -> bool:
     return may_pass(error) and (full or isinstance(error, ClusterError))
 
 
-@contextmanager
-def _shown(*_: object) -> Iterator[list[Callback]]:
-    """Yield a callback that shows the progress of a fit that is made in this process."""
-    with progress_bar.progress_on_stderr() as show:
-        yield [show]
-
-
 class FitOfScan:
     """The fit of one scan, a small one on a worker already."""
 
-    def __init__(self, config: FitConfig, client: Client | None, pictures: bool, nexus: bool):
-        model, (job,) = model_named(config.model), fit_jobs(config)
-        # what is left in its folder is of a fit that was killed, or of an earlier content
-        job = job._replace(overwrite=True, pictures=pictures, nexus=nexus)
-        self.held, local = ExitStack(), workers_are_local(config)
-        given = [job], [find_previous(model, job)], model, client, local
-        (self.fit,) = self.held.enter_context(begun(*given))
+    def __init__(self, config: FitConfig, client: Client, pictures: bool, nexus: bool) -> None:
+        self.held = ExitStack()
+        self.fit = self.held.enter_context(begun_fit(config, client, pictures, nexus))
 
     def ended(self) -> bool:
         """Return whether the fit on a worker has ended; another one is made by `result`."""
@@ -72,7 +55,7 @@ class FitOfScan:
     def result(self) -> hd.FitResult:
         """Return the result, of a fit made here where no worker made it; raises what made it fail."""
         with self.held:
-            output = self.fit.output(_shown)
+            output = self.fit.output(progress_shown)
         if output.result is None:
             raise output.error or AssertionError
         return output.result
@@ -87,7 +70,7 @@ class ScanFitter:
 
     def __init__(self, config: FitConfig, pictures: bool, nexus: bool, time_offset: float) -> None:
         self.config, self.written, self.time_offset = config, (pictures, nexus), time_offset
-        self.model = model_named(config.model)
+        self.model = model_of(config)
         self.held = ExitStack()
         self.client: Client | None = None
         self.threads = 1
@@ -117,5 +100,6 @@ class ScanFitter:
             large = os.fstat(file.fileno()).st_size >= MIN_BYTES_FOR_WORKERS
         client = self.client if large else None
         hd.ingest(source, store, time_offset=self.time_offset, client=client)
+        assert self.client is not None  # it was connected before
         config = replace(self.config, data=[store], output=folder)
         return FitOfScan(config, self.client, *self.written)

@@ -41,18 +41,6 @@ COMPARED = 6
 """Scans whose rates are drawn together."""
 
 
-@dataclass(frozen=True)
-class WatchStatus:
-    """What a page says of the watcher that writes it."""
-
-    reload: float | None
-    """Seconds after which the page reloads; None when the watcher has ended."""
-    sentence: str
-    """What it does."""
-    waiting: Sequence[str] = ()
-    """What it waits for, a sentence each."""
-
-
 def read_rates(file: Path) -> Columns:
     """Return columns of the rates.csv of a scan at up to TIMES times, NaN where a cell is empty."""
     content = read_regular_file(file, MOST_RATES_BYTES) or b"empty"
@@ -96,19 +84,21 @@ def write_live_index(
     names: Sequence[str],
     rows: Sequence[FitRow],
     pictures: Sequence[Picture],
-    status: WatchStatus,
+    said: Sequence[str],
+    reload: float | None = None,
 ) -> None:
     """Write scans.csv and scans.html.
 
+    said: what the watcher does and what it waits for. reload: seconds after which the page reloads.
     names: parameters of the model, for a table without fits. rows: in the order of the numbers of the
     scans. Raises OSError where that is not possible, and leaves the files as they were.
     """
     names = quantity_names(rows, names)
     title = f"{len(rows)} scans, the latest {rows[-1].name}" if rows else "No scan yet"
-    said = [f"{status.sentence}; written {local_time(time.time())}", *status.waiting]
+    said = [f"{said[0]}; written {local_time(time.time())}", *said[1:]]
     page = report_of_fits(title, names, rows, len(rows), SCANS, folder, pictures, watcher=said)
     rows = [replace(row, at={**row.at, "warnings": "; ".join(row.warnings)}) for row in rows]
-    write_table_and_page(folder, SCANS, names, rows, page, reload=status.reload, durable=False)
+    write_table_and_page(folder, SCANS, names, rows, page, reload=reload, durable=False)
 
 
 @dataclass
@@ -146,12 +136,12 @@ class ScanTable:
             return [f"{file} cannot be plotted ({why_unreadable(e)}): fit the scan again"]
         return []
 
-    def write(self, folder: Path, status: WatchStatus) -> None:
+    def write(self, folder: Path, said: Sequence[str], reload: float | None = None) -> None:
         """Write scans.csv and scans.html; raises OSError where that is not possible."""
         rows = self._ordered()
         latest = [row.name for row in rows if row.name in self.rates][-COMPARED:]
         self.rates = {name: self.rates[name] for name in latest}
-        write_live_index(folder, self.names, rows, live_pictures(rows, self.rates), status)
+        write_live_index(folder, self.names, rows, live_pictures(rows, self.rates), said, reload)
         self.changed = False
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from homodyne_dask.apps.watch.folder_state import STATE, WatchState, fit_identity, read_state
 from homodyne_dask.apps.watch.scan_fits import FitOfScan, ScanFitter, concerns_all, may_pass
-from homodyne_dask.apps.watch.scans_page import ScanTable, WatchStatus, row_line
+from homodyne_dask.apps.watch.scans_page import ScanTable, row_line
 from homodyne_dask.apps.watch.watched_files import PATTERNS, Stamp, listed, stamp_of
 from homodyne_dask.cli.exit_status import BAD_INPUT, NOT_CONVERGED, Interrupted, error_sentence
 from homodyne_dask.cli.fit_config import FitConfig
@@ -279,17 +279,13 @@ class FolderWatch:
         if not last and (self._too_early(PAGE) or not self.table.changed):
             return
         work, every = ", ".join(sorted(self.in_work)) or "nothing", self.options.interval
-        status = WatchStatus(
-            None if last else max(RELOAD, every),
-            f"{self.folder} is not being watched"
-            if last
-            else f"{self.folder} is checked every {every:g} s; in progress: {work}",
-            [f"waiting for {what}: {why}" for what, why in self.waiting.items()],
-        )
+        does = f"is checked every {every:g} s; in progress: {work}"
+        said = [f"{self.folder} {'is not being watched' if last else does}"]
+        said += [f"waiting for {what}: {why}" for what, why in self.waiting.items()]
         began = time.monotonic()
         with self._going_on(self._not_published):
             self.state.check_place()
-            self.table.write(self.state.results, status)
+            self.table.write(self.state.results, said, None if last else max(RELOAD, every))
             self._resolved(PAGE)
             took = time.monotonic() - began
             self.retry_at[PAGE] = time.monotonic() + took / LARGEST_SHARE

@@ -21,11 +21,8 @@ _OF_OUTPUT: dict[str, Any] = {"cls": SectionOption, "section": OUTPUT}
 @click.argument("sources", metavar="STORE... | FIT.yaml", nargs=-1, required=True)
 @config_parameters(name for name in config_options() if name != "data")
 @click.option(
-    "--resume", is_flag=True, **_OF_OUTPUT, help="Resume an interrupted fit from its checkpoint."
-)
-@click.option(
-    "--go-on", is_flag=True, common=False, **_OF_OUTPUT,
-    help="Resume if there is a checkpoint; otherwise start a new fit.",
+    "--resume", is_flag=True, **_OF_OUTPUT,
+    help="Resume an interrupted fit from its checkpoint, if there is one; otherwise start a new fit.",
 )  # fmt: skip
 @click.option(
     "--pictures/--no-pictures", default=None, **_OF_OUTPUT,
@@ -43,7 +40,6 @@ _OF_OUTPUT: dict[str, Any] = {"cls": SectionOption, "section": OUTPUT}
 def fit(
     sources: tuple[str, ...],
     resume: bool,
-    go_on: bool,
     pictures: bool | None,
     nexus: bool,
     as_json: bool,
@@ -61,5 +57,5 @@ def fit(
     config = configuration(sources, options)
     from homodyne_dask.cli.run_fits import RunOptions, run_fits  # with xarray and all of a fit
 
-    chosen = RunOptions(resume, go_on, pictures, nexus, as_json)
+    chosen = RunOptions(resume, pictures, nexus, as_json)
     context.exit(run_fits(config, chosen))

@@ -40,7 +40,7 @@ def submit(config: Path, site: str, jobs: str, dry_run: bool, as_json: bool) -> 
         if isinstance(store, Path) and not store.exists():
             raise OptionError(f"{config}: data = {store} does not exist")
     chosen: Any = sites.site_named(site)
-    words = ["fit", str(config.absolute()), "--site", site, "--go-on"]
+    words = ["fit", str(config.absolute()), "--site", site, "--resume"]
     words += ["--jobs", jobs] if jobs else []
     if dry_run:
         echo(batch.driver_script(chosen, words, Path.cwd()), nl=False)

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool
@@ -40,8 +40,7 @@ Windows = int | Sequence[tuple[float, float]] | None
 _MIN_FRAMES = 3
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """One ring or one window of age of a scan."""
 
     name: str
@@ -51,8 +50,10 @@ class Part:
     at: Mapping[str, float]
     """Place in the series: q [1/Å] and age, or age, from and to [s]; age: mean time of its frames."""
     scan: Scan
-    members: tuple[int, ...]
-    """Positions of its bins in the whole selection."""
+
+    def members(self, whole: Scan) -> tuple[int, ...]:
+        """Return the positions of its bins in the whole selection."""
+        return tuple(map(whole.bins.index, self.scan.bins))
 
 
 def parts_of(scan: Scan, over: str, windows: Windows = None) -> tuple[Part, ...]:
@@ -100,8 +101,8 @@ def _bins(
     scan: Scan, name: str, folder: str, at: dict[str, float], which: Bool[np.ndarray, " bin"]
 ) -> Part:
     """Return the part of some bins."""
-    members = tuple(np.flatnonzero(which).tolist())
-    return Part(name, folder, at, replace(scan, bins=tuple(scan.bins[b] for b in members)), members)
+    bins = tuple(scan.bins[b] for b in np.flatnonzero(which))
+    return Part(name, folder, at, replace(scan, bins=bins))
 
 
 def _angles(scan: Scan) -> tuple[Part, ...]:
@@ -152,11 +153,11 @@ def _windows(scan: Scan, windows: Windows) -> tuple[Part, ...]:
         chosen = [scan.select(time=window) for window in times]
     if not chosen:
         raise OptionError("windows is an empty list: give the start and end of each in seconds")
-    parts, every = [], tuple(range(len(scan.bins)))
+    parts = []
     for number, part in enumerate(chosen, 1):
         begin, end = (float(part.time[n]) for n in (part.frames[0], part.frames[1] - 1))
         name, at = f"{begin:.6g} to {end:.6g} s", {"age": _age(part), "from": begin, "to": end}
-        parts.append(Part(name, f"window_{number:02d}", at, part, every))
+        parts.append(Part(name, f"window_{number:02d}", at, part))
     return tuple(parts)
 
 
@@ -173,24 +174,15 @@ def jobs_of(
 
     folder: that in which each has its own.
     """
-    per_bin = {}
-    for name in ("contrast", "offset"):
-        given = options.get(name)
-        if isinstance(given, Sequence) and len(given) == len(whole.bins) > 1:
-            per_bin[name] = given
-    return [
-        Job(
-            part.name,
-            lambda scan=part.scan: scan,
-            {
-                **options,
-                **{name: [given[b] for b in part.members] for name, given in per_bin.items()},
-            },
-            folder / part.folder,
-            part.at,
-        )
-        for part in parts
-    ]
+    jobs = []
+    for part in parts:
+        own = dict(options)
+        for name in ("contrast", "offset"):
+            given = own.get(name)
+            if isinstance(given, Sequence) and len(given) == len(whole.bins) > 1:
+                own[name] = [given[b] for b in part.members(whole)]
+        jobs.append(Job(part.name, lambda scan=part.scan: scan, own, folder / part.folder, part.at))
+    return jobs
 
 
 @takes_options()

@@ -6,7 +6,7 @@ describe the data are left out, unless none does. Of the others the simplest is 
 worse than the best by more than the standard error of that difference over the bins (Breiman et al. 1984).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -115,24 +115,27 @@ class Comparison(Reportable):
         worse = [fit for fit in scored if fit.told]
         wrong = [fit for fit in scored if not fit.told and fit.misfit and not best.misfit]
         equal = [fit for fit in scored if not fit.told and fit not in wrong]
-        parts = [_not_told(best, equal) if equal else f"the data prefer {best.name}"]
-        if worse:
-            parts[0] += f"{';' if equal else ':'} {_worse(worse, best.misfit)}"
-        parts += [
-            f"{fit.name} does not describe the data ({'worse' if fit.worse_by >= 0 else 'better'} by "
-            f"{value_and_error(abs(fit.worse_by), fit.stderr)})"
-            for fit in wrong
-        ]
-        parts += [
-            f"{fit.name} has no score: {_why_no_score(fit)}"
-            for fit in self.fits
-            if not np.isfinite(fit.score)
-        ]
-        parts += [
-            f"{fit.name} is scored with {fit.at_bound} fixed at a bound"
-            for fit in self.fits
-            if fit.chosen and fit.at_bound
-        ]
+        parts = [_undecided(best, equal) if equal else f"the data prefer {best.name}"]
+        phrases = []
+        for n, fit in enumerate(worse):
+            misfit = " (and does not describe the data)" * (fit.misfit and not best.misfit)
+            verb = (
+                f"{fit.name} by" if n else f"predicting the left-out angles, {fit.name} is worse by"
+            )
+            phrases.append(f"{verb} {_difference(fit)}{misfit}")
+        parts += [", ".join(phrases)] if phrases else []
+        for fit in wrong:
+            by = value_and_error(abs(fit.worse_by), fit.stderr)
+            order = "worse" if fit.worse_by >= 0 else "better"
+            parts.append(f"{fit.name} does not describe the data ({order} by {by})")
+        for fit in self.fits:
+            if not np.isfinite(fit.score):
+                why = Outcome[fit.outcome].value
+                if fit.outcome == Outcome.CONVERGED.name:
+                    why = "single angles determine its parameters, or it has none"
+                parts.append(f"{fit.name} has no score: {why}")
+            if fit.chosen and fit.at_bound:
+                parts.append(f"{fit.name} is scored with {fit.at_bound} fixed at a bound")
         parts += ["none of the models describes the data"] * best.misfit
         return "; ".join(parts)
 
@@ -149,13 +152,7 @@ class Comparison(Reportable):
         write_with_checksum(self.to_dict(), path)
 
 
-def _why_no_score(fit: ComparedFit) -> str:
-    outcome = Outcome[fit.outcome]
-    alone = outcome is Outcome.CONVERGED
-    return "single angles determine its parameters, or it has none" if alone else outcome.value
-
-
-def _not_told(best: ComparedFit, equal: Sequence[ComparedFit]) -> str:
+def _undecided(best: ComparedFit, equal: Sequence[ComparedFit]) -> str:
     """Return which fits the data do not distinguish from the best, and which of all these to take."""
     others = " or ".join(f"{fit.name} (difference {_difference(fit)})" for fit in equal)
     fewest = min(fit.parameters + fit.linear for fit in (best, *equal))
@@ -166,17 +163,6 @@ def _not_told(best: ComparedFit, equal: Sequence[ComparedFit]) -> str:
     else:
         take = f"the one with {'fewer' if len(equal) == 1 else 'the fewest'} parameters, {chosen}"
     return f"the data do not distinguish {best.name} from {others}: use {take}"
-
-
-def _worse(fits: Sequence[ComparedFit], none_describes: bool) -> str:
-    first, *more = [
-        _difference(fit) + " (and does not describe the data)" * (fit.misfit and not none_describes)
-        for fit in fits
-    ]
-    words = [f"{fits[0].name} predicts the left-out angles less well, by {first}"]
-    return ", ".join(
-        [*words, *(f"{fit.name} by {by}" for fit, by in zip(fits[1:], more, strict=True))]
-    )
 
 
 def _difference(fit: ComparedFit) -> str:
@@ -237,29 +223,36 @@ def _ranked(results: Sequence[FitResult]) -> Ranking:
     return Ranking(totals, above.sum(1), stderr, lowest, int(chosen))
 
 
-_SAME: dict[str, Callable[[FitResult], Any]] = {
-    "data": lambda fit: (
-        f"{fit.provenance.inputs['store']} (SHA-256 {fit.provenance.inputs['store_sha256'][:12]})"
-    ),
-    "bins": lambda fit: fit.provenance.inputs["labels"],
-    "frames": lambda fit: fit.provenance.inputs["frames"],
-    "excluded frames": lambda fit: fit.provenance.inputs["frames_excluded"],
-    "excluded chunks": lambda fit: fit.provenance.inputs["chunks_left_out"],
-    "min_lag": lambda fit: fit.config["min_lag"],
-    "numbers of pairs": lambda fit: fit.scaling["ndata"].values.tolist(),
-    "independent bins": lambda fit: fit.provenance.inputs["independent_bins"],
-    "precision": lambda fit: fit.config["precision"],
-    "contrast_prior": lambda fit: fit.config["contrast_prior"],
-    "offset_prior": lambda fit: fit.config["offset_prior"],
+_SAME_INPUTS = {
+    "bins": "labels",
+    "frames": "frames",
+    "excluded frames": "frames_excluded",
+    "excluded chunks": "chunks_left_out",
+    "independent bins": "independent_bins",
 }
-"""What fits that are compared have in common, by its name."""
+_SAME_OPTIONS = ("min_lag", "precision", "contrast_prior", "offset_prior")
+
+
+def _in_common(fit: FitResult) -> dict[str, Any]:
+    """Return what fits that are compared have in common, by its name."""
+    inputs = fit.provenance.inputs
+    return {
+        "data": f"{inputs['store']} (SHA-256 {inputs['store_sha256'][:12]})",
+        **{name: inputs[key] for name, key in _SAME_INPUTS.items()},
+        "numbers of pairs": fit.scaling["ndata"].values.tolist(),
+        **{name: fit.config[name] for name in _SAME_OPTIONS},
+    }
 
 
 def compare_fits(fits: Mapping[str, FitResult]) -> Comparison:
     """Return the comparison of fits by name; raises OptionError and SelectionError as `hd.compare`."""
     first, *others = fits
     for name, fit in fits.items():
-        _check_loss(name, fit)
+        if (loss := fit.config["loss"]) != "linear":
+            raise OptionError(
+                f"{name} was fitted with the loss {loss}, which applies its own weights, but models are "
+                f"compared by least squares: fit again with the loss linear"
+            )
     for name in others:
         _check_same(first, fits[first], name, fits[name])
     names = sorted(fits, key=lambda name: (*_size_and_score(fits[name]), name))
@@ -320,23 +313,14 @@ def _size_and_score(fit: FitResult) -> tuple[float, float]:
     return float((~fit.parameters["fixed"].values).sum() + of["linear"]), float(score)
 
 
-def _check_loss(name: str, fit: FitResult) -> None:
-    """Raise OptionError for a fit with a loss of its own."""
-    if (loss := fit.config["loss"]) != "linear":
-        raise OptionError(
-            f"{name} was fitted with the loss {loss}, which applies its own weights, but models are compared "
-            f"by least squares: fit again with the loss linear"
-        )
-
-
 def _check_same(first: str, one: FitResult, second: str, two: FitResult) -> None:
     """Raise OptionError for fits whose χ² are of other data, weights or parts of a measurement."""
-    for what, of in _SAME.items():
-        values = of(one), of(two)
-        if values[0] != values[1]:
+    others = _in_common(two)
+    for what, value in _in_common(one).items():
+        if value != others[what]:
             raise OptionError(
-                f"{first} and {second} were fitted with different {what} ({shown(values[0])} "
-                f"and {shown(values[1])}): fit both in the same way"
+                f"{first} and {second} were fitted with different {what} ({shown(value)} "
+                f"and {shown(others[what])}): fit both in the same way"
             )
     modes = one.config["scaling"], two.config["scaling"]
     if (modes[0] == "individual") != (modes[1] == "individual"):

@@ -132,10 +132,9 @@ def fit_row(
     if result is None:
         return FitRow(name, folder, None, message, at)
     words = result.outcome.name.lower().replace("_", " ") + ", misfit" * result.misfit
-    return FitRow(
-        name, folder, result, message, at, result.outcome.name, words,
-        result.redchi, result.ndata, result.passes, quantities_of(result, at.get("age")),
-    )  # fmt: skip
+    known = {key: getattr(result, key) for key in ("redchi", "ndata", "passes")}
+    known["quantities"] = quantities_of(result, at.get("age"))
+    return FitRow(name, folder, result, message, at, result.outcome.name, words, **known)
 
 
 def quantities_of(result: FitResult, age: float | None) -> dict[str, Quantity]:

@@ -193,15 +193,14 @@ class FitSeries(Reportable):
             for key in ("value", *_ERRORS, "dof", "at_bound")
         }
         for key in ("redchi", "ndata", "passes"):
-            values = [getattr(entry, key) for entry in self.entries]
+            values = [getattr(row, key) for row in self.entries]
             columns[key] = ("fit", np.array(values, float))  # None becomes NaN
         for key, of in _AGREEMENT.items():
             same = [self.agreement.get(name) for name in self.names]
-            values = [np.nan if one is None else getattr(one, of) for one in same]
+            values = [np.nan if test is None else getattr(test, of) for test in same]
             columns[key] = ("param", np.array(values, float))
-        columns["outcome"] = ("fit", [entry.outcome for entry in self.entries])
-        columns["method"] = ("fit", [entry.method for entry in self.entries])
-        columns["message"] = ("fit", [entry.message for entry in self.entries])
+        for key in ("outcome", "method", "message"):
+            columns[key] = ("fit", [getattr(row, key) for row in self.entries])
         coords: dict[str, Any] = {
             key: ("fit", [entry.at[key] for entry in self.entries], {"units": UNITS[key]})
             for key in self.entries[0].at
@@ -219,10 +218,11 @@ class FitSeries(Reportable):
     @cached_property
     def errors(self) -> str:
         """The best error that every converged fit has: stderr or stderr_naive."""
-        known = [entry.result for entry in self._good() if entry.result is not None]
-        complete = known and all(result.covariance is not None for result in known)
+        known = [row.result.covariance for row in self._good if row.result is not None]
+        complete = known and all(covariance is not None for covariance in known)
         return "stderr" if complete else "stderr_naive"
 
+    @property
     def _good(self) -> list[FitRow]:
         return [entry for entry in self.entries if entry.converged]
 
@@ -244,10 +244,10 @@ class FitSeries(Reportable):
         """
         if self.overlap:
             return {}
-        together, found, naive_only = self.global_fit, {}, self.errors != "stderr"
+        together, tests, naive_only = self.global_fit, {}, self.errors != "stderr"
         periods = next((of.periods for of in self.results if of is not None), {})
         for name in self.names if together is None else together.per_scan:
-            known = [q for e in self._good() if not (q := e.quantities[name]).conditional]
+            known = [q for e in self._good if not (q := e.quantities[name]).conditional]
             value = np.array([q.value for q in known])
             stderr = np.array([getattr(q, self.errors) for q in known])
             dof = np.array([np.nan if naive_only else q.dof for q in known])
@@ -261,8 +261,8 @@ class FitSeries(Reportable):
                 stderr, naive = together.own_errors(name, covariance), True
             same = homogeneity_test(value, stderr, dof, naive)
             if same is not None:
-                found[name] = same
-        return found
+                tests[name] = same
+        return tests
 
     def power_of_q(self, name: str) -> PowerLawOfQ | None:
         """Return the exponent of a parameter or rate as a power of q; None if unknown, or not over q.
@@ -272,11 +272,11 @@ class FitSeries(Reportable):
         """
         if self.over != "q" or name not in self.names:
             return None
-        q = np.array([entry.at["q"] for entry in self._good()])
-        known = [entry.quantities[name] for entry in self._good()]
-        value = np.array([one.value for one in known])
-        errors = np.array([getattr(one, self.errors) for one in known])
-        dof = np.array([one.dof for one in known])
+        q = np.array([entry.at["q"] for entry in self._good])
+        value, errors, dof = (
+            np.array([getattr(entry.quantities[name], key) for entry in self._good])
+            for key in ("value", self.errors, "dof")
+        )
         return power_law_of_q(q, value, errors, self.errors != "stderr", dof)
 
     @property
@@ -285,7 +285,7 @@ class FitSeries(Reportable):
         if "J" in self.names:
             return ["J"]
         rates = [name for name in self.names if self.unit(name) == "1/s"]
-        return [n for n in rates if all(e.quantities[n].value > 0 for e in self._good())]
+        return [n for n in rates if all(e.quantities[n].value > 0 for e in self._good)]
 
     def plot(self, ax: "Axes | None" = None) -> Any:
         """Plot each parameter and rate with its error against q, angle, age or scan."""

@@ -99,13 +99,9 @@ def load_series(path: str | AnyPath) -> FitSeries:
 def _entry(read: dict[str, Any], folder: Path | None) -> FitRow:
     if not (read["folder"] is None or is_plain_name(read["folder"])):
         raise ValueError(f"folder = {shown(read['folder'])}")
-    return fit_row(
-        name=read["name"],
-        folder=None if folder is None or read["folder"] is None else folder / read["folder"],
-        result=None if read["result"] is None else from_summary(read["result"]),
-        message=read["message"],
-        at=read["at"],
-    )
+    where = None if folder is None or read["folder"] is None else folder / read["folder"]
+    result = None if read["result"] is None else from_summary(read["result"])
+    return fit_row(read["name"], where, result, read["message"], read["at"])
 
 
 def load_comparison(path: str | Path) -> Comparison:

@@ -228,10 +228,9 @@ def _powers(series: FitSeries) -> list[list[str]]:
         if law.p < SURE:
             words = "no power law"
         power = numbers.value_and_error(law.exponent, law.stderr)
-        rows.append([
-            f"{name} at {series.entries[0].at['age']:.4g} s" if name == "J" else name,
-            power, f"{expected}", words if np.isfinite(reach) else "-", *_scatter(law),
-        ])  # fmt: skip
+        rate = f"{name} at {series.entries[0].at['age']:.4g} s" if name == "J" else name
+        agreement = words if np.isfinite(reach) else "-"
+        rows.append([rate, power, f"{expected}", agreement, *_scatter(law)])
     return rows
 
 
@@ -254,20 +253,15 @@ _NOTES = (
 
 
 def _comparison_cells(comparison: Comparison) -> list[list[str]]:
-    clic, aic = (
-        np.array([getattr(fit, key) for fit in comparison.fits]) for key in ("clic", "aic_naive")
-    )
-    clic, aic = clic - np.fmin.reduce(clic), aic - np.fmin.reduce(aic)
-    return [
-        [
-            fit.name, f"{fit.parameters}+{or_dash(fit.linear, '.0f')}", f"{fit.chisqr:.6g}",
-            f"{fit.redchi:.4f}",
-            or_dash(fit.score, ".6g"),
-            "best" if fit.best else value_and_error(fit.worse_by, fit.stderr),
-            or_dash(clic[n], ".4g"), or_dash(aic[n], ".4g"),
-        ]
-        for n, fit in enumerate(comparison.fits)
-    ]  # fmt: skip
+    criteria = np.array([[fit.clic, fit.aic_naive] for fit in comparison.fits])
+    criteria -= np.fmin.reduce(criteria)
+    rows = []
+    for fit, above in zip(comparison.fits, criteria, strict=True):
+        size = f"{fit.parameters}+{or_dash(fit.linear, '.0f')}"
+        values = [f"{fit.chisqr:.6g}", f"{fit.redchi:.4f}", or_dash(fit.score, ".6g")]
+        worse = "best" if fit.best else value_and_error(fit.worse_by, fit.stderr)
+        rows.append([fit.name, size, *values, worse, *(or_dash(of, ".4g") for of in above)])
+    return rows
 
 
 def report_of_comparison(comparison: Comparison) -> Document:

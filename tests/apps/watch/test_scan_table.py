@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from homodyne_dask.apps.watch.scans_page import ScanTable, WatchStatus
+from homodyne_dask.apps.watch.scans_page import ScanTable
 from homodyne_dask.apps.watch.watched_files import Stamp
 from homodyne_dask.results.data.fit_rows import fit_row
 from tests.apps.watch.instant_fits import NAMES, table_rows
@@ -31,7 +31,7 @@ def written(folder: Path, names: tuple[str, ...]) -> ParsedPage:
     for n, name in enumerate(names):
         entry = fit_row(f"{name}.h5", folder / f"{name}_fit", flow_result())
         table.add(n + 1, Stamp(1, 10**18), entry)
-    table.write(folder, WatchStatus(None, "done"))
+    table.write(folder, ["done"])
     return ParsedPage((folder / "scans.html").read_text())
 
 
@@ -77,5 +77,5 @@ def test_parameters_of_any_size_are_drawn(folder):
         entry = fit_row("A.h5", folder / "A_fit", replace(made, parameters=table))
         rows = ScanTable(NAMES)
         rows.add(1, Stamp(1, 10**18), entry)
-        rows.write(folder, WatchStatus(None, "done"))
+        rows.write(folder, ["done"])
         assert len(ParsedPage((folder / "scans.html").read_text()).all("img")) == 3

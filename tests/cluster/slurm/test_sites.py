@@ -30,7 +30,7 @@ def script(name: str) -> str:
 
 def driver(name: str) -> str:
     """The script of a job that runs a fit, but for what differs from machine to machine."""
-    text = driver_script(site_named(name), ["fit", "fit.yaml", "--go-on"], Path("/scratch/user"))
+    text = driver_script(site_named(name), ["fit", "fit.yaml", "--resume"], Path("/scratch/user"))
     return text.replace(sys.executable, "<python>").replace(str(Path.home()), "/home/user")
 
 
