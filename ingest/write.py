@@ -93,7 +93,7 @@ def ingest(
 
             def digest() -> str:
                 """Return the SHA-256 of a file, or of those of several, none of which may be a copy."""
-                digests = [patiently(path, lambda path=path: _sha256(path)) for path in paths]
+                digests = [patiently(path, lambda path=path: sha256(path)) for path in paths]
                 check_different(paths, digests)
                 together = hashlib.sha256("".join(digests).encode()).hexdigest()
                 return digests[0] if len(paths) == 1 else together
@@ -122,7 +122,8 @@ def _open_all(paths: list[Path], options: IngestOptions) -> Source:
     return source if options.average is None else averaged(source)
 
 
-def _sha256(path: Path) -> str:
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
