@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Float32, Int
 
 from homodyne_dask.errors import SourceError
 from homodyne_dask.store.arrays import is_uneven
-from ingest.readers.source import HALVES, Half
+from ingest.readers.options import HALVES, Half
 
 BLOCK_SIDE = 512
 BAND_ROWS = 64

@@ -10,7 +10,8 @@ from homodyne_dask.errors import SourceError
 from homodyne_dask.store.arrays import is_uneven, spacing_text
 from homodyne_dask.text import counted
 from ingest.clean import NoDataError, sigma_from_counts
-from ingest.readers.source import HALVES, Source
+from ingest.readers.options import HALVES
+from ingest.readers.source import Source
 
 Record = dict[str, Any]
 TURN = 2 * np.pi

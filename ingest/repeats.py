@@ -1,7 +1,7 @@
 """Scans that repeat one measurement as one source: the bins of the first, then those of the second, ..."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -109,48 +109,29 @@ def cleaned_scan(source: Source) -> CleanMatrix:
 
 def _check_alike(first: Source, other: Source, name: str, other_name: str) -> None:
     """Raise SourceError where two scans have not the same grid of bins and frames."""
-    checks: dict[str, Callable[[Source], object]] = {
-        "the format": lambda one: one.format,
-        "the number of bins": lambda one: len(one.label),
-        "the number of frames": lambda one: one.n_frames,
-        "the frame time in s": lambda one: one.frame_time,
-        "the gap in Å": lambda one: one.gap,
-    }
-    present: dict[str, Callable[[Source], bool]] = {
-        "sigma": lambda one: one.sigma is not None,
-        "counts": lambda one: one.intensity is not None,
-    }
-    for what, of in checks.items():
-        if of(first) != of(other):
-            raise _differ(name, other_name, what, of(first), of(other))
-    for what, has in present.items():
-        if has(first) != has(other):
-            with_it, without = (name, other_name) if has(first) else (other_name, name)
-            raise _no_repeat(name, other_name, f"{with_it} has {what}, but {without} has none")
+
+    def check(what: str, value: object, theirs: object) -> None:
+        if value != theirs:
+            raise SourceError(
+                f"{other_name} cannot be a repeat of {name}: {what} is {theirs}, not {value}; leave it out, "
+                "or ingest it separately"
+            )
+
+    check("the format", first.format, other.format)
+    check("the number of bins", len(first.label), len(other.label))
+    check("the number of frames", first.n_frames, other.n_frames)
+    check("the frame time in s", first.frame_time, other.frame_time)
+    check("the gap in Å", first.gap, other.gap)
+    check("whether it has sigma", first.sigma is not None, other.sigma is not None)
+    check("whether it has counts", first.intensity is not None, other.intensity is not None)
     if not same_times(first.time, other.time, first.frame_time):
         at = int(np.argmax(np.abs(first.time - other.time)))
-        raise _differ(
-            name, other_name, f"the time of frame {at} in s", first.time[at], other.time[at]
-        )
+        check(f"the time of frame {at} in s", first.time[at], other.time[at])
     for what in ("label", "q", "phi"):
-        one, two = (np.asarray(getattr(source, what), float) for source in (first, other))
-        apart = ~np.isclose(one, two, rtol=1e-6, atol=1e-9, equal_nan=True)
-        if apart.any():
-            at = int(np.argmax(apart))
-            raise _differ(name, other_name, f"{what} of bin {at + 1}", one[at], two[at])
-    if first.cells != other.cells:
-        raise _no_repeat(name, other_name, "their cells of age and lag differ")
-
-
-def _differ(name: str, other_name: str, what: str, one: object, other: object) -> SourceError:
-    shown = [f"{value:.9g}" if isinstance(value, float) else str(value) for value in (one, other)]
-    return _no_repeat(name, other_name, f"{what} is {shown[1]}, not {shown[0]}")
-
-
-def _no_repeat(name: str, other_name: str, why: str) -> SourceError:
-    return SourceError(
-        f"{other_name} cannot be a repeat of {name}: {why}; leave it out, or ingest it separately"
-    )
+        values, theirs = (np.asarray(getattr(source, what), float) for source in (first, other))
+        for at in np.flatnonzero(~np.isclose(values, theirs, rtol=1e-6, atol=1e-9, equal_nan=True)):
+            check(f"{what} of bin {at + 1}", values[at], theirs[at])
+    check("c2 over cells of age and lag", first.cells, other.cells)
 
 
 def _notes(scans: Sequence[Source], names: Sequence[str]) -> tuple[str, ...]:

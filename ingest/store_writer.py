@@ -5,16 +5,21 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float32
 
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store import schema
-from homodyne_dask.store.arrays import OPTIONAL_ARRAYS, SMALL_ARRAYS
+from homodyne_dask.store.arrays import (
+    OPTIONAL_ARRAYS,
+    SMALL_ARRAYS,
+    array_metadata,
+    metadata_of_arrays,
+)
 from homodyne_dask.store.cells import age_edges, lag_edges
-from homodyne_dask.store.chunk_codec import COMPRESSOR, LEVEL, SHUFFLE, encode_chunk
+from homodyne_dask.store.chunk_codec import encode_chunk
 from homodyne_dask.store.files import (
     DAMAGED,
     PARTIAL,
@@ -25,25 +30,18 @@ from homodyne_dask.store.files import (
     read_regular_file,
     remove_tree,
     write_atomic,
-    zarr_store,
 )
 from homodyne_dask.store.lock import locked
 from homodyne_dask.store.own_stores import WORK_FOLDER
 from ingest.averages_and_sums import cell_times
 from ingest.readers.source import Source
 
-if TYPE_CHECKING:
-    import zarr
-
 JOB_FILE = "job.json"
 MAX_JSON_BYTES = 2_000_000_000
 """Bytes of the largest JSON file of a store: the records of a bin list its chunks."""
-NAMES = {
-    "zarr.json", "c2", "cuts", "sums", *SMALL_ARRAYS, *OPTIONAL_ARRAYS,
-    *(f"level{factor}" for factor in schema.LEVELS),
-}  # fmt: skip
+NAMES = {"zarr.json", "c2", "cuts", "sums", *SMALL_ARRAYS, *OPTIONAL_ARRAYS}
+NAMES |= {f"level{factor}" for factor in schema.LEVELS}
 """Of what is in a store."""
-CONFIG: Any = {"write_empty_chunks": True}
 
 
 def write_json(path: AnyPath, value: Any, *, durable: bool = True) -> str:
@@ -134,78 +132,38 @@ def complete(store: AnyPath, attrs: dict[str, Any]) -> None:
     remove_tree(store / WORK_FOLDER)
 
 
-def open_root(store: AnyPath) -> "zarr.Group":
-    """Open the root group; Zarr is loaded where it is needed: a first look at a file needs none."""
-    import zarr
-
-    return zarr.open_group(zarr_store(store), mode="r+", zarr_format=3)
-
-
 def create_arrays(store: AnyPath, source: Source, sharded: bool) -> None:
-    """Create the group and the arrays that tasks write."""
-    import zarr
-
-    root = zarr.create_group(
-        zarr_store(store),
-        zarr_format=3,
-        attributes={"format": schema.FORMAT, "schema_version": schema.VERSION, "complete": False},
-    )
-    bins, n = len(source.label), source.n_frames
-    side = schema.tile_side(n)
-    _create_matrix(root, (bins, n, n), side, sharded)
-    ages, lags = age_edges(n), lag_edges(n)
-    cells = (len(ages) - 1, len(lags) - 1)
-    cut = root.create_group("cuts")
-    _create(cut, "c2", (bins, *cells), "float64", ("bin", "age", "lag"), (1, *cells))
-    _create(cut, "count", (bins, *cells), "int64", ("bin", "age", "lag"), (1, *cells))
-    _create(cut, "frames", (bins, n), "float64", ("bin", "t"), (1, n))
-    for name, edges in (("age_edges", ages), ("lag_edges", lags)):
-        write_array(cut, name, edges, (name.removesuffix("s"),))
-    for name, times in zip(("t1", "t2"), cell_times(source.time, ages, lags), strict=True):
-        write_array(cut, name, times, ("age", "lag"), units="s")
+    """Create the groups and the arrays that tasks write."""
+    begun = {"format": schema.FORMAT, "schema_version": schema.VERSION, "complete": False}
+    _write_metadata(store, _group(begun))
+    n = source.n_frames
     for factor in schema.factors(n)[1:]:
-        blocks = schema.level_frames(n, factor)
-        level = root.create_group(f"level{factor}")
-        _create_matrix(level, (bins, blocks, blocks), side, sharded)
+        _write_metadata(store / f"level{factor}", _group({}))
+    for group in ("cuts", "sums"):
+        _write_metadata(store / group, _group({}))
+    for name, metadata in metadata_of_arrays(len(source.label), n, sharded).items():
+        _write_metadata(store / name, metadata)
+    ages, lags = age_edges(n), lag_edges(n)
+    t1, t2 = cell_times(source.time, ages, lags)
+    for name, values in {"age_edges": ages, "lag_edges": lags, "t1": t1, "t2": t2}.items():
+        write_array(store, f"cuts/{name}", values)
 
 
-def _create_matrix(
-    group: "zarr.Group", shape: tuple[int, int, int], side: int, sharded: bool
-) -> None:
-    """Create c2 of the root or of a level, in chunks of `side` frames, which shards may hold."""
-    tiles = -(-shape[1] // side)
-    shards = (1, schema.shard_rows(tiles, side) * side, tiles * side) if sharded else None
-    _create(group, "c2", shape, "float32", ("bin", "t1", "t2"), (1, side, side), shards=shards)
+def _group(attributes: dict[str, Any]) -> dict[str, Any]:
+    return {"attributes": attributes, "zarr_format": 3, "node_type": "group"}
 
 
-def _create(
-    group: "zarr.Group", name, shape, dtype, dims, chunks, units: str | None = None, shards=None
-):
-    from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
-
-    return group.create_array(
-        name,
-        shape=shape,
-        chunks=chunks,
-        shards=shards,
-        dtype=dtype,
-        fill_value=np.nan if np.dtype(dtype).kind == "f" else None,
-        serializer=BytesCodec(endian="little"),
-        compressors=[BloscCodec(cname=COMPRESSOR, clevel=LEVEL, shuffle=SHUFFLE), Crc32cCodec()],
-        dimension_names=dims,
-        attributes={"units": units} if units else {},
-        config=CONFIG,
-        overwrite=True,
-    )
+def _write_metadata(folder: AnyPath, metadata: dict[str, Any]) -> None:
+    """Write the metadata of a group or an array as zarr does."""
+    _write(folder / "zarr.json", json.dumps(metadata, indent=2).encode())
 
 
-def write_array(
-    group: "zarr.Group", name: str, values, dims: tuple[str, ...], units: str | None = None
-) -> None:
-    """Write a small array as one chunk."""
-    values = np.asarray(values)
-    array = _create(group, name, values.shape, values.dtype, dims, values.shape, units)
-    array[...] = values
+def write_array(store: AnyPath, name: str, values: np.ndarray) -> None:
+    """Write a small array as one chunk, with its metadata."""
+    spec = (SMALL_ARRAYS | OPTIONAL_ARRAYS)[name]
+    values = np.asarray(values, spec.dtype)
+    _write_metadata(store / name, array_metadata(spec, values.shape))
+    write_chunk(store / name, (0,) * values.ndim, values)
 
 
 def write_chunk(array: AnyPath, key: tuple[int, ...], values: np.ndarray) -> None:
@@ -215,7 +173,10 @@ def write_chunk(array: AnyPath, key: tuple[int, ...], values: np.ndarray) -> Non
 
 def write_bytes(array: AnyPath, key: tuple[int, ...], content: bytes) -> None:
     """Write a chunk, or a shard, of an array atomically."""
-    path = array.joinpath("c", *map(str, key))
+    _write(array.joinpath("c", *map(str, key)), content)
+
+
+def _write(path: AnyPath, content: bytes) -> None:
     if isinstance(path, Path):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, content, durable=False)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,18 +22,12 @@ from homodyne_dask.errors import (
     require_type,
 )
 from homodyne_dask.store import schema
-from homodyne_dask.store.arrays import (
-    OPTIONAL_ARRAYS,
-    SMALL_ARRAYS,
-    array_digest,
-    read_array,
-)
+from homodyne_dask.store.arrays import SMALL_ARRAYS, array_digest, read_array
 from homodyne_dask.store.files import (
     INTERRUPTED,
     AnyPath,
     any_path,
     children,
-    errors_of,
     exists,
     no_more_waiting,
     open_without_waiting,
@@ -48,7 +42,8 @@ from ingest import noise, store_writer
 from ingest.averages_and_sums import sums_by_chunk
 from ingest.bin_task import Record, read_record, write_bin
 from ingest.readers.detect import check_opens, open_source
-from ingest.readers.source import IngestOptions, Source, checked_options, sha256
+from ingest.readers.options import IngestOptions, checked_options
+from ingest.readers.source import Source
 from ingest.repeats import averaged, check_different, joined, scan_names_of
 from ingest.report import IngestReport, read_report
 
@@ -63,33 +58,19 @@ def ingest(
     source_path: str | Path | Sequence[str | Path],
     store_path: str | AnyPath | None = None,
     *,
-    q=None,
-    phi=None,
-    frame_time: float | None = None,
-    sigma=None,
-    time_offset: float = 0.0,
-    gap: float | None = None,
     sharded: bool | None = None,
     strict: bool = False,
     overwrite: bool = False,
     client=None,
     progress: Progress | None = None,
-    **layout,
+    **given: Any,
 ) -> IngestReport:
     """Write the matrices of a result file, or of several that repeat a measurement, into a store.
 
-    Returns a report.
-
-    q [1/Å], phi [degree] and frame_time [s] are for plain arrays, which do not hold them; sigma is
-    the noise of one pair, one number or one per bin, instead of the one from counts or scatter.
-    time_offset [s] is added to all times; gap [Å] is kept with the data. layout: options that say where in a
-    file something is (`ingest/readers/source.py:LAYOUT`). sharded: whether a file or object holds many
-    chunks; by default that is so in a store by URL. strict: refuse a file with a bin without data; by
-    default the bin is left out, and a note says so. The same call continues an interrupted ingest.
-    `client` is a Dask client; without it two threads work.
-    `progress` is called with (bins done, bins) after each.
+    Returns a report; `homodyne_dask.ingest` explains the arguments. given: the fields of `IngestOptions`. The
+    same call continues an interrupted ingest.
     """
-    options = checked_options(q, phi, frame_time, sigma, time_offset, gap, **layout)
+    options = checked_options(**given)
     for name, value in (("overwrite", overwrite), ("strict", strict)):
         require_type(name, value, bool, "True or False")
     if sharded is not None:
@@ -112,13 +93,13 @@ def ingest(
 
             def digest() -> str:
                 """Return the SHA-256 of a file, or of those of several, none of which may be a copy."""
-                digests = [sha256(path) for path in paths]
+                digests = [patiently(path, lambda path=path: sha256(path)) for path in paths]
                 check_different(paths, digests)
                 together = hashlib.sha256("".join(digests).encode()).hexdigest()
                 return digests[0] if len(paths) == 1 else together
 
             job = _Job(states, background.submit(digest), options, sharded)
-            with errors_of(target), no_more_waiting():
+            with no_more_waiting():
                 return _ingest(source, target, job, overwrite, strict, client, progress)
     except OSError as error:
         raise StoreError(
@@ -139,6 +120,12 @@ def _open_all(paths: list[Path], options: IngestOptions) -> Source:
         names += [f"{file}, {name}" for name in one.scan_names] or [file]
     source = joined(scans, names) if len(sources) > 1 else source
     return source if options.average is None else averaged(source)
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _state(path: Path) -> tuple[int, ...] | None:
@@ -351,16 +338,10 @@ def _finish(source: Source, target: AnyPath, job: _Job, use, records) -> Record:
         *found.notes,
     ]
     use = use & ~noise.frames_without_data(records, source.n_frames)
-    root = store_writer.open_root(target)
-    _write_vectors(root, source, use, found.rows, records)
-    held = source.pictures._asdict()
-    pictures = [name for name in OPTIONAL_ARRAYS if held[name] is not None]
-    for name in pictures:
-        store_writer.write_array(root, name, held[name], OPTIONAL_ARRAYS[name].dims)
-    group = root.create_group("sums", overwrite=True)
-    sums = sums_by_chunk([record["sums"] for record in records], source.n_frames)
-    for name, values in sums.items():
-        store_writer.write_array(group, name, values, ("bin", "i", "j"))
+    arrays = _small_arrays(source, use, found.rows, records)
+    pictures = {name: of for name, of in source.pictures._asdict().items() if of is not None}
+    for name, values in (arrays | pictures).items():
+        store_writer.write_array(target, name, values)
     store_writer.remove_partial_files(target)
     attrs = _attributes(source, job, found.source, notes)
     manifest = manifest_json(
@@ -375,23 +356,23 @@ def _finish(source: Source, target: AnyPath, job: _Job, use, records) -> Record:
     return attrs | {"store_sha256": digest, "complete": True}
 
 
-def _write_vectors(root, source: Source, use, rows, records) -> None:
+def _small_arrays(source: Source, use, rows, records) -> dict[str, np.ndarray]:
+    """Return the arrays that are not written bin by bin, by name."""
     unknown = np.full((len(records), source.n_frames), np.nan)
     contrast = [np.nan if record["contrast"] is None else record["contrast"] for record in records]
-    held = {
+    sums = sums_by_chunk([record["sums"] for record in records], source.n_frames)
+    return {
         "q": source.q,
         "phi": source.phi,
-        "label": np.asarray(source.label, dtype=np.int64),
-        "n_pixels": np.asarray(source.n_pixels, dtype=np.int64),
+        "label": source.label,
+        "n_pixels": source.n_pixels,
         "time": source.time,
         "sigma_row": rows,
         "intensity": unknown if source.intensity is None else source.intensity,
         "frame_mask": use,
         "beta_ingest": np.array(contrast),
+        **{f"sums/{name}": values for name, values in sums.items()},
     }
-    for name, values in held.items():
-        dims, _, units, _ = SMALL_ARRAYS[name]
-        store_writer.write_array(root, name, values, dims, units)
 
 
 def _attributes(source: Source, job: _Job, sigma_source: str, notes) -> Record:

@@ -6,6 +6,7 @@ encoding as those of c2 and decoded without zarr, whose decoder believes sizes t
 
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,8 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import StoreError, why_unreadable
 from homodyne_dask.store import schema
+from homodyne_dask.store.cells import age_edges, lag_edges
+from homodyne_dask.store.chunk_codec import COMPRESSOR, LEVEL, SHUFFLE
 from homodyne_dask.store.chunk_reader import ByteRange, read_decoded
 from homodyne_dask.store.files import DAMAGED, AnyPath, inside, read_regular_file, twice
 
@@ -61,6 +64,66 @@ OPTIONAL_ARRAYS = {
 """Of stores whose source has them."""
 
 
+def array_metadata(
+    spec: ArraySpec, shape: Sequence[int], chunk: Sequence[int] = (), shard: Sequence[int] = ()
+) -> dict[str, Any]:
+    """Return the metadata of an array in the order in which zarr writes them, as ingest writes them.
+
+    chunk: its shape, by default that of the array. shard: that of the shards that hold chunks, if there are.
+    """
+    dtype, chunk = np.dtype(spec.dtype), [*chunk] or [*shape]
+    settings = {
+        "typesize": dtype.itemsize,
+        "cname": COMPRESSOR,
+        "clevel": LEVEL,
+        "shuffle": SHUFFLE,
+    }
+    plain = {"name": "bytes", "configuration": {"endian": "little"}}
+    checksum = {"name": "crc32c"}
+    codecs: list[dict[str, Any]] = [
+        plain if dtype.itemsize > 1 else {"name": "bytes"},
+        {"name": "blosc", "configuration": settings | {"blocksize": 0}},
+        checksum,
+    ]
+    if shard:
+        inside = {"chunk_shape": chunk, "codecs": codecs, "index_codecs": [plain, checksum]}
+        inside["index_location"] = "end"
+        codecs, chunk = [{"name": schema.SHARDED, "configuration": inside}], [*shard]
+    return {
+        "shape": [*shape],
+        "data_type": spec.dtype,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": "NaN" if dtype.kind == "f" else dtype.type(0).item(),
+        "codecs": codecs,
+        "attributes": {"units": spec.units} if spec.units else {},
+        "dimension_names": [*spec.dims],
+        "zarr_format": 3,
+        "node_type": "array",
+        "storage_transformers": [],
+    }
+
+
+def metadata_of_arrays(bins: int, n_frames: int, sharded: bool) -> dict[str, dict[str, Any]]:
+    """Return the metadata of every array of a store, but OPTIONAL_ARRAYS, by name."""
+    side, tiles = schema.tile_side(n_frames), schema.tiles_per_side(n_frames, 1)
+    ages, lags = (len(edges(n_frames)) - 1 for edges in (age_edges, lag_edges))
+    sizes = {"bin": bins, "t": n_frames, "i": tiles, "j": tiles, "age": ages, "lag": lags}
+    sizes |= {"age_edge": ages + 1, "lag_edge": lags + 1}
+    found = {}
+    for factor in schema.factors(n_frames):
+        tiles = schema.tiles_per_side(n_frames, factor)
+        rows = n_frames if factor == 1 else schema.level_frames(n_frames, factor)
+        shard = (1, schema.shard_rows(tiles, side) * side, tiles * side) if sharded else ()
+        matrix = ArraySpec(("bin", "t1", "t2"), "float32")
+        chunk = (1, side, side)
+        found[schema.matrix_name(factor)] = array_metadata(matrix, (bins, rows, rows), chunk, shard)
+    for name, spec in SMALL_ARRAYS.items():
+        shape = [sizes[dim] for dim in spec.dims]
+        found[name] = array_metadata(spec, shape, shape if spec.whole else [1, *shape[1:]])
+    return found
+
+
 def is_uneven(time: Float[np.ndarray, " t"]) -> bool:
     """Return whether the spacing of frames varies by more than 1 % of its median."""
     steps = np.diff(time)
@@ -87,16 +150,25 @@ def spacing_text(time: Float[np.ndarray, " t"], frame_time: float) -> str:
     )
 
 
-def out_of_range(name: str, values: Float[np.ndarray, "..."]) -> str:
-    """Return what is wrong with numbers of a name in `schema.RANGES`, "" where nothing is; NaN is unknown."""
-    low, high, unit = schema.RANGES[name]
-    size = np.abs(values[~np.isnan(values)])
-    wrong = size[(size < low) | (size > high)]
-    if not wrong.size:
-        return ""
-    return (
-        f"{name} = {wrong[0]:g} ({unit}) is implausible: plausible values are {low:g} to {high:g}"
-    )
+def what_is_wrong(
+    time: Float[np.ndarray, " t"],
+    q: Float[np.ndarray, " bin"],
+    phi: Float[np.ndarray, " bin"],
+    sigma: Float[np.ndarray, " n"] | None,
+) -> str:
+    """Return which of these numbers no measurement has, "" if all are plausible; NaN is an unknown q or φ."""
+    steps = np.diff(time)
+    values = {"q": q, "phi": phi, "time": time, "sigma": sigma, "frame_time": steps}
+    for name, (low, high, unit) in schema.RANGES.items():
+        if name == "frame_time" and not (np.isfinite(time).all() and (steps > 0).all()):
+            frame = int(np.argmin(np.where(np.isfinite(steps), steps, -np.inf)))
+            return f"time must increase, but does not after frame {frame}"
+        if (held := values[name]) is not None:
+            size = held if low > 0 else np.abs(held)
+            wrong = held[(size < low) | (size > high)]
+            if wrong.size:
+                return f"{name} = {wrong[0]:g} ({unit}) is implausible: plausible are {low:g} to {high:g}"
+    return "sigma must be known" if sigma is not None and np.isnan(sigma).any() else ""
 
 
 def ingest_again(store: str | AnyPath, why: str) -> StoreError:

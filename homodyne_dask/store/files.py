@@ -6,7 +6,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 from time import monotonic
@@ -113,11 +113,6 @@ def write_atomic(path: AnyPath, content: str | bytes, *, durable: bool = True) -
         return
     with replacing(path, durable=durable) as partial:
         partial.write_bytes(content)
-
-
-def errors_of(path: AnyPath) -> AbstractContextManager[None]:
-    """Return a context in which what a library raises of a store by URL becomes an ObjectStoreError."""
-    return objects.object_errors(path) if isinstance(path, UrlPath) else nullcontext()
 
 
 def exists(path: AnyPath) -> bool:

@@ -59,10 +59,8 @@ def check_contents(path: Path) -> None:
 def members(file: h5py.File, group: str) -> list[str]:
     """Return the names in a group, none where there is no such group."""
     found = at(file, group)
-    try:
+    with reading(file, group):
         return list(found) if isinstance(found, h5py.Group) else []
-    except UNREADABLE as error:
-        raise damaged(file, group, error) from error
 
 
 def at(file: h5py.File, name: str) -> h5py.Dataset | h5py.Group | None:
@@ -70,15 +68,13 @@ def at(file: h5py.File, name: str) -> h5py.Dataset | h5py.Group | None:
 
     What lies in another file is refused.
     """
-    try:
+    with reading(file, name):
         found = follow_links(file, name)
         if isinstance(found, h5py.Dataset):
             _ = found.dtype, found.shape  # raise here when they are damaged
             if found.external or found.is_virtual:
                 raise _elsewhere(file, name)
             _register_filters(found)
-    except UNREADABLE as error:
-        raise damaged(file, name, error) from error
     return found
 
 
@@ -121,11 +117,20 @@ def _elsewhere(file: h5py.File, name: str) -> SourceError:
     )
 
 
-def damaged(file: h5py.File, name: str, error: Exception) -> Exception:
-    """Return the SourceError that names the damaged object of a file; the error of a file system as it is."""
-    if isinstance(error, SourceError) or is_failure(error):
-        return error
-    return wrong(file, name, f"cannot be read ({error}): the file is damaged; copy it again")
+@contextmanager
+def reading(file: h5py.File, name: str, checked_size: bool = False) -> Iterator[None]:
+    """Raise SourceError, naming an object of a file, where the block finds it damaged.
+
+    The error of a file system is raised as it is, and so is a lack of memory for an object whose size was
+    checked before.
+    """
+    try:
+        yield
+    except UNREADABLE as e:
+        if is_failure(e) or (checked_size and isinstance(e, MemoryError)):
+            raise
+        why = f"cannot be read ({e}): the file is damaged; copy it again"
+        raise wrong(file, name, why) from e
 
 
 def wrong(file: h5py.File, name: str, why: str) -> SourceError:

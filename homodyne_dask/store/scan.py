@@ -21,7 +21,7 @@ from homodyne_dask.errors import (
     shown,
 )
 from homodyne_dask.store import schema, validate
-from homodyne_dask.store.arrays import ingest_again, out_of_range, read_metadata, sigma_words
+from homodyne_dask.store.arrays import ingest_again, read_metadata, sigma_words, what_is_wrong
 from homodyne_dask.store.cells import Cells
 from homodyne_dask.store.chunk_reader import ByteRange, chunk_path, read_chunk
 from homodyne_dask.store.files import AnyPath, any_path, zarr_store
@@ -403,7 +403,11 @@ def open_dataset(path: str | AnyPath) -> Scan:
     manifest.check_attributes(where, attrs)
     per_bin = {name: manifest.read_array(where, name) for name in _PER_BIN}
     time, mask = (manifest.read_array(where, name) for name in ("time", "frame_mask"))
-    _check_values(where, time, per_bin["sigma_row"], per_bin["q"])
+    with np.errstate(over="ignore", under="ignore"):
+        sigma = per_bin["sigma_row"] ** 2
+    sigma = np.copysign(sigma, per_bin["sigma_row"])  # of a root that is not positive
+    if wrong := what_is_wrong(time, per_bin["q"], per_bin["phi"], sigma):
+        raise ingest_again(where, wrong)
     known = np.flatnonzero(manifest.pairs.sum(axis=(1, 2)))  # a bin without data is left out
     return Scan(
         path=str(where.resolve()), attrs=attrs, manifest=manifest, time=time, frame_mask=mask,
@@ -421,18 +425,6 @@ def as_scan(data: "Scan | str | AnyPath") -> Scan:
             f"to scans; for other data, see hd.model"
         )
     return open_dataset(data)
-
-
-def _check_values(path: AnyPath, time: np.ndarray, sigma: np.ndarray, q: np.ndarray) -> None:
-    if not (np.isfinite(sigma).all() and (sigma > 0).all()):
-        raise ingest_again(path, "sigma_row has values that are not positive")
-    if not (np.isfinite(time).all() and (np.diff(time) > 0).all()):
-        raise ingest_again(path, "time does not increase")
-    with np.errstate(over="ignore", under="ignore"):
-        variance = sigma**2  # sigma_row is the root of a sigma
-    found = {"sigma": variance, "q": q, "time": time, "frame_time": np.diff(time)}
-    for wrong in filter(None, (out_of_range(*one) for one in found.items())):
-        raise ingest_again(path, wrong)
 
 
 def q_or_one(scan: Scan) -> Float[np.ndarray, " bin"]:

@@ -68,9 +68,9 @@ GAPS = (1e4, 1e9)
 RANGES = {
     "q": (1e-9, 1e3, "1/Å"),
     "phi": (0.0, 1e6, "degrees"),
-    "frame_time": (1e-18, 1e9, "s"),
     "time": (0.0, 1e12, "s"),
     "sigma": (1e-15, 1e15, "as of c2"),
+    "frame_time": (1e-18, 1e9, "s"),
 }
 """The least and the largest size that any measurement has, beyond which squares are no numbers any more."""
 MAX_SIDE = 512
@@ -81,8 +81,6 @@ SHARD_BYTES = 1 << 27
 """Most bytes of decoded chunks in a shard, unless one row of chunks has more."""
 SHARDED = "sharding_indexed"
 """The codec of an array with shards."""
-CODECS = ("bytes", "blosc", "crc32c")
-"""Of c2: little-endian float32, blosc, then the checksum of the chunk as stored."""
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -217,3 +215,10 @@ def is_truth(value: Any) -> bool:
     except ValidationError:
         return False
     return True
+
+
+def first_mistake(error: ValidationError) -> tuple[tuple[int | str, ...], Any, str]:
+    """Return the place, the value and the description of the first mistake that pydantic found."""
+    first = error.errors()[0]
+    message = first["msg"].removeprefix("Value error, ")
+    return first["loc"], first["input"], message[0].lower() + message[1:]

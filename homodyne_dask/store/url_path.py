@@ -5,6 +5,7 @@ with the credentials of its environment or of the provider's files. Reading and 
 `objects.py`.
 """
 
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -20,6 +21,7 @@ _FORMS = (
 )
 
 
+@dataclass(frozen=True, repr=False)
 class UrlPath:
     """The URL of an object, or of all objects below a common prefix; `url_path` makes and checks it.
 
@@ -27,8 +29,8 @@ class UrlPath:
     URL of a web server names are percent-encoded, in those of buckets they stand as they are.
     """
 
-    def __init__(self, root: str, key: str) -> None:
-        self.root, self.key = root, key
+    root: str
+    key: str
 
     def __str__(self) -> str:
         key = quote(self.key) if self.root.startswith(WEB) else self.key
@@ -36,12 +38,6 @@ class UrlPath:
 
     def __repr__(self) -> str:
         return f"UrlPath({str(self)!r})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, UrlPath) and str(self) == str(other)
-
-    def __hash__(self) -> int:
-        return hash(str(self))
 
     def __truediv__(self, name: Any) -> "UrlPath":
         return self.joinpath(name)
@@ -68,10 +64,6 @@ class UrlPath:
     def stem(self) -> str:
         """The last name without its ending."""
         return self.name.rpartition(".")[0] or self.name
-
-    def with_name(self, name: str) -> "UrlPath":
-        """Return the URL with another last name."""
-        return self.parent / name
 
     def relative_to(self, above: "UrlPath") -> str:
         """Return the names below another URL."""

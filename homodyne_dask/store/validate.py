@@ -6,15 +6,12 @@ A store may be truncated, edited or partly replaced. Whatever differs from what 
 
 from typing import Any
 
-import numpy as np
 from pydantic import ValidationError
 
-from homodyne_dask.errors import StoreError
+from homodyne_dask.errors import StoreError, shown
 from homodyne_dask.store import schema
-from homodyne_dask.store.arrays import SMALL_ARRAYS, ArraySpec, ingest_again, read_metadata
+from homodyne_dask.store.arrays import ingest_again, metadata_of_arrays, read_metadata
 from homodyne_dask.store.files import AnyPath
-
-_MATRIX = ArraySpec(("bin", "t", "t"), "float32", whole=False)
 
 
 def check_attributes(store: str | AnyPath, attrs: dict[str, Any]) -> None:
@@ -35,14 +32,11 @@ def check_attributes(store: str | AnyPath, attrs: dict[str, Any]) -> None:
     try:
         schema.Attributes.model_validate(attrs)
     except ValidationError as e:
-        error = e.errors()[0]
-        name = ".".join(map(str, error["loc"]))[:60]
-        if error["type"] == "missing":
-            wrong = f"lacks the attribute {name!r}"
-        else:
-            message = error["msg"][0].lower() + error["msg"][1:]
-            wrong = f"has the attribute {name!r} = {str(error['input'])[:60]!r}: {message}"
-        raise StoreError(f"{store} {wrong}; ingest the source again with --overwrite") from e
+        place, value, message = schema.first_mistake(e)
+        name = ".".join(map(str, place))[:60]
+        raise ingest_again(
+            store, f"the attribute {name!r} is {str(value)[:60]!r}: {message}"
+        ) from e
 
 
 def check_arrays(store: str | AnyPath) -> tuple[int, int]:
@@ -50,86 +44,30 @@ def check_arrays(store: str | AnyPath) -> tuple[int, int]:
 
     Refuses metadata that are not those that ingest writes: shape, type, chunks, unit, codecs.
     """
-    wanted = {"c2": _MATRIX} | SMALL_ARRAYS
-    metadata = {name: read_metadata(store, name) for name in wanted}
-    sizes = _sizes(store, metadata)
-    sharded, matrices = _codecs(metadata["c2"]) == [schema.SHARDED], {"c2"}
-    for factor in schema.factors(sizes["t"])[1:]:
-        name, dim = schema.matrix_name(factor), f"t{factor}"
-        wanted[name] = _MATRIX._replace(dims=("bin", dim, dim))
-        metadata[name] = read_metadata(store, name)
-        matrices.add(name)
-    for name, array in wanted.items():
-        shape = [sizes[dim] for dim in array.dims]
-        if metadata[name].get("shape") != shape:
-            held = metadata[name].get("shape")
-            raise ingest_again(store, f"{name} has shape {held} instead of {shape}")
-        side, chunk, shard = schema.tile_side(sizes["t"]), shape, None
-        if array.dtype == _MATRIX.dtype:
-            chunk, tiles = [1, side, side], -(-shape[1] // side)
-            if sharded and name in matrices:
-                shard = [1, schema.shard_rows(tiles, side) * side, tiles * side]
-        elif not array.whole:
-            chunk = [1, *shape[1:]]
-        _check_storage(store, name, metadata[name], array, chunk, shard)
-    return sizes["bin"], sizes["t"]
+    bins, n_frames = (_length(store, name) for name in ("q", "time"))
+    # names of dimensions and transformers, which change no value, are left to the library that wrote them
+    ignored = ("attributes", "dimension_names", "storage_transformers")
+    sharded = schema.SHARDED in str(read_metadata(store, "c2").get("codecs"))
+    for name, wanted in metadata_of_arrays(bins, n_frames, sharded).items():
+        held = read_metadata(store, name)
+        wanted["units"] = wanted["attributes"].get("units")
+        held["units"] = held.get("attributes", {}).get("units")
+        for key in wanted.keys() - {*ignored}:
+            if held.get(key) != wanted[key]:
+                differ = (
+                    f"{key} of {name} is {shown(held.get(key))} instead of {shown(wanted[key])}"
+                )
+                raise ingest_again(store, differ)
+    return bins, n_frames
 
 
-def _sizes(store: str | AnyPath, metadata: dict[str, dict[str, Any]]) -> dict[str, int]:
-    """Return the length of every dimension, from one array each."""
-
-    def length(name: str, axis: int = 0) -> int:
-        try:
-            return int(metadata[name]["shape"][axis])
-        except (KeyError, IndexError, TypeError, ValueError) as e:
-            raise ingest_again(store, f"{name} has no shape") from e
-
-    bins, n = length("q"), length("time")
-    ages, lags = length("cuts/c2", 1), length("cuts/c2", 2)
-    tiles = -(-n // schema.tile_side(n))
-    cells = {"age": ages, "lag": lags, "age_edge": ages + 1, "lag_edge": lags + 1}
-    levels = {f"t{factor}": schema.level_frames(n, factor) for factor in schema.LEVELS}
-    return {"bin": bins, "t": n, "i": tiles, "j": tiles} | cells | levels
-
-
-def _check_storage(
-    store: str | AnyPath, name: str, metadata: dict[str, Any], array: ArraySpec, chunk: list[int],
-    shard: list[int] | None,
-) -> None:  # fmt: skip
-    """Refuse an array whose type, chunks, units or codecs are not those of the schema."""
-    empty = np.zeros((), array.dtype).item()
-    wanted: dict[str, Any] = {
-        "node_type": "array",
-        "zarr_format": 3,
-        "data_type": array.dtype,
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": shard or chunk}},
-        "fill_value": "NaN" if array.dtype.startswith("float") else empty,
-    }
-    found = {key: metadata.get(key) for key in wanted}
-    wanted["units"], found["units"] = array.units, metadata.get("attributes", {}).get("units")
-    wanted["codecs"], found["codecs"] = list(schema.CODECS), _codecs(metadata)
-    if shard:
-        inner = (
-            metadata["codecs"][0].get("configuration")
-            if found["codecs"] == [schema.SHARDED]
-            else {}
-        )
-        wanted["codecs"], inner = [schema.SHARDED], inner if isinstance(inner, dict) else {}
-        found["chunks in shards"], wanted["chunks in shards"] = inner.get("chunk_shape"), chunk
-        found["codecs in shards"], wanted["codecs in shards"] = _codecs(inner), list(schema.CODECS)
-    for key, value in wanted.items():
-        if found[key] != value:
-            raise ingest_again(store, f"{key} of {name} is {found[key]} instead of {value}")
-
-
-def _codecs(metadata: dict[str, Any]) -> list[str] | str:
-    """Return the names of the codecs; chunks hold their other settings, except the byte order."""
-    codecs = metadata.get("codecs")
-    if not isinstance(codecs, list) or not all(isinstance(codec, dict) for codec in codecs):
-        return "no list"
-    for codec in codecs:
-        order = (codec.get("configuration") or {}).get("endian", "little")
-        if order != "little":
-            return f"{order}-endian"
-    return [str(codec.get("name")) for codec in codecs]
+def _length(store: str | AnyPath, name: str) -> int:
+    shape = read_metadata(store, name).get("shape")
+    if (
+        not isinstance(shape, list)
+        or len(shape) != 1
+        or not isinstance(shape[0], int)
+        or shape[0] < 1
+    ):
+        raise ingest_again(store, f"shape of {name} is {shown(shape)}: it must be one number")
+    return shape[0]

@@ -4,23 +4,16 @@ import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 
-from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError, nearest
+from homodyne_dask.errors import HomodyneDaskError, OptionError, nearest
 from ingest.readers import hdf5
 from ingest.readers.array_axes import MatrixAxes, layout_of
-from ingest.readers.numpy_arrays import source_of
-from ingest.readers.source import (
-    MIN_FRAMES,
-    IngestOptions,
-    Source,
-    check_frames,
-    check_seconds,
-    degrees,
-    inverse_angstrom,
-)
+from ingest.readers.options import IngestOptions
+from ingest.readers.source import MIN_FRAMES, Source, from_first, place, source_of
 
 MAX_LISTED = 12
 MAX_OBJECTS = 10_000
@@ -32,43 +25,44 @@ MATLAB = "MATLAB_class"
 def open_any(path: Path, options: IngestOptions) -> Source:
     """Return the bins in the dataset of an HDF5 file, or the group of matrices, that the user names."""
     assert options.dataset is not None
-    name = "/" + options.dataset.strip("/")
+    name, notes = "/" + options.dataset.strip("/"), list[str]()
     with hdf5.open_hdf5(path) as file:
-        held, notes = _held(file, options)
+        held = _named(file, options, notes)
         if hdf5.has_group(file, name):
-            names = _matrices_in(file, name)
-            side = hdf5.common_side(file, names)
-            check_frames(side, path, len(names))
-            shape, reader = (len(names), side), hdf5.read_matrix
+            matrices, reader = _matrices_in(file, name), hdf5.read_matrix
+            n_frames = hdf5.common_side(file, matrices)
         else:
-            layout = layout_in(file, name, options)
-            names, shape = layout.names(name), layout.size
+            layout = layout_in(file, name, options.axes)
+            matrices, n_frames = layout.names(name), layout.n_frames
             reader = partial(read_slice, layout=layout)
-    return source_of(path, "hdf5", shape, held, options, reader, names, notes)
+    return source_of(path, "hdf5", options, reader, matrices, n_frames, notes=notes, **held)
 
 
-def layout_in(file: h5py.File, name: str, options: IngestOptions) -> MatrixAxes:
+def layout_in(file: h5py.File, name: str, axes: tuple[str, ...] | None) -> MatrixAxes:
     """Return the layout of a dataset of matrices."""
     path, found = Path(hdf5.file_name(file)), _dataset(file, name)
-    shape, read = _shape(found), lambda one, n: _slice(file, name, one, n)
-    return layout_of(path, name, shape, found.dtype, options.axes, read)
+    return layout_of(
+        path,
+        name,
+        _shape(found),
+        found.dtype,
+        axes,
+        lambda layout, n: _slice(file, name, layout, n),
+    )
 
 
 def read_slice(path: Path, where: str, layout: MatrixAxes) -> np.ndarray:
     """Return one matrix of a dataset, named as '/c2[3]'."""
-    name, _, number = where.removesuffix("]").rpartition("[")
+    name, number = place(where)
     with hdf5.open_hdf5(path) as file:
-        return _slice(file, name, layout, int(number))
+        return _slice(file, name, layout, number)
 
 
 def _slice(file: h5py.File, name: str, layout: MatrixAxes, number: int) -> np.ndarray:
-    found, index = _dataset(file, name), layout.index_of(number)
-    try:
-        return found[index[::-1]].T if MATLAB in found.attrs else found[index]
-    except MemoryError:
-        raise  # its size was checked: the file is not what is wrong
-    except hdf5.UNREADABLE as error:
-        raise hdf5.damaged(file, name, error) from error
+    index = layout.index_of(number)
+    if MATLAB in hdf5.attributes_of(file, name):
+        return hdf5.part(file, name, index[::-1]).T
+    return hdf5.part(file, name, index)
 
 
 def _shape(found: h5py.Dataset) -> tuple[int, ...]:
@@ -80,39 +74,36 @@ def _shape(found: h5py.Dataset) -> tuple[int, ...]:
 def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
     found = hdf5.dataset(file, name)
     if found is None:
-        names = [one for one, _ in _datasets(file)]
+        names = [name for name, _ in _datasets(file)]
         raise OptionError(f"{hdf5.file_name(file)} has no dataset {name}; {nearest(name, names)}")
     return found
 
 
 def _matrices_in(file: h5py.File, group: str) -> list[str]:
     """Return the square datasets of a group, 2 before 10."""
-    names = [f"{group.rstrip('/')}/{one}" for one in hdf5.members(file, group)]
-    found = [(name, hdf5.dataset(file, name)) for name in names]
-    square = [name for name, held in found if held is not None and _equal_axes(_shape(held)) == 2]
+    names = [f"{group.rstrip('/')}/{member}" for member in hdf5.members(file, group)]
+    held = {name: hdf5.dataset(file, name) for name in names}
+    square = [name for name, of in held.items() if of is not None and _equal_axes(_shape(of)) == 2]
     if not square:
-        raise SourceError(
-            f"{group} of {hdf5.file_name(file)} contains no square matrix; {what_is_in(file)}"
-        )
+        raise hdf5.wrong(file, group, f"contains no square matrix; {what_is_in(file)}")
     parts = {name: re.findall(r"(\D*)(\d*)", name) for name in square}
-    return sorted(square, key=lambda name: [(int(of or 0), text) for text, of in parts[name]])
+    return sorted(
+        square, key=lambda name: [(int(digits or 0), text) for text, digits in parts[name]]
+    )
 
 
-def _held(file: h5py.File, options: IngestOptions) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Return q [1/Å], φ [degree] and times [s] of the datasets that the user names, and notes."""
-    held, notes = {}, []
-    for key, name in (("q", options.q_dataset), ("phi", options.phi_dataset)):
-        if name is not None:
-            values = hdf5.finite_numbers(file, _dataset(file, name).name or name)
-            convert = inverse_angstrom if key == "q" else degrees
-            held[key], said = convert(values, hdf5.unit(file, name), name)
-            notes += said
-    if options.time_dataset is not None:
-        name = options.time_dataset
-        check_seconds(hdf5.unit(file, name), f"{name} of {hdf5.file_name(file)}")
-        values = hdf5.finite_numbers(file, _dataset(file, name).name or name)
-        held["dt" if values.size == 1 else "time"] = values
-    return held, notes
+def _named(file: h5py.File, options: IngestOptions, notes: list[str]) -> dict[str, Any]:
+    """Return q [1/Å], φ [degree] and times [s] of the datasets that the user names."""
+    names = {"q": options.q_dataset, "phi": options.phi_dataset, "time": options.time_dataset}
+    held: dict[str, Any] = {
+        what: hdf5.quantity(file, _dataset(file, name).name or name, what, notes)
+        for what, name in names.items()
+        if name is not None
+    }
+    if "time" in held:
+        time = held.pop("time")
+        held |= {"dt": time[0]} if time.size == 1 else {"time": from_first(time, notes)}
+    return held
 
 
 def what_is_in(file: h5py.File) -> str:

@@ -4,9 +4,9 @@ Dictionaries are attributes of datasets: of /qval_dict each key is the number of
 (q, φ) of sectors, or (q_r, q_z) of reflection; of /md what is known of the measurement. /tausb are lags in s.
 """
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -14,9 +14,9 @@ import numpy as np
 from homodyne_dask.errors import OptionError
 from ingest.readers import hdf5
 from ingest.readers.any_hdf5 import layout_in, read_slice
-from ingest.readers.numpy_arrays import source_of
+from ingest.readers.options import IngestOptions
 from ingest.readers.pictures import pictures_in
-from ingest.readers.source import IngestOptions, Source, decimal
+from ingest.readers.source import Source, decimals, source_of
 
 MATRICES, BINS, LAGS, METADATA = "/g12b", "/qval_dict", "/tausb", "/md"
 PERIODS = ("cam_acquire_period", "acquire period")
@@ -27,43 +27,45 @@ MAX_Q = 3.0
 
 def open_chx(path: Path, options: IngestOptions) -> Source:
     """Return the bins of a result of pyCHX; q, φ and the frame time may be given where it lacks them."""
+    notes: list[str] = []
     with hdf5.open_hdf5(path) as file:
-        layout = layout_in(file, MATRICES, replace(options, axes=options.axes or ("t", "t", "q")))
-        held, notes = _bins(file, layout.n_bins)
+        layout = layout_in(file, MATRICES, options.axes or ("t", "t", "q"))
+        held = _bins(file, layout.n_bins, notes)
         # the time between frames: the least of the lags, or else what the detector was set to
         lags = hdf5.optional(file, LAGS)
         if lags is not None and (lags > 0).any():
-            held["dt"] = np.array([lags[lags > 0].min()])
+            (held["dt"],) = decimals(lags[lags > 0].min())
         else:
             metadata = hdf5.attributes_of(file, METADATA)
-            known = [decimal(np.ravel(metadata[name])[0]) for name in PERIODS if name in metadata]
-            held |= {"dt": np.array(known[:1])} if known else {}
-        pictures = pictures_in(file, ("/imgsum",), ("/avg_img",), layout.size[1])
+            for name in reversed([name for name in PERIODS if name in metadata]):
+                held["dt"] = decimals(metadata[name])[0]
+        pictures = pictures_in(file, ("/imgsum",), ("/avg_img",), layout.n_frames)
     if "phi" not in held and options.phi is None:
-        options = replace(options, phi=(np.nan,))
+        held["phi"] = np.nan
         notes.append("φ is unknown: the bins are rings")
     reader, names = partial(read_slice, layout=layout), layout.names(MATRICES)
-    source = source_of(path, "chx", layout.size, held, options, reader, names, notes)
-    return replace(source, pictures=pictures)
+    return source_of(
+        path, "chx", options, reader, names, layout.n_frames, pictures=pictures, notes=notes, **held
+    )
 
 
-def _bins(file: h5py.File, n_bins: int) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Return q [1/Å] and, of sectors, φ [degree], with notes."""
+def _bins(file: h5py.File, n_bins: int, notes: list[str]) -> dict[str, Any]:
+    """Return q [1/Å] and, of sectors, φ [degree]."""
     attributes = hdf5.attributes_of(file, BINS)
     found = {int(key): np.ravel(value) for key, value in attributes.items() if key.isdigit()}
     if not found:
-        return {}, []
+        return {}
     lengths = {len(value) for value in found.values()}
     if len(found) != n_bins or len(lengths) != 1 or not lengths <= {1, 2}:
         raise OptionError(
             f"{BINS} of {hdf5.file_name(file)} describes {len(found)} bins, but {MATRICES} has "
             f"{n_bins}: give --dataset {MATRICES} with --q, --phi and --dt"
         )
-    values = np.array([found[key] for key in sorted(found)])
-    held = {"q": values[:, 0]}
-    notes = [f"{BINS} is assumed to be in 1/Å"]
-    if values.shape[1] == 2 and np.abs(values[:, 1]).max() > MAX_Q:
-        held["phi"] = values[:, 1]
-    elif values.shape[1] == 2:
-        notes.append(f"the second number of each bin in {BINS} is taken to be q_z and left out")
-    return held, notes
+    q, *second = np.array([found[key] for key in sorted(found)]).T
+    notes.append(f"{BINS} is assumed to be in 1/Å")
+    if not second:
+        return {"q": q}
+    if np.abs(second[0]).max() > MAX_Q:
+        return {"q": q, "phi": second[0]}
+    notes.append(f"the second number of each bin in {BINS} is taken to be q_z and left out")
+    return {"q": q}

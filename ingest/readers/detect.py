@@ -7,8 +7,11 @@ process of its own.
 import contextlib
 import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+
+import h5py
 
 from homodyne_dask.errors import (
     EntryPointError,
@@ -25,16 +28,12 @@ from homodyne_dask.store.files import is_failure, is_file, read_with_tail
 from homodyne_dask.store.processes import python_command
 from ingest.readers import aps, chx, esrf, hdf5, nxxpcs, trains
 from ingest.readers.any_hdf5 import open_any, what_is_in
-from ingest.readers.numpy_arrays import (
-    CACHE_MATRICES,
-    array_names,
-    open_homodyne,
-    open_npy,
-    open_npz,
-)
-from ingest.readers.source import IngestOptions, Source, apply_options, checked_options
+from ingest.readers.numpy_arrays import open_npy, open_npz
+from ingest.readers.options import IngestOptions, checked_options
+from ingest.readers.source import Source, with_options
 from ingest.repeats import joined
 
+Reader = Callable[[Path, IngestOptions], Source]
 GROUP = "homodyne_dask.readers"
 """The group of entry points in which installed packages register readers of other formats.
 
@@ -44,7 +43,15 @@ format. They are asked about files that are of no format known here.
 HDF5, NPY, ZIP = b"\x89HDF\r\n\x1a\n", b"\x93NUMPY", b"PK\x03\x04"
 MATLAB_HDF5 = b"MATLAB 7.3"
 """With which a file of MATLAB v7.3 begins; HDF5 follows."""
-
+HDF5_READERS: tuple[tuple[Callable[[h5py.File], object], Reader], ...] = (
+    (partial(hdf5.has_group, group=aps.MATRICES), aps.open_aps_u),
+    (partial(hdf5.has_group, group=aps.LEGACY_MATRICES), aps.open_aps_legacy),
+    (nxxpcs.entry_of, nxxpcs.open_nxxpcs),
+    (partial(hdf5.dataset, name=chx.MATRICES), chx.open_chx),
+    (partial(hdf5.dataset, name=trains.MATRICES), trains.open_trains),
+    (esrf.has_ages, esrf.open_esrf),
+)
+"""What tells whether a file is of a format, and the reader of the format; the first that fits."""
 
 G2 = ("/xpcs/multitau/normalized_g2", "/exchange/norm-0-g2", "/entry/data/g2")
 """Where result files hold g2(lag) of multi-tau: APS-U, APS before it, NXxpcs."""
@@ -100,8 +107,8 @@ def open_source(path: Path, options: IngestOptions) -> Source:
         if source is None:
             raise SourceError("; ".join([why, *failures]))
     if source.scans:
-        return joined([apply_options(one, options) for one in source.scans], source.scan_names)
-    return apply_options(source, options)
+        return joined([with_options(scan, options) for scan in source.scans], source.scan_names)
+    return with_options(source, options)
 
 
 def _open_built_in(path: Path, options: IngestOptions) -> tuple[Source | None, str]:
@@ -110,19 +117,31 @@ def _open_built_in(path: Path, options: IngestOptions) -> tuple[Source | None, s
     if magic.startswith(NPY):
         return open_npy(path, options), ""
     if magic.startswith(ZIP):
-        opener = open_homodyne if CACHE_MATRICES in array_names(path) else open_npz
-        return opener(path, options), ""
+        return open_npz(path, options), ""
     if not magic:
         raise SourceError(f"{path} is empty: copy it again")
     if not magic.startswith((HDF5, MATLAB_HDF5)):
         begin = magic[:8].decode("latin-1")
-        return (
-            None,
-            f"{path} is neither HDF5 nor .npy nor .npz (it begins with {begin!r}): check the file",
+        why = f"{path} is neither HDF5 nor .npy nor .npz (it begins with {begin!r}): check the file"
+        return None, why
+    if options.dataset is not None:
+        return open_any(path, options), ""
+    for name in ("q_dataset", "phi_dataset", "time_dataset"):
+        if (given := getattr(options, name)) is not None:
+            raise OptionError(
+                f"{name} = {given} applies only together with dataset: also give dataset, "
+                f"or leave out {name} for files of a known layout ({path.name})"
+            )
+    with hdf5.open_hdf5(path) as file:
+        known = (reader for is_in, reader in HDF5_READERS if is_in(file))
+        reader, g2 = next(known, None), [name for name in G2 if hdf5.dataset(file, name)]
+    if reader is not None:
+        return reader(path, options), ""
+    if g2:
+        raise SourceError(
+            f"{path} contains multi-tau g2 ({g2[0]}), but no two-time matrices: correlate "
+            f"the frames again with two-time output (boost_corr: --type Both) and ingest that file"
         )
-    source = _open_hdf5(path, options)
-    if source is not None:
-        return source, ""
     with hdf5.open_hdf5(path) as file:
         return None, f"{path} has no two-time matrices of a known layout; {what_is_in(file)}"
 
@@ -146,53 +165,6 @@ def _open_installed(path: Path, options: IngestOptions) -> tuple[Source | None, 
                 warn_of(failure)
             return source, failures
     return None, failures
-
-
-def _open_hdf5(path: Path, options: IngestOptions) -> Source | None:
-    if options.dataset is not None:
-        return open_any(path, options)
-    for name in (
-        "q_dataset",
-        "phi_dataset",
-        "time_dataset",
-    ):  # matrices of known layouts have no such
-        if (given := getattr(options, name)) is not None:
-            raise OptionError(
-                f"{name} = {given} applies only together with dataset: also give dataset, "
-                f"or leave out {name} for files of a known layout ({path.name})"
-            )
-    with hdf5.open_hdf5(path) as file:
-        groups = {name: hdf5.has_group(file, name) for name in (aps.MATRICES, aps.LEGACY_MATRICES)}
-        nexus, ages = nxxpcs.entry_of(file) is not None, esrf.has_ages(file)
-        of_chx = hdf5.dataset(file, chx.MATRICES) is not None
-        of_trains = hdf5.dataset(file, trains.MATRICES) is not None
-        multi_tau = [name for name in G2 if hdf5.dataset(file, name) is not None]
-    if groups[aps.MATRICES]:
-        return _refuse_q_and_phi(options, aps.open_aps_u(path))
-    if groups[aps.LEGACY_MATRICES]:
-        return _refuse_q_and_phi(options, aps.open_aps_legacy(path))
-    if nexus:
-        return nxxpcs.open_nxxpcs(path, options)
-    if of_chx:
-        return chx.open_chx(path, options)
-    if of_trains:
-        return trains.open_trains(path, options)
-    if ages:
-        return esrf.open_esrf(path, options)
-    if multi_tau:
-        raise SourceError(
-            f"{path} contains multi-tau g2 ({multi_tau[0]}), but no two-time matrices: correlate "
-            f"the frames again with two-time output (boost_corr: --type Both) and ingest that file"
-        )
-    return None
-
-
-def _refuse_q_and_phi(options: IngestOptions, source: Source) -> Source:
-    """Return the source of a file that holds q and φ; raises OptionError if they are given too."""
-    for name in ("q", "phi"):
-        if getattr(options, name) is not None:
-            raise OptionError(f"{name} is read from {source.path.name}: leave it out")
-    return source
 
 
 def first_bytes(path: Path) -> bytes:

@@ -6,6 +6,7 @@ compares it with the mean of the model over the cell.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -13,18 +14,12 @@ import h5py
 import numpy as np
 from jaxtyping import Float, Int
 
-from homodyne_dask.errors import OptionError, SourceError
+from homodyne_dask.errors import SourceError
 from homodyne_dask.store.cells import Cells
 from homodyne_dask.store.schema import CellEdges, tile_side
 from ingest.readers import hdf5
-from ingest.readers.source import (
-    IngestOptions,
-    Source,
-    check_frames,
-    check_seconds,
-    inverse_angstrom,
-    per_bin,
-)
+from ingest.readers.options import IngestOptions
+from ingest.readers.source import Source, converted, place, source_of
 
 DECADES = range(5)
 """Powers of 10 from which on cells of lag may be logarithmic."""
@@ -149,58 +144,57 @@ def open_esrf(path: Path, options: IngestOptions) -> Source:
         analysis = f"{layout.analyses}/{name}"
         where = f"{analysis}/{layout.twotime}"
         ttcf, cells, dt = _averages(file, where, layout, options.frame_time)
-        q, notes = _q(file, analysis, len(ttcf), options)
-        pixels, masks = np.zeros(len(ttcf), np.int64), hdf5.optional(file, f"{analysis}/roi_masks")
+        notes, q, on_q = list[str](), None, f"{analysis}/parameters/q"
+        if hdf5.dataset(file, on_q) is not None:
+            on_unit = hdf5.unit(file, on_q) is None
+            q = hdf5.quantity(file, on_q, "q", notes, "1/nm", len(ttcf))
+            notes = [f"{on_q} has no unit: q is assumed to be in 1/nm"] if on_unit else notes
+        pixels, masks = 0, hdf5.optional(file, f"{analysis}/roi_masks")
         if masks is not None and masks.ndim == 3 and len(masks) == len(ttcf):
-            pixels = np.count_nonzero(masks, axis=(1, 2)).astype(np.int64)
-    if options.phi is None:
-        raise OptionError(
-            f"{path.name} does not contain phi: give --phi in degrees, one number or one per bin"
-        )
-    given = options.sigma is not None
+            pixels = np.count_nonzero(masks, axis=(1, 2))
     pairs = cells.pairs_in((0, cells.n_frames), 1)
-    some = pairs[pairs > 0]
+    filled = pairs[pairs > 0]
     notes.append(
-        f"c2 is averaged over {some.size} cells of age and lag, of {some.min()} to {some.max()} pairs each"
+        f"c2 is averaged over {filled.size} cells of age and lag, of {filled.min()} to {filled.max()} pairs "
+        "each"
     )
-    notes += [] if given else ["sigma is estimated from the scatter of the cells"]
+    sigma = None
+    if options.sigma is None:
+        sigma = [_scatter(path, of_region, pairs) for of_region in ttcf]
+        notes.append("sigma is estimated from the scatter of the cells")
     if others:
         left = ", ".join(other for _, other in others)
         notes.append(f"analysis {name} was read; the file also contains {left}")
-    n_bins, n_frames = len(ttcf), cells.n_frames
     edges = CellEdges(age=cells.age_edges.tolist(), lag=cells.lag_edges.tolist())
-    return Source(
-        path=path,
-        format="esrf",
-        reader=read_esrf,
-        matrices=tuple(f"{where}[{roi}]@{dt!r}" for roi in range(n_bins)),
-        label=np.arange(1, n_bins + 1),
+    return source_of(
+        path,
+        "esrf",
+        options,
+        partial(read_esrf, frame_time=dt),
+        [f"{where}[{roi}]" for roi in range(len(ttcf))],
+        cells.n_frames,
         q=q,
-        phi=per_bin("phi", options.phi, n_bins),
-        n_pixels=pixels,
-        n_frames=n_frames,
+        pixels=pixels,
         frame_time=dt,
-        time=np.arange(n_frames) * dt,
-        sigma=None if given else np.array([_scatter(path, one, pairs) for one in ttcf]),
-        cells=edges if some.max() > 1 else None,
-        notes=tuple(notes),
+        sigma=sigma,
+        cells=edges if filled.max() > 1 else None,
+        notes=notes,
     )
 
 
-def read_esrf(path: Path, where: str) -> np.ndarray:
+def read_esrf(path: Path, where: str, frame_time: float) -> np.ndarray:
     """Return the upper half of one region's matrix; each pair has the value of its cell."""
-    group, _, rest = where.partition("[")
-    roi, _, frame_time = rest.partition("]@")
+    group, roi = place(where)
     with hdf5.open_hdf5(path) as file:
-        layout = next(one for one in LAYOUTS if group.startswith(one.analyses))
-        ttcf, cells, _ = _averages(file, group, layout, float(frame_time))
-    values = np.append(ttcf[int(roi)].astype(np.float32), np.float32(np.nan))
+        layout = next(layout for layout in LAYOUTS if group.startswith(layout.analyses))
+        ttcf, cells, _ = _averages(file, group, layout, frame_time)
+    values = np.append(ttcf[roi].astype(np.float32), np.float32(np.nan))
     n, side = cells.n_frames, tile_side(cells.n_frames)
     c2 = np.full((n, n), np.nan, dtype=np.float32)
     for i in range(0, n, side):
         for j in range(i, n, side):
-            here = c2[i : i + side, j : j + side]
-            here[...] = values[cells.of_tile(i, j, side)[: here.shape[0], : here.shape[1]]]
+            tile = c2[i : i + side, j : j + side]
+            tile[...] = values[cells.of_tile(i, j, side)[: tile.shape[0], : tile.shape[1]]]
     return c2
 
 
@@ -214,11 +208,17 @@ def _averages(
     held = hdf5.array(file, f"{where}/ttcf")
     there = hdf5.members(file, where)
     lag_name = next((name for name in layout.lags if name in there), layout.lags[-1])
-    for name in ("age", lag_name):
-        check_seconds(
-            hdf5.unit(file, f"{where}/{name}"), f"{where}/{name} of {hdf5.file_name(file)}"
+    names = [f"{where}/{name}" for name in ("age", lag_name)]
+    age, lag = (
+        converted(
+            "time",
+            hdf5.array(file, name).ravel().astype(float),
+            hdf5.unit(file, name),
+            f"{name} of {hdf5.file_name(file)}",
+            [],
         )
-    age, lag = (hdf5.array(file, f"{where}/{n}").ravel().astype(float) for n in ("age", lag_name))
+        for name in names
+    )
     if held.ndim != 3 or held.shape[1:] != (len(age), len(lag)):
         raise SourceError(
             f"{where}/ttcf of {hdf5.file_name(file)} has shape {held.shape}: it must be (roi, age, "
@@ -259,7 +259,6 @@ def _cells(
             f"{dt:g} s (even ages; single lags, then logarithmic ones up to the last frame), so the "
             f"averaged pairs are unknown: correlate without cells, in t1 and t2"
         )
-    check_frames(cells.n_frames, Path(hdf5.file_name(file)))
     return cells, dt
 
 
@@ -284,25 +283,3 @@ def _scatter(
             f"{path.name} has too few ages, or c2 without scatter, to measure the noise: give --sigma"
         )
     return float(found)
-
-
-def _q(
-    file: h5py.File, analysis: str, n_bins: int, options: IngestOptions
-) -> tuple[Float[np.ndarray, " bin"], list[str]]:
-    """Return q of the regions; without a unit it is in 1/nm, as these files have it."""
-    name = f"{analysis}/parameters/q"
-    if hdf5.dataset(file, name) is None:
-        if options.q is None:
-            raise OptionError(
-                f"{hdf5.file_name(file)} has no {name}: give --q in 1/Å, one number or one per bin"
-            )
-        return per_bin("q", options.q, n_bins), []
-    if options.q is not None:
-        raise OptionError(f"q is read from {name} of {hdf5.file_name(file)}: leave it out")
-    q, unit = hdf5.finite_numbers(file, name), hdf5.unit(file, name)
-    if len(q) != n_bins:
-        raise hdf5.wrong(file, name, f"has {len(q)} entries for {n_bins} regions")
-    if unit is None:
-        note = f"{name} has no unit: q is assumed to be in 1/nm"
-        return inverse_angstrom(q, "1/nm", name)[0], [note]
-    return inverse_angstrom(q, unit, name)

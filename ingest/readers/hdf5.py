@@ -1,4 +1,4 @@
-"""Reading of HDF5 that turns every failure into a SourceError naming the dataset."""
+"""Values in HDF5 files; every failure is a SourceError naming the dataset."""
 
 import json
 import re
@@ -11,26 +11,33 @@ import numpy as np
 from homodyne_dask.errors import SourceError
 from homodyne_dask.store import schema
 from homodyne_dask.store.hdf5_files import (
-    UNREADABLE,
     at,
-    damaged,
     file_name,
     members,
     open_hdf5,
+    reading,
     wrong,
 )
-from ingest.readers.source import check_seconds, decimal
+from ingest.readers.source import check_frames, converted, decimals
 
 MAX_SMALL_ELEMENTS = 100_000_000
 """Elements; anything but a matrix that claims more is damaged."""
 MAX_LIST_ELEMENTS = 1_000_000
 """Elements of a list with one entry per bin, ring or angle."""
-ENTRY = ("entry_identifier", "scan_number", "start_time", "end_time")
-BEAM = ("incident_energy",)
-DETECTOR = (
-    "description", "count_time", "distance", "beam_center_x", "beam_center_y", "x_pixel_size", "y_pixel_size",
-)  # fmt: skip
-SAMPLE = ("temperature", "temperature_set")
+FIELDS = {
+    "": ("entry_identifier", "scan_number", "start_time", "end_time"),
+    "instrument/incident_beam": ("incident_energy",),
+    "sample": ("temperature", "temperature_set"),
+}
+DETECTOR_FIELDS = (
+    "description",
+    "count_time",
+    "distance",
+    "beam_center_x",
+    "beam_center_y",
+    "x_pixel_size",
+    "y_pixel_size",
+)
 """Fields of NXxpcs in its groups."""
 
 
@@ -48,10 +55,8 @@ def has_group(file: h5py.File, group: str) -> bool:
 def attributes_of(file: h5py.File, name: str) -> dict[str, Any]:
     """Return the attributes of a dataset or a group."""
     found = at(file, name)
-    try:
+    with reading(file, name):
         return {} if found is None else dict(found.attrs)
-    except UNREADABLE as error:
-        raise damaged(file, name, error) from error
 
 
 def array(file: h5py.File, name: str) -> np.ndarray:
@@ -59,14 +64,12 @@ def array(file: h5py.File, name: str) -> np.ndarray:
     found = dataset(file, name)
     if found is None:
         raise SourceError(f"{file_name(file)} has no {name}: it is not a complete two-time result")
-    try:
+    with reading(file, name):
         if found.dtype.kind not in "fiub":
             raise wrong(file, name, f"contains {found.dtype}, not numbers")
         if found.shape is None or np.prod(found.shape, dtype=float) > MAX_SMALL_ELEMENTS:
             raise wrong(file, name, f"has shape {found.shape}: it is damaged")
         return np.asarray(found[()])
-    except UNREADABLE as error:
-        raise damaged(file, name, error) from error
 
 
 def optional(file: h5py.File, name: str) -> np.ndarray | None:
@@ -74,55 +77,62 @@ def optional(file: h5py.File, name: str) -> np.ndarray | None:
     return None if dataset(file, name) is None else array(file, name)
 
 
-def finite_numbers(file: h5py.File, name: str) -> np.ndarray:
-    """Return a short list of any shape as finite float64, each its shortest decimal."""
-    found = array(file, name).ravel()
+def part(file: h5py.File, name: str, index: Any = ()) -> np.ndarray:
+    """Return a part of a dataset of matrices, of which the size was checked before."""
+    found = dataset(file, name)
+    if found is None:
+        raise SourceError(f"{file.filename} no longer has {name}")
+    with reading(file, name, checked_size=True):
+        return np.asarray(found[index])
+
+
+def numbers(
+    file: h5py.File, name: str, *, whole: bool = False, count: int | None = None
+) -> np.ndarray:
+    """Return a short list of any shape as finite float64, each its shortest decimal; whole: as int64.
+
+    count: of the numbers, where it is known.
+    """
+    found = array(file, name)
     if found.size > MAX_LIST_ELEMENTS:
         raise wrong(file, name, f"has {found.size} entries: it is damaged")
-    values = np.array([decimal(value) for value in found])
+    values = decimals(found)
+    if count not in (None, values.size):
+        raise wrong(file, name, f"has {values.size} entries instead of {count}")
     if values.size == 0 or not np.isfinite(values).all():
         raise wrong(file, name, f"must contain finite numbers, not {values[:5]}")
-    return values
-
-
-def integers(file: h5py.File, name: str) -> np.ndarray:
-    """Return a short list of any shape as int64."""
-    values = finite_numbers(file, name)
-    if (values != np.round(values)).any() or (np.abs(values) > 2**53).any():
+    if whole and ((values != np.round(values)) | (np.abs(values) > 2**53)).any():
         raise wrong(file, name, f"must contain whole numbers, not {values[:5]}")
-    return values.astype(np.int64)
+    return values.astype(np.int64) if whole else values
 
 
-def scalar(file: h5py.File, name: str) -> float:
-    """Return one number stored as (), (1,) or (1, 1) in any width."""
-    values = finite_numbers(file, name)
-    if values.size != 1:
-        raise wrong(file, name, f"must be one number, not {values.size}")
-    return float(values[0])
+def quantity(
+    file: h5py.File,
+    name: str,
+    what: str,
+    notes: list[str],
+    unit_if_none: str | None = None,
+    count: int | None = None,
+) -> np.ndarray:
+    """Return a list of q in 1/Å, of phi in degrees or of time in s; add to `notes` what was converted."""
+    units = unit(file, name) or unit_if_none
+    values = numbers(file, name, count=count)
+    where = name if what != "time" else f"{name} of {file_name(file)}"
+    return converted(what, values, units, where, notes)
 
 
-def positive(file: h5py.File, name: str) -> float:
-    """Return one number above zero."""
-    value = scalar(file, name)
-    if value <= 0:
-        raise wrong(file, name, f"is {value:g}: it must be positive")
-    return value
+def positive(file: h5py.File, name: str, *, whole: bool = False) -> float:
+    """Return one number above zero, stored as (), (1,) or (1, 1) in any width."""
+    value = numbers(file, name, whole=whole)
+    if value.size != 1 or value[0] <= 0:
+        raise wrong(file, name, f"must be one positive number, not {value[:5]}")
+    return value[0].item()
 
 
 def seconds(file: h5py.File, name: str) -> float:
     """Return one time above zero; raises SourceError where its unit is another than s."""
-    check_seconds(unit(file, name), f"{name} of {file_name(file)}")
+    quantity(file, name, "time", [])
     return positive(file, name)
-
-
-def positive_integer(file: h5py.File, name: str, default: int | None = None) -> int:
-    """Return one whole number of at least 1, `default` where there is none."""
-    if default is not None and dataset(file, name) is None:
-        return default
-    value = positive(file, name)
-    if value != round(value):
-        raise wrong(file, name, f"is {value:g}: it must be a whole number")
-    return round(value)
 
 
 def regions(file: h5py.File, name: str) -> np.ndarray | None:
@@ -147,22 +157,16 @@ def sum_in_bins(
 
 def unit(file: h5py.File, name: str) -> str | None:
     """Return the unit written at a dataset."""
-    found = dataset(file, name)
-    try:
-        held = {} if found is None else found.attrs
-        words = [held[key] for key in ("unit", "units") if key in held]
-    except UNREADABLE as error:
-        raise damaged(file, name, error) from error
+    held = attributes_of(file, name)
+    words = [held[key] for key in ("unit", "units") if key in held]
     return text(words[0]) if words else None
 
 
 def strings(file: h5py.File, name: str) -> list[str]:
     """Return a list of strings, empty where there is none."""
     found = dataset(file, name)
-    try:
+    with reading(file, name):
         return [] if found is None else [text(word) for word in np.ravel(found[()])]
-    except UNREADABLE as error:
-        raise damaged(file, name, error) from error
 
 
 def text(word: Any) -> str:
@@ -170,23 +174,25 @@ def text(word: Any) -> str:
     return word.decode("utf-8", "replace") if isinstance(word, bytes) else str(word)
 
 
-def truth(file: h5py.File) -> dict[str, Any] | None:
-    """Return the truth stored in a simulated file, None if there is none or it is incomplete."""
-    try:
+def truth(file: h5py.File) -> dict[str, Any]:
+    """Return the fields of `Source` that a simulated file states: its truth, and the gap there."""
+    with reading(file, "the attribute truth"):
         held = file.attrs.get("truth")
         found = None if held is None else json.loads(text(held))
-    except UNREADABLE as error:
-        raise damaged(file, "the attribute truth", error) from error
-    return found if schema.is_truth(found) else None
+    if found is None or not schema.is_truth(found):
+        return {}
+    return {"truth": found, "gap": found.get("gap_angstrom")}
 
 
-def matrix_names(file: h5py.File, group: str, prefix: str) -> dict[int, str]:
-    """Return number → name of the matrices `prefix`00001 … in a group, in order of the numbers."""
-    pattern = re.escape(prefix) + r"(\d+)"
+def matrix_names(file: h5py.File, group: str, pattern: str) -> dict[int, str]:
+    """Return number → name of the matrices in a group, in order of the numbers.
+
+    pattern: of the names, the number in parentheses.
+    """
     found = [re.fullmatch(pattern, name, re.ASCII) for name in members(file, group)]
     names = {int(match[1]): f"{group}/{match[0]}" for match in found if match}
     if not names:
-        raise wrong(file, group, f"contains no matrix named {prefix}00001")
+        raise wrong(file, group, f"contains no matrix named as {pattern}")
     return dict(sorted(names.items()))
 
 
@@ -204,21 +210,15 @@ def common_side(file: h5py.File, names: list[str]) -> int:
     if len(sides) > 1:
         (n, first), (other, name) = list(sides.items())[:2]
         raise wrong(file, name, f"is {other}×{other}, but {first} is {n}×{n}")
-    return next(iter(sides))
+    side = next(iter(sides))
+    check_frames(side, Path(file_name(file)), len(names))
+    return side
 
 
 def read_matrix(path: Path, name: str) -> np.ndarray:
     """Return one whole matrix; it is one compressed chunk, so never slices of it."""
     with open_hdf5(path) as file:
-        found = dataset(file, name)
-        if found is None:
-            raise SourceError(f"{path} no longer has {name}")
-        try:
-            return np.asarray(found[()])
-        except MemoryError:
-            raise  # its size was checked: the file is not what is wrong
-        except UNREADABLE as error:
-            raise damaged(file, name, error) from error
+        return part(file, name)
 
 
 def experiment(file: h5py.File, entry: str, detector: str) -> dict[str, dict[str, Any]]:
@@ -226,12 +226,8 @@ def experiment(file: h5py.File, entry: str, detector: str) -> dict[str, dict[str
 
     detector: path of its group. What is absent, or is not one value, is left out: no fit needs it.
     """
-    groups = {
-        entry: ENTRY,
-        f"{entry}/instrument/incident_beam": BEAM,
-        detector: DETECTOR,
-        f"{entry}/sample": SAMPLE,
-    }
+    groups = {f"{entry}/{group}": names for group, names in FIELDS.items()}
+    groups[detector] = DETECTOR_FIELDS
     found = {
         name: _value(file, f"{group}/{name}") for group, names in groups.items() for name in names
     }
@@ -245,7 +241,7 @@ def _value(file: h5py.File, name: str) -> dict[str, Any] | None:
     if held.dtype.kind not in "fiu":
         words = strings(file, name) if held.dtype.kind in "SO" else [""]
         return {"value": words[0]} if words[0].strip() else None
-    number = decimal(array(file, name).ravel()[0])
+    (number,) = decimals(array(file, name)).tolist()
     if not np.isfinite(number):
         return None
     units = unit(file, name)

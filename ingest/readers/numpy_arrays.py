@@ -7,7 +7,6 @@ import warnings
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,20 +17,19 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, SourceError, shown
 from homodyne_dask.store.files import is_failure
-from homodyne_dask.text import joined_with_and
 from ingest.readers.array_axes import Index, MatrixAxes, layout_of
-from ingest.readers.source import IngestOptions, Source, decimal, per_bin
+from ingest.readers.options import IngestOptions
+from ingest.readers.source import Source, decimals, from_first, place, source_of
 
 MAX_SMALL_BYTES = 800_000_000
 """Bytes of an array that is none of matrices."""
 READ_BYTES = 1 << 22
 """Bytes read at once."""
-KNOWN = ("c2", "q", "phi", "dt", "time", "sigma", "counts", "pixels", "t1", "t2")
+KNOWN = ("q", "phi", "dt", "time", "sigma", "counts", "pixels", "t1", "t2")
 UNREADABLE = (OSError, ValueError, EOFError, KeyError, TypeError, SyntaxError, zipfile.BadZipFile)
-CACHE_MATRICES = "c2_exp"
-CACHE_Q, CACHE_PHI, CACHE_T1, CACHE_T2 = "wavevector_q_list", "phi_angles_list", "t1", "t2"
-CACHE_METADATA = "cache_metadata_json"
-"""Names in the cache of homodyne and xpcsjax."""
+CACHE_MATRICES, CACHE_METADATA = "c2_exp", "cache_metadata_json"
+CACHE = {"q": "wavevector_q_list", "phi": "phi_angles_list", "t1": "t1", "t2": "t2"}
+"""Names in the cache of homodyne 2.x and xpcsjax."""
 Contents = dict[str, np.ndarray]
 
 
@@ -40,44 +38,67 @@ def open_npy(path: Path, options: IngestOptions) -> Source:
     with as_source_error(path):
         c2 = np.load(path, mmap_mode="r", allow_pickle=False)
     layout = layout_of(
-        path, "c2", c2.shape, c2.dtype, options.axes, lambda one, n: c2[one.index_of(n)]
+        path, "c2", c2.shape, c2.dtype, options.axes, lambda layout, n: c2[layout.index_of(n)]
     )
     reader = partial(read_npy, layout=layout)
-    return source_of(path, "npy", layout.size, {}, options, reader, layout.names("c2"))
+    return source_of(path, "npy", options, reader, layout.names("c2"), layout.n_frames)
 
 
 def open_npz(path: Path, options: IngestOptions) -> Source:
-    """Return the bins of an archive with c2, q, phi, dt or time or t1 and t2, and optionally sigma."""
-    keys = array_names(path)
-    name = options.dataset or "c2"
-    given = {"q": options.q_dataset, "phi": options.phi_dataset, "time": options.time_dataset}
-    missing = [one for one in (name, *given.values()) if one is not None and one not in keys]
-    if missing:
-        raise SourceError(
-            f"{path.name} has no array {missing[0]}; it has {', '.join(keys) or 'none'}: give "
-            f"--dataset NAME for the matrices, --q-dataset, --phi-dataset and --time-dataset for the others"
-        )
-    known = {key: given.get(key) or key for key in KNOWN[1:]}
-    held = small_arrays(path, [one for one in known.values() if one in keys])
-    held = {key: held[one] for key, one in known.items() if one in held}
-    if options.time_dataset is not None and held["time"].size == 1:
-        held["dt"] = held.pop("time")
-    if "time" not in held and {CACHE_T1, CACHE_T2} <= held.keys():
-        held["time"] = _cache_times(path, held)
-    layout = _layout(path, name, options)
-    ignored = [key for key in keys if key not in (name, *known.values())]
-    notes = (f"ignored in {path.name}: {', '.join(ignored)}",) if ignored else ()
-    reader = partial(read_npz, layout=layout)
-    return source_of(path, "npz", layout.size, held, options, reader, layout.names(name), notes)
+    """Return the bins of an archive with c2, q, phi, dt or time or t1 and t2, and optionally sigma.
+
+    Or those of a cache of homodyne.
+    """
+    keys, notes = array_names(path), list[str]()
+    of_cache = CACHE_MATRICES in keys
+    if of_cache:
+        name, names = CACHE_MATRICES, CACHE
+        wanted = [*names.values()]
+    else:
+        given = {"q": options.q_dataset, "phi": options.phi_dataset, "time": options.time_dataset}
+        name, names = options.dataset or "c2", {key: given.get(key) or key for key in KNOWN}
+        wanted = [name, *filter(None, given.values())]
+        ignored = [key for key in keys if key not in (name, *names.values())]
+        notes += [f"ignored in {path.name}: {', '.join(ignored)}"] * bool(ignored)
+    for key in wanted:
+        if key not in keys:
+            raise SourceError(
+                f"{path.name} has no array {key}; it has {', '.join(keys) or 'none'}: give --dataset NAME "
+                f"for the matrices, --q-dataset, --phi-dataset and --time-dataset for the others"
+            )
+    arrays = small_arrays(path, [key for key in names.values() if key in keys])
+    held = {key: arrays[of] for key, of in names.items() if of in arrays}
+    with as_source_error(path), zipfile.ZipFile(path) as archive:
+        shape, dtype = _claimed(path, archive, name)
+    layout = layout_of(
+        path,
+        name,
+        shape,
+        dtype,
+        options.axes,
+        lambda layout, n: read_npz(path, f"{name}[{n}]", layout),
+    )
+    on_time: list[str] = []
+    return source_of(
+        path,
+        "homodyne" if of_cache else "npz",
+        options,
+        partial(read_npz, layout=layout),
+        layout.names(name),
+        layout.n_frames,
+        q=held.get("q"),
+        phi=held.get("phi"),
+        sigma=held.get("sigma"),
+        pixels=_pixels(path, held),
+        intensity=_counts(path, held, layout),
+        **_times(path, held, on_time),
+        **(_cache_frames(path, keys, on_time) if of_cache else {}),
+        notes=on_time + notes,
+    )
 
 
 ARRAY = "array.npz"
 """The name of the file in which arrays are saved for the readers."""
-_OF_ARRAYS = {
-    "its frame spacing": "dt in s",
-    "q": "q in 1/Å",
-    "phi": "phi in degrees, or nan for whole rings",
-}
 
 
 @contextmanager
@@ -103,11 +124,11 @@ def saved_arrays(source: Any, beside: Path | None, **others: Any) -> Iterator[Pa
 
 def _as_array(name: str, given: Any) -> np.ndarray:
     try:
-        found = np.ascontiguousarray(given)
+        found = np.ascontiguousarray(given).reshape(np.shape(given))
     except (TypeError, ValueError, RuntimeError, AttributeError, OSError) as error:
         found, why = np.empty(0, object), f" ({error})"
     else:
-        found, why = found.reshape(np.shape(given)), ""
+        why = ""
     if found.dtype.kind not in "fiu" or found.size == 0 or (name == "c2" and found.ndim < 2):
         what = "source" if name == "c2" else name
         how = "the path of a file, or an array (t, t) or (bin, t, t)" if name == "c2" else "numbers"
@@ -119,15 +140,6 @@ def array_names(path: Path) -> list[str]:
     """Return the names of the arrays in a .npz file."""
     with as_source_error(path), zipfile.ZipFile(path) as archive:
         return [name.removesuffix(".npy") for name in archive.namelist()]
-
-
-def _layout(path: Path, name: str, options: IngestOptions) -> MatrixAxes:
-    """Return the layout of the matrices under a name of a .npz file, reading as little as tells it."""
-    with as_source_error(path), zipfile.ZipFile(path) as archive:
-        shape, dtype = _claimed(path, archive, name)
-    return layout_of(
-        path, name, shape, dtype, options.axes, lambda one, n: read_npz(path, f"{name}[{n}]", one)
-    )
 
 
 def small_arrays(path: Path, names: list[str]) -> Contents:
@@ -157,12 +169,13 @@ def read_npy(path: Path, where: str, layout: MatrixAxes) -> np.ndarray:
     """Return one matrix of a .npy file."""
     with as_source_error(path):
         c2 = np.load(path, mmap_mode="r", allow_pickle=False)
-        return np.array(c2[layout.index_of(_number_in(where))])
+        return np.array(c2[layout.index_of(place(where)[1])])
 
 
 def read_npz(path: Path, where: str, layout: MatrixAxes) -> np.ndarray:
     """Return one matrix of a .npz file, as 'c2[3]', reading no other into memory."""
-    name, index = where.rpartition("[")[0], layout.index_of(_number_in(where))
+    name, number = place(where)
+    index = layout.index_of(number)
     with (
         as_source_error(path),
         zipfile.ZipFile(path) as archive,
@@ -197,10 +210,6 @@ def _read_index(
         read = np.frombuffer(member.read(len(rows) * n_bytes), dtype)
         rows[...] = read.reshape(-1, *shape[1:])[(slice(None), *index[1:])]
     return found
-
-
-def _number_in(where: str) -> int:
-    return int(where.rpartition("[")[2].removesuffix("]"))
 
 
 def _header(path: Path, member: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
@@ -240,98 +249,17 @@ def _claimed(path: Path, archive: zipfile.ZipFile, name: str) -> tuple[tuple[int
     return shape, dtype
 
 
-def source_of(
-    path, kind, shape, held: Contents, options: IngestOptions, reader, names, said=()
-) -> Source:
-    """Return the source of matrices of these names and of the other arrays of a file, with notes."""
-    n_bins, n_frames = shape
-    _check_complete(path, held, options)
-    time, notes = _time(path, held, options, n_frames)
-    return Source(
-        path=path,
-        format=kind,
-        reader=reader,
-        matrices=tuple(names),
-        label=np.arange(1, n_bins + 1),
-        q=_from_file_or_option(path, held, "q", options.q, "1/Å", n_bins),
-        phi=_from_file_or_option(path, held, "phi", options.phi, "degrees", n_bins),
-        n_pixels=_pixels(path, held, n_bins),
-        intensity=_counts(path, held, n_bins, n_frames),
-        n_frames=n_frames,
-        frame_time=float(f"{np.median(np.diff(time)):.12g}"),
-        time=time,
-        sigma=_sigma(path, held, n_bins),
-        notes=(*notes, *said),
-    )
-
-
-def _check_complete(path: Path, held: Contents, options: IngestOptions) -> None:
-    """Raise OptionError that names all that neither the file nor an option gives."""
-    missing = {}
-    if options.q is None and "q" not in held:
-        missing["q"] = "--q in 1/Å, one number or one per bin, or nan if it is unknown"
-    if options.phi is None and "phi" not in held:
-        missing["phi"] = "--phi in degrees, one number or one per bin; nan for whole rings"
-    if options.frame_time is None and held.keys().isdisjoint(("time", "dt")):
-        missing["its frame spacing"] = "--frame-time in s"
-    if missing and path.name == ARRAY:  # Python's own spelling
-        spelled = [_OF_ARRAYS[name] for name in missing]
-        raise OptionError(
-            f"an array does not include {joined_with_and(list(missing))}: give {' and '.join(spelled)}"
-        )
-    if missing:
-        raise OptionError(
-            f"{path.name} does not contain {joined_with_and(list(missing))}: give "
-            f"{'; '.join(missing.values())} (or --q-dataset, --phi-dataset, --time-dataset if the file "
-            f"contains them)"
-        )
-
-
-def _from_file_or_option(
-    path: Path, held: Contents, name: str, option, unit: str, n_bins: int
-) -> np.ndarray:
-    if name not in held:
-        return per_bin(name, option, n_bins)
-    values = tuple(decimal(value) for value in held[name].ravel())
-    found = per_bin(f"{name} of {path.name}", values, n_bins)
-    if option is not None and not np.allclose(found, per_bin(name, option, n_bins), equal_nan=True):
-        raise OptionError(f"{name} = {option}, but {path.name} has {values}: leave out {name}")
-    if np.isinf(found).any() or (name == "q" and (found <= 0).any()):
-        positive = " and positive" * (name == "q")
-        raise SourceError(f"{name} of {path.name} must be finite{positive}, not {values}")
-    return found
-
-
-def _sigma(path: Path, held: Contents, n_bins: int) -> np.ndarray | None:
-    if "sigma" not in held:
-        return None
-    values = held["sigma"].astype(np.float64)
-    if values.size not in (1, n_bins):
-        raise SourceError(
-            f"sigma of {path.name} has shape {values.shape}: give one number or one per bin"
-        )
-    if not np.isfinite(values).all() or (values <= 0).any():
-        raise SourceError(
-            f"sigma of {path.name} must be finite and positive, not {values.min()}: correct it or "
-            "leave it out to have it measured"
-        )
-    return per_bin("sigma", tuple(values.ravel()), n_bins)
-
-
-def _pixels(path: Path, held: Contents, n_bins: int) -> np.ndarray:
-    """Return the pixels of each bin, 0 where they are unknown."""
-    if "pixels" not in held:
-        return np.zeros(n_bins, dtype=np.int64)
-    values = held["pixels"].astype(np.float64).ravel()
-    found = per_bin(f"pixels of {path.name}", tuple(values), n_bins)
-    if not (np.isfinite(found).all() and (found >= 1).all() and (found == np.round(found)).all()):
+def _pixels(path: Path, held: Contents) -> Float[np.ndarray, "..."]:
+    """Return the pixels of all bins or of each, 0 where they are unknown."""
+    values = held.get("pixels", np.ones(1)).astype(np.float64)
+    if not (np.isfinite(values) & (values >= 1) & (values == np.round(values))).all():
         raise SourceError(
             f"pixels of {path.name} must be whole numbers of at least 1: one number, or one per bin"
         )
-    return found.astype(np.int64)
+    return values if "pixels" in held else np.zeros(1)
 
 
-def _counts(path: Path, held: Contents, n_bins: int, n_frames: int) -> np.ndarray | None:
+def _counts(path: Path, held: Contents, layout: MatrixAxes) -> Float[np.ndarray, "bin t"] | None:
     """Return the counts per pixel and frame of each bin, None where they are unknown."""
     if "counts" not in held:
         return None
@@ -339,100 +267,55 @@ def _counts(path: Path, held: Contents, n_bins: int, n_frames: int) -> np.ndarra
         raise OptionError(
             f"{path.name} has counts, but no pixels: also give the number of pixels of each bin"
         )
-    values = held["counts"].astype(np.float64)
+    values, (n_bins, n_frames) = held["counts"].astype(np.float64), layout.size
     row = values.reshape(1, -1)
     whole = {(): row, (n_bins,): row.T, (n_frames,): row, (n_bins, n_frames): values}
-    if values.shape == (n_bins,) == (n_frames,):
-        raise SourceError(
-            f"counts of {path.name} may be per bin or per frame: give an array (bin, t)"
-        )
     shaped = whole.get(values.shape)
-    if shaped is None:
+    if shaped is None or values.shape == (n_bins,) == (n_frames,):
         raise SourceError(
             f"counts of {path.name} have shape {values.shape}: give counts per pixel and frame as one "
-            f"number, ({n_bins},), ({n_frames},) or ({n_bins}, {n_frames})"
+            f"number, ({n_bins},) per bin, ({n_frames},) per frame, or ({n_bins}, {n_frames})"
         )
     if not np.isfinite(shaped).all() or (shaped < 0).any() or not shaped.any():
         raise SourceError(f"counts of {path.name} must be finite and not negative, and not all 0")
     return np.broadcast_to(shaped, (n_bins, n_frames)).copy()
 
 
-def _time(
-    path: Path, held: Contents, options: IngestOptions, n_frames: int
-) -> tuple[np.ndarray, list[str]]:
-    """Return seconds since the first frame."""
-    if "time" in held:
-        return _times_in_file(path, held, n_frames)
-    if "dt" not in held:
-        assert options.frame_time is not None  # checked before
-        return np.arange(n_frames) * options.frame_time, []
-    if held["dt"].size != 1:
-        raise SourceError(f"dt of {path.name} must be one number, not {held['dt'].size}")
-    dt = decimal(held["dt"].ravel()[0])
-    if not np.isfinite(dt) or dt <= 0:
-        raise SourceError(f"dt of {path.name} is {dt}: it must be a positive time in seconds")
-    return np.arange(n_frames) * dt, []
+def _times(path: Path, held: Contents, notes: list[str]) -> dict[str, Any]:
+    """Return the times of the frames [s] and their spacing dt, as far as the file has them."""
+    found = {name: decimals(held[name]) for name in ("time", "dt") if name in held}
+    if "time" not in found and "t1" in held and "t2" in held:
+        t1, t2 = held["t1"], held["t2"]
+        if t1.ndim == t2.ndim == 2:  # older caches store them as two matrices
+            t1, t2 = (t1[:, 0], t2[0]) if t1[0, 0] == t1[0, -1] else (t1[0], t2[:, 0])
+        if t1.ndim != 1 or not np.array_equal(t1, t2):
+            raise SourceError(f"t1 and t2 of {path.name} differ: the file is damaged")
+        found["time"] = decimals(t1)
+    if "time" in found and found["time"].size == 1:  # --time-dataset may name their spacing
+        found["dt"] = found.pop("time")
+    if "time" in found:
+        found["time"] = from_first(found["time"], notes)
+    if "dt" in found and found["dt"].size != 1:
+        raise SourceError(f"dt of {path.name} must be one number, not {found['dt'].size}")
+    return found | {"dt": found["dt"][0]} if "dt" in found else dict(found)
 
 
-def _times_in_file(path: Path, held: Contents, n_frames: int) -> tuple[np.ndarray, list[str]]:
-    time = np.array([decimal(value) for value in held["time"].ravel()])
-    if len(time) != n_frames:
-        raise SourceError(f"time of {path.name} has {len(time)} entries for {n_frames} frames")
-    step = np.diff(time)
-    if not np.isfinite(time).all() or (step <= 0).any():
-        frame = int(np.argmin(np.where(np.isfinite(step), step, -np.inf)))
-        raise SourceError(f"time of {path.name} must increase: it does not after frame {frame}")
-    dt = held["dt"].ravel()[0] if "dt" in held else None
-    if dt is not None and not np.isclose(dt, np.median(step), rtol=1e-6):
-        raise SourceError(
-            f"{path.name} has dt = {dt:g} s, but its times are {np.median(step):g} s apart: correct one of "
-            f"them"
-        )
-    note = f"time began at {time[0]:g} s and was shifted to 0 (to keep an age, give --time-offset)"
-    return time - time[0], [note] * bool(time[0])
-
-
-def open_homodyne(path: Path, options: IngestOptions) -> Source:
-    """Return the bins of a cache written by homodyne 2.x or xpcsjax."""
-    keys = array_names(path)
-    missing = [key for key in (CACHE_Q, CACHE_PHI, CACHE_T1, CACHE_T2) if key not in keys]
-    if missing:
-        raise SourceError(
-            f"{path.name} has {CACHE_MATRICES}, but no {', '.join(missing)}: a cache of homodyne has "
-            f"{CACHE_MATRICES}, {CACHE_Q}, {CACHE_PHI}, {CACHE_T1} and {CACHE_T2}"
-        )
-    held = small_arrays(path, [CACHE_Q, CACHE_PHI, CACHE_T1, CACHE_T2])
-    known = {"q": held[CACHE_Q], "phi": held[CACHE_PHI], "time": _cache_times(path, held)}
-    layout = _layout(path, CACHE_MATRICES, options)
-    names, reader = layout.names(CACHE_MATRICES), partial(read_npz, layout=layout)
-    source = source_of(path, "homodyne", layout.size, known, options, reader, names)
-    first, last = (_cache_metadata(path, keys).get(key) for key in ("start_frame", "end_frame"))
-    if not (isinstance(first, int) and isinstance(last, int)):
-        return source
-    note = (
-        f"cut by homodyne to frames {first} to {last} of its source, counted from 1: times count from the "
-        f"first of these frames"
-    )
-    notes = (*source.notes, note) if first > 1 else source.notes
-    return replace(source, begin_frame=first, end_frame=last, notes=notes)
-
-
-def _cache_times(path: Path, held: dict[str, np.ndarray]) -> Float[np.ndarray, " t"]:
-    """Return the times of the frames; older caches store them as two matrices."""
-    t1, t2 = held[CACHE_T1], held[CACHE_T2]
-    if t1.ndim == t2.ndim == 2:
-        t1, t2 = (t1[:, 0], t2[0]) if t1[0, 0] == t1[0, -1] else (t1[0], t2[:, 0])
-    if t1.ndim != 1 or not np.array_equal(t1, t2):
-        raise SourceError(f"t1 and t2 of {path.name} differ: the file is damaged")
-    return t1
-
-
-def _cache_metadata(path: Path, keys: list[str]) -> dict[str, Any]:
-    """Return the metadata of the cache, empty if it has none."""
+def _cache_frames(path: Path, keys: list[str], notes: list[str]) -> dict[str, Any]:
+    """Return the first and the last detector frame of a cache, where it states them."""
     if CACHE_METADATA not in keys:
         return {}
     with as_source_error(path):
         check_small(path, [CACHE_METADATA])
         with np.load(path, allow_pickle=False) as archive:
-            found = json.loads(str(archive[CACHE_METADATA].item()))
-    return found if isinstance(found, dict) else {}
+            held = json.loads(str(archive[CACHE_METADATA].item()))
+    if not isinstance(held, dict):
+        return {}
+    first, last = held.get("start_frame"), held.get("end_frame")
+    if not (isinstance(first, int) and isinstance(last, int)):
+        return {}
+    if first > 1:
+        notes.append(
+            f"cut by homodyne to frames {first} to {last} of its source, counted from 1: times count from "
+            f"the first of these frames"
+        )
+    return {"begin_frame": first, "end_frame": last}

@@ -1,28 +1,27 @@
-"""The output of every reader: the bins of one file, and a function that reads one matrix."""
+"""The output of every reader: the bins of one file, and a function that reads one matrix.
 
-import hashlib
+A reader returns `source_of(...)` of the arrays that it finds. What it leaves out is taken from the options;
+what no measurement has is refused in `with_options`, for all formats.
+"""
+
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
 from jaxtyping import Bool, Float, Int
 
-from homodyne_dask.errors import OptionError, SourceError, shown
+from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.store import schema
-from homodyne_dask.store.arrays import out_of_range
+from homodyne_dask.store.arrays import what_is_wrong
 from homodyne_dask.store.files import patiently
+from homodyne_dask.text import joined_with_and
+from ingest.readers.options import Half, IngestOptions
 
 MIN_FRAMES = 3
-Half = Literal["upper", "lower", "mean"]
-HALVES: dict[Half, str] = {
-    "upper": "the pairs above the diagonal, whose first axis is the earlier time",
-    "lower": "the pairs below the diagonal, whose first axis is the later time",
-    "mean": "the mean of both, with the noise of the mean",
-}
 MAX_BINS = 100_000
 """Matrices of a file; one that claims more is damaged."""
 
@@ -94,263 +93,173 @@ class Source:
     mean_of: "tuple[Source, ...]" = ()
     """The scans of whose matrices those of this source are the mean."""
 
-    def scan_of(self, bin_index: int) -> "tuple[Source, int]":
-        """Return the scan of a bin, and the position of the bin in it."""
-        if not self.scans:
-            return self, bin_index
-        scan, own = divmod(bin_index, len(self.scans[0].label))
-        return self.scans[scan], own
-
     def read(self, bin_index: int) -> np.ndarray:
         """Return the (n_frames, n_frames) matrix of one bin as the file holds it."""
-        one, own = self.scan_of(bin_index)
-        return patiently(one.path, lambda: one.reader(one.path, one.matrices[own]))
+        return patiently(self.path, lambda: self.reader(self.path, self.matrices[bin_index]))
 
     def name(self, bin_index: int) -> str:
         """Return the name of a bin for messages."""
+        path = self.path
         if self.scans:
-            one, own = self.scan_of(bin_index)
-            return one.name(own)
-        return f"bin {self.label[bin_index]} ({self.matrices[bin_index]}) of {self.path.name}"
+            path = self.scans[bin_index // len(self.scans[0].label)].path
+        return f"bin {self.label[bin_index]} ({self.matrices[bin_index]}) of {path.name}"
 
     def only(self, bin_index: int) -> "Source":
         """Return the source of one bin alone, without what only the whole store says."""
         if self.scans:
-            one, own = self.scan_of(bin_index)
-            return one.only(own)
-        one, mean_of = slice(bin_index, bin_index + 1), self.mean_of
-        return replace(
-            self,
-            matrices=self.matrices[one],
-            label=self.label[one],
-            q=self.q[one],
-            phi=self.phi[one],
-            n_pixels=self.n_pixels[one],
-            intensity=None if self.intensity is None else self.intensity[one],
-            sigma=None if self.sigma is None else self.sigma[one],
-            truth=None,
-            pictures=NO_PICTURES,
-            notes=(),
-            mean_of=tuple(scan.only(bin_index) for scan in mean_of),
-        )
-
-
-@dataclass(frozen=True)
-class IngestOptions:
-    """Options of an ingest; None where the file holds the value."""
-
-    q: tuple[float, ...] | None = None
-    phi: tuple[float, ...] | None = None
-    frame_time: float | None = None
-    sigma: tuple[float, ...] | None = None
-    time_offset: float = 0.0
-    gap: float | None = None
-    trains: tuple[int, int] | None = None
-    """The first train, counted from 0, and the one after the last."""
-    half: Half | None = None
-    dataset: str | None = None
-    """The matrices in a file of any layout: a dataset or group of HDF5, an array of .npz."""
-    q_dataset: str | None = None
-    phi_dataset: str | None = None
-    time_dataset: str | None = None
-    """Times of the frames, or their spacing, in s."""
-    axes: tuple[str, ...] | None = None
-    """The axes of the matrices, t for each of the two times."""
-    average: str | None = None
-    """"scans" for the mean of scans."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return plain values that compare equal when the options are the same."""
-        return {
-            "q": _plain(self.q),
-            "phi": _plain(self.phi),
-            "frame_time": self.frame_time,
-            "sigma": _plain(self.sigma),
-            "time_offset": self.time_offset,
-            "gap": self.gap,
-        } | {
-            name: list(value) if isinstance(value, tuple) else value
-            for name in LAYOUT
-            if (value := getattr(self, name)) is not None
+            scan, bin_of_scan = divmod(bin_index, len(self.scans[0].label))
+            return self.scans[scan].only(bin_of_scan)
+        arrays = {name: getattr(self, name) for name in PER_BIN}
+        kept = {
+            name: of[bin_index : bin_index + 1] for name, of in arrays.items() if of is not None
         }
+        mean_of = tuple(scan.only(bin_index) for scan in self.mean_of)
+        return replace(self, **kept, truth=None, pictures=NO_PICTURES, notes=(), mean_of=mean_of)
 
 
-LAYOUT = (
-    "trains",
-    "average",
-    "half",
-    "dataset",
-    "q_dataset",
-    "phi_dataset",
-    "time_dataset",
-    "axes",
-)
-"""Options that say where in a file something is; only those given are recorded."""
+PER_BIN = ("matrices", "label", "q", "phi", "n_pixels", "intensity", "sigma")
 
 
-def _plain(values: tuple[float, ...] | None) -> list[float | str] | None:
-    if values is None:
-        return None
-    return [value if np.isfinite(value) else str(value) for value in values]
+def source_of(
+    path: Path,
+    format: str,
+    options: IngestOptions,
+    reader: Callable[[Path, str], np.ndarray],
+    matrices: Iterable[str],
+    n_frames: int,
+    *,
+    q: Any = None,
+    phi: Any = None,
+    label: np.ndarray | None = None,
+    pixels: Any = 0,
+    sigma: Any = None,
+    time: Float[np.ndarray, " t"] | None = None,
+    dt: float | None = None,
+    frame_time: float | None = None,
+    notes: Iterable[str] = (),
+    **more: Any,
+) -> Source:
+    """Return the source of what a reader found in a file, completed by the options.
 
-
-def checked_options(q, phi, frame_time, sigma, time_offset, gap, **layout: Any) -> IngestOptions:
-    """Return checked options; each error names the option and its value."""
-    width = _number("gap", gap, positive=True)
-    if width is not None and not schema.GAPS[0] <= width <= schema.GAPS[1]:
-        raise OptionError(
-            f"gap = {gap} Å is {width / 1e4:g} um, but gaps are between 1 um and 10 cm: give it in Å"
+    q [1/Å], phi [degree], pixels, sigma: one number or one per bin. time [s]: of the frames; else from 0 on
+    in steps of frame_time, which the file states, or of dt. more: other fields of `Source`.
+    Raises OptionError for q or phi that contradict the file, and for what neither it nor an option gives.
+    """
+    names = tuple(matrices)
+    n_bins = len(names)
+    check_frames(n_frames, path, n_bins)
+    steps = (frame_time, dt, options.frame_time)
+    step = next((value for value in steps if value is not None), np.nan)
+    _check_complete(path, options, q, phi, time is None and all(value is None for value in steps))
+    if time is None:
+        with np.errstate(invalid="ignore"):  # of an infinite step, which is refused later
+            time = np.arange(n_frames) * step
+    if len(time) != n_frames:
+        raise SourceError(f"time of {path.name} has {len(time)} entries for {n_frames} frames")
+    spacing = float(np.median(np.diff(time)))
+    stated = frame_time if dt is None else dt
+    if stated is not None and spacing > 0 and not np.isclose(stated, spacing, rtol=1e-6, atol=0):
+        raise SourceError(
+            f"{path.name} has a frame time of {stated:g} s, but its times are {spacing:g} s apart: correct "
+            "one of them"
         )
-    return IngestOptions(
-        q=_numbers("q", q, positive=True, unknown=True),
-        phi=_numbers("phi", phi, unknown=True),
-        frame_time=_number("frame_time", frame_time, positive=True),
-        sigma=_numbers("sigma", sigma, positive=True),
-        time_offset=_number("time_offset", time_offset) or 0.0,
-        gap=width,
-        **_checked_layout(**layout),
+    return Source(
+        path=path,
+        format=format,
+        reader=reader,
+        matrices=names,
+        label=np.arange(1, n_bins + 1) if label is None else label,
+        q=_from_file_or_option(path, "q", q, options.q, n_bins),
+        phi=_from_file_or_option(path, "phi", phi, options.phi, n_bins),
+        n_pixels=per_bin(f"pixels of {path.name}", pixels, n_bins).astype(np.int64),
+        n_frames=n_frames,
+        frame_time=frame_time or float(f"{spacing:.12g}"),
+        time=time,
+        sigma=None if sigma is None else per_bin(f"sigma of {path.name}", sigma, n_bins),
+        notes=tuple(notes),
+        **more,
     )
 
 
-def _checked_layout(
-    trains=None, half=None, axes=None, average=None, **names: str | None
-) -> dict[str, Any]:
-    """Return the options of LAYOUT; each error names the option and its value."""
-    if average not in (None, "scans"):
+def _check_complete(path: Path, options: IngestOptions, q, phi, without_times: bool) -> None:
+    """Raise OptionError that names all that neither the file nor an option gives."""
+    missing = {}
+    if options.q is None and q is None:
+        missing["q"] = "--q in 1/Å, one number or one per bin, or nan if it is unknown"
+    if options.phi is None and phi is None:
+        missing["phi"] = "--phi in degrees, one number or one per bin; nan for whole rings"
+    if without_times:
+        missing["its frame spacing"] = "--frame-time in s"
+    if missing:
         raise OptionError(
-            f"average = {shown(average)} is unknown: give 'scans', for the mean of the scans"
+            f"{path.name} does not contain {joined_with_and(list(missing))}: give "
+            f"{'; '.join(missing.values())} (or --q-dataset, --phi-dataset, --time-dataset if the file "
+            f"contains them)"
         )
-    if half is not None and (not isinstance(half, str) or half not in HALVES):
-        each = "; ".join(f"{name}, {what}" for name, what in HALVES.items())
-        raise OptionError(f"half = {shown(half)} is unknown; choose from {each}")
-    for name, value in names.items():
-        if value is not None and (not isinstance(value, str) or not value.strip("/ ")):
-            raise OptionError(
-                f"{name} = {shown(value)} is not the name of an array: write it as /c2"
-            )
-    return {
-        "trains": _trains(trains),
-        "half": half,
-        "axes": _axes(axes),
-        "average": average,
-        **names,
-    }
 
 
-def _axes(value) -> tuple[str, ...] | None:
-    if value is None:
-        return None
-    parts = re.split(r"[,\s]+", value.strip()) if isinstance(value, str) else value
-    if not isinstance(parts, list | tuple) or [*parts].count("t") != 2:
+def _from_file_or_option(
+    path: Path, name: str, held: Any, given: tuple[float, ...] | None, n_bins: int
+) -> Float[np.ndarray, " bin"]:
+    if held is None:
+        return per_bin(name, given, n_bins)
+    values = per_bin(f"{name} of {path.name}", decimals(held), n_bins)
+    if given and not np.allclose(values, per_bin(name, given, n_bins), equal_nan=True):
+        raise OptionError(f"{name} = {given}, but {path.name} has {values}: leave it out")
+    return values
+
+
+def with_options(source: Source, options: IngestOptions) -> Source:
+    """Return the source with what the user added; what contradicts the file is an error.
+
+    Raises SourceError for numbers that no measurement has.
+    """
+    frame_time, name = options.frame_time, source.path.name
+    if frame_time and not np.isclose(frame_time, source.frame_time, rtol=1e-6, atol=0):
         raise OptionError(
-            f"axes = {shown(value)} must name every axis of the matrices, with t for both time axes, such "
-            "as t,t,q"
-        )
-    return tuple(map(str, parts))
-
-
-def _trains(value) -> tuple[int, int] | None:
-    if value is None:
-        return None
-    parts = value.split(":") if isinstance(value, str) else value
-    try:
-        first, last = (int(part) for part in parts)
-    except (TypeError, ValueError):
-        raise OptionError(
-            f"trains = {shown(value)} is not two whole numbers: give the first train, counted from 0, and "
-            f"the one after the last, such as 0:500"
-        ) from None
-    return first, last
-
-
-def _number(name: str, value, *, positive: bool = False) -> float | None:
-    if value is not None and np.size(value) > 1:
-        times = "; times of frames are read from an .npz file, as `time`" * (name == "frame_time")
-        raise OptionError(f"{name} takes one number, not {np.size(value)}: {_unit_of(name)}{times}")
-    numbers = _numbers(name, value, positive=positive)
-    return None if numbers is None else numbers[0]
-
-
-def _numbers(name, value, *, positive=False, unknown=False) -> tuple[float, ...] | None:
-    if value is None:
-        return None
-    try:
-        if np.asarray(value).dtype.kind in "cmMV":  # NumPy would make numbers of them
-            raise TypeError
-        numbers = np.asarray(value, dtype=np.float64).ravel()
-    except (TypeError, ValueError):
-        raise OptionError(f"{name} = {shown(value)} is not a number: {_unit_of(name)}") from None
-    good = np.isfinite(numbers) | (unknown & np.isnan(numbers))
-    if positive:
-        good &= ~(numbers <= 0)
-    if numbers.size == 0 or not good.all():
-        raise OptionError(
-            f"{name} = {shown(value)} must be finite{' and positive' * positive}: {_unit_of(name)}"
-        )
-    return tuple(map(float, numbers))
-
-
-def _unit_of(name: str) -> str:
-    return {
-        "q": "give it in 1/Å, or nan if it is unknown",
-        "phi": "give it in degrees, or nan if it is unknown",
-        "frame_time": "give the spacing of the stored frames in seconds",
-        "sigma": "give the noise of one pair of c2, one number or one per bin",
-        "time_offset": "give it in seconds",
-        "gap": "give it in Å",
-    }[name]
-
-
-def apply_options(source: Source, options: IngestOptions) -> Source:
-    """Return the source with what the user added; what contradicts the file is an error."""
-    given = options.frame_time
-    if given is not None and not np.isclose(given, source.frame_time, rtol=1e-6, atol=0):
-        raise OptionError(
-            f"frame_time = {given:g} s, but {source.path.name} has {source.frame_time:g} s between "
-            f"stored frames (stride {source.stride}, averaging {source.avg}): correct it or leave "
-            "it out"
+            f"frame_time = {frame_time:g} s, but {name} has {source.frame_time:g} s between stored frames "
+            f"(stride {source.stride}, averaging {source.avg}): correct it or leave it out"
         )
     if options.trains is not None and source.format != "midtools":
-        raise OptionError(f"{source.path.name} contains no trains: leave out trains")
+        raise OptionError(f"{name} contains no trains: leave out trains")
     if options.gap and source.gap and not np.isclose(options.gap, source.gap):
         raise OptionError(
-            f"gap = {options.gap:g} Å, but {source.path.name} has {source.gap:g} Å: leave out gap"
+            f"gap = {options.gap:g} Å, but {name} has {source.gap:g} Å: leave out gap"
         )
-    sigma = source.sigma
+    sigma, notes = source.sigma, source.notes
     if options.sigma is not None:
         sigma = per_bin("sigma", options.sigma, len(source.label))
-    time = source.time + options.time_offset
-    _check_ranges(source, time, sigma)
-    notes = source.notes
     if options.time_offset:
         notes += (f"{options.time_offset:g} s were added to all times (time_offset)",)
+    time = source.time + options.time_offset
+    if wrong := what_is_wrong(time, source.q, source.phi, sigma):
+        raise SourceError(f"{name} cannot be ingested: {wrong}; correct the value or its unit")
     gap = options.gap or source.gap
     return replace(source, half=options.half, sigma=sigma, gap=gap, time=time, notes=notes)
 
 
-def _check_ranges(source: Source, time: np.ndarray, sigma: np.ndarray | None) -> None:
-    """Raise SourceError for numbers that no measurement has, of which nothing can be computed."""
-    spacing, unknown = np.array([source.frame_time]), np.empty(0)
-    found = {"q": source.q, "phi": source.phi, "frame_time": spacing, "time": time}
-    found["sigma"] = unknown if sigma is None else sigma
-    for wrong in filter(None, (out_of_range(*one) for one in found.items())):
-        raise SourceError(
-            f"{source.path.name} cannot be ingested: {wrong}; correct the value or its unit"
-        )
-
-
-def per_bin(name: str, values: tuple[float, ...], n_bins: int) -> Float[np.ndarray, " bin"]:
+def per_bin(name: str, values: Any, n_bins: int) -> Float[np.ndarray, " bin"]:
     """Return one value per bin from one value for all, or from one each."""
+    values = np.ravel(values).astype(np.float64)
     if len(values) not in (1, n_bins):
         raise OptionError(
             f"{name} has {len(values)} values for {n_bins} bins: give one number or {n_bins}"
         )
-    return np.broadcast_to(np.asarray(values, dtype=np.float64), (n_bins,)).copy()
+    return np.broadcast_to(values, (n_bins,)).copy()
 
 
-def decimal(value) -> float:
-    """Return the shortest decimal that gives `value` in its own width: float32 0.05 is 0.05."""
-    return float(str(np.asarray(value)[()]))
+def decimals(values: Any) -> Float[np.ndarray, " n"]:
+    """Return the shortest decimals that give values in their own width: float32 0.05 is 0.05."""
+    return np.array([float(str(value)) for value in np.ravel(values)])
+
+
+def from_first(time: Float[np.ndarray, " t"], notes: list[str]) -> Float[np.ndarray, " t"]:
+    """Return times [s] since the first of them; add to `notes` where that changes them."""
+    if time[0]:
+        notes.append(
+            f"time began at {time[0]:g} s and was shifted to 0 (to keep an age, give --time-offset)"
+        )
+    return time - time[0]
 
 
 def spacing(seconds: float, frames: int) -> float:
@@ -358,31 +267,30 @@ def spacing(seconds: float, frames: int) -> float:
     return float(f"{seconds * frames:.15g}")
 
 
-def inverse_angstrom(q: np.ndarray, unit: str | None, where: str) -> tuple[np.ndarray, list[str]]:
-    """Return q in 1/Å and what to note about it."""
-    if unit is None:
-        return q, [f"{where} has no unit: q is assumed to be in 1/Å"]
-    plain = re.sub(r"[\s\\{}$^()*]", "", unit).lower()
-    if re.fullmatch(r"(1/)?nm(-1|⁻¹)?", plain):
-        return q / 10, [f"q converted from {unit} to 1/Å"]
-    if re.fullmatch(r"(1/)?(a|aa|å|ang|angs|angstroms?)(-1|⁻¹)?", plain.replace("å", "å")):
-        return q, []
-    raise SourceError(f"{where} is in {unit!r}, but only 1/Å and 1/nm are known units of q")
+def converted(
+    what: str, values: np.ndarray, unit: str | None, where: str, notes: list[str]
+) -> np.ndarray:
+    """Return q in 1/Å, phi in degrees or time in s of values in a unit; add to `notes` what was done.
 
-
-def degrees(phi: np.ndarray, unit: str | None, where: str) -> tuple[np.ndarray, list[str]]:
-    """Return φ in degrees and what to note about it."""
-    if unit is None or unit.lower().startswith("deg") or unit == "°":
-        return phi, []
-    if unit.lower().startswith("rad"):
-        return np.rad2deg(phi), ["φ converted from radians to degrees"]
-    raise SourceError(f"{where} is in {unit!r}, but only degree and rad are known units of φ")
-
-
-def check_seconds(unit: str | None, where: str) -> None:
-    """Raise SourceError for times in another unit than seconds; none is taken for seconds."""
-    if unit not in (None, "", "s", "sec", "second", "seconds"):
+    Raises SourceError for another unit; where there is none, it is the one of the store.
+    """
+    plain = re.sub(r"[\s\\{}$^()*]", "", unit or "").lower().replace("å", "å")
+    if what == "q":
+        if unit is None:
+            notes.append(f"{where} has no unit: q is assumed to be in 1/Å")
+        elif re.fullmatch(r"(1/)?nm(-1|⁻¹)?", plain):
+            notes.append(f"q converted from {unit} to 1/Å")
+            return values / 10
+        elif not re.fullmatch(r"(1/)?(a|aa|å|ang|angs|angstroms?)(-1|⁻¹)?", plain):
+            raise SourceError(f"{where} is in {unit!r}, but only 1/Å and 1/nm are known units of q")
+    elif what == "phi" and plain.startswith("rad"):
+        notes.append("φ converted from radians to degrees")
+        return np.rad2deg(values)
+    elif what == "phi" and unit is not None and not plain.startswith(("deg", "°")):
+        raise SourceError(f"{where} is in {unit!r}, but only degree and rad are known units of φ")
+    elif what == "time" and plain not in ("", "s", "sec", "second", "seconds"):
         raise SourceError(f"{where} is in {unit!r}, not in seconds")
+    return values
 
 
 def check_frames(n_frames: int, path: Path, n_bins: int = 1) -> None:
@@ -406,14 +314,7 @@ def check_frames(n_frames: int, path: Path, n_bins: int = 1) -> None:
         )
 
 
-def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-
-    def read() -> str:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-
-    try:
-        return patiently(path, read)
-    except OSError as error:
-        raise SourceError(f"{path} cannot be read: {error.strerror}") from error
+def place(where: str) -> tuple[str, int]:
+    """Return the array and the number of a matrix that is named as c2[3]; 0 for one by itself."""
+    name, _, number = where.removesuffix("]").rpartition("[")
+    return (name, int(number)) if name else (where, 0)

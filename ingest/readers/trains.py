@@ -11,12 +11,13 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-from jaxtyping import Float, Float32
+from jaxtyping import Float32
 
 from homodyne_dask.errors import OptionError, SourceError
 from ingest.readers import hdf5
+from ingest.readers.options import IngestOptions
 from ingest.readers.pictures import numbers_in, pictures_in
-from ingest.readers.source import IngestOptions, Pictures, Source, check_frames, per_bin
+from ingest.readers.source import Pictures, Source, check_frames, place, source_of
 from ingest.repeats import joined
 
 GROUP = "/train_resolved/correlation"
@@ -35,19 +36,14 @@ Trains = tuple[int, int]
 
 def open_trains(path: Path, options: IngestOptions) -> Source:
     """Return the bins of a file of trains: a scan for each group of the selected trains, their mean."""
-    if options.q is not None:
-        raise OptionError(f"q is read from {path.name}: leave it out")
     with hdf5.open_hdf5(path) as file:
         n_trains, n_bins, n_frames = _shape(file)
         check_frames(n_frames, path, n_bins)
         trains = _selected(path, options.trains, n_trains)
-        q = hdf5.finite_numbers(file, f"{GROUP}/q") / 10
-        time = _times(file, n_frames)
+        q = hdf5.numbers(file, f"{GROUP}/q", count=n_bins) / 10
+        time = hdf5.numbers(file, f"{GROUP}/t")  # of the pulses, or one less, of the lags
+        time = np.append(0.0, time) if len(time) == n_frames - 1 else time - time[0]
         pictures = _pictures(file, n_trains, n_frames)
-    if len(q) != n_bins or (q <= 0).any():
-        raise SourceError(
-            f"{GROUP}/q of {path.name} must be {n_bins} positive numbers, not {q * 10}"
-        )
     number = trains[1] - trains[0]
     # of fewer than 16 trains one group, else 8 to 20
     scans = int(np.clip(number // TRAINS_PER_SCAN, *SCANS)) if number >= 2 * SCANS[0] else 1
@@ -59,20 +55,18 @@ def open_trains(path: Path, options: IngestOptions) -> Source:
     ]
     if options.phi is None:
         notes.append("φ is unknown: the bins are rings")
-    source = Source(
-        path=path,
-        format="midtools",
-        reader=partial(read_trains, trains=trains),
-        matrices=tuple(f"{MATRICES}[{n}]" for n in range(n_bins)),
-        label=np.arange(1, n_bins + 1),
+    source = source_of(
+        path,
+        "midtools",
+        options,
+        partial(read_trains, trains=trains),
+        [f"{MATRICES}[{n}]" for n in range(n_bins)],
+        n_frames,
         q=q,
-        phi=per_bin("phi", options.phi or (np.nan,), n_bins),
-        n_pixels=np.zeros(n_bins, dtype=np.int64),
-        n_frames=n_frames,
-        frame_time=float(f"{np.median(np.diff(time)):.12g}"),
+        phi=np.nan if options.phi is None else None,
         time=time,
         pictures=pictures,
-        notes=tuple(notes),
+        notes=notes,
     )
     if len(groups) == 1:
         return source
@@ -97,22 +91,15 @@ def _pictures(file: h5py.File, n_trains: int, n_frames: int) -> Pictures:
 
 def read_trains(path: Path, where: str, trains: Trains) -> Float32[np.ndarray, "t t"]:
     """Return the mean matrix of one bin, NaN where no train knows a pair."""
-    at = int(where.partition("[")[2].removesuffix("]"))
+    _, at = place(where)
     with hdf5.open_hdf5(path) as file:
-        held = hdf5.dataset(file, MATRICES)
-        if held is None:
-            raise SourceError(f"{path} no longer has {MATRICES}")
-        n = held.shape[-1]
+        _, _, n = _shape(file)
         total, count = np.zeros((n, n)), np.zeros((n, n), dtype=np.int64)
-        within = (_within(file, held.shape[1]),) if held.ndim == 5 else ()
+        within = _within(file)
         step = max(1, SLAB_BYTES // (4 * n * n))
         for first in range(*trains, step):
-            try:
-                slab = held[first : min(first + step, trains[1]), *within, at]
-            except MemoryError:
-                raise
-            except hdf5.UNREADABLE as error:
-                raise hdf5.damaged(file, MATRICES, error) from error
+            index = (slice(first, min(first + step, trains[1])), *within, at)
+            slab = hdf5.part(file, MATRICES, index)
             known = np.isfinite(slab) & (slab != NO_PIXELS)
             # a train does not know the pairs of frames without a photon, which are 0 throughout
             alive = (known & (slab != 0) & ~np.eye(n, dtype=bool)).any(axis=-1)
@@ -128,40 +115,27 @@ def _shape(file: h5py.File) -> tuple[int, int, int]:
     held = hdf5.dataset(file, MATRICES)
     shape = None if held is None else held.shape
     if held is None or shape is None or len(shape) not in (4, 5) or shape[-1] != shape[-2]:
-        raise SourceError(
-            f"{MATRICES} of {hdf5.file_name(file)} has shape {shape}: it must be (train, q, t, t) or "
-            f"(train, stride, q, t, t)"
-        )
+        form = "it must be (train, q, t, t) or (train, stride, q, t, t)"
+        raise hdf5.wrong(file, MATRICES, f"has shape {shape}: {form}")
     if held.dtype.kind not in "fiu":
         raise hdf5.wrong(file, MATRICES, f"contains {held.dtype}, not real numbers")
-    if len(shape) == 5:
-        _within(file, shape[1])
+    _within(file)
     return shape[0], shape[-3], shape[-1]
 
 
-def _within(file: h5py.File, length: int) -> int:
-    """Return the place of stride 0, the correlations within a train; others are between trains."""
-    strides = hdf5.integers(file, f"{GROUP}/stride").tolist()
-    if len(strides) != length or 0 not in strides:
+def _within(file: h5py.File) -> tuple[int, ...]:
+    """Return the place of stride 0, the correlations within a train; () where there are no others."""
+    held = hdf5.dataset(file, MATRICES)
+    shape = held.shape if held is not None else ()
+    if len(shape) != 5:
+        return ()
+    strides = hdf5.numbers(file, f"{GROUP}/stride", whole=True).tolist()
+    if len(strides) != shape[1] or 0 not in strides:
         raise SourceError(
-            f"{GROUP}/stride of {hdf5.file_name(file)} is {strides}: it must be {length} distances "
+            f"{GROUP}/stride of {hdf5.file_name(file)} is {strides}: it must be {shape[1]} distances "
             f"between trains, one of them 0, to match the second axis of {MATRICES}"
         )
-    return strides.index(0)
-
-
-def _times(file: h5py.File, n_frames: int) -> Float[np.ndarray, " t"]:
-    """Return seconds since the first pulse, from the times of the pulses or, one less, from the lags."""
-    name = f"{GROUP}/t"
-    held = hdf5.finite_numbers(file, name)
-    lags = len(held) == n_frames - 1
-    time = np.append(0.0, held) if lags else held - held[0]
-    if len(time) != n_frames or (np.diff(time) <= 0).any():
-        raise SourceError(
-            f"{name} of {hdf5.file_name(file)} must contain {n_frames} increasing pulse times in s, or "
-            f"{n_frames - 1} increasing positive lags in s; it has {len(held)} entries"
-        )
-    return time
+    return (strides.index(0),)
 
 
 def _selected(path: Path, given: Trains | None, n_trains: int) -> Trains:

@@ -53,13 +53,11 @@ def widened(folder: Path, frames: int, times: int, angles: int = 23) -> Path:
         values = np.concatenate([array[...]] * times) if dims[0] == "bin" else array[...]
         if name == "label":
             values = np.arange(1, times * angles + 1)
-        group, _, leaf = name.rpartition("/")
-        into = new[group] if group else new
         if array.chunks == array.shape:
-            write_array(into, leaf, values, dims, array.attrs.get("units"))
+            write_array(path, name, values)
         else:
-            into[leaf].resize(values.shape)
-            into[leaf].with_config({"write_empty_chunks": True})[...] = values
+            new[name].resize(values.shape)
+            new[name].with_config({"write_empty_chunks": True})[...] = values
     listed = json.loads(manifest(once))
     listed["pairs"] *= times
     listed["chunks"] = {name: bins * times for name, bins in listed["chunks"].items()}

@@ -18,7 +18,7 @@ from homodyne_dask.cli.fit_config import template
 from homodyne_dask.cli.read_options import read_config
 from homodyne_dask.errors import HomodyneDaskError
 from ingest.readers.detect import open_source
-from ingest.readers.source import checked_options
+from ingest.readers.options import checked_options
 from tests.ingest_files import nexus, noisy, simulated
 
 INTERESTING = [0, 1, 0x7F, 0x80, 0xFE, 0xFF, *b'[]{}:",\\-!&*']
@@ -57,7 +57,7 @@ def small_nexus(path: Path) -> Path:
 
 def read_hdf5(path: Path) -> None:
     """Read all of a file that ingest would."""
-    source = open_source(path, checked_options(None, None, None, None, 0.0, None))
+    source = open_source(path, checked_options())
     for where in source.matrices:
         source.reader(path, where)
 

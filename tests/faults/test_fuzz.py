@@ -11,7 +11,7 @@ import pytest
 import ingest
 from homodyne_dask.errors import SourceError
 from ingest.readers.detect import check_opens
-from ingest.readers.source import checked_options
+from ingest.readers.options import checked_options
 from tests.faults.fuzz import KINDS, small_nexus
 from tests.faults.processes import ENVIRONMENT
 
@@ -68,7 +68,7 @@ def all_read(kind: str, number: int, seed: int, folder: Path) -> int:
     return done.stat().st_size
 
 
-NOTHING = checked_options(None, None, None, None, 0.0, None)
+NOTHING = checked_options()
 
 
 def start(kind: str, number: int, seed: int, folder: Path) -> subprocess.Popen:

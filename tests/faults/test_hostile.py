@@ -22,7 +22,7 @@ from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.store.files import any_path
 from ingest.readers import numpy_arrays
 from ingest.readers.detect import open_source
-from ingest.readers.source import IngestOptions
+from ingest.readers.options import IngestOptions
 from tests.faults.fuzz import small_nexus
 from tests.hdf5_elsewhere import WAYS, moved_elsewhere
 from tests.ingest_files import simulated

@@ -79,19 +79,19 @@ def edited(path: Path, name: str, **changes) -> None:
 BIG = [{"name": "bytes", "configuration": {"endian": "big"}}, {"name": "blosc"}, {"name": "crc32c"}]
 PLAIN = [{"name": "bytes", "configuration": {"endian": "little"}}]
 METADATA = [
-    ("shape", lambda held: [n - 1 for n in held["shape"]], "has shape"),
-    ("shape", lambda held: [*held["shape"], 1], "has shape|has no shape"),
-    ("shape", lambda held: "all", "has shape|has no shape"),
-    ("data_type", lambda held: "float16", "data_type of .* is float16 instead of"),
-    ("codecs", lambda held: BIG, "codecs of .* is big-endian"),
-    ("codecs", lambda held: PLAIN, r"codecs of .* is \['bytes'\]"),
-    ("codecs", lambda held: None, "codecs of .* is no list"),
+    ("shape", lambda held: [n - 1 for n in held["shape"]], "shape of"),
+    ("shape", lambda held: [*held["shape"], 1], "shape of"),
+    ("shape", lambda held: "all", "shape of"),
+    ("data_type", lambda held: "float16", "data_type of .* is 'float16' instead of"),
+    ("codecs", lambda held: BIG, "codecs of .*big"),
+    ("codecs", lambda held: PLAIN, "codecs of .*bytes"),
+    ("codecs", lambda held: None, "codecs of .* is None"),
     ("chunk_key_encoding", lambda held: {"name": "v2"}, "chunk_key_encoding of"),
     ("chunk_grid", lambda held: {"name": "regular"}, "chunk_grid of .* is"),
     ("fill_value", lambda held: 7, "fill_value of .* is 7 instead of"),
-    ("attributes", lambda held: {"units": "fortnight"}, "units of .* is fortnight instead of"),
+    ("attributes", lambda held: {"units": "fortnight"}, "units of .* is 'fortnight' instead of"),
     ("attributes", lambda held: [], "is not metadata"),
-    ("node_type", lambda held: "group", "node_type of .* is group"),
+    ("node_type", lambda held: "group", "node_type of .* is 'group'"),
     ("zarr_format", lambda held: 4, "zarr_format of"),
 ]
 

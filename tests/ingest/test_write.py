@@ -13,7 +13,7 @@ import zarr
 import ingest
 from homodyne_dask.errors import SourceError
 from homodyne_dask.store import schema
-from homodyne_dask.store.arrays import SMALL_ARRAYS
+from homodyne_dask.store.arrays import SMALL_ARRAYS, ArraySpec, array_metadata
 from ingest import store_writer
 from ingest.store_writer import write_chunk
 from tests.ingest_files import attributes, manifest, noisy, simulated
@@ -128,10 +128,10 @@ def test_a_dask_client_writes_the_same_store(tmp_path):
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
 def test_a_chunk_is_written_as_zarr_would(tmp_path, dtype):
     values = np.random.default_rng(0).normal(1, 0.02, (2, 64, 64)).astype(dtype)
-    group = zarr.create_group(tmp_path / "zarr")
-    store_writer._create(group, "c2", values.shape, dtype, ("bin", "t1", "t2"), (1, 64, 64))[:] = (
-        values
-    )
+    metadata = array_metadata(ArraySpec(("bin", "t1", "t2"), dtype), values.shape, (1, 64, 64))
+    (tmp_path / "zarr/c2").mkdir(parents=True)
+    (tmp_path / "zarr/c2/zarr.json").write_text(json.dumps(metadata))
+    zarr.open_array(tmp_path / "zarr/c2", mode="r+")[...] = values
     for index, chunk in enumerate(values):
         write_chunk(tmp_path / "own", (index, 0, 0), chunk.T.copy().T)
     for index in range(2):

@@ -8,7 +8,7 @@ import ingest
 from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.store.cells import Cells
 from ingest.readers.esrf import cells_of_centres, open_esrf
-from ingest.readers.source import checked_options
+from ingest.readers.options import checked_options
 from tests.esrf_files import averaged, esrf
 from tests.ingest_files import DT, arrays, attributes, noisy, upper
 
@@ -97,7 +97,7 @@ def test_ages_and_lags_in_another_unit_than_seconds_are_refused(tmp_path, name):
     with h5py.File(path, "r+") as file:
         file[f"entry_0000/correlations/full/twotime/{name}"].attrs["units"] = "ms"
     with pytest.raises(SourceError, match=f"{name} of A.h5 is in 'ms', not in seconds"):
-        open_esrf(path, checked_options(None, 0, None, None, 0.0, None))
+        open_esrf(path, checked_options(phi=0))
 
 
 MIDDLES = np.arange(20) + 0.5

@@ -71,7 +71,7 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_npz_is_refused_naming_the_file_and_the_key(tmp_path, name):
-    key = {"c2": "c2|frames", "dt": "dt|frame_time|frame spacing"}.get(name, name)
+    key = {"c2": "c2|frames", "dt": "dt|time|frame spacing"}.get(name, name)
     for value in WRONG[name]:
         held = {of: array for of, array in (GOOD | {name: value}).items() if array is not None}
         with pytest.raises((SourceError, OptionError), match=key) as raised:
@@ -163,7 +163,7 @@ def test_an_older_cache_holds_its_times_as_planes_and_one_q(tmp_path):
 
 
 CACHE_MISTAKES = {
-    "no angles": ({"phi_angles_list": None}, "has c2_exp, but no phi_angles_list"),
+    "no angles": ({"phi_angles_list": None}, "has no array phi_angles_list"),
     "angles": ({"phi_angles_list": np.zeros(2)}, "phi of A.npz has 2 values for 3 bins"),
     "times": ({"t2": TIME + 1}, "differ: the file is damaged"),
     "length": ({"t1": TIME[:-1], "t2": TIME[:-1]}, "29 entries for 30 frames"),
@@ -207,5 +207,5 @@ def test_a_changed_byte_of_an_npz_is_found(tmp_path):
 
 def test_a_list_of_times_in_place_of_their_spacing_is_named():
     """It was said to be neither finite nor positive."""
-    with pytest.raises(OptionError, match=r"frame_time takes one number, not 40: .* as `time`"):
+    with pytest.raises(OptionError, match=r"frame_time .*takes one number, not 40.* as `time`"):
         ingest.ingest(np.ones((2, 40, 40)), q=0.01, phi=0.0, frame_time=np.arange(40.0))

@@ -7,8 +7,9 @@ import pytest
 import ingest
 from homodyne_dask.errors import OptionError, SourceError
 from ingest.clean import clean
+from ingest.readers.detect import open_source
 from ingest.readers.nxxpcs import open_nxxpcs
-from ingest.readers.source import checked_options
+from ingest.readers.options import checked_options
 from tests.ingest_files import DT, Q, arrays, attributes, nexus, noisy, upper
 
 N = 30
@@ -94,7 +95,7 @@ def test_a_0_is_a_measurement_unless_the_whole_frame_is_0(tmp_path, word, baseli
     else:
         matrices = with_zeros(matrices)
     path = nexus(tmp_path / "A.nxs", matrices, **storage, baseline_reference=baseline)
-    source = open_nxxpcs(path, checked_options(None, None, None, None, 0.0, None))
+    source = open_nxxpcs(path, checked_options())
     expected = known + 0.0
     expected[:, 3, 8] = 1 - baseline
     for k in range(3):
@@ -179,12 +180,12 @@ def test_an_axis_in_frames_leaves_the_times_to_the_detector(tmp_path):
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        (DT * np.arange(N + 1), f"must be {N} increasing times"),
-        (-DT * np.arange(N), f"must be {N} increasing times"),
-        (2 * DT * np.arange(N), "steps by 0.2 s, but frame_time is 0.1 s"),
+        (DT * np.arange(N + 1), f"has {N + 1} entries for {N} frames"),
+        (-DT * np.arange(N), "time must increase"),
+        (2 * DT * np.arange(N), "frame time of 0.1 s, but its times are 0.2 s apart"),
     ],
 )
 def test_an_axis_that_cannot_be_the_times_of_the_frames_is_refused(tmp_path, values, words):
     path = with_axis(tmp_path / "A.nxs", values)
     with pytest.raises(SourceError, match=words):
-        open_nxxpcs(path, checked_options(None, None, None, None, 0.0, None))
+        open_source(path, checked_options())

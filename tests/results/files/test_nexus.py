@@ -16,7 +16,7 @@ from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.files.nexus import nexus_file
 from homodyne_dask.store.scan import open_dataset
 from ingest.readers.nxxpcs import open_nxxpcs
-from ingest.readers.source import IngestOptions
+from ingest.readers.options import IngestOptions
 from tests.results.made_results import FLOW, FLOW_COVARIANCE, inputs_of, result_for, scan_of
 
 INPUTS = inputs_of(

@@ -1,0 +1,144 @@
+"""The options of an ingest, and the check of each."""
+
+import re
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+)
+
+from homodyne_dask.errors import OptionError, shown
+from homodyne_dask.store.schema import GAPS, Finite, Positive, first_mistake
+
+Half = Literal["upper", "lower", "mean"]
+HALVES: dict[Half, str] = {
+    "upper": "the pairs above the diagonal, whose first axis is the earlier time",
+    "lower": "the pairs below the diagonal, whose first axis is the later time",
+    "mean": "the mean of both, with the noise of the mean",
+}
+
+
+def _numbers(given: Any) -> list[float]:
+    try:
+        if np.asarray(given).dtype.kind in "cmMV":  # NumPy would make numbers of them
+            raise TypeError
+        return np.asarray(given, dtype=np.float64).ravel().tolist()
+    except (TypeError, ValueError):
+        raise ValueError("it is not a number") from None
+
+
+def _number(given: Any) -> float:
+    number, *others = _numbers(given)
+    if others:
+        raise ValueError(f"it takes one number, not {len(others) + 1}")
+    return number
+
+
+def _positive_or_unknown(number: float) -> float:
+    if number <= 0 or np.isinf(number):
+        raise ValueError("it must be finite and positive")
+    return number
+
+
+def _finite_or_unknown(number: float) -> float:
+    if np.isinf(number):
+        raise ValueError("it must be finite")
+    return number
+
+
+def _split(given: Any) -> Any:
+    return re.split(r"[:,\s]+", given.strip()) if isinstance(given, str) else given
+
+
+def _with_two_times(axes: tuple[str, ...]) -> tuple[str, ...]:
+    if axes.count("t") != 2:
+        raise ValueError("it must name two axes t")
+    return axes
+
+
+AtLeastOne = Field(min_length=1)
+Wavevectors = tuple[Annotated[float, AfterValidator(_positive_or_unknown)], ...]
+Angles = tuple[Annotated[float, AfterValidator(_finite_or_unknown)], ...]
+ArrayName = Annotated[str, StringConstraints(pattern="[^/ ]")]
+
+
+class IngestOptions(BaseModel):
+    """Options of an ingest, None where the file holds the value; their descriptions end messages."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    q: Annotated[Wavevectors, AtLeastOne, BeforeValidator(_numbers)] | None = Field(
+        None, description="give it in 1/Å, or nan if it is unknown"
+    )
+    phi: Annotated[Angles, AtLeastOne, BeforeValidator(_numbers)] | None = Field(
+        None, description="give it in degrees, or nan if it is unknown"
+    )
+    frame_time: Annotated[Positive, BeforeValidator(_number)] | None = Field(
+        None,
+        description="give the spacing of the stored frames in seconds; times of frames are read from an "
+        ".npz file, as `time`",
+    )
+    sigma: Annotated[tuple[Positive, ...], AtLeastOne, BeforeValidator(_numbers)] | None = Field(
+        None, description="give the noise of one pair of c2, one number or one per bin"
+    )
+    time_offset: Annotated[Finite, BeforeValidator(_number)] = Field(
+        0.0, description="give it in seconds"
+    )
+    gap: Annotated[float, Field(ge=GAPS[0], le=GAPS[1]), BeforeValidator(_number)] | None = Field(
+        None, description="give it in Å: gaps are between 1 um and 10 cm"
+    )
+    trains: Annotated[tuple[int, int], BeforeValidator(_split)] | None = Field(
+        None,
+        description="give the first train, counted from 0, and the one after the last, such as 0:500",
+    )
+    half: Half | None = Field(
+        None, description="; ".join(f"{name}: {what}" for name, what in HALVES.items())
+    )
+    dataset: ArrayName | None = Field(None, description="give the name of an array, such as /c2")
+    """The matrices in a file of any layout: a dataset or group of HDF5, an array of .npz."""
+    q_dataset: ArrayName | None = Field(None, description="give the name of an array, such as /q")
+    phi_dataset: ArrayName | None = Field(
+        None, description="give the name of an array, such as /phi"
+    )
+    time_dataset: ArrayName | None = Field(
+        None, description="give the name of an array, such as /t"
+    )
+    """Times of the frames, or their spacing, in s."""
+    axes: (
+        Annotated[tuple[str, ...], BeforeValidator(_split), AfterValidator(_with_two_times)] | None
+    ) = Field(
+        None, description="name every axis of the matrices, t for each of the two times, as t,t,q"
+    )
+    average: Literal["scans"] | None = Field(None, description="give 'scans' for the mean of scans")
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values that compare equal when the options are the same.
+
+        Those that say where in a file something is are among them only where they are given.
+        """
+        always = ("q", "phi", "frame_time", "sigma", "time_offset", "gap")
+        return {
+            name: [str(v) if v != v else v for v in value] if isinstance(value, tuple) else value
+            for name, value in self
+            if value is not None or name in always
+        }
+
+
+def checked_options(**given: Any) -> IngestOptions:
+    """Return checked options; each error names the option and its value."""
+    try:
+        return IngestOptions(**given)
+    except ValidationError as e:
+        (name, *_), _, message = first_mistake(e)
+        field = IngestOptions.model_fields.get(str(name))
+        advice = (
+            field.description if field else f"choose from {', '.join(IngestOptions.model_fields)}"
+        )
+        raise OptionError(f"{name} = {shown(given[str(name)])} ({message}): {advice}") from None
