@@ -28,7 +28,7 @@ from homodyne_dask.store.files import path_of
 from homodyne_dask.store.processes import OUR_CODE, code_digest, trim_memory
 
 if TYPE_CHECKING:
-    from homodyne_dask.kernels.gram import Gram, RobustGram
+    from homodyne_dask.kernels.gram import Gram
     from homodyne_dask.sweep.sweep import Sweep
 
 
@@ -87,7 +87,7 @@ def minimize_from(
     sweep: "Sweep",
     resume: "CheckpointFile | None" = None,
     record: FitRecord | None = None,
-    gram_at: "Callable[..., Gram | RobustGram] | None" = None,
+    gram_at: "Callable[..., Gram] | None" = None,
 ) -> Iterator[lm.State]:
     """Yield one state per pass over any data; the last one has the outcome.
 

@@ -39,7 +39,7 @@ from homodyne_dask.fitting.minimize import (
     of_solver,
 )
 from homodyne_dask.kernels.backend import evaluation_of
-from homodyne_dask.kernels.gram import AnyGram, CandidateGrams, Gram, WideGram
+from homodyne_dask.kernels.gram import AnyGram, Gram
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
@@ -264,9 +264,9 @@ def _computing(
             gram = weighting.gram(at.theta)
         elif task is CANDIDATES:
             each = [weighting.gram(theta, slopes=False) for theta in at.thetas]
-            gram = CandidateGrams(np.stack([of.moments for of in each], axis=1), each[0].pairs)
+            gram = Gram(np.stack([of.moments for of in each], axis=1), each[0].pairs)
         elif task is WIDE_GRAM:
-            gram = WideGram(*weighting.wide_gram(at.thetas))
+            gram = weighting.wide_gram(at.thetas)
         else:  # sums over other cells, which a search for initial values asks for
             gram = weighting.data.over(task, at)
         yield 0, gram, Report("", os.getpid(), time.perf_counter() - began, ({}, {}), NO_COST, 0)

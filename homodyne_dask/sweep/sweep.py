@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.kernels.backend_interface import MAX_CANDIDATES
-from homodyne_dask.kernels.gram import AnyGram, Gram, RobustGram, add
+from homodyne_dask.kernels.gram import AnyGram, Gram, add
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.store.scan import Selection
 from homodyne_dask.sweep.blocks import NO_COST, BlockSource, Cost
@@ -71,10 +71,13 @@ class ArrivingGrams[G: AnyGram]:
         assert not self.missing
         bins = sum(map(len, layout.groups))
         some = next(iter(self.held.values()))
-        arrays = [np.zeros((bins, *part.shape[1:]), part.dtype) for part in some]
+        arrays = [
+            None if part is None else np.zeros((bins, *part.shape[1:]), part.dtype) for part in some
+        ]
         for group, members in enumerate(layout.groups):
             for array, part in zip(arrays, self._of_group(group), strict=True):
-                array[list(members)] = part
+                if array is not None:
+                    array[list(members)] = part
         return some._make(arrays)
 
     def _of_group(self, group: int) -> G:
@@ -92,7 +95,7 @@ class Sweep:
     tasks: list[Run]
     compute: Callable[["Sweep", Task[Any], Any], Iterator[tuple[int, Any, Report]]]
     client: "Client | None" = None
-    task: Task[Gram] | Task[Gram | RobustGram] = GRAM
+    task: Task[Gram] = GRAM
     owners: dict[int, str] = field(default_factory=dict)
     compiled: dict[int, tuple[dict[str, int], dict[str, int]]] = field(default_factory=dict)
     """Compilations of each kernel by process: before its first task, and now."""
@@ -102,17 +105,11 @@ class Sweep:
     """Most memory that a process of the workers has had [bytes]."""
     warming: "list[Future]" = field(default_factory=list)
 
-    @overload
-    def __call__(self, theta: Float[np.ndarray, " p"]) -> Gram: ...
-    @overload
-    def __call__(
-        self, theta: Float[np.ndarray, " p"], linear_params: Float[np.ndarray, "bin 2"] | None
-    ) -> Gram | RobustGram: ...
     def __call__(
         self,
         theta: Float[np.ndarray, " p"],
         linear_params: Float[np.ndarray, "bin 2"] | None = None,
-    ) -> Gram | RobustGram:
+    ) -> Gram:
         """Return the Gram of all bins at theta: one pass over the data.
 
         With linear_params, (offset - 1, contrast) of the bins, it is that of the problem's loss.
