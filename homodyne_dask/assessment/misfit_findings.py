@@ -116,7 +116,7 @@ def _of_alternative(request: Request, found: Alternative) -> Finding:
     command, numbers = command_of(request), {"size": found.size}
     match found.name:
         case "stretching":
-            model = "--model stretched" if request.request.problem.model.isotropic else ""
+            model = "--model stretched" if request.problem.model.isotropic else ""
             return finding("other-exponent", (), model, **numbers)
         case "power_of_q":
             return _of_deviations(request, "q")
