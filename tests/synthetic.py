@@ -14,7 +14,7 @@ from homodyne_dask.fitting.minimize import FitRecord, find_start, minimize
 from homodyne_dask.fitting.start import initial_values
 from homodyne_dask.fitting.start.averages import BinnedAverages
 from homodyne_dask.fitting.start.transport_minima import Minimum, transport_minima, undecided_minima
-from homodyne_dask.kernels.gram import merge_tree
+from homodyne_dask.kernels.gram import merge_tree, stacked
 from homodyne_dask.kernels.problem import Block, Problem
 from homodyne_dask.kernels.transport_backend import transport_gram, transport_robust_gram
 from homodyne_dask.kernels.transport_evaluation import transport_point
@@ -169,8 +169,7 @@ def evaluator(
             groups[tuple(members)].append(gram)
         totals = {members: merge_tree(grams) for members, grams in groups.items()}
         order = np.argsort(np.concatenate([list(members) for members in totals]))
-        parts = zip(*totals.values(), strict=True)
-        return type(gram)(*(np.concatenate(part)[order] for part in parts))
+        return stacked(totals.values(), order)
 
     return evaluate
 

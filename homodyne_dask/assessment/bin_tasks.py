@@ -18,13 +18,13 @@ from homodyne_dask.assessment.cell_residuals import AveragedCells, stored_cells
 from homodyne_dask.assessment.speckle_blocks import CellGrid, FittedPoint
 from homodyne_dask.assessment.speckle_noise import BinData, BinNoise, OfGroup, noise_of_bin
 from homodyne_dask.errors import ClusterError
-from homodyne_dask.kernels.backend import compilations, evaluation_of
+from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.store.scan import Selection, open_selection
-from homodyne_dask.sweep.blocks import NO_COST
+from homodyne_dask.sweep.blocks import NO_COST, Cost
 from homodyne_dask.sweep.sweep import Sweep
-from homodyne_dask.sweep.tasks import Report, Task, report_of
+from homodyne_dask.sweep.tasks import Task
 
 LOG = logging.getLogger(__name__)
 TIMED = 2
@@ -53,12 +53,11 @@ class BinContext(NamedTuple):
 
 def noise_of_group(
     context: BinContext, group: list[BinData], _: None
-) -> tuple[list[BinNoise] | None, Report]:
+) -> tuple[list[BinNoise] | None, Cost]:
     """Return the noise of bins of one noise of the model; None as `noise_of_bins`.
 
     group: what is known of them, without averages, which the store has.
     """
-    began, before = time.perf_counter(), compilations()
     scan, problem = open_selection(context.selection), context.problem
     point = evaluation_of(problem.model).point(problem, context.theta, scan.time)
     at = FittedPoint(point, scan.time, context.which, context.units)
@@ -66,7 +65,7 @@ def noise_of_group(
     data = [one._replace(averaged=stored.of_bins([one.bin])) for one in group]
     with one_blas_thread():
         noises = noise_of_bin(at, data, context.grid)
-    return noises, report_of(began, before, NO_COST)
+    return noises, NO_COST
 
 
 BIN_NOISE = Task(noise_of_group, "noise", "for the noise of bins")

@@ -3,25 +3,23 @@
 A pair belongs to the blocks of its two frames. The kernel is that of every pass, on smaller tiles.
 """
 
-import time
 from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.kernels.backend import backend_of, compilations
+from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.backend_interface import ModelPoint
 from homodyne_dask.kernels.cell_grams import cell_block_grams
-from homodyne_dask.kernels.gram import BlockGrams, merge_tree
+from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.problem import Block
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver.limits import MIN_BLOCKS
 from homodyne_dask.solver.state import State
 from homodyne_dask.store.scan import open_selection, q_or_one
 from homodyne_dask.sweep import tasks
-from homodyne_dask.sweep.block_cache import block, prefetched
-from homodyne_dask.sweep.blocks import NO_COST, Place
+from homodyne_dask.sweep.blocks import NO_COST, Cost
 from homodyne_dask.sweep.cell_means import cells_of, means_over_cells
 from homodyne_dask.sweep.layout import Run
 from homodyne_dask.sweep.sweep import Sweep, at_point
@@ -41,11 +39,8 @@ class FrameBlocks(NamedTuple):
     """The first block that holds selected frames, and how many do."""
 
 
-def frame_grams_of(
-    context: tasks.TaskContext, run: Run, blocks: FrameBlocks
-) -> tuple[BlockGrams, tasks.Report]:
+def frame_grams_of(context: tasks.TaskContext, run: Run, blocks: FrameBlocks) -> tuple[Gram, Cost]:
     """Return the Grams of all pairs of blocks of frames in a run of blocks of data."""
-    began, before = time.perf_counter(), compilations()
     at, problem = blocks.at, context.problem
     linear = at.linear_params[list(run.members)] if isinstance(at, tasks.AtThetaAndLinear) else None
     cells = cells_of(context.source)
@@ -53,14 +48,13 @@ def frame_grams_of(
         [means], cost = means_over_cells(*context, run, [at.theta])
         # cells outside the selected frames have no weight, wherever they go
         place = np.clip(cells.middle // blocks.length - blocks.first, 0, blocks.number - 1)
-        grams = cell_block_grams(means, problem, linear, place, blocks.number)
-        return grams, tasks.report_of(began, before, cost)
+        return cell_block_grams(means, problem, linear, place, blocks.number), cost
     scan = open_selection(context.source.selection)
-    here = backend_of(problem.model).point(problem, at.theta, scan.time, 1, scan.frames)
-    with prefetched(context.source, [Place(run.members, tile) for tile in run.tiles]) as turns:
-        data = (block(context.source, place, context.budget) for place in turns)
-        leaves = (_leaf(here, one, linear, blocks) for one in data)
-        return merge_tree(leaves), tasks.report_of(began, before, NO_COST)
+    point = backend_of(problem.model).point(problem, at.theta, scan.time, 1, scan.frames)
+    grams = tasks.merged(
+        context, run, lambda _, data, __: (_leaf(point, data, linear, blocks), None)
+    )
+    return grams[0], NO_COST
 
 
 FRAME_GRAMS = tasks.Task(frame_grams_of, "frame_grams", "for the test for a decay")
@@ -68,7 +62,7 @@ FRAME_GRAMS = tasks.Task(frame_grams_of, "frame_grams", "for the test for a deca
 
 def _leaf(
     at: ModelPoint, data: Block, linear: Float[np.ndarray, "bin 2"] | None, blocks: FrameBlocks
-) -> BlockGrams:
+) -> Gram:
     backend, number, c2 = backend_of(at.problem.model), blocks.number, np.asarray(data.c2)
     bins, side = len(data.q), min(blocks.length, c2.shape[-1])
     moments, pairs = np.zeros((bins, number, number, 3, 3)), np.zeros(bins, np.int64)
@@ -87,7 +81,7 @@ def _leaf(
             gram = backend.robust_gram(at, part, linear)
         pairs += gram.pairs
         moments[:, a, b] += gram.moments[:, :3, :3]
-    return BlockGrams(moments, pairs)
+    return Gram(moments, pairs)
 
 
 def frame_moments(

@@ -6,15 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from homodyne_dask.models.spline_rates import free_forms
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.findings import Finding, finding
-from homodyne_dask.results.data.misfit import (
-    WITHOUT_ANGLES,
-    Alternative,
-    ModelCheck,
-    fit_command,
-    selected_store,
-)
+from homodyne_dask.results.data.misfit import Alternative, ModelCheck, fit_command, selected_store
 from homodyne_dask.solver.hausman import HausmanTest
 
 if TYPE_CHECKING:
@@ -22,8 +17,6 @@ if TYPE_CHECKING:
 
 MAX_REDCHI = {"counts": 2.0, "constant": 1.5, "scatter": 1.5, "tested": 3.0}
 """χ²/N above which it is named first: by the source of σ, and where means of residuals were tested."""
-_FREE_RATES = ("static", "laminar_flow")
-"""Models whose rates may be without a formula."""
 _AGE_WINDOWS = "--over age --windows 4"
 
 
@@ -101,14 +94,14 @@ def _of_deviations(request: Request, depends_on: str) -> Finding:
     config, scan = request.config, request.scan
     further = {"q": "--over q", "bin": "--phi -30:30", "age": _AGE_WINDOWS, "lag": _AGE_WINDOWS}
     option = further[depends_on]
-    if depends_on == "age" and config["model"] in _FREE_RATES and not config.get("tie"):
+    if depends_on == "age" and free_forms(request.problem.model):
         option = "--rates spline"
     if depends_on == "bin":
         if config["scaling"] != "individual":
             option = "--scaling individual"
         elif not np.isfinite(scan.phi).all():
             option = "--label N"
-        elif np.isfinite(scan.q).all() and config["model"] in WITHOUT_ANGLES:
+        elif np.isfinite(scan.q).all() and request.problem.model.isotropic:
             return _motion(request)
     return finding("misfit-pattern", (), f"{command_of(request)} {option}", depends_on=depends_on)
 
@@ -123,7 +116,7 @@ def _of_alternative(request: Request, found: Alternative) -> Finding:
     command, numbers = command_of(request), {"size": found.size}
     match found.name:
         case "stretching":
-            model = "--model stretched" if request.config["model"] in WITHOUT_ANGLES else ""
+            model = "--model stretched" if request.problem.model.isotropic else ""
             return finding("other-exponent", (), model, **numbers)
         case "power_of_q":
             return _of_deviations(request, "q")

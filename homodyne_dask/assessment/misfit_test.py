@@ -18,7 +18,7 @@ from homodyne_dask.assessment.score_tests import best_alternative, power_of_q, s
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors
 from homodyne_dask.assessment.speckle_noise import MIN_PAIRS
 from homodyne_dask.request.request import Request
-from homodyne_dask.results.data.misfit import WITHOUT_ANGLES, ModelCheck, PowerOfQ
+from homodyne_dask.results.data.misfit import ModelCheck, PowerOfQ
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.limits import LEVEL_OF_MISFIT
 from homodyne_dask.solver.state import State
@@ -72,8 +72,8 @@ def examine_model(
     tests = int(sum(np.isfinite(one.z).sum() * one.repeats for one in means))
     if tests < MIN_CELLS:  # the model interpolates the data
         return None, None
-    angular = request.problem.model.name not in WITHOUT_ANGLES
-    scores = score_tests(scan, cells, contrast, angular, clusters)
+    isotropic = request.problem.model.isotropic
+    scores = score_tests(scan, cells, contrast, not isotropic, clusters)
     threshold = float(-stdtrit(cells.freedom, LEVEL_OF_MISFIT / 2 / tests))
     large = [np.abs(one.residual) >= MIN_SHARE * one.contrast for one in means]
     strict = [

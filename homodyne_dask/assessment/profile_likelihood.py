@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.kernels.gram import Gram, RobustGram
+from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
@@ -36,7 +36,7 @@ class ProfilePoint(NamedTuple):
 
 def profile(
     request: Request,
-    evaluate: Callable[..., Gram | RobustGram],
+    evaluate: Callable[..., Gram],
     state: lm.State,
     name: str,
     error: float,

@@ -19,7 +19,6 @@ from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.findings import Finding, Findings, finding
 from homodyne_dask.results.data.known_truth import truth_mismatch
-from homodyne_dask.results.data.misfit import WITHOUT_ANGLES
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.convergence import MAX_SLOW_STEPS
 from homodyne_dask.solver.covariance import SPECKLE, clusters_in
@@ -359,20 +358,20 @@ def _contrast(end: FitEnd) -> Iterator[Finding]:
     clusters = end.request.clusters
     alike = np.sqrt([(clusters == one).sum() for one in clusters])  # of one speckle
     error = end.known.errors.scaling_robust[:, 1] * alike
-    name = end.request.problem.model.name
-    yield from contrast_changes(end.request.scan, end.state.reduced.contrast, error, name)
+    isotropic = end.request.problem.model.isotropic
+    yield from contrast_changes(end.request.scan, end.state.reduced.contrast, error, isotropic)
 
 
 def contrast_changes(
     scan: Scan,
     contrast: Float[np.ndarray, " bin"],
     error: Float[np.ndarray, " bin"],
-    model: str,
+    isotropic: bool,
 ) -> Iterator[Finding]:
     """Yield that contrast changes with q, or with φ, by more than its errors and much of itself.
 
-    error: standard errors of contrast, NaN where they are unknown. model: its name; a change with φ is said
-    of models whose f is the same at all φ: it may stand for motion in one direction.
+    error: standard errors of contrast, NaN where they are unknown. isotropic: of the
+    model; a change with φ is said of such models alone.
     """
     from scipy.special import chdtrc  # loads for a fifth of a second
 
@@ -380,7 +379,7 @@ def contrast_changes(
     turn = np.deg2rad(2 * scan.phi)
     of_q = np.log(scan.q / scan.q[0])  # NaN where one is unknown
     columns = {"q": [of_q, of_q**2]}
-    columns |= {"φ": [np.cos(turn), np.sin(turn)]} if model in WITHOUT_ANGLES else {}
+    columns |= {"φ": [np.cos(turn), np.sin(turn)]} if isotropic else {}
     for name, more in columns.items():
         X = np.stack([np.ones(len(contrast)), *more], axis=1)[seen]
         known = len(X) and np.isfinite(X).all()

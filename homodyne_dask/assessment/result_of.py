@@ -14,7 +14,6 @@ from xarray import Dataset
 from homodyne_dask.assessment.assess import Assessment
 from homodyne_dask.assessment.profile_likelihood import ProfilePoint
 from homodyne_dask.assessment.which_covariance import deviations
-from homodyne_dask.kernels.gram import RobustGram
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.fit_result import (
@@ -72,7 +71,7 @@ def result_of(
             redchi=reduced.fit_chisqr / reduced.freedom(int(search.free.sum())),
             ndata=reduced.ndata,
             nbins=int((reduced.count > 0).sum()),
-            mean_weight=mean_weight(reduced.gram) if isinstance(reduced.gram, RobustGram) else None,
+            mean_weight=mean_weight(reduced.gram) if reduced.gram.loss is not None else None,
         ),
         errors=_errors(request, state, assessment),
         diagnosis=_diagnosis(request, state, assessment, tuple(minima)),

@@ -22,7 +22,7 @@ from homodyne_dask.assessment.speckle_blocks import (
     noise_of_fields,
 )
 from homodyne_dask.kernels.backend import evaluation_of
-from homodyne_dask.kernels.gram import CellMeans, RobustGram
+from homodyne_dask.kernels.gram import CellMeans
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver.normal_equations import JointEquations
 from homodyne_dask.solver.normal_matrix import pseudoinverse
@@ -349,7 +349,7 @@ def bin_data(
 ) -> BinData:
     """Return what the noise of a bin follows from; of_scan: `sigma_row` and `mean_counts` of all bins."""
     scan, reduced, scatter, (sigma_row, mean_counts) = request.scan, state.reduced, None, of_scan
-    if means is None and not isinstance(reduced.gram, RobustGram):
+    if means is None and reduced.gram.loss is None:
         M, chisqr = reduced.gram.moments[bin], float(reduced.chisqr_per_bin[bin])
         if scan.attrs["sigma_source"] == "counts":
             chisqr = min(chisqr, MAX_EXCESS * float(reduced.count[bin]))

@@ -4,7 +4,9 @@ Each function says what it is needed for and which public call comes closest. Wh
 such a part, that is logged once and a slower or larger way is taken; no result depends on it.
 """
 
+import importlib
 import logging
+import sys
 from asyncio import CancelledError
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +16,7 @@ from typing import Any
 
 import distributed.client
 import distributed.comm
+import distributed.core
 import distributed.scheduler
 from dask.typing import Key
 from distributed import Scheduler, Status, Worker
@@ -93,6 +96,27 @@ def lost_connections_not_logged() -> Iterator[None]:
         yield
     finally:
         logger.removeFilter(to_log)
+
+
+# ------------------------------------------------------------------ a scheduler that is closed
+
+
+@_optional("cache of a closed scheduler", "closed schedulers stay in memory, a megabyte each")
+def release_scheduler(scheduler: Scheduler) -> None:
+    """Remove a closed scheduler and the client of its cluster from the caches that hold them.
+
+    Public: Scheduler.close, which leaves them there.
+    """
+    distributed.core._expects_comm.cache_clear()  # its keys are methods
+    # of Python 3.13.0 and 3.13.1: the cache's values hold its weak keys
+    vars(vars(distributed.Client)["_register_plugin"]).get("_method_cache", {}).clear()
+    dashboard = sys.modules.get("distributed.dashboard.scheduler")
+    for cell in dashboard.template_variables.__closure__ if dashboard else ():
+        if isinstance(cell.cell_contents, dict):
+            cell.cell_contents.pop(scheduler, None)
+    # its folder was on the path of imports, whose cache has an entry for it
+    sys.path_importer_cache.pop(scheduler.local_directory, None)
+    importlib.invalidate_caches()
 
 
 # ------------------------------------------------------------------ tasks in the scheduler

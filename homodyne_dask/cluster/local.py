@@ -24,7 +24,12 @@ from distributed import (
 from distributed.deploy.spec import ProcessInterface
 
 from homodyne_dask.cluster import scratch
-from homodyne_dask.cluster._dask_internals import CONNECTION_LOST, NO_WORKER, connection_lost
+from homodyne_dask.cluster._dask_internals import (
+    CONNECTION_LOST,
+    NO_WORKER,
+    connection_lost,
+    release_scheduler,
+)
 from homodyne_dask.cluster.connect import closing_logged, with_timeout
 from homodyne_dask.cluster.memory import (
     IDLE_WORKER_BYTES,
@@ -170,8 +175,11 @@ def local_cluster(
             security=security,
             silence_logs=40,  # pyright: ignore[reportArgumentType] - a level, as in LocalCluster
         )
-        with closing_logged(cluster), closing_logged(Client(cluster)) as client:
-            yield client
+        try:
+            with closing_logged(cluster), closing_logged(Client(cluster)) as client:
+                yield client
+        finally:
+            release_scheduler(cast(Scheduler, cluster.scheduler))
 
 
 @contextmanager

@@ -17,20 +17,10 @@ from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.fit import fit
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.fitting.series.run_many import workers_for
-from homodyne_dask.models import (
-    BEATING,
-    BROWNIAN,
-    LAMINAR_FLOW,
-    LAMINAR_FLOW_FREE,
-    POWER_LAW,
-    STATIC,
-    STATIC_FREE,
-    STRETCHED,
-    STRETCHED_Q,
-    TWO_COMPONENT,
-    Model,
-    scan_model,
-)
+from homodyne_dask.models import BROWNIAN, LAMINAR_FLOW, POWER_LAW, STATIC, Model, scan_model
+from homodyne_dask.models.stretched_exponentials import STRETCHED, STRETCHED_Q
+from homodyne_dask.models.transport import LAMINAR_FLOW_FREE, STATIC_FREE
+from homodyne_dask.models.two_component import BEATING, TWO_COMPONENT
 from homodyne_dask.request.options import PAIRS, takes_options
 from homodyne_dask.request.request import speckle_clusters
 from homodyne_dask.results.data.comparison import (

@@ -26,7 +26,7 @@ from homodyne_dask.store.files import path_of
 from homodyne_dask.store.processes import OUR_CODE, code_digest, trim_memory
 
 if TYPE_CHECKING:
-    from homodyne_dask.kernels.gram import Gram, RobustGram
+    from homodyne_dask.kernels.gram import Gram
     from homodyne_dask.results.data.fit_result import FitRun
     from homodyne_dask.sweep.sweep import Passes
 
@@ -80,7 +80,7 @@ def minimize(
     record: FitRecord,
     checkpoint: "CheckpointFile | None" = None,
     resume: bool = False,
-    gram_at: "Callable[..., Gram | RobustGram] | None" = None,
+    gram_at: "Callable[..., Gram] | None" = None,
 ) -> Iterator[lm.State]:
     """Yield one state per pass; the last one has the outcome.
 

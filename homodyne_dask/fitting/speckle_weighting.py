@@ -31,7 +31,7 @@ from homodyne_dask.assessment.speckle_noise import (
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.minimize import FitRecord, StartingPoint, find_start, minimize
 from homodyne_dask.kernels.backend import evaluation_of
-from homodyne_dask.kernels.gram import CellSums, Gram, WideGram
+from homodyne_dask.kernels.gram import CellSums, Gram
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
@@ -153,11 +153,11 @@ class SpeckleWeighting:
         """Return the Gram of [1, y - 1, f] at every theta."""
         return [self._weighted(self.columns(theta, slopes=False)) for theta in thetas]
 
-    def wide(self, thetas: Float[np.ndarray, "point p"]) -> WideGram:
+    def wide(self, thetas: Float[np.ndarray, "point p"]) -> Gram:
         """Return the Gram of [1, y - 1, f_0, f_1 - f_0, f_2 - f_0 ...]."""
         each = [self.columns(theta, slopes=False) for theta in thetas]
         more = [of[..., 2:] - each[0][..., 2:] for of in each[1:]]
-        return WideGram(*self._weighted(np.concatenate([each[0], *more], axis=-1)))
+        return Gram(*self._weighted(np.concatenate([each[0], *more], axis=-1)))
 
     def cells(self, edges: AgeAndLagEdges) -> CellSums:
         """Return sums of c2 over other cells, which a search for initial values asks for: from the data."""

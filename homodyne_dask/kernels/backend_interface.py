@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.kernels.decayed_subblocks import SubBlocks
-from homodyne_dask.kernels.gram import CandidateGrams, Gram, RobustGram, WideGram
+from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.problem import Problem
 
 if TYPE_CHECKING:
@@ -106,11 +106,11 @@ class Backend(Evaluation):
 
     gram: Callable[..., tuple[Gram, Float[np.ndarray, "padded 4"]]]
     """(point, block, sums or None): the Gram, and the sums of the data alone."""
-    robust_gram: Callable[..., RobustGram]
+    robust_gram: Callable[..., Gram]
     """(point, block, linear_params of its bins): the Gram under the loss of the problem."""
-    candidate_grams: Callable[..., CandidateGrams]
+    candidate_grams: Callable[..., Gram]
     """(points, block): at most MAX_CANDIDATES points of one problem."""
-    wide_gram: Callable[..., tuple[WideGram, Float[np.ndarray, "padded 4"]]]
+    wide_gram: Callable[..., tuple[Gram, Float[np.ndarray, "padded 4"]]]
     """(points, block, sums or None): the wide Gram at any number of points of one problem, in float64,
     and the sums of the data alone."""
     cell_sums: Callable[..., Float[np.ndarray, "padded cell 1+p"]]

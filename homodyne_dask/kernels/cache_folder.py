@@ -5,8 +5,8 @@ of threads nor all of the processor is in that, so each has a folder of its own,
 versions: what is loaded has the bits of a new compilation.
 
 An entry is machine code, and JAX runs whatever lies there. So the folder is used only where it, all that is
-in it and the folders above it can be changed by nobody else. Whatever goes wrong with an entry costs a
-compilation and a warning of JAX.
+in it and the folders above it can be changed by nobody else. An entry that cannot be read costs a compilation
+and a warning of JAX, until it is among the oldest, which are removed.
 """
 
 import hashlib
@@ -118,16 +118,3 @@ def keep_compiled_programs() -> Path | None:
 
 def _count_loads(event: str, **_: Any) -> None:
     LOADS.count += event == "/jax/compilation_cache/cache_hits"
-
-
-def remove_unreadable(program: str, began: float) -> None:
-    """Remove the entries of a program that was compiled though it had some: JAX overwrites none.
-
-    That is so where no entry was written since the compilation began, in seconds since 1970.
-    """
-    if folder := keep_compiled_programs():
-        with suppress(OSError):
-            known = [*folder.glob(f"{program}-*")]
-            if all(entry.stat().st_mtime < began for entry in known):
-                for entry in known:
-                    entry.unlink(missing_ok=True)

@@ -9,14 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from homodyne_dask.kernels.devices import float64_on_cpu
-from homodyne_dask.kernels.gram import (
-    BlockGrams,
-    CandidateGrams,
-    CellMeans,
-    Gram,
-    RobustGram,
-    WideGram,
-)
+from homodyne_dask.kernels.gram import CellMeans, Gram
 from homodyne_dask.kernels.losses import robust_terms
 from homodyne_dask.kernels.problem import Problem
 
@@ -35,36 +28,29 @@ def cell_means(
     return CellMeans(columns, weight, np.count_nonzero(counted, axis=1))
 
 
-def cell_gram(means: CellMeans) -> Gram:
-    """Return the Gram of the cells of every bin."""
-    return Gram(_moments(means.columns, means.weight), means.pairs)
-
-
-def cell_candidate_grams(means: list[CellMeans]) -> CandidateGrams:
-    """Return the moments of [1, y - 1, f] at the theta of each of `means`."""
-    moments = [_moments(one.columns[..., :3], one.weight) for one in means]
-    return CandidateGrams(np.stack(moments, axis=1), means[0].pairs)
-
-
-def wide_cell_gram(means: list[CellMeans]) -> WideGram:
-    """Return the wide Gram over [1, y - 1, f_0, f_1 - f_0, ...], f_n those of each of `means`."""
-    first, others = means[0].columns[..., :3], [one.columns[..., 2] for one in means[1:]]
-    X = np.concatenate(
-        [first, np.stack([f - first[..., 2] for f in others], axis=-1)] if others else [first],
-        axis=-1,
-    )
-    return WideGram(_moments(X, means[0].weight), means[0].pairs)
-
-
-def robust_cell_gram(
-    means: CellMeans, problem: Problem, linear_params: Float[np.ndarray, "bin 2"]
-) -> RobustGram:
-    """Return the Gram of the cells of every bin under the loss of the problem.
+def cell_gram(
+    means: CellMeans, problem: Problem, linear_params: Float[np.ndarray, "bin 2"] | None
+) -> Gram:
+    """Return the Gram of the cells of every bin, under the loss of the problem with linear_params.
 
     linear_params: (offset - 1, contrast) of the bins.
     """
-    weighted, sums = _under_loss(means, problem, linear_params)
-    return RobustGram(_moments(*weighted[:2]), sums, means.pairs)
+    means, sums = _under_loss(means, problem, linear_params)
+    return Gram(_moments(means.columns, means.weight), means.pairs, sums)
+
+
+def cell_candidate_grams(means: list[CellMeans]) -> Gram:
+    """Return the moments of [1, y - 1, f] at the theta of each of `means`."""
+    moments = [_moments(each.columns[..., :3], each.weight) for each in means]
+    return Gram(np.stack(moments, axis=1), means[0].pairs)
+
+
+def wide_cell_gram(means: list[CellMeans]) -> Gram:
+    """Return the wide Gram over [1, y - 1, f_0, f_1 - f_0, ...], f_n those of each of `means`."""
+    first = means[0].columns[..., :3]
+    others = [each.columns[..., 2:3] - first[..., 2:] for each in means[1:]]
+    X = np.concatenate([first, *others], axis=-1)
+    return Gram(_moments(X, means[0].weight), means[0].pairs)
 
 
 def cell_block_grams(
@@ -73,25 +59,26 @@ def cell_block_grams(
     linear_params: Float[np.ndarray, "bin 2"] | None,
     blocks: Int[np.ndarray, "2 cell"],
     number: int,
-) -> BlockGrams:
+) -> Gram:
     """Return the moments of the cells of each pair of blocks of frames, those of t1 and of t2 of a cell.
 
     linear_params: under a loss, (offset - 1, contrast) of the bins. number: of blocks.
     """
-    if linear_params is not None:
-        means = _under_loss(means, problem, linear_params)[0]
+    means = _under_loss(means, problem, linear_params)[0]
     columns = means.columns[..., :3]
     moments = np.zeros((len(columns), number, number, 3, 3))
     for a, b in np.unique(blocks.T, axis=0):
-        here = (blocks[0] == a) & (blocks[1] == b)
-        moments[:, a, b] = _moments(columns[:, here], means.weight[:, here])
-    return BlockGrams(moments, means.pairs)
+        inside = (blocks[0] == a) & (blocks[1] == b)
+        moments[:, a, b] = _moments(columns[:, inside], means.weight[:, inside])
+    return Gram(moments, means.pairs)
 
 
 def _under_loss(
-    means: CellMeans, problem: Problem, linear_params: Float[np.ndarray, "bin 2"]
-) -> tuple[CellMeans, Float[np.ndarray, "bin 4"]]:
-    """Return the means with the weights of the loss, and the four sums of a RobustGram's loss."""
+    means: CellMeans, problem: Problem, linear_params: Float[np.ndarray, "bin 2"] | None
+) -> tuple[CellMeans, Float[np.ndarray, "bin 4"] | None]:
+    """Return the means with the weights of the loss, and its four sums, if there is one."""
+    if linear_params is None:
+        return means, None
     X, weight, _ = means
     r = X[..., 1] - linear_params[:, :1] - linear_params[:, 1:] * X[..., 2]
     slopes, sums = [], []

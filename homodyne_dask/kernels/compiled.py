@@ -3,7 +3,6 @@
 What another process compiled is loaded (see `cache_folder`): a function is traced again, not compiled.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial, update_wrapper
@@ -14,7 +13,7 @@ from typing import Any
 import jax
 from zict import LRU
 
-from homodyne_dask.kernels.cache_folder import LOADS, remove_unreadable
+from homodyne_dask.kernels.cache_folder import LOADS
 from homodyne_dask.kernels.devices import first_cpu
 from homodyne_dask.models.fingerprint import fingerprint, functions_of
 from homodyne_dask.models.user_defined import UserDefined
@@ -86,11 +85,9 @@ class Kernel:
                         program = self.lowered_for_accelerator(args, static)
                     else:
                         program = self._jitted(self.options).lower(*args, **static)
-                loads, began = LOADS.count, time.time() - 1
+                loads = LOADS.count
                 executable = program.compile()
-                if LOADS.count == loads:
-                    self._compilations += 1
-                    remove_unreadable(f"jit_{self.function.__name__}", began)
+                self._compilations += LOADS.count == loads
                 self._executables[key] = executable
             return executable
 

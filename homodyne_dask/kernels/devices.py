@@ -43,7 +43,7 @@ def first_cpu() -> Any:
         return started().cpu
     except RuntimeError as e:
         raise PlanError(
-            f"JAX found no processor ({_first_line(e)}): unset JAX_PLATFORMS, or set it to cpu"
+            f"JAX found no processor ({_first_line(e)}): unset JAX_PLATFORMS, or let it name cpu"
         ) from e
 
 
@@ -63,11 +63,9 @@ def started() -> Started:
     What goes wrong with its other platforms is not logged: only fits on a GPU need to know.
     """
     keep_compiled_programs()
-    platforms = jax.config.jax_platforms
-    if not platforms and PROCESSORS_ALONE.is_set():
+    if not jax.config.jax_platforms and PROCESSORS_ALONE.is_set():
+        # in a program of ours alone: CUDA would keep memory of every GPU until it ends
         jax.config.update("jax_platforms", "cpu")
-    elif platforms and "cpu" not in platforms.split(","):
-        jax.config.update("jax_platforms", f"{platforms},cpu")
     with _set_in_environment(NO_MEMORY_AHEAD), failures_of_plugins() as failures:
         return Started(jax.local_devices(backend="cpu")[0], failures)
 
@@ -166,3 +164,9 @@ def float64_beside(data: np.ndarray | jax.Array) -> Iterator[None]:
     (device,) = data.devices()
     with _UNDER_WAY, enough_memory(device), jax.enable_x64(True), jax.default_device(device):
         yield
+
+
+def computed(kernel: Any, block: Block, *arguments: Any, **static: Any) -> list[np.ndarray]:
+    """Return what a kernel gives for a block, as arrays of NumPy, computed where its data are."""
+    with float64_beside(block.c2):
+        return [np.asarray(part) for part in jax.tree.leaves(kernel(*arguments, **static))]

@@ -10,48 +10,20 @@ from jaxtyping import Float, Int
 class Gram(NamedTuple):
     """The contribution of one block, or of a sum of blocks, to a fit (Golub and Pereyra 1973)."""
 
-    moments: Float[np.ndarray, "bin k k"]
-    """Xᵀ W X per bin, X = [1, y - 1, f, ∂f/∂theta_1 ... ∂f/∂theta_p], y = c2, W = 1/sigma²."""
+    moments: Float[np.ndarray, "bin *at k k"]
+    """Xᵀ W X per bin. In a fit X = [1, y - 1, f, ∂f/∂theta_1 ... ∂f/∂theta_p], y = c2, W = 1/sigma², or under
+    a loss ρ'/sigma². At several thetas, or of pairs of blocks of frames, X = [1, y - 1, f], with such axes.
+    A wide Gram has [1, y - 1, f_0, f_1 - f_0, f_2 - f_0 ...], f_n that of the n-th theta: it gives χ² at any
+    theta where f is a combination of them."""
     pairs: Int[np.ndarray, " bin"]
     """Pairs summed; masked pairs are not counted."""
+    loss: Float[np.ndarray, "bin 4"] | None = None
+    """Under a loss, at one theta, offset and contrast: Σ scale²·ρ, Σ ρ', Σ (ρ' + 2zρ'') and Σ r²ρ'² per bin,
+    r in units of sigma, z = (r/scale)²."""
 
-
-class RobustGram(NamedTuple):
-    """The same under a loss, at one theta, offset and contrast."""
-
-    moments: Float[np.ndarray, "bin k k"]
-    """Xᵀ W X per bin with the weights W = ρ'/sigma²."""
-    loss: Float[np.ndarray, "bin 4"]
-    """Σ scale²·ρ, Σ ρ', Σ (ρ' + 2zρ'') and Σ r²ρ'² per bin, r in units of sigma, z = (r/scale)²."""
-    pairs: Int[np.ndarray, " bin"]
-
-
-class CandidateGrams(NamedTuple):
-    """The moments that χ² needs at several thetas, without derivatives."""
-
-    moments: Float[np.ndarray, "bin point 3 3"]
-    """Xᵀ W X per bin and theta, X = [1, y - 1, f]."""
-    pairs: Int[np.ndarray, " bin"]
-
-    def each(self) -> list[Gram]:
-        """Return the Gram of every theta."""
+    def each(self) -> list["Gram"]:
+        """Return the Gram at every theta, of one at several."""
         return [Gram(self.moments[:, n], self.pairs) for n in range(self.moments.shape[1])]
-
-
-class WideGram(NamedTuple):
-    """The moments of f at many thetas: χ² at any theta where f is a combination of them."""
-
-    moments: Float[np.ndarray, "bin m m"]
-    """Xᵀ W X per bin, X = [1, y - 1, f_0, f_1 - f_0, f_2 - f_0 ...], f_n that of the n-th theta."""
-    pairs: Int[np.ndarray, " bin"]
-
-
-class BlockGrams(NamedTuple):
-    """The moments of every pair of blocks of frames, that of t1 and that of t2, kept apart."""
-
-    moments: Float[np.ndarray, "bin block block 3 3"]
-    """Those of 1, y - 1 and f, from which the score of the contrast follows."""
-    pairs: Int[np.ndarray, " bin"]
 
 
 class CellSums(NamedTuple):
@@ -77,25 +49,35 @@ class CellMeans(NamedTuple):
     """Cells that count."""
 
 
-type AnyGram = Gram | RobustGram | CandidateGrams | WideGram | BlockGrams | CellMeans | CellSums
+type AnyGram = Gram | CellMeans | CellSums
 
 
-def gram_of_data(sums: Float[np.ndarray, "bin 4"], p: int) -> Gram:
-    """Return the Gram of data where f has decayed to zero: Σ w, Σ w(y - 1), Σ w(y - 1)² and the pairs."""
-    return Gram(moments_of_data(sums, p + 3), sums[:, 3].astype(np.int64))
+def gram_of_data(sums: Float[np.ndarray, "bin 4"], m: int) -> Gram:
+    """Return the Gram over m columns of data where f has decayed to zero.
 
-
-def moments_of_data(sums: Float[np.ndarray, "bin 4"], m: int) -> Float[np.ndarray, "bin m m"]:
-    """Return the moments of m columns of which only the first two, 1 and y - 1, are not 0."""
+    sums: Σ w, Σ w(y - 1), Σ w(y - 1)² and the pairs.
+    """
     moments = np.zeros((len(sums), m, m))
     moments[:, 0, 0], moments[:, 1, 1] = sums[:, 0], sums[:, 2]
     moments[:, 0, 1] = moments[:, 1, 0] = sums[:, 1]
-    return moments
+    return Gram(moments, sums[:, 3].astype(np.int64))
+
+
+def stacked(grams: Iterable[Gram], order: Int[np.ndarray, " bin"] | slice = slice(None)) -> Gram:
+    """Return the Gram of the bins of all, in another order where one is given."""
+    moments, pairs, loss = (
+        None if part[0] is None else np.concatenate(part)[order]
+        for part in zip(*grams, strict=True)
+    )
+    assert moments is not None
+    assert pairs is not None
+    return Gram(moments, pairs, loss)
 
 
 def add[G: AnyGram](left: G, right: G) -> G:
     """Return the Gram of both sets of points."""
-    return left._make(a + b for a, b in zip(left, right, strict=True))
+    sums = (None if a is None else a + b for a, b in zip(left, right, strict=True))
+    return left._make(sums)
 
 
 def merge_tree[G: AnyGram](leaves: Iterable[G]) -> G:

@@ -42,8 +42,8 @@ def robust_terms(
     w_i: Float[Array, " i"],
     w_j: Float[Array, " j"],
 ) -> tuple[Float[Array, "i j"], Float[Array, " 5"]]:
-    """Return ρ' of every pair, 0 where it does not count, and the four sums of a RobustGram's loss
-    with the number of pairs.
+    """Return ρ' of every pair, 0 where it does not count, and the four sums of a Gram's loss with
+    the number of pairs.
     """
     ones = jnp.ones(len(w_j))
     z = jnp.where(known, r * r, 0) * w_i[:, None] * (w_j / scale**2)[None, :]

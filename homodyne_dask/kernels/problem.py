@@ -37,6 +37,7 @@ class Problem:
     """Residual above which it costs less than its square, in units of sigma."""
 
     def __post_init__(self) -> None:
+        # whoever makes a problem gets the model as it is then; the problem itself never changes
         object.__setattr__(self, "model", self.model.current())
 
     @property

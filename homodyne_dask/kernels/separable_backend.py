@@ -18,16 +18,19 @@ from homodyne_dask.kernels.autodiff import (
     sides_of,
 )
 from homodyne_dask.kernels.backend_interface import Backend, PairSet, PairTimes
-from homodyne_dask.kernels.compiled import kernel, plain_kernel
-from homodyne_dask.kernels.devices import float64_beside, float64_on_cpu
-from homodyne_dask.kernels.gram import CandidateGrams, Gram, RobustGram, WideGram
+from homodyne_dask.kernels.compiled import Kernel, kernel, plain_kernel
+from homodyne_dask.kernels.devices import computed, float64_on_cpu
+from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.losses import robust_terms
 from homodyne_dask.kernels.problem import Block, Problem
 from homodyne_dask.kernels.subblock_loop import (
     BinPairs,
     MeasuredBlock,
     add_to_cells,
+    known_sums,
     measured_block,
+    of_bins,
+    under_loss,
     wide_moments,
 )
 from homodyne_dask.models.transport import Convention
@@ -38,25 +41,19 @@ Bins = Float[np.ndarray, " bin"]
 
 def separable_wide_gram(
     points: Sequence[SeparablePoint], block: Block, data: Float[np.ndarray, "padded 4"] | None
-) -> tuple[WideGram, Float[np.ndarray, "padded 4"]]:
+) -> tuple[Gram, Float[np.ndarray, "padded 4"]]:
     """Return the wide Gram of every bin of the block, and the sums of the data alone."""
-    at, T = points[0], block.c2.shape[-1]
-    sums = np.zeros((len(block.c2), 4)) if data is None else data
-    every = jax.tree.map(lambda *values: np.stack(values), *(of.tables for of in points))
-    with float64_beside(block.c2):
-        moments, sums = separable_wide_kernel(
-            measured_block(block, at.sub_blocks(0.0, block.i0, block.j0, T), at.min_lag),
-            np.stack([of.theta for of in points]),
-            of_frames(every, at.n, block.i0, T),
-            of_frames(every, at.n, block.j0, T),
-            at.bins(block.padded(block.q), block.padded(block.phi)),
-            sums,
-            data is None,
-            model=at.problem.model,
-        )
-        moments, sums = np.asarray(moments), np.asarray(sums)
-    bins = len(block.q)
-    return WideGram(moments[:bins], sums[:bins, 3].astype(np.int64)), sums
+    tables: Tables = jax.tree.map(lambda *values: np.stack(values), *(at.tables for at in points))
+    cut, _, rows, columns, bins = _arguments(points[0], block, tables)
+    arguments = cut, np.stack([at.theta for at in points]), rows, columns, bins
+    found = computed(
+        separable_wide_kernel,
+        block,
+        *arguments,
+        *known_sums(block, data),
+        model=points[0].problem.model,
+    )
+    return of_bins(block, *found)
 
 
 @kernel("model")
@@ -119,46 +116,37 @@ def separable_gram(
     """Return the Gram of every bin of the block at a point, and the sums of the data alone."""
     moments, loss = _sums(at, block, "linear", np.zeros((len(block.q), 2)))
     sums = np.stack([*moments[:, [0, 0, 1], [0, 1, 1]].T, loss[:, -1]], axis=1)
-    bins = len(block.q)
-    return Gram(moments[:bins], loss[:bins, -1].astype(np.int64)), sums
+    return of_bins(block, moments, sums)
 
 
 def separable_robust_gram(
     at: SeparablePoint, block: Block, linear_params: Float[np.ndarray, "bin 2"]
-) -> RobustGram:
+) -> Gram:
     """Return the Gram of every bin under the loss of the point's problem.
 
     linear_params: (offset - 1, contrast) of the bins.
     """
-    moments, loss = _sums(at, block, at.problem.loss, linear_params)
-    bins = len(block.q)
-    return RobustGram(moments[:bins], loss[:bins, :4], loss[:bins, 4].astype(np.int64))
+    return under_loss(block, *_sums(at, block, at.problem.loss, linear_params))
 
 
 def _arguments(
-    at: SeparablePoint, block: Block
+    at: SeparablePoint, block: Block, tables: Tables
 ) -> tuple[MeasuredBlock, np.ndarray, Tables, Tables, Bin]:
-    """Return the arguments of kernels at one theta."""
-    T, both = block.c2.shape[-1], (at.tables, at.derivatives)
+    """Return the arguments of kernels at one theta; tables: at all frames."""
+    T = block.c2.shape[-1]
     cut = at.sub_blocks(0.0, block.i0, block.j0, T)
-    rows, columns = (of_frames(both, at.n, first, T) for first in (block.i0, block.j0))
+    rows, columns = (of_frames(tables, at.n, first, T) for first in (block.i0, block.j0))
     bins = at.bins(block.padded(block.q), block.padded(block.phi))
     return measured_block(block, cut, at.min_lag), at.theta, rows, columns, bins
 
 
 def _sums(
     at: SeparablePoint, block: Block, loss: str, linear_params: Float[np.ndarray, "bin 2"]
-) -> tuple[np.ndarray, np.ndarray]:
+) -> list[np.ndarray]:
     """Return moments, and the sums of the loss with the pairs, of every padded bin."""
-    with float64_beside(block.c2):
-        moments, of_loss = separable_kernel(
-            *_arguments(at, block),
-            np.stack([block.padded(values) for values in linear_params.T], axis=1),
-            at.problem.loss_scale,
-            model=at.problem.model,
-            loss=loss,
-        )
-        return np.asarray(moments), np.asarray(of_loss)
+    padded = np.stack([block.padded(values) for values in linear_params.T], axis=1)
+    arguments = *_arguments(at, block, (at.tables, at.derivatives)), padded, at.problem.loss_scale
+    return computed(separable_kernel, block, *arguments, model=at.problem.model, loss=loss)
 
 
 @kernel("model", "loss")
@@ -210,9 +198,8 @@ def separable_cell_sums(
     sums: Float[np.ndarray, "padded cell m"],
 ) -> Float[np.ndarray, "padded cell m"]:
     """Return the sums with f and ∂f/∂theta of every pair of a block added to those of its cell."""
-    with float64_beside(block.c2):
-        arguments = *_arguments(at, block), cell, sums
-        return np.asarray(separable_cells_kernel(*arguments, model=at.problem.model))
+    arguments = *_arguments(at, block, (at.tables, at.derivatives)), cell, sums
+    return computed(separable_cells_kernel, block, *arguments, model=at.problem.model)[0]
 
 
 @kernel("model")
@@ -246,29 +233,18 @@ def separable_cells_kernel(
     return block.summed((0, block.n_total), sums, partial(sides_of, rows, columns), add)
 
 
-def separable_candidate_grams(points: Sequence[SeparablePoint], block: Block) -> CandidateGrams:
+def separable_candidate_grams(points: Sequence[SeparablePoint], block: Block) -> Gram:
     """Return Xᵀ W X over X = [1, y - 1, f] of every bin at some points."""
     grams = [separable_gram(at, block)[0] for at in points]
     moments = np.stack([gram.moments[:, :3, :3] for gram in grams], axis=1)
-    return CandidateGrams(moments, grams[0].pairs)
+    return Gram(moments, grams[0].pairs)
 
 
 def separable_f(
     at: SeparablePoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
 ) -> Float[np.ndarray, "bin ..."]:
-    """Return f of bins at times that broadcast together; between frames tables are linear.
-
-    It is evaluated in parts of two sizes, each of which is compiled once.
-    """
-    shape = np.broadcast_shapes(np.shape(t1), np.shape(t2))
-    f = np.empty((len(q), int(np.prod(shape))))
-    for some, there in _parts(at.tables, time, t1, t2):
-        into = f[:, some]
-        for b, bin in enumerate(zip(q, phi, strict=True)):
-            with float64_on_cpu():
-                values = _shape(at.theta, *there, at.bins(*bin), model=at.problem.model)
-            into[b] = values[: into.shape[1]]
-    return f.reshape(len(q), *shape)
+    """Return f of bins at times that broadcast together; between frames tables are linear."""
+    return _evaluated(_shape, 1, at, at.tables, time, q, phi, t1, t2)[:, 0]
 
 
 def separable_derivatives(
@@ -278,17 +254,27 @@ def separable_derivatives(
 
     A derivative that is no number where both times are one, as of a power of the lag, is 0 there.
     """
+    tables, rows = (at.tables, at.derivatives), 1 + len(at.theta)
+    values = _evaluated(_shape_and_slopes, rows, at, tables, time, q, phi, t1, t2)
+    same = np.broadcast_to(np.equal(t1, t2), values.shape[2:])
+    values[:, 1:, same] = np.nan_to_num(values[:, 1:, same], nan=0.0, posinf=0.0, neginf=0.0)
+    return values[:, 0], values[:, 1:]
+
+
+def _evaluated(
+    kernel: Kernel, rows: int, at: SeparablePoint, tables: Tables, time: np.ndarray,
+    q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray,
+) -> Float[np.ndarray, "bin row ..."]:  # fmt: skip
+    """Return so many rows of values of a kernel, in parts of two sizes, each of which is compiled once."""
     shape = np.broadcast_shapes(np.shape(t1), np.shape(t2))
-    found = np.empty((len(q), 1 + len(at.theta), int(np.prod(shape))))
-    for some, there in _parts((at.tables, at.derivatives), time, t1, t2):
+    found = np.empty((len(q), rows, int(np.prod(shape))))
+    for some, sides in _parts(tables, time, t1, t2):
         into = found[:, :, some]
         for b, bin in enumerate(zip(q, phi, strict=True)):
             with float64_on_cpu():
-                values = _shape_and_slopes(at.theta, *there, at.bins(*bin), model=at.problem.model)
-            into[b] = np.asarray(values)[:, : into.shape[2]]
-    same = np.broadcast_to(np.equal(t1, t2), shape).ravel()
-    found[:, 1:, same] = np.nan_to_num(found[:, 1:, same], nan=0.0, posinf=0.0, neginf=0.0)
-    return found[:, 0].reshape(len(q), *shape), found[:, 1:].reshape(len(q), -1, *shape)
+                values = np.asarray(kernel(at.theta, *sides, at.bins(*bin), model=at.problem.model))
+            into[b] = np.atleast_2d(values)[:, : into.shape[2]]
+    return found.reshape(len(q), rows, *shape)
 
 
 def _parts(

@@ -15,6 +15,7 @@ from jax import Array, lax
 from jaxtyping import Bool, Float, Float32, Int
 
 from homodyne_dask.kernels.decayed_subblocks import SubBlocks, subblock_shape
+from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.problem import Block
 
 _STRIP_ROWS = 8
@@ -230,6 +231,29 @@ def measured_block(block: Block, cut: SubBlocks, min_lag: int) -> MeasuredBlock:
         block.j0 - block.i0,
         min_lag,
     )
+
+
+def known_sums(
+    block: Block, data: Float[np.ndarray, "padded 4"] | None
+) -> tuple[Float[np.ndarray, "padded 4"], bool]:
+    """Return the sums of the data alone as arguments of a kernel, and whether it is to compute them."""
+    return (np.zeros((len(block.c2), 4)) if data is None else data), data is None
+
+
+def of_bins(
+    block: Block, moments: Float[np.ndarray, "padded m m"], sums: Float[np.ndarray, "padded 4"]
+) -> tuple[Gram, Float[np.ndarray, "padded 4"]]:
+    """Return the Gram of the bins of a block from those of padded bins, and the sums of their data."""
+    bins = len(block.q)
+    return Gram(moments[:bins], sums[:bins, 3].astype(np.int64)), sums
+
+
+def under_loss(
+    block: Block, moments: Float[np.ndarray, "padded m m"], loss: Float[np.ndarray, "padded 5"]
+) -> Gram:
+    """Return the Gram of the bins of a block from moments and sums of the loss of padded bins."""
+    loss = loss[: len(block.q)]
+    return Gram(moments[: len(loss)], loss[:, 4].astype(np.int64), loss[:, :4])
 
 
 def add_at(total: Array, part: Array, at: tuple) -> Array:

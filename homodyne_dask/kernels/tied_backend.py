@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from homodyne_dask.kernels.backend_interface import Evaluation, ModelPoint, RateCurve
 from homodyne_dask.kernels.decayed_subblocks import SubBlocks
-from homodyne_dask.kernels.gram import Gram, RobustGram
+from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.problem import Block, Problem
 from homodyne_dask.models.tied import TiedModel, Ties
 
@@ -44,20 +44,18 @@ def slopes(ties: Ties, theta: Float[np.ndarray, " m"]) -> Float[np.ndarray, "p m
     return slopes_of_ties(ties, theta)
 
 
-def moments_of_rest(
-    of_all: Float[np.ndarray, "bin k k"], slopes: Float[np.ndarray, "p m"]
-) -> Float[np.ndarray, "bin n n"]:
-    """Return the moments of 1, y - 1, f and the derivatives by parameters that are not tied."""
+def of_rest(whole: Gram, slopes: Float[np.ndarray, "p m"]) -> Gram:
+    """Return the Gram over 1, y - 1, f and the derivatives by parameters that are not tied."""
     p, m = slopes.shape
     columns = np.eye(p + 3, m + 3)
     columns[3:, 3:] = slopes
-    moments = columns.T @ of_all @ columns
-    return 0.5 * (moments + np.swapaxes(moments, -1, -2))
+    moments = columns.T @ whole.moments @ columns
+    return whole._replace(moments=0.5 * (moments + np.swapaxes(moments, -1, -2)))
 
 
 def untied(problem: Problem) -> Problem:
     """Return the problem of the model that is tied, as it was when the problem was made."""
-    base = copy(problem)  # no new look at what functions read
+    base = copy(problem)  # `replace` would look again at what functions read
     object.__setattr__(base, "model", problem.model.base)
     return base
 
@@ -67,7 +65,7 @@ def averages_of_ties(model: TiedModel, of_all: Any) -> Any:
 
     def gram(theta: Float[np.ndarray, " m"]) -> Gram:
         whole = of_all(model.ties.expand(np.asarray(theta, float)))
-        return whole._replace(moments=moments_of_rest(whole.moments, slopes(model.ties, theta)))
+        return of_rest(whole, slopes(model.ties, theta))
 
     return gram
 
@@ -119,12 +117,11 @@ def tied_kernels(of: Any) -> dict[str, Any]:
     """Return what a backend has beside an evaluation, of models that are tied."""
 
     def gram(at: TiedPoint, block: Block, data: Any = None) -> tuple[Gram, Any]:
-        found, sums = of.gram(at.base, block, data)
-        return found._replace(moments=moments_of_rest(found.moments, at.slopes)), sums
+        whole, sums = of.gram(at.base, block, data)
+        return of_rest(whole, at.slopes), sums
 
-    def robust_gram(at: TiedPoint, block: Block, linear_params: Any) -> RobustGram:
-        found = of.robust_gram(at.base, block, linear_params)
-        return found._replace(moments=moments_of_rest(found.moments, at.slopes))
+    def robust_gram(at: TiedPoint, block: Block, linear_params: Any) -> Gram:
+        return of_rest(of.robust_gram(at.base, block, linear_params), at.slopes)
 
     def cell_sums(at: TiedPoint, block: Block, cell: Any, sums: np.ndarray) -> np.ndarray:
         p = len(at.slopes)

@@ -12,8 +12,8 @@ from jaxtyping import Bool, Float, Int
 from homodyne_dask.kernels.backend_interface import MAX_CANDIDATES, Backend, PairSet, PairTimes
 from homodyne_dask.kernels.compiled import kernel
 from homodyne_dask.kernels.decayed_subblocks import sub_blocks
-from homodyne_dask.kernels.devices import float64_beside
-from homodyne_dask.kernels.gram import CandidateGrams, Gram, RobustGram, WideGram
+from homodyne_dask.kernels.devices import computed
+from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.pair_fields import (
     CommonFields,
     common_fields,
@@ -25,7 +25,10 @@ from homodyne_dask.kernels.subblock_loop import (
     BinPairs,
     MeasuredBlock,
     SubBlock,
+    known_sums,
     measured_block,
+    of_bins,
+    under_loss,
     wide_moments,
 )
 from homodyne_dask.kernels.transport_evaluation import (
@@ -75,15 +78,11 @@ def centred(
     return rows[:, i] - origin[:, None], rows[:, j] - origin[:, None]
 
 
-def family(problem: Problem) -> dict[str, Any]:
-    """Return the static arguments of all kernels."""
-    return {"shear": problem.model.shear, "convention": problem.convention}
-
-
-def family_with_derivatives(problem: Problem) -> dict[str, Any]:
-    """Return the static arguments of kernels that take the tables of derivatives, too."""
+def family(problem: Problem, *, derivatives: bool = False) -> dict[str, Any]:
+    """Return the static arguments of all kernels, and that of those that take the tables of derivatives."""
+    options = {"shear": problem.model.shear, "convention": problem.convention}
     diffusion = problem.model.diffusion
-    return family(problem) | {"diffusion": diffusion.stop - diffusion.start}
+    return options | ({"diffusion": diffusion.stop - diffusion.start} if derivatives else {})
 
 
 def arguments_at(at: TransportPoint, block: Block) -> tuple[MeasuredBlock, TransportTables]:
@@ -118,17 +117,13 @@ def arguments_of_points(
 
 def transport_wide_gram(
     points: Sequence[TransportPoint], block: Block, data: Float[np.ndarray, "padded 4"] | None
-) -> tuple[WideGram, Float[np.ndarray, "padded 4"]]:
+) -> tuple[Gram, Float[np.ndarray, "padded 4"]]:
     """Return the wide Gram of every bin of the block, in float64, and the sums of the data alone.
 
     It is compiled for each number of points. data: as in `transport_gram`.
     """
-    sums, bins = np.zeros((len(block.c2), 4)) if data is None else data, len(block.q)
-    arguments = arguments_of_points(points, block)
-    with float64_beside(block.c2):
-        found = wide_kernel(*arguments, sums, data is None, **family(points[0].problem))
-        moments, sums = (np.asarray(part) for part in found)
-    return WideGram(moments[:bins], sums[:bins, 3].astype(np.int64)), sums
+    arguments = *arguments_of_points(points, block), *known_sums(block, data)
+    return of_bins(block, *computed(wide_kernel, block, *arguments, **family(points[0].problem)))
 
 
 @kernel("shear", "convention")
@@ -193,35 +188,22 @@ def transport_gram(
     `data` are the sums that a previous call returned for the same block and min_lag: Σ w,
     Σ w(y - 1), Σ w(y - 1)² and the number of pairs do not depend on theta.
     """
-    arguments, problem = arguments_at(at, block), at.problem
-    sums = np.zeros((len(block.c2), 4)) if data is None else data
-    with float64_beside(block.c2):
-        moments, sums = gram_kernel(
-            *arguments, sums, data is None,
-            **family_with_derivatives(problem), precision=problem.precision,
-        )  # fmt: skip
-        moments, sums = np.asarray(moments), np.asarray(sums)
-    bins = len(block.q)
-    return Gram(moments[:bins], sums[:bins, 3].astype(np.int64)), sums
+    options = family(at.problem, derivatives=True) | {"precision": at.problem.precision}
+    arguments = *arguments_at(at, block), *known_sums(block, data)
+    return of_bins(block, *computed(gram_kernel, block, *arguments, **options))
 
 
 def transport_robust_gram(
     at: TransportPoint, block: Block, linear_params: Float[np.ndarray, "bin 2"]
-) -> RobustGram:
+) -> Gram:
     """Return the Gram of every bin of the block under the loss of the point's problem.
 
     linear_params: (offset - 1, contrast) of the bins.
     """
-    problem, bins = at.problem, len(block.q)
-    offset, contrast = (block.padded(values) for values in linear_params.T)
-    arguments = arguments_at(at, block)
-    with float64_beside(block.c2):
-        moments, loss = robust_kernel(
-            *arguments, offset, contrast, problem.loss_scale, **family_with_derivatives(problem),
-            loss=problem.loss,
-        )  # fmt: skip
-        moments, loss = np.asarray(moments)[:bins], np.asarray(loss)[:bins]
-    return RobustGram(moments, loss[:, :4], loss[:, 4].astype(np.int64))
+    problem, each = at.problem, [block.padded(values) for values in linear_params.T]
+    options = family(problem, derivatives=True) | {"loss": problem.loss}
+    arguments = *arguments_at(at, block), *each, problem.loss_scale
+    return under_loss(block, *computed(robust_kernel, block, *arguments, **options))
 
 
 def transport_cell_sums(
@@ -231,22 +213,19 @@ def transport_cell_sums(
     sums: Float[np.ndarray, "padded cell m"],
 ) -> Float[np.ndarray, "padded cell m"]:
     """Return the sums with f and ∂f/∂theta of every pair of a block added to those of its cell."""
-    with float64_beside(block.c2):
-        arguments = *arguments_at(at, block), cell, sums
-        return np.asarray(cells_kernel(*arguments, **family_with_derivatives(at.problem)))
+    arguments = *arguments_at(at, block), cell, sums
+    options = family(at.problem, derivatives=True)
+    return computed(cells_kernel, block, *arguments, **options)[0]
 
 
-def transport_candidate_grams(points: Sequence[TransportPoint], block: Block) -> CandidateGrams:
+def transport_candidate_grams(points: Sequence[TransportPoint], block: Block) -> Gram:
     """Return Xᵀ W X over X = [1, y - 1, f] of every bin at up to MAX_CANDIDATES points of one problem."""
     problem, n_points, bins = points[0].problem, len(points), len(block.q)
     points = [*points, *[points[-1]] * (MAX_CANDIDATES - n_points)]
-    with float64_beside(block.c2):
-        moments, pairs = candidates_kernel(
-            *arguments_of_points(points, block), n_points,
-            **family(problem), precision=problem.precision,
-        )  # fmt: skip
-        moments, pairs = np.asarray(moments), np.asarray(pairs)
-    return CandidateGrams(moments[:bins, :n_points], pairs[:bins].astype(np.int64))
+    options = family(problem) | {"precision": problem.precision}
+    arguments = *arguments_of_points(points, block), n_points
+    moments, pairs = computed(candidates_kernel, block, *arguments, **options)
+    return Gram(moments[:bins, :n_points], pairs[:bins].astype(np.int64))
 
 
 def transport_adequate(

@@ -131,10 +131,10 @@ def fields_of(*, shear: bool, diffusion: int, rates: int) -> Fields:
 
 
 def _assemble_shear(
-    C: slice, G: slice, sums: BlockSums, data: Array, rows: Array, columns: Array,
-    k: Array, s: Array, ds: Array,
-) -> Array:  # fmt: skip
+    C: slice, G: slice, sums: BlockSums, data: Array, tables: "TransportTables"
+) -> Array:
     """Return Xᵀ W X from the sums; table rows are 1, C', G', G, and phi0 goes with G."""
+    rows, columns, k, s, ds = tables.without_C
     n_c, n_g = C.stop - C.start, G.stop - G.start - 1
     to_c = -jnp.ones((len(s), n_c)) * k
     to_g = jnp.stack([*[s] * n_g, ds], axis=1)
@@ -157,17 +157,14 @@ def _assemble_shear(
     def with_gradient(of_f: int, of_v: int) -> Array:
         return jnp.concatenate([first[:, of_f, C], first[:, of_v, G]], axis=1) * to_all
 
-    return _moments(
-        data, f[:, 5], f[:, 0], f[:, 3],
-        with_gradient(5, 6), with_gradient(3, 4), with_gradient(0, 1), gradient,
-    )  # fmt: skip
+    head = f[:, 5], f[:, 0], f[:, 3]
+    border = with_gradient(5, 6), with_gradient(3, 4), with_gradient(0, 1)
+    return _moments(data, *head, *border, gradient)
 
 
-def _assemble_static(
-    C: slice, sums: BlockSums, data: Array, rows: Array, columns: Array,
-    k: Array, s: Array, ds: Array,
-) -> Array:  # fmt: skip
+def _assemble_static(C: slice, sums: BlockSums, data: Array, tables: "TransportTables") -> Array:
     """Return Xᵀ W X from the sums; table rows are 1, C'."""
+    rows, columns, k, *_ = tables.without_C
     first = _first_order_sums(sums, rows, columns)[:, :, C] * -k
     f = sums.by_row.sum(2)
     gradient = _second_order_sums(sums, rows, columns, 0, slice(0, C.stop))[:, C, C] * k * k
@@ -218,6 +215,11 @@ class TransportTables(NamedTuple):
     s: Float[Array | np.ndarray, " padded"]
     ds: Float[Array | np.ndarray, " padded"]
 
+    @property
+    def without_C(self) -> tuple[Any, ...]:
+        """The same without the last row, C itself, which is in no derivative."""
+        return self.rows[:-1], self.columns[:-1], *self[2:]
+
 
 class _Sides(NamedTuple):
     """Tables along rows (here) and columns (there) of a sub-block, and what all bins share there."""
@@ -259,9 +261,11 @@ class _Transport(NamedTuple):
 
 def _transport(
     shear: bool, convention: Convention, dtype: DTypeLike, tables: TransportTables
-) -> _Transport:
+) -> tuple[_Transport, Callable[[SubBlock], _Sides]]:
+    """Return the model of one theta, and what gives the tables of a sub-block."""
     s, rows, columns = (jnp.asarray(part) for part in (tables.s, tables.rows, tables.columns))
-    return _Transport(shear, convention, dtype, s, waves(s, rows[-2], columns[-2], dtype))
+    model = _Transport(shear, convention, dtype, s, waves(s, rows[-2], columns[-2], dtype))
+    return model, lambda at: model.sides(at, tables.k, tables.rows, tables.columns)
 
 
 @kernel("shear", "convention", "diffusion", "precision")
@@ -281,7 +285,7 @@ def gram_kernel(
     diffusion: number of parameters of J.
     """
     dtype, fields = DTYPES[precision], _fields(tables, shear, diffusion)
-    model, u = _transport(shear, convention, dtype, tables), len(tables.rows) - 1
+    (model, sides_at), u = _transport(shear, convention, dtype, tables), len(tables.rows) - 1
 
     def add(sums: BlockSums, sides: _Sides, pairs: BinPairs) -> BlockSums:
         y = pairs.c2.astype(dtype)
@@ -296,14 +300,10 @@ def gram_kernel(
         )
         return sums.plus(part, pairs)
 
-    sums = block.summed(
-        (0, block.n_active),
-        fields.zero(*block.c2.shape[:2]),
-        lambda at: model.sides(at, tables.k, tables.rows, tables.columns),
-        add,
-    )
+    start = fields.zero(*block.c2.shape[:2])
+    sums = block.summed((0, block.n_active), start, sides_at, add)
     data = lax.cond(fresh, block.data_sums, lambda: data)
-    return fields.assemble(sums, data, *_without_C(tables)), data
+    return fields.assemble(sums, data, tables), data
 
 
 @kernel("shear", "convention", "diffusion")
@@ -318,7 +318,7 @@ def cells_kernel(
     diffusion: int,
 ) -> Float[Array, "padded cell m"]:
     """Return the sums with f and ∂f/∂theta of every pair added to those of its cell; c2 is not read."""
-    model = _transport(shear, convention, jnp.float64, tables)
+    model, sides_at = _transport(shear, convention, jnp.float64, tables)
     C, G = slice(1, 1 + diffusion), slice(1 + diffusion, len(tables.rows) - 1)
 
     def add(sums: Array, sides: _Sides, pairs: BinPairs) -> Array:
@@ -332,12 +332,7 @@ def cells_kernel(
             columns.append(jnp.stack([*[s] * n_shear, ds])[:, None, None] * v * change[G])
         return add_to_cells(sums, jnp.concatenate(columns), cell, pairs)
 
-    return block.summed(
-        (0, block.n_active),
-        sums,
-        lambda at: model.sides(at, tables.k, tables.rows, tables.columns),
-        add,
-    )
+    return block.summed((0, block.n_active), sums, sides_at, add)
 
 
 @kernel("shear", "convention", "diffusion", "loss")
@@ -359,7 +354,7 @@ def robust_kernel(
     counts, so that no sub-block is skipped.
     """
     dtype, fields = jnp.float64, _fields(tables, shear, diffusion)
-    model, u = _transport(shear, convention, dtype, tables), len(tables.rows) - 1
+    (model, sides_at), u = _transport(shear, convention, dtype, tables), len(tables.rows) - 1
 
     def of_data(weight: Array, y: Array, pairs: BinPairs) -> Array:
         by_row = jnp.stack([F @ pairs.w_j for F in (weight, weight * y, weight * y * y)])
@@ -390,15 +385,11 @@ def robust_kernel(
         return pairs.add_to(alone, jnp.append(of_data(weight, y, pairs), row))
 
     bins, T, _ = block.c2.shape
-    of_f, alone = block.summed(
-        (0, block.n_active),
-        (fields.zero(bins, T), jnp.zeros((bins, 8))),
-        lambda at: model.sides(at, tables.k, tables.rows, tables.columns),
-        add,
-    )
+    start = fields.zero(bins, T), jnp.zeros((bins, 8))
+    of_f, alone = block.summed((0, block.n_active), start, sides_at, add)
     decayed = block.n_active, block.n_total
     alone = block.summed(decayed, alone, lambda at: at.counted, add_without_f)
-    return fields.assemble(of_f, alone[:, :3], *_without_C(tables)), alone[:, 3:]
+    return fields.assemble(of_f, alone[:, :3], tables), alone[:, 3:]
 
 
 @kernel("shear", "convention", "precision")
@@ -449,8 +440,3 @@ def candidates_kernel(
 def _fields(tables: TransportTables, shear: bool, diffusion: int) -> Fields:
     """Return the fields that the sums of a model are made of; its tables are 1, C', G' and G, and C."""
     return fields_of(shear=shear, diffusion=diffusion, rates=len(tables.rows) - 2 - shear)
-
-
-def _without_C(tables: TransportTables) -> tuple[Any, ...]:
-    """Return the arguments of `assemble` from the tables: the last row, C itself, is in no derivative."""
-    return tables.rows[:-1], tables.columns[:-1], tables.k, tables.s, tables.ds

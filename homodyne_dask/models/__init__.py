@@ -6,31 +6,19 @@ from contextlib import suppress
 from functools import partial
 
 from homodyne_dask.errors import OptionError, shown
+from homodyne_dask.models import stretched_exponentials, transport, two_component
 from homodyne_dask.models.composite import composed, parsed
 from homodyne_dask.models.parameters import OPERATORS, Parametrized
-from homodyne_dask.models.stretched_exponentials import STRETCHED, STRETCHED_AGEING, STRETCHED_Q
 from homodyne_dask.models.tied import TiedModel
 from homodyne_dask.models.transport import (
     BROWNIAN,
     COUETTE,
     LAMINAR_FLOW,
-    LAMINAR_FLOW_FREE,
-    LAMINAR_FLOW_FREE_J,
-    LAMINAR_FLOW_FREE_SHEAR,
     POWER_LAW,
     STATIC,
-    STATIC_FREE,
     Convention,
     TransportModel,
     convention_named,
-)
-from homodyne_dask.models.two_component import (
-    BEATING,
-    BEATING_SPLINE,
-    DAMPED_COSINE,
-    TWO_COMPONENT,
-    TWO_COMPONENT_SPLINE,
-    TWO_COMPONENT_XPCSJAX,
 )
 from homodyne_dask.models.user_defined import (
     AMBIGUOUS,
@@ -46,25 +34,12 @@ from homodyne_dask.models.user_defined import (
 )
 
 __all__ = [
-    "BEATING",
-    "BEATING_SPLINE",
     "BROWNIAN",
     "COUETTE",
-    "DAMPED_COSINE",
     "LAMINAR_FLOW",
-    "LAMINAR_FLOW_FREE",
-    "LAMINAR_FLOW_FREE_J",
-    "LAMINAR_FLOW_FREE_SHEAR",
     "MODELS",
     "POWER_LAW",
     "STATIC",
-    "STATIC_FREE",
-    "STRETCHED",
-    "STRETCHED_AGEING",
-    "STRETCHED_Q",
-    "TWO_COMPONENT",
-    "TWO_COMPONENT_SPLINE",
-    "TWO_COMPONENT_XPCSJAX",
     "Bin",
     "Convention",
     "Model",
@@ -85,24 +60,10 @@ Model = TransportModel | SeparableModel | TiedModel
 MODELS: dict[str, Model] = {
     model.name: model
     for model in (
-        BROWNIAN,
-        POWER_LAW,
-        STATIC,
-        COUETTE,
-        LAMINAR_FLOW,
-        BEATING,
-        BEATING_SPLINE,
-        TWO_COMPONENT,
-        TWO_COMPONENT_SPLINE,
-        TWO_COMPONENT_XPCSJAX,
-        DAMPED_COSINE,
-        STRETCHED,
-        STRETCHED_Q,
-        STRETCHED_AGEING,
-        STATIC_FREE,
-        LAMINAR_FLOW_FREE,
-        LAMINAR_FLOW_FREE_J,
-        LAMINAR_FLOW_FREE_SHEAR,
+        *transport.MODELS,
+        *two_component.MODELS,
+        *stretched_exponentials.MODELS,
+        *transport.FREE_MODELS,
     )
 }
 BUILT_IN.update(MODELS)

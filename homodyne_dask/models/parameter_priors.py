@@ -20,7 +20,7 @@ Where the data determine the values it is the prior of Jeffreys (1946).
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -28,23 +28,30 @@ from jaxtyping import Float
 from homodyne_dask.errors import OptionError, nearest, require_type, shown
 from homodyne_dask.models.parameters import Parameter, Search
 from homodyne_dask.models.rate_forms import PowerLaw
-from homodyne_dask.models.shear_factor import Array
 from homodyne_dask.text import with_unit
 
 _CERTAIN = 9.0
 """A normal number is less than this, but for a probability below rounding."""
-_NUMBERS = {
-    "normal": ("mean", "sd"),
-    "lognormal": ("median", "sigma"),
-    "halfnormal": ("sd",),
-    "truncnormal": ("mean", "sd", "low", "high"),
-    "uniform": ("low", "high"),
-    "loguniform": ("low", "high"),
+
+
+class _Form(NamedTuple):
+    """The numbers of a distribution, those above 0, and whether it is flat, or one of log x."""
+
+    numbers: tuple[str, ...]
+    positive: tuple[str, ...]
+    flat: bool = False
+    log: bool = False
+
+
+_FORMS = {
+    "normal": _Form(("mean", "sd"), ("sd",)),
+    "lognormal": _Form(("median", "sigma"), ("sigma", "median"), log=True),
+    "halfnormal": _Form(("sd",), ("sd",)),
+    "truncnormal": _Form(("mean", "sd", "low", "high"), ("sd",)),
+    "uniform": _Form(("low", "high"), (), flat=True),
+    "loguniform": _Form(("low", "high"), ("low",), flat=True, log=True),
 }
-_POSITIVE = {"normal": "sd", "truncnormal": "sd", "halfnormal": "sd", "lognormal": "sigma"}
 _LARGEST = 1e60  # squares of ratios are finite
-_LOG = ("lognormal", "loguniform")
-_FLAT = ("uniform", "loguniform")
 _EXPONENTS, _RATIOS = 400, 801
 """Cells from which draws of the prior are made: of b, and of c/a."""
 SMALLEST = 1e-9
@@ -103,10 +110,20 @@ class Prior:
         _check(self.name, self.numbers)
 
     @property
+    def flat(self) -> bool:
+        """Whether it is flat, in x or in log x."""
+        return _FORMS[self.name].flat
+
+    @property
+    def log(self) -> bool:
+        """Whether it is normal or flat in log x."""
+        return _FORMS[self.name].log
+
+    @property
     def support(self) -> tuple[float, float]:
         """The ends of the interval in which the parameter lies; the first is above the second for none."""
         low, high = -math.inf, math.inf
-        if "low" in _NUMBERS[self.name]:
+        if "low" in _FORMS[self.name].numbers:
             low, high = self.numbers[-2:]
         elif self.name in ("lognormal", "halfnormal"):
             low = 0.0
@@ -116,39 +133,36 @@ class Prior:
     def core(self) -> tuple[float, float]:
         """The ends of the interval that has nearly all of the probability."""
         low, high = self.support
-        if self.name in _FLAT:
+        if self.flat:
             return low, high
-        a, b = self._centre - 8 * self._width, self._centre + 8 * self._width
+        centre, width = self._normal
+        a, b = centre - 8 * width, centre + 8 * width
         a, b = (math.exp(a), math.exp(b)) if self.log else (a, b)
         return max(low, a), min(high, b)
 
     def normal_part(self, log: bool) -> tuple[float, float] | None:
         """Return mean and 1/sd² of a prior that is normal, in log x where asked so; None for another."""
-        if self.name in _FLAT or self.log != log:
-            return None
-        return self._centre, self._width**-2
+        centre, width = self._normal
+        return None if self.flat or self.log != log else (centre, width**-2)
 
     @property
     def proper(self) -> bool:
         """Whether it can be normalized: one that is flat needs two ends."""
-        return self.name not in _FLAT or all(map(math.isfinite, self.support))
+        return not self.flat or all(map(math.isfinite, self.support))
 
-    def log_density(self, x: float | Float[Array, "*at"]) -> Float[Array, "*at"]:
-        """Return the logarithm of the probability density at x, of the shape of x; -inf outside.
+    def log_density(self, x: float | Float[np.ndarray, "*at"]) -> Float[np.ndarray, "*at"]:
+        """Return the logarithm of the probability density at x; -inf outside.
 
-        x: a number, or an array of NumPy or of JAX, also while JAX traces. A flat prior without ends
-        has the density 1; that of a periodic parameter is normalized over one period.
+        A flat prior without ends has the density 1; that of a periodic parameter is normalized over one
+        period.
         """
-        xp, x, inside = self._of(x)
-        z = self._from_centre(xp, x) / self._width
-        density = -(z**2) / 2 - self._log_norm()
-        return xp.where(inside, density - xp.log(x) if self.log else density, -math.inf)
-
-    def gradient(self, x: float | Float[Array, "*at"]) -> Float[Array, "*at"]:
-        """Return the derivative of `log_density` by x, of the shape of x; 0 outside."""
-        xp, x, inside = self._of(x)
-        slope = -self._from_centre(xp, x) / self._width**2
-        return xp.where(inside, (slope - 1) / x if self.log else slope, 0.0)
+        inside, x = _inside(x, self.support, 1.0, positive=self.log)
+        centre, width = self._normal
+        distance = (np.log(x) if self.log else x) - centre
+        if self._periodic:
+            distance = (distance + self.period / 2) % self.period - self.period / 2
+        density = -((distance / width) ** 2) / 2 - self._log_norm()
+        return np.where(inside, density - np.log(x) if self.log else density, -math.inf)
 
     def sample(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, " n"]:
         """Return n independent draws; raises OptionError where the prior cannot be normalized."""
@@ -156,13 +170,12 @@ class Prior:
             raise OptionError(
                 f"cannot draw from a prior that is {self.text()}: give bounds, or another prior"
             )
-        a, b = self._ends()
-        if self.name in _FLAT:
+        (a, b), (centre, width) = self._ends(), self._normal
+        if self.flat:
             draws = rng.uniform(a, b, n)
         else:
-            draws = self._centre + self._width * truncated_normal(
-                rng, n, (a - self._centre) / self._width, (b - self._centre) / self._width
-            )
+            within = (a - centre) / width, (b - centre) / width
+            draws = centre + width * truncated_normal(rng, n, *within)
         if self._periodic:
             low = self.support[0] if math.isfinite(self.support[0]) else a
             return np.mod(draws - low, self.period) + low
@@ -171,8 +184,7 @@ class Prior:
     def text(self, unit: str = "") -> str:
         """Return it in words: 'normal, 2500 ± 300 Å²/s'."""
         first, second = (*self.numbers, math.nan)[:2]
-        low, high = self.support
-        ends = f"{low:g} to {high:g}"
+        ends = "{:g} to {:g}".format(*self.support)
         words = {
             "normal": f"normal, {first:g} ± {second:g}",
             "lognormal": f"lognormal, median {first:g}",
@@ -185,46 +197,24 @@ class Prior:
         return f"{text}, sigma {second:g}" if self.name == "lognormal" else text
 
     @property
-    def log(self) -> bool:
-        """Whether it is normal or flat in log x."""
-        return self.name in _LOG
-
-    @property
     def _periodic(self) -> bool:
         return self.name == "normal" and math.isfinite(self.period)
 
     @property
-    def _centre(self) -> float:
-        """The mean of the normal distribution in x or in log x; 0 where it is flat."""
-        if self.name in (*_FLAT, "halfnormal"):
-            return 0.0
-        return math.log(self.numbers[0]) if self.log else self.numbers[0]
-
-    @property
-    def _width(self) -> float:
-        if self.name in _FLAT:
-            return math.inf
-        return self.numbers[0] if self.name == "halfnormal" else self.numbers[1]
-
-    def _of(self, x: Any) -> tuple[Any, Any, Any]:
-        """Return the module of an array, the array with 1 outside of the support, and where it is inside."""
-        x = x if hasattr(x, "__array_namespace__") else np.asarray(x, float)
-        low, high = self.support
-        inside = (x >= low) & (x <= high)
-        inside = inside & (x > 0) if self.log else inside
-        xp = x.__array_namespace__()
-        return xp, xp.where(inside, x, 1.0), inside
-
-    def _from_centre(self, xp: Any, x: Any) -> Any:
-        distance = (xp.log(x) if self.log else x) - self._centre
-        if self._periodic:
-            return (distance + self.period / 2) % self.period - self.period / 2
-        return distance
+    def _normal(self) -> tuple[float, float]:
+        """Mean and standard deviation in x or in log x; a flat distribution is infinitely wide."""
+        if self.flat:
+            return 0.0, math.inf
+        if self.name == "halfnormal":
+            return 0.0, self.numbers[0]
+        first, second = self.numbers[:2]
+        return (math.log(first) if self.log else first), second
 
     def _ends(self) -> tuple[float, float]:
         """Return the ends of x, or of log x."""
         if self._periodic:
-            return self._centre - self.period / 2, self._centre + self.period / 2
+            centre = self._normal[0]
+            return centre - self.period / 2, centre + self.period / 2
         low, high = self.support
         if not self.log:
             return low, high
@@ -232,19 +222,27 @@ class Prior:
 
     def _log_norm(self) -> float:
         """Return the log of the integral of exp(-z²/2) between the ends of x, or of log x."""
-        a, b = self._ends()
-        if self.name in _FLAT:
+        (a, b), (centre, width) = self._ends(), self._normal
+        if self.flat:
             return math.log(b - a) if self.proper else 0.0
-        a, b = (a - self._centre) / self._width, (b - self._centre) / self._width
-        return math.log(self._width) + math.log(2 * math.pi) / 2 + float(log_probability(a, b))
+        a, b = (a - centre) / width, (b - centre) / width
+        return math.log(width) + math.log(2 * math.pi) / 2 + float(log_probability(a, b))
+
+
+def _inside(
+    x: Any, support: tuple[float, float], other: float, *, positive: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return where an array is inside a support, and the array with another value elsewhere."""
+    x, (low, high) = np.asarray(x, float), support
+    inside = (x >= low) & (x <= high) & (x > 0 if positive else True)
+    return inside, np.where(inside, x, other)
 
 
 def parsed_prior(parameter: str, given: Any) -> Prior:
     """Return the prior of a parameter from text or numbers.
 
     given: '2500:300' or (2500, 300), which are normal; 'lognormal:2500:0.3' or ('lognormal', 2500, 0.3);
-    or a `Prior`.
-    Raises OptionError for what is none.
+    or a `Prior`. Raises OptionError for what is none.
     """
     if isinstance(given, Prior):
         return given
@@ -254,13 +252,25 @@ def parsed_prior(parameter: str, given: Any) -> Prior:
             f"prior of {parameter} = {shown(given)} cannot be used: give mean and standard deviation, "
             f"such as (2500, 300), or a distribution, such as ('lognormal', 2500, 0.3)"
         )
-    name, numbers = "normal", list(parts)
-    if isinstance(parts[0], str) and not _is_number(parts[0]):
-        name, numbers = parts[0].strip().lower(), numbers[1:]
+    name, parts = "normal", list(parts)
+    if isinstance(parts[0], str) and _number(parts[0]) is None:
+        name = parts.pop(0).strip().lower()
+    numbers = [_number(part) for part in parts]
     try:
-        return Prior(name, tuple(map(_number, numbers)))
+        for part, number in zip(parts, numbers, strict=True):
+            if number is None or not math.isfinite(number):
+                raise OptionError(f"{shown(part)} is not a finite number")
+        return Prior(name, tuple(numbers))  # type: ignore[arg-type]
     except OptionError as e:
         raise OptionError(f"prior of {parameter} = {shown(given)}: {e}") from None
+
+
+def _number(value: Any) -> float | None:
+    """Return a number, None for what is none."""
+    try:
+        return None if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def default_prior(parameter: Parameter, bounds: tuple[float, float] | None = None) -> Prior:
@@ -308,44 +318,21 @@ def _of_parameter(name: str, given: Any, search: Search) -> Prior:
 
 
 def _check(name: str, numbers: tuple[float, ...]) -> None:
-    if name not in _NUMBERS:
-        raise OptionError(f"unknown distribution {name!r}; {nearest(name, _NUMBERS)}")
-    names = _NUMBERS[name]
-    if len(numbers) != len(names):
-        raise OptionError(
-            f"{name} takes {len(names)} number{'s' * (len(names) > 1)}, {', '.join(names)}, "
-            f"not {len(numbers)}"
-        )
-    by_name = dict(zip(names, numbers, strict=True))
+    if name not in _FORMS:
+        raise OptionError(f"unknown distribution {name!r}; {nearest(name, _FORMS)}")
+    form = _FORMS[name]
+    if len(numbers) != len(form.numbers):
+        raise OptionError(f"{name} takes {', '.join(form.numbers)}, not {len(numbers)} numbers")
+    by_name = dict(zip(form.numbers, numbers, strict=True))
     for what, value in by_name.items():
-        if math.isnan(value) or (math.isinf(value) and name not in _FLAT):
+        if math.isnan(value) or (math.isinf(value) and not form.flat):
             raise OptionError(f"{what} = {value} is not a finite number")
         if math.isfinite(value) and not 1 / _LARGEST < abs(value or 1.0) < _LARGEST:
             raise OptionError(f"{what} = {value:g} is not between 1e-60 and 1e60 in magnitude")
-    needed = _POSITIVE.get(name), "median", "low" if name == "loguniform" else None
-    for what in needed:
-        if what in by_name and not by_name[what] > 0:
-            raise OptionError(f"{what} = {by_name[what]:g} is not positive")
+        if what in form.positive and not value > 0:
+            raise OptionError(f"{what} = {value:g} is not positive")
     if "low" in by_name and not by_name["low"] < by_name["high"]:
         raise OptionError(f"low = {by_name['low']:g} is not below high = {by_name['high']:g}")
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _number(value: Any) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        raise OptionError(f"{shown(value)} is not a number") from None
-    if isinstance(value, bool) or not math.isfinite(number):
-        raise OptionError(f"{shown(value)} is not a finite number")
-    return number
 
 
 FLAT_IN_RATE = "flat in the rate"
@@ -375,47 +362,38 @@ class _OfRate:
         """Return it in words."""
         return with_unit(f"{FLAT_IN_RATE}, {self.low:g} to {self.high:g}", unit)
 
-    def _inside(self, x: Any) -> tuple[Any, Any, Any]:
-        x = x if hasattr(x, "__array_namespace__") else np.asarray(x, float)
-        xp, inside = x.__array_namespace__(), (x >= self.low) & (x <= self.high)
-        return xp, inside, xp.where(inside, x, self.high)
-
 
 @dataclass(frozen=True)
 class AmplitudePrior(_OfRate):
     """The factor a of that density, between bounds of which none is negative."""
 
-    def log_density(self, x: float | Float[Array, "*at"]) -> Float[Array, "*at"]:
-        """Return log a, of the shape of x; -inf outside."""
-        xp, inside, x = self._inside(x)
-        return xp.where(inside, xp.log(xp.where(x > 0, x, 1e-300)), -np.inf)
+    def log_density(self, x: float | Float[np.ndarray, "*at"]) -> Float[np.ndarray, "*at"]:
+        """Return log a; -inf outside."""
+        inside, x = _inside(x, self.support, self.high)
+        return np.where(inside, np.log(np.where(x > 0, x, 1e-300)), -np.inf)
 
 
 @dataclass(frozen=True)
 class ExponentPrior(_OfRate):
     """The factor (t2^b - t1^b)² r^b of that density, between bounds."""
 
-    def log_density(self, x: float | Float[Array, "*at"]) -> Float[Array, "*at"]:
-        """Return the logarithm of the factor, of the shape of x; -inf outside."""
-        xp, inside, b = self._inside(x)
+    def log_density(self, x: float | Float[np.ndarray, "*at"]) -> Float[np.ndarray, "*at"]:
+        """Return the logarithm of the factor; -inf outside."""
+        inside, b = _inside(x, self.support, self.high)
         growth = b * np.log(self.law.ratio)
-        change = xp.maximum(xp.abs(xp.expm1(growth)), 1e-150)
-        factor = 2 * b * np.log(self.law.first) + 2 * xp.log(change) + growth
-        return xp.where(inside, factor, -np.inf)
+        change = np.maximum(np.abs(np.expm1(growth)), 1e-150)
+        factor = 2 * b * np.log(self.law.first) + 2 * np.log(change) + growth
+        return np.where(inside, factor, -np.inf)
 
 
 type AnyPrior = Prior | AmplitudePrior | ExponentPrior
 
 
-def log_size_prior(law: PowerLaw, x: Float[Array, "*at p"]) -> Float[Array, "*at"]:
-    """Return the logarithm of the factor 1/(J1² + J2² + J3²)^(3/2), for arrays of NumPy or of JAX.
-
-    x: (..., p), in which law finds a, b and c.
-    """
-    xp = x.__array_namespace__()
+def log_size_prior(law: PowerLaw, x: Float[np.ndarray, "*at p"]) -> Float[np.ndarray, "*at"]:
+    """Return the logarithm of the factor 1/(J1² + J2² + J3²)^(3/2); law finds a, b and c in x."""
     a, b, c = (x[..., n] for n in law.at)
     values = (a * t**b + c for t in law.times)
-    return -1.5 * xp.log(sum(value**2 for value in values))
+    return -1.5 * np.log(sum(value**2 for value in values))
 
 
 def rate_draws(

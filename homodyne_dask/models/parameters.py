@@ -171,6 +171,8 @@ class Parametrized(Printed):
     """The model with fewer parameters that a user may take where the data do not determine all."""
     beat: Beat | None = field(default=None, kw_only=True)
     """Of models whose f has fringes: the parameters that they depend on."""
+    isotropic: bool = field(default=False, kw_only=True)
+    """Whether f is the same at all φ, and a change with φ may stand for motion in one direction."""
     of_scans: ClassVar[bool] = True
     """Whether it is fitted to c2 of a scan; else to the variables of any dataset."""
     has_transport_rates: ClassVar[bool] = False

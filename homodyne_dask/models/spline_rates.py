@@ -10,6 +10,7 @@ from homodyne_dask.errors import OptionError, nearest, require_type, shown
 from homodyne_dask.models.parameters import Parametrized, Search
 from homodyne_dask.models.spline_basis import DEFAULT_KNOTS, MIN_KNOTS, Smoothness, SplineForm
 from homodyne_dask.models.transport import (
+    FREE_MODELS,
     LAMINAR_FLOW,
     LAMINAR_FLOW_FREE,
     LAMINAR_FLOW_FREE_J,
@@ -21,14 +22,24 @@ from homodyne_dask.models.transport import (
 )
 
 _FREE = {
-    ("static", "spline"): STATIC_FREE,
-    ("static", "J=spline"): STATIC_FREE,
-    ("laminar_flow", "spline"): LAMINAR_FLOW_FREE,
-    ("laminar_flow", "J=spline"): LAMINAR_FLOW_FREE_J,
-    ("laminar_flow", "gamma_dot=spline"): LAMINAR_FLOW_FREE_SHEAR,
+    False: {"spline": STATIC_FREE, "J=spline": STATIC_FREE},
+    True: {
+        "spline": LAMINAR_FLOW_FREE,
+        "J=spline": LAMINAR_FLOW_FREE_J,
+        "gamma_dot=spline": LAMINAR_FLOW_FREE_SHEAR,
+    },
 }
+"""By shear, and by the option `rates`."""
 FRAMES_PER_SPLINE = 3
 """Fewest frames of a record for each spline by default."""
+
+
+def free_forms(model: Parametrized) -> dict[str, TransportModel]:
+    """Return the models with rates of free form in place of power laws, by the option `rates`."""
+    if not isinstance(model, TransportModel) or model.splines:
+        return {}
+    varies = all(parameter.constant is None for parameter in model.parameters)
+    return _FREE[model.shear] if varies else {}
 
 
 def with_free_rates[M: Parametrized](model: M, rates: str | None) -> M | TransportModel:
@@ -38,16 +49,17 @@ def with_free_rates[M: Parametrized](model: M, rates: str | None) -> M | Transpo
     """
     if rates is None:
         return model
-    name = model.name
-    if (name, rates) in _FREE:
-        return _FREE[name, rates]
-    if name in {free.name for (_, form), free in _FREE.items() if form == rates}:
+    forms = free_forms(model)
+    if rates in forms:
+        return forms[rates]
+    if model.name in {forms[rates].name for forms in _FREE.values() if rates in forms}:
         return model
-    known = [form for of, form in _FREE if of == name]
-    if known:
-        raise OptionError(f"rates = {shown(rates)} is unknown for {name}; {nearest(rates, known)}")
+    if forms:
+        raise OptionError(
+            f"rates = {shown(rates)} is unknown for {model.name}; {nearest(rates, forms)}"
+        )
     raise OptionError(
-        f"rates = {shown(rates)} is given, but the rates of {name} cannot be splines: use static or "
+        f"rates = {shown(rates)} is given, but the rates of {model.name} cannot be splines: use static or "
         f"laminar_flow"
     )
 
@@ -93,7 +105,7 @@ def with_coefficients[M: Parametrized](
 
 def with_stored_splines(name: str, splines: Mapping[str, Mapping[str, Any]]) -> TransportModel:
     """Return the model of that name with the splines that a result stored."""
-    model = next(one for one in _FREE.values() if one.name == name)
+    model = next(free for free in FREE_MODELS if free.name == name)
     return with_splines(model, {rate: SplineForm(**form) for rate, form in splines.items()})
 
 

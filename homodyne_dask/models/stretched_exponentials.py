@@ -44,6 +44,7 @@ STRETCHED = SeparableModel(
     "stretched",
     (Parameter("rate", "1/s", (1e-6, 1e6), scale="log"), _STRETCHING),
     _constant,
+    isotropic=True,
 )
 """A stretched exponential of the lag, the same at every age."""
 STRETCHED_Q = SeparableModel(
@@ -54,6 +55,7 @@ STRETCHED_Q = SeparableModel(
         _STRETCHING,
     ),
     _at_q,
+    isotropic=True,
 )
 """The same with a rate that is a power of q: `rate` is that at q = 0.01 1/Å; q_exponent 2 is diffusion."""
 STRETCHED_AGEING = SeparableModel(
@@ -64,5 +66,7 @@ STRETCHED_AGEING = SeparableModel(
         _STRETCHING,
     ),
     _ageing,
+    isotropic=True,
 )
 """The same with a rate that is a power of the age: `rate` is that at an age of 1 s."""
+MODELS = STRETCHED, STRETCHED_Q, STRETCHED_AGEING

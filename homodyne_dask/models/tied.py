@@ -103,6 +103,7 @@ def with_ties(
         base.name,
         ties.free,
         power_laws=tuple(law for law in base.power_laws if names.issuperset(law)),
+        isotropic=base.isotropic,
         base=base,
         ties=ties,
     )

@@ -165,28 +165,13 @@ def tables(
     Everything at a pair of times is a field times a difference of these.
     In the `homodyne` convention the trapezoid sums carry no Δt.
     """
-    spacing = frame_spacing(time, convention)
-    return integrals(model, convention, theta, time, time_steps(convention, time), spacing)
+    t = positive_times(convention, time, frame_spacing(time, convention))
+    return rows_of(model, convention, theta, t, time_steps(convention, time))
 
 
 def time_steps(convention: Convention, time: Float[np.ndarray, " n"]) -> Float[np.ndarray, " m"]:
     """Return the steps over which rates are integrated: in s, or in frames in `homodyne`."""
     return np.ones(len(time) - 1) if convention is Convention.HOMODYNE else np.diff(time)
-
-
-def integrals(
-    model: TransportModel,
-    convention: Convention,
-    theta: Float[np.ndarray, " p"],
-    time: Float[np.ndarray, " n"],
-    steps: Float[np.ndarray, " m"],
-    spacing: float,
-) -> Float[np.ndarray, "rows n"]:
-    """Return the rows of `tables` at some of the frame times.
-
-    steps: from each time to the next, in s, or in frames in the `homodyne` convention.
-    """
-    return rows_of(model, convention, theta, positive_times(convention, time, spacing), steps)
 
 
 def positive_times(
@@ -306,13 +291,14 @@ _J, _GAMMA_DOT = RATES.values()
 _D0, _ALPHA, _D_OFFSET = _DIFFUSION
 _NO_OFFSET = replace(_D_OFFSET, constant=0.0)
 
-BROWNIAN = TransportModel("brownian", (_D0, replace(_ALPHA, constant=0.0), _NO_OFFSET), shear=False)
-"""Diffusion at a constant rate, D0: f = exp(-q² D0 (t2 - t1)), D0 = 2 D_SE."""
-POWER_LAW = TransportModel(
-    "power_law", (_D0, _ALPHA, _NO_OFFSET), shear=False, power_laws=(_J,), simpler="brownian"
+BROWNIAN = TransportModel(
+    "brownian", (_D0, replace(_ALPHA, constant=0.0), _NO_OFFSET), shear=False, isotropic=True
 )
+"""Diffusion at a constant rate, D0: f = exp(-q² D0 (t2 - t1)), D0 = 2 D_SE."""
+_POWER_LAW: Any = {"shear": False, "power_laws": (_J,), "isotropic": True}
+POWER_LAW = TransportModel("power_law", (_D0, _ALPHA, _NO_OFFSET), **_POWER_LAW, simpler="brownian")
 """Diffusion at a rate that is a power of time, D0 t^alpha."""
-STATIC = TransportModel("static", _DIFFUSION, shear=False, power_laws=(_J,), simpler="power_law")
+STATIC = TransportModel("static", _DIFFUSION, **_POWER_LAW, simpler="power_law")
 """Diffusion: f = exp(-q² ΔC)."""
 COUETTE = TransportModel(
     "couette",
@@ -330,6 +316,7 @@ LAMINAR_FLOW = TransportModel(
     "laminar_flow", _DIFFUSION + _SHEAR, shear=True, power_laws=(_J, _GAMMA_DOT)
 )
 """Diffusion under laminar shear between plates a gap L apart."""
+MODELS = BROWNIAN, POWER_LAW, STATIC, COUETTE, LAMINAR_FLOW
 
 
 def free_form(name: str, shear: bool, splines: Mapping[str, SplineForm]) -> TransportModel:
@@ -376,3 +363,4 @@ LAMINAR_FLOW_FREE_SHEAR = free_form(
     "laminar_flow_free_gamma_dot", True, {"gamma_dot": SplineForm()}
 )
 """The same, J a power law."""
+FREE_MODELS = STATIC_FREE, LAMINAR_FLOW_FREE, LAMINAR_FLOW_FREE_J, LAMINAR_FLOW_FREE_SHEAR

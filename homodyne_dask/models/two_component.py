@@ -225,3 +225,5 @@ DAMPED_COSINE = SeparableModel(
     beat=Beat("frequency", decays=("rate",)),
 )
 """Fringes of one frequency that decay, on a baseline."""
+_TWO = TWO_COMPONENT, TWO_COMPONENT_SPLINE, TWO_COMPONENT_XPCSJAX
+MODELS = BEATING, BEATING_SPLINE, *_TWO, DAMPED_COSINE

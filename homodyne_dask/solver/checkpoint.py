@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from homodyne_dask.errors import OptionError, shown
-from homodyne_dask.kernels.gram import Gram, RobustGram
+from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.solver.state import SavedState
 from homodyne_dask.store.files import partial_files, read_regular_file, replacing
 
@@ -177,7 +177,7 @@ def _intact(path: Path) -> bytes | None:
 def _packed_state(state: SavedState) -> dict[str, Any]:
     gram = state.gram
     packed = {"shape": gram.moments.shape, "moments": _packed(gram.moments)}
-    packed |= {"loss": _packed(gram.loss)} if isinstance(gram, RobustGram) else {}
+    packed |= {"loss": _packed(gram.loss)} if gram.loss is not None else {}
     return state._asdict() | {"gram": packed | {"count": _packed(gram.pairs)}}
 
 
@@ -187,10 +187,8 @@ def _state(read: dict[str, Any]) -> SavedState:
     pairs = _unpacked(packed["count"], "<i8")
     if len(moments) != len(pairs):
         raise ValueError(f"moments of {len(moments)} bins for {len(pairs)}")
-    gram: Gram | RobustGram = Gram(moments, pairs)
-    if "loss" in packed:
-        gram = RobustGram(moments, _unpacked(packed["loss"], "<f8").reshape(-1, 4), pairs)
-    fields: dict[str, Any] = read | {"gram": gram}
+    loss = _unpacked(packed["loss"], "<f8").reshape(-1, 4) if "loss" in packed else None
+    fields: dict[str, Any] = read | {"gram": Gram(moments, pairs, loss)}
     return SavedState(**fields)
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from homodyne_dask.kernels.gram import RobustGram
 from homodyne_dask.solver.cluster_robust import by_cluster, cr3, freedom_of_trace
 from homodyne_dask.solver.identifiability import Doubt, undetermined, weakly_determined
 from homodyne_dask.solver.limits import MIN_CLUSTERS, MIN_FREEDOM
@@ -105,7 +104,7 @@ def uncertainty(
         hidden = joint_equations(reduced.rounded_as_float64, moved).determined
         chosen = np.array(names)[moved].tolist()
         return replace(nothing, doubts=undetermined(chosen, joint, hidden))
-    if isinstance(reduced.gram, RobustGram) and not slope_known(reduced.gram):
+    if reduced.gram.loss is not None and not slope_known(reduced.gram):
         return replace(nothing, doubts=(Doubt("mostly-outliers"),))
     noise = 1.0 if reduced.noise is None else reduced.noise
     # for white noise; the variance of priors is not that of the noise

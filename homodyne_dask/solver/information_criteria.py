@@ -5,7 +5,6 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.solver.normal_equations import joint_equations, solve_normal_equations
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.reduced_problem import ReducedProblem
@@ -66,7 +65,7 @@ def compare_scalings(
 def _step(
     reduced: ReducedProblem, scaling: Scaling, moved: Bool[np.ndarray, " p"]
 ) -> ScalingComparison:
-    assert isinstance(reduced.gram, Gram)
+    assert reduced.gram.loss is None
     at = reduce(reduced.gram, scaling, reduced.sum_rounding, reduced.theta_prior)
     at = at if reduced.penalty is None else at.with_penalty(reduced.penalty)
     joint = joint_equations(at, moved)

@@ -12,7 +12,7 @@ offset is the reduced problem in theta; a step of theta determines that of contr
 import numpy as np
 from jaxtyping import Bool, Float
 
-from homodyne_dask.kernels.gram import Gram, RobustGram
+from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.problem import SUM_ROUNDING
 from homodyne_dask.models.parameters import PriorTerms
 from homodyne_dask.solver.elimination import (
@@ -36,7 +36,7 @@ MIN_HESSIAN_SLOPE = 0.1
 
 
 def reduce(
-    gram: Gram | RobustGram,
+    gram: Gram,
     scaling: Scaling | str,
     sum_rounding: float = SUM_ROUNDING["float64"],
     prior: PriorTerms | None = None,
@@ -56,7 +56,7 @@ def reduce(
     of_prior = _prior_moments(scaling, used, M.shape[2])
     sums = normal = M + of_prior
     step, reduction, noise = None, 0.0, None
-    if isinstance(gram, RobustGram):
+    if gram.loss is not None:
         assert linear_params is not None
         own, bend = linear_params, np.maximum(_slope(gram), MIN_HESSIAN_SLOPE)
         normal = bend[:, None, None] * M + of_prior
@@ -67,7 +67,7 @@ def reduce(
         determined |= at_bound[:, 1]
         right, rounding = columns_times_residual(sums, at), chisqr_rounding(sums, at, sum_rounding)
         slope = at[:, 1]
-        if isinstance(gram, RobustGram):
+        if gram.loss is not None:
             step = linear.solved(right[:, Z])
             reduction = max(float((right[:, Z] * step).sum()), 0.0)
             slope = slope + step[:, 1]
@@ -153,21 +153,23 @@ def _prior_moments(
     return scaling.prior.moments(each, k)
 
 
-def mean_weight(gram: RobustGram) -> float:
+def mean_weight(gram: Gram) -> float:
     """Return the mean weight ρ' of all pairs under a loss."""
+    assert gram.loss is not None
     return float(gram.loss[:, 1].sum() / gram.pairs.sum())
 
 
-def slope_known(gram: RobustGram) -> bool:
+def slope_known(gram: Gram) -> bool:
     """Return whether few enough pairs of every bin count as outliers for errors to be known."""
     used = gram.pairs > 0
     return bool((_slope(gram)[used] >= MIN_SLOPE).all())
 
 
-def _slope(gram: RobustGram) -> Float[np.ndarray, " bin"]:
+def _slope(gram: Gram) -> Float[np.ndarray, " bin"]:
     """Return Σ (ρ' + 2zρ'') / Σ ρ' of every bin; the Hessian is about that times Xᵀ W X.
 
     This is exact where the distribution of residuals is the same at all pairs, as that of noise.
     """
+    assert gram.loss is not None
     weight, slope = gram.loss[:, 1], gram.loss[:, 2]
     return np.where(weight > 0, slope / np.where(weight > 0, weight, 1.0), 1.0)

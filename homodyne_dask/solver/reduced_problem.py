@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from homodyne_dask.kernels.gram import Gram, RobustGram
+from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.problem import SUM_ROUNDING
 from homodyne_dask.models.parameters import PriorTerms
 from homodyne_dask.solver.scaling_bounds import ScalingPrior
@@ -78,7 +78,7 @@ class ReducedProblem:
     """Accuracy of their diagonals."""
     sum_rounding: float
     """Accuracy of a moment M_ij over √(M_ii M_jj)."""
-    gram: Gram | RobustGram
+    gram: Gram
     """The moments from which this was computed."""
     projection: Float[np.ndarray, "bin 2 p"]
     """P = (ZᵀWZ)⁻¹ZᵀWJ: a step of theta changes (offset, contrast) of a bin by -P step."""

@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from jaxtyping import Bool, Float
 
-from homodyne_dask.kernels.gram import Gram, RobustGram
+from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver.eigendirections import (
     Eigendirections,
@@ -71,7 +71,7 @@ class SavedState(NamedTuple):
     theta: list[float]
     damping: float
     accepted: bool
-    gram: Gram | RobustGram
+    gram: Gram
     nonmonotone_steps: int = 0
     rejected_steps: int = 0
     slow_steps: int = 0

@@ -1,20 +1,17 @@
 """Sums of c2 over cells of age and lag of one's choice, where the averages stored with the data do not do."""
 
-import time
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from homodyne_dask.kernels.backend import compilations
-from homodyne_dask.kernels.gram import CellSums, merge_tree
+from homodyne_dask.kernels.gram import CellSums
 from homodyne_dask.kernels.problem import Block
 from homodyne_dask.store.cells import age_edges, lag_edges
 from homodyne_dask.store.scan import open_selection
-from homodyne_dask.sweep.block_cache import block, prefetched
-from homodyne_dask.sweep.blocks import NO_COST, Place
+from homodyne_dask.sweep.blocks import NO_COST, Cost
 from homodyne_dask.sweep.layout import Run
-from homodyne_dask.sweep.tasks import Report, Task, TaskContext, report_of
+from homodyne_dask.sweep.tasks import Task, TaskContext, merged
 
 
 class AgeAndLagEdges(NamedTuple):
@@ -37,16 +34,13 @@ def halved(edges: AgeAndLagEdges) -> AgeAndLagEdges:
     return AgeAndLagEdges(age, lag)
 
 
-def cell_sums_of(context: TaskContext, run: Run, at: AgeAndLagEdges) -> tuple[CellSums, Report]:
+def cell_sums_of(context: TaskContext, run: Run, at: AgeAndLagEdges) -> tuple[CellSums, Cost]:
     """Return the sums over the known pairs of a run of blocks; cell a·lags + l is that of age a and lag l."""
-    began, before = time.perf_counter(), compilations()
-    source, lowest = context.source, context.problem.min_lag
-    scan = open_selection(source.selection)
-    places = [Place(run.members, tile) for tile in run.tiles]
-    with prefetched(source, places) as turns:
-        blocks = (block(source, place, context.budget) for place in turns)
-        sums = merge_tree(_sums(data, scan.time, scan.use, at, lowest) for data in blocks)
-    return sums, report_of(began, before, NO_COST)
+    scan, lowest = open_selection(context.source.selection), context.problem.min_lag
+    sums = merged(
+        context, run, lambda _, data, __: (_sums(data, scan.time, scan.use, at, lowest), None)
+    )
+    return sums[0], NO_COST
 
 
 def _sums(

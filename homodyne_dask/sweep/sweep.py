@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.kernels.backend_interface import MAX_CANDIDATES
-from homodyne_dask.kernels.gram import AnyGram, CellSums, Gram, RobustGram, WideGram, add
+from homodyne_dask.kernels.gram import AnyGram, CellSums, Gram, add
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.store.scan import Selection
 from homodyne_dask.sweep.blocks import NO_COST, BlockSource, Cost
@@ -74,10 +74,13 @@ class ArrivingGrams[G: AnyGram]:
         assert not self.missing
         bins = sum(map(len, layout.groups))
         some = next(iter(self.held.values()))
-        arrays = [np.zeros((bins, *part.shape[1:]), part.dtype) for part in some]
+        arrays = [
+            None if part is None else np.zeros((bins, *part.shape[1:]), part.dtype) for part in some
+        ]
         for group, members in enumerate(layout.groups):
             for array, part in zip(arrays, self._of_group(group), strict=True):
-                array[list(members)] = part
+                if array is not None:
+                    array[list(members)] = part
         return some._make(arrays)
 
     def _of_group(self, group: int) -> G:
@@ -102,7 +105,7 @@ class Passes(Protocol):
         self,
         theta: Float[np.ndarray, " p"],
         linear_params: Float[np.ndarray, "bin 2"] | None = None,
-    ) -> Gram | RobustGram:
+    ) -> Gram:
         """Return the Gram of all bins at theta; with (offset - 1, contrast), that of the problem's loss."""
         ...
 
@@ -110,7 +113,7 @@ class Passes(Protocol):
         """Return the Gram of [1, y - 1, f] at every theta."""
         ...
 
-    def wide(self, thetas: Float[np.ndarray, "point p"]) -> WideGram:
+    def wide(self, thetas: Float[np.ndarray, "point p"]) -> Gram:
         """Return the Gram of [1, y - 1, f_0, f_1 - f_0, f_2 - f_0 ...]."""
         ...
 
@@ -132,7 +135,7 @@ class Sweep:
     layout: Layout
     tasks: list[Run]
     client: "Client | None" = None
-    task: Task[Gram] | Task[Gram | RobustGram] = GRAM
+    task: Task[Gram] = GRAM
     execute: Executor = field(default_factory=lambda: executed)
     """An observer wraps it."""
     owners: dict[int, str] = field(default_factory=dict)
@@ -151,7 +154,7 @@ class Sweep:
         self,
         theta: Float[np.ndarray, " p"],
         linear_params: Float[np.ndarray, "bin 2"] | None = None,
-    ) -> Gram | RobustGram:
+    ) -> Gram:
         """Return the Gram of all bins at theta: one pass over the data."""
         return self.over(self.task, at_point(theta, linear_params))
 
@@ -163,7 +166,7 @@ class Sweep:
             all_grams += grams.each()
         return all_grams
 
-    def wide(self, thetas: Float[np.ndarray, "point p"]) -> WideGram:
+    def wide(self, thetas: Float[np.ndarray, "point p"]) -> Gram:
         """Return the Gram of f at all thetas: one pass over the data."""
         return self.over(WIDE_GRAM, ManyThetas(thetas))
 

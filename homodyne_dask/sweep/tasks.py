@@ -7,7 +7,7 @@ times, it returns a Gram of the same bits.
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from resource import RUSAGE_SELF, getrusage
@@ -18,23 +18,8 @@ from jaxtyping import Float
 
 from homodyne_dask.kernels.backend import backend_of, compilations
 from homodyne_dask.kernels.backend_interface import ModelPoint
-from homodyne_dask.kernels.cell_grams import (
-    cell_candidate_grams,
-    cell_gram,
-    robust_cell_gram,
-    wide_cell_gram,
-)
-from homodyne_dask.kernels.decayed_subblocks import SubBlocks
-from homodyne_dask.kernels.gram import (
-    CandidateGrams,
-    CellMeans,
-    Gram,
-    RobustGram,
-    WideGram,
-    gram_of_data,
-    merge_tree,
-    moments_of_data,
-)
+from homodyne_dask.kernels.cell_grams import cell_candidate_grams, cell_gram, wide_cell_gram
+from homodyne_dask.kernels.gram import AnyGram, CellMeans, Gram, gram_of_data, merge_tree
 from homodyne_dask.kernels.problem import Block, Problem
 from homodyne_dask.store.processes import set_allocator_thresholds
 from homodyne_dask.store.scan import open_selection, q_or_one
@@ -42,6 +27,9 @@ from homodyne_dask.sweep.block_cache import SUMS, block, placed, prefetched
 from homodyne_dask.sweep.blocks import NO_COST, BlockSource, Cost, Place, stored_sums
 from homodyne_dask.sweep.cell_means import cells_of, means_over_cells
 from homodyne_dask.sweep.layout import Run
+
+type Sums = Float[np.ndarray, "padded 4"]
+"""Of the data of a block alone: Σ w, Σ w(y - 1), Σ w(y - 1)² and the pairs."""
 
 
 class TaskContext(NamedTuple):
@@ -93,18 +81,6 @@ class Directions(NamedTuple):
     """One direction a row."""
 
 
-@dataclass(frozen=True)
-class Task[G]:
-    """A task of an executor: its function, its Dask key, and the name of the pass in progress reports."""
-
-    function: Callable[[Any, Any, Any], tuple[G, "Report"]]
-    """Of (context, its share of the work, argument): of a pass, a `Run` of blocks."""
-    key: str
-    """First word of its Dask keys, as in gram-3fa2c1-00012."""
-    label: str | None = None
-    """Name of the pass in progress reports; None for passes of the iteration, which are numbered."""
-
-
 class Report(NamedTuple):
     """The report that a task returns with its Gram."""
 
@@ -118,65 +94,88 @@ class Report(NamedTuple):
     """Most memory the process has had [bytes]."""
 
 
+@dataclass(frozen=True)
+class Task[G]:
+    """A task of an executor: what it computes, its Dask key, and the name of the pass in progress reports."""
+
+    compute: Callable[[Any, Any, Any], tuple[G, Cost]]
+    """Of (context, its share of the work, argument): of a pass, a `Run` of blocks."""
+    key: str
+    """First word of its Dask keys, as in gram-3fa2c1-00012."""
+    label: str | None = None
+    """Name of the pass in progress reports; None for passes of the iteration, which are numbered."""
+
+    def function(self, context: Any, share: Any, at: Any) -> tuple[G, Report]:
+        """Return the result for a share of the work, and a report of its cost."""
+        set_allocator_thresholds()
+        began, before = time.perf_counter(), compilations()
+        result, cost = self.compute(context, share, at)
+        seconds, peak = time.perf_counter() - began, getrusage(RUSAGE_SELF).ru_maxrss * 1024
+        address = ""  # of the worker that this process is
+        if distributed := sys.modules.get("distributed"):
+            with suppress(ValueError):  # it is none
+                address = distributed.get_worker().address
+        return result, Report(address, os.getpid(), seconds, (before, compilations()), cost, peak)
+
+
 def gram_of(
     context: TaskContext, run: Run, at: AtTheta | AtThetaOfBins | AtThetaAndLinear
-) -> tuple[Gram | RobustGram, Report]:
+) -> tuple[Gram, Cost]:
     """Return the merged Gram of a run of blocks, under the problem's loss where linear_params are given."""
-    set_allocator_thresholds()
-    began, before = time.perf_counter(), compilations()
     if isinstance(at, AtThetaOfBins):
         at = AtTheta(at.thetas[run.members[0]])
+    linear = at.linear_params[list(run.members)] if isinstance(at, AtThetaAndLinear) else None
+    problem, backend = context.problem, backend_of(context.problem.model)
     if cells_of(context.source) is not None:
         [means], cost = means_over_cells(*context, run, [at.theta])
-        if isinstance(at, AtTheta):
-            return cell_gram(means), report_of(began, before, cost)
-        gram = robust_cell_gram(means, context.problem, at.linear_params[list(run.members)])
-        return gram, report_of(began, before, cost)
+        return cell_gram(means, problem, linear), cost
     [point] = _points(context, [at.theta])
-    places = [Place(run.members, tile) for tile in run.tiles]
-    leaves, cost = [], Cost()
-    if isinstance(at, AtThetaAndLinear):
-        with prefetched(context.source, places) as turns:
-            for place in turns:
-                gram, part = _robust_leaf(context, point, place, at.linear_params)
-                leaves.append(gram)
-                cost = cost.plus(part)
-    else:
-        source, known = context.source, []
-        q = q_or_one(open_selection(source.selection))[run.members[0]]
-        for place in places:
-            i, j = (side * source.side for side in place.tile)
-            sums = _sums_of(source, place, context.problem.min_lag)
-            known.append(_Known(point.sub_blocks(q, i, j, source.side), sums))
-        with prefetched(context.source, places, [one.needed for one in known]) as turns:
-            for place, one in zip(turns, known, strict=True):
-                gram, part = _leaf(context, point, place, one)
-                leaves.append(gram)
-                cost = cost.plus(part)
-    with metered("merge"):
-        return merge_tree(leaves), report_of(began, before, cost)
+    if linear is not None:  # every residual counts
+        return merged(
+            context,
+            run,
+            lambda _, data, sums: (backend.robust_gram(point, data, linear), sums),
+            [point],
+        )
+
+    def gram(place: Place, data: Block, known: Sums | None) -> tuple[Gram, Sums]:
+        gram, sums = backend.gram(point, data, known)
+        SUMS[context.source, place, problem.min_lag] = sums
+        return gram, sums
+
+    return merged(context, run, gram, [point], problem.model.size + 3)
 
 
-def candidates_of(context: TaskContext, run: Run, at: Candidates) -> tuple[CandidateGrams, Report]:
+def candidates_of(context: TaskContext, run: Run, at: Candidates) -> tuple[Gram, Cost]:
     """Return the merged moments of [1, y - 1, f] of a run of blocks at every theta."""
-    set_allocator_thresholds()
-    began, before = time.perf_counter(), compilations()
     if cells_of(context.source) is not None:
         means, cost = means_over_cells(*context, run, list(at.thetas))
-        return cell_candidate_grams(means), report_of(began, before, cost)
-    backend, points, leaves = backend_of(context.problem.model), _points(context, at.thetas), []
-    with prefetched(context.source, [Place(run.members, tile) for tile in run.tiles]) as turns:
-        for place in turns:
-            data = block(context.source, place, context.budget)
-            leaves.append(backend.candidate_grams(points, data))
-    return merge_tree(leaves), report_of(began, before, NO_COST)
+        return cell_candidate_grams(means), cost
+    backend, points = backend_of(context.problem.model), _points(context, at.thetas)
+    grams = merged(context, run, lambda _, data, __: (backend.candidate_grams(points, data), None))
+    return grams[0], NO_COST
 
 
-def cell_means_of(context: TaskContext, run: Run, at: AtTheta) -> tuple[CellMeans, Report]:
+def wide_gram_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[Gram, Cost]:
+    """Return the merged moments of [1, y - 1, f_0, f_1 - f_0 ...], f_n at the n-th theta."""
+    if cells_of(context.source) is not None:
+        means, cost = means_over_cells(*context, run, list(at.thetas))
+        return wide_cell_gram(means), cost
+    backend, points = backend_of(context.problem.model), _points(context, at.thetas)
+    grams = merged(
+        context,
+        run,
+        lambda _, data, sums: backend.wide_gram(points, data, sums),
+        points,
+        len(points) + 2,
+    )
+    return grams[0], NO_COST
+
+
+def cell_means_of(context: TaskContext, run: Run, at: AtTheta) -> tuple[CellMeans, Cost]:
     """Return the columns of the cells of a run's bins, of data that are means over cells."""
-    began, before = time.perf_counter(), compilations()
     [means], cost = means_over_cells(*context, run, [at.theta])
-    return means, report_of(began, before, cost)
+    return means, cost
 
 
 def _points(context: TaskContext, thetas: Iterable[Float[np.ndarray, " p"]]) -> list[ModelPoint]:
@@ -188,63 +187,74 @@ def _points(context: TaskContext, thetas: Iterable[Float[np.ndarray, " p"]]) -> 
 class _Known(NamedTuple):
     """What is known of a block before it is read."""
 
-    cut: SubBlocks
-    """Sub-blocks in which the model has not decayed."""
-    sums: Float[np.ndarray, "padded 4"] | None
-    """Sums of the data alone; None before they are summed for the first time."""
+    active: int
+    """Sub-blocks in which the model has not decayed, at the point where these are most."""
+    sub_blocks: int
+    sums: Sums | None
+    """Those of the store where they cover the same pairs, else those of an earlier pass: which ones depends
+    on store and selection alone."""
+    needed: bool
+    """Whether the block must be read."""
 
-    @property
-    def needed(self) -> bool:
-        """Whether the block must be read."""
-        return self.cut.n_active > 0 or self.sums is None
+
+def _known(context: TaskContext, place: Place, points: Sequence[ModelPoint], every: bool) -> _Known:
+    source, problem = context.source, context.problem
+    q = q_or_one(open_selection(source.selection))[place.members[0]]
+    i, j = (side * source.side for side in place.tile)
+    cuts = [at.sub_blocks(q, i, j, source.side) for at in points]
+    active = max((cut.n_active for cut in cuts), default=0)
+    sub_blocks = cuts[0].n_total if cuts else 0
+    if every:
+        return _Known(active, sub_blocks, None, True)
+    sums = stored_sums(source, place, problem.min_lag)
+    sums = SUMS.get((source, place, problem.min_lag)) if sums is None else sums
+    return _Known(active, sub_blocks, sums, active > 0 or sums is None)
 
 
-def _sums_of(
-    source: BlockSource, place: Place, min_lag: int
-) -> Float[np.ndarray, "padded 4"] | None:
-    """Return the sums of the data of a block alone, None before they are summed for the first time.
+def merged[G: AnyGram](
+    context: TaskContext,
+    run: Run,
+    compute: Callable[[Place, Block, Sums | None], tuple[G, Sums | None]],
+    points: Sequence[ModelPoint] = (),
+    columns: int | None = None,
+) -> tuple[G, Cost]:
+    """Return the merged Gram of a run of blocks, and what it cost.
 
-    They are those of the store where they cover the same pairs, else those of an earlier pass: which ones
-    depends on store and selection alone.
+    compute: from a block and the sums of its data, where they are known, its Gram and these sums. points:
+    where f is evaluated. columns: those of a Gram; a block in which f has decayed to zero at all points is
+    then not read, where the sums are known, and its Gram follows from them. By default every block is read.
     """
-    sums = stored_sums(source, place, min_lag)
-    return SUMS.get((source, place, min_lag)) if sums is None else sums
+    source, cost = context.source, Cost()
+    places = [Place(run.members, tile) for tile in run.tiles]
+    known = [_known(context, place, points, columns is None) for place in places]
 
+    def leaves(turns: Iterator[Place]) -> Iterator[Any]:
+        nonlocal cost
+        for place, one in zip(turns, known, strict=True):
+            gram, sums, reading = None, one.sums, 0.0
+            if one.needed:
+                began = time.perf_counter()
+                with metered("read"):
+                    data = block(source, place, context.budget)
+                reading = time.perf_counter() - began
+                with metered("gram"):
+                    gram, sums = compute(place, data, sums)
+            if columns is not None and not one.active:
+                assert sums is not None
+                gram = gram_of_data(sums[: len(place.members)], columns)
+            cost = cost.plus(Cost(one.active, one.sub_blocks, int(one.needed), 1, reading))
+            yield gram
 
-def _leaf(context: TaskContext, at: ModelPoint, place: Place, known: _Known) -> tuple[Gram, Cost]:
-    """Return the Gram of one block; a block in which f has decayed to zero is not read."""
-    source, cut, sums = context.source, known.cut, known.sums
-    gram, reading = None, 0.0
-    if known.needed:
-        began = time.perf_counter()
-        with metered("read"):
-            data = block(source, place, context.budget)
-        reading = time.perf_counter() - began
-        with metered("gram"):
-            gram, sums = backend_of(context.problem.model).gram(at, data, sums)
-        SUMS[source, place, context.problem.min_lag] = sums
-    if gram is None or not cut.n_active:
-        assert sums is not None
-        gram = gram_of_data(sums[: len(place.members)], context.problem.model.size)
-    return gram, Cost(cut.n_active, cut.n_total, int(known.needed), 1, reading)
-
-
-def _robust_leaf(
-    context: TaskContext, at: ModelPoint, place: Place, linear_params: Float[np.ndarray, "bin 2"]
-) -> tuple[RobustGram, Cost]:
-    """Return the Gram of one block under the loss of the problem: every residual counts."""
-    began = time.perf_counter()
-    data = block(context.source, place, context.budget)
-    reading = time.perf_counter() - began
-    cut = at.sub_blocks(data.q[0], data.i0, data.j0, context.source.side)
-    linear_params = linear_params[list(place.members)]
-    gram = backend_of(context.problem.model).robust_gram(at, data, linear_params)
-    return gram, Cost(cut.n_active, cut.n_total, 1, 1, reading)
+    with prefetched(source, places, [one.needed for one in known]) as turns:
+        return merge_tree(leaves(turns)), cost
 
 
 def warm_up(context: TaskContext) -> Report:
     """Compile the kernel in this process before the first pass."""
-    began, before = time.perf_counter(), compilations()
+    return Task(_compiled, "warm").function(context, None, None)[1]
+
+
+def _compiled(context: TaskContext, *_: None) -> tuple[None, Cost]:
     side, padded_bins = context.source.side, context.source.padded_bins
     data, weights = np.zeros((padded_bins, side, side), np.float32), np.zeros((padded_bins, side))
     empty = Block(data, weights, weights, np.ones(1), np.zeros(1), 0, 0)
@@ -260,56 +270,13 @@ def warm_up(context: TaskContext) -> Report:
         backend.gram(at, empty, None)
     else:
         backend.robust_gram(at, empty, np.zeros((1, 2)))
-    return report_of(began, before, NO_COST)
-
-
-def report_of(began: float, before: dict[str, int], cost: Cost) -> Report:
-    """Return the report of a task.
-
-    began: time of perf_counter at its start; before: compilations of each kernel at its start.
-    """
-    seconds, peak = time.perf_counter() - began, getrusage(RUSAGE_SELF).ru_maxrss * 1024
-    address = ""  # of the worker that this process is
-    if distributed := sys.modules.get("distributed"):
-        with suppress(ValueError):  # it is none
-            address = distributed.get_worker().address
-    return Report(address, os.getpid(), seconds, (before, compilations()), cost, peak)
+    return None, NO_COST
 
 
 def metered(what: str) -> AbstractContextManager[object]:
     """Return a context whose time Dask shows as a part of a task; without Dask it does nothing."""
     metrics = sys.modules.get("distributed.metrics")  # a worker has loaded it
     return nullcontext() if metrics is None else metrics.context_meter.meter(what)
-
-
-def wide_gram_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[WideGram, Report]:
-    """Return the merged wide Gram of a run of blocks; a block in which f has decayed at all is not read."""
-    set_allocator_thresholds()
-    began, before = time.perf_counter(), compilations()
-    if cells_of(context.source) is not None:
-        means, cost = means_over_cells(*context, run, list(at.thetas))
-        return wide_cell_gram(means), report_of(began, before, cost)
-    source, problem, points = context.source, context.problem, _points(context, at.thetas)
-    backend, q = backend_of(problem.model), q_or_one(open_selection(source.selection))
-    q = q[run.members[0]]
-    places, known, needed = [Place(run.members, tile) for tile in run.tiles], [], []
-    for place in places:
-        i, j = (side * source.side for side in place.tile)
-        known.append(_sums_of(source, place, problem.min_lag))
-        active = any(at.sub_blocks(q, i, j, source.side).n_active for at in points)
-        needed.append(active or known[-1] is None)
-    leaves = []
-    with prefetched(source, places, needed) as turns:
-        for place, sums, read in zip(turns, known, needed, strict=True):
-            if not read:
-                some = sums[: len(run.members)]
-                moments = moments_of_data(some, len(points) + 2)
-                leaves.append(WideGram(moments, some[:, 3].astype(np.int64)))
-                continue
-            data = block(source, place, context.budget)
-            with metered("gram"):
-                leaves.append(backend.wide_gram(points, data, sums)[0])
-    return merge_tree(leaves), report_of(began, before, NO_COST)
 
 
 GRAM = Task(gram_of, "gram")

@@ -74,22 +74,22 @@ def test_two_rings_and_a_model_with_its_own_power_have_none(tmp_path):
 EIGHT = np.linspace(0, 160, 8)
 TURN = np.cos(np.deg2rad(2 * EIGHT))
 DRIFTS = {
-    "with φ": (EIGHT, None, 0.2 + 0.05 * TURN, 0.002, "static", ["φ"]),
-    "of a model with φ": (EIGHT, None, 0.2 + 0.05 * TURN, 0.002, "laminar_flow", []),
-    "too small": (EIGHT, None, 0.2 + 0.002 * TURN, 0.002, "static", []),
-    "of unknown error": (EIGHT, None, 0.2 + 0.05 * TURN, np.nan, "static", []),
-    "one bin on each ring": ([0.0] * 3, Q[:3], [0.3, 0.25, 0.2], 0.002, "brownian", ["q"]),
-    "within its error": ([0.0] * 3, Q[:3], [0.3, 0.25, 0.2], 0.06, "brownian", []),
-    "two angles": ([0.0, 90.0], None, [0.3, 0.25], 0.002, "brownian", ["φ"]),
+    "with φ": (EIGHT, None, 0.2 + 0.05 * TURN, 0.002, True, ["φ"]),
+    "of a model with φ": (EIGHT, None, 0.2 + 0.05 * TURN, 0.002, False, []),
+    "too small": (EIGHT, None, 0.2 + 0.002 * TURN, 0.002, True, []),
+    "of unknown error": (EIGHT, None, 0.2 + 0.05 * TURN, np.nan, True, []),
+    "one bin on each ring": ([0.0] * 3, Q[:3], [0.3, 0.25, 0.2], 0.002, True, ["q"]),
+    "within its error": ([0.0] * 3, Q[:3], [0.3, 0.25, 0.2], 0.06, True, []),
+    "two angles": ([0.0, 90.0], None, [0.3, 0.25], 0.002, True, ["φ"]),
 }
 
 
 @pytest.mark.parametrize("word", DRIFTS)
 def test_a_contrast_that_drifts_is_found(word, tmp_path):
-    phi, q, contrast, error, model, about = DRIFTS[word]
+    phi, q, contrast, error, isotropic, about = DRIFTS[word]
     rings = {} if q is None else {"q": q}
     scan = store(measured(CREEP, 30, np.array(phi), dt=0.5, **rings), tmp_path)
-    changes = contrast_changes(scan, np.array(contrast), np.full(len(phi), error), model)
+    changes = contrast_changes(scan, np.array(contrast), np.full(len(phi), error), isotropic)
     assert [name for one in changes for name in one.about] == about
 
 
@@ -97,7 +97,7 @@ def test_a_contrast_that_scatters_is_no_drift(tmp_path):
     scan = store(measured(CREEP, 30, angles(8), dt=0.5), tmp_path)
     rng, error = np.random.default_rng(1), np.full(8, 0.03)
     scattered = (0.2 + 0.03 * rng.standard_normal(8) for _ in range(50))
-    assert not any([*contrast_changes(scan, one, error, "static")] for one in scattered)
+    assert not any([*contrast_changes(scan, one, error, True)] for one in scattered)
 
 
 def test_a_rate_whose_standard_error_exceeds_it_is_called_undetermined(tmp_path):

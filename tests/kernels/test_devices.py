@@ -122,16 +122,6 @@ print(gpus_here())
     assert seen["platforms"] == ("cpu" if where == "in ours" else None)
 
 
-def test_processors_are_had_beside_the_platforms_that_a_user_names(tmp_path):
-    script = """
-from homodyne_dask.kernels.devices import first_cpu
-print(first_cpu().platform)
-"""
-    said, seen = run(script, tmp_path, JAX_PLATFORMS="cuda", XLA_PYTHON_CLIENT_PREALLOCATE="true")
-    assert (said, seen["platforms"]) == ("cpu\n", "cuda,cpu")
-    assert seen["XLA_PYTHON_CLIENT_PREALLOCATE"] == "true"
-
-
 def test_jax_that_was_started_without_processors_is_one_sentence(monkeypatch):
     def none():
         raise RuntimeError("Unknown backend cpu")

@@ -58,7 +58,7 @@ def assert_same(left, right, tolerance=EXACT):
             assert worst_error(left.moments[:, n], right.moments[:, n]).max() <= tolerance
     else:
         assert worst_error(left.moments, right.moments).max() <= tolerance
-    if hasattr(left, "loss"):
+    if left.loss is not None:
         np.testing.assert_allclose(left.loss, right.loss, rtol=1e-12, atol=1e-300)
 
 

@@ -1,7 +1,5 @@
 """Priors of parameters: their densities against scipy.stats, mistakes in them, and the prior of a rate."""
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
@@ -41,7 +39,7 @@ X = np.array([-10.0, 0.0, 99.0, 510.0, 1000.0, 2400.0, 2500.0, 2999.0, 5000.0, 2
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_density_gradient_and_draws_are_those_of_scipy(case):
+def test_density_and_draws_are_those_of_scipy(case):
     given, truth = CASES[case]
     prior = parsed_prior("D0", given)
     wanted = truth.logpdf(X)
@@ -54,12 +52,6 @@ def test_density_gradient_and_draws_are_those_of_scipy(case):
 
     draws = prior.sample(np.random.default_rng(3), 2000)
     assert stats.kstest(draws, truth.cdf).pvalue > 1e-3
-    with jax.enable_x64(True):
-        np.testing.assert_allclose(
-            jax.jit(prior.log_density)(jnp.asarray(X)), prior.log_density(X), rtol=1e-12
-        )
-        wanted = jax.vmap(jax.grad(prior.log_density))(jnp.asarray(X))
-        np.testing.assert_allclose(prior.gradient(X), wanted, rtol=1e-10, atol=1e-15)
 
 
 def test_bounds_cut_the_distribution():

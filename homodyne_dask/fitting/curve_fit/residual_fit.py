@@ -20,7 +20,6 @@ from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.fit_observer import FitDescription, FitObserver
 from homodyne_dask.fitting.minimize import FitRecord, SolverRequest, StartingPoint, minimize
 from homodyne_dask.fitting.run import followed, run, run_to_completion
-from homodyne_dask.kernels.backend import compilations
 from homodyne_dask.kernels.gram import Gram, merge_tree
 from homodyne_dask.kernels.problem import SUM_ROUNDING
 from homodyne_dask.kernels.residual_kernel import POINTS_PER_STEP, check_residual, columns_gram
@@ -32,12 +31,11 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.identifiability import determined_at
 from homodyne_dask.solver.normal_matrix import eigensystem
 from homodyne_dask.solver.scaling_modes import Scaling
-from homodyne_dask.store.processes import set_allocator_thresholds
-from homodyne_dask.sweep.blocks import NO_COST
+from homodyne_dask.sweep.blocks import NO_COST, Cost
 from homodyne_dask.sweep.layout import IN_PROCESS_PAIRS, Run
 from homodyne_dask.sweep.plan import Device, Plan, make_plan
 from homodyne_dask.sweep.sweep import Sweep
-from homodyne_dask.sweep.tasks import AtTheta, Directions, Report, Task, report_of
+from homodyne_dask.sweep.tasks import AtTheta, Directions, Task
 
 OPTIONS = lm.Options(
     decrement=1e-10, relative_step=1e-10, relative_rounding=1e-9, trust_region=True
@@ -55,19 +53,15 @@ class ResidualContext(NamedTuple):
     """Bytes of columns a worker process may keep."""
 
 
-def residuals_of(
-    context: ResidualContext, run: Run, at: AtTheta | Directions
-) -> tuple[Gram, Report]:
+def residuals_of(context: ResidualContext, run: Run, at: AtTheta | Directions) -> tuple[Gram, Cost]:
     """Return the merged Gram of the residuals of a run of chunks."""
-    set_allocator_thresholds()
-    began, before = time.perf_counter(), compilations()
     points, vectors = context.points, at.vectors if isinstance(at, Directions) else []
     rows = np.stack([at.theta, *vectors])
     leaves = [
         columns_gram(context.model, rows, points.columns(number, context.budget))
         for number, _ in run.tiles
     ]
-    return merge_tree(leaves), report_of(began, before, NO_COST)
+    return merge_tree(leaves), NO_COST
 
 
 RESIDUALS = Task(residuals_of, "residuals")

@@ -19,7 +19,7 @@ from homodyne_dask.fitting.surrogate.pair_sample import in_batches
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.backend_interface import PairSet
 from homodyne_dask.kernels.compiled import plain_kernel
-from homodyne_dask.kernels.gram import WideGram
+from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models import Convention, Model
 from homodyne_dask.solver.elimination import constraint_columns
@@ -58,7 +58,7 @@ class LikelihoodArrays(NamedTuple):
 
 
 def likelihood_arrays(
-    wide: WideGram, basis: Basis, pairs: PairSet, reduced: ReducedProblem, scaling: Scaling
+    wide: Gram, basis: Basis, pairs: PairSet, reduced: ReducedProblem, scaling: Scaling
 ) -> LikelihoodArrays:
     """Return the arrays from the wide Gram at a basis; reduced: the problem at the optimum."""
     bins, used = len(wide.pairs), wide.pairs > 0

@@ -255,7 +255,7 @@ def posterior(
     client: a Dask client; None starts workers where a fit would.
     progress: called with a description of each step.
 
-    χ² of all pairs at any parameters is computed from a wide Gram (`kernels.gram.WideGram`), which takes
+    χ² of all pairs at any parameters is computed from a wide Gram (`kernels.gram.Gram`), which takes
     one pass: draws need no passes. Some draws are compared with passes over all pairs. Contrast and offset
     have the prior for which integrating over them is equivalent to using their best values. Raises
     OptionError for fits that did not converge, robust losses, bounds of contrast or offset, unknown priors,

@@ -21,7 +21,8 @@ from homodyne_dask.models.transport import (
     Convention,
     bin_scales,
     frame_spacing,
-    integrals,
+    positive_times,
+    rows_of,
 )
 from homodyne_dask.store.scan import Scan, q_or_one
 from homodyne_dask.sweep.cell_sums import edges_inside
@@ -63,7 +64,8 @@ class BinnedAverages:
         """Return u(t2) - u(t1) of every row of integrals, interpolated at the mean times of the cells."""
         problem, nodes = self.problem, self._nodes
         steps = np.diff(nodes) / (self.spacing if problem.convention is Convention.HOMODYNE else 1)
-        rows = integrals(problem.model, problem.convention, theta, nodes, steps, self.spacing)
+        t = positive_times(problem.convention, nodes, self.spacing)
+        rows = rows_of(problem.model, problem.convention, theta, t, steps)
         here, there = self._places
         return there.of(rows) - here.of(rows)
 

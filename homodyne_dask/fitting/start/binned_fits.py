@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.kernels.gram import Gram, stacked
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.reduce import reduce
@@ -114,8 +114,7 @@ class BinnedFits:
         if self.mode == "shared":  # one contrast and offset: the sum of all bins
             grams = [Gram(g.moments.sum(0)[None], g.pairs.sum(keepdims=True)) for g in grams]
         bins = len(grams[0].pairs)
-        moments, pairs = (np.concatenate(parts) for parts in zip(*grams, strict=True))
-        whole = reduce(Gram(moments, pairs), "individual")
+        whole = reduce(stacked(grams), "individual")
         return [
             _part(whole, slice(n * bins, (n + 1) * bins)).with_prior(
                 self.search.prior_terms(trial.theta)

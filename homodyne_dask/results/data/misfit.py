@@ -6,11 +6,6 @@ from typing import Any, NamedTuple
 
 from homodyne_dask.solver.limits import IMPROBABLE
 
-WITHOUT_ANGLES = (
-    "brownian", "power_law", "static", "stretched", "stretched_q", "stretched_ageing"
-)  # fmt: skip
-"""Built-in models whose f is the same at all φ."""
-
 
 class Alternative(NamedTuple):
     """What explains the deviations of a model from the data, by a score test."""
