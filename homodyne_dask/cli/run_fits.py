@@ -1,7 +1,6 @@
 """What `homodyne-dask fit` does: the model, the workers, one fit or several, their reports."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -52,7 +51,7 @@ def run_fits(config: FitConfig, chosen: RunOptions) -> int:
             raise OptionError(
                 "a fit with per_scan has no checkpoint: leave out --resume and --go-on"
             )
-        config = replace(config, over=config.over or "scan")
+        config = config.replaced(over=config.over or "scan")
     with delivered(config) as (config, where):
         config, comparison = _with_model(config, resume)
         jobs = fit_jobs(config)
@@ -140,4 +139,4 @@ def _with_model(config: FitConfig, resume: bool) -> "tuple[FitConfig, Comparison
             scan, client=client, callbacks=[show], **config.fit_options()
         )
     echo(f"{comparison}\n")
-    return replace(config, model=comparison.chosen), comparison
+    return config.replaced(model=comparison.chosen), comparison

@@ -2,7 +2,6 @@
 
 import os
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 from distributed import Client
@@ -112,5 +111,5 @@ class ScanFitter:
             large = os.fstat(file.fileno()).st_size >= MIN_BYTES_FOR_WORKERS
         client = self.client if large else None
         hd.ingest(source, store, time_offset=self.time_offset, client=client)
-        config = replace(self.config, data=[store], output=folder)
+        config = self.config.replaced(data=[store], output=folder)
         return FitOfScan(config, self.client, self.more)

@@ -237,6 +237,11 @@ def _ranked(results: Sequence[FitResult]) -> Ranking:
     return Ranking(totals, above.sum(1), stderr, lowest, int(chosen))
 
 
+def _prior_of(given: Any) -> Any:
+    """Return the prior of contrast or offset, which counts as a measurement."""
+    return given.get("prior") if isinstance(given, dict) else None
+
+
 _SAME: dict[str, Callable[[FitResult], Any]] = {
     "data": lambda fit: (
         f"{fit.provenance.inputs['store']} (SHA-256 {fit.provenance.inputs['store_sha256'][:12]})"
@@ -249,8 +254,8 @@ _SAME: dict[str, Callable[[FitResult], Any]] = {
     "numbers of pairs": lambda fit: fit.scaling["ndata"].values.tolist(),
     "independent bins": lambda fit: fit.provenance.inputs["independent_bins"],
     "precision": lambda fit: fit.config["precision"],
-    "contrast_prior": lambda fit: fit.config["contrast_prior"],
-    "offset_prior": lambda fit: fit.config["offset_prior"],
+    "contrast": lambda fit: _prior_of(fit.config["contrast"]),
+    "offset": lambda fit: _prior_of(fit.config["offset"]),
 }
 """What fits that are compared have in common, by its name."""
 

@@ -275,7 +275,7 @@ class FitResult(Reportable):
 
     @property
     def derived(self) -> dict[str, DerivedQuantity]:
-        """Tied parameters; D_SE of Brownian motion and, with temperature and viscosity, R_h."""
+        """Tied parameters; D_SE of Brownian motion."""
         tied = tied_quantities(self.provenance, self.parameters, self.covariance)
         return tied | derived_quantities(self.config, self.parameters)
 
