@@ -103,7 +103,12 @@ FIRST = Field(union_mode="left_to_right")
 """Of a union: the first type that takes a value, also by converting it, and not the closest one."""
 Number = Annotated[float, BeforeValidator(_no_truth_value), Form("a number", "FLOAT")]
 Positive = Annotated[Number, Field(gt=0), Form("a positive number", "FLOAT")]
-Integer = Annotated[int, BeforeValidator(_no_truth_value), Form("a whole number", "INTEGER")]
+Integer = Annotated[
+    int,
+    BeforeValidator(_no_truth_value),
+    Field(gt=-(2**63), lt=2**63),  # what an array holds
+    Form("a whole number", "INTEGER"),
+]
 Count = Annotated[Integer, Field(ge=1), Form("a whole number of at least 1", "INTEGER")]
 Range = Annotated[tuple[Number, Number], BeforeValidator(_pair), Form("two numbers", "LOW:HIGH")]
 Frames = Annotated[

@@ -182,11 +182,13 @@ class Options(BaseModel):
         (name, *inside), value, known = first["loc"], first["input"], cls.options()
         if name not in known:
             return f"unknown key {shown(name)}; {nearest(name, known)}"
-        option, typed = known[str(name)], f"--{str(name).replace('_', '-')}"
+        option = known[str(name)]
+        typed = option.names[0] if option.names else f"--{option.name.replace('_', '-')}"
         if first["type"] == "missing":
             return f"{typed} is missing: give {option.form.words}"
         if not (option.by_name and inside):
             value, inside = values[option.name], []
+            value = value[0] if isinstance(value, tuple) and len(value) == 1 else value
         if option.choices:
             return f"{typed} {shown(value)} is unknown; {nearest(str(value), option.choices)}"
         key = f" {inside[0]}" if inside else ""
