@@ -19,9 +19,8 @@ from typing import Any
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-_OPTION, _FLAGS = re.compile(r"(?<![\w-])--([a-z][a-z-]*)"), ("overwrite", "resume", "strict")
-_typed = False
-"""Whether a command of the command line runs, whose options messages name."""
+_OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*)( =)?")
+_FLAGS = ("overwrite", "resume", "strict")
 _MAX_SHOWN = 100
 """Most letters of a value that a message quotes."""
 
@@ -30,35 +29,22 @@ class HomodyneDaskError(Exception):
     """Base class of errors that the user can correct; commands print the message and exit with status 2."""
 
     def __str__(self) -> str:
-        return as_spelled(printable(super().__str__()))
+        parts = self.on_command_line.split("`")
+        parts[::2] = [_OPTION.sub(_as_argument, part) for part in parts[::2]]
+        return "`".join(parts)
 
+    @property
+    def on_command_line(self) -> str:
+        """The message with options as they are typed, --frame-time; `str` has frame_time.
 
-@contextmanager
-def as_typed() -> Iterator[None]:
-    """Let messages name options as the command line does: --frame-time, in Python frame_time."""
-    global _typed
-    before, _typed = _typed, True
-    try:
-        yield
-    finally:
-        _typed = before
-
-
-def as_spelled(text: str) -> str:
-    """Return a sentence with options as they are given here, on the command line or in Python."""
-    return text if _typed else spelled_as_in_python(text)
-
-
-def spelled_as_in_python(text: str) -> str:
-    """Return a message with options as arguments; commands in backticks stay."""
-    parts = text.split("`")
-    parts[::2] = [_OPTION.sub(_as_argument, part) for part in parts[::2]]
-    return "`".join(parts)
+        Commands in backticks are the same in both.
+        """
+        return printable(super().__str__())
 
 
 def _as_argument(option: re.Match[str]) -> str:
     name = option[1].replace("-", "_")
-    return f"{name}=True" if name in _FLAGS else name
+    return name + (option[2] or "=True" * (name in _FLAGS))
 
 
 def printable(text: str) -> str:

@@ -7,7 +7,6 @@ import numpy as np
 
 from homodyne_dask.document.blocks import Document, table_document
 from homodyne_dask.document.plain_text import Printed
-from homodyne_dask.errors import as_spelled
 from homodyne_dask.store.arrays import read_array, sigma_words, spacing_text
 from homodyne_dask.store.files import AnyPath
 from homodyne_dask.store.manifest import read_manifest
@@ -62,7 +61,7 @@ class IngestReport(Printed):
         notes = [
             *["already complete, nothing to do"] * self.skipped,
             f"σ {sigma_words(self.sigma_source)}",
-            *(f"note: {as_spelled(note)}" for note in self.notes),
+            *(f"note: {note}" for note in self.notes),
         ]
         return table_document(title, [_HEAD, *map(_of_bin, self.bins)], 0, notes)
 

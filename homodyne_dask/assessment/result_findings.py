@@ -47,7 +47,7 @@ MAX_ERROR_OVER_PRIOR = 1.1
 """The error of a parameter over the standard deviation of its prior, above which a warning is given."""
 LARGE_BOUND = 100.0
 """From this size on a bound is moved by a power of ten, below, as that of an exponent, it is doubled."""
-KNOWN_OFFSET, FLOAT64 = "--offset-prior 1:0.01", "--precision float64"
+KNOWN_OFFSET, FLOAT64 = "--offset prior=1:0.01", "--precision float64"
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,8 @@ def _user_error_sentence(error: Exception, then: str) -> str:
         return message[:1].lower() + message[1:] + hint
     if isinstance(error, click.ClickException):
         return error.format_message()
+    if isinstance(error, HomodyneDaskError):
+        return error.on_command_line
     return _file_error_sentence(error, then) if isinstance(error, OSError) else str(error)
 
 

@@ -24,7 +24,6 @@ from homodyne_dask.cli.exit_status import (
 )
 from homodyne_dask.cli.printing import echo, progress_hidden
 from homodyne_dask.errors import (
-    as_typed,
     loaded,
     metadata_of,
     nearest,
@@ -69,7 +68,6 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Help": {
         "explain": (f"{_APPS}.guide.explain_command", "Print a page of the user guide."),
         "doctor": (f"{_APPS}.doctor.doctor_command", "Check this machine and its environment."),
-        "completion": (f"{_CORE}.completion", "Print the completion script of a shell."),
     },
 }  # fmt: skip
 """The commands of this package: by section and name the module, and its short help."""
@@ -147,7 +145,7 @@ class Program(click.Group):
         words = [word for word in words if not any(word in names for names in ANYWHERE)]
         try:
             check_address_space()
-            with sigterm_interrupts(), progress_hidden(quiet), messages(debug, verbose), as_typed():
+            with sigterm_interrupts(), progress_hidden(quiet), messages(debug, verbose):
                 status = super().main(
                     words,
                     prog_name or "homodyne-dask",
@@ -158,8 +156,7 @@ class Program(click.Group):
         except (Exception, KeyboardInterrupt, Interrupted) as e:
             if debug:
                 traceback.print_exc()
-            with as_typed():
-                status = print_error(e)
+            status = print_error(e)
         sys.exit(status if isinstance(status, int) else 0)
 
     def resolve_command(

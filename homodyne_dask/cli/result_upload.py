@@ -4,7 +4,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -52,7 +51,7 @@ def delivered(config: FitConfig) -> Iterator[tuple[FitConfig, Callable[[Path], s
         changed: dict[str, Any] = {"output": folder}
         if len(config.data) == 1 and not config.over and config.checkpoint is None:
             changed["checkpoint"] = Path(f"{url.name}.checkpoint.json")
-        yield replace(config, **changed), name_of
+        yield config.replaced(**changed), name_of
 
 
 @contextmanager

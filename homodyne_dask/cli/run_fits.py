@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -65,7 +64,7 @@ def run_fits(config: FitConfig, chosen: RunOptions) -> int:
     if config.per_scan:  # parameters differ by scan
         if resume:
             raise OptionError("a fit with per_scan has no checkpoint: leave out --resume")
-        config = replace(config, over=config.over or "scan")
+        config = config.replaced(over=config.over or "scan")
     with delivered(config) as (config, where):
         if config.model == AUTO:
             config, jobs = _with_chosen_model(config, resume)
@@ -153,7 +152,7 @@ def _with_chosen_model(config: FitConfig, resume: bool) -> tuple[FitConfig, list
         comparison = hd.compare_models(job.scan(), client=client, callbacks=[show], **job.options)
     echo(f"{comparison}\n")
     rows = tuple(row._asdict() for row in comparison.fits)
-    return replace(config, model=comparison.chosen), [job._replace(compared=rows)]
+    return config.replaced(model=comparison.chosen), [job._replace(compared=rows)]
 
 
 def _print_result(

@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, require_type
 from homodyne_dask.models.parameters import Search
-from homodyne_dask.request.options import fit_options
+from homodyne_dask.request.options import CHANGEABLE, FitOptions
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver import levenberg_marquardt as lm
@@ -236,7 +236,9 @@ def identity(request: Request) -> dict[str, Any]:
         "excluded chunks": [list(chunk) for chunk in request.scan.excluded],
         "model": config["model"],
         "gap_angstrom": config["gap_angstrom"],
-        **{option.name: config[option.name] for option in fit_options() if option.identity},
+        **{
+            o.name: config[o.name] for o in FitOptions.options().values() if CHANGEABLE not in o.use
+        },
         "free": [n for n, free in zip(names, request.search.free, strict=True) if free],
         "start": [None if np.isnan(v) else float(v) for v in request.search.start],
         # JSON holds no infinite number

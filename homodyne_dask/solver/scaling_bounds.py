@@ -93,11 +93,14 @@ def scaling_prior(
     if all(pair is None for pair in (contrast_bounds, offset_bounds, contrast_prior, offset_prior)):
         return None
     limits = np.array(
-        [_bounds("offset_bounds", offset_bounds), _bounds("contrast_bounds", contrast_bounds)]
+        [_bounds("bounds of offset", offset_bounds), _bounds("bounds of contrast", contrast_bounds)]
     )
     limits[0] -= 1
     priors = np.array(
-        [_prior("offset_prior", offset_prior, 1.0), _prior("contrast_prior", contrast_prior, 0.0)]
+        [
+            _prior("prior of offset", offset_prior, 1.0),
+            _prior("prior of contrast", contrast_prior, 0.0),
+        ]
     )
     return ScalingPrior(*limits.T, *priors.T)
 

@@ -16,7 +16,6 @@ from homodyne_dask.errors import (
     OptionError,
     SelectionError,
     StoreError,
-    as_spelled,
     require_count,
     shown,
 )
@@ -330,7 +329,7 @@ class Scan(Printed, BinsAndFrames):
         return Cuts(c2, count, t1, t2, age, lag, stored["age_edges"], stored["lag_edges"])
 
     def _document(self) -> Document:
-        notes = [f"note: {as_spelled(note)}" for note in self.attrs["notes"]]
+        notes = [f"note: {note}" for note in self.attrs["notes"]]
         return table_document(_caption(self), _rows(self), 0, notes)
 
 

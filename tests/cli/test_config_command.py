@@ -1,13 +1,11 @@
 """The options of a fit as a file."""
 
-from dataclasses import MISSING
 from pathlib import Path
 
 import pytest
 import yaml
 
-from homodyne_dask.cli.fit_config import config_options, template
-from homodyne_dask.cli.read_options import from_options, read_config
+from homodyne_dask.cli.fit_config import FitConfig, read_config, template
 from homodyne_dask.errors import OptionError
 
 
@@ -28,18 +26,18 @@ def test_the_template_is_valid_as_it_stands(tmp_path):
 
 def test_the_template_with_every_option_taken_in_is_valid_and_names_them_all(tmp_path):
     config = read_config(written(tmp_path, uncommented(template())))
-    assert config.given == set(config_options())
+    assert config.model_fields_set == set(FitConfig.model_fields)
 
 
 def test_an_example_that_is_a_default_is_the_default():
     for name, value in yaml.safe_load(uncommented(template())).items():
-        default = config_options()[name].default
-        if default not in (MISSING, None, ()):
+        default = FitConfig.options()[name].default
+        if default not in (..., None, ()):
             assert value == default, name
 
 
 def uncommented(text: str) -> str:
-    names = tuple(f"# {name}: " for name in config_options())
+    names = tuple(f"# {name}: " for name in FitConfig.model_fields)
     return "\n".join(
         line.removeprefix("# ") if line.startswith(names) else line for line in text.splitlines()
     )
@@ -60,17 +58,10 @@ def test_an_option_wins_over_the_file_and_leaves_its_other_keys(tmp_path):
 
 
 def test_options_as_typed_become_values():
-    config = from_options(
-        {
-            "data": ["a.zarr"],
-            "model": "static",
-            "q": ("0.005", "0.006"),
-            "phi": "-30:30",
-            "frames": "0:300",
-            "bounds": {"D0": "1:1e7"},
-            "fixed": {"D_offset": "0"},
-        }
-    )
+    config = FitConfig(
+        data=["a.zarr"], model="static", q=("0.005", "0.006"), phi="-30:30", frames="0:300",
+        bounds=("D0=1:1e7",), fixed=("D_offset=0",),
+    )  # fmt: skip
     assert config.q == [0.005, 0.006]
     assert (config.phi, config.frames) == ((-30.0, 30.0), (0, 300))
     assert (config.bounds, config.fixed) == ({"D0": (1.0, 1e7)}, {"D_offset": 0.0})

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from io import StringIO
@@ -14,7 +13,7 @@ from rich.console import Console
 
 import ingest
 from homodyne_dask.cli import main, progress_bar
-from homodyne_dask.cli.commands.simulate import SCENARIOS
+from homodyne_dask.cli.commands.simulate import Simulation
 from homodyne_dask.cli.printing import echo
 from tests.apps.dashboard.example_progress import RUNNING
 from tests.run_command import done, run
@@ -26,18 +25,9 @@ try:
     main(["fit", "--help"])
 except SystemExit as ended:
     assert not ended.code
-slow = ("numpy", "jax", "dask", "xarray", "h5py", "matplotlib", "pydantic")
+slow = ("numpy", "jax", "dask", "xarray", "h5py", "matplotlib")
 print([name for name in slow if name in sys.modules], file=sys.stderr)
 """
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_what_a_shell_reads_asks_this_program_for_completions(shell, tmp_path):
-    script = tmp_path / "completion"
-    script.write_text(done("completion", shell))
-    assert f"_HOMODYNE_DASK_COMPLETE={shell}_complete" in script.read_text()
-    if program := shutil.which(shell):
-        subprocess.run([program, "-n", script], check=True)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +55,7 @@ def test_help_loads_no_numerical_library():
 
 
 def test_every_scenario_is_completed():
-    assert set(SCENARIOS) == set(ingest.SCENARIOS)
+    assert set(Simulation.options()["scenario"].choices) == set(ingest.SCENARIOS)
 
 
 def test_frames_that_a_store_does_not_have_are_said(here):

@@ -14,8 +14,7 @@ import numpy as np
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from homodyne_dask.cli.fit_config import template
-from homodyne_dask.cli.read_options import read_config
+from homodyne_dask.cli.fit_config import read_config, template
 from homodyne_dask.errors import HomodyneDaskError
 from ingest.readers.detect import open_source
 from ingest.readers.options import checked_options

@@ -10,15 +10,14 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 import homodyne_dask as hd
-from homodyne_dask.cli.fit_config import config_options
-from homodyne_dask.cli.read_options import read_config
+from homodyne_dask.cli.fit_config import FitConfig, read_config
 from homodyne_dask.cli.run_fits import fit_jobs
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.models import model_named
 from tests.synthetic import FLOW, angles, measured, store
 
-EXAMPLES = {name: yaml.safe_load(option.example) for name, option in config_options().items()}
+EXAMPLES = {name: yaml.safe_load(option.example) for name, option in FitConfig.options().items()}
 ELSEWHERE = {"data", "scheduler", "key", "scheduler_file", "site", "jobs"}
 FILES = {"output", "checkpoint", "overwrite"}
 WORDS = [

@@ -13,7 +13,7 @@ import homodyne_dask as hd
 import ingest
 from homodyne_dask.apps.migration.homodyne_yaml import read_homodyne_yaml
 from homodyne_dask.apps.view.viewed_data import open_shown, sources_of
-from homodyne_dask.cli.read_options import read_config
+from homodyne_dask.cli.fit_config import read_config
 from homodyne_dask.cluster import tls
 from homodyne_dask.cluster.slurm.persistent import read_scheduler_file
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError, StoreError

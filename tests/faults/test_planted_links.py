@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ingest
-from homodyne_dask.cli.read_options import read_config
+from homodyne_dask.cli.fit_config import read_config
 from homodyne_dask.errors import OptionError, StoreError
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.files import folder as folders

@@ -7,10 +7,10 @@ import yaml
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.fitting.prepare import prepare
-from homodyne_dask.request.options import fit_options
+from homodyne_dask.request.options import FitOptions
 from tests.synthetic import FLOW, angles, measured, store
 
-OPTIONS = {option.name: option for option in fit_options()}
+OPTIONS = FitOptions.options()
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +53,7 @@ def test_a_value_that_is_not_one_of_the_choices_is_refused(scan, name):
 def test_values_of_numpy_are_those_of_python_and_a_checkpoint_holds_them(scan, tmp_path):
     """What JSON cannot hold would end the fit after its first pass."""
     of_numpy = {
-        "contrast_prior": np.array([0.25, 0.125], np.float32),
-        "contrast_bounds": np.array([0, 1]),
+        "contrast": {"prior": np.array([0.25, 0.125], np.float32), "bounds": np.array([0, 1])},
         "min_lag": np.int64(2),
         "starts": np.int64(2),
         "max_passes": np.int64(50),
@@ -62,7 +61,7 @@ def test_values_of_numpy_are_those_of_python_and_a_checkpoint_holds_them(scan, t
         "prior": {"D0": np.array([2500, 300], np.float32)},
     }
     of_python = {
-        "contrast_prior": (0.25, 0.125), "contrast_bounds": (0.0, 1.0), "min_lag": 2, "starts": 2,
+        "contrast": {"prior": (0.25, 0.125), "bounds": (0.0, 1.0)}, "min_lag": 2, "starts": 2,
         "max_passes": 50, "fixed": {"alpha": -0.5}, "prior": {"D0": (2500, 300)},
     }  # fmt: skip
     result = hd.fit(scan, hd.STATIC, checkpoint=tmp_path / "fit.ckpt", **of_numpy)

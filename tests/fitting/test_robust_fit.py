@@ -107,8 +107,8 @@ def test_two_workers_give_the_bits_of_none(scan, result):
 
 REFUSED = [
     ("a scale without a loss", {"loss_scale": 2.0}, "choose a loss"),
-    ("no scale", {"loss": "huber", "loss_scale": 0.0}, "is not a positive number"),
-    ("a word", {"loss": "huber", "loss_scale": "big"}, "is not a positive number"),
+    ("no scale", {"loss": "huber", "loss_scale": 0.0}, "give a positive number"),
+    ("a word", {"loss": "huber", "loss_scale": "big"}, "give a positive number"),
     ("float32", {"loss": "huber", "precision": "mixed"}, "use precision 'float64'"),
     ("another loss", {"loss": "arctan"}, "loss 'arctan' is unknown"),
 ]

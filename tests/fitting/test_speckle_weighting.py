@@ -180,7 +180,7 @@ def test_values_and_errors_are_those_of_dense_generalised_least_squares(tmp_path
         (None, {"bounds": {"alpha": (0.2, 1.0)}}),
         (None, {"scaling": "shared"}),
         (None, {"scaling": "fixed", "contrast": 0.25, "offset": 1.0}),
-        (None, {"contrast_prior": (0.25, 0.001)}),
+        (None, {"contrast": {"prior": (0.25, 0.001)}}),
         (None, {"rates": "spline", "fixed": {}}),
         (None, {"profile": ("D0",)}),
         (None, {"convention": "homodyne"}),

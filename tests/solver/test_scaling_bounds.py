@@ -138,7 +138,9 @@ def test_a_bin_without_decay_has_the_contrast_that_is_known_beforehand(scans):
 
 def test_a_fit_says_what_stands_at_a_bound(scans, tmp_path):
     scan = store(scans, tmp_path)
-    result = fit_here(scan, hd.STATIC, contrast_bounds=(0.21, 0.28), initial={"D_offset": 1000.0})
+    result = fit_here(
+        scan, hd.STATIC, contrast={"bounds": (0.21, 0.28)}, initial={"D_offset": 1000.0}
+    )
     (bound,) = result.findings.of("scaling-at-bound")
     assert (bound.about, bound.numbers) == (("contrast",), {"bins": 2, "total": 4})
     held = np.isnan(result.scaling["contrast_stderr_naive"].values)
@@ -148,11 +150,19 @@ def test_a_fit_says_what_stands_at_a_bound(scans, tmp_path):
 
 
 REFUSED = [
-    ("a series", {"scaling": "fourier1", "contrast_prior": (0.2, 0.1)}, "do not apply to scaling"),
-    ("fixed", {"scaling": "fixed", "offset_bounds": (0.9, 1.1)}, "do not apply to scaling 'fixed'"),
-    ("empty bounds", {"contrast_bounds": (0.3, 0.2)}, "0.3 is not below 0.2"),
-    ("no deviation", {"contrast_prior": (0.3, 0.0)}, "positive standard deviation"),
-    ("one number", {"offset_prior": 1.0}, "offset_prior = 1.0 is not a pair of numbers"),
+    (
+        "a series",
+        {"scaling": "fourier1", "contrast": {"prior": (0.2, 0.1)}},
+        "do not apply to scaling",
+    ),
+    (
+        "fixed",
+        {"scaling": "fixed", "offset": {"bounds": (0.9, 1.1)}},
+        "do not apply to scaling 'fixed'",
+    ),
+    ("empty bounds", {"contrast": {"bounds": (0.3, 0.2)}}, "0.3 is not below 0.2"),
+    ("no deviation", {"contrast": {"prior": (0.3, 0.0)}}, "positive standard deviation"),
+    ("one number", {"offset": {"prior": 1.0}}, "offset = {'prior': 1.0} cannot be used"),
 ]
 
 

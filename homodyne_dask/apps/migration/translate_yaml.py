@@ -16,7 +16,6 @@ from homodyne_dask.apps.migration.homodyne_yaml import (
 )
 from homodyne_dask.apps.migration.unsupported_keys import unsupported_keys
 from homodyne_dask.cli.fit_config import FitConfig
-from homodyne_dask.cli.read_options import from_options
 from homodyne_dask.errors import OptionError, nearest
 from homodyne_dask.store import schema
 from homodyne_dask.store.files import AnyPath, path_of
@@ -63,8 +62,7 @@ class Translation:
     def yaml(self, folder: str | Path = ".") -> str:
         """Return the text of a file in `folder` for `homodyne-dask fit`."""
         lines = [f"# from {self.source.name}; the store is written by", f"#   {self.ingest}", ""]
-        given = self.config.given
-        content = {name: value for name, value in self.config.plain().items() if name in given}
+        content = self.config.model_dump(mode="json", exclude_unset=True)
         paths = [_relative(path, Path(folder)) for path in self.config.data]
         content["data"] = paths[0] if len(paths) == 1 else paths
         lines += [f"{key}: {json.dumps(value)}" for key, value in content.items()]
@@ -152,11 +150,12 @@ def _translated(where: Path, theirs: HomodyneYaml) -> Translation:
             f"outliers (huber, soft_l1 or cauchy)"
         )
     options["frames"] = frames
+    parameters: dict[str, Any]
     parameters, on_parameters = _parameters(theirs, NAMES[model])
     unsupported = list(unsupported_keys(theirs.content))
     return Translation(
         source=where,
-        config=from_options(options | parameters),
+        config=FitConfig(**(options | parameters)),
         ingest=_ingest(source, options.get("gap"), offset),
         remarks=(*remarks, *on_parameters),
         ignored={one.key: one.why for one in unsupported if one.known},

@@ -50,7 +50,7 @@ initial_parameters.tied_parameters | ties are not converted: give them as tie (D
 the fit differs from that of xpcsjax
 parameter_space | repeats analysis_mode | model
 parameter_space.priors | normal priors are given as prior (D0: [2500, 300]), priors of contrast and offset \
-as contrast_prior and offset_prior; bounds and fixed values replace other priors
+as contrast and offset (contrast: {prior: [0.2, 0.01]}); bounds and fixed values replace other priors
 optimization | there is one method, least squares | method
 optimization.angle_filtering | phi_filtering selects the angles
 optimization.nlsq | there is one solver, which ends within 1e-4 standard errors of the optimum: no \

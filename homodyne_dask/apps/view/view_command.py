@@ -4,14 +4,16 @@ from typing import Any
 
 import click
 
+from homodyne_dask.cli.fit_config import EXCLUSION, FitConfig
+from homodyne_dask.cli.path_arguments import ANY_PATH
 from homodyne_dask.cli.printing import echo
-from homodyne_dask.cli.shared_options import ANY_PATH, EXCLUSION, config_parameters, exclusions
+from homodyne_dask.cli.shared_options import options_of, workers_of_options
 from homodyne_dask.store.files import AnyPath
 
 
 @click.command()
 @click.argument("what", metavar="STORE|RESULT...", nargs=-1, required=True, type=ANY_PATH)
-@config_parameters(EXCLUSION)
+@options_of(FitConfig, EXCLUSION)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -38,4 +40,6 @@ def view(what: tuple[AnyPath, ...], port: int, opens: bool | None, **left_out: A
     from homodyne_dask.apps.view.view_server import serve_page  # it loads xarray and Bokeh
     from homodyne_dask.apps.view.viewed_data import sources_of
 
-    serve_page(sources_of(what, exclusions(left_out)), port, echo, opens)
+    exclude = workers_of_options(what[0], left_out).selection()["exclude"]
+    given = {name: value for name, value in exclude.items() if value is not None}
+    serve_page(sources_of(what, given), port, echo, opens)

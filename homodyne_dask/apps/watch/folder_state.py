@@ -114,7 +114,7 @@ class WatchState:
 
 def fit_identity(config: FitConfig, time_offset: float) -> Mapping[str, object]:
     """Return what tells the fits of a configuration from others: model, options, selection."""
-    values = {name: one for name, one in config.plain().items() if name not in _NOT_OF_THE_FIT}
+    values = config.model_dump(mode="json", exclude={*_NOT_OF_THE_FIT})
     return values | {"time_offset": time_offset}
 
 

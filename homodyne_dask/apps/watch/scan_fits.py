@@ -2,7 +2,6 @@
 
 import os
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 from distributed import Client
@@ -101,5 +100,5 @@ class ScanFitter:
         client = self.client if large else None
         hd.ingest(source, store, time_offset=self.time_offset, client=client)
         assert self.client is not None  # it was connected before
-        config = replace(self.config, data=[store], output=folder)
+        config = self.config.replaced(data=[store], output=folder)
         return FitOfScan(config, self.client, *self.written)

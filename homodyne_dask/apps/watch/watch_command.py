@@ -1,76 +1,58 @@
 """homodyne-dask watch: result files appear in a folder, fits follow."""
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import click
+from pydantic import Field
 
-from homodyne_dask.cli.fit_config import FitConfig, config_options
-from homodyne_dask.cli.read_options import from_options, read_config
-from homodyne_dask.cli.shared_options import (
-    DATA,
-    LOCAL_PATH,
-    OUTPUT,
-    SectionCommand,
-    SectionOption,
-    config_parameters,
-    options_given,
-)
+from homodyne_dask.cli.fit_config import FitConfig, read_config
+from homodyne_dask.cli.path_arguments import LOCAL_PATH
+from homodyne_dask.cli.shared_options import SectionCommand, given_of, options_of
 from homodyne_dask.errors import OptionError
+from homodyne_dask.request.option_types import Form, Names, Number
+from homodyne_dask.request.options import COMMON, DATA, OUTPUT, Options, option
 
-_OF_DATA: dict[str, Any] = {"cls": SectionOption, "section": DATA}
-_OF_OUTPUT: dict[str, Any] = {"cls": SectionOption, "section": OUTPUT}
 NOT_OF_WATCHED = ("data", "per_scan", "over", "windows", "output", "overwrite", "checkpoint")
 """Options of a fit that a watched folder does not have, or has in another form."""
+
+
+class WatchedFolder(Options):
+    """How a folder is watched, and what is written beside the results."""
+
+    once: bool = option(False, use=COMMON)
+    """Exit when all present files are fitted (for cron)."""
+    newest_first: bool = option(False, use=COMMON)
+    """Fit the newest file first, not the oldest."""
+    stores: Literal["keep", "delete"] = option("keep", use=COMMON)
+    """Whether to keep the ingested data in stores/ after their fit is written."""
+    files: Names = option((), DATA, use=COMMON)
+    """Pattern of the names of result files; default: *.hdf, *.hdf5, *.h5, *.nxs."""
+    interval: Annotated[Number, Field(ge=0.01), Form("seconds, at least 0.01", "FLOAT")] = option(
+        1.0, use=COMMON
+    )
+    """Seconds between checks of the folder."""
+    time_offset: Number = option(0.0, DATA, use=COMMON)
+    """Seconds between loading the sample and the first frame of each scan."""
+    pictures: bool | None = option(None, OUTPUT, use=COMMON)
+    """Whether to draw the figures of each fit; default: yes."""
+    nexus: bool = option(False, OUTPUT, use=COMMON)
+    """Also write each result as a NeXus file, result.nx.h5."""
 
 
 @click.command(cls=SectionCommand)
 @click.argument("folder", type=LOCAL_PATH)
 @click.argument("fit_yaml", metavar="[FIT.yaml]", type=LOCAL_PATH, required=False)
-@click.option("--once", is_flag=True, help="Exit when all present files are fitted (for cron).")
-@click.option("--newest-first", is_flag=True, help="Fit the newest file first, not the oldest.")
+@options_of(WatchedFolder)
+@options_of(FitConfig, [name for name in FitConfig.model_fields if name not in NOT_OF_WATCHED])
 @click.option(
-    "--stores", type=click.Choice(["keep", "delete"]), default="keep", show_default=True,
-    help="Whether to keep the ingested data in stores/ after their fit is written.",
-)  # fmt: skip
-@click.option(
-    "--files", multiple=True, **_OF_DATA,
-    help="Pattern of the names of result files; repeatable; default: *.hdf, *.hdf5, *.h5, *.nxs.",
-)  # fmt: skip
-@click.option(
-    "--interval", type=click.FloatRange(0.01), default=1.0, show_default=True,
-    help="Seconds between checks of the folder.",
-)  # fmt: skip
-@click.option(
-    "--time-offset", type=float, default=0.0, **_OF_DATA,
-    help="Seconds between loading the sample and the first frame of each scan.",
-)  # fmt: skip
-@config_parameters(name for name in config_options() if name not in NOT_OF_WATCHED)
-@click.option(
-    "--output", "-o", required=True, type=LOCAL_PATH, **_OF_OUTPUT,
+    "--output",
+    "-o",
+    required=True,
+    type=LOCAL_PATH,
     help="Folder of all results, scans.csv and scans.html.",
-)  # fmt: skip
-@click.option(
-    "--pictures/--no-pictures", default=True, **_OF_OUTPUT,
-    help="Whether to draw the figures of each fit.",
-)  # fmt: skip
-@click.option(
-    "--nexus", is_flag=True, **_OF_OUTPUT,
-    help="Also write each result as a NeXus file, result.nx.h5.",
-)  # fmt: skip
-def watch(
-    folder: Path,
-    fit_yaml: Path | None,
-    once: bool,
-    newest_first: bool,
-    stores: str,
-    files: tuple[str, ...],
-    interval: float,
-    time_offset: float,
-    pictures: bool,
-    nexus: bool,
-    **options: Any,
-) -> None:
+)
+def watch(folder: Path, fit_yaml: Path | None, **options: Any) -> None:
     """Ingest and fit each result file that appears in FOLDER, with the options of FIT.yaml.
 
     A file is complete when its size and its modification time are unchanged between two checks. Results go
@@ -83,24 +65,32 @@ def watch(
         raise OptionError(
             f"{folder} is not a directory: give the directory in which result files appear"
         )
-    config = _configuration(folder, fit_yaml, options)
+    how = WatchedFolder(
+        **given_of({name: options.pop(name) for name in WatchedFolder.model_fields})
+    )
+    config = _configuration(folder, fit_yaml, given_of(options))
     from homodyne_dask.apps.watch import watch_loop  # with xarray and all of a fit
 
-    patterns = files or watch_loop.PATTERNS
-    watching = watch_loop.WatchOptions(patterns, interval, once, newest_first, stores == "keep")
-    fits = watch_loop.ScanFitter(config, pictures, nexus, time_offset)
+    watching = watch_loop.WatchOptions(
+        how.files or watch_loop.PATTERNS,
+        how.interval,
+        how.once,
+        how.newest_first,
+        how.stores == "keep",
+    )
+    pictures = how.pictures is not False
+    fits = watch_loop.ScanFitter(config, pictures, how.nexus, how.time_offset)
     status = watch_loop.run_watch(folder, config, watching, fits)
     click.get_current_context().exit(status)
 
 
-def _configuration(folder: Path, fit_yaml: Path | None, options: dict[str, Any]) -> FitConfig:
+def _configuration(folder: Path, fit_yaml: Path | None, given: dict[str, Any]) -> FitConfig:
     """Return the configuration of each fit, but for its data; raises OptionError for mistakes."""
-    given = options_given(options)
-    data = [folder.absolute()]
+    data: dict[str, Any] = {"data": [folder.absolute()]}
     config = (
-        from_options({"data": data} | given)
+        FitConfig(**given | data)
         if fit_yaml is None
-        else read_config(fit_yaml, given, data)
+        else read_config(fit_yaml, given, data["data"])
     )
     if config.model == "auto":
         raise OptionError(

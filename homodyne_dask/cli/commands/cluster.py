@@ -6,10 +6,9 @@ from urllib.parse import urlsplit
 
 import click
 
-from homodyne_dask.cli.fit_config import config_options
+from homodyne_dask.cli.path_arguments import LOCAL_PATH
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
-from homodyne_dask.cli.read_options import read_value
-from homodyne_dask.cli.shared_options import LOCAL_PATH
+from homodyne_dask.cli.shared_options import workers_of_options
 from homodyne_dask.cluster.local import answered, known_workers
 from homodyne_dask.cluster.slurm import persistent
 from homodyne_dask.text import counted, size
@@ -53,7 +52,7 @@ def cluster_start(site: str, jobs: str, foreground: bool, file: Path | None) -> 
     """Start a scheduler and its workers; they run until `cluster stop`."""
     where = _file(file)
     if foreground:
-        number = read_value(config_options()["jobs"], jobs or 1)
+        number = workers_of_options("", {"jobs": jobs or 1}).jobs or 1
         persistent.serve(site, number, where, lambda scheduler: _print_scheduler(scheduler, where))
     else:
         _print_scheduler(persistent.start_scheduler(site, jobs, where), where)

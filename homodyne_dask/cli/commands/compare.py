@@ -3,8 +3,8 @@
 import click
 
 import homodyne_dask as hd
+from homodyne_dask.cli.path_arguments import ANY_PATH
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
-from homodyne_dask.cli.shared_options import ANY_PATH
 from homodyne_dask.store.files import AnyPath
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import click
 
 from homodyne_dask.cli.fit_config import template
+from homodyne_dask.cli.path_arguments import LOCAL_PATH, write_new
 from homodyne_dask.cli.printing import echo
-from homodyne_dask.cli.shared_options import LOCAL_PATH, write_new
 from homodyne_dask.errors import in_line
 
 

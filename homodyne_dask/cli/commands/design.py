@@ -1,22 +1,17 @@
 """homodyne-dask design: the errors that a planned scan will give."""
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 import homodyne_dask as hd
+from homodyne_dask.cli.fit_config import MODELS, LocalPath
+from homodyne_dask.cli.path_arguments import ANY_PATH, STORE
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
-from homodyne_dask.cli.shared_options import (
-    ANY_PATH,
-    LOCAL_PATH,
-    STORE,
-    Text,
-    numbers_of_option,
-    values_by_name,
-    words,
-)
+from homodyne_dask.cli.shared_options import given_of, options_of
 from homodyne_dask.errors import OptionError, in_line
+from homodyne_dask.request.option_types import Count, Names, Number, NumberByName, Numbers
+from homodyne_dask.request.options import Options, option
 from homodyne_dask.store.files import AnyPath
 
 BETWEEN = 7
@@ -25,87 +20,77 @@ WHOLE = ("frames", "angles", "pixels")
 REQUIRED = ("model", "q", "frames", "dt", "contrast", "counts", "pixels")
 
 
+class DesignOptions(Options):
+    """A planned scan, by the names of `hd.design`."""
+
+    model: str | None = option(None, suggestions=MODELS[:-1])
+    """Name of the model."""
+    param: NumberByName = option(None, example="{D0: 1e4}")
+    """Value of a parameter of the model."""
+    fixed: Names = option(())
+    """Parameter that will not be fitted."""
+    q: Numbers = option(None)
+    """q of each bin [1/Å]."""
+    phi: Numbers = option(None)
+    """φ of each bin [°]."""
+    angles: Count | None = option(None)
+    """Number of bins, evenly spaced over 180°."""
+    frames: int | None = option(None)
+    """Number of frames."""
+    dt: Number | None = option(None)
+    """Time between frames [s]."""
+    contrast: Number | None = option(None)
+    """Contrast."""
+    counts: Number | None = option(None)
+    """Mean counts per pixel and frame."""
+    pixels: Number | None = option(None)
+    """Independent pixels per bin."""
+    gap: str | None = option(None)
+    """Distance between the plates, such as '200 um'."""
+    ages: Numbers = option(None)
+    """Ages for which errors of J and γ̇ are printed [s]."""
+    vary: str | None = option(None, example="frames=100:3000")
+    """Quantity to vary (frames, counts, pixels, contrast, angles or exposure), with a range or values:
+    frames=100:3000 or frames=100,300."""
+    picture: LocalPath | None = option(None)
+    """Plot the errors against the varied quantity to this PNG file."""
+
+
 @click.command()
 @click.argument("fit", metavar="[FIT]", type=ANY_PATH, required=False)
-@click.option("--model", help="Name of the model.", type=Text(tuple(hd.MODELS)))
-@click.option(
-    "--param", multiple=True, metavar="NAME=VALUE",
-    help="Value of a parameter of the model, such as D0=1e4; repeatable.",
-)  # fmt: skip
-@click.option(
-    "--fixed", multiple=True, metavar="NAME", help="Parameter that will not be fitted; repeatable."
-)
-@click.option("--q", multiple=True, metavar="FLOAT", help="q of each bin [1/Å].")
-@click.option("--phi", multiple=True, metavar="FLOAT", help="φ of each bin [°].")
-@click.option("--angles", type=click.IntRange(1), help="Number of bins, evenly spaced over 180°.")
-@click.option("--frames", type=int, help="Number of frames.")
-@click.option("--dt", type=float, help="Time between frames [s].")
-@click.option("--contrast", type=float, help="Contrast.")
-@click.option("--counts", type=float, help="Mean counts per pixel and frame.")
-@click.option("--pixels", type=float, help="Independent pixels per bin.")
-@click.option("--gap", help="Distance between the plates, such as '200 um'.")
-@click.option(
-    "--ages",
-    multiple=True,
-    metavar="FLOAT",
-    help="Ages for which errors of J and γ̇ are printed [s].",
-)
-@click.option(
-    "--vary", metavar="NAME=LOW:HIGH",
-    help="Quantity to vary (frames, counts, pixels, contrast, angles or exposure), with a range or values: "
-    "frames=100:3000 or frames=100,300.",
-)  # fmt: skip
-@click.option(
-    "--picture",
-    type=LOCAL_PATH,
-    help="Plot the errors against the varied quantity to this PNG file.",
-)
+@options_of(DesignOptions)
 @STORE
 @AS_JSON
-def design(
-    fit: AnyPath | None, store: AnyPath | None, vary: str | None, picture: Path | None, as_json: bool,
-    **options: Any,
-) -> None:  # fmt: skip
+def design(fit: AnyPath | None, store: AnyPath | None, as_json: bool, **options: Any) -> None:
     """Predict the standard errors of a planned scan for both weightings.
 
     The scan is that of the fit in the folder FIT, modified by the options, or is described by the
     options alone. `homodyne-dask explain planning` explains the calculation.
     """
-    given = _given(options)
-    if vary is not None:
-        given["vary"] = _varied(vary)
-    if picture is not None and vary is None:
+    given = given_of(DesignOptions(**given_of(options)).model_dump())
+    picture = given.pop("picture", None)
+    if "vary" in given:
+        given["vary"] = _varied(given["vary"])
+    elif picture is not None:
         raise OptionError(
             "--picture needs a quantity to plot the errors against: also give --vary, such as --vary "
             "frames=100:3000"
         )
-    if fit is not None:
-        found = _like(fit, store, given)
-    else:
-        found = _planned(given)
+    found = _planned(given) if fit is None else _like(fit, store, given)
     if as_json:
         echo_json(found.to_dict())
     else:
         echo(str(found))
     if picture is not None:
         found.plot().savefig(picture)
-        echo(f"\nwritten: {in_line(str(picture))}", err=as_json)
-
-
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    given = {name: value for name, value in options.items() if value not in (None, ())}
-    for name in {"q", "phi", "ages"} & set(given):
-        given[name] = numbers_of_option(name, given[name])
-    if "fixed" in given:
-        given["fixed"] = words(given["fixed"])
-    return given
+        echo(f"\nwritten: {in_line(picture)}", err=as_json)
 
 
 def _planned(given: dict[str, Any]) -> hd.Design:
     for name in REQUIRED:
         if name not in given:
             raise OptionError(f"--{name} is missing: give it, or the folder of a fit")
-    params = values_by_name("param", words(given.pop("param", ())))
+    params = given.pop("param", {})
     if (angles := given.pop("angles", None)) is not None:
         if "phi" in given:
             raise OptionError("--angles and --phi both set the angles: leave out one of them")

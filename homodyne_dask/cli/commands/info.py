@@ -7,8 +7,8 @@ import click
 import numpy as np
 
 import homodyne_dask as hd
+from homodyne_dask.cli.path_arguments import ANY_PATH, LOCAL_PATH
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
-from homodyne_dask.cli.shared_options import ANY_PATH, LOCAL_PATH
 from homodyne_dask.errors import OptionError, in_line
 from homodyne_dask.results.files.csv_tables import rows_csv
 from homodyne_dask.store.arrays import spacing_text

@@ -2,16 +2,20 @@
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
 import homodyne_dask as hd
 from homodyne_dask.cli.commands.info import store_values
 from homodyne_dask.cli.exit_status import Interrupted
+from homodyne_dask.cli.fit_config import PathOrUrl
+from homodyne_dask.cli.path_arguments import ANY_PATH
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
-from homodyne_dask.cli.shared_options import ANY_PATH, numbers_of_option
+from homodyne_dask.cli.shared_options import given_of, options_of
 from homodyne_dask.cluster.memory import require_addresses
+from homodyne_dask.request.option_types import Number, Numbers
+from homodyne_dask.request.options import Options, option
 from homodyne_dask.store.files import AnyPath, path_of
 
 MIN_BYTES_FOR_WORKERS = 500_000_000
@@ -21,88 +25,57 @@ ADDRESSES = 600_000_000
 """Bytes of address space that an ingest reserves: libraries, and 75 MB for each of its threads."""
 
 
+class IngestOptions(Options):
+    """Options of an ingest, by their names in `hd.ingest`, and of its workers."""
+
+    store: PathOrUrl | None = option(None, names=("--output", "-o"))
+    """Name of the store; required for several files."""
+    average: Literal["scans"] | None = option(None)
+    """Write the mean of the scans instead of the bins of each scan."""
+    q: Numbers = option(None)
+    """q in 1/Å if the file does not contain it: one number or one per bin."""
+    phi: Numbers = option(None)
+    """φ in degrees if the file does not contain it: one number or one per bin."""
+    frame_time: Number | None = option(None, names=("--dt", "--frame-time"))
+    """Time between stored frames in seconds."""
+    sigma: Numbers = option(None)
+    """Standard deviation of c2 of a single pair of frames: one number or one per bin."""
+    time_offset: Number = option(0.0)
+    """Seconds between loading the sample and the first frame."""
+    gap: str | None = option(None)
+    """Gap between the plates with its unit, such as "200 um"; stored with the data."""
+    trains: str | None = option(None)
+    """For files with one matrix per train: first train to use, counted from 0, and the one after the last,
+    such as 0:500."""
+    dataset: str | None = option(None)
+    """Name of the matrices, such as /data/c2, in an HDF5 or .npz file of any other layout."""
+    q_dataset: str | None = option(None)
+    """With --dataset: name of the dataset of q."""
+    phi_dataset: str | None = option(None)
+    """With --dataset: name of the dataset of φ."""
+    time_dataset: str | None = option(None)
+    """With --dataset: name of the dataset of frame times, or of their spacing, in seconds."""
+    axes: str | None = option(None)
+    """Axes of the matrices if they are not detected, with t for both time axes, such as t,t,q."""
+    half: Literal["upper", "lower", "mean"] | None = option(None)
+    """Part of asymmetric matrices to use: one half, or the mean of both."""
+    sharded: bool | None = option(None)
+    """Whether to store many chunks per file (Zarr shards); default: only for stores at a URL."""
+    strict: bool = option(False)
+    """Reject a file with a bin that contains no data, instead of leaving out the bin."""
+    overwrite: bool = option(False)
+    """Replace a store that has different contents."""
+    scheduler: str | None = option(None)
+    """Address of a running Dask scheduler, such as tls://host:8786."""
+    key: str | None = option(None)
+    """Folder of the scheduler's TLS key, or none for an unencrypted scheduler."""
+
+
 @click.command()
 @click.argument("sources", type=ANY_PATH, nargs=-1, required=True, metavar="SOURCE... [STORE]")
-@click.option(
-    "--output", "-o", "store", type=ANY_PATH, help="Name of the store; required for several files."
-)
-@click.option(
-    "--average",
-    type=click.Choice(["scans"]),
-    help="Write the mean of the scans instead of the bins of each scan.",
-)
-@click.option(
-    "--q",
-    multiple=True,
-    help="q in 1/Å if the file does not contain it: one number or one per bin.",
-)
-@click.option(
-    "--phi", multiple=True, help="φ in degrees if the file does not contain it: one number or one per bin."
-)  # fmt: skip
-@click.option(
-    "--dt", "--frame-time", "frame_time", type=float, help="Time between stored frames in seconds."
-)
-@click.option(
-    "--sigma",
-    multiple=True,
-    help="Standard deviation of c2 of a single pair of frames: one number or one per bin.",
-)
-@click.option(
-    "--time-offset",
-    type=float,
-    default=0.0,
-    help="Seconds between loading the sample and the first frame.",
-)
-@click.option(
-    "--gap", help='Gap between the plates with its unit, such as "200 um"; stored with the data.'
-)
-@click.option(
-    "--trains",
-    help="For files with one matrix per train: first train to use, counted from 0, and the one after the "
-    "last, such as 0:500.",
-)
-@click.option(
-    "--dataset",
-    help="Name of the matrices, such as /data/c2, in an HDF5 or .npz file of any other layout.",
-)
-@click.option("--q-dataset", help="With --dataset: name of the dataset of q.")
-@click.option("--phi-dataset", help="With --dataset: name of the dataset of φ.")
-@click.option(
-    "--time-dataset",
-    help="With --dataset: name of the dataset of frame times, or of their spacing, in seconds.",
-)
-@click.option(
-    "--axes",
-    help="Axes of the matrices if they are not detected, with t for both time axes, such as t,t,q.",
-)
-@click.option(
-    "--half",
-    type=click.Choice(["upper", "lower", "mean"]),
-    help="Part of asymmetric matrices to use: one half, or the mean of both.",
-)
-@click.option(
-    "--sharded/--no-sharded", default=None,
-    help="Whether to store many chunks per file (Zarr shards); default: only for stores at a URL.",
-)  # fmt: skip
-@click.option(
-    "--strict",
-    is_flag=True,
-    help="Reject a file with a bin that contains no data, instead of leaving out the bin.",
-)
-@click.option("--overwrite", is_flag=True, help="Replace a store that has different contents.")
-@click.option("--scheduler", help="Address of a running Dask scheduler, such as tls://host:8786.")
-@click.option(
-    "--key", help="Folder of the scheduler's TLS key, or none for an unencrypted scheduler."
-)
+@options_of(IngestOptions)
 @AS_JSON
-def ingest(
-    sources: tuple[AnyPath, ...],
-    store: AnyPath | None,
-    scheduler: str | None,
-    key: str | None,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def ingest(sources: tuple[AnyPath, ...], as_json: bool, **given: Any) -> None:
     """Write the two-time correlations in SOURCE to a Zarr STORE.
 
     Several files, given with --output, are repeats of one measurement: the store contains the bins of all
@@ -116,20 +89,25 @@ def ingest(
     repeat the option or separate them with commas. To continue an interrupted ingest, repeat the command.
     """
     require_addresses("an ingest", ADDRESSES)
+    options = IngestOptions(**given_of(given)).model_dump()
     *first, last = sources
     # without --output the second of two is the store if it is no file
-    if store is None and len(first) == 1 and not (isinstance(last, Path) and last.is_file()):
-        sources, store = tuple(first), last
+    if (
+        options["store"] is None
+        and len(first) == 1
+        and not (isinstance(last, Path) and last.is_file())
+    ):
+        sources, options["store"] = tuple(first), last
     files = [path_of("source", one) for one in sources]
-    options |= {what: numbers_of_option(what, options[what]) for what in ("q", "phi", "sigma")}
     size = sum(path.stat().st_size for path in files if path.is_file())
+    scheduler, key = options.pop("scheduler"), options.pop("key")
     if scheduler is not None:
         workers = hd.connect(scheduler, key)
     else:
         workers = nullcontext() if size < MIN_BYTES_FOR_WORKERS else hd.local_cluster()
     try:
         with workers as client:
-            report = hd.ingest(files, store, client=client, **options)
+            report = hd.ingest(files, client=client, **options)
     except KeyboardInterrupt:
         raise Interrupted(
             f"interrupted: the part of {files[0]} already written is kept; repeat the command to continue"

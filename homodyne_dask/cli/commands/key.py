@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
+from homodyne_dask.cli.path_arguments import LOCAL_PATH
 from homodyne_dask.cli.printing import echo
-from homodyne_dask.cli.shared_options import LOCAL_PATH
 from homodyne_dask.cluster import tls
 from homodyne_dask.errors import OptionError
 

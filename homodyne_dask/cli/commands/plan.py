@@ -5,33 +5,36 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import homodyne_dask as hd
+from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.cli.shared_options import (
     CLUSTER,
     SELECTED,
     SectionCommand,
-    SectionOption,
-    config_parameters,
     configuration,
+    options_of,
     selected,
 )
 from homodyne_dask.cli.worker_options import client_of, workers_are_local
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models import model_named
-from homodyne_dask.request.options import WORKERS, plan_options
+from homodyne_dask.request.options import PLAN, FitOptions
 
 if TYPE_CHECKING:
     from homodyne_dask.sweep.plan import Plan
 
 
+_PLANNED = [name for name, known in FitOptions.options().items() if PLAN in known.use]
+
+
 @click.command(cls=SectionCommand)
 @click.argument("source")
-@config_parameters(["model", *(option.name for option in plan_options()), *SELECTED, *CLUSTER])
+@options_of(FitConfig, ["model", *_PLANNED, *SELECTED, *CLUSTER])
 @click.option(
-    "--workers", cls=SectionOption, section=WORKERS,
+    "--workers",
     help="Plan for a hypothetical cluster: the number of workers, optionally with the threads and memory of "
     "each, such as 1000:8:32GB.",
-)  # fmt: skip
+)
 @AS_JSON
 def plan(source: str, workers: str | None, as_json: bool, **options: Any) -> None:
     """Print the size and memory of a fit of SOURCE, and about how long a pass takes.

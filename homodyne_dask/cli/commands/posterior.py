@@ -1,26 +1,21 @@
 """homodyne-dask posterior: the posterior of all the data of a finished fit."""
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import click
+from pydantic import Field
 
 import homodyne_dask as hd
 from homodyne_dask.cli import result_upload, worker_options
 from homodyne_dask.cli.exit_status import NOT_CONVERGED
+from homodyne_dask.cli.fit_config import FitConfig
+from homodyne_dask.cli.path_arguments import ANY_PATH, LOCAL_PATH, STORE
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json, echo_progress
-from homodyne_dask.cli.read_options import from_options
-from homodyne_dask.cli.shared_options import (
-    ANY_PATH,
-    CLUSTER,
-    LOCAL_PATH,
-    STORE,
-    config_parameters,
-    options_given,
-    values_by_name,
-    words,
-)
+from homodyne_dask.cli.shared_options import CLUSTER, given_of, options_of, workers_of_options
 from homodyne_dask.errors import OptionError, in_line
+from homodyne_dask.request.option_types import ByName, Form, Integer
+from homodyne_dask.request.options import Options, option
 from homodyne_dask.results.data import block_means
 from homodyne_dask.results.files.folder import fits_in
 from homodyne_dask.results.files.posterior_netcdf import check_netcdf_path
@@ -28,43 +23,41 @@ from homodyne_dask.results.files.saved_results import SUMMARY, data_of
 from homodyne_dask.store.files import AnyPath, is_file
 
 
+class PosteriorOptions(Options):
+    """Draws of a posterior, by the names of `hd.posterior`."""
+
+    priors: Annotated[ByName[str], Form("a prior of each parameter", "NAME=PRIOR")] = option(
+        None, example="{D0: 2500:300}", names=("--prior",)
+    )
+    """Prior of a parameter: mean and standard deviation of a normal distribution, such as D0=2500:300, or a
+    named distribution (lognormal, halfnormal, truncnormal, uniform or loguniform), such as
+    D0=lognormal:2500:0.3; default: uniform or log-uniform within the bounds."""
+    draws: Annotated[
+        Integer,
+        Field(ge=100, le=1_000_000),
+        Form("a whole number from 100 to a million", "INTEGER"),
+    ] = option(4000)
+    """Number of draws."""
+    seed: Integer = option(1)
+    """Seed of the draws."""
+    adjust: Literal["robust", "none"] = option("robust")
+    """Width of the likelihood: that of the standard errors (robust), or that of uncorrelated noise (none)."""
+
+
 @click.command()
 @click.argument("folder", metavar="FIT", type=ANY_PATH)
-@click.option(
-    "--prior", multiple=True, metavar="NAME=PRIOR",
-    help="Prior of a parameter: mean and standard deviation of a normal distribution, such as D0=2500:300, "
-    "or a named distribution (lognormal, halfnormal, truncnormal, uniform or loguniform), such as "
-    "D0=lognormal:2500:0.3; repeatable. Default: uniform or log-uniform within the bounds.",
-)  # fmt: skip
-@click.option(
-    "--draws", type=click.IntRange(100, 1_000_000), default=4000, show_default=True,
-    help="Number of draws.",
-)  # fmt: skip
-@click.option(
-    "--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of the draws."
-)
-@click.option(
-    "--adjust", type=click.Choice(["robust", "none"]), default="robust", show_default=True,
-    help="Width of the likelihood: that of the standard errors (robust), or that of uncorrelated noise "
-    "(none).",
-)  # fmt: skip
+@options_of(PosteriorOptions)
 @STORE
-@config_parameters(CLUSTER)
+@options_of(FitConfig, CLUSTER)
 @AS_JSON
 @click.option(
-    "--output", "-o", type=LOCAL_PATH,
+    "--output",
+    "-o",
+    type=LOCAL_PATH,
     help="Write the draws to this netCDF file, and leave FIT unchanged.",
-)  # fmt: skip
+)
 def posterior(
-    folder: AnyPath,
-    prior: tuple[str, ...],
-    draws: int,
-    seed: int,
-    adjust: str,
-    store: AnyPath | None,
-    as_json: bool,
-    output: Path | None,
-    **workers: Any,
+    folder: AnyPath, store: AnyPath | None, as_json: bool, output: Path | None, **given: Any
 ) -> None:
     """Sample the posterior of the fit in the folder FIT, and write it there.
 
@@ -74,6 +67,8 @@ def posterior(
 
     Exit status: 0 done, 2 bad input, 3 the draws are unreliable, 130 interrupted.
     """
+    workers = {name: given.pop(name) for name in CLUSTER}
+    chosen = PosteriorOptions(**given_of(given))
     fits = [] if is_file(folder / SUMMARY) else fits_in(folder)
     if fits:
         raise OptionError(
@@ -83,18 +78,14 @@ def posterior(
     if output is not None and check_netcdf_path(output).exists():
         raise OptionError(f"{output} exists: give another --output")
     result = hd.load_result(folder)
-    priors = values_by_name("prior", words(prior)) or None
     data = data_of(result, folder, result_upload.WITH_STORE, store)
     scan = block_means.as_fitted(data, result)
     echo_progress(
-        f"{draws:,} draws from the posterior of {result.config['model']} fitted to {in_line(scan.path)}"
+        f"{chosen.draws:,} draws from the posterior of {result.config['model']} fitted to "
+        f"{in_line(scan.path)}"
     )
-    source = {"data": [scan.path], "model": result.config["model"]}
-    with worker_options.client_of(from_options(source | options_given(workers))) as client:
-        found = hd.posterior(
-            result, scan, priors=priors, draws=draws, seed=seed, adjust=adjust, client=client,
-            progress=echo_progress,
-        )  # fmt: skip
+    with worker_options.client_of(workers_of_options(scan.path, workers)) as client:
+        found = hd.posterior(result, scan, **dict(chosen), client=client, progress=echo_progress)
     if as_json:
         echo_json(found.values())
     else:

@@ -10,8 +10,9 @@ import click
 import homodyne_dask as hd
 from homodyne_dask.cli.commands.plan import plan_values
 from homodyne_dask.cli.fit_config import FitConfig
+from homodyne_dask.cli.path_arguments import LOCAL_PATH
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json, text_to_stderr
-from homodyne_dask.cli.shared_options import LOCAL_PATH, configuration, selected
+from homodyne_dask.cli.shared_options import configuration, selected
 from homodyne_dask.cli.worker_options import longest_task_of
 from homodyne_dask.cluster.slurm import jobs, queue, sites
 from homodyne_dask.cluster.slurm.persistent import connection_by

@@ -3,8 +3,8 @@
 import click
 
 import homodyne_dask as hd
+from homodyne_dask.cli.path_arguments import ANY_PATH, STORE
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
-from homodyne_dask.cli.shared_options import ANY_PATH, STORE
 from homodyne_dask.document.plain_text import as_text
 from homodyne_dask.errors import OptionError, in_line
 from homodyne_dask.store.files import AnyPath, is_file

@@ -1,14 +1,14 @@
 """homodyne-dask submit: run a fit as a batch job."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
+from homodyne_dask.cli.fit_config import FitConfig, read_config
+from homodyne_dask.cli.path_arguments import LOCAL_PATH
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
-from homodyne_dask.cli.read_options import read_config
-from homodyne_dask.cli.shared_options import LOCAL_PATH, Text
+from homodyne_dask.cli.shared_options import options_of
 from homodyne_dask.cli.worker_options import check_worker_options, longest_task_of
 from homodyne_dask.cluster.slurm import jobs as batch
 from homodyne_dask.cluster.slurm import sites
@@ -17,25 +17,21 @@ from homodyne_dask.errors import OptionError
 
 @click.command()
 @click.argument("config", metavar="FIT.yaml", type=LOCAL_PATH)
-@click.option(
-    "--site", required=True, type=Text(("generic", "perlmutter", "esrf", "alcf")),
-    help="Site: generic, perlmutter, esrf, ..., or a user-defined one.",
-)  # fmt: skip
-@click.option(
-    "--jobs", default="", help="Number of worker jobs, or minimum and maximum, such as 1:20."
-)
+@options_of(FitConfig, ["site", "jobs"])
 @click.option("--dry-run", is_flag=True, help="Print the job script and submit nothing.")
 @AS_JSON
-def submit(config: Path, site: str, jobs: str, dry_run: bool, as_json: bool) -> None:
+def submit(config: Path, site: str | None, jobs: str | None, dry_run: bool, as_json: bool) -> None:
     """Submit the fit of FIT.yaml as a batch job, which in turn submits the jobs of its workers.
 
     Before the end of its walltime, the job writes a checkpoint and queues itself again to continue
     from it. After a crash, submit the fit again: it continues from its checkpoint.
     """
+    if site is None:
+        raise OptionError("--site is missing: give the name of a site")
     settings = read_config(config)
     if settings.scheduler or settings.scheduler_file:
         raise OptionError(f"{config} names a scheduler: remove it, because submit starts its own")
-    check_worker_options(replace(settings, site=site))
+    check_worker_options(settings.replaced(site=site))
     for store in settings.data:
         if isinstance(store, Path) and not store.exists():
             raise OptionError(f"{config}: data = {store} does not exist")

@@ -119,8 +119,6 @@ def _toy(
         "precision": "float64",
         "loss_scale": None if options["loss"] == "linear" else options["loss_scale"],
     }
-    if options["scaling"] != "fixed":
-        options |= {"contrast": None, "offset": None}
     model = result.provenance.definition or result.config["model"]
     return _Toy(photons, model, options, bool(np.isfinite(scan.q).all()), ingest)
 

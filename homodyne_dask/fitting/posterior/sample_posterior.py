@@ -43,7 +43,7 @@ from homodyne_dask.fitting.surrogate.pair_sample import (
 )
 from homodyne_dask.fitting.surrogate.proposal import Proposal, truncated
 from homodyne_dask.models.parameter_priors import AnyPrior
-from homodyne_dask.request.options import SPECKLE_WEIGHTS, fit_options
+from homodyne_dask.request.options import SPECKLE_WEIGHTS, FitOptions
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.block_means import as_fitted
 from homodyne_dask.results.data.fit_result import FitResult
@@ -73,11 +73,11 @@ def require_posterior(result: FitResult, request: Request, draws: int, adjust: s
         raise OptionError(
             f"a fit with loss {options.loss!r} has no likelihood: exclude outliers and use loss 'linear'"
         )
-    for name in ("contrast_bounds", "offset_bounds"):
-        if getattr(options, name) is not None:
+    for name, given in (("contrast", options.contrast), ("offset", options.offset)):
+        if isinstance(given, dict) and "bounds" in given:
             raise OptionError(
-                f"the fit was made with {name}, which a posterior does not support: fit with "
-                f"{name.split('_')[0]}_prior instead"
+                f"the fit was made with bounds of the {name}, which a posterior does not support: fit "
+                f"with a prior of it instead"
             )
     if adjust not in ADJUSTMENTS:
         raise OptionError(f"adjust = {adjust!r} is unknown; {nearest(str(adjust), ADJUSTMENTS)}")
@@ -340,9 +340,7 @@ def request_of(result: FitResult, scan: Scan) -> Request:
                 f"give the selection that was fitted"
             )
     model = result.provenance.definition or result.config["model"]
-    options = {o.name: result.config.get(o.name, o.default) for o in fit_options()}
-    if options["scaling"] != "fixed":
-        options |= {"contrast": None, "offset": None}
+    options = {name: result.config[name] for name in FitOptions.model_fields}
     if options["loss"] == "linear":
         options["loss_scale"] = None
     # the wide Gram is of float64, and what it is compared with must be so too

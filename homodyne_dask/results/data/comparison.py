@@ -230,7 +230,6 @@ _SAME_INPUTS = {
     "excluded chunks": "chunks_left_out",
     "independent bins": "independent_bins",
 }
-_SAME_OPTIONS = ("min_lag", "precision", "contrast_prior", "offset_prior")
 
 
 def _in_common(fit: FitResult) -> dict[str, Any]:
@@ -240,8 +239,14 @@ def _in_common(fit: FitResult) -> dict[str, Any]:
         "data": f"{inputs['store']} (SHA-256 {inputs['store_sha256'][:12]})",
         **{name: inputs[key] for name, key in _SAME_INPUTS.items()},
         "numbers of pairs": fit.scaling["ndata"].values.tolist(),
-        **{name: fit.config[name] for name in _SAME_OPTIONS},
+        **{name: fit.config[name] for name in ("min_lag", "precision")},
+        **{name: _prior_of(fit.config[name]) for name in ("contrast", "offset")},
     }
+
+
+def _prior_of(given: Any) -> Any:
+    """Return the prior of contrast or offset, which counts as a measurement."""
+    return given.get("prior") if isinstance(given, dict) else None
 
 
 def compare_fits(fits: Mapping[str, FitResult]) -> Comparison:

@@ -294,7 +294,7 @@ class FitResult(Reportable):
 
     @property
     def derived(self) -> dict[str, DerivedQuantity]:
-        """Tied parameters; D_SE of Brownian motion and, with temperature and viscosity, R_h."""
+        """Tied parameters; D_SE of Brownian motion."""
         return tied_quantities(self) | derived_quantities(self.config, self.parameters)
 
     @property

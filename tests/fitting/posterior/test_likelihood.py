@@ -24,9 +24,9 @@ CASES = {
     "Fourier series": ("static", {"scaling": "fourier1"}),
     "fixed": ("static", {"scaling": "fixed", "contrast": 0.2, "offset": 1.0}),
     "priors of contrast and offset": (
-        "static", {"contrast_prior": (0.25, 0.002), "offset_prior": (1.0, 0.0005)},
+        "static", {"contrast": {"prior": (0.25, 0.002)}, "offset": {"prior": (1.0, 0.0005)}},
     ),
-    "shared, with a prior": ("static", {"scaling": "shared", "contrast_prior": (0.25, 0.001)}),
+    "shared, with a prior": ("static", {"scaling": "shared", "contrast": {"prior": (0.25, 0.001)}}),
     "mixed precision": ("static", {"precision": "mixed"}),
     "homodyne": ("static", {"convention": "homodyne"}),
     "user-defined": (STRETCHED, {}),

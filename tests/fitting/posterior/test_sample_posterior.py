@@ -112,7 +112,7 @@ def test_the_prior_of_a_fit_is_that_of_its_posterior_and_counts_once(still):
 
 WRONG = {
     "loss": ({"loss": "huber"}, {}, "a fit with loss 'huber' has no likelihood"),
-    "bounds": ({"contrast_bounds": (0, 1)}, {}, "fit with contrast_prior instead"),
+    "bounds": ({"contrast": {"bounds": (0, 1)}}, {}, "fit with a prior of it instead"),
     "adjust": ({}, {"adjust": "robst"}, "adjust = 'robst' is unknown; did you mean 'robust'"),
     "draws": ({}, {"draws": 3}, "draws = 3 .*a whole number of at least 100"),
     "seed": ({}, {"seed": -1}, "seed = -1 .*a whole number"),

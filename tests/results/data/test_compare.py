@@ -137,7 +137,7 @@ REFUSED = {
     "min_lag": [GOOD, in_config(OTHER, min_lag=2)],
     "pairs": [GOOD, replace(OTHER, scaling=LESS)],
     "precision": [GOOD, in_config(OTHER, precision="mixed")],
-    "contrast_prior": [GOOD, in_config(OTHER, contrast_prior=[0.3, 0.1])],
+    "contrast": [GOOD, in_config(OTHER, contrast={"prior": [0.3, 0.1]})],
     "scalings": [GOOD, in_config(OTHER, scaling="shared")],
     "few bins": [changed(GOOD, left_out=FEW), changed(OTHER, left_out=FEW)],
     "no scores": [

@@ -1,0 +1,42 @@
+"""Paths as arguments and options of commands, which a shell completes."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from homodyne_dask.errors import OptionError
+from homodyne_dask.store.files import AnyPath, any_path, path_of, write_atomic
+
+
+class _PathType(click.ParamType):
+    """A path, as `any_path` or `path_of` reads it; a shell completes it."""
+
+    name = "path"
+
+    def __init__(self, read: Callable[[str, str], AnyPath]) -> None:
+        self.read = read
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> AnyPath:
+        return self.read(param.name if param else "path", value)
+
+    def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(incomplete, type="file")]
+
+
+ANY_PATH, LOCAL_PATH = _PathType(any_path), _PathType(path_of)
+STORE = click.option(
+    "--store",
+    type=ANY_PATH,
+    help="Store of the fitted data, if it is neither beside the folder of the fit nor owned by you.",
+)
+
+
+def write_new(path: Path, text: str, overwrite: bool) -> None:
+    """Write a file; raises OptionError where there is one that is not to be replaced."""
+    if os.path.lexists(path) and not overwrite:
+        raise OptionError(f"{path} exists: give --overwrite to replace it, or another name")
+    write_atomic(path, text)

@@ -1,0 +1,174 @@
+"""The types of options: what Python, a YAML file and the command line give for each is read alike."""
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+
+from pydantic import BeforeValidator, Field
+
+T = TypeVar("T")
+
+
+class Form(NamedTuple):
+    """What a value of a type is called."""
+
+    words: str
+    """To follow 'give'."""
+    metavar: str
+    """What stands for it in the help of a command."""
+
+
+def _no_truth_value(value: Any) -> Any:
+    if isinstance(value, bool):  # pydantic would read 0 or 1
+        raise ValueError("a truth value")
+    return value
+
+
+def parts(value: Any) -> list[Any]:
+    """Return the members of a list, or those of text with commas between."""
+    members = _plain(value) if not isinstance(value, str) else [value]
+    members = members if isinstance(members, list | tuple) else [members]
+    words = (m.split(",") if isinstance(m, str) else [m] for m in members)
+    return [
+        part.strip() if isinstance(part, str) else part for of in words for part in of if part != ""
+    ]
+
+
+def _plain(value: Any) -> Any:
+    """Return an array, of whatever library, as numbers and lists."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _pair(value: Any) -> Any:
+    return value.split(":") if isinstance(value, str) else _plain(value)
+
+
+def _pair_if_colon(value: Any) -> Any:
+    return _pair(value) if isinstance(value, str) and ":" in value else value
+
+
+def _by_name(value: Any) -> Any:
+    """Return values by name, also from words 'name=value'; None where there is none."""
+    if isinstance(value, str | tuple):
+        pairs = [word.partition("=") for word in parts(value)]
+        if not all(name and equals and text for name, equals, text in pairs):
+            raise ValueError("not NAME=VALUE")
+        value = {name.strip(): text.strip() for name, _, text in pairs}
+    return None if value == {} else value
+
+
+def _several_ranges(value: Any) -> list[Any]:
+    """Return a list of ranges from one range, which may be two numbers, or from several."""
+    value = _plain(value)
+    plain = isinstance(value, list | tuple) and not any(
+        isinstance(v, list | tuple | str) for v in value
+    )
+    return [tuple(value)] if plain else [_pair(part) for part in parts(value)]
+
+
+def _number_or_ranges(value: Any) -> Any:
+    members = parts(value)
+    alone = len(members) == 1 and not isinstance(members[0], list | tuple)
+    return members[0] if alone and ":" not in str(members[0]) else _several_ranges(value)
+
+
+def _angles(value: Any) -> Any:
+    """Return an angle, a range, or a list of both."""
+    members = parts(value)
+    angles = list(map(_pair_if_colon, members))
+    if len(angles) == 1:
+        return angles[0]
+    if len(angles) == 2 and all(isinstance(angle, str) for angle in angles):
+        return [*angles, angles[1]]  # two numbers would be a range
+    return angles
+
+
+def _scaling_values(value: Any) -> Any:
+    named = isinstance(value, Mapping) or any("=" in str(part) for part in parts(value))
+    return _by_name(value) if named else parts(value)
+
+
+def _gap(value: Any) -> Any:
+    """Return a gap as it is given; raises OptionError for what is no length."""
+    from homodyne_dask.models.units import gap_in_angstrom  # it loads NumPy
+
+    gap_in_angstrom(value)
+    return value
+
+
+def _optional(read: Callable[[Any], Any]) -> BeforeValidator:
+    return BeforeValidator(lambda value: None if value is None else read(value))
+
+
+FIRST = Field(union_mode="left_to_right")
+"""Of a union: the first type that takes a value, also by converting it, and not the closest one."""
+Number = Annotated[float, BeforeValidator(_no_truth_value), Form("a number", "FLOAT")]
+Positive = Annotated[Number, Field(gt=0), Form("a positive number", "FLOAT")]
+Integer = Annotated[
+    int,
+    BeforeValidator(_no_truth_value),
+    Field(gt=-(2**63), lt=2**63),  # what an array holds
+    Form("a whole number", "INTEGER"),
+]
+Count = Annotated[Integer, Field(ge=1), Form("a whole number of at least 1", "INTEGER")]
+Range = Annotated[tuple[Number, Number], BeforeValidator(_pair), Form("two numbers", "LOW:HIGH")]
+Frames = Annotated[
+    tuple[Integer, Integer], BeforeValidator(_pair), Form("two whole numbers", "FIRST:END")
+]
+Gap = Annotated[
+    str | float | None, _optional(_gap), Form("a length with its unit, such as '200 um'", "LENGTH")
+]
+Names = Annotated[tuple[str, ...], BeforeValidator(parts), Form("a name, or a list", "NAME")]
+Numbers = Annotated[list[Number] | None, _optional(parts), Form("a number, or a list", "FLOAT")]
+Integers = Annotated[
+    list[Integer] | None, _optional(parts), Form("a whole number, or a list", "INTEGER")
+]
+ScanNames = Annotated[
+    list[Annotated[Integer | str, FIRST]] | None,
+    _optional(parts),
+    Form("a number or name, or a list", "NUMBER|NAME"),
+]
+Angles = Annotated[
+    Number | Range | list[Annotated[Number | Range, FIRST]] | None,
+    FIRST,
+    _optional(_angles),
+    Form("an angle in degrees, or a range", "ANGLE|LOW:HIGH"),
+]
+Ranges = Annotated[
+    list[Range] | None, _optional(_several_ranges), Form("a range, or several", "START:END")
+]
+FrameRanges = Annotated[
+    list[Frames] | None, _optional(_several_ranges), Form("a range, or several", "FIRST:END")
+]
+Windows = Annotated[
+    Integer | list[Range] | None,
+    FIRST,
+    _optional(_number_or_ranges),
+    Form("a number, or windows in seconds, such as 0:30,30:60", "INTEGER|START:END"),
+]
+Jobs = Annotated[
+    Integer | tuple[Integer, Integer] | None,
+    FIRST,
+    _optional(_pair_if_colon),
+    Form("a whole number, or two", "INTEGER|LEAST:MOST"),
+]
+ScalingValues = Annotated[
+    list[Number] | dict[Literal["bounds", "prior"], Range] | None,
+    _optional(_scaling_values),
+    Form("one number, a list, or bounds or prior with two numbers", "FLOAT|NAME=LOW:HIGH"),
+]
+ByName = Annotated[Mapping[str, T] | None, _optional(_by_name)]
+NumberByName = Annotated[ByName[Number], Form("a number for each parameter", "NAME=VALUE")]
+PositiveByName = Annotated[ByName[Positive], Form("a positive number for each rate", "NAME=VALUE")]
+RangeByName = Annotated[ByName[Range], Form("two numbers for each parameter", "NAME=LOW:HIGH")]
+TextByName = Annotated[
+    ByName[Annotated[str, BeforeValidator(str)]],
+    Form("an expression for each parameter", "NAME=EXPRESSION"),
+]
+PriorByName = Annotated[
+    ByName[Annotated[str | Range, FIRST]], Form("two numbers for each parameter", "NAME=MEAN:SD")
+]
+OnOff = Annotated[
+    Literal["on", "off"],
+    # YAML reads both as truth values
+    BeforeValidator(lambda value: ("off", "on")[value] if isinstance(value, bool) else value),
+]
