@@ -78,6 +78,7 @@ class _Worker(ProcessInterface):
         options = self.worker_kwargs | {"name": self.name, "preload_nanny": [scratch.__name__]}
         spec = json.dumps({"cls": "distributed.Nanny", "opts": options})
         watched = {scratch.SCRATCH: options["local_directory"], scratch.DRIVER: str(os.getpid())}
+        watched["DASK_LOGGING__DISTRIBUTED"] = "error"  # a preload is announced before silence_logs
         command = python_command("-W", "ignore", "-m", "dask", "spec", self.scheduler)
         self.process = await asyncio.create_subprocess_exec(
             *command, "--spec", spec, env=os.environ | monitor_environment() | watched

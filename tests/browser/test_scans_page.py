@@ -71,7 +71,7 @@ def test_the_page_of_scans_loads_itself_again_and_shows_what_came(tmp_path):
 
 
 def test_the_table_has_all_scans_and_the_page_the_newest(tmp_path, monkeypatch):
-    monkeypatch.setattr("homodyne_dask.apps.watch.scans_page.MOST_ROWS", 2)
+    monkeypatch.setattr("homodyne_dask.results.views.fits_report.MOST_ROWS", 2)
     rows = scans(tmp_path, 3)
     write_live_index(tmp_path, (), rows, [], ["ended"])
     lines = (tmp_path / "scans.csv").read_text().splitlines()

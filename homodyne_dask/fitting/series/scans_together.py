@@ -29,7 +29,7 @@ from homodyne_dask.fitting.run import followed, run, run_to_completion
 from homodyne_dask.fitting.start.binned_fits import BinnedFits
 from homodyne_dask.fitting.start.initial_values import averages_of, find_initial_values
 from homodyne_dask.fitting.start.transport_minima import PASSES_TO_MINIMUM
-from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.kernels.gram import Gram, stacked
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.findings import Findings
@@ -203,8 +203,7 @@ def _find_start(request: GlobalRequest, data: Sweep, record: FitRecord) -> Start
     def of_all(theta: Float[np.ndarray, " g"]) -> Gram:
         grams = [of(at) for of, at in zip(averages, theta[parameters.place], strict=True)]
         order = np.argsort(np.concatenate(request.members))
-        moments, pairs = (np.concatenate(part)[order] for part in zip(*grams, strict=True))
-        return parameters.gram(Gram(moments, pairs), request.scan_of_bin)
+        return parameters.gram(stacked(grams, order), request.scan_of_bin)
 
     fits = BinnedFits(of_all, request.together.search, mode)
     start = parameters.start(np.array(thetas))

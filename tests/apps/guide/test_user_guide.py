@@ -36,7 +36,7 @@ def test_a_page_is_printed_and_is_a_page(name):
     lines = printed.splitlines()
     assert re.fullmatch(r"# \w+", lines[0])
     assert lines[2] == f"{guide.PAGES[name][0].upper()}{guide.PAGES[name][1:]}."
-    assert len(lines) < 130
+    assert len(lines) < (150 if name == "architecture" else 130)
     assert max(len(line) for line in lines if not line.startswith("|")) <= 110
 
 

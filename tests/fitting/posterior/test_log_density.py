@@ -137,7 +137,7 @@ def test_one_ring_with_a_parameter_at_its_bound_has_the_size_of_the_noise_of_spe
 def test_one_ring_whose_noise_is_not_of_speckle_has_no_width_but_a_naive_one(one_ring, tmp_path):
     upper = np.nan_to_num(one_ring.c2)
     whole = upper + np.swapaxes(upper, 1, 2) + np.eye(80) * np.nanmax(upper)
-    scan = store(one_ring, tmp_path, c2=uniform_filter(whole, (0, 3, 3)))
+    scan = store(one_ring, tmp_path, c2=uniform_filter(whole, (0, 2, 2)))
     (absent,) = hd.fit(scan, "static", **HELD).findings.of("no-standard-error")
     assert absent.numbers["why"] == "deviating"
     with pytest.raises(OptionError, match="sample a fit of 8 or more independent bins"):
