@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
+from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.solver.penalty_strength import penalized
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.sweep.sweep import sweep_of
-from tests.synthetic import FLOW, GAP, angles, measured, plan_here, prepare, store
+from tests.synthetic import FLOW, GAP, angles, measured, plan_here, store
 
 
 @pytest.mark.parametrize("rate", [0.0, 1e-160, 1e-155, 1e-100, 1e-30, 1e-4])
