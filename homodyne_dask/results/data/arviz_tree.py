@@ -152,11 +152,8 @@ def _posterior(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
 def _log_likelihood(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
     """Return it of the bins with pairs: one that is unknown has none."""
     there = np.flatnonzero(result.scaling["ndata"].values > 0)
-    of_bins = {"c2": ((*SAMPLE, "bin"), draws.log_likelihood[..., there])}
-    bins = {
-        name: (dims, values[there], *more) for name, (dims, values, *more) in _bins(result).items()
-    }
-    return _sampled(of_bins, draws.theta.shape).assign_coords(bins)
+    of_bins = {"c2": ((*SAMPLE, "bin"), draws.log_likelihood)}
+    return _sampled(of_bins, draws.theta.shape).assign_coords(_bins(result)).isel(bin=there)
 
 
 def _observed(result: FitResult, scan: Scan) -> xarray.Dataset:
@@ -174,11 +171,10 @@ def _observed(result: FitResult, scan: Scan) -> xarray.Dataset:
 
 def _constant(result: FitResult, scan: Scan) -> xarray.Dataset:
     """Return times, bins, fixed parameters, and the fit itself."""
-    table, free = result.parameters, free_names(result)
-    fixed = {str(name): n for n, name in enumerate(table["param"].values) if name not in free}
+    fixed = {name: one for name, one in result.params.items() if not one.vary}
     held: dict[str, Any] = {
-        variable: ((), table["value"].values[n], _about(name, str(table["unit"].values[n])))
-        for (name, variable), n in zip(variable_names(fixed).items(), fixed.values(), strict=True)
+        variable: ((), fixed[name].value, _about(name, fixed[name].unit))
+        for name, variable in variable_names(fixed).items()
     }
     held["time"] = ("frame", scan.time[slice(*scan.frames)], {"units": "s"})
     summary = json.dumps(result.to_dict(), allow_nan=False).encode()

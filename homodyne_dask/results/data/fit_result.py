@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray
-from jaxtyping import Float
 
 from homodyne_dask.document.blocks import Document
 from homodyne_dask.document.plain_text import Reportable
-from homodyne_dask.errors import OptionError, printable
+from homodyne_dask.errors import printable
 from homodyne_dask.results.data.finding_catalogue import MISFIT, Severity
 from homodyne_dask.results.data.findings import Findings
 from homodyne_dask.results.data.fitted_parameters import (
@@ -177,15 +176,6 @@ class FitResult(Reportable):
         return self.statistics.ndata
 
     @property
-    def aic(self) -> float:
-        """Akaike's criterion as in lmfit: N ln(χ²/N) + 2·(fitted numbers, with contrasts and offsets).
-
-        Pairs of frames are treated as independent, which they are not: `hd.compare_models` does not use it.
-        """
-        freedom = self.chisqr / self.redchi
-        return self.ndata * np.log(self.chisqr / self.ndata) + 2 * (self.ndata - freedom)
-
-    @property
     def passes(self) -> int:
         """Passes over all data, one per trial step."""
         return self.run.passes
@@ -223,36 +213,6 @@ class FitResult(Reportable):
     def correlation(self) -> xarray.DataArray | None:
         """Correlation matrix (cov_i, cov_j) of the standard errors; None if unknown."""
         return correlation_of(self.covariance)
-
-    def contour(
-        self, first: str, second: str, percent: float = 95.0, points: int = 100
-    ) -> Float[np.ndarray, "point 2"]:
-        """Return points around the joint confidence region of two parameters: an ellipse, from `covariance`.
-
-        Its size is given by the F distribution for the smaller dof of the two. percent: probability that
-        the region holds both true values. `hd.posterior` has regions of any shape. Raises OptionError for
-        unknown names and for parameters without a standard error.
-
-        >>> result.contour("D0", "alpha").shape  # doctest: +SKIP
-        (100, 2)
-        """
-        pair = [self.params[first], self.params[second]]
-        if self.covariance is None or first == second or any(one.stderr is None for one in pair):
-            raise OptionError(
-                f"{first} and {second} have no joint region: give two parameters with standard errors"
-            )
-        from homodyne_dask.results.data.intervals import check_percent  # it loads SciPy
-
-        check_percent(percent)
-        names = [one.name for one in pair]
-        dof, outside = max(min(one.dof or np.inf for one in pair), 1.0), 1 - percent / 100
-        # F of 2 and ν degrees of freedom has the survival function (1 + 2F/ν)^(-ν/2); the reach is √(2 F)
-        square = -2 * np.log(outside) if np.isinf(dof) else dof * (outside ** (-2 / dof) - 1)
-        reach = float(np.sqrt(square))
-        turn = np.linspace(0.0, 2 * np.pi, points)
-        circle = np.stack([np.cos(turn), np.sin(turn)])
-        root = np.linalg.cholesky(self.covariance.sel(cov_i=names, cov_j=names).values)
-        return np.array([one.value for one in pair]) + reach * (root @ circle).T
 
     @property
     def error_used(self) -> np.ndarray:
@@ -296,11 +256,6 @@ class FitResult(Reportable):
     def derived(self) -> dict[str, DerivedQuantity]:
         """Tied parameters; D_SE of Brownian motion and, with temperature and viscosity, R_h."""
         return tied_quantities(self) | derived_quantities(self.config, self.parameters)
-
-    @property
-    def periods(self) -> dict[str, float]:
-        """The periods of the periodic parameters, by name."""
-        return self.config["periods"]
 
     @property
     def misfit(self) -> bool:

@@ -132,7 +132,7 @@ def _nearest(result: FitResult, theta: np.ndarray) -> np.ndarray:
     """Return draws of which those of periodic parameters are moved by periods towards the fit."""
     columns = zip(result.parameters["param"].values, result.parameters["value"].values, strict=True)
     turned = [
-        nearest_turn(theta[..., n], value, result.periods.get(str(name)))
+        nearest_turn(theta[..., n], value, result.config["periods"].get(str(name)))
         for n, (name, value) in enumerate(columns)
     ]
     return np.stack(turned, axis=-1)
