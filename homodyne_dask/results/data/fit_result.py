@@ -13,11 +13,7 @@ from homodyne_dask.document.plain_text import Reportable
 from homodyne_dask.errors import printable
 from homodyne_dask.results.data.finding_catalogue import MISFIT, Severity
 from homodyne_dask.results.data.findings import Findings
-from homodyne_dask.results.data.fitted_parameters import (
-    FittedParameters,
-    bounds_of,
-    tied_quantities,
-)
+from homodyne_dask.results.data.fitted_parameters import FittedParameters, tied_quantities
 from homodyne_dask.results.data.misfit import ModelCheck, PowerOfQ
 from homodyne_dask.results.data.plain_data import plain_values, read_fields
 from homodyne_dask.results.data.plots import Plots
@@ -28,7 +24,6 @@ from homodyne_dask.results.data.result_tables import (
     correlation_of,
     covariances_in,
     parameter_table,
-    plain_columns,
     plain_rows,
     scaling_table,
 )
@@ -222,7 +217,7 @@ class FitResult(Reportable):
     @property
     def params(self) -> FittedParameters:
         """The parameters one by one: `result.params["D0"].value`, stderr, method, dof, unit, min, max, ..."""
-        return FittedParameters(self.parameters, bounds_of(self))
+        return FittedParameters(self)
 
     def summary(self) -> "DataFrame":
         """Return the parameters as a pandas DataFrame, one row each: value, stderr, method, dof, unit, ...
@@ -248,9 +243,8 @@ class FitResult(Reportable):
         value, stderr, dof = (self.parameters[key].values for key in ("value", "stderr", "dof"))
         half = half_width(percent, dof) * stderr
         ends = {"low": ("param", value - half), "high": ("param", value + half)}
-        return xarray.Dataset(
-            ends, self.parameters["unit"].coords, {"percent": percent}
-        ).assign_coords(unit=self.parameters["unit"])
+        coords = {key: self.parameters[key] for key in ("param", "unit")}
+        return xarray.Dataset(ends, coords, {"percent": percent})
 
     @property
     def derived(self) -> dict[str, DerivedQuantity]:
@@ -375,7 +369,7 @@ class FitResult(Reportable):
                 "model_check": values.pop("check"),
                 "parameters": plain_rows(self.parameters, "param"),
                 "derived": self.derived,
-                "scaling_per_bin": plain_columns(self.scaling),
+                "scaling_per_bin": dict(self.scaling.data_vars) | {"label": self.scaling["label"]},
                 "redchi_per_bin": self.scaling["redchi"],
                 **values,
             }

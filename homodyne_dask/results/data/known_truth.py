@@ -62,11 +62,9 @@ def truth_mismatch(
     """
     if not truth:
         return None
-    model = truth.get("model")
-    if {*truth["parameters"]} != {*names} and model == config["model"]:
-        return "other parameters of", str(model)
-    if {*truth["parameters"]} != {*names} or (model is not None and model != config["model"]):
-        return "model", str(model)
+    model, same = truth.get("model"), {*truth["parameters"]} == {*names}
+    if not same or model not in (None, config["model"]):
+        return "other parameters of" if model == config["model"] else "model", str(model)
     return _other_setting(truth, config)
 
 

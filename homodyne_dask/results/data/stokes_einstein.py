@@ -74,10 +74,10 @@ def derived_quantities(
     if D0["unit"].item() != "Å²/s" or not math.isfinite(D0["value"]):
         return {}
     D, share = float(D0["value"]) / 2, float(D0["stderr"] / D0["value"])
-    found = {"D_SE": DerivedQuantity(D, share * D, "Å²/s", "D0 / 2")}
+    derived = {"D_SE": DerivedQuantity(D, share * D, "Å²/s", "D0 / 2")}
     temperature, viscosity = (config[key] for key in ("temperature", "viscosity"))
     if temperature and viscosity:
         radius = BOLTZMANN * temperature / (6 * math.pi * viscosity * D * _M2_PER_A2) * _NM_PER_M
         words = f"k_B T / (6π η D_SE) at {temperature:g} K and {viscosity:g} Pa·s"
-        found["R_h"] = DerivedQuantity(radius, share * radius, "nm", words)
-    return found
+        derived["R_h"] = DerivedQuantity(radius, share * radius, "nm", words)
+    return derived

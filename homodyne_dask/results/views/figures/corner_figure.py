@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from homodyne_dask.results.data.arviz_tree import free_names
 from homodyne_dask.results.data.known_truth import truth_of
 from homodyne_dask.results.data.posterior import Posterior
-from homodyne_dask.results.data.posterior_draws import free_names
 from homodyne_dask.results.views.figures.style import (
     COLOURS,
     figure,
