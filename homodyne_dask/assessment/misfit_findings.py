@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from shlex import quote
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from homodyne_dask.models.spline_rates import free_forms
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.findings import Finding, finding
-from homodyne_dask.results.data.misfit import Alternative, ModelCheck, fit_command, selected_store
+from homodyne_dask.results.data.misfit import Alternative, ModelCheck
 from homodyne_dask.solver.hausman import HausmanTest
 
 if TYPE_CHECKING:
@@ -32,13 +33,12 @@ def misfit_findings(
     bounded: parameters that ended at a default bound. moved: those that did not end at one. The advice of
     the power of q is not repeated by that of the averages.
     """
-    check, power, differs = known.check, known.power_of_q, False
+    check, power = known.check, known.power_of_q
+    differs = power is not None and power.differs
     if power is not None and power.differs:
-        differs = True
-        yield finding(
-            "power-of-q", (), f"{command_of(request)} --over q",
-            power=[power.power, power.stderr], p=power.p, model=request.config["model"],
-        )  # fmt: skip
+        numbers = {"power": [power.power, power.stderr], "p": power.p}
+        advice = f"{command_of(request)} --over q"
+        yield finding("power-of-q", (), advice, **numbers, model=request.config["model"])
     if check is None or not check.misfit:
         yield from _without_deviations(request, moved, redchi, check is not None, known.hausman)
         return
@@ -52,12 +52,15 @@ def misfit_findings(
 
 def command_of(request: Request) -> str:
     """Return the command that fits this model to these data, without the other options."""
-    return fit_command(_store(request), request.config)
+    gap, ties = request.config["gap_angstrom"], (request.config["tie"] or {}).items()
+    words = f"homodyne-dask fit {_store(request)} --model {quote(request.config['model'])}"
+    words += "".join(f' --tie "{name} = {expression}"' for name, expression in ties)
+    return words if gap is None else f'{words} --gap "{gap / 1e4:g} um"'
 
 
 def _store(request: Request) -> str:
-    scan = request.scan
-    return selected_store({"store": Path(scan.path).name, "selection": scan.selection_options})
+    """Return the store with the options of its selection, as a command has them."""
+    return f"{Path(request.scan.path).name} {request.scan.selection_options}".strip()
 
 
 def _without_deviations(
@@ -113,7 +116,7 @@ def _motion(request: Request) -> Finding:
 
 def _of_alternative(request: Request, found: Alternative) -> Finding:
     """Return the advice by what explains the deviations."""
-    command, numbers = command_of(request), {"size": found.size}
+    command, numbers = command_of(request), dict[str, Any](size=found.size)
     match found.name:
         case "stretching":
             model = "--model stretched" if request.problem.model.isotropic else ""
@@ -131,11 +134,10 @@ def _of_alternative(request: Request, found: Alternative) -> Finding:
             label, *scan = found.place
             option = "--over scan" if scan else f"--exclude-label {label}"
             about = " of scan ".join(map(str, found.place))
-            return finding(
-                "bin-differs", [about], f"{command} {option}", of_scan=bool(scan), **numbers
-            )
+            numbers |= {"of_scan": bool(scan)}
+            return finding("bin-differs", [about], f"{command} {option}", **numbers)
     first, last = found.place
-    advice = f"{command} --exclude-frames {first}:{int(last) + 1}"
+    numbers |= {"frames": [first, last], "alone": first == last}
     return finding(
-        "frames-differ", (), advice, frames=[first, last], alone=first == last, **numbers
+        "frames-differ", (), f"{command} --exclude-frames {first}:{int(last) + 1}", **numbers
     )

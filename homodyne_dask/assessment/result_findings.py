@@ -226,19 +226,13 @@ def _at_bounds(end: FitEnd) -> Iterator[Finding]:
             yield finding("rate-at-bound", [rate], bound=theta[at][bounded].min(), **numbers)
     ended = end.known.at_bound & ~end.slower_than_record
     ended[list(rate_of_each(end.request))] = False
-    if not ended.any():
-        return
-    names = end.names[ended].tolist()
-    bounds = np.stack([theta, search.lower, search.upper], axis=1)[ended]
-    wider = map(_wider_bounds, names, bounds.tolist(), search.log[ended])
-    others = np.isfinite(end.stderr).any()
-    yield finding(
-        "at-bound",
-        names,
-        " ".join(wider),
-        bounds=dict(zip(names, bounds, strict=True)),
-        conditional=end.names[ended & np.isnan(end.stderr) & others],
-    )
+    if ended.any():
+        names = end.names[ended].tolist()
+        bounds = np.stack([theta, search.lower, search.upper], axis=1)[ended]
+        wider = " ".join(map(_wider_bounds, names, bounds.tolist(), search.log[ended]))
+        unknown = end.names[ended & np.isnan(end.stderr) & np.isfinite(end.stderr).any()]
+        at = dict(zip(names, bounds, strict=True))
+        yield finding("at-bound", names, wider, bounds=at, conditional=unknown)
 
 
 def _wider_bounds(name: str, at: list[float], log: bool) -> str:
@@ -287,35 +281,33 @@ def _withheld(end: FitEnd) -> Iterator[Finding]:
 
 def _bins(end: FitEnd) -> Iterator[Finding]:
     """Yield bins without a decay and without pairs, and contrasts and offsets that no speckle has."""
-    scan, reduced, used = end.request.scan, end.state.reduced, end.state.reduced.count > 0
+    reduced, used, seen = end.state.reduced, end.state.reduced.count > 0, end.with_decay
 
     def some(
-        code: str, bins: Bool[np.ndarray, " bin"], total: int, **more: float
+        code: str, bins: Bool[np.ndarray, " bin"], among: Bool[np.ndarray, " bin"], **more: float
     ) -> Iterator[Finding]:
         if bins.any():
             advice = KNOWN_OFFSET if code == "decay-outside-record" else ""
-            count = {"bins": bins.sum(), "total": total}
-            yield finding(code, _labels(scan, bins), advice, **count, **more)
+            count = {"bins": bins.sum(), "total": among.sum()}
+            yield finding(code, _labels(end.request.scan, bins), advice, **count, **more)
 
-    yield from some("bins-without-decay", reduced.undetermined, int(used.sum()))
-    yield from some("bins-without-pairs", ~used, len(used))
+    yield from some("bins-without-decay", reduced.undetermined, used)
+    yield from some("bins-without-pairs", ~used, np.ones_like(used))
     for at, name in ((1, "contrast"), (0, "offset")):
         if number := int(reduced.at_bound[used, at].sum()):
             yield finding("scaling-at-bound", [name], bins=number, total=used.sum())
-    seen = end.with_decay
     with np.errstate(invalid="ignore"):
         high = seen & (reduced.offset > HIGHEST_OFFSET)
         beyond = seen & ((reduced.contrast > 1.0) | (reduced.offset < LOWEST_OFFSET)) & ~high
-    yield from some("offset-high", high, int(seen.sum()), limit=HIGHEST_OFFSET)
-    yield from some("decay-outside-record", beyond, int(seen.sum()), limit=LOWEST_OFFSET)
+    yield from some("offset-high", high, seen, limit=HIGHEST_OFFSET)
+    yield from some("decay-outside-record", beyond, seen, limit=LOWEST_OFFSET)
 
 
 def _friedel_pairs(end: FitEnd) -> Iterator[Finding]:
     """Yield what Friedel pairs leave of bins, where standard errors need more than that."""
-    clusters = end.request.clusters
-    independent = len(np.unique(clusters))
-    if independent < min(len(clusters), MIN_CLUSTERS):
-        numbers = {"independent": independent, "bins": len(clusters), "needed": MIN_CLUSTERS}
+    independent, bins = len(np.unique(end.request.clusters)), len(end.request.clusters)
+    if independent < min(bins, MIN_CLUSTERS):
+        numbers = {"independent": independent, "bins": bins, "needed": MIN_CLUSTERS}
         yield finding("few-independent-bins", (), "--friedel off", **numbers)
 
 
@@ -324,11 +316,8 @@ def _speckle(end: FitEnd) -> Iterator[Finding]:
     errors, speckle = end.known.errors, end.known.noise
     few = errors.of_few(end.request.search.names)
     enough = clusters_in(end.state.reduced, end.request.clusters) >= MIN_CLUSTERS
-    if (
-        errors.naive is None
-        or not end.known.decay
-        or (enough and not few and errors.method != SPECKLE)
-    ):
+    by_clusters = enough and not few and errors.method != SPECKLE
+    if errors.naive is None or not end.known.decay or by_clusters:
         return
     why = "few-cells" if speckle is None else speckle.objection
     if why is not None:
@@ -389,9 +378,7 @@ def contrast_changes(
         root = 1 / error[seen]
         fitted, *_ = np.linalg.lstsq(X * root[:, None], contrast[seen] * root, rcond=None)
         line, mean = X @ fitted, float(np.average(contrast[seen], weights=root**2))
-        constant, curve = (
-            float((((contrast[seen] - at) * root) ** 2).sum()) for at in (mean, line)
-        )
+        constant, curve = ((((contrast[seen] - at) * root) ** 2).sum() for at in (mean, line))
         certain = chdtrc(freedom, max(constant - curve, 0.0)) < MAX_P_OF_DRIFT
         if certain and np.ptp(line) > MIN_DRIFT * abs(mean):
             yield finding("contrast-changes", [name], low=line.min(), high=line.max())
@@ -421,7 +408,8 @@ def _model_and_data(end: FitEnd) -> Iterator[Finding]:
 
 
 CHECKS = (
-    _misfit, _undetermined, _damaged_chunks, _chisqr_of_bins, _same_at_all_q, _shear_sign, _at_bounds,
-    _limits, _withheld, _bins, _friedel_pairs, _speckle, _contrast, _priors, _model_and_data,
-)  # fmt: skip
+    *(_misfit, _undetermined, _damaged_chunks, _chisqr_of_bins, _same_at_all_q, _shear_sign),
+    *(_at_bounds, _limits, _withheld, _bins, _friedel_pairs, _speckle, _contrast, _priors),
+    _model_and_data,
+)
 """In the order of the findings: those of severity error first."""

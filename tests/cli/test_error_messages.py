@@ -16,14 +16,14 @@ def files(here: Path) -> None:
 
 BAD = {
     "foreign file": (files, ["ingest", "foreign.h5"], "foreign.h5 is neither HDF5 nor"),
-    "sigma of 0": (None, ["ingest", "A_results.hdf", "--sigma", "0"], "sigma = [0.0] must be"),
+    "sigma of 0": (None, ["ingest", "A_results.hdf", "--sigma", "0"], "sigma = [0.0] (input should be greater than 0)"),
     "other frame time": (None, ["ingest", "A_results.hdf", "--dt", "3"], "3 s, but A_results.hdf"),
     "no store": (None, ["fit", "none.zarr", "--model", "static"], "none.zarr does not exist"),
     "no such ring": (None, [*FIT, "--q", "0.1"], "no ring within 2 % of q = 0.1 1/Å; choose from"),
     "unknown model": (None, ["fit", "A_c2.zarr", "--model", "statik"], "did you mean 'static'?"),
     "unknown option": (None, [*FIT, "--modle", "x"], "unknown option --modle; did you mean '--model'?"),
     "unknown command": (None, ["fti"], "unknown command 'fti'; did you mean 'fit'?"),
-    "no frames": (None, ["simulate", "x.h5", "--frames", "2"], "give at least 3"),
+    "no frames": (None, ["simulate", "x.h5", "--frames", "2"], "give a whole number of at least 3"),
     "not a pair": (None, [*FIT, "--bounds", "D0"], "give two numbers for each parameter, such as D0=1:1e7"),
     "not a number of a name": (None, [*FIT, "--initial", "D0=x"], "--initial D0 = 'x' cannot be used"),
     "output is a file": (files, [*FIT, "--output", "a_file"], "a_file is a file"),

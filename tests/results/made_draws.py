@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from homodyne_dask.results.data.arviz_tree import PosteriorDraws
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.posterior_draws import PosteriorDraws
 
 NOTE = "the curvature of the likelihood is that of the robust covariance of 12 independent bins"
 

@@ -10,14 +10,7 @@ import xarray
 from homodyne_dask.models import LAMINAR_FLOW, MODELS, STATIC
 from homodyne_dask.request.options import FitOptions
 from homodyne_dask.results.data.findings import Findings, finding
-from homodyne_dask.results.data.fit_result import (
-    Diagnosis,
-    FitErrors,
-    FitResult,
-    FitRun,
-    FitStatistics,
-)
-from homodyne_dask.results.data.provenance import Provenance
+from homodyne_dask.results.data.fit_result import PARTS, FitResult
 from homodyne_dask.results.data.result_tables import (
     covariance_table,
     parameter_table,
@@ -233,11 +226,8 @@ CONTRAST, OFFSET = 0.2, 1.0
 
 def flow_result_of(scan) -> FitResult:
     """A result with the parameters synthetic.FLOW, from which up to nine bins of `measured` were made."""
-    base, bins, names = (
-        flow_result(),
-        len(scan.bins),
-        list(flow_result().parameters["param"].values),
-    )
+    base, bins = flow_result(), len(scan.bins)
+    names = list(base.parameters["param"].values)
     known = {"contrast": CONTRAST, "offset": OFFSET, "redchi": 1.0, "undetermined": False}
     scaling = base.scaling.isel(bin=slice(bins)).assign(
         q=("bin", scan.q), phi=("bin", scan.phi), label=("bin", scan.label),
@@ -259,8 +249,6 @@ def flow_result_of(scan) -> FitResult:
 
 
 FLOW = np.array([20000.0, -0.4, 1000.0, 9e-4, -0.2, 1e-5, 3.0])
-
-EMPTY_FIELDS = {"compilations": {}, "timings": {}, "findings": Findings()}
 
 
 def result_for(scan, theta, covariance=None, naive=None, convention="physical", **changes):
@@ -291,8 +279,7 @@ def result_for(scan, theta, covariance=None, naive=None, convention="physical", 
         passes=len(passes),
         config=config_of(model.name, convention=convention, gap_angstrom=synthetic.GAP),
         **(
-            EMPTY_FIELDS
-            | {"inputs": inputs_of(k)}
+            {"compilations": {}, "timings": {}, "findings": Findings(), "inputs": inputs_of(k)}
             | {"history": history, "influence": influence_of_bins(scan, names)}
             | changes
         ),
@@ -359,15 +346,6 @@ def fit_of(scan, fixed=()):
     )  # fmt: skip
     freedom = rate_dof(J=6.0, J_integral=6.0, gamma_dot=6.0, strain=6.0)
     return changed(result, parameters=table, inputs=inputs, rate_dof=freedom, version="0.1.0")
-
-
-PARTS: dict[str, type] = {
-    "statistics": FitStatistics,
-    "errors": FitErrors,
-    "diagnosis": Diagnosis,
-    "run": FitRun,
-    "provenance": Provenance,
-}
 
 
 def _by_part(values: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:

@@ -84,7 +84,7 @@ def fitted_toys(
             "seed": seed,
         },
     )
-    return Toys(data, {name: of for name, of in result.periods.items() if name in names})
+    return Toys(data, {name: of for name, of in result.config["periods"].items() if name in names})
 
 
 def _toy(

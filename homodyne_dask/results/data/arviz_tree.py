@@ -1,4 +1,4 @@
-"""A posterior as a DataTree in the form of ArviZ 1.
+"""The draws of a posterior as the sampler returns them, and as a DataTree in the form of ArviZ 1.
 
 Groups: posterior, sample_stats, log_likelihood, prior, observed_data, constant_data. Numbers that are not
 known or not finite are absent from the attributes.
@@ -6,8 +6,9 @@ known or not finite are absent from the attributes.
 
 import json
 import re
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import xarray
@@ -20,16 +21,73 @@ from homodyne_dask.models.rate_forms import some_ages
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.plain_data import plain_values
-from homodyne_dask.results.data.posterior_draws import (
-    FORMAT,
-    NUMBERS,
-    VERSION,
-    PosteriorDraws,
-    free_names,
-)
 from homodyne_dask.results.data.rate_curves import rates_in
 from homodyne_dask.results.data.result_tables import DATASET_UNITS
 from homodyne_dask.store.scan import Scan
+
+FORMAT, VERSION = "homodyne_dask posterior", 1
+NUMBERS = (
+    *("adjust", "adjust_note", "design_effect", "dof", "pareto_k", "effective_draws", "seed"),
+    *("columns", "checked", "largest_error"),
+)
+"""Fields of `PosteriorDraws` that files and summary.json hold as they are."""
+
+
+@dataclass(frozen=True)
+class PosteriorDraws:
+    """Draws of the posterior of one fit, all of the same weight: one chain of independent ones.
+
+    Parameters are in the order and the units of the model, bins in those of the fit.
+    """
+
+    theta: Float[np.ndarray, "chain draw p"]
+    """All parameters of the model; fixed ones are constant."""
+    linear_params: Float[np.ndarray, "chain draw bin 2"]
+    """(offset - 1, contrast), drawn from their conditional; NaN for a bin without pairs."""
+    log_likelihood: Float[np.ndarray, "chain draw bin"]
+    """Of each bin, adjusted as the posterior is; NaN for a bin without pairs."""
+    log_prior: Float[np.ndarray, "chain draw"]
+    prior: Float[np.ndarray, "prior_draw p"]
+    """Draws of the prior, as many as one likes; fixed parameters are constant."""
+    priors: Mapping[str, str]
+    """The prior of each free parameter in words, by name: 'normal, 2500 ± 300 Å²/s'."""
+    sample_stats: Mapping[str, Float[np.ndarray, "chain draw"]]
+    """log_weight: the importance weights by which the draws were chosen."""
+    pareto_k: float
+    """Of the importance weights."""
+    effective_draws: float
+    """(Σw)²/Σw² of the weights."""
+    adjust: Literal["robust", "magnitude", "none"]
+    """Whether the likelihood has the curvature of the covariance of stderr; magnitude: its size only, with
+    too few independent bins for its directions; none: the naive posterior of uncorrelated noise."""
+    adjust_note: str
+    """One sentence for the report on what was done."""
+    design_effect: float
+    """The mean factor by which the log-likelihood was divided."""
+    dof: float
+    """Degrees of freedom of the t kernel; inf for a Gaussian one."""
+    columns: int
+    """Columns g of the wide Gram, from which the likelihood is interpolated."""
+    checked: int
+    """Draws that were compared with the likelihood of all pairs."""
+    largest_error: float
+    """The largest difference of their log densities."""
+    seed: int
+    seconds: Mapping[str, float]
+    """Time of each part: columns, pass, sampling, check, total."""
+
+    @property
+    def flat(self) -> Float[np.ndarray, "all p"]:
+        """The parameters of all draws of all chains, one after the other."""
+        return self.theta.reshape(-1, self.theta.shape[-1])
+
+
+def free_names(result: FitResult) -> dict[str, int]:
+    """Return the place of each free parameter, by name."""
+    table = result.parameters
+    names = table["param"].values.tolist()
+    return {str(name): n for n, name in enumerate(names) if not table["fixed"].values[n]}
+
 
 AGES = 50
 """Most ages at which rates are kept."""
@@ -44,11 +102,10 @@ def _rates(view: FitView, draws: PosteriorDraws) -> tuple[xarray.Dataset, xarray
     fit = rates_in(view)
     at = some_ages(fit.sizes["t"], AGES)
     fit = fit.isel(t=at)
-    flat = draws.theta.reshape(-1, draws.theta.shape[-1])
     units = {"J": "1/s" if np.isnan(scan.q).any() else "Å²/s", "gamma_dot": "1/s", "strain": ""}
     age = {"age": ("age", fit["t"].values, {"units": "s"})}
     of_draws, of_fit = {}, {}
-    for name, value in rates_of_draws(problem, flat, scan.time, scan.frames, at).items():
+    for name, value in rates_of_draws(problem, draws.flat, scan.time, scan.frames, at).items():
         sampled = value.reshape(*draws.theta.shape[:2], -1)
         of_draws[name] = ((*SAMPLE, "age"), sampled, _about(name, units[name]))
         for suffix in ("", "_stderr", "_low_95", "_high_95"):
@@ -152,11 +209,8 @@ def _posterior(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
 def _log_likelihood(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
     """Return it of the bins with pairs: one that is unknown has none."""
     there = np.flatnonzero(result.scaling["ndata"].values > 0)
-    of_bins = {"c2": ((*SAMPLE, "bin"), draws.log_likelihood[..., there])}
-    bins = {
-        name: (dims, values[there], *more) for name, (dims, values, *more) in _bins(result).items()
-    }
-    return _sampled(of_bins, draws.theta.shape).assign_coords(bins)
+    of_bins = {"c2": ((*SAMPLE, "bin"), draws.log_likelihood)}
+    return _sampled(of_bins, draws.theta.shape).assign_coords(_bins(result)).isel(bin=there)
 
 
 def _observed(result: FitResult, scan: Scan) -> xarray.Dataset:
@@ -174,11 +228,10 @@ def _observed(result: FitResult, scan: Scan) -> xarray.Dataset:
 
 def _constant(result: FitResult, scan: Scan) -> xarray.Dataset:
     """Return times, bins, fixed parameters, and the fit itself."""
-    table, free = result.parameters, free_names(result)
-    fixed = {str(name): n for n, name in enumerate(table["param"].values) if name not in free}
+    fixed = {name: one for name, one in result.params.items() if not one.vary}
     held: dict[str, Any] = {
-        variable: ((), table["value"].values[n], _about(name, str(table["unit"].values[n])))
-        for (name, variable), n in zip(variable_names(fixed).items(), fixed.values(), strict=True)
+        variable: ((), fixed[name].value, _about(name, fixed[name].unit))
+        for name, variable in variable_names(fixed).items()
     }
     held["time"] = ("frame", scan.time[slice(*scan.frames)], {"units": "s"})
     summary = json.dumps(result.to_dict(), allow_nan=False).encode()

@@ -7,18 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray
-from jaxtyping import Float
 
 from homodyne_dask.document.blocks import Document
 from homodyne_dask.document.plain_text import Reportable
-from homodyne_dask.errors import OptionError, printable
+from homodyne_dask.errors import printable
 from homodyne_dask.results.data.finding_catalogue import MISFIT, Severity
 from homodyne_dask.results.data.findings import Findings
-from homodyne_dask.results.data.fitted_parameters import (
-    FittedParameters,
-    bounds_of,
-    tied_quantities,
-)
+from homodyne_dask.results.data.fitted_parameters import FittedParameters, tied_quantities
 from homodyne_dask.results.data.misfit import ModelCheck, PowerOfQ
 from homodyne_dask.results.data.plain_data import plain_values, read_fields
 from homodyne_dask.results.data.plots import Plots
@@ -29,7 +24,6 @@ from homodyne_dask.results.data.result_tables import (
     correlation_of,
     covariances_in,
     parameter_table,
-    plain_columns,
     plain_rows,
     scaling_table,
 )
@@ -177,15 +171,6 @@ class FitResult(Reportable):
         return self.statistics.ndata
 
     @property
-    def aic(self) -> float:
-        """Akaike's criterion as in lmfit: N ln(χ²/N) + 2·(fitted numbers, with contrasts and offsets).
-
-        Pairs of frames are treated as independent, which they are not: `hd.compare_models` does not use it.
-        """
-        freedom = self.chisqr / self.redchi
-        return self.ndata * np.log(self.chisqr / self.ndata) + 2 * (self.ndata - freedom)
-
-    @property
     def passes(self) -> int:
         """Passes over all data, one per trial step."""
         return self.run.passes
@@ -224,36 +209,6 @@ class FitResult(Reportable):
         """Correlation matrix (cov_i, cov_j) of the standard errors; None if unknown."""
         return correlation_of(self.covariance)
 
-    def contour(
-        self, first: str, second: str, percent: float = 95.0, points: int = 100
-    ) -> Float[np.ndarray, "point 2"]:
-        """Return points around the joint confidence region of two parameters: an ellipse, from `covariance`.
-
-        Its size is given by the F distribution for the smaller dof of the two. percent: probability that
-        the region holds both true values. `hd.posterior` has regions of any shape. Raises OptionError for
-        unknown names and for parameters without a standard error.
-
-        >>> result.contour("D0", "alpha").shape  # doctest: +SKIP
-        (100, 2)
-        """
-        pair = [self.params[first], self.params[second]]
-        if self.covariance is None or first == second or any(one.stderr is None for one in pair):
-            raise OptionError(
-                f"{first} and {second} have no joint region: give two parameters with standard errors"
-            )
-        from homodyne_dask.results.data.intervals import check_percent  # it loads SciPy
-
-        check_percent(percent)
-        names = [one.name for one in pair]
-        dof, outside = max(min(one.dof or np.inf for one in pair), 1.0), 1 - percent / 100
-        # F of 2 and ν degrees of freedom has the survival function (1 + 2F/ν)^(-ν/2); the reach is √(2 F)
-        square = -2 * np.log(outside) if np.isinf(dof) else dof * (outside ** (-2 / dof) - 1)
-        reach = float(np.sqrt(square))
-        turn = np.linspace(0.0, 2 * np.pi, points)
-        circle = np.stack([np.cos(turn), np.sin(turn)])
-        root = np.linalg.cholesky(self.covariance.sel(cov_i=names, cov_j=names).values)
-        return np.array([one.value for one in pair]) + reach * (root @ circle).T
-
     @property
     def error_used(self) -> np.ndarray:
         """The unit of influence and profiles: stderr or, where it is unknown, the naive error."""
@@ -262,7 +217,7 @@ class FitResult(Reportable):
     @property
     def params(self) -> FittedParameters:
         """The parameters one by one: `result.params["D0"].value`, stderr, method, dof, unit, min, max, ..."""
-        return FittedParameters(self.parameters, bounds_of(self))
+        return FittedParameters(self)
 
     def summary(self) -> "DataFrame":
         """Return the parameters as a pandas DataFrame, one row each: value, stderr, method, dof, unit, ...
@@ -288,19 +243,13 @@ class FitResult(Reportable):
         value, stderr, dof = (self.parameters[key].values for key in ("value", "stderr", "dof"))
         half = half_width(percent, dof) * stderr
         ends = {"low": ("param", value - half), "high": ("param", value + half)}
-        return xarray.Dataset(
-            ends, self.parameters["unit"].coords, {"percent": percent}
-        ).assign_coords(unit=self.parameters["unit"])
+        coords = {key: self.parameters[key] for key in ("param", "unit")}
+        return xarray.Dataset(ends, coords, {"percent": percent})
 
     @property
     def derived(self) -> dict[str, DerivedQuantity]:
         """Tied parameters; D_SE of Brownian motion."""
         return tied_quantities(self) | derived_quantities(self.config, self.parameters)
-
-    @property
-    def periods(self) -> dict[str, float]:
-        """The periods of the periodic parameters, by name."""
-        return self.config["periods"]
 
     @property
     def misfit(self) -> bool:
@@ -420,7 +369,7 @@ class FitResult(Reportable):
                 "model_check": values.pop("check"),
                 "parameters": plain_rows(self.parameters, "param"),
                 "derived": self.derived,
-                "scaling_per_bin": plain_columns(self.scaling),
+                "scaling_per_bin": dict(self.scaling.data_vars) | {"label": self.scaling["label"]},
                 "redchi_per_bin": self.scaling["redchi"],
                 **values,
             }

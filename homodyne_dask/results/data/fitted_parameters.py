@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import xarray
 from jaxtyping import Float
 
 from homodyne_dask.document.blocks import Document, table_document
@@ -22,9 +21,6 @@ from homodyne_dask.text import with_unit
 
 if TYPE_CHECKING:
     from homodyne_dask.results.data.fit_result import FitResult
-
-Bounds = Mapping[tuple[str, str], tuple[float, float]]
-"""Lower and upper bound by name and unit of a parameter."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -67,9 +63,10 @@ class FittedParameter:
 class FittedParameters(Printed, Mapping[str, FittedParameter]):
     """The parameters of a fit by name, in the model's order: `result.params["D0"].value`."""
 
-    def __init__(self, table: xarray.Dataset, bounds: Bounds) -> None:
+    def __init__(self, result: "FitResult") -> None:
         self._by_name: dict[str, FittedParameter] = {}
-        for name, row in plain_rows(table, "param").items():
+        bounds = bounds_of(result)
+        for name, row in plain_rows(result.parameters, "param").items():
             known = {key: of.item() for key, of in row.items()}
             low, high = bounds.get((name, known["unit"]), (None, None))
             ends = {"min": low, "max": high, "vary": not known.pop("fixed")}
@@ -102,7 +99,7 @@ class UnknownParameterError(OptionError, KeyError):
         return printable(self.args[0])
 
 
-def bounds_of(result: "FitResult") -> Bounds:
+def bounds_of(result: "FitResult") -> dict[tuple[str, str], tuple[float, float]]:
     """Return the bounds by name and unit.
 
     Empty for a model that this process does not know. Without the parameters that are in 1/s where q is

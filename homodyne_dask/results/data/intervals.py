@@ -10,19 +10,14 @@ FEWEST = 1.0
 """Degrees of freedom below which an error is taken as known from so many."""
 
 
-def check_percent(percent: float) -> None:
-    """Raise OptionError unless a number lies between 0 and 100."""
-    if not 0 < percent < 100:
-        raise OptionError(f"percent = {percent!r}: give a number between 0 and 100, such as 95")
-
-
 def half_width(percent: float, dof: Float[np.ndarray, "*n"] | float) -> Float[np.ndarray, "*n"]:
     """Return the half width of a confidence interval in standard errors: Student's t.
 
     percent: probability that the interval holds the true value, above 0 and below 100, else OptionError.
     dof: of the standard error, infinite where the error is known; NaN gives NaN.
     """
-    check_percent(percent)
+    if not 0 < percent < 100:
+        raise OptionError(f"percent = {percent!r}: give a number between 0 and 100, such as 95")
     return stdtrit(np.maximum(dof, FEWEST), 0.5 + percent / 200)
 
 

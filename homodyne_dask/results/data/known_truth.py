@@ -11,6 +11,7 @@ from homodyne_dask.models import MODELS, convention_named
 from homodyne_dask.models.transport import Rates, true_rates
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.intervals import normal_deviate
+from homodyne_dask.results.data.result_tables import plain_rows
 
 
 def truth_of(result: FitResult) -> dict[str, float] | None:
@@ -31,16 +32,13 @@ def pulls(result: FitResult) -> dict[str, float]:
     truth, table = truth_of(result) or {}, result.parameters
     model = MODELS.get(result.config["model"])
     periods = {} if model is None else {p.name: p.period for p in model.parameters}
-    columns = (table[key].values for key in ("param", "value", "stderr", "dof"))
-    return {
-        str(name): float(
-            normal_deviate(
-                math.remainder(value - truth[name], periods.get(name) or math.inf) / error, dof
-            )
-        )
-        for name, value, error, dof in zip(*columns, strict=True)
-        if name in truth and math.isfinite(error) and error > 0
-    }
+    away = {}
+    for name, row in plain_rows(table, "param").items():
+        if name in truth and math.isfinite(row["stderr"]) and row["stderr"] > 0:
+            period = periods.get(name) or math.inf
+            shift = math.remainder(row["value"] - truth[name], period) / row["stderr"]
+            away[name] = float(normal_deviate(shift, row["dof"]))
+    return away
 
 
 def true_rates_of(result: FitResult, t: Float[np.ndarray, " n"]) -> Rates | None:
@@ -64,11 +62,9 @@ def truth_mismatch(
     """
     if not truth:
         return None
-    model = truth.get("model")
-    if {*truth["parameters"]} != {*names} and model == config["model"]:
-        return "other parameters of", str(model)
-    if {*truth["parameters"]} != {*names} or (model is not None and model != config["model"]):
-        return "model", str(model)
+    model, same = truth.get("model"), {*truth["parameters"]} == {*names}
+    if not same or model not in (None, config["model"]):
+        return "other parameters of" if model == config["model"] else "model", str(model)
     return _other_setting(truth, config)
 
 

@@ -1,8 +1,6 @@
 """Whether a fitted model describes the data: the test of averaged residuals, as numbers."""
 
-from collections.abc import Mapping
-from shlex import quote
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from homodyne_dask.solver.limits import IMPROBABLE
 
@@ -80,16 +78,3 @@ class ModelCheck(NamedTuple):
     def misfit(self) -> bool:
         """Whether the model does not describe the data."""
         return self.deviating > 0 or self.alternative is not None
-
-
-def selected_store(inputs: Mapping[str, Any]) -> str:
-    """Return the store of a fit with the options of its selection, as a command has them."""
-    return f"{inputs['store']} {inputs['selection']}".strip()
-
-
-def fit_command(store: str, config: dict[str, Any]) -> str:
-    """Return the command that fits this model to this store, without the other options."""
-    gap = config["gap_angstrom"]
-    words = f"homodyne-dask fit {store} --model {quote(config['model'])}"
-    words += "".join(f' --tie "{name} = {of}"' for name, of in (config["tie"] or {}).items())
-    return words if gap is None else f'{words} --gap "{gap / 1e4:g} um"'

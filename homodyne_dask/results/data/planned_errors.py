@@ -76,41 +76,40 @@ class Design(Printed):
 
     def _one_scan(self, data: xarray.Dataset) -> Table:
         rows = [["", *(f"--weighting {name}" for name in data["weighting"].values)]]
-        for n, name in enumerate(map(str, data["parameter"].values)):
-            unit, errors = str(data["unit"].values[n]), data["stderr"].isel(parameter=n).values
-            cells = _cells(data["value"].values[n], errors, "" if unit == "1" else unit)
-            rows.append([name, *cells])
-        for r, rate in enumerate(data["rate"].values):
-            for a, age in enumerate(data["age"].values):
-                errors = data["rate_stderr"].isel(rate=r, age=a).values
-                cells = _cells(data["rate_value"].values[r, a], errors)
+        for name in map(str, data["parameter"].values):
+            one = data.sel(parameter=name)
+            unit = "" if one["unit"] == "1" else one["unit"].item()
+            rows.append([name, *_cells(one["value"].item(), one["stderr"].values, unit)])
+        for rate in data["rate"].values:
+            for age in data["age"].values:
+                one = data.sel(rate=rate, age=age)
+                cells = _cells(one["rate_value"].item(), one["rate_stderr"].values)
                 rows.append([f"{rate} at {age:g} s", *cells])
         return Table("", rows)
 
     def _correlations(self, data: xarray.Dataset) -> list[str]:
-        names = list(map(str, data["parameter"].values))
-        correlation = data["correlation"].isel(weighting=0).values
+        names, correlation = data["parameter"].values, data["correlation"].isel(weighting=0).values
         strong = [
-            f"{names[b]} and {one} {correlation[a, b]:+.3f}"
-            for a, one in enumerate(names)
-            for b in range(a)
-            if abs(correlation[a, b]) >= CORRELATED
+            f"{names[b]} and {names[a]} {correlation[a, b]:+.3f}"
+            for a, b in zip(
+                *np.nonzero(np.abs(np.tril(correlation, -1)) >= CORRELATED), strict=True
+            )
         ]
         return [f"strongly correlated: {', '.join(strong)}"] if strong else []
 
     def _not_determined(self, data: xarray.Dataset) -> list[str]:
         lost = np.isnan(data["stderr"].values).any(axis=(0, 1))
-        names = list(map(str, data["parameter"].values[lost]))
-        if not names:
+        if not lost.any():
             return []
         where = " everywhere" if self.varied else ""
+        names = ", ".join(map(str, data["parameter"].values[lost]))
         remedy = "fix some of them, or choose other angles, lags or counts"
-        return [f"not determined{where}: {', '.join(names)}; {remedy}"]
+        return [f"not determined{where}: {names}; {remedy}"]
 
 
 def _cells(value: float, errors: np.ndarray, unit: str = "") -> list[str]:
     """Return a value with each of its errors; '-' where that is unknown."""
     return [
-        "-" if np.isnan(error) else with_unit(value_and_error(float(value), float(error)), unit)
+        "-" if np.isnan(error) else with_unit(value_and_error(value, float(error)), unit)
         for error in errors
     ]

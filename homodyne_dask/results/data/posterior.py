@@ -12,18 +12,16 @@ from xarray import DataTree
 
 from homodyne_dask.document.blocks import Document
 from homodyne_dask.document.plain_text import Reportable
-from homodyne_dask.results.data.arviz_tree import theta_in, tree_of
+from homodyne_dask.results.data.arviz_tree import FORMAT, VERSION, PosteriorDraws, theta_in, tree_of
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fitted_parameters import nearest_turn
 from homodyne_dask.results.data.plain_data import plain_values
 from homodyne_dask.results.data.plots import PosteriorPlots
-from homodyne_dask.results.data.posterior_draws import FORMAT, VERSION, PosteriorDraws
 from homodyne_dask.results.data.posterior_summary import (
     plain_summary,
     summary_table,
     why_unreliable,
 )
-from homodyne_dask.results.data.result_tables import plain_columns
 
 if TYPE_CHECKING:
     from homodyne_dask.store.scan import Scan
@@ -94,13 +92,13 @@ class Posterior(Reportable):
             return dict(zip(percent, of, strict=True))
 
         rates = {name: quantiles(name) for name in ("J", "gamma_dot", "strain") if name in group}
-        bins, provenance = plain_columns(self.result.scaling), self.result.provenance
+        scaling, provenance = self.result.scaling, self.result.provenance
         about = {"format": FORMAT, "format_version": VERSION, "version": provenance.version}
         about |= {"model": provenance.config["model"], "store": provenance.inputs["store"]}
         return plain_values(
             about
             | self.plain
-            | {"bins": {name: bins[name] for name in ("label", "q", "phi")}}
+            | {"bins": {name: scaling[name] for name in ("label", "q", "phi")}}
             | {name: quantiles(name) for name in ("contrast", "offset")}
             | ({"age_s": group["age"].values, "rates": rates} if rates else {})
         )
@@ -132,7 +130,7 @@ def _nearest(result: FitResult, theta: np.ndarray) -> np.ndarray:
     """Return draws of which those of periodic parameters are moved by periods towards the fit."""
     columns = zip(result.parameters["param"].values, result.parameters["value"].values, strict=True)
     turned = [
-        nearest_turn(theta[..., n], value, result.periods.get(str(name)))
+        nearest_turn(theta[..., n], value, result.config["periods"].get(str(name)))
         for n, (name, value) in enumerate(columns)
     ]
     return np.stack(turned, axis=-1)

@@ -10,9 +10,8 @@ from jaxtyping import Float
 from xarray import DataTree
 
 from homodyne_dask.models.parameter_priors import FLAT_IN_RATE
-from homodyne_dask.results.data.arviz_tree import theta_in
+from homodyne_dask.results.data.arviz_tree import NUMBERS, free_names, theta_in
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.posterior_draws import NUMBERS, free_names
 from homodyne_dask.results.data.result_tables import plain_rows
 
 UNTRUSTED_ERROR = 0.5

@@ -42,10 +42,10 @@ class Provenance:
             )
         if splines := self.config["splines"]:
             return with_stored_splines(name, splines)
-        found = model_of_digest(name, self.config["model_digest"])
-        if found is None:
+        model = model_of_digest(name, self.config["model_digest"])
+        if model is None:
             raise OptionError(
                 f"the fitted model {name!r} is unknown in this process, so only the numbers of the result "
                 f"can be shown: define the model with hd.separable as before, or fit again"
             )
-        return with_ties(found, self.config["tie"])
+        return with_ties(model, self.config["tie"])

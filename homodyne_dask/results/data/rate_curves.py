@@ -90,8 +90,8 @@ def rates_in(view: FitView) -> xarray.Dataset:
     Raises OptionError for a model without rates.
     """
     result, scan = view.result, view.scan
-    of = evaluation_of(view.model.at.problem.model).rates
-    if of is None:
+    rates = evaluation_of(view.model.at.problem.model).rates
+    if rates is None:
         raise OptionError(f"{result.config['model']} has no rates J and γ̇")
     kind, known = "robust", result.covariance
     if known is None:
@@ -102,7 +102,7 @@ def rates_in(view: FitView) -> xarray.Dataset:
     columns: dict[str, Any] = {}
     notes: dict[str, list[str]] = {}
     units = UNITS | (UNITS_OF_UNKNOWN_Q if np.isnan(scan.q).any() else {})
-    curves = of(view.model.at, scan.time, scan.frames)
+    curves = rates(view.model.at, scan.time, scan.frames)
     for name, curve in curves.items():
         lowest, highest = _ends(result, name, curve)
         band = _band(result, name, curve, known)
@@ -145,8 +145,8 @@ def nearest_power_law(
     laws = []
     for exponent in EXPONENTS:
         columns = np.stack([(t / t[-1]) ** exponent, np.ones(len(t))], axis=1)
-        found = np.linalg.lstsq(columns * weight[:, None], value * weight)[0]
-        laws.append(columns @ found)
+        coefficients = np.linalg.lstsq(columns * weight[:, None], value * weight)[0]
+        laws.append(columns @ coefficients)
     return min(laws, key=lambda law: float((((law - value) * weight) ** 2).sum()))
 
 
@@ -159,9 +159,9 @@ def has_rates(result: FitResult) -> bool:
 def _ends(result: FitResult, name: str, curve: RateCurve) -> tuple[float, float]:
     """Return between which values a rate is: of splines, which sum to 1, the bounds of their coefficients."""
     if name in result.config["splines"]:
-        of = [result.params[one] for one in curve.parameters]
-        ends = [(one.min, one.max) for one in of if one.min is not None and one.max is not None]
-        if len(ends) == len(of):
+        splines = [result.params[parameter] for parameter in curve.parameters]
+        ends = [(p.min, p.max) for p in splines if p.min is not None and p.max is not None]
+        if len(ends) == len(splines):
             return min(low for low, _ in ends), max(high for _, high in ends)
     return (0.0 if name.startswith("J") else -np.inf), np.inf
 
@@ -185,10 +185,8 @@ def _band(result: FitResult, name: str, curve: RateCurve, known: xarray.DataArra
     nothing = _Band(unknown, unknown, unknown, unknown, [unknown] * len(BANDS), {})
     if known is None:
         return nothing
-    table, covariance = (
-        result.parameters.sel(param=names),
-        known.sel(cov_i=names, cov_j=names).values,
-    )
+    table = result.parameters.sel(param=names)
+    covariance = known.sel(cov_i=names, cov_j=names).values
     bounded = table["at_bound"].values & np.isnan(np.diag(covariance))
     moved = ~(table["fixed"].values | bounded)
     missing = moved & np.isnan(np.diag(covariance))

@@ -88,14 +88,9 @@ def correlation_of(covariance: xarray.DataArray | None) -> xarray.DataArray | No
     return covariance / np.outer(error, error)
 
 
-def plain_rows(table: xarray.Dataset, dim: str) -> dict[str, dict[str, np.generic]]:
+def plain_rows(table: xarray.Dataset, dim: str) -> dict[str, dict[str, Any]]:
     """Return the values at each point of a dimension, by its name and theirs."""
     return {
         str(name): {str(key): table[key].values[n] for key in table.data_vars}
         for n, name in enumerate(table[dim].values)
     }
-
-
-def plain_columns(table: xarray.Dataset) -> dict[str, np.ndarray]:
-    """Return the columns of a table over `bin` and its labels, as `scaling_table` takes them."""
-    return {str(key): table[key].values for key in (*table.data_vars, "label")}

@@ -245,7 +245,7 @@ class FitSeries(Reportable):
         if self.overlap:
             return {}
         together, tests, naive_only = self.global_fit, {}, self.errors != "stderr"
-        periods = next((of.periods for of in self.results if of is not None), {})
+        periods = next((of.config["periods"] for of in self.results if of is not None), {})
         for name in self.names if together is None else together.per_scan:
             known = [q for e in self._good if not (q := e.quantities[name]).conditional]
             value = np.array([q.value for q in known])

@@ -15,7 +15,7 @@ from homodyne_dask.results.data.intervals import half_width, normal_deviate
 from homodyne_dask.results.data.number_format import format_error, or_dash
 from homodyne_dask.results.data.plain_data import plain_values
 from homodyne_dask.results.data.plots import in_place_of
-from homodyne_dask.results.data.result_tables import plain_rows
+from homodyne_dask.results.data.result_tables import plain_rows, table_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,10 +44,10 @@ class Toys(Printed):
     @property
     def deviations(self) -> Float[np.ndarray, "toy param"]:
         """Estimates minus the truth."""
-        found = self.converged["value"].values - self.dataset["truth"].values
+        away = self.converged["value"].values - self.dataset["truth"].values
         for n, name in enumerate(self.dataset["param"].values):
-            found[:, n] = nearest_turn(found[:, n], 0.0, self.periods.get(str(name)))
-        return found
+            away[:, n] = nearest_turn(away[:, n], 0.0, self.periods.get(str(name)))
+        return away
 
     @property
     def pulls(self) -> Float[np.ndarray, "toy param"]:
@@ -72,14 +72,10 @@ class Toys(Printed):
             "ratio": scatter / typical,
         }
         for level in LEVELS:
-            inside = np.where(
-                np.isfinite(error), np.abs(away) <= half_width(level, dof) * error, np.nan
-            )
+            inside = (np.abs(away) <= half_width(level, dof) * error).astype(float)
+            inside[~np.isfinite(error)] = np.nan
             columns[f"inside_{level:.0f}"] = _of_columns(inside, np.mean)
-        return xarray.Dataset(
-            {name: ("param", of) for name, of in columns.items()},
-            coords={"param": self.dataset["param"]},
-        )
+        return table_of({"param": columns}, param=self.dataset["param"])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table by parameter, the number of toys, and how many of them converged."""
@@ -104,13 +100,12 @@ class Toys(Printed):
             f"with --weighting {about['weighting']}: {self.converged.sizes['toy']} fits converged"
         )
         rows: list[list[str]] = [list(HEAD)]
+        forms = {"ratio": ".2f", "inside_68": ".0%", "inside_95": ".0%"}
         for name, row in plain_rows(table, "param").items():
-            one = {key: float(value) for key, value in row.items()}
-            rows.append([
-                name, f"{one['truth']:.6g}", f"{one['bias']:.2g} ± {format_error(one['bias_stderr'])}",
-                format_error(one["scatter"]), format_error(one["error"]), or_dash(one["ratio"], ".2f"),
-                or_dash(one["inside_68"], ".0%"), or_dash(one["inside_95"], ".0%"),
-            ])  # fmt: skip
+            bias = f"{row['bias']:.2g} ± {format_error(float(row['bias_stderr']))}"
+            sizes = [format_error(float(row[key])) for key in ("scatter", "error")]
+            shares = [or_dash(float(row[key]), form) for key, form in forms.items()]
+            rows.append([name, f"{row['truth']:.6g}", bias, *sizes, *shares])
         lacking = int(self.converged.sizes["toy"] - table["errors"].values.min(initial=number))
         notes = [f"converged fits without an error, which the last columns exclude: {lacking}"]
         blocks = [Sentences([what]), Table("", rows), Sentences(notes if lacking > 0 else [])]

@@ -4,7 +4,7 @@ import csv
 import io
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,38 +35,38 @@ def parameters_csv(result: FitResult) -> str:
 def columns_csv(table: xarray.Dataset, first: str) -> str:
     """Return a row for each point of a table of one dimension; first: the coordinate in the first column."""
     names = [first, *map(str, table.data_vars)]
-    rows = zip(*(table[name].values for name in names), strict=True)
-    return rows_csv([dict(zip(names, row, strict=True)) for row in rows])
+    return _csv([names, *zip(*(table[name].values for name in names), strict=True)])
 
 
 def entries_csv(
     names: Sequence[str], entries: Sequence[FitRow], folder: Path, name_column: str
 ) -> str:
     """Return a row for each fit: name, outcome, parameters with errors, its folder relative to `folder`."""
-    return rows_csv([_entry_row(names, one, folder, name_column) for one in entries])
-
-
-def _entry_row(names: Sequence[str], entry: FitRow, folder: Path, column: str) -> dict[str, Any]:
-    row: dict[str, Any] = {column: entry.name, **entry.at, "outcome": entry.outcome}
-    for key in ("redchi", "ndata", "passes"):
-        row[key] = getattr(entry, key)
-    for name in names:
-        found = entry.quantities.get(name, UNKNOWN_QUANTITY)
-        row[name] = found.value
-        row |= {f"{name}_{key}": getattr(found, key) for key in ("stderr", "dof", "stderr_naive")}
-    row["method"] = entry.method
-    row["at_bound"] = " ".join(name for name, of in entry.quantities.items() if of.at_bound)
-    row["folder"] = "" if entry.folder is None else os.path.relpath(entry.folder, folder)
-    row["message"] = entry.message
-    return row
+    rows = []
+    for entry in entries:
+        row: dict[str, Any] = {name_column: entry.name, **entry.at, "outcome": entry.outcome}
+        row |= {key: getattr(entry, key) for key in ("redchi", "ndata", "passes")}
+        for name in names:
+            quantity = entry.quantities.get(name, UNKNOWN_QUANTITY)
+            row[name] = quantity.value
+            row |= {
+                f"{name}_{key}": getattr(quantity, key) for key in ("stderr", "dof", "stderr_naive")
+            }
+        row["method"] = entry.method
+        row["at_bound"] = " ".join(name for name, of in entry.quantities.items() if of.at_bound)
+        row["folder"] = "" if entry.folder is None else os.path.relpath(entry.folder, folder)
+        rows.append(row | {"message": entry.message})
+    return rows_csv(rows)
 
 
 def rows_csv(rows: Sequence[Mapping[str, object]]) -> str:
     """Return rows of equal keys as CSV, the keys first."""
+    return _csv([list(rows[0]), *([row[key] for key in rows[0]] for row in rows)])
+
+
+def _csv(lines: Iterable[Iterable[object]]) -> str:
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(_cell, rows[0]))
-    writer.writerows([_cell(row[key]) for key in rows[0]] for row in rows)
+    csv.writer(text, lineterminator="\n").writerows(map(_cell, line) for line in lines)
     return text.getvalue()
 
 

@@ -25,8 +25,8 @@ _MAPS = {
 }
 
 
-def with_maps(view: FitView) -> xarray.Dataset:
-    """Return `to_dataset()` of the result with the maps of the bins that the figures show.
+def result_netcdf(view: FitView) -> bytes:
+    """Return `to_dataset()` of the result with the maps of the bins that the figures show, as netCDF-4.
 
     two_time_data, two_time_model, two_time_residual (map, t1, t2): means over blocks of pairs, NaN on
     the diagonal and where fewer than half of the pairs are known; map_label is the bin's label, t1 and t2
@@ -50,14 +50,8 @@ def with_maps(view: FitView) -> xarray.Dataset:
             "map_phi": ("map", scan.phi[bins], {"units": "degree"}),
         },
     )
-    numbers, side = result.to_dataset(), shown[0].grid.side
-    return numbers.assign(maps).assign_attrs(pairs_per_block_side=side)
-
-
-def result_netcdf(view: FitView) -> bytes:
-    """Return `with_maps` as netCDF-4 with compressed maps."""
-    packed = {f"two_time_{part}": {"zlib": True, "complevel": 4} for part in _MAPS}
-    return netcdf(with_maps(view), packed)
+    whole = result.to_dataset().assign(maps).assign_attrs(pairs_per_block_side=shown[0].grid.side)
+    return netcdf(whole, {name: {"zlib": True, "complevel": 4} for name in stacked})
 
 
 def netcdf(

@@ -13,7 +13,6 @@ from homodyne_dask.errors import in_line, printable
 from homodyne_dask.results.data.block_means import bin_map, block_grid
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView, view_of
-from homodyne_dask.results.data.fitted_parameters import bounds_of
 from homodyne_dask.results.files.netcdf import NXXPCS
 from homodyne_dask.store.files import path_of, write_atomic
 from homodyne_dask.store.scan import Scan
@@ -23,8 +22,9 @@ PIXELS = (
     "not at their positions on the detector"
 )
 DETECTOR = (
-    "description", "count_time", "distance", "beam_center_x", "beam_center_y", "x_pixel_size", "y_pixel_size",
-)  # fmt: skip
+    *("description", "count_time", "distance"),
+    *("beam_center_x", "beam_center_y", "x_pixel_size", "y_pixel_size"),
+)
 SAMPLE = ("temperature", "temperature_set")
 """Fields of NXdetector and NXsample that ingest keeps, where the source has them."""
 
@@ -66,15 +66,11 @@ def _field(parent: h5py.Group, name: str, value: Any, **attributes: Any) -> None
 
 
 def _write_entry(entry: h5py.Group, view: FitView) -> None:
-    source, experiment = (
-        Path(view.result.provenance.inputs["source_file"]),
-        view.scan.attrs.get("experiment", {}),
-    )
+    inputs, experiment = view.result.provenance.inputs, view.scan.attrs.get("experiment", {})
     entry["definition"] = "NXxpcs"
-    entry["title"] = (
-        f"{view.result.config['model']} fitted to {in_line(view.result.provenance.inputs['store'])}"
-    )
-    named = {"entry_identifier": {"value": in_line(source.stem.removesuffix("_results"))}}
+    entry["title"] = f"{view.result.config['model']} fitted to {in_line(inputs['store'])}"
+    name_of_scan = Path(inputs["source_file"]).stem.removesuffix("_results")
+    named = {"entry_identifier": {"value": in_line(name_of_scan)}}
     for name in ("entry_identifier", "scan_number", "start_time", "end_time"):
         if found := (named | experiment).get(name):
             entry[name] = found["value"]
@@ -127,9 +123,8 @@ def _write_instrument(entry: h5py.Group, scan: Scan) -> None:
     masks = _group(instrument, "masks", "NXnote")
     if (scan.n_pixels > 0).all():
         pixels = np.repeat(np.arange(1, len(scan.bins) + 1), scan.n_pixels)
-        masks.create_dataset("dynamic_roi_map", data=pixels, compression="gzip").attrs["units"] = (
-            "au"
-        )
+        roi_map = masks.create_dataset("dynamic_roi_map", data=pixels, compression="gzip")
+        roi_map.attrs["units"] = "au"
         masks["description"] = PIXELS
     if np.isfinite(scan.q).all():
         _field(masks, "dynamic_q_list", scan.q, units="1/angstrom")
@@ -152,19 +147,17 @@ def _write_fit(fit: h5py.Group, result: FitResult) -> None:
     function = _group(fit, "global_fit_function", "NXfit_function")
     function["function_type"] = config["model"]
     function["description"] = f"c2 of all bins, in the convention {config['convention']}"
-    names = ", ".join(map(str, result.parameters["param"].values))
+    names = ", ".join(result.params)
     function["formula_description"] = f"contrast*f({names}; t1, t2, q, phi) + offset"
     group = _group(function, "fit_parameters", "NXparameters", model=config["model"])
-    table = result.parameters
-    bounds = bounds_of(result)
-    for n, name in enumerate(map(str, table["param"].values)):
-        row = {key: table[key].values[n] for key in ("value", "stderr", "method", "fixed", "unit")}
-        known: dict[str, Any] = {"units": str(row["unit"]), "vary": not row["fixed"]}
-        if np.isfinite(row["stderr"]):  # an error or bound that is not known is absent
-            known |= {"error": row["stderr"], "error_method": str(row["method"])}
-        low, high = bounds.get((name, known["units"]), (-np.inf, np.inf))
-        known |= {key: end for key, end in (("min", low), ("max", high)) if np.isfinite(end)}
-        _field(group, name, row["value"], **known)
+    for name, one in result.params.items():
+        known: dict[str, Any] = {"units": one.unit, "vary": one.vary}
+        if one.stderr is not None:  # an error or bound that is not known is absent
+            known |= {"error": one.stderr, "error_method": one.method}
+        for key, end in (("min", one.min), ("max", one.max)):
+            if end is not None and np.isfinite(end):
+                known[key] = end
+        _field(group, name, one.value, **known)
     for name in ("contrast", "offset"):
         about: dict[str, Any] = {"units": "", "vary": config["scaling"] != "fixed"}
         stderr = result.scaling.get(f"{name}_stderr")
@@ -172,9 +165,8 @@ def _write_fit(fit: h5py.Group, result: FitResult) -> None:
             about["error"] = stderr.values
         _field(group, name, result.scaling[name].values, **about)
     error = _group(fit, "error_function", "NXfit_function")
-    error["description"] = (
-        f"Levenberg-Marquardt, contrast and offset eliminated; loss {config['loss']}"
-    )
+    words = "Levenberg-Marquardt, contrast and offset eliminated; loss"
+    error["description"] = f"{words} {config['loss']}"
     for name, metric in (("chisqr", "χ²"), ("redchi", "reduced χ²")):
         _field(fit, f"figure_of_merit_{name}", getattr(result, name), units="", metric=metric)
 
@@ -184,8 +176,6 @@ def _write_process(entry: h5py.Group, result: FitResult) -> None:
     process = _group(entry, "process", "NXprocess")
     process["program"], process["version"] = "homodyne-dask", result.provenance.version
     note = _group(process, "summary", "NXnote")
-    note["type"], note["description"] = (
-        "application/json",
-        "the complete result, as in summary.json",
-    )
+    note["type"] = "application/json"
+    note["description"] = "the complete result, as in summary.json"
     note["data"] = np.bytes_(json.dumps(result.to_dict(), allow_nan=False))

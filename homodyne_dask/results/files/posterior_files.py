@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
-
 from homodyne_dask.document.blocks import Picture
 from homodyne_dask.document.html import as_page
 from homodyne_dask.errors import OptionError
@@ -64,19 +62,18 @@ def _fit_in(folder: Path, result: FitResult) -> FitResult:
             f"{folder} contains no fit, but a posterior is written beside its fit: give the folder of the "
             f"fit, or write the posterior alone with to_netcdf"
         )
-    found = load_result(folder)
-    theta, scaling = found.parameters["value"].values, found.scaling
+    present = load_result(folder)
     same = (
-        found.provenance.inputs["store_sha256"] == result.provenance.inputs["store_sha256"]
-        and found.config["model"] == result.config["model"]
-        and np.array_equal(theta, result.parameters["value"].values, equal_nan=True)
-        and np.array_equal(scaling["label"].values, result.scaling["label"].values)
+        present.provenance.inputs["store_sha256"] == result.provenance.inputs["store_sha256"]
+        and present.config["model"] == result.config["model"]
+        and present.parameters["value"].equals(result.parameters["value"])
+        and present.scaling["label"].equals(result.scaling["label"])
     )
     if not same:
         raise OptionError(
             f"{folder} contains another fit: give the folder of the fit of this posterior"
         )
-    return found
+    return present
 
 
 def _write_pictures(posterior: Posterior, folder: Path) -> list[Path]:

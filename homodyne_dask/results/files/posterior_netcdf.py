@@ -8,9 +8,9 @@ import xarray
 from xarray import DataTree
 
 from homodyne_dask.errors import OptionError, SourceError, why_unreadable
+from homodyne_dask.results.data.arviz_tree import FORMAT, VERSION
 from homodyne_dask.results.data.fit_result import from_summary
 from homodyne_dask.results.data.posterior import Posterior
-from homodyne_dask.results.data.posterior_draws import FORMAT, VERSION
 from homodyne_dask.results.files.json_files import MAX_BYTES, missing_values
 from homodyne_dask.store.files import path_of, read_with_tail, write_atomic
 from homodyne_dask.store.hdf5_files import check_contents

@@ -5,7 +5,6 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.fitting.posterior.sample_posterior import posterior_draws
-from homodyne_dask.results.data.posterior_summary import summary_table
 from tests.photons import STILL, photographed
 from tests.synthetic import angles, store
 
@@ -104,7 +103,7 @@ def test_upper_limits_of_offsets_beside_their_bound_hold_the_truth(tmp_path):
         result = hd.fit(scan, "laminar_flow", gap=2e6, bounds=NOT_NEGATIVE)
         if not result.converged:
             continue
-        table = summary_table(result, posterior_draws(result, scan, draws=2000, seed=seed))
+        table = hd.posterior(result, scan, draws=2000, seed=seed).summary
         for n, name in enumerate(NOT_NEGATIVE):
             row, truth = table.sel(param=name), SMALL_OFFSETS[2 + 3 * n]
             given[n] += row["limit"].item() == "upper"

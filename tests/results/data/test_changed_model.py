@@ -68,7 +68,7 @@ def test_a_series_of_ones_own_model_is_printed_and_stored(series, tmp_path):
     fits.to_json(tmp_path / "series.json")
     again = load_series(tmp_path)
     assert str(again) == str(fits)
-    assert [one.periods for one in again.results if one] == [{"stretching": 0.5}] * 2
+    assert [one.config["periods"] for one in again.results if one] == [{"stretching": 0.5}] * 2
 
 
 def test_a_stored_result_finds_its_model_by_its_code(series, tmp_path, monkeypatch):

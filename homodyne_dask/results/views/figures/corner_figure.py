@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from scipy.ndimage import gaussian_filter, gaussian_filter1d
 
+from homodyne_dask.results.data.arviz_tree import free_names
 from homodyne_dask.results.data.known_truth import truth_of
 from homodyne_dask.results.data.posterior import Posterior
-from homodyne_dask.results.data.posterior_draws import free_names
 from homodyne_dask.results.views.figures.picture import FitFigure
 from homodyne_dask.results.views.figures.style import (
     COLOURS,
