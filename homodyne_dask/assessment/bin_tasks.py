@@ -31,6 +31,8 @@ TIMED = 2
 """Groups that are computed in this process, by which the time of the others is estimated."""
 MIN_SECONDS = 1.0
 """Estimated time of the others above which they go to workers."""
+MOST_BYTES = 64e6
+"""Memory that the noise of a bin may take on a worker, which a plan has no more for."""
 PROGRESS_INTERVAL = 0.4
 """Least time between two messages of progress [s]."""
 
@@ -101,7 +103,10 @@ class BinExecutor:
         for less than MIN_SECONDS of work, this process computes.
         """
         self.bins, self.done, self.said = sum(map(len, groups)), 0, time.monotonic()
-        on_workers, seconds = stored and self.passes.client is not None, np.inf
+        # some ten arrays over pairs of blocks for each of the fields 1, f and its derivatives
+        needed = 10 * 8 * (2 + int(at.which.sum())) * grid.most**2
+        on_workers = stored and self.passes.client is not None and needed <= MOST_BYTES
+        seconds = np.inf
         for n, group in enumerate(groups):
             if on_workers and n == TIMED and seconds * (len(groups) - n) > MIN_SECONDS:
                 problem = at.point.problem

@@ -190,7 +190,12 @@ def read_config(
         relative["key"] = str(relative["key"])
     relative["data"] = [where.parent / store for store in config.data]
     in_file = {name: getattr(config, name) for name in config.model_fields_set}
-    return _with_output_below(where.parent, FitConfig(**in_file | relative | dict(given or {})))
+    given = dict(given or {})
+    for name in given.keys() & {"contrast", "offset"}:  # bounds and prior are given each by itself
+        before, now = in_file.get(name), FitConfig(**relative | {name: given[name]}).__dict__[name]
+        if isinstance(before, dict) and isinstance(now, dict):
+            given[name] = before | now
+    return _with_output_below(where.parent, FitConfig(**in_file | relative | given))
 
 
 def _stay_below(file: Path, config: FitConfig) -> None:

@@ -75,10 +75,12 @@ class _Worker(ProcessInterface):
         super().__init__(scheduler, name)
 
     async def start(self) -> None:
-        options = self.worker_kwargs | {"name": self.name, "preload_nanny": [scratch.__name__]}
+        preload = [scratch.__name__, *dask.config.get("distributed.nanny.preload", [])]
+        options = self.worker_kwargs | {"name": self.name, "preload_nanny": preload}
         spec = json.dumps({"cls": "distributed.Nanny", "opts": options})
         watched = {scratch.SCRATCH: options["local_directory"], scratch.DRIVER: str(os.getpid())}
-        watched["DASK_LOGGING__DISTRIBUTED"] = "error"  # a preload is announced before silence_logs
+        if dask.config.get("logging-file-config", None) is None:  # Dask takes only one of both
+            watched["DASK_LOGGING__DISTRIBUTED"] = "error"  # silence_logs comes after a preload
         command = python_command("-W", "ignore", "-m", "dask", "spec", self.scheduler)
         self.process = await asyncio.create_subprocess_exec(
             *command, "--spec", spec, env=os.environ | monitor_environment() | watched

@@ -146,7 +146,7 @@ def _passes(
     weighted = None
     if request.options.weighting == SPECKLE_WEIGHTS:
         weighted = SpeckleWeighting.of(request, data)
-        weighted.watch = observer.start_pass
+        weighted.begun, weighted.ended = observer.start_pass, observer.end_pass
         request, states = weighted.request, minimize_weighted(weighted, record)
     else:
         file = None if path is None else CheckpointFile(path, identity(request))

@@ -29,7 +29,7 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 if TYPE_CHECKING:  # kernels load JAX, and the first line of progress comes before that
     from distributed import Client
 
-    from homodyne_dask.kernels.gram import AnyGram
+    from homodyne_dask.kernels.gram import AnyGram, Gram
     from homodyne_dask.results.data.findings import Findings
     from homodyne_dask.sweep.plan import Plan
     from homodyne_dask.sweep.sweep import Sweep
@@ -140,6 +140,13 @@ class FitObserver:
         name = self._pass_name(label, factor)
         self.pass_began = self.now()
         self.emit(PassStarted(fit=self.fit, name=name, factor=factor, tiles=tiles))
+
+    def end_pass(self, gram: "Gram") -> None:
+        """Emit that a pass over stored averages has used all of them."""
+        now = {"done": 1, "pairs": int(gram.pairs.sum()), "bytes": 0}
+        self.totals["pairs_total"] += now["pairs"]
+        self.totals["tiles_total"] += 1
+        self.emit(TilesDone(fit=self.fit, **now, **self.totals))
 
     def _pass_name(self, label: str | None, factor: int) -> str:
         means = f" over {factor}×{factor} means" if factor > 1 else ""

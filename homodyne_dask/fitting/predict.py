@@ -1,6 +1,7 @@
 """c2 from parameters: the model itself, on any times and bins."""
 
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -127,7 +128,10 @@ def numbers_of(name: str, value: Any) -> Float[np.ndarray, "..."]:
     """Return a value as float64; raises OptionError, which begins with its name, for what is none."""
     try:
         values = np.asarray(value)
-        if value is None or values.dtype.kind not in "fiubO":  # NumPy would make numbers of them
+        numbers = values.dtype.kind == "O" and all(isinstance(x, Real) for x in values.flat)
+        if (
+            values.dtype.kind not in "fiub" and not numbers
+        ):  # NumPy would make numbers of text and None
             raise TypeError
         return values.astype(float)
     except (TypeError, ValueError):

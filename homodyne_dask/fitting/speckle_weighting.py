@@ -80,7 +80,10 @@ class SpeckleWeighting:
     """The normal equations at the fit for which the weights were computed."""
     by_pairs: Float[np.ndarray, " p"] | None = None
     """theta of the first fit, of averages weighted by their pairs, where it converged."""
-    watch: Callable[[], object] = lambda: None
+    begun: Callable[[], object] = lambda: None
+    """Called before each pass."""
+    ended: Callable[[Gram], object] = lambda _: None
+    """Called after it."""
     """Called as a pass at a trial step begins."""
     cost, peak, factor = NO_COST, 0, 1
 
@@ -146,8 +149,10 @@ class SpeckleWeighting:
 
     def gram(self, theta: Float[np.ndarray, " p"], linear_params: object = None) -> Gram:
         """Return the Gram of all bins."""
-        self.watch()
-        return self._weighted(self.columns(theta))
+        self.begun()
+        gram = self._weighted(self.columns(theta))
+        self.ended(gram)
+        return gram
 
     def candidates(self, thetas: Float[np.ndarray, "point p"]) -> list[Gram]:
         """Return the Gram of [1, y - 1, f] at every theta."""

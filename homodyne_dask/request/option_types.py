@@ -39,7 +39,18 @@ def _plain(value: Any) -> Any:
 
 
 def _pair(value: Any) -> Any:
-    return value.split(":") if isinstance(value, str) else _plain(value)
+    members = value.split(":") if isinstance(value, str) else _plain(value)
+    if isinstance(value, str) and len(members) != 2:
+        raise ValueError("not LOW:HIGH")
+    return members
+
+
+def _whole(value: Any) -> Any:
+    """Return text such as 1e3, which YAML does not read as a number, as the whole number that it is."""
+    if not isinstance(value, str):
+        return value
+    number = float(value.replace("_", "?"))  # Python would read 1_0 as 10
+    return int(number) if number.is_integer() else value
 
 
 def _pair_if_colon(value: Any) -> Any:
@@ -49,7 +60,10 @@ def _pair_if_colon(value: Any) -> Any:
 def _by_name(value: Any) -> Any:
     """Return values by name, also from words 'name=value'; None where there is none."""
     if isinstance(value, str | tuple):
-        pairs = [word.partition("=") for word in parts(value)]
+        words = parts(value)
+        if not all(isinstance(word, str) for word in words):
+            raise ValueError("not NAME=VALUE")
+        pairs = [word.partition("=") for word in words]
         if not all(name and equals and text for name, equals, text in pairs):
             raise ValueError("not NAME=VALUE")
         value = {name.strip(): text.strip() for name, _, text in pairs}
@@ -95,8 +109,22 @@ def _gap(value: Any) -> Any:
     return value
 
 
+def _names(value: Any) -> Any:
+    """Return names and numbers of scans: digits alone are a number."""
+    members = value.split(",") if isinstance(value, str) else _plain(value)
+    members = members if isinstance(members, list | tuple) else [members]
+    words = [member.strip() if isinstance(member, str) else member for member in members]
+    return [int(w) if isinstance(w, str) and w.isdecimal() else w for w in words if w != ""]
+
+
 def _optional(read: Callable[[Any], Any]) -> BeforeValidator:
-    return BeforeValidator(lambda value: None if value is None else read(value))
+    def given(value: Any) -> Any:
+        values = None if value is None else read(value)
+        if isinstance(values, list) and not values:
+            raise ValueError("nothing")
+        return values
+
+    return BeforeValidator(given)
 
 
 FIRST = Field(union_mode="left_to_right")
@@ -106,11 +134,22 @@ Positive = Annotated[Number, Field(gt=0), Form("a positive number", "FLOAT")]
 Integer = Annotated[
     int,
     BeforeValidator(_no_truth_value),
+    BeforeValidator(_whole),
     Field(gt=-(2**63), lt=2**63),  # what an array holds
     Form("a whole number", "INTEGER"),
 ]
 Count = Annotated[Integer, Field(ge=1), Form("a whole number of at least 1", "INTEGER")]
 Range = Annotated[tuple[Number, Number], BeforeValidator(_pair), Form("two numbers", "LOW:HIGH")]
+Extended = Annotated[
+    float,
+    Field(allow_inf_nan=True),
+    BeforeValidator(_no_truth_value),
+    Form("a number", "FLOAT"),
+]
+"""A number that may be infinite, as a bound on one side, or NaN, as what is unknown."""
+Bounds = Annotated[
+    tuple[Extended, Extended], BeforeValidator(_pair), Form("two numbers", "LOW:HIGH")
+]
 Frames = Annotated[
     tuple[Integer, Integer], BeforeValidator(_pair), Form("two whole numbers", "FIRST:END")
 ]
@@ -119,12 +158,15 @@ Gap = Annotated[
 ]
 Names = Annotated[tuple[str, ...], BeforeValidator(parts), Form("a name, or a list", "NAME")]
 Numbers = Annotated[list[Number] | None, _optional(parts), Form("a number, or a list", "FLOAT")]
+ExtendedNumbers = Annotated[
+    list[Extended] | None, _optional(parts), Form("a number, or a list", "FLOAT")
+]
 Integers = Annotated[
     list[Integer] | None, _optional(parts), Form("a whole number, or a list", "INTEGER")
 ]
 ScanNames = Annotated[
-    list[Annotated[Integer | str, FIRST]] | None,
-    _optional(parts),
+    list[int | str] | None,
+    _optional(_names),
     Form("a number or name, or a list", "NUMBER|NAME"),
 ]
 Angles = Annotated[
@@ -152,21 +194,19 @@ Jobs = Annotated[
     Form("a whole number, or two", "INTEGER|LEAST:MOST"),
 ]
 ScalingValues = Annotated[
-    list[Number] | dict[Literal["bounds", "prior"], Range] | None,
+    list[Number] | dict[Literal["bounds", "prior"], Bounds] | None,
     _optional(_scaling_values),
     Form("one number, a list, or bounds or prior with two numbers", "FLOAT|NAME=LOW:HIGH"),
 ]
 ByName = Annotated[Mapping[str, T] | None, _optional(_by_name)]
 NumberByName = Annotated[ByName[Number], Form("a number for each parameter", "NAME=VALUE")]
 PositiveByName = Annotated[ByName[Positive], Form("a positive number for each rate", "NAME=VALUE")]
-RangeByName = Annotated[ByName[Range], Form("two numbers for each parameter", "NAME=LOW:HIGH")]
+RangeByName = Annotated[ByName[Bounds], Form("two numbers for each parameter", "NAME=LOW:HIGH")]
 TextByName = Annotated[
     ByName[Annotated[str, BeforeValidator(str)]],
     Form("an expression for each parameter", "NAME=EXPRESSION"),
 ]
-PriorByName = Annotated[
-    ByName[Annotated[str | Range, FIRST]], Form("two numbers for each parameter", "NAME=MEAN:SD")
-]
+PriorByName = Annotated[ByName[Any], Form("two numbers for each parameter", "NAME=MEAN:SD")]
 OnOff = Annotated[
     Literal["on", "off"],
     # YAML reads both as truth values

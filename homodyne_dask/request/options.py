@@ -184,7 +184,7 @@ class Options(BaseModel):
             return f"unknown key {shown(name)}; {nearest(name, known)}"
         option = known[str(name)]
         typed = option.names[0] if option.names else f"--{option.name.replace('_', '-')}"
-        if first["type"] == "missing":
+        if first["type"] == "missing" and not inside:
             return f"{typed} is missing: give {option.form.words}"
         if not (option.by_name and inside):
             value, inside = values[option.name], []
@@ -192,7 +192,8 @@ class Options(BaseModel):
         if option.choices:
             return f"{typed} {shown(value)} is unknown; {nearest(str(value), option.choices)}"
         key = f" {inside[0]}" if inside else ""
-        example = f", such as {option.typed}" if option.example else ""
+        words = option.form.words
+        example = f", such as {option.typed}" if option.example and "such as" not in words else ""
         return f"{typed}{key} = {shown(value)} cannot be used: give {option.form.words}{example}"
 
 

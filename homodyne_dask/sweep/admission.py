@@ -30,9 +30,12 @@ class WorkerCheck(WorkerPlugin):
 
     async def setup(self, worker: Worker) -> None:
         """Check the worker that registers."""
-        failures = f"worker {worker.name} cannot be examined: see its log"
+        failures = f"worker {worker.name} cannot be examined"
         try:
             failures = await self._failures(worker)
+        except Exception as e:
+            failures += f" ({type(e).__name__}: {e})"
+            raise
         finally:  # Dask logs what is raised here, and would use the worker all the same
             if failures:
                 await internals.refuse_worker(worker, self.name, failures)

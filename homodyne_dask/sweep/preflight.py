@@ -30,7 +30,16 @@ from homodyne_dask.store.url_path import is_url
 from homodyne_dask.sweep.plan import Plan
 from homodyne_dask.text import counted, size
 
-PACKAGES = ("homodyne-dask", "jax", "jaxlib", "numpy", "numcodecs", "dask", "distributed")
+PACKAGES = (
+    "homodyne-dask",
+    "jax",
+    "jaxlib",
+    "numpy",
+    "numcodecs",
+    "dask",
+    "distributed",
+    "msgpack",
+)
 """Other versions of these give other bits, or cannot communicate."""
 _SET_IN_WORKERS = ("NPROC", "JAX_CPU_ENABLE_ASYNC_DISPATCH", *FIRST_ALONE)
 """What JAX reads as it starts, set in workers that were started without it."""
@@ -134,11 +143,11 @@ def _failures(client: Client, scan: Scan | None, plan: Plan | None) -> Iterator[
     known = answered(client, known_workers, client)
     hosts: defaultdict[str, list[WorkerInfo]] = defaultdict(list)
     for address, answer in answers.items():
+        if address not in known:  # it has left: another comes
+            continue
         if isinstance(answer, WorkerInfo):
             hosts[answer.host].append(answer)
-        elif address in known and not isinstance(
-            answer, OSError
-        ):  # else it has left: another comes
+        elif not isinstance(answer, OSError):  # it is leaving
             yield (
                 f"worker {known[address]['name']} cannot load homodyne_dask ({type(answer).__name__}: "
                 f"{answer}): install it in the worker's environment"

@@ -61,6 +61,12 @@ def open_nxxpcs(path: Path, options: IngestOptions) -> Source:
                 )
             n_frames, reader = hdf5.common_side(file, [*names.values()]), hdf5.read_matrix
         else:
+            matrices = hdf5.dataset(file, where)
+            if storage.mode == LAST and matrices is not None and len({*matrices.shape[:2]}) > 1:
+                shape = (
+                    f"has shape {matrices.shape}, but is (frames, frames, q) by its storage_mode"
+                )
+                raise hdf5.wrong(file, where, shape)
             layout = layout_in(file, where, AXES[storage.mode])
             names, n_frames = dict(enumerate(layout.names(where), 1)), layout.n_frames
             reader = partial(read_slice, layout=layout)
@@ -109,6 +115,8 @@ def _q_phi(
             bins = f"has {columns.shape[1]} entries, but there is a bin {label.max()}"
             raise hdf5.wrong(file, name, bins)
         values, *second = (decimals(column[label - 1]) for column in columns)
+        if not all(np.isfinite(column).all() for column in (values, *second)):
+            raise hdf5.wrong(file, name, "must contain finite numbers")
         unit = hdf5.unit(file, name)
         unit = None if unit in ("", "au", "any") else unit
         if what == "phi" and unit is not None and unit.startswith("1/"):

@@ -88,7 +88,7 @@ class IngestOptions(BaseModel):
     sigma: Annotated[tuple[Positive, ...], AtLeastOne, BeforeValidator(_numbers)] | None = Field(
         None, description="give the noise of one pair of c2, one number or one per bin"
     )
-    time_offset: Annotated[Finite, BeforeValidator(_number)] = Field(
+    time_offset: Annotated[Finite, BeforeValidator(lambda value: _number(value or 0.0))] = Field(
         0.0, description="give it in seconds"
     )
     gap: Annotated[float, Field(ge=GAPS[0], le=GAPS[1]), BeforeValidator(_number)] | None = Field(

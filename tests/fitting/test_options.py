@@ -5,7 +5,7 @@ import pytest
 import yaml
 
 import homodyne_dask as hd
-from homodyne_dask.errors import HomodyneDaskError
+from homodyne_dask.errors import HomodyneDaskError, OptionError
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.request.options import FitOptions
 from tests.synthetic import FLOW, angles, measured, store
@@ -73,3 +73,23 @@ def test_values_of_numpy_are_those_of_python_and_a_checkpoint_holds_them(scan, t
 
 def test_one_parameter_may_be_given_for_a_profile_without_a_list(scan):
     assert prepare(scan, hd.STATIC, profile="D0").config["profile"] == ("D0",)
+
+
+READ = [
+    ("bounds", {"D0": (0, np.inf)}, {"D0": (0.0, np.inf)}),
+    ("contrast", {"bounds": (0, np.inf)}, {"bounds": (0.0, np.inf)}),
+    ("prior", {"D0": ("normal", 2, 3)}, {"D0": ("normal", 2, 3)}),
+    ("max_passes", "1e2", 100),  # YAML reads it as text
+    ("max_passes", "1_0", None),
+    ("bounds", (1, 2), None),
+    ("bounds", "D0=1", None),
+]
+
+
+@pytest.mark.parametrize(("name", "given", "value"), READ)
+def test_an_option_is_read_as_it_is_written_or_refused(name, given, value):
+    if value is not None:
+        assert getattr(FitOptions(**{name: given}), name) == value
+        return
+    with pytest.raises(OptionError, match=f"{name}.* cannot be used: give"):
+        FitOptions(**{name: given})

@@ -28,9 +28,12 @@ def subscribe_page(client: "Client | None") -> events.Subscriber | None:
     if client is None:
         return None
     from homodyne_dask.apps.dashboard.scheduler_plugin import FitPage
+    from homodyne_dask.cluster.connect import failures_logged
 
-    client.register_plugin(FitPage())
-    page = str(client.dashboard_link).removesuffix("/status") + "/fit"
+    page = ""
+    with failures_logged("the page of fits was not added"):  # others may listen to the events
+        client.register_plugin(FitPage())
+        page = str(client.dashboard_link).removesuffix("/status") + "/fit"
     return events.Subscriber(Publisher(client), page)
 
 

@@ -240,7 +240,7 @@ def _in_common(fit: FitResult) -> dict[str, Any]:
         **{name: inputs[key] for name, key in _SAME_INPUTS.items()},
         "numbers of pairs": fit.scaling["ndata"].values.tolist(),
         **{name: fit.config[name] for name in ("min_lag", "precision")},
-        **{name: _prior_of(fit.config[name]) for name in ("contrast", "offset")},
+        **{f"prior of the {name}": _prior_of(fit.config[name]) for name in ("contrast", "offset")},
     }
 
 

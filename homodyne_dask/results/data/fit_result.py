@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from homodyne_dask.store.scan import Scan
 
-VERSION = 1
+VERSION = 2
 FORMAT = "homodyne_dask result"
 
 

@@ -82,7 +82,9 @@ def report_of_fits(
     names: of the quantities in the table. prefix: SCANS or PARTS. folder: of the page, from which the
     reports of the fits are linked. watcher: sentences of a watcher, whose page shows the newest fits first.
     """
-    good = bool(rows) and all(row.converged for row in rows) and len(rows) == of
+    # a watcher is told of a misfit at once
+    as_wanted = [row.outcome_words == CONVERGED if watcher else row.converged for row in rows]
+    good = bool(rows) and all(as_wanted) and len(rows) == of
     counts, notes = outcome_counts(rows, of, prefix), []
     findings = [
         (label, f"{row.name}: {words}")

@@ -107,7 +107,7 @@ ESRF_MISTAKES = {
     "long": ({"age": 1e5 * MIDDLES[:6]}, "the limit is 20,000 frames"),
     "age": ({"age": 2.0 ** np.arange(6)}, "age of .* does not match ESRF's correlator"),
     "lag": ({"lag": 2.0 ** np.arange(5)}, "lag of .* does not match ESRF's correlator"),
-    "q": ({"q": [0.1]}, "has 1 entries for 2 regions"),
+    "q": ({"q": [0.1]}, "has 1 entries instead of 2"),
 }
 
 
