@@ -16,7 +16,7 @@ def files(here: Path) -> None:
 
 BAD = {
     "foreign file": (files, ["ingest", "foreign.h5"], "foreign.h5 is neither HDF5 nor"),
-    "sigma of 0": (None, ["ingest", "A_results.hdf", "--sigma", "0"], "sigma = [0.0] (input should be greater than 0)"),
+    "sigma of 0": (None, ["ingest", "A_results.hdf", "--sigma", "0"], "should be greater than 0"),
     "other frame time": (None, ["ingest", "A_results.hdf", "--dt", "3"], "3 s, but A_results.hdf"),
     "no store": (None, ["fit", "none.zarr", "--model", "static"], "none.zarr does not exist"),
     "no such ring": (None, [*FIT, "--q", "0.1"], "no ring within 2 % of q = 0.1 1/Å; choose from"),
