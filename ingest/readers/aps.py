@@ -44,7 +44,7 @@ def open_aps_u(path: Path, options: IngestOptions) -> Source:
         stride, avg = (int(hdf5.positive(file, name, whole=True)) for name in names)
         begin = 0  # first detector frame, as boost_corr counts
         if hdf5.dataset(file, f"{CONFIG}/begin_frame") is not None:
-            begin = max(0, int(hdf5.numbers(file, f"{CONFIG}/begin_frame")[0]))
+            begin = max(0, int(hdf5.numbers(file, f"{CONFIG}/begin_frame", count=1)[0]))
         q, phi = _q_phi(file, label, notes)
         pixels, means = _pixels(file, label)
         pictures = pictures_in(file, (FLUX,), (MEAN_IMAGE,), n_frames, begin, stride, avg)

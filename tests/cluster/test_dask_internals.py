@@ -33,6 +33,7 @@ class Without:
 
 
 WITHOUT = [
+    ("closed", internals.release_scheduler, (), "stay in memory"),
     ("worker plugins", internals.remove_for_new_workers, ("n",), "are still examined"),
     ("tasks", internals.drop_preference, ("key",), "may wait for a worker"),
     ("waiting", internals.fail_waiting_tasks, (), "full time"),
