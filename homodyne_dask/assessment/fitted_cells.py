@@ -88,9 +88,11 @@ class FittedCells(NamedTuple):
         for b, of_all in weights.items():
             one = self.bins[b]
             of, covariance = of_all[one.at], one.noise.covariance
-            total += (of * (covariance @ of)).sum(0)
+            noise = covariance @ of
+            total += (of * noise).sum(0)
+            noise -= (covariance @ one.own.to.T) @ (one.own.columns.T @ of)
             of = one.own.left_by(of)
-            left += (of * (covariance @ of)).sum(0)
+            left += (of * noise).sum(0)
             scores += one.columns.T @ of
             across += one.correlated.T @ of
         taken = self.inverse @ scores

@@ -5,7 +5,7 @@ orthogonal to all fitted columns X, in the metric of the noise Σ of the cells, 
 fit of X changes, with the variance d·Σ⁻¹d (Rao 1948). That is the best linear test of d, and takes no pass.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -141,9 +141,16 @@ def _scores(
     """Return the score test of each column that is not a combination of those of the metric."""
     found, names = [], [one.name for one in columns]
     names += ["bin"] * sum(len(one.pooled.members) - 1 for one in cells.bins.values())
+    groups = [[one for one in columns if one.bin is None]]
+    groups += [[one] for one in columns if one.bin is not None]
+    left_of = {
+        id(one): left
+        for of in groups
+        if of
+        for one, left in zip(of, metric.outside(of), strict=True)
+    }
     for one in columns:
-        bins = cells.bins if one.bin is None else (one.bin,)
-        left = metric.outside({b: one.of[b, cells.bins[b].at] for b in bins})
+        left = left_of[id(one)]
         if left is None:
             continue
         step = np.linalg.solve(left.information, left.score)
@@ -189,44 +196,58 @@ class _Metric:
             self.own[b] = own_parameters(own, inverse @ own)
             self.inverse[b] = self.own[b].left_by(inverse)
         self.fitted = fitted
-        self.normal = self._sum({b: of.T @ self.inverse[b] @ of for b, of in self.fitted.items()})
-        self.score = self._sum({b: self._scores_of(b, of) for b, of in self.fitted.items()})
+        self.weighted = {b: self.inverse[b] @ of for b, of in fitted.items()}
+        self.normal, self.score = self._of_fitted(fitted)
         self.solve = pseudoinverse(self.normal)
 
-    def outside(self, columns: Mapping[int, Float[np.ndarray, "cell k"]]) -> _Outside | None:
-        """Return what fitted parameters leave of columns; None where that is next to nothing.
+    def _of_fitted(
+        self, bins: Iterable[int]
+    ) -> tuple[Float[np.ndarray, "n n"], Float[np.ndarray, " n"]]:
+        """Return the normal matrix of the fitted columns in some bins, and their score."""
+        residual = {b: self.cells[b].noise.residual for b in bins}
+        normal = np.sum([self.fitted[b].T @ self.weighted[b] for b in residual], axis=0)
+        return normal, np.sum([self.weighted[b].T @ of for b, of in residual.items()], axis=0)
 
-        columns: of the bins in which there are any. Their changes in other bins, by the fitted parameters,
-        count in the score and its variance.
+    def outside(self, columns: Sequence[_Column]) -> list[_Outside | None]:
+        """Return what fitted parameters leave of each column; None where that is next to nothing.
+
+        columns: of the same bins. Their changes in other bins, by the fitted parameters, count in the score
+        and its variance.
         """
-        weighted = {b: self.inverse[b] @ self.fitted[b] for b in columns}
-        take = self.solve @ self._sum({b: weighted[b].T @ of for b, of in columns.items()})
-        left = {b: of - self.fitted[b] @ take for b, of in columns.items()}
-        whole = self._sum({b: ((self.inverse[b] @ of) * of).sum(0) for b, of in columns.items()})
-        parts = {b: of.T @ self.inverse[b] @ of for b, of in left.items()}
-        others = self.normal - self._sum({b: self.fitted[b].T @ of for b, of in weighted.items()})
-        score = self.score - self._sum({b: self._scores_of(b, self.fitted[b]) for b in columns})
-        information = self._sum(parts) + take.T @ others @ take
-        if not (np.diag(information) > LEAST_OWN * whole).all():
-            return None
-        shares = {
-            b: np.trace(np.linalg.solve(information, of)) / len(of) for b, of in parts.items()
+        bins = self.cells if columns[0].bin is None else (columns[0].bin,)
+        of = {
+            b: np.concatenate([one.of[b, self.cells[b].at] for one in columns], axis=1)
+            for b in bins
         }
-        spread = sum(share**2 * self._relative(b, left[b]).max() for b, share in shares.items())
-        freedom = 2 / max(spread, np.finfo(float).tiny)
-        score = self._sum({b: self._scores_of(b, of) for b, of in left.items()}) - take.T @ score
-        changes = {b: self.own[b].outside(of) for b, of in left.items()}
-        return _Outside(changes, score, information, freedom)
-
-    def _sum(self, parts: Mapping[int, np.ndarray]) -> np.ndarray:
-        return np.sum(list(parts.values()), axis=0)
-
-    def _scores_of(self, b: int, of: Float[np.ndarray, "cell k"]) -> Float[np.ndarray, " k"]:
-        return of.T @ self.inverse[b] @ self.cells[b].noise.residual
-
-    def _relative(self, b: int, left: Float[np.ndarray, "cell k"]) -> Float[np.ndarray, " k"]:
-        to = (self.inverse[b] @ left).T
-        return relative_spread(self.cells[b].noise.of_cells, to, self.fits[b])
+        weighted = {b: self.inverse[b] @ of[b] for b in bins}
+        whole = np.sum([(weighted[b] * of[b]).sum(0) for b in bins], axis=0)
+        take = self.solve @ np.sum([self.fitted[b].T @ weighted[b] for b in bins], axis=0)
+        for b in bins:
+            of[b] -= self.fitted[b] @ take
+            weighted[b] -= self.weighted[b] @ take
+        noise = {b: self.cells[b].noise for b in bins}
+        parts = np.stack([of[b].T @ weighted[b] for b in bins])
+        relative = np.stack(
+            [relative_spread(noise[b].of_cells, weighted[b].T, self.fits[b]) for b in bins]
+        )
+        changes = {b: self.own[b].outside(of[b]) for b in bins}
+        normal, score = self._of_fitted(bins)
+        information = parts.sum(0) + take.T @ (self.normal - normal) @ take
+        own = np.sum([weighted[b].T @ noise[b].residual for b in bins], axis=0)
+        score = own - take.T @ (self.score - score)
+        found, stop = [], 0
+        for one in columns:
+            k = slice(stop, stop := stop + one.of.shape[2])
+            size = information[k, k]
+            if not (np.diag(size) > LEAST_OWN * whole[k]).all():
+                found.append(None)
+                continue
+            shares = np.linalg.solve(size, parts[:, k, k]).trace(axis1=1, axis2=2) / len(size)
+            spread = float((shares**2 * relative[:, k].max(1)).sum())
+            freedom = 2 / max(spread, np.finfo(float).tiny)
+            left = {b: changes[b][:, k] for b in bins}
+            found.append(_Outside(left, score[k], size, freedom))
+        return found
 
 
 def _columns(

@@ -90,11 +90,14 @@ class BinModel:
         """Return f of pairs of times."""
         return self.evaluation.f_at(*self._at(t1, t2))[0]
 
-    def g(self, t1: np.ndarray, t2: np.ndarray) -> Float[np.ndarray, "..."]:
-        """Return g; the root of f where the model gives f alone."""
-        if self.evaluation.g_at is None:
-            return np.sqrt(np.clip(self.f(t1, t2), 0, 1))
-        return self.evaluation.g_at(*self._at(t1, t2))[0]
+    def g(
+        self, f: Float[np.ndarray, "..."], t1: np.ndarray, t2: np.ndarray
+    ) -> Float[np.ndarray, "..."]:
+        """Return g of pairs from their f; the root where the model gives f alone."""
+        root = np.sqrt(np.clip(f, 0, 1))
+        if self.evaluation.sign_at is not None:
+            root *= self.evaluation.sign_at(*self._at(t1, t2))[0]
+        return root
 
     def f_and_slopes(
         self, t1: np.ndarray, t2: np.ndarray
@@ -263,10 +266,18 @@ class Blocks(NamedTuple):
     """Of the first frames for which the stretch stands, those that count."""
     distance: float
     """Of g from a correlation, relative."""
+    fields: Float[np.ndarray, "column block block"]
+    """f and its derivatives of a block and a later one or itself; none where only g was wanted."""
 
 
-def blocks_of(model: BinModel, frames: BinFrames, stretch: FrameStretch, contrast: float) -> Blocks:
-    """Return the blocks of a stretch, with g at the middle of each."""
+def blocks_of(
+    model: BinModel,
+    frames: BinFrames,
+    stretch: FrameStretch,
+    contrast: float,
+    with_fields: bool = True,
+) -> Blocks:
+    """Return the blocks of a stretch, with g and fields at the middle of each."""
     first = stretch.edges[:-1]
     used = np.add.reduceat(frames.use[: stretch.edges[-1]].astype(int), first)
     total = np.add.reduceat((np.arange(len(frames.use)) * frames.use)[: stretch.edges[-1]], first)
@@ -275,11 +286,17 @@ def blocks_of(model: BinModel, frames: BinFrames, stretch: FrameStretch, contras
     some = used > 0
     used, middle, weight = used[some], total[some] / used[some], weight[some] / used[some]
     (i, j), time = np.triu_indices(len(middle)), model.time(middle)
+    if with_fields:
+        f, slopes = model.f_and_slopes(time[i], time[j])
+        fields = np.zeros((1 + len(slopes), len(middle), len(middle)))
+        fields[0, i, j], fields[1:, i, j] = f, slopes
+    else:
+        f, fields = model.f(time[i], time[j]), np.zeros((0, len(middle), len(middle)))
     g, distance = np.zeros((len(middle), len(middle))), 0.0
-    g[i, j] = model.g(time[i], time[j])
+    g[i, j] = model.g(f, time[i], time[j])
     g += np.triu(g, 1).T
     np.fill_diagonal(g, 1.0)
-    if model.evaluation.g_at is None:
+    if model.evaluation.sign_at is None:
         g, distance = nearest_correlation(g)
     rows = (middle >= stretch.core[0]) & (middle < stretch.core[1])
     low, high = stretch.represents
@@ -290,7 +307,7 @@ def blocks_of(model: BinModel, frames: BinFrames, stretch: FrameStretch, contras
         np.fill_diagonal(lag, (used + 1) / 3)  # the mean of those inside a block
         known = frames.known.at(np.broadcast_to(middle[:, None], lag.shape), lag)
     record = Record(g, contrast, used, known)
-    return Blocks(stretch, record, middle, weight, rows, share, distance)
+    return Blocks(stretch, record, middle, weight, rows, share, distance, fields)
 
 
 def noise_of_cells(blocks: Blocks, intervals: list[Interval]) -> NoiseCovariance:
@@ -306,19 +323,14 @@ def noise_of_cells(blocks: Blocks, intervals: list[Interval]) -> NoiseCovariance
 
 
 def noise_of_fields(
-    model: BinModel, blocks: Blocks, lowest: int
+    blocks: Blocks, lowest: int
 ) -> tuple[NoiseCovariance, Float[np.ndarray, "column column"]]:
     """Return the noise of Σ w ψ, Σ w f ψ and Σ w ∂f/∂θ ψ, and Σ w of the products of these fields."""
     middle, used = blocks.middle, blocks.record.frames
     far = middle[None, :] - middle[:, None] >= lowest - 0.5
     far |= np.eye(len(middle), dtype=bool) & (used > lowest)
     scale = np.outer(blocks.inverse, blocks.inverse) * np.triu(far)
-    (i, j), time = np.triu_indices(len(middle)), model.time(middle)
-    f, slopes = model.f_and_slopes(time[i], time[j])
-    plain = np.zeros((2 + len(slopes), *far.shape))
-    plain[0] = 1
-    plain[1][i, j] = f
-    plain[2:, i, j] = slopes
+    plain = np.concatenate([np.ones((1, *far.shape)), blocks.fields])
     plain *= scale > 0
     fields = plain * scale
     noise = field_noise(blocks.record, fields, blocks.rows)

@@ -444,13 +444,14 @@ def _noise_of_model(
             return one.at_point(at, merged_averages(fine, one.division, grid.min_pairs))
     division = divided(model, data.frames, data.averaged, grid)
     parts = [
-        blocks_of(model, data.frames, stretch, data.of_noise) for stretch in division.stretches
+        blocks_of(model, data.frames, stretch, data.of_noise, of_pairs)
+        for stretch in division.stretches
     ]
     cells, of_cells = merged_averages(fine, division, grid.min_pairs).with_noise(parts)
     of_fields, weights = NoiseCovariance(*np.zeros((3, 0, 0))), np.zeros((0, 0))
     if of_pairs:
         noises, squares = zip(
-            *(noise_of_fields(model, part, data.frames.min_lag) for part in parts), strict=True
+            *(noise_of_fields(part, data.frames.min_lag) for part in parts), strict=True
         )
         of_fields, weights = sum_over_stretches(list(noises)), np.sum(squares, axis=0)
     distance = max(part.distance for part in parts)
@@ -585,10 +586,9 @@ def merged_averages(fine: Averages, division: Division, min_pairs: int) -> Avera
         edges = [(ages[a], ages[a + 1], lags[n], lags[n + 1]) for n in np.flatnonzero(enough)]
         cells += [Interval(*map(int, one)) for one in edges]
     some, number = label >= 0, len(cells)
-    members = np.zeros((number, len(label)))
-    members[label[some], some] = fine.pairs[some]
-    count = members.sum(1).astype(int)
-    members /= count[:, None]
-    means = np.stack([fine.c2, fine.f, *fine.slopes]) @ members.T
+    label_of, pairs = label[some], fine.pairs[some]
+    count = np.bincount(label_of, pairs, number).astype(int)
+    rows = np.stack([fine.c2, fine.f, *fine.slopes])[:, some] * pairs
+    means = np.stack([np.bincount(label_of, row, number) for row in rows]) / count
     place = np.append(label, -1)[fine.place]
     return Averages(cells, means[0], count, means[1], means[2:], place, fine.fine_pairs)

@@ -96,8 +96,8 @@ class Evaluation:
     for models that have no such rates."""
     rates_of_draws: Callable[..., dict[str, Float[np.ndarray, "draw at"]]] | None
     """(problem, thetas, time, frames, at): the values of `rates` for many thetas, at some of its points."""
-    g_at: Callable[..., Float[np.ndarray, "bin ..."]] | None
-    """As f_at: the field correlation g with its sign, f = g²; None for models that are given as f alone."""
+    sign_at: Callable[..., Float[np.ndarray, "bin ..."]] | None
+    """As f_at: the sign of the field correlation g, f = g²; None for models that are given as f alone."""
 
 
 @dataclass(frozen=True)

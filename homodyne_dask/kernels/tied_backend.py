@@ -108,7 +108,7 @@ def tied[E: Evaluation](of: E) -> E:
         "f_and_derivatives_at": derivatives,
         "rates": of.rates and rates,
         "rates_of_draws": of.rates_of_draws and rates_of_draws,
-        "g_at": at_base(of.g_at),
+        "sign_at": at_base(of.sign_at),
     }
     return replace(of, **changes)
 

@@ -182,11 +182,10 @@ def transport_f(
     at: TransportPoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
 ) -> Float[np.ndarray, "bin ..."]:
     """Return f of bins at times that broadcast together; between frames integrals are linear."""
+    rows = _between(at.rows[-2:], time, t1, t2)
     problem, scales = at.problem, at.scales(q, phi)
     k, s = scales.k[:, None], scales.s[:, None]
-    both = _between(at.rows[-1], time, t1, t2)
-    dC = both.ravel()
-    dG = _between(at.rows[-2], time, t1, t2).ravel() if problem.model.shear else dC
+    dG, dC = rows.reshape(len(rows), -1)
     f, some = np.empty((len(q), dC.size)), max(AT_ONCE // len(q), 1)
     with np.errstate(divide="ignore", invalid="ignore"):  # 1/x at x = 0, where series are taken
         for n in range(0, dC.size, some):
@@ -199,7 +198,7 @@ def transport_f(
                 shear=problem.model.shear,
                 convention=problem.convention,
             )
-    return f.reshape(len(q), *both.shape)
+    return f.reshape(len(q), *rows.shape[1:])
 
 
 def transport_derivatives(
@@ -209,7 +208,7 @@ def transport_derivatives(
     problem, model = at.problem, at.problem.model
     scales = at.scales(q, phi)
     k, s, ds = (of[:, None] for of in (scales.k, scales.s, scales.ds))
-    rows = np.stack([_between(row, time, t1, t2) for row in at.rows[1:]])
+    rows = _between(at.rows[1:], time, t1, t2)
     shape = rows.shape[1:]
     *by_rates, dC = rows.reshape(len(rows), -1)
     E = decay(problem.convention, k, np.abs(dC))
@@ -230,21 +229,34 @@ def transport_derivatives(
     return f.reshape(len(q), *shape), found.reshape(len(q), model.size, *shape)
 
 
-def transport_g(
+def transport_sign(
     at: TransportPoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
 ) -> Float[np.ndarray, "bin ..."]:
-    """Return the field correlation g, f = g², with its sign: that of sin x/x between plates that move."""
-    g = np.sqrt(transport_f(at, time, q, phi, t1, t2))
+    """Return the sign of the field correlation g, f = g²: that of sin x/x between plates that move."""
+    dG = _between(at.rows[-2:-1], time, t1, t2)[0]
     if not at.problem.model.shear or at.problem.convention is Convention.HOMODYNE:
-        return g
-    x = np.multiply.outer(at.scales(q, phi).s, _between(at.rows[-2], time, t1, t2))
-    return np.where(np.sin(x) * x < 0, -g, g)
+        return np.ones((len(q), *dG.shape))
+    x = np.multiply.outer(at.scales(q, phi).s, dG)
+    return np.where(np.sin(x) * x < 0, -1.0, 1.0)
 
 
 def _between(
-    values: np.ndarray, time: np.ndarray, t1: np.ndarray, t2: np.ndarray
-) -> Float[np.ndarray, "..."]:
-    return np.interp(t2, time, values) - np.interp(t1, time, values)
+    rows: Float[np.ndarray, "row n"], time: Float[np.ndarray, " n"], t1: np.ndarray, t2: np.ndarray
+) -> Float[np.ndarray, "row ..."]:
+    """Return the increases of the integrals from t1 to t2, which broadcast together."""
+    return _interpolated(rows, time, t2) - _interpolated(rows, time, t1)
+
+
+def _interpolated(
+    rows: Float[np.ndarray, "row n"], time: Float[np.ndarray, " n"], t: np.ndarray
+) -> Float[np.ndarray, "row ..."]:
+    """Return all rows at times t, as numpy.interp does."""
+    t = np.clip(t, time[0], time[-1])
+    before = np.searchsorted(time[1:-1], t, "right")
+    low = rows[:, before]
+    return low + (t - time[before]) / (time[before + 1] - time[before]) * (
+        rows[:, before + 1] - low
+    )
 
 
 def f_at(dC: Array, dG: Array, k: Array, s: Array, *, shear: bool, convention: Convention) -> Array:
@@ -261,5 +273,5 @@ TRANSPORT_EVALUATION = Evaluation(
     f_and_derivatives_at=transport_derivatives,
     rates=transport_rates,
     rates_of_draws=transport_rates_of_draws,
-    g_at=transport_g,
+    sign_at=transport_sign,
 )

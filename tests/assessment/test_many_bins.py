@@ -72,7 +72,13 @@ def test_a_score_is_that_of_the_whole_system(cells, bins):
     metric = score_tests._Metric(cells, plain, smooth, same)
     some = list(cells.bins)[:1] if bins == "one" else list(cells.bins)
     column = {b: rng.normal(size=(len(cells.bins[b].at), 2)) for b in some}
-    found = metric.outside(column)
+    of = np.zeros((*cells.residual.shape, 2))
+    for b, changes in column.items():
+        of[b, cells.bins[b].at] = changes
+    other = score_tests._Column(
+        "other", (), rng.normal(size=of.shape), some[0] if bins == "one" else None
+    )
+    _, found = metric.outside([other, other._replace(of=of)])
     assert found is not None
     parts = [regular(one.noise.beside(smooth[b, one.at])[0]) for b, one in cells.bins.items()]
     inverse = np.linalg.inv(block_diag(*parts))

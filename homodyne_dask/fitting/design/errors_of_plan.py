@@ -129,7 +129,7 @@ def _of_bin(
     parts = [blocks_of(model, frames, stretch, contrast) for stretch in division.stretches]
     size = np.append([1.0, 1.0], np.full(int(scan.free.sum()), contrast))
 
-    each = (noise_of_fields(model, part, frames.min_lag) for part in parts)
+    each = (noise_of_fields(part, frames.min_lag) for part in parts)
     noises, squares = zip(*each, strict=True)
     of_fields, weights = sum_over_stretches(list(noises)), np.sum(squares, axis=0)
     project = _eliminating(weights * np.outer(size, size)) * size

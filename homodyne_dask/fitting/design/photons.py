@@ -106,12 +106,12 @@ def field_root(
 ) -> Float[np.ndarray, "t t"]:
     """Return the upper triangular R with RᵀR the correlation of the field of a bin."""
     evaluation = evaluation_of(at.problem.model)
-    times = time[:, None], time[None, :]
-    if evaluation.g_at is None:
-        f = np.clip(evaluation.f_at(at, time, q, phi, *times)[0], 0, 1)
-        g, _ = nearest_correlation(np.sqrt(_symmetric(f)))
+    pairs = at, time, q, phi, time[:, None], time[None, :]
+    g = _symmetric(np.sqrt(np.clip(evaluation.f_at(*pairs)[0], 0, 1)))
+    if evaluation.sign_at is None:
+        g, _ = nearest_correlation(g)
     else:
-        g = _symmetric(evaluation.g_at(at, time, q, phi, *times)[0])
+        g *= _symmetric(evaluation.sign_at(*pairs)[0])
     return np.linalg.cholesky(g + RIDGE * np.eye(len(g))).T
 
 
