@@ -77,6 +77,11 @@ class BinnedAverages:
         """Return G(t2) - G(t1) of every cell."""
         return self.differences(theta)[-2]
 
+    def shear_factor(self, phase: Float[np.ndarray, "*at"]) -> Float[np.ndarray, "*at"]:
+        """Return the factor that shear of a phase makes of f."""
+        power = 4 if self.problem.convention is Convention.HOMODYNE else 2
+        return np.sinc(phase / np.pi) ** power
+
     def subset(self, number: int) -> "BinnedAverages":
         """Return these with at most `number` cells, chosen at random with a fixed seed."""
         cells = len(self.t1)
