@@ -8,11 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.kernels.gram import Gram, stacked
+from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.step import shortest
 
 OPTIONS = lm.Options(max_passes=1000, decrement=1e-2)
 """An approximate optimum of the averages is enough."""
@@ -53,26 +54,6 @@ class Minimum(NamedTuple):
     """Of a residual of the averages."""
 
 
-def _part(whole: ReducedProblem, at: slice) -> ReducedProblem:
-    """Return the reduced problem of some of the bins, each with its own contrast and offset."""
-    per_bin = ("contrast", "offset", "undetermined", "chisqr_per_bin", "count")
-    per_bin += ("bin_gradient", "bin_hessian", "bin_hessian_rounding", "rounding_per_bin")
-    per_bin += ("projection", "columns", "inverse")
-    part = {name: getattr(whole, name)[at] for name in per_bin}
-    gram = Gram(whole.gram.moments[at], whole.gram.pairs[at])
-    used = gram.pairs > 0
-    return replace(
-        whole,
-        **part,
-        chisqr=float(part["chisqr_per_bin"].sum()),
-        gradient=part["bin_gradient"].sum(0),
-        hessian=part["bin_hessian"].sum(0),
-        ndata=int(gram.pairs.sum()),
-        linear=int(2 * used.sum() - part["undetermined"].sum()),
-        gram=gram,
-    )
-
-
 class BinnedFits:
     """Fits to the same averages; `summary` returns their Gram at theta."""
 
@@ -107,20 +88,15 @@ class BinnedFits:
         return [value if np.isfinite(value) else np.inf for value in found]
 
     def _evaluated(self, trials: Sequence[lm.Trial]) -> list[ReducedProblem]:
-        """Return the reduced problem at each trial, all reduced together."""
-        grams = [self.summary(trial.theta) for trial in trials]
-        if not grams:
-            return []
-        if self.mode == "shared":  # one contrast and offset: the sum of all bins
-            grams = [Gram(g.moments.sum(0)[None], g.pairs.sum(keepdims=True)) for g in grams]
-        bins = len(grams[0].pairs)
-        whole = reduce(stacked(grams), "individual")
-        return [
-            _part(whole, slice(n * bins, (n + 1) * bins)).with_prior(
-                self.search.prior_terms(trial.theta)
-            )
-            for n, trial in enumerate(trials)
-        ]
+        """Return the reduced problem at each trial, with contrast and offset of each bin or of all."""
+        found = []
+        for trial in trials:
+            gram = self.summary(trial.theta)
+            if self.mode == "shared":  # one contrast and offset: the sum of all bins
+                gram = Gram(gram.moments.sum(0)[None], gram.pairs.sum(keepdims=True))
+            prior = self.search.prior_terms(trial.theta)
+            found.append(reduce(gram, "individual", prior=prior))
+        return found
 
     def merged(self, ends: list[BinnedFit]) -> list[BinnedFit]:
         """Return one fit for each minimum, the best first."""
@@ -139,10 +115,7 @@ class BinnedFits:
         """Return whether two fits are at one minimum: χ² within σ², theta within three standard errors."""
         low, high = one.lowest, other.lowest
         variance = low.reduced.variance(int(self.search.free.sum()))
-        difference = high.theta - low.theta
-        period = np.where(np.isfinite(self.search.period), self.search.period, 1.0)
-        turned = difference - period * np.round(difference / period)
-        difference = np.where(np.isfinite(self.search.period), turned, difference)
+        difference = shortest(high.theta - low.theta, self.search.period)
         distance = difference @ low.reduced.hessian @ difference
         better = abs(high.reduced.chisqr - low.reduced.chisqr)
         close = max(variance, low.reduced.rounding)
