@@ -7,9 +7,12 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.posterior import sample_posterior as sampler
-from homodyne_dask.fitting.posterior.importance_sampling import importance_draws
 from homodyne_dask.fitting.posterior.likelihood import likelihood_of
-from homodyne_dask.fitting.posterior.sample_posterior import posterior_draws, request_of
+from homodyne_dask.fitting.posterior.sample_posterior import (
+    importance_draws,
+    posterior_draws,
+    request_of,
+)
 from homodyne_dask.fitting.surrogate import interpolation_nodes as basis
 from homodyne_dask.fitting.surrogate.proposal import Weighted
 from homodyne_dask.results.data.posterior_summary import MAX_PARETO_K
