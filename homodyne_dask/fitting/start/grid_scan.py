@@ -109,7 +109,7 @@ class Grid:
     """The points of the scan: (D0, alpha) × (shear, beta) × phi0, without those that the user fixed."""
 
     def __init__(self, summary: BinnedAverages, search: Search) -> None:
-        self.search = search
+        self.search, self.whole = search, summary
         self.summary = summary = summary.subset(MAX_CELLS)
         time, problem = summary.time, summary.problem
         self.middle = float(np.median(time[time > 0]))

@@ -61,19 +61,19 @@ POWER_LAW_RESOLUTION = _Resolution(24, 3, 3, 4)
 
 
 def shear_candidates(
-    grid: Grid, summary: BinnedAverages, theta: Float[np.ndarray, " p"], below: float
+    grid: Grid, theta: Float[np.ndarray, " p"], below: float
 ) -> list[Float[np.ndarray, " p"]]:
     """Return theta with sizes and directions of shear at minima of χ² of the averages.
 
     Values given by the user stay as in theta. below: points with a higher χ² are excluded.
     """
-    shear_rate = summary.problem.model.shear_rate
+    shear_rate = grid.whole.problem.model.shear_rate
     given = grid.search.start[shear_rate]
     whole = bool(np.isnan(given).all())
-    found = _points(grid, summary, theta, [theta[shear_rate]], FITTED_SHAPE_RESOLUTION, whole)
+    found = _points(grid, theta, [theta[shear_rate]], FITTED_SHAPE_RESOLUTION, whole)
     if np.isnan(given[0]):
         powers = [np.array([grid.middle**-beta, beta, 0.0]) for beta in grid.betas]
-        found += _points(grid, summary, theta, powers, POWER_LAW_RESOLUTION, True)
+        found += _points(grid, theta, powers, POWER_LAW_RESOLUTION, True)
     return [point for value, point in found if value < below]
 
 
@@ -97,7 +97,6 @@ def mirrored_shear(grid: Grid, theta: Float[np.ndarray, " p"]) -> list[Float[np.
 
 def _points(
     grid: Grid,
-    summary: BinnedAverages,
     theta: Float[np.ndarray, " p"],
     shapes: list[Float[np.ndarray, " 3"]],
     resolution: _Resolution,
@@ -108,12 +107,12 @@ def _points(
     shapes: γ̇(t) up to a factor. all_sizes: whether they are scaled; where the offset of the rate is given,
     by the amplitude alone.
     """
-    model, given = summary.problem.model, np.isfinite(grid.search.start)
+    model, given = grid.whole.problem.model, np.isfinite(grid.search.start)
     phi0 = model.direction
     angles = theta[phi0] if given[phi0].all() else _angles(grid, resolution.angles)
     scored = []
     for shape in shapes:
-        table = _table(summary, theta, shape, resolution.rows)
+        table = _table(grid.whole, theta, shape, resolution.rows)
         sizes = table.sizes[:: resolution.size_step]
         for value, size, angle in _minima(table, sizes if all_sizes else np.ones(1), angles):
             power = size - grid.shear_offset if all_sizes else size

@@ -39,7 +39,7 @@ _OFFSETS = ("D_offset", "gamma_dot_t_offset")
 
 
 def diffusion_candidates(
-    grid: Grid, summary: BinnedAverages, theta: Float[np.ndarray, " p"], below: float
+    grid: Grid, theta: Float[np.ndarray, " p"], below: float
 ) -> list[Float[np.ndarray, " p"]]:
     """Return theta with the rates and exponents of the scan that have the lowest χ² at its shear.
 
@@ -48,6 +48,7 @@ def diffusion_candidates(
 
     Values given by the user stay as in theta. below: points with a higher χ² are excluded.
     """
+    summary = grid.whole
     phases = summary.scales(theta, summary.phi).s[:, None] * summary.strain(theta)
     chisqr = grid.chisqr_of_pairs(summary, summary.shear_factor(phases)[:, None]).sum((0, 2))
     best: dict[float, int] = {}
@@ -91,7 +92,7 @@ def _searched(
     ends = _scanned(grid, fits, starts)
     for _ in range(MAX_RESCANS if summary.problem.model.shear else 0):
         best = ends[0]
-        ends = _with_rescan(grid, summary, fits, ends, starts)
+        ends = _with_rescan(grid, fits, ends, starts)
         if fits.same_minimum(best, ends[0]):
             break
     if summary.problem.model.shear:
@@ -138,14 +139,12 @@ def _scanned(grid: Grid, fits: BinnedFits, starts: int | None) -> list[BinnedFit
 
 
 def _with_rescan(
-    grid: Grid, summary: BinnedAverages, fits: BinnedFits, ends: list[BinnedFit], starts: int | None
+    grid: Grid, fits: BinnedFits, ends: list[BinnedFit], starts: int | None
 ) -> list[BinnedFit]:
     """Return `ends` and those of fits from finer scans around the best of them."""
-    best = ends[0]
+    best, theta = ends[0], ends[0].lowest.theta
     worst = np.inf if starts else MAX_CHISQR_RATIO * best.chisqr
-    theta = best.lowest.theta
-    points = shear_candidates(grid, summary, theta, worst)
-    points += diffusion_candidates(grid, summary, theta, worst)
+    points = [*shear_candidates(grid, theta, worst), *diffusion_candidates(grid, theta, worst)]
     rescanned = fits.ends(points, PASSES_FREE)
     there = [end for end in rescanned if fits.same_minimum(best, end)]
     new = [end for end in rescanned if not fits.same_minimum(best, end) and end.chisqr <= worst]
