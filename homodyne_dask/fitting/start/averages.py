@@ -28,6 +28,8 @@ from homodyne_dask.store.scan import Scan, q_or_one
 from homodyne_dask.sweep.cell_sums import edges_inside
 from homodyne_dask.sweep.sweep import Passes
 
+Theta = Float[np.ndarray, " p"]
+"""The parameters of a model."""
 MIN_CELLS = 30
 """If fewer stored averages lie in a selection, others are averaged over, by one pass."""
 STEPS_PER_AGE = 128
@@ -60,7 +62,7 @@ class BinnedAverages:
     q: Float[np.ndarray, " bin"]
     phi: Float[np.ndarray, " bin"]
 
-    def differences(self, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, "rows cell"]:
+    def differences(self, theta: Theta) -> Float[np.ndarray, "rows cell"]:
         """Return u(t2) - u(t1) of every row of integrals, interpolated at the mean times of the cells."""
         problem, nodes = self.problem, self._nodes
         steps = np.diff(nodes) / (self.spacing if problem.convention is Convention.HOMODYNE else 1)
@@ -69,11 +71,11 @@ class BinnedAverages:
         here, there = self._places
         return there.of(rows) - here.of(rows)
 
-    def diffusion(self, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, " cell"]:
+    def diffusion(self, theta: Theta) -> Float[np.ndarray, " cell"]:
         """Return C(t2) - C(t1) of every cell."""
         return self.differences(theta)[-1]
 
-    def strain(self, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, " cell"]:
+    def strain(self, theta: Theta) -> Float[np.ndarray, " cell"]:
         """Return G(t2) - G(t1) of every cell."""
         return self.differences(theta)[-2]
 
@@ -100,7 +102,7 @@ class BinnedAverages:
         """Return these, of which only those of lags up to one [s] have a weight."""
         return replace(self, weight=np.where(self.t2 - self.t1 <= longest, self.weight, 0.0))
 
-    def scales(self, theta: Float[np.ndarray, " p"], phi: Float[np.ndarray, " bin"]) -> BinScales:
+    def scales(self, theta: Theta, phi: Float[np.ndarray, " bin"]) -> BinScales:
         """Return the scales of the bins at theta for angles phi."""
         problem = self.problem
         return bin_scales(
@@ -142,7 +144,7 @@ class BinnedAverages:
             found.append(_Between(below, (t - nodes[below]) / (nodes[below + 1] - nodes[below])))
         return found[0], found[1]
 
-    def __call__(self, theta: Float[np.ndarray, " p"]) -> Gram:
+    def __call__(self, theta: Theta) -> Gram:
         """Return the Gram of the averages at theta."""
         problem, scales = self.problem, self.scales(theta, self.phi)
         J = problem.model.diffusion

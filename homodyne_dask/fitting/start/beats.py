@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 
-from homodyne_dask.fitting.start.averages import BinnedAverages
+from homodyne_dask.fitting.start.averages import BinnedAverages, Theta
 from homodyne_dask.fitting.start.binned_fits import BinnedFits
 from homodyne_dask.fitting.start.grid_scan import (
     chisqr_with_best_scaling,
@@ -63,9 +63,7 @@ def single_lags(scan: Scan, data: Passes | None, summary: BinnedAverages) -> Bin
     return fine_averages(scan, data, summary, lags, MAX_CELLS)
 
 
-def beat_points(
-    summary: BinnedAverages, beat: Beat, search: Search, mode: str
-) -> list[Float[np.ndarray, " p"]]:
+def beat_points(summary: BinnedAverages, beat: Beat, search: Search, mode: str) -> list[Theta]:
     """Return points from which fits to all lags start; none where no fringes lower χ².
 
     From the best frequencies at short lags follow fits to longer and longer ones, which know more and more
@@ -80,10 +78,10 @@ def points_of_all_lags(
     summary: BinnedAverages,
     search: Search,
     mode: str,
-    points: list[Float[np.ndarray, " p"]],
+    points: list[Theta],
     first: Bool[np.ndarray, " p"],
     beat: Beat | None = None,
-) -> list[Float[np.ndarray, " p"]]:
+) -> list[Theta]:
     """Return the ends of fits that follow the fringes from short lags to all.
 
     first: parameters that the shortest lags show; the others stay where they are there. beat: fringes whose
@@ -108,9 +106,7 @@ def _up_to_lags(summary: BinnedAverages) -> Iterator[tuple[BinnedAverages, float
     yield summary, float(lag.max())
 
 
-def _ends(
-    summary: BinnedAverages, search: Search, mode: str, points: list[Float[np.ndarray, " p"]]
-) -> list[Float[np.ndarray, " p"]]:
+def _ends(summary: BinnedAverages, search: Search, mode: str, points: list[Theta]) -> list[Theta]:
     """Return the best ends of a few passes from points."""
     fits = BinnedFits(partial(averaged_gram, summary), search, mode)
     return [end.lowest.theta for end in fits.ends(points, PASSES)[:N_STARTS]]

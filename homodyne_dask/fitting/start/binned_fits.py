@@ -6,8 +6,8 @@ from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
+from homodyne_dask.fitting.start.averages import Theta
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver import levenberg_marquardt as lm
@@ -45,7 +45,7 @@ class BinnedFit:
 class Minimum(NamedTuple):
     """A minimum of χ² on the averages."""
 
-    theta: Float[np.ndarray, " p"]
+    theta: Theta
     chisqr: float
     """On the averages; NaN where the user gave theta."""
     starts: int
@@ -57,12 +57,10 @@ class Minimum(NamedTuple):
 class BinnedFits:
     """Fits to the same averages; `summary` returns their Gram at theta."""
 
-    def __init__(
-        self, summary: Callable[[Float[np.ndarray, " p"]], Gram], search: Search, mode: str
-    ) -> None:
+    def __init__(self, summary: Callable[[Theta], Gram], search: Search, mode: str) -> None:
         self.summary, self.search, self.mode = summary, search, mode
 
-    def started(self, thetas: Sequence[Float[np.ndarray, " p"]]) -> list[BinnedFit]:
+    def started(self, thetas: Sequence[Theta]) -> list[BinnedFit]:
         """Return a fit at its initial point for each theta."""
         evaluated = self._evaluated([lm.Trial(theta) for theta in thetas])
         return [
@@ -78,11 +76,11 @@ class BinnedFits:
             states = after
         return [replace(end, state=state) for end, state in zip(ends, states, strict=True)]
 
-    def ends(self, thetas: Sequence[Float[np.ndarray, " p"]], passes: int) -> list[BinnedFit]:
+    def ends(self, thetas: Sequence[Theta], passes: int) -> list[BinnedFit]:
         """Return one fit for each minimum near which fits from some points end, the best first."""
         return self.merged(self.advanced(self.started(thetas), passes))
 
-    def chisqr_at(self, thetas: Sequence[Float[np.ndarray, " p"]]) -> list[float]:
+    def chisqr_at(self, thetas: Sequence[Theta]) -> list[float]:
         """Return χ² at each theta, without penalties; infinite where it is not a number."""
         found = [at.chisqr for at in self._evaluated([lm.Trial(theta) for theta in thetas])]
         return [value if np.isfinite(value) else np.inf for value in found]

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Int
 from numpy.typing import ArrayLike
 
-from homodyne_dask.fitting.start.averages import BinnedAverages
+from homodyne_dask.fitting.start.averages import BinnedAverages, Theta
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.models.transport import Convention, frame_spacing
 
@@ -33,7 +33,7 @@ VALUES_PER_CALL = 50_000
 Floats = Float[np.ndarray, "row cell"] | Float32[np.ndarray, "row cell"]
 
 
-def scan_points(grid: "Grid", best: int) -> list[Float[np.ndarray, " p"]]:
+def scan_points(grid: "Grid", best: int) -> list[Theta]:
     """Return points of the scan to start from: the best two, then minima of the map, then distant ones.
 
     The best cells are often neighbours, because χ² changes more with a step of alpha than with all of
@@ -146,9 +146,7 @@ class Grid:
         """Return the amplitude that gives `rate` at the middle of the record, inside its bounds."""
         return float(given_or(self.search, name, rate * self.middle**-exponent)[0])
 
-    def theta(
-        self, flow: int, beta: int = 0, shear: int = 0, angle: int = 0
-    ) -> Float[np.ndarray, " p"]:
+    def theta(self, flow: int, beta: int = 0, shear: int = 0, angle: int = 0) -> Theta:
         """Return the parameters of one point."""
         D0, alpha = self.diffusion_pairs[flow]
         model = self.summary.problem.model

@@ -11,6 +11,7 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.prepare import gaussian_priors, parameters_for_q
 from homodyne_dask.fitting.start.averages import (
     BinnedAverages,
+    Theta,
     averaged_over_scans,
     binned_averages,
 )
@@ -82,9 +83,7 @@ def _free_rate_minima(
     return [end.minimum(int(found.free.sum())) for end in ends]
 
 
-def _points_of_power_laws(
-    request: Request, summary: BinnedAverages
-) -> list[Float[np.ndarray, " p"]]:
+def _points_of_power_laws(request: Request, summary: BinnedAverages) -> list[Theta]:
     """Return the rates nearest to the minima of power laws, best first."""
     model, found, scan = request.problem.model, request.search, request.scan
     law = power_law_model(model)
@@ -95,7 +94,7 @@ def _points_of_power_laws(
     t = positive_times(request.problem.convention, scan.time[scan.use], averages.spacing)
     shear = model.places.get("gamma_dot", slice(0))
 
-    def free(theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, " m"]:
+    def free(theta: Theta) -> Float[np.ndarray, " m"]:
         made = of_power_law(model, theta, t)
         made[shear] = np.abs(made[shear])
         floor = np.zeros(model.size)
@@ -124,9 +123,7 @@ def _of_problem(request: Request, problem: Problem, needs_q: bool = False) -> Re
     return replace(request, problem=problem, parameters=parameters, search=whole)
 
 
-def averages_of(
-    request: Request, data: Passes | None = None
-) -> Callable[[Float[np.ndarray, " p"]], Gram]:
+def averages_of(request: Request, data: Passes | None = None) -> Callable[[Theta], Gram]:
     """Return a function that returns the Gram of the averages at theta.
 
     data: passes over the data, for what the stored averages do not show.
@@ -194,7 +191,7 @@ def find_initial_values(request: Request, data: Passes | None = None) -> list[Mi
 
 def _points_of_beats(
     request: Request, beat: Beat, data: Passes | None, summary: BinnedAverages
-) -> list[Float[np.ndarray, " p"]]:
+) -> list[Theta]:
     """Return points from a search that knows no initial values, and from one that begins at those given."""
     search, mode = request.search, request.scaling.mode_for_initial_values
     given, searches = np.isfinite(search.start), [search.without_initial_values()]
@@ -211,7 +208,7 @@ def _points_of_beats(
 
 def _points_of_speed(
     request: Request, beat: Beat, data: Passes | None, summary: BinnedAverages, mode: str
-) -> list[Float[np.ndarray, " p"]]:
+) -> list[Theta]:
     """Return points of speeds of splines, from those nearest to the minima of power laws.
 
     The sign of the speed is not observable: its mean is positive. Parameters of both models have the values

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.fitting.start.averages import BinnedAverages
+from homodyne_dask.fitting.start.averages import BinnedAverages, Theta
 from homodyne_dask.fitting.start.grid_scan import (
     Grid,
     ShearTable,
@@ -60,9 +60,7 @@ POWER_LAW_RESOLUTION = _Resolution(24, 3, 3, 4)
 """For power laws without offset."""
 
 
-def shear_candidates(
-    grid: Grid, theta: Float[np.ndarray, " p"], below: float
-) -> list[Float[np.ndarray, " p"]]:
+def shear_candidates(grid: Grid, theta: Theta, below: float) -> list[Theta]:
     """Return theta with sizes and directions of shear at minima of χ² of the averages.
 
     Values given by the user stay as in theta. below: points with a higher χ² are excluded.
@@ -77,7 +75,7 @@ def shear_candidates(
     return [point for value, point in found if value < below]
 
 
-def mirrored_shear(grid: Grid, theta: Float[np.ndarray, " p"]) -> list[Float[np.ndarray, " p"]]:
+def mirrored_shear(grid: Grid, theta: Theta) -> list[Theta]:
     """Return theta with the opposite shear rate: in the middle of the record value and slope of -γ̇.
 
     Nothing where the user gave part of the rate, or where rates are not negative (`homodyne`).
@@ -97,11 +95,11 @@ def mirrored_shear(grid: Grid, theta: Float[np.ndarray, " p"]) -> list[Float[np.
 
 def _points(
     grid: Grid,
-    theta: Float[np.ndarray, " p"],
+    theta: Theta,
     shapes: list[Float[np.ndarray, " 3"]],
     resolution: _Resolution,
     all_sizes: bool,
-) -> list[tuple[float, Float[np.ndarray, " p"]]]:
+) -> list[tuple[float, Theta]]:
     """Return the lowest minima of the shapes' maps with their χ², best first.
 
     shapes: γ̇(t) up to a factor. all_sizes: whether they are scaled; where the offset of the rate is given,
@@ -145,10 +143,7 @@ def _angles(grid: Grid, per_decade: int) -> Float[np.ndarray, " angle"]:
 
 
 def _table(
-    summary: BinnedAverages,
-    theta: Float[np.ndarray, " p"],
-    shape: Float[np.ndarray, " 3"],
-    per_decade: int,
+    summary: BinnedAverages, theta: Theta, shape: Float[np.ndarray, " 3"], per_decade: int
 ) -> ShearTable:
     """Return the table for strains from 0.05 in the record to 20 per frame."""
     flat = summary.problem.model.with_parts(theta, shear_rate=shape, phi0=0.0)

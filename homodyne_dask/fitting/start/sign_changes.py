@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
-from homodyne_dask.fitting.start.averages import BinnedAverages
+from homodyne_dask.fitting.start.averages import BinnedAverages, Theta
 from homodyne_dask.fitting.start.binned_fits import BinnedFit, BinnedFits
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.store.scan import Scan
@@ -74,8 +74,8 @@ def with_sign_changes(
     search: Search,
     mode: str,
     rate: slice,
-    sizes: list[Float[np.ndarray, " p"]],
-    others: list[Float[np.ndarray, " p"]],
+    sizes: list[Theta],
+    others: list[Theta],
 ) -> list[BinnedFit]:
     """Return the fits to all lags, best first, that began with the size of the rate at short lags.
 
@@ -103,18 +103,18 @@ def with_sign_changes(
     return fits.ends([theta, *others], 4 * PASSES)
 
 
-type _Lowest = tuple[Float[np.ndarray, " p"], float, float]
+type _Lowest = tuple[Theta, float, float]
 """theta, χ² there, and by how much another χ² must be lower to count as that."""
 
 
-def _without_fit(fits: BinnedFits, thetas: list[Float[np.ndarray, " p"]]) -> _Lowest:
+def _without_fit(fits: BinnedFits, thetas: list[Theta]) -> _Lowest:
     """Return the lowest of some points."""
     chisqr = fits.chisqr_at(thetas)
     n = int(np.argmin(chisqr))
     return thetas[n], chisqr[n], 0.0
 
 
-def _with_fits(fits: BinnedFits, thetas: list[Float[np.ndarray, " p"]]) -> _Lowest:
+def _with_fits(fits: BinnedFits, thetas: list[Theta]) -> _Lowest:
     """Return the end of the lowest of fits from some points, a few passes on."""
     if len(thetas) > 1:
         ends = fits.advanced(fits.started(thetas), PASSES_OF_TURN)
@@ -126,10 +126,10 @@ def _with_fits(fits: BinnedFits, thetas: list[Float[np.ndarray, " p"]]) -> _Lowe
 
 def _turned(
     fits: BinnedFits,
-    theta: Float[np.ndarray, " p"],
+    theta: Theta,
     rate: slice,
-    lowest_of: Callable[[BinnedFits, list[Float[np.ndarray, " p"]]], _Lowest],
-) -> Float[np.ndarray, " p"]:
+    lowest_of: Callable[[BinnedFits, list[Theta]], _Lowest],
+) -> Theta:
     """Return theta of the lowest χ² that is found by giving the rate its other sign from a spline on."""
     best = lowest_of(fits, [theta])
     for _ in range(MAX_TURNS):

@@ -9,9 +9,8 @@ sign (`mirrored_shear`).
 from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Float
 
-from homodyne_dask.fitting.start.averages import BinnedAverages
+from homodyne_dask.fitting.start.averages import BinnedAverages, Theta
 from homodyne_dask.fitting.start.binned_fits import BinnedFit, BinnedFits, Minimum, promising
 from homodyne_dask.fitting.start.grid_scan import Grid, scan_points
 from homodyne_dask.fitting.start.shear_scan import mirrored_shear, shear_candidates
@@ -38,9 +37,7 @@ MAX_UNDECIDED = 4
 _OFFSETS = ("D_offset", "gamma_dot_t_offset")
 
 
-def diffusion_candidates(
-    grid: Grid, theta: Float[np.ndarray, " p"], below: float
-) -> list[Float[np.ndarray, " p"]]:
+def diffusion_candidates(grid: Grid, theta: Theta, below: float) -> list[Theta]:
     """Return theta with the rates and exponents of the scan that have the lowest χ² at its shear.
 
     A constant rate and one that decreases at first may fit almost equally well, since D0 t^alpha and D_offset
@@ -101,13 +98,13 @@ def _searched(
     return ends
 
 
-def competing_minima(minima: list[Minimum]) -> list[Float[np.ndarray, " p"]]:
+def competing_minima(minima: list[Minimum]) -> list[Theta]:
     """Return theta of the minima that may be the lowest one of the data."""
     lowest = minima[0].chisqr
     return [at.theta for at in minima if not at.chisqr > COMPETING_CHISQR_RATIO * lowest]
 
 
-def undecided_minima(minima: list[Minimum]) -> list[Float[np.ndarray, " p"]]:
+def undecided_minima(minima: list[Minimum]) -> list[Theta]:
     """Return theta of the lowest minimum and of those that the averages do not tell from it.
 
     Their χ² is higher by less than the variance of a residual: only fits to the data show which is lower.
