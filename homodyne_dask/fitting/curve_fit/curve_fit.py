@@ -1,6 +1,7 @@
 """Least squares of any function over any data, called like scipy's curve_fit."""
 
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -122,12 +123,9 @@ def _parameters(
             f"each of {', '.join(names)}"
         )
     low_high = _bounds(names, bounds)
-    if given is None:  # the middle of finite bounds, 1 from a single one, else 1
-        low, high = np.array(low_high).T
-        alone = np.where(np.isfinite(low), low + 1, np.where(np.isfinite(high), high - 1, 1.0))
-        given = np.where(np.isfinite(low) & np.isfinite(high), 0.5 * (low + high), alone)
+    initial = [_feasible(*of) for of in low_high] if given is None else given.tolist()
     parameters = (Parameter(name, bounds=of) for name, of in zip(names, low_high, strict=True))
-    return tuple(parameters), dict(zip(names, given.tolist(), strict=True))
+    return tuple(parameters), dict(zip(names, initial, strict=True))
 
 
 def _names(f: Callable[..., Any], p0: Float[np.ndarray, " p"] | None) -> Sequence[str]:
@@ -157,6 +155,13 @@ def _bounds(names: Sequence[str], bounds: Any) -> list[tuple[float, float]]:
             f"for each of {', '.join(names)}"
         ) from None
     return list(zip(low.tolist(), high.tolist(), strict=True))
+
+
+def _feasible(low: float, high: float) -> float:
+    """Return the initial value that scipy takes without p0."""
+    if math.isfinite(low):
+        return 0.5 * (low + high) if math.isfinite(high) else low + 1
+    return high - 1 if math.isfinite(high) else 1.0
 
 
 def _points_from_arrays(
