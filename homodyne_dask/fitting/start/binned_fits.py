@@ -54,11 +54,14 @@ class Minimum(NamedTuple):
     """Of a residual of the averages."""
 
 
+@dataclass(frozen=True)
 class BinnedFits:
-    """Fits to the same averages; `summary` returns their Gram at theta."""
+    """Fits to the same averages."""
 
-    def __init__(self, summary: Callable[[Theta], Gram], search: Search, mode: str) -> None:
-        self.summary, self.search, self.mode = summary, search, mode
+    summary: Callable[[Theta], Gram]
+    """Returns their Gram at theta."""
+    search: Search
+    mode: str
 
     def started(self, thetas: Sequence[Theta]) -> list[BinnedFit]:
         """Return a fit at its initial point for each theta."""

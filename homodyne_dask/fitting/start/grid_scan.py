@@ -110,7 +110,10 @@ class Grid:
 
     def __init__(self, summary: BinnedAverages, search: Search) -> None:
         self.search, self.whole = search, summary
-        self.summary = summary = summary.subset(MAX_CELLS)
+        if len(summary.t1) > MAX_CELLS:
+            some = np.random.default_rng(0).permutation(len(summary.t1))[:MAX_CELLS]
+            summary = summary.at_cells(np.sort(some))
+        self.summary = summary
         time, problem = summary.time, summary.problem
         self.middle = float(np.median(time[time > 0]))
         self.offset = self._amplitude("D_offset", 0.0)
@@ -163,8 +166,8 @@ class Grid:
         summary, factors = self.summary, []
         for beta in self.betas:
             rate = self.middle**-beta, beta, 0.0
-            dG = summary.strain(summary.problem.model.with_parts(shear_rate=rate)) * self.step
-            factors.append(summary.shear_factor(self.strains[:, None] * dG))
+            dG = summary.differences(summary.problem.model.with_parts(shear_rate=rate))[-2]
+            factors.append(summary.shear_factor(self.strains[:, None] * (dG * self.step)))
         return np.concatenate(factors)
 
     def chisqr_of_pairs(
@@ -173,7 +176,7 @@ class Grid:
         """Return χ² of every bin for every (rate, alpha) and every factor that shear makes of f."""
         of_rates = [(*pair, self.offset) for pair in self.diffusion_pairs]
         thetas = [summary.problem.model.with_parts(diffusion=of) for of in of_rates]
-        dC = np.array([summary.diffusion(theta) for theta in thetas])
+        dC = np.array([summary.differences(theta)[-1] for theta in thetas])
         k = summary.scales(thetas[-1], summary.phi).k
         chisqr = np.empty((len(k), len(dC), S.shape[1]))
         for value in np.unique(k):

@@ -148,7 +148,7 @@ def _table(
     """Return the table for strains from 0.05 in the record to 20 per frame."""
     flat = summary.problem.model.with_parts(theta, shear_rate=shape, phi0=0.0)
     scales = summary.scales(flat, np.zeros_like(summary.phi))
-    diffusion, strain = summary.diffusion(flat), summary.strain(flat)
+    *_, strain, diffusion = summary.differences(flat)
     widest = np.abs(scales.s).max()
     strains = np.abs(strain) * widest
     largest = max(strains.max(), np.finfo(float).tiny ** 0.5)

@@ -46,7 +46,7 @@ def diffusion_candidates(grid: Grid, theta: Theta, below: float) -> list[Theta]:
     Values given by the user stay as in theta. below: points with a higher χ² are excluded.
     """
     summary = grid.whole
-    phases = summary.scales(theta, summary.phi).s[:, None] * summary.strain(theta)
+    phases = summary.scales(theta, summary.phi).s[:, None] * summary.differences(theta)[-2]
     chisqr = grid.chisqr_of_pairs(summary, summary.shear_factor(phases)[:, None]).sum((0, 2))
     best: dict[float, int] = {}
     for n in np.argsort(chisqr).tolist():
