@@ -110,23 +110,18 @@ class _Width(NamedTuple):
 
 
 def adjustment_of(
-    request: Request,
-    reduced: ReducedProblem,
-    at: Coordinates,
-    moved: Bool[np.ndarray, " p"],
-    result: FitResult,
-    adjust: str,
+    request: Request, reduced: ReducedProblem, at: Coordinates, result: FitResult, adjust: str
 ) -> Adjustment:
     """Return the adjustment at the optimum of a fit.
 
-    moved: free parameters inside their bounds. Raises OptionError where no error but the naive one is known.
+    Raises OptionError where no error but the naive one is known.
     """
     to_u = at.slope_at(at.x)
     slope = np.linalg.inv(to_u)
     H = slope.T @ reduced.hessian[np.ix_(at.free, at.free)] @ slope
     gradient = slope.T @ reduced.gradient[at.free]
     step = inverse_of(H) @ gradient
-    kind, note, factor, dof, covariance, bins = _width(request, reduced, at, moved, result, adjust)
+    kind, note, factor, dof, covariance, bins = _width(request, reduced, at, result, adjust)
     precision = H / factor
     if covariance is not None:
         V = to_u @ covariance[np.ix_(at.free, at.free)] @ to_u.T
@@ -138,12 +133,7 @@ def adjustment_of(
 
 
 def _width(
-    request: Request,
-    reduced: ReducedProblem,
-    at: Coordinates,
-    moved: Bool[np.ndarray, " p"],
-    result: FitResult,
-    adjust: str,
+    request: Request, reduced: ReducedProblem, at: Coordinates, result: FitResult, adjust: str
 ) -> _Width:
     """Return the width that the options and the noise of a fit give."""
     alone = len(np.unique(request.clusters)) == len(request.clusters)  # no two see one speckle
@@ -155,6 +145,7 @@ def _width(
             "the noise of pairs is treated as uncorrelated: widths correspond to the naive errors"
         )
         return _Width("none", note)
+    moved = request.search.free_inside_bounds(at.theta)  # free parameters inside their bounds
     if result.parameters.attrs["method"] == SPECKLE:
         return _of_speckle(reduced, at, moved, result, request.search.prior_terms(at.theta))
     return _of_scatter(reduced, at, moved, request)

@@ -342,8 +342,7 @@ def posterior_draws(
         weighted = request.options.weighting == SPECKLE_WEIGHTS
         sweep: Passes = weighted_at(request, data, theta) if weighted else data
         reduced = reduce(sweep.gram(theta), request.scaling, request.sum_rounding)
-        moved = request.search.free_inside_bounds(theta)
-        adjustment = adjustment_of(request, reduced, at, moved, result, adjust)
+        adjustment = adjustment_of(request, reduced, at, result, adjust)
         sampler = Sampler(request, sweep, Target(at, adjustment, priors_used), reduced, seed)
         found = sampler.run(draws, doing)
     units = {p.name: p.unit for p in request.parameters}
