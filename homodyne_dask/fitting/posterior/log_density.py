@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.surrogate.coordinates import Coordinates, free_laws
@@ -35,7 +35,6 @@ from homodyne_dask.models.parameter_priors import (
     priors_of,
     rate_draws,
 )
-from homodyne_dask.models.parameters import PriorTerms
 from homodyne_dask.request.options import SPECKLE_WEIGHTS
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.fit_result import FitResult
@@ -145,24 +144,21 @@ def _width(
             "the noise of pairs is treated as uncorrelated: widths correspond to the naive errors"
         )
         return _Width("none", note)
-    moved = request.search.free_inside_bounds(at.theta)  # free parameters inside their bounds
     if result.parameters.attrs["method"] == SPECKLE:
-        return _of_speckle(reduced, at, moved, result, request.search.prior_terms(at.theta))
-    return _of_scatter(reduced, at, moved, request)
+        return _of_speckle(request, reduced, at, result)
+    return _of_scatter(request, reduced, at)
 
 
 def _of_speckle(
-    reduced: ReducedProblem,
-    at: Coordinates,
-    moved: Bool[np.ndarray, " p"],
-    result: FitResult,
-    prior: PriorTerms | None,
+    request: Request, reduced: ReducedProblem, at: Coordinates, result: FitResult
 ) -> _Width:
-    """Return the adjustment to the speckle and counting noise; prior: of the fit.
+    """Return the adjustment to the speckle and counting noise.
 
     Of the size alone where a parameter ended at a bound, or follows one that did.
     """
     assert result.covariance is not None
+    moved = request.search.free_inside_bounds(at.theta)
+    prior = request.search.prior_terms(at.theta)
     known = moved & np.isfinite(np.diag(result.covariance.values))
     naive = np.zeros((len(moved), len(moved)))
     naive[np.ix_(moved, moved)] = inverse_of(reduced.hessian[np.ix_(moved, moved)])
@@ -204,11 +200,9 @@ def _without_prior(
     return of_data, np.where(some, dof * np.where(some, estimated, 1.0) ** 2, np.inf)
 
 
-def _of_scatter(
-    reduced: ReducedProblem, at: Coordinates, moved: Bool[np.ndarray, " p"], request: Request
-) -> _Width:
+def _of_scatter(request: Request, reduced: ReducedProblem, at: Coordinates) -> _Width:
     """Return the adjustment to the scatter between bins, of which there are enough."""
-    clusters = request.clusters
+    clusters, moved = request.clusters, request.search.free_inside_bounds(at.theta)
     errors = uncertainty(request.search.names, reduced, moved, clusters)
     some, number = np.ix_(moved, moved), clusters_in(reduced, clusters)
     covariance = errors.robust
