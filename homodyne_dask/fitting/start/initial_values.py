@@ -16,7 +16,7 @@ from homodyne_dask.fitting.start.averages import (
     binned_averages,
 )
 from homodyne_dask.fitting.start.beats import beat_points, points_of_all_lags, single_lags
-from homodyne_dask.fitting.start.binned_fits import BinnedFits, promising
+from homodyne_dask.fitting.start.binned_fits import BinnedFits
 from homodyne_dask.fitting.start.separable_averages import averaged_gram, best_points
 from homodyne_dask.fitting.start.sign_changes import (
     fine_averages,
@@ -24,13 +24,10 @@ from homodyne_dask.fitting.start.sign_changes import (
     with_sign_changes,
 )
 from homodyne_dask.fitting.start.transport_minima import (
-    MAX_CHISQR_RATIO,
-    N_COMPLETED,
     N_STARTS,
-    PASSES_FREE,
     PASSES_TO_MINIMUM,
     Minimum,
-    completed,
+    followed,
     transport_minima,
 )
 from homodyne_dask.kernels.gram import Gram
@@ -177,10 +174,7 @@ def find_initial_values(request: Request, data: Passes | None = None) -> list[Mi
         summary = averaged_over_scans(summary, request.scan)
         best = best_points(summary, search, mode, starts or N_STARTS, latin_hypercube(search))
     fits = BinnedFits(partial(averaged_gram, summary), search, mode)
-    ends = fits.advanced(fits.started(best), PASSES_FREE)
-    if starts is None:
-        ends = promising(ends, MAX_CHISQR_RATIO)
-    ends = completed(fits, ends, starts or N_COMPLETED)
+    ends = followed(fits, best, starts)
     if given.all():
         # beside the fit from that point those that are lower: labels stay where they tie
         [own] = fits.advanced(fits.started([search.inside(search.start)]), PASSES_TO_MINIMUM)

@@ -129,10 +129,7 @@ def _scanned(grid: Grid, fits: BinnedFits, starts: int | None) -> list[BinnedFit
     near = fixed.advanced(fixed.started(points), PASSES_FIXED)
     if starts is None:
         near = promising(near, MAX_CHISQR_RATIO_FIXED)
-    ends = fits.advanced(fits.started([end.lowest.theta for end in near]), PASSES_FREE)
-    if starts is None:
-        ends = promising(ends, MAX_CHISQR_RATIO)
-    return completed(fits, ends, starts or N_COMPLETED)
+    return followed(fits, [end.lowest.theta for end in near], starts)
 
 
 def _with_rescan(
@@ -146,6 +143,14 @@ def _with_rescan(
     there = [end for end in rescanned if fits.same_minimum(best, end)]
     new = [end for end in rescanned if not fits.same_minimum(best, end) and end.chisqr <= worst]
     return fits.merged([*ends, *there, *completed(fits, new, starts or N_COMPLETED_RESCAN)])
+
+
+def followed(fits: BinnedFits, thetas: list[Theta], starts: int | None) -> list[BinnedFit]:
+    """Return the distinct fits that start from some points, the best first; see `transport_minima`."""
+    ends = fits.advanced(fits.started(thetas), PASSES_FREE)
+    if starts is None:
+        ends = promising(ends, MAX_CHISQR_RATIO)
+    return completed(fits, ends, starts or N_COMPLETED)
 
 
 def completed(fits: BinnedFits, ends: list[BinnedFit], number: int) -> list[BinnedFit]:
