@@ -132,11 +132,3 @@ def test_a_parameter_without_bounds_needs_a_prior(scan):
         posterior_draws(result, scan, adjust="none", draws=200)
     known = {"tau": ("lognormal", 5.0, 2.0)}
     assert posterior_draws(result, scan, adjust="none", draws=200, priors=known).pareto_k < 0.7
-
-
-def test_a_fit_that_ended_at_all_its_bounds_has_no_posterior(scan):
-    held = {"fixed": {"alpha": -0.4, "D_offset": 500.0}, "bounds": {"D0": (1.0, 1000.0)}}
-    result = hd.fit(scan, "static", **held)
-    assert result.parameters["at_bound"].sel(param="D0")
-    with pytest.raises(OptionError, match="all free parameters ended at a bound"):
-        posterior_draws(result, scan)

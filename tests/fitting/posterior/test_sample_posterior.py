@@ -58,7 +58,10 @@ def test_the_prior_of_a_fit_is_that_of_its_posterior_and_counts_once(still):
     assert sd == pytest.approx(after["stderr_naive"].values[1], rel=0.06)
 
 
+AT_BOUND = {"fixed": {"alpha": -0.4, "D_offset": 500.0}, "bounds": {"D0": (1.0, 1000.0)}}
 WRONG = {
+    "passes": ({"max_passes": 1}, {}, "needs a fit that converged; this fit ended"),
+    "all at bounds": (AT_BOUND, {}, "all free parameters ended at a bound"),
     "loss": ({"loss": "huber"}, {}, "a fit with loss 'huber' has no likelihood"),
     "bounds": ({"contrast": {"bounds": (0, 1)}}, {}, "fit with a prior of it instead"),
     "adjust": ({}, {"adjust": "robst"}, "adjust = 'robst' is unknown; did you mean 'robust'"),
@@ -78,9 +81,7 @@ def test_what_has_no_posterior_is_a_sentence(still, word):
         posterior_draws(result, still, **more)
 
 
-def test_a_fit_that_did_not_converge_and_other_data_are_refused(still, tmp_path):
-    with pytest.raises(OptionError, match="needs a fit that converged; this fit ended"):
-        posterior_draws(hd.fit(still, "static", max_passes=1), still)
+def test_other_data_are_refused(still, tmp_path):
     other = store(measured(TRUTH, 60, angles(8), sigma=0.1, seed=5), tmp_path, "S")
     result = hd.fit(still, "static")
     with pytest.raises(OptionError, match="is not the store that was fitted"):
