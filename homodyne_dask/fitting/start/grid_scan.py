@@ -190,7 +190,8 @@ class Grid:
     ) -> Float[np.ndarray, "shear angle"]:
         """Return the sum of χ² over the bins for every γ̇ and phi0."""
         given, widest = len(self.shears) == 1, self.reach.max()
-        rates = self.shears * (self.middle**beta if given else 1.0)
+        rates = np.maximum(np.abs(self.shears), 1e-300)  # f is that of the opposite rate
+        rates = rates * (self.middle**beta if given else 1.0)
         table = ShearTable(self.strains / widest, chisqr, self.summary.phi, self.reach / widest)
         return table.map(rates, self.angles)
 

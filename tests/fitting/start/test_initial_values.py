@@ -143,6 +143,7 @@ GIVEN = [
     {"fixed": {"D_offset": 0.0, "gamma_dot_t_offset": 0.0}},
     {"fixed": {"phi0": 0.0}},
     {"fixed": {"gamma_dot_t0": 5e-4}},
+    {"fixed": {"gamma_dot_t0": -5e-4}},
     {"fixed": {"D0": 30000.0, "beta": -0.5}},
     {"initial": {"gamma_dot_t0": 4e-4, "phi0": 10.0}},
     {"bounds": {"beta": (-0.6, -0.4), "phi0": (-20.0, 20.0), "D0": (2e4, 4e4)}},
