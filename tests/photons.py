@@ -74,17 +74,12 @@ def noise(rng, shape):
     return parts[0] + 1j * parts[1]
 
 
-def photographed(
-    theta, n, phi, seed, *, dt=0.1, pixels=PIXELS, friedel=False, rates=rates_integrated
-) -> Scans:
-    """A scan of counted photons; with `friedel` bins that are 180° apart see one speckle.
-
-    rates: C and G at the times of all frames, from theta.
-    """
+def photographed(theta, n, phi, seed, *, dt=0.1, pixels=PIXELS, friedel=False) -> Scans:
+    """A scan of counted photons; with `friedel` bins that are 180° apart see one speckle."""
     theta, phi = np.asarray(theta, float), np.asarray(phi, float)
     rng = np.random.default_rng(seed)
     time = dt * np.arange(n)
-    C, G = rates(theta, time)
+    C, G = rates_integrated(theta, time)
     c2, speckle = np.empty((len(phi), n, n)), {}
     for b, angle in enumerate(phi):
         axis = round(angle % 180, 9) if friedel else angle

@@ -80,13 +80,12 @@ def age_variance(data: Scan | str | Path, mean_counts: float | None = None) -> "
         pixels.append(of_bin)
     names = ("mean", "variance", "noise", "excess", "stderr", "ages")
     columns = zip(names, np.moveaxis(np.array(rows), 1, 0), strict=True)
+    known_of_bins = mean_over_age.drop_vars("lag")
     table = xarray.Dataset(
         {name: (("bin", "lag"), of) for name, of in columns} | {"pixels": ("bin", pixels)},
-        coords={name: ("bin", getattr(scan, name)) for name in ("label", "q", "phi")},
-        attrs={"store_sha256": scan.digest, "source_file": scan.attrs["source_file"]},
+        coords=known_of_bins.coords,
+        attrs=known_of_bins.attrs,
     )
-    if "scans" in scan.attrs:
-        table = table.assign_coords(scan=("bin", scan.scan_number))
     seconds = [float(f"{one:.12g}") for one in lags * scan.attrs["frame_time"]]
     table["ages"] = table["ages"].astype(int)
     return table.assign_coords(lag=("lag", seconds, {"units": "s"}))

@@ -13,17 +13,7 @@ from homodyne_dask.errors import (
     require_type,
     unusable,
 )
-from homodyne_dask.fitting.events import (
-    Callback,
-    Event,
-    FitEnded,
-    FitFailed,
-    FitPlanned,
-    PassEnded,
-    Subscriber,
-    WorkerRefused,
-    pass_line,
-)
+from homodyne_dask.fitting import events
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -36,28 +26,28 @@ _OWN = (
     EntryPoint("notebook", "homodyne_dask.apps.dashboard:subscribe_notebook", GROUP),
 )
 """The applications of this package that show every fit."""
-Subscribe = Callable[["Client | None"], Subscriber | None]
+Subscribe = Callable[["Client | None"], events.Subscriber | None]
 """Called as a fit begins, with its Dask client; returns None for a fit that it does not follow."""
 
 
-def subscribers(client: "Client | None") -> list[Subscriber]:
+def subscribers(client: "Client | None") -> list[events.Subscriber]:
     """Return the subscribers to a fit; of an installed package that fails is warned, the fit goes on."""
-    following: list[Subscriber] = []
+    following: list[events.Subscriber] = []
     for point in (*_OWN, *offered_in(GROUP)):
         with passed_over(point):
             subscriber = loaded(point, callable, "a function")(client)
-            if not isinstance(subscriber, Subscriber | None):
+            if not isinstance(subscriber, events.Subscriber | None):
                 raise unusable(point, f"it returned {type(subscriber).__name__}, not a Subscriber")
             if subscriber is not None:
                 following.append(subscriber._replace(callback=_guarded(point, subscriber.callback)))
     return following
 
 
-def _guarded(point: EntryPoint, callback: Callback) -> Callback:
+def _guarded(point: EntryPoint, callback: events.Callback) -> events.Callback:
     """Return the callback of a package; once it has failed, it gets no further event of the fit."""
     works = True
 
-    def pass_on(event: Event) -> None:
+    def pass_on(event: events.Event) -> None:
         nonlocal works
         if works:
             failed = True
@@ -69,27 +59,27 @@ def _guarded(point: EntryPoint, callback: Callback) -> Callback:
     return pass_on
 
 
-def require_callbacks(callbacks: Sequence[Callback]) -> None:
+def require_callbacks(callbacks: Sequence[events.Callback]) -> None:
     """Raise OptionError for what is not a list of functions."""
     require_type("callbacks", callbacks, list | tuple, "a list of functions")
     for n, callback in enumerate(callbacks):
         require_function(f"callbacks[{n}]", callback, needed=True)
 
 
-def log_callback() -> Callback:
+def log_callback() -> events.Callback:
     """Return the callback that writes passes, refused workers and the outcome to the log."""
     began = 0.0
 
-    def log(event: Event) -> None:
+    def log(event: events.Event) -> None:
         nonlocal began
         match event:
-            case FitPlanned():
+            case events.FitPlanned():
                 began = event.at
-            case WorkerRefused():
+            case events.WorkerRefused():
                 LOG.warning("fit %s: %s", event.fit, event.reason)
-            case PassEnded():
-                LOG.info("fit %s: %s", event.fit, pass_line(event, event.at - began))
-            case FitEnded() | FitFailed():
+            case events.PassEnded():
+                LOG.info("fit %s: %s", event.fit, events.pass_line(event, event.at - began))
+            case events.FitEnded() | events.FitFailed():
                 LOG.info("fit %s: %s", event.fit, event.sentence)
 
     return log

@@ -238,6 +238,11 @@ class Progress(FitPlanned):
         return max(before[-1] - (at - self.now.began), 0.0) if before else math.nan
 
 
+_LATEST = ("theta", "stderr", "low", "high", "outcome", "sentence", "findings")
+_LATEST += ("pairs_total", "tiles_total", "tiles_skipped")
+"""What progress takes from the latest event that has it."""
+
+
 def on_progress(show: Callable[[Progress], None]) -> Callback:
     """Return a callback that calls a function with the progress of the fit after each event."""
     progress: Progress | None = None
@@ -273,47 +278,21 @@ def apply_event(before: Progress | None, event: Event) -> Progress | None:
             now = CurrentPass(event.name, event.factor, event.tiles, event.at, last=event.at)
             return replace(progress, doing=event.name, now=now)
         case TilesDone() if progress.now is not None:
-            return _tiles_done(progress, progress.now, event)
+            tiles = {"done": event.done, "pairs": event.pairs, "bytes": event.bytes}
+            now, took = replace(progress.now, **tiles, last=event.at), event.at - progress.now.began
+            rate, byte_rate = (of / max(took, 1e-6) for of in (event.pairs, event.bytes))
+            progress = replace(progress, now=now, rate=rate, byte_rate=byte_rate)
         case PassEnded():
             one = Pass(**{of.name: getattr(event, of.name) for of in fields(Pass)})
-            done = (*progress.done, one)
-            return replace(progress, done=done, theta=one.theta, stderr=one.stderr)
+            progress = replace(progress, done=(*progress.done, one))
         case PhaseStarted():
             return replace(progress, doing=event.phase, now=None)
         case WorkerRefused():
             return replace(progress, refused=(*progress.refused, event.reason))
-        case FitEnded():
-            return replace(
-                _ended(progress, event),
-                theta=event.theta or progress.theta,
-                stderr=event.stderr or progress.stderr,
-                low=event.low,
-                high=event.high,
-                findings=event.findings,
-            )
-        case FitFailed():
-            return _ended(progress, event)
-    return progress
-
-
-def _tiles_done(progress: Progress, now: CurrentPass, event: TilesDone) -> Progress:
-    """Add completed tiles: rates are of the current pass, totals of all passes."""
-    now = replace(now, done=event.done, pairs=event.pairs, bytes=event.bytes, last=event.at)
-    took = max(event.at - now.began, 1e-6)
-    return replace(
-        progress,
-        now=now,
-        rate=now.pairs / took,
-        byte_rate=now.bytes / took,
-        pairs_total=event.pairs_total,
-        tiles_total=event.tiles_total,
-        tiles_skipped=event.tiles_skipped,
-    )
-
-
-def _ended(progress: Progress, event: FitEnded | FitFailed) -> Progress:
-    outcome, sentence = event.outcome, event.sentence
-    return replace(progress, doing="ended", now=None, outcome=outcome, sentence=sentence)
+        case FitEnded() | FitFailed():
+            progress = replace(progress, doing="ended", now=None)
+    known = {name: vars(event).get(name) for name in _LATEST}
+    return replace(progress, **{name: value for name, value in known.items() if value})
 
 
 def pass_line(one: Pass, elapsed: float) -> str:

@@ -11,19 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from homodyne_dask.fitting import events
 from homodyne_dask.fitting.callbacks import LOG, log_callback, subscribers
-from homodyne_dask.fitting.events import (
-    Callback,
-    Event,
-    FitEnded,
-    FitFailed,
-    FitPlanned,
-    PassEnded,
-    PassStarted,
-    PhaseStarted,
-    TilesDone,
-    WorkerRefused,
-)
 from homodyne_dask.solver import levenberg_marquardt as lm
 
 if TYPE_CHECKING:  # kernels load JAX, and the first line of progress comes before that
@@ -61,7 +50,7 @@ class FitObserver:
         description: FitDescription,
         plan: "Plan",
         client: "Client | None",
-        callbacks: Sequence[Callback] = (),
+        callbacks: Sequence[events.Callback] = (),
         refused: Sequence[str] = (),
     ) -> None:
         self.description, self.refused = description, refused
@@ -80,7 +69,7 @@ class FitObserver:
         self.phase = ""
         """What the fit does after its last step; passes have numbers before."""
         self._tell(
-            FitPlanned(
+            events.FitPlanned(
                 fit=self.fit,
                 at=self.clocks[0],
                 where=plan.workers.in_words + (f", on {plan.device.gpus}" if plan.gpus else ""),
@@ -91,12 +80,12 @@ class FitObserver:
             )
         )
 
-    def emit(self, event: Event) -> None:
+    def emit(self, event: events.Event) -> None:
         """Pass an event to the callbacks, after those of workers that were refused meanwhile."""
         for each in (*self._new_refusals(), event):
             self._tell(replace(each, at=self.now()))
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, event: events.Event) -> None:
         """Call the callbacks; what one raises ends the fit, of which only the others learn."""
         for callback in tuple(self.callbacks):
             try:
@@ -110,10 +99,10 @@ class FitObserver:
         wall, steady = self.clocks
         return wall + time.monotonic() - steady
 
-    def _new_refusals(self) -> list[WorkerRefused]:
+    def _new_refusals(self) -> list[events.WorkerRefused]:
         reasons = self.refused[self.n_refused :]
         self.n_refused += len(reasons)
-        return [WorkerRefused(fit=self.fit, reason=reason) for reason in reasons]
+        return [events.WorkerRefused(fit=self.fit, reason=reason) for reason in reasons]
 
     def observed(self, sweep: "Sweep") -> "Sweep":
         """Return the sweep with events added for its passes and tiles."""
@@ -130,7 +119,7 @@ class FitObserver:
                 self._add(sweep, done, part)
                 if done["done"] == tiles or time.perf_counter() - emitted > EVENT_INTERVAL:
                     emitted = time.perf_counter()
-                    self.emit(TilesDone(fit=self.fit, **done, **self.totals))
+                    self.emit(events.TilesDone(fit=self.fit, **done, **self.totals))
                 yield part
 
         return replace(sweep, execute=execute)
@@ -139,14 +128,14 @@ class FitObserver:
         """Emit that a pass begins."""
         name = self._pass_name(label, factor)
         self.pass_began = self.now()
-        self.emit(PassStarted(fit=self.fit, name=name, factor=factor, tiles=tiles))
+        self.emit(events.PassStarted(fit=self.fit, name=name, factor=factor, tiles=tiles))
 
     def end_pass(self, gram: "Gram") -> None:
         """Emit that a pass over stored averages has used all of them."""
         now = {"done": 1, "pairs": int(gram.pairs.sum()), "bytes": 0}
         self.totals["pairs_total"] += now["pairs"]
         self.totals["tiles_total"] += 1
-        self.emit(TilesDone(fit=self.fit, **now, **self.totals))
+        self.emit(events.TilesDone(fit=self.fit, **now, **self.totals))
 
     def _pass_name(self, label: str | None, factor: int) -> str:
         means = f" over {factor}×{factor} means" if factor > 1 else ""
@@ -173,7 +162,7 @@ class FitObserver:
         """Emit the state after a pass, or that of the checkpoint from which a fit is resumed."""
         self.done[factor] = state.passes
         self.emit(
-            PassEnded(
+            events.PassEnded(
                 fit=self.fit,
                 number=state.passes,
                 factor=factor,
@@ -193,7 +182,7 @@ class FitObserver:
     def start_phase(self, phase: str) -> None:
         """Emit what the fit does now; its passes are called by it from then on."""
         self.phase = phase
-        self.emit(PhaseStarted(fit=self.fit, phase=phase))
+        self.emit(events.PhaseStarted(fit=self.fit, phase=phase))
 
     def ended(
         self,
@@ -206,7 +195,7 @@ class FitObserver:
         """Emit the outcome and values of a result; more: other fields of the event."""
         fields = {"sentence": outcome.value, "findings": findings, "theta": tuple(theta.tolist())}
         fields |= {"stderr": tuple(stderr.tolist())} | more
-        self.emit(FitEnded(fit=self.fit, outcome=outcome.name, **fields))
+        self.emit(events.FitEnded(fit=self.fit, outcome=outcome.name, **fields))
 
     @contextmanager
     def failures_emitted(self) -> Iterator[None]:
@@ -217,7 +206,7 @@ class FitObserver:
             outcome, sentence = "FAILED", f"failed: {e}"
             if isinstance(e, KeyboardInterrupt | GeneratorExit):
                 outcome, sentence = "INTERRUPTED", lm.Outcome.INTERRUPTED.value
-            failed = FitFailed(fit=self.fit, outcome=outcome, sentence=sentence, error=e)
+            failed = events.FitFailed(fit=self.fit, outcome=outcome, sentence=sentence, error=e)
             last = [replace(event, at=self.now()) for event in (*self._new_refusals(), failed)]
             for event, callback in product(last, self.callbacks):
                 try:

@@ -128,10 +128,9 @@ def numbers_of(name: str, value: Any) -> Float[np.ndarray, "..."]:
     """Return a value as float64; raises OptionError, which begins with its name, for what is none."""
     try:
         values = np.asarray(value)
-        numbers = values.dtype.kind == "O" and all(isinstance(x, Real) for x in values.flat)
-        if (
-            values.dtype.kind not in "fiub" and not numbers
-        ):  # NumPy would make numbers of text and None
+        real = values.dtype.kind == "O" and all(isinstance(x, Real) for x in values.flat)
+        # NumPy would make numbers of text and None
+        if values.dtype.kind not in "fiub" and not real:
             raise TypeError
         return values.astype(float)
     except (TypeError, ValueError):

@@ -69,13 +69,9 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
     needs_q = check_model(model, scan.n_frames, convention, options.precision)
     parameters = parameters_for_q(model, scan, needs_q)
     laws = power_laws(model.names, model.power_laws, scan.time[scan.use])
-    chosen = search(
-        parameters,
-        by_coefficient(model, "initial", options.initial),
-        by_coefficient(model, "fixed", options.fixed),
-        by_coefficient(model, "bounds", options.bounds),
-        laws,
-    )
+    given = ((what, getattr(options, what)) for what in ("initial", "fixed", "bounds"))
+    initial, fixed, bounds = (by_coefficient(model, *one) for one in given)
+    chosen = search(parameters, initial, fixed, bounds, laws)
     priors = gaussian_priors(options.prior, chosen)
     clusters = speckle_clusters(scan, options.friedel)
     smoothness = smoothness_of(model, chosen, options.smoothness, clusters)
@@ -102,17 +98,11 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
         "changed": options.changed(),
         "splines": {name: asdict(form) for name, form in getattr(model, "splines", {}).items()},
     }
+    of_pairs = used.min_lag, used.precision, used.loss, loss_scale
+    problem = Problem(model, convention, width if model.shear else None, *of_pairs)
     return Request(
         scan=scan,
-        problem=Problem(
-            model,
-            convention,
-            width if model.shear else None,
-            used.min_lag,
-            used.precision,
-            used.loss,
-            loss_scale,
-        ),
+        problem=problem,
         search=chosen,
         parameters=parameters,
         scaling=scaling,

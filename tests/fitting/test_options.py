@@ -71,11 +71,8 @@ def test_values_of_numpy_are_those_of_python_and_a_checkpoint_holds_them(scan, t
     assert hd.load_result(tmp_path / "result.json").config["starts"] == 2
 
 
-def test_one_parameter_may_be_given_for_a_profile_without_a_list(scan):
-    assert prepare(scan, hd.STATIC, profile="D0").config["profile"] == ("D0",)
-
-
 READ = [
+    ("profile", "D0", ("D0",)),
     ("bounds", {"D0": (0, np.inf)}, {"D0": (0.0, np.inf)}),
     ("contrast", {"bounds": (0, np.inf)}, {"bounds": (0.0, np.inf)}),
     ("prior", {"D0": ("normal", 2, 3)}, {"D0": ("normal", 2, 3)}),

@@ -42,17 +42,7 @@ def test_rings_of_ballistic_motion_are_not_called_brownian(tmp_path):
     assert hd.load_result(kept).diagnosis.power_of_q == law
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_diffusion_scales_as_q_squared(tmp_path, seed):
-    result = hd.fit(rings(tmp_path, 2.0, seed), "brownian")
-    law = result.diagnosis.power_of_q
-    assert law is not None
-    assert abs(law.power - 2) < 4 * law.stderr
-    assert not law.differs
-    assert not result.findings.of("power-of-q")
-
-
-OPTIONS = [{"scaling": "shared"}, {"loss": "huber"}, {"model": "static", "rates": "spline"}]
+OPTIONS = [{}, {"scaling": "shared"}, {"loss": "huber"}, {"model": "static", "rates": "spline"}]
 
 
 @pytest.mark.long
@@ -62,7 +52,8 @@ def test_the_power_is_tested_whatever_the_scaling_loss_and_rates(tmp_path, optio
         result = hd.fit(rings(tmp_path / f"{power}", power), **({"model": "brownian"} | options))
         law = result.diagnosis.power_of_q
         assert law is not None
-        assert law.differs == (power == 1.0)
+        assert abs(law.power - power) < 5 * law.stderr
+        assert law.differs == bool(result.findings.of("power-of-q")) == (power == 1.0)
 
 
 def test_two_rings_and_a_model_with_its_own_power_have_none(tmp_path):

@@ -10,7 +10,7 @@ import scipy.optimize
 import scipy.stats
 
 import homodyne_dask as hd
-from homodyne_dask.errors import OptionError, SelectionError
+from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.series.scans_together import _of_noises
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameters import search
@@ -215,12 +215,6 @@ def test_the_command_writes_a_folder_for_each_scan_and_the_series(store, tmp_pat
 def test_what_does_not_fit_is_refused(store, options, message):
     with pytest.raises(OptionError, match=message):
         hd.fit_each(store, "power_law", **{"over": "scan"} | options)
-
-
-def test_one_scan_has_nothing_to_share(store):
-    one = hd.open_dataset(store).select(scan=2)
-    with pytest.raises(SelectionError, match="has only one selected scan"):
-        hd.fit_each(one, "power_law", over="scan", per_scan="D0")
 
 
 def test_columns_and_limits_of_global_parameters_are_those_of_the_model():

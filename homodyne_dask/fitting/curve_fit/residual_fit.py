@@ -132,10 +132,8 @@ def _passes(
 def _plan(points: Points, model: ResidualModel, client: Client | None) -> Plan:
     """Return the plan for the client's workers or, without a client, for this process or new workers."""
     require_client(client)
-    layout, in_process = (
-        points.layout,
-        all(in_memory(points.dataset, name) for name in points.variables),
-    )
+    layout = points.layout
+    in_process = all(in_memory(points.dataset, name) for name in points.variables)
     if in_process and client is not None:
         raise OptionError(
             "the data are in the memory of this process, where workers cannot read them: leave client out, "
@@ -143,10 +141,10 @@ def _plan(points: Points, model: ResidualModel, client: Client | None) -> Plan:
         )
     if client is not None:
         workers = workers_of(client)
+    elif in_process or layout.pairs < IN_PROCESS_PAIRS:
+        workers = this_process()
     else:
-        workers = (
-            this_process() if in_process or layout.pairs < IN_PROCESS_PAIRS else local_workers()
-        )
+        workers = local_workers()
     device = Device("cpu", "residuals of other data than scans")
     return make_plan(layout, workers, model.name, model.size, 1, device=device)
 

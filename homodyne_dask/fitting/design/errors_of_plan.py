@@ -73,12 +73,12 @@ class PlannedScan:
 class ExpectedErrors(NamedTuple):
     """What fits of a planned scan will give, by weighting."""
 
-    covariance: dict[str, Float[np.ndarray, "p p"]]
+    covariance: Float[np.ndarray, "weighting p p"]
     """Of theta; NaN where a parameter is fixed or not determined."""
-    rates: dict[str, dict[str, Float[np.ndarray, " age"]]]
-    """Standard errors of the rates of transport at chosen ages, by weighting and rate."""
-    values: dict[str, Float[np.ndarray, " age"]]
-    """The rates themselves; NaN at ages outside the scan."""
+    rates: tuple[str, ...]
+    rate_value: Float[np.ndarray, "rate age"]
+    """The rates of transport at chosen ages; NaN at ages outside the scan."""
+    rate_stderr: Float[np.ndarray, "weighting rate age"]
 
 
 @one_blas_thread()
@@ -88,8 +88,8 @@ def expected_errors(scan: PlannedScan, ages: Float[np.ndarray, " age"]) -> Expec
     at, m = _fitted_point(scan, averaged), int(scan.free.sum())
     found = [_of_bin(scan, b, averaged, at) for b in range(len(scan.q))]
     clusters = friedel_clusters(scan.q, scan.phi, np.ones(len(scan.q), int))
-    covariance = {}
-    for name in WEIGHTINGS:
+    covariance = np.full((len(WEIGHTINGS), *(len(scan.theta),) * 2), np.nan)
+    for whole, name in zip(covariance, WEIGHTINGS, strict=True):
         hessian, scores = np.zeros((2, m, m))
         for b, of in enumerate(one[name] for one in found):
             hessian += of.hessian
@@ -98,9 +98,8 @@ def expected_errors(scan: PlannedScan, ages: Float[np.ndarray, " age"]) -> Expec
                 other, most = found[a][name], max(scan.pixels[a], scan.pixels[b])
                 scores += other.weight * of.weight / most * (other.intensity + of.intensity)
         inverse = _inverse(hessian)
-        covariance[name] = np.full((len(scan.theta),) * 2, np.nan)
         scaled = inverse @ scores @ inverse * np.outer(at.units, at.units)
-        covariance[name][np.ix_(scan.free, scan.free)] = scaled
+        whole[np.ix_(scan.free, scan.free)] = scaled
     return ExpectedErrors(covariance, *_rates(scan, covariance, ages))
 
 
@@ -193,23 +192,24 @@ def _fitted_point(scan: PlannedScan, averaged: AveragedCells) -> FittedPoint:
 
 def _rates(
     scan: PlannedScan,
-    covariance: dict[str, Float[np.ndarray, "p p"]],
+    covariance: Float[np.ndarray, "weighting p p"],
     ages: Float[np.ndarray, " age"],
-) -> tuple[dict, dict]:
-    """Return standard errors of the rates by weighting, and the rates; NaN after the record."""
+) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
+    """Return the names of the rates, their values and their standard errors; NaN after the record."""
     evaluation, names = evaluation_of(scan.problem.model), list(scan.problem.model.names)
-    values, errors = {}, {name: {} for name in WEIGHTINGS}
-    if evaluation.rates is None:
-        return errors, values
-    at = evaluation.point(scan.problem, scan.theta, scan.time)
-    inside = ages <= scan.time[-1]
-    for rate, curve in evaluation.rates(at, scan.time, (0, scan.frames)).items():
-        if rate in ("J", "gamma_dot"):
-            values[rate] = np.where(inside, np.interp(ages, curve.time, curve.value), np.nan)
-            gradient = np.array([np.interp(ages, curve.time, one) for one in curve.gradient])
-            which = [names.index(name) for name in curve.parameters]
-            moved = np.outer(scan.free[which], scan.free[which])
-            for name, of in covariance.items():
-                error = rate_stderr(gradient, np.where(moved, of[np.ix_(which, which)], 0.0))
-                errors[name][rate] = np.where(inside, error, np.nan)
-    return errors, values
+    curves = {}
+    if evaluation.rates is not None:
+        at = evaluation.point(scan.problem, scan.theta, scan.time)
+        curves = evaluation.rates(at, scan.time, (0, scan.frames))
+    rates = tuple(name for name in curves if name in ("J", "gamma_dot"))
+    values = np.full((len(rates), len(ages)), np.nan)
+    errors, inside = np.full((len(covariance), *values.shape), np.nan), ages <= scan.time[-1]
+    for n, curve in enumerate(curves[name] for name in rates):
+        values[n, inside] = np.interp(ages, curve.time, curve.value)[inside]
+        gradient = np.array([np.interp(ages, curve.time, one) for one in curve.gradient])
+        which = [names.index(name) for name in curve.parameters]
+        moved = np.outer(scan.free[which], scan.free[which])
+        for w, of in enumerate(covariance):
+            error = rate_stderr(gradient, np.where(moved, of[np.ix_(which, which)], 0.0))
+            errors[w, n, inside] = error[inside]
+    return rates, values, errors

@@ -176,13 +176,9 @@ def _dataset(
     found: list[ExpectedErrors],
 ) -> xarray.Dataset:
     model, free = scan.problem.model, scan.free
-    some = np.ix_(free, free)
-    covariance = np.array([[one.covariance[name][some] for one in found] for name in WEIGHTINGS])
+    covariance = np.stack([one.covariance[:, free][..., free] for one in found], axis=1)
+    rate_stderr = np.stack([one.rate_stderr for one in found], axis=1)
     stderr = np.sqrt(np.einsum("wpaa->wpa", covariance))
-    rates = list(found[0].values)
-    of_rates = [[[one.rates[name][r] for r in rates] for one in found] for name in WEIGHTINGS]
-    shape = (len(WEIGHTINGS), len(found), len(rates), len(ages))
-    values_of_rates = np.array([found[0].values[r] for r in rates]).reshape(shape[2:])
     parameters = [p for p, one in zip(model.parameters, free, strict=True) if one]
     with np.errstate(invalid="ignore"):
         correlation = covariance / (stderr[..., :, None] * stderr[..., None, :])
@@ -200,14 +196,14 @@ def _dataset(
             "unit": ("parameter", [p.unit for p in parameters]),
             "stderr": ((*each, "parameter"), stderr),
             "correlation": ((*each, "parameter", "other"), correlation),
-            "rate_value": (("rate", "age"), values_of_rates),
-            "rate_stderr": ((*each, "rate", "age"), np.array(of_rates).reshape(shape)),
+            "rate_value": (("rate", "age"), found[0].rate_value),
+            "rate_stderr": ((*each, "rate", "age"), rate_stderr),
         },
         coords={
             "weighting": list(WEIGHTINGS),
             "parameter": [p.name for p in parameters],
             "other": [p.name for p in parameters],
-            "rate": np.array(rates, dtype=str),
+            "rate": np.array(found[0].rates, dtype=str),
             "age": ("age", ages, {"units": "s"}),
             "varied": ("point", values),
         },

@@ -144,5 +144,4 @@ def likelihood_of(
     problem: Problem, of: LikelihoodArrays, thetas: Float[np.ndarray, "draw p"]
 ) -> LikelihoodAt:
     """Return the likelihood at any number of thetas, each field with a first axis of draws."""
-    static = {"model": problem.model, "convention": problem.convention}
-    return in_batches(likelihood_kernel, thetas, of, **static)
+    return in_batches(likelihood_kernel, problem, thetas, of)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.surrogate.coordinates import Coordinates, free_laws
@@ -35,7 +35,6 @@ from homodyne_dask.models.parameter_priors import (
     priors_of,
     rate_draws,
 )
-from homodyne_dask.models.parameters import PriorTerms
 from homodyne_dask.request.options import SPECKLE_WEIGHTS
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.fit_result import FitResult
@@ -110,23 +109,18 @@ class _Width(NamedTuple):
 
 
 def adjustment_of(
-    request: Request,
-    reduced: ReducedProblem,
-    at: Coordinates,
-    moved: Bool[np.ndarray, " p"],
-    result: FitResult,
-    adjust: str,
+    request: Request, reduced: ReducedProblem, at: Coordinates, result: FitResult, adjust: str
 ) -> Adjustment:
     """Return the adjustment at the optimum of a fit.
 
-    moved: free parameters inside their bounds. Raises OptionError where no error but the naive one is known.
+    Raises OptionError where no error but the naive one is known.
     """
     to_u = at.slope_at(at.x)
     slope = np.linalg.inv(to_u)
     H = slope.T @ reduced.hessian[np.ix_(at.free, at.free)] @ slope
     gradient = slope.T @ reduced.gradient[at.free]
     step = inverse_of(H) @ gradient
-    kind, note, factor, dof, covariance, bins = _width(request, reduced, at, moved, result, adjust)
+    kind, note, factor, dof, covariance, bins = _width(request, reduced, at, result, adjust)
     precision = H / factor
     if covariance is not None:
         V = to_u @ covariance[np.ix_(at.free, at.free)] @ to_u.T
@@ -138,12 +132,7 @@ def adjustment_of(
 
 
 def _width(
-    request: Request,
-    reduced: ReducedProblem,
-    at: Coordinates,
-    moved: Bool[np.ndarray, " p"],
-    result: FitResult,
-    adjust: str,
+    request: Request, reduced: ReducedProblem, at: Coordinates, result: FitResult, adjust: str
 ) -> _Width:
     """Return the width that the options and the noise of a fit give."""
     alone = len(np.unique(request.clusters)) == len(request.clusters)  # no two see one speckle
@@ -156,22 +145,20 @@ def _width(
         )
         return _Width("none", note)
     if result.parameters.attrs["method"] == SPECKLE:
-        return _of_speckle(reduced, at, moved, result, request.search.prior_terms(at.theta))
-    return _of_scatter(reduced, at, moved, request)
+        return _of_speckle(request, reduced, at, result)
+    return _of_scatter(request, reduced, at)
 
 
 def _of_speckle(
-    reduced: ReducedProblem,
-    at: Coordinates,
-    moved: Bool[np.ndarray, " p"],
-    result: FitResult,
-    prior: PriorTerms | None,
+    request: Request, reduced: ReducedProblem, at: Coordinates, result: FitResult
 ) -> _Width:
-    """Return the adjustment to the speckle and counting noise; prior: of the fit.
+    """Return the adjustment to the speckle and counting noise.
 
     Of the size alone where a parameter ended at a bound, or follows one that did.
     """
     assert result.covariance is not None
+    moved = request.search.free_inside_bounds(at.theta)
+    prior = request.search.prior_terms(at.theta)
     known = moved & np.isfinite(np.diag(result.covariance.values))
     naive = np.zeros((len(moved), len(moved)))
     naive[np.ix_(moved, moved)] = inverse_of(reduced.hessian[np.ix_(moved, moved)])
@@ -213,11 +200,9 @@ def _without_prior(
     return of_data, np.where(some, dof * np.where(some, estimated, 1.0) ** 2, np.inf)
 
 
-def _of_scatter(
-    reduced: ReducedProblem, at: Coordinates, moved: Bool[np.ndarray, " p"], request: Request
-) -> _Width:
+def _of_scatter(request: Request, reduced: ReducedProblem, at: Coordinates) -> _Width:
     """Return the adjustment to the scatter between bins, of which there are enough."""
-    clusters = request.clusters
+    clusters, moved = request.clusters, request.search.free_inside_bounds(at.theta)
     errors = uncertainty(request.search.names, reduced, moved, clusters)
     some, number = np.ix_(moved, moved), clusters_in(reduced, clusters)
     covariance = errors.robust

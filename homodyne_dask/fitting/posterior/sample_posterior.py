@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -16,7 +16,6 @@ from homodyne_dask.errors import (
     require_type,
 )
 from homodyne_dask.fitting.fit import plan_for
-from homodyne_dask.fitting.posterior.importance_sampling import Draws, importance_draws
 from homodyne_dask.fitting.posterior.likelihood import (
     LikelihoodArrays,
     likelihood_arrays,
@@ -41,7 +40,7 @@ from homodyne_dask.fitting.surrogate.pair_sample import (
     sample_pairs,
     sampled_f,
 )
-from homodyne_dask.fitting.surrogate.proposal import Proposal, truncated
+from homodyne_dask.fitting.surrogate.proposal import LogDensity, Proposal, truncated
 from homodyne_dask.models.parameter_priors import AnyPrior
 from homodyne_dask.request.options import SPECKLE_WEIGHTS, FitOptions
 from homodyne_dask.request.request import Request
@@ -60,6 +59,10 @@ if TYPE_CHECKING:
     from distributed import Client
 
 _MIN_DRAWS = 100
+_LEAST_WEIGHTED = 100
+"""Fewer draws inside the bounds have no weights that could be judged."""
+_OVERSAMPLED = 2
+"""Independent draws for each that is kept."""
 
 
 def require_posterior(result: FitResult, request: Request, draws: int, adjust: str) -> None:
@@ -106,6 +109,43 @@ CHECKED, _MAX_PASSES = 64, 3
 _BASIS_DRAWS, _HELD_OUT = 240, 80
 _ROUNDS, _DRAWS = 3, 1000
 """Of the search for where the posterior is, on a sample of pairs and again on all."""
+
+
+class Draws(NamedTuple):
+    """Draws of equal weight, and how they were made."""
+
+    x: Float[np.ndarray, "draw x"]
+    """Free parameters."""
+    log_weight: Float[np.ndarray, " draw"]
+    """By which each was chosen, before smoothing."""
+    pareto_k: float
+    effective: float
+
+
+def importance_draws(
+    log_density: LogDensity, of: Proposal, draws: int, rng: np.random.Generator
+) -> Draws:
+    """Return independent draws, chosen by their Pareto-smoothed weights (Vehtari et al. 2024).
+
+    Raises OptionError where too few of those proposed are inside the bounds.
+    """
+    from arviz_stats.base.array import array_stats
+
+    n = _OVERSAMPLED * draws
+    x, _, _, log_weight = of.weighted(log_density, n, rng)
+    if len(x) < _LEAST_WEIGHTED:
+        raise OptionError(
+            f"only {len(x)} of {n} draws are inside the bounds: give more draws or narrower priors, widen "
+            f"the bounds of the fit, or fix parameters that the data do not determine"
+        )
+    smooth, k = array_stats.psislw(-log_weight)  # it takes the log-likelihoods of loo
+    weight = np.exp(smooth - smooth.max())
+    weight /= weight.sum()
+    places = (np.arange(draws) + rng.random()) / draws
+    chosen = np.searchsorted(np.cumsum(weight), places).clip(0, len(weight) - 1)
+    chosen = rng.permutation(chosen)
+    effective = min(float(1 / (weight**2).sum()), float(draws))
+    return Draws(x[chosen], log_weight[chosen], float(k), effective)
 
 
 class Sampler:
@@ -302,8 +342,7 @@ def posterior_draws(
         weighted = request.options.weighting == SPECKLE_WEIGHTS
         sweep: Passes = weighted_at(request, data, theta) if weighted else data
         reduced = reduce(sweep.gram(theta), request.scaling, request.sum_rounding)
-        moved = request.search.free_inside_bounds(theta)
-        adjustment = adjustment_of(request, reduced, at, moved, result, adjust)
+        adjustment = adjustment_of(request, reduced, at, result, adjust)
         sampler = Sampler(request, sweep, Target(at, adjustment, priors_used), reduced, seed)
         found = sampler.run(draws, doing)
     units = {p.name: p.unit for p in request.parameters}

@@ -1,6 +1,6 @@
 """Fits of every ring or window of age of a scan: small ones in parallel, others one after the other."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from itertools import pairwise
@@ -70,12 +70,12 @@ def parts_of(scan: Scan, over: str, windows: Windows = None) -> tuple[Part, ...]
             raise OptionError(
                 f"windows = {shown(windows)} applies only to over 'age': leave out windows"
             )
-        return {"q": _rings, "phi": _angles, "scan": _scans}[over](scan)
+        return tuple({"q": _rings, "phi": _angles, "scan": _scans}[over](scan))
     if windows is None:
         raise OptionError(
             "over 'age' needs windows: give their number, or the start and end of each in seconds"
         )
-    return _windows(scan, windows)
+    return tuple(_windows(scan, windows))
 
 
 def _require_known(scan: Scan, symbol: str, values: np.ndarray, by: str = "") -> None:
@@ -87,17 +87,7 @@ def _require_known(scan: Scan, symbol: str, values: np.ndarray, by: str = "") ->
         )
 
 
-def _rings(scan: Scan) -> tuple[Part, ...]:
-    _require_known(scan, "q", scan.q)
-    numbers = ring_numbers(scan.q)
-    parts = []
-    for ring, q in enumerate(rings_of(scan.q)):
-        at = {"q": float(q), "age": _age(scan)}
-        parts.append(_bins(scan, f"q = {q:.6g} 1/Å", f"q_{q:.6g}", at, numbers == ring))
-    return tuple(parts)
-
-
-def _bins(
+def _part(
     scan: Scan, name: str, folder: str, at: dict[str, float], which: Bool[np.ndarray, " bin"]
 ) -> Part:
     """Return the part of some bins."""
@@ -105,37 +95,41 @@ def _bins(
     return Part(name, folder, at, replace(scan, bins=bins))
 
 
-def _angles(scan: Scan) -> tuple[Part, ...]:
-    """Return the bins of each ring at each angle, those that repeat each other together."""
+def _rings(scan: Scan) -> Iterator[Part]:
+    _require_known(scan, "q", scan.q)
+    numbers = ring_numbers(scan.q)
+    for ring, q in enumerate(rings_of(scan.q).tolist()):
+        at = {"q": q, "age": _age(scan)}
+        yield _part(scan, f"q = {q:.6g} 1/Å", f"q_{q:.6g}", at, numbers == ring)
+
+
+def _angles(scan: Scan) -> Iterator[Part]:
+    """Yield the bins of each ring at each angle, those that repeat each other together."""
     _require_known(scan, "φ", scan.phi, ", by phi or label")
     rings, several = ring_numbers(scan.q), len(rings_of(scan.q)) > 1
-    parts = []
     for ring, phi in sorted(set(zip(rings.tolist(), scan.phi.tolist(), strict=True))):
         which = (rings == ring) & (scan.phi == phi)
         name, folder, at = f"φ = {phi:.6g}°", f"phi_{phi:.6g}", {"phi": phi, "age": _age(scan)}
         if several:
             q = float(scan.q[which][0])
             name, folder, at = f"q = {q:.6g} 1/Å, {name}", f"q_{q:.6g}_{folder}", at | {"q": q}
-        parts.append(_bins(scan, name, folder, at, which))
-    return tuple(parts)
+        yield _part(scan, name, folder, at, which)
 
 
-def _scans(scan: Scan) -> tuple[Part, ...]:
-    numbers = scan.scan_number
-    if len(np.unique(numbers)) < 2:
+def _scans(scan: Scan) -> Iterator[Part]:
+    numbers = np.unique(scan.scan_number).tolist()
+    if len(numbers) < 2:
         raise SelectionError(
             f"{scan.path} has only one selected scan, but over 'scan' and per_scan need several: ingest the "
             f"files of all scans into one store"
         )
-    parts = []
-    for number in np.unique(numbers).tolist():
-        at = {"scan": float(number), "age": _age(scan)}
-        name = f"scan {number}: {scan.scan_names[number - 1]}"
-        parts.append(_bins(scan, name, f"scan_{number:03d}", at, numbers == number))
-    return tuple(parts)
+    for number in numbers:
+        name, at = f"scan {number}: {scan.scan_names[number - 1]}", {"scan": float(number)}
+        at |= {"age": _age(scan)}
+        yield _part(scan, name, f"scan_{number:03d}", at, scan.scan_number == number)
 
 
-def _windows(scan: Scan, windows: Windows) -> tuple[Part, ...]:
+def _windows(scan: Scan, windows: Windows) -> Iterator[Part]:
     first, stop = scan.frames
     if isinstance(windows, int | np.integer) and not isinstance(windows, bool):
         most = (stop - first) // _MIN_FRAMES
@@ -153,12 +147,10 @@ def _windows(scan: Scan, windows: Windows) -> tuple[Part, ...]:
         chosen = [scan.select(time=window) for window in times]
     if not chosen:
         raise OptionError("windows is an empty list: give the start and end of each in seconds")
-    parts = []
     for number, part in enumerate(chosen, 1):
         begin, end = (float(part.time[n]) for n in (part.frames[0], part.frames[1] - 1))
         name, at = f"{begin:.6g} to {end:.6g} s", {"age": _age(part), "from": begin, "to": end}
-        parts.append(Part(name, f"window_{number:02d}", at, part))
-    return tuple(parts)
+        yield Part(name, f"window_{number:02d}", at, part)
 
 
 def _age(scan: Scan) -> float:

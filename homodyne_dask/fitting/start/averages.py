@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,22 +27,12 @@ from homodyne_dask.store.scan import Scan, q_or_one
 from homodyne_dask.sweep.cell_sums import edges_inside
 from homodyne_dask.sweep.sweep import Passes
 
+Theta = Float[np.ndarray, " p"]
+"""The parameters of a model."""
 MIN_CELLS = 30
 """If fewer stored averages lie in a selection, others are averaged over, by one pass."""
 STEPS_PER_AGE = 128
 """Integrals use steps of one frame up to this frame, and of age / STEPS_PER_AGE after it."""
-
-
-class _Between(NamedTuple):
-    """Linear interpolation between values at nodes."""
-
-    below: Int[np.ndarray, " cell"]
-    part: Float[np.ndarray, " cell"]
-
-    def of(self, rows: Float[np.ndarray, "rows node"]) -> Float[np.ndarray, "rows cell"]:
-        """Return the interpolated values."""
-        low = rows[:, self.below]
-        return low + (rows[:, self.below + 1] - low) * self.part
 
 
 @dataclass(frozen=True)
@@ -60,29 +49,24 @@ class BinnedAverages:
     q: Float[np.ndarray, " bin"]
     phi: Float[np.ndarray, " bin"]
 
-    def differences(self, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, "rows cell"]:
-        """Return u(t2) - u(t1) of every row of integrals, interpolated at the mean times of the cells."""
+    def differences(self, theta: Theta) -> Float[np.ndarray, "rows cell"]:
+        """Return u(t2) - u(t1) of every row of integrals, interpolated at the mean times of the cells.
+
+        The last two are those of the strain G and of C, the integral of J.
+        """
         problem, nodes = self.problem, self._nodes
         steps = np.diff(nodes) / (self.spacing if problem.convention is Convention.HOMODYNE else 1)
         t = positive_times(problem.convention, nodes, self.spacing)
         rows = rows_of(problem.model, problem.convention, theta, t, steps)
-        here, there = self._places
-        return there.of(rows) - here.of(rows)
+        here, there = (
+            rows[:, n] + (rows[:, n + 1] - rows[:, n]) * share for n, share in self._places
+        )
+        return there - here
 
-    def diffusion(self, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, " cell"]:
-        """Return C(t2) - C(t1) of every cell."""
-        return self.differences(theta)[-1]
-
-    def strain(self, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, " cell"]:
-        """Return G(t2) - G(t1) of every cell."""
-        return self.differences(theta)[-2]
-
-    def subset(self, number: int) -> "BinnedAverages":
-        """Return these with at most `number` cells, chosen at random with a fixed seed."""
-        cells = len(self.t1)
-        if cells <= number:
-            return self
-        return self.at_cells(np.sort(np.random.default_rng(0).permutation(cells)[:number]))
+    def shear_factor(self, phase: Float[np.ndarray, "*at"]) -> Float[np.ndarray, "*at"]:
+        """Return the factor that shear of a phase makes of f."""
+        power = 4 if self.problem.convention is Convention.HOMODYNE else 2
+        return np.sinc(phase / np.pi) ** power
 
     def at_cells(
         self, at: Int[np.ndarray, " some"] | Bool[np.ndarray, " cell"]
@@ -95,7 +79,7 @@ class BinnedAverages:
         """Return these, of which only those of lags up to one [s] have a weight."""
         return replace(self, weight=np.where(self.t2 - self.t1 <= longest, self.weight, 0.0))
 
-    def scales(self, theta: Float[np.ndarray, " p"], phi: Float[np.ndarray, " bin"]) -> BinScales:
+    def scales(self, theta: Theta, phi: Float[np.ndarray, " bin"]) -> BinScales:
         """Return the scales of the bins at theta for angles phi."""
         problem = self.problem
         return bin_scales(
@@ -129,15 +113,15 @@ class BinnedAverages:
         return self.time[at]
 
     @cached_property
-    def _places(self) -> tuple[_Between, _Between]:
-        """The interpolation of t1 and of t2 of the cells between the nodes."""
+    def _places(self) -> list[tuple[Int[np.ndarray, " cell"], Float[np.ndarray, " cell"]]]:
+        """Of t1 and of t2 of the cells the nodes before them, and how far they are to the next."""
         nodes, found = self._nodes, []
         for t in (self.t1, self.t2):
             below = np.clip(np.searchsorted(nodes, t, side="right") - 1, 0, len(nodes) - 2)
-            found.append(_Between(below, (t - nodes[below]) / (nodes[below + 1] - nodes[below])))
-        return found[0], found[1]
+            found.append((below, (t - nodes[below]) / (nodes[below + 1] - nodes[below])))
+        return found
 
-    def __call__(self, theta: Float[np.ndarray, " p"]) -> Gram:
+    def __call__(self, theta: Theta) -> Gram:
         """Return the Gram of the averages at theta."""
         problem, scales = self.problem, self.scales(theta, self.phi)
         J = problem.model.diffusion

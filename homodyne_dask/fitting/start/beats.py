@@ -12,10 +12,16 @@ from itertools import product
 
 import numpy as np
 from jaxtyping import Bool, Float
+from numpy.typing import ArrayLike
 
-from homodyne_dask.fitting.start.averages import BinnedAverages
+from homodyne_dask.fitting.start.averages import BinnedAverages, Theta
 from homodyne_dask.fitting.start.binned_fits import BinnedFits
-from homodyne_dask.fitting.start.grid_scan import chisqr_with_best_scaling, local_minima
+from homodyne_dask.fitting.start.grid_scan import (
+    chisqr_with_best_scaling,
+    distinct,
+    given_or,
+    local_minima,
+)
 from homodyne_dask.fitting.start.separable_averages import averaged_gram, chisqr_at_points
 from homodyne_dask.fitting.start.sign_changes import fine_averages
 from homodyne_dask.models.parameters import Beat, Search
@@ -57,9 +63,7 @@ def single_lags(scan: Scan, data: Passes | None, summary: BinnedAverages) -> Bin
     return fine_averages(scan, data, summary, lags, MAX_CELLS)
 
 
-def beat_points(
-    summary: BinnedAverages, beat: Beat, search: Search, mode: str
-) -> list[Float[np.ndarray, " p"]]:
+def beat_points(summary: BinnedAverages, beat: Beat, search: Search, mode: str) -> list[Theta]:
     """Return points from which fits to all lags start; none where no fringes lower χ².
 
     From the best frequencies at short lags follow fits to longer and longer ones, which know more and more
@@ -74,10 +78,10 @@ def points_of_all_lags(
     summary: BinnedAverages,
     search: Search,
     mode: str,
-    points: list[Float[np.ndarray, " p"]],
+    points: list[Theta],
     first: Bool[np.ndarray, " p"],
     beat: Beat | None = None,
-) -> list[Float[np.ndarray, " p"]]:
+) -> list[Theta]:
     """Return the ends of fits that follow the fringes from short lags to all.
 
     first: parameters that the shortest lags show; the others stay where they are there. beat: fringes whose
@@ -102,9 +106,7 @@ def _up_to_lags(summary: BinnedAverages) -> Iterator[tuple[BinnedAverages, float
     yield summary, float(lag.max())
 
 
-def _ends(
-    summary: BinnedAverages, search: Search, mode: str, points: list[Float[np.ndarray, " p"]]
-) -> list[Float[np.ndarray, " p"]]:
+def _ends(summary: BinnedAverages, search: Search, mode: str, points: list[Theta]) -> list[Theta]:
     """Return the best ends of a few passes from points."""
     fits = BinnedFits(partial(averaged_gram, summary), search, mode)
     return [end.lowest.theta for end in fits.ends(points, PASSES)[:N_STARTS]]
@@ -137,26 +139,19 @@ def _starts(
 
 def _distinct(minima: Iterable[_Fringes], beat: Beat) -> list[dict[str, float]]:
     """Return the lowest minima of different speeds and directions."""
-    chosen: list[dict[str, float]] = []
-    for _, values in sorted(minima, key=lambda fringes: fringes[0]):
-        near = (
-            abs(np.log(values[beat.speed] / other[beat.speed])) < NEAR_SPEED
-            and abs((values[beat.direction] - other[beat.direction] + 90) % 180 - 90) < NEAR_ANGLE
-            for other in chosen
-        )
-        if not any(near):
-            chosen.append(values)
-    return chosen[:N_FREQUENCIES]
+
+    def near(one: dict[str, float], other: dict[str, float]) -> bool:
+        turned = (one[beat.direction] - other[beat.direction] + 90) % 180 - 90
+        ratio = one[beat.speed] / other[beat.speed]
+        return abs(np.log(ratio)) < NEAR_SPEED and abs(turned) < NEAR_ANGLE
+
+    lowest = sorted(minima, key=lambda fringes: fringes[0])
+    return distinct((values for _, values in lowest), near, N_FREQUENCIES)
 
 
-def _values(search: Search, name: str, otherwise: "np.ndarray | tuple[float, ...]") -> np.ndarray:
+def _values(search: Search, name: str, otherwise: ArrayLike) -> Float[np.ndarray, " n"]:
     """Return the value that a user gave, or the others inside its bounds; 0 where a model has no such."""
-    if name not in search.names:
-        return np.zeros(1)
-    at = search.names.index(name)
-    if np.isfinite(search.start[at]):
-        return search.start[at : at + 1]
-    return np.unique(np.clip(otherwise, search.lower[at], search.upper[at]))
+    return given_or(search, name, otherwise) if name in search.names else np.zeros(1)
 
 
 def _without_slow_decays(summary: BinnedAverages) -> Float[np.ndarray, "bin cell"]:
@@ -180,8 +175,7 @@ def _minima(
     top = 0.5 / summary.spacing
     frequency = top * np.arange(1, 2 + int(STEPS_PER_TURN * top * lag.max()))
     frequency /= len(frequency)
-    angles = _values(search, beat.direction, tuple(180.0 * np.arange(N_ANGLES) / N_ANGLES - 90))
-    angles = angles if beat.direction else np.zeros(1)
+    angles = _values(search, beat.direction, 180.0 * np.arange(N_ANGLES) / N_ANGLES - 90)
     unit = {beat.speed: 1.0, beat.exponent: 0.0}
     scale = np.array([
         [float(beat.turns(unit | {beat.direction: angle}, np.ones(1), q, phi)[0]) for angle in angles]

@@ -6,13 +6,14 @@ from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
-from homodyne_dask.kernels.gram import Gram, stacked
+from homodyne_dask.fitting.start.averages import Theta
+from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.step import shortest
 
 OPTIONS = lm.Options(max_passes=1000, decrement=1e-2)
 """An approximate optimum of the averages is enough."""
@@ -44,7 +45,7 @@ class BinnedFit:
 class Minimum(NamedTuple):
     """A minimum of χ² on the averages."""
 
-    theta: Float[np.ndarray, " p"]
+    theta: Theta
     chisqr: float
     """On the averages; NaN where the user gave theta."""
     starts: int
@@ -53,35 +54,16 @@ class Minimum(NamedTuple):
     """Of a residual of the averages."""
 
 
-def _part(whole: ReducedProblem, at: slice) -> ReducedProblem:
-    """Return the reduced problem of some of the bins, each with its own contrast and offset."""
-    per_bin = ("contrast", "offset", "undetermined", "chisqr_per_bin", "count")
-    per_bin += ("bin_gradient", "bin_hessian", "bin_hessian_rounding", "rounding_per_bin")
-    per_bin += ("projection", "columns", "inverse")
-    part = {name: getattr(whole, name)[at] for name in per_bin}
-    gram = Gram(whole.gram.moments[at], whole.gram.pairs[at])
-    used = gram.pairs > 0
-    return replace(
-        whole,
-        **part,
-        chisqr=float(part["chisqr_per_bin"].sum()),
-        gradient=part["bin_gradient"].sum(0),
-        hessian=part["bin_hessian"].sum(0),
-        ndata=int(gram.pairs.sum()),
-        linear=int(2 * used.sum() - part["undetermined"].sum()),
-        gram=gram,
-    )
-
-
+@dataclass(frozen=True)
 class BinnedFits:
-    """Fits to the same averages; `summary` returns their Gram at theta."""
+    """Fits to the same averages."""
 
-    def __init__(
-        self, summary: Callable[[Float[np.ndarray, " p"]], Gram], search: Search, mode: str
-    ) -> None:
-        self.summary, self.search, self.mode = summary, search, mode
+    summary: Callable[[Theta], Gram]
+    """Returns their Gram at theta."""
+    search: Search
+    mode: str
 
-    def started(self, thetas: Sequence[Float[np.ndarray, " p"]]) -> list[BinnedFit]:
+    def started(self, thetas: Sequence[Theta]) -> list[BinnedFit]:
         """Return a fit at its initial point for each theta."""
         evaluated = self._evaluated([lm.Trial(theta) for theta in thetas])
         return [
@@ -97,30 +79,25 @@ class BinnedFits:
             states = after
         return [replace(end, state=state) for end, state in zip(ends, states, strict=True)]
 
-    def ends(self, thetas: Sequence[Float[np.ndarray, " p"]], passes: int) -> list[BinnedFit]:
+    def ends(self, thetas: Sequence[Theta], passes: int) -> list[BinnedFit]:
         """Return one fit for each minimum near which fits from some points end, the best first."""
         return self.merged(self.advanced(self.started(thetas), passes))
 
-    def chisqr_at(self, thetas: Sequence[Float[np.ndarray, " p"]]) -> list[float]:
+    def chisqr_at(self, thetas: Sequence[Theta]) -> list[float]:
         """Return χ² at each theta, without penalties; infinite where it is not a number."""
         found = [at.chisqr for at in self._evaluated([lm.Trial(theta) for theta in thetas])]
         return [value if np.isfinite(value) else np.inf for value in found]
 
     def _evaluated(self, trials: Sequence[lm.Trial]) -> list[ReducedProblem]:
-        """Return the reduced problem at each trial, all reduced together."""
-        grams = [self.summary(trial.theta) for trial in trials]
-        if not grams:
-            return []
-        if self.mode == "shared":  # one contrast and offset: the sum of all bins
-            grams = [Gram(g.moments.sum(0)[None], g.pairs.sum(keepdims=True)) for g in grams]
-        bins = len(grams[0].pairs)
-        whole = reduce(stacked(grams), "individual")
-        return [
-            _part(whole, slice(n * bins, (n + 1) * bins)).with_prior(
-                self.search.prior_terms(trial.theta)
-            )
-            for n, trial in enumerate(trials)
-        ]
+        """Return the reduced problem at each trial, with contrast and offset of each bin or of all."""
+        found = []
+        for trial in trials:
+            gram = self.summary(trial.theta)
+            if self.mode == "shared":  # one contrast and offset: the sum of all bins
+                gram = Gram(gram.moments.sum(0)[None], gram.pairs.sum(keepdims=True))
+            prior = self.search.prior_terms(trial.theta)
+            found.append(reduce(gram, "individual", prior=prior))
+        return found
 
     def merged(self, ends: list[BinnedFit]) -> list[BinnedFit]:
         """Return one fit for each minimum, the best first."""
@@ -139,10 +116,7 @@ class BinnedFits:
         """Return whether two fits are at one minimum: χ² within σ², theta within three standard errors."""
         low, high = one.lowest, other.lowest
         variance = low.reduced.variance(int(self.search.free.sum()))
-        difference = high.theta - low.theta
-        period = np.where(np.isfinite(self.search.period), self.search.period, 1.0)
-        turned = difference - period * np.round(difference / period)
-        difference = np.where(np.isfinite(self.search.period), turned, difference)
+        difference = shortest(high.theta - low.theta, self.search.period)
         distance = difference @ low.reduced.hessian @ difference
         better = abs(high.reduced.chisqr - low.reduced.chisqr)
         close = max(variance, low.reduced.rounding)

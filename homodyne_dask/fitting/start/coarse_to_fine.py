@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
+from homodyne_dask.fitting.start.averages import Theta
 from homodyne_dask.fitting.start.transport_minima import Minimum, competing_minima, undecided_minima
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.request.request import Request
@@ -31,7 +31,7 @@ def coarse_to_fine(
     minima: list[Minimum],
     sweeps: Sequence[Passes],
     on_state: Callable[[lm.State, int], None] = lambda *_: None,
-) -> tuple[Float[np.ndarray, " p"], list[dict[str, Any]]]:
+) -> tuple[Theta, list[dict[str, Any]]]:
     """Return theta at the end of the finest adequate level, and a record of each level.
 
     minima: of the averages. On the first level that is adequate the start with the lowest χ² is the one
@@ -65,10 +65,7 @@ def coarse_to_fine(
 
 
 def _fit_level(
-    request: Request,
-    sweep: Passes,
-    theta: Float[np.ndarray, " p"],
-    on_state: Callable[[lm.State, int], None],
+    request: Request, sweep: Passes, theta: Theta, on_state: Callable[[lm.State, int], None]
 ) -> lm.State:
 
     def evaluate(trial: lm.Trial) -> ReducedProblem:
@@ -83,7 +80,7 @@ def _fit_level(
     return state
 
 
-def adequate(request: Request, theta: Float[np.ndarray, " p"], factor: int) -> bool:
+def adequate(request: Request, theta: Theta, factor: int) -> bool:
     """Return whether f varies so slowly over `factor` frames that block means resolve it."""
     scan, backend = request.scan, backend_of(request.problem.model)
     at = backend.point(request.problem, theta, scan.time)

@@ -5,12 +5,15 @@ depends on (D0, alpha) and one that depends on (γ̇, beta): all combinations ar
 phi0 needs no more of these products: χ² of a bin depends on it only through the size of its shear.
 """
 
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-from jaxtyping import Float, Float32
+from jaxtyping import Float, Float32, Int
+from numpy.typing import ArrayLike
 
-from homodyne_dask.fitting.start.averages import BinnedAverages
+from homodyne_dask.fitting.start.averages import BinnedAverages, Theta
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.models.transport import Convention, frame_spacing
 
@@ -24,29 +27,34 @@ MAX_DIFFUSION_PAIRS = 24
 """Most pairs (D0, alpha) that are scanned in all directions of flow: those with the lowest bound of χ²."""
 N_BEST_FIRST = 2
 """Number of points with the lowest χ² that come before the minima of the map."""
+VALUES_PER_CALL = 50_000
+"""Values of a table that are interpolated at once, so that they fit the cache of a core."""
 
 Floats = Float[np.ndarray, "row cell"] | Float32[np.ndarray, "row cell"]
 
 
-def scan_points(grid: "Grid", best: int) -> list[Float[np.ndarray, " p"]]:
+def scan_points(grid: "Grid", best: int) -> list[Theta]:
     """Return points of the scan to start from: the best two, then minima of the map, then distant ones.
 
     The best cells are often neighbours, because χ² changes more with a step of alpha than with all of
     phi0; the map over (γ̇, phi0), minimized over the others, shows the other directions of flow.
     """
-    chisqr = _table(grid.summary, grid)
-    if not grid.summary.problem.model.shear:
+    summary, has_shear = grid.summary, grid.summary.problem.model.shear
+    S = grid.shear_factors() if has_shear else np.ones((1, len(summary.t1)))
+    S = np.broadcast_to(S.astype(np.float32), (len(summary.q), *S.shape))
+    chisqr = grid.chisqr_of_pairs(summary, S)
+    if not has_shear:
         order = np.argsort(chisqr.sum(0)[:, 0])
-        return [grid.theta(*at) for at in _distant([(int(n),) for n in order], best)]
+        return [grid.theta(*at) for at in _distant(order[:, None], best)]
+    chisqr = chisqr.reshape(*chisqr.shape[:2], len(grid.betas), len(grid.strains))
     # each bin at its own best strain rate: no direction of flow can be lower
-    lowest = chisqr.reshape(*chisqr.shape[:2], len(grid.betas), -1).min(3).sum(0).min(1)
-    pairs = np.argsort(lowest)[:MAX_DIFFUSION_PAIRS]
-    total = _over_angles(grid.summary, grid, chisqr[:, pairs])
+    pairs = np.argsort(chisqr.min(3).sum(0).min(1))[:MAX_DIFFUSION_PAIRS]
+    betas = list(enumerate(grid.betas))
+    total = np.array([[grid.map_of(chisqr[:, n, m], beta) for m, beta in betas] for n in pairs])
     flat, most = total.ravel(), min(400 * best, total.size)
     order = np.argpartition(flat, most - 1)[:most]
     order = order[np.argsort(flat[order])]
-    where = [tuple(int(x) for x in np.unravel_index(n, total.shape)) for n in order]
-    distant = _distant(where, best)
+    distant = _distant(np.transpose(np.unravel_index(order, total.shape)), best)
     minima = []
     for shear, angle in local_minima(total.min((0, 1))):
         flow, beta = divmod(int(np.argmin(total[:, :, shear, angle])), total.shape[1])
@@ -67,77 +75,81 @@ def local_minima(chisqr: Float[np.ndarray, "shear angle"]) -> list[tuple[int, in
     return [(int(n), int(m)) for n, m in at[np.argsort(chisqr[low])]]
 
 
-def _distant(points: list[tuple[int, ...]], best: int) -> list[tuple[int, ...]]:
-    """Return the first points that differ from each other by more than one step somewhere."""
-    chosen: list[tuple[int, ...]] = []
+def distinct[Point](
+    points: Iterable[Point], near: Callable[[Point, Point], bool], most: int
+) -> list[Point]:
+    """Return the first points, at most so many, of which none is near another."""
+    chosen: list[Point] = []
     for point in points:
-        if all(max(abs(a - b) for a, b in zip(point, c, strict=True)) > 1 for c in chosen):
+        if not any(near(point, other) for other in chosen):
             chosen.append(point)
-        if len(chosen) == best:
+        if len(chosen) == most:
             break
     return chosen
+
+
+def _distant(points: Int[np.ndarray, "point axis"], best: int) -> list[tuple[int, ...]]:
+    """Return the first points that differ from each other by more than one step somewhere."""
+
+    def near(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+        return max(abs(a - b) for a, b in zip(one, other, strict=True)) <= 1
+
+    return distinct(map(tuple, points.tolist()), near, best)
+
+
+def given_or(search: Search, name: str, otherwise: ArrayLike) -> Float[np.ndarray, " n"]:
+    """Return the value that a user gave of a parameter, or others inside its bounds."""
+    at = search.names.index(name)
+    if np.isfinite(search.start[at]):
+        return search.start[at : at + 1]
+    return np.unique(np.clip(otherwise, search.lower[at], search.upper[at]))
 
 
 class Grid:
     """The points of the scan: (D0, alpha) × (shear, beta) × phi0, without those that the user fixed."""
 
     def __init__(self, summary: BinnedAverages, search: Search) -> None:
-        self.search = search
-        self.summary = summary = summary.subset(MAX_CELLS)
-        time = summary.time
+        self.search, self.whole = search, summary
+        if len(summary.t1) > MAX_CELLS:
+            some = np.random.default_rng(0).permutation(len(summary.t1))[:MAX_CELLS]
+            summary = summary.at_cells(np.sort(some))
+        self.summary = summary
+        time, problem = summary.time, summary.problem
         self.middle = float(np.median(time[time > 0]))
-        start = dict(zip(search.names, search.start, strict=True))
-        self.offset = self._given_or("D_offset", 0.0)
+        self.offset = self._amplitude("D_offset", 0.0)
         span, step = float(time[-1] - time[0]), frame_spacing(time)
         q2 = float(np.nanmedian(summary.q**2))
         rates = _log_spaced(0.05 / (q2 * span), 5 / (q2 * step))
         pairs = product(self._exponents("alpha"), rates)
         pairs = ((self._amplitude("D0", rate, alpha), alpha) for alpha, rate in pairs)
         self.diffusion_pairs = list(dict.fromkeys(pairs))
-        if summary.problem.model.shear:
-            self._shear(start, span, step)
-
-    def _shear(self, start: dict[str, float], span: float, step: float) -> None:
-        """Set the strain rates: s·γ̇ at the middle of the record, and its exponent."""
-        self.shear_offset = self._given_or("gamma_dot_t_offset", 0.0)
+        if not problem.model.shear:
+            return
+        self.shear_offset = self._amplitude("gamma_dot_t_offset", 0.0)
         self.betas = self._exponents("beta")
-        problem = self.summary.problem
-        nothing = problem.model.with_parts()
-        self.reach = np.abs(self.summary.scales(nothing, np.zeros_like(self.summary.phi)).s)
-        sums = problem.convention is Convention.HOMODYNE
-        self.reach = self.reach / (step if sums else 1.0)
+        self.step = step if problem.convention is Convention.HOMODYNE else 1.0
+        flat = np.zeros_like(summary.phi)
+        self.reach = np.abs(summary.scales(problem.model.with_parts(), flat).s) / self.step
+        # s·γ̇ at the middle of the record
         self.strains = _log_spaced(0.1 / span, 3 / step, 2 * POINTS_PER_DECADE)
-        given = start["gamma_dot_t0"]
-        reach = float(np.median(self.reach))
-        self.shears = np.array([given]) if np.isfinite(given) else self.strains / reach
-        phi0 = start["phi0"]
-        at = self.search.names.index("phi0")
-        low, high = self.search.lower[at], self.search.upper[at]
-        angles = low + (np.arange(N_ANGLES) + 0.5) / N_ANGLES * min(high - low, 180.0)
-        self.angles = np.array([phi0]) if np.isfinite(phi0) else angles
+        given = search.start[search.names.index("gamma_dot_t0")]
+        shears = self.strains / float(np.median(self.reach))
+        self.shears = np.array([given]) if np.isfinite(given) else shears
+        at = search.names.index("phi0")
+        low, width = search.lower[at], min(search.upper[at] - search.lower[at], 180.0)
+        self.angles = given_or(search, "phi0", low + (np.arange(N_ANGLES) + 0.5) / N_ANGLES * width)
 
-    def _exponents(self, name: str) -> tuple[float, ...]:
+    def _exponents(self, name: str) -> list[float]:
         at = self.search.names.index(name)
-        if np.isfinite(self.search.start[at]):
-            return (float(self.search.start[at]),)
         low, high = self.search.lower[at], self.search.upper[at]
-        inside = tuple(x for x in EXPONENTS if low <= x <= high)
-        return inside or (float((low + high) / 2),)
+        inside = [x for x in EXPONENTS if low <= x <= high]
+        return given_or(self.search, name, inside or [(low + high) / 2]).tolist()
 
-    def _given_or(self, name: str, value: float) -> float:
-        """Return the value that a user gave, or another one inside its bounds."""
-        at = self.search.names.index(name)
-        if np.isfinite(self.search.start[at]):
-            return float(self.search.start[at])
-        return float(np.clip(value, self.search.lower[at], self.search.upper[at]))
-
-    def _amplitude(self, name: str, rate: float, exponent: float) -> float:
+    def _amplitude(self, name: str, rate: float, exponent: float = 0.0) -> float:
         """Return the amplitude that gives `rate` at the middle of the record, inside its bounds."""
-        return self._given_or(name, rate * self.middle**-exponent)
+        return float(given_or(self.search, name, rate * self.middle**-exponent)[0])
 
-    def theta(
-        self, flow: int, beta: int = 0, shear: int = 0, angle: int = 0
-    ) -> Float[np.ndarray, " p"]:
+    def theta(self, flow: int, beta: int = 0, shear: int = 0, angle: int = 0) -> Theta:
         """Return the parameters of one point."""
         D0, alpha = self.diffusion_pairs[flow]
         model = self.summary.problem.model
@@ -149,6 +161,40 @@ class Grid:
             theta = model.with_parts(theta, shear_rate=rate, phi0=self.angles[angle])
         return self.search.inside(theta)
 
+    def shear_factors(self) -> Float[np.ndarray, "shear cell"]:
+        """Return S for every (beta, strain rate): the strain's shape in time times its size."""
+        summary, factors = self.summary, []
+        for beta in self.betas:
+            rate = self.middle**-beta, beta, 0.0
+            dG = summary.differences(summary.problem.model.with_parts(shear_rate=rate))[-2]
+            factors.append(summary.shear_factor(self.strains[:, None] * (dG * self.step)))
+        return np.concatenate(factors)
+
+    def chisqr_of_pairs(
+        self, summary: BinnedAverages, S: Float[np.ndarray, "bin shear cell"]
+    ) -> Float[np.ndarray, "bin flow shear"]:
+        """Return χ² of every bin for every (rate, alpha) and every factor that shear makes of f."""
+        of_rates = [(*pair, self.offset) for pair in self.diffusion_pairs]
+        thetas = [summary.problem.model.with_parts(diffusion=of) for of in of_rates]
+        dC = np.array([summary.differences(theta)[-1] for theta in thetas])
+        k = summary.scales(thetas[-1], summary.phi).k
+        chisqr = np.empty((len(k), len(dC), S.shape[1]))
+        for value in np.unique(k):
+            E = np.exp(-value * dC).astype(S.dtype)
+            for b in np.flatnonzero(k == value):
+                chisqr[b] = chisqr_with_best_scaling(summary.c2[b] - 1, summary.weight[b], E, S[b])
+        return chisqr
+
+    def map_of(
+        self, chisqr: Float[np.ndarray, "bin strain"], beta: float
+    ) -> Float[np.ndarray, "shear angle"]:
+        """Return the sum of χ² over the bins for every γ̇ and phi0."""
+        given, widest = len(self.shears) == 1, self.reach.max()
+        rates = np.maximum(np.abs(self.shears), 1e-300)  # f is that of the opposite rate
+        rates = rates * (self.middle**beta if given else 1.0)
+        table = ShearTable(self.strains / widest, chisqr, self.summary.phi, self.reach / widest)
+        return table.map(rates, self.angles)
+
 
 def _log_spaced(
     low: float, high: float, per_decade: int = POINTS_PER_DECADE
@@ -156,32 +202,46 @@ def _log_spaced(
     return np.geomspace(low, high, max(2, round(per_decade * np.log10(high / low)) + 1))
 
 
-def _table(summary: BinnedAverages, grid: Grid) -> Float[np.ndarray, "bin flow shear"]:
-    """Return χ² of every bin for every (rate, alpha) and every (beta, strain rate), phi0 apart."""
-    model = summary.problem.model
-    thetas = [model.with_parts(diffusion=(*at, grid.offset)) for at in grid.diffusion_pairs]
-    dC = np.array([summary.diffusion(theta) for theta in thetas])
-    S = _shear_factors(summary, grid) if model.shear else np.ones((1, len(summary.t1)))
-    S, k = S.astype(np.float32), summary.scales(thetas[-1], summary.phi).k
-    chisqr = np.empty((len(summary.q), len(dC), len(S)))
-    for value in np.unique(k):
-        E = np.exp(-value * dC).astype(np.float32)
-        for b in np.flatnonzero(k == value):
-            chisqr[b] = chisqr_with_best_scaling(summary.c2[b] - 1, summary.weight[b], E, S)
-    return chisqr
+@dataclass(frozen=True)
+class ShearTable:
+    """χ² of every bin over the size of its shear, with the best offset and contrast."""
 
+    sizes: Float[np.ndarray, " row"]
+    """Log-spaced, for the bin of largest q in its own direction."""
+    chisqr: Float[np.ndarray, "bin row"]
+    phi: Float[np.ndarray, " bin"]
+    share: Float[np.ndarray, " bin"]
+    """Shear of each bin over that of the bin of largest q."""
 
-def _shear_factors(summary: BinnedAverages, grid: Grid) -> Float[np.ndarray, "shear cell"]:
-    """Return S for every (beta, strain rate): the strain's shape in time times its size."""
-    problem = summary.problem
-    power = 4 if problem.convention is Convention.HOMODYNE else 2
-    factors = []
-    spacing = frame_spacing(summary.time)
-    for beta in grid.betas:
-        dG = summary.strain(problem.model.with_parts(shear_rate=(grid.middle**-beta, beta, 0.0)))
-        dG = dG * (spacing if problem.convention is Convention.HOMODYNE else 1.0)
-        factors.append(np.sinc(grid.strains[:, None] * dG / np.pi) ** power)
-    return np.concatenate(factors)
+    @property
+    def step(self) -> float:
+        """The logarithm of a size over the one before."""
+        return float(np.log(self.sizes[1] / self.sizes[0]))
+
+    def at(
+        self, sizes: Float[np.ndarray, "*#at"], angles: Float[np.ndarray, "*#at"]
+    ) -> Float[np.ndarray, "*at"]:
+        """Return χ² of all bins, interpolated."""
+        bins, rows = self.chisqr.shape
+        lines = (bins, *(1,) * angles.ndim)
+        phi, share = self.phi.reshape(lines), self.share.reshape(lines)
+        relative_shear = np.maximum(np.abs(np.cos(np.deg2rad(angles - phi))) * share, 1e-12)
+        place = (np.log(sizes / self.sizes[0]) + np.log(relative_shear)) / self.step
+        np.clip(place, 0.0, rows - 1 - 1e-9, out=place)
+        below = place.astype(np.int32)
+        place -= below
+        below += np.arange(0, bins * rows, rows, dtype=np.int32).reshape(lines)
+        low = self.chisqr.take(below)
+        below += 1
+        return (low + (self.chisqr.take(below) - low) * place).sum(0)
+
+    def map(
+        self, sizes: Float[np.ndarray, " size"], angles: Float[np.ndarray, " angle"]
+    ) -> Float[np.ndarray, "size angle"]:
+        """Return χ² for every size and angle, a few angles at a time."""
+        few = max(1, VALUES_PER_CALL // (len(sizes) * len(self.phi)))
+        cuts = range(0, len(angles), few)
+        return np.hstack([self.at(sizes[:, None], angles[None, n : n + few]) for n in cuts])
 
 
 def chisqr_with_best_scaling(
@@ -204,26 +264,3 @@ def chisqr_with_best_scaling(
     gained = np.where(variance > least, fy**2 / np.maximum(variance, least), 0.0)
     # c2 must decay: a negative contrast does not lower χ²
     return total * ((share * y * y).sum(-1, keepdims=True) - np.where(fy > 0, gained, 0.0))
-
-
-def _over_angles(
-    summary: BinnedAverages, grid: Grid, chisqr: Float[np.ndarray, "bin flow shear"]
-) -> Float[np.ndarray, "flow beta shear angle"]:
-    """Return the sum of χ² over the bins for every γ̇ and phi0, by interpolation in strain rate."""
-    bins, pairs, _ = chisqr.shape
-    table = chisqr.reshape(bins, pairs, len(grid.betas), len(grid.strains))
-    at = np.log(grid.strains)
-    middle_rates = np.array(
-        [grid.shears * (grid.middle**beta if len(grid.shears) == 1 else 1.0) for beta in grid.betas]
-    )
-    total = np.zeros((pairs, len(grid.betas), len(grid.shears), len(grid.angles)))
-    for b in range(bins):
-        cosine = np.abs(np.cos(np.deg2rad(grid.angles - summary.phi[b])))
-        for n, rates in enumerate(middle_rates):
-            strain_rate = np.log(grid.reach[b] * rates[:, None] * cosine[None, :] + 1e-300)
-            place = np.interp(strain_rate, at, np.arange(len(at)))
-            low = np.minimum(place.astype(int), len(at) - 2)
-            part = place - low
-            below, above = (np.take(table[b, :, n], low + up, axis=1) for up in (0, 1))
-            total[:, n] += below * (1 - part) + above * part
-    return total

@@ -11,11 +11,12 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.prepare import gaussian_priors, parameters_for_q
 from homodyne_dask.fitting.start.averages import (
     BinnedAverages,
+    Theta,
     averaged_over_scans,
     binned_averages,
 )
 from homodyne_dask.fitting.start.beats import beat_points, points_of_all_lags, single_lags
-from homodyne_dask.fitting.start.binned_fits import BinnedFits, promising
+from homodyne_dask.fitting.start.binned_fits import BinnedFits
 from homodyne_dask.fitting.start.separable_averages import averaged_gram, best_points
 from homodyne_dask.fitting.start.sign_changes import (
     fine_averages,
@@ -23,16 +24,14 @@ from homodyne_dask.fitting.start.sign_changes import (
     with_sign_changes,
 )
 from homodyne_dask.fitting.start.transport_minima import (
-    MAX_CHISQR_RATIO,
-    N_COMPLETED,
     N_STARTS,
-    PASSES_FREE,
     PASSES_TO_MINIMUM,
     Minimum,
-    completed,
+    followed,
     transport_minima,
 )
 from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.tied_backend import averages_of_ties, untied
 from homodyne_dask.kernels.user_function_checks import check_finite
 from homodyne_dask.models import MODELS
@@ -55,8 +54,8 @@ POINTS_PER_PARAMETER = 100
 MAX_POINTS = 1000
 
 
-def free_rate_minima(
-    request: Request, summary: BinnedAverages, data: Passes | None = None
+def _free_rate_minima(
+    request: Request, summary: BinnedAverages, data: Passes | None
 ) -> list[Minimum]:
     """Return the minima of fits to the averages that start from those of power laws, best first.
 
@@ -64,8 +63,6 @@ def free_rate_minima(
     either sign is searched (`sign_changes`).
     """
     found, model = request.search, request.problem.model
-    if np.isfinite(found.start).all():
-        return [Minimum(found.start, np.nan, 1)]
     mode, starts = request.scaling.mode_for_initial_values, request.options.starts
     points = _points_of_power_laws(request, summary)[: starts or MAX_SPLINE_STARTS]
     rate = model.places.get("gamma_dot")
@@ -76,29 +73,25 @@ def free_rate_minima(
         turns = turns and bool(((low < 0) & (high > 0) & np.isnan(start)).all())
     if data is not None and rate is not None and turns:
         fine = fine_averages(request.scan, data, summary)
-        near = only_short_lags(fine)
-        sizes = _points_of_power_laws(request, near)[:MAX_SPLINE_STARTS]
+        sizes = _points_of_power_laws(request, only_short_lags(fine))[:MAX_SPLINE_STARTS]
         ends = with_sign_changes(fine, found, mode, rate, sizes, points)
     else:
         ends = BinnedFits(summary, found, mode).ends(points, PASSES_TO_MINIMUM)
     return [end.minimum(int(found.free.sum())) for end in ends]
 
 
-def _points_of_power_laws(
-    request: Request, summary: BinnedAverages
-) -> list[Float[np.ndarray, " p"]]:
+def _points_of_power_laws(request: Request, summary: BinnedAverages) -> list[Theta]:
     """Return the rates nearest to the minima of power laws, best first."""
-    problem, found = request.problem, request.search
-    model, law = problem.model, power_law_model(problem.model)
-    of_law = replace(summary, problem=replace(problem, model=law))
-    mode, starts = request.scaling.mode_for_initial_values, request.options.starts
-    minima = transport_minima(of_law, _search_of_power_law(request), mode, starts)
-    scan = request.scan
-    t = positive_times(problem.convention, scan.time[scan.use], of_law.spacing)
-
+    model, found, scan = request.problem.model, request.search, request.scan
+    law = power_law_model(model)
+    of_law = _of_problem(request, replace(request.problem, model=law), law.shear)
+    averages = replace(summary, problem=of_law.problem)
+    mode = request.scaling.mode_for_initial_values
+    minima = transport_minima(averages, of_law.search, mode, request.options.starts)
+    t = positive_times(request.problem.convention, scan.time[scan.use], averages.spacing)
     shear = model.places.get("gamma_dot", slice(0))
 
-    def free(theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, " m"]:
+    def free(theta: Theta) -> Float[np.ndarray, " m"]:
         made = of_power_law(model, theta, t)
         made[shear] = np.abs(made[shear])
         floor = np.zeros(model.size)
@@ -111,60 +104,39 @@ def _points_of_power_laws(
     return [free(at.theta) for at in minima if at.chisqr <= MAX_SPLINE_START_CHISQR_RATIO * lowest]
 
 
-def _search_of_power_law(request: Request) -> Search:
-    """Return the search over the power laws; what is given of parameters of both models holds for it."""
-    model, found = request.problem.model, request.search
-    law = power_law_model(model)
-    laws = power_laws(law.names, law.power_laws, request.scan.time[request.scan.use])
-    return _as_given(search(parameters_for_q(law, request.scan, law.shear), laws=laws), found)
+def _of_problem(request: Request, problem: Problem, needs_q: bool = False) -> Request:
+    """Return the request for another model: what is given of parameters of both models holds for it."""
+    scan, found, model = request.scan, request.search, problem.model
+    parameters = parameters_for_q(model, scan, needs_q)
+    laws = power_laws(model.names, model.power_laws, scan.time[scan.use])
+    whole, given = search(parameters, laws=laws), {}
+    there, here = np.nonzero(np.array(whole.names)[:, None] == np.array(found.names))
+    for name in ("start", "lower", "upper", "free", "period"):
+        given[name] = getattr(whole, name).copy()
+        given[name][there] = getattr(found, name)[here]
+    whole, prior = replace(whole, **given), request.options.prior or {}
+    known = {name: prior[name] for name in whole.names if name in prior}
+    whole = replace(whole, priors=gaussian_priors(known, whole))
+    return replace(request, problem=problem, parameters=parameters, search=whole)
 
 
-def _as_given(wide: Search, found: Search) -> Search:
-    """Return a search in which parameters have the values and bounds of those of their names in another."""
-    lower, upper, start, free = (v.copy() for v in (wide.lower, wide.upper, wide.start, wide.free))
-    for n, name in enumerate(wide.names):
-        if name in found.names:
-            at = found.names.index(name)
-            lower[n], upper[n] = found.lower[at], found.upper[at]
-            start[n], free[n] = found.start[at], found.free[at]
-    return replace(wide, lower=lower, upper=upper, start=start, free=free)
-
-
-def averages_of(
-    request: Request, data: Passes | None = None
-) -> Callable[[Float[np.ndarray, " p"]], Gram]:
+def averages_of(request: Request, data: Passes | None = None) -> Callable[[Theta], Gram]:
     """Return a function that returns the Gram of the averages at theta.
 
     data: passes over the data, for what the stored averages do not show.
     """
-    if isinstance(request.problem.model, TiedModel):
-        return averages_of_ties(request.problem.model, averages_of(_untied(request), data))
+    model = request.problem.model
+    if isinstance(model, TiedModel):
+        base = _of_problem(request, untied(request.problem))
+        return averages_of_ties(model, averages_of(base, data))
     summary = binned_averages(request.scan, request.problem, data)
-    if request.problem.model.has_transport_rates:
-        return summary
-    return partial(averaged_gram, summary)
-
-
-def _untied(request: Request) -> Request:
-    """Return the request for the model without its ties: what is given of the others holds for it."""
-    problem, options, _found = untied(request.problem), request.options, request.search
-    parameters = parameters_for_q(problem.model, request.scan, False)
-    laws = power_laws(
-        problem.model.names, problem.model.power_laws, request.scan.time[request.scan.use]
-    )
-    whole = search(parameters, options.initial, options.fixed, options.bounds, laws)
-    priors = gaussian_priors(options.prior, whole)
-    return replace(
-        request, problem=problem, parameters=parameters, search=replace(whole, priors=priors)
-    )
+    return summary if model.has_transport_rates else partial(averaged_gram, summary)
 
 
 def _minima_of_ties(request: Request, data: Passes | None) -> list[Minimum]:
     """Return the minima of a model with ties, from those of the model without."""
     search, mode = request.search, request.scaling.mode_for_initial_values
-    if np.isfinite(search.start).all():
-        return [Minimum(search.start, np.nan, 1)]
-    base = _untied(request)
+    base = _of_problem(request, untied(request.problem))
     kept = [base.search.names.index(name) for name in search.names]
     points = [search.inside(at.theta[kept]) for at in find_initial_values(base, data)]
     ends = BinnedFits(averages_of(request, data), search, mode).ends(points, PASSES_TO_MINIMUM)
@@ -181,21 +153,20 @@ def find_initial_values(request: Request, data: Passes | None = None) -> list[Mi
     OptionError where a user-defined model has no finite value to start from, or a parameter has neither an
     initial value nor finite bounds.
     """
-    if isinstance(request.problem.model, TiedModel):
-        return _minima_of_ties(request, data)
+    search, starts, model = request.search, request.options.starts, request.problem.model
+    mode, given = request.scaling.mode_for_initial_values, np.isfinite(search.start)
+    as_given = [Minimum(search.start, np.nan, 1)]
+    if isinstance(model, TiedModel):
+        return as_given if given.all() else _minima_of_ties(request, data)
     summary = binned_averages(request.scan, request.problem, data)
-    search, starts = request.search, request.options.starts
-    mode = request.scaling.mode_for_initial_values
     if search.smoothness is not None:
-        return free_rate_minima(request, summary, data)
-    if request.problem.model.has_transport_rates:
+        return as_given if given.all() else _free_rate_minima(request, summary, data)
+    if model.has_transport_rates:
         return transport_minima(averaged_over_scans(summary, request.scan), search, mode, starts)
-    given = np.isfinite(search.start)
-    model = request.problem.model
     if given.all():
         check_finite(request.problem, search.start, summary.time, summary.q, summary.phi)
     if given.all() and (model.beat is None or not search.free.any()):
-        return [Minimum(search.start, np.nan, 1)]
+        return as_given
     if model.beat is not None:
         summary = single_lags(request.scan, data, summary)
         best = _points_of_beats(request, model.beat, data, summary)
@@ -203,10 +174,7 @@ def find_initial_values(request: Request, data: Passes | None = None) -> list[Mi
         summary = averaged_over_scans(summary, request.scan)
         best = best_points(summary, search, mode, starts or N_STARTS, latin_hypercube(search))
     fits = BinnedFits(partial(averaged_gram, summary), search, mode)
-    ends = fits.advanced(fits.started(best), PASSES_FREE)
-    if starts is None:
-        ends = promising(ends, MAX_CHISQR_RATIO)
-    ends = completed(fits, ends, starts or N_COMPLETED)
+    ends = followed(fits, best, starts)
     if given.all():
         # beside the fit from that point those that are lower: labels stay where they tie
         [own] = fits.advanced(fits.started([search.inside(search.start)]), PASSES_TO_MINIMUM)
@@ -217,7 +185,7 @@ def find_initial_values(request: Request, data: Passes | None = None) -> list[Mi
 
 def _points_of_beats(
     request: Request, beat: Beat, data: Passes | None, summary: BinnedAverages
-) -> list[Float[np.ndarray, " p"]]:
+) -> list[Theta]:
     """Return points from a search that knows no initial values, and from one that begins at those given."""
     search, mode = request.search, request.scaling.mode_for_initial_values
     given, searches = np.isfinite(search.start), [search.without_initial_values()]
@@ -234,7 +202,7 @@ def _points_of_beats(
 
 def _points_of_speed(
     request: Request, beat: Beat, data: Passes | None, summary: BinnedAverages, mode: str
-) -> list[Float[np.ndarray, " p"]]:
+) -> list[Theta]:
     """Return points of speeds of splines, from those nearest to the minima of power laws.
 
     The sign of the speed is not observable: its mean is positive. Parameters of both models have the values
@@ -242,11 +210,7 @@ def _points_of_speed(
     """
     found, scan, law = request.search, request.scan, MODELS[beat.law]
     assert law.beat is not None
-    of_law = replace(
-        request,
-        problem=replace(request.problem, model=law),
-        search=_as_given(search(parameters_for_q(law, scan, needs_q=True)), found),
-    )
+    of_law = _of_problem(request, replace(request.problem, model=law), needs_q=True)
     given, points = found.start, []
     speeds = np.array([name.startswith(f"{beat.speed}_") for name in found.names])
     form = SplineForm(int(speeds.sum()), float(scan.time[0]), float(scan.time[-1]))

@@ -9,7 +9,7 @@ from jax import Array
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.start.averages import BinnedAverages
+from homodyne_dask.fitting.start.averages import BinnedAverages, Theta
 from homodyne_dask.kernels.autodiff import Tables, bin_argument, f_with_derivatives, separable_point
 from homodyne_dask.kernels.compiled import plain_kernel
 from homodyne_dask.kernels.devices import float64_on_cpu
@@ -23,7 +23,7 @@ from homodyne_dask.solver.reduce import reduce
 def best_points(
     summary: BinnedAverages, search: Search, mode: str, best: int,
     points: Float[np.ndarray, "point p"],
-) -> list[Float[np.ndarray, " p"]]:  # fmt: skip
+) -> list[Theta]:  # fmt: skip
     """Return the best of some points; raises OptionError where χ² is a number at none of them."""
     chisqr = chisqr_at_points(summary, search, mode, points)
     if not np.isfinite(chisqr).any():
@@ -59,7 +59,7 @@ def _at(summary: BinnedAverages, tables: Tables) -> tuple[Tables, Tables]:
     return between(summary.t1), between(summary.t2)
 
 
-def averaged_gram(summary: BinnedAverages, theta: Float[np.ndarray, " p"]) -> Gram:
+def averaged_gram(summary: BinnedAverages, theta: Theta) -> Gram:
     """Return the Gram of the averages at theta."""
     at = separable_point(summary.problem, theta, summary.time)
     here, there = zip(_at(summary, at.tables), _at(summary, at.derivatives), strict=True)

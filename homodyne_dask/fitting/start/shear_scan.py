@@ -13,14 +13,18 @@ faster is in the first, one that rises ever more slowly in the second. They meet
 diverge.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.fitting.start.averages import BinnedAverages
-from homodyne_dask.fitting.start.grid_scan import Grid, chisqr_with_best_scaling, local_minima
+from homodyne_dask.fitting.start.averages import BinnedAverages, Theta
+from homodyne_dask.fitting.start.grid_scan import (
+    Grid,
+    ShearTable,
+    chisqr_with_best_scaling,
+    local_minima,
+)
 from homodyne_dask.models.transport import Convention
 
 MIN_ANGLE_DISTANCE = 0.05
@@ -35,8 +39,6 @@ MAX_MINIMA = 24
 """Most minima of a map that are refined."""
 MIN_MIRRORED_EXPONENT = 0.5
 """Smallest |beta| of a mirrored start: closer to 0 a and c are so large that fits hardly change them."""
-VALUES_PER_CALL = 50_000
-"""Values of the table that are interpolated at once, so that they fit the cache of a core."""
 
 
 class _Resolution(NamedTuple):
@@ -58,33 +60,22 @@ POWER_LAW_RESOLUTION = _Resolution(24, 3, 3, 4)
 """For power laws without offset."""
 
 
-class _Shape(NamedTuple):
-    """γ̇(t) up to a factor."""
-
-    amplitude: float
-    beta: float
-    offset: float
-
-
-def shear_candidates(
-    grid: Grid, summary: BinnedAverages, theta: Float[np.ndarray, " p"], below: float
-) -> list[Float[np.ndarray, " p"]]:
+def shear_candidates(grid: Grid, theta: Theta, below: float) -> list[Theta]:
     """Return theta with sizes and directions of shear at minima of χ² of the averages.
 
     Values given by the user stay as in theta. below: points with a higher χ² are excluded.
     """
-    shear_rate = summary.problem.model.shear_rate
+    shear_rate = grid.whole.problem.model.shear_rate
     given = grid.search.start[shear_rate]
     whole = bool(np.isnan(given).all())
-    fitted = [_Shape(*theta[shear_rate])]
-    found = _points(grid, summary, theta, fitted, FITTED_SHAPE_RESOLUTION, whole)
+    found = _points(grid, theta, [theta[shear_rate]], FITTED_SHAPE_RESOLUTION, whole)
     if np.isnan(given[0]):
-        powers = [_Shape(grid.middle**-beta, beta, 0.0) for beta in grid.betas]
-        found += _points(grid, summary, theta, powers, POWER_LAW_RESOLUTION, True)
+        powers = [np.array([grid.middle**-beta, beta, 0.0]) for beta in grid.betas]
+        found += _points(grid, theta, powers, POWER_LAW_RESOLUTION, True)
     return [point for value, point in found if value < below]
 
 
-def mirrored_shear(grid: Grid, theta: Float[np.ndarray, " p"]) -> list[Float[np.ndarray, " p"]]:
+def mirrored_shear(grid: Grid, theta: Theta) -> list[Theta]:
     """Return theta with the opposite shear rate: in the middle of the record value and slope of -γ̇.
 
     Nothing where the user gave part of the rate, or where rates are not negative (`homodyne`).
@@ -104,28 +95,28 @@ def mirrored_shear(grid: Grid, theta: Float[np.ndarray, " p"]) -> list[Float[np.
 
 def _points(
     grid: Grid,
-    summary: BinnedAverages,
-    theta: Float[np.ndarray, " p"],
-    shapes: list[_Shape],
+    theta: Theta,
+    shapes: list[Float[np.ndarray, " 3"]],
     resolution: _Resolution,
     all_sizes: bool,
-) -> list[tuple[float, Float[np.ndarray, " p"]]]:
+) -> list[tuple[float, Theta]]:
     """Return the lowest minima of the shapes' maps with their χ², best first.
 
-    all_sizes: whether shapes are scaled; where the offset of the rate is given, by the amplitude alone.
+    shapes: γ̇(t) up to a factor. all_sizes: whether they are scaled; where the offset of the rate is given,
+    by the amplitude alone.
     """
-    model, given = summary.problem.model, np.isfinite(grid.search.start)
+    model, given = grid.whole.problem.model, np.isfinite(grid.search.start)
     phi0 = model.direction
     angles = theta[phi0] if given[phi0].all() else _angles(grid, resolution.angles)
     scored = []
     for shape in shapes:
-        table = _table(summary, theta, shape, resolution.rows)
+        table = _table(grid.whole, theta, shape, resolution.rows)
         sizes = table.sizes[:: resolution.size_step]
         for value, size, angle in _minima(table, sizes if all_sizes else np.ones(1), angles):
             power = size - grid.shear_offset if all_sizes else size
             if power <= 0:
                 continue
-            rate = shape.amplitude * power, shape.beta, shape.offset * size
+            rate = shape * (power, 1.0, size)
             point = np.where(given, theta, model.with_parts(theta, shear_rate=rate, phi0=angle))
             scored.append((value, grid.search.inside(point)))
     scored.sort(key=lambda entry: entry[0])
@@ -151,69 +142,26 @@ def _angles(grid: Grid, per_decade: int) -> Float[np.ndarray, " angle"]:
     return inside if len(inside) else np.array([0.5 * (low + high)])
 
 
-@dataclass(frozen=True)
-class _Table:
-    """χ² of every bin over the size of its shear, with the best offset and contrast."""
-
-    sizes: Float[np.ndarray, " row"]
-    """Factors of the shape, log-spaced, for the bin of largest q in its own direction."""
-    chisqr: Float[np.ndarray, "bin row"]
-    phi: Float[np.ndarray, " bin"]
-    share: Float[np.ndarray, " bin"]
-    """Shear of each bin over that of the bin of largest q."""
-
-    @property
-    def step(self) -> float:
-        """The logarithm of a size over the one before."""
-        return float(np.log(self.sizes[1] / self.sizes[0]))
-
-    def at(
-        self, sizes: Float[np.ndarray, "*#at"], angles: Float[np.ndarray, "*#at"]
-    ) -> Float[np.ndarray, "*at"]:
-        """Return χ² of all bins, interpolated."""
-        bins, rows = self.chisqr.shape
-        lines = (bins, *(1,) * angles.ndim)
-        phi, share = self.phi.reshape(lines), self.share.reshape(lines)
-        relative_shear = np.maximum(np.abs(np.cos(np.deg2rad(angles - phi))) * share, 1e-12)
-        place = (np.log(sizes / self.sizes[0]) + np.log(relative_shear)) / self.step
-        np.clip(place, 0.0, rows - 1 - 1e-9, out=place)
-        below = place.astype(np.int32)
-        place -= below
-        below += np.arange(0, bins * rows, rows, dtype=np.int32).reshape(lines)
-        low = self.chisqr.take(below)
-        below += 1
-        return (low + (self.chisqr.take(below) - low) * place).sum(0)
-
-    def map(
-        self, sizes: Float[np.ndarray, " size"], angles: Float[np.ndarray, " angle"]
-    ) -> Float[np.ndarray, "size angle"]:
-        """Return χ² for every size and angle, a few angles at a time."""
-        few = max(1, VALUES_PER_CALL // (len(sizes) * len(self.phi)))
-        cuts = range(0, len(angles), few)
-        return np.hstack([self.at(sizes[:, None], angles[None, n : n + few]) for n in cuts])
-
-
 def _table(
-    summary: BinnedAverages, theta: Float[np.ndarray, " p"], shape: _Shape, per_decade: int
-) -> _Table:
+    summary: BinnedAverages, theta: Theta, shape: Float[np.ndarray, " 3"], per_decade: int
+) -> ShearTable:
     """Return the table for strains from 0.05 in the record to 20 per frame."""
     flat = summary.problem.model.with_parts(theta, shear_rate=shape, phi0=0.0)
     scales = summary.scales(flat, np.zeros_like(summary.phi))
-    diffusion, strain = summary.diffusion(flat), summary.strain(flat)
+    *_, strain, diffusion = summary.differences(flat)
     widest = np.abs(scales.s).max()
     strains = np.abs(strain) * widest
     largest = max(strains.max(), np.finfo(float).tiny ** 0.5)
     number = int(np.ceil(np.log10(400 * len(summary.time)) * per_decade)) + 1
     sizes = 0.05 / largest * 10 ** (np.arange(number) / per_decade)
-    power = 4 if summary.problem.convention is Convention.HOMODYNE else 2
-    S = np.sinc(sizes[:, None] * strains / np.pi) ** power
+    S = summary.shear_factor(sizes[:, None] * strains)
     E = np.exp(-scales.k[:, None] * diffusion)
     chisqr = chisqr_with_best_scaling(summary.c2 - 1, summary.weight, E, S)
-    return _Table(sizes, chisqr, summary.phi, np.abs(scales.s) / widest)
+    return ShearTable(sizes, chisqr, summary.phi, np.abs(scales.s) / widest)
 
 
 def _minima(
-    table: _Table, sizes: Float[np.ndarray, " size"], angles: Float[np.ndarray, " angle"]
+    table: ShearTable, sizes: Float[np.ndarray, " size"], angles: Float[np.ndarray, " angle"]
 ) -> list[tuple[float, float, float]]:
     """Return χ², size and angle at the minima of the map, searched further between its points."""
     chisqr = table.map(sizes, angles)

@@ -5,12 +5,13 @@ is zero are alike, and no step leads from one to the other. So the size is fitte
 longer and longer lags are added, and at each of them the rate is tried with another sign from any spline on.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
-from homodyne_dask.fitting.start.averages import BinnedAverages
+from homodyne_dask.fitting.start.averages import BinnedAverages, Theta
 from homodyne_dask.fitting.start.binned_fits import BinnedFit, BinnedFits
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.store.scan import Scan
@@ -73,8 +74,8 @@ def with_sign_changes(
     search: Search,
     mode: str,
     rate: slice,
-    sizes: list[Float[np.ndarray, " p"]],
-    others: list[Float[np.ndarray, " p"]],
+    sizes: list[Theta],
+    others: list[Theta],
 ) -> list[BinnedFit]:
     """Return the fits to all lags, best first, that began with the size of the rate at short lags.
 
@@ -90,55 +91,55 @@ def with_sign_changes(
         near, given = summary.up_to_lag(_longest(summary, share)), search
         fits = BinnedFits(near, search, mode)
         state = fits.advanced(fits.started([theta]), PASSES)[0].lowest
-        penalty = state.reduced.penalty
+        theta, penalty = state.theta, state.reduced.penalty
         if penalty is not None and search.smoothness is not None:
             # to choose its strengths takes time
             strengths = dict(zip(penalty.names, penalty.strengths.values.tolist(), strict=True))
             given = replace(search, smoothness=replace(search.smoothness, given=strengths))
         fits = BinnedFits(near, given, mode)
-        theta = _turned_without_fit(fits, state.theta, rate)
-        theta = _turned_with_fits(fits, theta, rate)
+        for lowest_of in (_without_fit, _with_fits):
+            theta = _turned(fits, theta, rate, lowest_of)
     fits = BinnedFits(summary, search, mode)
     return fits.ends([theta, *others], 4 * PASSES)
 
 
+type _Lowest = tuple[Theta, float, float]
+"""theta, χ² there, and by how much another χ² must be lower to count as that."""
+
+
+def _without_fit(fits: BinnedFits, thetas: list[Theta]) -> _Lowest:
+    """Return the lowest of some points."""
+    chisqr = fits.chisqr_at(thetas)
+    n = int(np.argmin(chisqr))
+    return thetas[n], chisqr[n], 0.0
+
+
+def _with_fits(fits: BinnedFits, thetas: list[Theta]) -> _Lowest:
+    """Return the end of the lowest of fits from some points, a few passes on."""
+    if len(thetas) > 1:
+        ends = fits.advanced(fits.started(thetas), PASSES_OF_TURN)
+    else:
+        ends = fits.started(thetas)
+    [best] = fits.advanced([min(ends, key=lambda end: end.chisqr)], PASSES)
+    return best.lowest.theta, best.chisqr, best.lowest.reduced.variance(len(thetas[0]))
+
+
 def _turned(
-    search: Search, theta: Float[np.ndarray, " p"], rate: slice
-) -> list[Float[np.ndarray, " p"]]:
-    """Return theta with the other sign of the rate from any spline on."""
-    turned = []
-    for n in range(rate.start + 1, rate.stop):
-        other = theta.copy()
-        other[n : rate.stop] *= -1
-        turned.append(search.inside(other))
-    return turned
-
-
-def _turned_without_fit(
-    fits: BinnedFits, theta: Float[np.ndarray, " p"], rate: slice
-) -> Float[np.ndarray, " p"]:
-    """Return theta with the signs of the lowest χ² that is found by turning one spline after the other."""
-    lowest = fits.chisqr_at([theta])[0]
+    fits: BinnedFits,
+    theta: Theta,
+    rate: slice,
+    lowest_of: Callable[[BinnedFits, list[Theta]], _Lowest],
+) -> Theta:
+    """Return theta of the lowest χ² that is found by giving the rate its other sign from a spline on."""
+    best = lowest_of(fits, [theta])
     for _ in range(MAX_TURNS):
-        points = _turned(fits.search, theta, rate)
-        chisqr = fits.chisqr_at(points)
-        n = int(np.argmin(chisqr))
-        if not chisqr[n] < lowest:
+        turned = []
+        for n in range(rate.start + 1, rate.stop):
+            other = best[0].copy()
+            other[n : rate.stop] *= -1
+            turned.append(fits.search.inside(other))
+        other = lowest_of(fits, turned)
+        if not other[1] < best[1] - best[2]:
             break
-        theta, lowest = points[n], chisqr[n]
-    return theta
-
-
-def _turned_with_fits(
-    fits: BinnedFits, theta: Float[np.ndarray, " p"], rate: slice
-) -> Float[np.ndarray, " p"]:
-    """Return theta of the lowest fit that is found by turning one spline after the other."""
-    best = fits.advanced(fits.started([theta]), PASSES)[0]
-    for _ in range(MAX_TURNS):
-        points = _turned(fits.search, best.lowest.theta, rate)
-        turned = fits.advanced(fits.started(points), PASSES_OF_TURN)
-        lowest = fits.advanced([min(turned, key=lambda end: end.chisqr)], PASSES)[0]
-        if not lowest.chisqr < best.chisqr - best.lowest.reduced.variance(len(theta)):
-            break
-        best = lowest
-    return best.lowest.theta
+        best = other
+    return best[0]

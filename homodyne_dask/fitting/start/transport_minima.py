@@ -9,14 +9,12 @@ sign (`mirrored_shear`).
 from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Float
 
-from homodyne_dask.fitting.start.averages import BinnedAverages
+from homodyne_dask.fitting.start.averages import BinnedAverages, Theta
 from homodyne_dask.fitting.start.binned_fits import BinnedFit, BinnedFits, Minimum, promising
-from homodyne_dask.fitting.start.grid_scan import Grid, chisqr_with_best_scaling, scan_points
+from homodyne_dask.fitting.start.grid_scan import Grid, scan_points
 from homodyne_dask.fitting.start.shear_scan import mirrored_shear, shear_candidates
 from homodyne_dask.models.parameters import Search
-from homodyne_dask.models.transport import Convention
 
 MAX_EXPONENTS = 3
 """Most exponents returned, each with its best rate."""
@@ -39,9 +37,7 @@ MAX_UNDECIDED = 4
 _OFFSETS = ("D_offset", "gamma_dot_t_offset")
 
 
-def diffusion_candidates(
-    grid: Grid, summary: BinnedAverages, theta: Float[np.ndarray, " p"], below: float
-) -> list[Float[np.ndarray, " p"]]:
+def diffusion_candidates(grid: Grid, theta: Theta, below: float) -> list[Theta]:
     """Return theta with the rates and exponents of the scan that have the lowest χ² at its shear.
 
     A constant rate and one that decreases at first may fit almost equally well, since D0 t^alpha and D_offset
@@ -49,37 +45,18 @@ def diffusion_candidates(
 
     Values given by the user stay as in theta. below: points with a higher χ² are excluded.
     """
-    chisqr = _chisqr(grid, summary, theta)
+    summary = grid.whole
+    phases = summary.scales(theta, summary.phi).s[:, None] * summary.differences(theta)[-2]
+    chisqr = grid.chisqr_of_pairs(summary, summary.shear_factor(phases)[:, None]).sum((0, 2))
     best: dict[float, int] = {}
     for n in np.argsort(chisqr).tolist():
         best.setdefault(grid.diffusion_pairs[n][1], n)
     chosen = [n for n in list(best.values())[:MAX_EXPONENTS] if chisqr[n] < below]
-    model = summary.problem.model
+    model, given = summary.problem.model, np.isfinite(grid.search.start)
     points = [
         model.with_parts(theta, diffusion=(*grid.diffusion_pairs[n], grid.offset)) for n in chosen
     ]
-    given = np.isfinite(grid.search.start)
     return [grid.search.inside(np.where(given, theta, point)) for point in points]
-
-
-def _chisqr(
-    grid: Grid, summary: BinnedAverages, theta: Float[np.ndarray, " p"]
-) -> Float[np.ndarray, " flow"]:
-    """Return χ² of all bins for every (rate, alpha) of the scan."""
-    power = 4 if summary.problem.convention is Convention.HOMODYNE else 2
-    scales, strain = summary.scales(theta, summary.phi), summary.strain(theta)
-    S = np.sinc(scales.s[:, None] * strain / np.pi) ** power
-    model = summary.problem.model
-    thetas = [model.with_parts(theta, diffusion=(*at, grid.offset)) for at in grid.diffusion_pairs]
-    dC = np.array([summary.diffusion(at) for at in thetas])
-    all_of, total = np.ones((1, len(strain))), np.zeros(len(dC))
-    for value in np.unique(scales.k):
-        E = np.exp(-value * dC)
-        for b in np.flatnonzero(scales.k == value):
-            total += chisqr_with_best_scaling(
-                summary.c2[b] - 1, summary.weight[b], E * S[b], all_of
-            )[:, 0]
-    return total
 
 
 def transport_minima(
@@ -112,7 +89,7 @@ def _searched(
     ends = _scanned(grid, fits, starts)
     for _ in range(MAX_RESCANS if summary.problem.model.shear else 0):
         best = ends[0]
-        ends = _with_rescan(grid, summary, fits, ends, starts)
+        ends = _with_rescan(grid, fits, ends, starts)
         if fits.same_minimum(best, ends[0]):
             break
     if summary.problem.model.shear:
@@ -121,13 +98,13 @@ def _searched(
     return ends
 
 
-def competing_minima(minima: list[Minimum]) -> list[Float[np.ndarray, " p"]]:
+def competing_minima(minima: list[Minimum]) -> list[Theta]:
     """Return theta of the minima that may be the lowest one of the data."""
     lowest = minima[0].chisqr
     return [at.theta for at in minima if not at.chisqr > COMPETING_CHISQR_RATIO * lowest]
 
 
-def undecided_minima(minima: list[Minimum]) -> list[Float[np.ndarray, " p"]]:
+def undecided_minima(minima: list[Minimum]) -> list[Theta]:
     """Return theta of the lowest minimum and of those that the averages do not tell from it.
 
     Their χ² is higher by less than the variance of a residual: only fits to the data show which is lower.
@@ -152,25 +129,28 @@ def _scanned(grid: Grid, fits: BinnedFits, starts: int | None) -> list[BinnedFit
     near = fixed.advanced(fixed.started(points), PASSES_FIXED)
     if starts is None:
         near = promising(near, MAX_CHISQR_RATIO_FIXED)
-    ends = fits.advanced(fits.started([end.lowest.theta for end in near]), PASSES_FREE)
-    if starts is None:
-        ends = promising(ends, MAX_CHISQR_RATIO)
-    return completed(fits, ends, starts or N_COMPLETED)
+    return followed(fits, [end.lowest.theta for end in near], starts)
 
 
 def _with_rescan(
-    grid: Grid, summary: BinnedAverages, fits: BinnedFits, ends: list[BinnedFit], starts: int | None
+    grid: Grid, fits: BinnedFits, ends: list[BinnedFit], starts: int | None
 ) -> list[BinnedFit]:
     """Return `ends` and those of fits from finer scans around the best of them."""
-    best = ends[0]
+    best, theta = ends[0], ends[0].lowest.theta
     worst = np.inf if starts else MAX_CHISQR_RATIO * best.chisqr
-    theta = best.lowest.theta
-    points = shear_candidates(grid, summary, theta, worst)
-    points += diffusion_candidates(grid, summary, theta, worst)
+    points = [*shear_candidates(grid, theta, worst), *diffusion_candidates(grid, theta, worst)]
     rescanned = fits.ends(points, PASSES_FREE)
     there = [end for end in rescanned if fits.same_minimum(best, end)]
     new = [end for end in rescanned if not fits.same_minimum(best, end) and end.chisqr <= worst]
     return fits.merged([*ends, *there, *completed(fits, new, starts or N_COMPLETED_RESCAN)])
+
+
+def followed(fits: BinnedFits, thetas: list[Theta], starts: int | None) -> list[BinnedFit]:
+    """Return the distinct fits that start from some points, the best first; see `transport_minima`."""
+    ends = fits.advanced(fits.started(thetas), PASSES_FREE)
+    if starts is None:
+        ends = promising(ends, MAX_CHISQR_RATIO)
+    return completed(fits, ends, starts or N_COMPLETED)
 
 
 def completed(fits: BinnedFits, ends: list[BinnedFit], number: int) -> list[BinnedFit]:

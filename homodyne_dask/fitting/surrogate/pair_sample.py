@@ -86,16 +86,16 @@ def sampled_f_kernel(
 
 
 def in_batches(
-    kernel: Callable[..., Any], thetas: Float[np.ndarray, "draw p"], *more: Any, **static: Any
+    kernel: Callable[..., Any], problem: Problem, thetas: Float[np.ndarray, "draw p"], of: Any
 ) -> Any:
     """Return the results of a kernel, arrays or tuples of them, for any number of thetas."""
-    n = len(thetas)
+    n, static = len(thetas), {"model": problem.model, "convention": problem.convention}
 
     def part(first: int) -> Any:
         batch = thetas[first : first + BATCH]
         padding = np.repeat(batch[-1:], BATCH - len(batch), axis=0)
         with float64_on_cpu():
-            found = kernel(np.concatenate([batch, padding]), *more, **static)
+            found = kernel(np.concatenate([batch, padding]), of, **static)
             return jax.tree.map(np.asarray, found)
 
     parts = on_cores(part, range(0, n, BATCH))
@@ -106,8 +106,7 @@ def sampled_f(
     problem: Problem, at: PairSet, thetas: Float[np.ndarray, "draw p"]
 ) -> Float[np.ndarray, "draw bin pair"]:
     """Return f at thetas."""
-    static = {"model": problem.model, "convention": problem.convention}
-    return in_batches(sampled_f_kernel, thetas, at, **static)
+    return in_batches(sampled_f_kernel, problem, thetas, at)
 
 
 def chisqr_scale(

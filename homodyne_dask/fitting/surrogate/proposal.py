@@ -29,14 +29,6 @@ _MOST_OF_ONE = 0.5
 type LogDensity = Callable[[Float[np.ndarray, "n x"]], Float[np.ndarray, " n"]]
 
 
-class Proposed(NamedTuple):
-    """Draws of free parameters and of tau, and the log of their joint density."""
-
-    x: Float[np.ndarray, "n x"]
-    tau: Float[np.ndarray, " n"]
-    log_q: Float[np.ndarray, " n"]
-
-
 class Weighted(NamedTuple):
     """Those draws that have a density, that density, and their log weights."""
 
@@ -66,8 +58,10 @@ class Proposal:
     rate: float
     """Of that; dof/2 for a t without bounds and priors."""
 
-    def draws(self, n: int, rng: np.random.Generator) -> Proposed:
-        """Return n draws."""
+    def draws(
+        self, n: int, rng: np.random.Generator
+    ) -> tuple[Float[np.ndarray, "n x"], Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+        """Return draws of free parameters and of tau, and the log of their joint density."""
         tau = rng.gamma(self.dof / 2, 1 / self.rate, n)
         log_q = _log_gamma(tau, self.dof / 2, self.rate)
         x = np.repeat(self.at.x[None], n, axis=0)
@@ -85,7 +79,7 @@ class Proposal:
             log_q += more
             done += block
             u = self.at.of(x)
-        return Proposed(x, tau, log_q)
+        return x, tau, log_q
 
     def weighted(self, log_density: LogDensity, n: int, rng: np.random.Generator) -> Weighted:
         """Return draws with the ratio of a density to the one they come from.

@@ -22,7 +22,6 @@ def sampler_of(scan, model, seed=1, adjust="none", **options):
     theta = result.parameters["value"].values
     reduced = reduce(sweep.gram(theta), request.scaling, request.sum_rounding)
     at = coordinates(request.search, theta)
-    moved = request.search.free_inside_bounds(theta)
-    adjustment = adjustment_of(request, reduced, at, moved, result, adjust)
+    adjustment = adjustment_of(request, reduced, at, result, adjust)
     target = Target(at, adjustment, target_priors(request, None))
     return Sampler(request, sweep, target, reduced, seed)

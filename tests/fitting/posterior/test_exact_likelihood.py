@@ -15,21 +15,24 @@ QUANTILES = [0.025, 0.16, 0.5, 0.84, 0.975]
 BOUNDS = {"D0": (1e3, 1e5), "alpha": (-2.0, 2.0), "D_offset": (-2000.0, 4000.0)}
 CASES = {
     "alpha and D_offset": {"fixed": {"D0": 20000.0}, "bounds": BOUNDS},
+    "a bound beside the optimum": {
+        "fixed": {"alpha": -0.4}, "bounds": BOUNDS | {"D_offset": (450.0, 4000.0)},
+    },
     "D0, alpha and D_offset": {"bounds": BOUNDS},
-}
+}  # fmt: skip
 
 
 class Exact:
     """The density of free parameters of a still sample: χ² of all pairs, and the prior by its words."""
 
-    def __init__(self, scans, result):
+    def __init__(self, scans, result, bounds):
         lag = np.triu_indices(len(scans.time), 1)
         self.i, self.j, self.time, self.q = *lag, scans.time, scans.q[0]
         self.weight = 1 / (scans.sigma_row[:, self.i] * scans.sigma_row[:, self.j]) ** 2
         self.y = scans.c2[:, self.i, self.j].astype(float) - 1
         found = result.parameters
         self.free, self.theta = ~found["fixed"].values, found["value"].values
-        self.low, self.high = np.array(list(BOUNDS.values())).T
+        self.low, self.high = np.array(list(bounds.values())).T
         self.least = self.chisqr(self.theta)
 
     def chisqr(self, theta):
@@ -46,9 +49,9 @@ class Exact:
         return float((w * (y - slope[:, None] * f) ** 2).sum())
 
     def log_prior(self, theta):
-        """Uniform; with three free parameters 1/|J|³ in the rates at three times."""
+        """Uniform, in ln D0; with three free parameters 1/|J|³ in the rates at three times."""
         if not self.free.all():
-            return 0.0
+            return -np.log(theta[0])
         ends = np.quantile(self.time[self.time > 0], [EARLY_QUANTILE, LATE_QUANTILE])
         times = np.geomspace(*ends, 3)
 
@@ -77,7 +80,8 @@ def test_quantiles_are_those_of_an_ensemble_sampler_on_all_pairs(word, tmp_path)
     result = hd.fit(scan, "static", **CASES[word])
     found = posterior_draws(result, scan, draws=100_000, adjust="none")
     assert found.pareto_k < 0.7
-    density = Exact(scans, result)
+    assert found.largest_error < 0.05
+    density = Exact(scans, result, CASES[word]["bounds"])
     free = density.free
     rng = np.random.default_rng(1)
     start = found.flat[rng.choice(len(found.flat), WALKERS)][:, free]

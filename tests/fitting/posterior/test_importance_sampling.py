@@ -7,9 +7,12 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.posterior import sample_posterior as sampler
-from homodyne_dask.fitting.posterior.importance_sampling import importance_draws
 from homodyne_dask.fitting.posterior.likelihood import likelihood_of
-from homodyne_dask.fitting.posterior.sample_posterior import posterior_draws, request_of
+from homodyne_dask.fitting.posterior.sample_posterior import (
+    importance_draws,
+    posterior_draws,
+    request_of,
+)
 from homodyne_dask.fitting.surrogate import interpolation_nodes as basis
 from homodyne_dask.fitting.surrogate.proposal import Weighted
 from homodyne_dask.results.data.posterior_summary import MAX_PARETO_K
@@ -129,11 +132,3 @@ def test_a_parameter_without_bounds_needs_a_prior(scan):
         posterior_draws(result, scan, adjust="none", draws=200)
     known = {"tau": ("lognormal", 5.0, 2.0)}
     assert posterior_draws(result, scan, adjust="none", draws=200, priors=known).pareto_k < 0.7
-
-
-def test_a_fit_that_ended_at_all_its_bounds_has_no_posterior(scan):
-    held = {"fixed": {"alpha": -0.4, "D_offset": 500.0}, "bounds": {"D0": (1.0, 1000.0)}}
-    result = hd.fit(scan, "static", **held)
-    assert result.parameters["at_bound"].sel(param="D0")
-    with pytest.raises(OptionError, match="all free parameters ended at a bound"):
-        posterior_draws(result, scan)

@@ -51,7 +51,7 @@ def test_chisqr_contrast_and_offset_are_those_of_a_pass(still, word):
     by, near = sampler.explored()
     of = sampler.likelihood(near)
     assert of.basis.error < 0.05
-    thetas = sampler.target.at.whole(by.draws(40, np.random.default_rng(0)).x)
+    thetas = sampler.target.at.whole(by.draws(40, np.random.default_rng(0))[0])
     thetas = thetas[sampler.target.at.inside(thetas[:, sampler.target.at.free])][:12]
     found = likelihood_of(sampler.request.problem, of, thetas)
     mixed, compared = word == "mixed precision", 0

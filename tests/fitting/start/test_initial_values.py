@@ -68,16 +68,6 @@ def test_ninety_eight_of_a_hundred_random_truths_are_found(model, convention):
     assert len(missed) <= 2, "\n".join(f"seed {seed}: {f}" for seed, f in missed)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("seed", [12, 35])
-def test_values_the_user_gave_are_a_start_beside_that_of_the_search(seed):
-    """From the truth alone these fits end 2 and 1.5 above what the search finds."""
-    scans = truths.drawn("laminar_flow", seed)
-    given = dict(zip(LAMINAR_FLOW.names, scans.theta.tolist(), strict=True))
-    found, helped = searched(scans)[-1], searched(scans, initial=given)[-1]
-    assert helped.reduced.chisqr < found.reduced.chisqr + 0.1
-
-
 def test_a_minimum_that_only_the_given_values_lead_to_is_among_those_compared(monkeypatch):
     scans = measured([20000.0, -0.4, 100.0], 40, np.zeros(2), **QUIET)
     given = {"D0": 19000.0, "alpha": -0.5, "D_offset": 50.0}
@@ -153,6 +143,7 @@ GIVEN = [
     {"fixed": {"D_offset": 0.0, "gamma_dot_t_offset": 0.0}},
     {"fixed": {"phi0": 0.0}},
     {"fixed": {"gamma_dot_t0": 5e-4}},
+    {"fixed": {"gamma_dot_t0": -5e-4}},
     {"fixed": {"D0": 30000.0, "beta": -0.5}},
     {"initial": {"gamma_dot_t0": 4e-4, "phi0": 10.0}},
     {"bounds": {"beta": (-0.6, -0.4), "phi0": (-20.0, 20.0), "D0": (2e4, 4e4)}},

@@ -13,21 +13,8 @@ from homodyne_dask.fitting.start.shear_scan import mirrored_shear
 from homodyne_dask.fitting.start.transport_minima import Minimum, undecided_minima
 from homodyne_dask.models.transport import Convention
 from homodyne_dask.sweep.sweep import sweep_of
-from tests import reference, truths
-from tests.synthetic import GAP, Q, angles, asked, measured, plan_here, store, summary
-
-RISING = np.array([8000, -0.3, 300, 1e-3, -1.0, -1.3e-3, 10])
-"""-γ̇ rises to 1.3e-3 1/s ever more slowly, as a rate with gamma_dot_t0 above 0 does with beta < 0 only."""
-
-
-def test_a_rate_of_the_other_sign_and_a_direction_half_a_turn_away_give_the_same_f():
-    time, model = np.arange(30) * 0.3, reference.CONVENTIONS["physical"]
-    other, turned = RISING.copy(), RISING.copy()
-    other[[3, 5]] *= -1
-    turned[6] += 180
-    f = model(RISING, time, Q, 25.0, GAP)
-    np.testing.assert_allclose(model(other, time, Q, 25.0, GAP), f, rtol=1e-12)
-    np.testing.assert_allclose(model(turned, time, Q, 25.0, GAP), f, rtol=1e-9)
+from tests import truths
+from tests.synthetic import GAP, angles, asked, measured, plan_here, store, summary
 
 
 def test_the_start_has_the_opposite_rate_and_growth_in_the_middle_of_the_record():
