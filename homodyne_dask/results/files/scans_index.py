@@ -17,8 +17,7 @@ from homodyne_dask.results.data.fit_rows import (
     FitRow,
     quantity_names,
 )
-from homodyne_dask.results.data.global_fit import GlobalFit
-from homodyne_dask.results.data.series import FitSeries
+from homodyne_dask.results.data.series import FitSeries, GlobalFit
 from homodyne_dask.results.files.csv_tables import entries_csv
 from homodyne_dask.results.files.netcdf import netcdf
 from homodyne_dask.results.views.figures.scans_figure import draw_scans as picture_of
