@@ -10,8 +10,7 @@ import numpy as np
 from homodyne_dask.models.spline_rates import free_forms
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.findings import Finding, finding
-from homodyne_dask.results.data.misfit import Alternative, ModelCheck
-from homodyne_dask.solver.hausman import HausmanTest
+from homodyne_dask.results.data.misfit import Alternative
 
 if TYPE_CHECKING:
     from homodyne_dask.assessment.assess import Assessment
@@ -33,21 +32,34 @@ def misfit_findings(
     bounded: parameters that ended at a default bound. moved: those that did not end at one. The advice of
     the power of q is not repeated by that of the averages.
     """
-    check, power = known.check, known.power_of_q
-    differs = power is not None and power.differs
+    check, power, hausman = known.check, known.power_of_q, known.hausman
+    config, source = request.config, request.scan.attrs["sigma_source"]
     if power is not None and power.differs:
         numbers = {"power": [power.power, power.stderr], "p": power.p}
         advice = f"{command_of(request)} --over q"
-        yield finding("power-of-q", (), advice, **numbers, model=request.config["model"])
+        yield finding("power-of-q", (), advice, **numbers, model=config["model"])
     if check is None or not check.misfit:
-        yield from _without_deviations(request, moved, redchi, check is not None, known.hausman)
+        if redchi > MAX_REDCHI[source if check is None else "tested"]:
+            yield finding("chisqr-too-high", (), "--model auto", redchi=redchi, sigma_source=source)
+        if hausman is not None and hausman.differs:
+            size = np.abs(hausman.difference)
+            most = int(size.argmax())
+            yield finding("weightings-disagree", [moved[most]], p=hausman.p, largest=size[most])
         return
-    alternative = check.alternative
-    said = differs and alternative is not None and alternative.name == "power_of_q"
-    if check.deviating or not said:
-        yield _evidence(check)
-    if not said:
-        yield _advice(request, check, bounded)
+    found = check.alternative
+    if check.deviating:
+        keys = ("deviating", "tests", "threshold", "age", "lag", "where", "share", "largest")
+        yield finding("model-misfit", **{key: getattr(check, key) for key in keys})
+    if found is not None and found.name == "power_of_q" and power is not None and power.differs:
+        return
+    if found is not None and not check.deviating:
+        yield finding("model-misfit-shape", share=found.share, p=found.p_value)
+    if bounded:
+        yield finding("default-bounds-reached", bounded, "--model auto")
+    elif found is not None and config["scaling"] == "individual":
+        yield _of_alternative(request, found)
+    else:
+        yield _of_deviations(request, check.depends_on)
 
 
 def command_of(request: Request) -> str:
@@ -61,35 +73,6 @@ def command_of(request: Request) -> str:
 def _store(request: Request) -> str:
     """Return the store with the options of its selection, as a command has them."""
     return f"{Path(request.scan.path).name} {request.scan.selection_options}".strip()
-
-
-def _without_deviations(
-    request: Request, moved: Sequence[str], redchi: float, tested: bool, hausman: HausmanTest | None
-) -> Iterator[Finding]:
-    """Yield that χ²/N is far above 1, and that two weightings disagree; tested: whether means were."""
-    source = request.scan.attrs["sigma_source"]
-    if redchi > MAX_REDCHI["tested" if tested else source]:
-        yield finding("chisqr-too-high", (), "--model auto", redchi=redchi, sigma_source=source)
-    if hausman is not None and hausman.differs:
-        size = np.abs(hausman.difference)
-        most = int(size.argmax())
-        yield finding("weightings-disagree", [moved[most]], p=hausman.p, largest=size[most])
-
-
-def _evidence(check: ModelCheck) -> Finding:
-    alternative = check.alternative
-    if alternative is not None and not check.deviating:
-        return finding("model-misfit-shape", share=alternative.share, p=alternative.p_value)
-    keys = ("deviating", "tests", "threshold", "age", "lag", "where", "share", "largest")
-    return finding("model-misfit", **{key: getattr(check, key) for key in keys})
-
-
-def _advice(request: Request, check: ModelCheck, bounded: Sequence[str]) -> Finding:
-    if bounded:
-        return finding("default-bounds-reached", bounded, "--model auto")
-    if check.alternative is not None and request.config["scaling"] == "individual":
-        return _of_alternative(request, check.alternative)
-    return _of_deviations(request, check.depends_on)
 
 
 def _of_deviations(request: Request, depends_on: str) -> Finding:

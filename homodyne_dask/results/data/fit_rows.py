@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+import xarray
+from jaxtyping import Bool, Float
 
 from homodyne_dask.models.rate_forms import RATES, rate, rate_stderr
 from homodyne_dask.models.spline_basis import SplineForm
@@ -198,13 +199,10 @@ def _quantity(
     age: float,
 ) -> Quantity:
     """Return a rate at an age from its gradient; parameters that are fixed or held by a bound are known."""
-    at, errors = _places(result, parameters), np.full(2, np.nan)
-    fixed, bounded = (result.parameters[key].values[at] for key in ("fixed", "at_bound"))
+    errors = np.full(2, np.nan)
     for n, known in enumerate((result.covariance, result.errors.covariance_naive)):
         if known is not None:
-            own = known.values[np.ix_(at, at)]
-            held = fixed | (bounded & np.isnan(np.diag(own)))
-            errors[n] = rate_stderr(gradient, np.where(held[:, None] | held, 0.0, own))[0]
+            errors[n] = rate_stderr(gradient, covariance_of(result, parameters, known)[0])[0]
     dof = float(freedom_of_rate(result, name, np.array([age]))[0])
     errors[0] = np.nan if np.isnan(dof) else errors[0]
     has = bool(np.isfinite(errors[0]))
@@ -235,10 +233,20 @@ def _with_free_rates(
     return rates | {name: q for name, q in quantities.items() if name not in coefficients}
 
 
-def _places(result: FitResult, parameters: Sequence[str]) -> list[int]:
-    """Return where parameters stand in the table, of which a selection by xarray would load Dask."""
+def covariance_of(
+    result: FitResult, parameters: Sequence[str], known: xarray.DataArray
+) -> tuple[Float[np.ndarray, "p p"], Bool[np.ndarray, " p"]]:
+    """Return the covariance of some parameters, and which of them are held by a bound.
+
+    0 of these and of fixed ones, NaN of others without an error. A selection by xarray would load Dask.
+    """
     names = result.parameters["param"].values.tolist()
-    return [names.index(one) for one in parameters]
+    at = [names.index(one) for one in parameters]
+    fixed, bounded = (result.parameters[key].values[at] for key in ("fixed", "at_bound"))
+    own = known.values[np.ix_(at, at)]
+    bounded = bounded & np.isnan(np.diag(own))
+    held = fixed | bounded
+    return np.where(held[:, None] | held, 0.0, own), bounded
 
 
 def freedom_of_rate(
