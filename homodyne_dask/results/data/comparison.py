@@ -110,31 +110,27 @@ class Comparison(Reportable):
     def sentence(self) -> str:
         """The verdict: which fit the data prefer, or which fits they do not distinguish."""
         best = next(fit for fit in self.fits if fit.best)
-        scored = [fit for fit in self.fits if not fit.best and np.isfinite(fit.score)]
-        worse = [fit for fit in scored if fit.told]
-        wrong = [fit for fit in scored if not fit.told and fit.misfit and not best.misfit]
-        equal = [fit for fit in scored if not fit.told and fit not in wrong]
+        others = [fit for fit in self.fits if not fit.best]
+        equal = [
+            fit
+            for fit in others
+            if np.isfinite(fit.score) and not fit.told and (best.misfit or not fit.misfit)
+        ]
         parts = [_undecided(best, equal) if equal else f"the data prefer {best.name}"]
-        phrases = []
-        for n, fit in enumerate(worse):
-            misfit = " (and does not describe the data)" * (fit.misfit and not best.misfit)
-            verb = (
-                f"{fit.name} by" if n else f"predicting the left-out angles, {fit.name} is worse by"
-            )
-            phrases.append(f"{verb} {_difference(fit)}{misfit}")
-        parts += [", ".join(phrases)] if phrases else []
-        for fit in wrong:
-            by = value_and_error(abs(fit.worse_by), fit.stderr)
-            order = "worse" if fit.worse_by >= 0 else "better"
-            parts.append(f"{fit.name} does not describe the data ({order} by {by})")
-        for fit in self.fits:
+        for fit in others:
             if not np.isfinite(fit.score):
                 why = Outcome[fit.outcome].value
                 if fit.outcome == Outcome.CONVERGED.name:
                     why = "single angles determine its parameters, or it has none"
                 parts.append(f"{fit.name} has no score: {why}")
-            if fit.chosen and fit.at_bound:
-                parts.append(f"{fit.name} is scored with {fit.at_bound} fixed at a bound")
+            elif fit not in equal:
+                order = "worse" if fit.worse_by >= 0 else "better"
+                by = value_and_error(abs(fit.worse_by), fit.stderr)
+                wrong = " (and does not describe the data)" * (fit.misfit and not best.misfit)
+                parts.append(f"{fit.name} predicts the left-out angles {order} by {by}{wrong}")
+        (chosen,) = (fit for fit in self.fits if fit.chosen)
+        if chosen.at_bound:
+            parts.append(f"{chosen.name} is scored with {chosen.at_bound} fixed at a bound")
         parts += ["none of the models describes the data"] * best.misfit
         return "; ".join(parts)
 
@@ -153,7 +149,9 @@ class Comparison(Reportable):
 
 def _undecided(best: ComparedFit, equal: Sequence[ComparedFit]) -> str:
     """Return which fits the data do not distinguish from the best, and which of all these to take."""
-    others = " or ".join(f"{fit.name} (difference {_difference(fit)})" for fit in equal)
+    others = " or ".join(
+        f"{fit.name} (difference {value_and_error(fit.worse_by, fit.stderr)})" for fit in equal
+    )
     fewest = min(fit.parameters + fit.linear for fit in (best, *equal))
     simplest = [fit for fit in (best, *equal) if fit.parameters + fit.linear == fewest]
     chosen = next(fit.name for fit in (best, *equal) if fit.chosen)
@@ -162,10 +160,6 @@ def _undecided(best: ComparedFit, equal: Sequence[ComparedFit]) -> str:
     else:
         take = f"the one with {'fewer' if len(equal) == 1 else 'the fewest'} parameters, {chosen}"
     return f"the data do not distinguish {best.name} from {others}: use {take}"
-
-
-def _difference(fit: ComparedFit) -> str:
-    return value_and_error(fit.worse_by, fit.stderr)
 
 
 MIN_INDEPENDENT_BINS = 3

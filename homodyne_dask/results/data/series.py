@@ -19,7 +19,7 @@ from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, FitRow, quanti
 from homodyne_dask.results.data.fitted_parameters import nearest_turn
 from homodyne_dask.results.data.plain_data import plain_values, read_fields
 from homodyne_dask.results.data.plots import in_place_of
-from homodyne_dask.results.data.result_tables import correlation_of, covariances_in
+from homodyne_dask.results.data.result_tables import correlation_of, covariances_in, table_of
 from homodyne_dask.solver.state import Outcome
 
 if TYPE_CHECKING:
@@ -194,6 +194,8 @@ FORMAT = "homodyne_dask series"
 UNITS = {"q": "1/Å", "phi": "degree", "scan": "1", "age": "s", "from": "s", "to": "s"}
 _AGREEMENT = {"mean": "mean", "mean_stderr": "stderr", "scatter": "chisqr", "p": "p"}
 _ERRORS = ("stderr", "stderr_naive")
+_OF_FIT = dict.fromkeys(("redchi", "ndata", "passes"), float)
+_OF_FIT |= dict.fromkeys(("outcome", "method", "message"), str)
 
 
 @dataclass(frozen=True, repr=False)
@@ -235,30 +237,31 @@ class FitSeries(Reportable):
         Coordinates: q [1/Å], phi [degree] or scan and age [s], or age, from and to [s] over fit; unit over
         param. NaN is unknown.
         """
-        shape = ("fit", "param")
         rows = [
             [e.quantities.get(name, UNKNOWN_QUANTITY) for name in self.names] for e in self.entries
         ]
-        columns: dict[str, Any] = {
-            key: (shape, [[getattr(q, key) for q in row] for row in rows])
-            for key in ("value", *_ERRORS, "dof", "at_bound")
+        tests = [self.agreement.get(name) for name in self.names]
+        columns: dict[str, dict[str, Any]] = {
+            "fit param": {
+                key: [[getattr(q, key) for q in row] for row in rows]
+                for key in ("value", *_ERRORS, "dof", "at_bound")
+            },
+            "fit": {
+                key: np.array([getattr(row, key) for row in self.entries], of)  # None becomes NaN
+                for key, of in _OF_FIT.items()
+            },
+            "param": {
+                key: np.array([np.nan if t is None else getattr(t, of) for t in tests], float)
+                for key, of in _AGREEMENT.items()
+            },
         }
-        for key in ("redchi", "ndata", "passes"):
-            values = [getattr(row, key) for row in self.entries]
-            columns[key] = ("fit", np.array(values, float))  # None becomes NaN
-        for key, of in _AGREEMENT.items():
-            same = [self.agreement.get(name) for name in self.names]
-            values = [np.nan if test is None else getattr(test, of) for test in same]
-            columns[key] = ("param", np.array(values, float))
-        for key in ("outcome", "method", "message"):
-            columns[key] = ("fit", [getattr(row, key) for row in self.entries])
         coords: dict[str, Any] = {
             key: ("fit", [entry.at[key] for entry in self.entries], {"units": UNITS[key]})
             for key in self.entries[0].at
         }
-        units = [self.unit(name) for name in self.names]
-        coords |= {"param": self.names, "unit": ("param", np.array(units, str))}
-        return xarray.Dataset(columns, coords, {"over": self.over, "errors": self.errors})
+        units = np.array([self.unit(name) for name in self.names], str)
+        table = table_of(columns, **coords, param=self.names, unit=("param", units))
+        return table.assign_attrs(over=self.over, errors=self.errors)
 
     def unit(self, name: str) -> str:
         """Return the unit of a parameter or rate; raises OptionError if the series does not have it."""
