@@ -410,16 +410,15 @@ def _bins(end: FitEnd) -> Iterator[Finding]:
     yield from some("decay-outside-record", beyond, seen, limit=LOWEST_OFFSET)
 
 
-def _friedel_pairs(end: FitEnd) -> Iterator[Finding]:
-    """Yield what Friedel pairs leave of bins, where standard errors need more than that."""
+def _few_bins(end: FitEnd) -> Iterator[Finding]:
+    """Yield what Friedel pairs leave of bins, where standard errors need more than that.
+
+    And why there are no standard errors with few bins, or what qualifies them.
+    """
     independent, bins = len(np.unique(end.request.clusters)), len(end.request.clusters)
     if independent < min(bins, MIN_CLUSTERS):
         numbers = {"independent": independent, "bins": bins, "needed": MIN_CLUSTERS}
         yield finding("few-independent-bins", (), "--friedel off", **numbers)
-
-
-def _speckle(end: FitEnd) -> Iterator[Finding]:
-    """Yield why there are no standard errors with few bins, or what qualifies them."""
     errors, speckle = end.known.errors, end.known.noise
     few = errors.of_few(end.request.search.names)
     enough = clusters_in(end.state.reduced, end.request.clusters) >= MIN_CLUSTERS
@@ -516,7 +515,7 @@ def _model_and_data(end: FitEnd) -> Iterator[Finding]:
 
 CHECKS = (
     *(_misfit, _undetermined, _damaged_chunks, _chisqr_of_bins, _same_at_all_q, _shear_sign),
-    *(_at_bounds, _limits, _withheld, _bins, _friedel_pairs, _speckle, _contrast, _priors),
+    *(_at_bounds, _limits, _withheld, _bins, _few_bins, _contrast, _priors),
     _model_and_data,
 )
 """In the order of the findings: those of severity error first."""

@@ -223,8 +223,10 @@ def result_of_model(model: str, free: int, above=0.0, misfit: bool = False, **ch
 FLOW = np.array([20000.0, -0.4, 1000.0, 9e-4, -0.2, 1e-5, 3.0])
 
 
-def result_for(scan, theta, covariance=None, naive=None, convention="physical", **changes):
-    """The result of a fit that found the truth `measured` scans are made from."""
+def result_for(
+    scan, theta, covariance=None, naive=None, convention="physical", table=None, **changes
+):
+    """The result of a fit that found the truth `measured` scans are made from; table: of parameters."""
     model = LAMINAR_FLOW if len(theta) == 7 else STATIC
     names, p, k = list(model.names), len(theta), len(scan.bins)
     missing = np.full(p, np.nan)
@@ -240,7 +242,7 @@ def result_for(scan, theta, covariance=None, naive=None, convention="physical", 
     )
     return result_of(
         outcome=Outcome.CONVERGED,
-        parameters=parameters_of(columns | flags | {"param": names}),
+        parameters=parameters_of(columns | flags | {"param": names} | (table or {})),
         covariance=covariance_table(covariance, names),
         covariance_naive=covariance_table(naive, names),
         scaling=scaling_table(bins | {"label": scan.label}),
@@ -303,28 +305,21 @@ UNITS = ["Å²/s", "", "Å²/s", "1/s", "", "1/s", "degree"]
 
 def fit_of(scan, fixed=(), theta=FLOW):
     """A converged fit whose stderr is 2 % of each parameter, of 6 degrees of freedom; some are fixed."""
-    covariance, truth = np.diag((0.02 * theta) ** 2), truth_of(theta, LAMINAR_FLOW.names)
-    result = result_for(scan, theta, covariance, truth=truth)
-    names = result.parameters["param"].values.tolist()
-    is_fixed = np.isin(names, fixed)
+    is_fixed = np.isin(LAMINAR_FLOW.names, fixed)
     stderr = np.where(is_fixed, np.nan, 0.02 * np.abs(theta))
-    table = parameters_of(
-        {
-            "param": names,
-            "value": theta,
-            "stderr": stderr,
-            "stderr_naive": stderr / 2,
-            "unit": UNITS,
-        }
-        | {"dof": np.full(7, 6.0), "at_bound": np.zeros(7), "fixed": is_fixed}
-    )
+    table = {"stderr": stderr, "stderr_naive": stderr / 2, "dof": np.full(7, 6.0)}
     inputs = inputs_of(
         len(scan.bins), store="A0123_c2.zarr", store_path=scan.path, store_sha256=scan.digest,
         labels=scan.label.tolist(), frames=list(scan.frames), source_file="A0123.npz",
         source_sha256="ab" * 32, source_format="npz", seconds=[0.0, 5.9],
     )  # fmt: skip
-    freedom = rate_dof(J=6.0, J_integral=6.0, gamma_dot=6.0, strain=6.0)
-    return changed(result, parameters=table, inputs=inputs, rate_dof=freedom, version="0.1.0")
+    more = {
+        "table": table | {"unit": UNITS, "fixed": is_fixed},
+        "truth": truth_of(theta, LAMINAR_FLOW.names),
+        "rate_dof": rate_dof(J=6.0, J_integral=6.0, gamma_dot=6.0, strain=6.0),
+    }
+    covariance = np.diag((0.02 * theta) ** 2)
+    return result_for(scan, theta, covariance, inputs=inputs, version="0.1.0", **more)
 
 
 def flow_result_of(scan) -> FitResult:
