@@ -3,22 +3,25 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.assessment.aliasing import aliased_fringes
-from homodyne_dask.assessment.misfit_findings import command_of, misfit_findings
 from homodyne_dask.assessment.speckle_errors import FAR_FROM_CORRELATION
 from homodyne_dask.assessment.spline_rate_errors import names_of_rates, rate_of_each
 from homodyne_dask.assessment.which_covariance import deviations, used_of
 from homodyne_dask.kernels.backend import backend_of
+from homodyne_dask.models.spline_rates import free_forms
 from homodyne_dask.models.transport import Convention, shear_rate_at
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.findings import Finding, Findings, finding
 from homodyne_dask.results.data.known_truth import truth_mismatch
+from homodyne_dask.results.data.misfit import Alternative
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.convergence import MAX_SLOW_STEPS
 from homodyne_dask.solver.covariance import SPECKLE, clusters_in
@@ -47,7 +50,10 @@ MAX_ERROR_OVER_PRIOR = 1.1
 """The error of a parameter over the standard deviation of its prior, above which a warning is given."""
 LARGE_BOUND = 100.0
 """From this size on a bound is moved by a power of ten, below, as that of an exponent, it is doubled."""
+MAX_REDCHI = {"counts": 2.0, "constant": 1.5, "scatter": 1.5, "tested": 3.0}
+"""χ²/N above which it is named first: by the source of σ, and where means of residuals were tested."""
 KNOWN_OFFSET, FLOAT64 = "--offset prior=1:0.01", "--precision float64"
+_AGE_WINDOWS = "--over age --windows 4"
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,12 @@ class FitEnd:
         return search.free & (search.lower > 0) & (self.state.theta <= search.lower) & ~given
 
     @property
+    def redchi(self) -> float:
+        """χ² over the degrees of freedom."""
+        reduced = self.state.reduced
+        return reduced.fit_chisqr / reduced.freedom(int(self.request.search.free.sum()))
+
+    @property
     def simpler(self) -> str:
         """The option for a model with fewer parameters of diffusion, or ''."""
         name = self.request.problem.model.simpler
@@ -105,13 +117,108 @@ def findings_of_doubts(doubts: Iterable[Doubt], said: Iterable[Finding] = ()) ->
 
 
 def _misfit(end: FitEnd) -> Iterator[Finding]:
-    if end.known.decay:
-        redchi = end.state.reduced.fit_chisqr
-        redchi /= end.state.reduced.freedom(int(end.request.search.free.sum()))
-        chosen = list(end.request.config.get("bounds") or {})
-        bounded = end.names[end.known.at_bound & ~np.isin(end.names, chosen)].tolist()
-        moved = end.names[end.request.search.free_inside_bounds(end.state.theta)].tolist()
-        yield from misfit_findings(end.request, end.known, bounded, moved, redchi)
+    """Yield what speaks against the model, all of severity error.
+
+    The advice of the power of q is not repeated by that of the averages.
+    """
+    request, known = end.request, end.known
+    if not known.decay:
+        return
+    check, power, hausman = known.check, known.power_of_q, known.hausman
+    config, redchi, source = request.config, end.redchi, request.scan.attrs["sigma_source"]
+    if power is not None and power.differs:
+        numbers = {"power": [power.power, power.stderr], "p": power.p}
+        advice = f"{command_of(request)} --over q"
+        yield finding("power-of-q", (), advice, **numbers, model=config["model"])
+    if check is None or not check.misfit:
+        if redchi > MAX_REDCHI[source if check is None else "tested"]:
+            yield finding("chisqr-too-high", (), "--model auto", redchi=redchi, sigma_source=source)
+        if hausman is not None and hausman.differs:
+            size = np.abs(hausman.difference)
+            most = int(size.argmax())
+            moved = end.names[request.search.free_inside_bounds(end.state.theta)]
+            yield finding("weightings-disagree", [moved[most]], p=hausman.p, largest=size[most])
+        return
+    found = check.alternative
+    if check.deviating:
+        keys = ("deviating", "tests", "threshold", "age", "lag", "where", "share", "largest")
+        yield finding("model-misfit", **{key: getattr(check, key) for key in keys})
+    if found is not None and found.name == "power_of_q" and power is not None and power.differs:
+        return
+    if found is not None and not check.deviating:
+        yield finding("model-misfit-shape", share=found.share, p=found.p_value)
+    chosen = list(config.get("bounds") or {})
+    bounded = end.names[known.at_bound & ~np.isin(end.names, chosen)]
+    if len(bounded):
+        yield finding("default-bounds-reached", bounded, "--model auto")
+    elif found is not None and config["scaling"] == "individual":
+        yield _of_alternative(request, found)
+    else:
+        yield _of_deviations(request, check.depends_on)
+
+
+def command_of(request: Request) -> str:
+    """Return the command that fits this model to these data, without the other options."""
+    gap, ties = request.config["gap_angstrom"], (request.config["tie"] or {}).items()
+    words = f"homodyne-dask fit {_store(request)} --model {quote(request.config['model'])}"
+    words += "".join(f' --tie "{name} = {expression}"' for name, expression in ties)
+    return words if gap is None else f'{words} --gap "{gap / 1e4:g} um"'
+
+
+def _store(request: Request) -> str:
+    """Return the store with the options of its selection, as a command has them."""
+    return f"{Path(request.scan.path).name} {request.scan.selection_options}".strip()
+
+
+def _of_deviations(request: Request, depends_on: str) -> Finding:
+    """Return the advice by what the means of residuals depend on."""
+    config, scan = request.config, request.scan
+    further = {"q": "--over q", "bin": "--phi -30:30", "age": _AGE_WINDOWS, "lag": _AGE_WINDOWS}
+    option = further[depends_on]
+    if depends_on == "age" and free_forms(request.problem.model):
+        option = "--rates spline"
+    if depends_on == "bin":
+        if config["scaling"] != "individual":
+            option = "--scaling individual"
+        elif not np.isfinite(scan.phi).all():
+            option = "--label N"
+        elif np.isfinite(scan.q).all() and request.problem.model.isotropic:
+            return _motion(request)
+    return finding("misfit-pattern", (), f"{command_of(request)} {option}", depends_on=depends_on)
+
+
+def _motion(request: Request) -> Finding:
+    command = f'homodyne-dask fit {_store(request)} --model laminar_flow --gap "200 um"'
+    return finding("one-direction", (), command)
+
+
+def _of_alternative(request: Request, found: Alternative) -> Finding:
+    """Return the advice by what explains the deviations."""
+    command, numbers = command_of(request), dict[str, Any](size=found.size)
+    match found.name:
+        case "stretching":
+            model = "--model stretched" if request.problem.model.isotropic else ""
+            return finding("other-exponent", (), model, **numbers)
+        case "power_of_q":
+            return _of_deviations(request, "q")
+        case "smoothness":
+            (rate,) = found.place
+            return finding("rate-too-smooth", [rate], f"--smoothness {rate}=...")
+        case "shear":
+            return _motion(request)
+        case "contrast_drift":
+            return finding("contrast-drift", (), f"{command} {_AGE_WINDOWS}", **numbers)
+        case "bin":
+            label, *scan = found.place
+            option = "--over scan" if scan else f"--exclude-label {label}"
+            about = " of scan ".join(map(str, found.place))
+            numbers |= {"of_scan": bool(scan)}
+            return finding("bin-differs", [about], f"{command} {option}", **numbers)
+    first, last = found.place
+    numbers |= {"frames": [first, last], "alone": first == last}
+    return finding(
+        "frames-differ", (), f"{command} --exclude-frames {first}:{int(last) + 1}", **numbers
+    )
 
 
 def _undetermined(end: FitEnd) -> Iterator[Finding]:
@@ -303,16 +410,15 @@ def _bins(end: FitEnd) -> Iterator[Finding]:
     yield from some("decay-outside-record", beyond, seen, limit=LOWEST_OFFSET)
 
 
-def _friedel_pairs(end: FitEnd) -> Iterator[Finding]:
-    """Yield what Friedel pairs leave of bins, where standard errors need more than that."""
+def _few_bins(end: FitEnd) -> Iterator[Finding]:
+    """Yield what Friedel pairs leave of bins, where standard errors need more than that.
+
+    And why there are no standard errors with few bins, or what qualifies them.
+    """
     independent, bins = len(np.unique(end.request.clusters)), len(end.request.clusters)
     if independent < min(bins, MIN_CLUSTERS):
         numbers = {"independent": independent, "bins": bins, "needed": MIN_CLUSTERS}
         yield finding("few-independent-bins", (), "--friedel off", **numbers)
-
-
-def _speckle(end: FitEnd) -> Iterator[Finding]:
-    """Yield why there are no standard errors with few bins, or what qualifies them."""
     errors, speckle = end.known.errors, end.known.noise
     few = errors.of_few(end.request.search.names)
     enough = clusters_in(end.state.reduced, end.request.clusters) >= MIN_CLUSTERS
@@ -409,7 +515,7 @@ def _model_and_data(end: FitEnd) -> Iterator[Finding]:
 
 CHECKS = (
     *(_misfit, _undetermined, _damaged_chunks, _chisqr_of_bins, _same_at_all_q, _shear_sign),
-    *(_at_bounds, _limits, _withheld, _bins, _friedel_pairs, _speckle, _contrast, _priors),
+    *(_at_bounds, _limits, _withheld, _bins, _few_bins, _contrast, _priors),
     _model_and_data,
 )
 """In the order of the findings: those of severity error first."""

@@ -22,8 +22,8 @@ from homodyne_dask.results.data.fit_result import (
     FitResult,
     FitRun,
     FitStatistics,
+    Provenance,
 )
-from homodyne_dask.results.data.provenance import Provenance
 from homodyne_dask.results.data.result_tables import (
     covariance_table,
     parameter_table,

@@ -29,18 +29,20 @@ def store(tmp_path_factory):
     return store_of(tmp_path_factory.mktemp("repeats"))
 
 
-@pytest.fixture(scope="module", params=["individual", "shared"])
-def cells(request, store):
+def cells_of(store, **options):
     """The residuals of the bins of all scans, as the check of the model has them."""
     found = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            assess,
-            "fitted_cells",
-            lambda *given: found.append(fitted_cells(*given)) or found[0],
+            assess, "fitted_cells", lambda *given: found.append(fitted_cells(*given)) or found[0]
         )
-        hd.fit(store, "brownian", scaling=request.param)
+        hd.fit(store, "brownian", **options)
     return found[0]
+
+
+@pytest.fixture(scope="module", params=["individual", "shared"])
+def cells(request, store):
+    return cells_of(store, scaling=request.param)
 
 
 def dense(cells, own_of):
@@ -90,15 +92,8 @@ def test_a_score_is_that_of_the_whole_system(cells, bins):
     np.testing.assert_allclose(found.score, d.T @ left @ residual, rtol=1e-6, atol=1e-9)
 
 
-def test_no_matrix_of_an_individual_fit_has_a_row_for_each_bin(store, monkeypatch):
-    sizes = []
-    monkeypatch.setattr(
-        assess,
-        "fitted_cells",
-        lambda *given: sizes.append((found := fitted_cells(*given)).inverse.shape) or found,
-    )
-    hd.fit(store, "brownian")
-    assert sizes == [(1, 1)]  # of D0, not of 15 contrasts and offsets, too
+def test_no_matrix_of_an_individual_fit_has_a_row_for_each_bin(store):
+    assert cells_of(store).inverse.shape == (1, 1)  # of D0, not of 15 contrasts and offsets, too
 
 
 def test_repeats_share_the_noise_of_their_model(store, monkeypatch):

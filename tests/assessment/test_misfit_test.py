@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.assessment import misfit_test
-from homodyne_dask.assessment.misfit_findings import misfit_findings
+from homodyne_dask.assessment import misfit_test, result_findings
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.models import MODELS
 from tests import photons
@@ -65,17 +64,13 @@ def test_a_fit_that_ends_far_off_says_so_where_nothing_else_is_tested(tmp_path):
     scan = store(measured(DIFFUSION, 12, angles(3)), tmp_path)
     result = fit_here(scan, hd.STATIC, fixed={"alpha": -0.4, "D_offset": 1000.0})
     assert result.verdict == result.outcome.value
-    request, nothing = (
-        prepare(scan, hd.STATIC),
-        SimpleNamespace(check=None, power_of_q=None, hausman=None),
-    )
-    (far,) = misfit_findings(request, nothing, [], ["D0"], 391.0)
-    assert (far.code, far.numbers["redchi"], far.advice) == (
-        "chisqr-too-high",
-        391.0,
-        "--model auto",
-    )
-    assert not [*misfit_findings(request, nothing, [], ["D0"], 1.4)]
+    known = SimpleNamespace(check=None, power_of_q=None, hausman=None, decay=True)
+    end = SimpleNamespace(request=prepare(scan, hd.STATIC), known=known, redchi=391.0)
+    (far,) = result_findings._misfit(end)
+    assert (far.code, far.numbers["redchi"]) == ("chisqr-too-high", 391.0)
+    assert far.advice == "--model auto"
+    end.redchi = 1.4
+    assert not [*result_findings._misfit(end)]
 
 
 @pytest.mark.parametrize("lost", [0.0, 1.0])

@@ -220,39 +220,13 @@ def result_of_model(model: str, free: int, above=0.0, misfit: bool = False, **ch
     return changed(of, **(defaults | changes))
 
 
-CONTRAST, OFFSET = 0.2, 1.0
-"""Those of `measured`."""
-
-
-def flow_result_of(scan) -> FitResult:
-    """A result with the parameters synthetic.FLOW, from which up to nine bins of `measured` were made."""
-    base, bins = flow_result(), len(scan.bins)
-    names = list(base.parameters["param"].values)
-    known = {"contrast": CONTRAST, "offset": OFFSET, "redchi": 1.0, "undetermined": False}
-    scaling = base.scaling.isel(bin=slice(bins)).assign(
-        q=("bin", scan.q), phi=("bin", scan.phi), label=("bin", scan.label),
-        **{name: ("bin", np.full(bins, value)) for name, value in known.items()},
-    )  # fmt: skip
-    inputs = {
-        "store_path": scan.path,
-        "store_sha256": scan.digest,
-        "labels": scan.label.tolist(),
-        "frames": list(scan.frames),
-    }
-    return changed(
-        base,
-        parameters=base.parameters.assign(value=("param", synthetic.FLOW)),
-        covariance=covariance_table(np.diag((0.02 * synthetic.FLOW) ** 2), names),
-        scaling=scaling,
-        inputs=base.provenance.inputs | inputs,
-    )
-
-
 FLOW = np.array([20000.0, -0.4, 1000.0, 9e-4, -0.2, 1e-5, 3.0])
 
 
-def result_for(scan, theta, covariance=None, naive=None, convention="physical", **changes):
-    """The result of a fit that found the truth `measured` scans are made from."""
+def result_for(
+    scan, theta, covariance=None, naive=None, convention="physical", table=None, **changes
+):
+    """The result of a fit that found the truth `measured` scans are made from; table: of parameters."""
     model = LAMINAR_FLOW if len(theta) == 7 else STATIC
     names, p, k = list(model.names), len(theta), len(scan.bins)
     missing = np.full(p, np.nan)
@@ -268,7 +242,7 @@ def result_for(scan, theta, covariance=None, naive=None, convention="physical", 
     )
     return result_of(
         outcome=Outcome.CONVERGED,
-        parameters=parameters_of(columns | flags | {"param": names}),
+        parameters=parameters_of(columns | flags | {"param": names} | (table or {})),
         covariance=covariance_table(covariance, names),
         covariance_naive=covariance_table(naive, names),
         scaling=scaling_table(bins | {"label": scan.label}),
@@ -329,23 +303,28 @@ FIGURE_CASES = {
 UNITS = ["Å²/s", "", "Å²/s", "1/s", "", "1/s", "degree"]
 
 
-def fit_of(scan, fixed=()):
+def fit_of(scan, fixed=(), theta=FLOW):
     """A converged fit whose stderr is 2 % of each parameter, of 6 degrees of freedom; some are fixed."""
-    result = result_for(scan, FLOW, FLOW_COVARIANCE, truth=truth_of(FLOW, LAMINAR_FLOW.names))
-    names = result.parameters["param"].values.tolist()
-    is_fixed = np.isin(names, fixed)
-    stderr = np.where(is_fixed, np.nan, 0.02 * np.abs(FLOW))
-    table = parameters_of(
-        {"param": names, "value": FLOW, "stderr": stderr, "stderr_naive": stderr / 2, "unit": UNITS}
-        | {"dof": np.full(7, 6.0), "at_bound": np.zeros(7), "fixed": is_fixed}
-    )
+    is_fixed = np.isin(LAMINAR_FLOW.names, fixed)
+    stderr = np.where(is_fixed, np.nan, 0.02 * np.abs(theta))
+    table = {"stderr": stderr, "stderr_naive": stderr / 2, "dof": np.full(7, 6.0)}
     inputs = inputs_of(
         len(scan.bins), store="A0123_c2.zarr", store_path=scan.path, store_sha256=scan.digest,
         labels=scan.label.tolist(), frames=list(scan.frames), source_file="A0123.npz",
         source_sha256="ab" * 32, source_format="npz", seconds=[0.0, 5.9],
     )  # fmt: skip
-    freedom = rate_dof(J=6.0, J_integral=6.0, gamma_dot=6.0, strain=6.0)
-    return changed(result, parameters=table, inputs=inputs, rate_dof=freedom, version="0.1.0")
+    more = {
+        "table": table | {"unit": UNITS, "fixed": is_fixed},
+        "truth": truth_of(theta, LAMINAR_FLOW.names),
+        "rate_dof": rate_dof(J=6.0, J_integral=6.0, gamma_dot=6.0, strain=6.0),
+    }
+    covariance = np.diag((0.02 * theta) ** 2)
+    return result_for(scan, theta, covariance, inputs=inputs, version="0.1.0", **more)
+
+
+def flow_result_of(scan) -> FitResult:
+    """A fit that found the parameters synthetic.FLOW, from which bins of `measured` were made."""
+    return fit_of(scan, theta=synthetic.FLOW)
 
 
 def _by_part(values: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:

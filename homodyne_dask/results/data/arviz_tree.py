@@ -127,10 +127,20 @@ def tree_of(result: FitResult, draws: PosteriorDraws, scan: Scan) -> DataTree:
     rates, rates_of_fit = _rates(FitView(result, scan), draws)
     stats = {name: (SAMPLE, np.asarray(of)) for name, of in draws.sample_stats.items()}
     stats["log_prior"] = (SAMPLE, draws.log_prior)
+    bins, there = _bins(result), np.flatnonzero(result.scaling["ndata"].values > 0)
+    linear = {
+        "contrast": ((*SAMPLE, "bin"), draws.linear_params[..., 1], _about("contrast", "")),
+        "offset": ((*SAMPLE, "bin"), 1.0 + draws.linear_params[..., 0], _about("offset", "")),
+    }
+    posterior = _parameters(result, draws.theta).assign(linear).merge(rates)
+    likelihood = {"c2": ((*SAMPLE, "bin"), draws.log_likelihood)}  # of the bins with pairs
     groups = {
-        "posterior": _posterior(result, draws).merge(rates),
+        # q and phi beside it would keep ArviZ from making one table
+        "posterior": posterior.assign_coords(bin=bins["bin"]),
         "sample_stats": _sampled(stats, draws.theta.shape),
-        "log_likelihood": _log_likelihood(result, draws),
+        "log_likelihood": _sampled(likelihood, draws.theta.shape)
+        .assign_coords(bins)
+        .isel(bin=there),
         "prior": _parameters(result, draws.prior[None]),
         "observed_data": _observed(result, scan),
         "constant_data": _constant(result, scan).merge(rates_of_fit),
@@ -194,23 +204,6 @@ def _bins(result: FitResult) -> dict[str, Any]:
     return {"bin": ("bin", table["label"].values)} | {
         name: ("bin", table[name].values, {"units": DATASET_UNITS[name]}) for name in ("q", "phi")
     }
-
-
-def _posterior(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
-    dims = (*SAMPLE, "bin")
-    linear = {
-        "contrast": (dims, draws.linear_params[..., 1], _about("contrast", "")),
-        "offset": (dims, 1.0 + draws.linear_params[..., 0], _about("offset", "")),
-    }
-    label = _bins(result)["bin"]  # q and phi beside it would keep ArviZ from making one table
-    return _parameters(result, draws.theta).assign(linear).assign_coords(bin=label)
-
-
-def _log_likelihood(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
-    """Return it of the bins with pairs: one that is unknown has none."""
-    there = np.flatnonzero(result.scaling["ndata"].values > 0)
-    of_bins = {"c2": ((*SAMPLE, "bin"), draws.log_likelihood)}
-    return _sampled(of_bins, draws.theta.shape).assign_coords(_bins(result)).isel(bin=there)
 
 
 def _observed(result: FitResult, scan: Scan) -> xarray.Dataset:

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import xarray
-from jaxtyping import Float
 
 from homodyne_dask.document.blocks import Document
 from homodyne_dask.document.plain_text import Reportable
@@ -111,31 +110,27 @@ class Comparison(Reportable):
     def sentence(self) -> str:
         """The verdict: which fit the data prefer, or which fits they do not distinguish."""
         best = next(fit for fit in self.fits if fit.best)
-        scored = [fit for fit in self.fits if not fit.best and np.isfinite(fit.score)]
-        worse = [fit for fit in scored if fit.told]
-        wrong = [fit for fit in scored if not fit.told and fit.misfit and not best.misfit]
-        equal = [fit for fit in scored if not fit.told and fit not in wrong]
+        others = [fit for fit in self.fits if not fit.best]
+        equal = [
+            fit
+            for fit in others
+            if np.isfinite(fit.score) and not fit.told and (best.misfit or not fit.misfit)
+        ]
         parts = [_undecided(best, equal) if equal else f"the data prefer {best.name}"]
-        phrases = []
-        for n, fit in enumerate(worse):
-            misfit = " (and does not describe the data)" * (fit.misfit and not best.misfit)
-            verb = (
-                f"{fit.name} by" if n else f"predicting the left-out angles, {fit.name} is worse by"
-            )
-            phrases.append(f"{verb} {_difference(fit)}{misfit}")
-        parts += [", ".join(phrases)] if phrases else []
-        for fit in wrong:
-            by = value_and_error(abs(fit.worse_by), fit.stderr)
-            order = "worse" if fit.worse_by >= 0 else "better"
-            parts.append(f"{fit.name} does not describe the data ({order} by {by})")
-        for fit in self.fits:
+        for fit in others:
             if not np.isfinite(fit.score):
                 why = Outcome[fit.outcome].value
                 if fit.outcome == Outcome.CONVERGED.name:
                     why = "single angles determine its parameters, or it has none"
                 parts.append(f"{fit.name} has no score: {why}")
-            if fit.chosen and fit.at_bound:
-                parts.append(f"{fit.name} is scored with {fit.at_bound} fixed at a bound")
+            elif fit not in equal:
+                order = "worse" if fit.worse_by >= 0 else "better"
+                by = value_and_error(abs(fit.worse_by), fit.stderr)
+                wrong = " (and does not describe the data)" * (fit.misfit and not best.misfit)
+                parts.append(f"{fit.name} predicts the left-out angles {order} by {by}{wrong}")
+        (chosen,) = (fit for fit in self.fits if fit.chosen)
+        if chosen.at_bound:
+            parts.append(f"{chosen.name} is scored with {chosen.at_bound} fixed at a bound")
         parts += ["none of the models describes the data"] * best.misfit
         return "; ".join(parts)
 
@@ -154,7 +149,9 @@ class Comparison(Reportable):
 
 def _undecided(best: ComparedFit, equal: Sequence[ComparedFit]) -> str:
     """Return which fits the data do not distinguish from the best, and which of all these to take."""
-    others = " or ".join(f"{fit.name} (difference {_difference(fit)})" for fit in equal)
+    others = " or ".join(
+        f"{fit.name} (difference {value_and_error(fit.worse_by, fit.stderr)})" for fit in equal
+    )
     fewest = min(fit.parameters + fit.linear for fit in (best, *equal))
     simplest = [fit for fit in (best, *equal) if fit.parameters + fit.linear == fewest]
     chosen = next(fit.name for fit in (best, *equal) if fit.chosen)
@@ -165,26 +162,8 @@ def _undecided(best: ComparedFit, equal: Sequence[ComparedFit]) -> str:
     return f"the data do not distinguish {best.name} from {others}: use {take}"
 
 
-def _difference(fit: ComparedFit) -> str:
-    return value_and_error(fit.worse_by, fit.stderr)
-
-
 MIN_INDEPENDENT_BINS = 3
 """Least number of independent bins whose scores have a scatter that means something."""
-
-
-class Ranking(NamedTuple):
-    """The models by their scores, each the sum of χ² of the bins left out; NaN where it is not known."""
-
-    totals: Float[np.ndarray, " model"]
-    above: Float[np.ndarray, " model"]
-    """Score less the lowest of the models that describe the data."""
-    stderr: Float[np.ndarray, " model"]
-    """Of that difference."""
-    lowest: int
-    """The model with the lowest score of those that describe the data, or of all if none does."""
-    chosen: int
-    """The simplest of these whose score is not above the lowest by more than the standard error."""
 
 
 def require_independent_bins(groups: int) -> None:
@@ -196,31 +175,75 @@ def require_independent_bins(groups: int) -> None:
         )
 
 
-def _ranked(results: Sequence[FitResult]) -> Ranking:
-    """Return the order of fits to the same data, the simplest first.
-
-    Raises OptionError where no fit has a score, SelectionError where independent bins are too few.
-    """
-    tables = [fit.diagnosis.left_out for fit in results]
-    columns = [None if of is None else of["left_out_chisqr"].values for of in tables]
-    unknown = np.full(max(1 if of is None else len(of) for of in columns), np.nan)
-    scores = np.array([unknown if of is None else of for of in columns])
-    misfit = np.array([fit.misfit for fit in results])
-    totals = scores.sum(1)
+def compare_fits(fits: Mapping[str, FitResult]) -> Comparison:
+    """Return the comparison of fits by name; raises OptionError and SelectionError as `hd.compare`."""
+    _require_comparable(fits)
+    tables = {name: fit.diagnosis.left_out for name, fit in fits.items()}
+    bins = max(1 if of is None else of.sizes["cluster"] for of in tables.values())
+    of_bins = {
+        name: np.full(bins, np.nan) if of is None else of["left_out_chisqr"].values
+        for name, of in tables.items()
+    }
+    free = {name: int((~fit.parameters["fixed"].values).sum()) for name, fit in fits.items()}
+    size = {
+        name: np.inf if of is None else free[name] + float(of["linear"])
+        for name, of in tables.items()
+    }
+    # the simplest first, those without a score last
+    names = sorted(
+        fits, key=lambda name: (size[name], np.nan_to_num(of_bins[name].sum(), nan=np.inf), name)
+    )
+    scores, sizes = (np.array([of[name] for name in names]) for of in (of_bins, size))
+    totals, misfit = scores.sum(1), np.array([fits[name].misfit for name in names])
     known = np.isfinite(totals)
     if not known.any():
         raise OptionError(
             "none of the fits has a score for left-out angles: they did not converge, or single angles "
             "determine their parameters; fix such parameters, or see the report of one fit"
         )
-    require_independent_bins(scores.shape[1])
+    require_independent_bins(bins)
     left = known & ~misfit
     left = left if left.any() else known
     lowest = int(np.argmin(np.where(left, totals, np.inf)))
-    above = scores - scores[lowest]
-    stderr = np.sqrt(above.shape[1]) * above.std(axis=1, ddof=1)
-    chosen = next(n for n in np.flatnonzero(left) if above[n].sum() <= stderr[n])
-    return Ranking(totals, above.sum(1), stderr, lowest, int(chosen))
+    differences = scores - scores[lowest]
+    above, stderr = differences.sum(1), np.sqrt(bins) * differences.std(axis=1, ddof=1)
+    # One standard error is enough against a fit with fewer parameters: where that is the truth, and the
+    # other holds it as a special case, this happens in 1 to 7 of 100 cases. Two are asked for against others.
+    told = above > np.where(sizes < sizes[lowest], 1.0, 2.0) * stderr
+    chosen = next(n for n in np.flatnonzero(left) if above[n] <= stderr[n])
+    # 0 where a model interpolates the data
+    noise = min(fits[name].redchi for name, of in zip(names, known, strict=True) if of) or 1.0
+    rows = []
+    for n, name in enumerate(names):
+        fit, kept = fits[name], tables[name]
+        linear = penalty = of_data = np.nan
+        if kept is not None:  # a prior of a parameter is no datum of all fits
+            linear, penalty = float(kept["linear"]), float(kept["penalty"]) / noise
+            of_data = float(kept["chisqr"].sum()) / noise
+        at_bound = fit.parameters["param"].values[fit.parameters["at_bound"].values]
+        row = ComparedFit(
+            name=name,
+            model=fit.config["model"],
+            outcome=fit.outcome.name,
+            at_bound=", ".join(map(str, at_bound)),
+            parameters=free[name],
+            linear=linear,
+            chisqr=fit.chisqr,
+            redchi=fit.redchi,
+            misfit=fit.misfit,
+            score=float(-0.5 * totals[n] / noise),
+            worse_by=float(0.5 * above[n] / noise),
+            stderr=float(0.5 * stderr[n] / noise),
+            penalty=penalty,
+            clic=of_data + 2 * penalty,
+            aic_naive=of_data + 2 * (free[name] + linear),
+            told=bool(told[n]),
+            best=n == lowest,
+            chosen=bool(n == chosen),
+        )
+        rows.append(row)
+    rows.sort(key=lambda row: (not row.best, -row.score if np.isfinite(row.score) else np.inf))
+    return Comparison(tuple(rows), fits[names[0]].provenance.inputs["store"], bins, noise, fits)
 
 
 _SAME_INPUTS = {
@@ -234,103 +257,41 @@ _SAME_INPUTS = {
 
 def _in_common(fit: FitResult) -> dict[str, Any]:
     """Return what fits that are compared have in common, by its name."""
-    inputs = fit.provenance.inputs
+    inputs, config = fit.provenance.inputs, fit.config
+    priors = {  # of contrast or offset, which count as measurements
+        name: given.get("prior") if isinstance(given := config[name], dict) else None
+        for name in ("contrast", "offset")
+    }
     return {
         "data": f"{inputs['store']} (SHA-256 {inputs['store_sha256'][:12]})",
         **{name: inputs[key] for name, key in _SAME_INPUTS.items()},
         "numbers of pairs": fit.scaling["ndata"].values.tolist(),
-        **{name: fit.config[name] for name in ("min_lag", "precision")},
-        **{f"prior of the {name}": _prior_of(fit.config[name]) for name in ("contrast", "offset")},
+        **{name: config[name] for name in ("min_lag", "precision")},
+        **{f"prior of the {name}": prior for name, prior in priors.items()},
     }
 
 
-def _prior_of(given: Any) -> Any:
-    """Return the prior of contrast or offset, which counts as a measurement."""
-    return given.get("prior") if isinstance(given, dict) else None
-
-
-def compare_fits(fits: Mapping[str, FitResult]) -> Comparison:
-    """Return the comparison of fits by name; raises OptionError and SelectionError as `hd.compare`."""
-    first, *others = fits
+def _require_comparable(fits: Mapping[str, FitResult]) -> None:
+    """Raise OptionError for fits whose χ² are of other data, weights or parts of a measurement."""
     for name, fit in fits.items():
         if (loss := fit.config["loss"]) != "linear":
             raise OptionError(
                 f"{name} was fitted with the loss {loss}, which applies its own weights, but models are "
                 f"compared by least squares: fit again with the loss linear"
             )
-    for name in others:
-        _check_same(first, fits[first], name, fits[name])
-    names = sorted(fits, key=lambda name: (*_size_and_score(fits[name]), name))
-    order = _ranked([fits[name] for name in names])
-    scored = [fits[name].redchi for name, of in zip(names, order.totals, strict=True) if of == of]
-    noise = min(scored) or 1.0  # 0 where a model interpolates the data
-    # One standard error is enough against a fit with fewer parameters: where that is the truth, and the
-    # other holds it as a special case, this happens in 1 to 7 of 100 cases. Two are asked for against others.
-    size = np.array([_size_and_score(fits[name])[0] for name in names])
-    told = order.above > np.where(size < size[order.lowest], 1.0, 2.0) * order.stderr
-    rows = [_row(name, fits[name], order, n, noise, bool(told[n])) for n, name in enumerate(names)]
-    rows.sort(key=lambda row: (not row.best, -row.score if np.isfinite(row.score) else np.inf))
-    simplest = fits[names[0]]
-    assert simplest.diagnosis.left_out is not None  # fits without a score are the last ones
-    bins = simplest.diagnosis.left_out.sizes["cluster"]
-    return Comparison(tuple(rows), simplest.provenance.inputs["store"], bins, noise, fits)
-
-
-def _row(
-    name: str, fit: FitResult, order: Ranking, n: int, noise: float, told: bool
-) -> ComparedFit:
-    table, kept = fit.parameters, fit.diagnosis.left_out
-    parameters = int((~table["fixed"].values).sum())
-    linear = penalty = of_data = np.nan
-    if kept is not None:
-        linear, penalty = float(kept["linear"]), float(kept["penalty"]) / noise
-        of_data = (
-            float(kept["chisqr"].sum()) / noise
-        )  # a prior of a parameter is no datum of all fits
-    return ComparedFit(
-        name=name,
-        model=fit.config["model"],
-        outcome=fit.outcome.name,
-        at_bound=", ".join(map(str, table["param"].values[table["at_bound"].values])),
-        parameters=parameters,
-        linear=linear,
-        chisqr=fit.chisqr,
-        redchi=fit.redchi,
-        misfit=fit.misfit,
-        score=float(-0.5 * order.totals[n] / noise),
-        worse_by=float(0.5 * order.above[n] / noise),
-        stderr=float(0.5 * order.stderr[n] / noise),
-        penalty=penalty,
-        clic=of_data + 2 * penalty,
-        aic_naive=of_data + 2 * (parameters + linear),
-        told=told,
-        best=n == order.lowest,
-        chosen=n == order.chosen,
-    )
-
-
-def _size_and_score(fit: FitResult) -> tuple[float, float]:
-    """Return how many numbers were fitted, and χ² of the bins left out; infinite where there is no score."""
-    of = fit.diagnosis.left_out
-    if of is None:
-        return np.inf, np.inf
-    score = np.nan_to_num(of["left_out_chisqr"].values.sum(), nan=np.inf)
-    return float((~fit.parameters["fixed"].values).sum() + of["linear"]), float(score)
-
-
-def _check_same(first: str, one: FitResult, second: str, two: FitResult) -> None:
-    """Raise OptionError for fits whose χ² are of other data, weights or parts of a measurement."""
-    others = _in_common(two)
-    for what, value in _in_common(one).items():
-        if value != others[what]:
+    (first, one), *others = fits.items()
+    same, mode = _in_common(one), one.config["scaling"]
+    for name, fit in others:
+        for what, value in _in_common(fit).items():
+            if value != same[what]:
+                raise OptionError(
+                    f"{first} and {name} were fitted with different {what} ({shown(same[what])} "
+                    f"and {shown(value)}): fit both in the same way"
+                )
+        other = fit.config["scaling"]
+        if (mode == "individual") != (other == "individual"):
             raise OptionError(
-                f"{first} and {second} were fitted with different {what} ({shown(value)} "
-                f"and {shown(others[what])}): fit both in the same way"
+                f"{first} and {name} have the scalings {mode} and {other}: contrast and offset of a "
+                f"left-out angle are fitted to that angle with individual scaling, but predicted with the "
+                f"other; fit both in the same way"
             )
-    modes = one.config["scaling"], two.config["scaling"]
-    if (modes[0] == "individual") != (modes[1] == "individual"):
-        raise OptionError(
-            f"{first} and {second} have the scalings {modes[0]} and {modes[1]}: contrast and offset of a "
-            f"left-out angle are fitted to that angle with individual scaling, but predicted with the other; "
-            f"fit both in the same way"
-        )

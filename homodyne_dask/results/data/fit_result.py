@@ -10,14 +10,21 @@ import xarray
 
 from homodyne_dask.document.blocks import Document
 from homodyne_dask.document.plain_text import Reportable
-from homodyne_dask.errors import printable
+from homodyne_dask.errors import OptionError, printable
+from homodyne_dask.models import Model, model_of_digest
+from homodyne_dask.models.fingerprint import known_part
+from homodyne_dask.models.spline_rates import with_stored_splines
+from homodyne_dask.models.tied import with_ties
 from homodyne_dask.results.data.finding_catalogue import MISFIT, Severity
 from homodyne_dask.results.data.findings import Findings
-from homodyne_dask.results.data.fitted_parameters import FittedParameters, tied_quantities
+from homodyne_dask.results.data.fitted_parameters import (
+    DerivedQuantity,
+    FittedParameters,
+    derived_quantities,
+)
 from homodyne_dask.results.data.misfit import ModelCheck, PowerOfQ
 from homodyne_dask.results.data.plain_data import plain_values, read_fields
 from homodyne_dask.results.data.plots import Plots
-from homodyne_dask.results.data.provenance import Provenance
 from homodyne_dask.results.data.result_tables import (
     DATASET_UNITS,
     PARAMETER_COLUMNS,
@@ -27,7 +34,6 @@ from homodyne_dask.results.data.result_tables import (
     plain_rows,
     scaling_table,
 )
-from homodyne_dask.results.data.stokes_einstein import DerivedQuantity, derived_quantities
 from homodyne_dask.solver.covariance import error_used
 from homodyne_dask.solver.hausman import HausmanTest
 from homodyne_dask.solver.state import Outcome
@@ -117,6 +123,47 @@ class FitRun:
     """Largest number of compilations of each kernel in one process."""
     timings: dict[str, float]
     """Seconds: start (initial values), passes, errors (all after the last pass), total."""
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What was fitted, how, and with which programs."""
+
+    config: dict[str, Any]
+    """The options in force, defaults included: model, convention, gap_angstrom, scaling, ..."""
+    inputs: dict[str, Any]
+    """The store, its digest, the source file and its SHA-256, the selection, notes of ingest."""
+    truth: dict[str, Any] | None = None
+    """True model and parameters of simulated data."""
+    version: str = ""
+    """Of homodyne-dask."""
+    versions: dict[str, str] = field(default_factory=dict)
+    """Versions of Python and of the numerical packages."""
+    definition: Model | None = field(default=None, repr=False, compare=False)
+    """The model that was fitted; None for a result that was read from a file."""
+
+    def fitted_model(self) -> Model:
+        """Return the model that was fitted.
+
+        Raises OptionError where this process does not have it, or where its functions read other values.
+        """
+        name, held = self.config["model"], self.definition
+        if held is not None:
+            if known_part(held.current().digest) == known_part(held.digest):
+                return held
+            raise OptionError(
+                f"data that the functions of model {name!r} read have changed since the fit: restore them, "
+                f"or fit again"
+            )
+        if splines := self.config["splines"]:
+            return with_stored_splines(name, splines)
+        model = model_of_digest(name, self.config["model_digest"])
+        if model is None:
+            raise OptionError(
+                f"the fitted model {name!r} is unknown in this process, so only the numbers of the result "
+                f"can be shown: define the model with hd.separable as before, or fit again"
+            )
+        return with_ties(model, self.config["tie"])
 
 
 PARTS: dict[str, type] = {
@@ -249,7 +296,7 @@ class FitResult(Reportable):
     @property
     def derived(self) -> dict[str, DerivedQuantity]:
         """Tied parameters; D_SE of Brownian motion."""
-        return tied_quantities(self) | derived_quantities(self.config, self.parameters)
+        return derived_quantities(self)
 
     @property
     def misfit(self) -> bool:

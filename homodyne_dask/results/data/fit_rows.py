@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+import xarray
+from jaxtyping import Bool, Float
 
 from homodyne_dask.models.rate_forms import RATES, rate, rate_stderr
 from homodyne_dask.models.spline_basis import SplineForm
@@ -138,7 +139,10 @@ def fit_row(
 
 
 def quantities_of(result: FitResult, age: float | None) -> dict[str, Quantity]:
-    """Return the parameters of a fit, and its rates at an age [s] where one is given."""
+    """Return the parameters of a fit, and its rates at an age [s] where one is given.
+
+    Rates of free form stand for their coefficients, without an age in the middle of the record.
+    """
     quantities = {
         name: Quantity(**{key: row[key].item() for key in Quantity._fields if key in row})
         for name, row in plain_rows(result.parameters, "param").items()
@@ -147,9 +151,18 @@ def quantities_of(result: FitResult, age: float | None) -> dict[str, Quantity]:
     shared = (of for of in RATES.values() if bound.intersection(of))
     for name in bound.union(*shared).intersection(quantities):
         quantities[name] = quantities[name]._replace(conditional=True)
+    rates, free, coefficients = {}, {}, set()
     if age is not None:
-        quantities |= _rates(result, quantities, age)
-    return _with_free_rates(result, quantities, age)
+        laws = {name: of for name, of in RATES.items() if quantities.keys() >= {*of}}
+        rates = {n: _rate_at(result, quantities, n, of, age) for n, of in laws.items()}
+    for name, stored in result.config["splines"].items():
+        form = SplineForm(**stored)
+        of = [f"{name}_{n + 1}" for n in range(form.size)]
+        at = (form.first + form.last) / 2 if age is None else age
+        free[name] = _rate_at(result, quantities, name, of, at, form)
+        coefficients.update(of)
+    others = quantities | rates
+    return free | {name: q for name, q in others.items() if name not in coefficients}
 
 
 def constant_quantities(rows: Sequence[FitRow]) -> dict[str, str]:
@@ -173,72 +186,56 @@ def quantity_names(rows: Sequence[FitRow], parameters: Sequence[str] = ()) -> li
     return [*parameters, *(name for name, of in RATES.items() if aged and {*of} <= {*parameters})]
 
 
-def _rates(
-    result: FitResult, parameters: Mapping[str, Quantity], age: float
-) -> dict[str, Quantity]:
-    homodyne, found = result.config["convention"] == Convention.HOMODYNE, {}
-    t = np.array([max(age, result.provenance.inputs["frame_time"] / 2)])
-    for name, of in RATES.items():
-        if set(of) <= set(parameters):
-            floor = RATE_FLOOR if name == "J" or homodyne else None
-            theta = np.array([parameters[one].value for one in of])
-            (value,), gradient = rate(t, theta, floor)
-            unit = parameters[of[0]].unit
-            found[name] = _quantity(result, name, of, unit, float(value), gradient, age)
-    return found
-
-
-def _quantity(
+def _rate_at(
     result: FitResult,
+    known: Mapping[str, Quantity],
     name: str,
     parameters: Sequence[str],
-    unit: str,
-    value: float,
-    gradient: Float[np.ndarray, "p one"],
     age: float,
+    form: SplineForm | None = None,
 ) -> Quantity:
-    """Return a rate at an age from its gradient; parameters that are fixed or held by a bound are known."""
-    at, errors = _places(result, parameters), np.full(2, np.nan)
-    fixed, bounded = (result.parameters[key].values[at] for key in ("fixed", "at_bound"))
-    for n, known in enumerate((result.covariance, result.errors.covariance_naive)):
-        if known is not None:
-            own = known.values[np.ix_(at, at)]
-            held = fixed | (bounded & np.isnan(np.diag(own)))
-            errors[n] = rate_stderr(gradient, np.where(held[:, None] | held, 0.0, own))[0]
+    """Return a rate at an age [s] from its parameters; form: of a rate that is not a t^b + c."""
+    own, errors, bound = [known[one] for one in parameters], np.full(2, np.nan), np.zeros(1, bool)
+    theta = np.array([q.value for q in own])
+    t = np.array([max(age, result.provenance.inputs["frame_time"] / 2)])
+    if form is None:
+        homodyne = result.config["convention"] == Convention.HOMODYNE
+        (value,), gradient = rate(t, theta, RATE_FLOOR if name == "J" or homodyne else None)
+    else:
+        gradient = form.basis(t)
+        value = theta @ gradient[:, 0]
+        bound = np.array([q.at_bound and np.isnan(q.stderr) for q in own])[gradient[:, 0] > 0]
+    for n, covariance in enumerate((result.covariance, result.errors.covariance_naive)):
+        if covariance is not None:
+            errors[n] = rate_stderr(gradient, covariance_of(result, parameters, covariance)[0])[0]
     dof = float(freedom_of_rate(result, name, np.array([age]))[0])
     errors[0] = np.nan if np.isnan(dof) else errors[0]
     has = bool(np.isfinite(errors[0]))
-    method = result.parameters.attrs["method"] if has else ""
-    return Quantity(unit, value, *errors.tolist(), dof=dof if has else np.nan, method=method)
+    return Quantity(
+        own[0].unit,
+        float(value),
+        *errors.tolist(),
+        dof=dof if has else np.nan,
+        at_bound=bool(bound.all()),
+        conditional=bool(bound.any()),
+        method=result.parameters.attrs["method"] if has else "",
+    )
 
 
-def _with_free_rates(
-    result: FitResult, quantities: Mapping[str, Quantity], age: float | None
-) -> dict[str, Quantity]:
-    """Return the quantities with rates of free form in place of their coefficients.
+def covariance_of(
+    result: FitResult, parameters: Sequence[str], known: xarray.DataArray
+) -> tuple[Float[np.ndarray, "p p"], Bool[np.ndarray, " p"]]:
+    """Return the covariance of some parameters, and which of them are held by a bound.
 
-    age: where they are taken [s]; None for the middle of the record.
+    0 of these and of fixed ones, NaN of others without an error. A selection by xarray would load Dask.
     """
-    rates, coefficients = {}, set()
-    for rate_name, stored in result.config["splines"].items():
-        form = SplineForm(**stored)
-        names = [f"{rate_name}_{n + 1}" for n in range(form.size)]
-        at = (form.first + form.last) / 2 if age is None else age
-        basis = form.basis(np.array([max(at, result.provenance.inputs["frame_time"] / 2)]))
-        coefficient = [quantities[name] for name in names]
-        bound = [q.at_bound and np.isnan(q.stderr) for q in coefficient]
-        bound = np.array(bound)[basis[:, 0] > 0]
-        value = float(np.array([q.value for q in coefficient]) @ basis[:, 0])
-        found = _quantity(result, rate_name, names, coefficient[0].unit, value, basis, at)
-        rates[rate_name] = found._replace(at_bound=bool(bound.all()), conditional=bool(bound.any()))
-        coefficients |= set(names)
-    return rates | {name: q for name, q in quantities.items() if name not in coefficients}
-
-
-def _places(result: FitResult, parameters: Sequence[str]) -> list[int]:
-    """Return where parameters stand in the table, of which a selection by xarray would load Dask."""
     names = result.parameters["param"].values.tolist()
-    return [names.index(one) for one in parameters]
+    at = [names.index(one) for one in parameters]
+    fixed, bounded = (result.parameters[key].values[at] for key in ("fixed", "at_bound"))
+    own = known.values[np.ix_(at, at)]
+    bounded = bounded & np.isnan(np.diag(own))
+    held = fixed | bounded
+    return np.where(held[:, None] | held, 0.0, own), bounded
 
 
 def freedom_of_rate(

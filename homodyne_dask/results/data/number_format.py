@@ -16,13 +16,11 @@ def value_and_error(value: float, error: float, largest: float = 0.0) -> str:
     if not (math.isfinite(error) and error > 0):
         return f"{value:.6g}"
     exponent = _exponent(max(abs(value), error))
-    if -4 < (_exponent(largest) if largest else exponent) < 7:
-        places = _places(error)
-        return f"{_rounded(value, places)} ± {_rounded(error, places)}"
-    scale = 10.0**exponent
+    plain = -4 < (_exponent(largest) if largest else exponent) < 7
+    scale = 1.0 if plain else 10.0**exponent
     places = _places(error / scale)
     shown = f"{_rounded(value / scale, places)} ± {_rounded(error / scale, places)}"
-    return f"({shown})e{exponent:+03d}"
+    return shown if plain else f"({shown})e{exponent:+03d}"
 
 
 def quantiles(values: Sequence[float], sd: float) -> list[str]:
@@ -30,10 +28,8 @@ def quantiles(values: Sequence[float], sd: float) -> list[str]:
     if not (all(map(math.isfinite, values)) and math.isfinite(sd) and sd > 0):
         return [f"{value:.6g}" if math.isfinite(value) else "-" for value in values]
     exponent = _exponent(max(sd, *map(abs, values)))
-    if -4 < exponent < 7:
-        return [_rounded(value, _places(sd)) for value in values]
-    scale = 10.0**exponent
-    return [f"{_rounded(value / scale, _places(sd / scale))}e{exponent:+03d}" for value in values]
+    scale, power = (1.0, "") if -4 < exponent < 7 else (10.0**exponent, f"e{exponent:+03d}")
+    return [f"{_rounded(value / scale, _places(sd / scale))}{power}" for value in values]
 
 
 def format_error(value: float) -> str:

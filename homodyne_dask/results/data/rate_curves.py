@@ -1,6 +1,6 @@
 """`result.rates`: J(t), γ̇(t) and their integrals with error bands, as the picture and rates.csv show them."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import xarray
@@ -14,7 +14,7 @@ from homodyne_dask.models.rate_forms import rate_stderr
 from homodyne_dask.models.spline_basis import basis_error
 from homodyne_dask.models.transport import RATE_FLOOR
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fit_rows import freedom_of_rate
+from homodyne_dask.results.data.fit_rows import covariance_of, freedom_of_rate
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.solver.covariance import SPECKLE
@@ -104,22 +104,17 @@ def rates_in(view: FitView) -> xarray.Dataset:
     units = UNITS | (UNITS_OF_UNKNOWN_Q if np.isnan(scan.q).any() else {})
     curves = rates(view.model.at, scan.time, scan.frames)
     for name, curve in curves.items():
-        lowest, highest = _ends(result, name, curve)
-        band = _band(result, name, curve, known)
-        about = {"units": units[name], "long_name": WORDS[name]} | band.about
-        columns[name] = ("t", curve.value, about)
-        columns[f"{name}_stderr"] = ("t", band.stderr, {"units": units[name]})
-        columns[f"{name}_dof"] = ("t", band.dof, {"units": "1"})
-        for suffix, half in zip(BANDS, band.half_widths, strict=True):
-            low = np.maximum(curve.value - half * band.below, lowest)
-            high = np.minimum(curve.value + half * band.above, highest)
-            columns[f"{name}_low_{suffix}"] = ("t", low, {"units": units[name]})
-            columns[f"{name}_high_{suffix}"] = ("t", high, {"units": units[name]})
+        band, about = _band(result, name, curve, known)
+        words = {"units": units[name], "long_name": WORDS[name]}
+        columns[name] = ("t", curve.value, words | about)
+        for key, values in band.items():
+            unit = "1" if key == "dof" else units[name]
+            columns[f"{name}_{key}"] = ("t", values, {"units": unit})
         if name in result.config["splines"]:
-            law = nearest_power_law(curve.time, curve.value, band.stderr)
-            words = {"units": units[name], "long_name": f"power law nearest to the {WORDS[name]}"}
+            law = nearest_power_law(curve.time, curve.value, band["stderr"])
+            words["long_name"] = f"power law nearest to the {WORDS[name]}"
             columns[f"{name}_power_law"] = ("t", law, words)
-        for note in band.about.values():
+        for note in about.values():
             notes.setdefault(note, []).append(name)
     return xarray.Dataset(
         columns,
@@ -166,40 +161,24 @@ def _ends(result: FitResult, name: str, curve: RateCurve) -> tuple[float, float]
     return (0.0 if name.startswith("J") else -np.inf), np.inf
 
 
-class _Band(NamedTuple):
-    stderr: Float[np.ndarray, " n"]
-    """NaN where it is not known."""
-    dof: Float[np.ndarray, " n"]
-    """Of the combination of parameters; infinite for naive errors."""
-    below: Float[np.ndarray, " n"]
-    """The standard error, and that of splines and smoothing where the rate may so be lower."""
-    above: Float[np.ndarray, " n"]
-    half_widths: list[Float[np.ndarray, " n"]]
-    """Of each of `BANDS`, in units of these."""
-    about: dict[str, str]
-    """What qualifies the band."""
-
-
-def _band(result: FitResult, name: str, curve: RateCurve, known: xarray.DataArray | None) -> _Band:
-    names, unknown = list(curve.parameters), np.full(len(curve.value), np.nan)
-    nothing = _Band(unknown, unknown, unknown, unknown, [unknown] * len(BANDS), {})
+def _band(
+    result: FitResult, name: str, curve: RateCurve, known: xarray.DataArray | None
+) -> tuple[dict[str, Float[np.ndarray, " n"]], dict[str, str]]:
+    """Return error, degrees of freedom and ends of the bands of a rate by suffix, and what qualifies them."""
+    names, about = list(curve.parameters), {}
+    ends = [f"{end}_{band}" for band in BANDS for end in ("low", "high")]
+    unknown = dict.fromkeys(("stderr", "dof", *ends), np.full(len(curve.value), np.nan))
     if known is None:
-        return nothing
-    table = result.parameters.sel(param=names)
-    covariance = known.sel(cov_i=names, cov_j=names).values
-    bounded = table["at_bound"].values & np.isnan(np.diag(covariance))
-    moved = ~(table["fixed"].values | bounded)
-    missing = moved & np.isnan(np.diag(covariance))
-    if missing.any():
+        return unknown, about
+    covariance, bounded = covariance_of(result, names, known)
+    if (missing := np.isnan(np.diag(covariance))).any():
         word = f"there is no band, because the error of {_listed(names, missing)} is unknown"
-        return nothing._replace(about={"no_band": word})
-    about = {}
+        return unknown, {"no_band": word}
     if bounded.any():
         bound = _listed(names, bounded)
         about["conditional"] = (
             f"the band is too narrow: it assumes that {bound} is fixed at the bound where the fit ended"
         )
-    covariance = np.where(moved[:, None] & moved, covariance, 0.0)
     stderr = rate_stderr(curve.gradient, covariance)
     if name == "J" and name not in result.config["splines"]:
         stderr = np.where(curve.value > RATE_FLOOR, stderr, np.nan)  # it has no derivative there
@@ -207,12 +186,21 @@ def _band(result: FitResult, name: str, curve: RateCurve, known: xarray.DataArra
     if (few := np.isnan(dof)).any():
         about["no_band"] = "there is no band where too few bins determine the error"
         stderr = np.where(few, np.nan, stderr)
-    halves = [half_width(100 * level, dof) for level in LEVELS.values()]
-    halves.append(half_width_everywhere(LEVEL, curve.gradient, covariance, dof))
     below, above = _reach(result, name, curve, stderr)
     if (below != stderr).any() or (above != stderr).any():
         about["wider"] = "the bands include errors due to splines and smoothing"
-    return _Band(stderr, dof, below, above, halves, about)
+    halves = [half_width(100 * level, dof) for level in LEVELS.values()]
+    halves.append(half_width_everywhere(LEVEL, curve.gradient, covariance, dof))
+    lowest, highest = _ends(result, name, curve)
+    found = [
+        end
+        for half in halves
+        for end in (
+            np.maximum(curve.value - half * below, lowest),
+            np.minimum(curve.value + half * above, highest),
+        )
+    ]
+    return {"stderr": stderr, "dof": dof, **dict(zip(ends, found, strict=True))}, about
 
 
 def _reach(

@@ -13,12 +13,14 @@ from jaxtyping import Float
 from homodyne_dask.document.blocks import Document
 from homodyne_dask.document.plain_text import Reportable
 from homodyne_dask.errors import OptionError, nearest, shown
+from homodyne_dask.results.data.findings import Findings
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, FitRow, quantity_names
 from homodyne_dask.results.data.fitted_parameters import nearest_turn
-from homodyne_dask.results.data.global_fit import GlobalFit
-from homodyne_dask.results.data.plain_data import plain_values
+from homodyne_dask.results.data.plain_data import plain_values, read_fields
 from homodyne_dask.results.data.plots import in_place_of
+from homodyne_dask.results.data.result_tables import correlation_of, covariances_in, table_of
+from homodyne_dask.solver.state import Outcome
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -138,11 +140,62 @@ def power_law_of_q(
     return PowerLawOfQ(exponent, stderr_of_law, chisqr, freedom, p, dof_of_law)
 
 
+@dataclass(frozen=True)
+class GlobalFit:
+    """The parameters of several scans from one fit, with their covariance."""
+
+    per_scan: tuple[str, ...]
+    """Parameters that differ by scan; the others are shared."""
+    outcome: Outcome
+    parameters: xarray.Dataset
+    """Over param ('alpha', 'D0 of scan 3'): value, stderr, stderr_naive, dof, method, at_bound, fixed."""
+    covariance: xarray.DataArray | None
+    """(cov_i, cov_j), of stderr; None where it is not known."""
+    covariance_naive: xarray.DataArray | None
+    """That for pairs with independent noise."""
+    chisqr: float
+    redchi: float
+    """χ² over pairs less fitted parameters, contrasts and offsets."""
+    ndata: int
+    findings: Findings
+    """On parameters that the data do not determine, or only weakly."""
+
+    @property
+    def correlation(self) -> xarray.DataArray | None:
+        """Correlation matrix (cov_i, cov_j) of the standard errors; None if unknown."""
+        return correlation_of(self.covariance)
+
+    def own_errors(self, name: str, known: xarray.DataArray) -> Float[np.ndarray, " scan"]:
+        """Return the errors of a parameter that differs by scan, the shared ones taken as known.
+
+        The errors that shared ones pass on are the same in all scans: those left are independent. known: one
+        of the covariances.
+        """
+        names = self.parameters["param"].values.tolist()
+        free = np.isfinite(np.diag(known.values))
+        own = np.array([one.startswith(f"{name} of scan ") for one in names])
+        shared = free & np.array([" of scan " not in one for one in names])
+        V = known.values
+        left = V[np.ix_(own, own)]
+        if shared.any():
+            across = V[np.ix_(own, shared)]
+            left = left - across @ np.linalg.solve(V[np.ix_(shared, shared)], across.T)
+        return np.sqrt(np.maximum(np.diag(left), 0.0))
+
+    @classmethod
+    def from_plain(cls, read: dict[str, Any]) -> "GlobalFit":
+        """Return the fit from its plain values, as read from JSON."""
+        names = read["parameters"]["coords"]["param"]["values"]
+        return read_fields(cls, read | covariances_in(read, names))
+
+
 VERSION = 1
 FORMAT = "homodyne_dask series"
 UNITS = {"q": "1/Å", "phi": "degree", "scan": "1", "age": "s", "from": "s", "to": "s"}
 _AGREEMENT = {"mean": "mean", "mean_stderr": "stderr", "scatter": "chisqr", "p": "p"}
 _ERRORS = ("stderr", "stderr_naive")
+_OF_FIT = dict.fromkeys(("redchi", "ndata", "passes"), float)
+_OF_FIT |= dict.fromkeys(("outcome", "method", "message"), str)
 
 
 @dataclass(frozen=True, repr=False)
@@ -184,30 +237,31 @@ class FitSeries(Reportable):
         Coordinates: q [1/Å], phi [degree] or scan and age [s], or age, from and to [s] over fit; unit over
         param. NaN is unknown.
         """
-        shape = ("fit", "param")
         rows = [
             [e.quantities.get(name, UNKNOWN_QUANTITY) for name in self.names] for e in self.entries
         ]
-        columns: dict[str, Any] = {
-            key: (shape, [[getattr(q, key) for q in row] for row in rows])
-            for key in ("value", *_ERRORS, "dof", "at_bound")
+        tests = [self.agreement.get(name) for name in self.names]
+        columns: dict[str, dict[str, Any]] = {
+            "fit param": {
+                key: [[getattr(q, key) for q in row] for row in rows]
+                for key in ("value", *_ERRORS, "dof", "at_bound")
+            },
+            "fit": {
+                key: np.array([getattr(row, key) for row in self.entries], of)  # None becomes NaN
+                for key, of in _OF_FIT.items()
+            },
+            "param": {
+                key: np.array([np.nan if t is None else getattr(t, of) for t in tests], float)
+                for key, of in _AGREEMENT.items()
+            },
         }
-        for key in ("redchi", "ndata", "passes"):
-            values = [getattr(row, key) for row in self.entries]
-            columns[key] = ("fit", np.array(values, float))  # None becomes NaN
-        for key, of in _AGREEMENT.items():
-            same = [self.agreement.get(name) for name in self.names]
-            values = [np.nan if test is None else getattr(test, of) for test in same]
-            columns[key] = ("param", np.array(values, float))
-        for key in ("outcome", "method", "message"):
-            columns[key] = ("fit", [getattr(row, key) for row in self.entries])
         coords: dict[str, Any] = {
             key: ("fit", [entry.at[key] for entry in self.entries], {"units": UNITS[key]})
             for key in self.entries[0].at
         }
-        units = [self.unit(name) for name in self.names]
-        coords |= {"param": self.names, "unit": ("param", np.array(units, str))}
-        return xarray.Dataset(columns, coords, {"over": self.over, "errors": self.errors})
+        units = np.array([self.unit(name) for name in self.names], str)
+        table = table_of(columns, **coords, param=self.names, unit=("param", units))
+        return table.assign_attrs(over=self.over, errors=self.errors)
 
     def unit(self, name: str) -> str:
         """Return the unit of a parameter or rate; raises OptionError if the series does not have it."""

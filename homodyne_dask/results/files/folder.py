@@ -127,18 +127,14 @@ def check_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) 
     present = [path.name for path in folder.iterdir()] if folder.exists() else []
     if all(".partial" in name or name == LOCK for name in present):  # a killed fit left them
         return
-    half_written = any(name.startswith(TEMPORARY) for name in present)
-    if half_written and not (folder / SUMMARY).exists() and not (overwrite or resume):
-        raise OptionError(
-            f"{folder} contains an incomplete result, because its fit was killed while writing it: give "
-            "--overwrite to "
-            f"fit again, or another --output"
-        )
+    whole = (folder / SUMMARY).exists()
+    half_written = any(name.startswith(TEMPORARY) for name in present)  # its fit was killed
     known = is_summary(folder / SUMMARY) or checkpoints.checkpoint_exists(checkpoint)
     if not (known or half_written):
         raise OptionError(f"{folder} contains files that are not a result: give another --output")
-    if (folder / SUMMARY).exists() and not (overwrite or resume):
-        raise OptionError(f"{folder} exists: give --overwrite to replace it, or another --output")
+    if (whole or half_written) and not (overwrite or resume):
+        what = "exists" if whole else "contains an incomplete result"
+        raise OptionError(f"{folder} {what}: give --overwrite to replace it, or another --output")
 
 
 def is_summary(file: Path) -> bool:
@@ -165,7 +161,7 @@ def write_result(
         if has_rates(result):
             write_file(there / "rates.csv", columns_csv(rates_in(view), "t"))
         write_file(there / "report.txt", result.report(all=True) + "\n")
-        _write_report(view, there, pictures)
+        write_report(result, there, _drawn(view, there) if pictures else ())
         write_file(there / "result.nc", result_netcdf(view))
         if nexus:
             write_file(there / NEXUS, nexus_file(view))
@@ -178,19 +174,22 @@ def write_pictures(view: FitView, folder: Path) -> list[Path]:
     with locked_folder(folder, LOCK), staging(folder) as there:
         held = view.result.errors.posterior is not None
         of_posterior = sorted(folder.glob(POSTERIOR_PICTURES)) if held else []
-        _write_report(view, there, pictures=True, of_posterior=of_posterior)
+        write_report(view.result, there, _drawn(view, there), of_posterior)
         return move_files(there, folder)
 
 
-def _write_report(
-    view: FitView, folder: Path, pictures: bool, of_posterior: Sequence[Path] = ()
+def write_report(
+    result: FitResult, folder: Path, of_fit: Sequence[Path], of_posterior: Sequence[Path] = ()
 ) -> None:
-    """Write the figures and the report that holds them, or the report alone."""
+    """Write the report as a page that holds the figures in these files."""
+    both = [[Picture.in_file(path) for path in paths] for paths in (of_fit, of_posterior)]
+    write_file(folder / "report.html", as_page(report_of(result, *both)))
+
+
+def _drawn(view: FitView, folder: Path) -> list[Path]:
     from homodyne_dask.results.views.figures.fit_figures import save_all
 
-    drawn = save_all(view, folder) if pictures else ()
-    both = [[Picture.in_file(path) for path in paths] for paths in (drawn, of_posterior)]
-    write_file(folder / "report.html", as_page(report_of(view.result, *both)))
+    return save_all(view, folder)
 
 
 @contextmanager

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-from homodyne_dask.document.blocks import Picture
-from homodyne_dask.document.html import as_page
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.posterior import Posterior, with_posterior
@@ -14,13 +12,13 @@ from homodyne_dask.results.files.folder import (
     locked_folder,
     move_files,
     staging,
+    write_report,
 )
 from homodyne_dask.results.files.posterior_netcdf import NETCDF
 from homodyne_dask.results.files.saved_results import SUMMARY, load_result
 from homodyne_dask.results.views.figures.captions import TITLES
 from homodyne_dask.results.views.figures.picture import png_of
 from homodyne_dask.results.views.figures.posterior_figures import drawn_pictures
-from homodyne_dask.results.views.report_content import report_of
 from homodyne_dask.store.files import path_of, write_file
 
 CAPTIONS = {
@@ -43,9 +41,7 @@ def save_posterior(posterior: Posterior, folder: str | Path) -> list[Path]:
         drawn = _write_pictures(posterior, there)
         write_file(there / "report.txt", result.report(all=True) + "\n")
         of_fit = [folder / f"{name}.png" for name in TITLES]
-        both = [path for path in of_fit if path.is_file()], drawn
-        report = report_of(result, *([Picture.in_file(path) for path in paths] for paths in both))
-        write_file(there / "report.html", as_page(report))
+        write_report(result, there, [path for path in of_fit if path.is_file()], drawn)
         if before.errors.posterior is not None:
             with_posterior(before, None).to_json(folder / SUMMARY)
         for path in (folder / NETCDF, *folder.glob(POSTERIOR_PICTURES)):

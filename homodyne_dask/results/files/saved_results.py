@@ -11,9 +11,8 @@ from homodyne_dask.results.data.comparison import Comparison, compare_fits
 from homodyne_dask.results.data.fit_result import FORMAT, VERSION, FitResult, from_summary
 from homodyne_dask.results.data.fit_rows import FitRow, fit_row
 from homodyne_dask.results.data.fit_view import fitted_scan
-from homodyne_dask.results.data.global_fit import global_fit_of
 from homodyne_dask.results.data.plain_data import read_fields
-from homodyne_dask.results.data.series import FitSeries
+from homodyne_dask.results.data.series import FitSeries, GlobalFit
 from homodyne_dask.results.files.json_files import is_plain_name, missing_values, read_with_checksum
 from homodyne_dask.store.files import AnyPath, any_path, path_of
 from homodyne_dask.store.scan import Scan
@@ -92,7 +91,7 @@ def load_series(path: str | AnyPath) -> FitSeries:
         return FitSeries(
             read["over"],
             tuple(_entry(fit, folder) for fit in read["fits"]),
-            None if together is None else global_fit_of(together),
+            None if together is None else GlobalFit.from_plain(together),
         )
 
 

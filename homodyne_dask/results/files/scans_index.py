@@ -9,16 +9,9 @@ import numpy as np
 from homodyne_dask.document.blocks import Document, Picture
 from homodyne_dask.document.html import as_page
 from homodyne_dask.errors import OptionError
-from homodyne_dask.results.data import number_format as numbers
-from homodyne_dask.results.data.fit_rows import (
-    ONE_OF,
-    PARTS,
-    SCANS,
-    FitRow,
-    quantity_names,
-)
-from homodyne_dask.results.data.global_fit import GlobalFit
-from homodyne_dask.results.data.series import FitSeries
+from homodyne_dask.results.data.fit_rows import ONE_OF, PARTS, SCANS, FitRow, quantity_names
+from homodyne_dask.results.data.number_format import format_range
+from homodyne_dask.results.data.series import FitSeries, GlobalFit
 from homodyne_dask.results.files.csv_tables import entries_csv
 from homodyne_dask.results.files.netcdf import netcdf
 from homodyne_dask.results.views.figures.scans_figure import draw_scans as picture_of
@@ -26,37 +19,32 @@ from homodyne_dask.results.views.figures.scans_figure import scans_title
 from homodyne_dask.results.views.fits_report import report_of_fits, series_title
 from homodyne_dask.store.files import replacing, write_atomic
 
-
-def index_files(folder: Path, prefix: str) -> tuple[Path, Path]:
-    """Return the paths of the table and the page of an index."""
-    return folder / f"{prefix}.csv", folder / f"{prefix}.html"
+_SUFFIXES = {SCANS: ("csv", "html"), PARTS: ("csv", "html", "txt", "nc", "png", "json")}
 
 
-def series_files(folder: Path) -> list[Path]:
-    """Return the paths of a series as text, JSON, netCDF and figure."""
-    return [folder / f"{PARTS}.{suffix}" for suffix in ("txt", "json", "nc", "png")]
+def index_files(folder: Path, prefix: str) -> list[Path]:
+    """Return the paths of an index: table, page, and of a series its text, netCDF, figure and JSON."""
+    return [folder / f"{prefix}.{suffix}" for suffix in _SUFFIXES[prefix]]
 
 
 def check_index(folder: Path, replace: bool, prefix: str = SCANS) -> None:
     """Raise OptionError where an existing index would be replaced without permission."""
-    files = [*index_files(folder, prefix), *(series_files(folder) if prefix == PARTS else ())]
-    table = files[0]
-    present = [file for file in files if os.path.lexists(file)]
-    if present and not (table.is_file() and _is_index(table, prefix)):
+    present = [file for file in index_files(folder, prefix) if os.path.lexists(file)]
+    if not present:
+        return
+    table, beginning = index_files(folder, prefix)[0], b""
+    if table.is_file():
+        with table.open("rb") as file:
+            beginning = file.read(16)
+    if not beginning.startswith(f"{ONE_OF[prefix]},".encode()):
         raise OptionError(
             f"{present[0]} is not part of an index of {ONE_OF[prefix]}s: remove it, or give another --output"
         )
-    if present and not replace:
+    if not replace:
         raise OptionError(
             f"{table} exists: give --resume to make the fits that have no result yet, --overwrite to "
             f"replace it and all results, or another --output"
         )
-
-
-def _is_index(table: Path, prefix: str) -> bool:
-    """Return whether a file begins as the tables of `write_index` do."""
-    with table.open("rb") as file:
-        return file.read(16).startswith(f"{ONE_OF[prefix]},".encode())
 
 
 def write_index(
@@ -83,12 +71,20 @@ def write_index(
             title = series_title(series)
         if len(good) > 1:
             pictures = [_picture(names, good, series)]
-    if prefix == PARTS:
-        for old in reversed(series_files(folder)):  # a series is never of other fits than the index
-            old.unlink(missing_ok=True)
+    table, file, *of_series = index_files(folder, prefix)
+    for old in reversed(of_series):  # a series is never of other fits than the index
+        old.unlink(missing_ok=True)
     page = report_of_fits(title, names, rows, of, prefix, folder, pictures, series)
-    files = write_table_and_page(folder, prefix, names, rows, page)
-    return [*files, *(_write_series(series, folder, pictures) if series else [])]
+    write_table_and_page(folder, prefix, names, rows, page)
+    if series is None:
+        return [table, file]
+    text, numbers, drawn, whole = of_series
+    write_atomic(text, f"{series}\n")
+    write_atomic(numbers, netcdf(series.table))
+    for picture in pictures:
+        write_atomic(drawn, picture.png)
+    series.to_json(whole)
+    return [table, file, text, numbers, *[drawn] * len(pictures), whole]
 
 
 def write_table_and_page(
@@ -100,38 +96,26 @@ def write_table_and_page(
     *,
     reload: float | None = None,
     durable: bool = True,
-) -> tuple[Path, Path]:
+) -> None:
     """Write an index as CSV, and its page; a disk that is full for one of them leaves both as they were.
 
     The table has a column for each quantity (`FitRow.quantities`) and for each of its errors, one for the
     method of the standard errors, and for what is in `FitRow.at`; unknown numbers are empty cells. reload:
     seconds after which the page reloads.
     """
-    table, file = index_files(folder, prefix)
+    table, file, *_ = index_files(folder, prefix)
     text = (
         entries_csv(names, rows, folder, ONE_OF[prefix]) if rows else f"{ONE_OF[prefix]},number\n"
     )
     with replacing(table, durable=durable) as temporary:
         temporary.write_text(text)
         write_atomic(file, as_page(page, reload))
-    return table, file
-
-
-def _write_series(series: FitSeries, folder: Path, pictures: Sequence[Picture]) -> list[Path]:
-    """Write the series of the parts of a scan: text, JSON, netCDF, figure."""
-    text, whole, table, drawn = series_files(folder)
-    write_atomic(text, f"{series}\n")
-    write_atomic(table, netcdf(series.table))
-    for picture in pictures:
-        write_atomic(drawn, picture.png)
-    series.to_json(whole)
-    return [text, whole, table, *[drawn] * len(pictures)]
 
 
 def _picture(names: Sequence[str], good: Sequence[FitRow], whole: FitSeries | None) -> Picture:
     drawn = picture_of(good) if whole is None else whole.plot()
     spans = [
-        f"{name} {numbers.format_range(np.array([e.quantities[name].value for e in good]), '.4g')}"
+        f"{name} {format_range(np.array([e.quantities[name].value for e in good]), '.4g')}"
         for name in names
     ]
     of = "scan" if whole is None else whole.over

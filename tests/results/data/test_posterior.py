@@ -48,8 +48,7 @@ def test_moments_and_quantiles_are_those_of_the_distribution_that_was_drawn_from
 def test_a_bent_posterior_has_quantiles_of_its_own(flowing, fitted):
     bent = posterior_of(fitted, draws_of(fitted, banana(fitted, 20000)), flowing)
     alpha = (bent.summary.sel(param="alpha")["quantile"].values - FLOW[1]) / SD[1]
-    rng = np.random.default_rng(0)
-    z = rng.normal(size=(2, 1_000_000))
+    z = np.random.default_rng(0).normal(size=(2, 1_000_000))
     np.testing.assert_allclose(
         alpha, np.quantile(z[0] + 0.7 * (z[1] ** 2 - 1), QUANTILES), atol=0.2
     )
@@ -82,24 +81,25 @@ def test_error_bars_are_enough_where_the_ends_agree_to_five_per_cent(flowing, fi
     np.testing.assert_allclose(error, known, rtol=0.1)
 
 
-def test_too_few_draws_do_not_make_error_bars_enough(flowing, fitted):
-    result = replace(fitted, parameters=fitted.parameters.assign(dof=("param", np.full(7, 1e9))))
-    draws = draws_of(result, gaussian(result, 4000), effective_draws=100.0)
-    few = posterior_of(result, draws, flowing)
-    assert not few.summary["enough"].any()
-    assert (few.summary["quote"] == "more draws").all()
+NARROW = np.array([0.3, 1, 1, 1, 1, 1, 1])
+QUOTES = {
+    "too few draws": (1.0, {"effective_draws": 100.0}, "more draws"),
+    "naive": (1.0, {"adjust": "none"}, ""),
+    "narrowed by the prior": (NARROW, {"prior": ...}, "median, 95 %, prior"),
+}
 
 
-def test_a_naive_posterior_is_not_compared(flowing, fitted):
-    naive = posterior_of(fitted, draws_of(fitted, gaussian(fitted, 400), adjust="none"), flowing)
-    assert (naive.summary["quote"] == "").all()
-
-
-def test_a_posterior_that_its_prior_narrows_is_quoted_with_the_prior(flowing, fitted):
-    narrow = gaussian(fitted)
-    narrow[..., 0] = FLOW[0] + 0.3 * (narrow[..., 0] - FLOW[0])
-    made = posterior_of(fitted, draws_of(fitted, narrow, prior=narrow[0]), flowing)
-    assert made.summary["quote"].sel(param="D0") == "median, 95 %, prior"
+@pytest.mark.parametrize(("width", "given", "quote"), QUOTES.values(), ids=QUOTES)
+def test_what_is_quoted_is_what_the_draws_and_their_prior_allow(
+    width, given, quote, flowing, fitted
+):
+    exact = fitted.parameters.assign(dof=("param", np.full(7, 1e9)))
+    result = replace(fitted, parameters=exact) if "effective_draws" in given else fitted
+    theta = FLOW + width * (gaussian(result) - FLOW)
+    more = {"prior": theta[0]} if "prior" in given else given
+    made = posterior_of(result, draws_of(result, theta, **more), flowing)
+    assert made.summary["quote"].sel(param="D0") == quote
+    assert not made.summary["enough"].any()
 
 
 @pytest.mark.parametrize("check", [{"pareto_k": 1.51}, {"largest_error": 0.6}])
@@ -138,11 +138,10 @@ def test_rates_of_draws_are_those_of_the_backend_at_each(normal, flowing):
     assert group["J"].attrs["units"] == "Å²/s"
 
 
-@pytest.mark.parametrize("n", [1, 30, 50, 51, 60, 300, 3000, 100_000])
+@pytest.mark.parametrize("n", [1, 50, 51, 3000, 100_000])
 def test_ages_are_at_most_fifty_frames_from_the_first_to_the_last(n):
     at = some_ages(n, AGES)
-    assert len(at) == min(n, AGES)
-    assert (at[0], at[-1]) == (0, n - 1)
+    assert (len(at), at[0], at[-1]) == (min(n, AGES), 0, n - 1)
     assert (np.diff(at) > 0).all()
 
 
@@ -162,6 +161,8 @@ def test_what_is_written_is_read_again(normal, tmp_path):
     assert str(read) == str(normal)
     assert read._repr_html_() == normal._repr_html_()
     assert not list(tmp_path.glob("*.partial"))
+    with xarray.open_datatree(path) as tree:  # xarray alone reads it with its checksum
+        np.testing.assert_array_equal(tree["posterior/D0"], normal.tree["posterior/D0"])
     with pytest.raises(OptionError, match=r"p\.zarr would be a Zarr store.*give .*p\.nc"):
         normal.to_netcdf(tmp_path / "p.zarr")
 
@@ -234,12 +235,6 @@ def test_hostile_names_of_parameters_do_no_harm(flowing, fitted, tmp_path):
     texts_of(read.plot.corner())  # draws it
 
 
-def without_prior(normal, path):
-    whole = normal.tree.copy()
-    del whole["prior"]
-    write_netcdf(whole, path)
-
-
 REFUSED = {
     "no file": (lambda *_: None, "p.nc cannot be read"),
     "no netCDF": (lambda _, path: path.write_bytes(b"no netCDF"), "p.nc"),
@@ -248,7 +243,10 @@ REFUSED = {
         lambda normal, path: normal.result.to_dataset().to_netcdf(path, engine="h5netcdf"),
         "is not a homodyne_dask posterior",
     ),
-    "a group less": (without_prior, "p.nc lacks values of a result"),
+    "a group less": (
+        lambda normal, path: write_netcdf(normal.tree.filter(lambda of: of.name != "prior"), path),
+        "p.nc lacks values of a result",
+    ),
 }
 
 
@@ -258,11 +256,6 @@ def test_what_is_no_posterior_is_refused_in_a_sentence(normal, tmp_path, word):
     make(normal, tmp_path / "p.nc")
     with pytest.raises(SourceError, match=says):
         load_posterior(tmp_path / "p.nc")
-
-
-def with_checksum(path):
-    """Whoever writes a file can write its checksum."""
-    path.write_bytes(path.read_bytes() + sha256(path.read_bytes()).hexdigest().encode())
 
 
 def test_a_flipped_bit_or_another_length_is_an_error_that_says_what_to_do(normal, tmp_path):
@@ -283,38 +276,31 @@ def test_a_flipped_bit_or_another_length_is_an_error_that_says_what_to_do(normal
     same_draws(load_posterior(path), normal)
 
 
-def test_xarray_alone_reads_a_posterior_with_its_checksum(normal, tmp_path):
-    path = tmp_path / "p.nc"
-    normal.to_netcdf(path)
-    with xarray.open_datatree(path) as tree:
-        np.testing.assert_array_equal(tree["posterior/D0"], normal.tree["posterior/D0"])
-        assert set(tree.children) == set(normal.tree.children)
+CIRCLES = {"a circle": h5py.SoftLink("/posterior"), "a group again": None}
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("way", [*WAYS, "a group"])
-def test_a_posterior_that_names_other_files_is_refused(normal, tmp_path, monkeypatch, way):
+@pytest.mark.parametrize("way", [*WAYS, "a group", *CIRCLES])
+def test_a_posterior_that_names_other_files_or_leads_in_a_circle_is_refused(
+    normal, tmp_path, monkeypatch, way
+):
     monkeypatch.chdir(tmp_path)
     normal.to_netcdf("p.nc")
+    says = r"of p\.nc is in another file"
     if way in WAYS:
         moved_elsewhere(Path("p.nc"), "posterior/D0", way)
     else:
         with h5py.File("p.nc", "r+") as file:
-            del file["posterior"]
-            file["posterior"] = h5py.ExternalLink("secret.hdf", "/")
-    with_checksum(Path("p.nc"))
-    with pytest.raises(SourceError, match=r"of p\.nc is in another file"):
+            if way in CIRCLES:
+                says = r"/posterior/again of p\.nc leads to a group elsewhere"
+                file["posterior/again"] = CIRCLES[way] or file["posterior"]
+            else:
+                del file["posterior"]
+                file["posterior"] = h5py.ExternalLink("secret.hdf", "/")
+    content = Path("p.nc").read_bytes()  # whoever writes a file can write its checksum
+    Path("p.nc").write_bytes(content + sha256(content).hexdigest().encode())
+    with pytest.raises(SourceError, match=says):
         load_posterior("p.nc")
-
-
-@pytest.mark.parametrize("soft", [True, False])
-def test_a_posterior_whose_groups_lead_in_a_circle_is_refused(normal, tmp_path, soft):
-    normal.to_netcdf(tmp_path / "p.nc")
-    with h5py.File(tmp_path / "p.nc", "r+") as file:
-        file["posterior/again"] = h5py.SoftLink("/posterior") if soft else file["posterior"]
-    with_checksum(tmp_path / "p.nc")
-    with pytest.raises(SourceError, match=r"/posterior/again of p\.nc leads to a group elsewhere"):
-        load_posterior(tmp_path / "p.nc")
 
 
 LIMITS = [
@@ -325,21 +311,17 @@ LIMITS = [
     ("piled up where no bound is", np.abs, -np.inf, 10.0, "", np.nan),
     ("bounds unknown", np.abs, None, None, "", np.nan),
     ("constant", lambda z: 0 * z, 0.0, 10.0, "upper", 0.0),
+    ("would exclude the fit", np.abs, 0.0, 10.0, "", np.nan),
 ]
 
 
 @pytest.mark.parametrize(("word", "of", "low", "high", "side", "limit"), LIMITS)
 def test_a_limit_is_given_where_the_largest_density_is_at_a_bound(word, of, low, high, side, limit):
     draws = of(np.random.default_rng(4).normal(size=4000))
-    found, value = one_sided(draws, low, high, float(np.abs(draws).min() * np.sign(draws.mean())))
+    best = 3.0 if "the fit" in word else float(np.abs(draws).min() * np.sign(draws.mean()))
+    found, value = one_sided(draws, low, high, best)
     assert found == side, word
     np.testing.assert_allclose(value, limit, atol=0.08)
-
-
-def test_a_limit_that_would_exclude_the_fit_is_none():
-    """The prior had piled the draws up at a bound from which the data were far."""
-    draws = np.abs(np.random.default_rng(4).normal(size=4000))
-    assert one_sided(draws, 0.0, 10.0, 3.0)[0] == ""
 
 
 def test_a_posterior_beside_a_bound_is_an_upper_limit_in_words(flowing, fitted):

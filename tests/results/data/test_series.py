@@ -166,12 +166,6 @@ def test_contrasts_given_per_bin_go_to_their_rings(diffusing):
         np.testing.assert_array_equal(result.scaling["contrast"], contrast[3 * ring : 3 * ring + 3])
 
 
-def test_windows_that_overlap_state_no_agreement(diffusing):
-    windows = [(0.0, 10.0), (5.0, 15.0)]
-    series = hd.fit_each(diffusing, hd.STATIC, over="age", windows=windows, fixed=HELD)
-    assert not series.agreement
-
-
 def test_a_series_is_kept_whole_in_json_and_its_table_in_netcdf(over_q, tmp_path):
     over_q.to_json(tmp_path / "series.json")
     read = hd.load_series(tmp_path / "series.json")
@@ -208,20 +202,6 @@ def test_the_picture_over_q_has_decay_rates_with_the_line_of_q_squared_and_all_d
     assert "τ = " in decays.get_legend().get_texts()[-1].get_text()
 
 
-def test_directions_half_a_turn_apart_agree():
-    results = []
-    for phi0 in (89.9, -89.9, 89.8):
-        result = flow_result()
-        table = result.parameters.copy(deep=True)
-        table["value"].values[6] = phi0
-        results.append(replace(result, parameters=table))
-    ended = [
-        fit_row("", None, r, "", {"q": q, "age": 1.0}) for r, q in zip(results, Q, strict=True)
-    ]
-    same = FitSeries("q", tuple(ended)).agreement["phi0"]
-    assert same.mean == pytest.approx((89.9 + 90.1 + 89.8) / 3)
-
-
 def test_one_theta_for_several_q_is_the_dense_optimum_and_the_report_says_which_q(tmp_path):
     scans = three_rings([CREEP] * 3, n=30, contrast=0.3)
     first = dict(zip(hd.STATIC.names, CREEP * 1.1, strict=True))
@@ -238,7 +218,7 @@ def test_one_theta_for_several_q_is_the_dense_optimum_and_the_report_says_which_
     assert "q = 0.008 Å⁻¹" in alternative("maps", view)
 
 
-def ended(values: dict[str, float], at: dict[str, float], **more) -> FitRow:
+def ended(values: dict[str, float], at: dict[str, float]) -> FitRow:
     """A fit of `flow` with other values; D_offset is at a bound if it is one of its default ones."""
     result = flow_result()
     table = result.parameters.copy(deep=True)
@@ -249,22 +229,28 @@ def ended(values: dict[str, float], at: dict[str, float], **more) -> FitRow:
             table["at_bound"].values[n] = True
             for key in ("stderr", "stderr_naive", "dof"):
                 table[key].values[n] = np.nan
-    return fit_row(f"{at['age']:g} s", None, changed(result, parameters=table, **more), "", at)
+    return fit_row(f"{at['age']:g} s", None, replace(result, parameters=table), "", at)
 
 
-def test_what_ended_at_a_bound_is_marked_said_and_left_out_of_the_agreement():
-    def window(number: int, **values: float) -> FitRow:
-        at = {"age": 10.0 * number + 5, "from": 10.0 * number, "to": 10.0 * number + 9}
-        return ended(values, at)
+def window(number: int, last: float = 9.0, **values: float) -> FitRow:
+    first = 10.0 * number
+    return ended(values, {"age": first + 5, "from": first, "to": first + last})
 
+
+def test_directions_half_a_turn_apart_agree():
+    same = FitSeries("age", tuple(window(n, phi0=of) for n, of in enumerate((89.9, -89.9, 89.8))))
+    assert same.agreement["phi0"].mean == pytest.approx((89.9 + 90.1 + 89.8) / 3)
+
+
+def test_what_ended_at_a_bound_is_left_out_of_the_agreement_which_windows_that_overlap_have_not():
     inside = [window(n, D0=68000.0 + 300 * n) for n in range(2)]
     bounds = [window(2, D0=99000.0, D_offset=1e4), window(3, D0=20000.0, D_offset=-1e4)]
     series = FitSeries("age", (*inside, *bounds))
     assert series.agreement["D0"].freedom == 1
     assert series.agreement["gamma_dot_t0"].freedom == 3
-    assert (
-        series.table["at_bound"].sel(param="D_offset").values.tolist() == [False] * 2 + [True] * 2
-    )
+    at_bound = series.table["at_bound"].sel(param="D_offset").values
+    assert at_bound.tolist() == [False] * 2 + [True] * 2
+    assert not FitSeries("age", (*inside, window(2, 15.0), window(3))).agreement
 
 
 def test_fits_of_which_one_has_no_standard_error_agree_by_their_naive_errors():
