@@ -108,8 +108,7 @@ class _Rate(NamedTuple):
 
 
 def _rates_of(problem: Problem) -> list[_Rate]:
-    model, homodyne = problem.model, problem.convention is Convention.HOMODYNE
-    floor = RATE_FLOOR if homodyne else None
+    model, floor = problem.model, problem.convention.floor_of("gamma_dot")
     found = [_Rate("J", "J_integral", model.J, model.diffusion, RATE_FLOOR, -1)]
     if model.shear:
         found.append(_Rate("gamma_dot", "strain", model.gamma_dot, model.shear_rate, floor, -2))

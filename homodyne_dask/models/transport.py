@@ -48,6 +48,10 @@ class Convention(StrEnum):
     """sinc⁴(q L cosφ ΔG / 2π), un-normalised sinc: what homodyne >= 2 and xpcsjax compute.
     Its γ̇ is about π/√2 = 2.22 times the physical one."""
 
+    def floor_of(self, rate: str) -> float | None:
+        """Return the least value of a rate, J or gamma_dot; None where it may be negative."""
+        return RATE_FLOOR if rate == "J" or self is Convention.HOMODYNE else None
+
 
 @dataclass(frozen=True, repr=False)
 class TransportModel(Parametrized):
@@ -194,8 +198,8 @@ def rows_of(
     xp = theta.__array_namespace__()
     rows = [xp.ones((1, len(t))), C[1:]]
     if model.shear:
-        floor = RATE_FLOOR if convention is Convention.HOMODYNE else None
-        G = _integral(model.gamma_dot.at(t, theta[model.shear_rate], floor), steps)
+        rate = model.gamma_dot.at(t, theta[model.shear_rate], convention.floor_of("gamma_dot"))
+        G = _integral(rate, steps)
         rows += [G[1:], G[:1]]
     return xp.concatenate([*rows, C[:1]])
 
@@ -265,12 +269,8 @@ def true_rates(
         }
     if names - {DIRECTION} not in ({*RATES["J"]}, {*RATES["J"], *RATES["gamma_dot"]}):
         return None
-    floors = {
-        "J": RATE_FLOOR,
-        "gamma_dot": RATE_FLOOR if convention is Convention.HOMODYNE else None,
-    }
     return {
-        name: rate(t, np.array([given[one] for one in of], float), floors[name])[0]
+        name: rate(t, np.array([given[one] for one in of], float), convention.floor_of(name))[0]
         for name, of in RATES.items()
         if names.issuperset(of)
     }
