@@ -16,8 +16,9 @@ from homodyne_dask.fitting.start.averages import BinnedAverages
 from homodyne_dask.fitting.start.transport_minima import Minimum, transport_minima, undecided_minima
 from homodyne_dask.kernels.gram import merge_tree, stacked
 from homodyne_dask.kernels.problem import Block, Problem
-from homodyne_dask.kernels.transport_backend import transport_gram, transport_robust_gram
-from homodyne_dask.kernels.transport_evaluation import transport_point
+from homodyne_dask.kernels.transport_backend import gram as transport_gram
+from homodyne_dask.kernels.transport_backend import robust_gram as transport_robust_gram
+from homodyne_dask.kernels.transport_evaluation import point as transport_point
 from homodyne_dask.models import LAMINAR_FLOW, STATIC, Convention
 from homodyne_dask.models.parameters import Search, search
 from homodyne_dask.models.rate_forms import power_laws

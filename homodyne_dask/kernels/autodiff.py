@@ -38,10 +38,6 @@ class SeparablePoint:
     frames: tuple[int, int]
     """The first of the level that is selected, and the one after the last."""
 
-    def bins(self, q: Any, phi: Any) -> Bin:
-        """Return the bin argument of f."""
-        return bin_argument(self.problem, q, phi)
-
     def sub_blocks(self, q: float, i0: int, j0: int, T: int) -> SubBlocks:
         """Return the sub-blocks of a block that hold a pair: all are active, since nothing is known of f."""
         everywhere = np.zeros((1, self.n))
@@ -103,18 +99,23 @@ def with_derivatives(
     return value, jax.vmap(tangent)(jnp.eye(len(theta)), *derivatives)
 
 
+def f_of(
+    model: SeparableModel, theta: Array, t1: Tables, t2: Tables, bin: Bin
+) -> Float[Array, "..."]:
+    """Return f from tables at t1 and t2, which broadcast."""
+    return jnp.asarray(model.f(theta, t1, t2, bin), float)
+
+
 def f_with_derivatives(
     model: SeparableModel, theta: Array, here: tuple[Tables, Tables], there: tuple[Tables, Tables],
     bin: Bin,
 ) -> tuple[Float[Array, "..."], Float[Array, "p ..."]]:  # fmt: skip
     """Return f and its derivatives from tables and derivatives at t1 (here) and t2, which broadcast."""
-
-    def f(theta: Array, t1: Tables, t2: Tables) -> Array:
-        return jnp.asarray(model.f(theta, t1, t2, bin), float)
-
     if model.precompute is None:
-        return with_derivatives(lambda theta: f(theta, here[0], there[0]), theta)
-    return with_derivatives(f, theta, here, there)
+        return with_derivatives(lambda theta: f_of(model, theta, here[0], there[0], bin), theta)
+    return with_derivatives(
+        lambda theta, t1, t2: f_of(model, theta, t1, t2, bin), theta, here, there
+    )
 
 
 def of_frames(tables: Tables, frames: int, first: int, T: int) -> Tables:

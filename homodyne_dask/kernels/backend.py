@@ -3,41 +3,39 @@
 Backends load JAX, which takes a second: they are imported on first use.
 """
 
-from dataclasses import replace
 from functools import cache
+from typing import Any, cast
 
 from homodyne_dask.errors import OptionError
+from homodyne_dask.kernels import transport_evaluation
 from homodyne_dask.kernels.backend_interface import Backend, Evaluation
-from homodyne_dask.kernels.tied_backend import tied, tied_kernels
-from homodyne_dask.kernels.transport_evaluation import TRANSPORT_EVALUATION
+from homodyne_dask.kernels.tied_backend import TiedBackend
 from homodyne_dask.models import Convention, Model, TransportModel
 from homodyne_dask.models.tied import TiedModel
 
 
 def backend_of(model: Model) -> Backend:
     """Return the backend that computes a model."""
-    return _backend(type(model), type(getattr(model, "base", None)))
-
-
-@cache
-def _backend(of: type, base: type) -> Backend:
     from homodyne_dask.kernels import separable_backend, transport_backend
 
-    if issubclass(of, TiedModel):
-        whole = _backend(base, type(None))
-        return replace(tied(whole), **tied_kernels(whole))
-    if issubclass(of, TransportModel):
-        return transport_backend.TRANSPORT
-    return separable_backend.SEPARABLE
+    if isinstance(model, TiedModel):
+        return cast(Backend, _tied(backend_of(model.base)))
+    transport = isinstance(model, TransportModel)
+    return cast(Backend, transport_backend if transport else separable_backend)
 
 
 def evaluation_of(model: Model) -> Evaluation:
     """Return what is computed of a model without data; JAX is not loaded for transport models."""
     if isinstance(model, TiedModel):
-        return tied(evaluation_of(model.base))
+        return cast(Evaluation, _tied(evaluation_of(model.base)))
     if isinstance(model, TransportModel):
-        return TRANSPORT_EVALUATION
+        return cast(Evaluation, transport_evaluation)
     return backend_of(model)
+
+
+@cache
+def _tied(of: Any) -> TiedBackend:
+    return TiedBackend(of)
 
 
 def check_model(model: Model, frames: int, convention: Convention, precision: str) -> bool:
@@ -67,8 +65,8 @@ def compilations() -> dict[str, int]:
     from homodyne_dask.kernels import residual_kernel, separable_backend, transport_backend
 
     total: dict[str, int] = {}
-    of_scans = (transport_backend.TRANSPORT.kernels, separable_backend.SEPARABLE.kernels)
-    for kernels in (*of_scans, {"gram": residual_kernel.columns_kernel}):
-        for name, kernel in kernels.items():
-            total[name] = total.get(name, 0) + kernel.compilations()
+    scans = transport_backend.kernels, separable_backend.kernels
+    every = [*scans[0].items(), *scans[1].items(), ("gram", residual_kernel.columns_kernel)]
+    for kernel, name in {kernel: name for name, kernel in every}.items():  # families share some
+        total[name] = total.get(name, 0) + kernel.compilations()
     return total

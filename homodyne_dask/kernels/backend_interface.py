@@ -1,12 +1,11 @@
 """The interface between passes and models: the functions that a backend provides.
 
-A pass turns blocks into Grams without knowing f. There are two backends: `transport`, with derivatives
-by hand, and `separable`, differentiated by JAX. f itself is an `Evaluation`; that of transport models does
-without JAX.
+A pass turns blocks into Grams without knowing f. There are two backends, modules that have these functions:
+`transport_backend`, with derivatives by hand, and `separable_backend`, differentiated by JAX. f itself is an
+`Evaluation`; that of transport models, `transport_evaluation`, does without JAX.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -78,8 +77,7 @@ class PairSet(NamedTuple):
     """Å; 0 where a model has none."""
 
 
-@dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Protocol):
     """What is computed of the models of one family without data. Arrays are NumPy's, float64."""
 
     point: Callable[..., ModelPoint]
@@ -100,8 +98,7 @@ class Evaluation:
     """As f_at: the sign of the field correlation g, f = g²; None for models that are given as f alone."""
 
 
-@dataclass(frozen=True)
-class Backend(Evaluation):
+class Backend(Evaluation, Protocol):
     """How the models of one family are computed, with their kernels."""
 
     gram: Callable[..., tuple[Gram, Float[np.ndarray, "padded 4"]]]

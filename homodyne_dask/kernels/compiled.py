@@ -80,7 +80,8 @@ class Kernel:
         with self._lock:  # two threads would compile twice
             executable = self._executables.get(key)
             if executable is None:
-                with traced_for(*(one for one in static.values() if isinstance(one, UserDefined))):
+                models = (getattr(one, "model", one) for one in static.values())
+                with traced_for(*(one for one in models if isinstance(one, UserDefined))):
                     if _on_accelerator():
                         program = self.lowered_for_accelerator(args, static)
                     else:

@@ -1,22 +1,18 @@
 """The Gram of a residual model over columns of points, by forward-mode differentiation."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
 
-from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.autodiff import with_derivatives
-from homodyne_dask.kernels.compiled import kernel, traced_for
+from homodyne_dask.kernels.compiled import kernel
 from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.gram import Gram
-from homodyne_dask.kernels.user_function_checks import checked, in_function, line_of
 from homodyne_dask.models.user_defined import ResidualModel
 
 POINTS_PER_STEP = 2**12
 """Points of a chunk that are processed at once; chunks are padded to a multiple of it, or to a power of 2."""
-Theta = Float[np.ndarray, " p"]
 
 
 def columns_gram(
@@ -54,62 +50,3 @@ def columns_kernel(at: Array, columns: Array, *, model: ResidualModel) -> tuple[
     parts = columns.reshape(len(columns), -1, step).swapaxes(0, 1)
     start = jnp.zeros((m, m)), jnp.zeros((), int)
     return lax.scan(add, start, parts)[0]
-
-
-def _check_point_by_point(
-    where: str, model: ResidualModel, theta: Theta, columns: Float[np.ndarray, "v n"], r: np.ndarray
-) -> None:
-    """Raise OptionError where the residual of a point depends on the points beside it.
-
-    A fit computes it for parts of the points, and pads them.
-    """
-    half = columns.shape[1] // 2
-    if r.size < 2 or not np.isfinite(r).all():
-        return
-    alone = np.asarray(model.residual(jnp.asarray(theta), *columns[:, :half]))
-    if not np.allclose(alone, r[:half], rtol=1e-6, atol=1e-6 * np.abs(r).max()):
-        raise OptionError(
-            f"{where}: the residual at a point depends on other points, but residuals are computed for "
-            f"subsets of the points: means over all points and convolutions are not supported"
-        )
-
-
-def check_residual(model: ResidualModel, theta: Theta, columns: Float[np.ndarray, "v n"]) -> None:
-    """Trace the residual as a fit will, and evaluate it at theta on some points.
-
-    Raises OptionError, naming the model and the line, where it cannot be traced, gives another
-    shape than one value per point, or is not a number at a point that is known.
-    """
-    where = f"model {model.name!r}, {line_of(model.written)}"
-    with float64_on_cpu(), traced_for(model):
-        some = jax.ShapeDtypeStruct((3,), float)
-        with in_function(model.name, model.written):
-            output = jax.eval_shape(
-                checked(model.name, model.residual, model.written),
-                jax.ShapeDtypeStruct((model.size,), float), *[some] * len(columns),
-            )  # fmt: skip
-        shape = getattr(output, "shape", None)
-        if shape not in ((), (1,), (3,)):
-            raise OptionError(
-                f"{where}: the function must return one value per point, shape (3,) for 3 points, but it "
-                f"returned " + (type(output).__name__ if shape is None else f"shape {shape}")
-            )
-        known = np.isfinite(columns).all(axis=0)
-        r, derivatives = with_derivatives(
-            lambda theta: jnp.asarray(model.residual(theta, *columns[:, known]), float),
-            jnp.asarray(theta),
-        )
-        _check_point_by_point(where, model, theta, columns[:, known], np.asarray(r))
-        values = np.concatenate([np.asarray(r)[None], np.asarray(derivatives)])
-    bad = np.argwhere(~np.isfinite(values))
-    if len(bad):
-        which = bad[0][0]
-        by = f"the derivative of the residual with respect to {model.names[which - 1]}"
-        of = "the residual" if which == 0 else by
-        point = columns[:, known][:, bad[0][1] if values.ndim > 1 else 0]
-        at = ", ".join(f"{n} = {x:.6g}" for n, x in zip(model.names, theta, strict=True))
-        there = ", ".join(f"{n} = {x:.6g}" for n, x in zip(model.variables, point, strict=True))
-        raise OptionError(
-            f"{where}: {of} is not a finite number at {there} with {at}: give other initial values, or keep "
-            f"it finite there"
-        )

@@ -1,7 +1,9 @@
 """The backend of user-defined models: Grams of f and its derivatives by JAX."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +14,16 @@ from jaxtyping import Bool, Float, Int
 from homodyne_dask.kernels.autodiff import (
     SeparablePoint,
     Tables,
+    bin_argument,
+    f_of,
     f_with_derivatives,
     of_frames,
-    separable_point,
     sides_of,
 )
-from homodyne_dask.kernels.backend_interface import Backend, PairSet, PairTimes
-from homodyne_dask.kernels.compiled import Kernel, kernel, plain_kernel
+from homodyne_dask.kernels.autodiff import separable_point as point
+from homodyne_dask.kernels.backend_interface import PairSet, PairTimes
+from homodyne_dask.kernels.column_kernels import Common, cells_kernel, wide_kernel
+from homodyne_dask.kernels.compiled import kernel, plain_kernel
 from homodyne_dask.kernels.devices import computed, float64_on_cpu
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.losses import robust_terms
@@ -26,69 +31,175 @@ from homodyne_dask.kernels.problem import Block, Problem
 from homodyne_dask.kernels.subblock_loop import (
     BinPairs,
     MeasuredBlock,
-    add_to_cells,
     known_sums,
     measured_block,
     of_bins,
     under_loss,
-    wide_moments,
 )
 from homodyne_dask.models.transport import Convention
 from homodyne_dask.models.user_defined import Bin, SeparableModel
 
+__all__ = ["point"]
 Bins = Float[np.ndarray, " bin"]
+MAX_CHANGE_PER_CELL = 0.3
+"""A level is used if, over three quarters of its frames, f falls by less than this fraction."""
+FEW_TIMES, MANY_TIMES = 512, 65536
+"""Pairs of times at which f is evaluated at once."""
+rates = rates_of_draws = sign_at = None
 
 
-def separable_wide_gram(
+class SeparableTables(NamedTuple):
+    """theta, or several, and the tables along a block's rows and columns, with their derivatives at one."""
+
+    theta: Float[Any, "*point p"]
+    rows: Tables
+    columns: Tables
+    bins: Bin
+
+
+type Sides = tuple[Tables, Tables]
+
+
+@dataclass(frozen=True)
+class Family:
+    """The model that one kernel is compiled for."""
+
+    model: SeparableModel
+
+    def at_points(self, tables: SeparableTables) -> tuple[Common, Callable[..., Array]]:
+        """Return what all bins share on a sub-block, and f of a bin at each of several thetas."""
+
+        def f_at_points(sides: Sides, pairs: BinPairs, known: Bool[Array, "R S"]) -> Array:
+            bin = tables.bins.some(pairs.bin)
+
+            def at_point(theta: Array, t1: Tables, t2: Tables) -> Array:
+                f = f_of(self.model, theta, t1, t2, bin)
+                return jnp.where(known, jnp.broadcast_to(f, known.shape), 0.0)
+
+            return jax.vmap(at_point)(tables.theta, *sides)
+
+        return partial(sides_of, tables.rows, tables.columns), f_at_points
+
+    def columns(self, tables: SeparableTables) -> tuple[Common, Callable[..., Array]]:
+        """Return what all bins share on a sub-block, and f and ∂f/∂theta of a bin."""
+
+        def columns_of(sides: Sides, pairs: BinPairs) -> Array:
+            bin, shape = tables.bins.some(pairs.bin), pairs.at.counted.shape
+            f, derivatives = f_with_derivatives(self.model, tables.theta, *sides, bin)
+            fields = jnp.broadcast_to(derivatives, (len(tables.theta), *shape))
+            return jnp.concatenate([jnp.broadcast_to(f, (1, *shape)), fields])
+
+        return partial(sides_of, tables.rows, tables.columns), columns_of
+
+
+@kernel("of", "loss")
+def separable_kernel(
+    block: MeasuredBlock,
+    tables: SeparableTables,
+    linear_params: Float[Array, "padded 2"],
+    scale: Float[Array, ""],
+    *,
+    of: Family,
+    loss: str,
+) -> tuple[Float[Array, "padded m m"], Float[Array, "padded 5"]]:
+    """Return Xᵀ W X over X = [1, y - 1, f, ∂f/∂theta], and the sums of the loss with the pairs."""
+    m, (common, columns_of) = len(tables.theta) + 3, of.columns(tables)
+
+    def add(sums: tuple[Array, Array], sides: Sides, pairs: BinPairs) -> tuple[Array, Array]:
+        b, w_i, w_j, shape = pairs.bin, pairs.w_i, pairs.w_j, pairs.c2.shape
+        known = jnp.isfinite(pairs.c2) & pairs.at.counted
+        y = pairs.c2.astype(float) - 1
+        of_f = columns_of(sides, pairs)
+        X = jnp.concatenate([jnp.ones((1, *shape)), y[None], of_f])
+        root = jnp.sqrt(w_i)[:, None] * jnp.sqrt(w_j)
+        if loss == "linear":
+            row = jnp.zeros(5).at[4].set(jnp.sum(known, dtype=jnp.int32).astype(float))
+        else:
+            r = y - linear_params[b, 0] - linear_params[b, 1] * of_f[0]
+            weight, row = robust_terms(loss, scale, known, r, w_i, w_j)
+            root = root * jnp.sqrt(weight)
+        X = lax.optimization_barrier(jnp.where(known, X * root, 0.0).reshape(m, known.size))
+        return pairs.add_to(sums[0], X @ X.T), pairs.add_to(sums[1], row)
+
+    start = jnp.zeros((len(block.c2), m, m)), jnp.zeros((len(block.c2), 5))
+    return block.summed((0, block.n_total), start, common, add)
+
+
+kernels = {"gram": separable_kernel, "wide": wide_kernel, "cells": cells_kernel}
+
+
+def _arguments(
+    at: SeparablePoint, block: Block, theta: np.ndarray, tables: Tables
+) -> tuple[MeasuredBlock, SeparableTables]:
+    """Return the arguments of kernels at one theta, or several; tables: at all frames."""
+    T = block.c2.shape[-1]
+    cut = at.sub_blocks(0.0, block.i0, block.j0, T)
+    rows, columns = (of_frames(tables, at.n, first, T) for first in (block.i0, block.j0))
+    bins = bin_argument(at.problem, block.padded(block.q), block.padded(block.phi))
+    return measured_block(block, cut, at.min_lag), SeparableTables(theta, rows, columns, bins)
+
+
+def _sums(
+    at: SeparablePoint, block: Block, loss: str, linear_params: Float[np.ndarray, "bin 2"]
+) -> list[np.ndarray]:
+    """Return moments, and the sums of the loss with the pairs, of every padded bin."""
+    padded = np.stack([block.padded(values) for values in linear_params.T], axis=1)
+    arguments = _arguments(at, block, at.theta, (at.tables, at.derivatives))
+    more = padded, at.problem.loss_scale
+    of = Family(at.problem.model)
+    return computed(separable_kernel, block, *arguments, *more, of=of, loss=loss)
+
+
+def gram(
+    at: SeparablePoint, block: Block, data: Float[np.ndarray, "padded 4"] | None = None
+) -> tuple[Gram, Float[np.ndarray, "padded 4"]]:
+    """Return the Gram of every bin of the block at a point, and the sums of the data alone."""
+    moments, loss = _sums(at, block, "linear", np.zeros((len(block.q), 2)))
+    sums = np.stack([*moments[:, [0, 0, 1], [0, 1, 1]].T, loss[:, -1]], axis=1)
+    return of_bins(block, moments, sums)
+
+
+def robust_gram(
+    at: SeparablePoint, block: Block, linear_params: Float[np.ndarray, "bin 2"]
+) -> Gram:
+    """Return the Gram of every bin under the loss of the point's problem."""
+    return under_loss(block, *_sums(at, block, at.problem.loss, linear_params))
+
+
+def candidate_grams(points: Sequence[SeparablePoint], block: Block) -> Gram:
+    """Return Xᵀ W X over X = [1, y - 1, f] of every bin at some points."""
+    grams = [gram(at, block)[0] for at in points]
+    moments = np.stack([gram.moments[:, :3, :3] for gram in grams], axis=1)
+    return Gram(moments, grams[0].pairs)
+
+
+def wide_gram(
     points: Sequence[SeparablePoint], block: Block, data: Float[np.ndarray, "padded 4"] | None
 ) -> tuple[Gram, Float[np.ndarray, "padded 4"]]:
     """Return the wide Gram of every bin of the block, and the sums of the data alone."""
     tables: Tables = jax.tree.map(lambda *values: np.stack(values), *(at.tables for at in points))
-    cut, _, rows, columns, bins = _arguments(points[0], block, tables)
-    arguments = cut, np.stack([at.theta for at in points]), rows, columns, bins
-    found = computed(
-        separable_wide_kernel,
-        block,
-        *arguments,
-        *known_sums(block, data),
-        model=points[0].problem.model,
-    )
-    return of_bins(block, *found)
+    thetas, of = np.stack([at.theta for at in points]), Family(points[0].problem.model)
+    arguments = *_arguments(points[0], block, thetas, tables), *known_sums(block, data)
+    return of_bins(block, *computed(wide_kernel, block, *arguments, of=of))
 
 
-@kernel("model")
-def separable_wide_kernel(
-    block: MeasuredBlock,
-    thetas: Float[Array, "point p"],
-    rows: Tables,
-    columns: Tables,
-    bins: Bin,
-    data: Float[Array, "padded 4"],
-    fresh: Bool[Array, ""],
-    *,
-    model: SeparableModel,
-) -> tuple[Float[Array, "padded m m"], Float[Array, "padded 4"]]:
-    """Return the wide moments and the sums of the data of every bin; tables have an axis of points first."""
-
-    def f_of(sides: tuple[Tables, Tables], pairs: BinPairs, known: Bool[Array, "R S"]) -> Array:
-        bin = bins.some(pairs.bin)
-
-        def at_point(theta: Array, t1: Tables, t2: Tables) -> Array:
-            f = jnp.asarray(model.f(theta, t1, t2, bin), float)
-            return jnp.where(known, jnp.broadcast_to(f, known.shape), 0.0)
-
-        return jax.vmap(at_point)(thetas, *sides)
-
-    data = lax.cond(fresh, block.data_sums, lambda: data)
-    return wide_moments(block, data, len(thetas), partial(sides_of, rows, columns), f_of), data
+def cell_sums(
+    at: SeparablePoint,
+    block: Block,
+    cell: Int[np.ndarray, "T T"],
+    sums: Float[np.ndarray, "padded cell m"],
+) -> Float[np.ndarray, "padded cell m"]:
+    """Return the sums with f and ∂f/∂theta of every pair of a block added to those of its cell."""
+    arguments = _arguments(at, block, at.theta, (at.tables, at.derivatives))
+    return computed(cells_kernel, block, *arguments, cell, sums, of=Family(at.problem.model))[0]
 
 
-def separable_pair_times(problem: Problem, time: np.ndarray) -> PairTimes:
-    """Return the times that `separable_f_of_theta` takes."""
+def pair_times(problem: Problem, time: np.ndarray) -> PairTimes:
+    """Return the times that `f_of_theta` takes."""
     return PairTimes(time, np.empty(0), 0.0)
 
 
-def separable_f_of_theta(
+def f_of_theta(
     theta: Float[Array, " p"], at: PairSet, model: SeparableModel, convention: Convention
 ) -> Array:
     """Return f at theta of bins at pairs of frames, (bin, pair), for JAX to trace."""
@@ -98,156 +209,19 @@ def separable_f_of_theta(
     t2 = jax.tree.map(lambda v: jnp.asarray(v)[..., at.j], tables)
 
     def of_bin(q: Array, phi: Array) -> Array:
-        f = jnp.asarray(model.f(theta, t1, t2, Bin(q, phi, at.gap)), float)
-        return jnp.broadcast_to(f, at.i.shape)
+        return jnp.broadcast_to(f_of(model, theta, t1, t2, Bin(q, phi, at.gap)), at.i.shape)
 
     return jax.vmap(of_bin)(jnp.asarray(at.q), jnp.asarray(at.phi))
 
 
-MAX_CHANGE_PER_CELL = 0.3
-"""A level is used if, over three quarters of its frames, f falls by less than this fraction."""
-FEW_TIMES, MANY_TIMES = 512, 65536
-"""Pairs of times at which f is evaluated at once."""
-
-
-def separable_gram(
-    at: SeparablePoint, block: Block, data: Float[np.ndarray, "padded 4"] | None = None
-) -> tuple[Gram, Float[np.ndarray, "padded 4"]]:
-    """Return the Gram of every bin of the block at a point, and the sums of the data alone."""
-    moments, loss = _sums(at, block, "linear", np.zeros((len(block.q), 2)))
-    sums = np.stack([*moments[:, [0, 0, 1], [0, 1, 1]].T, loss[:, -1]], axis=1)
-    return of_bins(block, moments, sums)
-
-
-def separable_robust_gram(
-    at: SeparablePoint, block: Block, linear_params: Float[np.ndarray, "bin 2"]
-) -> Gram:
-    """Return the Gram of every bin under the loss of the point's problem.
-
-    linear_params: (offset - 1, contrast) of the bins.
-    """
-    return under_loss(block, *_sums(at, block, at.problem.loss, linear_params))
-
-
-def _arguments(
-    at: SeparablePoint, block: Block, tables: Tables
-) -> tuple[MeasuredBlock, np.ndarray, Tables, Tables, Bin]:
-    """Return the arguments of kernels at one theta; tables: at all frames."""
-    T = block.c2.shape[-1]
-    cut = at.sub_blocks(0.0, block.i0, block.j0, T)
-    rows, columns = (of_frames(tables, at.n, first, T) for first in (block.i0, block.j0))
-    bins = at.bins(block.padded(block.q), block.padded(block.phi))
-    return measured_block(block, cut, at.min_lag), at.theta, rows, columns, bins
-
-
-def _sums(
-    at: SeparablePoint, block: Block, loss: str, linear_params: Float[np.ndarray, "bin 2"]
-) -> list[np.ndarray]:
-    """Return moments, and the sums of the loss with the pairs, of every padded bin."""
-    padded = np.stack([block.padded(values) for values in linear_params.T], axis=1)
-    arguments = *_arguments(at, block, (at.tables, at.derivatives)), padded, at.problem.loss_scale
-    return computed(separable_kernel, block, *arguments, model=at.problem.model, loss=loss)
-
-
-@kernel("model", "loss")
-def separable_kernel(
-    block: MeasuredBlock,
-    theta: Float[Array, " p"],
-    rows: tuple[Tables, Tables],
-    columns: tuple[Tables, Tables],
-    bins: Bin,
-    linear_params: Float[Array, "padded 2"],
-    scale: Float[Array, ""],
-    *,
-    model: SeparableModel,
-    loss: str,
-) -> tuple[Float[Array, "padded m m"], Float[Array, "padded 5"]]:
-    """Return Xᵀ W X over X = [1, y - 1, f, ∂f/∂theta], and the sums of the loss with the pairs."""
-    m = len(theta) + 3
-
-    def add(
-        sums: tuple[Array, Array],
-        sides: tuple[tuple[Tables, Tables], tuple[Tables, Tables]],
-        pairs: BinPairs,
-    ) -> tuple[Array, Array]:
-        b, w_i, w_j, shape = pairs.bin, pairs.w_i, pairs.w_j, pairs.c2.shape
-        known = jnp.isfinite(pairs.c2) & pairs.at.counted
-        y = pairs.c2.astype(float) - 1
-        f, derivatives = f_with_derivatives(model, theta, *sides, bins.some(b))
-        X = jnp.stack([jnp.ones(shape), y, jnp.broadcast_to(f, shape)])
-        X = jnp.concatenate([X, jnp.broadcast_to(derivatives, (m - 3, *shape))])
-        root = jnp.sqrt(w_i)[:, None] * jnp.sqrt(w_j)
-        if loss == "linear":
-            row = jnp.zeros(5).at[4].set(jnp.sum(known, dtype=jnp.int32).astype(float))
-        else:
-            r = y - linear_params[b, 0] - linear_params[b, 1] * f
-            weight, row = robust_terms(loss, scale, known, r, w_i, w_j)
-            root = root * jnp.sqrt(weight)
-        X = lax.optimization_barrier(jnp.where(known, X * root, 0.0).reshape(m, known.size))
-        return pairs.add_to(sums[0], X @ X.T), pairs.add_to(sums[1], row)
-
-    padded = len(block.c2)
-    start = jnp.zeros((padded, m, m)), jnp.zeros((padded, 5))
-    return block.summed((0, block.n_total), start, partial(sides_of, rows, columns), add)
-
-
-def separable_cell_sums(
-    at: SeparablePoint,
-    block: Block,
-    cell: Int[np.ndarray, "T T"],
-    sums: Float[np.ndarray, "padded cell m"],
-) -> Float[np.ndarray, "padded cell m"]:
-    """Return the sums with f and ∂f/∂theta of every pair of a block added to those of its cell."""
-    arguments = *_arguments(at, block, (at.tables, at.derivatives)), cell, sums
-    return computed(separable_cells_kernel, block, *arguments, model=at.problem.model)[0]
-
-
-@kernel("model")
-def separable_cells_kernel(
-    block: MeasuredBlock,
-    theta: Float[Array, " p"],
-    rows: tuple[Tables, Tables],
-    columns: tuple[Tables, Tables],
-    bins: Bin,
-    cell: Int[Array, "T T"],
-    sums: Float[Array, "padded cell m"],
-    *,
-    model: SeparableModel,
-) -> Float[Array, "padded cell m"]:
-    """Return the sums with f and ∂f/∂theta of every pair added to those of its cell; c2 is not read."""
-
-    def add(
-        sums: Array,
-        sides: tuple[tuple[Tables, Tables], tuple[Tables, Tables]],
-        pairs: BinPairs,
-    ) -> Array:
-        b, shape = pairs.bin, pairs.at.counted.shape
-        f, derivatives = f_with_derivatives(model, theta, *sides, bins.some(b))
-        fields = [
-            jnp.broadcast_to(f, (1, *shape)),
-            jnp.broadcast_to(derivatives, (len(theta), *shape)),
-        ]
-        counted = jnp.where(pairs.at.counted, jnp.concatenate(fields), 0.0)
-        return add_to_cells(sums, counted, cell, pairs)
-
-    return block.summed((0, block.n_total), sums, partial(sides_of, rows, columns), add)
-
-
-def separable_candidate_grams(points: Sequence[SeparablePoint], block: Block) -> Gram:
-    """Return Xᵀ W X over X = [1, y - 1, f] of every bin at some points."""
-    grams = [separable_gram(at, block)[0] for at in points]
-    moments = np.stack([gram.moments[:, :3, :3] for gram in grams], axis=1)
-    return Gram(moments, grams[0].pairs)
-
-
-def separable_f(
+def f_at(
     at: SeparablePoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
 ) -> Float[np.ndarray, "bin ..."]:
     """Return f of bins at times that broadcast together; between frames tables are linear."""
-    return _evaluated(_shape, 1, at, at.tables, time, q, phi, t1, t2)[:, 0]
+    return _evaluated(1, at, (at.tables, None), time, q, phi, t1, t2)[:, 0]
 
 
-def separable_derivatives(
+def f_and_derivatives_at(
     at: SeparablePoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
 ) -> tuple[Float[np.ndarray, "bin ..."], Float[np.ndarray, "bin p ..."]]:
     """Return f and its derivatives by theta, of bins at times that broadcast together.
@@ -255,25 +229,27 @@ def separable_derivatives(
     A derivative that is no number where both times are one, as of a power of the lag, is 0 there.
     """
     tables, rows = (at.tables, at.derivatives), 1 + len(at.theta)
-    values = _evaluated(_shape_and_slopes, rows, at, tables, time, q, phi, t1, t2)
+    values = _evaluated(rows, at, tables, time, q, phi, t1, t2)
     same = np.broadcast_to(np.equal(t1, t2), values.shape[2:])
     values[:, 1:, same] = np.nan_to_num(values[:, 1:, same], nan=0.0, posinf=0.0, neginf=0.0)
     return values[:, 0], values[:, 1:]
 
 
 def _evaluated(
-    kernel: Kernel, rows: int, at: SeparablePoint, tables: Tables, time: np.ndarray,
+    rows: int, at: SeparablePoint, tables: Tables, time: np.ndarray,
     q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray,
 ) -> Float[np.ndarray, "bin row ..."]:  # fmt: skip
-    """Return so many rows of values of a kernel, in parts of two sizes, each of which is compiled once."""
+    """Return f and so many rows less one of derivatives, in parts of two sizes, each compiled once."""
     shape = np.broadcast_shapes(np.shape(t1), np.shape(t2))
     found = np.empty((len(q), rows, int(np.prod(shape))))
+    model, slopes = at.problem.model, rows > 1
     for some, sides in _parts(tables, time, t1, t2):
         into = found[:, :, some]
         for b, bin in enumerate(zip(q, phi, strict=True)):
+            of_bin = at.theta, *sides, bin_argument(at.problem, *bin)
             with float64_on_cpu():
-                values = np.asarray(kernel(at.theta, *sides, at.bins(*bin), model=at.problem.model))
-            into[b] = np.atleast_2d(values)[:, : into.shape[2]]
+                values = np.asarray(_values(*of_bin, model=model, slopes=slopes))
+            into[b] = values[:, : into.shape[2]]
     return found.reshape(len(q), rows, *shape)
 
 
@@ -299,26 +275,21 @@ def _parts(
         yield some, [at(of[some]) for of in (first, second)]
 
 
-@plain_kernel("model")
-def _shape(theta: Array, t1: Tables, t2: Tables, bin: Bin, *, model: SeparableModel) -> Array:
-    f = jnp.asarray(model.f(theta, t1, t2, bin), float)
-    return jnp.broadcast_to(f, jax.tree.leaves(t1)[0].shape[-1:])
-
-
-@plain_kernel("model")
-def _shape_and_slopes(
+@plain_kernel("model", "slopes")
+def _values(
     theta: Array, t1: tuple[Tables, Tables], t2: tuple[Tables, Tables], bin: Bin, *,
-    model: SeparableModel,
-) -> Array:  # fmt: skip
-    f, slopes = f_with_derivatives(model, theta, t1, t2, bin)
+    model: SeparableModel, slopes: bool,
+) -> Float[Array, "row time"]:  # fmt: skip
+    """Return f, and with slopes its derivatives, at some times."""
     times = jax.tree.leaves(t1)[0].shape[-1:]
-    f = jnp.broadcast_to(f, times)
-    return jnp.concatenate([f[None], jnp.broadcast_to(slopes, (len(theta), *times))])
+    if not slopes:
+        return jnp.broadcast_to(f_of(model, theta, t1[0], t2[0], bin), (1, *times))
+    f, derivatives = f_with_derivatives(model, theta, t1, t2, bin)
+    f = jnp.broadcast_to(f, (1, *times))
+    return jnp.concatenate([f, jnp.broadcast_to(derivatives, (len(theta), *times))])
 
 
-def separable_adequate(
-    at: SeparablePoint, q: Bins, phi: Bins, frames: tuple[int, int], factor: int
-) -> bool:
+def adequate(at: SeparablePoint, q: Bins, phi: Bins, frames: tuple[int, int], factor: int) -> bool:
     """Return whether f falls little enough over `factor` frames for block means to show it."""
     first, stop = frames
     t = np.arange(first, stop - factor, factor)
@@ -330,9 +301,7 @@ def separable_adequate(
     return bool(np.quantile(share, 0.75, axis=1).max() < MAX_CHANGE_PER_CELL)
 
 
-def separable_correlation_time(
-    at: SeparablePoint, q: Bins, phi: Bins, frames: tuple[int, int]
-) -> float:
+def correlation_time(at: SeparablePoint, q: Bins, phi: Bins, frames: tuple[int, int]) -> float:
     """Return the frames in which f decays to 1/e, at the middle of the record, median over the bins."""
     first, stop = frames
     middle = (first + stop) // 2
@@ -348,28 +317,4 @@ def separable_correlation_time(
 
 def _by_frame(at: SeparablePoint, q: Bins, phi: Bins, i: np.ndarray, j: np.ndarray) -> np.ndarray:
     """Return f of bins at pairs of frames, counted in frames instead of seconds."""
-    return separable_f(at, np.arange(at.n), q, phi, i, j)
-
-
-SEPARABLE = Backend(
-    point=separable_point,
-    f_at=separable_f,
-    f_and_derivatives_at=separable_derivatives,
-    rates=None,
-    rates_of_draws=None,
-    sign_at=None,
-    gram=separable_gram,
-    robust_gram=separable_robust_gram,
-    candidate_grams=separable_candidate_grams,
-    wide_gram=separable_wide_gram,
-    cell_sums=separable_cell_sums,
-    pair_times=separable_pair_times,
-    f_of_theta=separable_f_of_theta,
-    adequate=separable_adequate,
-    correlation_time=separable_correlation_time,
-    kernels={
-        "gram": separable_kernel,
-        "wide": separable_wide_kernel,
-        "cells": separable_cells_kernel,
-    },
-)
+    return f_at(at, np.arange(at.n), q, phi, i, j)

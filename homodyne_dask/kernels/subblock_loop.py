@@ -5,7 +5,6 @@ gives an accelerator large arrays, whose sums are products of matrices.
 """
 
 from collections.abc import Callable
-from math import gcd
 from typing import NamedTuple
 
 import jax
@@ -17,9 +16,6 @@ from jaxtyping import Bool, Float, Float32, Int
 from homodyne_dask.kernels.decayed_subblocks import SubBlocks, subblock_shape
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.problem import Block
-
-_STRIP_ROWS = 8
-"""Rows of a sub-block taken at once: f of 40 thetas there fits the second-level cache."""
 
 
 class SubBlock(NamedTuple):
@@ -261,47 +257,3 @@ def add_at(total: Array, part: Array, at: tuple) -> Array:
     part = part.reshape((1,) * (total.ndim - part.ndim) + part.shape)
     at = (*at, *(0,) * (total.ndim - len(at)))
     return lax.dynamic_update_slice(total, lax.dynamic_slice(total, at, part.shape) + part, at)
-
-
-def add_to_cells(
-    sums: Float[Array, "padded cell m"],
-    fields: Float[Array, "m R S"],
-    cell: Int[Array, "T T"],
-    on: BinPairs,
-) -> Float[Array, "padded cell m"]:
-    """Return `sums` with the fields of a bin on a sub-block added, pair after pair, each to its cell."""
-    of_pair = lax.dynamic_slice(cell, (on.at.i, on.at.j), fields.shape[1:])
-    values = lax.optimization_barrier(fields.reshape(len(fields), -1).T)
-    return sums.at[on.bin, of_pair.ravel()].add(values)
-
-
-def wide_moments[Common](
-    block: MeasuredBlock,
-    data: Float[Array, "padded 4"],
-    points: int,
-    common: Callable[[SubBlock], Common],
-    f_of: Callable[[Common, BinPairs, Bool[Array, "R S"]], Float[Array, "point R S"]],
-) -> Float[Array, "padded m m"]:
-    """Return Xᵀ W X, X = [1, y - 1, f_0, f_1 - f_0, ...], of every bin.
-
-    data: Σ w, Σ w(y - 1), Σ w(y - 1)² and the pairs of every bin. f_of: f at every point, 0 where a pair does
-    not count, from what all bins share on a sub-block.
-    """
-    rows, m = subblock_shape(block.c2.shape[-1])[0], points + 2
-
-    def add(sums: Array, shared: Common, pairs: BinPairs) -> Array:
-        known = jnp.isfinite(pairs.c2) & pairs.at.counted
-        root = jnp.where(known, jnp.sqrt(pairs.w_i)[:, None] * jnp.sqrt(pairs.w_j), 0.0)
-        y = jnp.where(known, pairs.c2.astype(jnp.float64) - 1, 0.0)
-        f = lax.optimization_barrier(f_of(shared, pairs, known))
-        first = jnp.stack([root, y * root, f[0] * root])
-        X = lax.optimization_barrier(jnp.concatenate([first, (f[1:] - f[0]) * root]))
-        X = X.reshape(m, -1)
-        return pairs.add_to(sums, X @ X.T)
-
-    start = jnp.zeros((len(block.c2), m, m))
-    strips = rows // gcd(rows, _STRIP_ROWS)
-    moments = block.summed((0, block.n_active), start, common, add, strips=strips)
-    w, wy, wyy = data[:, 0], data[:, 1], data[:, 2]
-    of_data = jnp.stack([jnp.stack([w, wy], -1), jnp.stack([wy, wyy], -1)], -2)
-    return moments.at[:, :2, :2].set(of_data)

@@ -5,14 +5,14 @@ that its Gram is JᵀMJ with the derivatives J of the expressions, which JAX tak
 """
 
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.kernels.backend_interface import Evaluation, ModelPoint, RateCurve
+from homodyne_dask.kernels.backend_interface import ModelPoint, RateCurve
 from homodyne_dask.kernels.decayed_subblocks import SubBlocks
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.problem import Block, Problem
@@ -44,7 +44,7 @@ def slopes(ties: Ties, theta: Float[np.ndarray, " m"]) -> Float[np.ndarray, "p m
     return slopes_of_ties(ties, theta)
 
 
-def of_rest(whole: Gram, slopes: Float[np.ndarray, "p m"]) -> Gram:
+def _of_rest(whole: Gram, slopes: Float[np.ndarray, "p m"]) -> Gram:
     """Return the Gram over 1, y - 1, f and the derivatives by parameters that are not tied."""
     p, m = slopes.shape
     columns = np.eye(p + 3, m + 3)
@@ -65,83 +65,79 @@ def averages_of_ties(model: TiedModel, of_all: Any) -> Any:
 
     def gram(theta: Float[np.ndarray, " m"]) -> Gram:
         whole = of_all(model.ties.expand(np.asarray(theta, float)))
-        return of_rest(whole, slopes(model.ties, theta))
+        return _of_rest(whole, slopes(model.ties, theta))
 
     return gram
 
 
-def tied[E: Evaluation](of: E) -> E:
-    """Return the backend, or the evaluation, of models that are tied, from that of those models."""
+class TiedBackend:
+    """What a backend, or an evaluation, computes of models that are tied."""
 
-    def point(problem: Problem, theta: Any, *where: Any, **more: Any) -> TiedPoint:
+    def __init__(self, of: Any) -> None:
+        self.of = of
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a function of the model itself, at the point, or points, of all its parameters."""
+        function = getattr(self.of, name)
+
+        def at_base(at: Any, *more: Any) -> Any:
+            of_all = at.base if isinstance(at, TiedPoint) else [one.base for one in at]
+            return function(of_all, *more)
+
+        return function and at_base
+
+    def point(self, problem: Problem, theta: Any, *where: Any, **more: Any) -> TiedPoint:
+        """Return the point of the parameters that are not tied."""
         theta = np.asarray(theta, float)
-        base = of.point(untied(problem), problem.model.ties.expand(theta), *where, **more)
+        base = self.of.point(untied(problem), problem.model.ties.expand(theta), *where, **more)
         return TiedPoint(problem, theta, base)
 
-    def at_base(function: Any) -> Any:
-        return function and (lambda at, *more: function(at.base, *more))
-
-    def derivatives(at: TiedPoint, *where: Any) -> tuple[np.ndarray, np.ndarray]:
-        f, of_all = of.f_and_derivatives_at(at.base, *where)
+    def f_and_derivatives_at(self, at: TiedPoint, *where: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return f, and its derivatives by the parameters that are not tied."""
+        f, of_all = self.of.f_and_derivatives_at(at.base, *where)
         return f, np.einsum("bp...,pm->bm...", of_all, at.slopes)
 
-    def rates(at: TiedPoint, *where: Any) -> dict[str, RateCurve]:
-        names, free = at.base.problem.model.names, at.problem.model.names
-        assert of.rates is not None
-        return {
-            name: curve._replace(
-                gradient=at.slopes[[names.index(one) for one in curve.parameters]].T
-                @ curve.gradient,
-                parameters=free,
-            )
-            for name, curve in of.rates(at.base, *where).items()
-        }
+    @property
+    def rates(self) -> Any:
+        """None where the model has none."""
+        return self.of.rates and self._rates
 
-    def rates_of_draws(problem: Problem, thetas: np.ndarray, *where: Any) -> dict[str, np.ndarray]:
-        assert of.rates_of_draws is not None
+    def _rates(self, at: TiedPoint, *where: Any) -> dict[str, RateCurve]:
+        names, curves = at.base.problem.model.names, self.of.rates(at.base, *where)
+        for name, curve in curves.items():
+            slopes = at.slopes[[names.index(one) for one in curve.parameters]]
+            gradient = slopes.T @ curve.gradient
+            curves[name] = curve._replace(gradient=gradient, parameters=at.problem.model.names)
+        return curves
+
+    @property
+    def rates_of_draws(self) -> Any:
+        """None where the model has none."""
+        return self.of.rates_of_draws and self._rates_of_draws
+
+    def _rates_of_draws(self, problem: Problem, thetas: np.ndarray, *where: Any) -> Any:
         expanded = np.stack([problem.model.ties.expand(theta) for theta in thetas])
-        return of.rates_of_draws(untied(problem), expanded, *where)
+        return self.of.rates_of_draws(untied(problem), expanded, *where)
 
-    changes: dict[str, Any] = {
-        "point": point,
-        "f_at": at_base(of.f_at),
-        "f_and_derivatives_at": derivatives,
-        "rates": of.rates and rates,
-        "rates_of_draws": of.rates_of_draws and rates_of_draws,
-        "sign_at": at_base(of.sign_at),
-    }
-    return replace(of, **changes)
+    def gram(self, at: TiedPoint, block: Block, data: Any = None) -> tuple[Gram, Any]:
+        """Return the Gram of every bin, and the sums of the data alone."""
+        whole, sums = self.of.gram(at.base, block, data)
+        return _of_rest(whole, at.slopes), sums
 
+    def robust_gram(self, at: TiedPoint, *more: Any) -> Gram:
+        """Return the Gram of every bin under the loss."""
+        return _of_rest(self.of.robust_gram(at.base, *more), at.slopes)
 
-def tied_kernels(of: Any) -> dict[str, Any]:
-    """Return what a backend has beside an evaluation, of models that are tied."""
-
-    def gram(at: TiedPoint, block: Block, data: Any = None) -> tuple[Gram, Any]:
-        whole, sums = of.gram(at.base, block, data)
-        return of_rest(whole, at.slopes), sums
-
-    def robust_gram(at: TiedPoint, block: Block, linear_params: Any) -> Gram:
-        return of_rest(of.robust_gram(at.base, block, linear_params), at.slopes)
-
-    def cell_sums(at: TiedPoint, block: Block, cell: Any, sums: np.ndarray) -> np.ndarray:
-        p = len(at.slopes)
-        of_all = of.cell_sums(at.base, block, cell, np.zeros((*sums.shape[:-1], 1 + p)))
+    def cell_sums(self, at: TiedPoint, block: Block, cell: Any, sums: np.ndarray) -> np.ndarray:
+        """Return the sums with those of the pairs of a block added."""
+        zero = np.zeros((*sums.shape[:-1], 1 + len(at.slopes)))
+        of_all = self.of.cell_sums(at.base, block, cell, zero)
         return sums + np.concatenate([of_all[..., :1], of_all[..., 1:] @ at.slopes], axis=-1)
 
-    def points(function: Any) -> Any:
-        return lambda points, *more: function([at.base for at in points], *more)
+    def pair_times(self, problem: Problem, time: Any) -> Any:
+        """Return the times of a `PairSet`."""
+        return self.of.pair_times(untied(problem), time)
 
-    def f_of_theta(theta: Any, at: Any, model: TiedModel, convention: Any) -> Any:
-        return of.f_of_theta(model.ties.expand(theta), at, model.base, convention)
-
-    return {
-        "gram": gram,
-        "robust_gram": robust_gram,
-        "candidate_grams": points(of.candidate_grams),
-        "wide_gram": points(of.wide_gram),
-        "cell_sums": cell_sums,
-        "pair_times": lambda problem, time: of.pair_times(untied(problem), time),
-        "f_of_theta": f_of_theta,
-        "adequate": lambda at, *where: of.adequate(at.base, *where),
-        "correlation_time": lambda at, *where: of.correlation_time(at.base, *where),
-    }
+    def f_of_theta(self, theta: Any, at: Any, model: TiedModel, convention: Any) -> Any:
+        """Return f at theta of bins at pairs of frames."""
+        return self.of.f_of_theta(model.ties.expand(theta), at, model.base, convention)

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from homodyne_dask.kernels.backend_interface import Evaluation, RateCurve
+from homodyne_dask.kernels.backend_interface import RateCurve
 from homodyne_dask.kernels.decayed_subblocks import SubBlocks, sub_blocks
 from homodyne_dask.kernels.problem import Problem, coarse_frames, coarse_min_lag
 from homodyne_dask.models.rate_forms import RateForm
@@ -56,7 +57,7 @@ class TransportPoint:
         return sub_blocks(i0, j0, T, self.min_lag, k * self.rows[-1:], self.frames)
 
 
-def transport_point(
+def point(
     problem: Problem,
     theta: Float[np.ndarray, " p"],
     time: Float[np.ndarray, " n"],
@@ -88,63 +89,69 @@ def point_of_rates(
     Only f can be evaluated: no theta of the model has such rates.
     """
     theta = problem.model.with_parts(np.ones(problem.model.size), phi0=phi0)
-    at = transport_point(problem, theta, time)
+    at = point(problem, theta, time)
     steps = time_steps(problem.convention, time)
     of = np.stack([rates.get("gamma_dot", np.zeros_like(time)), rates["J"]])
     integrals = np.cumsum(0.5 * (of[:, 1:] + of[:, :-1]) * steps, axis=1)
     return replace(at, rows=np.pad(integrals, ((0, 0), (1, 0))))
 
 
-def transport_rates(
+class _Rate(NamedTuple):
+    """A rate of a model: its integral, parameters, the least value and where its integral stands."""
+
+    name: str
+    integral: str
+    form: RateForm
+    of: slice
+    floor: float | None
+    row: int
+
+
+def _rates_of(problem: Problem) -> list[_Rate]:
+    model, floor = problem.model, problem.convention.floor_of("gamma_dot")
+    found = [_Rate("J", "J_integral", model.J, model.diffusion, RATE_FLOOR, -1)]
+    if model.shear:
+        found.append(_Rate("gamma_dot", "strain", model.gamma_dot, model.shear_rate, floor, -2))
+    return found
+
+
+def rates(
     at: TransportPoint, time: Float[np.ndarray, " n"], frames: tuple[int, int]
 ) -> dict[str, RateCurve]:
     """Return J(t) [Å²/s] and its integral since the first frame, J_integral [Å²].
 
     With shear also gamma_dot(t) [1/s] and its integral, the strain.
     """
-    model, window = at.problem.model, slice(*frames)
-    t = _times(at.problem, time)[window]
-    names, of = model.names[model.diffusion], model.diffusion
-    J = model.J.at(t, at.theta[of], RATE_FLOOR)
-    curves = {"J": RateCurve(t, J[0], J[1:], names)}
-
-    def integral(of: slice, value: int) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "p n"]]:
-        """Return a row of the integrals and those of its derivatives, from the first frame on, in seconds."""
-        rows = [at.rows[value, None], at.rows[1 + of.start : 1 + of.stop]]
+    window, t, curves = slice(*frames), _times(at.problem, time)[slice(*frames)], {}
+    for rate in _rates_of(at.problem):
+        of, names = rate.of, at.problem.model.names[rate.of]
+        values = rate.form.at(t, at.theta[of], rate.floor)
+        curves[rate.name] = RateCurve(t, values[0], values[1:], names)
+        rows = [at.rows[rate.row, None], at.rows[1 + of.start : 1 + of.stop]]
         rows = np.concatenate(rows)[:, window]
         since = (rows - rows[:, :1]) * _seconds(at.problem, time)
-        return since[0], since[1:]
-
-    curves["J_integral"] = RateCurve(t, *integral(of, -1), names)
-    if not model.shear:
-        return curves
-    names, of, floor = model.names[model.shear_rate], model.shear_rate, _shear_floor(at.problem)
-    gamma_dot = model.gamma_dot.at(t, at.theta[of], floor)
-    curves["gamma_dot"] = RateCurve(t, gamma_dot[0], gamma_dot[1:], names)
-    curves["strain"] = RateCurve(t, *integral(of, -2), names)
+        curves[rate.integral] = RateCurve(t, since[0], since[1:], names)
     return curves
 
 
-def transport_rates_of_draws(
+def rates_of_draws(
     problem: Problem,
     thetas: Float[np.ndarray, "draw p"],
     time: Float[np.ndarray, " n"],
     frames: tuple[int, int],
     at: Int[np.ndarray, " at"],
 ) -> dict[str, Float[np.ndarray, "draw at"]]:
-    """Return the values of `transport_rates` of many thetas, at the selected frames of numbers `at`."""
-    model, t = problem.model, _times(problem, time)[slice(*frames)]
-    found = {"J": _values(model.J, t[at], thetas[:, model.diffusion], RATE_FLOOR)}
-    if not model.shear:
+    """Return the values of `rates` of many thetas, at the selected frames of numbers `at`."""
+    t, each = _times(problem, time)[slice(*frames)], _rates_of(problem)
+    found = {rate.name: _values(rate, t[at], thetas) for rate in each}
+    if not problem.model.shear:
         return found
-    of, floor = thetas[:, model.shear_rate], _shear_floor(problem)
-    found["gamma_dot"] = _values(model.gamma_dot, t[at], of, floor)
     steps = np.diff(time[slice(*frames)])
     if problem.convention is Convention.HOMODYNE:
         steps = np.full(len(steps), _seconds(problem, time))
     strain = np.empty((len(thetas), len(at)))
     for n in range(0, len(thetas), DRAWS_AT_ONCE):
-        shear_rate = _values(model.gamma_dot, t, of[n : n + DRAWS_AT_ONCE], floor)
+        shear_rate = _values(each[1], t, thetas[n : n + DRAWS_AT_ONCE])
         sums = np.cumsum(0.5 * (shear_rate[:, 1:] + shear_rate[:, :-1]) * steps, axis=1)
         strain[n : n + DRAWS_AT_ONCE] = np.pad(sums, ((0, 0), (1, 0)))[:, at]
     return found | {"strain": strain}
@@ -154,10 +161,6 @@ def _times(problem: Problem, time: Float[np.ndarray, " n"]) -> Float[np.ndarray,
     return np.maximum(time, frame_spacing(time, problem.convention) / 2)
 
 
-def _shear_floor(problem: Problem) -> float | None:
-    return RATE_FLOOR if problem.convention is Convention.HOMODYNE else None
-
-
 def _seconds(problem: Problem, time: Float[np.ndarray, " n"]) -> float:
     """Return Δt where the sums carry none, as those of the homodyne convention."""
     homodyne = problem.convention is Convention.HOMODYNE
@@ -165,43 +168,34 @@ def _seconds(problem: Problem, time: Float[np.ndarray, " n"]) -> float:
 
 
 def _values(
-    form: RateForm,
-    t: Float[np.ndarray, " n"],
-    thetas: Float[np.ndarray, "draw p"],
-    floor: float | None,
+    rate: _Rate, t: Float[np.ndarray, " n"], thetas: Float[np.ndarray, "draw p"]
 ) -> Float[np.ndarray, "draw n"]:
-    if isinstance(form, SplineForm):
-        value = thetas @ form.basis(t)
+    thetas = thetas[:, rate.of]
+    if isinstance(rate.form, SplineForm):
+        value = thetas @ rate.form.basis(t)
     else:
         amplitude, exponent, offset = thetas.T[:, :, None]
         value = amplitude * t**exponent + offset
-    return value if floor is None else np.maximum(value, floor)
+    return value if rate.floor is None else np.maximum(value, rate.floor)
 
 
-def transport_f(
+def f_at(
     at: TransportPoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
 ) -> Float[np.ndarray, "bin ..."]:
     """Return f of bins at times that broadcast together; between frames integrals are linear."""
     rows = _between(at.rows[-2:], time, t1, t2)
     problem, scales = at.problem, at.scales(q, phi)
-    k, s = scales.k[:, None], scales.s[:, None]
     dG, dC = rows.reshape(len(rows), -1)
+    family = {"shear": problem.model.shear, "convention": problem.convention}
     f, some = np.empty((len(q), dC.size)), max(AT_ONCE // len(q), 1)
     with np.errstate(divide="ignore", invalid="ignore"):  # 1/x at x = 0, where series are taken
         for n in range(0, dC.size, some):
-            one = slice(n, n + some)
-            f[:, one] = f_at(
-                np.abs(dC[one]),
-                dG[one],
-                k,
-                s,
-                shear=problem.model.shear,
-                convention=problem.convention,
-            )
+            changes = np.abs(dC[n : n + some]), dG[n : n + some]
+            f[:, n : n + some] = f_between(*changes, scales.k[:, None], scales.s[:, None], **family)
     return f.reshape(len(q), *rows.shape[1:])
 
 
-def transport_derivatives(
+def f_and_derivatives_at(
     at: TransportPoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
 ) -> tuple[Float[np.ndarray, "bin ..."], Float[np.ndarray, "bin p ..."]]:
     """Return f and its derivatives by theta, of bins at times that broadcast together."""
@@ -215,7 +209,7 @@ def transport_derivatives(
     found = np.empty((len(q), model.size, dC.size))
     if model.shear:
         dG, slope = strain(problem.convention, by_rates.pop())
-        with np.errstate(divide="ignore", invalid="ignore"):  # as in `transport_f`
+        with np.errstate(divide="ignore", invalid="ignore"):  # as in `f_at`
             f, by_x = sheared(problem.convention, E, wave(s * dG))
         found[:, model.direction] = (by_x * ds * dG)[:, None]
         stronger = by_x * s * slope
@@ -229,7 +223,7 @@ def transport_derivatives(
     return f.reshape(len(q), *shape), found.reshape(len(q), model.size, *shape)
 
 
-def transport_sign(
+def sign_at(
     at: TransportPoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
 ) -> Float[np.ndarray, "bin ..."]:
     """Return the sign of the field correlation g, f = g²: that of sin x/x between plates that move."""
@@ -259,19 +253,11 @@ def _interpolated(
     )
 
 
-def f_at(dC: Array, dG: Array, k: Array, s: Array, *, shear: bool, convention: Convention) -> Array:
+def f_between(
+    dC: Array, dG: Array, k: Array, s: Array, *, shear: bool, convention: Convention
+) -> Array:
     """Return f from ΔC, ΔG and the scales k and s, which broadcast: arrays of JAX or of NumPy."""
     E = decay(convention, k, dC)
     if not shear:
         return unsheared(convention, E)
     return sheared(convention, E, wave(s * strain(convention, dG)[0]))[0]
-
-
-TRANSPORT_EVALUATION = Evaluation(
-    point=transport_point,
-    f_at=transport_f,
-    f_and_derivatives_at=transport_derivatives,
-    rates=transport_rates,
-    rates_of_draws=transport_rates_of_draws,
-    sign_at=transport_sign,
-)

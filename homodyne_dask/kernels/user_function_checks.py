@@ -2,7 +2,8 @@
 
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import HomodyneDaskError, OptionError
+from homodyne_dask.kernels import separable_backend
 from homodyne_dask.kernels._jax_internals import checked_indices
-from homodyne_dask.kernels.autodiff import f_with_derivatives, separable_point
+from homodyne_dask.kernels.autodiff import with_derivatives
 from homodyne_dask.kernels.compiled import traced_for
 from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.models.user_defined import Bin, SeparableModel
+from homodyne_dask.models.user_defined import Bin, ResidualModel, SeparableModel
 
 _NEEDS_VALUES = (
     jax.errors.TracerArrayConversionError,
@@ -71,22 +73,97 @@ def check_separable(model: SeparableModel, frames: int) -> bool:
         if model.precompute is not None:
             with in_function(model.name, model.precompute):
                 tables = jax.eval_shape(checked(model.name, model.precompute), theta, tables)
-            _one_per_time(model, tables, frames)
+            leaves = jax.tree.leaves(tables)
+            _require_shape(
+                model, model.precompute, leaves or [None], [(frames,)],
+                f"precompute must return arrays of one value per time, shape ({frames},) for {frames} times",
+            )  # fmt: skip
 
         def f(theta: Any, t1: Any, t2: Any, q: Any, phi: Any) -> Any:
             return checked(model.name, model.f)(theta, t1, t2, Bin(q, phi, 1.0))
 
-        shape = 3, 2
         t1, t2 = (
             jax.tree.map(lambda _, at=at: jax.ShapeDtypeStruct(at, float), tables)
-            for at in ((shape[0], 1), (1, shape[1]))
+            for at in ((3, 1), (1, 2))
         )
         number = jax.ShapeDtypeStruct((), float)
         with in_function(model.name, model.f):
             jaxpr, output = jax.make_jaxpr(f, return_shape=True)(theta, t1, t2, number, number)
-        _one_per_pair(model, output, shape)
+        _require_shape(
+            model, model.f, [output], [(), *product((1, 3), (1, 2)), (1,), (2,)],
+            "f must return one value per pair, shape (3, 2) for times of shapes (3, 1) and (1, 2)",
+        )  # fmt: skip
         q = jaxpr.jaxpr.invars[-2]
         return any(q is used for equation in jaxpr.jaxpr.eqns for used in equation.invars)
+
+
+def check_residual(
+    model: ResidualModel, theta: Float[np.ndarray, " p"], columns: Float[np.ndarray, "v n"]
+) -> None:
+    """Trace the residual as a fit will, and evaluate it at theta on some points.
+
+    Raises OptionError, naming the model and the line, where it cannot be traced, gives another
+    shape than one value per point, depends at a point on others, of which a fit computes it for some,
+    or is not a number at a point that is known.
+    """
+    with float64_on_cpu(), traced_for(model):
+        column = jax.ShapeDtypeStruct((3,), float)
+        with in_function(model.name, model.written):
+            output = jax.eval_shape(
+                checked(model.name, model.residual, model.written),
+                jax.ShapeDtypeStruct((model.size,), float), *[column] * len(columns),
+            )  # fmt: skip
+        _require_shape(
+            model, model.written, [output], [(), (1,), (3,)],
+            "the function must return one value per point, shape (3,) for 3 points",
+        )  # fmt: skip
+        columns = columns[:, np.isfinite(columns).all(axis=0)]
+        r, derivatives = with_derivatives(
+            lambda theta: jnp.asarray(model.residual(theta, *columns), float), jnp.asarray(theta)
+        )
+        values, half = np.concatenate([r[None], derivatives]), columns.shape[1] // 2
+        r = values[0]
+        if r.size > 1 and np.isfinite(r).all():
+            alone = np.asarray(model.residual(jnp.asarray(theta), *columns[:, :half]))
+            if not np.allclose(alone, r[:half], rtol=1e-6, atol=1e-6 * np.abs(r).max()):
+                raise OptionError(
+                    f"model {model.name!r}, {line_of(model.written)}: the residual at a point depends on "
+                    f"other points, but residuals are computed for subsets of the points: means over all "
+                    f"points and convolutions are not supported"
+                )
+    for which, *at in np.argwhere(~np.isfinite(values)):
+        point = zip(model.variables, columns[:, at[0] if at else 0], strict=True)
+        where = ", ".join(f"{name} = {x:.6g}" for name, x in point)
+        value = float(values[(which, *at)])
+        raise _not_finite(model, model.written, "the residual", which, value, where, theta)
+
+
+def check_finite(
+    problem: Problem, theta: Float[np.ndarray, " p"], time: Float[np.ndarray, " n"],
+    q: Float[np.ndarray, " bin"], phi: Float[np.ndarray, " bin"],
+) -> None:  # fmt: skip
+    """Raise OptionError where f or a derivative is not a number between the first frames or at lag 1."""
+    model, last = problem.model, len(time) - 1
+    t1 = np.concatenate([np.full(last, time[0]), time[:-1]])
+    t2 = np.concatenate([time[1:]] * 2)
+    at = separable_backend.point(problem, theta, time)
+    f, derivatives = separable_backend.f_and_derivatives_at(at, time, q, phi, t1, t2)
+    values = np.concatenate([f[:, None], derivatives], axis=1)
+    for b, which, n in np.argwhere(~np.isfinite(values)):
+        where = f"t1 = {t1[n]:g} s, t2 = {t2[n]:g} s"
+        raise _not_finite(model, model.f, "f", which, float(values[b, which, n]), where, theta)
+
+
+def _not_finite(
+    model: SeparableModel | ResidualModel, function: Callable[..., Any], what: str, which: int,
+    value: float, where: str, theta: np.ndarray,
+) -> OptionError:  # fmt: skip
+    by = "" if which == 0 else f"the derivative of {what} with respect to {model.names[which - 1]}"
+    at = ", ".join(f"{name} = {x:.6g}" for name, x in zip(model.names, theta, strict=True))
+    return OptionError(
+        f"model {model.name!r}, {line_of(function)}: {by or what} is {value} at {where} with {at}: give "
+        f"other initial values, or keep {what} finite there"
+    )
 
 
 def require_real(model: str, function: Callable[..., Any], values: Any) -> None:
@@ -115,60 +192,15 @@ def checked(
     return called
 
 
-def _one_per_time(model: SeparableModel, tables: Any, n: int) -> None:
-    shapes = [getattr(leaf, "shape", None) for leaf in jax.tree.leaves(tables)]
-    wrong = [shape for shape in shapes if shape != (n,)]
-    if wrong or not shapes:
-        assert model.precompute is not None
-        raise OptionError(
-            f"model {model.name!r}, {line_of(model.precompute)}: precompute must return arrays of one "
-            f"value per time, shape ({n},) for {n} times, but returned "
-            + (f"shape {wrong[0]}" if wrong else "none")
-        )
-
-
-def _one_per_pair(model: SeparableModel, output: Any, shape: tuple[int, int]) -> None:
-    actual = getattr(output, "shape", None)
-    with suppress(ValueError):
-        if actual is not None and np.broadcast_shapes(actual, shape) == shape:
-            return
-    raise OptionError(
-        f"model {model.name!r}, {line_of(model.f)}: f must return one value per pair, shape {shape} "
-        f"for times of shapes {(shape[0], 1)} and {(1, shape[1])}, but returned "
-        + (f"shape {actual}" if actual is not None else type(output).__name__)
-    )
-
-
-def check_finite(
-    problem: Problem, theta: Float[np.ndarray, " p"], time: Float[np.ndarray, " n"],
-    q: Float[np.ndarray, " bin"], phi: Float[np.ndarray, " bin"],
+def _require_shape(
+    model: SeparableModel | ResidualModel, function: Callable[..., Any], values: list[Any],
+    allowed: list[tuple[int, ...]], rule: str,
 ) -> None:  # fmt: skip
-    """Raise OptionError where f or a derivative is not a number between the first frames or at lag 1."""
-    model = problem.model
-    assert isinstance(model, SeparableModel)
-    at = separable_point(problem, theta, time)
-    last = len(time) - 1
-    i = np.concatenate([np.zeros(last, int), np.arange(last)])
-    j = np.concatenate([np.arange(1, last + 1)] * 2)
-    both = at.tables, at.derivatives
-    with float64_on_cpu(), traced_for(model):
-        here, there = (jax.tree.map(lambda v, k=k: jnp.asarray(v[..., k]), both) for k in (i, j))
-        for one in zip(q, phi, strict=True):
-            of_bin = jnp.asarray(theta), here, there, at.bins(*one)
-            f, derivatives = f_with_derivatives(model, *of_bin)
-            values = np.concatenate([np.asarray(f)[None], np.asarray(derivatives)])
-            values = np.broadcast_to(values, (len(values), len(i)))
-            if not np.isfinite(values).all():
-                _not_finite(model, theta, values, time[i], time[j])
-
-
-def _not_finite(
-    model: SeparableModel, theta: np.ndarray, values: np.ndarray, t1: np.ndarray, t2: np.ndarray
-) -> None:
-    which, where = np.argwhere(~np.isfinite(values))[0]
-    of = "f" if which == 0 else f"the derivative of f with respect to {model.names[which - 1]}"
-    at = ", ".join(f"{name} = {x:.6g}" for name, x in zip(model.names, theta, strict=True))
-    raise OptionError(
-        f"model {model.name!r}, {line_of(model.f)}: {of} is {values[which, where]} at t1 = "
-        f"{t1[where]:g} s, t2 = {t2[where]:g} s with {at}: give other initial values, or keep f finite there"
-    )
+    """Raise OptionError where a function returned another shape."""
+    for value in values:
+        shape = getattr(value, "shape", None)
+        if shape not in allowed:
+            returned = type(value).__name__ if shape is None else f"shape {shape}"
+            raise OptionError(
+                f"model {model.name!r}, {line_of(function)}: {rule}, but returned {returned}"
+            )

@@ -115,21 +115,20 @@ def _sums(model: Leaf) -> int:
     return sum(map(_sums, model.parts)) + (model.symbol == "+")
 
 
-def _split(theta: Any, parts: tuple[Leaf, Leaf], own: int) -> tuple[Any, Any, Any]:
-    """Return the parameters of both parts, in their own order, and the fraction; own: 1 of a sum, else 0."""
-    sizes = [sum(leaf.size for leaf in _leaves(part)) for part in parts]
+def _split(theta: Any, parts: tuple[Leaf, Leaf]) -> tuple[Any, Any]:
+    """Return the parameters of both parts, in their own order: their fractions stand behind all others."""
     sums = [_sums(part) for part in parts]
-    xp, first, last = theta.__array_namespace__(), sizes[0], sum(sizes)
-    thetas = [
+    xp, first = theta.__array_namespace__(), parts[0].size - sums[0]
+    last = first + parts[1].size - sums[1]
+    return (
         xp.concatenate([theta[:first], theta[last : last + sums[0]]]),
         xp.concatenate([theta[first:last], theta[last + sums[0] : last + sum(sums)]]),
-    ]
-    return thetas[0], thetas[1], theta[-1] if own else None
+    )
 
 
 def _tables(parts: tuple[Leaf, Leaf], theta: Any, time: Any) -> tuple[Any, Any]:
     """Return what f of each part needs at each time."""
-    first, second, _ = _split(theta, parts, theta.shape[0] - sum(part.size for part in parts))
+    first, second = _split(theta, parts)
     return _tables_of(parts[0], first, time), _tables_of(parts[1], second, time)
 
 
@@ -146,7 +145,7 @@ def _tables_of(part: Leaf, theta: Any, time: Any) -> Any:
 def _f(symbol: str, parts: tuple[Leaf, Leaf], theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
     if symbol == "+":
         return _mean_field(parts, theta, t1, t2, bin) ** 2
-    first, second, _ = _split(theta, parts, 0)
+    first, second = _split(theta, parts)
     return _f_of(parts[0], first, t1[0], t2[0], bin) * _f_of(parts[1], second, t1[1], t2[1], bin)
 
 
@@ -172,7 +171,7 @@ def _field(part: Leaf, theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
 
 
 def _mean_field(parts: tuple[Leaf, Leaf], theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
-    first, second, fraction = _split(theta, parts, 1)
+    (first, second), fraction = _split(theta, parts), theta[-1]
     one = _field(parts[0], first, t1[0], t2[0], bin)
     return fraction * one + (1 - fraction) * _field(parts[1], second, t1[1], t2[1], bin)
 

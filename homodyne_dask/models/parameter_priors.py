@@ -35,21 +35,27 @@ _CERTAIN = 9.0
 
 
 class _Form(NamedTuple):
-    """The numbers of a distribution, those above 0, and whether it is flat, or one of log x."""
+    """The numbers of a distribution, those above 0, its words, and whether it is flat, or one of log x."""
 
     numbers: tuple[str, ...]
     positive: tuple[str, ...]
+    words: str
     flat: bool = False
     log: bool = False
 
 
+_ENDS = ("low", "high")
 _FORMS = {
-    "normal": _Form(("mean", "sd"), ("sd",)),
-    "lognormal": _Form(("median", "sigma"), ("sigma", "median"), log=True),
-    "halfnormal": _Form(("sd",), ("sd",)),
-    "truncnormal": _Form(("mean", "sd", "low", "high"), ("sd",)),
-    "uniform": _Form(("low", "high"), (), flat=True),
-    "loguniform": _Form(("low", "high"), ("low",), flat=True, log=True),
+    "normal": _Form(("mean", "sd"), ("sd",), "normal, {0:g} ± {1:g}"),
+    "lognormal": _Form(
+        ("median", "sigma"), ("sigma", "median"), "lognormal, sigma {1:g}, median {0:g}", log=True
+    ),
+    "halfnormal": _Form(("sd",), ("sd",), "halfnormal, sd {0:g}"),
+    "truncnormal": _Form(
+        ("mean", "sd", *_ENDS), ("sd",), "truncated normal, {0:g} ± {1:g} within {ends}"
+    ),
+    "uniform": _Form(_ENDS, (), "uniform, {ends}", flat=True),
+    "loguniform": _Form(_ENDS, ("low",), "log-uniform, {ends}", flat=True, log=True),
 }
 _LARGEST = 1e60  # squares of ratios are finite
 _EXPONENTS, _RATIOS = 400, 801
@@ -183,18 +189,11 @@ class Prior:
 
     def text(self, unit: str = "") -> str:
         """Return it in words: 'normal, 2500 ± 300 Å²/s'."""
-        first, second = (*self.numbers, math.nan)[:2]
-        ends = "{:g} to {:g}".format(*self.support)
-        words = {
-            "normal": f"normal, {first:g} ± {second:g}",
-            "lognormal": f"lognormal, median {first:g}",
-            "halfnormal": f"halfnormal, sd {first:g}",
-            "truncnormal": f"truncated normal, {first:g} ± {second:g} within {ends}",
-            "uniform": f"uniform, {ends}" if self.proper else f"flat, {ends}",
-            "loguniform": f"log-uniform, {ends}" if self.proper else f"flat in the log, {ends}",
-        }
-        text = with_unit(words[self.name], unit)
-        return f"{text}, sigma {second:g}" if self.name == "lognormal" else text
+        flat = "flat in the log, {ends}" if self.log else "flat, {ends}"
+        words = _FORMS[self.name].words if self.proper else flat
+        return with_unit(
+            words.format(*self.numbers, ends="{:g} to {:g}".format(*self.support)), unit
+        )
 
     @property
     def _periodic(self) -> bool:
@@ -253,24 +252,23 @@ def parsed_prior(parameter: str, given: Any) -> Prior:
             f"such as (2500, 300), or a distribution, such as ('lognormal', 2500, 0.3)"
         )
     name, parts = "normal", list(parts)
-    if isinstance(parts[0], str) and _number(parts[0]) is None:
+    if isinstance(parts[0], str) and math.isnan(_number(parts[0])):
         name = parts.pop(0).strip().lower()
-    numbers = [_number(part) for part in parts]
     try:
-        for part, number in zip(parts, numbers, strict=True):
-            if number is None or not math.isfinite(number):
+        for part in parts:
+            if not math.isfinite(_number(part)):
                 raise OptionError(f"{shown(part)} is not a finite number")
-        return Prior(name, tuple(numbers))  # type: ignore[arg-type]
+        return Prior(name, tuple(map(_number, parts)))
     except OptionError as e:
         raise OptionError(f"prior of {parameter} = {shown(given)}: {e}") from None
 
 
-def _number(value: Any) -> float | None:
-    """Return a number, None for what is none."""
+def _number(value: Any) -> float:
+    """Return a number, NaN for what is none."""
     try:
-        return None if isinstance(value, bool) else float(value)
+        return math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
-        return None
+        return math.nan
 
 
 def default_prior(parameter: Parameter, bounds: tuple[float, float] | None = None) -> Prior:

@@ -281,15 +281,13 @@ class Search:
 
         Fixed parameters keep their values: bounds hold for free ones.
         """
-        unchanged = theta
         periodic = np.isfinite(self.period)
-        width = np.where(periodic, self.period, 1.0)
         lower = np.where(periodic, self.lower, 0.0)  # others may be unbounded
-        wrapped = np.mod(theta - lower, width) + lower
+        wrapped = np.mod(theta - lower, np.where(periodic, self.period, 1.0)) + lower
         inside = (theta >= self.lower) & (theta <= self.upper)
-        theta = np.where(periodic & ~inside, wrapped, theta)
-        theta = np.where(periodic, theta, np.clip(theta, self.lower, self.upper))
-        return np.where(self.free, theta, unchanged)
+        clipped = np.clip(theta, self.lower, self.upper)
+        moved = np.where(periodic, np.where(inside, theta, wrapped), clipped)
+        return np.where(self.free, moved, theta)
 
 
 def search(

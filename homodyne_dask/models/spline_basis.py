@@ -72,7 +72,8 @@ class SplineForm:
         """Return the coefficients nearest to the values of a rate at times [s], as smooth as that allows."""
         basis = self.basis(t)
         normal = basis @ basis.T
-        smooth = 1e-3 * np.trace(normal) / self.size * second_differences(self.size)
+        D = np.diff(np.eye(self.size), 2, axis=0)  # 0 of coefficients on a straight line
+        smooth = 1e-3 * np.trace(normal) / self.size * (D.T @ D)
         return np.linalg.solve(normal + smooth, basis @ rate)
 
 
@@ -114,8 +115,7 @@ class Smoothness:
         exponents: each second difference is weighted by its age to that power.
         """
         found = np.zeros((len(self.places), p, p))
-        each = zip(found, self.places.values(), self._weights(exponents), strict=True)
-        for S, at, weight in each:
+        for S, (at, weight) in zip(found, self._weights(exponents), strict=True):
             D = weight[:, None] * np.diff(np.eye(at.stop - at.start), 2, axis=0)
             S[at, at] = D.T @ D
         return found
@@ -124,7 +124,8 @@ class Smoothness:
         self, theta: Float[np.ndarray, " p"], exponents: Float[np.ndarray, " rate"]
     ) -> Float[np.ndarray, " rate"]:
         """Return thetaᵀ S theta of each rate, to rounding of the differences."""
-        return np.array([d @ d for d in self._differences(theta, exponents)])
+        weighted = (w * np.diff(theta[at], 2) for at, w in self._weights(exponents))
+        return np.array([d @ d for d in weighted])
 
     def slope(
         self,
@@ -134,23 +135,17 @@ class Smoothness:
     ) -> Float[np.ndarray, " p"]:
         """Return Σ λ S theta, to rounding of the differences."""
         found = np.zeros_like(theta)
-        weights, differences = self._weights(exponents), self._differences(theta, exponents)
-        for strength, at, weight, d in zip(
-            strengths, self.places.values(), weights, differences, strict=True
-        ):
+        for strength, (at, weight) in zip(strengths, self._weights(exponents), strict=True):
+            d = weight * np.diff(theta[at], 2)
             found[at] = strength * np.convolve(weight * d, [1, -2, 1])
         return found
 
-    def _weights(self, exponents: Float[np.ndarray, " rate"]) -> list[Float[np.ndarray, " size-2"]]:
-        each = zip(self.places, exponents, strict=True)
-        return [self.ages[name] ** exponent for name, exponent in each]
-
-    def _differences(
-        self, theta: Float[np.ndarray, " p"], exponents: Float[np.ndarray, " rate"]
-    ) -> list[Float[np.ndarray, " size-2"]]:
-        """Return the weighted second differences of the coefficients of each rate."""
-        each = zip(self.places.values(), self._weights(exponents), strict=True)
-        return [weight * np.diff(theta[at], 2) for at, weight in each]
+    def _weights(
+        self, exponents: Float[np.ndarray, " rate"]
+    ) -> list[tuple[slice, Float[np.ndarray, " size-2"]]]:
+        """Return the place of the coefficients of each rate, and the weight of each second difference."""
+        each = zip(self.places.items(), exponents, strict=True)
+        return [(at, self.ages[name] ** exponent) for (name, at), exponent in each]
 
     def rounding(
         self,
@@ -159,12 +154,8 @@ class Smoothness:
         theta: Float[np.ndarray, " p"],
     ) -> float:
         """Return the accuracy of Σ λ thetaᵀ S theta."""
-        each = zip(self._differences(theta, exponents), self.places.values(), strict=True)
-        sizes = [np.abs(d).sum() * np.abs(theta[at]).max() for d, at in each]
+        sizes = [
+            np.abs(weight * np.diff(theta[at], 2)).sum() * np.abs(theta[at]).max()
+            for at, weight in self._weights(exponents)
+        ]
         return 8 * float(np.finfo(float).eps * (strengths @ np.array(sizes)))
-
-
-def second_differences(size: int) -> Float[np.ndarray, "size size"]:
-    """Return DᵀD, D the second differences: cᵀDᵀDc is 0 where coefficients are on a straight line."""
-    D = np.diff(np.eye(size), 2, axis=0)
-    return D.T @ D

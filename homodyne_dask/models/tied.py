@@ -133,43 +133,28 @@ def _check(base: Parametrized, name: str, text: object) -> None:
             )
 
 
-def _names(name: str, text: object) -> list[str]:
+def _names(name: str, text: Any) -> list[str]:
     """Return the parameters in an expression; raises OptionError where it cannot be read."""
     try:
-        tree = ast.parse(str(text), mode="eval") if isinstance(text, str) else None
-    except (SyntaxError, ValueError):
-        tree = None
-    nodes = [] if tree is None else list(ast.walk(tree))
-    calls = [node for node in nodes if isinstance(node, ast.Call)]
-    functions = [call.func for call in calls]
-    known = all(
-        isinstance(call.func, ast.Name)
-        and call.func.id in FUNCTIONS
-        and len(call.args) == 1
-        and not call.keywords
-        for call in calls
-    )
-    whole = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Call, ast.Name, ast.Load, *_OPERATORS)
-    allowed = [
-        isinstance(node, whole) or type(getattr(node, "value", "")) in (int, float)
-        for node in nodes
-    ]
-    if not (nodes and known and all(allowed)):
+        tree = ast.parse(text if isinstance(text, str) else "", mode="eval").body
+        names = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
+        found = [one for one in names if one not in FUNCTIONS]
+        with np.errstate(all="ignore"):
+            _value(tree, dict.fromkeys(found, np.float64(1.0)), np)
+    except (SyntaxError, ValueError, TypeError, KeyError, ArithmeticError):
         raise OptionError(
             f"tie of {name} = {shown(text)} cannot be read: give numbers and parameters with + - * / ** and "
             f"{', '.join(FUNCTIONS)}, such as 'alpha' or '0.1*D0'"
-        )
-    found = [node for node in nodes if isinstance(node, ast.Name)]
-    return [node.id for node in found if node not in functions]
+        ) from None
+    return found
 
 
 def _ordered(given: dict[str, str]) -> list[tuple[str, str]]:
     """Return the ties, each after those that it refers to."""
     ordered: list[tuple[str, str]] = []
     while given:
-        ready = [
-            name for name, text in given.items() if given.keys().isdisjoint(_names(name, text))
-        ]
+        uses = {name: _names(name, text) for name, text in given.items()}
+        ready = [name for name, used in uses.items() if given.keys().isdisjoint(used)]
         if not ready:
             raise OptionError(f"tie: {' and '.join(given)} refer to each other: remove one of them")
         ordered += [(name, given.pop(name)) for name in ready]
@@ -177,8 +162,9 @@ def _ordered(given: dict[str, str]) -> list[tuple[str, str]]:
 
 
 def _value(node: ast.AST, values: Mapping[str, Any], xp: Any) -> Any:
+    """Return the value of an expression; raises ValueError or KeyError for what none may contain."""
     match node:
-        case ast.Constant(value=value):
+        case ast.Constant(value=value) if type(value) in (int, float):
             return float(str(value))
         case ast.Name(id=name):
             return values[name]
@@ -186,6 +172,6 @@ def _value(node: ast.AST, values: Mapping[str, Any], xp: Any) -> Any:
             return _OPERATORS[type(op)](_value(left, values, xp), _value(right, values, xp))
         case ast.UnaryOp(op=op, operand=operand):
             return _OPERATORS[type(op)](_value(operand, values, xp))
-        case ast.Call(func=ast.Name(id=name), args=[argument]):
+        case ast.Call(func=ast.Name(id=name), args=[argument], keywords=[]) if name in FUNCTIONS:
             return getattr(xp, name)(_value(argument, values, xp))
-    raise AssertionError(ast.dump(node))
+    raise ValueError(ast.dump(node))

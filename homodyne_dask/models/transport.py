@@ -48,6 +48,10 @@ class Convention(StrEnum):
     """sinc⁴(q L cosφ ΔG / 2π), un-normalised sinc: what homodyne >= 2 and xpcsjax compute.
     Its γ̇ is about π/√2 = 2.22 times the physical one."""
 
+    def floor_of(self, rate: str) -> float | None:
+        """Return the least value of a rate, J or gamma_dot; None where it may be negative."""
+        return RATE_FLOOR if rate == "J" or self is Convention.HOMODYNE else None
+
 
 @dataclass(frozen=True, repr=False)
 class TransportModel(Parametrized):
@@ -194,8 +198,8 @@ def rows_of(
     xp = theta.__array_namespace__()
     rows = [xp.ones((1, len(t))), C[1:]]
     if model.shear:
-        floor = RATE_FLOOR if convention is Convention.HOMODYNE else None
-        G = _integral(model.gamma_dot.at(t, theta[model.shear_rate], floor), steps)
+        rate = model.gamma_dot.at(t, theta[model.shear_rate], convention.floor_of("gamma_dot"))
+        G = _integral(rate, steps)
         rows += [G[1:], G[:1]]
     return xp.concatenate([*rows, C[:1]])
 
@@ -265,12 +269,8 @@ def true_rates(
         }
     if names - {DIRECTION} not in ({*RATES["J"]}, {*RATES["J"], *RATES["gamma_dot"]}):
         return None
-    floors = {
-        "J": RATE_FLOOR,
-        "gamma_dot": RATE_FLOOR if convention is Convention.HOMODYNE else None,
-    }
     return {
-        name: rate(t, np.array([given[one] for one in of], float), floors[name])[0]
+        name: rate(t, np.array([given[one] for one in of], float), convention.floor_of(name))[0]
         for name, of in RATES.items()
         if names.issuperset(of)
     }
@@ -287,60 +287,36 @@ _SHEAR = (
     Parameter("gamma_dot_t_offset", "1/s", (-0.1, 0.1)),
     Parameter("phi0", "degree", (-90.0, 90.0), period=180.0),
 )
-_J, _GAMMA_DOT = RATES.values()
-_D0, _ALPHA, _D_OFFSET = _DIFFUSION
-_NO_OFFSET = replace(_D_OFFSET, constant=0.0)
-
-BROWNIAN = TransportModel(
-    "brownian", (_D0, replace(_ALPHA, constant=0.0), _NO_OFFSET), shear=False, isotropic=True
-)
-"""Diffusion at a constant rate, D0: f = exp(-q² D0 (t2 - t1)), D0 = 2 D_SE."""
-_POWER_LAW: Any = {"shear": False, "power_laws": (_J,), "isotropic": True}
-POWER_LAW = TransportModel("power_law", (_D0, _ALPHA, _NO_OFFSET), **_POWER_LAW, simpler="brownian")
-"""Diffusion at a rate that is a power of time, D0 t^alpha."""
-STATIC = TransportModel("static", _DIFFUSION, **_POWER_LAW, simpler="power_law")
-"""Diffusion: f = exp(-q² ΔC)."""
-COUETTE = TransportModel(
-    "couette",
-    (
-        *BROWNIAN.parameters,
-        _SHEAR[0],
-        replace(_SHEAR[1], constant=0.0),
-        replace(_SHEAR[2], constant=0.0),
-        _SHEAR[3],
-    ),
-    shear=True,
-)
-"""Diffusion and laminar shear, both at constant rates: D0, gamma_dot_t0, phi0."""
-LAMINAR_FLOW = TransportModel(
-    "laminar_flow", _DIFFUSION + _SHEAR, shear=True, power_laws=(_J, _GAMMA_DOT)
-)
-"""Diffusion under laminar shear between plates a gap L apart."""
-MODELS = BROWNIAN, POWER_LAW, STATIC, COUETTE, LAMINAR_FLOW
 
 
-def free_form(name: str, shear: bool, splines: Mapping[str, SplineForm]) -> TransportModel:
-    """Return the transport model with these rates of free form, J or gamma_dot; the others are power laws."""
-    parameters, laws = [], []
-    for of, law, of_law in (("J", _J, _DIFFUSION), ("gamma_dot", _GAMMA_DOT, _SHEAR[:3])):
-        if of == "gamma_dot" and not shear:
-            continue
+def _model(
+    name: str,
+    shear: bool,
+    *constant: str,
+    simpler: str = "",
+    splines: Mapping[str, SplineForm] | None = None,
+) -> TransportModel:
+    """Return the model in which these parameters are 0 and these rates, J or gamma_dot, are of free form."""
+    parameters, laws, splines = [], [], splines or {}
+    for of, of_law in (("J", _DIFFUSION), ("gamma_dot", _SHEAR[:3]))[: 1 + shear]:
+        law = RATES[of]
         if of in splines:
             unit, power = ("Å²/s", 2) if of == "J" else ("1/s", 0)
             parameters += [
                 Parameter(f"{of}_{n + 1}", unit, (0.0, np.inf), q_power=power)
                 for n in range(splines[of].size)
             ]
-        else:
-            parameters += of_law
-            laws.append(law)
+            continue
+        parameters += [replace(p, constant=0.0 if p.name in constant else None) for p in of_law]
+        laws += [law] if law[1] not in constant else []
     parameters += _SHEAR[3:] if shear else ()
     return TransportModel(
         name,
         tuple(parameters),
         shear=shear,
         power_laws=tuple(laws),
-        simpler="laminar_flow" if shear else "static",
+        simpler=simpler,
+        isotropic=not (shear or splines),
         J=splines.get("J", POWER_LAW_FORM),
         gamma_dot=splines.get("gamma_dot", POWER_LAW_FORM),
     )
@@ -348,19 +324,35 @@ def free_form(name: str, shear: bool, splines: Mapping[str, SplineForm]) -> Tran
 
 def with_splines(model: TransportModel, splines: Mapping[str, SplineForm]) -> TransportModel:
     """Return the model with other knots of its rates of free form."""
-    return free_form(model.name, model.shear, splines) if splines else model
+    if not splines:
+        return model
+    return _model(model.name, model.shear, simpler=model.simpler, splines=splines)
 
 
-STATIC_FREE = free_form("static_free", False, {"J": SplineForm()})
+BROWNIAN = _model("brownian", False, "alpha", "D_offset")
+"""Diffusion at a constant rate, D0: f = exp(-q² D0 (t2 - t1)), D0 = 2 D_SE."""
+POWER_LAW = _model("power_law", False, "D_offset", simpler="brownian")
+"""Diffusion at a rate that is a power of time, D0 t^alpha."""
+STATIC = _model("static", False, simpler="power_law")
+"""Diffusion: f = exp(-q² ΔC)."""
+COUETTE = _model("couette", True, "alpha", "D_offset", "beta", "gamma_dot_t_offset")
+"""Diffusion and laminar shear, both at constant rates: D0, gamma_dot_t0, phi0."""
+LAMINAR_FLOW = _model("laminar_flow", True)
+"""Diffusion under laminar shear between plates a gap L apart."""
+MODELS = BROWNIAN, POWER_LAW, STATIC, COUETTE, LAMINAR_FLOW
+
+
+def _free(name: str, law: TransportModel, *rates: str) -> TransportModel:
+    splines = dict.fromkeys(rates, SplineForm())
+    return _model(name, law.shear, simpler=law.name, splines=splines)
+
+
+STATIC_FREE = _free("static_free", STATIC, "J")
 """Diffusion at a rate of free form."""
-LAMINAR_FLOW_FREE = free_form(
-    "laminar_flow_free", True, {"J": SplineForm(), "gamma_dot": SplineForm()}
-)
+LAMINAR_FLOW_FREE = _free("laminar_flow_free", LAMINAR_FLOW, "J", "gamma_dot")
 """Diffusion and laminar shear at rates of free form."""
-LAMINAR_FLOW_FREE_J = free_form("laminar_flow_free_J", True, {"J": SplineForm()})
+LAMINAR_FLOW_FREE_J = _free("laminar_flow_free_J", LAMINAR_FLOW, "J")
 """The same, the shear rate a power law."""
-LAMINAR_FLOW_FREE_SHEAR = free_form(
-    "laminar_flow_free_gamma_dot", True, {"gamma_dot": SplineForm()}
-)
+LAMINAR_FLOW_FREE_SHEAR = _free("laminar_flow_free_gamma_dot", LAMINAR_FLOW, "gamma_dot")
 """The same, J a power law."""
 FREE_MODELS = STATIC_FREE, LAMINAR_FLOW_FREE, LAMINAR_FLOW_FREE_J, LAMINAR_FLOW_FREE_SHEAR

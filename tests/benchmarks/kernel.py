@@ -12,10 +12,8 @@ import numpy as np
 import homodyne_dask as hd
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.problem import Block, Problem
-from homodyne_dask.kernels.transport_backend import (
-    transport_gram,
-)
-from homodyne_dask.kernels.transport_evaluation import transport_point
+from homodyne_dask.kernels.transport_backend import gram as transport_gram
+from homodyne_dask.kernels.transport_evaluation import point as transport_point
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.sweep.blocks import ALIGNMENT
 from tests.kernels.user_functions import flow_decay, integrals

@@ -9,8 +9,9 @@ from typing import Any
 import homodyne_dask as hd
 from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.kernels.transport_backend import transport_gram, transport_wide_gram
-from homodyne_dask.kernels.transport_evaluation import transport_point
+from homodyne_dask.kernels.transport_backend import gram as transport_gram
+from homodyne_dask.kernels.transport_backend import wide_gram as transport_wide_gram
+from homodyne_dask.kernels.transport_evaluation import point as transport_point
 from homodyne_dask.models import LAMINAR_FLOW
 from tests.benchmarks import data, fits
 from tests.benchmarks.kernel import GAP, MIN_LAG, RUNS, THETA, TIME, blocks

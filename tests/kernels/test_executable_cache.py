@@ -99,53 +99,34 @@ def test_a_damaged_entry_is_not_used(folder, damage):
         assert computed() == (kept, 1)
 
 
-def a_file(folder, _):
-    folder.parent.mkdir()
-    folder.write_text("a file")
-
-
-def of_another_user(folder, monkeypatch):
+def made(folder, mode=0o700):
     folder.mkdir(mode=0o700, parents=True)
-    monkeypatch.setattr(cache_folder.os, "geteuid", lambda: os.getuid() + 1)
+    folder.chmod(mode)
+    return folder
 
 
-def a_link(folder, _):
-    (folder.parent / "there").mkdir(mode=0o700, parents=True)
-    folder.symlink_to(folder.parent / "there")
+OF_OTHERS = {
+    "a file": lambda folder, _: (folder.parent.mkdir(), folder.write_text("a file")),
+    "of another user": lambda folder, patch: (
+        made(folder), patch.setattr(cache_folder.os, "geteuid", lambda: os.getuid() + 1)
+    ),
+    "a link": lambda folder, _: folder.symlink_to(made(folder.parent / "there")),
+    "with a link": lambda folder, _: (made(folder) / "jit_moments-0-cache").symlink_to(folder.parent),
+    "that others read": lambda folder, _: made(folder, 0o750),
+    "that others replace": lambda folder, _: made(folder).parent.chmod(0o770),
+    "of a disk that is read-only": lambda _, patch: patch.setattr(
+        cache_folder.os, "access", lambda *_: False
+    ),
+    "in a home that cannot be written to": lambda folder, _: folder.parent.write_text("mkdir fails"),
+    "of an unknown processor": lambda _, patch: patch.setattr(
+        cache_folder, "processor", lambda: None
+    ),
+}  # fmt: skip
 
 
-def with_a_link(folder, _):
-    folder.mkdir(mode=0o700, parents=True)
-    (folder / "jit_moments-0-cache").symlink_to(folder.parent)
-
-
-def that_others_read(folder, _):
-    folder.mkdir(parents=True)
-    folder.chmod(0o750)
-
-
-def that_others_replace(folder, _):
-    folder.mkdir(mode=0o700, parents=True)
-    folder.parent.chmod(0o770)
-
-
-def of_a_disk_that_is_read_only(folder, monkeypatch):
-    monkeypatch.setattr(cache_folder.os, "access", lambda *_: False)
-
-
-def in_a_home_that_cannot_be_written_to(folder, monkeypatch):
-    folder.parent.write_text("mkdir fails here")
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
-        a_file, of_another_user, a_link, with_a_link, that_others_read, that_others_replace,
-        of_a_disk_that_is_read_only, in_a_home_that_cannot_be_written_to,
-    ],
-)  # fmt: skip
-def test_a_folder_that_is_not_the_users_alone_is_not_used(folder, monkeypatch, made):
-    made(folder, monkeypatch)
+@pytest.mark.parametrize("what", OF_OTHERS)
+def test_a_folder_that_is_not_the_users_alone_is_not_used(folder, monkeypatch, what):
+    OF_OTHERS[what](folder, monkeypatch)
     assert begin() is None
     assert jax.config.jax_compilation_cache_dir is None
     assert computed() == computed()
@@ -198,11 +179,6 @@ def test_an_entry_is_of_one_machine_and_its_versions(folder, monkeypatch, change
     assert before is not None and after is not None  # noqa: PT018
     assert before != after
     assert before.parent == after.parent
-
-
-def test_where_the_processor_is_unknown_nothing_is_kept(folder, monkeypatch):
-    monkeypatch.setattr(cache_folder, "processor", lambda: None)
-    assert begin() is None
 
 
 def test_a_processor_is_known_by_its_instructions(monkeypatch, tmp_path):

@@ -12,8 +12,9 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.cache_folder import FOLDER
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.kernels.transport_backend import transport_gram, transport_robust_gram
-from homodyne_dask.kernels.transport_evaluation import transport_point
+from homodyne_dask.kernels.transport_backend import gram as transport_gram
+from homodyne_dask.kernels.transport_backend import robust_gram as transport_robust_gram
+from homodyne_dask.kernels.transport_evaluation import point as transport_point
 from tests.kernels.user_functions import (
     FLOW_PARAMETERS,
     RELAXATION,

@@ -15,8 +15,9 @@ import homodyne_dask as hd
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.compiled import Kernel
 from homodyne_dask.kernels.problem import Block, Problem
-from homodyne_dask.kernels.transport_backend import transport_candidate_grams, transport_gram
-from homodyne_dask.kernels.transport_evaluation import transport_point
+from homodyne_dask.kernels.transport_backend import candidate_grams as transport_candidate_grams
+from homodyne_dask.kernels.transport_backend import gram as transport_gram
+from homodyne_dask.kernels.transport_evaluation import point as transport_point
 from homodyne_dask.models.spline_rates import on_times, with_free_rates
 from tests.kernels.gram_errors import CASES, STATIC, worst_error
 from tests.kernels.user_functions import INTEGRATED, STRETCHED

@@ -7,7 +7,6 @@ import homodyne_dask as hd
 from homodyne_dask.errors import SelectionError
 from homodyne_dask.kernels.autodiff import separable_point
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.kernels.separable_backend import separable_adequate
 from homodyne_dask.solver.speckle import regular
 from tests.beating_scans import ANGLES, DT, TWO, Q, photographed
 from tests.synthetic import measured, started_as_given, store
@@ -131,7 +130,7 @@ def test_a_whole_turn_over_the_frames_of_a_level_is_not_taken_for_none():
     fringes = hd.MODELS["damped_cosine"]
     for frequency, adequate in ((1 / (3 * DT), False), (0.01 / DT, True)):
         at = separable_point(Problem(fringes), np.array([1e-3, frequency]), DT * np.arange(200))
-        found = separable_adequate(at, np.array([Q]), np.zeros(1), (0, 200), 4)
+        found = adequate(at, np.array([Q]), np.zeros(1), (0, 200), 4)
         assert found is adequate
 
 

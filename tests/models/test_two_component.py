@@ -9,23 +9,9 @@ from tests.synthetic import measured, store
 TIMES = 0.1 * np.arange(8)
 GOLDEN = [1e4, 0, 0, 1e4, 0, 0, 1e3, 1, 0, 0.5, 0, 0, 0, 0]
 Q = 0.0237
-TRUTH = {
-    "D0_ref": 3000.0,
-    "alpha_ref": 0.0,
-    "D_offset_ref": 0.0,
-    "D0_sample": 400.0,
-    "alpha_sample": -0.3,
-    "D_offset_sample": 0.0,
-    "v0": 60.0,
-    "v_beta": 0.2,
-    "v_offset": 0.0,
-    "f0": 0.6,
-    "f1": 0.0,
-    "f2": 0.0,
-    "f3": 0.0,
-    "phi0_het": 20.0,
-}
 MODEL = hd.MODELS["two_component_xpcsjax"]
+VALUES = [3000.0, 0.0, 0.0, 400.0, -0.3, 0.0, 60.0, 0.2, 0.0, 0.6, 0.0, 0.0, 0.0, 20.0]
+TRUTH = dict(zip(MODEL.names, VALUES, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -5,24 +5,13 @@ import pytest
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models.units import gap_in_angstrom, length_in_angstrom
 
-LENGTHS = [
-    ("200 um", 2e6),
-    ("200um", 2e6),
-    ("200 µm", 2e6),
-    ("200 μm", 2e6),
-    ("0.2 mm", 2e6),
-    ("2e6 A", 2e6),
-    ("2.0E+06 Å", 2e6),
-    (" 200000 nm ", 2e6),
-    ("2e-4 m", 2e6),
-    ("200 micron", 2e6),
-    ("2000000 Angstrom", 2e6),
-]
+MICRONS = ["200 um", "200um", "200 µm", "200 μm", "200 micron", "0.2 mm", " 200000 nm ", "2e-4 m"]
+ANGSTROMS = ["2e6 A", "2.0E+06 Å", "2000000 Angstrom"]
 
 
-@pytest.mark.parametrize(("text", "value"), LENGTHS)
-def test_a_length_is_read_in_angstrom(text, value):
-    assert length_in_angstrom(text) == pytest.approx(value, rel=1e-12)
+@pytest.mark.parametrize("text", MICRONS + ANGSTROMS)
+def test_a_length_is_read_in_angstrom(text):
+    assert length_in_angstrom(text) == pytest.approx(2e6, rel=1e-12)
 
 
 MISTAKES = ["200", 200.0, "um", "200 parsec", "200 UM", "200 MM", "0 um", "-5 um", "1.2.3 um"]

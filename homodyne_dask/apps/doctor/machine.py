@@ -21,8 +21,8 @@ from homodyne_dask.cluster.workers import SLOWEST_PAIRS_PER_SECOND
 from homodyne_dask.kernels.cache_folder import FOLDER, entries, user_cache_folder
 from homodyne_dask.kernels.gpus import gpus_of_machine
 from homodyne_dask.kernels.problem import Block, Problem
-from homodyne_dask.kernels.transport_backend import transport_gram
-from homodyne_dask.kernels.transport_evaluation import transport_point
+from homodyne_dask.kernels.transport_backend import gram as transport_gram
+from homodyne_dask.kernels.transport_evaluation import point as transport_point
 from homodyne_dask.store.processes import code_digest, cores, jax_threads
 from homodyne_dask.sweep.blocks import aligned_array
 from homodyne_dask.text import counted, size

@@ -22,7 +22,8 @@ from homodyne_dask.fitting.minimize import FitRecord, SolverRequest, StartingPoi
 from homodyne_dask.fitting.run import followed, run, run_to_completion
 from homodyne_dask.kernels.gram import Gram, merge_tree
 from homodyne_dask.kernels.problem import SUM_ROUNDING
-from homodyne_dask.kernels.residual_kernel import POINTS_PER_STEP, check_residual, columns_gram
+from homodyne_dask.kernels.residual_kernel import POINTS_PER_STEP, columns_gram
+from homodyne_dask.kernels.user_function_checks import check_residual
 from homodyne_dask.models.parameters import search
 from homodyne_dask.models.user_defined import ResidualModel
 from homodyne_dask.results._xarray_internals import in_memory

@@ -92,7 +92,7 @@ def undefined(x, a, b):
 
 MISTAKES = [
     (branches, {}, r"model 'branches', test_curve_fit.py line \d+: a Python `if`"),
-    (undefined, {}, r"is not a finite number at x = 0, y = .* with a = 1, b = 1"),
+    (undefined, {}, r"is (nan|-?inf) at x = 0, y = .* with a = 1, b = 1"),
     (decay, {"p0": [1, 2]}, "p0 has 2 values for 3 parameters"),
     (decay, {"ydata": "y"}, "ydata = 'y' cannot be used with a dataset: give coords and data_var"),
     (decay, {"sigma": 0.1}, "sigma = 0.1 cannot be used: give the name of a variable"),
