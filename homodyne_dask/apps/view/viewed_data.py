@@ -2,15 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from homodyne_dask.apps.view.data_window import ReadTile, read_tile
 from homodyne_dask.errors import OptionError, StoreError, require_type
-from homodyne_dask.results.data.block_means import as_fitted
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fit_view import FitView, as_selected, fitted_scan
+from homodyne_dask.results.data.fit_view import FitView, as_fitted, as_selected, fitted_scan
+from homodyne_dask.results.data.window_means import ReadTile, tile_reader
 from homodyne_dask.results.files.folder import fits_in
 from homodyne_dask.results.files.saved_results import SERIES, SUMMARY, data_of, load_result
 from homodyne_dask.store.files import AnyPath, any_path, is_file
@@ -20,8 +19,6 @@ from homodyne_dask.store.url_path import UrlPath
 Viewable = str | Path | UrlPath | Scan | FitResult
 Source = AnyPath | Scan | FitResult
 """An opened store, a result, or the path of a result, which is opened when it is chosen."""
-MAX_TILES = 32
-"""Decoded chunks that are kept: at most 32 MiB."""
 
 
 @dataclass(frozen=True)
@@ -34,19 +31,13 @@ class Shown:
 
     @cached_property
     def read(self) -> ReadTile:
-        """Reads chunks, the latest of which are kept decoded."""
-        return lru_cache(MAX_TILES)(partial(read_tile, self.scan))
+        """Reads chunks of the scan."""
+        return tile_reader(self.scan)
 
     @cached_property
     def cuts(self) -> Cuts:
         """Averages over cells of age and lag, from the store."""
         return self.scan.cuts()
-
-    def linear_params(self, bin: int) -> tuple[float, float]:
-        """Return contrast and offset of a bin of a result."""
-        assert self.fit is not None
-        table = self.fit.result.scaling
-        return float(table["contrast"].values[bin]), float(table["offset"].values[bin])
 
 
 def sources_of(what: Sequence[Viewable], exclude: Mapping[str, Any] | None = None) -> list[Source]:

@@ -2,17 +2,17 @@
 
 from dataclasses import replace
 
-import matplotlib.image
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from homodyne_dask.errors import SelectionError
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.views.figures import fit_figures as plots
 from homodyne_dask.results.views.figures.angles import at_one_lag, measured_decay_times
-from homodyne_dask.results.views.figures.captions import alternative
-from homodyne_dask.results.views.figures.picture import png_of
+from homodyne_dask.results.views.figures.panels import png_of
+from homodyne_dask.results.views.figures.style import alternative
 from tests.results.made_results import (
     FIGURE_CASES,
     FLOW,
@@ -25,23 +25,10 @@ from tests.results.made_results import (
 from tests.results.views.figures.texts import check_places, texts_of
 from tests.synthetic import CREEP
 
-
-@pytest.mark.long
-@pytest.mark.parametrize("case", FIGURE_CASES)
-def test_every_picture_is_written_and_shows_something(case, tmp_path):
-    given, found = FIGURE_CASES[case]
-    made = {**given, "theta": CREEP} if "q" in given else given
-    scan = scan_of(tmp_path, **made)
-    view = FitView(result_for(scan, given["theta"], **found), scan)
-    paths = plots.save_all(view, tmp_path / "fit")
-    of_several = {"angles"} if len(scan.bins) == 1 else set()
-    assert [path.stem for path in paths] == [n for n in plots.PICTURES if n not in of_several]
-    for path in paths:
-        pixels = matplotlib.image.imread(path)
-        assert min(pixels.shape[:2]) > 400
-        assert (pixels.std(axis=(0, 1))[:3] > 0.05).all(), path.stem
-
-
+COARSE = (
+    {"level": 16, "passes": 7, "candidates": 6, "seconds": 0.35},
+    {"level": 4, "passes": 3, "candidates": 0, "seconds": 0.6},
+)
 RINGS = (
     {"theta": FLOW, "q": [0.004, 0.004, 0.006, 0.006], "phi": [-90.0, 0.0, 0.0, 90.0]},
     {"naive": np.diag((0.5 * FLOW) ** 2)},
@@ -51,7 +38,7 @@ RINGS = (
 @pytest.mark.long
 @pytest.mark.parametrize("case", [*FIGURE_CASES, "two rings, wide bands, coarse passes"])
 @pytest.mark.parametrize("name", plots.PICTURES)
-def test_no_text_of_a_picture_is_cut_off_or_lies_on_another(name, case, tmp_path):
+def test_a_picture_shows_something_and_no_text_is_cut_off_or_lies_on_another(name, case, tmp_path):
     given, found = FIGURE_CASES.get(case, RINGS)
     made = {**given, "theta": CREEP} if given.get("q") is np.nan else given
     scan = scan_of(tmp_path, **made)
@@ -64,6 +51,11 @@ def test_no_text_of_a_picture_is_cut_off_or_lies_on_another(name, case, tmp_path
     assert "nan" not in words
     picture = plots.PICTURES[name](view)
     png_of(picture, {})
+    canvas = FigureCanvasAgg(picture)
+    canvas.draw()
+    pixels = np.asarray(canvas.buffer_rgba()) / 255
+    assert min(pixels.shape[:2]) > 400
+    assert (pixels.std(axis=(0, 1))[:3] > 0.05).all()
     shown = [(text, box) for text, box in texts_of(picture) if text]
     assert len(shown) > 5
     check_places(shown, picture.bbox)
@@ -85,12 +77,6 @@ def test_contrast_and_offset_are_drawn_with_their_errors(flowing):
     assert axes[1].get_title().endswith("speckle")
 
 
-COARSE = (
-    {"level": 16, "passes": 7, "candidates": 6, "seconds": 0.35},
-    {"level": 4, "passes": 3, "candidates": 0, "seconds": 0.6},
-)
-
-
 def test_the_decay_at_one_lag_is_the_mean_of_the_same_pairs_in_data_and_model(tmp_path):
     scan = scan_of(tmp_path, FLOW, n=128, phi=np.arange(-90.0, 90.0, 12.0), sigma=1e-7)
     result = result_for(scan, FLOW)
@@ -103,12 +89,10 @@ def test_the_decay_at_one_lag_is_the_mean_of_the_same_pairs_in_data_and_model(tm
 
 
 def test_the_model_around_the_circle_passes_through_every_bin(flowing):
-    result = result_for(flowing, FLOW)
-    t1, t2 = np.array([1.0]), np.array([2.0])
-    bins = FitView(result, flowing).model.shape(np.arange(3), t1, t2)
-    circle = FitView(result, flowing).at_angles(flowing.q[0], np.array([0.0, 45.0, 90.0, -180.0]))
-    f = circle.shape(np.arange(4), t1, t2)
-    np.testing.assert_allclose(f[:3], bins, rtol=1e-12)
+    view, times = FitView(result_for(flowing, FLOW), flowing), (np.array([1.0]), np.array([2.0]))
+    circle = view.at_angles(flowing.q[0], np.array([0.0, 45.0, 90.0, -180.0]))
+    f = circle.shape(np.arange(4), *times)
+    np.testing.assert_allclose(f[:3], view.model.shape(np.arange(3), *times), rtol=1e-12)
     np.testing.assert_allclose(f[3], f[0], rtol=1e-9)
 
 
@@ -129,6 +113,17 @@ def test_a_scan_that_was_not_fitted_is_refused(diffusing, tmp_path):
     result = result_for(diffusing, CREEP)
     with pytest.raises(SelectionError, match=r"for 3 bins.*the scan has 1"):
         plots.save_all(FitView(result, diffusing.select(label=2)), tmp_path)
+
+
+def test_a_single_bin_has_no_picture_against_the_angle(diffusing, tmp_path, monkeypatch):
+    drawn = {"angles": plots.draw_angles, "passes": plots.draw_passes}
+    monkeypatch.setattr(plots, "PICTURES", drawn)
+    for bins, wanted in (
+        (diffusing, ["angles.png", "passes.png"]),
+        (diffusing.select(label=2), ["passes.png"]),
+    ):
+        written = plots.save_all(FitView(result_for(bins, CREEP), bins), tmp_path)
+        assert [path.name for path in written] == wanted
 
 
 def test_bins_without_decay_or_pairs_and_values_that_are_not_numbers_leave_gaps(flowing):
