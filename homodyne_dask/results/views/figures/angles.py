@@ -13,16 +13,7 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.cuts import cell_errors
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FittedModel, FitView, decay_times, fall_to_1_e
-from homodyne_dask.results.views.figures.panels import (
-    LINE,
-    MAX_INTERVALS,
-    FitFigure,
-    label_axes,
-    legend,
-    log_scale_if_wide,
-    panels,
-    points,
-)
+from homodyne_dask.results.views.figures import panels as draw
 from homodyne_dask.results.views.figures.style import (
     COLOURS,
     GREY,
@@ -48,14 +39,14 @@ MAX_SAMPLES = 12
 """Most frames, and most lags, at which the model is averaged over a cell."""
 
 
-def draw_angles(view: FitView) -> FitFigure:
+def draw_angles(view: FitView) -> draw.FitFigure:
     """Draw contrast, offset, reduced χ² and decay of every bin against φ."""
     scan, table = view.scan, view.result.scaling
     found, hollow = at_one_lag(view), table["undetermined"].values
     compared = found is not None and bool(np.isfinite(found.f).any())
     around = compared and bool(np.ptp(scan.phi) >= POLAR_RANGE)  # not where a φ is unknown
     marks = _marks(scan.q, bool(hollow.any()))
-    picture, axes = panels(5 + around, 3, 2.85, 2.3, _legend_height(marks, MARKS_PER_ROW))
+    picture, axes = draw.panels(5 + around, 3, 2.85, 2.3, _legend_height(marks, MARKS_PER_ROW))
     contrast_error, of_contrast = _scaling_errors(view.result, "contrast")
     offset_error, of_offset = _scaling_errors(view.result, "offset")
     decay, decay_error = measured_decay_times(view)
@@ -70,13 +61,13 @@ def draw_angles(view: FitView) -> FitFigure:
         (axes[2], "reduced χ²", "", table["redchi"].values, None, None),
         (axes[3], "decay time [s]", of_decay, decay, decay_error, of_decays),
     ):
-        label_axes(axis, "", y, title)
+        draw.label_axes(axis, "", y, title)
         _by_angle(axis, view, values, stderr, hollow, line)
     both = np.concatenate([decay, of_model])
-    log_scale_if_wide(axes[3], "y", both)
+    draw.log_scale_if_wide(axes[3], "y", both)
     if not np.isfinite(both).any():
         _write(axes[3], "no decay to 1/e in the scan")
-    label_axes(axes[4], "", "(c₂ − offset) / contrast")
+    draw.label_axes(axes[4], "", "(c₂ − offset) / contrast")
     if found is None or not compared:
         _write(axes[4], "no lag has data in all bins")
     else:
@@ -184,7 +175,7 @@ def _spread(first: int, stop: int) -> Int[np.ndarray, " n"]:
     return first + ((np.arange(n) + 0.5) * (stop - first) / n).astype(int)
 
 
-def _around(picture: FitFigure, axes: list[Axes], view: FitView, found: AtLag) -> None:
+def _around(picture: draw.FitFigure, axes: list[Axes], view: FitView, found: AtLag) -> None:
     """Draw the same in polar axes in the place of the last panel, smaller by the labels around them."""
     axes[5].remove()
     left, bottom, width, height = axes[5].get_position().bounds
@@ -198,7 +189,7 @@ def _around(picture: FitFigure, axes: list[Axes], view: FitView, found: AtLag) -
     polar.set_yticks([tick for tick in axes[4].get_yticks() if 0 < tick < 0.9 * high][1::2])
 
 
-def draw_influence(view: FitView) -> FitFigure:
+def draw_influence(view: FitView) -> draw.FitFigure:
     """Draw the change of each parameter without each bin, in standard errors, against φ.
 
     Raises OptionError where the result does not hold it.
@@ -210,9 +201,9 @@ def draw_influence(view: FitView) -> FitFigure:
     names, change = table["param"].values[moved], table["change"].values[:, moved]
     across = min(len(names), ACROSS)
     marks, per_row = _marks(scan.q, hollow=False), min(2 * across, MARKS_PER_ROW)
-    picture, axes = panels(len(names), across, 2.2, 1.85, _legend_height(marks, per_row), 0.75)
+    picture, axes = draw.panels(len(names), across, 2.2, 1.85, _legend_height(marks, per_row), 0.75)
     for n, (axis, name) in enumerate(zip(axes, names, strict=True)):
-        label_axes(axis, "", "change / error" if n % across == 0 else "", str(name))
+        draw.label_axes(axis, "", "change / error" if n % across == 0 else "", str(name))
         axis.axhspan(-1, 1, color=UNKNOWN_COLOUR, alpha=0.5, linewidth=0)
         axis.axhline(0, color=GREY, linewidth=0.8)
         _by_angle(axis, view, change[:, n])
@@ -252,7 +243,7 @@ def _by_angle(
             some = here & (hollow == empty)
             error = None if stderr is None else stderr[some]
             look = {"fmt": marker, "ms": ms, "color": colour, "hollow": empty}
-            points(axis, x[some], values[some], error, **look)
+            draw.points(axis, x[some], values[some], error, **look)
         if line is not None and known:
             ends = (-180.0, 180.0) if polar else (scan.phi[here].min(), scan.phi[here].max())
             phi = np.linspace(*ends, LINE_POINTS)
@@ -269,7 +260,7 @@ def _angle_axis(axis: Axes, scan: Scan) -> None:
         axis.set_xlabel("bin")
         return
     axis.set_xlabel("φ [°]")
-    axis.xaxis.set_major_locator(MaxNLocator(MAX_INTERVALS, steps=[1, 1.5, 3, 4.5, 9, 10]))
+    axis.xaxis.set_major_locator(MaxNLocator(draw.MAX_INTERVALS, steps=[1, 1.5, 3, 4.5, 9, 10]))
     if np.ptp(scan.phi) < 1:
         axis.set_xlim(scan.phi.mean() - 50, scan.phi.mean() + 50)
 
@@ -292,13 +283,13 @@ def _marks(q: Float[np.ndarray, " bin"], hollow: bool) -> list[Line2D]:
 
 def _legend_height(marks: list[Line2D], columns: int) -> float:
     """Return the height of a legend in inches."""
-    return LINE * -(-len(marks) // columns) + 0.11 if marks else 0.0
+    return draw.LINE * -(-len(marks) // columns) + 0.11 if marks else 0.0
 
 
-def _legend(picture: FitFigure, marks: list[Line2D], columns: int) -> None:
+def _legend(picture: draw.FitFigure, marks: list[Line2D], columns: int) -> None:
     """Add a legend below all panels."""
     if marks:
-        legend(picture, *marks, loc="lower center", ncols=columns)
+        draw.legend(picture, *marks, loc="lower center", ncols=columns)
 
 
 def _write(axis: Axes, text: str) -> None:

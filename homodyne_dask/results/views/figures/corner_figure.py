@@ -13,7 +13,7 @@ from scipy.ndimage import gaussian_filter
 from homodyne_dask.results.data.arviz_tree import free_names
 from homodyne_dask.results.data.known_truth import truth_of
 from homodyne_dask.results.data.posterior import Posterior
-from homodyne_dask.results.views.figures.panels import LETTER, LINE, FitFigure, grid_of
+from homodyne_dask.results.views.figures import panels as draw
 from homodyne_dask.results.views.figures.style import COLOURS, GREY, plain_label, power_of_ten
 
 MOST = 10
@@ -47,7 +47,7 @@ class _Drawn(NamedTuple):
         return 0.5 * (self.edges[1:] + self.edges[:-1])
 
 
-def draw_corner(posterior: Posterior) -> FitFigure:
+def draw_corner(posterior: Posterior) -> draw.FitFigure:
     """Draw the density of each free parameter, with the fit's Gaussian, and of each pair of them.
 
     Contours hold 68 and 95 % of the draws; lines are the values of the fit, and true ones if known.
@@ -58,9 +58,9 @@ def draw_corner(posterior: Posterior) -> FitFigure:
     inside = n * SIDE + (n - 1) * GAP
     width = max(LEFT + inside + RIGHT, LEAST_WIDTH)
     words = _words(posterior, shown, width - 0.3 - (LEFT + SIDE if n > FEW else 0.0))
-    above = ABOVE + (0.0 if n > FEW else LINE * len(words))
+    above = ABOVE + (0.0 if n > FEW else draw.LINE * len(words))
     margins = (LEFT, width - LEFT - inside, BELOW, above)
-    picture, grid = grid_of(n, n, SIDE, SIDE, margins, (GAP, GAP))
+    picture, grid = draw.grid_of(n, n, SIDE, SIDE, margins, (GAP, GAP))
     for row, column in np.argwhere(np.tri(n)).tolist():
         axes, across, up = picture.add_subplot(grid[row, column]), shown[column], shown[row]
         axes.tick_params(labelsize=7, labelbottom=row == n - 1, labelleft=column == 0 < row)
@@ -78,7 +78,7 @@ def draw_corner(posterior: Posterior) -> FitFigure:
             axes.yaxis.set_label_coords(-(LEFT - 0.25) / SIDE, 0.5)
     height = BELOW + inside + above
     for line, (text, colour) in enumerate(words):
-        at = (width - 0.1) / width, 1 - (0.1 + LINE * line) / height
+        at = (width - 0.1) / width, 1 - (0.1 + draw.LINE * line) / height
         picture.text(*at, text, ha="right", va="top", fontsize=8, color=colour)
     return picture
 
@@ -164,4 +164,4 @@ def _words(posterior: Posterior, shown: list[_Drawn], room: float) -> list[tuple
     if any(one.truth is not None for one in shown):
         words.append(("truth of simulated data", TRUTH))
     note = plain_label(posterior.tree.attrs["adjust_note"])
-    return [*words, *((line, GREY) for line in textwrap.wrap(note, int(room / LETTER)))]
+    return [*words, *((line, GREY) for line in textwrap.wrap(note, int(room / draw.LETTER)))]

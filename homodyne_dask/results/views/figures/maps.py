@@ -11,16 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from homodyne_dask.results.data.cuts import ages, cut_at_age
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.number_format import format_count
-from homodyne_dask.results.views.figures.panels import (
-    FOOT,
-    FitFigure,
-    foot_line,
-    grid_of,
-    label_axes,
-    legend,
-    panels,
-    points,
-)
+from homodyne_dask.results.views.figures import panels as draw
 from homodyne_dask.results.views.figures.style import COLOURS, MARKERS, UNKNOWN_COLOUR, bin_name
 
 SIDE, LEFT = 2.45, 0.8
@@ -29,10 +20,10 @@ LAG_CELLS = 24
 """Intervals of lag for the statistics of residuals."""
 
 
-def draw_maps(view: FitView) -> FitFigure:
+def draw_maps(view: FitView) -> draw.FitFigure:
     """Draw data, model and residual of up to four bins, as means over cells of pairs."""
-    margins = (LEFT, 0.75, FOOT + 0.55, 0.35)
-    picture, grid = grid_of(len(view.maps), 3, SIDE, SIDE, margins, (0.75, 0.4))
+    margins = (LEFT, 0.75, draw.FOOT + 0.55, 0.35)
+    picture, grid = draw.grid_of(len(view.maps), 3, SIDE, SIDE, margins, (0.75, 0.4))
     reach = _reach(np.concatenate([each.residual.ravel() for each in view.maps]))
     edges, side = view.axis.edges(view.scan), view.axis.side
     for row, each in enumerate(view.maps):
@@ -63,25 +54,25 @@ def draw_maps(view: FitView) -> FitFigure:
             if row == len(view.maps) - 1:
                 axis.set_xlabel("t₁ [s]")
     cells = f", means over {side}×{side} pairs" if side > 1 else ""
-    foot_line(picture, f"left: data{cells}, in the colours of the model")
+    draw.foot_line(picture, f"left: data{cells}, in the colours of the model")
     return picture
 
 
-def draw_cuts(view: FitView) -> FitFigure:
+def draw_cuts(view: FitView) -> draw.FitFigure:
     """Draw c2 against lag at up to five ages, with error bars and the model, for up to four bins."""
     scan, read = view.scan, view.cuts
-    picture, axes = panels(len(view.shown), 2, 3.8, 2.45, left=0.9)
+    picture, axes = draw.panels(len(view.shown), 2, 3.8, 2.45, left=0.9)
     for axis, b in zip(axes, map(int, view.shown), strict=True):
-        label_axes(axis, "lag t₂ − t₁ [s]", "c₂", bin_name(scan, b), log="x")
+        draw.label_axes(axis, "lag t₂ − t₁ [s]", "c₂", bin_name(scan, b), log="x")
         chosen = ages(read, b, scan)
         shades = colormaps["viridis"](np.linspace(0.0, 0.85, max(len(chosen), 1)))
         for age, colour, marker in zip(chosen, shades, MARKERS, strict=False):
             cut = cut_at_age(scan, read, b, age)
             look = {"fmt": marker, "ms": 3.5, "color": colour, "label": f"t₁ = {cut.t1[0]:.3g} s"}
-            points(axis, cut.lag, cut.c2, cut.stderr, **look)
+            draw.points(axis, cut.lag, cut.c2, cut.stderr, **look)
             axis.plot(*view.curve(b, cut), color=colour)
         if chosen:
-            legend(axis, loc="upper right")
+            draw.legend(axis, loc="upper right")
     return picture
 
 
@@ -91,12 +82,12 @@ def _reach(residual: np.ndarray) -> float:
     return max(3.0, float(np.quantile(known, 0.99))) if len(known) else 3.0
 
 
-def draw_residuals(view: FitView) -> FitFigure:
+def draw_residuals(view: FitView) -> draw.FitFigure:
     """Draw the distribution of residual/σ of the cells of the maps, and its dependence on lag."""
     lag, residual = lags_and_residuals(view)
-    picture, (histogram, by_lag) = panels(2, 2, 3.4, 2.7, left=0.9)
-    label_axes(histogram, "residual / σ", "density", "residuals of the maps", log="y")
-    label_axes(by_lag, "lag t₂ − t₁ [s]", "residual / σ", "residuals against lag")
+    picture, (histogram, by_lag) = draw.panels(2, 2, 3.4, 2.7, left=0.9)
+    draw.label_axes(histogram, "residual / σ", "density", "residuals of the maps", log="y")
+    draw.label_axes(by_lag, "lag t₂ − t₁ [s]", "residual / σ", "residuals against lag")
     by_lag.axhline(0, color=UNKNOWN_COLOUR, zorder=0)
     by_lag.axhline(1, color=COLOURS[6], linestyle="--", linewidth=1, label="expected")
     if len(residual):
@@ -125,15 +116,15 @@ def _histogram(axis: Axes, residual: Float[np.ndarray, " n"]) -> None:
     normal = np.exp(-0.5 * x**2) / np.sqrt(2 * np.pi)
     axis.plot(x, normal, "--", color=COLOURS[6], label="unit normal")
     axis.set_ylim(0.3 / len(residual), 10)
-    legend(axis, loc="upper left")
+    draw.legend(axis, loc="upper left")
 
 
 def _by_lag(axis: Axes, lag: Float[np.ndarray, " n"], residual: Float[np.ndarray, " n"]) -> None:
     groups = [g for g in np.array_split(np.argsort(lag), LAG_CELLS) if len(g)]
     columns = [(lag[g].mean(), residual[g].mean(), residual[g].std(), len(g)) for g in groups]
     middle, mean, deviation, number = np.array(columns).T
-    points(axis, middle, mean, deviation / np.sqrt(number), ms=4, label="mean")
+    draw.points(axis, middle, mean, deviation / np.sqrt(number), ms=4, label="mean")
     axis.plot(middle, deviation, "s", ms=4, color=COLOURS[1], label="std. dev.")
     low, high = axis.get_ylim()
     axis.set_ylim(low, high + 0.35 * (high - low))
-    legend(axis, loc="upper right", ncols=3)
+    draw.legend(axis, loc="upper right", ncols=3)

@@ -9,14 +9,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.number_format import level_name
-from homodyne_dask.results.views.figures.panels import (
-    FOOT,
-    FitFigure,
-    label_axes,
-    legend,
-    logarithmic,
-    panels,
-)
+from homodyne_dask.results.views.figures import panels as draw
 from homodyne_dask.results.views.figures.style import COLOURS, GREY, MARKERS, UNKNOWN_COLOUR
 from homodyne_dask.solver import levenberg_marquardt as lm
 
@@ -26,10 +19,10 @@ ROOM_FOR_ZERO = 0.5
 """Length of the axis between 0 and the smallest difference of χ², in decades."""
 
 
-def draw_passes(view: FitView) -> FitFigure:
+def draw_passes(view: FitView) -> draw.FitFigure:
     """Draw χ² above its lowest, the estimated distance to the minimum, and the time of each pass."""
     history, passes = view.result.run.history, view.result.passes
-    picture, axes = panels(3, 3, 3.0, 2.7, FOOT, left=0.95)
+    picture, axes = draw.panels(3, 3, 3.0, 2.7, draw.FOOT, left=0.95)
     full = [entry for entry in history if "pass" in entry]
     _difference(axes[0], full)
     _distance(axes[1], full)
@@ -41,26 +34,26 @@ def draw_passes(view: FitView) -> FitFigure:
         axis.set_xlim((begins if axis is axes[2] else 1) - margin, passes + margin)
         handles, names = axis.get_legend_handles_labels()
         marks |= dict(zip(names, handles, strict=True))
-    legend(picture, *marks.values(), loc="lower center", ncols=6)
+    draw.legend(picture, *marks.values(), loc="lower center", ncols=6)
     return picture
 
 
 def _difference(axis: Axes, full: History) -> None:
     """Draw χ² - lowest χ² on a logarithmic axis that includes 0."""
-    label_axes(axis, "pass", "χ² − lowest χ²", "χ² above its lowest value")
+    draw.label_axes(axis, "pass", "χ² − lowest χ²", "χ² above its lowest value")
     chisqr = np.array([entry["chisqr"] for entry in full], float)
     above = chisqr - np.fmin.reduce(chisqr, initial=np.inf)
     positive = above[above > 0]
     if len(positive):
         smallest = 10.0 ** np.floor(np.log10(positive.min()))
-        logarithmic(axis, "y", "symlog", linthresh=smallest, linscale=ROOM_FOR_ZERO)
+        draw.logarithmic(axis, "y", "symlog", linthresh=smallest, linscale=ROOM_FOR_ZERO)
         axis.set_ylim(-0.3 * smallest, 3 * positive.max())
     _by_pass(axis, full, above)
 
 
 def _distance(axis: Axes, full: History) -> None:
     title = "estimated distance to the minimum"
-    label_axes(axis, "pass", "distance [standard errors]", title, log="y")
+    draw.label_axes(axis, "pass", "distance [standard errors]", title, log="y")
     enough = lm.Options().decrement
     decrement = np.array([entry["decrement"] for entry in full], float)
     known = decrement[decrement > 0]
@@ -84,7 +77,7 @@ def _durations(axis: Axes, history: History) -> int:
 
     Return the position of the first coarse pass.
     """
-    label_axes(
+    draw.label_axes(
         axis, "pass over all data", "time of one pass [s]", "coarse and full passes", log="y"
     )
     levels = [entry for entry in history if "level" in entry]

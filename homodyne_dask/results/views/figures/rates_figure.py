@@ -13,21 +13,7 @@ from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.known_truth import true_rates_of
 from homodyne_dask.results.data.posterior import Posterior
 from homodyne_dask.results.data.rate_curves import EVERYWHERE, rates_in
-from homodyne_dask.results.views.figures.panels import (
-    FOOT,
-    LEFT,
-    LETTER,
-    LINE,
-    RIGHT,
-    FitFigure,
-    band,
-    foot_line,
-    label_axes,
-    legend,
-    limits,
-    log_scale_if_wide,
-    panels,
-)
+from homodyne_dask.results.views.figures import panels as draw
 from homodyne_dask.results.views.figures.style import COLOURS, GREY, plain_label
 
 AXES = {
@@ -39,18 +25,20 @@ AXES = {
 OF_UNKNOWN_Q = ("q²J [1/s]", "rate of decorrelation")
 
 
-def _panels(rows: int, columns: int, height: float, words: str) -> tuple[FitFigure, list[Axes]]:
+def _panels(
+    rows: int, columns: int, height: float, words: str
+) -> tuple[draw.FitFigure, list[Axes]]:
     """Return a figure with so many panels, and words below them."""
     width = 2.85 if columns > 1 else 4.0
-    letters = int((columns * (LEFT + width + RIGHT) - 0.3) / LETTER)
+    letters = int((columns * (draw.LEFT + width + draw.RIGHT) - 0.3) / draw.LETTER)
     lines = textwrap.wrap(plain_label(words), letters)
-    foot = FOOT + LINE * (len(lines) - 1)
-    picture, axes = panels(rows * columns, columns, width, height, foot)
-    foot_line(picture, "\n".join(lines))
+    foot = draw.FOOT + draw.LINE * (len(lines) - 1)
+    picture, axes = draw.panels(rows * columns, columns, width, height, foot)
+    draw.foot_line(picture, "\n".join(lines))
     return picture, axes
 
 
-def draw_rates(view: FitView) -> FitFigure:
+def draw_rates(view: FitView) -> draw.FitFigure:
     """Draw J, γ̇ and the strain against time, with bands of 68 and 95 %, and of 95 % at all times at once."""
     rates, truth = rates_in(view), _truth(view)
     names = [name for name in AXES if name in rates]
@@ -59,9 +47,9 @@ def draw_rates(view: FitView) -> FitFigure:
     free = any(name.endswith("_power_law") for name in map(str, rates))
     t = rates["t"].values
     for axis, name in zip(axes, names, strict=True):
-        label_axes(axis, "t [s]", *(OF_UNKNOWN_Q if name == "J" and unknown_q else AXES[name]))
+        draw.label_axes(axis, "t [s]", *(OF_UNKNOWN_Q if name == "J" and unknown_q else AXES[name]))
         for percent in (95, 68):
-            band(axis, t, _edges(rates, name, f"{percent}"), percent)
+            draw.band(axis, t, _edges(rates, name, f"{percent}"), percent)
         axis.plot(t, _edges(rates, name, EVERYWHERE).T, ":", color=COLOURS[0], linewidth=0.8)
         axis.plot(t, rates[name].values, color=COLOURS[0], label="fit")
         shown = [rates[name].values]
@@ -73,11 +61,11 @@ def draw_rates(view: FitView) -> FitFigure:
             shown.append(truth[name])
         if name != "strain":
             if not free:  # splines lie at equal distances
-                log_scale_if_wide(axis, "x", t)
-            log_scale_if_wide(axis, "y", rates[name].values)
-        limits(axis, np.concatenate(shown), _edges(rates, name, "95"))
+                draw.log_scale_if_wide(axis, "x", t)
+            draw.log_scale_if_wide(axis, "y", rates[name].values)
+        draw.limits(axis, np.concatenate(shown), _edges(rates, name, "95"))
     if truth or free:
-        legend(axes[0])
+        draw.legend(axes[0])
     return picture
 
 
@@ -111,7 +99,7 @@ def _edges(rates: xarray.Dataset, name: str, suffix: str) -> Float[np.ndarray, "
     return np.where(np.isnan(ends), rates[name].values, ends)
 
 
-def draw_posterior_rates(posterior: Posterior) -> FitFigure:
+def draw_posterior_rates(posterior: Posterior) -> draw.FitFigure:
     """Draw each rate against time, and below it its difference from the fit.
 
     Raises OptionError for a model that has no rates.
@@ -125,7 +113,7 @@ def draw_posterior_rates(posterior: Posterior) -> FitFigure:
     picture, axes = _panels(2, len(names), 2.2, words)
     for n, name in enumerate(names):
         _rate(axes[n], axes[n + len(names)], posterior, name)
-    legend(axes[0])
+    draw.legend(axes[0])
     return picture
 
 
@@ -142,21 +130,21 @@ def _rate(above: Axes, below: Axes, posterior: Posterior, name: str) -> None:
     fit = curves[5]
     relative = bool((fit > 0).all() or (fit < 0).all())
     difference = (curves - fit) * (100 / np.abs(fit) if relative else 1.0)
-    label_axes(above, "", y.replace("Å²/s", unit), title)
-    label_axes(below, "t [s]", "difference [%]" if relative else f"difference [{unit}]")
+    draw.label_axes(above, "", y.replace("Å²/s", unit), title)
+    draw.label_axes(below, "t [s]", "difference [%]" if relative else f"difference [{unit}]")
     _draw_draws(above, t, curves)
     _draw_draws(below, t, difference)
     if name != "strain":
-        log_scale_if_wide(above, "x", t)
-        log_scale_if_wide(below, "x", t)
-        log_scale_if_wide(above, "y", curves[2])
+        draw.log_scale_if_wide(above, "x", t)
+        draw.log_scale_if_wide(below, "x", t)
+        draw.log_scale_if_wide(above, "y", curves[2])
 
 
 def _draw_draws(axis: Axes, t: Float[np.ndarray, " n"], curves: np.ndarray) -> None:
     """Draw median and bands of draws, and the fit with the ends of its 95 % band."""
     low_95, low_68, median, high_68, high_95, fit, low, high = curves
-    band(axis, t, np.stack([low_95, high_95]), 95)
-    band(axis, t, np.stack([low_68, high_68]), 68)
+    draw.band(axis, t, np.stack([low_95, high_95]), 95)
+    draw.band(axis, t, np.stack([low_68, high_68]), 68)
     axis.plot(t, median, color=COLOURS[0], label="posterior")
     axis.plot(t, fit, "--", color=COLOURS[1], linewidth=1.2, label="fit")
     axis.plot(t, np.stack([low, high], 1), ":", color=COLOURS[1], linewidth=1.0)

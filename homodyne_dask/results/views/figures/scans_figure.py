@@ -13,19 +13,7 @@ from homodyne_dask.errors import HomodyneDaskError, in_line
 from homodyne_dask.results.data.fit_rows import FitRow, constant_quantities, methods_of
 from homodyne_dask.results.data.fit_view import FitView, view_of
 from homodyne_dask.results.data.series import FitSeries
-from homodyne_dask.results.views.figures.panels import (
-    FOOT,
-    FitFigure,
-    band,
-    foot_line,
-    label_axes,
-    legend,
-    limits,
-    log_scale_if_wide,
-    logarithmic,
-    panels,
-    points,
-)
+from homodyne_dask.results.views.figures import panels as draw
 from homodyne_dask.results.views.figures.style import COLOURS, drawable, plain_label, ring_styles
 from homodyne_dask.results.views.fits_report import DOUBTFUL
 from homodyne_dask.store.age_average import average_over_age
@@ -44,7 +32,7 @@ _RATES = {"J": "J(t) [Å²/s]", "gamma_dot": "γ̇(t) [1/s]"}
 _TITLES = {"J": "J at the mean age", "gamma_dot": "γ̇ at the mean age"}
 
 
-def draw_scans(entries: Sequence[FitRow]) -> FitFigure:
+def draw_scans(entries: Sequence[FitRow]) -> draw.FitFigure:
     """Draw each parameter with its error, and the reduced χ², for each scan."""
     labels = [_label(entry.name.removesuffix(".zarr")) for entry in entries]
     at = np.arange(len(entries))
@@ -70,14 +58,14 @@ def _label_last(axes: Sequence[Axes]) -> None:
         axis.tick_params(labelbottom=False)
 
 
-def draw_scans_against(rows: Sequence[FitRow], against: str) -> FitFigure:
+def draw_scans_against(rows: Sequence[FitRow], against: str) -> draw.FitFigure:
     """Draw each parameter with its error, and the reduced χ², against the number or the time of the scans.
 
     against: 'number' or 'time'.
     """
     zone = datetime.now().astimezone().tzinfo
     at = np.array([_place(row.at[against]) for row in rows])
-    picture, axes = _panels(rows, at, "", FOOT)
+    picture, axes = _panels(rows, at, "", draw.FOOT)
     for axis in axes:
         axis.set_xlabel(against, loc="left")  # the date of the ticks is on the right
         ticks = MaxNLocator(5, integer=True)
@@ -104,7 +92,7 @@ def rates_drawn(columns: Iterable[str]) -> list[str]:
     return names if needed <= has else []
 
 
-def draw_last_rates(tables: Sequence[tuple[str, Columns]]) -> FitFigure:
+def draw_last_rates(tables: Sequence[tuple[str, Columns]]) -> draw.FitFigure:
     """Draw J(t) and γ̇(t) of several scans, the last one in colour and with its 68 % band.
 
     tables: name of each scan and its rates.csv, the last one last.
@@ -112,24 +100,24 @@ def draw_last_rates(tables: Sequence[tuple[str, Columns]]) -> FitFigure:
     tables = [(scan, {name: drawable(of[name]) for name in of}) for scan, of in tables]
     *earlier, (newest, last) = tables
     names = rates_drawn(last)
-    picture, axes = panels(len(names), len(names), 4.2, 2.6, FOOT)
+    picture, axes = draw.panels(len(names), len(names), 4.2, 2.6, draw.FOOT)
     for axis, name in zip(axes, names, strict=True):
-        label_axes(axis, "t [s]", _RATES[name])
+        draw.label_axes(axis, "t [s]", _RATES[name])
         for n, (scan, of) in enumerate(earlier):
             shade = str(0.8 - 0.4 * n / len(tables))
             axis.plot(of["t"], of[name], color=shade, lw=1, label=_label(scan))
         axis.plot(last["t"], last[name], color=COLOURS[0], lw=2, label=_label(newest))
         ends = np.stack([last[f"{name}_{end}_68"] for end in ("low", "high")])
-        band(axis, last["t"], ends, 68)
+        draw.band(axis, last["t"], ends, 68)
         values = np.concatenate([of[name] for _, of in tables])
-        log_scale_if_wide(axis, "y", values)
-        logarithmic(axis, "x")
-        limits(axis, values, ends)
-    legend(axes[-1], fontsize=7)
+        draw.log_scale_if_wide(axis, "y", values)
+        draw.logarithmic(axis, "x")
+        draw.limits(axis, values, ends)
+    draw.legend(axes[-1], fontsize=7)
     return picture
 
 
-def draw_series(whole: FitSeries) -> FitFigure:
+def draw_series(whole: FitSeries) -> draw.FitFigure:
     """Draw each parameter and rate with its error, and the reduced χ², against q or age.
 
     Over q also the decay rates on logarithmic axes with the line of q² and, where the stores are, the decays
@@ -146,14 +134,14 @@ def draw_series(whole: FitSeries) -> FitFigure:
             [at - [e.at["from"] for e in entries], [e.at["to"] for e in entries] - at]
         )
     more = len(rates) + bool(views)
-    picture, axes = _panels(entries, at, _AXES[whole.over], FOOT, windows, more)
+    picture, axes = _panels(entries, at, _AXES[whole.over], draw.FOOT, windows, more)
     names = names_drawn(entries)
     for axis, name in zip(axes, names, strict=False):
         axis.set_title(_TITLES.get(name, ""), fontsize=10)
         same = whole.agreement.get(name)
         if same is not None and same.p >= DOUBTFUL:
             axis.axhline(same.mean, color=COLOURS[4], linestyle="--", zorder=0)
-            foot_line(picture, "dashed: weighted mean of consistent fits")
+            draw.foot_line(picture, "dashed: weighted mean of consistent fits")
     for axis, name in zip(axes[len(names) + 1 :], rates, strict=False):
         _draw_decay_rates(axis, name, entries, at)
     if views:
@@ -168,12 +156,12 @@ def _draw_decay_rates(axis: Axes, name: str, entries: Sequence[FitRow], q: np.nd
     known = np.isfinite(rate) & (rate > 0)
     q, rate, error = q[known], rate[known], np.nan_to_num(error[known])
     y = "Γ = q²J/2 [1/s]" if name == "J" else plain_label(name, "1/s")
-    label_axes(axis, _AXES["q"], y, log="xy")
-    points(axis, q, rate, error)
+    draw.label_axes(axis, _AXES["q"], y, log="xy")
+    draw.points(axis, q, rate, error)
     if len(q):
         line = q**2 * np.exp(np.mean(np.log(rate / q**2)))
         axis.plot(q, line, color=COLOURS[4], zorder=0, label="∝ q²")
-        legend(axis)
+        draw.legend(axis)
 
 
 def _views(entries: Sequence[FitRow]) -> list[FitView]:
@@ -191,7 +179,7 @@ def _views(entries: Sequence[FitRow]) -> list[FitView]:
 def _draw_decays(axis: Axes, views: Sequence[FitView]) -> None:
     """Draw f against lag, the mean over age and bins, for all q: symbols are data, lines the model."""
     title = "mean over age; line: model"
-    label_axes(axis, "lag [s]", "(g₂ − offset) / contrast", title, log="x")
+    draw.label_axes(axis, "lag [s]", "(g₂ − offset) / contrast", title, log="x")
     of_rings = np.array([float(np.mean(view.scan.q)) for view in views])
     for view, (q, colour, marker) in zip(views, ring_styles(of_rings), strict=True):
         scaling, read = view.result.scaling, view.cuts
@@ -204,7 +192,7 @@ def _draw_decays(axis: Axes, views: Sequence[FitView]) -> None:
         axis.plot(lag, f, marker, label=f"q = {q:.4g}{time}", color=colour, ms=3)
         axis.plot(lag, of_model, color=colour, lw=1)
     if len(views) <= MAX_NAMES:
-        legend(axis, fontsize=5.5)
+        draw.legend(axis, fontsize=5.5)
 
 
 def names_drawn(entries: Sequence[FitRow]) -> list[str]:
@@ -241,18 +229,18 @@ def _panels(
     below: float,
     reach: np.ndarray | None = None,
     more: int = 0,
-) -> tuple[FitFigure, list[Axes]]:
+) -> tuple[draw.FitFigure, list[Axes]]:
     """Return a figure with a panel for each quantity, one for χ², and `more` empty ones.
 
     at: place of each fit, and `reach` to both sides of it. below: inches more for labels below all.
     """
     names = names_drawn(entries)
-    picture, axes = panels(len(names) + 1 + more, COLUMNS, 2.85, 1.9, below)
+    picture, axes = draw.panels(len(names) + 1 + more, COLUMNS, 2.85, 1.9, below)
     for axis, name in zip(axes, names, strict=False):
         value, error = _columns(entries, name)
         known, found = np.isfinite(error), [entry.quantities[name] for entry in entries]
         bound = np.array([q.at_bound for q in found])
-        label_axes(axis, x, plain_label(name, found[0].unit))
+        draw.label_axes(axis, x, plain_label(name, found[0].unit))
         for some, marker, hollow in (
             (known, "o", False),
             (~known & ~bound, "o", True),
@@ -261,9 +249,9 @@ def _panels(
             if some.any():
                 across = None if reach is None else reach[:, some]
                 look = {"fmt": marker, "across": across, "hollow": hollow, "elinewidth": 1}
-                points(axis, at[some], value[some], np.nan_to_num(error[some]), **look)
-        log_scale_if_wide(axis, "y", value)
-    label_axes(axes[len(names)], x, "reduced χ²")
+                draw.points(axis, at[some], value[some], np.nan_to_num(error[some]), **look)
+        draw.log_scale_if_wide(axis, "y", value)
+    draw.label_axes(axes[len(names)], x, "reduced χ²")
     redchi = drawable(np.array([entry.redchi for entry in entries], float))
     axes[len(names)].plot(at, redchi, "o", ms=5, color=COLOURS[1])
     return picture, axes
