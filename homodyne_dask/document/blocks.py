@@ -38,10 +38,9 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Sentences:
-    """Sentences, a paragraph each, or an item of a list each. `command` is code."""
+    """Sentences, a paragraph each. `command` is code."""
 
     sentences: Sequence[str]
-    listed: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,6 @@ class Facts:
     """Names, and what there is to say of each."""
 
     rows: Sequence[tuple[str, str]]
-    caption: str = ""
 
 
 @dataclass(frozen=True)
