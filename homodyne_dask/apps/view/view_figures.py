@@ -18,7 +18,7 @@ from bokeh.palettes import Cividis256, RdBu11, interp_palette
 from bokeh.plotting import figure
 from jaxtyping import Float, Int
 
-from homodyne_dask.apps.view.view_cuts import Line
+from homodyne_dask.apps.view.viewed_data import Line
 from homodyne_dask.results.data.window_means import CellAxis, Span, Window, whole_span
 from homodyne_dask.results.views.figures.style import COLOURS, UNKNOWN_COLOUR
 from homodyne_dask.store.scan import Scan

@@ -11,7 +11,6 @@ from bokeh.models import Column, ColumnDataSource, Div, Row, Select
 from markupsafe import escape
 
 from homodyne_dask.apps.view import view_figures as figures
-from homodyne_dask.apps.view.view_cuts import cut_along_age, cut_along_lag
 from homodyne_dask.apps.view.viewed_data import Shown, Source, name_of, open_shown
 from homodyne_dask.errors import HomodyneDaskError, printable
 from homodyne_dask.results.data.window_means import Window, cell_axes, read_window
@@ -135,8 +134,8 @@ class ViewPage:
     def _show_model_and_cuts(self, bin: int, window: Window) -> None:
         shown = self.shown
         lines = [
-            cut_along_lag(shown, bin, window, self.t1),
-            cut_along_age(shown, bin, window, self.lag),
+            shown.along_lag(bin, window, self.t1),
+            shown.along_age(bin, window, self.lag),
         ]
         curves = [(np.empty(0), np.empty(0))] * 2
         if shown.fit is not None:

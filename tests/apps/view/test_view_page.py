@@ -11,7 +11,6 @@ import pytest
 from bokeh.models import Div
 
 import ingest
-from homodyne_dask.apps.view.view_cuts import cut_along_age, cut_along_lag
 from homodyne_dask.apps.view.view_figures import evenly
 from homodyne_dask.apps.view.view_page import ViewPage
 from homodyne_dask.apps.view.viewed_data import open_shown, sources_of
@@ -144,7 +143,7 @@ def test_cuts_go_through_data_and_model(small):
     one = open_shown(fitted)
     seen, _, _ = opened(one.scan, *[whole_span(one.scan)] * 2)
     square, model = whole(scan, 1), fitted.model(one.scan).values[1]
-    at_age, at_lag = cut_along_lag(one, 1, seen, 3.0), cut_along_age(one, 1, seen, 2.0)
+    at_age, at_lag = one.along_lag(1, seen, 3.0), one.along_age(1, seen, 2.0)
     np.testing.assert_allclose(at_age.x, np.arange(1, 120) * 0.1)
     np.testing.assert_allclose(at_age.c2, square[30, 31:], rtol=1e-6)
     np.testing.assert_allclose(at_lag.c2, np.diag(square, 20)[10:], rtol=1e-6)
