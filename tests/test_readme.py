@@ -18,8 +18,8 @@ from homodyne_dask.fitting.posterior.log_density import target_priors
 from homodyne_dask.fitting.posterior.sample_posterior import request_of
 from homodyne_dask.results.data.posterior import posterior_of
 from homodyne_dask.results.files import folder, posterior_files
+from homodyne_dask.results.views.figures import corner_figure
 from homodyne_dask.results.views.figures import fit_figures as plots
-from homodyne_dask.results.views.figures import posterior_figures as pictures
 from tests.benchmarks import __main__ as benchmarks
 from tests.documents import ALL, README, ROOT, blocks, code_spans, commands, links
 from tests.results.made_draws import draws_of, gaussian
@@ -97,7 +97,7 @@ def test_the_python_of_the_posterior_runs(scan, monkeypatch, capsys):
     monkeypatch.chdir(scan)
     monkeypatch.setattr(hd, "posterior", drawn, raising=False)
     monkeypatch.setattr(posterior_files, "_write_pictures", lambda *_: [])
-    monkeypatch.setattr(pictures, "draw_corner", lambda _: Figure())
+    monkeypatch.setattr(corner_figure, "draw_corner", lambda _: Figure())
     (block,) = blocks("py")
     exec(block, names := {})
     assert "posterior of laminar_flow fitted to A0123_c2.zarr" in capsys.readouterr().out

@@ -1,6 +1,5 @@
 """A document is made once, of sections of blocks; `plain_text` and `html` show it and know no fit."""
 
-import io
 import struct
 from base64 import b64encode
 from collections.abc import Sequence
@@ -39,10 +38,9 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Sentences:
-    """Sentences, a paragraph each, or an item of a list each. `command` is code."""
+    """Sentences, a paragraph each. `command` is code."""
 
     sentences: Sequence[str]
-    listed: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,6 @@ class Facts:
     """Names, and what there is to say of each."""
 
     rows: Sequence[tuple[str, str]]
-    caption: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,10 +71,8 @@ class Picture:
 
     @classmethod
     def drawn(cls, figure: Any, title: str, alt: str) -> Self:
-        """Return a matplotlib figure as a picture."""
-        png = io.BytesIO()
-        figure.savefig(png, format="png")
-        return cls(title, alt, png.getvalue())
+        """Return a figure as notebooks show it."""
+        return cls(title, alt, figure._repr_png_())
 
     @classmethod
     def in_file(cls, path: Path) -> Self:

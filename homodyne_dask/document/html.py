@@ -60,15 +60,11 @@ def _block(block: Block) -> Markup:
         case blocks.Outcome():
             return macros.outcome(block)
         case blocks.Sentences():
-            return (macros.sentences if block.listed else macros.paragraphs)(block.sentences)
+            return macros.paragraphs(block.sentences)
         case blocks.Table():
-            return (
-                macros.table(block.caption, block.rows, block.left)
-                if len(block.rows) > 1
-                else Markup("")
-            )
+            return macros.table(block.caption, block.rows, block.left)
         case blocks.Facts():
-            return macros.items(block.rows, block.caption)
+            return macros.items(block.rows)
         case blocks.Pictures():
             return macros.pictures(block)
 

@@ -59,13 +59,12 @@ def _block(block: Block) -> list[str]:
                 lines += wrapped(f"{severity}: ", [sentence])
             return lines
         case blocks.Sentences():
-            return wrapped("- " if block.listed else "", block.sentences)
+            return wrapped("", block.sentences)
         case blocks.Table():
             return _table(block)
         case blocks.Facts():
             width = max((len(name) for name, _ in block.rows), default=0) + 2
-            caption = [block.caption] if block.caption else []
-            return caption + [
+            return [
                 line for name, text in block.rows for line in wrapped(f"{name:<{width}}", [text])
             ]
         case blocks.Pictures():

@@ -129,11 +129,19 @@ class Tab:
         wish = [{"name": "prefers-color-scheme", "value": scheme}]
         self.command("Emulation.setEmulatedMedia", features=wish)
 
-    def shot(self, path: Path) -> None:
+    def shot(self, name: str) -> None:
         """Write a picture of the whole page."""
         found = self.command("Page.captureScreenshot", captureBeyondViewport=True)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(base64.b64decode(found["data"]))
+        ARTEFACTS.mkdir(parents=True, exist_ok=True)
+        (ARTEFACTS / f"{name}.png").write_bytes(base64.b64decode(found["data"]))
+
+    def check_layout(self, name: str) -> None:
+        """Nothing lies outside of narrow and wide windows in both schemes, of which pictures are kept."""
+        for width in (400, 1200):
+            for scheme in ("light", "dark"):
+                self.look(width, scheme)
+                self.shot(f"{name}-{width}-{scheme}")
+                assert not self.value(OUTSIDE)
 
 
 @contextmanager

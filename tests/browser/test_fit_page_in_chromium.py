@@ -11,7 +11,7 @@ import homodyne_dask as hd
 from homodyne_dask.cluster import local as cluster
 from homodyne_dask.fitting.events import on_pass
 from homodyne_dask.results.files import folder
-from tests.browser.chromium import ARTEFACTS, NAMELESS, OUTSIDE, PATIENCE, PROGRAM, browser
+from tests.browser.chromium import NAMELESS, PATIENCE, PROGRAM, browser
 from tests.synthetic import FLOW, angles, measured, store
 
 pytestmark = [
@@ -98,7 +98,7 @@ def test_a_person_follows_two_fits_and_reads_how_they_ended(scan, tab):
             first.steps.may.release()
         assert len(set(seen.values())) == 6, seen  # numbers change from pass to pass
         tab.look(1200, "light")
-        tab.shot(ARTEFACTS / "fit-running.png")
+        tab.shot("fit-running")
 
         second = Fit(scan, client, hd.STATIC)
         tab.until("document.querySelectorAll('h2').length == 2")
@@ -115,11 +115,7 @@ def test_a_person_follows_two_fits_and_reads_how_they_ended(scan, tab):
         )
         assert tab.value(passes) == result.passes
 
-        for width in (400, 1200):
-            for scheme in ("light", "dark"):
-                tab.look(width, scheme)
-                tab.shot(ARTEFACTS / f"fit-{width}-{scheme}.png")
-                assert not tab.value(OUTSIDE)
+        tab.check_layout("fit")
         tab.open(status)
         tab.until("[...document.querySelectorAll('.navbar a')].some(a => a.innerText == 'Fit')")
         tab.open(status.replace("status", "fit"))
@@ -142,11 +138,7 @@ def test_the_report_of_a_fit_opens_without_complaint_light_and_dark(scan, tab, t
     written = folder.write_result(result, scan, tmp_path)
     (report,) = [path for path in written if path.name == "report.html"]
     tab.open(report.as_uri())
-    for width in (400, 1200):
-        for scheme in ("light", "dark"):
-            tab.look(width, scheme)
-            tab.shot(ARTEFACTS / f"report-{width}-{scheme}.png")
-            assert not tab.value(OUTSIDE)
+    tab.check_layout("report")
     assert tab.value(NAMELESS) == 0
     assert tab.value("[...document.images].every(i => i.complete && i.naturalWidth > 0)")
     assert result.outcome.value in tab.text()

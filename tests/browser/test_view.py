@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from homodyne_dask.results.data.findings import Findings, finding
-from tests.browser.chromium import ARTEFACTS, PROGRAM, browser
+from tests.browser.chromium import PROGRAM, browser
 from tests.results.made_results import changed, flow_result_of
 from tests.synthetic import FLOW, angles, measured, store
 
@@ -84,7 +84,7 @@ def test_a_person_looks_into_two_fits(served, tmp_path):
         x, y, width, height = page.box("data-map")
         assert 400 < width < 510  # three maps fill the window
         assert abs(width - height) < 40
-        tab.shot(ARTEFACTS / "view.png")
+        tab.shot("view")
 
         tab.wheel(x + width / 2, y + height / 2, 8)
         page.until("data-map", "title.text == 'data: single pairs'")
@@ -94,7 +94,7 @@ def test_a_person_looks_into_two_fits(served, tmp_path):
         assert page.value("data-map", "x_range.start") == page.value("model-map", "x_range.start")
         tab.hover(x + 0.5 * width, y + 0.4 * height)
         time.sleep(0.5)  # until the value is there, in the picture
-        tab.shot(ARTEFACTS / "view-pairs.png")
+        tab.shot("view-pairs")
 
         age = page.value("along-lag", "title.text")
         before = page.value("data", "data.image[0][0]")
@@ -107,7 +107,7 @@ def test_a_person_looks_into_two_fits(served, tmp_path):
         assert page.value("bins", "value") == "1"
         assert page.value("along-lag-model", "data.x.length") > 0
 
-        tab.shot(ARTEFACTS / "view-bin.png")
+        tab.shot("view-bin")
         assert tab.value("window.stolen") is None
         assert not tab.complaints
     whole = psutil.Process(program.pid)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.apps.view.maps_and_cuts import data_map
 from homodyne_dask.apps.view.viewed_data import name_of, open_shown, sources_of
 from homodyne_dask.errors import ObjectStoreError
+from homodyne_dask.results.data.window_means import cell_axes, read_window
 from homodyne_dask.store import objects
 from homodyne_dask.store.url_path import url_path
 from tests import object_server
@@ -95,11 +95,11 @@ def test_a_series_by_url_is_shown_and_read_as_on_disk(here, no_pictures):
 
 
 def test_the_page_of_view_opens_stores_and_results_by_url(here):
-    window = (0.0, 1e9)
     maps = []
     for what in (STORE, here / "A_c2.zarr", RESULT):
         shown = open_shown(*sources_of([what]))
-        maps.append(data_map(shown, 1, window, window).data)
+        axes = cell_axes(shown.scan, *[(0.0, 1e9)] * 2)
+        maps.append(read_window(shown.scan, shown.read, 1, *axes).c2)
     assert (shown.name, shown.fit is None) == ("A_fit", False)
     assert maps[0].tobytes() == maps[1].tobytes() == maps[2].tobytes()
     several = sources_of([f"{ROOT}/results", STORE])

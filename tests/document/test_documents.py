@@ -43,7 +43,7 @@ def document(word: str = "word") -> Document:
             ),
             Section("Nothing", [Table("empty", [["head"]]), Sentences([]), Facts([])]),
             Section("Figures", [Pictures([Picture("figure", word, png())], f"below {word}")]),
-            Section("All items", [Sentences([word, "use `command`"], listed=True)], detail=True),
+            Section("More words", [Sentences([word, "use `command`"])], detail=True),
             Section("Wide", [Table("Wide table", wide)], detail=True),
             Section("Facts", [Facts([("name", word), ("longer name", "x " * 60)])], detail=True),
         ],
@@ -64,8 +64,8 @@ other           12
 note on word
 """
 DETAILS = """
-- word
-- use `command`
+word
+use `command`
 
 Wide table
 case   column 0  column 1  column 2  column 3  column 4  column 5  column 6  column 7  column 8
@@ -104,10 +104,10 @@ def test_a_page_is_whole_needs_no_other_file_and_folds_details():
     assert [tag for tag, _ in page.tags[:2]] == ["html", "head"]
     assert len(page.all("h1")) == 1
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
-    assert ids == ["outcome", "values", "figures", "all-items", "wide", "facts"]
+    assert ids == ["outcome", "values", "figures", "more-words", "wide", "facts"]
     assert [a["href"] for a in page.all("a")] == [*(f"#{name}" for name in ids), "a/b.html"]
     assert len(page.all("details")) == 3
-    assert "<summary><h2>All items</h2></summary>" in html
+    assert "<summary><h2>More words</h2></summary>" in html
     assert not page.all("script") + page.all("link") + page.all("iframe")
     assert "http" not in html.replace("http-equiv", "")
     assert "url(" not in html

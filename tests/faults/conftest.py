@@ -13,7 +13,7 @@ from PIL import Image
 
 import homodyne_dask as hd
 from homodyne_dask.results.views.figures import fit_figures as plots
-from homodyne_dask.results.views.figures.captions import TITLES
+from homodyne_dask.results.views.figures.style import TITLES
 from homodyne_dask.store.files import write_file
 from tests.results.made_results import scan_of
 from tests.synthetic import CREEP, started_as_given

@@ -16,10 +16,10 @@ from bokeh.models import (
 from bokeh.models import Span as Mark
 from bokeh.palettes import Cividis256, RdBu11, interp_palette
 from bokeh.plotting import figure
-from jaxtyping import Float, Float32, Int
+from jaxtyping import Float, Int
 
-from homodyne_dask.apps.view.data_window import CellAxis, Span, whole_span
-from homodyne_dask.apps.view.maps_and_cuts import Line, Maps
+from homodyne_dask.apps.view.viewed_data import Line
+from homodyne_dask.results.data.window_means import CellAxis, Span, Window, whole_span
 from homodyne_dask.results.views.figures.style import COLOURS, UNKNOWN_COLOUR
 from homodyne_dask.store.scan import Scan
 
@@ -68,13 +68,13 @@ def new_maps(parts: list[str], x: Range1d, y: Range1d) -> dict[str, Map]:
 
     The mouse shows the value of a cell.
     """
-    palettes, made = {"c2": Cividis256, "residual": interp_palette(RdBu11, 256)}, {}
-    mappers = {
-        name: LinearColorMapper(palette=palette, low=-3, high=3, nan_color=UNKNOWN_COLOUR)
-        for name, palette in palettes.items()
-    }
+    made = {}
+    c2, of_residual = (
+        LinearColorMapper(palette=palette, low=-3, high=3, nan_color=UNKNOWN_COLOUR)
+        for palette in (Cividis256, interp_palette(RdBu11, 256))
+    )
     for part in parts:
-        title, colours = TITLES[part], mappers["residual" if part == "residual" else "c2"]
+        title, colours = TITLES[part], of_residual if part == "residual" else c2
         fig = new_figure(f"{part}-map", "t₁ [s]", "t₂ [s]", x_range=x, y_range=y, title=title)
         source = ColumnDataSource({key: [] for key in ("image", "x", "y", "dw", "dh")}, name=part)
         fig.image("image", "x", "y", "dw", "dh", source=source, color_mapper=colours, level="image")
@@ -85,21 +85,19 @@ def new_maps(parts: list[str], x: Range1d, y: Range1d) -> dict[str, Map]:
     return made
 
 
-def put_map(into: Map, scan: Scan, maps: Maps, values: Float32[np.ndarray, "rows columns"]) -> None:
-    """Show values in the cells of a window."""
-    (x0, x1), (y0, y1) = (axis.edges(scan)[[0, -1]] for axis in (maps.columns, maps.rows))
-    image = values[evenly(scan, maps.rows)][:, evenly(scan, maps.columns)]
-    corner = {"x": [x0], "y": [y0], "dw": [x1 - x0], "dh": [y1 - y0]}
-    into.image.data = {"image": [image], **corner}
-
-
-def set_colours(into: Map, values: Float32[np.ndarray, "rows columns"], residual: bool) -> None:
-    """Let the colours of a map follow the values shown; those of residuals are symmetric."""
+def put_map(
+    into: Map, scan: Scan, window: Window, values: Float[np.ndarray, "rows columns"]
+) -> None:
+    """Show values in the cells of a window; the colours follow them, but for the model those of the data."""
+    columns, rows = window.columns, window.rows
+    (x0, x1), (y0, y1) = (axis.edges(scan)[[0, -1]] for axis in (columns, rows))
+    image = values.astype(np.float32)[evenly(scan, rows)][:, evenly(scan, columns)]
+    into.image.data = {"image": [image], "x": [x0], "y": [y0], "dw": [x1 - x0], "dh": [y1 - y0]}
     known = values[np.isfinite(values)]
-    if not len(known):
+    if into.image.name == "model" or not len(known):
         return
     low, high = (float(end) for end in np.quantile(known, CENTRAL))
-    if residual:
+    if into.image.name == "residual":
         high = max(LEAST_REACH, high, -low)
         low = -high
     into.colours.update(low=low, high=high if high > low else low + 1)
@@ -143,14 +141,14 @@ def cut_figure(name: str, x: str, ends: Span, scale: Any) -> CutFigure:
     return CutFigure(fig, averages, view, model)
 
 
-def put_cut(
-    cut: CutFigure, line: Line, curve: tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]
-) -> None:
+def put_cut(into: CutFigure, title: str, line: Line, curve: tuple[np.ndarray, np.ndarray]) -> None:
     """Show a cut and the curve of the model."""
-    c2, error = line.averages.c2, line.averages.stderr
-    cut.averages.data = {"x": line.x, "c2": c2, "low": c2 - error, "high": c2 + error}
-    cut.view.data = {"x": line.view_x, "c2": line.view_c2}
-    cut.model.data = dict(zip(("x", "c2"), curve, strict=True))
+    cut = line.averages
+    ends = {"low": cut.c2 - cut.stderr, "high": cut.c2 + cut.stderr}
+    into.figure.title.text = title
+    into.averages.data = {"x": cut.x, "c2": cut.c2, **ends}
+    into.view.data = {"x": line.x, "c2": line.c2}
+    into.model.data = dict(zip(("x", "c2"), curve, strict=True))
 
 
 def dotted(dimension: Any) -> Mark:
@@ -190,15 +188,12 @@ def _against_time(scan: Scan, values: Float[np.ndarray, " t"], unit: str, x: Ran
 def _image(image: Float[np.ndarray, "y x"]) -> Any:
     """Return the mean over the frames with logarithmic colours; row 0 of the detector is at the top."""
     high = float(np.nanquantile(image, 0.999)) or float(np.nanmax(image))
-    low = max(float(np.nanmin(image[image > 0])), high / REACH)
-    mapper = LogColorMapper(
-        palette=Cividis256, low=min(low, 0.99 * high), high=high, nan_color=UNKNOWN_COLOUR
-    )
+    low = min(max(float(np.nanmin(image[image > 0])), high / REACH), 0.99 * high)
+    mapper = LogColorMapper(palette=Cividis256, low=low, high=high, nan_color=UNKNOWN_COLOUR)
     rows, columns = image.shape
     ranges = {"x_range": Range1d(start=0, end=columns), "y_range": Range1d(start=rows, end=0)}
-    fig = new_figure(
-        "mean-image", None, None, match_aspect=True, title="mean over frames", **ranges
-    )
+    look: dict[str, Any] = {"match_aspect": True, "title": "mean over frames", **ranges}
+    fig = new_figure("mean-image", None, None, **look)
     fig.image([image], x=0, y=0, dw=columns, dh=rows, color_mapper=mapper)
     fig.axis.visible = False
     fig.grid.visible = False

@@ -11,16 +11,9 @@ from bokeh.models import Column, ColumnDataSource, Div, Row, Select
 from markupsafe import escape
 
 from homodyne_dask.apps.view import view_figures as figures
-from homodyne_dask.apps.view.maps_and_cuts import (
-    Maps,
-    cut_along_age,
-    cut_along_lag,
-    data_map,
-    model_curve,
-    model_maps,
-)
 from homodyne_dask.apps.view.viewed_data import Shown, Source, name_of, open_shown
 from homodyne_dask.errors import HomodyneDaskError, printable
+from homodyne_dask.results.data.window_means import Window, cell_axes, read_window
 from homodyne_dask.results.views.figures.style import bin_name
 
 PAUSE_MS = 40
@@ -123,40 +116,40 @@ class ViewPage:
         for mark, at in zip(self.marks, (self.t1, self.t1 + self.lag), strict=True):
             mark.location = at
         self._say("")
+        shown, bin = self.shown, int(self.bins.value)
         spans = ((float(axis.start), float(axis.end)) for axis in (self.x, self.y))
         try:
-            maps = data_map(self.shown, int(self.bins.value), *spans)
+            columns, rows = cell_axes(shown.scan, *spans)
+            window = read_window(shown.scan, shown.read, bin, rows, columns)
         except HomodyneDaskError as e:
             self._say(str(e))
             _clear(*(source for cut in self.cuts for source in (cut.averages, cut.view, cut.model)))
             _clear(*(one.image for one in self.maps.values()))
             return
-        side, data = maps.rows.side, self.maps["data"]
-        cells = f"means over {side}×{side} pairs" if side > 1 else "single pairs"
-        data.figure.title.text = f"data: {cells}"
-        figures.set_colours(data, maps.data, residual=False)
-        figures.put_map(data, self.shown.scan, maps, maps.data)
-        self._show_model_and_cuts(maps)
+        cells = f"means over {rows.side}×{rows.side} pairs" if rows.side > 1 else "single pairs"
+        self.maps["data"].figure.title.text = f"data: {cells}"
+        figures.put_map(self.maps["data"], shown.scan, window, window.c2)
+        self._show_model_and_cuts(bin, window)
 
-    def _show_model_and_cuts(self, maps: Maps) -> None:
-        shown, bin = self.shown, int(self.bins.value)
-        along_age = cut_along_age(shown, bin, maps, self.lag)
-        lines = [cut_along_lag(shown, bin, maps, self.t1), along_age]
+    def _show_model_and_cuts(self, bin: int, window: Window) -> None:
+        shown = self.shown
+        lines = [
+            shown.along_lag(bin, window, self.t1),
+            shown.along_age(bin, window, self.lag),
+        ]
         curves = [(np.empty(0), np.empty(0))] * 2
         if shown.fit is not None:
             try:
-                model, residual = model_maps(shown, bin, maps)
-                curves = [model_curve(shown, bin, line) for line in lines]
-                figures.put_map(self.maps["model"], shown.scan, maps, model)
-                figures.set_colours(self.maps["residual"], residual, residual=True)
-                figures.put_map(self.maps["residual"], shown.scan, maps, residual)
+                both = shown.fit.model_of(bin, window)
+                curves = [shown.fit.curve(bin, line.averages) for line in lines]
+                for part, values in zip(("model", "residual"), both, strict=True):
+                    figures.put_map(self.maps[part], shown.scan, window, values)
             except Exception as e:  # whatever a user-defined model raises; the data are shown
                 self._say(f"the model cannot be evaluated: {e}")
                 _clear(self.maps["model"].image, self.maps["residual"].image)
-        self.along_lag.figure.title.text = f"at age t₁ = {self.t1:.4g} s"
-        self.along_age.figure.title.text = f"at lag t₂ − t₁ = {self.lag:.4g} s"
-        for cut, line, curve in zip(self.cuts, lines, curves, strict=True):
-            figures.put_cut(cut, line, curve)
+        titles = f"at age t₁ = {self.t1:.4g} s", f"at lag t₂ − t₁ = {self.lag:.4g} s"
+        for cut, title, line, curve in zip(self.cuts, titles, lines, curves, strict=True):
+            figures.put_cut(cut, title, line, curve)
 
     def _say(self, note: str) -> None:
         self.status.text = f"<p>{escape(printable(note))}</p>" if note else ""

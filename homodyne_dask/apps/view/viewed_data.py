@@ -2,15 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from homodyne_dask.apps.view.data_window import ReadTile, read_tile
+import numpy as np
+from jaxtyping import Float
+
 from homodyne_dask.errors import OptionError, StoreError, require_type
-from homodyne_dask.results.data.block_means import as_fitted
+from homodyne_dask.results.data.cuts import Cut, cut_at_age, cut_at_lag
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fit_view import FitView, as_selected, fitted_scan
+from homodyne_dask.results.data.fit_view import FitView, as_fitted, as_selected, fitted_scan
+from homodyne_dask.results.data.window_means import ReadTile, Window, tile_reader, times_of
 from homodyne_dask.results.files.folder import fits_in
 from homodyne_dask.results.files.saved_results import SERIES, SUMMARY, data_of, load_result
 from homodyne_dask.store.files import AnyPath, any_path, is_file
@@ -20,8 +23,17 @@ from homodyne_dask.store.url_path import UrlPath
 Viewable = str | Path | UrlPath | Scan | FitResult
 Source = AnyPath | Scan | FitResult
 """An opened store, a result, or the path of a result, which is opened when it is chosen."""
-MAX_TILES = 32
-"""Decoded chunks that are kept: at most 32 MiB."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One cut: x is the lag [s] at one age, or the age [s] at one lag."""
+
+    averages: Cut
+    """Averages over cells of age and lag, from the store."""
+    x: Float[np.ndarray, " m"]
+    c2: Float[np.ndarray, " m"]
+    """The cells of the window."""
 
 
 @dataclass(frozen=True)
@@ -34,19 +46,38 @@ class Shown:
 
     @cached_property
     def read(self) -> ReadTile:
-        """Reads chunks, the latest of which are kept decoded."""
-        return lru_cache(MAX_TILES)(partial(read_tile, self.scan))
+        """Reads chunks of the scan."""
+        return tile_reader(self.scan)
 
     @cached_property
     def cuts(self) -> Cuts:
         """Averages over cells of age and lag, from the store."""
         return self.scan.cuts()
 
-    def linear_params(self, bin: int) -> tuple[float, float]:
-        """Return contrast and offset of a bin of a result."""
-        assert self.fit is not None
-        table = self.fit.result.scaling
-        return float(table["contrast"].values[bin]), float(table["offset"].values[bin])
+    def along_lag(self, bin: int, window: Window, t1: float) -> Line:
+        """Return c2 against lag at the age t1 [s]."""
+        scan, rows, columns = self.scan, window.rows, window.columns
+        frame = int(np.searchsorted(scan.time, t1))
+        age = int(np.searchsorted(self.cuts.age_edges, frame, side="right")) - 1
+        cut = cut_at_age(scan, self.cuts, bin, age)  # empty beyond the last frame
+        column = frame // columns.side - columns.first
+        if not 0 <= column < columns.number:
+            return Line(cut, np.empty(0), np.empty(0))
+        lag = times_of(scan, rows.middles) - times_of(scan, columns.middles)[column]
+        known = (lag > 0) & np.isfinite(window.c2[:, column])
+        return Line(cut, lag[known], window.c2[known, column])
+
+    def along_age(self, bin: int, window: Window, lag: float) -> Line:
+        """Return c2 against age at the lag [s]."""
+        time, rows, columns = self.scan.time, window.rows, window.columns
+        cut = cut_at_lag(self.scan, self.cuts, bin, max(lag, float(np.diff(time).min())))
+        t1 = times_of(self.scan, columns.middles)
+        later = np.interp(t1 + lag, time, np.arange(len(time))) - columns.middles
+        row = np.floor((columns.middles + np.maximum(np.rint(later), 1)) / rows.side) - rows.first
+        there = np.flatnonzero((row >= 0) & (row < rows.number) & (t1 + lag <= time[-1]))
+        c2 = window.c2[row[there].astype(int), there]
+        known = np.isfinite(c2)
+        return Line(cut, t1[there][known], c2[known])
 
 
 def sources_of(what: Sequence[Viewable], exclude: Mapping[str, Any] | None = None) -> list[Source]:

@@ -16,7 +16,7 @@ from homodyne_dask.cli.shared_options import CLUSTER, given_of, options_of, work
 from homodyne_dask.errors import OptionError, in_line
 from homodyne_dask.request.option_types import ByName, Form, Integer
 from homodyne_dask.request.options import Options, option
-from homodyne_dask.results.data import block_means
+from homodyne_dask.results.data.fit_view import as_fitted
 from homodyne_dask.results.files.folder import fits_in
 from homodyne_dask.results.files.posterior_netcdf import check_netcdf_path
 from homodyne_dask.results.files.saved_results import SUMMARY, data_of
@@ -79,7 +79,7 @@ def posterior(
         raise OptionError(f"{output} exists: give another --output")
     result = hd.load_result(folder)
     data = data_of(result, folder, result_upload.WITH_STORE, store)
-    scan = block_means.as_fitted(data, result)
+    scan = as_fitted(data, result)
     echo_progress(
         f"{chosen.draws:,} draws from the posterior of {result.config['model']} fitted to "
         f"{in_line(scan.path)}"

@@ -1,6 +1,6 @@
 """A result beside its data: the fitted model at any times, and what several figures and files show."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -12,11 +12,22 @@ from homodyne_dask.kernels.backend_interface import ModelPoint
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models import convention_named
 from homodyne_dask.models.transport import frame_spacing
-from homodyne_dask.results.data.block_means import BinMap, bin_map, representative
+from homodyne_dask.results.data.cuts import Cut
 from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.window_means import (
+    CellAxis,
+    ReadTile,
+    Window,
+    cell_axes,
+    quadrature,
+    read_window,
+    tile_reader,
+    times_of,
+    whole_span,
+)
 from homodyne_dask.solver.state import Outcome
 from homodyne_dask.store.files import AnyPath
-from homodyne_dask.store.scan import Cuts, Scan, open_dataset, q_or_one, with_bins
+from homodyne_dask.store.scan import Chunk, Cuts, Scan, open_dataset, q_or_one, with_bins
 
 DECAY_POINTS = 400
 """Lags at which f is evaluated to find its decay time."""
@@ -42,6 +53,12 @@ def as_selected(scan: Scan, result: FitResult) -> Scan:
     chosen = with_bins(scan, inputs["labels"], inputs.get("scans"))
     without = {"frames": inputs["frames_excluded"] or None}
     return chosen.select(frames=tuple(inputs["frames"]), exclude=without)
+
+
+def as_fitted(scan: Scan, result: FitResult) -> Scan:
+    """Return a scan with the damaged chunks excluded that a fit of it excluded."""
+    excluded = result.provenance.inputs["chunks_left_out"]
+    return replace(scan, excluded=tuple(Chunk(*chunk) for chunk in excluded))
 
 
 @dataclass(frozen=True)
@@ -73,6 +90,18 @@ class FittedModel:
         """Return the derivatives of f by the parameters at such times."""
         both = evaluation_of(self.at.problem.model).f_and_derivatives_at
         return both(self.at, self.time, self.q[bins], self.phi[bins], t1, t2)[1]
+
+
+@dataclass(frozen=True)
+class BinMap:
+    """Maps of one bin over all that was fitted, as means over cells: symmetric, NaN where unknown."""
+
+    bin: int
+    """Position in the selection."""
+    data: Float[np.ndarray, "n n"]
+    model: Float[np.ndarray, "n n"]
+    residual: Float[np.ndarray, "n n"]
+    """(data - model)/σ of the mean."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +147,19 @@ class FitView:
         """Return the model with bins at any angles of one ring."""
         return FittedModel(self.model.at, self.scan.time, np.full(len(phi), q), phi)
 
+    def c2(
+        self, bin: int, t1: Float[np.ndarray, "..."], t2: Float[np.ndarray, "..."]
+    ) -> Float[np.ndarray, "..."]:
+        """Return offset + contrast·f of a bin at times that broadcast together."""
+        table = self.result.scaling
+        contrast, offset = (float(table[name].values[bin]) for name in ("contrast", "offset"))
+        return offset + contrast * self.model.shape(np.array([bin]), t1, t2)[0]
+
+    def curve(self, bin: int, cut: Cut) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+        """Return the model along a cut: x and c2."""
+        x, t1, t2 = cut.line
+        return x, self.c2(bin, t1, t2)
+
     @cached_property
     def shown(self) -> Int[np.ndarray, " b"]:
         """Positions of the bins of which single figures are drawn, at most four."""
@@ -126,7 +168,39 @@ class FitView:
     @cached_property
     def maps(self) -> list[BinMap]:
         """Maps of the bins shown; they are read one after the other."""
-        return [bin_map(self, int(b)) for b in self.shown]
+        return [self.map_of(int(b)) for b in self.shown]
+
+    @cached_property
+    def read(self) -> ReadTile:
+        """Reads chunks, without those that the fit excluded."""
+        return tile_reader(as_fitted(self.scan, self.result))
+
+    @cached_property
+    def axis(self) -> CellAxis:
+        """The cells along both sides of a map: all that lie within the selected frames."""
+        axis, _ = cell_axes(self.scan, *[whole_span(self.scan)] * 2)
+        first, stop = -(-self.scan.frames[0] // axis.side), self.scan.frames[1] // axis.side
+        return replace(axis, first=first, number=max(stop - first, 1))
+
+    def map_of(self, bin: int) -> BinMap:
+        """Return data, model and residual of one bin, of the lags that were fitted."""
+        window = read_window(self.scan, self.read, bin, self.axis, self.axis)
+        data = np.where(window.lags >= self.result.config["min_lag"], window.c2, np.nan)
+        return BinMap(bin, data, *self.model_of(bin, window))
+
+    def model_of(
+        self, bin: int, window: Window
+    ) -> tuple[Float[np.ndarray, "rows columns"], Float[np.ndarray, "rows columns"]]:
+        """Return means of the model over the cells of a window, and (data - model)/σ."""
+        rows, columns, lags = window.rows, window.columns, window.lags
+        nodes, weights = quadrature(rows.side)
+        t1, t2 = (
+            times_of(self.scan, axis.middles[:, None] + nodes).ravel() for axis in (rows, columns)
+        )
+        c2 = self.c2(bin, t1[:, None], t2).reshape(rows.number, len(nodes), -1, len(nodes))
+        model = np.where(lags > 0, np.einsum("inkm,n,m->ik", c2, weights, weights), np.nan)
+        fitted = lags >= self.result.config["min_lag"]
+        return model, np.where(fitted, (window.c2 - model) / window.sigma, np.nan)
 
     @cached_property
     def cuts(self) -> Cuts:
@@ -154,10 +228,33 @@ def decay_times(model: FittedModel, scan: Scan) -> Float[np.ndarray, " bin"]:
     shortest = 1e-3 * frame_spacing(scan.time)
     lag = np.concatenate([[0.0], np.geomspace(shortest, last - middle, DECAY_POINTS)])
     f = model.shape(np.arange(len(model.q)), np.array([middle]), middle + lag)
-    times, level = np.full(len(f), np.nan), np.exp(-1)
-    for b, row in enumerate(f):
-        n = int(np.argmax(row < level))
-        if n > 0:
-            share = (row[n - 1] - level) / (row[n - 1] - row[n])
-            times[b] = lag[n - 1] + share * (lag[n] - lag[n - 1])
-    return times
+    return np.array([fall_to_1_e(lag, row)[0] for row in f])
+
+
+def fall_to_1_e(x: Float[np.ndarray, " n"], f: Float[np.ndarray, " n"]) -> tuple[float, float, int]:
+    """Return where a curve first falls to 1/e, how steeply, and the point before; NaN where it does not."""
+    n = int(np.argmax(f < np.exp(-1)))
+    if n == 0:
+        return np.nan, np.nan, 0
+    slope = (f[n - 1] - f[n]) / (x[n] - x[n - 1])
+    return x[n - 1] + (f[n - 1] - np.exp(-1)) / slope, slope, n - 1
+
+
+def representative(result: FitResult, scan: Scan, most: int = 4) -> Int[np.ndarray, " b"]:
+    """Return positions of bins to show: along the flow, across, between; without flow spread evenly."""
+    there = np.flatnonzero(result.scaling["ndata"].values > 0)
+    there = there if len(there) else np.arange(len(scan.bins))
+    if len(there) <= most:
+        return there
+    names = list(result.parameters["param"].values)
+    if "phi0" not in names:
+        ordered = there[np.lexsort((scan.phi[there], scan.q[there]))]
+        return ordered[np.linspace(0, len(ordered) - 1, most).round().astype(int)]
+    phi0 = float(np.nan_to_num(result.parameters["value"].values[names.index("phi0")]))
+    rings = scan.q[there]
+    from_middle = np.abs(np.log(rings / np.median(rings)))
+    chosen = []
+    for angle in (0, 30, 60, 90)[:most]:
+        away = np.abs((scan.phi[there] - phi0 - angle + 90) % 180 - 90)
+        chosen.append(there[np.lexsort((from_middle, away.round(3)))[0]])
+    return np.array(list(dict.fromkeys(chosen)))

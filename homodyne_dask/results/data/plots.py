@@ -34,10 +34,11 @@ def _figure(name: str, about: str) -> Callable[..., Any]:
     """Return the method of `Plots` that draws the figure of this name."""
 
     def draw(self: "Plots", scan: "Scan | None" = None, ax: "Axes | None" = None) -> Any:
-        from homodyne_dask.results.views.figures.fit_figures import fit_figure
+        from homodyne_dask.results.data.fit_view import view_of
+        from homodyne_dask.results.views.figures.fit_figures import PICTURES
 
         with in_place_of(ax):
-            return fit_figure(self.result, name, scan)
+            return PICTURES[name](view_of(self.result, scan))
 
     draw.__name__, draw.__doc__ = name, about
     return draw
@@ -78,7 +79,7 @@ class PosteriorPlots:
 
     def rates(self, ax: "Axes | None" = None) -> Any:
         """J(t), the shear rate and the strain: median with 68 and 95 % bands, with the bands of the fit."""
-        from homodyne_dask.results.views.figures.posterior_figures import draw_posterior_rates
+        from homodyne_dask.results.views.figures.rates_figure import draw_posterior_rates
 
         with in_place_of(ax):
             return draw_posterior_rates(self.posterior)

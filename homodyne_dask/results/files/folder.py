@@ -16,7 +16,7 @@ from homodyne_dask.results.files.csv_tables import columns_csv, parameters_csv
 from homodyne_dask.results.files.netcdf import result_netcdf
 from homodyne_dask.results.files.nexus import nexus_file
 from homodyne_dask.results.files.saved_results import SUMMARY
-from homodyne_dask.results.views.figures.captions import TITLES
+from homodyne_dask.results.views.figures.style import TITLES
 from homodyne_dask.results.views.report_content import report_of
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver.state import Outcome

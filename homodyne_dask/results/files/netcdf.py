@@ -9,6 +9,7 @@ import xarray
 from xarray.backends import H5NetCDFStore
 
 from homodyne_dask.results.data.fit_view import FitView
+from homodyne_dask.results.data.window_means import times_of
 
 NXXPCS = {
     "storage_mode": "one_array_q_first",
@@ -33,7 +34,7 @@ def result_netcdf(view: FitView) -> bytes:
     [s] the centres of the blocks. The first two carry the attributes of NXxpcs.
     """
     result, scan, shown = view.result, view.scan, view.maps
-    middle = 0.5 * (shown[0].edges[1:] + shown[0].edges[:-1])
+    middle = times_of(scan, view.axis.middles + 0.5)  # a frame begins at its time
     bins = [one.bin for one in shown]
     stacked = {}
     for part, about in _MAPS.items():
@@ -50,7 +51,7 @@ def result_netcdf(view: FitView) -> bytes:
             "map_phi": ("map", scan.phi[bins], {"units": "degree"}),
         },
     )
-    whole = result.to_dataset().assign(maps).assign_attrs(pairs_per_block_side=shown[0].grid.side)
+    whole = result.to_dataset().assign(maps).assign_attrs(pairs_per_block_side=view.axis.side)
     return netcdf(whole, {name: {"zlib": True, "complevel": 4} for name in stacked})
 
 

@@ -10,9 +10,9 @@ import h5py
 import numpy as np
 
 from homodyne_dask.errors import in_line, printable
-from homodyne_dask.results.data.block_means import bin_map, block_grid
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView, view_of
+from homodyne_dask.results.data.window_means import times_of
 from homodyne_dask.results.files.netcdf import NXXPCS
 from homodyne_dask.store.files import path_of, write_atomic
 from homodyne_dask.store.scan import Scan
@@ -50,7 +50,7 @@ def nexus_file(view: FitView) -> bytes:
         fit = _group(entry, "fit", "NXfit")
         _write_correlations(entry, fit, view)
         _write_fit(fit, view.result)
-        _write_instrument(entry, view.scan)
+        _write_instrument(entry, view)
         _write_process(entry, view.result)
     return content.getvalue()
 
@@ -78,24 +78,24 @@ def _write_entry(entry: h5py.Group, view: FitView) -> None:
 
 def _write_correlations(entry: h5py.Group, fit: h5py.Group, view: FitView) -> None:
     """Write data and model of all bins, one after the other, and g2 of the data."""
-    scan, grid = view.scan, block_grid(view.scan)
-    shape, one = (len(scan.bins), grid.blocks, grid.blocks), (1, grid.blocks, grid.blocks)
+    scan, axis = view.scan, view.axis
+    shape, one = (len(scan.bins), axis.number, axis.number), (1, axis.number, axis.number)
     packed = {"dtype": np.float32, "chunks": one, "compression": "gzip", "shuffle": True}
-    times, axes = scan.time[grid.frames].mean(1), {"axes": [".", "t1", "t2"]}
+    times, axes = times_of(scan, axis.middles), {"axes": [".", "t1", "t2"]}
     twotime = _group(entry, "twotime", "NXdata", signal="two_time_corr_func", **axes)
     measured = twotime.create_dataset("two_time_corr_func", shape, **packed)
     measured.attrs.update(
-        NXXPCS, units="", frames_per_row=grid.side, of_cells=scan.cells is not None
+        NXXPCS, units="", frames_per_row=axis.side, of_cells=scan.cells is not None
     )
     data = _group(fit, "data", "NXdata", signal="fit_sum", **axes)
     model = data.create_dataset("fit_sum", shape, **packed)
     model.attrs["units"] = ""
     data["input_dependent"] = measured
-    g2 = np.full((grid.blocks - 1, len(scan.bins)), np.nan)  # the mean along each diagonal
+    g2 = np.full((axis.number - 1, len(scan.bins)), np.nan)  # the mean along each diagonal
     for n in range(len(scan.bins)):
-        shown = bin_map(view, n)
+        shown = view.map_of(n)
         measured[n], model[n] = shown.data, shown.model
-        for lag in range(1, grid.blocks):
+        for lag in range(1, axis.number):
             diagonal = np.diagonal(shown.data, lag)
             known = diagonal[np.isfinite(diagonal)]
             if known.size:
@@ -106,18 +106,19 @@ def _write_correlations(entry: h5py.Group, fit: h5py.Group, view: FitView) -> No
     _field(twotime, "label", scan.label, long_name="number of the bin at the beamline")
     by_lag = _group(entry, "data", "NXdata", signal="g2", axes=["delay_difference", "."])
     _field(by_lag, "g2", g2, units="", storage_mode="one_array", long_name="mean of c2 at a lag")
-    lags = np.arange(1, grid.blocks)
+    lags = np.arange(1, axis.number)
     _field(by_lag, "delay_difference", lags, units="", storage_mode="one_array")
 
 
-def _write_instrument(entry: h5py.Group, scan: Scan) -> None:
+def _write_instrument(entry: h5py.Group, view: FitView) -> None:
+    scan = view.scan
     experiment = scan.attrs.get("experiment", {})
     instrument = _group(entry, "instrument", "NXinstrument")
     if "incident_energy" in experiment:
         beam = _group(instrument, "incident_beam", "NXbeam")
         _write_known(beam, experiment, ("incident_energy",))
     detector = _group(instrument, "detector_1", "NXdetector")
-    frame_time = scan.attrs["frame_time"] * block_grid(scan).side
+    frame_time = scan.attrs["frame_time"] * view.axis.side
     _field(detector, "frame_time", frame_time, units="s")
     _write_known(detector, experiment, DETECTOR)
     masks = _group(instrument, "masks", "NXnote")

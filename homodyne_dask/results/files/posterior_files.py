@@ -16,9 +16,8 @@ from homodyne_dask.results.files.folder import (
 )
 from homodyne_dask.results.files.posterior_netcdf import NETCDF
 from homodyne_dask.results.files.saved_results import SUMMARY, load_result
-from homodyne_dask.results.views.figures.captions import TITLES
-from homodyne_dask.results.views.figures.picture import png_of
-from homodyne_dask.results.views.figures.posterior_figures import drawn_pictures
+from homodyne_dask.results.views.figures.panels import png_of
+from homodyne_dask.results.views.figures.style import TITLES
 from homodyne_dask.store.files import path_of, write_file
 
 CAPTIONS = {
@@ -73,11 +72,13 @@ def _fit_in(folder: Path, result: FitResult) -> FitResult:
 
 
 def _write_pictures(posterior: Posterior, folder: Path) -> list[Path]:
-    paths = []
-    for name, picture in drawn_pictures(posterior).items():
+    pictures, paths = {"posterior_corner": posterior.plot.corner}, []
+    if "J" in posterior.tree["posterior"].dataset:
+        pictures["posterior_rates"] = posterior.plot.rates
+    for name, draw in pictures.items():
         paths.append(folder / f"{name}.png")
         about = {"Title": CAPTIONS[name], "Description": _alternative(posterior, name)}
-        write_file(paths[-1], png_of(picture, about))
+        write_file(paths[-1], png_of(draw(), about))
     return paths
 
 

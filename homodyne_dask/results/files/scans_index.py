@@ -14,8 +14,6 @@ from homodyne_dask.results.data.number_format import format_range
 from homodyne_dask.results.data.series import FitSeries, GlobalFit
 from homodyne_dask.results.files.csv_tables import entries_csv
 from homodyne_dask.results.files.netcdf import netcdf
-from homodyne_dask.results.views.figures.scans_figure import draw_scans as picture_of
-from homodyne_dask.results.views.figures.scans_figure import scans_title
 from homodyne_dask.results.views.fits_report import report_of_fits, series_title
 from homodyne_dask.store.files import replacing, write_atomic
 
@@ -113,7 +111,9 @@ def write_table_and_page(
 
 
 def _picture(names: Sequence[str], good: Sequence[FitRow], whole: FitSeries | None) -> Picture:
-    drawn = picture_of(good) if whole is None else whole.plot()
+    from homodyne_dask.results.views.figures.scans_figure import draw_scans, scans_title
+
+    drawn = draw_scans(good) if whole is None else whole.plot()
     spans = [
         f"{name} {format_range(np.array([e.quantities[name].value for e in good]), '.4g')}"
         for name in names

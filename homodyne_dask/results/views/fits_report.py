@@ -175,9 +175,8 @@ def _together(series: FitSeries) -> list[str]:
         return []
     names = together.parameters["param"].values[~together.parameters["fixed"].values].tolist()
     shared = [name for name in names if " of scan " not in name]
-    words = f"; {joined_with_and(shared)} {'is' if len(shared) == 1 else 'are'} shared" * bool(
-        shared
-    )
+    verb = "is" if len(shared) == 1 else "are"
+    words = f"; {joined_with_and(shared)} {verb} shared" * bool(shared)
     return [
         f"one fit of all scans: {joined_with_and(together.per_scan)} for each scan{words}; "
         f"χ²/N {together.redchi:.4f}",
@@ -199,7 +198,9 @@ def _agreement(series: FitSeries) -> list[Table | Sentences]:
         mean = with_unit(numbers.value_and_error(same.mean, same.stderr), series.unit(name))
         known = same.p >= SURE and series.global_fit is None
         fits = f"{same.freedom + 1} of {every}"
-        rows.append([name, fits, _in_words(same.p), mean if known else "-", *_scatter(same)])
+        words = "marginal" if same.p >= SURE else "inconsistent"
+        words = "consistent" if same.p >= DOUBTFUL else words
+        rows.append([name, fits, words, mean if known else "-", *_scatter(same)])
         incomplete += [name] * (same.freedom + 1 < every)
     notes = [_ERRORS[series.errors].format(methods_of(series.entries))]
     if series.global_fit is not None:
@@ -209,17 +210,13 @@ def _agreement(series: FitSeries) -> list[Table | Sentences]:
             f"{joined_with_and(incomplete)}: fits that did not converge, or in which a parameter of the same "
             f"rate is at a bound, are not compared"
         )
-    laws = Table("Rates as powers of q", [_HEAD_OF_POWERS, *_powers(series)])
+    laws = Table("Rates as powers of q", _powers(series))
     return [Table("Agreement of the converged fits", rows, 3), Sentences(notes), laws]
-
-
-def _in_words(p: float) -> str:
-    return "consistent" if p >= DOUBTFUL else "marginal" if p >= SURE else "inconsistent"
 
 
 def _powers(series: FitSeries) -> list[list[str]]:
     """Return the power of q of each rate of decorrelation; that of J, a rate over q², is 0 for diffusion."""
-    rows = []
+    rows = [["rate", "power of q", "of diffusion", "agreement", "χ²", "dof", "p"]]
     for name in series.decay_rates:
         law = series.power_of_q(name)
         if law is None:
@@ -244,8 +241,6 @@ def _scatter(of: HomogeneityTest | PowerLawOfQ) -> list[str]:
     return [f"{of.chisqr:.3g}", f"{of.freedom:,}", p]
 
 
-_HEAD_OF_POWERS = ["rate", "power of q", "of diffusion", "agreement", "χ²", "dof", "p"]
-_HEAD = ["fit", "parameters", "χ²", "χ²/N", "score", "worse by", "ΔCLIC", "ΔAIC (naive)"]
 _NOTES = (
     "score: logarithm of the predictive density of the left-out angles (larger is better); ± from its "
     "scatter over angles",
@@ -254,23 +249,18 @@ _NOTES = (
 )
 
 
-def _comparison_cells(comparison: Comparison) -> list[list[str]]:
+def report_of_comparison(comparison: Comparison) -> Document:
+    """Return a comparison of fits: a row for each, and the verdict."""
+    rows = [["fit", "parameters", "χ²", "χ²/N", "score", "worse by", "ΔCLIC", "ΔAIC (naive)"]]
     criteria = np.array([[fit.clic, fit.aic_naive] for fit in comparison.fits])
     criteria -= np.fmin.reduce(criteria)
-    rows = []
     for fit, above in zip(comparison.fits, criteria, strict=True):
         size = f"{fit.parameters}+{or_dash(fit.linear, '.0f')}"
         values = [f"{fit.chisqr:.6g}", f"{fit.redchi:.4f}", or_dash(fit.score, ".6g")]
         worse = "best" if fit.best else value_and_error(fit.worse_by, fit.stderr)
         rows.append([fit.name, size, *values, worse, *(or_dash(of, ".4g") for of in above)])
-    return rows
-
-
-def report_of_comparison(comparison: Comparison) -> Document:
-    """Return a comparison of fits: a row for each, and the verdict."""
-    fits = f"{len(comparison.fits)} fits to {comparison.store}"
     caption = (
-        f"{fits}, compared by leaving out each of the {comparison.bins} independent bins in turn"
+        f"{len(comparison.fits)} fits to {comparison.store}, compared by leaving out each of the "
+        f"{comparison.bins} independent bins in turn"
     )
-    notes = [comparison.sentence, *_NOTES]
-    return table_document(caption, [_HEAD, *_comparison_cells(comparison)], notes=notes)
+    return table_document(caption, rows, notes=[comparison.sentence, *_NOTES])

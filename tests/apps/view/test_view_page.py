@@ -11,20 +11,18 @@ import pytest
 from bokeh.models import Div
 
 import ingest
-from homodyne_dask.apps.view import data_window as window
-from homodyne_dask.apps.view.data_window import cell_axes, whole_span, window_means
-from homodyne_dask.apps.view.maps_and_cuts import (
-    cut_along_age,
-    cut_along_lag,
-    data_map,
-    model_curve,
-    model_maps,
-    quadrature,
-)
 from homodyne_dask.apps.view.view_figures import evenly
 from homodyne_dask.apps.view.view_page import ViewPage
-from homodyne_dask.apps.view.viewed_data import Shown, open_shown, sources_of
+from homodyne_dask.apps.view.viewed_data import open_shown, sources_of
 from homodyne_dask.errors import OptionError, SelectionError, StoreError
+from homodyne_dask.results.data import window_means as window
+from homodyne_dask.results.data.window_means import (
+    cell_axes,
+    quadrature,
+    read_window,
+    tile_reader,
+    whole_span,
+)
 from homodyne_dask.store.scan import Chunk, Scan
 from tests.html_pages import NASTY
 from tests.ingest_files import simulated
@@ -55,53 +53,48 @@ def whole(scan: Scan, bin: int) -> np.ndarray:
     return square
 
 
-@pytest.mark.parametrize(
-    ("x", "y"),
-    [((0.0, 9.9), (0.0, 9.9)), ((3.0, 8.0), (40.0, 44.0)), ((50.0, 59.9), (1.0, 2.0)),
-     ((45.0, 60.0), (48.0, 58.0))],
-    ids=["the beginning", "above the diagonal", "below it", "across chunks"],
-)  # fmt: skip
-def test_a_window_shows_the_pairs_of_the_symmetric_matrix(scan, x, y):
+def opened(scan: Scan, x, y):
+    """A window, with its rows and columns."""
     columns, rows = cell_axes(scan, x, y)
-    assert (rows.side, rows.level) == (1, 1)
-    c2, pairs = window_means(scan, Shown("", scan).read, 1, rows, columns)
-    expected = whole(scan, 1)[np.ix_(rows.cells, columns.cells)]
-    np.testing.assert_allclose(c2, expected, rtol=1e-6)
-    assert np.array_equal(pairs, np.isfinite(expected))
+    return read_window(scan, tile_reader(scan), 1, rows, columns), rows, columns
 
 
-@pytest.mark.parametrize(("most", "side", "level"), [(80, 2, 1), (40, 4, 4), (20, 8, 4)])
-def test_a_wide_window_shows_means_over_cells(small, monkeypatch, most, side, level):
-    scan, _ = small
+@pytest.mark.parametrize(
+    ("x", "y", "most", "side", "level"),
+    [
+        ((0.0, 9.9), (0.0, 9.9), 320, 1, 1),
+        ((3.0, 8.0), (40.0, 44.0), 320, 1, 1),
+        ((50.0, 59.9), (1.0, 2.0), 320, 1, 1),
+        ((45.0, 60.0), (48.0, 58.0), 320, 1, 1),
+        ((0.0, 60.0), (0.0, 60.0), 320, 2, 1),
+        ((5.0, 59.9), (30.0, 59.9), 300, 2, 1),
+        ((5.0, 59.9), (30.0, 59.9), 200, 4, 4),
+        ((0.0, 60.0), (0.0, 60.0), 80, 8, 4),
+    ],
+    ids=["the beginning", "above the diagonal", "below it", "across chunks", "the whole as pairs of frames",
+         "cells of several chunks", "a level", "cells of a level"],
+)  # fmt: skip
+def test_a_window_shows_means_over_cells_of_the_symmetric_matrix(
+    scan, monkeypatch, x, y, most, side, level
+):
     monkeypatch.setattr(window, "MAX_CELLS", most)
-    columns, rows = cell_axes(scan, whole_span(scan), whole_span(scan))
+    seen, rows, columns = opened(scan, x, y)
     assert (rows.side, rows.level) == (side, level)
-    c2, pairs = window_means(scan, Shown("", scan).read, 0, rows, columns)
-    square = whole(scan, 0)
-    for i, j in ((0, 1), (5, 3), (2, rows.number - 3)):
-        cell = square[i * side : (i + 1) * side, j * side : (j + 1) * side]
-        assert c2[i, j] == pytest.approx(cell.mean(), rel=1e-6)
-        assert pairs[i, j] == side**2
-    assert np.isnan(np.diag(c2)).all()
-
-
-def test_cells_of_several_chunks_are_means_of_known_pairs(scan, monkeypatch):
-    monkeypatch.setattr(window, "MAX_CELLS", 200)
-    columns, rows = cell_axes(scan, (5.0, 59.9), (30.0, 59.9))
-    assert (rows.side, rows.level) == (4, 4)
-    monkeypatch.setattr(window, "MAX_CELLS", 300)
-    columns, rows = cell_axes(scan, (5.0, 59.9), (30.0, 59.9))
-    assert (rows.side, rows.level) == (2, 1)
-    c2, pairs = window_means(scan, Shown("", scan).read, 1, rows, columns)
-    part = whole(scan, 1)[
-        np.ix_(*(range(a.first * 2, (a.first + a.number) * 2) for a in (rows, columns)))
-    ]
-    blocks = part.reshape(rows.number, 2, columns.number, 2).swapaxes(1, 2)
+    inside = [slice(a.first * side, (a.first + a.number) * side) for a in (rows, columns)]
+    square = np.pad(whole(scan, 1), (0, side), constant_values=np.nan)
+    blocks = square[*inside].reshape(rows.number, side, columns.number, side).swapaxes(1, 2)
     known = np.isfinite(blocks).sum((2, 3))
-    assert np.array_equal(pairs, known)
-    there = np.isfinite(c2)
-    assert np.array_equal(there, (known >= 2) & (rows.cells[:, None] != columns.cells))
-    np.testing.assert_allclose(c2[there], np.nanmean(blocks[there], axis=(1, 2)), rtol=1e-6)
+    apart = rows.cells[:, None] != columns.cells
+    assert np.array_equal(seen.lags > 0, apart)
+    there = np.isfinite(seen.c2)
+    assert not there[~apart].any()
+    assert (seen.pairs[there] >= side**2 / 2).all()
+    if level == 1:
+        assert np.array_equal(seen.pairs[apart], known[apart])
+        assert np.array_equal(there, (known >= side**2 / 2) & apart)
+    # a mean of means of unequally many pairs differs from that of all pairs
+    means, tolerance = np.nanmean(blocks[there], axis=(1, 2)), {1: 1e-6}.get(level, 0.02)
+    np.testing.assert_allclose(seen.c2[there], means, rtol=tolerance)
 
 
 def test_only_the_chunks_in_a_window_are_read_and_each_once(scan, monkeypatch):
@@ -110,10 +103,10 @@ def test_only_the_chunks_in_a_window_are_read_and_each_once(scan, monkeypatch):
     monkeypatch.setattr(
         Scan, "read_chunk", lambda self, chunk, into: (read.append(chunk), inner(self, chunk, into))
     )
-    read_tile = Shown("", scan).read
+    read_tile = tile_reader(scan)
     for x, y in (((1.0, 5.0), (1.0, 6.0)), ((55.0, 59.0), (2.0, 9.0)), ((2.0, 9.0), (55.0, 59.0))):
         columns, rows = cell_axes(scan, x, y)
-        window_means(scan, read_tile, 0, rows, columns)
+        read_window(scan, read_tile, 0, rows, columns)
     assert read == [Chunk(1, 0, 0, 0), Chunk(1, 0, 0, 1)]
 
 
@@ -131,22 +124,15 @@ def test_model_and_residual_are_those_of_the_fit(small, monkeypatch, most):
     monkeypatch.setattr(window, "MAX_CELLS", most)
     _, fitted = small
     one = open_shown(fitted)
-    maps = data_map(one, 1, (2.0, 8.0), (4.0, 12.0))
-    shown, residuals = model_maps(one, 1, maps)
-    side, i, j = maps.rows.side, maps.rows.cells, maps.columns.cells
-    first = 10  # of the frames that were fitted
+    seen, rows, columns = opened(one.scan, (2.0, 8.0), (4.0, 12.0))
+    shown, residuals = one.fit.model_of(1, seen)
+    side, i, j = rows.side, rows.cells, columns.cells
     model = fitted.model(one.scan).values[1]
-
-    def mean(of: np.ndarray, row: int, column: int) -> float:
-        block = np.s_[
-            row * side - first : (row + 1) * side - first,
-            column * side - first : (column + 1) * side - first,
-        ]
-        return of[block].mean()
-
     for r, c in ((3, 4), (len(i) - 2, 2)):
-        assert shown[r, c] == pytest.approx(mean(model, i[r], j[c]), abs=1e-5)
-        residual = (maps.data[r, c] - shown[r, c]) / (0.02 / side)
+        first, other = i[r] * side - 10, j[c] * side - 10  # of the frames that were fitted
+        block = model[first : first + side, other : other + side]
+        assert shown[r, c] == pytest.approx(block.mean(), abs=1e-5)
+        residual = (seen.c2[r, c] - shown[r, c]) / (0.02 / side)
         assert residuals[r, c] == pytest.approx(residual, rel=1e-3)
     assert np.isnan(shown[i[:, None] == j]).all()
     assert np.nanstd(residuals) == pytest.approx(1.0, abs=0.1)
@@ -155,16 +141,15 @@ def test_model_and_residual_are_those_of_the_fit(small, monkeypatch, most):
 def test_cuts_go_through_data_and_model(small):
     scan, fitted = small
     one = open_shown(fitted)
-    maps = data_map(one, 1, *[whole_span(one.scan)] * 2)
+    seen, _, _ = opened(one.scan, *[whole_span(one.scan)] * 2)
     square, model = whole(scan, 1), fitted.model(one.scan).values[1]
-    at_age, at_lag = cut_along_lag(one, 1, maps, 3.0), cut_along_age(one, 1, maps, 2.0)
-    np.testing.assert_allclose(at_age.view_x, np.arange(1, 120) * 0.1)
-    np.testing.assert_allclose(at_age.view_c2, square[30, 31:], rtol=1e-6)
-    np.testing.assert_allclose(at_lag.view_c2, np.diag(square, 20)[10:], rtol=1e-6)
-    x, c2 = model_curve(one, 1, at_lag)
-    np.testing.assert_allclose(
-        np.interp(at_lag.view_x, x, c2)[5:-5], np.diag(model, 20)[5:-5], atol=0.02
-    )
+    at_age, at_lag = one.along_lag(1, seen, 3.0), one.along_age(1, seen, 2.0)
+    np.testing.assert_allclose(at_age.x, np.arange(1, 120) * 0.1)
+    np.testing.assert_allclose(at_age.c2, square[30, 31:], rtol=1e-6)
+    np.testing.assert_allclose(at_lag.c2, np.diag(square, 20)[10:], rtol=1e-6)
+    x, c2 = one.fit.curve(1, at_lag.averages)
+    drawn = np.interp(at_lag.x, x, c2)
+    np.testing.assert_allclose(drawn[5:-5], np.diag(model, 20)[5:-5], atol=0.02)
 
 
 def test_what_cannot_be_shown_is_said(small, tmp_path):

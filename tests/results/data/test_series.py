@@ -15,7 +15,7 @@ from homodyne_dask.results.data.fit_rows import FitRow, fit_row
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.result_tables import covariance_table
 from homodyne_dask.results.data.series import FitSeries, homogeneity_test, power_law_of_q
-from homodyne_dask.results.views.figures.captions import alternative
+from homodyne_dask.results.views.figures.style import alternative
 from tests import reference
 from tests.results.made_results import changed, flow_result
 from tests.results.three_rings import ANGLES, Q, three_rings

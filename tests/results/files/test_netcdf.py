@@ -7,7 +7,6 @@ import pytest
 import xarray
 
 from homodyne_dask.models import LAMINAR_FLOW
-from homodyne_dask.results.data.block_means import bin_map
 from homodyne_dask.results.data.findings import Findings
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.files import netcdf as export
@@ -67,7 +66,7 @@ def test_the_maps_of_a_file_are_those_of_the_pictures_and_say_what_they_are(tmp_
     assert found["param"].values.tolist() == list(LAMINAR_FLOW.names)
     assert found["map_label"].values.tolist() == scan.label.tolist()
     for n in range(3):
-        view = bin_map(FitView(result, scan), n)
+        view = FitView(result, scan).map_of(n)
         for part in ("data", "model", "residual"):
             wanted = getattr(view, part).astype(np.float32)
             np.testing.assert_array_equal(found[f"two_time_{part}"][n], wanted)

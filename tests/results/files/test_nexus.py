@@ -156,15 +156,15 @@ def test_its_fit_has_the_parameters_with_what_is_known_of_them(fitted, written):
 
 
 def test_a_long_scan_is_shown_in_blocks_that_say_their_times(tmp_path):
-    scan = scan_of(tmp_path, FLOW, n=300, phi=[0.0], dt=0.01).select(frames=(20, 300))
+    scan = scan_of(tmp_path, FLOW, n=400, phi=[0.0], dt=0.01).select(frames=(21, 400))
     result = result_for(scan, FLOW, inputs=INPUTS)
     result.config.update(CONFIG)
     result.to_nexus(tmp_path / "r.nx.h5", scan)
     again = open_dataset(ingest.ingest(tmp_path / "r.nx.h5").store)
     assert again.attrs["frame_time"] == pytest.approx(0.02)
-    np.testing.assert_allclose(again.time, 0.205 + 0.02 * np.arange(140))
+    np.testing.assert_allclose(again.time, 0.225 + 0.02 * np.arange(189))
     notes = "\n".join(again.attrs["notes"])
-    assert "starting at 0.205 s" in notes
+    assert "starting at 0.225 s" in notes
     assert "each row is the mean of 2 frames" in notes
-    pairs = scan.dataset["c2"].values[0, :2, 10:12]
+    pairs = scan.dataset["c2"].values[0, 1:3, 11:13]
     np.testing.assert_allclose(again.dataset["c2"].values[0, 0, 5], pairs.mean(), rtol=1e-6)

@@ -6,7 +6,6 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError
-from homodyne_dask.results.data.block_means import bin_map
 from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.series import FitSeries
@@ -81,7 +80,7 @@ def test_the_fitted_c2_is_that_of_the_reference_and_of_the_pictures(scan, result
         mine = fitted[b].values
         np.testing.assert_allclose(mine[above], (offset + contrast * f)[above], rtol=1e-12)
         np.testing.assert_array_equal(mine, mine.T)
-        drawn = bin_map(FitView(result, scan), b).model
+        drawn = FitView(result, scan).map_of(b).model
         np.testing.assert_allclose(mine[above], drawn[above], rtol=1e-12)
     np.testing.assert_array_equal(result.model()[17], fitted[17])
     later = scan.select(frames=(10, 40))

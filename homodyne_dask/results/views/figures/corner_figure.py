@@ -1,24 +1,20 @@
 """The corner figure of a posterior: densities of each parameter and of each pair."""
 
 import textwrap
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
-from scipy.ndimage import gaussian_filter, gaussian_filter1d
+from scipy.ndimage import gaussian_filter
 
 from homodyne_dask.results.data.arviz_tree import free_names
 from homodyne_dask.results.data.known_truth import truth_of
 from homodyne_dask.results.data.posterior import Posterior
-from homodyne_dask.results.views.figures.picture import FitFigure
-from homodyne_dask.results.views.figures.style import (
-    COLOURS,
-    grid_of,
-    plain_label,
-    power_of_ten,
-)
+from homodyne_dask.results.views.figures import panels as draw
+from homodyne_dask.results.views.figures.style import COLOURS, GREY, plain_label, power_of_ten
 
 MOST = 10
 """Most parameters that are drawn, the first ones."""
@@ -28,20 +24,16 @@ SIDE, GAP, LEFT, RIGHT, BELOW, ABOVE = 1.2, 0.1, 1.0, 0.15, 0.75, 0.15
 """Inches: of a panel, between two, and around all."""
 LEAST_WIDTH = 4.4
 """Inches of the figure, for its legend."""
-LINE, LETTER = 0.17, 0.066
-"""Inches: height of a line of the legend, and width of a letter."""
 CELLS = 40
 """Cells of a density along one axis."""
-SMOOTHED = 2.0
-"""Standard deviation of the smoothing, in cells."""
 MARGIN = 0.12
 """Share of an axis at both ends without ticks."""
 SHARES = (0.95, 0.68)
-FIT, TRUTH, GREY = COLOURS[1], COLOURS[2], "#555555"
+FIT, TRUTH = COLOURS[1], COLOURS[2]
 
 
-class DrawnParameter(NamedTuple):
-    """One parameter as it is drawn: in units of a power of ten."""
+class _Drawn(NamedTuple):
+    """One parameter, divided by the power of ten in its label."""
 
     label: str
     draws: Float[np.ndarray, " draw"]
@@ -50,48 +42,50 @@ class DrawnParameter(NamedTuple):
     stderr: float
     truth: float | None
 
+    @property
+    def middles(self) -> Float[np.ndarray, " cell"]:
+        return 0.5 * (self.edges[1:] + self.edges[:-1])
 
-def draw_corner(posterior: Posterior) -> FitFigure:
+
+def draw_corner(posterior: Posterior) -> draw.FitFigure:
     """Draw the density of each free parameter, with the fit's Gaussian, and of each pair of them.
 
     Contours hold 68 and 95 % of the draws; lines are the values of the fit, and true ones if known.
     """
     free = [*free_names(posterior.result).items()][:MOST]
-    shown = [drawn_parameter(posterior, name, at) for name, at in free]
+    shown = [_drawn(posterior, name, at) for name, at in free]
     n = len(shown)
     inside = n * SIDE + (n - 1) * GAP
     width = max(LEFT + inside + RIGHT, LEAST_WIDTH)
-    room = width - 0.3 - (LEFT + SIDE if n > FEW else 0.0)
-    words = _words(posterior, shown, int(room / LETTER))
-    above = ABOVE + (0.0 if n > FEW else LINE * len(words))
+    words = _words(posterior, shown, width - 0.3 - (LEFT + SIDE if n > FEW else 0.0))
+    above = ABOVE + (0.0 if n > FEW else draw.LINE * len(words))
     margins = (LEFT, width - LEFT - inside, BELOW, above)
-    picture, grid = grid_of(n, n, SIDE, SIDE, margins, (GAP, GAP))
+    picture, grid = draw.grid_of(n, n, SIDE, SIDE, margins, (GAP, GAP))
     for row, column in np.argwhere(np.tri(n)).tolist():
-        axes = picture.add_subplot(grid[row, column])
+        axes, across, up = picture.add_subplot(grid[row, column]), shown[column], shown[row]
         axes.tick_params(labelsize=7, labelbottom=row == n - 1, labelleft=column == 0 < row)
         if row == column:
-            _marginal(axes, shown[row])
+            _marginal(axes, up)
         else:
-            _pair(axes, shown[column], shown[row])
-            axes.set_yticks(_ticks(shown[row].edges))
-        axes.set_xticks(_ticks(shown[column].edges))
+            _pair(axes, across, up)
+        axes.set_xticks(_ticks(across.edges))
+        axes.set_xlim(*across.edges[[0, -1]])
+        _lines(axes.axvline, across)
         if row == n - 1:
-            axes.set_xlabel(shown[column].label, fontsize=8)
+            axes.set_xlabel(across.label, fontsize=8)
         if column == 0 < row:
-            axes.set_ylabel(shown[row].label, fontsize=8, va="center")
+            axes.set_ylabel(up.label, fontsize=8, va="center")
             axes.yaxis.set_label_coords(-(LEFT - 0.25) / SIDE, 0.5)
     height = BELOW + inside + above
     for line, (text, colour) in enumerate(words):
-        at = (width - 0.1) / width, 1 - (0.1 + LINE * line) / height
+        at = (width - 0.1) / width, 1 - (0.1 + draw.LINE * line) / height
         picture.text(*at, text, ha="right", va="top", fontsize=8, color=colour)
     return picture
 
 
-def drawn_parameter(posterior: Posterior, name: str, at: int) -> DrawnParameter:
+def _drawn(posterior: Posterior, name: str, at: int) -> _Drawn:
     """Return one parameter, the one at this place in theta, as it is drawn."""
-    result, draws = posterior.result, posterior.theta[:, at]
-    table = result.parameters
-    value, stderr = (float(table[key].values[at]) for key in ("value", "stderr"))
+    table, draws = posterior.result.parameters, posterior.theta[:, at]
     low, high = np.quantile(draws, (0.001, 0.999))
     margin = 0.08 * (high - low) or 1.0
     ends = max(low - margin, draws.min()), min(high + margin, draws.max())
@@ -100,50 +94,43 @@ def drawn_parameter(posterior: Posterior, name: str, at: int) -> DrawnParameter:
     largest = max(map(abs, ends))
     exponent = int(np.floor(np.log10(largest))) if largest > 0 else 0
     scale = 1.0 if -2 <= exponent < 4 else 10.0**exponent
-    unit = str(table["unit"].values[at])
-    words = " ".join([power_of_ten(exponent)] * (scale != 1) + [unit] * bool(unit))
-    true = (truth_of(result) or {}).get(name)
-    return DrawnParameter(
-        label=plain_label(name + (f"\n[{words}]" if words else "")),
-        draws=draws / scale,
-        edges=np.linspace(*ends, CELLS + 1) / scale,
-        value=value / scale,
-        stderr=stderr / scale,
-        truth=None if true is None else true / scale,
+    unit = [power_of_ten(exponent)] * (scale != 1) + [str(table["unit"].values[at])]
+    truth = (truth_of(posterior.result) or {}).get(name)
+    return _Drawn(
+        plain_label(f"{name}\n", " ".join(filter(None, unit))),
+        draws / scale,
+        np.linspace(*ends, CELLS + 1) / scale,
+        float(table["value"].values[at]) / scale,
+        float(table["stderr"].values[at]) / scale,
+        None if truth is None else truth / scale,
     )
 
 
-def _marginal(axes: Axes, one: DrawnParameter) -> None:
+def _marginal(axes: Axes, one: _Drawn) -> None:
     """Draw the density and the fit's Gaussian, the highest value of each 1."""
     counts, _ = np.histogram(one.draws, one.edges)
-    density = gaussian_filter1d(counts.astype(float), SMOOTHED / 2, mode="nearest")
-    middle = 0.5 * (one.edges[1:] + one.edges[:-1])
-    axes.fill_between(middle, density / density.max(), color=COLOURS[0], alpha=0.35, linewidth=0)
-    axes.plot(middle, density / density.max(), color=COLOURS[0], linewidth=1.2)
+    density = gaussian_filter(counts.astype(float), 1.0, mode="nearest")
+    axes.fill_between(one.middles, density / density.max(), color=COLOURS[0], alpha=0.35, lw=0)
+    axes.plot(one.middles, density / density.max(), color=COLOURS[0], linewidth=1.2)
     if np.isfinite(one.stderr) and one.stderr > 0:
         x = np.linspace(one.edges[0], one.edges[-1], 200)
-        gaussian = np.exp(-0.5 * ((x - one.value) / one.stderr) ** 2)
-        axes.plot(x, gaussian, color=FIT, linewidth=1.2)
-    _lines(axes, one, "axvline")
+        axes.plot(x, np.exp(-0.5 * ((x - one.value) / one.stderr) ** 2), color=FIT, linewidth=1.2)
     axes.set_ylim(0, 1.08)
-    axes.set_xlim(one.edges[0], one.edges[-1])
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.set_yticks([])
 
 
-def _pair(axes: Axes, x: DrawnParameter, y: DrawnParameter) -> None:
+def _pair(axes: Axes, x: _Drawn, y: _Drawn) -> None:
     counts, _, _ = np.histogram2d(x.draws, y.draws, [x.edges, y.edges])
-    density = gaussian_filter(counts, SMOOTHED, mode="nearest").T
+    density = gaussian_filter(counts, 2.0, mode="nearest").T
     levels = levels_holding(density, SHARES)
-    across, up = (0.5 * (one.edges[1:] + one.edges[:-1]) for one in (x, y))
     if 0 < levels[0] < levels[1] < density.max():
         filled = [*levels, density.max()]
-        axes.contourf(across, up, density, filled, colors=["#b8d4e8", "#6fa8d0"])
-        axes.contour(across, up, density, levels, colors=COLOURS[0], linewidths=0.8)
-    _lines(axes, x, "axvline")
-    _lines(axes, y, "axhline")
-    axes.set_xlim(x.edges[0], x.edges[-1])
-    axes.set_ylim(y.edges[0], y.edges[-1])
+        axes.contourf(x.middles, y.middles, density, filled, colors=["#b8d4e8", "#6fa8d0"])
+        axes.contour(x.middles, y.middles, density, levels, colors=COLOURS[0], linewidths=0.8)
+    _lines(axes.axhline, y)
+    axes.set_ylim(*y.edges[[0, -1]])
+    axes.set_yticks(_ticks(y.edges))
 
 
 def levels_holding(density: Float[np.ndarray, "n m"], shares: tuple[float, ...]) -> list[float]:
@@ -153,10 +140,11 @@ def levels_holding(density: Float[np.ndarray, "n m"], shares: tuple[float, ...])
     return [float(falling[np.searchsorted(held, share)]) for share in shares]
 
 
-def _lines(axes: Axes, one: DrawnParameter, line: str) -> None:
-    getattr(axes, line)(one.value, color=FIT, linewidth=0.8)
+def _lines(line: Callable[..., object], one: _Drawn) -> None:
+    """Draw the value of the fit, and the true one if it is known, across axes."""
+    line(one.value, color=FIT, linewidth=0.8)
     if one.truth is not None:
-        getattr(axes, line)(one.truth, color=TRUTH, linewidth=1.0, linestyle="--")
+        line(one.truth, color=TRUTH, linewidth=1.0, linestyle="--")
 
 
 def _ticks(edges: Float[np.ndarray, " edge"]) -> Float[np.ndarray, " tick"]:
@@ -166,14 +154,14 @@ def _ticks(edges: Float[np.ndarray, " edge"]) -> Float[np.ndarray, " tick"]:
     return np.unique(ticks[(ticks >= low) & (ticks <= high)][[0, -1]])
 
 
-def _words(
-    posterior: Posterior, shown: list[DrawnParameter], letters: int
-) -> list[tuple[str, str]]:
+def _words(posterior: Posterior, shown: list[_Drawn], room: float) -> list[tuple[str, str]]:
     """Return what the lines are, and what was done, in lines of text with their colours."""
-    words = [("posterior: density, and regions with 68 % and 95 % of the draws", COLOURS[0])]
     known = any(np.isfinite(one.stderr) for one in shown)
-    words += [(f"fit: value{' and Gaussian of its stderr' if known else ''}", FIT)]
+    words = [
+        ("posterior: density, and regions with 68 % and 95 % of the draws", COLOURS[0]),
+        (f"fit: value{' and Gaussian of its stderr' if known else ''}", FIT),
+    ]
     if any(one.truth is not None for one in shown):
         words.append(("truth of simulated data", TRUTH))
     note = plain_label(posterior.tree.attrs["adjust_note"])
-    return [*words, *((line, GREY) for line in textwrap.wrap(note, letters))]
+    return [*words, *((line, GREY) for line in textwrap.wrap(note, int(room / draw.LETTER)))]

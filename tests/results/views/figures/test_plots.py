@@ -1,18 +1,24 @@
-"""Pictures: each is drawn for every kind of fit."""
+"""Pictures: each is drawn for every kind of fit, and what is drawn are the numbers of slow NumPy."""
 
 from dataclasses import replace
 
-import matplotlib.image
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from homodyne_dask.errors import SelectionError
-from homodyne_dask.results.data.fit_view import FitView
+from homodyne_dask.fitting.predict import predict
+from homodyne_dask.models import LAMINAR_FLOW
+from homodyne_dask.results.data.cuts import ages, cut_at_age
+from homodyne_dask.results.data.fit_view import FitView, decay_times, representative
+from homodyne_dask.results.data.window_means import CellAxis, Window
 from homodyne_dask.results.views.figures import fit_figures as plots
 from homodyne_dask.results.views.figures.angles import at_one_lag, measured_decay_times
-from homodyne_dask.results.views.figures.captions import alternative
-from homodyne_dask.results.views.figures.picture import png_of
+from homodyne_dask.results.views.figures.maps import lags_and_residuals
+from homodyne_dask.results.views.figures.panels import FitFigure, limits, png_of
+from homodyne_dask.results.views.figures.style import alternative
+from tests import synthetic
 from tests.results.made_results import (
     FIGURE_CASES,
     FLOW,
@@ -25,23 +31,10 @@ from tests.results.made_results import (
 from tests.results.views.figures.texts import check_places, texts_of
 from tests.synthetic import CREEP
 
-
-@pytest.mark.long
-@pytest.mark.parametrize("case", FIGURE_CASES)
-def test_every_picture_is_written_and_shows_something(case, tmp_path):
-    given, found = FIGURE_CASES[case]
-    made = {**given, "theta": CREEP} if "q" in given else given
-    scan = scan_of(tmp_path, **made)
-    view = FitView(result_for(scan, given["theta"], **found), scan)
-    paths = plots.save_all(view, tmp_path / "fit")
-    of_several = {"angles"} if len(scan.bins) == 1 else set()
-    assert [path.stem for path in paths] == [n for n in plots.PICTURES if n not in of_several]
-    for path in paths:
-        pixels = matplotlib.image.imread(path)
-        assert min(pixels.shape[:2]) > 400
-        assert (pixels.std(axis=(0, 1))[:3] > 0.05).all(), path.stem
-
-
+COARSE = (
+    {"level": 16, "passes": 7, "candidates": 6, "seconds": 0.35},
+    {"level": 4, "passes": 3, "candidates": 0, "seconds": 0.6},
+)
 RINGS = (
     {"theta": FLOW, "q": [0.004, 0.004, 0.006, 0.006], "phi": [-90.0, 0.0, 0.0, 90.0]},
     {"naive": np.diag((0.5 * FLOW) ** 2)},
@@ -51,7 +44,7 @@ RINGS = (
 @pytest.mark.long
 @pytest.mark.parametrize("case", [*FIGURE_CASES, "two rings, wide bands, coarse passes"])
 @pytest.mark.parametrize("name", plots.PICTURES)
-def test_no_text_of_a_picture_is_cut_off_or_lies_on_another(name, case, tmp_path):
+def test_a_picture_shows_something_and_no_text_is_cut_off_or_lies_on_another(name, case, tmp_path):
     given, found = FIGURE_CASES.get(case, RINGS)
     made = {**given, "theta": CREEP} if given.get("q") is np.nan else given
     scan = scan_of(tmp_path, **made)
@@ -64,6 +57,11 @@ def test_no_text_of_a_picture_is_cut_off_or_lies_on_another(name, case, tmp_path
     assert "nan" not in words
     picture = plots.PICTURES[name](view)
     png_of(picture, {})
+    canvas = FigureCanvasAgg(picture)
+    canvas.draw()
+    pixels = np.asarray(canvas.buffer_rgba()) / 255
+    assert min(pixels.shape[:2]) > 400
+    assert (pixels.std(axis=(0, 1))[:3] > 0.05).all()
     shown = [(text, box) for text, box in texts_of(picture) if text]
     assert len(shown) > 5
     check_places(shown, picture.bbox)
@@ -85,12 +83,6 @@ def test_contrast_and_offset_are_drawn_with_their_errors(flowing):
     assert axes[1].get_title().endswith("speckle")
 
 
-COARSE = (
-    {"level": 16, "passes": 7, "candidates": 6, "seconds": 0.35},
-    {"level": 4, "passes": 3, "candidates": 0, "seconds": 0.6},
-)
-
-
 def test_the_decay_at_one_lag_is_the_mean_of_the_same_pairs_in_data_and_model(tmp_path):
     scan = scan_of(tmp_path, FLOW, n=128, phi=np.arange(-90.0, 90.0, 12.0), sigma=1e-7)
     result = result_for(scan, FLOW)
@@ -103,12 +95,10 @@ def test_the_decay_at_one_lag_is_the_mean_of_the_same_pairs_in_data_and_model(tm
 
 
 def test_the_model_around_the_circle_passes_through_every_bin(flowing):
-    result = result_for(flowing, FLOW)
-    t1, t2 = np.array([1.0]), np.array([2.0])
-    bins = FitView(result, flowing).model.shape(np.arange(3), t1, t2)
-    circle = FitView(result, flowing).at_angles(flowing.q[0], np.array([0.0, 45.0, 90.0, -180.0]))
-    f = circle.shape(np.arange(4), t1, t2)
-    np.testing.assert_allclose(f[:3], bins, rtol=1e-12)
+    view, times = FitView(result_for(flowing, FLOW), flowing), (np.array([1.0]), np.array([2.0]))
+    circle = view.at_angles(flowing.q[0], np.array([0.0, 45.0, 90.0, -180.0]))
+    f = circle.shape(np.arange(4), *times)
+    np.testing.assert_allclose(f[:3], view.model.shape(np.arange(3), *times), rtol=1e-12)
     np.testing.assert_allclose(f[3], f[0], rtol=1e-9)
 
 
@@ -129,6 +119,17 @@ def test_a_scan_that_was_not_fitted_is_refused(diffusing, tmp_path):
     result = result_for(diffusing, CREEP)
     with pytest.raises(SelectionError, match=r"for 3 bins.*the scan has 1"):
         plots.save_all(FitView(result, diffusing.select(label=2)), tmp_path)
+
+
+def test_a_single_bin_has_no_picture_against_the_angle(diffusing, tmp_path, monkeypatch):
+    drawn = {"angles": plots.draw_angles, "passes": plots.draw_passes}
+    monkeypatch.setattr(plots, "PICTURES", drawn)
+    for bins, wanted in (
+        (diffusing, ["angles.png", "passes.png"]),
+        (diffusing.select(label=2), ["passes.png"]),
+    ):
+        written = plots.save_all(FitView(result_for(bins, CREEP), bins), tmp_path)
+        assert [path.name for path in written] == wanted
 
 
 def test_bins_without_decay_or_pairs_and_values_that_are_not_numbers_leave_gaps(flowing):
@@ -158,3 +159,89 @@ def test_every_picture_is_drawn_in_the_place_of_axes(name, flowing):
         assert one.get_title() == other.get_title()
         low, high = whole.transFigure.inverted().transform(one.bbox.get_points())[:, 0]
         assert 0 <= low < high <= 0.5
+
+
+def test_a_long_scan_is_read_from_block_means_of_the_store(tmp_path):
+    n, side = 2057, 8
+    rng = np.random.default_rng(5)
+    scan = scan_of(tmp_path, CREEP, n=64)
+    held = synthetic.Scans(
+        CREEP, np.arange(n) * 0.1, scan.q[:1], scan.phi[:1], *([np.ones(1)] * 2), np.ones((1, n)),
+        np.triu(rng.normal(1.0, 0.1, (1, n, n)).astype(np.float32), 1), "physical",
+    )  # fmt: skip
+    c2 = held.c2[0].copy()
+    held.c2[:, np.tril(np.ones((n, n), bool))] = np.nan
+    view = FitView(result_for(scan := synthetic.store(held, tmp_path, "long"), CREEP), scan)
+    axis, drawn = view.axis, view.map_of(0)
+    assert (axis.level, axis.merged, axis.number) == (4, 2, 257)
+    block = c2[side * 5 : side * 6, side * 90 : side * 91]
+    np.testing.assert_allclose(drawn.data[90, 5], block.mean(), rtol=1e-6)
+    residual = (block.mean() - drawn.model[5, 90]) * side
+    np.testing.assert_allclose(drawn.residual[5, 90], residual, rtol=1e-5)
+
+
+@pytest.mark.parametrize("convention", ["physical", "homodyne"])
+def test_the_model_of_a_picture_is_the_mean_of_the_prediction(convention, flowing):
+    view = FitView(result_for(flowing, FLOW, convention=convention), flowing)
+    full = predict(
+        LAMINAR_FLOW, FLOW, flowing.time, q=flowing.q[1], phi=flowing.phi[1], gap=synthetic.GAP,
+        convention=convention,
+    )[0]  # fmt: skip
+    rows, columns = CellAxis(1, 3, 0, 4), CellAxis(1, 3, 8, 10)
+    means, _ = view.model_of(1, Window(rows, columns, *[np.ones((4, 10))] * 3))
+    slow = full[:12, 24:54].reshape(4, 3, 10, 3).mean(axis=(1, 3))
+    np.testing.assert_allclose((means - 1.0) / 0.2, slow, rtol=1e-10, atol=1e-12)
+
+
+def test_maps_are_symmetric_with_a_blank_diagonal_and_residuals_in_units_of_sigma(tmp_path):
+    scan = scan_of(tmp_path, FLOW, dead=[30])
+    view = FitView(result_for(scan, FLOW), scan)
+    drawn = view.map_of(0)
+    for part in (drawn.data, drawn.model, drawn.residual):
+        np.testing.assert_allclose(part, part.T, rtol=1e-12)
+        assert np.isnan(np.diag(part)).all()
+    assert np.isnan(drawn.data[30]).all()
+    lag, residual = lags_and_residuals(view)
+    assert len(lag) == len(residual) == 3 * 59 * 58 // 2
+    assert lag.min() > 0
+    assert residual.std() == pytest.approx(1, abs=0.05)
+
+
+def test_the_decay_time_is_where_f_falls_to_one_over_e(tmp_path):
+    theta = np.array([20000.0, 0.0, 0.0])
+    scan = scan_of(tmp_path, theta, n=100)
+    times = decay_times(FitView(result_for(scan, theta), scan).model, scan)
+    np.testing.assert_allclose(times, 1 / (synthetic.Q**2 * 20000), rtol=1e-3)
+    slow = decay_times(FitView(result_for(scan, theta * 0.01), scan).model, scan)
+    assert np.isnan(slow).all()
+
+
+def test_cuts_have_the_error_of_a_mean_of_their_pairs(tmp_path):
+    scan = scan_of(tmp_path, CREEP, n=128, phi=[0.0])
+    model, read = FitView(result_for(scan, CREEP), scan).model, scan.cuts()
+    shown = ages(read, 0, scan)
+    assert 3 <= len(shown) <= 5
+    pulls = []
+    for age in shown:
+        cut = cut_at_age(scan, read, 0, age)
+        assert (np.diff(cut.lag) > 0).all()
+        wanted = 1 + 0.2 * model.shape(np.array([0]), cut.t1, cut.t1 + cut.lag)[0]
+        pulls.append((cut.c2 - wanted) / cut.stderr)
+    assert np.concatenate(pulls).std() == pytest.approx(1, abs=0.3)
+
+
+def test_bins_shown_lie_along_the_flow_across_it_and_between(tmp_path):
+    phi = np.arange(-90.0, 90.0, 10.0)
+    scan = scan_of(tmp_path, FLOW, n=8, phi=phi)
+    shown = representative(result_for(scan, FLOW), scan)
+    assert (scan.phi[shown] - FLOW[6] + 90) % 180 - 90 == pytest.approx([-3, 27, 57, 87])
+    static = representative(result_for(scan, CREEP), scan)
+    assert scan.phi[static].tolist() == [-90, -30, 20, 80]
+
+
+def test_the_band_of_a_nearly_constant_curve_is_seen():
+    axis = FitFigure().subplots()
+    limits(axis, np.array([8000.0, 8020.0]), np.array([7840.0, 8170.0]))
+    low, high = axis.get_ylim()
+    assert 7700 < low < 7840
+    assert 8170 < high < 8300

@@ -1,7 +1,8 @@
-"""The part of a matrix that a page shows: square cells of pairs, and the means of c2 over them."""
+"""A window of the matrix of one bin: square cells of pairs, and the means of c2 over them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache, partial
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
@@ -12,6 +13,10 @@ from homodyne_dask.store.scan import Chunk, Scan, coarse_use
 
 MAX_CELLS = 320
 """Most cells along a side of a map: what a panel has pixels for."""
+MAX_TILES = 32
+"""Decoded chunks that are kept: at most 32 MiB."""
+NODES = 3
+"""Times along a side of a cell at which f is evaluated: exact for f of degree 5 in each time."""
 
 Span = tuple[float, float]
 """Seconds."""
@@ -96,7 +101,12 @@ def _frames_in(scan: Scan, span: Span) -> tuple[int, int]:
     return max(start + int(first), start), min(start + int(last) + 1, stop)
 
 
-def read_tile(scan: Scan, chunk: Chunk) -> Tile:
+def tile_reader(scan: Scan) -> ReadTile:
+    """Return a function that reads chunks, the latest of which are kept decoded."""
+    return lru_cache(MAX_TILES)(partial(_read_tile, scan))
+
+
+def _read_tile(scan: Scan, chunk: Chunk) -> Tile:
     """Return a chunk on or above the diagonal, the one on it symmetric; NaN where a pair is unknown.
 
     Raises StoreError for a chunk that is damaged.
@@ -108,27 +118,46 @@ def read_tile(scan: Scan, chunk: Chunk) -> Tile:
     return tile
 
 
-def window_means(
-    scan: Scan, read: ReadTile, bin: int, rows: CellAxis, columns: CellAxis
-) -> tuple[Float[np.ndarray, "rows columns"], Int[np.ndarray, "rows columns"]]:
-    """Return the means of c2 over the cells of a window of one bin, and the numbers of pairs averaged.
+@dataclass(frozen=True)
+class Window:
+    """The data in a window of one bin."""
 
-    NaN where fewer than half of the pairs of a cell are known, and in the cells of the diagonal. Only chunks
-    that lie in the window are read.
-    """
+    rows: CellAxis
+    columns: CellAxis
+    c2: Float[np.ndarray, "rows columns"]
+    """NaN where fewer than half of the pairs of a cell are known, and in the cells of the diagonal."""
+    pairs: Int[np.ndarray, "rows columns"]
+    """Known ones, which are averaged."""
+    sigma: Float[np.ndarray, "rows columns"]
+    """Of the mean, as if the pairs of a cell were independent."""
+
+    @property
+    def lags(self) -> Int[np.ndarray, "rows columns"]:
+        """Frames between the two sides of each cell."""
+        return np.abs(np.subtract.outer(self.rows.cells, self.columns.cells)) * self.rows.side
+
+
+def read_window(scan: Scan, read: ReadTile, bin: int, rows: CellAxis, columns: CellAxis) -> Window:
+    """Return the data in a window of one bin; only chunks that lie in it are read."""
     side, merged, level = schema.tile_side(scan.n_frames), rows.merged, rows.level
     use = np.pad(coarse_use(scan, level), (0, side)).astype(bool)  # the last tile is padded
     total, count = np.zeros((2, rows.number, columns.number))
     for i, here_i, there_i in _parts(rows, side):
         for j, here_j, there_j in _parts(columns, side):
+            if i > j and rows == columns:
+                continue  # the mirror image of another one
             tile = read(Chunk(level, scan.bins[bin], min(i, j), max(i, j)))
             part = (tile if i <= j else tile.T)[here_i, here_j]
             known = np.isfinite(part) & np.outer(use[i * side :][here_i], use[j * side :][here_j])
             total[there_i, there_j] = _cell_sums(np.where(known, part, 0.0), merged)
             count[there_i, there_j] = _cell_sums(known, merged)
+    if rows == columns:
+        lower = np.tri(rows.number, dtype=bool)
+        total, count = (np.where(lower, of.T, of) for of in (total, count))
     there = (count >= merged**2 / 2) & (rows.cells[:, None] != columns.cells)
-    means = np.where(there, total / np.maximum(count, 1), np.nan)
-    return means, count.astype(int) * level**2
+    c2, pairs = np.where(there, total / np.maximum(count, 1), np.nan), count.astype(int) * level**2
+    ends = [_row_variance(scan, bin, axis) for axis in (rows, columns)]
+    return Window(rows, columns, c2, pairs, np.sqrt(np.outer(*ends) / np.maximum(pairs, 1)))
 
 
 def _parts(axis: CellAxis, side: int) -> list[tuple[int, slice, slice]]:
@@ -148,17 +177,20 @@ def _cell_sums(part: np.ndarray, merged: int) -> Float[np.ndarray, "r c"]:
     return part.reshape(rows, merged, columns, merged).sum((1, 3), dtype=np.float64)
 
 
-def mean_sigma(
-    scan: Scan, bin: int, rows: CellAxis, columns: CellAxis, pairs: Int[np.ndarray, "rows columns"]
-) -> Float[np.ndarray, "rows columns"]:
-    """Return σ of the mean over the pairs of each cell, as if they were independent."""
-    ends = [_row_variance(scan, bin, axis) for axis in (rows, columns)]
-    return np.sqrt(np.outer(*ends) / np.maximum(pairs, 1))
-
-
 def _row_variance(scan: Scan, bin: int, axis: CellAxis) -> Float[np.ndarray, " n"]:
     """Return the mean of sigma_row² over the used frames of each cell; NaN where none is used."""
     frames = np.minimum((axis.cells * axis.side)[:, None] + np.arange(axis.side), scan.n_frames - 1)
     used: Bool[np.ndarray, "n side"] = scan.use[frames]
     variance = np.where(used, scan.sigma_row[bin][frames] ** 2, 0.0).sum(1)
     return np.where(used.any(1), variance / np.maximum(used.sum(1), 1), np.nan)
+
+
+def quadrature(side: int) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """Return frames around the middle of a cell, and weights, of the mean over its `side` frames.
+
+    Gauss's rule for sums (the zeros of a discrete Chebyshev polynomial): all frames of up to NODES.
+    """
+    k = np.arange(1, min(side, NODES))
+    beside = np.sqrt(k**2 * (side**2 - k**2) / (4.0 * (4 * k**2 - 1)))
+    nodes, vectors = np.linalg.eigh(np.diag(beside, 1) + np.diag(beside, -1))
+    return nodes, vectors[0] ** 2
