@@ -11,7 +11,7 @@ import pytest
 
 from homodyne_dask.apps.watch import folder_state
 from homodyne_dask.apps.watch.folder_state import STATE
-from homodyne_dask.apps.watch.scans_page import live_pictures, write_live_index
+from homodyne_dask.apps.watch.scans_page import ScanTable
 from homodyne_dask.apps.watch.watch_loop import ALL
 from homodyne_dask.errors import ClusterError, FileReadError
 from homodyne_dask.results.data.fit_rows import fit_row, row_of_scan
@@ -229,7 +229,6 @@ def test_a_clock_that_is_set_loses_and_repeats_nothing(folders, monkeypatch, cap
 @pytest.mark.parametrize("seconds", [-1e30, 1e20, float("nan"), float("inf")])
 def test_a_file_of_an_impossible_time_is_a_row_like_others(tmp_path, seconds):
     row = fit_row("A.h5", tmp_path, flow_result())
-    rows = [row_of_scan(1, at, row) for at in (seconds, 1.8e9)]
-    pictures = live_pictures(rows, {})
-    write_live_index(tmp_path, NAMES, rows, pictures, ["done"])
+    rows = {str(at): row_of_scan(1, at, row) for at in (seconds, 1.8e9)}
+    ScanTable(NAMES, rows).write(tmp_path, ["done"])
     assert [bool(row["time"]) for row in table_rows(tmp_path)] == [False, True]

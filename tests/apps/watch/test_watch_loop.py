@@ -128,7 +128,7 @@ def test_a_watcher_killed_at_any_step_goes_on_with_nothing_twice_and_nothing_los
 ):
     """A file that is overwritten and then as it was at first, another one, a bad one, a copy."""
     source, _ = folders
-    options = {"interval": 0.0, "keep_stores": stores == "keep"}
+    options = {"interval": 0.0, "stores": stores}
     first, second = GOOD + b"1", GOOD + b"2"
     (source / "C.h5").write_bytes(BAD)
     for step in itertools.count(0, every):
