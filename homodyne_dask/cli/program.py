@@ -22,7 +22,7 @@ from homodyne_dask.cli.exit_status import (
     print_error,
     sigterm_interrupts,
 )
-from homodyne_dask.cli.printing import echo, progress_hidden
+from homodyne_dask.cli.printing import echo, printing
 from homodyne_dask.errors import (
     loaded,
     metadata_of,
@@ -145,7 +145,7 @@ class Program(click.Group):
         words = [word for word in words if not any(word in names for names in ANYWHERE)]
         try:
             check_address_space()
-            with sigterm_interrupts(), progress_hidden(quiet), messages(debug, verbose):
+            with sigterm_interrupts(), printing(hidden=quiet), messages(debug, verbose):
                 status = super().main(
                     words,
                     prog_name or "homodyne-dask",

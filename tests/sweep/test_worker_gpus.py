@@ -14,7 +14,6 @@ from homodyne_dask.sweep import plan as planning
 from homodyne_dask.sweep import preflight
 from homodyne_dask.sweep import preflight as worker_gpus
 from homodyne_dask.sweep.preflight import (
-    GpuOfWorker,
     Requirements,
     WorkerInfo,
     first_gpu,
@@ -68,7 +67,7 @@ WORKERS = [
     ("told", "wanted"), [row for _, *row in WORKERS], ids=[w for w, *_ in WORKERS]
 )
 def test_the_gpus_of_a_clients_workers(told, wanted):
-    found = gpus_of_each({str(n): GpuOfWorker(*one) for n, one in enumerate(told)})
+    found = gpus_of_each({str(n): one for n, one in enumerate(told)})
     assert found == wanted if isinstance(wanted, Gpus) else wanted in found
 
 
