@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,11 @@ _TEXT_TO_STDERR: ContextVar[bool] = ContextVar("text is printed to stderr", defa
 @contextmanager
 def printing(*, hidden: bool | None = None, to_stderr: bool | None = None) -> Iterator[None]:
     """Hide the progress of what runs inside, or print all of it but JSON to stderr."""
-    chosen = [(_HIDDEN, hidden), (_TEXT_TO_STDERR, to_stderr)]
-    before = [(variable, variable.set(on)) for variable, on in chosen if on is not None]
-    try:
+    with ExitStack() as before:
+        for variable, on in ((_HIDDEN, hidden), (_TEXT_TO_STDERR, to_stderr)):
+            if on is not None:
+                before.callback(variable.reset, variable.set(on))
         yield
-    finally:
-        for variable, token in before:
-            variable.reset(token)
 
 
 def shows_progress() -> bool:

@@ -9,7 +9,7 @@ from yaml.composer import ComposerError
 from yaml.constructor import ConstructorError
 from yaml.error import MarkedYAMLError
 
-from homodyne_dask.errors import OptionError, why_unreadable
+from homodyne_dask.errors import OptionError, one_line, why_unreadable
 from homodyne_dask.store.files import read_regular_file
 
 MAX_BYTES = 1_000_000
@@ -70,7 +70,7 @@ def read_yaml(path: Path, remedy: str) -> Any:
     try:
         return _PlainLoader(text).get_single_data()
     except yaml.YAMLError as e:
-        why = " ".join(str(e).split())
+        why = one_line(str(e))
         if isinstance(e, MarkedYAMLError) and (mark := e.problem_mark) is not None:
             words = ", ".join(part for part in (e.context, e.problem) if part)
             why = f"{words} (line {mark.line + 1}, column {mark.column + 1})"

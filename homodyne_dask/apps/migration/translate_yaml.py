@@ -65,7 +65,7 @@ class Translation:
         lines = [f"# from {self.source.name}; the store is written by", f"#   {self.ingest}", ""]
         content = self.config.model_dump(mode="json", exclude_unset=True)
         (store,) = self.config.data
-        content["data"] = str(store) if store.is_absolute() else os.path.relpath(store, folder)
+        content["data"] = str(store) if store.is_absolute() else os.path.relpath(str(store), folder)
         lines += [f"{key}: {json.dumps(value)}" for key, value in content.items()]
         return "\n".join(lines) + "\n"
 
