@@ -62,13 +62,9 @@ def read_yaml(path: Path, remedy: str) -> Any:
     that cannot be read, is not YAML, has aliases, or holds values that Python has no form for.
     """
     try:
-        text = read_regular_file(path, MAX_BYTES).decode()
+        return _PlainLoader(read_regular_file(path, MAX_BYTES).decode()).get_single_data()
     except OSError as e:
         raise OptionError(f"{path} cannot be read ({why_unreadable(e)}): {remedy}") from e
-    except ValueError as e:
-        raise OptionError(f"{path} is not YAML ({why_unreadable(e)}): {remedy}") from e
-    try:
-        return _PlainLoader(text).get_single_data()
     except yaml.YAMLError as e:
         why = one_line(str(e))
         if isinstance(e, MarkedYAMLError) and (mark := e.problem_mark) is not None:
@@ -78,8 +74,8 @@ def read_yaml(path: Path, remedy: str) -> Any:
     except RecursionError as e:
         raise OptionError(f"{path} is nested too deeply: write plain keys with values") from e
     except (ValueError, LookupError, AttributeError, TypeError, ArithmeticError) as e:
-        # dates such as 2024-99-99, whole numbers of thousands of digits, values that are not of their tag
-        why = str(e)[:_MAX_REASON]
+        # no text; dates such as 2024-99-99, numbers of thousands of digits, values that are not of their tag
+        why = why_unreadable(e)[:_MAX_REASON]
         raise OptionError(
-            f"{path} contains a value that cannot be read ({why}): put it in quotes, or correct it"
+            f"{path} cannot be read ({why}): write text with plain values, or put them in quotes"
         ) from e
