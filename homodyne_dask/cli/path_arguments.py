@@ -42,10 +42,8 @@ def require_one_fit(folder: AnyPath) -> None:
 
     fits = [] if is_file(folder / SUMMARY) else fits_in(folder)
     if fits:
-        some = ", ".join(str(folder / fit) for fit in fits[:8])
-        raise OptionError(
-            f"{folder} contains fits, but no result itself: give one of {some}{', ...' if len(fits) > 8 else ''}"
-        )
+        some = ", ".join(str(folder / fit) for fit in fits[:8]) + ", ..." * (len(fits) > 8)
+        raise OptionError(f"{folder} contains fits, but no result itself: give one of {some}")
 
 
 def write_new(path: Path, text: str, overwrite: bool) -> None:
