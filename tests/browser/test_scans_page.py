@@ -71,6 +71,7 @@ def test_the_page_of_scans_loads_itself_again_and_shows_what_came(tmp_path):
 
 def test_the_table_has_all_scans_and_the_page_the_newest(tmp_path, monkeypatch):
     monkeypatch.setattr("homodyne_dask.results.views.fits_report.MOST_ROWS", 2)
+    monkeypatch.setattr("homodyne_dask.apps.watch.scans_page.live_pictures", lambda *_: [])
     rows = scans(tmp_path, 3)
     ScanTable((), {row.name: row for row in rows}).write(tmp_path, ["ended"])
     lines = (tmp_path / "scans.csv").read_text().splitlines()
