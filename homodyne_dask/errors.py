@@ -119,7 +119,7 @@ def _missing(what: str, package: str, extra: str) -> PackageError:
 
 def shown(value: object) -> str:
     """Return a value as a message quotes it: in one line, cut if it is long."""
-    text = " ".join(_representation(value).split())
+    text = one_line(_representation(value))
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
@@ -161,7 +161,12 @@ def why_unreadable(error: BaseException) -> str:
         return "it is not a text file"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return " ".join(str(error).split())
+    return one_line(str(error))
+
+
+def one_line(text: str) -> str:
+    """Return text without line breaks."""
+    return " ".join(text.split())
 
 
 def nearest(word: object, known: Iterable[str]) -> str:
@@ -227,7 +232,7 @@ def unusable(point: EntryPoint, why: str) -> EntryPointError:
     """Return the error that says why what a package offers cannot be used."""
     kind = point.group.rpartition(".")[2].removesuffix("s")
     return EntryPointError(
-        f"the {kind} {point.name!r} ({point.value}) cannot be used ({' '.join(why.split())}): repair or "
+        f"the {kind} {point.name!r} ({point.value}) cannot be used ({one_line(why)}): repair or "
         f"remove the package {metadata_of(point, 'Name') or point.value.partition(':')[0]}"
     )
 

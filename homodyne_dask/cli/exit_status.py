@@ -8,14 +8,14 @@ import signal
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
 from homodyne_dask.cli.printing import echo
-from homodyne_dask.errors import HomodyneDaskError, PackageWarning, PlanError, in_line, nearest
+from homodyne_dask.errors import HomodyneDaskError, PackageWarning, PlanError, in_line, one_line
 from homodyne_dask.text import size
 
 NOT_CONVERGED, BAD_INPUT, BUG, INTERRUPTED = 3, 2, 1, 130
@@ -94,18 +94,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     return error.__cause__ is not None and is_out_of_memory(error.__cause__)
 
 
-def one_line(text: str) -> str:
-    """Return text without line breaks."""
-    return " ".join(text.split())
-
-
 def _user_error_sentence(error: Exception, then: str) -> str:
-    if isinstance(error, click.NoSuchOption):
-        params = error.ctx.command.get_params(error.ctx) if error.ctx else []
-        options = [
-            o for p in params if isinstance(p, click.Option) for o in (*p.opts, *p.secondary_opts)
-        ]
-        return f"unknown option {error.option_name}; {nearest(error.option_name, options)}"
     if isinstance(error, click.UsageError):
         usage = f"homodyne-dask {error.ctx.info_name}" if error.ctx and error.ctx.parent else ""
         hint = f" (see `{usage or 'homodyne-dask'} --help`)"
@@ -130,35 +119,29 @@ def _file_error_sentence(error: OSError, then: str) -> str:
 @contextmanager
 def messages(debug: bool, verbose: bool) -> Iterator[None]:
     """Show the warnings of libraries with `debug` only, and their logs with `debug` or `verbose` only."""
-    before = logging.root.manager.disable
-    if debug or verbose:
-        form = "%(asctime)s %(name)s %(levelname)s: %(message)s"
-        logging.basicConfig(level=logging.INFO, format=form)
-    else:
-        logging.disable(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("default" if debug else "ignore")
-            warnings.simplefilter("default", PackageWarning)
-            if not debug:
-                warnings.showwarning = lambda of, *_: echo(f"warning: {of}", err=True)
-            yield
-    finally:
-        logging.disable(before)
+    with ExitStack() as before, warnings.catch_warnings():
+        before.callback(logging.disable, logging.root.manager.disable)
+        if debug or verbose:
+            form = "%(asctime)s %(name)s %(levelname)s: %(message)s"
+            logging.basicConfig(level=logging.INFO, format=form)
+        else:
+            logging.disable(logging.CRITICAL)
+        warnings.simplefilter("default" if debug else "ignore")
+        warnings.simplefilter("default", PackageWarning)
+        if not debug:
+            warnings.showwarning = lambda of, *_: echo(f"warning: {of}", err=True)
+        yield
 
 
 @contextmanager
 def sigterm_interrupts() -> Iterator[None]:
     """Let SIGTERM interrupt a command as Ctrl-C does: batch systems send it before they kill."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
+    with ExitStack() as before:
+        if threading.current_thread() is threading.main_thread():
+            handler = signal.signal(signal.SIGTERM, interrupt)
+            before.callback(signal.signal, signal.SIGTERM, handler)
         yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

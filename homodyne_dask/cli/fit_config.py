@@ -144,10 +144,6 @@ class FitConfig(FitOptions, _Source):
         """`output`, where it is a folder on disk; OptionError for a URL, which only `fit` writes to."""
         return None if self.output is None else path_of("output", self.output)
 
-    def fit_options(self) -> dict[str, Any]:
-        """Return the options of `fit` beside data, model, client and checkpoint."""
-        return self.values()
-
     def plan_options(self) -> dict[str, Any]:
         """Return the options of `plan` beside data, model and client."""
         known = FitOptions.options()
@@ -182,20 +178,18 @@ def read_config(
     except OptionError as e:
         raise OptionError(f"{where}: {e}") from None
     _stay_below(where, config)
-    names = config.model_fields_set & {"scheduler_file", "key", *_WRITTEN}
-    relative = {name: where.parent / getattr(config, name) for name in names}
-    if config.key in (None, "none"):
-        relative.pop("key", None)
-    elif "key" in relative:
-        relative["key"] = str(relative["key"])
-    relative["data"] = [where.parent / store for store in config.data]
     in_file = {name: getattr(config, name) for name in config.model_fields_set}
+    for name in in_file.keys() & {"scheduler_file", *_WRITTEN}:
+        in_file[name] = where.parent / in_file[name]
+    if config.key not in (None, "none"):
+        in_file["key"] = str(where.parent / config.key)
+    in_file["data"] = [where.parent / store for store in config.data]
     given = dict(given or {})
     for name in given.keys() & {"contrast", "offset"}:  # bounds and prior are given each by itself
-        before, now = in_file.get(name), FitConfig(**relative | {name: given[name]}).__dict__[name]
+        before, now = in_file.get(name), getattr(FitConfig(**in_file | {name: given[name]}), name)
         if isinstance(before, dict) and isinstance(now, dict):
             given[name] = before | now
-    return _with_output_below(where.parent, FitConfig(**in_file | relative | given))
+    return _with_output_below(where.parent, FitConfig(**in_file | given))
 
 
 def _stay_below(file: Path, config: FitConfig) -> None:

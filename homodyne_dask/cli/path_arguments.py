@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.store.files import AnyPath, any_path, path_of, write_atomic
+from homodyne_dask.store.files import AnyPath, any_path, is_file, path_of, write_atomic
 
 
 class _PathType(click.ParamType):
@@ -33,6 +33,17 @@ STORE = click.option(
     type=ANY_PATH,
     help="Store of the fitted data, if it is neither beside the folder of the fit nor owned by you.",
 )
+
+
+def require_one_fit(folder: AnyPath) -> None:
+    """Raise OptionError for a folder that contains fits, but no result itself."""
+    from homodyne_dask.results.files.folder import fits_in  # it loads xarray
+    from homodyne_dask.results.files.saved_results import SUMMARY
+
+    fits = [] if is_file(folder / SUMMARY) else fits_in(folder)
+    if fits:
+        some = ", ".join(str(folder / fit) for fit in fits[:8]) + ", ..." * (len(fits) > 8)
+        raise OptionError(f"{folder} contains fits, but no result itself: give one of {some}")
 
 
 def write_new(path: Path, text: str, overwrite: bool) -> None:

@@ -4,13 +4,14 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 import click
 
-from homodyne_dask.errors import printable
+from homodyne_dask.errors import in_line, printable
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 """Option of commands that print facts."""
@@ -19,23 +20,13 @@ _TEXT_TO_STDERR: ContextVar[bool] = ContextVar("text is printed to stderr", defa
 
 
 @contextmanager
-def text_to_stderr(wanted: bool) -> Iterator[None]:
-    """Print all but JSON to stderr, of what runs inside."""
-    before = _TEXT_TO_STDERR.set(wanted)
-    try:
+def printing(*, hidden: bool | None = None, to_stderr: bool | None = None) -> Iterator[None]:
+    """Hide the progress of what runs inside, or print all of it but JSON to stderr."""
+    with ExitStack() as before:
+        for variable, on in ((_HIDDEN, hidden), (_TEXT_TO_STDERR, to_stderr)):
+            if on is not None:
+                before.callback(variable.reset, variable.set(on))
         yield
-    finally:
-        _TEXT_TO_STDERR.reset(before)
-
-
-@contextmanager
-def progress_hidden(hidden: bool) -> Iterator[None]:
-    """Hide the progress of what runs inside."""
-    before = _HIDDEN.set(hidden)
-    try:
-        yield
-    finally:
-        _HIDDEN.reset(before)
 
 
 def shows_progress() -> bool:
@@ -54,8 +45,19 @@ def echo_json(value: Any) -> None:
     from homodyne_dask.results.data.plain_data import plain_values
 
     text = json.dumps(plain_values(value), indent=1, ensure_ascii=False, allow_nan=False)
-    with text_to_stderr(False):
+    with printing(to_stderr=False):
         echo(text)
+
+
+def echo_found(found: Any, as_json: bool, picture: Path | None = None) -> None:
+    """Print what a computation has found, or its values as JSON, and draw it to a file if one is given."""
+    if as_json:
+        echo_json(found.to_dict())
+    else:
+        echo(str(found))
+    if picture is not None:
+        found.plot().savefig(picture)
+        echo(f"\nwritten: {in_line(str(picture))}", err=as_json)
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:

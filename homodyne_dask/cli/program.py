@@ -22,15 +22,8 @@ from homodyne_dask.cli.exit_status import (
     print_error,
     sigterm_interrupts,
 )
-from homodyne_dask.cli.printing import echo, progress_hidden
-from homodyne_dask.errors import (
-    loaded,
-    metadata_of,
-    nearest,
-    offered_in,
-    unusable,
-    warn_of,
-)
+from homodyne_dask.cli.printing import echo, printing
+from homodyne_dask.errors import loaded, metadata_of, offered_in, unusable, warn_of
 from homodyne_dask.kernels.gpus import PROCESSORS_ALONE
 
 GROUP = "homodyne_dask.commands"
@@ -145,7 +138,7 @@ class Program(click.Group):
         words = [word for word in words if not any(word in names for names in ANYWHERE)]
         try:
             check_address_space()
-            with sigterm_interrupts(), progress_hidden(quiet), messages(debug, verbose):
+            with sigterm_interrupts(), printing(hidden=quiet), messages(debug, verbose):
                 status = super().main(
                     words,
                     prog_name or "homodyne-dask",
@@ -158,15 +151,6 @@ class Program(click.Group):
                 traceback.print_exc()
             status = print_error(e)
         sys.exit(status if isinstance(status, int) else 0)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command; the error for an unknown one names the most similar command."""
-        name = args[0]
-        if name not in self.commands and not name.startswith("-"):
-            raise click.UsageError(f"unknown command {name!r}; {nearest(name, self.commands)}", ctx)
-        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, section by section."""

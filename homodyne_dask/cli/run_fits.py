@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import homodyne_dask as hd
 from homodyne_dask.cli import progress_bar
@@ -40,6 +40,7 @@ from homodyne_dask.solver.checkpoint import checkpoint_exists
 if TYPE_CHECKING:
     from distributed import Client
 
+    from homodyne_dask.cli.commands.fit import FitOutput
     from homodyne_dask.fitting.series.run_many import BegunFit
 
 MOST_DRAWN = 8
@@ -49,16 +50,7 @@ MOST_DRAWN = 8
 ShowResult = Callable[[Job, FitResult, Sequence[Path]], None]
 
 
-class RunOptions(NamedTuple):
-    """Options of `fit` that a configuration does not hold: how this run goes and what it writes."""
-
-    resume: bool
-    pictures: bool | None
-    nexus: bool
-    as_json: bool
-
-
-def run_fits(config: FitConfig, chosen: RunOptions) -> int:
+def run_fits(config: FitConfig, chosen: "FitOutput") -> int:
     """Make the fits of a configuration, print and write their results; return the exit status."""
     resume = chosen.resume
     if config.per_scan:  # parameters differ by scan
@@ -74,7 +66,7 @@ def run_fits(config: FitConfig, chosen: RunOptions) -> int:
         jobs = [job._replace(pictures=drawn, nexus=chosen.nexus) for job in jobs]
         shown = partial(_print_result, chosen.as_json, where)
         if len(jobs) == 1 and not config.over:
-            return _fit_one(config, chosen, jobs[0], shown)
+            return _fit_one(config, jobs[0], resume, shown)
         if config.checkpoint:
             raise OptionError(
                 f"checkpoint applies to a single fit, but there are {len(jobs)} fits: leave it out"
@@ -96,7 +88,7 @@ def model_of(config: FitConfig) -> Model:
 
 def fit_jobs(config: FitConfig) -> list[Job]:
     """Return a job for each store, or with `over` one for each part of the one store."""
-    options = config.fit_options()
+    options = config.values()
     if config.over:
         if len(config.data) > 1:
             raise OptionError(
@@ -172,11 +164,11 @@ def _print_result(
     echo(f"\n{in_line(folder)}/ written: {names}")
 
 
-def _fit_one(config: FitConfig, chosen: RunOptions, job: Job, shown: ShowResult) -> int:
+def _fit_one(config: FitConfig, job: Job, resume: bool, shown: ShowResult) -> int:
     """Make a single fit, by all workers; return the exit status."""
     checkpoint = config.checkpoint or folders.checkpoint_in(job.folder)
     with client_of(config) as client:
-        resume = chosen.resume and checkpoint_exists(checkpoint)
+        resume = resume and checkpoint_exists(checkpoint)
         with _observed(checkpoint, resume) as callbacks:
             model = model_of(config)
             result, files = fit_job(job, model, client, callbacks, resume=resume)
@@ -252,7 +244,7 @@ def _fit_many(
         index.check_index(where, config.overwrite or resume, kind)
         if config.per_scan:
             options = {"over": config.over or "scan", "per_scan": config.per_scan}
-            options |= config.fit_options()
+            options |= config.values()
             with progress_bar.progress_on_stderr() as show:
                 data = selected(config, config.data[0])
                 series = hd.fit_each(data, model, client=client, callbacks=[show], **options)

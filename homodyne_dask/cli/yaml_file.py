@@ -9,7 +9,7 @@ from yaml.composer import ComposerError
 from yaml.constructor import ConstructorError
 from yaml.error import MarkedYAMLError
 
-from homodyne_dask.errors import OptionError, why_unreadable
+from homodyne_dask.errors import OptionError, one_line, why_unreadable
 from homodyne_dask.store.files import read_regular_file
 
 MAX_BYTES = 1_000_000
@@ -62,15 +62,11 @@ def read_yaml(path: Path, remedy: str) -> Any:
     that cannot be read, is not YAML, has aliases, or holds values that Python has no form for.
     """
     try:
-        text = read_regular_file(path, MAX_BYTES).decode()
+        return _PlainLoader(read_regular_file(path, MAX_BYTES).decode()).get_single_data()
     except OSError as e:
         raise OptionError(f"{path} cannot be read ({why_unreadable(e)}): {remedy}") from e
-    except ValueError as e:
-        raise OptionError(f"{path} is not YAML ({why_unreadable(e)}): {remedy}") from e
-    try:
-        return _PlainLoader(text).get_single_data()
     except yaml.YAMLError as e:
-        why = " ".join(str(e).split())
+        why = one_line(str(e))
         if isinstance(e, MarkedYAMLError) and (mark := e.problem_mark) is not None:
             words = ", ".join(part for part in (e.context, e.problem) if part)
             why = f"{words} (line {mark.line + 1}, column {mark.column + 1})"
@@ -78,8 +74,8 @@ def read_yaml(path: Path, remedy: str) -> Any:
     except RecursionError as e:
         raise OptionError(f"{path} is nested too deeply: write plain keys with values") from e
     except (ValueError, LookupError, AttributeError, TypeError, ArithmeticError) as e:
-        # dates such as 2024-99-99, whole numbers of thousands of digits, values that are not of their tag
-        why = str(e)[:_MAX_REASON]
+        # no text; dates such as 2024-99-99, numbers of thousands of digits, values that are not of their tag
+        why = why_unreadable(e)[:_MAX_REASON]
         raise OptionError(
-            f"{path} contains a value that cannot be read ({why}): put it in quotes, or correct it"
+            f"{path} cannot be read ({why}): write text with plain values, or put them in quotes"
         ) from e

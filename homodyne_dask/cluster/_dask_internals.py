@@ -9,7 +9,7 @@ import logging
 import sys
 from asyncio import CancelledError
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache, wraps
 from importlib.metadata import version
 from typing import Any
@@ -91,11 +91,10 @@ def lost_connections_not_logged() -> Iterator[None]:
         return error is None or not connection_lost(error)
 
     logger = logging.getLogger("distributed.client")
-    logger.addFilter(to_log)
-    try:
+    with ExitStack() as after:
+        logger.addFilter(to_log)
+        after.callback(logger.removeFilter, to_log)
         yield
-    finally:
-        logger.removeFilter(to_log)
 
 
 # ------------------------------------------------------------------ a scheduler that is closed

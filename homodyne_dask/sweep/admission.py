@@ -7,6 +7,7 @@ for tasks once it has passed.
 import asyncio
 import os
 import pickle
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -30,13 +31,12 @@ class WorkerCheck(WorkerPlugin):
 
     async def setup(self, worker: Worker) -> None:
         """Check the worker that registers."""
-        failures = f"worker {worker.name} cannot be examined"
+        failures = None
         try:
             failures = await self._failures(worker)
-        except Exception as e:
-            failures += f" ({type(e).__name__}: {e})"
-            raise
         finally:  # Dask logs what is raised here, and would use the worker all the same
+            if failures is None:
+                failures = f"worker {worker.name} cannot be examined ({sys.exception()!r})"
             if failures:
                 await internals.refuse_worker(worker, self.name, failures)
 

@@ -5,7 +5,7 @@ The least recently used are dropped first.
 
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import chain, islice
 
 import numpy as np
@@ -81,10 +81,9 @@ def prefetched(
     reads: for each place whether its block is read; by default all are. After the block nothing is left
     of what was fetched, however it ended.
     """
-    try:
+    with ExitStack() as after:
+        after.callback(read_ahead, [], most_bytes(source.side))
         yield _fetching(source, places, reads)
-    finally:
-        read_ahead([], most_bytes(source.side))
 
 
 def _fetching(

@@ -214,7 +214,7 @@ class Plan(Printed):
         kept = "in memory" if self.device.gpus is None else "on the GPU"
         reads = f"once, then kept {kept}" if self.resident else "in every pass"
         tiles, driver = counted(self.tasks[0].length, "tile"), self.driver
-        return [
+        rows = [
             ("model", self.model),
             *self.layout.rows(),
             ("where", self._where()),
@@ -228,18 +228,13 @@ class Plan(Printed):
             ("longest task", f"{self.longest_task:.2g} s on a slow node, for the walltime of jobs"),
             ("bytes per pass", f"{size(self.layout.bytes_per_pass)}, read {reads}"),
             ("memory per worker", f"{size(self.memory_per_worker)} projected"),
-            *([("memory of a GPU", self._gpu_memory())] if self.gpus else []),
-            *(
-                []
-                if self.workers.local
-                else [
-                    (
-                        "driver",
-                        f"{size(driver.memory)}, {driver.seconds:.2g} s of each pass for its tasks",
-                    )
-                ]
-            ),
         ]
+        if self.gpus:
+            rows.append(("memory of a GPU", self._gpu_memory()))
+        if not self.workers.local:
+            of_pass = f"{driver.seconds:.2g} s of each pass for its tasks"
+            rows.append(("driver", f"{size(driver.memory)}, {of_pass}"))
+        return rows
 
     def _gpu_memory(self) -> str:
         assert self.device.gpus is not None
@@ -271,7 +266,13 @@ def make_plan(
         )
     resident, of_levels = fits and memory != "stream", tuple(levels)
     plan = Plan(layout, workers, resident, bins, model, parameters, of_levels, device, capacity)
-    allowed, needed = workers.memory // workers.processes, plan.memory_per_worker
+    _require_memory(workers, plan.memory_per_worker)
+    return plan
+
+
+def _require_memory(workers: Workers, needed: int) -> None:
+    """Raise PlanError where a worker has less memory than it needs."""
+    allowed = workers.memory // workers.processes
     if needed > allowed and (workers.local or workers.to_start):
         raise too_little("this process" if workers.local else "a worker", needed, allowed)
     if needed > allowed:
@@ -279,7 +280,6 @@ def make_plan(
             f"a worker would need {size(needed)}, but has {size(allowed)}: give workers more "
             f"memory or fewer threads each"
         )
-    return plan
 
 
 def require_memory_for_thetas(plan: Plan, points: int) -> None:
@@ -287,7 +287,5 @@ def require_memory_for_thetas(plan: Plan, points: int) -> None:
     layout, bins = plan.layout, plan.layout.padded_bins
     grams = max(len(run.tiles) for run in plan.tasks) * bins * (points + 2) ** 2
     waves = 4 * points * bins * layout.side
-    needed = plan.memory_per_worker + plan.workers.threads_each * 8 * (grams + waves)
-    allowed = plan.workers.memory // plan.workers.processes
-    if needed > allowed:
-        raise too_little("this process" if plan.workers.local else "a worker", needed, allowed)
+    of_threads = plan.workers.threads_each * 8 * (grams + waves)
+    _require_memory(plan.workers, plan.memory_per_worker + of_threads)

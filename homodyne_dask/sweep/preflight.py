@@ -238,17 +238,11 @@ def _digest(chunk: ByteRange | None) -> str:
     return hashlib.sha256(body + tail).hexdigest()
 
 
-class GpuOfWorker(NamedTuple):
-    """What a worker says of the GPU that it computes on."""
+def gpus_of_each(workers: Mapping[str, tuple[Gpus | str, tuple[str, str]]]) -> Gpus | str:
+    """Return the GPUs of workers, one of each, or why not all have one of their own.
 
-    gpu: Gpus | str
-    """Or why there is none."""
-    where: tuple[str, str]
-    """Host, and CUDA's identity of the GPU: two workers with the same would compute on one GPU."""
-
-
-def gpus_of_each(workers: Mapping[str, GpuOfWorker]) -> Gpus | str:
-    """Return the GPUs of workers, one of each, or why not all have one of their own."""
+    workers: of each its GPU, or why there is none, with host and CUDA's identity of the GPU.
+    """
     gpus = []
     for worker, (gpu, _) in workers.items():
         if isinstance(gpu, str):
@@ -256,18 +250,17 @@ def gpus_of_each(workers: Mapping[str, GpuOfWorker]) -> Gpus | str:
         gpus.append(gpu)
     if not gpus:
         return "no workers are left"
-    for (host, _), number in Counter(worker.where for worker in workers.values()).items():
+    for (host, _), number in Counter(where for _, where in workers.values()).items():
         if number > 1:
             return f"{number} workers on {host} would compute on one GPU: start each with its own {VISIBLE}"
     return Gpus(len(gpus), gpus[0].kind, min(gpu.memory for gpu in gpus))
 
 
-def gpu_of_worker(dask_worker: Worker) -> GpuOfWorker:
+def gpu_of_worker(dask_worker: Worker) -> tuple[Gpus | str, tuple[str, str]]:
     """Return the GPU that a worker, which this process is, computes on; without CUDA JAX is not loaded."""
     compute_on_own_threads(dask_worker)
     gpu = cuda_missing() or _gpu()
-    identity = "" if isinstance(gpu, str) else first_gpu()
-    return GpuOfWorker(gpu, (socket.gethostname(), identity))
+    return gpu, (socket.gethostname(), "" if isinstance(gpu, str) else first_gpu())
 
 
 def _gpu() -> Gpus | str:

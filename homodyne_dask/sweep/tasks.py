@@ -184,31 +184,24 @@ def _points(context: TaskContext, thetas: Iterable[Float[np.ndarray, " p"]]) -> 
     return [point(problem, theta, scan.time, source.factor, scan.frames) for theta in thetas]
 
 
-class _Known(NamedTuple):
-    """What is known of a block before it is read."""
+def _known(
+    context: TaskContext, place: Place, points: Sequence[ModelPoint], every: bool
+) -> tuple[Cost, Sums | None]:
+    """Return what a block costs, of points that where it is most, and the sums of its data if known.
 
-    active: int
-    """Sub-blocks in which the model has not decayed, at the point where these are most."""
-    sub_blocks: int
-    sums: Sums | None
-    """Those of the store where they cover the same pairs, else those of an earlier pass: which ones depends
-    on store and selection alone."""
-    needed: bool
-    """Whether the block must be read."""
-
-
-def _known(context: TaskContext, place: Place, points: Sequence[ModelPoint], every: bool) -> _Known:
+    They are those of the store where they cover the same pairs, else those of an earlier pass: which ones
+    depends on store and selection alone.
+    """
     source, problem = context.source, context.problem
     q = q_or_one(open_selection(source.selection))[place.members[0]]
     i, j = (side * source.side for side in place.tile)
     cuts = [at.sub_blocks(q, i, j, source.side) for at in points]
     active = max((cut.n_active for cut in cuts), default=0)
     sub_blocks = cuts[0].n_total if cuts else 0
-    if every:
-        return _Known(active, sub_blocks, None, True)
-    sums = stored_sums(source, place, problem.min_lag)
-    sums = SUMS.get((source, place, problem.min_lag)) if sums is None else sums
-    return _Known(active, sub_blocks, sums, active > 0 or sums is None)
+    sums = None if every else stored_sums(source, place, problem.min_lag)
+    if sums is None and not every:
+        sums = SUMS.get((source, place, problem.min_lag))
+    return Cost(active, sub_blocks, int(active > 0 or sums is None), 1), sums
 
 
 def merged[G: AnyGram](
@@ -230,22 +223,22 @@ def merged[G: AnyGram](
 
     def leaves(turns: Iterator[Place]) -> Iterator[Any]:
         nonlocal cost
-        for place, one in zip(turns, known, strict=True):
-            gram, sums, reading = None, one.sums, 0.0
-            if one.needed:
+        for place, (of_block, sums) in zip(turns, known, strict=True):
+            gram, reading = None, 0.0
+            if of_block.read:
                 began = time.perf_counter()
                 with metered("read"):
                     data = block(source, place, context.budget)
                 reading = time.perf_counter() - began
                 with metered("gram"):
                     gram, sums = compute(place, data, sums)
-            if columns is not None and not one.active:
+            if columns is not None and not of_block.computed:
                 assert sums is not None
                 gram = gram_of_data(sums[: len(place.members)], columns)
-            cost = cost.plus(Cost(one.active, one.sub_blocks, int(one.needed), 1, reading))
+            cost = cost.plus(of_block._replace(reading=reading))
             yield gram
 
-    with prefetched(source, places, [one.needed for one in known]) as turns:
+    with prefetched(source, places, [bool(of_block.read) for of_block, _ in known]) as turns:
         return merge_tree(leaves(turns)), cost
 
 

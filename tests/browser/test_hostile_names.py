@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from homodyne_dask.apps.dashboard.fit_page import render_cell, render_page
-from homodyne_dask.apps.watch.scans_page import live_pictures, write_live_index
+from homodyne_dask.apps.watch.scans_page import ScanTable
 from homodyne_dask.fitting.events import Progress
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.data.findings import Findings, finding
@@ -77,11 +77,11 @@ def report(folder: Path, scan) -> str:
 def live_page(folder: Path, scan) -> str:
     entry = fit_row("store", folder / FILE, named(scan))
     (folder / FILE).mkdir()
-    rows = [
-        row_of_scan(1, 1.8e9, replace(entry, name=HOSTILE)),
-        row_of_scan(2, 1.8e9, FitRow(HOSTILE, message=HOSTILE)),
-    ]
-    write_live_index(folder, (), rows, live_pictures(rows, {}), [HOSTILE, HOSTILE])
+    rows = {
+        "fitted": row_of_scan(1, 1.8e9, replace(entry, name=HOSTILE)),
+        "failed": row_of_scan(2, 1.8e9, FitRow(HOSTILE, message=HOSTILE)),
+    }
+    ScanTable((), rows).write(folder, [HOSTILE, HOSTILE])
     return (folder / "scans.html").as_uri()
 
 

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from homodyne_dask.apps.watch.scans_page import (
-    live_pictures,
+    ScanTable,
     read_rates,
-    write_live_index,
 )
 from homodyne_dask.results.data.fit_rows import FitRow, fit_row, row_of_scan
 from tests.browser.chromium import NAMELESS, PROGRAM, browser
@@ -45,7 +44,7 @@ def test_the_page_of_scans_loads_itself_again_and_shows_what_came(tmp_path):
         rows = scans(tmp_path, number)
         said = ["in is watched every 1 s", "waiting for the results: full"]
         rates = {row.name: read_rates(row.folder / "rates.csv") for row in rows if row.folder}
-        write_live_index(tmp_path, (), rows, live_pictures(rows, rates), said, reload)
+        ScanTable((), {row.name: row for row in rows}, rates).write(tmp_path, said, reload)
 
     write(4, 3.0)
     with browser(tmp_path) as tab:
@@ -68,8 +67,9 @@ def test_the_page_of_scans_loads_itself_again_and_shows_what_came(tmp_path):
 
 def test_the_table_has_all_scans_and_the_page_the_newest(tmp_path, monkeypatch):
     monkeypatch.setattr("homodyne_dask.results.views.fits_report.MOST_ROWS", 2)
+    monkeypatch.setattr("homodyne_dask.apps.watch.scans_page.live_pictures", lambda *_: [])
     rows = scans(tmp_path, 3)
-    write_live_index(tmp_path, (), rows, [], ["ended"])
+    ScanTable((), {row.name: row for row in rows}).write(tmp_path, ["ended"])
     lines = (tmp_path / "scans.csv").read_text().splitlines()
     assert len(lines) == 5
     assert float(lines[1].split(",")[3]) == np.median(flow_result().scaling["contrast"])

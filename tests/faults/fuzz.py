@@ -80,7 +80,7 @@ def of_config() -> tuple[list[bytes], Read]:
         path = Path("current.yaml")
         path.write_bytes(content)
         config = read_config(path)
-        config.selection(), config.fit_options(), config.plan_options()
+        config.selection(), config.values(), config.plan_options()
 
     return [every, short], read
 

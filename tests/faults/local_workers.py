@@ -20,10 +20,10 @@ from tests.synthetic import FLOW
 POOR = dict(zip(hd.LAMINAR_FLOW.names, FLOW * [1.6, 0.5, 1, 0.4, 0.5, 1, 1], strict=True))
 
 
-def disturbed(scan, client, disturb: Callable[[int], None], memory="stream"):
+def disturbed(scan, client, disturb: Callable[[int], None], memory="stream", callbacks=(), **more):
     """Fit while `disturb` is called, in a thread of its own, as each next pass begins.
 
-    It ends before the pass after that one begins.
+    It ends before the pass after that one begins. more: other options of `fit`.
     """
     threads = []
 
@@ -36,7 +36,7 @@ def disturbed(scan, client, disturb: Callable[[int], None], memory="stream"):
     try:
         return hd.fit(
             scan, hd.LAMINAR_FLOW, gap="200 um", initial=POOR, client=client, memory=memory,
-            callbacks=[on_pass(after)],
+            callbacks=[on_pass(after), *callbacks], **more,
         )  # fmt: skip
     finally:
         for thread in threads:

@@ -11,7 +11,6 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.cluster import local as cluster
-from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.fitting import fit as fitting
 from homodyne_dask.fitting import fit_observer
@@ -27,6 +26,7 @@ from tests.faults.local_workers import (
     everything,
     processes,
     when_busy,
+    workers,
 )
 from tests.faults.processes import dask, scheduler_at, still_there
 from tests.result_bits import result_bits
@@ -53,8 +53,7 @@ def quiet(scan):
 def test_a_worker_killed_in_each_of_two_passes_changes_no_bit(scan, quiet):
     """And only what the dead had is done again."""
     killed: dict[str, psutil.Process] = {}
-    with local_cluster(processes=2, threads=1) as client:
-        client.wait_for_workers(2, timeout=120)
+    with workers(2) as client:
         given = Given(client)
 
         def kill(number):
@@ -77,8 +76,7 @@ def test_a_worker_killed_in_each_of_two_passes_changes_no_bit(scan, quiet):
 def test_a_worker_that_hangs_is_replaced_and_changes_no_bit(scan, quiet, monkeypatch):
     monkeypatch.setitem(cluster.SCHEDULER_SETTINGS, "distributed.scheduler.worker-ttl", "3s")
     stopped = []
-    with local_cluster(processes=2, threads=1) as client:
-        client.wait_for_workers(2, timeout=120)
+    with workers(2) as client:
 
         def hang(number):
             if number == 2:
@@ -108,8 +106,7 @@ def hanging(client) -> Iterator[list[psutil.Process]]:
 
 def test_a_cluster_in_which_everything_hangs_is_reported(scan, monkeypatch):
     monkeypatch.setattr(cluster, "NO_PROGRESS_TIMEOUT", 2.0)
-    with local_cluster(processes=1, threads=1) as client:
-        client.wait_for_workers(1, timeout=120)
+    with workers(1) as client:
         client.submit(sum, [1]).result()
         with hanging(client), pytest.raises(ClusterError, match="no task finished within 2 s"):
             hd.fit(scan, hd.LAMINAR_FLOW, gap="200 um", initial=POOR, client=client)
@@ -117,8 +114,7 @@ def test_a_cluster_in_which_everything_hangs_is_reported(scan, monkeypatch):
 
 @pytest.mark.slow
 def test_all_workers_gone_and_one_returning_later_change_no_bit(scan, quiet):
-    with local_cluster(processes=2, threads=1) as client:
-        client.wait_for_workers(2, timeout=120)
+    with workers(2) as client:
 
         def leave(number):
             if number == 2:
@@ -137,8 +133,7 @@ def test_no_worker_coming_back_is_said(scan, monkeypatch):
     monkeypatch.setitem(
         cluster.SCHEDULER_SETTINGS, "distributed.scheduler.no-workers-timeout", "2s"
     )
-    with local_cluster(processes=1, threads=1) as client:
-        client.wait_for_workers(1, timeout=120)
+    with workers(1) as client:
 
         def leave(number):
             if number == 1:
@@ -152,8 +147,7 @@ def test_no_worker_coming_back_is_said(scan, monkeypatch):
 @pytest.mark.slow
 def test_a_cluster_that_grows_and_shrinks_in_mid_pass_changes_no_bit(scan, quiet):
     sizes = []
-    with local_cluster(processes=1, threads=1) as client:
-        client.wait_for_workers(1, timeout=120)
+    with workers(1) as client:
         first = processes(client)[0]
 
         def adapt(size):

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -112,33 +113,23 @@ def test_other_errors_stay_what_they_are():
     assert print_error(ValueError("x")) == BUG
 
 
-def limited(megabytes: int, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run a command with a limit of address space, set by a shell: this process has threads of JAX."""
+run = partial(subprocess.run, env=ENVIRONMENT, capture_output=True, text=True)
+
+
+TOO_LITTLE = [
+    (100, "info", "the address space is limited to 100 MB (ulimit -v)"),
+    (440, "info", "the address space is limited to 440 MB (ulimit -v)"),  # for some libraries
+    (1000, "simulate", "a simulation would need"),  # for threads of JAX, which ends the process
+    (700, "ingest", "an ingest would need"),  # for threads of HDF5, which calls the file damaged
+]
+
+
+@pytest.mark.parametrize(("megabytes", "command", "says"), TOO_LITTLE)
+def test_too_little_address_space_is_one_sentence(tmp_path, megabytes, command, says):
+    """The limit is set by a shell: this process has threads of JAX."""
     shell = ["sh", "-c", f'ulimit -v {megabytes * MB // 1024 + 1}; exec "$@"', "limited"]
-    command = [*shell, sys.executable, "-m", "homodyne_dask.cli", *words]
-    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
-
-
-TOO_LITTLE = {
-    "for the libraries": (100, "info", "the address space is limited to 100 MB (ulimit -v)"),
-    "for most of them": (440, "info", "the address space is limited to 440 MB (ulimit -v)"),
-    "for threads of JAX, without which it ends the process": (
-        1000,
-        "simulate",
-        "a simulation would need",
-    ),
-    "for threads of HDF5, which then says the file is damaged": (
-        700,
-        "ingest",
-        "an ingest would need",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", TOO_LITTLE)
-def test_too_little_address_space_is_one_sentence(tmp_path, case):
-    megabytes, command, says = TOO_LITTLE[case]
-    ended = limited(megabytes, command, str(tmp_path / "A.h5"))
+    words = [sys.executable, "-m", "homodyne_dask.cli", command, str(tmp_path / "A.h5")]
+    ended = run([*shell, *words])
     assert ended.returncode == 2
     assert ended.stderr.startswith(f"error: {says}")
     assert ended.stderr.count("\n") == 1
@@ -189,11 +180,5 @@ thread.join()
 
 def test_a_chunk_for_which_there_is_no_memory_is_not_called_damaged():
     """Blosc crashes where it can allocate nothing."""
-    ended = subprocess.run(
-        [sys.executable, "-c", DECODING],
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    ended = run([sys.executable, "-c", DECODING])
     assert (ended.stdout, ended.stderr) == ("no memory\n", "")

@@ -10,9 +10,8 @@ import numpy as np
 import psutil
 import pytest
 
-from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.store.processes import trim_memory
-from tests.faults.local_workers import by_address, disturbed, everything, shared_memory
+from tests.faults.local_workers import by_address, disturbed, everything, shared_memory, workers
 from tests.faults.processes import still_there
 from tests.result_bits import result_bits
 from tests.synthetic import FLOW, angles, measured, store
@@ -24,8 +23,7 @@ SOAK = 600.0
 def fitted(path, kill):
     """A fit on two workers, and what was left behind."""
     shared = set()
-    with local_cluster(processes=2, threads=1) as client:
-        client.wait_for_workers(2, timeout=120)
+    with workers(2) as client:
 
         def disturb(number):
             shared.update(shared_memory(client))

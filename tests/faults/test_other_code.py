@@ -21,6 +21,7 @@ from tests.faults.processes import ENVIRONMENT, ROOT, dask, scheduler_at
 from tests.synthetic import angles, fit_here, measured, store
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+JOINING = "worker", "--host", "127.0.0.1", "--nthreads", "1"
 GIVEN = {"initial": {"D0": 9000.0, "alpha": 0.0}, "fixed": {"D_offset": 1000.0}}
 
 
@@ -65,8 +66,8 @@ def odd_worker(tmp_path_factory, other) -> Iterator[str]:
     """The address of a scheduler with a worker of other code."""
     folder = tmp_path_factory.mktemp("odd")
     with scheduler_at(folder) as (_, address):
-        joining = "worker", address, "--host", "127.0.0.1", "--nthreads", "1", "--name", "odd"
-        with dask(folder, *joining, PYTHONPATH=str(other)), hd.connect(address) as client:
+        odd = dask(folder, *JOINING, address, "--name", "odd", PYTHONPATH=str(other))
+        with odd, hd.connect(address) as client:
             client.wait_for_workers(1, timeout=60)
             yield address
 
@@ -77,25 +78,20 @@ def test_the_digest_is_that_of_the_files_wherever_they_are(tmp_path):
     assert digest_in(folder) == code_digest()
 
 
-@pytest.mark.parametrize("change", ["a line", "a name", "a file more", "a file of ingest"])
-def test_the_digest_differs_by_any_change_of_the_sources(tmp_path, change):
-    folder = copied(tmp_path / "copy")
-    file = folder / "homodyne_dask" / "text.py"
-    if change == "a line":
-        file.write_text(f"{file.read_text()}#\n")
-    elif change == "a name":
-        file.rename(file.with_name("words.py"))
-    elif change == "a file more":
-        file.with_name("more.py").touch()
-    else:
-        with (folder / "ingest" / "clean.py").open("a") as stream:
-            stream.write("\n")
-    before = processes.__file__
-    try:
-        processes.__file__ = str(folder / "homodyne_dask" / "store" / "processes.py")
-        assert processes.digest_of_sources() != code_digest()
-    finally:
-        processes.__file__ = before
+CHANGES = {
+    "a line": lambda at: (at / "text.py").write_text(f"{(at / 'text.py').read_text()}#\n"),
+    "a name": lambda at: (at / "text.py").rename(at / "words.py"),
+    "a file more": lambda at: (at / "more.py").touch(),
+    "a file of ingest": lambda at: (at.parent / "ingest" / "clean.py").write_text("\n"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_digest_differs_by_any_change_of_the_sources(tmp_path, monkeypatch, change):
+    package = copied(tmp_path / "copy") / "homodyne_dask"
+    CHANGES[change](package)
+    monkeypatch.setattr(processes, "__file__", str(package / "store" / "processes.py"))
+    assert processes.digest_of_sources() != code_digest()
 
 
 def test_a_result_and_its_report_tell_the_code(scan):
@@ -106,9 +102,7 @@ def test_a_result_and_its_report_tell_the_code(scan):
 
 CALLS = {
     "fit": lambda client, scan, _: hd.fit(scan, hd.STATIC, **GIVEN, client=client),
-    "posterior": lambda client, scan, result: posterior_draws(
-        result, scan, draws=200, client=client
-    ),
+    "posterior": lambda client, scan, fit: posterior_draws(fit, scan, draws=200, client=client),
     "compare_models": lambda client, scan, _: hd.compare_models(scan, client=client),
     "ingest": lambda client, scan, _: hd.ingest(
         Path(scan.path).with_name("new.npz"), client=client, overwrite=True
@@ -132,12 +126,14 @@ def test_workers_of_other_code_are_refused_with_both_digests(odd_worker, scan, o
 
 @pytest.mark.long
 def test_a_scheduler_of_other_code_is_refused(tmp_path, scan, other):
-    with scheduler_at(tmp_path, PYTHONPATH=str(other)) as (_, address):
-        joining = "worker", address, "--host", "127.0.0.1", "--nthreads", "1"
-        with dask(tmp_path, *joining), hd.connect(address) as client:
-            match = f"the scheduler has {OUR_CODE} {digest_in(other)}, but this program has {code_digest()}"
-            with pytest.raises(ClusterError, match=match):
-                hd.fit(scan, hd.STATIC, **GIVEN, client=client)
+    match = f"the scheduler has {OUR_CODE} {digest_in(other)}, but this program has {code_digest()}"
+    with (
+        scheduler_at(tmp_path, PYTHONPATH=str(other)) as (_, address),
+        dask(tmp_path, *JOINING, address),
+        hd.connect(address) as client,
+        pytest.raises(ClusterError, match=match),
+    ):
+        hd.fit(scan, hd.STATIC, **GIVEN, client=client)
 
 
 def test_files_that_changed_since_this_program_began_start_no_workers(monkeypatch):

@@ -7,15 +7,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from click.testing import CliRunner
 
 import homodyne_dask as hd
-from homodyne_dask.cli import main
 from homodyne_dask.cluster import tls
-from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.cluster.slurm.persistent import connection_by
 from homodyne_dask.errors import ClusterError
-from tests.faults.local_workers import everything, shared_memory
+from tests.faults.local_workers import everything, shared_memory, workers
 from tests.faults.processes import dask, scheduler_at, still_there
 from tests.run_command import run
 from tests.synthetic import FLOW, angles, measured, store
@@ -45,15 +42,21 @@ def encrypted(key, tmp_path_factory) -> Iterator[str]:
         yield address
 
 
-def test_a_key_is_for_its_owner_alone(key):
-    assert oct(key.stat().st_mode & 0o777) == "0o700"
-    assert oct((key / tls.KEY).stat().st_mode & 0o777) == "0o600"
+def test_a_key_is_for_its_owner_alone_and_each_is_another(key, tmp_path):
+    assert tls.make_key(tmp_path / "other").require_encryption
+    assert key.stat().st_mode & 0o777 == 0o700
+    for name in (tls.CERTIFICATE, tls.KEY):
+        assert (key / name).stat().st_mode & 0o777 == 0o600
+        assert (key / name).read_text() != (tmp_path / "other" / name).read_text()
 
 
-def test_a_key_is_not_written_over_another(key):
-    again = CliRunner().invoke(main, ["key", str(key)], standalone_mode=False)
-    assert again.exit_code == 2
-    assert "is not empty" in again.output
+def test_a_key_is_put_neither_over_another_nor_where_others_may_go_whose_rights_stay(key, tmp_path):
+    again = run("key", str(key))
+    assert (again.exit_code, "is not empty" in again.output) == (2, True)
+    tmp_path.chmod(0o755)
+    with pytest.raises(ClusterError, match="others can access"):
+        tls.make_key(tmp_path)
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
 
 
 @pytest.mark.long
@@ -76,7 +79,7 @@ def test_without_the_key_nobody_gets_in(key, encrypted, tmp_path):
         (encrypted, None, "give the folder that contains the key with key"),
         (encrypted, "none", "give the folder that contains the key with key"),
         (encrypted, tmp_path / "other", "other is its key"),
-        (encrypted, tmp_path / "none_here", "the key of the cluster cannot be read"),
+        (encrypted, tmp_path / "none_here", "cannot be read .*: only the user who started the"),
         (plain, None, "no scheduler answers"),
     ):
         with pytest.raises(ClusterError, match=says), hd.connect(address, given):
@@ -104,42 +107,29 @@ DESCRIPTION = {
     "address": "tcp://192.0.2.1:8786", "dashboard": "http://127.0.0.1:1/status", "site": "local",
     "jobs": 1, "host": "there", "pid": 1,
 }  # fmt: skip
+OF_DASK = {"type": "Scheduler", "id": "S-1", "address": "tcp://127.0.0.1:1", "workers": {}}
+GIVE = r"written by `dask scheduler`.*: give scheduler tcp://127\.0\.0\.1:1 and"
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
-    [({}, "over the network would not be encrypted"),
-     ({"address": 1}, "is not the file of a persistent scheduler"),
-     ({"pid": "x"}, "is not the file of a persistent scheduler"),
-     ({"more": 1}, "is not the file of a persistent scheduler")],
+    ("content", "says"),
+    [(DESCRIPTION, "over the network would not be encrypted"),
+     *((DESCRIPTION | changes, "is not the file of a persistent scheduler")
+       for changes in ({"address": 1}, {"pid": "x"}, {"more": 1})),
+     (OF_DASK, GIVE)],
 )  # fmt: skip
 def test_the_file_of_a_scheduler_leads_to_no_other_machine_without_encryption(
-    tmp_path, changes, says
+    tmp_path, content, says
 ):
     file = tmp_path / "scheduler.json"
-    file.write_text(json.dumps(DESCRIPTION | changes))
+    file.write_text(json.dumps(content))
     with pytest.raises(ClusterError, match=says), connection_by(file):
-        pass
-
-
-def test_the_file_of_dasks_own_scheduler_is_refused_with_what_to_give_in_its_place(tmp_path):
-    file = tmp_path / "scheduler.json"
-    theirs = {
-        "type": "Scheduler",
-        "id": "Scheduler-1",
-        "address": "tcp://127.0.0.1:1",
-        "workers": {},
-    }
-    file.write_text(json.dumps(theirs))
-    match = r"written by `dask scheduler`.*: give scheduler tcp://127\.0\.0\.1:1 and"
-    with pytest.raises(ClusterError, match=match), connection_by(file):
         pass
 
 
 @pytest.mark.cluster
 def test_a_local_cluster_is_for_this_machine_alone_and_leaves_nothing_behind():
-    with local_cluster(processes=2, threads=1) as client:
-        client.wait_for_workers(2, timeout=120)
+    with workers(2) as client:
         started, shared = everything(client), shared_memory(client)
         whole = [psutil.Process(), *started]
         ports = [c for p in whole for c in p.net_connections("inet") if c.status == "LISTEN"]

@@ -11,6 +11,7 @@ import pytest
 
 import ingest
 from homodyne_dask.cluster.local import local_cluster
+from tests.faults.local_workers import workers
 from tests.faults.processes import ENVIRONMENT, first_import_folder
 from tests.ingest_files import simulated
 
@@ -23,8 +24,7 @@ def test_ingest_looks_into_a_file_without_it(hostile_folder):
 
 @pytest.mark.cluster
 def test_workers_start_without_it(hostile_folder):
-    with local_cluster(processes=1, threads=1) as client:
-        client.wait_for_workers(1, timeout=120)
+    with workers(1) as client:
         assert [*client.run(lambda: sys.flags.safe_path).values()] == [True]
 
 

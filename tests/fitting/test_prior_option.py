@@ -153,7 +153,7 @@ def test_a_mistake_names_the_parameter(scan, given):
 @pytest.mark.parametrize("given", ["2e4:300", [2e4, 300], ["2e4", "300"], "normal:2e4:300"])
 def test_it_is_written_in_one_of_these_ways(scan, given):
     config = FitConfig(data=scan.path, model="static", prior={"D0": given})
-    request = prepare(scan, hd.STATIC, **config.fit_options())
+    request = prepare(scan, hd.STATIC, **config.values())
     assert request.config["prior"] == {"D0": (2e4, 300.0)}
 
 

@@ -12,9 +12,7 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.gpus import Gpus, environments_of_gpus
 from homodyne_dask.sweep import plan as planning
 from homodyne_dask.sweep import preflight
-from homodyne_dask.sweep import preflight as worker_gpus
 from homodyne_dask.sweep.preflight import (
-    GpuOfWorker,
     Requirements,
     WorkerInfo,
     first_gpu,
@@ -48,27 +46,23 @@ def test_a_gpu_is_known_by_its_identity_and_not_by_its_number(monkeypatch):
         uuid[:] = [device.value, *range(15)]
 
     cuda = SimpleNamespace(cuDeviceGet=device_get, cuDeviceGetUuid_v2=device_get_uuid)
-    monkeypatch.setattr(worker_gpus.ctypes, "CDLL", {"libcuda.so.1": cuda}.get)
+    monkeypatch.setattr(preflight.ctypes, "CDLL", {"libcuda.so.1": cuda}.get)
     assert first_gpu() == "07" + bytes(range(15)).hex()
 
 
-WORKERS = [
-    ("one each", [(Gpus(1, "A", 5), ("a", "0")), (Gpus(1, "A", 4), ("a", "1"))], Gpus(2, "A", 4)),
-    ("two on one", [(Gpus(1, "A", 5), ("a", "0"))] * 2, "2 workers on a would compute on one GPU"),
-    ("none left", [], "no workers are left"),
-    (
-        "one without",
-        [(Gpus(1, "A", 5), ("a", "0")), ("no CUDA", ("b", ""))],
-        "worker 1 has no GPU: no CUDA",
-    ),
-]
+ONE, OTHER = (Gpus(1, "A", 5), ("a", "0")), (Gpus(1, "A", 4), ("a", "1"))
+WORKERS = {
+    "one each": ([ONE, OTHER], Gpus(2, "A", 4)),
+    "two on one": ([ONE, ONE], "2 workers on a would compute on one GPU"),
+    "none left": ([], "no workers are left"),
+    "one without": ([ONE, ("no CUDA", ("b", ""))], "worker 1 has no GPU: no CUDA"),
+}
 
 
-@pytest.mark.parametrize(
-    ("told", "wanted"), [row for _, *row in WORKERS], ids=[w for w, *_ in WORKERS]
-)
-def test_the_gpus_of_a_clients_workers(told, wanted):
-    found = gpus_of_each({str(n): GpuOfWorker(*one) for n, one in enumerate(told)})
+@pytest.mark.parametrize("word", WORKERS)
+def test_the_gpus_of_a_clients_workers(word):
+    told, wanted = WORKERS[word]
+    found = gpus_of_each({str(n): one for n, one in enumerate(told)})
     assert found == wanted if isinstance(wanted, Gpus) else wanted in found
 
 

@@ -1,12 +1,8 @@
 """homodyne-dask doctor: check this machine and its environment."""
 
-import json
-from collections.abc import Iterator
-
 import click
 
-from homodyne_dask.apps.doctor import Finding
-from homodyne_dask.cli.printing import AS_JSON, echo
+from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 
 
 @click.command()
@@ -17,6 +13,8 @@ def doctor(as_json: bool) -> None:
     The command checks versions, cores, memory, folders, environment variables that JAX reads, and the rate of
     the kernel. Exit status: 0 nothing to do, 1 a line says what to do.
     """
+    from homodyne_dask.apps.doctor.checks import examine  # it loads JAX
+
     findings = []
     for finding in examine():
         findings.append(finding)
@@ -25,16 +23,5 @@ def doctor(as_json: bool) -> None:
     ok = all(finding.ok for finding in findings)
     if as_json:
         lines = [finding._asdict() | {"ok": finding.ok} for finding in findings]
-        echo(json.dumps({"ok": ok, "lines": lines}, indent=1, allow_nan=False))
+        echo_json({"ok": ok, "lines": lines})
     click.get_current_context().exit(0 if ok else 1)
-
-
-def examine() -> Iterator[Finding]:
-    """Yield each finding as soon as it is known."""
-    from homodyne_dask.apps.doctor import environment, machine
-
-    yield from machine.machine_findings()
-    variables = environment.environment_findings()
-    yield from variables
-    if not any(finding.value.startswith("no fit starts") for finding in variables):
-        yield machine.kernel_rate()

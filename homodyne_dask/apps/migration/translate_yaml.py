@@ -5,6 +5,7 @@ import os
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,11 @@ from homodyne_dask.apps.migration.homodyne_yaml import (
     finite_number,
     read_homodyne_yaml,
 )
-from homodyne_dask.apps.migration.unsupported_keys import unsupported_keys
+from homodyne_dask.apps.migration.known_keys import unconverted_keys
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.errors import OptionError, nearest
 from homodyne_dask.store import schema
-from homodyne_dask.store.files import AnyPath, path_of
+from homodyne_dask.store.files import path_of
 
 NAMES = {
     name: hd.MODELS[name].names for name in ("static", "laminar_flow", "two_component_xpcsjax")
@@ -63,8 +64,8 @@ class Translation:
         """Return the text of a file in `folder` for `homodyne-dask fit`."""
         lines = [f"# from {self.source.name}; the store is written by", f"#   {self.ingest}", ""]
         content = self.config.model_dump(mode="json", exclude_unset=True)
-        paths = [_relative(path, Path(folder)) for path in self.config.data]
-        content["data"] = paths[0] if len(paths) == 1 else paths
+        (store,) = self.config.data
+        content["data"] = str(store) if store.is_absolute() else os.path.relpath(str(store), folder)
         lines += [f"{key}: {json.dumps(value)}" for key, value in content.items()]
         return "\n".join(lines) + "\n"
 
@@ -78,21 +79,14 @@ class Translation:
             "converted, with a difference:": self.remarks,
             "not converted:": [f"{', '.join(keys)}: {why}" for why, keys in by_reason.items()],
         }
+        fill = partial(textwrap.fill, width=100, initial_indent="  ", subsequent_indent="    ")
         lines = [
             f"{self.source}, converted to a configuration of model {self.config.model}.",
             f"first: {self.ingest}",
         ]
         for title, entries in paragraphs.items():
-            lines += [f"\n{title}"] if entries else []
-            lines += [
-                textwrap.fill(entry, 100, initial_indent="  ", subsequent_indent="    ")
-                for entry in entries
-            ]
+            lines += [f"\n{title}", *map(fill, entries)] if entries else []
         return "\n".join(lines)
-
-
-def _relative(path: AnyPath, folder: Path) -> str:
-    return str(path) if path.is_absolute() else os.path.relpath(str(path), folder)
 
 
 def from_homodyne_yaml(path: str | Path) -> Translation:
@@ -114,17 +108,15 @@ def from_homodyne_yaml(path: str | Path) -> Translation:
 
 
 def _translated(where: Path, theirs: HomodyneYaml) -> Translation:
-    model = theirs.model()
-    source = theirs.data()
-    frames, offset, on_frames = _frames(theirs, source)
-    scaling, on_scaling = _scaling(theirs)
-    options: dict[str, Any] = {"data": [str(schema.store_beside(source))], "model": model}
+    model, source = theirs.model(), theirs.data()
     remarks = [
         f"weights: homodyne uses σ = {SIGMA} for every pair, hence --sigma {SIGMA} below; without it "
-        f"ingest estimates σ of each bin from counts or scatter, which weights the bins correctly",
-        *on_frames,
-        f"scaling {scaling}: {on_scaling}",
+        f"ingest estimates σ of each bin from counts or scatter, which weights the bins correctly"
     ]
+    options: dict[str, Any] = {"data": [str(schema.store_beside(source))], "model": model}
+    frames, offset = _frames(theirs, source, remarks)
+    scaling, on_scaling = _scaling(theirs)
+    remarks.append(f"scaling {scaling}: {on_scaling}")
     if model == hd.LAMINAR_FLOW.name:
         gap = theirs.number("analyzer_parameters.geometry.stator_rotor_gap")
         options["gap"] = f"{gap:.12g} A"
@@ -149,44 +141,39 @@ def _translated(where: Path, theirs: HomodyneYaml) -> Translation:
             f"loss {loss}: a sum of squares here; add `loss: {loss}` for a robust loss, if there are "
             f"outliers (huber, soft_l1 or cauchy)"
         )
-    options["frames"] = frames
-    parameters: dict[str, Any]
-    parameters, on_parameters = _parameters(theirs, NAMES[model])
-    unsupported = list(unsupported_keys(theirs.content))
+    options |= {"frames": frames} | _parameters(theirs, NAMES[model], remarks)
+    words = ["homodyne-dask ingest", str(source), f"--sigma {SIGMA}"]
+    words += [f'--gap "{options["gap"]}"'] if "gap" in options else []
+    words += [f"--time-offset {offset:.12g}"] if offset else []
+    ignored, unknown = unconverted_keys(theirs.content)
     return Translation(
-        source=where,
-        config=FitConfig(**(options | parameters)),
-        ingest=_ingest(source, options.get("gap"), offset),
-        remarks=(*remarks, *on_parameters),
-        ignored={one.key: one.why for one in unsupported if one.known},
-        unknown={one.key: one.why for one in unsupported if not one.known},
+        where, FitConfig(**options), " ".join(words), tuple(remarks), ignored, unknown
     )
 
 
-def _frames(theirs: HomodyneYaml, source: Path) -> tuple[tuple[int, int], float, list[str]]:
-    """Return frames counted from 0, seconds to add to all times, and remarks."""
-    first, last = (
-        theirs.whole(f"analyzer_parameters.{key}", default)
-        for key, default in (("start_frame", 1), ("end_frame", -1))
-    )
-    first = max(first, 1)
+def _frames(
+    theirs: HomodyneYaml, source: Path, remarks: list[str]
+) -> tuple[tuple[int, int], float]:
+    """Return frames counted from 0 and seconds to add to all times, and add remarks."""
+    first = max(theirs.whole("analyzer_parameters.start_frame", 1), 1)
+    last = theirs.whole("analyzer_parameters.end_frame", -1)
     if 0 <= last <= first + 2:
         raise OptionError(f"analyzer_parameters.end_frame = {last} leaves no frames to fit")
     if source.suffix == ".npz":
-        return ((1, ALL_FRAMES), 0.0, ["frames: all of the .npz without the first, as in homodyne"])
-    stop = ALL_FRAMES if last < 0 else last
-    remarks = [
+        remarks.append("frames: all of the .npz without the first, as in homodyne")
+        return (1, ALL_FRAMES), 0.0
+    remarks.append(
         f"frames {first} to {'the last' if last < 0 else last} inclusive, counted from 1, without "
         f"the first, which homodyne excludes from a fit; here they are counted from 0, end excluded"
-    ]
-    if first == 1:
-        return (1, stop), 0.0, remarks
-    offset = -(first - 1) * theirs.number("analyzer_parameters.dt")
-    remarks.append(
-        f"times: homodyne counts them from frame {first}, but the store counts from its first frame; rates "
-        f"depend on this origin, hence --time-offset {offset:.12g} below"
     )
-    return (first, stop), offset, remarks
+    offset = 0.0
+    if first > 1:
+        offset = -(first - 1) * theirs.number("analyzer_parameters.dt")
+        remarks.append(
+            f"times: homodyne counts them from frame {first}, but the store counts from its first frame; "
+            f"rates depend on this origin, hence --time-offset {offset:.12g} below"
+        )
+    return (first, ALL_FRAMES if last < 0 else last), offset
 
 
 def _scaling(theirs: HomodyneYaml) -> tuple[str, str]:
@@ -206,71 +193,68 @@ def _scaling(theirs: HomodyneYaml) -> tuple[str, str]:
 
 
 def _parameters(
-    theirs: HomodyneYaml, names: tuple[str, ...]
-) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Return the options initial, fixed and bounds, and remarks."""
-    start, remarks = _start(theirs, names)
-    given = theirs.collection("initial_parameters.fixed_parameters", dict)
-    fixed = _by_name("initial_parameters.fixed_parameters", given, names)
+    theirs: HomodyneYaml, names: tuple[str, ...], remarks: list[str]
+) -> dict[str, dict[str, Any]]:
+    """Return the options initial, fixed and bounds that are not empty, and add remarks."""
+    path = "initial_parameters"
+    start = _start(theirs, names, remarks)
+    given = theirs.collection(f"{path}.fixed_parameters", dict)
+    fixed = _by_name(f"{path}.fixed_parameters", given, names)
     active = [
-        _name("initial_parameters.active_parameters", name, names)
-        for name in theirs.collection("initial_parameters.active_parameters", list)
+        _name(f"{path}.active_parameters", name, names)
+        for name in theirs.collection(f"{path}.active_parameters", list)
     ]
     for name in names if active else ():
         if name in active or name in fixed:
             continue
         if name not in start:
             raise OptionError(
-                f"initial_parameters.active_parameters excludes {name}, which has no "
+                f"{path}.active_parameters excludes {name}, which has no "
                 f"value: add it to fixed_parameters"
             )
         fixed[name] = start[name]
-    bounds = _bounds(theirs, names)
     if fixed:
         remarks.append(
             f"{', '.join(fixed)} fixed at the given value, as in xpcsjax; homodyne 2.23 still varies them "
             f"in its least squares"
         )
-    scaling = {name for name in SCALING if name in (*given, *active)}
-    if scaling:
-        names_of_both = " and ".join(sorted(scaling))
+    if scaling := sorted({*SCALING} & {*given, *active}):
         remarks.append(
-            f"{names_of_both}: not fixed but eliminated; to fix them give scaling: fixed and values"
+            f"{' and '.join(scaling)}: not fixed but eliminated; to fix them give scaling: fixed and values"
         )
     initial = {name: value for name, value in start.items() if name not in fixed}
-    options = {"initial": initial, "fixed": fixed, "bounds": bounds}
-    return {key: value for key, value in options.items() if value}, remarks
+    options = {"initial": initial, "fixed": fixed, "bounds": _bounds(theirs, names)}
+    return {key: value for key, value in options.items() if value}
 
 
-def _start(theirs: HomodyneYaml, names: tuple[str, ...]) -> tuple[dict[str, float], list[str]]:
+def _start(theirs: HomodyneYaml, names: tuple[str, ...], remarks: list[str]) -> dict[str, float]:
     path = "initial_parameters.values"
     values = theirs.get(path)
     if values is None:
-        return {}, [
+        remarks.append(
             "initial values are searched for in the data; homodyne starts in the middle of the bounds"
-        ]
+        )
+        return {}
     listed = theirs.collection("initial_parameters.parameter_names", list)
     if not isinstance(values, list) or len(values) != len(listed):
         raise OptionError(
             f"{path} must have one value for each of the {len(listed)} parameter_names: {values!r}"
         )
-    return _by_name(path, dict(zip(listed, values, strict=True)), names), []
+    return _by_name(path, dict(zip(listed, values, strict=True)), names)
 
 
 def _bounds(theirs: HomodyneYaml, names: tuple[str, ...]) -> dict[str, tuple[float, float]]:
     path, found = "parameter_space.bounds", {}
+    # static configurations of homodyne may contain bounds of the parameters of flow
+    known = (*names, *hd.LAMINAR_FLOW.names[3:])
     for n, item in enumerate(theirs.collection(path, list)):
         if not isinstance(item, Mapping) or not {"name", "min", "max"} <= set(item):
             raise OptionError(f"{path}[{n}] needs name, min and max: {item!r}")
-        name = _name(f"{path}[{n}].name", item["name"], (*names, *_FLOW_ONLY))
+        name = _name(f"{path}[{n}].name", item["name"], known)
         if name in names:
             ends = (finite_number(f"{path} of {name}, {key}", item[key]) for key in ("min", "max"))
             found[name] = tuple(ends)
     return found
-
-
-_FLOW_ONLY = hd.LAMINAR_FLOW.names[3:]
-"""Static configurations of homodyne may contain bounds of these."""
 
 
 def _by_name(path: str, given: Mapping[Any, Any], names: tuple[str, ...]) -> dict[str, float]:
@@ -288,10 +272,3 @@ def _name(path: str, given: Any, names: tuple[str, ...]) -> str:
     if name not in (*names, *SCALING):
         raise OptionError(f"{path}: unknown parameter {given!r}; {nearest(str(given), names)}")
     return name
-
-
-def _ingest(source: Path, gap: str | None, offset: float) -> str:
-    words = ["homodyne-dask ingest", str(source), f"--sigma {SIGMA}"]
-    words += [f'--gap "{gap}"'] if gap else []
-    words += [f"--time-offset {offset:.12g}"] if offset else []
-    return " ".join(words)

@@ -79,34 +79,12 @@ def live_pictures(rows: Sequence[FitRow], rates: Mapping[str, Columns]) -> list[
     return drawn
 
 
-def write_live_index(
-    folder: Path,
-    names: Sequence[str],
-    rows: Sequence[FitRow],
-    pictures: Sequence[Picture],
-    said: Sequence[str],
-    reload: float | None = None,
-) -> None:
-    """Write scans.csv and scans.html.
-
-    said: what the watcher does and what it waits for. reload: seconds after which the page reloads.
-    names: parameters of the model, for a table without fits. rows: in the order of the numbers of the
-    scans. Raises OSError where that is not possible, and leaves the files as they were.
-    """
-    names = quantity_names(rows, names)
-    title = f"{len(rows)} scans, the latest {rows[-1].name}" if rows else "No scan yet"
-    said = [f"{said[0]}; written {local_time(time.time())}", *said[1:]]
-    page = report_of_fits(title, names, rows, len(rows), SCANS, folder, pictures, watcher=said)
-    rows = [replace(row, at={**row.at, "warnings": "; ".join(row.warnings)}) for row in rows]
-    write_table_and_page(folder, SCANS, names, rows, page, reload=reload, durable=False)
-
-
 @dataclass
 class ScanTable:
     """The rows of all scans by file, and the page that shows them."""
 
     names: Sequence[str]
-    """Parameters of the model."""
+    """Parameters of the model, for a table without fits."""
     rows: dict[str, FitRow] = field(default_factory=dict)
     rates: dict[str, Columns] = field(default_factory=dict)
     """Those of the latest scans, by name."""
@@ -137,11 +115,19 @@ class ScanTable:
         return []
 
     def write(self, folder: Path, said: Sequence[str], reload: float | None = None) -> None:
-        """Write scans.csv and scans.html; raises OSError where that is not possible."""
+        """Write scans.csv and scans.html; raises OSError where that is not possible, and leaves them then.
+
+        said: what the watcher does and what it waits for. reload: seconds after which the page reloads.
+        """
         rows = self._ordered()
         latest = [row.name for row in rows if row.name in self.rates][-COMPARED:]
         self.rates = {name: self.rates[name] for name in latest}
-        write_live_index(folder, self.names, rows, live_pictures(rows, self.rates), said, reload)
+        pictures, names = live_pictures(rows, self.rates), quantity_names(rows, self.names)
+        title = f"{len(rows)} scans, the latest {rows[-1].name}" if rows else "No scan yet"
+        said = [f"{said[0]}; written {local_time(time.time())}", *said[1:]]
+        page = report_of_fits(title, names, rows, len(rows), SCANS, folder, pictures, watcher=said)
+        rows = [replace(row, at={**row.at, "warnings": "; ".join(row.warnings)}) for row in rows]
+        write_table_and_page(folder, SCANS, names, rows, page, reload=reload, durable=False)
         self.changed = False
 
 

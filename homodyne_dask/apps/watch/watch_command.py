@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 import click
 from pydantic import Field
 
+from homodyne_dask.apps.watch.watched_files import PATTERNS
 from homodyne_dask.cli.fit_config import FitConfig, read_config
 from homodyne_dask.cli.path_arguments import LOCAL_PATH
 from homodyne_dask.cli.shared_options import SectionCommand, given_of, options_of
@@ -26,7 +27,7 @@ class WatchedFolder(Options):
     """Fit the newest file first, not the oldest."""
     stores: Literal["keep", "delete"] = option("keep", use=COMMON)
     """Whether to keep the ingested data in stores/ after their fit is written."""
-    files: Names = option((), DATA, use=COMMON)
+    files: Names = option(PATTERNS, DATA, use=COMMON)
     """Pattern of the names of result files; default: *.hdf, *.hdf5, *.h5, *.nxs."""
     interval: Annotated[Number, Field(ge=0.01), Form("seconds, at least 0.01", "FLOAT")] = option(
         1.0, use=COMMON
@@ -71,17 +72,9 @@ def watch(folder: Path, fit_yaml: Path | None, **options: Any) -> None:
     config = _configuration(folder, fit_yaml, given_of(options))
     from homodyne_dask.apps.watch import watch_loop  # with xarray and all of a fit
 
-    watching = watch_loop.WatchOptions(
-        how.files or watch_loop.PATTERNS,
-        how.interval,
-        how.once,
-        how.newest_first,
-        how.stores == "keep",
-    )
     pictures = how.pictures is not False
     fits = watch_loop.ScanFitter(config, pictures, how.nexus, how.time_offset)
-    status = watch_loop.run_watch(folder, config, watching, fits)
-    click.get_current_context().exit(status)
+    click.get_current_context().exit(watch_loop.run_watch(folder, config, how, fits))
 
 
 def _configuration(folder: Path, fit_yaml: Path | None, given: dict[str, Any]) -> FitConfig:

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from homodyne_dask.apps.watch.folder_state import STATE, WatchState, fit_identity, read_state
 from homodyne_dask.apps.watch.scan_fits import FitOfScan, ScanFitter, concerns_all, may_pass
 from homodyne_dask.apps.watch.scans_page import ScanTable, row_line
-from homodyne_dask.apps.watch.watched_files import PATTERNS, Stamp, listed, stamp_of
+from homodyne_dask.apps.watch.watch_command import WatchedFolder
+from homodyne_dask.apps.watch.watched_files import Stamp, listed, stamp_of
 from homodyne_dask.cli.exit_status import BAD_INPUT, NOT_CONVERGED, Interrupted, error_sentence
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.printing import echo
@@ -31,7 +32,6 @@ from homodyne_dask.store.processes import trim_memory
 ALL, PAGE = "folders, disk and workers", "the page"
 """What is waited for beside single files: what every file needs, and the page."""
 RETRY_SECONDS = 10.0
-"""Seconds until what failed, but may pass, is tried again."""
 LONGEST_PAUSE = 0.05
 """Seconds until it is asked again whether a fit has ended."""
 TOUCH = ", then touch the file"
@@ -39,19 +39,6 @@ RELOAD = 10.0
 """Seconds after which the page reloads."""
 LARGEST_SHARE = 0.1
 """Share of the time that goes into writing the page."""
-
-
-class WatchOptions(NamedTuple):
-    """How a folder is watched."""
-
-    patterns: tuple[str, ...] = PATTERNS
-    interval: float = 1.0
-    """Seconds between two looks."""
-    once: bool = False
-    """End when all files that stand still are fitted."""
-    newest_first: bool = False
-    keep_stores: bool = True
-    retry: float = RETRY_SECONDS
 
 
 class InWork(NamedTuple):
@@ -75,7 +62,9 @@ class FolderWatch:
     state: WatchState
     fits: ScanFitter
     table: ScanTable
-    options: WatchOptions
+    options: WatchedFolder
+    retry: float = RETRY_SECONDS
+    """Seconds until what failed, but may pass, is tried again."""
     seen: dict[str, Stamp] = field(default_factory=dict)
     """By the last look."""
     still: dict[str, Stamp] = field(default_factory=dict)
@@ -174,7 +163,7 @@ class FolderWatch:
         if time.monotonic() < self.next_look:
             return
         self.next_look = time.monotonic() + self.options.interval
-        found = listed(self.folder, self.options.patterns)
+        found = listed(self.folder, self.options.files)
         self.still = {name: stamp for name, stamp in found.items() if self.seen.get(name) == stamp}
         self.seen, self.looks = found, self.looks + 1
         for name in self.waiting.keys() - found.keys() - {ALL, PAGE}:
@@ -252,10 +241,10 @@ class FolderWatch:
         """Note, and say once, that something must pass first."""
         sentence = error_sentence(error, then="")
         if what not in self.waiting:
-            say(f"waiting for {what}, retrying every {self.options.retry:g} s: {sentence}")
+            say(f"waiting for {what}, retrying every {self.retry:g} s: {sentence}")
             self.table.changed = True
         self.waiting[what] = sentence
-        self.retry_at[what] = time.monotonic() + max(self.options.retry, self.options.interval)
+        self.retry_at[what] = time.monotonic() + max(self.retry, self.options.interval)
 
     def _too_early(self, what: str) -> bool:
         """Return whether it is too early to try something again."""
@@ -299,11 +288,11 @@ class FolderWatch:
     def _delete_store(self, name: str) -> None:
         """Remove the store of a file, where that is asked for; what is none stays, and that is said."""
         store, _ = self.state.places(name, self.state.files[name])
-        if not (self.options.keep_stores or remove_own_store(store)):
+        if not (self.options.stores == "keep" or remove_own_store(store)):
             say(f"{store} was not removed: it is not a store of homodyne_dask")
 
 
-def run_watch(folder: Path, config: FitConfig, watching: WatchOptions, fits: ScanFitter) -> int:
+def run_watch(folder: Path, config: FitConfig, watching: WatchedFolder, fits: ScanFitter) -> int:
     """Watch the folder with the lock of its results; return the exit status."""
     check_worker_options(config)
     assert config.folder is not None  # --output is required

@@ -67,21 +67,16 @@ def cluster_status(file: Path | None, key: str | None, as_json: bool) -> None:
     scheduler = persistent.read_scheduler_file(_file(file))
     with persistent.connection_by(_file(file), key) as client:
         known = answered(client, known_workers, client)
-    workers = list(known.values())
-    tasks = sum(len(worker["metrics"].get("executing", ())) for worker in workers)
+    rows = [_values(address, worker) for address, worker in known.items()]
     if as_json:
-        rows = [_values(address, worker) for address, worker in known.items()]
         echo_json({"scheduler_file": str(_file(file)), **vars(scheduler), "workers": rows})
         return
     _print_scheduler(scheduler, _file(file))
-    echo(
-        f"workers    {len(workers)}, with {counted(sum(w['nthreads'] for w in workers), 'thread')}; "
-        f"running tasks: {tasks}"
-    )
-    for address, worker in known.items():
-        of = _values(address, worker)
-        threads, used = counted(of["threads"], "thread"), size(of["memory_bytes"])
-        echo(f"  {of['name']}  {address}  {threads}  {used} in use")
+    threads, tasks = (sum(row[key] for row in rows) for key in ("threads", "tasks_running"))
+    echo(f"workers    {len(rows)}, with {counted(threads, 'thread')}; running tasks: {tasks}")
+    for row in rows:
+        threads, used = counted(row["threads"], "thread"), size(row["memory_bytes"])
+        echo(f"  {row['name']}  {row['address']}  {threads}  {used} in use")
 
 
 @cluster.command("stop")

@@ -4,7 +4,7 @@ import click
 
 import homodyne_dask as hd
 from homodyne_dask.cli.path_arguments import ANY_PATH
-from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
+from homodyne_dask.cli.printing import AS_JSON, echo_found
 from homodyne_dask.store.files import AnyPath
 
 
@@ -17,8 +17,4 @@ def compare(fits: tuple[AnyPath, ...], as_json: bool) -> None:
 
     No data are read. `homodyne-dask explain models` explains the columns.
     """
-    found = hd.compare(list(fits))
-    if as_json:
-        echo_json(found.to_dict())
-    else:
-        echo(str(found))
+    echo_found(hd.compare(list(fits)), as_json)

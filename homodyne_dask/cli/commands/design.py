@@ -7,9 +7,9 @@ import click
 import homodyne_dask as hd
 from homodyne_dask.cli.fit_config import MODELS, LocalPath
 from homodyne_dask.cli.path_arguments import ANY_PATH, STORE
-from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
+from homodyne_dask.cli.printing import AS_JSON, echo_found
 from homodyne_dask.cli.shared_options import given_of, options_of
-from homodyne_dask.errors import OptionError, in_line
+from homodyne_dask.errors import OptionError
 from homodyne_dask.request.option_types import Count, Names, Number, NumberByName, Numbers
 from homodyne_dask.request.options import Options, option
 from homodyne_dask.store.files import AnyPath
@@ -77,13 +77,7 @@ def design(fit: AnyPath | None, store: AnyPath | None, as_json: bool, **options:
             "frames=100:3000"
         )
     found = _planned(given) if fit is None else _like(fit, store, given)
-    if as_json:
-        echo_json(found.to_dict())
-    else:
-        echo(str(found))
-    if picture is not None:
-        found.plot().savefig(picture)
-        echo(f"\nwritten: {in_line(picture)}", err=as_json)
+    echo_found(found, as_json, picture)
 
 
 def _planned(given: dict[str, Any]) -> hd.Design:

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from homodyne_dask.cli.fit_config import FitConfig
-from homodyne_dask.cli.printing import text_to_stderr
+from homodyne_dask.cli.printing import printing
 from homodyne_dask.cli.shared_options import SectionCommand, configuration, given_of, options_of
 from homodyne_dask.request.options import COMMON, OUTPUT, Options, option
 
@@ -38,8 +38,8 @@ def fit(sources: tuple[str, ...], **options: Any) -> None:
     """
     chosen = FitOutput(**given_of({name: options.pop(name) for name in FitOutput.model_fields}))
     context = click.get_current_context()
-    context.with_resource(text_to_stderr(chosen.as_json))
+    context.with_resource(printing(to_stderr=chosen.as_json))
     config = configuration(sources, options)
-    from homodyne_dask.cli.run_fits import RunOptions, run_fits  # with xarray and all of a fit
+    from homodyne_dask.cli.run_fits import run_fits  # with xarray and all of a fit
 
-    context.exit(run_fits(config, RunOptions(**dict(chosen))))
+    context.exit(run_fits(config, chosen))

@@ -76,16 +76,11 @@ def info(
         )
 
 
-def rows_of_table(table: "Dataset", *columns: str) -> list[dict[str, Any]]:
+def rows_of_table(table: "Dataset", *columns: str) -> list[Any]:
     """Return a row for each bin and lag of a table: lag in s, q in 1/Å, φ in degrees."""
     names = [name for name in ("scan", "label", "q", "phi") if name in table.coords]
-    return [
-        {name: table[name].values[b] for name in names}
-        | {"lag": lag}
-        | {name: table[name].values[b, n] for name in columns}
-        for b in range(table.sizes["bin"])
-        for n, lag in enumerate(table["lag"].values)
-    ]
+    rows = table[list(columns)].to_dataframe(dim_order=["bin", "lag"]).reset_index()
+    return rows.filter([*names, "lag", *columns]).to_dict(orient="records")
 
 
 def store_values(scan: "hd.Scan") -> dict[str, Any]:

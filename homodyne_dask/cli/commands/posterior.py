@@ -10,17 +10,16 @@ import homodyne_dask as hd
 from homodyne_dask.cli import result_upload, worker_options
 from homodyne_dask.cli.exit_status import NOT_CONVERGED
 from homodyne_dask.cli.fit_config import FitConfig
-from homodyne_dask.cli.path_arguments import ANY_PATH, LOCAL_PATH, STORE
+from homodyne_dask.cli.path_arguments import ANY_PATH, LOCAL_PATH, STORE, require_one_fit
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json, echo_progress
 from homodyne_dask.cli.shared_options import CLUSTER, given_of, options_of, workers_of_options
 from homodyne_dask.errors import OptionError, in_line
 from homodyne_dask.request.option_types import ByName, Form, Integer
 from homodyne_dask.request.options import Options, option
 from homodyne_dask.results.data.fit_view import as_fitted
-from homodyne_dask.results.files.folder import fits_in
 from homodyne_dask.results.files.posterior_netcdf import check_netcdf_path
-from homodyne_dask.results.files.saved_results import SUMMARY, data_of
-from homodyne_dask.store.files import AnyPath, is_file
+from homodyne_dask.results.files.saved_results import data_of
+from homodyne_dask.store.files import AnyPath
 
 
 class PosteriorOptions(Options):
@@ -69,12 +68,7 @@ def posterior(
     """
     workers = {name: given.pop(name) for name in CLUSTER}
     chosen = PosteriorOptions(**given_of(given))
-    fits = [] if is_file(folder / SUMMARY) else fits_in(folder)
-    if fits:
-        raise OptionError(
-            f"{folder} contains {len(fits)} fits, but a posterior is computed for a single fit: give "
-            f"{folder / fits[0]}, or another of them"
-        )
+    require_one_fit(folder)
     if output is not None and check_netcdf_path(output).exists():
         raise OptionError(f"{output} exists: give another --output")
     result = hd.load_result(folder)

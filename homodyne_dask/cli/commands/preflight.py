@@ -11,7 +11,7 @@ import homodyne_dask as hd
 from homodyne_dask.cli.commands.plan import plan_values
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.path_arguments import LOCAL_PATH
-from homodyne_dask.cli.printing import AS_JSON, echo, echo_json, text_to_stderr
+from homodyne_dask.cli.printing import AS_JSON, echo, echo_json, printing
 from homodyne_dask.cli.shared_options import configuration, selected
 from homodyne_dask.cli.worker_options import longest_task_of
 from homodyne_dask.cluster.slurm import jobs, queue, sites
@@ -46,7 +46,7 @@ def preflight(
     """
     if not (site or sources):
         raise OptionError("nothing to check: give --site, or stores with --scheduler-file")
-    click.get_current_context().with_resource(text_to_stderr(as_json))
+    click.get_current_context().with_resource(printing(to_stderr=as_json))
     options = {"model": model} if model else {}
     if not any(source.endswith((".yaml", ".yml")) for source in sources):
         options.setdefault("model", "laminar_flow")

@@ -3,10 +3,10 @@
 import click
 
 import homodyne_dask as hd
-from homodyne_dask.cli.path_arguments import ANY_PATH, STORE
+from homodyne_dask.cli.path_arguments import ANY_PATH, STORE, require_one_fit
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.document.plain_text import as_text
-from homodyne_dask.errors import OptionError, in_line
+from homodyne_dask.errors import in_line
 from homodyne_dask.store.files import AnyPath, is_file
 
 
@@ -31,11 +31,11 @@ def show(
     store: AnyPath | None,
 ) -> None:
     """Print the report of the fit or the series of fits in FOLDER."""
-    from homodyne_dask.results.files.saved_results import SERIES, SUMMARY
+    from homodyne_dask.results.files.saved_results import SERIES
 
     of_series = is_file(folder / SERIES)
-    if not of_series and not is_file(folder / SUMMARY):
-        _check_one(folder)
+    if not of_series:
+        require_one_fit(folder)
     found = hd.load_series(folder) if of_series else hd.load_result(folder)
     if as_json:
         echo_json(found.to_dict())
@@ -50,15 +50,3 @@ def show(
 
         for files in pictures_drawn(folder, store):
             echo(f"written: {in_line(', '.join(files))}")
-
-
-def _check_one(folder: AnyPath) -> None:
-    """Raise OptionError for the folder of the fits of several stores, which have no common report."""
-    from homodyne_dask.results.files.folder import fits_in
-
-    fits = fits_in(folder)
-    if fits:
-        raise OptionError(
-            f"{folder} contains the fits of several stores, listed in scans.html: show one of "
-            f"{', '.join(fits[:8])}{', ...' if len(fits) > 8 else ''}"
-        )

@@ -9,9 +9,8 @@ import homodyne_dask as hd
 from homodyne_dask.cli import result_upload, worker_options
 from homodyne_dask.cli.fit_config import FitConfig, LocalPath
 from homodyne_dask.cli.path_arguments import ANY_PATH, STORE
-from homodyne_dask.cli.printing import AS_JSON, echo, echo_json, echo_progress
+from homodyne_dask.cli.printing import AS_JSON, echo_found, echo_progress
 from homodyne_dask.cli.shared_options import CLUSTER, given_of, options_of, workers_of_options
-from homodyne_dask.errors import in_line
 from homodyne_dask.request.option_types import Form, Integer, Number
 from homodyne_dask.request.options import Options, option
 from homodyne_dask.results.files.saved_results import data_of
@@ -56,10 +55,4 @@ def toys(folder: AnyPath, store: AnyPath | None, as_json: bool, **given: Any) ->
     scan = data_of(result, folder, result_upload.WITH_STORE, store)
     with worker_options.client_of(workers_of_options(scan.path, workers)) as client:
         found = hd.toys(result, scan, **chosen, client=client, progress=echo_progress)
-    if as_json:
-        echo_json(found.to_dict())
-    else:
-        echo(str(found))
-    if picture is not None:
-        found.plot().savefig(picture)
-        echo(f"\nwritten: {in_line(picture)}", err=as_json)
+    echo_found(found, as_json, picture)

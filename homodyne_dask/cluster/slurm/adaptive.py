@@ -21,7 +21,7 @@ from homodyne_dask.cluster import _dask_internals
 from homodyne_dask.cluster.slurm import queue
 from homodyne_dask.cluster.slurm.sites import Site
 from homodyne_dask.cluster.workers import JobCluster, Workers
-from homodyne_dask.errors import ClusterError
+from homodyne_dask.errors import ClusterError, one_line
 
 MAX_FAILED_JOBS = 5
 """Failed jobs in a row (refused, or without stable workers) after which no more are submitted."""
@@ -39,7 +39,7 @@ class _ReportingJob(Job):
             await super().start()
         except RuntimeError as e:
             before, _, words = str(e).partition("stderr:")
-            self.refusal = queue.in_one_line(words or before)
+            self.refusal = one_line(words or before)
             self.status = Status.failed
 
     async def close(self) -> None:

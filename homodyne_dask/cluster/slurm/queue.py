@@ -5,7 +5,7 @@ import shutil
 import subprocess
 from typing import NamedTuple
 
-from homodyne_dask.errors import ClusterError
+from homodyne_dask.errors import ClusterError, one_line
 
 COMMAND_TIMEOUT = 60.0
 """Seconds a command of the batch system may take."""
@@ -23,7 +23,7 @@ class QueuedJob(NamedTuple):
 
 def probe(script: str) -> str:
     """Return SLURM's answer to a test of a job script; raises ClusterError if it would be refused."""
-    return in_one_line("".join(_sbatch("--test-only", script)))
+    return one_line("".join(_sbatch("--test-only", script)))
 
 
 def submit_script(script: str) -> str:
@@ -36,19 +36,14 @@ def jobs() -> list[QueuedJob]:
     words = ["squeue", "--noheader", "--format=%A|%T|%r", "--user", getpass.getuser()]
     status, said, listed = _run(words, "")
     if status:
-        raise ClusterError(f"squeue failed ({in_one_line(said)})")
+        raise ClusterError(f"squeue failed ({one_line(said)})")
     return [QueuedJob(*line.split("|", 2)) for line in listed.splitlines() if line.count("|") >= 2]
-
-
-def in_one_line(text: str) -> str:
-    """Return what a command printed without line breaks."""
-    return " ".join(text.split())
 
 
 def _sbatch(option: str, script: str) -> tuple[str, str]:
     status, said, printed = _run(["sbatch", option], script)
     if status:
-        why = in_one_line(said + printed)
+        why = one_line(said + printed)
         raise ClusterError(
             f"sbatch rejected the job ({why}): change the site's settings or the options"
         )

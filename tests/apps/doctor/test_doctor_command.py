@@ -5,8 +5,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from homodyne_dask.apps.doctor import Finding, environment, machine
-from homodyne_dask.apps.doctor import doctor_command as doctor
+from homodyne_dask.apps.doctor import checks
+from homodyne_dask.apps.doctor.checks import Finding
 from homodyne_dask.cli import main
 from homodyne_dask.kernels.cache_folder import FOLDER
 
@@ -14,7 +14,7 @@ WRONG = "--xla_cpu_max_iso=AVX2"
 
 
 def run(monkeypatch, findings: list[Finding], *words: str):
-    monkeypatch.setattr(doctor, "examine", lambda: iter(findings))
+    monkeypatch.setattr(checks, "examine", lambda: iter(findings))
     return CliRunner().invoke(main, ["doctor", *words])
 
 
@@ -39,8 +39,8 @@ def test_the_exit_status_and_the_json_say_whether_anything_has_to_be_done(
 
 def test_a_flag_that_ends_every_process_is_named_and_nothing_is_measured(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", f"{WRONG} --xla_cpu_max_isa=SSE4_2")
-    monkeypatch.setattr(machine, "kernel_rate", lambda: pytest.fail("measured"))
-    _, harmful, fatal = [one for one in doctor.examine() if one.what == "XLA_FLAGS"]
+    monkeypatch.setattr(checks, "kernel_rate", lambda: pytest.fail("measured"))
+    _, harmful, fatal = [one for one in checks.examine() if one.what == "XLA_FLAGS"]
     assert WRONG in fatal.value
     assert not harmful.ok
     assert not fatal.ok
@@ -66,54 +66,55 @@ ENVIRONMENTS = {
 @pytest.mark.parametrize("case", ENVIRONMENTS)
 def test_a_variable_is_explained(case):
     variables, advice = ENVIRONMENTS[case]
-    (finding,) = environment.environment_findings(variables)
+    (finding,) = checks.environment_findings(variables)
     assert advice in finding.advice
     assert finding.ok is (advice == "")
 
 
 def test_a_bound_process_and_little_memory_are_seen(monkeypatch):
-    monkeypatch.setattr(machine, "cores", lambda: 1)
-    monkeypatch.setattr(machine.os, "cpu_count", lambda: 64)
-    assert "batch system" in machine.processors().advice
-    monkeypatch.setattr(machine, "cores", lambda: 64)
-    assert machine.processors().ok
-    monkeypatch.setattr(machine, "_quota", lambda: 4.0)
-    assert "quota" in machine.processors().advice
-    monkeypatch.setattr(machine, "available_memory", lambda: 1e8)
-    (memory,) = [one for one in machine.machine_findings() if one.what == "memory"]
+    monkeypatch.setattr(checks, "cores", lambda: 1)
+    monkeypatch.setattr(checks.os, "cpu_count", lambda: 64)
+    assert "batch system" in checks.processors().advice
+    monkeypatch.setattr(checks, "cores", lambda: 64)
+    assert checks.processors().ok
+    monkeypatch.setattr(checks, "_quota", lambda: 4.0)
+    assert "quota" in checks.processors().advice
+    monkeypatch.setattr(checks, "available_memory", lambda: 1e8)
+    monkeypatch.setattr(checks, "MEASUREMENT_SECONDS", 0.0)
+    (memory,) = [one for one in checks.examine() if one.what == "memory"]
     assert not memory.ok
 
 
 def test_an_old_library_is_named_with_the_command_that_upgrades_it(monkeypatch):
-    assert all(finding.ok for finding in machine.library_versions())
-    monkeypatch.setattr(machine.metadata, "version", lambda name: "0.1")
-    advice = {finding.what: finding.advice for finding in machine.library_versions()}
+    assert all(finding.ok for finding in checks.library_versions())
+    monkeypatch.setattr(checks.metadata, "version", lambda name: "0.1")
+    advice = {finding.what: finding.advice for finding in checks.library_versions()}
     assert advice["zarr"].startswith("pip install 'zarr>=")
 
 
 def test_a_folder_that_cannot_be_written_is_seen(tmp_path):
-    assert str(tmp_path) in machine.writable_folder("working folder", tmp_path).value
-    assert not machine.writable_folder("working folder", tmp_path / "none").ok
+    assert str(tmp_path) in checks.writable_folder("working folder", tmp_path).value
+    assert not checks.writable_folder("working folder", tmp_path / "none").ok
 
 
 @pytest.mark.parametrize(("slowest", "ok"), [(1.0, True), (1e15, False)])
 def test_the_rate_of_the_kernel_is_measured_and_a_slow_one_is_seen(monkeypatch, slowest, ok):
-    monkeypatch.setattr(machine, "MEASUREMENT_SECONDS", 0.0)
-    monkeypatch.setattr(machine, "SLOWEST_PAIRS_PER_SECOND", slowest)
-    assert machine.kernel_rate().ok is ok
+    monkeypatch.setattr(checks, "MEASUREMENT_SECONDS", 0.0)
+    monkeypatch.setattr(checks, "SLOWEST_PAIRS_PER_SECOND", slowest)
+    assert checks.kernel_rate().ok is ok
 
 
 def test_where_compiled_kernels_are_kept_or_why_not_is_shown(monkeypatch, tmp_path):
     folder = tmp_path / "cache"
     monkeypatch.setenv(FOLDER, str(folder))
-    kept = machine.compiled_kernels()
+    kept = checks.compiled_kernels()
     assert kept.ok
     assert str(folder) in kept.value
     folder.chmod(0o755)
-    refused = machine.compiled_kernels()
+    refused = checks.compiled_kernels()
     assert not refused.ok
     assert "this user alone" in refused.value
     assert f"set {FOLDER} to a new private folder" in refused.advice
     monkeypatch.setenv(FOLDER, "off")
-    assert machine.compiled_kernels().ok
-    assert "not kept" in machine.compiled_kernels().value
+    assert checks.compiled_kernels().ok
+    assert "not kept" in checks.compiled_kernels().value

@@ -185,7 +185,7 @@ def test_a_configuration_and_a_cache_of_homodyne_recover_the_truth(tmp_path, mon
     assert scan.phi.tolist() == [-90, -45, -22.5, 0, 22.5, 45, 67.5, 175]
     assert scan.frames == (1, 80)
     assert scan.q == pytest.approx(Q)
-    result = hd.fit(scan, hd.LAMINAR_FLOW, **config.fit_options())
+    result = hd.fit(scan, hd.LAMINAR_FLOW, **config.values())
     assert result.converged
     away = result.parameters.value.values - FLOW
     assert (np.abs(away) < 5 * 0.2 * result.parameters.stderr_naive.values).all()

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from homodyne_dask.apps.watch.folder_state import read_state
 from homodyne_dask.apps.watch.scans_page import ScanTable
-from homodyne_dask.apps.watch.watch_loop import FolderWatch, WatchOptions
+from homodyne_dask.apps.watch.watch_command import WatchedFolder
+from homodyne_dask.apps.watch.watch_loop import FolderWatch
 from homodyne_dask.errors import SourceError, StoreError
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.store.own_stores import WORK_FOLDER
@@ -87,8 +88,8 @@ def watch_of(folder: Path, results: Path, **options) -> FolderWatch:
     """A watch with instant fits."""
     results.mkdir(exist_ok=True)
     state = read_state(results, {"model": "m"})
-    looks = WatchOptions(("*.h5",), **({"interval": 0.02, "retry": 0.05} | options))
-    return FolderWatch(folder, state, InstantFits(results), ScanTable(NAMES), looks)
+    looks = WatchedFolder(files="*.h5").model_copy(update={"interval": 0.02} | options)
+    return FolderWatch(folder, state, InstantFits(results), ScanTable(NAMES), looks, retry=0.05)
 
 
 def watch_until_quiet(watch: FolderWatch, seconds: float = 20.0) -> None:

@@ -59,7 +59,7 @@ def test_what_is_no_store_is_never_removed(folders, capsys):
     write_state(results, {"A.h5": RECORD})
     (results / "A_fit").mkdir()
     (results / "A_fit" / "result").write_text("0000")
-    watch = watch_of(source, results, keep_stores=False)
+    watch = watch_of(source, results, stores="delete")
     watch.resume()
     assert notes.read_text() == "precious"
     said = f"{notes.parent} was not removed: it is not a store of homodyne_dask"

@@ -11,7 +11,7 @@ import pytest
 
 from homodyne_dask.apps.watch import folder_state
 from homodyne_dask.apps.watch.folder_state import STATE
-from homodyne_dask.apps.watch.scans_page import live_pictures, write_live_index
+from homodyne_dask.apps.watch.scans_page import ScanTable, live_pictures
 from homodyne_dask.apps.watch.watch_loop import ALL
 from homodyne_dask.errors import ClusterError, FileReadError
 from homodyne_dask.results.data.fit_rows import fit_row, row_of_scan
@@ -109,37 +109,25 @@ def test_a_folder_that_is_gone_for_a_while_is_waited_for(folders, capsys, which)
     check_ends(watch)
 
 
-def linked_to_itself(file: Path) -> None:
-    file.symlink_to(file.name)
+LINKS = {
+    "A.h5": "Too many levels of symbolic links",
+    "n" * 300: "File name too long",
+    "no_folder/A.h5": "Not a directory",
+}
 
 
-def linked_beyond_a_file(file: Path) -> None:
-    file.with_name("no_folder").touch()
-    file.symlink_to("no_folder/A.h5")
-
-
-def linked_to_a_name_too_long(file: Path) -> None:
-    file.symlink_to("n" * 300)
-
-
-@pytest.mark.parametrize(
-    ("make", "why"),
-    [
-        (linked_to_itself, "Too many levels of symbolic links"),
-        (linked_to_a_name_too_long, "File name too long"),
-        (linked_beyond_a_file, "Not a directory"),
-    ],
-)
-def test_an_entry_that_cannot_be_looked_at_is_a_row_and_the_others_go_on(folders, make, why):
+@pytest.mark.parametrize("to", LINKS)
+def test_an_entry_that_cannot_be_looked_at_is_a_row_and_the_others_go_on(folders, to):
     source, results = folders
-    make(source / "A.h5")
+    (source / "no_folder").touch()
+    (source / "A.h5").symlink_to(to)
     (source / "B.h5").write_bytes(GOOD)
     watch = watch_of(source, results)
     watch_until(watch, lambda: "B.h5" in watch.table.rows and "A.h5" in watch.waiting)
     rows = {row["scan"]: row for row in table_rows(results)}
     assert rows["B.h5"]["outcome"] == "CONVERGED"
     assert rows["A.h5"]["outcome"] == "FAILED"
-    assert f"{source}/A.h5: {why}" in rows["A.h5"]["message"]
+    assert f"{source}/A.h5: {LINKS[to]}" in rows["A.h5"]["message"]
     (source / "A.h5").unlink()
     (source / "A.h5").write_bytes(GOOD + b"1")
     watch_until_quiet(watch)
@@ -148,7 +136,7 @@ def test_an_entry_that_cannot_be_looked_at_is_a_row_and_the_others_go_on(folders
 
 def test_a_row_of_an_entry_that_could_not_be_looked_at_goes_with_it(folders):
     source, results = folders
-    linked_to_itself(source / "A.h5")
+    (source / "A.h5").symlink_to("A.h5")
     watch = watch_of(source, results)
     watch_until(watch, lambda: watch.waiting)
     assert table_rows(results)
@@ -186,7 +174,7 @@ def test_what_cannot_be_written_for_one_file_is_its_row_and_the_others_go_on(
 
 def test_once_ends_with_an_entry_that_cannot_be_looked_at_after_the_others(folders):
     source, results = folders
-    linked_to_itself(source / "A.h5")
+    (source / "A.h5").symlink_to("A.h5")
     (source / "B.h5").write_bytes(GOOD)
     watch = watch_of(source, results, once=True)
     assert watch.run() == 2
@@ -229,7 +217,7 @@ def test_a_clock_that_is_set_loses_and_repeats_nothing(folders, monkeypatch, cap
 @pytest.mark.parametrize("seconds", [-1e30, 1e20, float("nan"), float("inf")])
 def test_a_file_of_an_impossible_time_is_a_row_like_others(tmp_path, seconds):
     row = fit_row("A.h5", tmp_path, flow_result())
-    rows = [row_of_scan(1, at, row) for at in (seconds, 1.8e9)]
-    pictures = live_pictures(rows, {})
-    write_live_index(tmp_path, NAMES, rows, pictures, ["done"])
+    rows = {str(at): row_of_scan(1, at, row) for at in (seconds, 1.8e9)}
+    assert live_pictures([*rows.values()], {})
+    ScanTable(NAMES, rows).write(tmp_path, ["done"])
     assert [bool(row["time"]) for row in table_rows(tmp_path)] == [False, True]

@@ -1,49 +1,40 @@
 """Fits on jobs, disturbed in their middle, and what they come to."""
 
-import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-import homodyne_dask as hd
-from homodyne_dask.fitting.events import PassEnded, on_pass
-from tests.synthetic import FLOW
+from distributed import Client
 
-POOR = dict(zip(hd.LAMINAR_FLOW.names, FLOW * [1.6, 0.5, 1, 0.4, 0.5, 1, 1], strict=True))
+from homodyne_dask.cluster.slurm.cluster import slurm_cluster
+from tests.faults.local_workers import POOR, disturbed, when_busy
+
 OPTIONS: dict[str, Any] = {"gap": "200 um", "initial": POOR}
 
 
-def fit_on(client, scan, disturb: Callable[[], None] | None = None, after: int = 1, **more):
-    """Fit; `disturb` is called while a worker computes the pass after pass number `after`.
+@contextmanager
+def jobs_at_work(
+    jobs: int | tuple[int, int], workers: int | None = None, **settings: Any
+) -> Iterator[tuple[Any, Client]]:
+    """A cluster of jobs and its client, when its workers are there: as many as jobs unless said otherwise."""
+    with (
+        slurm_cluster("loopback", jobs=jobs, **settings) as cluster,
+        cluster.get_client() as client,
+    ):
+        client.wait_for_workers(workers or jobs, timeout=120)
+        yield cluster, client
 
-    more: other options of `fit`.
-    """
-    threads = []
 
-    def act() -> None:
-        until = time.monotonic() + 10
-        while not busy(client.cluster.scheduler) and time.monotonic() < until:
-            time.sleep(0.001)
-        assert disturb is not None
-        disturb()
+def fit_on(client, scan, disturb: Callable[[], None] | None = None, **more):
+    """Fit; `disturb` is called while a worker computes the second pass. more: other options of `fit`."""
+    called = []
 
-    def seen(event: PassEnded) -> None:
-        if disturb is not None and event.number == after:
-            threads.append(threading.Thread(target=act))
-            threads[0].start()
-        elif threads:
-            threads[0].join()
+    def act(number: int) -> None:
+        if disturb is not None and number == 1:
+            when_busy(client, 10)
+            disturb()
+            called.append(number)
 
-    options = OPTIONS | {"memory": "stream"} | more
-    callbacks = [on_pass(seen), *options.pop("callbacks", ())]
-    result = hd.fit(scan, hd.LAMINAR_FLOW, **options, client=client, callbacks=callbacks)
-    assert len(threads) == (disturb is not None)
-    for thread in threads:
-        thread.join()
+    result = disturbed(scan, client, act, **more)
+    assert len(called) == (disturb is not None)
     return result
-
-
-def busy(scheduler) -> bool:
-    """Whether a worker holds a task of a pass."""
-    workers = list(scheduler.workers.values())
-    return any("gram-" in str(task.key) for worker in workers for task in list(worker.processing))

@@ -13,7 +13,7 @@ from homodyne_dask.cluster.slurm import adaptive as healing
 from homodyne_dask.cluster.slurm import cluster as clusters
 from homodyne_dask.cluster.slurm.cluster import slurm_cluster
 from homodyne_dask.errors import ClusterError
-from tests.cluster.slurm.disturbed_fits import fit_on
+from tests.cluster.slurm.disturbed_fits import fit_on, jobs_at_work
 from tests.result_bits import result_bits
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(280)]
@@ -22,12 +22,9 @@ slow = pytest.mark.slow
 
 def fitted(scan, jobs, disturb: Callable, seconds: float = 120, **settings):
     """Fit on jobs of their own while they are disturbed; all are back within some seconds."""
-    with (
-        slurm_cluster("loopback", jobs=jobs, **settings) as cluster,
-        cluster.get_client() as client,
-    ):
-        workers = len(cluster.plan)
-        client.wait_for_workers(workers, timeout=120)
+    workers = jobs * settings.get("processes", 1)
+    with jobs_at_work(jobs, workers, **settings) as (cluster, client):
+        assert len(cluster.plan) == workers
         result = fit_on(client, scan, lambda: disturb(cluster, client))
         client.wait_for_workers(workers, timeout=seconds)
     return result
@@ -112,10 +109,8 @@ def test_jobs_come_with_the_work_and_go_without_it(slurm, scan, quiet, monkeypat
     most = 0
     with (
         dask.config.set({"distributed.adaptive.target-duration": "10ms"}),
-        slurm_cluster("loopback", jobs=(1, 3)) as cluster,
-        cluster.get_client() as client,
+        jobs_at_work((1, 3), 1) as (cluster, client),
     ):
-        client.wait_for_workers(1, timeout=120)
         assert len(slurm.jobs()) == 1
         until = time.monotonic() + 90
         while most < 3 and time.monotonic() < until:
@@ -131,11 +126,7 @@ def test_jobs_come_with_the_work_and_go_without_it(slurm, scan, quiet, monkeypat
 def test_workers_that_reach_the_end_of_their_lives_change_no_bit(slurm, scan, quiet):
     """A walltime of 3 minutes is a lifetime of 80 to 117 s; SLURM kills nobody."""
     task = hd.plan(scan, hd.LAMINAR_FLOW).longest_task
-    with (
-        slurm_cluster("loopback", jobs=2, walltime="00:03:00", task=task) as cluster,
-        cluster.get_client() as client,
-    ):
-        client.wait_for_workers(2, timeout=120)
+    with jobs_at_work(2, walltime="00:03:00", task=task) as (_, client):
         first = set(slurm.running())
         until = time.monotonic() + 240
         while first & set(slurm.running()) and time.monotonic() < until:
@@ -149,12 +140,7 @@ def test_workers_that_reach_the_end_of_their_lives_change_no_bit(slurm, scan, qu
 @slow
 def test_jobs_that_slurm_ends_at_their_walltime_change_no_bit(slurm, scan, quiet):
     """Lifetimes off: what happens where they are set wrong. SLURM's shortest walltime is a minute."""
-    wrong = ["--lifetime", "1h"]
-    with (
-        slurm_cluster("loopback", jobs=2, worker_extra_args=wrong) as cluster,
-        cluster.get_client() as client,
-    ):
-        client.wait_for_workers(2, timeout=120)
+    with jobs_at_work(2, worker_extra_args=["--lifetime", "1h"]) as (_, client):
         first = set(slurm.running())
         for number in first:
             slurm.call("scontrol", "update", f"JobId={number}", "TimeLimit=1")

@@ -94,24 +94,6 @@ def test_a_persistent_scheduler_on_this_machine_is_for_who_has_its_key(tmp_path)
 
 
 @pytest.mark.slow
-def test_a_fit_that_is_a_job_goes_back_to_the_queue_and_goes_on_there(slurm, scan, alone, tmp_path):
-    config = written(tmp_path, scan)
-    said = run("submit", config, "--site", "loopback", folder=tmp_path)
-    number = said.split()[1]
-    checkpoint = tmp_path / "result" / "checkpoint.json"
-    assert slurm.wait_for(checkpoint.exists, 120), slurm.logs()
-    slurm.call("scancel", "--batch", "--signal=USR1", number)  # as SLURM does before the walltime
-    log = next((slurm.folder / "logs").glob(f"*-driver-{number}.out"))
-    assert slurm.wait_for(lambda: "ended with status 1" in log.read_text(), 120), log.read_text()
-    slurm.wait_for(lambda: number in slurm.pending(), 120)
-    slurm.call("scontrol", "update", f"JobId={number}", "StartTime=now")  # SLURM lets it wait 2 min
-    assert slurm.wait_for((tmp_path / "result" / "summary.json").exists, 100), log.read_text()
-    assert folder_bits(tmp_path / "result") == folder_bits(alone)
-    slurm.wait_for(lambda: not slurm.jobs(), 120)
-    assert jobs_of(tmp_path / "result") == {number, f"{number}.1"}
-
-
-@pytest.mark.slow
 def test_a_driver_that_is_killed_goes_on_when_it_is_submitted_again(slurm, scan, alone, tmp_path):
     config = written(tmp_path, scan)
     numbers = []

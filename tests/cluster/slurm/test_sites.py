@@ -8,13 +8,12 @@ from pathlib import Path
 import dask.config
 import pytest
 
-from homodyne_dask.cluster import tls
 from homodyne_dask.cluster.slurm import jobs, sites
 from homodyne_dask.cluster.slurm import jobs as lifetimes
 from homodyne_dask.cluster.slurm.jobs import driver_script
 from homodyne_dask.cluster.slurm.sites import site_named
 from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS
-from homodyne_dask.errors import ClusterError, OptionError
+from homodyne_dask.errors import OptionError
 from tests.cluster.slurm.loopback import HERE
 
 SCRIPTS = HERE / "scripts"
@@ -135,24 +134,3 @@ def test_a_job_script_has_the_lifetime_that_the_plans_tasks_ask_for():
     text = jobs.script(site, Path("/key"), task=3.4)
     assert f"--lifetime {lives[0]:.0f}s --lifetime-stagger {lives[1]:.0f}s" in text
     assert text != jobs.script(site, Path("/key"))
-
-
-def test_a_key_is_for_its_user_alone_and_each_is_another(tmp_path):
-    made = [tls.make_key(tmp_path / name) for name in ("one", "other")]
-    assert (tmp_path / "one").stat().st_mode & 0o777 == 0o700
-    for name in (tls.CERTIFICATE, tls.KEY):
-        assert (tmp_path / "one" / name).stat().st_mode & 0o777 == 0o600
-        assert (tmp_path / "one" / name).read_text() != (tmp_path / "other" / name).read_text()
-    assert all(security.require_encryption for security in made)
-
-
-def test_a_key_is_not_put_where_others_may_go_and_their_rights_stay(tmp_path):
-    tmp_path.chmod(0o755)
-    with pytest.raises(ClusterError, match="others can access"):
-        tls.make_key(tmp_path)
-    assert tmp_path.stat().st_mode & 0o777 == 0o755
-
-
-def test_a_key_that_cannot_be_read_is_an_error_that_says_who_may(tmp_path):
-    with pytest.raises(ClusterError, match="only the user who started the cluster can use it"):
-        tls.load_key(tmp_path)

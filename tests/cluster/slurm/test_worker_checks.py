@@ -1,8 +1,9 @@
-"""What is wrong with a worker is said before the first pass, and which worker it is."""
+"""What is wrong with a worker is said before the first pass, and which worker it is; what it imports."""
 
 import os
 import shutil
 import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,9 @@ from homodyne_dask.cluster.slurm import adaptive as healing
 from homodyne_dask.cluster.slurm.cluster import slurm_cluster
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.fitting.events import on_progress
-from tests.cluster.slurm.disturbed_fits import fit_on
+from tests.cluster.slurm.disturbed_fits import fit_on, jobs_at_work
 from tests.cluster.slurm.loopback import ROOT
-from tests.faults.processes import another
+from tests.faults.processes import another, first_import_folder
 from tests.result_bits import result_bits
 from tests.run_command import run
 
@@ -37,11 +38,7 @@ def test_a_worker_of_another_version_that_does_not_see_the_store_is_named(slurm,
     }
     Path(small.path).chmod(0)
     try:
-        with (
-            slurm_cluster("loopback", jobs=2, **settings) as cluster,
-            cluster.get_client() as client,
-        ):
-            client.wait_for_workers(2, timeout=120)
+        with jobs_at_work(2, **settings) as (_, client):
             where = client.run(lambda: os.environ["SLURMD_NODENAME"])
             names = client.scheduler_info(n_workers=-1)["workers"]
             (ill,) = (names[at]["name"] for at, node in where.items() if node == "n2")
@@ -67,11 +64,7 @@ def test_jobs_of_another_version_that_replace_one_in_mid_pass_are_refused_and_na
     said = []
     odd = f"[ -e {changed} ] && export PYTHONPATH={path}"
     prologue = [f"export PYTHONPATH={ROOT}", odd, "true"]
-    with (
-        slurm_cluster("loopback", jobs=2, job_script_prologue=prologue) as cluster,
-        cluster.get_client() as client,
-    ):
-        client.wait_for_workers(2, timeout=120)
+    with jobs_at_work(2, job_script_prologue=prologue) as (cluster, client):
 
         def replace_one() -> None:
             changed.touch()
@@ -96,6 +89,20 @@ def test_tasks_longer_than_what_the_workers_live_for_are_said_before_the_first_p
         ),
     ):
         hd.fit(small, hd.LAMINAR_FLOW, gap="200 um", client=client)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("python", [None, f"exec {sys.executable}"], ids=["ours", "the site's"])
+def test_a_job_imports_nothing_of_the_folder_it_is_submitted_from(slurm, hostile_folder, python):
+    spilt = slurm.folder / "spill"
+    before = set(spilt.iterdir()) if spilt.exists() else set()  # jobs that were killed leave some
+    with jobs_at_work(1, python=python) as (_, client):
+        assert [*client.run(lambda: sys.flags.safe_path).values()] == [True]
+        ((folder, permissions),) = client.run(first_import_folder).values()
+        assert (Path(folder).parent, permissions) == (slurm.folder / "spill", 0o700)
+    slurm.assert_empty()
+    assert set(spilt.iterdir()) <= before
 
 
 def test_a_site_is_examined_without_sending_a_job(slurm, small):

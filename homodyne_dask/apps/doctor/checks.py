@@ -1,29 +1,33 @@
-"""Versions, processors, memory and folders of this machine, and the rate of the kernel on it."""
+"""Checks of this machine: libraries, processors, memory, folders, variables that JAX reads, the kernel."""
 
 import os
 import platform
+import re
 import shutil
+import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
+from typing import NamedTuple
 
 import dask.config
+import jax
 import numpy as np
 import psutil
 from packaging.requirements import Requirement
 
 import homodyne_dask as hd
-from homodyne_dask.apps.doctor import Finding
 from homodyne_dask.cluster.memory import available_memory
 from homodyne_dask.cluster.workers import SLOWEST_PAIRS_PER_SECOND
+from homodyne_dask.errors import nearest
 from homodyne_dask.kernels.cache_folder import FOLDER, entries, user_cache_folder
 from homodyne_dask.kernels.gpus import gpus_of_machine
 from homodyne_dask.kernels.problem import Block, Problem
 from homodyne_dask.kernels.transport_backend import gram as transport_gram
 from homodyne_dask.kernels.transport_evaluation import point as transport_point
-from homodyne_dask.store.processes import code_digest, cores, jax_threads
+from homodyne_dask.store.processes import code_digest, cores, jax_threads, python_command
 from homodyne_dask.sweep.blocks import aligned_array
 from homodyne_dask.text import counted, size
 
@@ -36,10 +40,45 @@ BINS, SIDE = 8, 512
 THETA = np.array([30000.0, -0.5, 500.0, 5e-4, -0.5, 5e-5, -3.0])
 MEASUREMENT_SECONDS = 1.0
 """For which the kernel is measured."""
+HARMFUL = {
+    "--xla_cpu_enable_fast_math=true": "no faster, and changes the last bits of results",
+    "--xla_cpu_fast_math_honor_nans=false": "masked pairs are NaN inside the kernel",
+    "--xla_cpu_prefer_vector_width=128": "slows the kernel",
+    "--xla_cpu_max_isa=SSE4_2": "slows the kernel",
+    "--xla_backend_optimization_level=0": "slows the kernel several times",
+    "JAX_DISABLE_JIT": "no fit finishes in a reasonable time: unset it",
+    "JAX_DISABLE_MOST_OPTIMIZATIONS": "slows the kernel: unset it",
+}
+"""Words of XLA_FLAGS to remove, and variables that must not be on; and why."""
+_OF_LINEAR_ALGEBRA = "sets the threads of NumPy's linear algebra; JAX does not read it"
+_NOT_READ = {
+    "JAX_NUM_THREADS": "JAX does not read it: NPROC sets the number of threads",
+    **{f"{library}_NUM_THREADS": _OF_LINEAR_ALGEBRA for library in ("OMP", "MKL", "OPENBLAS")},
+}
+_START = "import jax; jax.jit(lambda x: x + 1)(1.0).block_until_ready()"
+_OFF = ("", "0", "false", "off", "no", "n", "f")
 
 
-def machine_findings() -> Iterator[Finding]:
-    """Yield what is found of versions, cores, memory, GPUs and folders."""
+class Finding(NamedTuple):
+    """One check: its name, its result, and the remedy where something is wrong."""
+
+    what: str
+    value: str
+    advice: str = ""
+    """Empty where nothing has to be done."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing has to be done."""
+        return not self.advice
+
+    def __str__(self) -> str:
+        text = f"{self.what:<20} {self.value:<58} {'ok' if self.ok else 'to do:'}"
+        return f"{text} {self.advice}".rstrip()
+
+
+def examine() -> Iterator[Finding]:
+    """Yield each finding as soon as it is known."""
     yield from library_versions()
     yield processors()
     free, total = available_memory(), psutil.virtual_memory().total
@@ -52,6 +91,11 @@ def machine_findings() -> Iterator[Finding]:
     if configured := dask.config.get("temporary-directory", None):
         yield writable_folder("folder of workers", Path(configured))
     yield compiled_kernels()
+    yield from environment_findings()
+    if reason := fatal_reason():
+        yield Finding("XLA_FLAGS", f"no fit starts: {reason}", "remove that from XLA_FLAGS")
+    else:
+        yield kernel_rate()
 
 
 def library_versions() -> Iterator[Finding]:
@@ -118,6 +162,64 @@ def writable_folder(what: str, path: Path) -> Finding:
     full = "too full: delete files there, or use another folder"
     value = f"{path}, {free / 1e9:.1f} GB free"
     return Finding(what, value, "" if free >= MIN_FREE_SPACE else full)
+
+
+def environment_findings(environment: Mapping[str, str] = os.environ) -> list[Finding]:
+    """Return a finding for each variable that is set, or one that says that none is."""
+    findings = []
+    for name, text in sorted(environment.items()):
+        if name in _NOT_READ:
+            advice = "unset it" * name.startswith("JAX_")
+            findings.append(Finding(name, f"{text}: {_NOT_READ[name]}", advice))
+        elif name in ("NPROC", "PJRT_NPROC"):
+            findings.append(_pool_size(name, text, "PJRT_NPROC" in environment))
+        elif name == "XLA_FLAGS":
+            reasons = {word: HARMFUL.get(word) for word in text.split()}
+            findings += [
+                Finding(name, word, f"{why}: remove it from XLA_FLAGS" if why else "")
+                for word, why in reasons.items()
+            ]
+        elif name.startswith("JAX_"):
+            findings.append(_of_jax(name, text))
+    return findings or [Finding("environment", "no variable that JAX reads is set")]
+
+
+def _pool_size(name: str, text: str, other_is_set: bool) -> Finding:
+    most, advice = cores(), ""
+    if not text.isdigit() or int(text) == 0:
+        advice = f"not a number of threads: unset it, or set {name}={most}"
+    elif int(text) > most:
+        advice = (
+            f"more threads than the {counted(most, 'usable core')}: set {name}={most}, or unset it"
+        )
+    elif name == "NPROC" and other_is_set:
+        advice = "not read, because PJRT_NPROC is set: unset one of them"
+    use = f"{text}: threads for JAX in this process; local workers set their own"
+    return Finding(name, use, advice)
+
+
+def _of_jax(name: str, text: str) -> Finding:
+    if name in HARMFUL and text.lower() not in _OFF:
+        return Finding(name, text, HARMFUL[name])
+    if name == "JAX_PLATFORMS" and "cpu" not in text.split(","):
+        return Finding(name, text, "fits compute on the processor: unset it, or set it to cpu")
+    if not hasattr(jax.config, name.lower()):
+        options = [option.upper() for option in dir(jax.config) if option.startswith("jax_")]
+        near = nearest(name, options)
+        advice = near if near.startswith("did") else "unset it"
+        return Finding(name, text, f"not an option of this JAX; {advice}")
+    return Finding(name, f"{text}: an option of JAX")
+
+
+def fatal_reason() -> str:
+    """Return why XLA ends a process that has these XLA_FLAGS, in its words; '' where it does not."""
+    if "XLA_FLAGS" not in os.environ:
+        return ""
+    done = subprocess.run(python_command("-c", _START), capture_output=True, text=True)
+    if done.returncode == 0:
+        return ""
+    fatal = re.findall(r"^F\d{4} .*?\] (.*)$", done.stderr, re.MULTILINE)
+    return (fatal or done.stderr.splitlines() or ["it ends without a word"])[-1].strip()
 
 
 def kernel_rate() -> Finding:
