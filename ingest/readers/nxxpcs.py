@@ -28,6 +28,7 @@ STORAGE = {
 """The four attributes that say how the matrices are stored, and what they may be."""
 Storage = dict[str, str]
 
+
 def entry_of(file: h5py.File) -> str | None:
     """Return the entry that holds two-time correlations as NXxpcs has them, None without one."""
     entries = (f"/{name}" for name in hdf5.members(file, "/"))
