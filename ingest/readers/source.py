@@ -153,7 +153,7 @@ def source_of(
     _check_complete(path, options, q, phi, time is None and step is None)
     if time is None:
         with np.errstate(invalid="ignore"):  # of an infinite step, which is refused later
-            time = np.arange(n_frames) * step
+            time = np.arange(n_frames) * (np.nan if step is None else step)
     if len(time) != n_frames:
         raise SourceError(f"time of {path.name} has {len(time)} entries for {n_frames} frames")
     spacing = float(np.median(np.diff(time)))
