@@ -268,8 +268,8 @@ def _prepare(target: AnyPath, source: Source, job: _Job, overwrite: bool) -> Non
 
 def _records(target: AnyPath) -> dict[int, AnyPath]:
     """Return the files of the records of bins, by position, without partial files of a killed ingest."""
-    inside = children(target / store_writer.WORK_FOLDER)
-    return {int(path.stem[4:]): path for path in inside if fnmatchcase(path.name, "bin-*.json")}
+    inside = {path.name: path for path in children(target / store_writer.WORK_FOLDER)}
+    return {int(name[4:-5]): inside[name] for name in inside if fnmatchcase(name, "bin-*.json")}
 
 
 def _write_bins(source, target: AnyPath, use, sharded, client, progress) -> list[Record]:

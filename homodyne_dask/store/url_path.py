@@ -60,11 +60,6 @@ class UrlPath:
         """The URL without its last name."""
         return UrlPath(self.root, self.key.rpartition("/")[0])
 
-    @property
-    def stem(self) -> str:
-        """The last name without its ending."""
-        return self.name.rpartition(".")[0] or self.name
-
     def relative_to(self, above: "UrlPath") -> str:
         """Return the names below another URL."""
         return self.key.removeprefix(above.key).strip("/")
@@ -72,10 +67,6 @@ class UrlPath:
     def is_relative_to(self, above: object) -> bool:
         """Return False: a URL is below no folder of this machine."""
         return False
-
-    def is_absolute(self) -> bool:
-        """Return True."""
-        return True
 
     def absolute(self) -> "UrlPath":
         """Return the URL itself."""
