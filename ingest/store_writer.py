@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32
 
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store import schema
@@ -180,12 +179,3 @@ def _write(path: AnyPath, content: bytes) -> None:
     if isinstance(path, Path):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, content, durable=False)
-
-
-def pad_to_chunk(part: Float32[np.ndarray, "rows cols"], side: int) -> Float32[np.ndarray, "T T"]:
-    """Return a part of a matrix as a chunk of full size, NaN past the edges of the array."""
-    if part.shape == (side, side):
-        return np.ascontiguousarray(part)
-    chunk = np.full((side, side), np.nan, dtype=np.float32)
-    chunk[: part.shape[0], : part.shape[1]] = part
-    return chunk

@@ -48,7 +48,7 @@ from ingest.repeats import averaged, check_different, joined, scan_names_of
 from ingest.report import IngestReport, read_report
 
 Progress = Callable[[int, int], None]
-RECORD_VERSION = 7
+RECORD_VERSION = 8
 """Form of the records of finished bins: an ingest begun with another form is begun again."""
 LOCAL_TASKS = 2
 """Matrices worked on at once without a cluster; each takes its float32 size, twice that when read."""
@@ -342,11 +342,10 @@ def _finish(source: Source, target: AnyPath, job: _Job, use, records) -> Record:
     attrs = _attributes(source, job, found.source, notes)
     manifest = manifest_json(
         source.n_frames,
-        [record["chunks"] for record in records],
-        [record["pairs"] for record in records],
+        records,
         {name: array_digest(read_array(target, name)) for name in (*SMALL_ARRAYS, *pictures)},
         attrs,
-        [record["sizes"] for record in records] if job.sharded else None,
+        job.sharded,
     )
     digest = store_writer.write_json(target / schema.MANIFEST, manifest)
     return attrs | {"store_sha256": digest, "complete": True}

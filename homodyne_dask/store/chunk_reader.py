@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -69,16 +70,12 @@ def read_ahead(places: Sequence[ByteRange], max_bytes: int) -> None:
 def _begun(place: ByteRange, max_bytes: int) -> Future[bytes | memoryview] | None:
     if isinstance(place.path, UrlPath):
         return _requests().submit(_fetched, place, max_bytes)
-    try:
+    with suppress(OSError):  # a missing file or a pipe is reported when it is read
         handle = os.open(place.path, os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:
-        return None  # reported when it is read
-    try:
-        os.posix_fadvise(handle, *(place.span or (0, 0)), os.POSIX_FADV_WILLNEED)
-    except OSError:
-        return None  # a pipe, refused when it is read
-    finally:
-        os.close(handle)
+        try:
+            os.posix_fadvise(handle, *(place.span or (0, 0)), os.POSIX_FADV_WILLNEED)
+        finally:
+            os.close(handle)
     return None
 
 
