@@ -136,9 +136,7 @@ def create_arrays(store: AnyPath, source: Source, sharded: bool) -> None:
     begun = {"format": schema.FORMAT, "schema_version": schema.VERSION, "complete": False}
     _write_metadata(store, _group(begun))
     n = source.n_frames
-    for factor in schema.factors(n)[1:]:
-        _write_metadata(store / f"level{factor}", _group({}))
-    for group in ("cuts", "sums"):
+    for group in ("cuts", "sums", *(f"level{factor}" for factor in schema.factors(n)[1:])):
         _write_metadata(store / group, _group({}))
     for name, metadata in metadata_of_arrays(len(source.label), n, sharded).items():
         _write_metadata(store / name, metadata)

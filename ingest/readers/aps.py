@@ -87,12 +87,10 @@ def _labels(file: h5py.File, names: dict[int, str], listed: str) -> np.ndarray:
         why = f"is ambiguous: {first} may be bin 1 or, by {listed}, bin {bins[0]}; sort the list or rename "
         raise hdf5.wrong(file, group, f"{why}the matrices")
     if not (named or running):
-        bins_of = f"{len(bins)} bins of {listed}"
-        raise hdf5.wrong(
-            file,
-            group,
-            f"has {len(names)} matrices from {first} on, numbered neither as the {bins_of} nor from 1 on",
-        )
+        why = f"numbered neither as the {len(bins)} bins of {listed} nor from 1 to {len(bins)}"
+        if not legacy:
+            why = f"not numbered from 1 to {len(bins)} as the entries of {listed}"
+        raise hdf5.wrong(file, group, f"has {len(names)} matrices from {first} on, {why}")
     return numbers if named else bins
 
 

@@ -33,11 +33,6 @@ class MatrixAxes(NamedTuple):
         """Matrices."""
         return prod(self.shape) // self.n_frames**2
 
-    @property
-    def size(self) -> tuple[int, int]:
-        """Matrices, and frames."""
-        return self.n_bins, self.n_frames
-
     def names(self, array: str) -> list[str]:
         """Return the names of the matrices of an array: c2[0], c2[1], ..."""
         return [f"{array}[{number}]" for number in range(self.n_bins)]

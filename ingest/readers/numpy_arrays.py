@@ -199,8 +199,10 @@ def _read_index(
 
 def _header(path: Path, member: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
     version = np.lib.format.read_magic(member)
-    if version in ((1, 0), (2, 0)):
-        return getattr(np.lib.format, f"read_array_header_{version[0]}_0")(member)
+    if version == (1, 0):
+        return np.lib.format.read_array_header_1_0(member)
+    if version == (2, 0):
+        return np.lib.format.read_array_header_2_0(member)
     raise SourceError(
         f"an array of {path.name} is in .npy version {version}: save it again with NumPy"
     )
@@ -254,7 +256,7 @@ def _counts(path: Path, held: Contents, layout: MatrixAxes) -> Float[np.ndarray,
         raise OptionError(
             f"{path.name} has counts, but no pixels: also give the number of pixels of each bin"
         )
-    values, (n_bins, n_frames) = held["counts"].astype(np.float64), layout.size
+    values, n_bins, n_frames = held["counts"].astype(np.float64), layout.n_bins, layout.n_frames
     row = values.reshape(1, -1)
     whole = {(): row, (n_bins,): row.T, (n_frames,): row, (n_bins, n_frames): values}
     shaped = whole.get(values.shape)
