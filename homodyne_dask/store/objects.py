@@ -160,12 +160,14 @@ def write(path: UrlPath, content: bytes, mode: Any = "overwrite") -> bool:
     """
     from obstore.exceptions import AlreadyExistsError, PreconditionError
 
-    gone = () if isinstance(mode, str) else (FileNotFoundError,)
+    refused: Any = (AlreadyExistsError,) if mode == "create" else ()
+    if isinstance(mode, dict):
+        refused = (PreconditionError, FileNotFoundError)
     _require_writable(path)
     with object_errors(path):
         try:
             connection(path.root).put(path.key, content, mode=mode)  # type: ignore[arg-type]
-        except (AlreadyExistsError, PreconditionError, *gone):
+        except refused:
             return False
     return True
 

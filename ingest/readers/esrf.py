@@ -101,8 +101,6 @@ LAYOUTS = {
     "/entry_0000/dynamix/correlations/directions": "2times_correlation",
 }
 """Groups of analyses in two versions of the files, and the group of each that has the correlations."""
-LAGS = ("timeshift", "lag")
-"""Names of the lags, the first that is there."""
 
 
 def has_ages(file: h5py.File) -> bool:
@@ -187,7 +185,8 @@ def _averages(
     """
     held = hdf5.array(file, f"{where}/ttcf")
     there = hdf5.members(file, where)
-    lags = next((name for name in LAGS if name in there), LAGS[-1])
+    older = where.endswith("/2times_correlation") and "timeshift" in there
+    lags = "timeshift" if older else "lag"
     names = [f"{where}/{name}" for name in ("age", lags)]
     age, lag = (
         converted(

@@ -148,8 +148,8 @@ def source_of(
     names = tuple(matrices)
     n_bins = len(names)
     check_frames(n_frames, path, n_bins)
-    stated = dt if frame_time is None else frame_time
-    step = options.frame_time if stated is None else stated
+    steps = (frame_time, dt, options.frame_time)
+    step = next((value for value in steps if value is not None), None)
     _check_complete(path, options, q, phi, time is None and step is None)
     if time is None:
         with np.errstate(invalid="ignore"):  # of an infinite step, which is refused later
@@ -157,6 +157,7 @@ def source_of(
     if len(time) != n_frames:
         raise SourceError(f"time of {path.name} has {len(time)} entries for {n_frames} frames")
     spacing = float(np.median(np.diff(time)))
+    stated = frame_time if dt is None else dt
     if stated is not None and spacing > 0 and not np.isclose(stated, spacing, rtol=1e-6, atol=0):
         raise SourceError(
             f"{path.name} has a frame time of {stated:g} s, but its times are {spacing:g} s apart: correct "
