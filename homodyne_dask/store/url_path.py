@@ -68,6 +68,10 @@ class UrlPath:
         """Return False: a URL is below no folder of this machine."""
         return False
 
+    def is_absolute(self) -> bool:
+        """Return True."""
+        return True
+
     def absolute(self) -> "UrlPath":
         """Return the URL itself."""
         return self
