@@ -4,7 +4,7 @@ The weighted sums over a chunk are all that a fit needs of one in which the mode
 """
 
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
@@ -15,7 +15,6 @@ from ingest.clean import BLOCK_SIDE, upper_blocks
 Edges = Int[np.ndarray, " edge"]
 ALIKE = 0.02
 """Relative difference in known pairs of a frame from those beside it, up to which their means compare."""
-SUM_NAMES = ("weight", "first", "second")
 
 
 def cell_times(
@@ -147,40 +146,29 @@ def _mean(total: np.ndarray, count: np.ndarray) -> Float[np.ndarray, "..."]:
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
-def tile_sums(matrix: MaskedMatrix, weight: Float[np.ndarray, " t"]) -> dict[str, list[float]]:
-    """Return "i/j" → [Σw, Σw(y-1), Σw(y-1)², pairs] over the known pairs of used frames of a chunk.
+def tile_sums(matrix: MaskedMatrix, weight: Float[np.ndarray, " t"]) -> list[list[float]]:
+    """Return Σw, Σw(y-1), Σw(y-1)² and pairs over the known pairs of used frames of each chunk.
 
-    The weight of a pair is w = weight(t1)·weight(t2); y = c2. Sums are float64, and made by loops
-    whose order does not depend on the number of threads.
+    Chunks are those on and above the diagonal, row by row. The weight of a pair is w = weight(t1)·weight(t2);
+    y = c2. Sums are float64, and made by loops whose order does not depend on the number of threads.
     """
-    n = len(matrix.value)
-    side = schema.tile_side(n)
-    found = {}
-    for rows, cols in upper_blocks(n, side):
+    found = []
+    for rows, cols in upper_blocks(len(matrix.value), schema.tile_side(len(matrix.value))):
         known, value = matrix.known[rows, cols], matrix.value[rows, cols].astype(np.float64)
         # einsum here runs without BLAS and its threads
         sums = [
             float(np.einsum("i,ij->j", weight[rows], term) @ weight[cols])
             for term in (known.astype(np.float64), value, np.square(value))
         ]
-        found[f"{rows.start // side}/{cols.start // side}"] = [*sums, int(np.count_nonzero(known))]
+        found.append([*sums, int(np.count_nonzero(known))])
     return found
 
 
-def weights(sigma_rows: Float[np.ndarray, "*bin t"]) -> Float[np.ndarray, "*bin t"]:
-    """Return weight(t) = 1/sigma_row(t)²: the weight 1/σ² of a pair is the product of two."""
-    return 1 / np.square(sigma_rows)
-
-
-def sums_by_chunk(sums: list[dict[str, list[float]]], n_frames: int) -> dict[str, np.ndarray]:
+def sums_by_chunk(sums: list[list[list[float]]], n_frames: int) -> dict[str, np.ndarray]:
     """Return the arrays (bin, i, j) of the group sums/; NaN, or no pair, below the diagonal."""
-    tiles = -(-n_frames // schema.tile_side(n_frames))
-    shape = (len(sums), tiles, tiles)
-    arrays: dict[str, Any] = {name: np.full(shape, np.nan) for name in SUM_NAMES}
-    arrays["pairs"] = np.zeros(shape, dtype=np.int64)
-    for index, by_tile in enumerate(sums):
-        for key, values in by_tile.items():
-            i, j = map(int, key.split("/"))
-            for name, value in zip(arrays, values, strict=True):
-                arrays[name][index, i, j] = value
-    return arrays
+    tiles = schema.tiles_per_side(n_frames, 1)
+    rows, columns = np.triu_indices(tiles)
+    whole = np.full((4, len(sums), tiles, tiles), np.nan)
+    whole[3] = 0
+    whole[:, :, rows, columns] = np.moveaxis(np.array(sums), -1, 0)
+    return dict(zip(("weight", "first", "second", "pairs"), whole, strict=True))

@@ -107,18 +107,21 @@ def write_bin(
         else:
             cleaned = cleaned_scan(source)
             scatter, spread = measure_scatter(cleaned.c2, source.time), None
-        record = _record(cleaned, scatter, spread)
+        record: Record = {"scatter": scatter, "spread": spread, "left_out": ""}
+        record["contrast"] = measure_contrast(cleaned.c2)
         rows = noise.sigma_rows(source, [record]).rows
     except NoDataError as e:
         nothing = np.full((source.n_frames, source.n_frames), np.nan, np.float32)
         cleaned = CleanMatrix(nothing, 1, np.empty(0, int), 0, 0, 0)
-        record = _record(cleaned, None, None, str(e))
+        record = dict.fromkeys(("scatter", "spread", "contrast")) | {"left_out": str(e)}
         rows = np.ones((1, source.n_frames))
+    record |= cleaned._asdict() | {"dead": cleaned.dead.tolist()}
+    del record["c2"]
     blocks = upper_blocks(source.n_frames, side)
     record["pairs"] = [int(np.count_nonzero(~np.isnan(cleaned.c2[block]))) for block in blocks]
     written = {"c2": _write_matrix(target / "c2", index, cleaned.c2, side, sharded)}
     matrix = averages_and_sums.mask_matrix(cleaned.c2, use)
-    record["sums"] = averages_and_sums.tile_sums(matrix, averages_and_sums.weights(rows[0]))
+    record["sums"] = averages_and_sums.tile_sums(matrix, 1 / np.square(rows[0]))
     for factor, means in averages_and_sums.level_means(matrix).items():
         name = schema.matrix_name(factor)
         written[name] = _write_matrix(target / name, index, means, side, sharded)
@@ -130,23 +133,6 @@ def write_bin(
     path = target / store_writer.WORK_FOLDER / f"bin-{index:06d}.json"
     store_writer.write_json(path, record, durable=False)  # as its chunks
     return record
-
-
-def _record(
-    cleaned: CleanMatrix, scatter: float | None, spread: float | None, left_out: str = ""
-) -> Record:
-    """Return what is noted of a matrix before it is written."""
-    return {
-        "baseline": cleaned.baseline,
-        "dead": cleaned.dead.tolist(),
-        "zeros": cleaned.zeros,
-        "infinite": cleaned.infinite,
-        "one_sided": cleaned.one_sided,
-        "contrast": measure_contrast(cleaned.c2),
-        "scatter": scatter,
-        "spread": spread,
-        "left_out": left_out,
-    }
 
 
 def read_record(path: AnyPath) -> Record:
@@ -168,7 +154,9 @@ def _write_matrix(
     height = schema.shard_rows(tiles, side)
     written, shard = [], dict[tuple[int, int], bytes]()
     for rows, cols in upper_blocks(len(values), side):
-        chunk = encode_chunk(store_writer.pad_to_chunk(values[rows, cols], side))
+        part = np.full((side, side), np.nan, np.float32)  # NaN past the edges of the array
+        part[: rows.stop - rows.start, : cols.stop - cols.start] = values[rows, cols]
+        chunk = encode_chunk(part)
         written.append((chunk.checksum, len(chunk.content)))
         i, j = rows.start // side, cols.start // side
         if not sharded:

@@ -115,9 +115,7 @@ def _known(value: np.ndarray) -> Bool[np.ndarray, "..."]:
 def _filled(value: np.ndarray) -> Bool[np.ndarray, "..."]:
     """Return which values are known and not 0."""
     size = np.abs(value)
-    inside = size <= MAX_FLOAT32
-    inside &= size >= MIN_FLOAT32
-    return inside
+    return (size <= MAX_FLOAT32) & (size >= MIN_FLOAT32)
 
 
 def _is_zero(value: np.ndarray) -> Bool[np.ndarray, "..."]:
@@ -205,10 +203,6 @@ def _corner(c2: Float32[np.ndarray, "t t"]) -> Float32[np.ndarray, "h h"]:
     return c2[:quarter, -quarter:]
 
 
-def _known_of(values: np.ndarray) -> Float32[np.ndarray, " n"]:
-    return values[~np.isnan(values)]
-
-
 def measure_contrast(c2: Float32[np.ndarray, "t t"]) -> float | None:
     """Return the near-diagonal mean minus the long-lag mean, both without their outer tenths."""
     near, far = _trimmed_mean(np.diagonal(c2, 1)), _trimmed_mean(_corner(c2))
@@ -216,7 +210,7 @@ def measure_contrast(c2: Float32[np.ndarray, "t t"]) -> float | None:
 
 
 def _trimmed_mean(values: np.ndarray) -> float | None:
-    known = _known_of(values)
+    known = values[~np.isnan(values)]
     if not len(known):
         return None
     cut = len(known) // 10
@@ -243,7 +237,8 @@ def measure_scatter(
     else:
         step = max(1, len(c2) ** 2 // (2 * samples))
         first, middle, last = c2[:-2:step, :-2], c2[1:-1:step, 1:-1], c2[2::step, 2:]
-        apart, scale = _known_of(first.astype(np.float64) - 2.0 * middle + last), np.sqrt(6)
+        apart, scale = first.astype(np.float64) - 2.0 * middle + last, np.sqrt(6)
+        apart = apart[~np.isnan(apart)]
     if len(apart) < MIN_DIFFERENCES:
         return None
     spread = 1.4826 * np.median(np.abs(apart - np.median(apart)))

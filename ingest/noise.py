@@ -14,7 +14,6 @@ from ingest.readers.options import HALVES
 from ingest.readers.source import Source
 
 Record = dict[str, Any]
-TURN = 2 * np.pi
 MIN_ANGLES = 4
 """Angles from which on their range tells whether they may be radians."""
 ROUND = 0.5
@@ -49,10 +48,17 @@ def sigma_rows(source: Source, records: list[Record]) -> Noise:
     """Return the noise as given, else from counts, else from the scatter of each bin."""
     if source.sigma is not None:
         return Noise(_constant(source, source.sigma), "constant", [])
-    if (
-        source.intensity is None or source.half == "mean"
-    ):  # the mean of two halves has noise of its own
-        return Noise(_constant(source, _scatter(source, records)), "scatter", [])
+    # the mean of two halves has noise of its own
+    if source.intensity is None or source.half == "mean":
+        for index, record in enumerate(records):
+            if not record["scatter"] and not record["left_out"]:
+                why = "too few pairs" if record["scatter"] is None else "no scatter"
+                raise NoDataError(
+                    f"{source.name(index)} has {why} to measure its noise from {source.n_frames} frames: "
+                    "give --sigma"
+                )
+        scatter = np.array([record["scatter"] or 1.0 for record in records])
+        return Noise(_constant(source, scatter), "scatter", [])
     rows = np.ones_like(source.intensity)
     for index, record in enumerate(records):
         if not record["left_out"]:
@@ -60,31 +66,17 @@ def sigma_rows(source: Source, records: list[Record]) -> Noise:
             if not (counts > 0).any():
                 raise NoDataError(f"{source.name(index)} has no counts")
             rows[index] = sigma_from_counts(counts, record["contrast"] or 0.0, pixels)
-    return Noise(rows, "counts", _notes_on_disagreement(source, rows, records))
+    return Noise(rows, "counts", _notes_on_disagreement(rows, records))
 
 
 def _constant(source: Source, sigma: Float[np.ndarray, " bin"]) -> Float[np.ndarray, "bin t"]:
     return np.repeat(np.sqrt(sigma)[:, None], source.n_frames, axis=1)
 
 
-def _scatter(source: Source, records: list[Record]) -> Float[np.ndarray, " bin"]:
-    for index, record in enumerate(records):
-        if not record["scatter"] and not record["left_out"]:
-            why = "too few pairs" if record["scatter"] is None else "no scatter"
-            raise NoDataError(
-                f"{source.name(index)} has {why} to measure its noise from {source.n_frames} frames: "
-                "give --sigma"
-            )
-    return np.array([record["scatter"] or 1.0 for record in records])
-
-
-def _notes_on_disagreement(source: Source, rows, records: list[Record]) -> list[str]:
+def _notes_on_disagreement(rows: Float[np.ndarray, "bin t"], records: list[Record]) -> list[str]:
     """Return a warning where counts and scatter disagree: counts may not be in photons."""
-    ratio = [
-        np.median(row) ** 2 / record["scatter"]
-        for row, record in zip(rows, records, strict=True)
-        if record["scatter"]
-    ]
+    pairs = zip(rows, records, strict=True)
+    ratio = [np.median(row) ** 2 / of["scatter"] for row, of in pairs if of["scatter"]]
     if not ratio or 0.5 < np.median(ratio) < 2:
         return []
     return [
@@ -134,16 +126,17 @@ def _without_data(source: Source, records: list[Record]) -> list[str]:
         if not record["left_out"]
     }
     everywhere = set.intersection(*dead.values()) if dead else set()
-    groups = {tuple(sorted(everywhere)): "any bin"}
-    for frames in {tuple(sorted(found - everywhere)) for found in dead.values()} - {()}:
-        where = [
-            label for label, found in dead.items() if tuple(sorted(found - everywhere)) == frames
-        ]
-        groups[frames] = f"bin{'s' * (len(where) > 1)} {as_ranges(where)}"
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for label, found in dead.items():
+        groups.setdefault(tuple(sorted(found - everywhere)), []).append(label)
+    of = [(everywhere, "any bin")] + [
+        (frames, f"bin{'s' * (len(where) > 1)} {as_ranges(where)}")
+        for frames, where in groups.items()
+    ]
     return [
         f"{counted(len(frames), 'frame')} {'has' if len(frames) == 1 else 'have'} no data in {where}: "
-        f"{as_ranges(frames)}, counted from 0"
-        for frames, where in groups.items()
+        f"{as_ranges(sorted(frames))}, counted from 0"
+        for frames, where in of
         if frames
     ]
 
@@ -194,29 +187,16 @@ def as_ranges(numbers: Sequence[int] | np.ndarray) -> str:
     return ", ".join(words) + (f" and {len(runs) - 12} more runs" if len(runs) > 12 else "")
 
 
-def implausible(source: Source) -> list[str]:
-    """Return a note for each unit that is probably another one; the numbers stay as they are."""
-    return [*_angles(source), *_wavevectors(source), *_times(source)]
-
-
-def _angles(source: Source) -> Iterator[str]:
+def implausible(source: Source) -> Iterator[str]:
+    """Yield a note for each unit that is probably another one; the numbers stay as they are."""
     phi = np.unique(source.phi[np.isfinite(source.phi)])
-    if not len(phi) or np.abs(phi).max() > TURN:
-        return
-    around = len(phi) >= MIN_ANGLES and np.ptp(phi) >= MIN_RANGE
-    if around or (_multiples(np.degrees(phi)) and not _multiples(phi)):
-        yield (
-            f"are the angles in radians? {len(phi)} value{'s' * (len(phi) > 1)} of phi from {phi[0]:.3g} to "
-            f"{phi[-1]:.3g}: phi is interpreted as degrees; if it is in radians, ingest np.degrees(phi)"
-        )
-
-
-def _multiples(angles: Float[np.ndarray, " n"]) -> bool:
-    """Return whether all angles are round, to the digits that radians are written with."""
-    return bool((np.abs(angles / ROUND - np.round(angles / ROUND)) < 2e-3).all())
-
-
-def _wavevectors(source: Source) -> Iterator[str]:
+    if len(phi) and np.abs(phi).max() <= 2 * np.pi:
+        around = len(phi) >= MIN_ANGLES and np.ptp(phi) >= MIN_RANGE
+        if around or (_multiples(np.degrees(phi)) and not _multiples(phi)):
+            yield (
+                f"are the angles in radians? {counted(len(phi), 'value')} of phi from {phi[0]:.3g} to "
+                f"{phi[-1]:.3g}: phi is interpreted as degrees; if it is in radians, ingest np.degrees(phi)"
+            )
     q = source.q[np.isfinite(source.q)]
     if len(q) and q.max() > LARGEST_Q:
         yield (
@@ -224,9 +204,6 @@ def _wavevectors(source: Source) -> Iterator[str]:
             "reach: q is interpreted as 1/Å; if it is in 1/nm, ingest q / 10, otherwise D comes out 100 "
             "times too small"
         )
-
-
-def _times(source: Source) -> Iterator[str]:
     lasts = source.n_frames * source.frame_time
     if lasts > LONGEST_RECORD:
         yield (
@@ -234,3 +211,8 @@ def _times(source: Source) -> Iterator[str]:
             f"{lasts / 3600:.3g} h: the frame time is interpreted as seconds; if it is in ms, divide it by "
             "1000 and ingest again"
         )
+
+
+def _multiples(angles: Float[np.ndarray, " n"]) -> bool:
+    """Return whether all angles are round, to the digits that radians are written with."""
+    return bool((np.abs(angles / ROUND - np.round(angles / ROUND)) < 2e-3).all())

@@ -11,7 +11,7 @@ from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.store.arrays import same_times
 from ingest import noise
 from ingest.clean import CleanMatrix, clean, measure_scatter
-from ingest.readers.source import NO_PICTURES, Source
+from ingest.readers.source import NO_PICTURES, PER_BIN, Source
 
 MAX_NAMED = 3
 """Notes are of so many scans one by one."""
@@ -22,24 +22,19 @@ def joined(scans: Sequence[Source], names: Sequence[str]) -> Source:
 
     Raises SourceError, naming the scan that differs from the first, and in what.
     """
-    first, *others = scans
+    (first, *others), pictures = scans, scans[0].pictures
     for name, other in zip(names[1:], others, strict=True):
         _check_alike(first, other, names[0], name)
     known = [one for one in scans if one.intensity is not None]
     masked = [replace(one, masked=~noise.frame_mask(one)) for one in known] or scans
+    fields = [name for name in PER_BIN if getattr(first, name) is not None]
+    per_bin = {name: np.concatenate([getattr(one, name) for one in scans]) for name in fields}
     return replace(
         first,
-        matrices=sum((one.matrices for one in scans), ()),
-        **{
-            field: np.concatenate([getattr(one, field) for one in scans])
-            for field in ("label", "q", "phi", "n_pixels", "intensity", "sigma")
-            if getattr(first, field) is not None
-        },
+        **(per_bin | {"matrices": tuple(per_bin["matrices"].tolist())}),
         truth=first.truth if all(one.truth == first.truth for one in scans) else None,
         # those of all scans of one file; several files have none in common
-        pictures=first.pictures
-        if all(one.pictures is first.pictures for one in scans)
-        else NO_PICTURES,
+        pictures=pictures if all(one.pictures is pictures for one in scans) else NO_PICTURES,
         notes=_notes(masked, names),
         scans=tuple(masked),
         scan_names=tuple(names),
@@ -52,15 +47,8 @@ def averaged(source: Source) -> Source:
         raise OptionError(
             f"{source.path.name} is one scan, but average applies to several: leave it out"
         )
-    return replace(
-        source.scans[0],
-        intensity=None,
-        sigma=None,
-        truth=None,
-        masked=None,
-        notes=source.notes,
-        mean_of=source.scans,
-    )
+    unknown = dict.fromkeys(("intensity", "sigma", "truth", "masked"))
+    return replace(source.scans[0], **unknown, notes=source.notes, mean_of=source.scans)
 
 
 def mean_of_scans(source: Source) -> tuple[CleanMatrix, float | None, float | None]:
@@ -117,36 +105,39 @@ def _check_alike(first: Source, other: Source, name: str, other_name: str) -> No
                 "or ingest it separately"
             )
 
-    check("the format", first.format, other.format)
+    for what, field in {
+        "the format": "format",
+        "the number of frames": "n_frames",
+        "the frame time in s": "frame_time",
+        "the gap in Å": "gap",
+        "c2 over cells of age and lag": "cells",
+    }.items():
+        check(what, getattr(first, field), getattr(other, field))
     check("the number of bins", len(first.label), len(other.label))
-    check("the number of frames", first.n_frames, other.n_frames)
-    check("the frame time in s", first.frame_time, other.frame_time)
-    check("the gap in Å", first.gap, other.gap)
-    check("whether it has sigma", first.sigma is not None, other.sigma is not None)
-    check("whether it has counts", first.intensity is not None, other.intensity is not None)
+    for field in ("sigma", "intensity"):
+        has, theirs = (getattr(one, field) is not None for one in (first, other))
+        check(f"whether it has {'counts' if field == 'intensity' else field}", has, theirs)
     if not same_times(first.time, other.time, first.frame_time):
         at = int(np.argmax(np.abs(first.time - other.time)))
         check(f"the time of frame {at} in s", first.time[at], other.time[at])
     for what in ("label", "q", "phi"):
-        values, theirs = (np.asarray(getattr(source, what), float) for source in (first, other))
+        values, theirs = (np.asarray(getattr(one, what), float) for one in (first, other))
         for at in np.flatnonzero(~np.isclose(values, theirs, rtol=1e-6, atol=1e-9, equal_nan=True)):
             check(f"{what} of bin {at + 1}", values[at], theirs[at])
-    check("c2 over cells of age and lag", first.cells, other.cells)
 
 
 def _notes(scans: Sequence[Source], names: Sequence[str]) -> tuple[str, ...]:
     """Return the notes of scans, once where all have one, else with the scans that have it."""
-    of_scan = [one.notes for one in scans]
-    for n, masked in enumerate(one.masked for one in scans):
-        if masked is not None and masked.any():
-            of_scan[n] += (noise.dimmed(masked),)
-    count = Counter(note for notes in of_scan for note in dict.fromkeys(notes))
+    having: dict[str, list[str]] = {}
+    for one, name in zip(scans, names, strict=True):
+        dark = () if one.masked is None or not one.masked.any() else (noise.dimmed(one.masked),)
+        for note in dict.fromkeys(one.notes + dark):
+            having.setdefault(note, []).append(name)
     said = []
-    for note, number in count.items():
-        having = [name for name, notes in zip(names, of_scan, strict=True) if note in notes]
-        more = f" and {number - MAX_NAMED} more" * (number > MAX_NAMED)
-        some = ", ".join(having[:MAX_NAMED]) + more
-        said.append(note if number == len(scans) else f"{some}: {note}")
+    for note, of in having.items():
+        more = f" and {len(of) - MAX_NAMED} more" * (len(of) > MAX_NAMED)
+        some = f"{', '.join(of[:MAX_NAMED])}{more}: " * (len(of) < len(scans))
+        said.append(some + note)
     return (
         f"{len(scans)} scans: {', '.join(names[:MAX_NAMED])}{', ...' * (len(names) > MAX_NAMED)}",
         *said,

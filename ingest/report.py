@@ -80,22 +80,20 @@ def read_report(target: AnyPath, *, skipped: bool = False) -> IngestReport:
     names = ("label", "q", "phi", "n_pixels", "sigma_row", "frame_mask")
     label, q, phi, pixels, rows, mask = (manifest.read_array(target, name) for name in names)
     frames = int(np.count_nonzero(mask))
-    sigma = np.median(rows[:, mask], axis=1) ** 2
+    sigma, pairs = np.median(rows[:, mask], axis=1) ** 2, manifest.pairs.sum(axis=(1, 2))
     return IngestReport(
         store=target,
         source_file=attrs["source_file"],
         source_format=attrs["source_format"],
         bins=tuple(
             BinRow(int(a), float(b), float(c), int(d), frames, float(e))
-            for a, b, c, d, e, pairs in zip(
-                label, q, phi, pixels, sigma, manifest.pairs.sum(axis=(1, 2)), strict=True
-            )
-            if pairs
+            for a, b, c, d, e, known in zip(label, q, phi, pixels, sigma, pairs, strict=True)
+            if known
         ),
         n_frames=len(mask),
         frame_time=attrs["frame_time"],
         spacing=spacing_text(manifest.read_array(target, "time"), attrs["frame_time"]),
-        n_pairs=int(manifest.pairs.sum()),
+        n_pairs=int(pairs.sum()),
         sigma_source=attrs["sigma_source"],
         notes=tuple(attrs["notes"]),
         skipped=skipped,

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -129,52 +129,27 @@ class Scenario:
         }
 
 
-def _laminar(*values: float) -> dict[str, float]:
-    """Return the parameters of laminar_flow by name."""
+def _flow(name: str, *values: float, **more: Any) -> Scenario:
+    """Return a scenario of laminar flow with these parameters."""
     names = ("D0", "alpha", "D_offset", "gamma_dot_t0", "beta", "gamma_dot_t_offset", "phi0")
-    return dict(zip(names, values, strict=True))
+    return Scenario(name, "laminar_flow", dict(zip(names, values, strict=True)), gap=2e6, **more)
 
 
+_STEP = {"J_before": 8000.0, "J_after": 24000.0, "t_step": 0.5, "width": 0.025}
+_WAVE = {"gamma_dot_mean": 2e-4, "relative_amplitude": 0.6, "period": 0.4, "phi0": 5.0}
 SCENARIOS = {
     scenario.name: scenario
     for scenario in (
-        Scenario(
-            "creep",
-            "laminar_flow",
-            _laminar(68480.0, -1.327, 1708.0, 9e-4, -0.212, -2.7e-4, 2.0),
-            offset=1.106,
-            gap=2e6,
-        ),
+        _flow("creep", 68480.0, -1.327, 1708.0, 9e-4, -0.212, -2.7e-4, 2.0, offset=1.106),
         Scenario("brownian", "brownian", {"D0": 20000.0, "alpha": 0.0, "D_offset": 0.0}),
         Scenario("static", "static", {"D0": 20000.0, "alpha": -0.4, "D_offset": 1000.0}),
-        Scenario(
-            "ageing",
-            "laminar_flow",
-            _laminar(30000.0, -0.5, 500.0, 5e-4, -0.5, 5e-5, -3.0),
-            gap=2e6,
-        ),
-        Scenario(
-            "andrade",
-            "laminar_flow",
-            _laminar(8000.0, -0.3, 500.0, 1e-3, -0.667, 0.0, 5.0),
-            gap=2e6,
-        ),
-        Scenario(
-            "step",
-            "temperature_step",
-            {"J_before": 8000.0, "J_after": 24000.0, "t_step": 0.5, "width": 0.025},
-            shares=frozenset({"t_step", "width"}),
-        ),
+        _flow("ageing", 30000.0, -0.5, 500.0, 5e-4, -0.5, 5e-5, -3.0),
+        _flow("andrade", 8000.0, -0.3, 500.0, 1e-3, -0.667, 0.0, 5.0),
+        Scenario("step", "temperature_step", _STEP, shares=frozenset({"t_step", "width"})),
         Scenario(
             "laos",
             "oscillating_shear",
-            {
-                "J": 8000.0,
-                "gamma_dot_mean": 2e-4,
-                "relative_amplitude": 0.6,
-                "period": 0.4,
-                "phi0": 5.0,
-            },
+            {"J": 8000.0} | _WAVE,
             gap=2e6,
             shares=frozenset({"period"}),
         ),
@@ -224,24 +199,16 @@ def simulate(
     contrasts = np.broadcast_to(np.asarray(contrast, dtype=np.float64), phi.shape)
     order = np.lexsort((phi, q))
     flux = np.random.default_rng([seed, 2**31]).normal(1, 0.02, n_frames)
-    scan = _Scan(
-        q=q[order],
-        phi=phi[order],
-        flux=flux / flux.mean(),
-        frame_time=frame_time,
-        n_pixels=n_pixels,
-        counts=counts,
-        stride=stride,
-        avg=avg,
-    )
+    flux /= flux.mean()
+    scan = _Scan(q[order], phi[order], flux, frame_time, n_pixels, counts, stride, avg)
 
     def noisy(index: int) -> Float32[np.ndarray, "t t"]:
         """Return the upper half with noise; the diagonal carries the shot noise 1/μ."""
         output.check()
         k = int(order[index])
         if counted is not None:
-            return np.triu(counted(k, scan.counts * scan.flux)).astype(np.float32)
-        row = sigma_from_counts(scan.counts * scan.flux, float(contrasts[k]), n_pixels)
+            return np.triu(counted(k, counts * flux)).astype(np.float32)
+        row = sigma_from_counts(counts * flux, float(contrasts[k]), n_pixels)
         c2, row = c2_of_bin(k), row.astype(np.float32)
         noise = np.random.default_rng([seed, k]).standard_normal(c2.shape, dtype=np.float32)
         noise *= row[:, None]
@@ -273,8 +240,7 @@ def simulate(
     return path
 
 
-@dataclass(frozen=True)
-class _Scan:
+class _Scan(NamedTuple):
     q: Float[np.ndarray, " bin"]
     phi: Float[np.ndarray, " bin"]
     flux: Float[np.ndarray, " t"]

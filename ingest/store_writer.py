@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32
 
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store import schema
@@ -137,9 +136,7 @@ def create_arrays(store: AnyPath, source: Source, sharded: bool) -> None:
     begun = {"format": schema.FORMAT, "schema_version": schema.VERSION, "complete": False}
     _write_metadata(store, _group(begun))
     n = source.n_frames
-    for factor in schema.factors(n)[1:]:
-        _write_metadata(store / f"level{factor}", _group({}))
-    for group in ("cuts", "sums"):
+    for group in ("cuts", "sums", *(f"level{factor}" for factor in schema.factors(n)[1:])):
         _write_metadata(store / group, _group({}))
     for name, metadata in metadata_of_arrays(len(source.label), n, sharded).items():
         _write_metadata(store / name, metadata)
@@ -180,12 +177,3 @@ def _write(path: AnyPath, content: bytes) -> None:
     if isinstance(path, Path):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, content, durable=False)
-
-
-def pad_to_chunk(part: Float32[np.ndarray, "rows cols"], side: int) -> Float32[np.ndarray, "T T"]:
-    """Return a part of a matrix as a chunk of full size, NaN past the edges of the array."""
-    if part.shape == (side, side):
-        return np.ascontiguousarray(part)
-    chunk = np.full((side, side), np.nan, dtype=np.float32)
-    chunk[: part.shape[0], : part.shape[1]] = part
-    return chunk

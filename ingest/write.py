@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -48,7 +48,7 @@ from ingest.repeats import averaged, check_different, joined, scan_names_of
 from ingest.report import IngestReport, read_report
 
 Progress = Callable[[int, int], None]
-RECORD_VERSION = 7
+RECORD_VERSION = 8
 """Form of the records of finished bins: an ingest begun with another form is begun again."""
 LOCAL_TASKS = 2
 """Matrices worked on at once without a cluster; each takes its float32 size, twice that when read."""
@@ -90,15 +90,7 @@ def ingest(
     sharded = isinstance(target, UrlPath) if sharded is None else sharded
     try:
         with futures.ThreadPoolExecutor(1) as background:
-
-            def digest() -> str:
-                """Return the SHA-256 of a file, or of those of several, none of which may be a copy."""
-                digests = [patiently(path, lambda path=path: sha256(path)) for path in paths]
-                check_different(paths, digests)
-                together = hashlib.sha256("".join(digests).encode()).hexdigest()
-                return digests[0] if len(paths) == 1 else together
-
-            job = _Job(states, background.submit(digest), options, sharded)
+            job = _Job(states, background.submit(_digest, paths), options, sharded)
             with no_more_waiting():
                 return _ingest(source, target, job, overwrite, strict, client, progress)
     except OSError as error:
@@ -120,6 +112,14 @@ def _open_all(paths: list[Path], options: IngestOptions) -> Source:
         names += [f"{file}, {name}" for name in one.scan_names] or [file]
     source = joined(scans, names) if len(sources) > 1 else source
     return source if options.average is None else averaged(source)
+
+
+def _digest(paths: list[Path]) -> str:
+    """Return the SHA-256 of a file, or of those of several, none of which may be a copy."""
+    digests = [patiently(path, lambda path=path: sha256(path)) for path in paths]
+    check_different(paths, digests)
+    together = hashlib.sha256("".join(digests).encode()).hexdigest()
+    return digests[0] if len(paths) == 1 else together
 
 
 def sha256(path: Path) -> str:
@@ -183,7 +183,7 @@ def _ingest(
             remove_tree(target / store_writer.WORK_FOLDER)
             return read_report(target, skipped=True)
         _prepare(target, source, job, overwrite)
-        with _Unchanged(job.states, target):
+        with _unchanged(job.states, target):
             use = noise.frame_mask(source)
             with futures.ThreadPoolExecutor(1) as background:
                 job_file = target / store_writer.WORK_FOLDER / store_writer.JOB_FILE
@@ -199,27 +199,27 @@ def _ingest(
     return read_report(target)
 
 
-class _Unchanged(NamedTuple):
-    """Raises FileReadError, and keeps nothing, where a source changes in a `with`, instead of an error in it.
+@contextmanager
+def _unchanged(states: Mapping[Path, tuple[int, ...] | None], target: AnyPath) -> Iterator[None]:
+    """Raise FileReadError, and keep nothing, where a source changes in a `with`, instead of an error in it.
 
     After an interrupt, or where a file system fails, it is left to the next ingest to start over.
     """
-
-    states: Mapping[Path, tuple[int, ...] | None]
-    target: AnyPath
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, FileReadError) or not isinstance(error, Exception | None):
-            return
-        if changed := [path for path, state in self.states.items() if _state(path) != state]:
-            store_writer.clear(self.target)
-            raise FileReadError(
-                f"{changed[0]} changed while it was read: it was replaced or is still being written; "
-                "ingest it again when it is complete"
-            ) from error
+    error = None
+    try:
+        yield
+    except FileReadError:
+        raise
+    except Exception as e:
+        error = e
+    if changed := [path for path, state in states.items() if _state(path) != state]:
+        store_writer.clear(target)
+        raise FileReadError(
+            f"{changed[0]} changed while it was read: it was replaced or is still being written; "
+            "ingest it again when it is complete"
+        ) from error
+    if error is not None:
+        raise error
 
 
 def _check_left_out(records: list[Record], strict: bool) -> None:
@@ -268,8 +268,8 @@ def _prepare(target: AnyPath, source: Source, job: _Job, overwrite: bool) -> Non
 
 def _records(target: AnyPath) -> dict[int, AnyPath]:
     """Return the files of the records of bins, by position, without partial files of a killed ingest."""
-    inside = children(target / store_writer.WORK_FOLDER)
-    return {int(path.stem[4:]): path for path in inside if fnmatchcase(path.name, "bin-*.json")}
+    inside = {path.name: path for path in children(target / store_writer.WORK_FOLDER)}
+    return {int(name[4:-5]): inside[name] for name in inside if fnmatchcase(name, "bin-*.json")}
 
 
 def _write_bins(source, target: AnyPath, use, sharded, client, progress) -> list[Record]:
@@ -309,23 +309,19 @@ def _lost_workers(client) -> Iterator[None]:
     from distributed.comm.core import CommClosedError
     from distributed.scheduler import KilledWorker, NoWorkerError
 
+    reasons = {
+        NoWorkerError: "there have been no workers for too long ({}): start some",
+        KilledWorker: "the workers cannot finish the ingest ({}): see their logs for the cause",
+    }
+    lost = dict.fromkeys(
+        (FutureCancelledError, futures.CancelledError, CommClosedError),
+        "the connection to the scheduler was lost: restart the scheduler",
+    )
     try:
         yield
-    except NoWorkerError as e:
-        raise ClusterError(
-            f"there have been no workers for too long ({e}): start some, then run ingest again; it "
-            "continues where it stopped"
-        ) from e
-    except KilledWorker as e:
-        raise ClusterError(
-            f"the workers cannot finish the ingest ({e}): see their logs for the cause, "
-            "then run ingest again; it continues where it stopped"
-        ) from e
-    except (FutureCancelledError, futures.CancelledError, CommClosedError) as e:
-        raise ClusterError(
-            "the connection to the scheduler was lost: restart the scheduler, then run ingest again; it "
-            "continues where it stopped"
-        ) from e
+    except (*reasons, *lost) as e:
+        why = next(words for of, words in (reasons | lost).items() if isinstance(e, of)).format(e)
+        raise ClusterError(f"{why}, then run ingest again; it continues where it stopped") from e
 
 
 def _finish(source: Source, target: AnyPath, job: _Job, use, records) -> Record:
@@ -346,11 +342,10 @@ def _finish(source: Source, target: AnyPath, job: _Job, use, records) -> Record:
     attrs = _attributes(source, job, found.source, notes)
     manifest = manifest_json(
         source.n_frames,
-        [record["chunks"] for record in records],
-        [record["pairs"] for record in records],
+        records,
         {name: array_digest(read_array(target, name)) for name in (*SMALL_ARRAYS, *pictures)},
         attrs,
-        [record["sizes"] for record in records] if job.sharded else None,
+        job.sharded,
     )
     digest = store_writer.write_json(target / schema.MANIFEST, manifest)
     return attrs | {"store_sha256": digest, "complete": True}
@@ -361,12 +356,9 @@ def _small_arrays(source: Source, use, rows, records) -> dict[str, np.ndarray]:
     unknown = np.full((len(records), source.n_frames), np.nan)
     contrast = [np.nan if record["contrast"] is None else record["contrast"] for record in records]
     sums = sums_by_chunk([record["sums"] for record in records], source.n_frames)
+    of_source = ("q", "phi", "label", "n_pixels", "time")
     return {
-        "q": source.q,
-        "phi": source.phi,
-        "label": source.label,
-        "n_pixels": source.n_pixels,
-        "time": source.time,
+        **{name: getattr(source, name) for name in of_source},
         "sigma_row": rows,
         "intensity": unknown if source.intensity is None else source.intensity,
         "frame_mask": use,
@@ -377,27 +369,23 @@ def _small_arrays(source: Source, use, rows, records) -> dict[str, np.ndarray]:
 
 def _attributes(source: Source, job: _Job, sigma_source: str, notes) -> Record:
     more = len({one.path.name for one in source.scans or (source,)}) - 1
-    return (
-        {
-            "format": schema.FORMAT,
-            "schema_version": schema.VERSION,
-            "frame_time": source.frame_time,
-            "stride": source.stride,
-            "avg": source.avg,
-            "begin_frame": source.begin_frame,
-            "end_frame": source.end_frame,
-            "source_file": source.path.name + f" and {more} more" * (more > 0),
-            "source_sha256": job.digest.result(),
-            "source_format": source.format,
-            "ingest_options": job.options_json(),
-            "sigma_source": sigma_source,
-            "baseline_reference": 1,
-            "populated_elements": "upper_half",
-            "gap_angstrom": source.gap,
-            "truth": source.truth,
-            "cells": source.cells and source.cells.model_dump(),
-            "notes": notes,
-        }
-        | ({"experiment": source.experiment} if source.experiment else {})
-        | ({"scans": list(source.scan_names)} if source.scans else {})
-    )
+    of_source = ("frame_time", "stride", "avg", "begin_frame", "end_frame", "truth")
+    found = {name: getattr(source, name) for name in of_source} | {
+        "format": schema.FORMAT,
+        "schema_version": schema.VERSION,
+        "source_file": source.path.name + f" and {more} more" * (more > 0),
+        "source_sha256": job.digest.result(),
+        "source_format": source.format,
+        "ingest_options": job.options_json(),
+        "sigma_source": sigma_source,
+        "baseline_reference": 1,
+        "populated_elements": "upper_half",
+        "gap_angstrom": source.gap,
+        "cells": source.cells and source.cells.model_dump(),
+        "notes": notes,
+    }
+    if source.experiment:
+        found["experiment"] = source.experiment
+    if source.scans:
+        found["scans"] = list(source.scan_names)
+    return found

@@ -8,22 +8,15 @@ import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float32
 
-from homodyne_dask.errors import StoreError, why_unreadable
-from homodyne_dask.store import objects, schema
+from homodyne_dask.store import objects
 from homodyne_dask.store.chunk_codec import CHECKSUM_BYTES, MAX_OVERHEAD, decode_chunk
-from homodyne_dask.store.files import (
-    DAMAGED,
-    AnyPath,
-    inside,
-    read_with_tail,
-    twice,
-)
+from homodyne_dask.store.files import AnyPath, read_with_tail, twice
 from homodyne_dask.store.url_path import UrlPath
 
 REQUESTS = 16
@@ -77,16 +70,12 @@ def read_ahead(places: Sequence[ByteRange], max_bytes: int) -> None:
 def _begun(place: ByteRange, max_bytes: int) -> Future[bytes | memoryview] | None:
     if isinstance(place.path, UrlPath):
         return _requests().submit(_fetched, place, max_bytes)
-    try:
+    with suppress(OSError):  # a missing file or a pipe is reported when it is read
         handle = os.open(place.path, os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:
-        return None  # reported when it is read
-    try:
-        os.posix_fadvise(handle, *(place.span or (0, 0)), os.POSIX_FADV_WILLNEED)
-    except OSError:
-        return None  # a pipe, refused when it is read
-    finally:
-        os.close(handle)
+        try:
+            os.posix_fadvise(handle, *(place.span or (0, 0)), os.POSIX_FADV_WILLNEED)
+        finally:
+            os.close(handle)
     return None
 
 
@@ -105,36 +94,9 @@ def _requests() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(REQUESTS, "homodyne_dask requests")
 
 
-def chunk_path(store: str, factor: int, index: int, tile: tuple[int, int]) -> AnyPath:
-    """Return the file of a chunk, of c2 itself (factor 1) or of one of its levels.
-
-    In a store with shards: the file of a shard, tile being its position among them.
-    """
-    return inside(store, schema.matrix_name(factor), "c", str(index), *map(str, tile))
-
-
 def most_bytes(side: int) -> int:
     """Return the most bytes that a chunk of that side is stored in."""
     return 4 * side**2 + MAX_OVERHEAD
-
-
-def read_chunk(
-    place: ByteRange, name: str, checksum: int, into: Float32[np.ndarray, "T T"]
-) -> None:
-    """Decode a chunk into a contiguous array of the same side.
-
-    name: what the chunk is, for messages. checksum: the crc32c that the manifest lists for it.
-    Raises StoreError for a chunk that is missing, damaged, of another size, or not the one that was
-    ingested there; FileReadError or ObjectStoreError where it cannot be read.
-    """
-    try:
-        read_decoded(place, into, checksum)
-    except DAMAGED as e:
-        reason = "it is missing" if isinstance(e, FileNotFoundError) else why_unreadable(e)
-        raise StoreError(
-            f"{name} cannot be read ({reason}): "
-            f"ingest the source again with --overwrite, or start again if the store was replaced"
-        ) from e
 
 
 def read_decoded(place: ByteRange, into: np.ndarray, checksum: int | None = None) -> None:

@@ -285,8 +285,7 @@ def twice[T](read: Callable[[], T]) -> T:
 
 def state(status: os.stat_result) -> tuple[int, ...]:
     """Return what changes where a file is written, or where another takes its place."""
-    of = status
-    return of.st_dev, of.st_ino, of.st_size, of.st_mtime_ns, of.st_ctime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def open_without_waiting(path: str, flags: int) -> int:

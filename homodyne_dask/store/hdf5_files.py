@@ -111,10 +111,8 @@ def follow_links(
 
 
 def _elsewhere(file: h5py.File, name: str) -> SourceError:
-    return SourceError(
-        f"{name} of {file_name(file)} is in another file, but only data in the file itself "
-        "are read: copy it into this file (h5copy -f ext)"
-    )
+    why = "is in another file, but only data in the file itself are read: copy it into this file"
+    return wrong(file, name, f"{why} (h5copy -f ext)")
 
 
 @contextmanager

@@ -26,9 +26,9 @@ class _Lease:
     def __init__(self, path: UrlPath) -> None:
         self.path, self.mark, self.ended = path, uuid4().bytes, threading.Event()
 
-    def content(self) -> bytes:
-        """Return the content of the lock, each time another."""
-        return self.mark + uuid4().bytes
+    def write(self, mode: dict[str, str] | str) -> bool:
+        """Write the lock, each time with another content; return whether that was possible."""
+        return objects.write(self.path, self.mark + uuid4().bytes, mode)
 
     def version(self) -> dict[str, str] | None:
         """Return the version of the lock, None where another process has taken it over."""
@@ -40,16 +40,14 @@ class _Lease:
 
     def taken(self) -> bool:
         """Return whether this process has the lock now: it was free, or its holder is dead."""
-        if objects.create(self.path, self.content()):
+        if self.write("create"):
             return True
         version, deadline = objects.version(self.path), time.monotonic() + PATIENCE
         while version is not None and time.monotonic() < deadline:
             time.sleep(min(1.0, PATIENCE / 10))
             if objects.version(self.path) != version:
                 return False
-        if version is None:
-            return objects.create(self.path, self.content())
-        return objects.exchange(self.path, self.content(), version)
+        return self.write("create" if version is None else version)
 
     def beat(self) -> None:
         """Write the lock anew until it is ended, or another's."""
@@ -58,7 +56,7 @@ class _Lease:
             with suppress(ObjectStoreError):
                 if (version := self.version()) is None:
                     return
-                objects.exchange(self.path, self.content(), version)
+                self.write(version)
 
 
 @contextmanager

@@ -78,28 +78,28 @@ def attributes_digest(attrs: Mapping[str, Any]) -> str:
 
 def manifest_json(
     n_frames: int,
-    chunks: Sequence[Mapping[str, Sequence[int]]],
-    pairs: Sequence[Sequence[int]],
+    records: Sequence[Mapping[str, Any]],
     arrays: Mapping[str, str],
     attrs: Mapping[str, Any],
-    sizes: Sequence[Mapping[str, Sequence[int]]] | None = None,
+    sharded: bool = False,
 ) -> dict[str, Any]:
     """Return the content of the manifest's file.
 
-    chunks: of each bin, by array, the crc32c of the chunks on and above the diagonal, row by row.
-    pairs: of each bin, in the same order, the known pairs of the chunks of c2. sizes: of a store with
-    shards, as `chunks`, the bytes of the chunks.
+    records: of each bin, by array, `chunks` and `sizes`, the crc32c and the bytes of the chunks on and above
+    the diagonal, row by row; `pairs`, in the same order, the known pairs of the chunks of c2.
     """
     names = [schema.matrix_name(factor) for factor in schema.factors(n_frames)]
-    found = {
-        "chunks": {name: [bin_chunks[name] for bin_chunks in chunks] for name in names},
-        "pairs": list(pairs),
+    chunks, sizes = (
+        {name: [of_bin[what][name] for of_bin in records] for name in names}
+        for what in ("chunks", "sizes")
+    )
+    return {
+        "chunks": chunks,
+        "pairs": [of_bin["pairs"] for of_bin in records],
         "arrays": dict(arrays),
         "attributes": attributes_digest(attrs),
+        **({"sizes": sizes} if sharded else {}),
     }
-    if sizes is None:
-        return found
-    return found | {"sizes": {name: [of_bin[name] for of_bin in sizes] for name in names}}
 
 
 def read_manifest(store: str | AnyPath, digest: str, bins: int, frames: int) -> Manifest:

@@ -152,22 +152,22 @@ def read_range(path: UrlPath, first: int, count: int) -> memoryview:
     return memoryview(found)
 
 
-def write(path: UrlPath, content: bytes) -> None:
-    """Write an object whole: readers see the previous one, or none, until it is complete."""
-    _require_writable(path)
-    with object_errors(path):
-        connection(path.root).put(path.key, content)
+def write(path: UrlPath, content: bytes, mode: Any = "overwrite") -> bool:
+    """Write an object whole: readers see the previous one, or none, until it is complete.
 
+    mode: "overwrite", "create", or the `version` of the object to replace. Return False where there is one
+    already, or where it is no longer that one.
+    """
+    from obstore.exceptions import AlreadyExistsError, PreconditionError
 
-def create(path: UrlPath, content: bytes) -> bool:
-    """Write an object that is not there yet; return False where it is."""
-    from obstore.exceptions import AlreadyExistsError
-
+    refused: Any = (AlreadyExistsError,) if mode == "create" else ()
+    if isinstance(mode, dict):
+        refused = (PreconditionError, FileNotFoundError)
     _require_writable(path)
     with object_errors(path):
         try:
-            connection(path.root).put(path.key, content, mode="create")
-        except AlreadyExistsError:
+            connection(path.root).put(path.key, content, mode=mode)  # type: ignore[arg-type]
+        except refused:
             return False
     return True
 
@@ -180,18 +180,6 @@ def version(path: UrlPath) -> dict[str, str] | None:
     except FileNotFoundError:
         return None
     return {name: found[name] for name in ("e_tag", "version") if found[name] is not None}
-
-
-def exchange(path: UrlPath, content: bytes, before: dict[str, str]) -> bool:
-    """Write an object in place of that `version`; return False where it is no longer that."""
-    from obstore.exceptions import PreconditionError
-
-    with object_errors(path):
-        try:
-            connection(path.root).put(path.key, content, mode=before)  # type: ignore[arg-type]
-        except (PreconditionError, FileNotFoundError):
-            return False
-    return True
 
 
 def remove(path: UrlPath) -> None:

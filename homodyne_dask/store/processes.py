@@ -20,16 +20,11 @@ _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
 _CPU_INFO = Path("/proc/cpuinfo")
 _MOST_AT_ONCE = 4
 """Calls that are under way: each holds arrays of its own."""
-_OF_X86 = "vendor_id", "cpu family", "model", "model name", "stepping", "flags"
-_OF_ARM = (
-    "CPU implementer",
-    "CPU architecture",
-    "CPU variant",
-    "CPU part",
-    "CPU revision",
-    "Features",
+_MODEL = (
+    *("vendor_id", "cpu family", "model", "model name", "stepping", "flags"),
+    *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features"),
 )
-"""Lines of /proc/cpuinfo that tell one sort of processor from another."""
+"""Lines of /proc/cpuinfo that tell one sort of processor from another, of x86 and of ARM."""
 
 
 def python_command(*words: str) -> list[str]:
@@ -112,5 +107,5 @@ def processor() -> str | None:
         return None
     lines = [line.partition(":") for line in first.splitlines()]
     known = {name.strip(): value.strip() for name, _, value in lines}
-    model = {name: known[name] for name in _OF_X86 + _OF_ARM if name in known}
+    model = {name: known[name] for name in _MODEL if name in known}
     return repr(model) if {"flags", "Features"} & set(model) else None

@@ -95,13 +95,12 @@ def nearest_angles(
     away as the nearest.
     """
     keep, rings, away = np.zeros(len(q), bool), ring_numbers(q), np.abs(_turned(phi - target))
-    for ring in np.unique(rings):
+    for ring in np.unique(rings[away <= NEAREST_ANGLE_TOLERANCE]):
         near = np.flatnonzero((rings == ring) & (away <= NEAREST_ANGLE_TOLERANCE))
-        if not len(near):
-            continue
-        nearest = near[np.argmin(away[near])]
+        near = near[np.argsort(away[near], kind="stable")]
+        nearest = near[0]
         same = np.abs(_turned(phi[near] - phi[nearest])) <= SAME_ANGLE_TOLERANCE
-        for other in near[~same][np.argsort(away[near[~same]], kind="stable")][:1]:
+        for other in near[~same][:1]:
             if away[other] < 2 * away[nearest]:
                 raise SelectionError(
                     f"phi = {target:g}° matches the angles {phi[nearest]:g} and {phi[other]:g}°: give more "

@@ -18,12 +18,13 @@ from homodyne_dask.errors import (
     StoreError,
     require_count,
     shown,
+    why_unreadable,
 )
 from homodyne_dask.store import schema, validate
 from homodyne_dask.store.arrays import ingest_again, read_metadata, sigma_words, what_is_wrong
 from homodyne_dask.store.cells import Cells
-from homodyne_dask.store.chunk_reader import ByteRange, chunk_path, read_chunk
-from homodyne_dask.store.files import AnyPath, any_path, zarr_store
+from homodyne_dask.store.chunk_reader import ByteRange, read_decoded
+from homodyne_dask.store.files import DAMAGED, AnyPath, any_path, inside, zarr_store
 from homodyne_dask.store.manifest import Manifest, read_manifest
 from homodyne_dask.store.rings import friedel_clusters
 from homodyne_dask.store.selection import (
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 
 
 _PER_BIN = ("q", "phi", "label", "n_pixels", "sigma_row", "intensity", "beta_ingest")
-_HEAD = ["label", "q [1/Å]", "φ [°]", "pixels", "σ"]
 
 
 @dataclass(frozen=True)
@@ -215,20 +215,28 @@ class Scan(Printed, BinsAndFrames):
         if chunk in self.excluded:
             into.fill(np.nan)
             return
-        level = "" if chunk.factor == 1 else f" of level{chunk.factor}"
-        name = f"{self.path}: chunk {chunk[2:]}{level} of {self.bin_words(chunk.bin)}"
         checksum = int(self.manifest.checksums[chunk.factor][chunk[1:]])
-        read_chunk(self.place_of(chunk), name, checksum, into)
+        try:
+            read_decoded(self.place_of(chunk), into, checksum)
+        except DAMAGED as e:
+            level = "" if chunk.factor == 1 else f" of level{chunk.factor}"
+            what = f"chunk {chunk[2:]}{level} of {self.bin_words(chunk.bin)}"
+            why = "it is missing" if isinstance(e, FileNotFoundError) else why_unreadable(e)
+            raise StoreError(
+                f"{self.path}: {what} cannot be read ({why}): "
+                f"ingest the source again with --overwrite, or start again if the store was replaced"
+            ) from e
 
     def place_of(self, chunk: "Chunk") -> ByteRange:
         """Return the location of the bytes of a chunk: its own file, or a range of a shard."""
-        spans, tile = self.manifest.spans, (chunk.i, chunk.j)
-        if spans is None:
-            return ByteRange(chunk_path(self.path, chunk.factor, chunk.bin, tile))
-        tiles, side = spans[chunk.factor].shape[1], schema.tile_side(self.n_frames)
-        shard = (chunk.i // schema.shard_rows(tiles, side), 0)
-        first, count = spans[chunk.factor][chunk[1:]].tolist()
-        return ByteRange(chunk_path(self.path, chunk.factor, chunk.bin, shard), (first, count))
+        at, span = (chunk.i, chunk.j), None
+        if self.manifest.spans is not None:
+            spans = self.manifest.spans[chunk.factor]
+            at = chunk.i // schema.shard_rows(spans.shape[1], schema.tile_side(self.n_frames)), 0
+            first, count = spans[chunk[1:]].tolist()
+            span = first, count
+        array = schema.matrix_name(chunk.factor)
+        return ByteRange(inside(self.path, array, "c", str(chunk.bin), *map(str, at)), span)
 
     @property
     def selection(self) -> Selection:
@@ -329,38 +337,29 @@ class Scan(Printed, BinsAndFrames):
         return Cuts(c2, count, t1, t2, age, lag, stored["age_edges"], stored["lag_edges"])
 
     def _document(self) -> Document:
-        notes = [f"note: {note}" for note in self.attrs["notes"]]
-        return table_document(_caption(self), _rows(self), 0, notes)
+        first, stop = self.frames
+        without = shown_ranges(self.excluded_frames)
+        caption = (
+            f"{Path(self.path).name}: {len(self.bins)} of {len(self.all_bins['q'])} bins, "
+            f"frames {first} to {stop - 1} of {self.n_frames}{without and f' without {without}'}, "
+            f"{self.time[first]:g} to {self.time[stop - 1]:g} s, "
+            f"σ {sigma_words(self.attrs['sigma_source'])}"
+        )
+        table = [["label", "q [1/Å]", "φ [°]", "pixels", "σ"]]
+        each = zip(self.label, self.q, self.phi, self.n_pixels, self.median_sigma, strict=True)
+        for label, q, phi, n, s in each:
+            row = [known_number(q, ".6g"), known_number(phi, ".2f"), str(n or "-"), f"{s:.4g}"]
+            table.append([str(label), *row])
+        if "scans" in self.attrs:
+            of = ["scan", *(f"{n} {self.scan_names[n - 1]}" for n in self.scan_number)]
+            table = [[name, *row] for name, row in zip(of, table, strict=True)]
+        return table_document(caption, table, 0, [f"note: {note}" for note in self.attrs["notes"]])
 
 
 def shown_ranges(ranges: Sequence[Sequence[int]]) -> str:
     """Return ranges of frames as '51 to 60, 99', counted from 0 with the last one."""
     words = [f"{a} to {b - 1}" if b - a > 1 else str(a) for a, b in ranges]
     return ", ".join(words[:12]) + (f" and {len(words) - 12} more" if len(words) > 12 else "")
-
-
-def _caption(scan: Scan) -> str:
-    first, stop = scan.frames
-    without = shown_ranges(scan.excluded_frames)
-    return (
-        f"{Path(scan.path).name}: {len(scan.bins)} of {len(scan.all_bins['q'])} bins, "
-        f"frames {first} to {stop - 1} of {scan.n_frames}{without and f' without {without}'}, "
-        f"{scan.time[first]:g} to {scan.time[stop - 1]:g} s, "
-        f"σ {sigma_words(scan.attrs['sigma_source'])}"
-    )
-
-
-def _rows(scan: Scan) -> list[list[str]]:
-    """Return the table of bins, header first."""
-    pixels = scan.n_pixels
-    rows = [
-        [str(label), known_number(q, ".6g"), known_number(phi, ".2f"), str(n or "-"), f"{s:.4g}"]
-        for label, q, phi, n, s in zip(scan.label, scan.q, scan.phi, pixels, scan.median_sigma, strict=True)
-    ]  # fmt: skip
-    if "scans" not in scan.attrs:
-        return [_HEAD, *rows]
-    of = ["scan", *(f"{n} {scan.scan_names[n - 1]}" for n in scan.scan_number)]
-    return [[name, *row] for name, row in zip(of, [_HEAD, *rows], strict=True)]
 
 
 def with_bins(scan: Scan, labels: Sequence[int], scans: Sequence[int] | None) -> Scan:
@@ -372,12 +371,9 @@ def with_bins(scan: Scan, labels: Sequence[int], scans: Sequence[int] | None) ->
         return scan.select(label=labels)
     known = zip(scan.scan_number.tolist(), scan.label.tolist(), strict=True)
     at = dict(zip(known, scan.bins, strict=True))
-    wanted = list(zip(scans, labels, strict=True))
-    missing = [key for key in wanted if key not in at]
-    if missing:
-        raise SelectionError(
-            f"{scan.path} has no bin labelled {missing[0][1]} of scan {missing[0][0]}"
-        )
+    for number, label in (wanted := list(zip(scans, labels, strict=True))):
+        if (number, label) not in at:
+            raise SelectionError(f"{scan.path} has no bin labelled {label} of scan {number}")
     return replace(scan, bins=tuple(at[key] for key in wanted))
 
 
@@ -437,10 +433,7 @@ def open_selection(selection: Selection) -> Scan:
     scan = open_dataset(selection.path)
     if scan.digest != selection.digest:
         raise StoreError(f"{selection.path} changed while it was being read: start the fit again")
-    _, _, bins, frames, excluded, excluded_frames = selection
-    return replace(
-        scan, bins=bins, frames=frames, excluded=excluded, excluded_frames=excluded_frames
-    )
+    return replace(scan, **{name: getattr(selection, name) for name in Selection._fields[2:]})
 
 
 def coarse_use(scan: Scan, factor: int) -> Bool[np.ndarray, " t"]:

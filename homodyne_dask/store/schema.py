@@ -208,15 +208,6 @@ def level_frames(n_frames: int, factor: int) -> int:
     return blocks if blocks >= MIN_LEVEL_FRAMES else 0
 
 
-def is_truth(value: Any) -> bool:
-    """Return whether a value is a valid `Truth`."""
-    try:
-        Truth.model_validate(value)
-    except ValidationError:
-        return False
-    return True
-
-
 def first_mistake(error: ValidationError) -> tuple[tuple[int | str, ...], Any, str]:
     """Return the place, the value and the description of the first mistake that pydantic found."""
     first = error.errors()[0]

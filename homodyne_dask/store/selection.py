@@ -84,11 +84,9 @@ def select_bins(
     """
     keep = np.ones(len(scan.bins), bool)
     if q is not None:
-        near = [
-            nearest_ring(scan.q, one)
-            for one in _numbers("q", q, "a number in 1/Å, or a list of them")
-        ]
-        keep &= np.isin(np.arange(len(keep)), np.concatenate(near))
+        targets = _numbers("q", q, "a number in 1/Å, or a list of them")
+        near = np.concatenate([nearest_ring(scan.q, one) for one in targets])
+        keep &= np.isin(np.arange(len(keep)), near)
     if phi is not None:
         keep &= _angles(scan, phi)
     if scans is not None:
@@ -135,15 +133,18 @@ def excluded_from(scan: BinsAndFrames, exclude: Any) -> tuple[set[int], FrameRan
         raise SelectionError(
             f"exclude: {shown(unknown[0])} is unknown; {nearest(unknown[0], EXCLUSIONS)}"
         )
-    given = {key: value for key, value in exclude.items() if value is not None}
     bins, ranges = set[int](), list[tuple[int, int]]()
-    for key in given.keys() & {"phi", "label"}:
-        bins.update(select_bins(scan, None, **({"phi": None, "label": None} | {key: given[key]})))
-    for key in given.keys() & {"frames", "time"}:
-        several = isinstance(given[key], list | tuple) and all(
-            isinstance(part, list | tuple | slice) for part in given[key]
+    for key, value in exclude.items():
+        if value is None:
+            continue
+        if key in ("phi", "label"):
+            bins.update(select_bins(scan, None, **({"phi": None, "label": None} | {key: value})))
+            continue
+        several = isinstance(value, list | tuple) and all(
+            isinstance(part, list | tuple | slice) for part in value
         )
-        for one in given[key] if several else [given[key]]:
+        each: Any = value if several else [value]
+        for one in each:
             first, stop = _interval(scan, **({"frames": None, "time": None} | {key: one}))
             if stop <= first:
                 raise SelectionError(
@@ -176,13 +177,13 @@ def _interval(
     """Return the first frame and the one after the last that lie in both ranges, perhaps none."""
     first, stop = scan.frames
     if frames is not None:
-        low, high = _range("frames", _ends(frames, 0))
+        low, high = _range("frames", frames, 0)
         if not low.is_integer() or not (high.is_integer() or high == math.inf):
             raise SelectionError(f"frames = {low:g}:{high:g} are not whole numbers")
         _check_not_negative("frames", low, high)
         first, stop = max(first, int(low)), int(min(stop, high))
     if time is not None:
-        low, high = _range("time", _ends(time, scan.time[0]))
+        low, high = _range("time", time, scan.time[0])
         if scan.time[0] >= 0:
             _check_not_negative("time", low, high)
         rounding = ROUNDING_OF_TIMES * float(np.median(np.diff(scan.time)))
@@ -207,19 +208,21 @@ def _numbers(what: str, given: Any, form: str, whole: bool = False) -> np.ndarra
     return np.array(numbers)
 
 
-def _ends(given: Any, first: float) -> Any:
-    """Return a range with `first` in place of a missing start and infinity in place of a missing end."""
-    if isinstance(given, slice) and given.step is None:
+def _range(what: str, given: Any, first: float | None = None) -> tuple[float, float]:
+    """Return (low, high) of a range; raises SelectionError for anything else.
+
+    first: in place of a missing start, with infinity in place of a missing end; by default both are needed.
+    """
+    if isinstance(given, slice) and given.step is None and first is not None:
         given = given.start, given.stop
-    if not isinstance(given, tuple | list) or len(given) != 2:
-        return given
-    low, high = given
-    return first if low is None else low, math.inf if high is None else high
-
-
-def _range(what: str, given: Any) -> tuple[float, float]:
-    """Return (low, high) of a range; raises SelectionError for anything else."""
-    pair = given if isinstance(given, Sequence | np.ndarray) and len(given) == 2 else (None, None)
+    pair = (
+        given if isinstance(given, Sequence | np.ndarray) and len(given) == 2 else (math.nan,) * 2
+    )
+    if first is not None:
+        pair = [
+            other if end is None else end
+            for end, other in zip(pair, (first, math.inf), strict=True)
+        ]
     if not all(_is_number(end) for end in pair):
         raise SelectionError(
             f"{what} = {shown(given)} is not a range: give two numbers, (low, high)"
@@ -288,14 +291,12 @@ def _scan_numbers(scan: BinsAndFrames, given: Any) -> list[int]:
             f"scan = {shown(given)} cannot be selected: give a number, a name, or a list"
         )
     names, present = scan.scan_names, sorted(set(scan.scan_number.tolist()))
-    numbers = {**{name: n + 1 for n, name in enumerate(names)}, **{str(n): n for n in present}}
-    found = [numbers.get(str(one)) for one in each]
-    for number, one in zip(found, each, strict=True):
-        if number not in present:
-            some = ", ".join(f"{n} ({names[n - 1]})" for n in present[:4])
-            more = ", ..." * (len(present) > 4)
-            raise SelectionError(f"there is no scan {shown(one)}; choose from {some}{more}")
-    return [number for number in found if number is not None]
+    numbers = {names[n - 1]: n for n in present} | {str(n): n for n in present}
+    if unknown := [one for one in each if str(one) not in numbers]:
+        some = ", ".join(f"{n} ({names[n - 1]})" for n in present[:4])
+        more = ", ..." * (len(present) > 4)
+        raise SelectionError(f"there is no scan {shown(unknown[0])}; choose from {some}{more}")
+    return [numbers[str(one)] for one in each]
 
 
 def _labelled(

@@ -60,11 +60,6 @@ class UrlPath:
         """The URL without its last name."""
         return UrlPath(self.root, self.key.rpartition("/")[0])
 
-    @property
-    def stem(self) -> str:
-        """The last name without its ending."""
-        return self.name.rpartition(".")[0] or self.name
-
     def relative_to(self, above: "UrlPath") -> str:
         """Return the names below another URL."""
         return self.key.removeprefix(above.key).strip("/")

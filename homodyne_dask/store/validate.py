@@ -54,20 +54,15 @@ def check_arrays(store: str | AnyPath) -> tuple[int, int]:
         held["units"] = held.get("attributes", {}).get("units")
         for key in wanted.keys() - {*ignored}:
             if held.get(key) != wanted[key]:
-                differ = (
-                    f"{key} of {name} is {shown(held.get(key))} instead of {shown(wanted[key])}"
-                )
-                raise ingest_again(store, differ)
+                found = f"{shown(held.get(key))} instead of {shown(wanted[key])}"
+                raise ingest_again(store, f"{key} of {name} is {found}")
     return bins, n_frames
 
 
 def _length(store: str | AnyPath, name: str) -> int:
-    shape = read_metadata(store, name).get("shape")
-    if (
-        not isinstance(shape, list)
-        or len(shape) != 1
-        or not isinstance(shape[0], int)
-        or shape[0] < 1
-    ):
-        raise ingest_again(store, f"shape of {name} is {shown(shape)}: it must be one number")
-    return shape[0]
+    match read_metadata(store, name).get("shape"):
+        case [int(length)] if length >= 1:
+            return length
+        case shape:
+            why = f"shape of {name} is {shown(shape)}: it must be one number"
+            raise ingest_again(store, why)

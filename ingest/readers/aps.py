@@ -36,7 +36,7 @@ def open_aps_u(path: Path, options: IngestOptions) -> Source:
     notes: list[str] = []
     with hdf5.open_hdf5(path) as file:
         names = hdf5.matrix_names(file, MATRICES, r"c2_(\d+)")
-        label = _labels(file, names)
+        label = _labels(file, names, PROCESSED)
         order = np.argsort(label)
         label, matrices = label[order], np.array([*names.values()])[order]
         n_frames = hdf5.common_side(file, matrices.tolist())
@@ -46,7 +46,6 @@ def open_aps_u(path: Path, options: IngestOptions) -> Source:
         if hdf5.dataset(file, f"{CONFIG}/begin_frame") is not None:
             begin = max(0, int(hdf5.numbers(file, f"{CONFIG}/begin_frame", count=1)[0]))
         q, phi = _q_phi(file, label, notes)
-        pixels, means = _pixels(file, label)
         pictures = pictures_in(file, (FLUX,), (MEAN_IMAGE,), n_frames, begin, stride, avg)
         return source_of(
             path,
@@ -58,13 +57,13 @@ def open_aps_u(path: Path, options: IngestOptions) -> Source:
             label=label,
             q=q,
             phi=phi,
-            pixels=pixels,
+            pixels=hdf5.sum_in_bins(hdf5.regions(file, ROI_MAP), label),
             stride=stride,
             avg=avg,
             frame_time=spacing(hdf5.seconds(file, f"{DETECTOR}/frame_time"), stride * avg),
             begin_frame=begin + 1,
             end_frame=begin + stride * (n_frames * avg - 1) + 1,
-            intensity=_intensity(means, pictures.flux, avg, notes),
+            intensity=_intensity(file, label, pictures.flux, avg, notes),
             pictures=pictures,
             notes=notes,
             experiment=hdf5.experiment(file, "/entry", DETECTOR),
@@ -72,26 +71,27 @@ def open_aps_u(path: Path, options: IngestOptions) -> Source:
         )
 
 
-def _labels(file: h5py.File, names: dict[int, str]) -> np.ndarray:
-    """Return the bin of matrix c2_00001, c2_00002, …: the running number is no bin number."""
-    bins = _bins(file, PROCESSED)
-    missing = sorted(set(range(1, len(bins) + 1)) - set(names))
-    if missing or len(names) != len(bins):
-        first = f", of which c2_{missing[0]:05d} is missing" if missing else ""
-        raise hdf5.wrong(
-            file, MATRICES, f"has {len(names)} matrices, but {PROCESSED} {len(bins)} entries{first}"
-        )
-    return bins
-
-
-def _bins(file: h5py.File, name: str) -> np.ndarray:
-    """Return a list of numbers of bins."""
-    bins = hdf5.numbers(file, name, whole=True)
+def _labels(file: h5py.File, names: dict[int, str], listed: str) -> np.ndarray:
+    """Return the bin of each matrix: the entry its running number points to, or, in legacy files, its own."""
+    numbers, legacy = np.array([*names]), listed == LEGACY_PROCESSED
+    if legacy and hdf5.dataset(file, listed) is None:
+        return numbers
+    bins = hdf5.numbers(file, listed, whole=True)
     if (bins < 1).any() or len(set(bins.tolist())) != len(bins):
-        raise hdf5.wrong(
-            file, name, f"must contain distinct bin numbers of at least 1, not {bins[:8]}"
-        )
-    return bins
+        why = f"must contain distinct bin numbers of at least 1, not {bins[:8]}"
+        raise hdf5.wrong(file, listed, why)
+    named = legacy and set(names) == set(bins.tolist())
+    running = [*names] == list(range(1, len(bins) + 1))
+    group, _, first = names[min(names)].rpartition("/")
+    if named and running and not np.array_equal(bins, numbers):
+        why = f"is ambiguous: {first} may be bin 1 or, by {listed}, bin {bins[0]}; sort the list or rename "
+        raise hdf5.wrong(file, group, f"{why}the matrices")
+    if not (named or running):
+        why = f"numbered neither as the {len(bins)} bins of {listed} nor from 1 to {len(bins)}"
+        if not legacy:
+            why = f"not numbered from 1 to {len(bins)} as the entries of {listed}"
+        raise hdf5.wrong(file, group, f"has {len(names)} matrices from {first} on, {why}")
+    return numbers if named else bins
 
 
 def _q_phi(file: h5py.File, label: np.ndarray, notes: list[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -126,21 +126,15 @@ def _cells(file: h5py.File, label: np.ndarray, n_cells: int) -> np.ndarray:
     return cell
 
 
-def _pixels(file: h5py.File, label: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return pixels per bin, and the mean counts per pixel and detector frame if known."""
-    roi = hdf5.regions(file, ROI_MAP)
-    pixels = hdf5.sum_in_bins(roi, label)
-    image = hdf5.optional(file, MEAN_IMAGE)
-    if roi is None or image is None or image.size != roi.size or (pixels == 0).any():
-        return pixels, None
-    return pixels, hdf5.sum_in_bins(roi, label, image.ravel()) / pixels
-
-
 def _intensity(
-    means: np.ndarray | None, flux: np.ndarray | None, avg: int, notes: list[str]
+    file: h5py.File, label: np.ndarray, flux: np.ndarray | None, avg: int, notes: list[str]
 ) -> np.ndarray | None:
     """Return counts per pixel and analysed frame; averaging a frames multiplies their mean by a."""
-    if means is None or not np.isfinite(means).all() or (means < 0).any() or not means.any():
+    roi, image = hdf5.regions(file, ROI_MAP), hdf5.optional(file, MEAN_IMAGE)
+    pixels, means = hdf5.sum_in_bins(roi, label), np.zeros(1)
+    if roi is not None and image is not None and image.size == roi.size and pixels.all():
+        means = hdf5.sum_in_bins(roi, label, image.ravel()) / pixels
+    if not np.isfinite(means).all() or (means < 0).any() or not means.any():
         why = "the file does not contain counts for every bin"
     elif flux is None or not np.isfinite(flux).all() or (flux < 0).any() or not flux.mean() > 0:
         why = f"{FLUX} does not cover all frames"
@@ -155,7 +149,7 @@ def open_aps_legacy(path: Path, options: IngestOptions) -> Source:
     notes: list[str] = []
     with hdf5.open_hdf5(path) as file:
         names = hdf5.matrix_names(file, LEGACY_MATRICES, r"g2_(\d+)")
-        label = _legacy_labels(file, names)
+        label = _labels(file, names, LEGACY_PROCESSED)
         order = np.argsort(label)
         label, matrices = label[order], np.array([*names.values()])[order]
         n_frames = hdf5.common_side(file, matrices.tolist())
@@ -167,11 +161,8 @@ def open_aps_legacy(path: Path, options: IngestOptions) -> Source:
         q = hdf5.quantity(file, DQLIST, "q", notes)
         phi = hdf5.quantity(file, DPHILIST, "phi", notes)
         if len(q) != len(phi) or label.max() > len(q):
-            raise hdf5.wrong(
-                file,
-                DQLIST,
-                f"has {len(q)} entries, {DPHILIST} {len(phi)}, and there is a bin {label.max()}",
-            )
+            why = f"has {len(q)} entries, {DPHILIST} {len(phi)}, and there is a bin {label.max()}"
+            raise hdf5.wrong(file, DQLIST, why)
         notes += [f"{name} is missing: assumed to be 1" for name in missing]
         return source_of(
             path,
@@ -191,28 +182,3 @@ def open_aps_legacy(path: Path, options: IngestOptions) -> Source:
             pictures=pictures_in(file, (LEGACY_FLUX,), (LEGACY_IMAGE,), n_frames, 0, stride, avg),
             **hdf5.truth(file),
         )
-
-
-def _legacy_labels(file: h5py.File, names: dict[int, str]) -> np.ndarray:
-    """Return the bin of each matrix: its name, or the entry its running number points to."""
-    numbers = np.array(list(names))
-    if hdf5.dataset(file, LEGACY_PROCESSED) is None:
-        return numbers
-    bins = _bins(file, LEGACY_PROCESSED)
-    named = set(names) == set(bins.tolist())
-    running = list(names) == list(range(1, len(bins) + 1))
-    if named and running and not np.array_equal(bins, numbers):
-        raise hdf5.wrong(
-            file,
-            LEGACY_MATRICES,
-            f"is ambiguous: g2_00001 may be bin 1 or, by {LEGACY_PROCESSED}, bin {bins[0]}; sort the list "
-            "or rename the matrices",
-        )
-    if not (named or running):
-        raise hdf5.wrong(
-            file,
-            LEGACY_MATRICES,
-            f"has {len(names)} matrices, g2_{min(names):05d} to g2_{max(names):05d}, numbered neither as the "
-            f"{len(bins)} bins of {LEGACY_PROCESSED} nor from 1 to {len(bins)}",
-        )
-    return numbers if named else bins

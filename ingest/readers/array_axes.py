@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Bool
 
 from homodyne_dask.errors import OptionError, SourceError
 from ingest.readers.source import MIN_FRAMES, check_frames
@@ -31,11 +32,6 @@ class MatrixAxes(NamedTuple):
     def n_bins(self) -> int:
         """Matrices."""
         return prod(self.shape) // self.n_frames**2
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Matrices, and frames."""
-        return self.n_bins, self.n_frames
 
     def names(self, array: str) -> list[str]:
         """Return the names of the matrices of an array: c2[0], c2[1], ..."""
@@ -104,15 +100,20 @@ def _given_layout(what: str, shape: tuple[int, ...], axes: tuple[str, ...]) -> M
     return MatrixAxes(shape, (first, second))
 
 
+def halves(matrix: np.ndarray) -> tuple[Bool[np.ndarray, "t t"], Bool[np.ndarray, "t t"]]:
+    """Return where anything but 0 is known above the diagonal, and where below it, both with t1 < t2."""
+    filled = np.isfinite(matrix) & (matrix != 0)
+    return np.triu(filled, 1), np.triu(filled.T, 1)
+
+
 def is_two_time(matrix: np.ndarray) -> bool:
     """Return whether a square matrix is symmetric, or has one half only."""
-    i, j = np.triu_indices(len(matrix), 1)
-    upper, lower = matrix[i, j].astype(float), matrix[j, i].astype(float)
-    filled = [np.isfinite(half) & (half != 0) for half in (upper, lower)]
-    if filled[0].any() != filled[1].any():
+    upper, lower = halves(matrix)
+    if upper.any() != lower.any():
         return True
-    both = filled[0] & filled[1]
+    both = upper & lower
     if not both.any():
         return False
-    apart = np.abs(upper[both] - lower[both])
-    return bool(np.quantile(apart, 0.9) <= SYMMETRY_TOLERANCE * max(np.ptp(upper[both]), 1e-12))
+    one, other = matrix[both].astype(float), matrix.T[both].astype(float)
+    apart = np.quantile(np.abs(one - other), 0.9)
+    return bool(apart <= SYMMETRY_TOLERANCE * max(np.ptp(one), 1e-12))

@@ -101,31 +101,30 @@ def _open_and_end(options: str, *paths: str) -> None:
 
 def open_source(path: Path, options: IngestOptions) -> Source:
     """Return the source in a file; its format is detected by content, not by name."""
-    source, why = _open_built_in(path, options)
-    if source is None:
-        source, failures = _open_installed(path, options)
-        if source is None:
-            raise SourceError("; ".join([why, *failures]))
+    source = _open_built_in(path, options)
+    if isinstance(source, str):
+        source = _open_installed(path, options, why=source)
     if source.scans:
         return joined([with_options(scan, options) for scan in source.scans], source.scan_names)
     return with_options(source, options)
 
 
-def _open_built_in(path: Path, options: IngestOptions) -> tuple[Source | None, str]:
-    """Return the source in a file of a format known here, None and the reason for another."""
+def _open_built_in(path: Path, options: IngestOptions) -> Source | str:
+    """Return the source in a file of a format known here, the reason for another."""
     magic = first_bytes(path)
     if magic.startswith(NPY):
-        return open_npy(path, options), ""
+        return open_npy(path, options)
     if magic.startswith(ZIP):
-        return open_npz(path, options), ""
+        return open_npz(path, options)
     if not magic:
         raise SourceError(f"{path} is empty: copy it again")
     if not magic.startswith((HDF5, MATLAB_HDF5)):
         begin = magic[:8].decode("latin-1")
-        why = f"{path} is neither HDF5 nor .npy nor .npz (it begins with {begin!r}): check the file"
-        return None, why
+        return (
+            f"{path} is neither HDF5 nor .npy nor .npz (it begins with {begin!r}): check the file"
+        )
     if options.dataset is not None:
-        return open_any(path, options), ""
+        return open_any(path, options)
     for name in ("q_dataset", "phi_dataset", "time_dataset"):
         if (given := getattr(options, name)) is not None:
             raise OptionError(
@@ -136,18 +135,21 @@ def _open_built_in(path: Path, options: IngestOptions) -> tuple[Source | None, s
         known = (reader for is_in, reader in HDF5_READERS if is_in(file))
         reader, g2 = next(known, None), [name for name in G2 if hdf5.dataset(file, name)]
     if reader is not None:
-        return reader(path, options), ""
+        return reader(path, options)
     if g2:
         raise SourceError(
             f"{path} contains multi-tau g2 ({g2[0]}), but no two-time matrices: correlate "
             f"the frames again with two-time output (boost_corr: --type Both) and ingest that file"
         )
     with hdf5.open_hdf5(path) as file:
-        return None, f"{path} has no two-time matrices of a known layout; {what_is_in(file)}"
+        return f"{path} has no two-time matrices of a known layout; {what_is_in(file)}"
 
 
-def _open_installed(path: Path, options: IngestOptions) -> tuple[Source | None, list[str]]:
-    """Return the source in a file that a reader of an installed package knows, and which readers failed."""
+def _open_installed(path: Path, options: IngestOptions, *, why: str) -> Source:
+    """Return the source in a file that a reader of an installed package knows.
+
+    why: it is not read here. Raises SourceError with this and with which readers failed, if none knows it.
+    """
     failures: list[str] = []
     for point in offered_in(GROUP):
         try:
@@ -163,8 +165,8 @@ def _open_installed(path: Path, options: IngestOptions) -> tuple[Source | None, 
         if source is not None:
             for failure in failures:
                 warn_of(failure)
-            return source, failures
-    return None, failures
+            return source
+    raise SourceError("; ".join([why, *failures]))
 
 
 def first_bytes(path: Path) -> bytes:

@@ -8,7 +8,7 @@ compares it with the mean of the model over the cell.
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import h5py
 import numpy as np
@@ -96,31 +96,11 @@ MIN_DIFFERENCES = 10
 """Fewest second differences from which the scatter is estimated."""
 
 
-class EsrfLayout(NamedTuple):
-    """The names of groups and datasets in one version of the files."""
-
-    analyses: str
-    twotime: str
-    lags: tuple[str, ...]
-    """Names of the lags, the first that is there."""
-
-
-LAYOUTS = (
-    EsrfLayout("/entry_0000/correlations", "twotime", ("lag",)),
-    EsrfLayout(
-        "/entry_0000/dynamix/correlations/directions", "2times_correlation", ("timeshift", "lag")
-    ),
-)
-
-
-class _Averages(NamedTuple):
-    """One analysis of a file."""
-
-    ttcf: Float[np.ndarray, "roi age lag"]
-    """NaN where nothing is known."""
-    cells: Cells
-    frame_time: float
-    """s."""
+LAYOUTS = {
+    "/entry_0000/correlations": "twotime",
+    "/entry_0000/dynamix/correlations/directions": "2times_correlation",
+}
+"""Groups of analyses in two versions of the files, and the group of each that has the correlations."""
 
 
 def has_ages(file: h5py.File) -> bool:
@@ -128,22 +108,20 @@ def has_ages(file: h5py.File) -> bool:
     return any(True for _ in _analyses(file))
 
 
-def _analyses(file: h5py.File) -> Iterator[tuple[EsrfLayout, str]]:
-    """Yield the layout and the name of each analysis with two-time correlations."""
-    for layout in LAYOUTS:
-        for name in hdf5.members(file, layout.analyses):
-            where = f"{layout.analyses}/{name}/{layout.twotime}/ttcf"
-            if hdf5.dataset(file, where) is not None:
-                yield layout, name
+def _analyses(file: h5py.File) -> Iterator[tuple[str, str]]:
+    """Yield the group of each analysis with two-time correlations, and the group of these."""
+    for analyses, twotime in LAYOUTS.items():
+        for name in hdf5.members(file, analyses):
+            where = f"{analyses}/{name}/{twotime}"
+            if hdf5.dataset(file, f"{where}/ttcf") is not None:
+                yield f"{analyses}/{name}", where
 
 
 def open_esrf(path: Path, options: IngestOptions) -> Source:
     """Return the regions of the first analysis of a result in age and lag; φ must be given."""
     with hdf5.open_hdf5(path) as file:
-        (layout, name), *others = _analyses(file)
-        analysis = f"{layout.analyses}/{name}"
-        where = f"{analysis}/{layout.twotime}"
-        ttcf, cells, dt = _averages(file, where, layout, options.frame_time)
+        (analysis, where), *others = _analyses(file)
+        ttcf, cells, dt = _averages(file, where, options.frame_time)
         notes, q, on_q = list[str](), None, f"{analysis}/parameters/q"
         if hdf5.dataset(file, on_q) is not None:
             on_unit = hdf5.unit(file, on_q) is None
@@ -163,8 +141,8 @@ def open_esrf(path: Path, options: IngestOptions) -> Source:
         sigma = [_scatter(path, of_region, pairs) for of_region in ttcf]
         notes.append("sigma is estimated from the scatter of the cells")
     if others:
-        left = ", ".join(other for _, other in others)
-        notes.append(f"analysis {name} was read; the file also contains {left}")
+        name, *left = (Path(one).name for one, _ in [(analysis, where), *others])
+        notes.append(f"analysis {name} was read; the file also contains {', '.join(left)}")
     edges = CellEdges(age=cells.age_edges.tolist(), lag=cells.lag_edges.tolist())
     return source_of(
         path,
@@ -186,8 +164,7 @@ def read_esrf(path: Path, where: str, frame_time: float) -> np.ndarray:
     """Return the upper half of one region's matrix; each pair has the value of its cell."""
     group, roi = place(where)
     with hdf5.open_hdf5(path) as file:
-        layout = next(layout for layout in LAYOUTS if group.startswith(layout.analyses))
-        ttcf, cells, _ = _averages(file, group, layout, frame_time)
+        ttcf, cells, _ = _averages(file, group, frame_time)
     values = np.append(ttcf[roi].astype(np.float32), np.float32(np.nan))
     n, side = cells.n_frames, tile_side(cells.n_frames)
     c2 = np.full((n, n), np.nan, dtype=np.float32)
@@ -199,16 +176,18 @@ def read_esrf(path: Path, where: str, frame_time: float) -> np.ndarray:
 
 
 def _averages(
-    file: h5py.File, where: str, layout: EsrfLayout, frame_time: float | None
-) -> _Averages:
-    """Return the averages and the cells they are over; unused ages and lags are NaN in the file.
+    file: h5py.File, where: str, frame_time: float | None
+) -> tuple[Float[np.ndarray, "roi age lag"], Cells, float]:
+    """Return the averages, the cells they are over, and the time of a frame, s.
 
-    An age or a lag at which every region is 0 was not computed, and is NaN here.
+    Unused ages and lags are NaN in the file. An age or a lag at which every region is 0 was not computed, and
+    is NaN here.
     """
     held = hdf5.array(file, f"{where}/ttcf")
     there = hdf5.members(file, where)
-    lag_name = next((name for name in layout.lags if name in there), layout.lags[-1])
-    names = [f"{where}/{name}" for name in ("age", lag_name)]
+    older = where.endswith("/2times_correlation") and "timeshift" in there
+    lags = "timeshift" if older else "lag"
+    names = [f"{where}/{name}" for name in ("age", lags)]
     age, lag = (
         converted(
             "time",
@@ -230,7 +209,7 @@ def _averages(
     filled = np.isfinite(found) & (found != 0)
     found[:, ~filled.any(axis=(0, 2))] = np.nan
     found[:, :, ~filled.any(axis=(0, 1))] = np.nan
-    return _Averages(found, cells, dt)
+    return found, cells, dt
 
 
 def _cells(

@@ -7,6 +7,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+from pydantic import ValidationError
 
 from homodyne_dask.errors import SourceError
 from homodyne_dask.store import schema
@@ -30,13 +31,8 @@ FIELDS = {
     "sample": ("temperature", "temperature_set"),
 }
 DETECTOR_FIELDS = (
-    "description",
-    "count_time",
-    "distance",
-    "beam_center_x",
-    "beam_center_y",
-    "x_pixel_size",
-    "y_pixel_size",
+    *("description", "count_time", "distance"),
+    *("beam_center_x", "beam_center_y", "x_pixel_size", "y_pixel_size"),
 )
 """Fields of NXxpcs in its groups."""
 
@@ -178,8 +174,10 @@ def truth(file: h5py.File) -> dict[str, Any]:
     """Return the fields of `Source` that a simulated file states: its truth, and the gap there."""
     with reading(file, "the attribute truth"):
         held = file.attrs.get("truth")
-        found = None if held is None else json.loads(text(held))
-    if found is None or not schema.is_truth(found):
+        found = {} if held is None else json.loads(text(held))
+    try:
+        schema.Truth.model_validate(found)
+    except ValidationError:
         return {}
     return {"truth": found, "gap": found.get("gap_angstrom")}
 
@@ -238,12 +236,11 @@ def _value(file: h5py.File, name: str) -> dict[str, Any] | None:
     held = dataset(file, name)
     if held is None or held.size != 1:
         return None
-    if held.dtype.kind not in "fiu":
-        words = strings(file, name) if held.dtype.kind in "SO" else [""]
-        return {"value": words[0]} if words[0].strip() else None
-    (number,) = decimals(array(file, name)).tolist()
+    if held.dtype.kind in "SO":
+        (words,) = strings(file, name)
+        return {"value": words} if words.strip() else None
+    number = decimals(array(file, name))[0].item() if held.dtype.kind in "fiu" else np.nan
     if not np.isfinite(number):
         return None
-    units = unit(file, name)
-    found = {"value": int(number) if held.dtype.kind in "iu" else number}
+    found, units = {"value": int(number) if held.dtype.kind in "iu" else number}, unit(file, name)
     return found | {"units": units} if units else found

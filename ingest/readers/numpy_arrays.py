@@ -49,8 +49,9 @@ def open_npz(path: Path, options: IngestOptions) -> Source:
 
     Or those of a cache of homodyne.
     """
-    keys, notes = array_names(path), list[str]()
-    of_cache = CACHE_MATRICES in keys
+    with as_source_error(path), zipfile.ZipFile(path) as archive:
+        keys = [name.removesuffix(".npy") for name in archive.namelist()]
+    notes, of_cache = list[str](), CACHE_MATRICES in keys
     if of_cache:
         name, names = CACHE_MATRICES, CACHE
         wanted = [*names.values()]
@@ -66,10 +67,11 @@ def open_npz(path: Path, options: IngestOptions) -> Source:
                 f"{path.name} has no array {key}; it has {', '.join(keys) or 'none'}: give --dataset NAME "
                 f"for the matrices, --q-dataset, --phi-dataset and --time-dataset for the others"
             )
-    arrays = small_arrays(path, [key for key in names.values() if key in keys])
-    held = {key: arrays[of] for key, of in names.items() if of in arrays}
-    with as_source_error(path), zipfile.ZipFile(path) as archive:
-        shape, dtype = _claimed(path, archive, name)
+    held = {key: small_array(path, of) for key, of in names.items() if of in keys}
+    for key, value in held.items():
+        if value.dtype.kind not in "fiu" or value.size == 0:
+            raise SourceError(f"{names[key]} of {path.name} contains {value.dtype}, not numbers")
+    shape, dtype = _claimed(path, name)
     layout = layout_of(
         path,
         name,
@@ -92,7 +94,7 @@ def open_npz(path: Path, options: IngestOptions) -> Source:
         pixels=_pixels(path, held),
         intensity=_counts(path, held, layout),
         **_times(path, held, on_time),
-        **(_cache_frames(path, keys, on_time) if of_cache else {}),
+        **(_cache_frames(path, on_time) if of_cache and CACHE_METADATA in keys else {}),
         notes=on_time + notes,
     )
 
@@ -136,33 +138,16 @@ def _as_array(name: str, given: Any) -> np.ndarray:
     return found
 
 
-def array_names(path: Path) -> list[str]:
-    """Return the names of the arrays in a .npz file."""
-    with as_source_error(path), zipfile.ZipFile(path) as archive:
-        return [name.removesuffix(".npy") for name in archive.namelist()]
-
-
-def small_arrays(path: Path, names: list[str]) -> Contents:
-    """Return the small arrays of these names of a .npz file."""
-    check_small(path, names)
+def small_array(path: Path, name: str) -> np.ndarray:
+    """Return an array of a .npz file; raises SourceError for one that claims more than MAX_SMALL_BYTES."""
+    shape, dtype = _claimed(path, name)
+    if (size := math.prod(shape) * dtype.itemsize) > MAX_SMALL_BYTES:
+        raise SourceError(
+            f"{name} of {path.name} claims {size:,} bytes, more than the limit of {MAX_SMALL_BYTES:,}: it is "
+            "damaged"
+        )
     with as_source_error(path), np.load(path, allow_pickle=False) as archive:
-        held = {name: np.asarray(archive[name]) for name in names}
-    for name, value in held.items():
-        if value.dtype.kind not in "fiu" or value.size == 0:
-            raise SourceError(f"{name} of {path.name} contains {value.dtype}, not numbers")
-    return held
-
-
-def check_small(path: Path, names: list[str]) -> None:
-    """Raise SourceError for arrays of these names of a .npz file that claim more than MAX_SMALL_BYTES."""
-    with as_source_error(path), zipfile.ZipFile(path) as archive:
-        for name in names:
-            shape, dtype = _claimed(path, archive, name)
-            if math.prod(shape) * dtype.itemsize > MAX_SMALL_BYTES:
-                raise SourceError(
-                    f"{name} of {path.name} claims {math.prod(shape) * dtype.itemsize:,} bytes, "
-                    f"more than the limit of {MAX_SMALL_BYTES:,}: it is damaged"
-                )
+        return np.asarray(archive[name])
 
 
 def read_npy(path: Path, where: str, layout: MatrixAxes) -> np.ndarray:
@@ -236,9 +221,13 @@ def as_source_error(path: Path):
         ) from error
 
 
-def _claimed(path: Path, archive: zipfile.ZipFile, name: str) -> tuple[tuple[int, ...], np.dtype]:
+def _claimed(path: Path, name: str) -> tuple[tuple[int, ...], np.dtype]:
     """Return shape and dtype of an array; raises SourceError where it has not the bytes for them."""
-    with archive.open(f"{name}.npy") as member:
+    with (
+        as_source_error(path),
+        zipfile.ZipFile(path) as archive,
+        archive.open(f"{name}.npy") as member,
+    ):
         shape, _, dtype = _header(path, member)
         held = archive.getinfo(f"{name}.npy").file_size - member.tell()
     if math.prod(shape) * dtype.itemsize != held and not dtype.hasobject:
@@ -267,7 +256,7 @@ def _counts(path: Path, held: Contents, layout: MatrixAxes) -> Float[np.ndarray,
         raise OptionError(
             f"{path.name} has counts, but no pixels: also give the number of pixels of each bin"
         )
-    values, (n_bins, n_frames) = held["counts"].astype(np.float64), layout.size
+    values, n_bins, n_frames = held["counts"].astype(np.float64), layout.n_bins, layout.n_frames
     row = values.reshape(1, -1)
     whole = {(): row, (n_bins,): row.T, (n_frames,): row, (n_bins, n_frames): values}
     shaped = whole.get(values.shape)
@@ -293,21 +282,16 @@ def _times(path: Path, held: Contents, notes: list[str]) -> dict[str, Any]:
         found["time"] = decimals(t1)
     if "time" in found and found["time"].size == 1:  # --time-dataset may name their spacing
         found["dt"] = found.pop("time")
-    if "time" in found:
-        found["time"] = from_first(found["time"], notes)
     if "dt" in found and found["dt"].size != 1:
         raise SourceError(f"dt of {path.name} must be one number, not {found['dt'].size}")
-    return found | {"dt": found["dt"][0]} if "dt" in found else dict(found)
+    times: dict[str, Any] = {"dt": found["dt"][0]} if "dt" in found else {}
+    return times | ({"time": from_first(found["time"], notes)} if "time" in found else {})
 
 
-def _cache_frames(path: Path, keys: list[str], notes: list[str]) -> dict[str, Any]:
+def _cache_frames(path: Path, notes: list[str]) -> dict[str, Any]:
     """Return the first and the last detector frame of a cache, where it states them."""
-    if CACHE_METADATA not in keys:
-        return {}
     with as_source_error(path):
-        check_small(path, [CACHE_METADATA])
-        with np.load(path, allow_pickle=False) as archive:
-            held = json.loads(str(archive[CACHE_METADATA].item()))
+        held = json.loads(str(small_array(path, CACHE_METADATA).item()))
     if not isinstance(held, dict):
         return {}
     first, last = held.get("start_frame"), held.get("end_frame")

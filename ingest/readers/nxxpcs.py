@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import h5py
 import numpy as np
@@ -12,6 +11,7 @@ from jaxtyping import Float
 from homodyne_dask.errors import SourceError, nearest
 from ingest.readers import hdf5
 from ingest.readers.any_hdf5 import layout_in, read_slice
+from ingest.readers.array_axes import halves
 from ingest.readers.options import IngestOptions
 from ingest.readers.pictures import pictures_in
 from ingest.readers.source import Source, converted, decimals, source_of
@@ -26,15 +26,7 @@ STORAGE = {
     "populated_elements": ("all", "upper_half", "lower_half"),
 }
 """The four attributes that say how the matrices are stored, and what they may be."""
-
-
-class Storage(NamedTuple):
-    """How the matrices of a file are stored: the attributes of STORAGE."""
-
-    mode: str
-    baseline: str
-    origin: str
-    populated: str
+Storage = dict[str, str]
 
 
 def entry_of(file: h5py.File) -> str | None:
@@ -52,28 +44,26 @@ def open_nxxpcs(path: Path, options: IngestOptions) -> Source:
             raise SourceError(f"{path.name} has no {MATRICES}: it is not an NXxpcs result")
         where, masks = f"{entry}/{MATRICES}", f"{entry}/instrument/masks"
         storage = _storage(file, where)
-        if storage.mode == KEYS:
+        mode = storage["storage_mode"]
+        if mode == KEYS:
             # named by the number of their region in dynamic_roi_map
             names = hdf5.matrix_names(file, where, r".*?(\d+)")
             if len(names) != len(hdf5.members(file, where)) or 0 in names:
-                raise hdf5.wrong(
-                    file, where, "must have keys that end in distinct numbers of at least 1"
-                )
+                why = "must have keys that end in distinct numbers of at least 1"
+                raise hdf5.wrong(file, where, why)
             n_frames, reader = hdf5.common_side(file, [*names.values()]), hdf5.read_matrix
         else:
             matrices = hdf5.dataset(file, where)
-            if storage.mode == LAST and matrices is not None and len({*matrices.shape[:2]}) > 1:
-                shape = (
-                    f"has shape {matrices.shape}, but is (frames, frames, q) by its storage_mode"
-                )
-                raise hdf5.wrong(file, where, shape)
-            layout = layout_in(file, where, AXES[storage.mode])
+            if mode == LAST and matrices is not None and len({*matrices.shape[:2]}) > 1:
+                why = f"has shape {matrices.shape}, but is (frames, frames, q) by its storage_mode"
+                raise hdf5.wrong(file, where, why)
+            layout = layout_in(file, where, AXES[mode])
             names, n_frames = dict(enumerate(layout.names(where), 1)), layout.n_frames
             reader = partial(read_slice, layout=layout)
         label = np.array(list(names))
         q, phi = _q_phi(file, masks, label, notes)
         detector = _detector(file, f"{entry}/instrument")
-        time = _times(file, where, storage.mode, notes)
+        time = _times(file, where, mode, notes)
         _note_rows(file, where, notes)
         pictures = [f"{entry}/data/{name}" for name in ("frame_sum", "frame_average")]
         return source_of(
@@ -89,7 +79,7 @@ def open_nxxpcs(path: Path, options: IngestOptions) -> Source:
             pixels=hdf5.sum_in_bins(hdf5.regions(file, f"{masks}/dynamic_roi_map"), label),
             time=time,
             frame_time=hdf5.seconds(file, f"{detector}/frame_time"),
-            baseline=int(storage.baseline),
+            baseline=int(storage["baseline_reference"]),
             experiment=hdf5.experiment(file, entry, detector),
             pictures=pictures_in(file, pictures, pictures[::-1], n_frames),
             notes=notes,
@@ -137,39 +127,33 @@ def read_nxxpcs(
     """Return one matrix with its origin at the upper left and one half of it NaN where it holds filling."""
     c2 = reader(path, where)
     c2 = np.array(c2, np.result_type(c2.dtype, np.float32))
+    both = all(half.any() for half in halves(c2))
     # some programs write "lower_left" for how they draw a matrix that starts at its first element
-    upright = not all(_halves(c2)) or np.allclose(c2, c2.T, rtol=1e-5, equal_nan=True)
-    if storage.origin == "lower_left" and not upright:
+    upright = not both or np.allclose(c2, c2.T, rtol=1e-5, equal_nan=True)
+    if storage["time_origin_location"] == "lower_left" and not upright:
         c2 = c2[::-1].copy()
+        both = all(half.any() for half in halves(c2))
     # Where only one half holds anything but 0 that half is taken: an origin at the lower left leaves open
     # which one "upper" is. Where both do, the other one holds filling.
-    if storage.populated != "all" and all(_halves(c2)):
+    populated = storage["populated_elements"]
+    if populated != "all" and both:
         filling = np.tri(len(c2), k=-1, dtype=bool)
-        c2[filling if storage.populated == "upper_half" else filling.T] = np.nan
+        c2[filling if populated == "upper_half" else filling.T] = np.nan
     return c2
-
-
-def _halves(c2: np.ndarray) -> tuple[bool, bool]:
-    """Return whether anything but 0 is known below, and above, the diagonal."""
-    filled, below = np.isfinite(c2) & (c2 != 0), np.tri(len(c2), k=-1, dtype=bool)
-    return bool((filled & below).any()), bool((filled & below.T).any())
 
 
 def _storage(file: h5py.File, where: str) -> Storage:
     """Return how the matrices are stored; raises SourceError for a missing or unknown attribute."""
-    held = hdf5.attributes_of(file, where)
-    found = []
+    held, found = hdf5.attributes_of(file, where), Storage()
     for name, known in STORAGE.items():
         if name not in held:
-            raise hdf5.wrong(
-                file, where, f"has no attribute {name}, which NXxpcs requires: {nearest('', known)}"
-            )
-        found.append(hdf5.text(np.ravel(held[name])[0]))
-        if found[-1] not in known:
-            raise hdf5.wrong(
-                file, f"{name} of {where}", f"is {found[-1]!r}; {nearest(found[-1], known)}"
-            )
-    return Storage(*found)
+            why = f"has no attribute {name}, which NXxpcs requires: {nearest('', known)}"
+            raise hdf5.wrong(file, where, why)
+        found[name] = hdf5.text(np.ravel(held[name])[0])
+        if found[name] not in known:
+            why = f"is {found[name]!r}; {nearest(found[name], known)}"
+            raise hdf5.wrong(file, f"{name} of {where}", why)
+    return found
 
 
 def _note_rows(file: h5py.File, where: str, notes: list[str]) -> None:

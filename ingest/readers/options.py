@@ -41,16 +41,20 @@ def _number(given: Any) -> float:
     return number
 
 
-def _positive_or_unknown(number: float) -> float:
-    if number <= 0 or np.isinf(number):
-        raise ValueError("it must be finite and positive")
-    return number
-
-
-def _finite_or_unknown(number: float) -> float:
+def _known(number: float) -> float:
     if np.isinf(number):
         raise ValueError("it must be finite")
     return number
+
+
+def _positive(number: float) -> float:
+    if number <= 0:
+        raise ValueError("it must be positive")
+    return _known(number)
+
+
+def _array(example: str) -> Any:
+    return Field(None, description=f"give the name of an array, such as {example}")
 
 
 def _split(given: Any) -> Any:
@@ -64,8 +68,8 @@ def _with_two_times(axes: tuple[str, ...]) -> tuple[str, ...]:
 
 
 AtLeastOne = Field(min_length=1)
-Wavevectors = tuple[Annotated[float, AfterValidator(_positive_or_unknown)], ...]
-Angles = tuple[Annotated[float, AfterValidator(_finite_or_unknown)], ...]
+Wavevectors = tuple[Annotated[float, AfterValidator(_positive)], ...]
+Angles = tuple[Annotated[float, AfterValidator(_known)], ...]
 ArrayName = Annotated[str, StringConstraints(pattern="[^/ ]")]
 
 
@@ -101,15 +105,11 @@ class IngestOptions(BaseModel):
     half: Half | None = Field(
         None, description="; ".join(f"{name}: {what}" for name, what in HALVES.items())
     )
-    dataset: ArrayName | None = Field(None, description="give the name of an array, such as /c2")
+    dataset: ArrayName | None = _array("/c2")
     """The matrices in a file of any layout: a dataset or group of HDF5, an array of .npz."""
-    q_dataset: ArrayName | None = Field(None, description="give the name of an array, such as /q")
-    phi_dataset: ArrayName | None = Field(
-        None, description="give the name of an array, such as /phi"
-    )
-    time_dataset: ArrayName | None = Field(
-        None, description="give the name of an array, such as /t"
-    )
+    q_dataset: ArrayName | None = _array("/q")
+    phi_dataset: ArrayName | None = _array("/phi")
+    time_dataset: ArrayName | None = _array("/t")
     """Times of the frames, or their spacing, in s."""
     axes: (
         Annotated[tuple[str, ...], BeforeValidator(_split), AfterValidator(_with_two_times)] | None

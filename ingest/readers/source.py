@@ -149,11 +149,11 @@ def source_of(
     n_bins = len(names)
     check_frames(n_frames, path, n_bins)
     steps = (frame_time, dt, options.frame_time)
-    step = next((value for value in steps if value is not None), np.nan)
-    _check_complete(path, options, q, phi, time is None and all(value is None for value in steps))
+    step = next((value for value in steps if value is not None), None)
+    _check_complete(path, options, q, phi, time is None and step is None)
     if time is None:
         with np.errstate(invalid="ignore"):  # of an infinite step, which is refused later
-            time = np.arange(n_frames) * step
+            time = np.arange(n_frames) * (np.nan if step is None else step)
     if len(time) != n_frames:
         raise SourceError(f"time of {path.name} has {len(time)} entries for {n_frames} frames")
     spacing = float(np.median(np.diff(time)))

@@ -37,20 +37,25 @@ Trains = tuple[int, int]
 def open_trains(path: Path, options: IngestOptions) -> Source:
     """Return the bins of a file of trains: a scan for each group of the selected trains, their mean."""
     with hdf5.open_hdf5(path) as file:
-        n_trains, n_bins, n_frames = _shape(file)
+        (n_trains, n_bins, n_frames), _ = _shape(file)
         check_frames(n_frames, path, n_bins)
-        trains = _selected(path, options.trains, n_trains)
+        first, last = trains = options.trains or (0, n_trains)
+        if not 0 <= first < last <= n_trains:
+            raise OptionError(
+                f"trains = {first}:{last}, but {path.name} has {n_trains} trains: give the first, counted "
+                f"from 0, and the one after the last, such as 0:{n_trains}"
+            )
         q = hdf5.numbers(file, f"{GROUP}/q", count=n_bins) / 10
         time = hdf5.numbers(file, f"{GROUP}/t")  # of the pulses, or one less, of the lags
         time = np.append(0.0, time) if len(time) == n_frames - 1 else time - time[0]
         pictures = _pictures(file, n_trains, n_frames)
-    number = trains[1] - trains[0]
+    number = last - first
     # of fewer than 16 trains one group, else 8 to 20
     scans = int(np.clip(number // TRAINS_PER_SCAN, *SCANS)) if number >= 2 * SCANS[0] else 1
     groups = list(pairwise(np.linspace(*trains, scans + 1).round().astype(int).tolist()))
     each = "mean" if len(groups) == 1 else f"{len(groups)} scans, each the mean of a group,"
     notes = [
-        f"{each} of {number} of {n_trains} trains, {trains[0]} to {trains[1] - 1}",
+        f"{each} of {number} of {n_trains} trains, {first} to {last - 1}",
         f"{GROUP}/q is assumed to be in 1/nm and was converted to 1/Å",
     ]
     if options.phi is None:
@@ -93,9 +98,8 @@ def read_trains(path: Path, where: str, trains: Trains) -> Float32[np.ndarray, "
     """Return the mean matrix of one bin, NaN where no train knows a pair."""
     _, at = place(where)
     with hdf5.open_hdf5(path) as file:
-        _, _, n = _shape(file)
+        (_, _, n), within = _shape(file)
         total, count = np.zeros((n, n)), np.zeros((n, n), dtype=np.int64)
-        within = _within(file)
         step = max(1, SLAB_BYTES // (4 * n * n))
         for first in range(*trains, step):
             index = (slice(first, min(first + step, trains[1])), *within, at)
@@ -110,8 +114,11 @@ def read_trains(path: Path, where: str, trains: Trains) -> Float32[np.ndarray, "
         return (total / count).astype(np.float32)
 
 
-def _shape(file: h5py.File) -> tuple[int, int, int]:
-    """Return trains, bins and frames."""
+def _shape(file: h5py.File) -> tuple[tuple[int, int, int], tuple[int, ...]]:
+    """Return trains, bins and frames, and the place of stride 0, the correlations within a train.
+
+    The place is () where there are no others.
+    """
     held = hdf5.dataset(file, MATRICES)
     shape = None if held is None else held.shape
     if held is None or shape is None or len(shape) not in (4, 5) or shape[-1] != shape[-2]:
@@ -119,30 +126,13 @@ def _shape(file: h5py.File) -> tuple[int, int, int]:
         raise hdf5.wrong(file, MATRICES, f"has shape {shape}: {form}")
     if held.dtype.kind not in "fiu":
         raise hdf5.wrong(file, MATRICES, f"contains {held.dtype}, not real numbers")
-    _within(file)
-    return shape[0], shape[-3], shape[-1]
-
-
-def _within(file: h5py.File) -> tuple[int, ...]:
-    """Return the place of stride 0, the correlations within a train; () where there are no others."""
-    held = hdf5.dataset(file, MATRICES)
-    shape = held.shape if held is not None else ()
-    if len(shape) != 5:
-        return ()
+    size = shape[0], shape[-3], shape[-1]
+    if len(shape) == 4:
+        return size, ()
     strides = hdf5.numbers(file, f"{GROUP}/stride", whole=True).tolist()
     if len(strides) != shape[1] or 0 not in strides:
         raise SourceError(
             f"{GROUP}/stride of {hdf5.file_name(file)} is {strides}: it must be {shape[1]} distances "
             f"between trains, one of them 0, to match the second axis of {MATRICES}"
         )
-    return (strides.index(0),)
-
-
-def _selected(path: Path, given: Trains | None, n_trains: int) -> Trains:
-    first, last = given or (0, n_trains)
-    if not 0 <= first < last <= n_trains:
-        raise OptionError(
-            f"trains = {first}:{last}, but {path.name} has {n_trains} trains: give the first, counted from "
-            f"0, and the one after the last, such as 0:{n_trains}"
-        )
-    return first, last
+    return size, (strides.index(0),)

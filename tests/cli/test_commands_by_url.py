@@ -59,10 +59,10 @@ def test_a_file_of_somebody_else_names_no_url_to_write_to(here):
 
 
 def test_a_result_that_cannot_be_copied_is_kept(here, monkeypatch):
-    def refuse(path, content) -> None:
+    def refuse(path, content, mode="overwrite"):
         if path.name == "report.txt":
             raise ObjectStoreError(f"{path} cannot be used (access is refused): look at the URL")
-        written(path, content)
+        return written(path, content, mode)
 
     written = objects.write
     monkeypatch.setattr(objects, "write", refuse)

@@ -11,7 +11,6 @@ import homodyne_dask as hd
 from homodyne_dask.errors import OptionError, StoreError
 from homodyne_dask.fitting.events import on_pass
 from homodyne_dask.store import schema
-from homodyne_dask.store.chunk_reader import chunk_path
 from homodyne_dask.store.scan import open_dataset
 from tests.result_bits import result_bits
 from tests.synthetic import FLOW, angles, fit_here, measured, started_as_given, store
@@ -56,7 +55,7 @@ DAMAGE = {
 @pytest.mark.parametrize("word", DAMAGE)
 def test_a_damaged_chunk_is_named_by_bin_and_tile(copy, word):
     damage, says = DAMAGE[word]
-    damage(chunk_path(str(copy), 1, 1, (0, 1)))
+    damage(copy / "c2/c/1/0/1")
     with pytest.raises(StoreError, match=rf"chunk \(0, 1\) of the bin labelled 2 .*({says})"):
         fit(copy)
 
@@ -172,9 +171,9 @@ def skipping(path, **options):
 
 def spoil(path: Path) -> None:
     """One chunk far from the diagonal, one on it, one of a level."""
-    flipped(chunk_path(str(path), 1, 1, (0, 1)))
-    chunk_path(str(path), 1, 2, (1, 1)).unlink()
-    flipped(chunk_path(str(path), 4, 0, (0, 0)))
+    flipped(path / "c2/c/1/0/1")
+    (path / "c2/c/2/1/1").unlink()
+    flipped(path / "level4/c2/c/0/0/0")
 
 
 def test_bad_chunks_left_out_give_the_fit_of_data_without_their_pairs(copy, tmp_path):

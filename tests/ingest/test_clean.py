@@ -35,6 +35,18 @@ def test_every_way_to_hold_a_matrix_gives_the_same_upper_half(shape, n):
     assert (found.zeros, found.infinite, found.one_sided) == (0, 0, 0)
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_0_is_missing_in_an_empty_half_and_in_a_dead_frame_only(shape):
+    c2 = noisy(40)
+    c2[3, 7] = c2[7, 3] = c2[20, 39] = c2[39, 20] = 0
+    c2[[5, 39]] = c2[:, [5, 39]] = 0
+    found = clean(SHAPES[shape](c2), 40, "bin 1")
+    assert (found.zeros, found.dead.tolist(), found.baseline) == (1, [5, 39], 1)
+    assert (found.infinite, found.one_sided) == (0, 0)
+    assert found.c2[3, 7] == 0
+    assert np.count_nonzero(~np.isnan(found.c2)) == 38 * 37 // 2
+
+
 @settings(deadline=None, max_examples=60)
 @given(st.integers(4, 40), st.integers(0, 2**32 - 1), st.data())
 def test_what_is_no_data_becomes_nan_and_zeros_stay_and_both_are_counted(n, seed, data):

@@ -45,12 +45,18 @@ def test_units_that_are_probably_others_are_asked_about(tmp_path, word, changes,
         assert notes[0].startswith(says)
 
 
-def test_a_matrix_upside_down_is_refused_with_the_way_out(tmp_path):
+UPSIDE_DOWN = r"it is upside down: give c2\[\.\.\., ::-1, :\]"
+
+
+@pytest.mark.parametrize(
+    ("below", "turned", "says"), [(0.0, -1, UPSIDE_DOWN), (0.1, 1, "give half upper")]
+)
+def test_a_matrix_that_is_upside_down_or_not_symmetric_is_told_apart(tmp_path, below, turned, says):
     made = measured(CREEP, 40, angles(3), dt=0.5).c2
-    full = np.where(np.isnan(made), np.swapaxes(made, 1, 2), made)
+    full = np.where(np.isnan(made), np.swapaxes(made, 1, 2) + below, made)
     full[:, range(40), range(40)] = 1.2
-    np.savez(tmp_path / "S.npz", c2=full[:, ::-1], q=0.005, phi=angles(3), dt=0.5)
-    with pytest.raises(SourceError, match=r"it is upside down: give c2\[\.\.\., ::-1, :\]"):
+    np.savez(tmp_path / "S.npz", c2=full[:, ::turned], q=0.005, phi=angles(3), dt=0.5)
+    with pytest.raises(SourceError, match=says):
         hd.ingest(tmp_path / "S.npz")
 
 
@@ -61,12 +67,3 @@ def test_notes_count_frames_from_0_and_name_the_bins_that_lack_them(tmp_path):
     notes = store(made, tmp_path).attrs["notes"]
     assert "3 frames have no data in any bin: 5 to 7, counted from 0" in notes
     assert "1 frame has no data in bin 2: 20, counted from 0" in notes
-
-
-def test_a_matrix_that_is_not_symmetric_in_either_way_is_not_called_upside_down(tmp_path):
-    c2 = measured(CREEP, 40, dt=0.5).c2[0]
-    full = np.where(np.isnan(c2), c2.T + 0.1, c2)
-    np.fill_diagonal(full, 1.2)
-    np.savez(tmp_path / "S.npz", c2=full, q=0.005, phi=0.0, dt=0.5)
-    with pytest.raises(SourceError, match="give half upper"):
-        hd.ingest(tmp_path / "S.npz")

@@ -10,7 +10,7 @@ from ingest.averages_and_sums import mask_matrix
 from ingest.bin_task import exclude_outliers
 from ingest.clean import clean, measure_scatter
 from tests import photons
-from tests.ingest_files import arrays, edited, noisy, simulated
+from tests.ingest_files import arrays, edited, simulated
 
 QMAP = "/xpcs/qmap/"
 FLUX = "/xpcs/spatial_mean/intensity_vs_time"
@@ -121,27 +121,6 @@ def test_contrast_and_offset_of_few_photons_are_the_true_ones(tmp_path, mean, er
         error = found.std(ddof=1) / np.sqrt(BINS)
         assert error < largest
         assert abs(found.mean() - expected) < 4 * error, (name, found)
-
-
-HALVES = {
-    "upper": np.triu,
-    "lower": np.tril,
-    "full": lambda c2: c2,
-    "float64": lambda c2: c2.astype(float),
-    "upper, NaN below": lambda c2: np.where(np.tri(len(c2), k=-1), np.nan, c2),
-}
-
-
-@pytest.mark.parametrize("half", HALVES)
-def test_0_is_missing_in_an_empty_half_and_in_a_dead_frame_only(half):
-    c2 = noisy(40)
-    c2[3, 7] = c2[7, 3] = c2[20, 39] = c2[39, 20] = 0
-    c2[[5, 39]] = c2[:, [5, 39]] = 0
-    found = clean(HALVES[half](c2), 40, "bin 1")
-    assert (found.zeros, found.dead.tolist(), found.baseline) == (1, [5, 39], 1)
-    assert (found.infinite, found.one_sided) == (0, 0)
-    assert found.c2[3, 7] == 0
-    assert np.count_nonzero(~np.isnan(found.c2)) == 38 * 37 // 2
 
 
 def test_few_photons_of_baseline_0_get_baseline_1():

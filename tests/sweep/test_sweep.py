@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 import homodyne_dask as hd
 from homodyne_dask.errors import StoreError
 from homodyne_dask.kernels.gram import Gram, merge_runs
-from homodyne_dask.store.chunk_reader import chunk_path
 from homodyne_dask.sweep import block_cache
 from homodyne_dask.sweep import layout as layouts
 from homodyne_dask.sweep.layout import layout, runs
@@ -32,7 +31,7 @@ def fast(tmp_path_factory):
 
 
 def far_chunk(scan) -> Path:
-    return chunk_path(scan.path, 1, 1, (0, 2))
+    return Path(scan.path, "c2/c/1/0/2")
 
 
 @contextmanager

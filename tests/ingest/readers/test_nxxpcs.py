@@ -16,36 +16,31 @@ N = 30
 BINS = [noisy(N, k) for k in range(3)]
 PHI = [-60.0, 0.0, 60.0]
 FULL = np.stack(BINS)
+LAST, BELOW = {"storage_mode": "one_array_q_last"}, {"time_origin_location": "lower_left"}
+UPPER, LOWER = ({"populated_elements": f"{half}_half"} for half in ("upper", "lower"))
+KEYS = {"storage_mode": "data_exchange_keys"}
 STORED = {
-    "q first": ({}, FULL),
-    "q last": ({"storage_mode": "one_array_q_last"}, np.moveaxis(FULL, 0, -1)),
-    "keys": (
-        {"storage_mode": "data_exchange_keys"},
-        {f"roi_{n + 1:04d}": FULL[n] for n in range(3)},
-    ),
-    "upper": ({"populated_elements": "upper_half"}, np.triu(FULL)),
-    "lower": ({"populated_elements": "lower_half"}, np.tril(FULL)),
-    "filling": ({"populated_elements": "upper_half"}, np.triu(FULL) + np.tri(N, k=-1)),
-    "filling above": ({"populated_elements": "lower_half"}, np.tril(FULL) + np.tri(N, k=-1).T),
-    "origin below": ({"time_origin_location": "lower_left"}, FULL[:, ::-1]),
-    "upper, origin below": (
-        {"time_origin_location": "lower_left", "populated_elements": "upper_half"},
-        np.triu(FULL)[:, ::-1],
-    ),
-    "lower, origin below": (
-        {"time_origin_location": "lower_left", "populated_elements": "lower_half"},
-        np.triu(FULL)[:, ::-1],
-    ),
-    "drawn from below": ({"time_origin_location": "lower_left"}, FULL),
-    "bytes": ({"time_origin_location": np.bytes_("upper_left")}, FULL),
+    "q first": ({}, lambda c2: c2),
+    "q last": (LAST, lambda c2: np.moveaxis(c2, 0, -1)),
+    "keys": (KEYS, lambda c2: {f"roi_{n + 1:04d}": c2[n] for n in range(3)}),
+    "upper": (UPPER, np.triu),
+    "lower": (LOWER, np.tril),
+    "filling": (UPPER, lambda c2: np.triu(c2) + np.tri(N, k=-1)),
+    "filling above": (LOWER, lambda c2: np.tril(c2) + np.tri(N, k=-1).T),
+    "origin below": (BELOW, lambda c2: c2[:, ::-1]),
+    "upper, origin below": (BELOW | UPPER, lambda c2: np.triu(c2)[:, ::-1]),
+    "lower, origin below": (BELOW | LOWER, lambda c2: np.triu(c2)[:, ::-1]),
+    "drawn from below": (BELOW, lambda c2: c2),
+    "bytes": ({"time_origin_location": np.bytes_("upper_left")}, lambda c2: c2),
 }
+"""Attributes, and what is stored of full matrices."""
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("word", STORED)
 def test_every_way_nxxpcs_stores_matrices_gives_the_same_bins(tmp_path, word):
-    storage, matrices = STORED[word]
-    report = ingest.ingest(nexus(tmp_path / "A.nxs", matrices, **storage))
+    storage, stored = STORED[word]
+    report = ingest.ingest(nexus(tmp_path / "A.nxs", stored(FULL), **storage))
     np.testing.assert_array_equal(arrays(report.store)["c2"], upper(FULL))
     assert [(row.label, row.q, row.phi) for row in report.bins] == [
         (1, Q, PHI[0]), (2, Q, PHI[1]), (3, 2 * Q, PHI[2]),
@@ -73,31 +68,14 @@ def test_a_baseline_of_0_is_what_the_attribute_says_even_where_c2_has_not_decaye
 @pytest.mark.parametrize("baseline", [0, 1])
 @pytest.mark.parametrize("word", STORED)
 def test_a_0_is_a_measurement_unless_the_whole_frame_is_0(tmp_path, word, baseline):
-    storage, matrices = STORED[word]
-    known = np.array(FULL)
-    known[:, 3, 8] = baseline
-    known[:, 12], known[:, :, 12] = np.nan, np.nan
-
-    def with_zeros(stored):
-        first = storage.get("storage_mode") != "one_array_q_last"
-        one = stored[0] if first else stored[..., 0]
-        below = not np.array_equal(np.diag(one), np.diag(FULL[0]))
-        rows = N - 1 - np.arange(N) if below else np.arange(N)
-        stored = np.array(stored if first else np.moveaxis(stored, -1, 0))[:, rows]
-        filling = np.isin(stored, (0, 1))
-        stored = np.where(filling, stored, stored - (1 - baseline))
-        stored[:, 12], stored[:, :, 12] = 0, 0
-        stored[:, 3, 8], stored[:, 8, 3] = 0, 0
-        return stored[:, rows] if first else np.moveaxis(stored, 0, -1)
-
-    if isinstance(matrices, dict):
-        matrices = dict(zip(matrices, with_zeros(list(matrices.values())), strict=True))
-    else:
-        matrices = with_zeros(matrices)
-    path = nexus(tmp_path / "A.nxs", matrices, **storage, baseline_reference=baseline)
+    storage, stored = STORED[word]
+    held = FULL - np.float32(1 - baseline)
+    held[:, 3, 8], held[:, 8, 3] = 0, 0
+    held[:, 12], held[:, :, 12] = 0, 0
+    path = nexus(tmp_path / "A.nxs", stored(held), **storage, baseline_reference=baseline)
     source = open_nxxpcs(path, checked_options())
-    expected = known + 0.0
-    expected[:, 3, 8] = 1 - baseline
+    expected = held + np.float32(1 - baseline)
+    expected[:, 12], expected[:, :, 12] = np.nan, np.nan
     for k in range(3):
         found = clean(source.read(k), N, "bin 1", source.baseline)
         np.testing.assert_allclose(found.c2, upper(expected)[k], rtol=1e-6)
