@@ -238,7 +238,12 @@ def _between(
     rows: Float[np.ndarray, "row n"], time: Float[np.ndarray, " n"], t1: np.ndarray, t2: np.ndarray
 ) -> Float[np.ndarray, "row ..."]:
     """Return the increases of the integrals from t1 to t2, which broadcast together."""
-    return _interpolated(rows, time, t2) - _interpolated(rows, time, t1)
+    most = max(np.ndim(t1), np.ndim(t2))
+    at_t1, at_t2 = (
+        _interpolated(rows, time, np.reshape(t, (1,) * (most - np.ndim(t)) + np.shape(t)))
+        for t in (t1, t2)
+    )
+    return at_t2 - at_t1
 
 
 def _interpolated(
