@@ -15,7 +15,7 @@ from homodyne_dask.apps.watch.folder_state import STATE, WatchState, fit_identit
 from homodyne_dask.apps.watch.scan_fits import FitOfScan, ScanFitter, concerns_all, may_pass
 from homodyne_dask.apps.watch.scans_page import ScanTable, row_line
 from homodyne_dask.apps.watch.watch_command import WatchedFolder
-from homodyne_dask.apps.watch.watched_files import Stamp, listed, stamp_of
+from homodyne_dask.apps.watch.watched_files import PATTERNS, Stamp, listed, stamp_of
 from homodyne_dask.cli.exit_status import BAD_INPUT, NOT_CONVERGED, Interrupted, error_sentence
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.printing import echo
@@ -163,7 +163,7 @@ class FolderWatch:
         if time.monotonic() < self.next_look:
             return
         self.next_look = time.monotonic() + self.options.interval
-        found = listed(self.folder, self.options.files)
+        found = listed(self.folder, self.options.files or PATTERNS)
         self.still = {name: stamp for name, stamp in found.items() if self.seen.get(name) == stamp}
         self.seen, self.looks = found, self.looks + 1
         for name in self.waiting.keys() - found.keys() - {ALL, PAGE}:
