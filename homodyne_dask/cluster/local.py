@@ -5,7 +5,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import Any, cast
 
 import dask.config
@@ -161,9 +161,11 @@ def local_cluster(
         "dashboard_address": dashboard,
         "preload": ["homodyne_dask.apps.dashboard"] if dashboard is not None else [],
     }
-    with ExitStack() as held:
-        there = {"local_directory": str(held.enter_context(scratch.scratch_folder()))}
-        held.enter_context(dask.config.set(SCHEDULER_SETTINGS | MONITOR_SETTINGS))
+    with (
+        scratch.scratch_folder() as folder,
+        dask.config.set(SCHEDULER_SETTINGS | MONITOR_SETTINGS),
+    ):
+        there = {"local_directory": str(folder)}
         of_gpus = environments_of_gpus(gpus) or [{}] * processes
         environments = [{"env": worker_environment(threads) | of_gpu} for of_gpu in of_gpus]
         options = [worker_kwargs | there | environment for environment in environments]
@@ -176,9 +178,11 @@ def local_cluster(
             security=security,
             silence_logs=40,  # pyright: ignore[reportArgumentType] - a level, as in LocalCluster
         )
-        held.callback(release_scheduler, cast(Scheduler, cluster.scheduler))
-        held.enter_context(closing_logged(cluster))
-        yield held.enter_context(closing_logged(Client(cluster)))
+        try:
+            with closing_logged(cluster), closing_logged(Client(cluster)) as client:
+                yield client
+        finally:
+            release_scheduler(cast(Scheduler, cluster.scheduler))
 
 
 @contextmanager

@@ -33,9 +33,9 @@ NEGLIGIBLE = 0.003
 """Share of the contrast below which a direction of the intensities' covariance does not matter."""
 ROUNDING = 1e-8
 """Of sums in float32, relative to the sum of all variances."""
-MOST_MERGED = 20
-"""Blocks on which the part of the covariance is computed that takes their fourth power: with 32, standard
-errors change by up to 0.1 %, with each block by itself by up to 0.2 %."""
+MOST_MERGED, OF_STRETCHES = 32, 12
+"""Blocks of a whole record and of a stretch, on which the part of the covariance is computed that takes their
+fourth power: errors of a record in stretches change by less than 0.05 % from 12 to 32."""
 
 
 dpotrf, dpstrf, dtrtrs = get_lapack_funcs(("potrf", "pstrf", "trtrs"), dtype=np.float64)
@@ -236,7 +236,8 @@ def field_noise(
         part_b[:, some] += np.einsum("aij,ij->ai", part, F[some])
     turned = np.swapaxes(AF, 1, 2), np.swapaxes(Bg[:, :, some], 1, 2)
     constant = 2 * _product(part_F, turned[0]) + 4 * contrast**3 * _product(part_Bg, turned[1])
-    constant += 2 * contrast**3 * _opposite(part, A, g, some)
+    merged = MOST_MERGED if whole else OF_STRETCHES
+    constant += 2 * contrast**3 * _opposite(part, A, g, some, merged)
     across = part_b @ _diagonals(g, Bg).T + _diagonals(g[some], part_Bg) @ b.T
     constant += part_b @ F @ b.T - 2 * contrast**2 * across
     by_first = (part_F + 2 * contrast**2 * part_Bg * g[some]) * one[some, None]
@@ -277,13 +278,14 @@ def _opposite(
     other: Float[np.ndarray, "field n n"],
     g: Float[np.ndarray, "n n"],
     rows: slice,
+    most: int,
 ) -> Float[np.ndarray, "field field"]:
     """Return Σ A12 A'34 g13 g32 g24 g41, with neighbouring blocks merged: it is a small part of the whole.
 
-    one: A in some rows, the other ones being 0.
+    one: A in some rows, the other ones being 0. most: merged blocks.
     """
     n = len(g)
-    first = np.unique(np.linspace(0, n, min(n, MOST_MERGED) + 1).astype(int)[:-1])
+    first = np.unique(np.linspace(0, n, min(n, most) + 1).astype(int)[:-1])
     merge = (
         np.searchsorted(first, np.arange(n), "right") - 1 == np.arange(len(first))[:, None]
     ) * 1.0

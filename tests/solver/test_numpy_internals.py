@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
 from homodyne_dask.errors import SelectionError
@@ -37,7 +38,7 @@ def test_a_search_has_one_thread_and_linear_algebra_its_own_again_after_it(threa
 
     monkeypatch.setattr(initial_values, "binned_averages", averages)
     with pytest.raises(SelectionError, match="1 threads"):
-        initial_values.find_initial_values(Mock())
+        initial_values.find_initial_values(Mock(search=Mock(start=np.full(3, np.nan))))
     assert threads() == 2
 
 

@@ -116,7 +116,8 @@ def test_the_noise_of_cells_is_within_a_tenth_of_the_closed_form(theta, mean):
     np.testing.assert_allclose(near / size, whole / size, atol=0.1)
 
 
-def test_the_covariances_of_parts_of_a_record_add_up_to_that_of_the_whole():
+def test_the_covariances_of_parts_of_a_record_add_up_to_that_of_the_whole(monkeypatch):
+    monkeypatch.setattr("homodyne_dask.solver.speckle.OF_STRETCHES", 30)
     photons = Photons(FAST, 30)
     record, fields = record_of(photons), score_fields(photons)
     whole = field_noise(record, fields, np.ones(30, bool))
