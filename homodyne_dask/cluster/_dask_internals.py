@@ -9,7 +9,7 @@ import logging
 import sys
 from asyncio import CancelledError
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import cache, wraps
 from importlib.metadata import version
 from typing import Any
@@ -91,10 +91,11 @@ def lost_connections_not_logged() -> Iterator[None]:
         return error is None or not connection_lost(error)
 
     logger = logging.getLogger("distributed.client")
-    with ExitStack() as after:
-        logger.addFilter(to_log)
-        after.callback(logger.removeFilter, to_log)
+    logger.addFilter(to_log)
+    try:
         yield
+    finally:
+        logger.removeFilter(to_log)
 
 
 # ------------------------------------------------------------------ a scheduler that is closed

@@ -222,6 +222,8 @@ def field_noise(
     2 tr(A F A' F) + 4β³ tr(B g B' g) + 2β³ Σ A12 A'34 g13 g32 g24 g41 - 2β²(b'·diag(g B g) + b·diag(g B' g))
     + bᵀF b' without counts, and 4 tr(A F A') + 8β² tr(B g B') - b·b' with one count.
     """
+    if not rows.any():  # all of these frames are masked
+        return NoiseCovariance(*np.zeros((3, len(fields), len(fields))))
     g, contrast, one, whole = record.g, record.contrast, 1 / record.frames.astype(float), rows.all()
     F, weights = contrast * g**2, fields * record.pairs
     A = (weights + np.swapaxes(weights, 1, 2)) / 2
