@@ -137,8 +137,9 @@ def _names(name: str, text: Any) -> list[str]:
     """Return the parameters in an expression; raises OptionError where it cannot be read."""
     try:
         tree = ast.parse(text if isinstance(text, str) else "", mode="eval").body
-        names = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
-        found = [one for one in names if one not in FUNCTIONS]
+        nodes = list(ast.walk(tree))
+        called = [node.func for node in nodes if isinstance(node, ast.Call)]
+        found = [one.id for one in nodes if isinstance(one, ast.Name) and one not in called]
         with np.errstate(all="ignore"):
             _value(tree, dict.fromkeys(found, np.float64(1.0)), np)
     except (SyntaxError, ValueError, TypeError, KeyError, ArithmeticError):

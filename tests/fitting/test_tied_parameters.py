@@ -33,6 +33,15 @@ def test_ties_may_refer_to_ties():
     np.testing.assert_allclose(at[[1, 4, 6]], [-1.0, -1.0, 4.0])
 
 
+def test_a_tie_may_refer_to_a_parameter_that_is_named_like_a_function():
+    bounded = [hd.Parameter(name, bounds=(0.1, 10.0)) for name in ("k", "log")]
+    model = with_ties(
+        hd.separable(lambda t, theta: theta[0] * t + theta[1], bounded), {"k": "log(log)"}
+    )
+    assert model.names == ("log",)
+    np.testing.assert_allclose(model.ties.expand(np.array([2.0])), [np.log(2.0), 2.0])
+
+
 def test_derivatives_of_a_tied_model_are_those_of_differences():
     time, q, phi = np.arange(30) * 0.1, np.array([0.0054]), np.array([30.0])
     evaluation, problem = evaluation_of(TIED), Problem(TIED, gap=GAP)

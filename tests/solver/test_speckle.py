@@ -116,6 +116,13 @@ def test_the_noise_of_cells_is_within_a_tenth_of_the_closed_form(theta, mean):
     np.testing.assert_allclose(near / size, whole / size, atol=0.1)
 
 
+def test_frames_that_are_all_masked_have_no_noise_of_their_own():
+    """Such a stretch stood for an interval of age, and the fit ended in an IndexError."""
+    photons = Photons(FAST, 30)
+    noise = field_noise(record_of(photons), score_fields(photons), np.zeros(30, bool))
+    assert not np.any(noise)
+
+
 def test_the_covariances_of_parts_of_a_record_add_up_to_that_of_the_whole(monkeypatch):
     monkeypatch.setattr("homodyne_dask.solver.speckle.OF_STRETCHES", 30)
     photons = Photons(FAST, 30)
