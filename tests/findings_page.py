@@ -1,4 +1,4 @@
-"""docs/findings.md from the catalogue of findings: `python -m tests.findings_page` writes it."""
+"""docs/findings.md from the catalogue of findings."""
 
 from textwrap import TextWrapper
 
@@ -39,7 +39,3 @@ def page() -> str:
                 text = f"- `{code}`: {entry.meaning}. {entry.remedy[0].upper()}{entry.remedy[1:]}."
                 lines += wrapper.wrap(text)
     return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page())

@@ -1,4 +1,8 @@
-"""Findings: the words of the catalogue, and findings as data."""
+"""Findings: the words of the catalogue, and findings as data.
+
+To accept other words: HOMODYNE_DASK_ACCEPT=1 python -m pytest tests/results/data/test_findings.py, then read
+the difference.
+"""
 
 import re
 from pathlib import Path
@@ -12,6 +16,7 @@ from homodyne_dask.errors import SourceError
 from homodyne_dask.results.data.finding_catalogue import CATALOGUE, MISFIT
 from homodyne_dask.results.data.findings import Finding, Findings, finding
 from tests.findings_page import PAGE, page
+from tests.kept_texts import kept_in
 
 SENTENCES = Path(__file__).with_name("finding_sentences.txt")
 SOURCE = Path(homodyne_dask.__file__).parent
@@ -39,9 +44,8 @@ def example(code: str, about: list[str], advice: str = "--an-option") -> Finding
 
 
 def test_the_sentences_are_those_of_the_snapshot():
-    """To accept other words: write `text` to the file."""
     text = "".join(f"{code}: {example(code, ['D0'])}\n" for code in CATALOGUE)
-    assert text == SENTENCES.read_text()
+    assert text == kept_in(SENTENCES, text)
 
 
 @pytest.mark.parametrize("code", CATALOGUE)
@@ -71,8 +75,7 @@ def test_the_codes_of_the_source_are_those_of_the_catalogue():
 
 
 def test_the_page_is_the_one_that_the_catalogue_gives():
-    """Otherwise: python -m tests.findings_page."""
-    assert PAGE.read_text() == page()
+    assert page() == kept_in(PAGE, page())
 
 
 def test_findings_are_chosen_by_code_and_severity_and_survive_json():

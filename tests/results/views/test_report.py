@@ -4,7 +4,6 @@ To accept new wording: HOMODYNE_DASK_ACCEPT=1 python -m pytest tests/results/vie
 read the difference.
 """
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.known_truth import pulls
 from homodyne_dask.results.views.report_content import facts, report_of, reservations
+from tests.kept_texts import kept_in
 from tests.results.made_results import (
     NAN,
     TRUTH,
@@ -43,9 +43,7 @@ def test_the_pull_of_a_periodic_parameter_is_the_shorter_one():
 def test_a_report_reads_as_its_file(make):
     path = REPORTS / f"{make.__name__}.txt"
     text = make().report(all=True) + "\n"
-    if "HOMODYNE_DASK_ACCEPT" in os.environ:
-        path.write_text(text)
-    assert text == path.read_text()
+    assert text == kept_in(path, text)
 
 
 @pytest.mark.parametrize("make", [flow_result, static_result, many_bins_result])
