@@ -143,7 +143,7 @@ class Attributes(BaseModel):
     """Name of the file the data came from."""
     source_sha256: Sha256
     source_format: Words
-    """aps-u | aps-legacy | nxxpcs | esrf | chx | midtools | hdf5 | npy | npz | homodyne."""
+    """Name of the format of that file, such as aps-u."""
     ingest_options: dict[str, Any]
     """q, phi, frame_time, sigma, time_offset, gap as given to ingest, null where not; trains where given."""
     sigma_source: Literal["counts", "scatter", "constant"]

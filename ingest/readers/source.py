@@ -44,7 +44,7 @@ class Source:
 
     path: Path
     format: str
-    """aps-u | aps-legacy | nxxpcs | esrf | chx | midtools | hdf5 | npy | npz | homodyne."""
+    """Its name, such as aps-u."""
     reader: Callable[[Path, str], np.ndarray]
     """Reads one matrix; a function of a module, so that a task can carry it."""
     matrices: tuple[str, ...]

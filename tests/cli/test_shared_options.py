@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+import homodyne_dask as hd
+from homodyne_dask.cli.fit_config import MODELS
 from homodyne_dask.cli.program import main
 from tests.run_command import FIT, done, run
 
@@ -15,6 +17,11 @@ def test_h_is_help(command):
     words = [command] if command else []
     assert done(*words, "-h") == done(*words, "--help")
     assert "Usage: " in done(*words, "-h")
+
+
+def test_help_names_every_built_in_model_but_rates_without_a_formula():
+    """An option has those: --rates spline."""
+    assert list(MODELS) == [*(name for name in hd.MODELS if "_free" not in name), "auto"]
 
 
 @pytest.fixture
