@@ -20,6 +20,7 @@ from homodyne_dask.models.transport import Convention, shear_rate_at
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.findings import Finding, Findings, finding
+from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.known_truth import truth_mismatch
 from homodyne_dask.results.data.misfit import Alternative
 from homodyne_dask.solver import levenberg_marquardt as lm
@@ -361,8 +362,6 @@ def _limits(end: FitEnd) -> Iterator[Finding]:
 
     It is the same beside a bound and at it: at which a fit ends is chance.
     """
-    from homodyne_dask.results.data.intervals import half_width  # it loads SciPy
-
     if end.known.errors.robust is None or not end.known.decay:
         return
     search, theta, rates = end.request.search, end.state.theta, rate_of_each(end.request)

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import fdtrc
 
 from homodyne_dask.solver.limits import LEVEL_OF_HAUSMAN
 from homodyne_dask.solver.normal_matrix import eigensystem
@@ -44,6 +43,8 @@ def hausman_test(
     unweighted: the covariance of least squares. between: that of the difference. freedom: degrees of freedom
     of the size of the noise.
     """
+    from scipy.special import fdtrc  # loads for a fifth of a second
+
     size = np.sqrt(np.diag(unweighted))
     if not (np.isfinite(size).all() and (size > 0).all()):
         return None

@@ -10,7 +10,6 @@ import homodyne_dask as hd
 from homodyne_dask.cli.path_arguments import ANY_PATH, LOCAL_PATH
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.errors import OptionError, in_line
-from homodyne_dask.results.files.csv_tables import rows_csv
 from homodyne_dask.store.arrays import spacing_text
 from homodyne_dask.store.files import AnyPath, write_atomic
 
@@ -49,10 +48,10 @@ def info(
     """Print the bins of STORE (label, q, φ, pixels, σ) and the file they were ingested from."""
     scan = hd.open_dataset(store)
     if table is not None:
-        write_atomic(table, rows_csv(rows_of_table(hd.g2(scan), "g2", "stderr", "pairs")))
+        _write_csv(table, hd.g2(scan), "g2", "stderr", "pairs")
     if dynamics is not None:
         names = ("mean", "variance", "noise", "excess", "stderr", "ages")
-        write_atomic(dynamics, rows_csv(rows_of_table(hd.age_variance(scan, mean_counts), *names)))
+        _write_csv(dynamics, hd.age_variance(scan, mean_counts), *names)
     elif mean_counts is not None:
         raise OptionError(
             "--mean-counts applies only with --dynamics: also give --dynamics, or leave out --mean-counts"
@@ -76,11 +75,14 @@ def info(
         )
 
 
-def rows_of_table(table: "Dataset", *columns: str) -> list[Any]:
-    """Return a row for each bin and lag of a table: lag in s, q in 1/Å, φ in degrees."""
+def _write_csv(path: Path, table: "Dataset", *columns: str) -> None:
+    """Write a row for each bin and lag of a table: lag in s, q in 1/Å, φ in degrees."""
+    from homodyne_dask.results.files.csv_tables import rows_csv  # it loads xarray and pandas
+
     names = [name for name in ("scan", "label", "q", "phi") if name in table.coords]
     rows = table[list(columns)].to_dataframe(dim_order=["bin", "lag"]).reset_index()
-    return rows.filter([*names, "lag", *columns]).to_dict(orient="records")
+    kept = rows.filter([*names, "lag", *columns])
+    write_atomic(path, rows_csv(kept.to_dict(orient="records")))
 
 
 def store_values(scan: "hd.Scan") -> dict[str, Any]:

@@ -22,6 +22,7 @@ from homodyne_dask.results.data.fitted_parameters import (
     FittedParameters,
     derived_quantities,
 )
+from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.misfit import ModelCheck, PowerOfQ
 from homodyne_dask.results.data.plain_data import plain_values, read_fields
 from homodyne_dask.results.data.plots import Plots
@@ -285,8 +286,6 @@ class FitResult(Reportable):
         no interval. percent: probability that an interval contains the true value. Raises OptionError for
         percent outside 0 to 100.
         """
-        from homodyne_dask.results.data.intervals import half_width  # it loads SciPy
-
         value, stderr, dof = (self.parameters[key].values for key in ("value", "stderr", "dof"))
         half = half_width(percent, dof) * stderr
         ends = {"low": ("param", value - half), "high": ("param", value + half)}

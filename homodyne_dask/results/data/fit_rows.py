@@ -15,6 +15,7 @@ from homodyne_dask.models.spline_basis import SplineForm
 from homodyne_dask.models.transport import RATE_FLOOR, Convention
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.result_tables import plain_rows
 from homodyne_dask.solver.covariance import CLUSTER_ROBUST
 from homodyne_dask.solver.limits import MIN_FREEDOM
@@ -56,8 +57,6 @@ class Quantity(NamedTuple):
     @property
     def interval(self) -> str:
         """The 95 % interval where the error has few degrees of freedom, as '1 to 3 (dof 5.1)', else ''."""
-        from homodyne_dask.results.data.intervals import half_width  # it loads SciPy
-
         if not (self.dof < FEW_FREEDOM and self.stderr > 0):
             return ""
         half = float(half_width(95.0, self.dof)) * self.stderr

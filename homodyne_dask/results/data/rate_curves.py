@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import xarray
 from jaxtyping import Float
-from scipy.special import stdtr
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend import evaluation_of
@@ -33,6 +32,8 @@ def half_width_everywhere(
     dof: Float[np.ndarray, " n"],
 ) -> Float[np.ndarray, " n"]:
     """Return the half width, in standard errors, of a band that holds the curve at all times at once."""
+    from scipy.special import stdtr  # loads for a fifth of a second
+
     kappa, freedom = path_length(gradient, covariance), np.maximum(dof, 1.0)
     low, high = np.zeros(len(dof)), np.full(len(dof), WIDEST)
     for _ in range(_HALVINGS):
