@@ -20,7 +20,7 @@ from homodyne_dask.results.views.figures.style import TITLES
 from homodyne_dask.results.views.report_content import report_of
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver.state import Outcome
-from homodyne_dask.store.files import AnyPath, children, is_file, write_file
+from homodyne_dask.store.files import AnyPath, write_file
 from homodyne_dask.store.lock import locked
 from homodyne_dask.store.scan import Scan
 
@@ -65,14 +65,6 @@ def default_folder(store: AnyPath, over: str | None = None) -> Path:
 def checkpoint_in(folder: Path) -> Path:
     """Return the default checkpoint of a fit that writes to `folder`."""
     return folder / CHECKPOINT
-
-
-def fits_in(folder: AnyPath) -> list[str]:
-    """Return the names of the folders in a folder, or below a URL, that hold a result; none of a store."""
-    within = children(folder)
-    if any(path.name == "zarr.json" for path in within):
-        return []
-    return sorted(path.name for path in within if is_file(path / SUMMARY))
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from homodyne_dask.results.data.fit_view import fitted_scan
 from homodyne_dask.results.data.plain_data import read_fields
 from homodyne_dask.results.data.series import FitSeries, GlobalFit
 from homodyne_dask.results.files.json_files import is_plain_name, missing_values, read_with_checksum
-from homodyne_dask.store.files import AnyPath, any_path, path_of
+from homodyne_dask.store.files import AnyPath, any_path, children, is_file, path_of
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.store.url_path import UrlPath
 
@@ -35,6 +35,14 @@ def load_result(path: str | AnyPath) -> FitResult:
     read = read_with_checksum(where, FORMAT, VERSION, remedy)
     with missing_values(where):
         return from_summary(read)
+
+
+def fits_in(folder: AnyPath) -> list[str]:
+    """Return the names of the folders in a folder, or below a URL, that hold a result; none of a store."""
+    within = children(folder)
+    if any(path.name == "zarr.json" for path in within):
+        return []
+    return sorted(path.name for path in within if is_file(path / SUMMARY))
 
 
 def file_in(path: AnyPath, name: str) -> AnyPath:
