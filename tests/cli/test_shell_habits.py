@@ -18,14 +18,14 @@ from homodyne_dask.cli.printing import echo
 from tests.apps.dashboard.example_progress import RUNNING
 from tests.run_command import done, run
 
-HELP = """
+LOADED = """
 import sys
 from homodyne_dask.cli import main
 try:
-    main(["fit", "--help"])
+    main(sys.argv[1:])
 except SystemExit as ended:
     assert not ended.code
-slow = ("numpy", "jax", "dask", "xarray", "h5py", "matplotlib")
+slow = ("numpy", "jax", "dask", "xarray", "pandas", "scipy", "h5py", "matplotlib")
 print([name for name in slow if name in sys.modules], file=sys.stderr)
 """
 
@@ -49,9 +49,11 @@ def test_commands_and_options_are_completed(words, completions):
     assert result.output.splitlines() == [f"plain,{word}" for word in completions]
 
 
-def test_help_loads_no_numerical_library():
-    ran = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True)
-    assert ran.stderr.splitlines()[-1] == "[]"
+@pytest.mark.parametrize(("words", "loaded"), [("fit --help", []), ("info A_c2.zarr", ["numpy"])])
+def test_a_command_loads_only_the_libraries_that_it_needs(here, words, loaded):
+    program = [sys.executable, "-c", LOADED, *words.split()]
+    ran = subprocess.run(program, capture_output=True, text=True)
+    assert ran.stderr.splitlines()[-1] == str(loaded)
 
 
 def test_every_scenario_is_completed():
