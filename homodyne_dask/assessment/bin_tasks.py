@@ -15,8 +15,14 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.assessment.cell_residuals import AveragedCells, stored_cells
-from homodyne_dask.assessment.speckle_blocks import CellGrid, FittedPoint
-from homodyne_dask.assessment.speckle_noise import BinData, BinNoise, OfGroup, noise_of_bin
+from homodyne_dask.assessment.speckle_blocks import BinFrames, CellGrid, FittedPoint
+from homodyne_dask.assessment.speckle_noise import (
+    BinData,
+    BinNoise,
+    OfGroup,
+    bin_frames,
+    noise_of_bin,
+)
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.problem import Problem
@@ -39,6 +45,7 @@ PROGRESS_INTERVAL = 0.4
 
 NONE, NO_EDGES = np.empty((0, 0)), np.empty(0, int)
 NO_CELLS = AveragedCells([], NONE, NONE.astype(int), [], NO_EDGES, NO_EDGES)
+NO_FRAMES = BinFrames((0, 0), np.empty(0, bool), np.empty(0), 1)
 
 
 class BinContext(NamedTuple):
@@ -58,13 +65,20 @@ def noise_of_group(
 ) -> tuple[list[BinNoise] | None, Cost]:
     """Return the noise of bins of one noise of the model; None as `noise_of_bins`.
 
-    group: what is known of them, without averages, which the store has.
+    group: what is known of them, without averages, frames and sigma, which the store has.
     """
     scan, problem = open_selection(context.selection), context.problem
     point = evaluation_of(problem.model).point(problem, context.theta, scan.time)
     at = FittedPoint(point, scan.time, context.which, context.units)
-    stored = _stored(context.selection, problem.min_lag)
-    data = [one._replace(averaged=stored.of_bins([one.bin])) for one in group]
+    averaged, sigma_row = _stored(context.selection, problem.min_lag)
+    data = [
+        one._replace(
+            averaged=averaged.of_bins([one.bin]),
+            frames=bin_frames(scan, sigma_row[one.bin], problem.min_lag),
+            sigma=sigma_row[one.bin, scan.use],
+        )
+        for one in group
+    ]
     with one_blas_thread():
         noises = noise_of_bin(at, data, context.grid)
     return noises, NO_COST
@@ -74,8 +88,9 @@ BIN_NOISE = Task(noise_of_group, "noise", "for the noise of bins")
 
 
 @lru_cache(maxsize=2)
-def _stored(selection: Selection, min_lag: int) -> AveragedCells:
-    return stored_cells(open_selection(selection), min_lag)
+def _stored(selection: Selection, min_lag: int) -> tuple[AveragedCells, Float[np.ndarray, "bin t"]]:
+    scan = open_selection(selection)
+    return stored_cells(scan, min_lag), scan.sigma_row
 
 
 @dataclass
@@ -130,7 +145,8 @@ class BinExecutor:
 
         assert self.passes.client is not None
         noises: dict[int, list[BinNoise] | None] = {}
-        sent = [[one._replace(averaged=NO_CELLS) for one in group] for group in groups]
+        small = {"averaged": NO_CELLS, "frames": NO_FRAMES, "sigma": np.empty(0)}
+        sent = [[one._replace(**small) for one in group] for group in groups]
         arrived = computed_on_cluster(self.passes.client, context, sent, {}, BIN_NOISE, None)
         for n, of_group, _ in arrived:
             noises[n] = of_group
