@@ -15,8 +15,14 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.assessment.cell_residuals import AveragedCells, stored_cells
-from homodyne_dask.assessment.speckle_blocks import CellGrid, FittedPoint
-from homodyne_dask.assessment.speckle_noise import BinData, BinNoise, OfGroup, noise_of_bin
+from homodyne_dask.assessment.speckle_blocks import BinFrames, CellGrid, FittedPoint
+from homodyne_dask.assessment.speckle_noise import (
+    BinData,
+    BinNoise,
+    OfGroup,
+    bin_frames,
+    noise_of_bin,
+)
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.problem import Problem
@@ -31,6 +37,8 @@ TIMED = 2
 """Groups that are computed in this process, by which the time of the others is estimated."""
 MIN_SECONDS = 1.0
 """Estimated time of the others above which they go to workers."""
+TASK_SECONDS = 0.25
+"""Estimated time of a task: Dask takes 8 ms of the driver for each."""
 MOST_BYTES = 64e6
 """Memory that the noise of a bin may take on a worker, which a plan has no more for."""
 PROGRESS_INTERVAL = 0.4
@@ -39,6 +47,7 @@ PROGRESS_INTERVAL = 0.4
 
 NONE, NO_EDGES = np.empty((0, 0)), np.empty(0, int)
 NO_CELLS = AveragedCells([], NONE, NONE.astype(int), [], NO_EDGES, NO_EDGES)
+NO_FRAMES = BinFrames((0, 0), np.empty(0, bool), np.empty(0), 1)
 
 
 class BinContext(NamedTuple):
@@ -53,29 +62,37 @@ class BinContext(NamedTuple):
     grid: CellGrid
 
 
-def noise_of_group(
-    context: BinContext, group: list[BinData], _: None
-) -> tuple[list[BinNoise] | None, Cost]:
-    """Return the noise of bins of one noise of the model; None as `noise_of_bins`.
+def noise_of_groups(
+    context: BinContext, groups: list[list[BinData]], _: None
+) -> tuple[list[list[BinNoise] | None], Cost]:
+    """Return the noise of groups of bins, each of one noise of the model; None as `noise_of_bins`.
 
-    group: what is known of them, without averages, which the store has.
+    groups: what is known of them, without averages, frames and sigma, which the store has.
     """
     scan, problem = open_selection(context.selection), context.problem
     point = evaluation_of(problem.model).point(problem, context.theta, scan.time)
     at = FittedPoint(point, scan.time, context.which, context.units)
-    stored = _stored(context.selection, problem.min_lag)
-    data = [one._replace(averaged=stored.of_bins([one.bin])) for one in group]
+    averaged, sigma_row = _stored(context.selection, problem.min_lag)
+
+    def whole(one: BinData) -> BinData:
+        return one._replace(
+            averaged=averaged.of_bins([one.bin]),
+            frames=bin_frames(scan, sigma_row[one.bin], problem.min_lag),
+            sigma=sigma_row[one.bin, scan.use],
+        )
+
     with one_blas_thread():
-        noises = noise_of_bin(at, data, context.grid)
+        noises = [noise_of_bin(at, list(map(whole, group)), context.grid) for group in groups]
     return noises, NO_COST
 
 
-BIN_NOISE = Task(noise_of_group, "noise", "for the noise of bins")
+BIN_NOISE = Task(noise_of_groups, "noise", "for the noise of bins")
 
 
 @lru_cache(maxsize=2)
-def _stored(selection: Selection, min_lag: int) -> AveragedCells:
-    return stored_cells(open_selection(selection), min_lag)
+def _stored(selection: Selection, min_lag: int) -> tuple[AveragedCells, Float[np.ndarray, "bin t"]]:
+    scan = open_selection(selection)
+    return stored_cells(scan, min_lag), scan.sigma_row
 
 
 @dataclass
@@ -111,8 +128,10 @@ class BinExecutor:
             if on_workers and n == TIMED and seconds * (len(groups) - n) > MIN_SECONDS:
                 problem = at.point.problem
                 context = BinContext(selection, problem, at.point.theta, at.which, at.units, grid)
+                number = max(round(TASK_SECONDS / seconds), 1)
+                tasks = [groups[k : k + number] for k in range(n, len(groups), number)]
                 try:
-                    yield from self._on_workers(context, groups[n:])
+                    yield from self._on_workers(context, tasks)
                     return
                 # the passes are done: a lost cluster must not cost their result
                 except ClusterError as e:
@@ -124,18 +143,19 @@ class BinExecutor:
             self._add(len(group))
 
     def _on_workers(
-        self, context: BinContext, groups: list[list[BinData]]
+        self, context: BinContext, tasks: list[list[list[BinData]]]
     ) -> list[list[BinNoise] | None]:
         from homodyne_dask.sweep.distributed_tasks import computed_on_cluster  # it loads Dask
 
         assert self.passes.client is not None
-        noises: dict[int, list[BinNoise] | None] = {}
-        sent = [[one._replace(averaged=NO_CELLS) for one in group] for group in groups]
+        noises: dict[int, list[list[BinNoise] | None]] = {}
+        small = {"averaged": NO_CELLS, "frames": NO_FRAMES, "sigma": np.empty(0)}
+        sent = [[[one._replace(**small) for one in group] for group in task] for task in tasks]
         arrived = computed_on_cluster(self.passes.client, context, sent, {}, BIN_NOISE, None)
-        for n, of_group, _ in arrived:
-            noises[n] = of_group
-            self._add(len(groups[n]))
-        return [noises[n] for n in range(len(groups))]
+        for n, of_groups, _ in arrived:
+            noises[n] = of_groups
+            self._add(sum(map(len, tasks[n])))
+        return [of_group for n in range(len(tasks)) for of_group in noises[n]]
 
     def _add(self, bins: int) -> None:
         self.done += bins

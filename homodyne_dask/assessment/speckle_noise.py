@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from homodyne_dask.assessment.cell_residuals import AveragedCells, Interval
+from homodyne_dask.assessment.cell_residuals import AveragedCells, Interval, KnownShare
 from homodyne_dask.assessment.speckle_blocks import (
     BinFrames,
     BinModel,
@@ -354,20 +354,27 @@ def bin_data(
         if scan.attrs["sigma_source"] == "counts":
             chisqr = min(chisqr, MAX_EXCESS * float(reduced.count[bin]))
         scatter = np.array([M[0, 0], M[0, 2], M[2, 2]]), chisqr
-    weight = np.where(scan.use, sigma_row[bin] ** -2.0, 0.0)
-    share = None if averaged.known is None else averaged.known[bin]
+    known = None if averaged.known is None else averaged.known[bin]
     return BinData(
         bin,
         (float(q_or_one(scan)[bin]), float(scan.phi[bin])),
         float(reduced.offset[bin]),
         float(reduced.contrast[bin]),
-        BinFrames(scan.frames, scan.use, weight, request.problem.min_lag, share),
+        bin_frames(scan, sigma_row[bin], request.problem.min_lag, known),
         averaged.of_bins([bin]),
         sigma_row[bin, scan.use],
         float(mean_counts[bin]),
         scatter,
         None if means is None else _averages_of_means(at, bin, means),
     )
+
+
+def bin_frames(
+    scan: Scan, sigma: Float[np.ndarray, " t"], min_lag: int, known: KnownShare | None = None
+) -> BinFrames:
+    """Return the frames of a bin that are fitted; sigma: of each frame of the record."""
+    weight = np.where(scan.use, sigma**-2.0, 0.0)
+    return BinFrames(scan.frames, scan.use, weight, min_lag, known)
 
 
 def _repeats(data: list[BinData]) -> list[list[BinData]]:

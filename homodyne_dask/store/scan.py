@@ -113,7 +113,7 @@ class Scan(Printed, BinsAndFrames):
         of = f" of scan {at // self._bins_per_scan + 1}" * ("scans" in self.attrs)
         return f"the bin labelled {self.all_bins['label'][at]}{of}"
 
-    @property
+    @cached_property
     def clusters(self) -> Int[np.ndarray, " bin"]:
         """A number for each selected bin: bins with the same number see the same speckle."""
         return friedel_clusters(self.q, self.phi, self.scan_number)
