@@ -75,8 +75,7 @@ def read_report(target: AnyPath, *, skipped: bool = False) -> IngestReport:
     """Return the report of a complete store; raises StoreError for one that is damaged."""
     attrs: dict[str, Any] = store_writer.root_attributes(target)
     sizes = (len(read_array(target, name)) for name in ("label", "time"))
-    manifest = read_manifest(target, attrs["store_sha256"], *sizes)
-    manifest.check_attributes(target, attrs)
+    manifest = read_manifest(target, attrs, *sizes)
     names = ("label", "q", "phi", "n_pixels", "sigma_row", "frame_mask")
     label, q, phi, pixels, rows, mask = (manifest.read_array(target, name) for name in names)
     frames = int(np.count_nonzero(mask))
