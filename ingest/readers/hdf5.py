@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -165,11 +166,10 @@ def truth(file: h5py.File) -> dict[str, Any]:
     with reading(file, "the attribute truth"):
         held = file.attrs.get("truth")
         found = {} if held is None else json.loads(text(held))
-    try:
+    with suppress(ValidationError):
         schema.Truth.model_validate(found)
-    except ValidationError:
-        return {}
-    return {"truth": found, "gap": found.get("gap_angstrom")}
+        return {"truth": found, "gap": found.get("gap_angstrom")}
+    return {}
 
 
 def matrix_names(file: h5py.File, group: str, pattern: str) -> dict[int, str]:

@@ -125,12 +125,11 @@ def saved_arrays(source: Any, beside: Path | None, **others: Any) -> Iterator[Pa
 
 
 def _as_array(name: str, given: Any) -> np.ndarray:
+    why = ""
     try:
         found = np.ascontiguousarray(given).reshape(np.shape(given))
     except (TypeError, ValueError, RuntimeError, AttributeError, OSError) as error:
         found, why = np.empty(0, object), f" ({error})"
-    else:
-        why = ""
     if found.dtype.kind not in "fiu" or found.size == 0 or (name == "c2" and found.ndim < 2):
         what = "source" if name == "c2" else name
         how = "the path of a file, or an array (t, t) or (bin, t, t)" if name == "c2" else "numbers"
