@@ -65,6 +65,12 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'s' * int(number != 1)}"
 
 
+def shown_ranges(ranges: Sequence[Sequence[int]], more: str = "more") -> str:
+    """Return ranges (first, after the last) as '51 to 60, 99', the first dozen of them."""
+    words = [f"{a} to {b - 1}" if b - a > 1 else str(a) for a, b in ranges]
+    return ", ".join(words[:12]) + (f" and {len(words) - 12} {more}" if len(words) > 12 else "")
+
+
 def with_unit(text: str, unit: str) -> str:
     """Return '2500 Å²/s', '30 degrees', or the text alone for a quantity without a unit."""
     return f"{text} {'degrees' if unit == 'degree' else unit}".rstrip()

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 
 from homodyne_dask.errors import SourceError
 from homodyne_dask.store.arrays import is_uneven, spacing_text
-from homodyne_dask.text import counted
+from homodyne_dask.text import counted, shown_ranges
 from ingest.clean import NoDataError, sigma_from_counts
 from ingest.readers.options import HALVES
 from ingest.readers.source import Source
@@ -177,14 +177,9 @@ def dimmed(masked: Bool[np.ndarray, " t"]) -> str:
 
 def as_ranges(numbers: Sequence[int] | np.ndarray) -> str:
     """Return numbers as '3 to 5, 9', the first dozen runs of them."""
-    runs: list[list[int]] = []
-    for number in sorted(int(number) for number in numbers):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    words = [str(a) if a == b else f"{a} to {b}" for a, b in runs[:12]]
-    return ", ".join(words) + (f" and {len(runs) - 12} more runs" if len(runs) > 12 else "")
+    ordered = np.sort(numbers)
+    runs = np.split(ordered, np.flatnonzero(np.diff(ordered) != 1) + 1)
+    return shown_ranges([(run[0], run[-1] + 1) for run in runs], "more runs")
 
 
 def implausible(source: Source) -> Iterator[str]:

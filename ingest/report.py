@@ -1,17 +1,16 @@
 """The report of an ingest, read back from the finished store."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from homodyne_dask.document.blocks import Document, table_document
 from homodyne_dask.document.plain_text import Printed
-from homodyne_dask.store.arrays import read_array, sigma_words, spacing_text
+from homodyne_dask.store.arrays import sigma_words, spacing_text
 from homodyne_dask.store.files import AnyPath
-from homodyne_dask.store.manifest import read_manifest
+from homodyne_dask.store.scan import open_dataset
 from homodyne_dask.text import known_number
-from ingest import store_writer
 
 _HEAD = ("label", "q [1/Å]", "φ [°]", "pixels", "frames", "σ")
 
@@ -73,27 +72,21 @@ def _of_bin(row: BinRow) -> tuple[str, ...]:
 
 def read_report(target: AnyPath, *, skipped: bool = False) -> IngestReport:
     """Return the report of a complete store; raises StoreError for one that is damaged."""
-    attrs: dict[str, Any] = store_writer.root_attributes(target)
-    sizes = (len(read_array(target, name)) for name in ("label", "time"))
-    manifest = read_manifest(target, attrs["store_sha256"], *sizes)
-    manifest.check_attributes(target, attrs)
-    names = ("label", "q", "phi", "n_pixels", "sigma_row", "frame_mask")
-    label, q, phi, pixels, rows, mask = (manifest.read_array(target, name) for name in names)
-    frames = int(np.count_nonzero(mask))
-    sigma, pairs = np.median(rows[:, mask], axis=1) ** 2, manifest.pairs.sum(axis=(1, 2))
+    scan = open_dataset(target)
+    attrs, mask = scan.attrs, scan.frame_mask
+    frames, sigma = int(np.count_nonzero(mask)), np.median(scan.sigma_row[:, mask], axis=1) ** 2
+    rows = zip(scan.label, scan.q, scan.phi, scan.n_pixels, sigma, strict=True)
     return IngestReport(
         store=target,
         source_file=attrs["source_file"],
         source_format=attrs["source_format"],
         bins=tuple(
-            BinRow(int(a), float(b), float(c), int(d), frames, float(e))
-            for a, b, c, d, e, known in zip(label, q, phi, pixels, sigma, pairs, strict=True)
-            if known
+            BinRow(int(a), float(b), float(c), int(d), frames, float(e)) for a, b, c, d, e in rows
         ),
         n_frames=len(mask),
         frame_time=attrs["frame_time"],
-        spacing=spacing_text(manifest.read_array(target, "time"), attrs["frame_time"]),
-        n_pairs=int(pairs.sum()),
+        spacing=spacing_text(scan.time, attrs["frame_time"]),
+        n_pairs=int(scan.manifest.pairs.sum()),
         sigma_source=attrs["sigma_source"],
         notes=tuple(attrs["notes"]),
         skipped=skipped,

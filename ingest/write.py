@@ -210,7 +210,7 @@ def _unchanged(states: Mapping[Path, tuple[int, ...] | None], target: AnyPath) -
         yield
     except FileReadError:
         raise
-    except Exception as e:
+    except Exception as e:  # whatever it is may follow from the change; else it is raised below
         error = e
     if changed := [path for path, state in states.items() if _state(path) != state]:
         store_writer.clear(target)

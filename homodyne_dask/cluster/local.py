@@ -31,22 +31,17 @@ from homodyne_dask.cluster._dask_internals import (
     release_scheduler,
 )
 from homodyne_dask.cluster.connect import closing_logged, with_timeout
-from homodyne_dask.cluster.memory import (
-    IDLE_WORKER_BYTES,
-    available_memory,
-    memory_for_workers,
-    too_little,
-)
+from homodyne_dask.cluster.memory import IDLE_WORKER_BYTES, available_memory, too_little
 from homodyne_dask.cluster.settings import (
     MONITOR_SETTINGS,
     SCHEDULER_SETTINGS,
     monitor_environment,
     worker_environment,
 )
-from homodyne_dask.cluster.workers import MAX_THREADS_PER_WORKER, JobCluster, Workers
+from homodyne_dask.cluster.workers import JobCluster, Workers, local_workers
 from homodyne_dask.errors import ClusterError, require_count, require_type
 from homodyne_dask.kernels.gpus import environments_of_gpus
-from homodyne_dask.store.processes import code_digest, cores, digest_of_sources, python_command
+from homodyne_dask.store.processes import code_digest, digest_of_sources, python_command
 
 NO_PROGRESS_TIMEOUT = 300.0
 """Seconds without any finished task after which a pass fails."""
@@ -132,13 +127,11 @@ def local_cluster(
         require_type("dashboard", dashboard, str, "an address, such as '127.0.0.1:8787', or None")
     if security is not None:
         require_type("security", security, Security, "TLS settings as a distributed.Security")
-    total, most = cores(), MAX_THREADS_PER_WORKER
-    processes = gpus or processes or max(1, total // (threads or min(most, total)))
-    threads = threads or max(1, total // processes)
-    memory = memory or memory_for_workers(processes)
+    made = local_workers(gpus, processes, threads, memory)
+    threads, memory = made.threads_each, made.memory // made.processes
     # to Dask 0 bytes are no limit, and a nanny starts a worker that is over its limit again, without end
-    if memory // processes < IDLE_WORKER_BYTES:
-        raise too_little("a worker", IDLE_WORKER_BYTES, memory // processes)
+    if memory < IDLE_WORKER_BYTES:
+        raise too_little("a worker", IDLE_WORKER_BYTES, memory)
     protocol, files = "tls://" if security else "tcp://", None
     if security is not None:  # the names of a worker's files, as they pass through a command
         names = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
@@ -146,7 +139,7 @@ def local_cluster(
     worker_kwargs = {
         "host": "127.0.0.1",
         "nthreads": threads,
-        "memory_limit": memory // processes,
+        "memory_limit": memory,
         "silence_logs": 40,
         "dashboard_address": None,
         "dashboard": False,
@@ -166,7 +159,7 @@ def local_cluster(
         dask.config.set(SCHEDULER_SETTINGS | MONITOR_SETTINGS),
     ):
         there = {"local_directory": str(folder)}
-        of_gpus = environments_of_gpus(gpus) or [{}] * processes
+        of_gpus = environments_of_gpus(gpus) or [{}] * made.processes
         environments = [{"env": worker_environment(threads) | of_gpu} for of_gpu in of_gpus]
         options = [worker_kwargs | there | environment for environment in environments]
         workers = [{"cls": _Worker, "options": {"worker_kwargs": kwargs}} for kwargs in options]

@@ -6,6 +6,7 @@ from pathlib import Path
 import psutil
 
 from homodyne_dask.errors import PlanError
+from homodyne_dask.store.processes import system_text
 from homodyne_dask.text import size
 
 CGROUPS = Path("/sys/fs/cgroup")
@@ -69,7 +70,7 @@ def memory_for_workers(processes: int) -> int:
 def _free_in_cgroups() -> list[int]:
     """Return what is free below the limit of each cgroup that this process is in, the outer ones too."""
     free = [psutil.virtual_memory().total]
-    for line in _text(Path("/proc/self/cgroup")).splitlines():
+    for line in system_text(Path("/proc/self/cgroup")).splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
             free += _free_below(CGROUPS, path, "memory.max", "memory.current", "inactive_file")
@@ -85,15 +86,8 @@ def _free_below(root: Path, path: str, limit: str, used: str, cached: str) -> li
     folders = [folder for folder in (inner, *inner.parents) if folder.is_relative_to(root)]
     free = []
     for folder in folders:
-        most, now = _text(folder / limit).strip(), _text(folder / used).strip()
+        most, now = system_text(folder / limit).strip(), system_text(folder / used).strip()
         if most.isdigit() and now.isdigit():
-            stat = dict(row.split() for row in _text(folder / "memory.stat").splitlines())
+            stat = dict(row.split() for row in system_text(folder / "memory.stat").splitlines())
             free.append(int(most) - int(now) + int(stat.get(cached, 0)))
     return free
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""

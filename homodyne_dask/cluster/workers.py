@@ -78,12 +78,19 @@ def this_process() -> Workers:
     return Workers(1, 1, available_memory(), local=True)
 
 
-def local_workers(gpus: int = 0) -> Workers:
-    """Return the workers that `local_cluster()` would start, or `local_cluster(gpus=...)`."""
+def local_workers(
+    gpus: int = 0,
+    processes: int | None = None,
+    threads: int | None = None,
+    memory: int | None = None,
+) -> Workers:
+    """Return the workers that `local_cluster` would start with these arguments; threads: of each."""
     total = cores()
-    processes = gpus or max(1, total // min(MAX_THREADS_PER_WORKER, total))
-    memory = memory_for_workers(processes)
-    return Workers(processes, max(1, total // processes) * processes, memory, to_start=True)
+    each = threads or min(MAX_THREADS_PER_WORKER, total)
+    processes = gpus or processes or max(1, total // each)
+    threads = threads or max(1, total // processes)
+    memory = memory or memory_for_workers(processes)
+    return Workers(processes, threads * processes, memory, to_start=True)
 
 
 def workers_asked(given: int | str, client: object = None) -> Workers:

@@ -16,7 +16,7 @@ import numpy as np
 
 from homodyne_dask.store import objects
 from homodyne_dask.store.chunk_codec import CHECKSUM_BYTES, MAX_OVERHEAD, decode_chunk
-from homodyne_dask.store.files import AnyPath, read_with_tail, twice
+from homodyne_dask.store.files import AnyPath, open_without_waiting, read_with_tail, twice
 from homodyne_dask.store.url_path import UrlPath
 
 REQUESTS = 16
@@ -70,12 +70,9 @@ def read_ahead(places: Sequence[ByteRange], max_bytes: int) -> None:
 def _begun(place: ByteRange, max_bytes: int) -> Future[bytes | memoryview] | None:
     if isinstance(place.path, UrlPath):
         return _requests().submit(_fetched, place, max_bytes)
-    with suppress(OSError):  # a missing file or a pipe is reported when it is read
-        handle = os.open(place.path, os.O_RDONLY | os.O_NONBLOCK)
-        try:
-            os.posix_fadvise(handle, *(place.span or (0, 0)), os.POSIX_FADV_WILLNEED)
-        finally:
-            os.close(handle)
+    # a missing file or a pipe is reported when it is read
+    with suppress(OSError), open(place.path, "rb", 0, opener=open_without_waiting) as file:
+        os.posix_fadvise(file.fileno(), *(place.span or (0, 0)), os.POSIX_FADV_WILLNEED)
     return None
 
 

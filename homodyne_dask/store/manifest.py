@@ -39,8 +39,6 @@ class Manifest:
     """Known pairs in each chunk of c2."""
     arrays: Mapping[str, str]
     """SHA-256 of each small array by name (`array_digest`); of `OPTIONAL_ARRAYS` those that the store has."""
-    attributes: str
-    """SHA-256 of the root attributes (`attributes_digest`)."""
     spans: Mapping[int, Int[np.ndarray, "bin i j 2"]] | None = None
     """First byte and number of bytes of each chunk in its shard; None where a chunk is a file."""
     kept: dict[str, np.ndarray] = field(default_factory=dict, compare=False, repr=False)
@@ -60,14 +58,6 @@ class Manifest:
             values.flags.writeable = False
             self.kept[name] = values
         return values
-
-    def check_attributes(self, store: str | AnyPath, attrs: Mapping[str, Any]) -> None:
-        """Raise StoreError for root attributes that are not those that were ingested."""
-        if attributes_digest(attrs) != self.attributes:
-            raise StoreError(
-                f"{store}: the attributes in zarr.json differ from what was ingested: they were edited; "
-                f"ingest the source again with --overwrite"
-            )
 
 
 def attributes_digest(attrs: Mapping[str, Any]) -> str:
@@ -102,9 +92,14 @@ def manifest_json(
     }
 
 
-def read_manifest(store: str | AnyPath, digest: str, bins: int, frames: int) -> Manifest:
-    """Return the manifest of a store of that size; raises StoreError if its SHA-256 is another."""
-    file = inside(store, schema.MANIFEST)
+def read_manifest(
+    store: str | AnyPath, attrs: Mapping[str, Any], bins: int, frames: int
+) -> Manifest:
+    """Return the manifest of a store of that size.
+
+    Raises StoreError if its SHA-256 is not that in the root attributes, or those are not the ingested ones.
+    """
+    file, digest = inside(store, schema.MANIFEST), attrs["store_sha256"]
 
     def read() -> bytes:
         content = read_regular_file(file, MAX_BYTES)
@@ -119,10 +114,17 @@ def read_manifest(store: str | AnyPath, digest: str, bins: int, frames: int) -> 
         why = f"{schema.MANIFEST} does not match store_sha256 ({found})"
         raise ingest_again(store, why) from e
     try:
-        return _parsed(json.loads(content), bins, frames)
+        held = json.loads(content)
+        manifest, of_attributes = _parsed(held, bins, frames), held["attributes"]
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as e:
         why = f"{schema.MANIFEST} is not a manifest ({type(e).__name__}: {why_unreadable(e)})"
         raise ingest_again(store, why) from e
+    if attributes_digest(attrs) != of_attributes:
+        raise StoreError(
+            f"{store}: the attributes in zarr.json differ from what was ingested: they were edited; "
+            f"ingest the source again with --overwrite"
+        )
+    return manifest
 
 
 def _parsed(held: Any, bins: int, frames: int) -> Manifest:
@@ -135,7 +137,6 @@ def _parsed(held: Any, bins: int, frames: int) -> Manifest:
             name: str(held["arrays"][name])
             for name in (*SMALL_ARRAYS, *(OPTIONAL_ARRAYS.keys() & held["arrays"].keys()))
         },
-        str(held["attributes"]),
         None if "sizes" not in held else _spans(held["sizes"], bins, frames),
     )
 

@@ -174,12 +174,9 @@ def write(path: UrlPath, content: bytes, mode: Any = "overwrite") -> bool:
 
 def version(path: UrlPath) -> dict[str, str] | None:
     """Return what tells an object from those that were written in its place; None where there is none."""
-    try:
-        with object_errors(path):
-            found: Any = connection(path.root).get(path.key).meta
-    except FileNotFoundError:
-        return None
-    return {name: found[name] for name in ("e_tag", "version") if found[name] is not None}
+    with suppress(FileNotFoundError), object_errors(path):
+        found: Any = connection(path.root).get(path.key).meta
+        return {name: found[name] for name in ("e_tag", "version") if found[name] is not None}
 
 
 def remove(path: UrlPath) -> None:

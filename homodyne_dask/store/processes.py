@@ -92,6 +92,14 @@ def jax_threads() -> int:
     return cores()
 
 
+def system_text(path: Path) -> str:
+    """Return what the system says in a file, '' where it has no such file."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
 def on_cores[Of, Made](function: Callable[[Of], Made], of: Iterable[Of]) -> list[Made]:
     """Return the results of a function that leaves the interpreter's lock to others, in order."""
     with ThreadPoolExecutor(min(cores(), _MOST_AT_ONCE)) as pool:
@@ -101,10 +109,7 @@ def on_cores[Of, Made](function: Callable[[Of], Made], of: Iterable[Of]) -> list
 @cache
 def processor() -> str | None:
     """Return the model of the processor and its instructions; None where they are unknown."""
-    try:
-        first, _, _ = _CPU_INFO.read_text().partition("\n\n")
-    except OSError:
-        return None
+    first, _, _ = system_text(_CPU_INFO).partition("\n\n")
     lines = [line.partition(":") for line in first.splitlines()]
     known = {name.strip(): value.strip() for name, _, value in lines}
     model = {name: known[name] for name in _MODEL if name in known}

@@ -38,7 +38,7 @@ from homodyne_dask.store.selection import (
     select_frames,
 )
 from homodyne_dask.store.url_path import UrlPath
-from homodyne_dask.text import known_number
+from homodyne_dask.text import known_number, shown_ranges
 
 if TYPE_CHECKING:
     import xarray
@@ -356,12 +356,6 @@ class Scan(Printed, BinsAndFrames):
         return table_document(caption, table, 0, [f"note: {note}" for note in self.attrs["notes"]])
 
 
-def shown_ranges(ranges: Sequence[Sequence[int]]) -> str:
-    """Return ranges of frames as '51 to 60, 99', counted from 0 with the last one."""
-    words = [f"{a} to {b - 1}" if b - a > 1 else str(a) for a, b in ranges]
-    return ", ".join(words[:12]) + (f" and {len(words) - 12} more" if len(words) > 12 else "")
-
-
 def with_bins(scan: Scan, labels: Sequence[int], scans: Sequence[int] | None) -> Scan:
     """Return a scan with the bins of these labels, and numbers of scans, in this order.
 
@@ -394,8 +388,7 @@ def open_dataset(path: str | AnyPath) -> Scan:
     attrs = read_metadata(where).get("attributes", {})
     validate.check_attributes(where, attrs)
     bins, frames = validate.check_arrays(where)
-    manifest = read_manifest(where, attrs["store_sha256"], bins, frames)
-    manifest.check_attributes(where, attrs)
+    manifest = read_manifest(where, attrs, bins, frames)
     per_bin = {name: manifest.read_array(where, name) for name in _PER_BIN}
     time, mask = (manifest.read_array(where, name) for name in ("time", "frame_mask"))
     with np.errstate(over="ignore", under="ignore"):

@@ -81,6 +81,13 @@ SHARD_BYTES = 1 << 27
 """Most bytes of decoded chunks in a shard, unless one row of chunks has more."""
 SHARDED = "sharding_indexed"
 """The codec of an array with shards."""
+ENTRY_FIELDS = ("entry_identifier", "scan_number", "start_time", "end_time")
+BEAM_FIELDS, SAMPLE_FIELDS = ("incident_energy",), ("temperature", "temperature_set")
+DETECTOR_FIELDS = (
+    *("description", "count_time", "distance"),
+    *("beam_center_x", "beam_center_y", "x_pixel_size", "y_pixel_size"),
+)
+"""Fields of the groups of NXxpcs that the attribute `experiment` has, where the source has them."""
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -13,7 +13,7 @@ from homodyne_dask.errors import HomodyneDaskError, OptionError, nearest
 from ingest.readers import hdf5
 from ingest.readers.array_axes import MatrixAxes, layout_of
 from ingest.readers.options import IngestOptions
-from ingest.readers.source import MIN_FRAMES, Source, from_first, place, source_of
+from ingest.readers.source import MIN_FRAMES, Source, place, source_of, times_or_spacing
 
 MAX_LISTED = 12
 MAX_OBJECTS = 10_000
@@ -100,10 +100,8 @@ def _named(file: h5py.File, options: IngestOptions, notes: list[str]) -> dict[st
         for what, name in names.items()
         if name is not None
     }
-    if "time" in held:
-        time = held.pop("time")
-        held |= {"dt": time[0]} if time.size == 1 else {"time": from_first(time, notes)}
-    return held
+    time = held.pop("time", None)
+    return held if time is None else held | times_or_spacing(time, notes)
 
 
 def what_is_in(file: h5py.File) -> str:

@@ -134,15 +134,14 @@ def _open_built_in(path: Path, options: IngestOptions) -> Source | str:
     with hdf5.open_hdf5(path) as file:
         known = (reader for is_in, reader in HDF5_READERS if is_in(file))
         reader, g2 = next(known, None), [name for name in G2 if hdf5.dataset(file, name)]
+        if reader is None and not g2:
+            return f"{path} has no two-time matrices of a known layout; {what_is_in(file)}"
     if reader is not None:
         return reader(path, options)
-    if g2:
-        raise SourceError(
-            f"{path} contains multi-tau g2 ({g2[0]}), but no two-time matrices: correlate "
-            f"the frames again with two-time output (boost_corr: --type Both) and ingest that file"
-        )
-    with hdf5.open_hdf5(path) as file:
-        return f"{path} has no two-time matrices of a known layout; {what_is_in(file)}"
+    raise SourceError(
+        f"{path} contains multi-tau g2 ({g2[0]}), but no two-time matrices: correlate "
+        f"the frames again with two-time output (boost_corr: --type Both) and ingest that file"
+    )
 
 
 def _open_installed(path: Path, options: IngestOptions, *, why: str) -> Source:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +26,6 @@ MAX_SMALL_ELEMENTS = 100_000_000
 """Elements; anything but a matrix that claims more is damaged."""
 MAX_LIST_ELEMENTS = 1_000_000
 """Elements of a list with one entry per bin, ring or angle."""
-FIELDS = {
-    "": ("entry_identifier", "scan_number", "start_time", "end_time"),
-    "instrument/incident_beam": ("incident_energy",),
-    "sample": ("temperature", "temperature_set"),
-}
-DETECTOR_FIELDS = (
-    *("description", "count_time", "distance"),
-    *("beam_center_x", "beam_center_y", "x_pixel_size", "y_pixel_size"),
-)
-"""Fields of NXxpcs in its groups."""
 
 
 def dataset(file: h5py.File, name: str) -> h5py.Dataset | None:
@@ -175,11 +166,10 @@ def truth(file: h5py.File) -> dict[str, Any]:
     with reading(file, "the attribute truth"):
         held = file.attrs.get("truth")
         found = {} if held is None else json.loads(text(held))
-    try:
+    with suppress(ValidationError):
         schema.Truth.model_validate(found)
-    except ValidationError:
-        return {}
-    return {"truth": found, "gap": found.get("gap_angstrom")}
+        return {"truth": found, "gap": found.get("gap_angstrom")}
+    return {}
 
 
 def matrix_names(file: h5py.File, group: str, pattern: str) -> dict[int, str]:
@@ -224,8 +214,12 @@ def experiment(file: h5py.File, entry: str, detector: str) -> dict[str, dict[str
 
     detector: path of its group. What is absent, or is not one value, is left out: no fit needs it.
     """
-    groups = {f"{entry}/{group}": names for group, names in FIELDS.items()}
-    groups[detector] = DETECTOR_FIELDS
+    groups = {
+        entry: schema.ENTRY_FIELDS,
+        f"{entry}/instrument/incident_beam": schema.BEAM_FIELDS,
+        f"{entry}/sample": schema.SAMPLE_FIELDS,
+        detector: schema.DETECTOR_FIELDS,
+    }
     found = {
         name: _value(file, f"{group}/{name}") for group, names in groups.items() for name in names
     }

@@ -19,7 +19,7 @@ from homodyne_dask.errors import OptionError, SourceError, shown
 from homodyne_dask.store.files import is_failure
 from ingest.readers.array_axes import Index, MatrixAxes, layout_of
 from ingest.readers.options import IngestOptions
-from ingest.readers.source import Source, decimals, from_first, place, source_of
+from ingest.readers.source import Source, decimals, place, source_of, times_or_spacing
 
 MAX_SMALL_BYTES = 800_000_000
 """Bytes of an array that is none of matrices."""
@@ -125,12 +125,11 @@ def saved_arrays(source: Any, beside: Path | None, **others: Any) -> Iterator[Pa
 
 
 def _as_array(name: str, given: Any) -> np.ndarray:
+    why = ""
     try:
         found = np.ascontiguousarray(given).reshape(np.shape(given))
     except (TypeError, ValueError, RuntimeError, AttributeError, OSError) as error:
         found, why = np.empty(0, object), f" ({error})"
-    else:
-        why = ""
     if found.dtype.kind not in "fiu" or found.size == 0 or (name == "c2" and found.ndim < 2):
         what = "source" if name == "c2" else name
         how = "the path of a file, or an array (t, t) or (bin, t, t)" if name == "c2" else "numbers"
@@ -280,12 +279,12 @@ def _times(path: Path, held: Contents, notes: list[str]) -> dict[str, Any]:
         if t1.ndim != 1 or not np.array_equal(t1, t2):
             raise SourceError(f"t1 and t2 of {path.name} differ: the file is damaged")
         found["time"] = decimals(t1)
-    if "time" in found and found["time"].size == 1:  # --time-dataset may name their spacing
-        found["dt"] = found.pop("time")
-    if "dt" in found and found["dt"].size != 1:
-        raise SourceError(f"dt of {path.name} must be one number, not {found['dt'].size}")
-    times: dict[str, Any] = {"dt": found["dt"][0]} if "dt" in found else {}
-    return times | ({"time": from_first(found["time"], notes)} if "time" in found else {})
+    times = times_or_spacing(found["time"], notes) if "time" in found else {}
+    if "dt" in found and "dt" not in times:
+        if found["dt"].size != 1:
+            raise SourceError(f"dt of {path.name} must be one number, not {found['dt'].size}")
+        times["dt"] = found["dt"][0]
+    return times
 
 
 def _cache_frames(path: Path, notes: list[str]) -> dict[str, Any]:

@@ -253,13 +253,18 @@ def decimals(values: Any) -> Float[np.ndarray, " n"]:
     return np.array([float(str(value)) for value in np.ravel(values)])
 
 
-def from_first(time: Float[np.ndarray, " t"], notes: list[str]) -> Float[np.ndarray, " t"]:
-    """Return times [s] since the first of them; add to `notes` where that changes them."""
-    if time[0]:
+def times_or_spacing(given: Float[np.ndarray, " t"], notes: list[str]) -> dict[str, Any]:
+    """Return times [s] since the first of them, or dt, their spacing, where only one number is given.
+
+    Adds to `notes` where times are shifted.
+    """
+    if given.size == 1:
+        return {"dt": given[0]}
+    if given[0]:
         notes.append(
-            f"time began at {time[0]:g} s and was shifted to 0 (to keep an age, give --time-offset)"
+            f"time began at {given[0]:g} s and was shifted to 0 (to keep an age, give --time-offset)"
         )
-    return time - time[0]
+    return {"time": given - given[0]}
 
 
 def spacing(seconds: float, frames: int) -> float:

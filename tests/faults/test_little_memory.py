@@ -32,9 +32,9 @@ def cgroup(folder: Path, **values: int | str) -> None:
 def inside(tmp_path, monkeypatch):
     """This process in a cgroup whose outer one has 300 MB, of which 100 MB and 40 MB of files are used."""
     monkeypatch.setattr(memory, "CGROUPS", tmp_path)
-    text = memory._text
+    text = memory.system_text
     lines = {"/proc/self/cgroup": "5:cpu:/job\n4:memory:/job/step\n0::/job/step\n"}
-    monkeypatch.setattr(memory, "_text", lambda path: lines.get(str(path)) or text(path))
+    monkeypatch.setattr(memory, "system_text", lambda path: lines.get(str(path)) or text(path))
     return tmp_path
 
 

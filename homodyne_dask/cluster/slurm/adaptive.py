@@ -20,7 +20,7 @@ from distributed.deploy.spec import ProcessInterface
 from homodyne_dask.cluster import _dask_internals
 from homodyne_dask.cluster.slurm import queue
 from homodyne_dask.cluster.slurm.sites import Site
-from homodyne_dask.cluster.workers import JobCluster, Workers
+from homodyne_dask.cluster.workers import JobCluster
 from homodyne_dask.errors import ClusterError, one_line
 
 MAX_FAILED_JOBS = 5
@@ -51,8 +51,6 @@ class _ReportingCluster(JobQueueCluster, JobCluster):
     """A cluster that reports which of its workers are missing and why."""
 
     site: Site
-    expected: Workers
-    task: float
     listing: Sequence[queue.QueuedJob] = ()
     """The user's jobs when the queue was last listed."""
     refusal = ""

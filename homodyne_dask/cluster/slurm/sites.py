@@ -5,6 +5,7 @@ jobqueue.<site>, wherever Dask has read them from.
 """
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -147,17 +148,11 @@ def _checked(site: Site) -> Site:
 
 def walltime_seconds(text: str, what: str) -> float:
     """Return the seconds of a walltime as SLURM and PBS write it: [days-]hours:minutes:seconds."""
-    days, _, rest = str(text).rpartition("-")
-    try:
-        parts = [int(part) for part in rest.split(":")]
-        if not 2 <= len(parts) <= 3:
-            raise ValueError
-        hours, minutes, rest_seconds = (0, *parts)[-3:]
-        return 86400.0 * int(days or 0) + 3600 * hours + 60 * minutes + rest_seconds
-    except ValueError:
-        raise OptionError(
-            f'{what} = {text!r} is not a walltime: write "02:00:00" for two hours'
-        ) from None
+    found = re.fullmatch(r"(?:(\d*)-)?(?:(\d+):)?(\d+):(\d+)", str(text).strip())
+    if found is None:
+        raise OptionError(f'{what} = {text!r} is not a walltime: write "02:00:00" for two hours')
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return 86400.0 * days + 3600 * hours + 60 * minutes + seconds
 
 
 def path(text: str) -> Path:

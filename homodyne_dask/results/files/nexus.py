@@ -14,6 +14,7 @@ from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView, view_of
 from homodyne_dask.results.data.window_means import times_of
 from homodyne_dask.results.files.netcdf import NXXPCS
+from homodyne_dask.store import schema
 from homodyne_dask.store.files import path_of, write_atomic
 from homodyne_dask.store.scan import Scan
 
@@ -21,12 +22,6 @@ PIXELS = (
     "dynamic_roi_map lists the pixels of each bin one after the other, "
     "not at their positions on the detector"
 )
-DETECTOR = (
-    *("description", "count_time", "distance"),
-    *("beam_center_x", "beam_center_y", "x_pixel_size", "y_pixel_size"),
-)
-SAMPLE = ("temperature", "temperature_set")
-"""Fields of NXdetector and NXsample that ingest keeps, where the source has them."""
 
 
 def write_nexus(result: FitResult, path: str | Path, scan: Scan | None) -> None:
@@ -71,7 +66,7 @@ def _write_entry(entry: h5py.Group, view: FitView) -> None:
     entry["title"] = f"{view.result.config['model']} fitted to {in_line(inputs['store'])}"
     name_of_scan = Path(inputs["source_file"]).stem.removesuffix("_results")
     named = {"entry_identifier": {"value": in_line(name_of_scan)}}
-    for name in ("entry_identifier", "scan_number", "start_time", "end_time"):
+    for name in schema.ENTRY_FIELDS:
         if found := (named | experiment).get(name):
             entry[name] = found["value"]
 
@@ -116,11 +111,11 @@ def _write_instrument(entry: h5py.Group, view: FitView) -> None:
     instrument = _group(entry, "instrument", "NXinstrument")
     if "incident_energy" in experiment:
         beam = _group(instrument, "incident_beam", "NXbeam")
-        _write_known(beam, experiment, ("incident_energy",))
+        _write_known(beam, experiment, schema.BEAM_FIELDS)
     detector = _group(instrument, "detector_1", "NXdetector")
     frame_time = scan.attrs["frame_time"] * view.axis.side
     _field(detector, "frame_time", frame_time, units="s")
-    _write_known(detector, experiment, DETECTOR)
+    _write_known(detector, experiment, schema.DETECTOR_FIELDS)
     masks = _group(instrument, "masks", "NXnote")
     if (scan.n_pixels > 0).all():
         pixels = np.repeat(np.arange(1, len(scan.bins) + 1), scan.n_pixels)
@@ -131,8 +126,8 @@ def _write_instrument(entry: h5py.Group, view: FitView) -> None:
         _field(masks, "dynamic_q_list", scan.q, units="1/angstrom")
     if np.isfinite(scan.phi).all():
         _field(masks, "dynamic_phi_list", scan.phi, units="degree")
-    if experiment.keys() & set(SAMPLE):
-        _write_known(_group(entry, "sample", "NXsample"), experiment, SAMPLE)
+    if experiment.keys() & {*schema.SAMPLE_FIELDS}:
+        _write_known(_group(entry, "sample", "NXsample"), experiment, schema.SAMPLE_FIELDS)
 
 
 def _write_known(group: h5py.Group, experiment: Mapping[str, Any], names: tuple[str, ...]) -> None:

@@ -30,8 +30,7 @@ from homodyne_dask.results.views.posterior_section import posterior_section
 from homodyne_dask.solver.covariance import CLUSTER_ROBUST, SPECKLE
 from homodyne_dask.store.arrays import sigma_words
 from homodyne_dask.store.rings import describe_rings
-from homodyne_dask.store.scan import shown_ranges
-from homodyne_dask.text import counted, with_unit
+from homodyne_dask.text import counted, shown_ranges, with_unit
 
 ON_PULLS = (
     "pull: (value − truth) / stderr as a normal deviate, beyond ±2 in 5 of 100 fits for any dof"
