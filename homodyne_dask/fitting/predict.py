@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from homodyne_dask.errors import OptionError, nearest, shown
+from homodyne_dask.errors import OptionError, require_known, shown
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.backend_interface import ModelPoint
 from homodyne_dask.kernels.problem import Problem
@@ -173,10 +173,7 @@ def vector_of(model: Model, params: Mapping[str, float] | ArrayLike) -> Float[np
         if number.size != 1:
             raise OptionError(f"{name} = {shown(given)} is not a single number")
         theta[name] = float(number.item())
-        if name not in model.names:
-            raise OptionError(
-                f"{model.name} has no parameter {name!r}; {nearest(str(name), model.names)}"
-            )
+        require_known(name, model.names, f"{model.name} has no parameter {name!r}")
         if name in constants and theta[name] != constants[name]:
             raise OptionError(
                 f"{name} is {constants[name]:g} in {model.name}, but {theta[name]:g} was given: leave it out"

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 
 from homodyne_dask.document.blocks import Document, table_document
 from homodyne_dask.document.plain_text import Printed
-from homodyne_dask.errors import OptionError, nearest, require_type, shown
+from homodyne_dask.errors import OptionError, require_known, require_type, shown
 from homodyne_dask.models.rate_forms import PowerLaw
 from homodyne_dask.models.spline_basis import Smoothness, SplineForm
 
@@ -108,10 +108,7 @@ class Parameter:
             )
         require_type(f"unit of {self.name}", self.unit, str, "a string, such as '1/s'")
         _checked_bounds(self.name, self.bounds)
-        if not isinstance(self.scale, str) or self.scale not in SCALES:
-            raise OptionError(
-                f"scale of {self.name}: {shown(self.scale)} is unknown; {nearest(self.scale, SCALES)}"
-            )
+        require_known(self.scale, SCALES, f"scale of {self.name}: {shown(self.scale)} is unknown")
         if self.period is not None:
             require_type(f"period of {self.name}", self.period, Real, "a positive number, or None")
             if not 0 < self.period < math.inf:
@@ -311,8 +308,7 @@ def search(
     initial, fixed, bounds = (dict(given) for given in options.values())
     for what, given in options.items():
         for name in given:
-            if name not in names:
-                raise OptionError(f"{what}: unknown parameter {name!r}; {nearest(name, names)}")
+            require_known(name, names, f"{what}: unknown parameter {name!r}")
             if name in constants:
                 raise OptionError(
                     f"{what}: {name} is {constants[name]:g} by the definition of this model: leave it "

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from homodyne_dask.errors import OptionError, nearest, require_type, shown
+from homodyne_dask.errors import OptionError, nearest, require_known, require_type, shown
 from homodyne_dask.models.parameters import Parametrized, Search
 from homodyne_dask.models.spline_basis import DEFAULT_KNOTS, MIN_KNOTS, Smoothness, SplineForm
 from homodyne_dask.models.transport import (
@@ -138,8 +138,7 @@ def check_profile(model: Parametrized, name: object) -> None:
             f"profile of {name}: {model.name} has rates without a formula, whose smoothness would "
             f"change along the profile: leave it out"
         )
-    if name not in model.names:
-        raise OptionError(f"profile: unknown parameter {name!r}; {nearest(str(name), model.names)}")
+    require_known(name, model.names, f"profile: unknown parameter {name!r}")
 
 
 def check_priors(model: Parametrized, given: object) -> None:
@@ -176,11 +175,8 @@ def smoothness_of(
             raise OptionError(
                 f"smoothness is given, but {model.name} has no splines: add rates='spline'"
             )
-        if name not in places:
-            raise OptionError(
-                f"smoothness: {model.name} has no splines for a rate {shown(name)}; "
-                f"{nearest(str(name), places)}"
-            )
+        wrong = f"smoothness: {model.name} has no splines for a rate {shown(name)}"
+        require_known(name, places, wrong)
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not 0 < value < np.inf:
             raise OptionError(f"smoothness of {name} = {shown(value)} is not a positive number")

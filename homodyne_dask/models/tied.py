@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.errors import OptionError, nearest, require_type, shown
+from homodyne_dask.errors import OptionError, require_known, require_type, shown
 from homodyne_dask.models.parameters import Parameter, Parametrized
 from homodyne_dask.models.transport import TransportModel
 from homodyne_dask.models.user_defined import SeparableModel
@@ -119,18 +119,14 @@ def check_untied(model: Parametrized, what: str, names: object) -> None:
 
 
 def _check(base: Parametrized, name: str, text: object) -> None:
-    if name not in base.names:
-        raise OptionError(f"tie: unknown parameter {shown(name)}; {nearest(name, base.names)}")
+    require_known(name, base.names, f"tie: unknown parameter {shown(name)}")
     constant = base.parameters[base.names.index(name)].constant
     if constant is not None:
         raise OptionError(
             f"tie: {name} is {constant:g} by the definition of {base.name}: remove it from tie"
         )
     for used in _names(name, text):
-        if used not in base.names:
-            raise OptionError(
-                f"tie of {name}: unknown parameter {used!r}; {nearest(used, base.names)}"
-            )
+        require_known(used, base.names, f"tie of {name}: unknown parameter {used!r}")
 
 
 def _names(name: str, text: Any) -> list[str]:

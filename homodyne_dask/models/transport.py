@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.errors import OptionError, nearest, shown
+from homodyne_dask.errors import OptionError, require_known, shown
 from homodyne_dask.models.parameters import Parameter, Parametrized
 from homodyne_dask.models.rate_forms import POWER_LAW_FORM, RATES, RateForm, rate
 from homodyne_dask.models.spline_basis import SplineForm
@@ -117,12 +117,8 @@ class TransportModel(Parametrized):
 
 def convention_named(name: str) -> Convention:
     """Return the convention of that name; raises OptionError with the names there are."""
-    try:
-        return Convention(name)
-    except ValueError:
-        raise OptionError(
-            f"convention {shown(name)} is unknown; {nearest(name, Convention)}"
-        ) from None
+    require_known(name, [*Convention], f"convention {shown(name)} is unknown")
+    return Convention(name)
 
 
 def frame_spacing(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from homodyne_dask.errors import OptionError, nearest, shown
+from homodyne_dask.errors import OptionError, require_known, shown
 from homodyne_dask.solver.scaling_bounds import ScalingPrior
 
 MODES = ("individual", "shared", "fourier1", "fourier2", "fourier3", "scans", "fixed")
@@ -48,8 +48,7 @@ def scaling_of(
     to 'individual', where it holds for every bin, and to 'shared'. Raises OptionError for unknown
     modes and for values that are missing, too many or not numbers.
     """
-    if mode not in MODES:
-        raise OptionError(f"scaling {mode!r} is unknown; {nearest(mode, MODES)}")
+    require_known(mode, MODES, f"scaling {mode!r} is unknown")
     if prior is not None and mode not in ("individual", "shared"):
         raise OptionError(
             f"bounds and priors of contrast and offset do not apply to scaling {mode!r}: "
