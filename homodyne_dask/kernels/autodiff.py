@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -122,6 +123,11 @@ def of_frames(tables: Tables, frames: int, first: int, T: int) -> Tables:
     """Return the tables of T frames; past the end the last frame is repeated, where there are no data."""
     some = np.minimum(np.arange(first, first + T), frames - 1)
     return jax.tree.map(lambda values: np.ascontiguousarray(values[..., some]), tables)
+
+
+def at_times(tables: Tables, time: Float[np.ndarray, " n"], t: Float[np.ndarray, " m"]) -> Tables:
+    """Return the tables at times t, linear between the frame times."""
+    return jax.tree.map(lambda v: np.apply_along_axis(partial(np.interp, t, time), -1, v), tables)
 
 
 def sides_of[T](rows: T, columns: T, at: SubBlock) -> tuple[T, T]:

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from homodyne_dask.kernels.backend_interface import RateCurve
 from homodyne_dask.kernels.decayed_subblocks import SubBlocks, sub_blocks
 from homodyne_dask.kernels.problem import Problem, coarse_frames, coarse_min_lag
-from homodyne_dask.models.rate_forms import RateForm
+from homodyne_dask.models.rate_forms import RateForm, integrated
 from homodyne_dask.models.shear_factor import Array, decay, sheared, strain, unsheared, wave
 from homodyne_dask.models.spline_basis import SplineForm
 from homodyne_dask.models.transport import (
@@ -92,8 +92,7 @@ def point_of_rates(
     at = point(problem, theta, time)
     steps = time_steps(problem.convention, time)
     of = np.stack([rates.get("gamma_dot", np.zeros_like(time)), rates["J"]])
-    integrals = np.cumsum(0.5 * (of[:, 1:] + of[:, :-1]) * steps, axis=1)
-    return replace(at, rows=np.pad(integrals, ((0, 0), (1, 0))))
+    return replace(at, rows=integrated(of, steps))
 
 
 class _Rate(NamedTuple):
@@ -152,8 +151,7 @@ def rates_of_draws(
     strain = np.empty((len(thetas), len(at)))
     for n in range(0, len(thetas), DRAWS_AT_ONCE):
         shear_rate = _values(each[1], t, thetas[n : n + DRAWS_AT_ONCE])
-        sums = np.cumsum(0.5 * (shear_rate[:, 1:] + shear_rate[:, :-1]) * steps, axis=1)
-        strain[n : n + DRAWS_AT_ONCE] = np.pad(sums, ((0, 0), (1, 0)))[:, at]
+        strain[n : n + DRAWS_AT_ONCE] = integrated(shear_rate, steps)[:, at]
     return found | {"strain": strain}
 
 

@@ -40,6 +40,14 @@ class PriorTerms(NamedTuple):
         return int(np.count_nonzero(self.weight))
 
 
+def shortest(
+    step: Float[np.ndarray, "*n p"], period: Float[np.ndarray, " p"]
+) -> Float[np.ndarray, "*n p"]:
+    """Return differences of parameters, of periodic ones by at most half a period."""
+    periods = np.where(np.isfinite(period), period, 1.0)
+    return np.where(np.isfinite(period), step - periods * np.round(step / periods), step)
+
+
 @dataclass(frozen=True)
 class GaussianPriors:
     """Mean and standard deviation of parameters that are known beforehand."""
@@ -57,10 +65,8 @@ class GaussianPriors:
 
     def deviation(self, theta: Float[np.ndarray, "*n p"]) -> Float[np.ndarray, "*n p"]:
         """Return (theta - mean)/sd; 0 where there is no prior."""
-        away = theta - self.mean
-        period = np.where(np.isfinite(self.period), self.period, 1.0)
-        nearest = np.where(np.isfinite(self.period), away - period * np.round(away / period), away)
-        return np.nan_to_num(nearest / self.sd, posinf=np.inf, neginf=-np.inf)
+        away = shortest(theta - self.mean, self.period) / self.sd
+        return np.nan_to_num(away, posinf=np.inf, neginf=-np.inf)
 
     def chisqr(self, theta: Float[np.ndarray, "*n p"]) -> Float[np.ndarray, "*n"]:
         """Return Σ ((theta - mean)/sd)²."""

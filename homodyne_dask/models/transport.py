@@ -24,7 +24,7 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, require_known, shown
 from homodyne_dask.models.parameters import Parameter, Parametrized
-from homodyne_dask.models.rate_forms import POWER_LAW_FORM, RATES, RateForm, rate
+from homodyne_dask.models.rate_forms import POWER_LAW_FORM, RATES, RateForm, integrated, rate
 from homodyne_dask.models.spline_basis import SplineForm
 
 RATE_FLOOR = 1e-10
@@ -190,22 +190,14 @@ def rows_of(
     steps: Float[np.ndarray, " m"],
 ) -> Float[np.ndarray, "rows n"]:
     """Return the rows of `tables` from `positive_times`; of JAX where the arguments are."""
-    C = _integral(model.J.at(t, theta[model.diffusion], RATE_FLOOR), steps)
+    C = integrated(model.J.at(t, theta[model.diffusion], RATE_FLOOR), steps)
     xp = theta.__array_namespace__()
     rows = [xp.ones((1, len(t))), C[1:]]
     if model.shear:
         rate = model.gamma_dot.at(t, theta[model.shear_rate], convention.floor_of("gamma_dot"))
-        G = _integral(rate, steps)
+        G = integrated(rate, steps)
         rows += [G[1:], G[:1]]
     return xp.concatenate([*rows, C[:1]])
-
-
-def _integral(
-    rate: Float[np.ndarray, "k n"], steps: Float[np.ndarray, " m"]
-) -> Float[np.ndarray, "k n"]:
-    xp = rate.__array_namespace__()
-    steps_up = xp.cumsum(0.5 * (rate[:, 1:] + rate[:, :-1]) * steps, axis=1)
-    return xp.concatenate([xp.zeros_like(rate[:, :1]), steps_up], axis=1)
 
 
 @dataclass(frozen=True)
