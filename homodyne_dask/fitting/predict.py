@@ -103,7 +103,7 @@ def point_of_scenario(
     convention: Convention,
 ) -> TransportPoint:
     """Return the integrals of the rates of a simulated scan; arguments are those of `c2_of_rates`."""
-    t = positive_times(convention, time, frame_spacing(time, convention))
+    t = positive_times(time, frame_spacing(time, convention))
     rates = true_rates(model, parameters, t, convention)
     assert rates is not None  # as the scenarios have them
     problem = Problem(LAMINAR_FLOW if "gamma_dot" in rates else STATIC, convention, gap)

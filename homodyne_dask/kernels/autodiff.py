@@ -139,12 +139,7 @@ def sides_of[T](rows: T, columns: T, at: SubBlock) -> tuple[T, T]:
     )
 
 
-def slopes_of_ties(ties: Ties, theta: Float[np.ndarray, " m"]) -> Float[np.ndarray, "p m"]:
-    """Return the derivatives of all parameters of a model by those that are not tied."""
-    with float64_on_cpu():
-        return np.asarray(_slopes_of_ties(np.asarray(theta, float), ties=ties))
-
-
 @plain_kernel("ties")
-def _slopes_of_ties(theta: Array, *, ties: Ties) -> Array:
+def slopes_of_ties(theta: Float[Array, " m"], *, ties: Ties) -> Float[Array, "p m"]:
+    """Return the derivatives of all parameters of a model by those that are not tied."""
     return jax.jacfwd(ties.expand)(theta)

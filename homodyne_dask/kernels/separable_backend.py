@@ -126,9 +126,6 @@ def separable_kernel(
     return block.summed((0, block.n_total), start, common, add)
 
 
-kernels = {"gram": separable_kernel, "wide": wide_kernel, "cells": cells_kernel}
-
-
 def _arguments(
     at: SeparablePoint, block: Block, theta: np.ndarray, tables: Tables
 ) -> tuple[MeasuredBlock, SeparableTables]:

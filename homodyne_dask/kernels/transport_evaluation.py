@@ -19,6 +19,7 @@ from homodyne_dask.models.transport import (
     Convention,
     bin_scales,
     frame_spacing,
+    positive_times,
     tables,
     time_steps,
 )
@@ -121,14 +122,15 @@ def rates(
 
     With shear also gamma_dot(t) [1/s] and its integral, the strain.
     """
-    window, t, curves = slice(*frames), _times(at.problem, time)[slice(*frames)], {}
+    window, curves = slice(*frames), {}
+    t = positive_times(time, at.spacing)[window]
     for rate in _rates_of(at.problem):
         of, names = rate.of, at.problem.model.names[rate.of]
         values = rate.form.at(t, at.theta[of], rate.floor)
         curves[rate.name] = RateCurve(t, values[0], values[1:], names)
         rows = [at.rows[rate.row, None], at.rows[1 + of.start : 1 + of.stop]]
         rows = np.concatenate(rows)[:, window]
-        since = (rows - rows[:, :1]) * _seconds(at.problem, time)
+        since = (rows - rows[:, :1]) * _unit(at.problem, at.spacing)
         curves[rate.integral] = RateCurve(t, since[0], since[1:], names)
     return curves
 
@@ -141,13 +143,16 @@ def rates_of_draws(
     at: Int[np.ndarray, " at"],
 ) -> dict[str, Float[np.ndarray, "draw at"]]:
     """Return the values of `rates` of many thetas, at the selected frames of numbers `at`."""
-    t, each = _times(problem, time)[slice(*frames)], _rates_of(problem)
+    window, spacing, each = (
+        slice(*frames),
+        frame_spacing(time, problem.convention),
+        _rates_of(problem),
+    )
+    t = positive_times(time, spacing)[window]
     found = {rate.name: _values(rate, t[at], thetas) for rate in each}
     if not problem.model.shear:
         return found
-    steps = np.diff(time[slice(*frames)])
-    if problem.convention is Convention.HOMODYNE:
-        steps = np.full(len(steps), _seconds(problem, time))
+    steps = time_steps(problem.convention, time[window]) * _unit(problem, spacing)
     strain = np.empty((len(thetas), len(at)))
     for n in range(0, len(thetas), DRAWS_AT_ONCE):
         shear_rate = _values(each[1], t, thetas[n : n + DRAWS_AT_ONCE])
@@ -155,14 +160,9 @@ def rates_of_draws(
     return found | {"strain": strain}
 
 
-def _times(problem: Problem, time: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    return np.maximum(time, frame_spacing(time, problem.convention) / 2)
-
-
-def _seconds(problem: Problem, time: Float[np.ndarray, " n"]) -> float:
-    """Return Δt where the sums carry none, as those of the homodyne convention."""
-    homodyne = problem.convention is Convention.HOMODYNE
-    return frame_spacing(time, problem.convention) if homodyne else 1.0
+def _unit(problem: Problem, spacing: float) -> float:
+    """Return Δt [s] where sums carry none, as those of the homodyne convention."""
+    return spacing if problem.convention is Convention.HOMODYNE else 1.0
 
 
 def _values(

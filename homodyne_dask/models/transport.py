@@ -165,7 +165,7 @@ def tables(
     Everything at a pair of times is a field times a difference of these.
     In the `homodyne` convention the trapezoid sums carry no Δt.
     """
-    t = positive_times(convention, time, frame_spacing(time, convention))
+    t = positive_times(time, frame_spacing(time, convention))
     return rows_of(model, convention, theta, t, time_steps(convention, time))
 
 
@@ -174,12 +174,9 @@ def time_steps(convention: Convention, time: Float[np.ndarray, " n"]) -> Float[n
     return np.ones(len(time) - 1) if convention is Convention.HOMODYNE else np.diff(time)
 
 
-def positive_times(
-    convention: Convention, time: Float[np.ndarray, " n"], spacing: float
-) -> Float[np.ndarray, " n"]:
+def positive_times(time: Float[np.ndarray, " n"], spacing: float) -> Float[np.ndarray, " n"]:
     """Return the times at which rates are evaluated: none is below half a frame."""
-    floored = time <= spacing / 2 if convention is Convention.HOMODYNE else time < spacing / 2
-    return np.where(floored, spacing / 2, time)
+    return np.maximum(time, spacing / 2)
 
 
 def rows_of(

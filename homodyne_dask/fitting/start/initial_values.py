@@ -88,7 +88,7 @@ def _points_of_power_laws(request: Request, summary: BinnedAverages) -> list[The
     averages = replace(summary, problem=of_law.problem)
     mode = request.scaling.mode_for_initial_values
     minima = transport_minima(averages, of_law.search, mode, request.options.starts)
-    t = positive_times(request.problem.convention, scan.time[scan.use], averages.spacing)
+    t = positive_times(scan.time[scan.use], averages.spacing)
     shear = model.places.get("gamma_dot", slice(0))
 
     def free(theta: Theta) -> Float[np.ndarray, " m"]:
