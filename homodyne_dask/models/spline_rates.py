@@ -196,11 +196,9 @@ def of_power_law(
     """
     law = power_law_model(model)
     made = np.empty(model.size)
-    parts = ((law.J, law.diffusion, model.J, model.diffusion),)
-    if model.shear:
-        parts += ((law.gamma_dot, law.shear_rate, model.gamma_dot, model.shear_rate),)
-        made[model.direction] = theta[law.direction]
-    for of_law, there, form, here in parts:
+    made[model.direction] = theta[law.direction]
+    for name, (form, here) in model.rates.items():
+        of_law, there = law.rates[name]
         if isinstance(form, SplineForm):
             made[here] = form.projected(t, of_law.at(t, theta[there], None)[0])
         else:

@@ -80,16 +80,22 @@ class TransportModel(Parametrized):
         return slice(self.shear_rate.stop, self.size)
 
     @property
+    def rates(self) -> dict[str, tuple[RateForm, slice]]:
+        """J and, under shear, gamma_dot: the form of each, and the positions of its parameters in theta."""
+        of_shear = {"gamma_dot": (self.gamma_dot, self.shear_rate)} if self.shear else {}
+        return {"J": (self.J, self.diffusion)} | of_shear
+
+    @property
     def splines(self) -> dict[str, SplineForm]:
-        """Rates of free form (J, gamma_dot) by name."""
-        forms = {"J": self.J} | ({"gamma_dot": self.gamma_dot} if self.shear else {})
-        return {name: form for name, form in forms.items() if isinstance(form, SplineForm)}
+        """Rates of free form by name."""
+        return {
+            name: form for name, (form, _) in self.rates.items() if isinstance(form, SplineForm)
+        }
 
     @property
     def places(self) -> dict[str, slice]:
         """Positions in theta of the coefficients of rates of free form."""
-        both = {"J": self.diffusion, "gamma_dot": self.shear_rate}
-        return {name: both[name] for name in self.splines}
+        return {name: self.rates[name][1] for name in self.splines}
 
     def with_parts(
         self,
@@ -187,14 +193,13 @@ def rows_of(
     steps: Float[np.ndarray, " m"],
 ) -> Float[np.ndarray, "rows n"]:
     """Return the rows of `tables` from `positive_times`; of JAX where the arguments are."""
-    C = integrated(model.J.at(t, theta[model.diffusion], RATE_FLOOR), steps)
+    integrals = [
+        integrated(form.at(t, theta[of], convention.floor_of(name)), steps)
+        for name, (form, of) in model.rates.items()
+    ]
     xp = theta.__array_namespace__()
-    rows = [xp.ones((1, len(t))), C[1:]]
-    if model.shear:
-        rate = model.gamma_dot.at(t, theta[model.shear_rate], convention.floor_of("gamma_dot"))
-        G = integrated(rate, steps)
-        rows += [G[1:], G[:1]]
-    return xp.concatenate([*rows, C[:1]])
+    slopes, values = [of[1:] for of in integrals], [of[:1] for of in reversed(integrals)]
+    return xp.concatenate([xp.ones((1, len(t))), *slopes, *values])
 
 
 @dataclass(frozen=True)
