@@ -146,13 +146,12 @@ def over_bins(named: Mapping[str, Any]) -> dict[str, Float[np.ndarray, " bin"]]:
             raise OptionError(
                 f"{name} = {shown(named[name])} is neither a single number nor one per bin"
             )
-    try:
-        return dict(zip(per_bin, np.broadcast_arrays(*per_bin.values()), strict=True))
-    except ValueError:
+    if len({len(numbers) for numbers in per_bin.values()} - {1}) > 1:
         lengths = ", ".join(f"{name} {len(numbers)}" for name, numbers in per_bin.items())
         raise OptionError(
             f"the arguments differ in length ({lengths}): give one number or one per bin"
-        ) from None
+        )
+    return dict(zip(per_bin, np.broadcast_arrays(*per_bin.values()), strict=True))
 
 
 def vector_of(model: Model, params: Mapping[str, float] | ArrayLike) -> Float[np.ndarray, " p"]:
