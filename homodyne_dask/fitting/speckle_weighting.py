@@ -29,7 +29,7 @@ from homodyne_dask.assessment.speckle_noise import (
     noise_of_bins,
 )
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.minimize import FitRecord, StartingPoint, find_start, minimize
+from homodyne_dask.fitting.minimize import FitRecord, find_start, minimize
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.gram import CellSums, Gram
 from homodyne_dask.models.parameters import shortest
@@ -266,7 +266,7 @@ def minimize_weighted(weighting: SpeckleWeighting, record: FitRecord) -> Iterato
             weighting.by_pairs = before.theta
         if not weighting.weigh(before):
             return
-        start = StartingPoint(before.theta)
+        start = lm.Trial(before.theta)
         for after in minimize(request, weighting, lambda _, start=start: start, record):
             state = replace(after, passes=before.passes + after.passes)
             yield state
