@@ -47,7 +47,7 @@ def fit(data: Any, model: ResidualModel, **options: Any) -> "CurveFit": ...
 def fit(data: Any, model: Any, **options: Any) -> Any:
     """Fit a model to a scan, or a model made by `model` to any dataset."""
     model = as_model(model)
-    if not model.of_scans:
+    if isinstance(model, ResidualModel):
         from homodyne_dask.fitting.curve_fit import residual_fit  # loads JAX
 
         return residual_fit.fit(data, model, **options)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -176,10 +176,6 @@ class Parametrized(Printed):
     """Of models whose f has fringes: the parameters that they depend on."""
     isotropic: bool = field(default=False, kw_only=True)
     """Whether f is the same at all φ, and a change with φ may stand for motion in one direction."""
-    of_scans: ClassVar[bool] = True
-    """Whether it is fitted to c2 of a scan; else to the variables of any dataset."""
-    has_transport_rates: ClassVar[bool] = False
-    """Whether f follows from the rates J and γ̇: both can be scanned for initial values, and drawn."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -57,8 +57,6 @@ class Convention(StrEnum):
 class TransportModel(Parametrized):
     """Model of diffusion, with or without shear, whose rates are power laws or splines of time."""
 
-    has_transport_rates = True
-
     shear: bool
     J: RateForm = POWER_LAW_FORM
     gamma_dot: RateForm = POWER_LAW_FORM
