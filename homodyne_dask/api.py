@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from homodyne_dask.cluster.memory import JAX_BYTES, require_memory
-from homodyne_dask.errors import OptionError, nearest, require_count, require_type, shown
+from homodyne_dask.errors import OptionError, require_count, require_known, require_type, shown
 from homodyne_dask.fitting import fit as fitting
 from homodyne_dask.fitting.design.photons import counted_c2, field_root
 from homodyne_dask.fitting.predict import c2_of_rates, point_of_scenario, predict
@@ -47,7 +47,7 @@ def fit(data: Any, model: ResidualModel, **options: Any) -> "CurveFit": ...
 def fit(data: Any, model: Any, **options: Any) -> Any:
     """Fit a model to a scan, or a model made by `model` to any dataset."""
     model = as_model(model)
-    if not model.of_scans:
+    if isinstance(model, ResidualModel):
         from homodyne_dask.fitting.curve_fit import residual_fit  # loads JAX
 
         return residual_fit.fit(data, model, **options)
@@ -189,18 +189,14 @@ def simulate(
     import ingest as data
 
     file = path_of("path", path)
-    if not isinstance(scenario, str) or scenario not in data.SCENARIOS:
-        raise OptionError(
-            f"scenario {shown(scenario)} is unknown; {nearest(scenario, data.SCENARIOS)}"
-        )
+    require_known(scenario, data.SCENARIOS, f"scenario {shown(scenario)} is unknown")
     made = data.SCENARIOS[scenario]
     require_count("angles", angles)
     require_count("frames", frames, MIN_FRAMES)
     require_count("seed", seed, 0)
     require_type("overwrite", overwrite, bool, "True or False")
     known = convention_named(convention)
-    if noise not in data.NOISE:
-        raise OptionError(f"noise {shown(noise)} is unknown; {nearest(str(noise), data.NOISE)}")
+    require_known(noise, data.NOISE, f"noise {shown(noise)} is unknown")
     photons = PHOTON_ARRAYS * 4 * data.COUNTED_PIXELS * frames * (noise == "speckle")
     require_memory("a simulation", JAX_BYTES + ARRAYS * 8 * frames**2 + photons)
     made = made.over(frames)

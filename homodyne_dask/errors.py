@@ -6,7 +6,7 @@ Each message names the cause, the value and the remedy.
 import difflib
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
@@ -176,6 +176,12 @@ def nearest(word: object, known: Iterable[str]) -> str:
     if close:
         return f"did you mean {names[close[0]]!r}?"
     return "choose from " + ", ".join(names.values())
+
+
+def require_known(word: object, known: Collection[Any], wrong: str) -> None:
+    """Raise OptionError for a word that is not among those known; wrong: what is said before the nearest."""
+    if not isinstance(word, str) or word not in known:
+        raise OptionError(f"{wrong}; {nearest(word, known)}")
 
 
 class PackageWarning(UserWarning):

@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 from jaxtyping import Float, Float32, Int
 
-from homodyne_dask.errors import OptionError, StoreError, nearest
+from homodyne_dask.errors import StoreError, require_known
 from homodyne_dask.store.files import replacing
 from ingest.clean import sigma_from_counts
 
@@ -190,8 +190,7 @@ def simulate(
     Files list their bins by q, then φ, and so does the truth they carry.
     """
     path = Path(path)
-    if layout not in LAYOUTS:
-        raise OptionError(f"layout {layout!r} is unknown; {nearest(layout, LAYOUTS)}")
+    require_known(layout, LAYOUTS, f"layout {layout!r} is unknown")
     if path.exists() and not overwrite:
         raise StoreError(f"{path} exists: give --overwrite to replace it")
     phi = np.asarray(phi, dtype=np.float64)

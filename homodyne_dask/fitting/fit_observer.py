@@ -90,7 +90,7 @@ class FitObserver:
         for callback in tuple(self.callbacks):
             try:
                 callback(event)
-            except BaseException:
+            except BaseException:  # whatever it is, Ctrl-C too: it is passed on
                 self.callbacks.remove(callback)
                 raise
 
@@ -202,7 +202,7 @@ class FitObserver:
         """Emit an exception or interruption inside the `with` as the end of the fit."""
         try:
             yield
-        except BaseException as e:
+        except BaseException as e:  # Ctrl-C and a loop that is left end a fit, too
             outcome, sentence = "FAILED", f"failed: {e}"
             if isinstance(e, KeyboardInterrupt | GeneratorExit):
                 outcome, sentence = "INTERRUPTED", lm.Outcome.INTERRUPTED.value

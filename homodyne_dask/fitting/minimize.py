@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, require_type
 from homodyne_dask.models.parameters import Search
@@ -63,20 +62,10 @@ class SolverRequest(NamedTuple):
     sum_rounding: float
 
 
-class StartingPoint(NamedTuple):
-    """The point of the first pass over all data."""
-
-    theta: Float[np.ndarray, " p"]
-    linear_params: Float[np.ndarray, "bin 2"] | None = None
-    """(offset - 1, contrast) of the bins, for a loss other than linear."""
-    coarse: Sequence[dict[str, Any]] = ()
-    """The record of each level of block means before it."""
-
-
 def minimize(
     request: Request | SolverRequest,
     passes: "Passes",
-    find_start: Callable[[FitRecord], StartingPoint],
+    find_start: Callable[[FitRecord], lm.Trial],
     record: FitRecord,
     checkpoint: "CheckpointFile | None" = None,
     resume: bool = False,
@@ -84,9 +73,9 @@ def minimize(
 ) -> Iterator[lm.State]:
     """Yield one state per pass; the last one has the outcome.
 
-    find_start: called for the point of the first pass, unless the fit is resumed. checkpoint: written after
-    each pass; with resume, its state is the first one. gram_at: makes a pass for theta and linear
-    parameters, where parts of the data have their own parameters.
+    find_start: called for the point of the first pass, unless the fit is resumed; it records the levels of
+    block means before that. checkpoint: written after each pass; with resume, its state is the first one.
+    gram_at: makes a pass for theta and linear parameters, where parts of the data have their own parameters.
     """
     gram_at = gram_at or passes.gram
     search, options = request.search, request.solver
@@ -117,11 +106,11 @@ def minimize(
         yield state
         states = lm.iterate_from(search, evaluate, state, options)
     else:
-        theta, linear_params, coarse = find_start(record)
-        record.history.extend(coarse)
-        # at the optimum of the means damping would only slow the weak directions
-        options = replace(options, damping=0.0) if coarse else options
-        states = lm.iterate(search, evaluate, lm.Trial(theta, linear_params), options)
+        before, start = len(record.history), find_start(record)
+        if len(record.history) > before:
+            # at the optimum of the means damping would only slow the weak directions
+            options = replace(options, damping=0.0)
+        states = lm.iterate(search, evaluate, start, options)
     for state in states:
         record.history[-1] |= {
             "pass": state.passes,
@@ -150,7 +139,7 @@ def checkpoint_path(checkpoint: str | Path | None, resume: bool) -> Path | None:
     return path
 
 
-def find_start(request: Request, sweeps: "Sequence[Passes]", record: FitRecord) -> StartingPoint:
+def find_start(request: Request, sweeps: "Sequence[Passes]", record: FitRecord) -> lm.Trial:
     """Return the lowest minimum found in the averages and the block means, or in fits to the data.
 
     sweeps: over block means, the coarsest first, and at last over all data.
@@ -174,10 +163,11 @@ def find_start(request: Request, sweeps: "Sequence[Passes]", record: FitRecord) 
     # the averages leave outliers out, fits of squares to the data do not
     told_apart = levels or [data] * linear
     theta, coarse = coarse_to_fine.coarse_to_fine(request, minima, told_apart, record.on_level)
+    record.history.extend(coarse)
     if linear:
-        return StartingPoint(theta, None, coarse)
+        return lm.Trial(theta)
     averages = initial_values.averages_of(request, data)(theta)
-    return StartingPoint(theta, reduce(averages, request.scaling).linear_params, coarse)
+    return lm.Trial(theta, reduce(averages, request.scaling).linear_params)
 
 
 class CheckpointFile(NamedTuple):

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from homodyne_dask.errors import OptionError, nearest, shown
+from homodyne_dask.errors import OptionError, require_known, shown
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.backend_interface import ModelPoint
 from homodyne_dask.kernels.problem import Problem
@@ -103,7 +103,7 @@ def point_of_scenario(
     convention: Convention,
 ) -> TransportPoint:
     """Return the integrals of the rates of a simulated scan; arguments are those of `c2_of_rates`."""
-    t = positive_times(convention, time, frame_spacing(time, convention))
+    t = positive_times(time, frame_spacing(time, convention))
     rates = true_rates(model, parameters, t, convention)
     assert rates is not None  # as the scenarios have them
     problem = Problem(LAMINAR_FLOW if "gamma_dot" in rates else STATIC, convention, gap)
@@ -146,13 +146,12 @@ def over_bins(named: Mapping[str, Any]) -> dict[str, Float[np.ndarray, " bin"]]:
             raise OptionError(
                 f"{name} = {shown(named[name])} is neither a single number nor one per bin"
             )
-    try:
-        return dict(zip(per_bin, np.broadcast_arrays(*per_bin.values()), strict=True))
-    except ValueError:
+    if len({len(numbers) for numbers in per_bin.values()} - {1}) > 1:
         lengths = ", ".join(f"{name} {len(numbers)}" for name, numbers in per_bin.items())
         raise OptionError(
             f"the arguments differ in length ({lengths}): give one number or one per bin"
-        ) from None
+        )
+    return dict(zip(per_bin, np.broadcast_arrays(*per_bin.values()), strict=True))
 
 
 def vector_of(model: Model, params: Mapping[str, float] | ArrayLike) -> Float[np.ndarray, " p"]:
@@ -173,10 +172,7 @@ def vector_of(model: Model, params: Mapping[str, float] | ArrayLike) -> Float[np
         if number.size != 1:
             raise OptionError(f"{name} = {shown(given)} is not a single number")
         theta[name] = float(number.item())
-        if name not in model.names:
-            raise OptionError(
-                f"{model.name} has no parameter {name!r}; {nearest(str(name), model.names)}"
-            )
+        require_known(name, model.names, f"{model.name} has no parameter {name!r}")
         if name in constants and theta[name] != constants[name]:
             raise OptionError(
                 f"{name} is {constants[name]:g} in {model.name}, but {theta[name]:g} was given: leave it out"

@@ -10,7 +10,7 @@ import numpy as np
 from homodyne_dask.errors import OptionError, SelectionError
 from homodyne_dask.kernels.backend import check_model
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.models import Model, convention_named, scan_model
+from homodyne_dask.models import Model, TransportModel, convention_named, scan_model
 from homodyne_dask.models.parameter_priors import priors_of
 from homodyne_dask.models.parameters import GaussianPriors, Parameter, Search, search
 from homodyne_dask.models.rate_forms import power_laws
@@ -120,7 +120,7 @@ def computed_on(request: Request, device: Device) -> Request:
 
 def _check_times(model: Model, scan: Scan) -> None:
     first = scan.time[scan.use][0]
-    if (model.has_transport_rates or model.power_laws) and first < 0:
+    if (isinstance(model, TransportModel) or model.power_laws) and first < 0:
         raise SelectionError(
             f"the selected times begin at {first:g} s, but the rates of {model.name} are powers of the time "
             f"since 0 s: select later times (--time 0:...), or ingest again with another --time-offset"

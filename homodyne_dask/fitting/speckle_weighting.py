@@ -29,9 +29,10 @@ from homodyne_dask.assessment.speckle_noise import (
     noise_of_bins,
 )
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.minimize import FitRecord, StartingPoint, find_start, minimize
+from homodyne_dask.fitting.minimize import FitRecord, find_start, minimize
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.gram import CellSums, Gram
+from homodyne_dask.models.parameters import shortest
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
@@ -43,7 +44,6 @@ from homodyne_dask.solver.normal_equations import (
     parameters_with_errors,
 )
 from homodyne_dask.solver.reduce import reduce
-from homodyne_dask.solver.step import shortest
 from homodyne_dask.store.scan import q_or_one
 from homodyne_dask.sweep.blocks import NO_COST
 from homodyne_dask.sweep.cell_sums import AgeAndLagEdges
@@ -266,7 +266,7 @@ def minimize_weighted(weighting: SpeckleWeighting, record: FitRecord) -> Iterato
             weighting.by_pairs = before.theta
         if not weighting.weigh(before):
             return
-        start = StartingPoint(before.theta)
+        start = lm.Trial(before.theta)
         for after in minimize(request, weighting, lambda _, start=start: start, record):
             state = replace(after, passes=before.passes + after.passes)
             yield state

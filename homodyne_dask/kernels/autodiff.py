@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -124,6 +125,11 @@ def of_frames(tables: Tables, frames: int, first: int, T: int) -> Tables:
     return jax.tree.map(lambda values: np.ascontiguousarray(values[..., some]), tables)
 
 
+def at_times(tables: Tables, time: Float[np.ndarray, " n"], t: Float[np.ndarray, " m"]) -> Tables:
+    """Return the tables at times t, linear between the frame times."""
+    return jax.tree.map(lambda v: np.apply_along_axis(partial(np.interp, t, time), -1, v), tables)
+
+
 def sides_of[T](rows: T, columns: T, at: SubBlock) -> tuple[T, T]:
     """Return the tables of a sub-block, so that those of rows and of columns broadcast."""
     R, S = at.counted.shape
@@ -133,12 +139,7 @@ def sides_of[T](rows: T, columns: T, at: SubBlock) -> tuple[T, T]:
     )
 
 
-def slopes_of_ties(ties: Ties, theta: Float[np.ndarray, " m"]) -> Float[np.ndarray, "p m"]:
-    """Return the derivatives of all parameters of a model by those that are not tied."""
-    with float64_on_cpu():
-        return np.asarray(_slopes_of_ties(np.asarray(theta, float), ties=ties))
-
-
 @plain_kernel("ties")
-def _slopes_of_ties(theta: Array, *, ties: Ties) -> Array:
+def slopes_of_ties(theta: Float[Array, " m"], *, ties: Ties) -> Float[Array, "p m"]:
+    """Return the derivatives of all parameters of a model by those that are not tied."""
     return jax.jacfwd(ties.expand)(theta)

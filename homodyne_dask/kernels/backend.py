@@ -62,11 +62,15 @@ def check_model(model: Model, frames: int, convention: Convention, precision: st
 
 def compilations() -> dict[str, int]:
     """Return how many times this process has compiled the kernels of all backends, by name."""
-    from homodyne_dask.kernels import residual_kernel, separable_backend, transport_backend
+    from homodyne_dask.kernels import column_kernels, transport_kernels
+    from homodyne_dask.kernels.residual_kernel import columns_kernel
+    from homodyne_dask.kernels.separable_backend import separable_kernel
 
-    total: dict[str, int] = {}
-    scans = transport_backend.kernels, separable_backend.kernels
-    every = [*scans[0].items(), *scans[1].items(), ("gram", residual_kernel.columns_kernel)]
-    for kernel, name in {kernel: name for name, kernel in every}.items():  # families share some
-        total[name] = total.get(name, 0) + kernel.compilations()
-    return total
+    kernels = {
+        "gram": (transport_kernels.gram_kernel, separable_kernel, columns_kernel),
+        "candidates": (transport_kernels.candidates_kernel,),
+        "robust": (transport_kernels.robust_kernel,),
+        "wide": (column_kernels.wide_kernel,),
+        "cells": (column_kernels.cells_kernel,),
+    }
+    return {name: sum(of.compilations() for of in those) for name, those in kernels.items()}

@@ -6,7 +6,7 @@ A pass turns blocks into Grams without knowing f. There are two backends, module
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from jaxtyping import Float
@@ -14,9 +14,6 @@ from jaxtyping import Float
 from homodyne_dask.kernels.decayed_subblocks import SubBlocks
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.problem import Problem
-
-if TYPE_CHECKING:
-    from homodyne_dask.kernels.compiled import Kernel
 
 MAX_CANDIDATES = 8
 """Thetas of one call of `candidate_grams`; fewer are padded, so that its kernel is compiled once."""
@@ -122,5 +119,3 @@ class Backend(Evaluation, Protocol):
     means over that many frames to resolve it; frames are the first selected and the one after the last."""
     correlation_time: Callable[..., float]
     """(point, q, phi, frames): frames in which f decays to 1/e, at the middle of the record."""
-    kernels: "dict[str, Kernel]"
-    """The compiled functions behind the fields above, by name."""

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from homodyne_dask.kernels.autodiff import (
     SeparablePoint,
     Tables,
+    at_times,
     bin_argument,
     f_of,
     f_with_derivatives,
@@ -123,9 +124,6 @@ def separable_kernel(
 
     start = jnp.zeros((len(block.c2), m, m)), jnp.zeros((len(block.c2), 5))
     return block.summed((0, block.n_total), start, common, add)
-
-
-kernels = {"gram": separable_kernel, "wide": wide_kernel, "cells": cells_kernel}
 
 
 def _arguments(
@@ -261,18 +259,10 @@ def _parts(
     first, second = (of.ravel() for of in both)
     size = MANY_TIMES if first.size > 16 * FEW_TIMES else FEW_TIMES
 
-    def at(times: np.ndarray) -> Tables:
-        times = times[np.minimum(np.arange(size), len(times) - 1)]  # the last one is repeated
-
-        def interpolated(values: Float[np.ndarray, "... n"]) -> Float[np.ndarray, "... m"]:
-            rows = [np.interp(times, time, row) for row in values.reshape(-1, len(time))]
-            return np.reshape(rows, (*values.shape[:-1], size))
-
-        return jax.tree.map(interpolated, tables)
-
     for n in range(0, first.size, size):
-        some = slice(n, n + size)
-        yield some, [at(of[some]) for of in (first, second)]
+        # the last one is repeated
+        some = np.minimum(np.arange(n, n + size), first.size - 1)
+        yield slice(n, n + size), [at_times(tables, time, of[some]) for of in (first, second)]
 
 
 @plain_kernel("model", "slopes")

@@ -40,8 +40,10 @@ class TiedPoint:
 def slopes(ties: Ties, theta: Float[np.ndarray, " m"]) -> Float[np.ndarray, "p m"]:
     """Return the derivatives of all parameters of a model by those that are not tied, by JAX."""
     from homodyne_dask.kernels.autodiff import slopes_of_ties  # loads JAX, which views do without
+    from homodyne_dask.kernels.devices import float64_on_cpu
 
-    return slopes_of_ties(ties, theta)
+    with float64_on_cpu():
+        return np.asarray(slopes_of_ties(np.asarray(theta, float), ties=ties))
 
 
 def _of_rest(whole: Gram, slopes: Float[np.ndarray, "p m"]) -> Gram:

@@ -52,13 +52,6 @@ from homodyne_dask.models.transport import (
 MAX_CHANGE_PER_CELL = 0.3
 """A level is used if, over three quarters of its frames, k ΔC and s ΔG stay below this: a mean over a
 cell then differs from the value at its middle by about (MAX_CHANGE_PER_CELL²/24)."""
-kernels = {
-    "gram": gram_kernel,
-    "candidates": candidates_kernel,
-    "robust": robust_kernel,
-    "wide": wide_kernel,
-    "cells": cells_kernel,
-}
 
 
 def _centred(rows: Float[np.ndarray, "rows n"], block: Block) -> tuple[np.ndarray, np.ndarray]:
@@ -159,7 +152,7 @@ def pair_times(problem: Problem, time: np.ndarray) -> PairTimes:
     """Return the times from which `f_of_theta` integrates."""
     convention, spacing = problem.convention, frame_spacing(time, problem.convention)
     steps = time_steps(convention, time)
-    return PairTimes(positive_times(convention, time, spacing), steps, spacing)
+    return PairTimes(positive_times(time, spacing), steps, spacing)
 
 
 def f_of_theta(theta: Any, at: PairSet, model: TransportModel, convention: Convention) -> Array:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -10,20 +9,22 @@ from jaxtyping import Float, Int
 from homodyne_dask.kernels.backend_interface import RateCurve
 from homodyne_dask.kernels.decayed_subblocks import SubBlocks, sub_blocks
 from homodyne_dask.kernels.problem import Problem, coarse_frames, coarse_min_lag
-from homodyne_dask.models.rate_forms import RateForm
+from homodyne_dask.models.rate_forms import integrated
 from homodyne_dask.models.shear_factor import Array, decay, sheared, strain, unsheared, wave
 from homodyne_dask.models.spline_basis import SplineForm
 from homodyne_dask.models.transport import (
-    RATE_FLOOR,
     BinScales,
     Convention,
     bin_scales,
     frame_spacing,
+    positive_times,
     tables,
     time_steps,
 )
 
 Bins = Float[np.ndarray, " bin"]
+INTEGRALS = {"J": ("J_integral", -1), "gamma_dot": ("strain", -2)}
+"""Of each rate the name of its integral, and the row of the tables that has it."""
 DRAWS_AT_ONCE = 64
 """Thetas whose strain is summed over all frames at the same time."""
 AT_ONCE = 16384
@@ -92,27 +93,7 @@ def point_of_rates(
     at = point(problem, theta, time)
     steps = time_steps(problem.convention, time)
     of = np.stack([rates.get("gamma_dot", np.zeros_like(time)), rates["J"]])
-    integrals = np.cumsum(0.5 * (of[:, 1:] + of[:, :-1]) * steps, axis=1)
-    return replace(at, rows=np.pad(integrals, ((0, 0), (1, 0))))
-
-
-class _Rate(NamedTuple):
-    """A rate of a model: its integral, parameters, the least value and where its integral stands."""
-
-    name: str
-    integral: str
-    form: RateForm
-    of: slice
-    floor: float | None
-    row: int
-
-
-def _rates_of(problem: Problem) -> list[_Rate]:
-    model, floor = problem.model, problem.convention.floor_of("gamma_dot")
-    found = [_Rate("J", "J_integral", model.J, model.diffusion, RATE_FLOOR, -1)]
-    if model.shear:
-        found.append(_Rate("gamma_dot", "strain", model.gamma_dot, model.shear_rate, floor, -2))
-    return found
+    return replace(at, rows=integrated(of, steps))
 
 
 def rates(
@@ -122,15 +103,15 @@ def rates(
 
     With shear also gamma_dot(t) [1/s] and its integral, the strain.
     """
-    window, t, curves = slice(*frames), _times(at.problem, time)[slice(*frames)], {}
-    for rate in _rates_of(at.problem):
-        of, names = rate.of, at.problem.model.names[rate.of]
-        values = rate.form.at(t, at.theta[of], rate.floor)
-        curves[rate.name] = RateCurve(t, values[0], values[1:], names)
-        rows = [at.rows[rate.row, None], at.rows[1 + of.start : 1 + of.stop]]
-        rows = np.concatenate(rows)[:, window]
-        since = (rows - rows[:, :1]) * _seconds(at.problem, time)
-        curves[rate.integral] = RateCurve(t, since[0], since[1:], names)
+    window, curves = slice(*frames), {}
+    t = positive_times(time, at.spacing)[window]
+    for name, (form, of) in at.problem.model.rates.items():
+        (integral, row), names = INTEGRALS[name], at.problem.model.names[of]
+        values = form.at(t, at.theta[of], at.problem.convention.floor_of(name))
+        curves[name] = RateCurve(t, values[0], values[1:], names)
+        rows = np.concatenate([at.rows[row, None], at.rows[1 + of.start : 1 + of.stop]])[:, window]
+        since = (rows - rows[:, :1]) * _unit(at.problem, at.spacing)
+        curves[integral] = RateCurve(t, since[0], since[1:], names)
     return curves
 
 
@@ -142,41 +123,35 @@ def rates_of_draws(
     at: Int[np.ndarray, " at"],
 ) -> dict[str, Float[np.ndarray, "draw at"]]:
     """Return the values of `rates` of many thetas, at the selected frames of numbers `at`."""
-    t, each = _times(problem, time)[slice(*frames)], _rates_of(problem)
-    found = {rate.name: _values(rate, t[at], thetas) for rate in each}
+    window, spacing = slice(*frames), frame_spacing(time, problem.convention)
+    t = positive_times(time, spacing)[window]
+    found = {name: _values(problem, name, t[at], thetas) for name in problem.model.rates}
     if not problem.model.shear:
         return found
-    steps = np.diff(time[slice(*frames)])
-    if problem.convention is Convention.HOMODYNE:
-        steps = np.full(len(steps), _seconds(problem, time))
+    steps = time_steps(problem.convention, time[window]) * _unit(problem, spacing)
     strain = np.empty((len(thetas), len(at)))
     for n in range(0, len(thetas), DRAWS_AT_ONCE):
-        shear_rate = _values(each[1], t, thetas[n : n + DRAWS_AT_ONCE])
-        sums = np.cumsum(0.5 * (shear_rate[:, 1:] + shear_rate[:, :-1]) * steps, axis=1)
-        strain[n : n + DRAWS_AT_ONCE] = np.pad(sums, ((0, 0), (1, 0)))[:, at]
+        shear_rate = _values(problem, "gamma_dot", t, thetas[n : n + DRAWS_AT_ONCE])
+        strain[n : n + DRAWS_AT_ONCE] = integrated(shear_rate, steps)[:, at]
     return found | {"strain": strain}
 
 
-def _times(problem: Problem, time: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    return np.maximum(time, frame_spacing(time, problem.convention) / 2)
-
-
-def _seconds(problem: Problem, time: Float[np.ndarray, " n"]) -> float:
-    """Return Δt where the sums carry none, as those of the homodyne convention."""
-    homodyne = problem.convention is Convention.HOMODYNE
-    return frame_spacing(time, problem.convention) if homodyne else 1.0
+def _unit(problem: Problem, spacing: float) -> float:
+    """Return Δt [s] where sums carry none, as those of the homodyne convention."""
+    return spacing if problem.convention is Convention.HOMODYNE else 1.0
 
 
 def _values(
-    rate: _Rate, t: Float[np.ndarray, " n"], thetas: Float[np.ndarray, "draw p"]
+    problem: Problem, name: str, t: Float[np.ndarray, " n"], thetas: Float[np.ndarray, "draw p"]
 ) -> Float[np.ndarray, "draw n"]:
-    thetas = thetas[:, rate.of]
-    if isinstance(rate.form, SplineForm):
-        value = thetas @ rate.form.basis(t)
+    (form, of), floor = problem.model.rates[name], problem.convention.floor_of(name)
+    thetas = thetas[:, of]
+    if isinstance(form, SplineForm):
+        value = thetas @ form.basis(t)
     else:
         amplitude, exponent, offset = thetas.T[:, :, None]
         value = amplitude * t**exponent + offset
-    return value if rate.floor is None else np.maximum(value, rate.floor)
+    return value if floor is None else np.maximum(value, floor)
 
 
 def f_at(

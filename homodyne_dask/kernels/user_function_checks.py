@@ -36,7 +36,7 @@ def in_function(model: str, function: Callable[..., Any]) -> Iterator[None]:
             yield
     except HomodyneDaskError:
         raise
-    except Exception as e:
+    except Exception as e:  # a user's function may raise anything
         traced = "JAX traces the function without values: use"
         first = (str(e).splitlines() or [""])[0].partition(" (normalize_indices")[0]
         advice = f"{type(e).__name__}: {first}"

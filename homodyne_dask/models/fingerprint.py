@@ -8,6 +8,7 @@ from functools import lru_cache
 from hashlib import sha256
 from types import (
     BuiltinFunctionType,
+    CellType,
     CodeType,
     FunctionType,
     GetSetDescriptorType,
@@ -143,7 +144,8 @@ class _Walk:
         self.functions.append(function)
         self.used.append(function)
         code = function.__code__
-        cells = [_content(cell) for cell in function.__closure__ or ()]
+        closed_over = function.__closure__ or ()  # one that has no value yet is like an empty cell
+        cells = [None if cell == CellType() else cell.cell_contents for cell in closed_over]
         names = sorted(_names(code, *_GLOBALS))
         read = {name: function.__globals__.get(name) for name in names}
         imported = [sys.modules.get(name) for name in sorted(_names(code, *_IMPORTED))]
@@ -169,14 +171,6 @@ def _counts(name: str, part: Any) -> bool:
     special = name.startswith("__") and name.endswith("__")
     slot = isinstance(part, GetSetDescriptorType | MemberDescriptorType)  # of instances
     return isinstance(part, FunctionType) or not (special or name == "_abc_impl" or slot)
-
-
-def _content(cell: Any) -> Any:
-    """Return the value of a variable that is closed over; None while it has none."""
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return None
 
 
 @lru_cache(maxsize=3000)

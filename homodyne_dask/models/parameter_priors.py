@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.errors import OptionError, nearest, require_type, shown
+from homodyne_dask.errors import OptionError, require_known, require_type, shown
 from homodyne_dask.models.parameters import Parameter, Search
 from homodyne_dask.models.rate_forms import PowerLaw
 from homodyne_dask.text import with_unit
@@ -295,8 +295,7 @@ def priors_of(given: Mapping[str, Any] | None, search: Search) -> dict[str, Prio
 
 
 def _of_parameter(name: str, given: Any, search: Search) -> Prior:
-    if name not in search.names:
-        raise OptionError(f"prior: unknown parameter {name!r}; {nearest(name, search.names)}")
+    require_known(name, search.names, f"prior: unknown parameter {name!r}")
     at = search.names.index(name)
     if not search.free[at]:
         raise OptionError(
@@ -316,8 +315,7 @@ def _of_parameter(name: str, given: Any, search: Search) -> Prior:
 
 
 def _check(name: str, numbers: tuple[float, ...]) -> None:
-    if name not in _FORMS:
-        raise OptionError(f"unknown distribution {name!r}; {nearest(name, _FORMS)}")
+    require_known(name, _FORMS, f"unknown distribution {name!r}")
     form = _FORMS[name]
     if len(numbers) != len(form.numbers):
         raise OptionError(f"{name} takes {', '.join(form.numbers)}, not {len(numbers)} numbers")

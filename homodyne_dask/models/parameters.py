@@ -4,14 +4,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.document.blocks import Document, table_document
 from homodyne_dask.document.plain_text import Printed
-from homodyne_dask.errors import OptionError, nearest, require_type, shown
+from homodyne_dask.errors import OptionError, require_known, require_type, shown
 from homodyne_dask.models.rate_forms import PowerLaw
 from homodyne_dask.models.spline_basis import Smoothness, SplineForm
 
@@ -40,6 +40,14 @@ class PriorTerms(NamedTuple):
         return int(np.count_nonzero(self.weight))
 
 
+def shortest(
+    step: Float[np.ndarray, "*n p"], period: Float[np.ndarray, " p"]
+) -> Float[np.ndarray, "*n p"]:
+    """Return differences of parameters, of periodic ones by at most half a period."""
+    periods = np.where(np.isfinite(period), period, 1.0)
+    return np.where(np.isfinite(period), step - periods * np.round(step / periods), step)
+
+
 @dataclass(frozen=True)
 class GaussianPriors:
     """Mean and standard deviation of parameters that are known beforehand."""
@@ -57,10 +65,8 @@ class GaussianPriors:
 
     def deviation(self, theta: Float[np.ndarray, "*n p"]) -> Float[np.ndarray, "*n p"]:
         """Return (theta - mean)/sd; 0 where there is no prior."""
-        away = theta - self.mean
-        period = np.where(np.isfinite(self.period), self.period, 1.0)
-        nearest = np.where(np.isfinite(self.period), away - period * np.round(away / period), away)
-        return np.nan_to_num(nearest / self.sd, posinf=np.inf, neginf=-np.inf)
+        away = shortest(theta - self.mean, self.period) / self.sd
+        return np.nan_to_num(away, posinf=np.inf, neginf=-np.inf)
 
     def chisqr(self, theta: Float[np.ndarray, "*n p"]) -> Float[np.ndarray, "*n"]:
         """Return Σ ((theta - mean)/sd)²."""
@@ -108,10 +114,7 @@ class Parameter:
             )
         require_type(f"unit of {self.name}", self.unit, str, "a string, such as '1/s'")
         _checked_bounds(self.name, self.bounds)
-        if not isinstance(self.scale, str) or self.scale not in SCALES:
-            raise OptionError(
-                f"scale of {self.name}: {shown(self.scale)} is unknown; {nearest(self.scale, SCALES)}"
-            )
+        require_known(self.scale, SCALES, f"scale of {self.name}: {shown(self.scale)} is unknown")
         if self.period is not None:
             require_type(f"period of {self.name}", self.period, Real, "a positive number, or None")
             if not 0 < self.period < math.inf:
@@ -173,10 +176,6 @@ class Parametrized(Printed):
     """Of models whose f has fringes: the parameters that they depend on."""
     isotropic: bool = field(default=False, kw_only=True)
     """Whether f is the same at all φ, and a change with φ may stand for motion in one direction."""
-    of_scans: ClassVar[bool] = True
-    """Whether it is fitted to c2 of a scan; else to the variables of any dataset."""
-    has_transport_rates: ClassVar[bool] = False
-    """Whether f follows from the rates J and γ̇: both can be scanned for initial values, and drawn."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -311,8 +310,7 @@ def search(
     initial, fixed, bounds = (dict(given) for given in options.values())
     for what, given in options.items():
         for name in given:
-            if name not in names:
-                raise OptionError(f"{what}: unknown parameter {name!r}; {nearest(name, names)}")
+            require_known(name, names, f"{what}: unknown parameter {name!r}")
             if name in constants:
                 raise OptionError(
                     f"{what}: {name} is {constants[name]:g} by the definition of this model: leave it "

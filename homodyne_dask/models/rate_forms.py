@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -59,6 +59,16 @@ def rate(
     """Return a t^b + c and its gradient by a, b, c; below the floor the floor and zeros."""
     found = POWER_LAW_FORM.at(t, theta, floor)
     return found[0], found[1:]
+
+
+def integrated(rate: Any, steps: Any) -> Any:
+    """Return the integral of rates since the first time, by the trapezoid rule; steps: between times.
+
+    Of arrays of NumPy or JAX, over the last axis.
+    """
+    xp = rate.__array_namespace__()
+    steps_up = xp.cumsum(0.5 * (rate[..., 1:] + rate[..., :-1]) * steps, axis=-1)
+    return xp.concatenate([xp.zeros_like(rate[..., :1]), steps_up], axis=-1)
 
 
 def rate_stderr(

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from homodyne_dask.errors import OptionError, nearest, require_type, shown
+from homodyne_dask.errors import OptionError, nearest, require_known, shown
 from homodyne_dask.models.parameters import Parametrized, Search
 from homodyne_dask.models.spline_basis import DEFAULT_KNOTS, MIN_KNOTS, Smoothness, SplineForm
 from homodyne_dask.models.transport import (
@@ -118,7 +118,7 @@ def by_coefficient(
     one of its coefficients together.
     """
     places = model.places if isinstance(model, TransportModel) else {}
-    if not isinstance(given, Mapping) or not any(name in places for name in given):
+    if given is None or not any(name in places for name in given):
         return given
     values: dict[str, Any] = {}
     for name, value in given.items():
@@ -138,14 +138,13 @@ def check_profile(model: Parametrized, name: object) -> None:
             f"profile of {name}: {model.name} has rates without a formula, whose smoothness would "
             f"change along the profile: leave it out"
         )
-    if name not in model.names:
-        raise OptionError(f"profile: unknown parameter {name!r}; {nearest(str(name), model.names)}")
+    require_known(name, model.names, f"profile: unknown parameter {name!r}")
 
 
-def check_priors(model: Parametrized, given: object) -> None:
+def check_priors(model: Parametrized, given: Mapping[str, Any] | None) -> None:
     """Raise OptionError for a prior of a whole rate of free form: coefficients may have some."""
     for name, form in getattr(model, "splines", {}).items():
-        if isinstance(given, Mapping) and name in given:
+        if given is not None and name in given:
             raise OptionError(
                 f"prior of {name}: {model.name} has no formula for this rate, and one prior cannot describe "
                 f"a whole curve: give bounds of {name}, or priors of {name}_1 to {name}_{form.size}"
@@ -160,8 +159,7 @@ def smoothness_of(
 ) -> Smoothness | None:
     """Return how the rates of free form are smoothed; None where there are none.
 
-    given: strengths by rate. Raises OptionError for unknown rates, for what is not a positive number,
-    and where bounds let J be negative.
+    given: strengths by rate. Raises OptionError for unknown rates, and where bounds let J be negative.
     """
     places = model.places if isinstance(model, TransportModel) else {}
     if "J" in places and (search.lower[places["J"]] < 0).any():
@@ -169,21 +167,14 @@ def smoothness_of(
             f"bounds of J begin at {search.lower[places['J']].min():g}, but a rate of decorrelation "
             f"cannot be negative: give bounds of 0 or above"
         )
-    given = {} if given is None else given
-    require_type("smoothness", given, Mapping, "strengths by rate, such as smoothness={'J': 1e-3}")
-    for name, value in given.items():
+    given = given or {}
+    for name in given:
         if not places:
             raise OptionError(
                 f"smoothness is given, but {model.name} has no splines: add rates='spline'"
             )
-        if name not in places:
-            raise OptionError(
-                f"smoothness: {model.name} has no splines for a rate {shown(name)}; "
-                f"{nearest(str(name), places)}"
-            )
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not 0 < value < np.inf:
-            raise OptionError(f"smoothness of {name} = {shown(value)} is not a positive number")
+        wrong = f"smoothness: {model.name} has no splines for a rate {shown(name)}"
+        require_known(name, places, wrong)
     moving = {name: at for name, at in places.items() if search.free[at].any()}
     if not (isinstance(model, TransportModel) and moving):
         return None
@@ -205,11 +196,9 @@ def of_power_law(
     """
     law = power_law_model(model)
     made = np.empty(model.size)
-    parts = ((law.J, law.diffusion, model.J, model.diffusion),)
-    if model.shear:
-        parts += ((law.gamma_dot, law.shear_rate, model.gamma_dot, model.shear_rate),)
-        made[model.direction] = theta[law.direction]
-    for of_law, there, form, here in parts:
+    made[model.direction] = theta[law.direction]
+    for name, (form, here) in model.rates.items():
+        of_law, there = law.rates[name]
         if isinstance(form, SplineForm):
             made[here] = form.projected(t, of_law.at(t, theta[there], None)[0])
         else:

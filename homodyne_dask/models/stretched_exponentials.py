@@ -19,10 +19,9 @@ _STRETCHING = Parameter("stretching", "", (0.1, 3.0))
 
 def _decay(x: Any, stretching: Any) -> Any:
     """Return exp(-2 x^γ), 1 at x = 0."""
-    import jax.numpy as jnp  # JAX loads while workers start, and not with the names of models
-
-    log = jnp.log(jnp.where(x > 0, x, 1.0))
-    return jnp.where(x > 0, jnp.exp(-2 * jnp.exp(stretching * log)), 1.0)
+    xp = x.__array_namespace__()
+    log = xp.log(xp.where(x > 0, x, 1.0))
+    return xp.where(x > 0, xp.exp(-2 * xp.exp(stretching * log)), 1.0)
 
 
 def _constant(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:

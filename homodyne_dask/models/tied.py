@@ -2,14 +2,14 @@
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.errors import OptionError, nearest, require_type, shown
+from homodyne_dask.errors import OptionError, require_known, shown
 from homodyne_dask.models.parameters import Parameter, Parametrized
 from homodyne_dask.models.transport import TransportModel
 from homodyne_dask.models.user_defined import SeparableModel
@@ -88,7 +88,6 @@ def with_ties(
     base = model.base if isinstance(model, TiedModel) else model
     if not given:
         return base
-    require_type("tie", given, Mapping, "expressions by name, such as tie={'beta': 'alpha'}")
     if getattr(base, "splines", {}):
         raise OptionError(
             f"{base.name} has rates without a formula, which cannot be tied: leave out tie"
@@ -109,34 +108,30 @@ def with_ties(
     )
 
 
-def check_untied(model: Parametrized, what: str, names: object) -> None:
+def check_untied(model: Parametrized, what: str, names: Collection[str] | None) -> None:
     """Raise OptionError where an option names a parameter that follows from others."""
     for name, text in model.ties.expressions if isinstance(model, TiedModel) else ():
-        if isinstance(names, Mapping | tuple | list) and name in names:
+        if names is not None and name in names:
             raise OptionError(
                 f"{what}: {name} is tied to {text}: remove it from {what} or from tie"
             )
 
 
-def _check(base: Parametrized, name: str, text: object) -> None:
-    if name not in base.names:
-        raise OptionError(f"tie: unknown parameter {shown(name)}; {nearest(name, base.names)}")
+def _check(base: Parametrized, name: str, text: str) -> None:
+    require_known(name, base.names, f"tie: unknown parameter {shown(name)}")
     constant = base.parameters[base.names.index(name)].constant
     if constant is not None:
         raise OptionError(
             f"tie: {name} is {constant:g} by the definition of {base.name}: remove it from tie"
         )
     for used in _names(name, text):
-        if used not in base.names:
-            raise OptionError(
-                f"tie of {name}: unknown parameter {used!r}; {nearest(used, base.names)}"
-            )
+        require_known(used, base.names, f"tie of {name}: unknown parameter {used!r}")
 
 
-def _names(name: str, text: Any) -> list[str]:
+def _names(name: str, text: str) -> list[str]:
     """Return the parameters in an expression; raises OptionError where it cannot be read."""
     try:
-        tree = ast.parse(text if isinstance(text, str) else "", mode="eval").body
+        tree = ast.parse(text, mode="eval").body
         nodes = list(ast.walk(tree))
         called = [node.func for node in nodes if isinstance(node, ast.Call)]
         found = [one.id for one in nodes if isinstance(one, ast.Name) and one not in called]

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.errors import OptionError, nearest, shown
+from homodyne_dask.errors import OptionError, require_known, shown
 from homodyne_dask.models.parameters import Parameter, Parametrized
-from homodyne_dask.models.rate_forms import POWER_LAW_FORM, RATES, RateForm, rate
+from homodyne_dask.models.rate_forms import POWER_LAW_FORM, RATES, RateForm, integrated, rate
 from homodyne_dask.models.spline_basis import SplineForm
 
 RATE_FLOOR = 1e-10
@@ -57,8 +57,6 @@ class Convention(StrEnum):
 class TransportModel(Parametrized):
     """Model of diffusion, with or without shear, whose rates are power laws or splines of time."""
 
-    has_transport_rates = True
-
     shear: bool
     J: RateForm = POWER_LAW_FORM
     gamma_dot: RateForm = POWER_LAW_FORM
@@ -80,16 +78,22 @@ class TransportModel(Parametrized):
         return slice(self.shear_rate.stop, self.size)
 
     @property
+    def rates(self) -> dict[str, tuple[RateForm, slice]]:
+        """J and, under shear, gamma_dot: the form of each, and the positions of its parameters in theta."""
+        of_shear = {"gamma_dot": (self.gamma_dot, self.shear_rate)} if self.shear else {}
+        return {"J": (self.J, self.diffusion)} | of_shear
+
+    @property
     def splines(self) -> dict[str, SplineForm]:
-        """Rates of free form (J, gamma_dot) by name."""
-        forms = {"J": self.J} | ({"gamma_dot": self.gamma_dot} if self.shear else {})
-        return {name: form for name, form in forms.items() if isinstance(form, SplineForm)}
+        """Rates of free form by name."""
+        return {
+            name: form for name, (form, _) in self.rates.items() if isinstance(form, SplineForm)
+        }
 
     @property
     def places(self) -> dict[str, slice]:
         """Positions in theta of the coefficients of rates of free form."""
-        both = {"J": self.diffusion, "gamma_dot": self.shear_rate}
-        return {name: both[name] for name in self.splines}
+        return {name: self.rates[name][1] for name in self.splines}
 
     def with_parts(
         self,
@@ -117,12 +121,8 @@ class TransportModel(Parametrized):
 
 def convention_named(name: str) -> Convention:
     """Return the convention of that name; raises OptionError with the names there are."""
-    try:
-        return Convention(name)
-    except ValueError:
-        raise OptionError(
-            f"convention {shown(name)} is unknown; {nearest(name, Convention)}"
-        ) from None
+    require_known(name, [*Convention], f"convention {shown(name)} is unknown")
+    return Convention(name)
 
 
 def frame_spacing(
@@ -169,7 +169,7 @@ def tables(
     Everything at a pair of times is a field times a difference of these.
     In the `homodyne` convention the trapezoid sums carry no Δt.
     """
-    t = positive_times(convention, time, frame_spacing(time, convention))
+    t = positive_times(time, frame_spacing(time, convention))
     return rows_of(model, convention, theta, t, time_steps(convention, time))
 
 
@@ -178,12 +178,9 @@ def time_steps(convention: Convention, time: Float[np.ndarray, " n"]) -> Float[n
     return np.ones(len(time) - 1) if convention is Convention.HOMODYNE else np.diff(time)
 
 
-def positive_times(
-    convention: Convention, time: Float[np.ndarray, " n"], spacing: float
-) -> Float[np.ndarray, " n"]:
+def positive_times(time: Float[np.ndarray, " n"], spacing: float) -> Float[np.ndarray, " n"]:
     """Return the times at which rates are evaluated: none is below half a frame."""
-    floored = time <= spacing / 2 if convention is Convention.HOMODYNE else time < spacing / 2
-    return np.where(floored, spacing / 2, time)
+    return np.maximum(time, spacing / 2)
 
 
 def rows_of(
@@ -194,22 +191,13 @@ def rows_of(
     steps: Float[np.ndarray, " m"],
 ) -> Float[np.ndarray, "rows n"]:
     """Return the rows of `tables` from `positive_times`; of JAX where the arguments are."""
-    C = _integral(model.J.at(t, theta[model.diffusion], RATE_FLOOR), steps)
+    integrals = [
+        integrated(form.at(t, theta[of], convention.floor_of(name)), steps)
+        for name, (form, of) in model.rates.items()
+    ]
     xp = theta.__array_namespace__()
-    rows = [xp.ones((1, len(t))), C[1:]]
-    if model.shear:
-        rate = model.gamma_dot.at(t, theta[model.shear_rate], convention.floor_of("gamma_dot"))
-        G = _integral(rate, steps)
-        rows += [G[1:], G[:1]]
-    return xp.concatenate([*rows, C[:1]])
-
-
-def _integral(
-    rate: Float[np.ndarray, "k n"], steps: Float[np.ndarray, " m"]
-) -> Float[np.ndarray, "k n"]:
-    xp = rate.__array_namespace__()
-    steps_up = xp.cumsum(0.5 * (rate[:, 1:] + rate[:, :-1]) * steps, axis=1)
-    return xp.concatenate([xp.zeros_like(rate[:, :1]), steps_up], axis=1)
+    slopes, values = [of[1:] for of in integrals], [of[:1] for of in reversed(integrals)]
+    return xp.concatenate([xp.ones((1, len(t))), *slopes, *values])
 
 
 @dataclass(frozen=True)

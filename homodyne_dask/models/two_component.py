@@ -24,6 +24,7 @@ from dataclasses import replace
 from typing import Any
 
 from homodyne_dask.models.parameters import Beat, Parameter
+from homodyne_dask.models.rate_forms import integrated
 from homodyne_dask.models.spline_basis import SplineForm
 from homodyne_dask.models.user_defined import Bin, SeparableModel
 
@@ -38,17 +39,12 @@ SPLINES = 6
 
 
 def _power(times: Any, exponent: Any) -> Any:
-    import jax.numpy as jnp  # JAX loads while workers start, and not with the names of models
-
-    positive = times > 0
-    return jnp.where(positive, jnp.where(positive, times, 1.0) ** exponent, 0.0)
+    xp, positive = times.__array_namespace__(), times > 0
+    return xp.where(positive, xp.where(positive, times, 1.0) ** exponent, 0.0)
 
 
 def _integral(rate: Any, times: Any) -> Any:
-    import jax.numpy as jnp
-
-    steps = 0.5 * (rate[1:] + rate[:-1]) * jnp.diff(times)
-    return jnp.concatenate([jnp.zeros(1), jnp.cumsum(steps)])
+    return integrated(rate, times[1:] - times[:-1])
 
 
 def _tables(theta: Any, times: Any) -> dict[str, Any]:
@@ -63,7 +59,7 @@ def _spline_tables(theta: Any, times: Any) -> dict[str, Any]:
 
 
 def _moving_with(velocity: Any, theta: Any, times: Any) -> dict[str, Any]:
-    import jax
+    import jax  # it loads while workers start, and not with the names of models
 
     (D_ref, alpha_ref, D_sample, alpha_sample), (fraction, growth) = theta[:4], theta[-3:-1]
     return {
@@ -76,15 +72,15 @@ def _moving_with(velocity: Any, theta: Any, times: Any) -> dict[str, Any]:
 
 def _xpcsjax_tables(theta: Any, times: Any) -> dict[str, Any]:
     """Return the same for rates with offsets and an exponential fraction."""
-    import jax.numpy as jnp
+    xp = times.__array_namespace__()
 
     def diffusion(D0: Any, alpha: Any, D_offset: Any) -> Any:
-        return _integral(jnp.maximum(D0 * _power(times, alpha) + D_offset, 0.0), times)
+        return _integral(xp.maximum(D0 * _power(times, alpha) + D_offset, 0.0), times)
 
     v0, v_beta, v_offset, f0, f1, f2, f3 = theta[6:13]
-    x = f0 * jnp.exp(jnp.clip(f1 * (times - f2), -_MAX_EXPONENT, _MAX_EXPONENT)) + f3
-    above = jnp.logaddexp(_SHARPNESS * x, 0.0) / _SHARPNESS
-    moving = 1 - jnp.logaddexp(_SHARPNESS * (1 - above), 0.0) / _SHARPNESS
+    x = f0 * xp.exp(xp.clip(f1 * (times - f2), -_MAX_EXPONENT, _MAX_EXPONENT)) + f3
+    above = xp.logaddexp(_SHARPNESS * x, 0.0) / _SHARPNESS
+    moving = 1 - xp.logaddexp(_SHARPNESS * (1 - above), 0.0) / _SHARPNESS
     return {
         "C_r": diffusion(*theta[:3]),
         "C_s": diffusion(*theta[3:6]),
@@ -95,18 +91,18 @@ def _xpcsjax_tables(theta: Any, times: Any) -> dict[str, Any]:
 
 def _mixed(t1: Any, t2: Any, bin: Bin, direction: Any) -> Any:
     """Return f of the components at t1 and t2; direction: of the velocity, from the bin's [degree]."""
-    import jax.numpy as jnp
+    xp = direction.__array_namespace__()
 
     def decay(name: str) -> Any:
-        dC = jnp.sqrt((t2[name] - t1[name]) ** 2 + _SMOOTHING)
-        return jnp.exp(jnp.clip(-0.5 * bin.q**2 * dC, -_MAX_EXPONENT, 0.0))
+        dC = xp.sqrt((t2[name] - t1[name]) ** 2 + _SMOOTHING)
+        return xp.exp(xp.clip(-0.5 * bin.q**2 * dC, -_MAX_EXPONENT, 0.0))
 
     s1, s2 = t1["moving"], t2["moving"]
     r1, r2 = 1 - s1, 1 - s2
     at_rest, moved = r1 * r2 * decay("C_r"), s1 * s2 * decay("C_s")
-    phase = bin.q * jnp.cos(jnp.deg2rad(direction)) * (t2["V"] - t1["V"])
-    norm = jnp.maximum((s1**2 + r1**2) * (s2**2 + r2**2), _MIN_NORM)
-    return (at_rest**2 + moved**2 + 2 * at_rest * moved * jnp.cos(phase)) / norm
+    phase = bin.q * xp.cos(xp.deg2rad(direction)) * (t2["V"] - t1["V"])
+    norm = xp.maximum((s1**2 + r1**2) * (s2**2 + r2**2), _MIN_NORM)
+    return (at_rest**2 + moved**2 + 2 * at_rest * moved * xp.cos(phase)) / norm
 
 
 def _f(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
@@ -118,10 +114,8 @@ def _xpcsjax_f(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
 
 
 def _cosine(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
-    import jax.numpy as jnp
-
-    rate, frequency = theta
-    return jnp.exp(-rate * abs(t2 - t1)) * jnp.cos(2 * jnp.pi * frequency * (t2 - t1))
+    xp, (rate, frequency) = theta.__array_namespace__(), theta
+    return xp.exp(-rate * abs(t2 - t1)) * xp.cos(2 * xp.pi * frequency * (t2 - t1))
 
 
 def _diffusion(of: str) -> tuple[Parameter, Parameter]:

@@ -155,7 +155,7 @@ def importable_models() -> Mapping[str, Parametrized]:
         try:
             model = loaded(
                 point,
-                lambda of: isinstance(of, Parametrized) and of.of_scans,
+                lambda of: isinstance(of, Parametrized) and not isinstance(of, ResidualModel),
                 "a model made by hd.separable",
             )
             if found.setdefault(model.name, model) is not model:
@@ -308,8 +308,6 @@ def _checked_laws(
 @dataclass(frozen=True, eq=False, repr=False)
 class ResidualModel(UserDefined):
     """Model of any data, made by `model`: residual(theta, *columns) is a JAX function."""
-
-    of_scans = False
 
     residual: Callable[..., Any]
     variables: tuple[str, ...]

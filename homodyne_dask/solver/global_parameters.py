@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float, Int
 
-from homodyne_dask.errors import OptionError, nearest
+from homodyne_dask.errors import require_known
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameters import GaussianPriors, Search
 
@@ -34,9 +34,8 @@ class GlobalParameters:
 
         per_scan: parameters that differ. Raises OptionError for a name that the model does not have.
         """
-        unknown = next((name for name in per_scan if name not in names), None)
-        if unknown is not None:
-            raise OptionError(f"per_scan: unknown parameter {unknown!r}; {nearest(unknown, names)}")
+        for name in per_scan:
+            require_known(name, names, f"per_scan: unknown parameter {name!r}")
         found: list[str] = []
         of_model: list[int] = []
         place = np.empty((len(scans), len(names)), int)

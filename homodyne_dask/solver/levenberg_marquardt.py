@@ -53,12 +53,8 @@ def iterate_from(
     search: Search, evaluate: Evaluate, state: State, options: Options
 ) -> Iterator[State]:
     """Yield the states that follow one: none if the fit has ended there."""
-
-    def evaluate_one(trials: Sequence[Trial]) -> list[ReducedProblem]:
-        return [evaluate(trial) for trial in trials]
-
-    for [one] in iterate_several(search, evaluate_one, [state], options):
-        yield one
+    states = iterate_several(search, lambda trials: [*map(evaluate, trials)], [state], options)
+    yield from (one for [one] in states)
 
 
 def iterate_several(

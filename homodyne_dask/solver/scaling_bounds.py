@@ -6,12 +6,11 @@ least-squares problem in a rectangle, solved exactly along its edges.
 
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from homodyne_dask.errors import OptionError, shown
+from homodyne_dask.errors import OptionError
 
 Pair = tuple[float, float] | None
 
@@ -87,8 +86,7 @@ def scaling_prior(
 ) -> ScalingPrior | None:
     """Return bounds (low, high) and priors (mean, standard deviation) as one value; None without any.
 
-    Raises OptionError for what is not a pair of numbers, empty bounds and deviations that are not
-    positive.
+    Raises OptionError for empty bounds and deviations that are not positive.
     """
     if all(pair is None for pair in (contrast_bounds, offset_bounds, contrast_prior, offset_prior)):
         return None
@@ -105,10 +103,8 @@ def scaling_prior(
     return ScalingPrior(*limits.T, *priors.T)
 
 
-def _bounds(name: str, pair: Any) -> tuple[float, float]:
-    if pair is None:
-        return -np.inf, np.inf
-    low, high = _numbers(name, pair, "low and high")
+def _bounds(name: str, pair: Pair) -> tuple[float, float]:
+    low, high = pair or (-np.inf, np.inf)
     if not low < high:
         raise OptionError(
             f"{name}: {low:g} is not below {high:g}; to fix the value, use scaling 'fixed'"
@@ -116,21 +112,13 @@ def _bounds(name: str, pair: Any) -> tuple[float, float]:
     return low, high
 
 
-def _prior(name: str, pair: Any, shift: float) -> tuple[float, float]:
+def _prior(name: str, pair: Pair, shift: float) -> tuple[float, float]:
     if pair is None:
         return 0.0, 0.0
-    mean, deviation = _numbers(name, pair, "mean and standard deviation")
+    mean, deviation = pair
     if not (np.isfinite(mean) and 0 < deviation < np.inf):
         raise OptionError(
             f"{name} = ({mean:g}, {deviation:g}) is not a prior: give a mean and a positive standard "
             f"deviation"
         )
     return mean - shift, deviation**-2.0
-
-
-def _numbers(name: str, pair: Any, what: str) -> tuple[float, float]:
-    try:
-        first, second = (float(number) for number in pair)
-    except (TypeError, ValueError):
-        raise OptionError(f"{name} = {shown(pair)} is not a pair of numbers: give {what}") from None
-    return first, second

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from homodyne_dask.errors import OptionError, nearest, shown
+from homodyne_dask.errors import OptionError, require_known, shown
 from homodyne_dask.solver.scaling_bounds import ScalingPrior
 
 MODES = ("individual", "shared", "fourier1", "fourier2", "fourier3", "scans", "fixed")
@@ -46,10 +46,9 @@ def scaling_of(
 
     contrast and offset, one value or one per bin, belong to 'fixed' and to no other mode; a prior
     to 'individual', where it holds for every bin, and to 'shared'. Raises OptionError for unknown
-    modes and for values that are missing, too many or not numbers.
+    modes and for values that are missing or too many.
     """
-    if mode not in MODES:
-        raise OptionError(f"scaling {mode!r} is unknown; {nearest(mode, MODES)}")
+    require_known(mode, MODES, f"scaling {mode!r} is unknown")
     if prior is not None and mode not in ("individual", "shared"):
         raise OptionError(
             f"bounds and priors of contrast and offset do not apply to scaling {mode!r}: "
@@ -94,13 +93,8 @@ def fourier_columns(phi: Float[np.ndarray, " bin"], order: int) -> Float[np.ndar
 def _per_bin(name: str, value: float | Sequence[float] | None, bins: int) -> np.ndarray:
     if value is None:
         raise OptionError(f"scaling 'fixed' needs {name}: one number, or one for each bin")
-    try:
-        numbers = np.atleast_1d(np.asarray(value, float))
-    except (TypeError, ValueError):
-        raise OptionError(
-            f"{name} = {shown(value)} is neither a number nor a list of numbers"
-        ) from None
-    if numbers.ndim != 1 or len(numbers) not in (1, bins) or not np.isfinite(numbers).all():
+    numbers = np.atleast_1d(np.asarray(value, float))
+    if len(numbers) not in (1, bins):
         raise OptionError(
             f"{name} = {shown(value)} does not match the {bins} selected bins: give one number, or {bins}"
         )

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Bool, Float
 
-from homodyne_dask.models.parameters import Search
+from homodyne_dask.models.parameters import Search, shortest
 from homodyne_dask.solver.eigendirections import bounded_step
 from homodyne_dask.solver.normal_matrix import SINGULAR, eigensystem, sizes
 from homodyne_dask.solver.reduced_problem import ReducedProblem
@@ -85,9 +85,3 @@ def second_order_term_after(
     updated = hessian - np.outer(along, along) / expected
     updated += np.outer(change, change) / (step @ change)
     return updated - state.reduced.hessian
-
-
-def shortest(step: Float[np.ndarray, " p"], period: Float[np.ndarray, " p"]) -> np.ndarray:
-    """Return a difference of parameters, that of periodic ones by at most half a period."""
-    periods = np.where(np.isfinite(period), period, 1.0)
-    return np.where(np.isfinite(period), step - periods * np.round(step / periods), step)

@@ -28,7 +28,6 @@ from homodyne_dask.sweep.tasks import (
     WIDE_GRAM,
     AtTheta,
     AtThetaAndLinear,
-    Candidates,
     ManyThetas,
     Report,
     Task,
@@ -162,7 +161,7 @@ class Sweep:
         """Return the Gram of [1, y - 1, f] at every theta: a pass for each MAX_CANDIDATES of them."""
         all_grams: list[Gram] = []
         for first in range(0, len(thetas), MAX_CANDIDATES):
-            grams = self.over(CANDIDATES, Candidates(thetas[first : first + MAX_CANDIDATES]))
+            grams = self.over(CANDIDATES, ManyThetas(thetas[first : first + MAX_CANDIDATES]))
             all_grams += grams.each()
         return all_grams
 

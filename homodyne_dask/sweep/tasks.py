@@ -61,14 +61,8 @@ class AtThetaAndLinear(NamedTuple):
     """(offset - 1, contrast) of every selected bin."""
 
 
-class Candidates(NamedTuple):
-    """Argument of a task: several trial values of theta, evaluated in one pass."""
-
-    thetas: Float[np.ndarray, "point p"]
-
-
 class ManyThetas(NamedTuple):
-    """Argument of a task: the thetas at which f is a column, less that at the first of them."""
+    """Argument of a task: several values of theta, at each of which f is evaluated in one pass."""
 
     thetas: Float[np.ndarray, "point p"]
 
@@ -146,7 +140,7 @@ def gram_of(
     return merged(context, run, gram, [point], problem.model.size + 3)
 
 
-def candidates_of(context: TaskContext, run: Run, at: Candidates) -> tuple[Gram, Cost]:
+def candidates_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[Gram, Cost]:
     """Return the merged moments of [1, y - 1, f] of a run of blocks at every theta."""
     if cells_of(context.source) is not None:
         means, cost = means_over_cells(*context, run, list(at.thetas))

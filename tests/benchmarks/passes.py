@@ -78,8 +78,8 @@ def free_rates(store: Path) -> Row:
     scan = hd.open_dataset(store)
     requests = [prepare(scan, "laminar_flow"), prepare(scan, "laminar_flow", **FREE)]
     theta = truth(scan)
-    law, free = requests
-    t = positive_times(law.problem.convention, scan.time, float(np.median(np.diff(scan.time))))
+    _, free = requests
+    t = positive_times(scan.time, float(np.median(np.diff(scan.time))))
     thetas = [theta, of_power_law(free.problem.model, theta, t)]
     spent: list[list[float]] = [[], []]
     with local_cluster() as client:

@@ -10,7 +10,7 @@ import re
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-from homodyne_dask.errors import OptionError, nearest, require_type
+from homodyne_dask.errors import require_known, require_type
 from homodyne_dask.text import aligned_columns
 
 
@@ -37,8 +37,7 @@ PAGES: dict[str, str] = dict(_LISTED.findall(_text(INDEX)))
 def page(name: str) -> str:
     """Return a page of the guide as Markdown; raises OptionError for an unknown name."""
     require_type("page", name, str, f"a name, such as {next(iter(PAGES))!r}")
-    if name not in PAGES:
-        raise OptionError(f"the guide has no page {name!r}; {nearest(name, PAGES)}")
+    require_known(name, PAGES, f"the guide has no page {name!r}")
     return _text(name)
 
 

@@ -18,7 +18,7 @@ import yaml
 from dask.utils import parse_bytes, parse_timedelta
 from distributed.utils import get_ip
 
-from homodyne_dask.errors import OptionError, nearest, shown
+from homodyne_dask.errors import OptionError, require_known, shown
 
 FOLDER = Path(__file__).parent / "templates"
 TEMPLATE = "template"
@@ -85,8 +85,7 @@ def names() -> list[str]:
 
 def site_named(name: str, **changes: Any) -> Site:
     """Return a site with some settings changed; raises OptionError for names and keys unknown."""
-    if name not in names():
-        raise OptionError(f"site {name!r} is unknown; {nearest(name, names())}")
+    require_known(name, names(), f"site {name!r} is unknown")
     file = FOLDER / f"{name}.yaml"
     settings = _read(FOLDER / f"{TEMPLATE}.yaml")
     known = set(settings)
@@ -101,8 +100,7 @@ def site_named(name: str, **changes: Any) -> Site:
     ):
         layer = {key.replace("_", "-"): value for key, value in layer.items()}
         for key in layer:
-            if key not in known:
-                raise OptionError(f"{origin}: unknown setting {key!r}; {nearest(key, known)}")
+            require_known(key, known, f"{origin}: unknown setting {key!r}")
             if isinstance(layer[key], Mapping) and not isinstance(settings[key], Mapping | None):
                 raise OptionError(
                     f"{origin}: {key} = {shown(layer[key])} cannot be used: give one value"

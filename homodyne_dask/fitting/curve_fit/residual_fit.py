@@ -18,7 +18,7 @@ from homodyne_dask.fitting.curve_fit.curve_fit_result import CurveFit
 from homodyne_dask.fitting.curve_fit.points import Points, points_of
 from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.fit_observer import FitDescription, FitObserver
-from homodyne_dask.fitting.minimize import FitRecord, SolverRequest, StartingPoint, minimize
+from homodyne_dask.fitting.minimize import FitRecord, SolverRequest, minimize
 from homodyne_dask.fitting.run import followed, run, run_to_completion
 from homodyne_dask.kernels.gram import Gram, merge_tree
 from homodyne_dask.kernels.problem import SUM_ROUNDING
@@ -123,7 +123,7 @@ def _passes(
     record: FitRecord,
 ) -> Generator[lm.State, None, CurveFit]:
     sweep = observer.observed(Sweep(context, plan.layout, plan.tasks, client, RESIDUALS))
-    start = StartingPoint(request.search.start)
+    start = lm.Trial(request.search.start)
     state = yield from followed(minimize(request, sweep, lambda _: start, record), observer, record)
     result = _result(context.model, request, sweep, state, absolute)
     observer.ended(state.outcome, result.findings, state.theta, result.stderr)

@@ -9,7 +9,7 @@ import xarray
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from homodyne_dask.errors import OptionError, nearest, shown
+from homodyne_dask.errors import OptionError, require_known, shown
 from homodyne_dask.fitting.design.errors_of_plan import (
     WEIGHTINGS,
     ExpectedErrors,
@@ -110,10 +110,7 @@ def _positive(name: str, value: Any) -> float:
 def _free(model: Model, fixed: Sequence[str]) -> np.ndarray:
     fixed = (fixed,) if isinstance(fixed, str) else fixed
     for name in fixed:
-        if name not in model.names:
-            raise OptionError(
-                f"fixed: {model.name} has no parameter {name!r}; {nearest(name, model.names)}"
-            )
+        require_known(name, model.names, f"fixed: {model.name} has no parameter {name!r}")
     free = [p.constant is None and p.name not in fixed for p in model.parameters]
     if not any(free):
         raise OptionError("fixed: all parameters are fixed, so there is no error to compute")
@@ -139,8 +136,7 @@ def _varied(vary: Mapping[str, ArrayLike] | None) -> tuple[str | None, list[floa
     if len(vary) > 1:
         raise OptionError(f"vary = {shown(dict(vary))} cannot be used: vary one quantity at a time")
     name, given = next(iter(vary.items()))
-    if name not in VARIED:
-        raise OptionError(f"vary: {name!r} cannot be varied; {nearest(name, VARIED)}")
+    require_known(name, VARIED, f"vary: {name!r} cannot be varied")
     values = np.atleast_1d(numbers_of(name, given)).ravel()
     return name, [_positive(f"vary: {name}", value) for value in values]
 

@@ -8,7 +8,6 @@ counts as on the sample of pairs, so that χ² rises there, too.
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -18,7 +17,6 @@ from homodyne_dask.fitting.surrogate.interpolation_nodes import Basis
 from homodyne_dask.fitting.surrogate.pair_sample import in_batches
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.backend_interface import PairSet
-from homodyne_dask.kernels.compiled import plain_kernel
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models import Convention, Model
@@ -132,16 +130,8 @@ def _best_step(
     return step.reshape(-1, 2), spread.reshape(-1, 2, 2 * k)
 
 
-@plain_kernel("model", "convention")
-def likelihood_kernel(
-    thetas: Float[Array, "batch p"], of: LikelihoodArrays, *, model: Model, convention: Convention
-) -> LikelihoodAt:
-    """Return the likelihood at some thetas."""
-    return jax.vmap(lambda theta: likelihood_at(theta, of, model, convention))(thetas)
-
-
 def likelihood_of(
     problem: Problem, of: LikelihoodArrays, thetas: Float[np.ndarray, "draw p"]
 ) -> LikelihoodAt:
     """Return the likelihood at any number of thetas, each field with a first axis of draws."""
-    return in_batches(likelihood_kernel, problem, thetas, of)
+    return in_batches(likelihood_at, problem, thetas, of)

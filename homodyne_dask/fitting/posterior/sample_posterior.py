@@ -10,9 +10,9 @@ from jaxtyping import Float
 from homodyne_dask.errors import (
     OptionError,
     load_ahead,
-    nearest,
     require_count,
     require_function,
+    require_known,
     require_type,
 )
 from homodyne_dask.fitting.fit import plan_for
@@ -81,8 +81,7 @@ def require_posterior(result: FitResult, request: Request, draws: int, adjust: s
                 f"the fit was made with bounds of the {name}, which a posterior does not support: fit "
                 f"with a prior of it instead"
             )
-    if adjust not in ADJUSTMENTS:
-        raise OptionError(f"adjust = {adjust!r} is unknown; {nearest(str(adjust), ADJUSTMENTS)}")
+    require_known(adjust, ADJUSTMENTS, f"adjust = {adjust!r} is unknown")
     require_count("draws", draws, _MIN_DRAWS)
     if not request.search.free.any():
         raise OptionError("all parameters of the fit are fixed: there is nothing to draw")

@@ -16,7 +16,7 @@ from homodyne_dask.errors import (
     HomodyneDaskError,
     OptionError,
     SelectionError,
-    nearest,
+    require_known,
     require_type,
     shown,
 )
@@ -63,8 +63,7 @@ def parts_of(scan: Scan, over: str, windows: Windows = None) -> tuple[Part, ...]
     s. Raises OptionError for options that exclude each other, SelectionError where q or φ is unknown or a
     window has fewer than 3 frames.
     """
-    if not isinstance(over, str) or over not in OVER:
-        raise OptionError(f"over {shown(over)} is unknown; {nearest(over, OVER)}")
+    require_known(over, OVER, f"over {shown(over)} is unknown")
     if over != "age":
         if windows is not None:
             raise OptionError(

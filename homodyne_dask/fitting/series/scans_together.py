@@ -24,7 +24,7 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.fit import description_of, plan_for
 from homodyne_dask.fitting.fit_observer import FitObserver
-from homodyne_dask.fitting.minimize import FitRecord, StartingPoint, minimize
+from homodyne_dask.fitting.minimize import FitRecord, minimize
 from homodyne_dask.fitting.run import followed, run, run_to_completion
 from homodyne_dask.fitting.start.binned_fits import BinnedFits
 from homodyne_dask.fitting.start.initial_values import averages_of, find_initial_values
@@ -182,7 +182,7 @@ def _passes(
     return fit, results
 
 
-def _find_start(request: GlobalRequest, data: Sweep, record: FitRecord) -> StartingPoint:
+def _find_start(request: GlobalRequest, data: Sweep, record: FitRecord) -> lm.Trial:
     """Return the first point: of one fit of all averages, then of each scan's own parameters."""
     whole, parameters = request.whole, request.parameters
     [common, *_] = find_initial_values(whole, data)
@@ -209,7 +209,7 @@ def _find_start(request: GlobalRequest, data: Sweep, record: FitRecord) -> Start
     start = parameters.start(np.array(thetas))
     [end] = fits.advanced(fits.started([start]), PASSES_TO_MINIMUM)
     record.timings["start"] = time.perf_counter() - record.started
-    return StartingPoint(end.lowest.theta)
+    return lm.Trial(end.lowest.theta)
 
 
 def _states_of_scans(request: GlobalRequest, state: lm.State, gram: Gram) -> list[lm.State]:

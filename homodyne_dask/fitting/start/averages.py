@@ -56,7 +56,7 @@ class BinnedAverages:
         """
         problem, nodes = self.problem, self._nodes
         steps = np.diff(nodes) / (self.spacing if problem.convention is Convention.HOMODYNE else 1)
-        t = positive_times(problem.convention, nodes, self.spacing)
+        t = positive_times(nodes, self.spacing)
         rows = rows_of(problem.model, problem.convention, theta, t, steps)
         here, there = (
             rows[:, n] + (rows[:, n + 1] - rows[:, n]) * share for n, share in self._places

@@ -25,6 +25,7 @@ from homodyne_dask.fitting.start.grid_scan import (
 from homodyne_dask.fitting.start.separable_averages import averaged_gram, chisqr_at_points
 from homodyne_dask.fitting.start.sign_changes import fine_averages
 from homodyne_dask.models.parameters import Beat, Search
+from homodyne_dask.models.rate_forms import integrated
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.sweep import Passes
 
@@ -184,7 +185,7 @@ def _minima(
     for exponent in _values(search, beat.exponent, EXPONENTS):
         # turns at the frequency 1 in the middle of the record
         rate = np.where(time > 0, np.where(time > 0, time, 1.0) ** exponent, 0.0)
-        whole = np.append(0.0, np.cumsum(0.5 * (rate[1:] + rate[:-1]) * np.diff(time)))
+        whole = integrated(rate, np.diff(time))
         turned = np.interp(summary.t2, time, whole) - np.interp(summary.t1, time, whole)
         turned /= middle**exponent
         cosines = np.cos(2 * np.pi * frequency[:, None] * turned).astype(np.float32)

@@ -9,11 +9,10 @@ import numpy as np
 
 from homodyne_dask.fitting.start.averages import Theta
 from homodyne_dask.kernels.gram import Gram
-from homodyne_dask.models.parameters import Search
+from homodyne_dask.models.parameters import Search, shortest
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.solver.step import shortest
 
 OPTIONS = lm.Options(max_passes=1000, decrement=1e-2)
 """An approximate optimum of the averages is enough."""

@@ -40,7 +40,7 @@ from homodyne_dask.models.rate_forms import power_laws
 from homodyne_dask.models.spline_basis import SplineForm
 from homodyne_dask.models.spline_rates import of_power_law, power_law_model
 from homodyne_dask.models.tied import TiedModel
-from homodyne_dask.models.transport import Convention, positive_times
+from homodyne_dask.models.transport import Convention, TransportModel, positive_times
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.sweep.sweep import Passes
@@ -88,7 +88,7 @@ def _points_of_power_laws(request: Request, summary: BinnedAverages) -> list[The
     averages = replace(summary, problem=of_law.problem)
     mode = request.scaling.mode_for_initial_values
     minima = transport_minima(averages, of_law.search, mode, request.options.starts)
-    t = positive_times(request.problem.convention, scan.time[scan.use], averages.spacing)
+    t = positive_times(scan.time[scan.use], averages.spacing)
     shear = model.places.get("gamma_dot", slice(0))
 
     def free(theta: Theta) -> Float[np.ndarray, " m"]:
@@ -130,7 +130,7 @@ def averages_of(request: Request, data: Passes | None = None) -> Callable[[Theta
         base = _of_problem(request, untied(request.problem))
         return averages_of_ties(model, averages_of(base, data))
     summary = binned_averages(request.scan, request.problem, data)
-    return summary if model.has_transport_rates else partial(averaged_gram, summary)
+    return summary if isinstance(model, TransportModel) else partial(averaged_gram, summary)
 
 
 def _minima_of_ties(request: Request, data: Passes | None) -> list[Minimum]:
@@ -161,7 +161,7 @@ def find_initial_values(request: Request, data: Passes | None = None) -> list[Mi
     summary = binned_averages(request.scan, request.problem, data)
     if search.smoothness is not None:
         return as_given if given.all() else _free_rate_minima(request, summary, data)
-    if model.has_transport_rates:
+    if isinstance(model, TransportModel):
         return transport_minima(averaged_over_scans(summary, request.scan), search, mode, starts)
     if given.all():
         check_finite(request.problem, search.start, summary.time, summary.q, summary.phi)

@@ -1,7 +1,5 @@
 """Averages of the data under models that are given as f: their Grams, and the best of many points."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +8,13 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.start.averages import BinnedAverages, Theta
-from homodyne_dask.kernels.autodiff import Tables, bin_argument, f_with_derivatives, separable_point
+from homodyne_dask.kernels.autodiff import (
+    Tables,
+    at_times,
+    bin_argument,
+    f_with_derivatives,
+    separable_point,
+)
 from homodyne_dask.kernels.compiled import plain_kernel
 from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.gram import Gram
@@ -48,21 +52,11 @@ def chisqr_at_points(
     return chisqr
 
 
-def _at(summary: BinnedAverages, tables: Tables) -> tuple[Tables, Tables]:
-    """Return tables, or their derivatives, at the mean times of the cells."""
-
-    def between(times: np.ndarray) -> Tables:
-        return jax.tree.map(
-            lambda v: np.apply_along_axis(partial(np.interp, times, summary.time), -1, v), tables
-        )
-
-    return between(summary.t1), between(summary.t2)
-
-
 def averaged_gram(summary: BinnedAverages, theta: Theta) -> Gram:
     """Return the Gram of the averages at theta."""
     at = separable_point(summary.problem, theta, summary.time)
-    here, there = zip(_at(summary, at.tables), _at(summary, at.derivatives), strict=True)
+    tables = at.tables, at.derivatives
+    here, there = (at_times(tables, summary.time, t) for t in (summary.t1, summary.t2))
     with float64_on_cpu():
         moments = _moments(
             summary.c2, summary.weight, at.theta, here, there,

@@ -76,26 +76,25 @@ def pair_set(problem: Problem, scan: Scan, *samples: PairSample) -> PairSet:
     return PairSet(times, i, j, q_or_one(scan), scan.phi, problem.gap or 0.0)
 
 
-@plain_kernel("model", "convention")
-def sampled_f_kernel(
-    thetas: Float[Array, "batch p"], at: PairSet, *, model: Model, convention: Convention
-) -> Float[Array, "batch bin pair"]:
-    """Return f at some thetas."""
-    f = backend_of(model).f_of_theta
-    return jax.vmap(lambda theta: f(theta, at, model, convention))(thetas)
+@plain_kernel("f", "model", "convention")
+def _at_thetas(
+    thetas: Float[Array, "batch p"], of: Any, *, f: Callable[..., Any], model: Model,
+    convention: Convention,
+) -> Any:  # fmt: skip
+    return jax.vmap(lambda theta: f(theta, of, model, convention))(thetas)
 
 
 def in_batches(
-    kernel: Callable[..., Any], problem: Problem, thetas: Float[np.ndarray, "draw p"], of: Any
+    f: Callable[..., Any], problem: Problem, thetas: Float[np.ndarray, "draw p"], of: Any
 ) -> Any:
-    """Return the results of a kernel, arrays or tuples of them, for any number of thetas."""
-    n, static = len(thetas), {"model": problem.model, "convention": problem.convention}
+    """Return f(theta, of, model, convention), arrays or tuples of them, at any number of thetas."""
+    n, static = len(thetas), {"f": f, "model": problem.model, "convention": problem.convention}
 
     def part(first: int) -> Any:
         batch = thetas[first : first + BATCH]
         padding = np.repeat(batch[-1:], BATCH - len(batch), axis=0)
         with float64_on_cpu():
-            found = kernel(np.concatenate([batch, padding]), of, **static)
+            found = _at_thetas(np.concatenate([batch, padding]), of, **static)
             return jax.tree.map(np.asarray, found)
 
     parts = on_cores(part, range(0, n, BATCH))
@@ -106,7 +105,7 @@ def sampled_f(
     problem: Problem, at: PairSet, thetas: Float[np.ndarray, "draw p"]
 ) -> Float[np.ndarray, "draw bin pair"]:
     """Return f at thetas."""
-    return in_batches(sampled_f_kernel, problem, thetas, at)
+    return in_batches(backend_of(problem.model).f_of_theta, problem, thetas, at)
 
 
 def chisqr_scale(

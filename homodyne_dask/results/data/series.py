@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from homodyne_dask.document.blocks import Document
 from homodyne_dask.document.plain_text import Reportable
-from homodyne_dask.errors import OptionError, nearest, shown
+from homodyne_dask.errors import require_known, shown
 from homodyne_dask.results.data.findings import Findings
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, FitRow, quantity_names
@@ -265,8 +265,7 @@ class FitSeries(Reportable):
 
     def unit(self, name: str) -> str:
         """Return the unit of a parameter or rate; raises OptionError if the series does not have it."""
-        if name not in self.names:
-            raise OptionError(f"the series has no {shown(name)}; {nearest(name, self.names)}")
+        require_known(name, self.names, f"the series has no {shown(name)}")
         return next(e.quantities[name].unit for e in self.entries if e.result is not None)
 
     @cached_property
