@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -11,13 +10,12 @@ import xarray
 from jaxtyping import Float
 
 from homodyne_dask.document.blocks import Document
-from homodyne_dask.document.plain_text import Reportable
 from homodyne_dask.errors import OptionError, nearest, shown
 from homodyne_dask.results.data.findings import Findings
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, FitRow, quantity_names
 from homodyne_dask.results.data.fitted_parameters import nearest_turn
-from homodyne_dask.results.data.plain_data import plain_values, read_fields
+from homodyne_dask.results.data.plain_data import Saved, plain_values, read_fields
 from homodyne_dask.results.data.plots import in_place_of
 from homodyne_dask.results.data.result_tables import correlation_of, covariances_in, table_of
 from homodyne_dask.solver.state import Outcome
@@ -199,7 +197,7 @@ _OF_FIT |= dict.fromkeys(("outcome", "method", "message"), str)
 
 
 @dataclass(frozen=True, repr=False)
-class FitSeries(Reportable):
+class FitSeries(Saved):
     """Series of fits over rings, angles, age windows or scans; `print(series)` shows the report."""
 
     over: str
@@ -361,9 +359,3 @@ class FitSeries(Reportable):
         head = {"format": FORMAT, "format_version": VERSION, "over": self.over, "fits": fits}
         together = {} if self.global_fit is None else {"global_fit": self.global_fit}
         return plain_values(head | together | {"agreement": self.agreement})
-
-    def to_json(self, path: str | Path) -> None:
-        """Write all results as JSON with a checksum, atomically; `load_series` reads it."""
-        from homodyne_dask.results.files.json_files import write_with_checksum
-
-        write_with_checksum(self.to_dict(), path)
