@@ -305,7 +305,7 @@ class FitSeries(Saved):
             dof = np.array([np.nan if naive_only else q.dof for q in known])
             naive = naive_only
             if len(value):
-                value = nearest_turn(value, value[0], periods.get(name))
+                value = nearest_turn(value, value[0], periods.get(name, 0.0))
             if together is not None:
                 covariance = together.covariance_naive if naive else together.covariance
                 if covariance is None or len(known) < len(self.entries):
