@@ -13,7 +13,7 @@ from homodyne_dask.document.blocks import Document
 from homodyne_dask.errors import OptionError, nearest, shown
 from homodyne_dask.results.data.findings import Findings
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, FitRow, quantity_names
+from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, FitRow, column, quantity_names
 from homodyne_dask.results.data.fitted_parameters import nearest_turn
 from homodyne_dask.results.data.plain_data import Saved, plain_values, read_fields
 from homodyne_dask.results.data.plots import in_place_of
@@ -299,11 +299,9 @@ class FitSeries(Saved):
         together, tests, naive_only = self.global_fit, {}, self.errors != "stderr"
         periods = next((of.config["periods"] for of in self.results if of is not None), {})
         for name in self.names if together is None else together.per_scan:
-            known = [q for e in self._good if not (q := e.quantities[name]).conditional]
-            value = np.array([q.value for q in known])
-            stderr = np.array([getattr(q, self.errors) for q in known])
-            dof = np.array([np.nan if naive_only else q.dof for q in known])
-            naive = naive_only
+            known = [row for row in self._good if not row.quantities[name].conditional]
+            value, stderr, dof = (column(known, name, key) for key in ("value", self.errors, "dof"))
+            naive, dof = naive_only, np.full(len(known), np.nan) if naive_only else dof
             if len(value):
                 value = nearest_turn(value, value[0], periods.get(name, 0.0))
             if together is not None:
@@ -326,8 +324,7 @@ class FitSeries(Saved):
             return None
         q = np.array([entry.at["q"] for entry in self._good])
         value, errors, dof = (
-            np.array([getattr(entry.quantities[name], key) for entry in self._good])
-            for key in ("value", self.errors, "dof")
+            column(self._good, name, key) for key in ("value", self.errors, "dof")
         )
         return power_law_of_q(q, value, errors, self.errors != "stderr", dof)
 
