@@ -40,7 +40,7 @@ MODELS = (
     *("two_component", "two_component_spline", "two_component_xpcsjax", "damped_cosine"),
     *("stretched", "stretched_q", "stretched_ageing", "auto"),
 )
-"""Names that `model` may have, besides those of installed packages."""
+"""Names that `model` may have, beside those of installed packages; help lists them and loads no models."""
 SITES = ("generic", "perlmutter", "esrf", "alcf")
 SELECTION = ("q", "phi", "label", "frames", "time", "scan")
 """Names of the options that select bins and frames of a store."""

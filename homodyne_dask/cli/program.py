@@ -123,13 +123,7 @@ class Program(click.Group):
     commands: Commands  # type: ignore[assignment]
 
     def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: Any,
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **extra: Any
     ) -> NoReturn:
         """Run a command and exit."""
         words = list(sys.argv[1:] if args is None else args)
@@ -139,13 +133,8 @@ class Program(click.Group):
         try:
             check_address_space()
             with sigterm_interrupts(), printing(hidden=quiet), messages(debug, verbose):
-                status = super().main(
-                    words,
-                    prog_name or "homodyne-dask",
-                    complete_var,
-                    standalone_mode=False,
-                    **extra,
-                )
+                extra |= {"standalone_mode": False}
+                status = super().main(words, prog_name or "homodyne-dask", **extra)
         except (Exception, KeyboardInterrupt, Interrupted) as e:
             if debug:
                 traceback.print_exc()

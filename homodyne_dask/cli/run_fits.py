@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from homodyne_dask.cli.commands.fit import FitOutput
-    from homodyne_dask.fitting.series.run_many import BegunFit
 
 MOST_DRAWN = 8
 """Number of fits of one command up to which the figures of each are drawn by default."""
@@ -271,25 +270,39 @@ def _fit_many(
     return next((s for s in (BUG, BAD_INPUT, NOT_CONVERGED) if s in statuses), 0)
 
 
-@contextmanager
-def begun_fit(
-    config: FitConfig, client: "Client", pictures: bool, nexus: bool
-) -> "Iterator[BegunFit]":
-    """Yield the fit of a single store for a `with`, if it is small on a worker already.
+class FitOfStore:
+    """The fit of a single store, if it is small on a worker already.
 
     What is left in its folder is kept where it is of the same fit, and else replaced.
     """
-    from homodyne_dask.fitting.series.run_many import begun
 
-    model, (job,) = model_of(config), fit_jobs(config)
-    job = job._replace(overwrite=True, pictures=pictures, nexus=nexus)
-    given = [job], [find_previous(model, job)], model, client, workers_are_local(config)
-    with begun(*given) as (fit,):
-        yield fit
+    def __init__(self, config: FitConfig, client: "Client", pictures: bool, nexus: bool) -> None:
+        from homodyne_dask.fitting.series.run_many import begun
 
+        model, (job,) = model_of(config), fit_jobs(config)
+        job = job._replace(overwrite=True, pictures=pictures, nexus=nexus)
+        given = [job], [find_previous(model, job)], model, client, workers_are_local(config)
+        self.held = ExitStack()
+        (self.fit,) = self.held.enter_context(begun(*given))
 
-@contextmanager
-def progress_shown(*_: object) -> Iterator[Sequence[Callback]]:
-    """Yield a callback that shows the progress of a fit that is made in this process."""
-    with progress_bar.progress_on_stderr() as show:
-        yield [show]
+    def ended(self) -> bool:
+        """Return whether the fit on a worker has ended; another one is made by `result`."""
+        return self.fit.ended()
+
+    def result(self) -> FitResult:
+        """Return the result, of a fit made here where no worker made it; raises what made it fail."""
+
+        @contextmanager
+        def progress_shown(*_: object) -> Iterator[Sequence[Callback]]:
+            with progress_bar.progress_on_stderr() as show:
+                yield [show]
+
+        with self.held:
+            output = self.fit.output(progress_shown)
+        if output.result is None:
+            raise output.error or AssertionError
+        return output.result
+
+    def close(self) -> None:
+        """Give up the fit on a worker."""
+        self.held.close()

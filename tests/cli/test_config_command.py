@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from homodyne_dask.cli.fit_config import FitConfig, read_config, template
+import homodyne_dask as hd
+from homodyne_dask.cli.fit_config import MODELS, SITES, FitConfig, read_config, template
+from homodyne_dask.cluster.slurm.sites import FOLDER
 from homodyne_dask.errors import OptionError
 
 
@@ -34,6 +36,12 @@ def test_an_example_that_is_a_default_is_the_default():
         default = FitConfig.options()[name].default
         if default not in (..., None, ()):
             assert value == default, name
+
+
+def test_help_names_all_models_that_are_asked_for_by_name_and_all_sites():
+    models = [name for name, model in hd.MODELS.items() if not getattr(model, "splines", {})]
+    assert (*models, "auto") == MODELS
+    assert {*SITES, "template"} == {file.stem for file in FOLDER.glob("*.yaml")}
 
 
 def uncommented(text: str) -> str:

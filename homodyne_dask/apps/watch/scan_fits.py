@@ -10,7 +10,7 @@ import homodyne_dask as hd
 from homodyne_dask.cli.commands.ingest import MIN_BYTES_FOR_WORKERS
 from homodyne_dask.cli.exit_status import DISK_FULL
 from homodyne_dask.cli.fit_config import FitConfig
-from homodyne_dask.cli.run_fits import begun_fit, model_of, progress_shown
+from homodyne_dask.cli.run_fits import FitOfStore, model_of
 from homodyne_dask.cli.worker_options import workers_for_small_fits
 from homodyne_dask.errors import ClusterError, FileReadError, HomodyneDaskError, SourceError
 from homodyne_dask.results.files.folder import FolderInUse
@@ -38,30 +38,6 @@ def concerns_all(error: BaseException) -> bool:
     cause = error if isinstance(error, OSError) else error.__cause__
     full = isinstance(cause, OSError) and cause.errno in DISK_FULL
     return may_pass(error) and (full or isinstance(error, ClusterError))
-
-
-class FitOfScan:
-    """The fit of one scan, a small one on a worker already."""
-
-    def __init__(self, config: FitConfig, client: Client, pictures: bool, nexus: bool) -> None:
-        self.held = ExitStack()
-        self.fit = self.held.enter_context(begun_fit(config, client, pictures, nexus))
-
-    def ended(self) -> bool:
-        """Return whether the fit on a worker has ended; another one is made by `result`."""
-        return self.fit.ended()
-
-    def result(self) -> hd.FitResult:
-        """Return the result, of a fit made here where no worker made it; raises what made it fail."""
-        with self.held:
-            output = self.fit.output(progress_shown)
-        if output.result is None:
-            raise output.error or AssertionError
-        return output.result
-
-    def close(self) -> None:
-        """Give up the fit on a worker."""
-        self.held.close()
 
 
 class ScanFitter:
@@ -93,7 +69,7 @@ class ScanFitter:
         """Number of scans that are worked on at the same time."""
         return AHEAD * self.threads
 
-    def begin(self, source: Path, store: Path, folder: Path) -> FitOfScan:
+    def begin(self, source: Path, store: Path, folder: Path) -> FitOfStore:
         """Ingest a file, or go on with it, and begin the fit whose result goes into a folder."""
         with open(source, "rb", opener=open_without_waiting) as file:  # a refusal may pass
             large = os.fstat(file.fileno()).st_size >= MIN_BYTES_FOR_WORKERS
@@ -101,4 +77,4 @@ class ScanFitter:
         hd.ingest(source, store, time_offset=self.time_offset, client=client)
         assert self.client is not None  # it was connected before
         config = self.config.replaced(data=[store], output=folder)
-        return FitOfScan(config, self.client, *self.written)
+        return FitOfStore(config, self.client, *self.written)

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from homodyne_dask.apps.watch.folder_state import STATE, WatchState, fit_identity, read_state
-from homodyne_dask.apps.watch.scan_fits import FitOfScan, ScanFitter, concerns_all, may_pass
+from homodyne_dask.apps.watch.scan_fits import ScanFitter, concerns_all, may_pass
 from homodyne_dask.apps.watch.scans_page import ScanTable, row_line
 from homodyne_dask.apps.watch.watch_command import WatchedFolder
 from homodyne_dask.apps.watch.watched_files import PATTERNS, Stamp, listed, stamp_of
 from homodyne_dask.cli.exit_status import BAD_INPUT, NOT_CONVERGED, Interrupted, error_sentence
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.printing import echo
+from homodyne_dask.cli.run_fits import FitOfStore
 from homodyne_dask.cli.worker_options import check_worker_options
 from homodyne_dask.errors import ClusterError, OptionError, in_line
 from homodyne_dask.results.data.fit_result import FitResult
@@ -45,7 +46,7 @@ class InWork(NamedTuple):
     """A scan whose fits were begun."""
 
     stamp: Stamp
-    fit: FitOfScan
+    fit: FitOfStore
     began: float
 
 
@@ -111,7 +112,7 @@ class FolderWatch:
         self.state.save()
         for name, record in self.state.files.items():
             if record.problem:
-                self._show_problem(name, record.problem)
+                self._show(name, None, record.problem)
             elif record.done:
                 self._delete_store(name)
                 with self._going_on(partial(self._show_unreadable, name)):
@@ -126,7 +127,7 @@ class FolderWatch:
             handle(e)
 
     def _show_unreadable(self, name: str, error: Exception) -> None:
-        self._show_problem(name, error_sentence(error, then=""))
+        self._show(name, None, error_sentence(error, then=""))
 
     def step(self) -> None:
         """Look if it is time, do one thing, and sleep if there was none."""
@@ -215,27 +216,21 @@ class FolderWatch:
             raise error
         if may_pass(error):
             self._postpone(name, error)
-            self._show_problem(name, self.waiting[name])
+            self._show(name, None, self.waiting[name])
         elif stamp_of(self.folder / name) == stamp:
             problem = error_sentence(error, then=TOUCH)
             say(f"{name}: {problem}")
             self.statuses.add(BAD_INPUT)
-            self._show_problem(name, problem)
+            self._show(name, None, problem)
             self._resolved(name)
             self.state.end(name, problem)
         else:
             self.still.pop(name, None)
 
-    def _show(self, name: str, result: FitResult) -> FitRow:
-        folder = self.state.places(name, self.state.files[name])[1]
-        return self._add(fit_row(name, folder, result))
-
-    def _show_problem(self, name: str, problem: str) -> None:
-        self._add(FitRow(name, message=problem))
-
-    def _add(self, row: FitRow) -> FitRow:
-        record = self.state.files[row.name]
-        return self.table.add(record.number, record.stamp, row)
+    def _show(self, name: str, result: FitResult | None, problem: str = "") -> FitRow:
+        record = self.state.files[name]
+        folder = None if result is None else self.state.places(name, record)[1]
+        return self.table.add(record.number, record.stamp, fit_row(name, folder, result, problem))
 
     def _postpone(self, what: str, error: Exception) -> None:
         """Note, and say once, that something must pass first."""

@@ -8,18 +8,16 @@ worse than the best by more than the standard error of that difference over the 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import xarray
 
 from homodyne_dask.document.blocks import Document
-from homodyne_dask.document.plain_text import Reportable
 from homodyne_dask.errors import OptionError, SelectionError, shown
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.number_format import value_and_error
-from homodyne_dask.results.data.plain_data import plain_values
+from homodyne_dask.results.data.plain_data import Saved, plain_values
 from homodyne_dask.solver.state import Outcome
 
 VERSION = 1
@@ -65,7 +63,7 @@ class ComparedFit(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison(Reportable):
+class Comparison(Saved):
     """Comparison of fits to the same data, of `hd.compare` and `hd.compare_models`.
 
     `print(comparison)` shows table and verdict.
@@ -139,12 +137,6 @@ class Comparison(Reportable):
         values = vars(self) | {"chosen": self.chosen, "sentence": self.sentence}
         del values["results"]
         return plain_values({"format": FORMAT, "format_version": VERSION} | values)
-
-    def to_json(self, path: str | Path) -> None:
-        """Write the comparison as JSON with a checksum, atomically; `load_comparison` reads it."""
-        from homodyne_dask.results.files.json_files import write_with_checksum
-
-        write_with_checksum(self.to_dict(), path)
 
 
 def _undecided(best: ComparedFit, equal: Sequence[ComparedFit]) -> str:

@@ -240,10 +240,8 @@ def _bounds(values: dict[str, list[float | None]]) -> str:
     """Return 'D0 = 1 (allowed 1 to 1e+06)'; bounds that are not finite are None."""
     words = []
     for name, (value, low, high) in values.items():
-        least, most = (
-            "-inf" if low is None else f"{low:,g}",
-            "inf" if high is None else f"{high:,g}",
-        )
+        least = "-inf" if low is None else f"{low:,g}"
+        most = "inf" if high is None else f"{high:,g}"
         words.append(f"{name} = {value:,g} (allowed {least} to {most})")
     return _joined(words)
 

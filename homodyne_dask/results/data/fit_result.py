@@ -9,7 +9,6 @@ import numpy as np
 import xarray
 
 from homodyne_dask.document.blocks import Document
-from homodyne_dask.document.plain_text import Reportable
 from homodyne_dask.errors import OptionError, printable
 from homodyne_dask.models import Model, model_of_digest
 from homodyne_dask.models.fingerprint import known_part
@@ -24,7 +23,7 @@ from homodyne_dask.results.data.fitted_parameters import (
 )
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.misfit import ModelCheck, PowerOfQ
-from homodyne_dask.results.data.plain_data import plain_values, read_fields
+from homodyne_dask.results.data.plain_data import Saved, plain_values, read_fields
 from homodyne_dask.results.data.plots import Plots
 from homodyne_dask.results.data.result_tables import (
     DATASET_UNITS,
@@ -178,7 +177,7 @@ PARTS: dict[str, type] = {
 
 
 @dataclass(frozen=True, repr=False)
-class FitResult(Reportable):
+class FitResult(Saved):
     """Result of one fit; `print(result)` shows the report.
 
     >>> hd.load_result("A0123_fit").summary().loc["alpha", ["value", "stderr"]].tolist()
@@ -420,12 +419,6 @@ class FitResult(Reportable):
                 **values,
             }
         )
-
-    def to_json(self, path: str | Path) -> None:
-        """Write the result as JSON with a checksum, atomically; unknown numbers are null, never NaN."""
-        from homodyne_dask.results.files.json_files import write_with_checksum
-
-        write_with_checksum(self.to_dict(), path)
 
 
 def from_summary(read: dict[str, Any]) -> FitResult:

@@ -164,6 +164,11 @@ def quantities_of(result: FitResult, age: float | None) -> dict[str, Quantity]:
     return free | {name: q for name, q in others.items() if name not in coefficients}
 
 
+def column(rows: Sequence[FitRow], name: str, key: str = "value") -> np.ndarray:
+    """Return the values of a quantity in some fits, or by the name of a field what else is known of it."""
+    return np.array([getattr(row.quantities[name], key) for row in rows])
+
+
 def constant_quantities(rows: Sequence[FitRow]) -> dict[str, str]:
     """Return, by name, values without an error of any kind that are the same in all fits: fixed ones."""
     known = [row.quantities for row in rows if row.quantities]

@@ -135,10 +135,8 @@ class FitView:
         theta = result.parameters["value"].values
         if result.outcome is Outcome.NO_DECAY:
             theta = np.array(result.run.history[-1]["theta"])
-        model, convention = (
-            result.provenance.fitted_model(),
-            convention_named(result.config["convention"]),
-        )
+        model = result.provenance.fitted_model()
+        convention = convention_named(result.config["convention"])
         problem = Problem(model, convention, result.config["gap_angstrom"])
         point = evaluation_of(model).point(problem, theta, scan.time)
         return FittedModel(point, scan.time, q_or_one(scan), scan.phi)

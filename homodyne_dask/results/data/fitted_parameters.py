@@ -162,10 +162,13 @@ def derived_quantities(result: "FitResult") -> dict[str, DerivedQuantity]:
 
 
 def nearest_turn(
-    value: Float[np.ndarray, "*n"], to: float | np.floating, period: float | None
+    value: Float[np.ndarray, "*n"],
+    to: Float[np.ndarray, " p"] | float,
+    period: Float[np.ndarray, " p"] | float,
 ) -> Float[np.ndarray, "*n"]:
-    """Return values of a periodic parameter, moved by whole periods to where they are nearest to another.
+    """Return values of periodic parameters, moved by whole periods to where they are nearest to others.
 
-    period: None or 0 of parameters that have none.
+    period: 0 of parameters that have none.
     """
-    return value - period * np.round((value - to) / period) if period else value
+    apart = np.where(period, value - to, 0.0)
+    return value - period * np.round(apart / np.where(period, period, 1.0))

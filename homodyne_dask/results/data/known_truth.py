@@ -30,12 +30,10 @@ def pulls(result: FitResult) -> dict[str, float]:
     Differences of periodic parameters are the shorter ones.
     """
     truth, table = truth_of(result) or {}, result.parameters
-    model = MODELS.get(result.config["model"])
-    periods = {} if model is None else {p.name: p.period for p in model.parameters}
     away = {}
     for name, row in plain_rows(table, "param").items():
         if name in truth and math.isfinite(row["stderr"]) and row["stderr"] > 0:
-            period = periods.get(name) or math.inf
+            period = result.config["periods"].get(name, math.inf)
             shift = math.remainder(row["value"] - truth[name], period) / row["stderr"]
             away[name] = float(normal_deviate(shift, row["dof"]))
     return away

@@ -4,11 +4,28 @@ import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 import xarray
+
+from homodyne_dask.document.plain_text import Reportable
+
+
+class Saved(Reportable):
+    """A report that is written as JSON, too, and read back by a function of its own."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all as plain values, as `to_json` writes them; unknown numbers are None."""
+        raise NotImplementedError
+
+    def to_json(self, path: str | Path) -> None:
+        """Write all as JSON with a checksum, atomically; unknown numbers are null, never NaN."""
+        from homodyne_dask.results.files.json_files import write_with_checksum
+
+        write_with_checksum(self.to_dict(), path)
 
 
 def plain_values(value: Any) -> Any:

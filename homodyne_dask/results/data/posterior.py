@@ -121,16 +121,10 @@ def with_posterior(result: FitResult, plain: dict[str, Any] | None) -> FitResult
 
 def posterior_of(result: FitResult, draws: PosteriorDraws, scan: "Scan") -> Posterior:
     """Return the posterior of a fit from the draws of a sampler; scan: what was fitted."""
-    result = with_posterior(result, None)
-    near = {name: _nearest(result, getattr(draws, name)) for name in ("theta", "prior")}
-    return Posterior(result, tree_of(result, replace(draws, **near), scan))
-
-
-def _nearest(result: FitResult, theta: np.ndarray) -> np.ndarray:
-    """Return draws of which those of periodic parameters are moved by periods towards the fit."""
-    columns = zip(result.parameters["param"].values, result.parameters["value"].values, strict=True)
-    turned = [
-        nearest_turn(theta[..., n], value, result.config["periods"].get(str(name)))
-        for n, (name, value) in enumerate(columns)
-    ]
-    return np.stack(turned, axis=-1)
+    result, periods = with_posterior(result, None), result.config["periods"]
+    period = np.array([periods.get(name, 0.0) for name in result.params])
+    theta, prior = (
+        nearest_turn(each, result.parameters["value"].values, period)
+        for each in (draws.theta, draws.prior)
+    )
+    return Posterior(result, tree_of(result, replace(draws, theta=theta, prior=prior), scan))

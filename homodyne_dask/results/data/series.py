@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -11,13 +10,12 @@ import xarray
 from jaxtyping import Float
 
 from homodyne_dask.document.blocks import Document
-from homodyne_dask.document.plain_text import Reportable
 from homodyne_dask.errors import require_known, shown
 from homodyne_dask.results.data.findings import Findings
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, FitRow, quantity_names
+from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, FitRow, column, quantity_names
 from homodyne_dask.results.data.fitted_parameters import nearest_turn
-from homodyne_dask.results.data.plain_data import plain_values, read_fields
+from homodyne_dask.results.data.plain_data import Saved, plain_values, read_fields
 from homodyne_dask.results.data.plots import in_place_of
 from homodyne_dask.results.data.result_tables import correlation_of, covariances_in, table_of
 from homodyne_dask.solver.state import Outcome
@@ -199,7 +197,7 @@ _OF_FIT |= dict.fromkeys(("outcome", "method", "message"), str)
 
 
 @dataclass(frozen=True, repr=False)
-class FitSeries(Reportable):
+class FitSeries(Saved):
     """Series of fits over rings, angles, age windows or scans; `print(series)` shows the report."""
 
     over: str
@@ -300,13 +298,11 @@ class FitSeries(Reportable):
         together, tests, naive_only = self.global_fit, {}, self.errors != "stderr"
         periods = next((of.config["periods"] for of in self.results if of is not None), {})
         for name in self.names if together is None else together.per_scan:
-            known = [q for e in self._good if not (q := e.quantities[name]).conditional]
-            value = np.array([q.value for q in known])
-            stderr = np.array([getattr(q, self.errors) for q in known])
-            dof = np.array([np.nan if naive_only else q.dof for q in known])
-            naive = naive_only
+            known = [row for row in self._good if not row.quantities[name].conditional]
+            value, stderr, dof = (column(known, name, key) for key in ("value", self.errors, "dof"))
+            naive, dof = naive_only, np.full(len(known), np.nan) if naive_only else dof
             if len(value):
-                value = nearest_turn(value, value[0], periods.get(name))
+                value = nearest_turn(value, value[0], periods.get(name, 0.0))
             if together is not None:
                 covariance = together.covariance_naive if naive else together.covariance
                 if covariance is None or len(known) < len(self.entries):
@@ -327,8 +323,7 @@ class FitSeries(Reportable):
             return None
         q = np.array([entry.at["q"] for entry in self._good])
         value, errors, dof = (
-            np.array([getattr(entry.quantities[name], key) for entry in self._good])
-            for key in ("value", self.errors, "dof")
+            column(self._good, name, key) for key in ("value", self.errors, "dof")
         )
         return power_law_of_q(q, value, errors, self.errors != "stderr", dof)
 
@@ -360,9 +355,3 @@ class FitSeries(Reportable):
         head = {"format": FORMAT, "format_version": VERSION, "over": self.over, "fits": fits}
         together = {} if self.global_fit is None else {"global_fit": self.global_fit}
         return plain_values(head | together | {"agreement": self.agreement})
-
-    def to_json(self, path: str | Path) -> None:
-        """Write all results as JSON with a checksum, atomically; `load_series` reads it."""
-        from homodyne_dask.results.files.json_files import write_with_checksum
-
-        write_with_checksum(self.to_dict(), path)

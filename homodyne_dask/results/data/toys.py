@@ -45,9 +45,8 @@ class Toys(Printed):
     def deviations(self) -> Float[np.ndarray, "toy param"]:
         """Estimates minus the truth."""
         away = self.converged["value"].values - self.dataset["truth"].values
-        for n, name in enumerate(self.dataset["param"].values):
-            away[:, n] = nearest_turn(away[:, n], 0.0, self.periods.get(str(name)))
-        return away
+        periods = [self.periods.get(name, 0.0) for name in self.dataset["param"].values.tolist()]
+        return nearest_turn(away, 0.0, np.array(periods))
 
     @property
     def pulls(self) -> Float[np.ndarray, "toy param"]:

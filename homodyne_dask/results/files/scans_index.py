@@ -4,12 +4,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from homodyne_dask.document.blocks import Document, Picture
 from homodyne_dask.document.html import as_page
 from homodyne_dask.errors import OptionError
-from homodyne_dask.results.data.fit_rows import ONE_OF, PARTS, SCANS, FitRow, quantity_names
+from homodyne_dask.results.data.fit_rows import ONE_OF, PARTS, SCANS, FitRow, column, quantity_names
 from homodyne_dask.results.data.number_format import format_range
 from homodyne_dask.results.data.series import FitSeries, GlobalFit
 from homodyne_dask.results.files.csv_tables import entries_csv
@@ -114,10 +112,7 @@ def _picture(names: Sequence[str], good: Sequence[FitRow], whole: FitSeries | No
     from homodyne_dask.results.views.figures.scans_figure import draw_scans, scans_title
 
     drawn = draw_scans(good) if whole is None else whole.plot()
-    spans = [
-        f"{name} {format_range(np.array([e.quantities[name].value for e in good]), '.4g')}"
-        for name in names
-    ]
+    spans = [f"{name} {format_range(column(good, name), '.4g')}" for name in names]
     of = "scan" if whole is None else whole.over
     ends = f"first fit: {good[0].name}, last fit: {good[-1].name}"
     alt = f"Each parameter with its error against {of} ({ends}): {'; '.join(spans)}."

@@ -95,14 +95,12 @@ def intervals_of(result: FitResult | FitSeries, percent: float) -> Document:
 
 
 def _intervals(result: FitResult, percent: float, of_fit: str) -> Section:
-    method, dof = result.parameters.attrs["method"], result.parameters["dof"].values
-    rows = [["parameter", "from", "to", "unit", "dof"]]
-    for (name, ends), freedom in zip(
-        plain_rows(result.ci(percent).reset_coords("unit"), "param").items(), dof, strict=True
-    ):
-        low, high = (or_dash(ends[key], ".6g") for key in ("low", "high"))
-        freedom = or_dash(freedom if isfinite(ends["low"]) else np.nan, ".1f")
-        rows.append([name, low, high, str(ends["unit"]), freedom])
+    method, rows = result.parameters.attrs["method"], [["parameter", "from", "to", "unit", "dof"]]
+    table = result.ci(percent).reset_coords("unit").assign(dof=result.parameters["dof"])
+    for name, of in plain_rows(table, "param").items():
+        low, high = (or_dash(of[key], ".6g") for key in ("low", "high"))
+        dof = or_dash(of["dof"] if isfinite(of["low"]) else np.nan, ".1f")
+        rows.append([name, low, high, str(of["unit"]), dof])
     note = f"from standard errors ({method}) and Student's t distribution for their dof"
     if not method:
         note = "no standard error is known; other errors give no interval (`homodyne-dask explain errors`)"

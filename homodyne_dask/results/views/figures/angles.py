@@ -1,6 +1,7 @@
 """Contrast, offset, χ² and decay of every bin against φ, and the influence of every bin."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,8 +51,6 @@ def draw_angles(view: FitView) -> draw.FitFigure:
     contrast_error, of_contrast = _scaling_errors(view.result, "contrast")
     offset_error, of_offset = _scaling_errors(view.result, "offset")
     decay, decay_error = measured_decay_times(view)
-    of_model = np.where(hollow, np.nan, view.decay_times)
-    of_decays = of_model, lambda model: decay_times(model, scan)
     middle = 0.5 * (scan.time[scan.frames[0]] + scan.time[scan.frames[1] - 1])
     of_decay = f"lag where f = 1/e, age {middle:.3g} s; line: model"
     contrast = np.where(hollow, np.nan, table["contrast"].values)
@@ -59,11 +58,11 @@ def draw_angles(view: FitView) -> draw.FitFigure:
         (axes[0], "contrast", of_contrast, contrast, contrast_error, None),
         (axes[1], "offset", of_offset, table["offset"].values, offset_error, None),
         (axes[2], "reduced χ²", "", table["redchi"].values, None, None),
-        (axes[3], "decay time [s]", of_decay, decay, decay_error, of_decays),
+        (axes[3], "decay time [s]", of_decay, decay, decay_error, partial(decay_times, scan=scan)),
     ):
         draw.label_axes(axis, "", y, title)
         _by_angle(axis, view, values, stderr, hollow, line)
-    both = np.concatenate([decay, of_model])
+    both = np.concatenate([decay, np.where(hollow, np.nan, view.decay_times)])
     draw.log_scale_if_wide(axes[3], "y", both)
     if not np.isfinite(both).any():
         _write(axes[3], "no decay to 1/e in the scan")
@@ -73,7 +72,7 @@ def draw_angles(view: FitView) -> draw.FitFigure:
     else:
         age, lag = found.t1.mean(), (found.t2 - found.t1).mean()
         axes[4].set_title(f"f at lag {lag:.3g} s, age {age:.3g} s; line: model", fontsize=10)
-        _by_angle(axes[4], view, found.f, found.stderr, None, (found.model, found.of_model), 4)
+        _by_angle(axes[4], view, found.f, found.stderr, None, found.of_model, 4)
         if around:
             _around(picture, axes, view, found)
     for axis in axes[:5]:
@@ -134,7 +133,6 @@ class AtLag(NamedTuple):
     f: Float[np.ndarray, " bin"]
     """Measured, (c2 - offset)/contrast."""
     stderr: Float[np.ndarray, " bin"]
-    model: Float[np.ndarray, " bin"]
 
     def of_model(self, model: FittedModel) -> Float[np.ndarray, " n"]:
         """Return the mean of f of each bin of a model."""
@@ -165,8 +163,7 @@ def at_one_lag(view: FitView) -> AtLag | None:
     earlier = np.broadcast_to(starts[:, None], later.shape)
     t1, t2 = scan.time[earlier[inside]], scan.time[later[inside]]
     measured, stderr = (of[:, 0] for of in _measured(view, np.array([cell])))
-    found = AtLag(t1, t2, measured, stderr, measured)
-    return found._replace(model=found.of_model(view.model))
+    return AtLag(t1, t2, measured, stderr)
 
 
 def _spread(first: int, stop: int) -> Int[np.ndarray, " n"]:
@@ -183,7 +180,7 @@ def _around(picture: draw.FitFigure, axes: list[Axes], view: FitView, found: AtL
     polar.set_title("the same, polar", fontsize=10)
     degrees = ("0", "45", "90", "135", "180", "−135", "−90", "−45")
     polar.set_thetagrids(range(0, 360, 45), [f"{angle}°" for angle in degrees])
-    _by_angle(polar, view, found.f, found.stderr, None, (found.model, found.of_model), 4)
+    _by_angle(polar, view, found.f, found.stderr, None, found.of_model, 4)
     low, high = axes[4].get_ylim()
     polar.set_ylim(min(low, 0.0), high)
     polar.set_yticks([tick for tick in axes[4].get_yticks() if 0 < tick < 0.9 * high][1::2])
@@ -226,12 +223,12 @@ def _by_angle(
     values: Float[np.ndarray, " bin"],
     stderr: Float[np.ndarray, " bin"] | None = None,
     hollow: Bool[np.ndarray, " bin"] | None = None,
-    line: tuple[Float[np.ndarray, " bin"], OfModel] | None = None,
+    line: OfModel | None = None,
     ms: float = 5,
 ) -> None:
     """Draw a value of each bin, with its error, against φ, or the label if φ is not known for all.
 
-    line: the same of the model, of each bin and at other angles.
+    line: the same of a model, which has the angles of the bins, or others.
     """
     scan, polar = view.scan, axis.name == "polar"
     known = bool(np.isfinite(scan.phi).all())
@@ -247,11 +244,11 @@ def _by_angle(
         if line is not None and known:
             ends = (-180.0, 180.0) if polar else (scan.phi[here].min(), scan.phi[here].max())
             phi = np.linspace(*ends, LINE_POINTS)
-            f = line[1](view.at_angles(ring if np.isfinite(ring) else 1.0, phi))
+            f = line(view.at_angles(ring if np.isfinite(ring) else 1.0, phi))
             axis.plot(np.deg2rad(phi) if polar else phi, f, color=colour, lw=1)
         elif line is not None:
-            order = np.argsort(x[here])
-            axis.plot(x[here][order], line[0][here][order], color=colour, lw=1)
+            order, f = np.argsort(x[here]), np.where(hollow, np.nan, line(view.model))
+            axis.plot(x[here][order], f[here][order], color=colour, lw=1)
 
 
 def _angle_axis(axis: Axes, scan: Scan) -> None:

@@ -10,7 +10,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.ticker import MaxNLocator
 
 from homodyne_dask.errors import HomodyneDaskError, in_line
-from homodyne_dask.results.data.fit_rows import FitRow, constant_quantities, methods_of
+from homodyne_dask.results.data.fit_rows import FitRow, column, constant_quantities, methods_of
 from homodyne_dask.results.data.fit_view import FitView, view_of
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.views.figures import panels as draw
@@ -197,9 +197,9 @@ def _draw_decays(axis: Axes, views: Sequence[FitView]) -> None:
 
 def names_drawn(entries: Sequence[FitRow]) -> list[str]:
     """Return the parameters and rates worth a panel: none that is fixed, and no rate equal to a parameter."""
-    constant, drawn = constant_quantities(entries), dict[str, list[float]]()
+    constant, drawn = constant_quantities(entries), dict[str, np.ndarray]()
     for name in [n for n in entries[0].quantities if n not in constant]:
-        values = [entry.quantities[name].value for entry in entries]
+        values = column(entries, name)
         if not any(np.array_equal(values, of) for of in drawn.values()):
             drawn[name] = values
     return list(drawn)
@@ -216,10 +216,7 @@ def scans_title(entries: Sequence[FitRow], against: str) -> str:
 
 def _columns(entries: Sequence[FitRow], name: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the values of a quantity, and their errors."""
-    found = [entry.quantities[name] for entry in entries]
-    return drawable(np.array([q.value for q in found])), drawable(
-        np.array([q.stderr for q in found])
-    )
+    return drawable(column(entries, name)), drawable(column(entries, name, "stderr"))
 
 
 def _panels(
@@ -238,9 +235,8 @@ def _panels(
     picture, axes = draw.panels(len(names) + 1 + more, COLUMNS, 2.85, 1.9, below)
     for axis, name in zip(axes, names, strict=False):
         value, error = _columns(entries, name)
-        known, found = np.isfinite(error), [entry.quantities[name] for entry in entries]
-        bound = np.array([q.at_bound for q in found])
-        draw.label_axes(axis, x, plain_label(name, found[0].unit))
+        known, bound = np.isfinite(error), column(entries, name, "at_bound")
+        draw.label_axes(axis, x, plain_label(name, entries[0].quantities[name].unit))
         for some, marker, hollow in (
             (known, "o", False),
             (~known & ~bound, "o", True),
