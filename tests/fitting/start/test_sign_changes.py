@@ -33,12 +33,12 @@ def shear_of(result):
 @pytest.mark.parametrize(
     ("frames", "options"),
     [
+        pytest.param(24, {}, marks=pytest.mark.long),
         pytest.param(60, {}, marks=pytest.mark.long),
         pytest.param(60, {"min_lag": 3}, marks=pytest.mark.slow),
         pytest.param(60, {"loss": "soft_l1"}, marks=pytest.mark.slow),
-        pytest.param(24, {}, marks=pytest.mark.slow),
     ],
-    ids=["plain", "longer lags only", "loss", "few frames"],
+    ids=["few frames", "plain", "longer lags only", "loss"],
 )
 def test_an_oscillating_shear_rate_is_found_with_its_signs(frames, options, tmp_path):
     flow = photons(frames, 6, oscillating)
