@@ -13,15 +13,11 @@ from homodyne_dask.models import MODELS
 from tests import photons
 from tests.results.three_rings import three_rings
 from tests.speckle_scans import RING, seen_twice
-from tests.synthetic import angles, fit_here, measured, store
+from tests.synthetic import angles, fit_here, measured, module_scan, store
 
 DIFFUSION = np.array([20000.0, -0.4, 1000.0])
 STRETCHED = MODELS["stretched"]
-
-
-@pytest.fixture(scope="module")
-def diffusing(tmp_path_factory) -> hd.Scan:
-    return store(three_rings([DIFFUSION] * 3, 48), tmp_path_factory.mktemp("rings"))
+diffusing = module_scan(lambda: three_rings([DIFFUSION] * 3, 48))
 
 
 @pytest.fixture(scope="module")

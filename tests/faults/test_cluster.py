@@ -30,17 +30,13 @@ from tests.faults.local_workers import (
 )
 from tests.faults.processes import dask, scheduler_at, still_there
 from tests.result_bits import result_bits
-from tests.synthetic import FLOW, angles, fit_here, measured, store
+from tests.synthetic import FLOW, angles, fit_here, measured, module_scan
 
 pytestmark = [
     pytest.mark.cluster, pytest.mark.timeout(240), pytest.mark.usefixtures("many_passes"),
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def scan(tmp_path_factory):
-    """4 angles of 1100 frames: 6 chunks of 512 x 512 each, 2.4 million pairs."""
-    return store(measured(FLOW, 1100, angles(4), dt=0.1), tmp_path_factory.mktemp("faults"))
+scan = module_scan(lambda: measured(FLOW, 1100, angles(4), dt=0.1))
+"""4 angles of 1100 frames: 6 chunks of 512 x 512 each, 2.4 million pairs."""
 
 
 @pytest.fixture(scope="module")

@@ -25,17 +25,12 @@ from homodyne_dask.fitting.events import (
 )
 from homodyne_dask.solver.checkpoint import load, saved_identity
 from homodyne_dask.sweep import layout as layouts
-from tests.synthetic import angles, measured, store
+from tests.synthetic import angles, measured, module_scan, store
 
 DIFFUSION = np.array([20000.0, -0.4, 1000.0])
 GIVEN = {"initial": {"D0": 9000.0, "alpha": 0.0}, "fixed": {"D_offset": 1000.0}}
-
-
-@pytest.fixture(scope="module")
-def scan(tmp_path_factory):
-    """2 angles of 60 frames: 3540 pairs."""
-    made = measured(DIFFUSION, 60, [0.0, 45.0], dt=0.1)
-    return store(made, tmp_path_factory.mktemp("observed"), "A0001_c2")
+scan = module_scan(lambda: measured(DIFFUSION, 60, [0.0, 45.0], dt=0.1), "A0001_c2")
+"""2 angles of 60 frames: 3540 pairs."""
 
 
 def observed(scan, **options):

@@ -15,7 +15,7 @@ from homodyne_dask.results.data.finding_catalogue import MISFIT
 from homodyne_dask.results.data.fit_result import from_summary
 from homodyne_dask.sweep.sweep import sweep_of
 from tests.speckle_scans import FLOW, RING, SHEAR, STATIC, STILL, Photons, seen_twice
-from tests.synthetic import measured, plan_here, store
+from tests.synthetic import measured, module_scan, plan_here, store
 
 BRIGHT = replace(RING, mean=8.0)
 TWELVE = Photons(FLOW, q=(0.0054,) * 12, phi=tuple(np.arange(-82.5, 90, 15)), mean=8.0)
@@ -27,9 +27,7 @@ def fitted(scan, options=STATIC, **more):
     return hd.fit(scan, model, weighting="speckle", **others | more)
 
 
-@pytest.fixture(scope="module")
-def bright(tmp_path_factory):
-    return store(BRIGHT.scan(1), tmp_path_factory.mktemp("bright"))
+bright = module_scan(lambda: BRIGHT.scan(1))
 
 
 @pytest.fixture(scope="module")

@@ -23,19 +23,13 @@ from homodyne_dask.sweep.layout import layout
 from tests import object_server
 from tests.object_server import BUCKET, uploaded
 from tests.result_bits import result_bits
-from tests.synthetic import fit_here, measured, store
+from tests.synthetic import fit_here, measured, module_scan, store
 
 pytestmark = pytest.mark.usefixtures("server")
 
 GIVEN = {"initial": {"D0": 9000.0, "alpha": 0.0}, "fixed": {"D_offset": 1000.0}, "max_passes": 3}
-
-
-@pytest.fixture(scope="module")
-def disk(tmp_path_factory):
-    """2 angles of 80 frames on disk."""
-    return store(
-        measured([20000.0, -0.4, 1000.0], 80, (0.0, 45.0), dt=0.1), tmp_path_factory.mktemp("disk")
-    )
+disk = module_scan(lambda: measured([20000.0, -0.4, 1000.0], 80, (0.0, 45.0), dt=0.1))
+"""2 angles of 80 frames on disk."""
 
 
 @pytest.fixture(scope="module")

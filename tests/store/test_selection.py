@@ -9,15 +9,11 @@ import homodyne_dask as hd
 from homodyne_dask.errors import SelectionError
 from homodyne_dask.fitting.series.rings_and_windows import parts_of
 from homodyne_dask.store.rings import nearest_angles, nearest_ring
-from tests.synthetic import FLOW, measured, store
+from tests.synthetic import FLOW, measured, module_scan
 
 RINGS = [0.004, 0.004, 0.004, 0.008, 0.008]
 PHI = [-60.0, 0.0, 60.0, 0.0, 45.0]
-
-
-@pytest.fixture(scope="module")
-def scan(tmp_path_factory):
-    return store(measured(FLOW, 40, PHI, q=RINGS, dt=0.5), tmp_path_factory.mktemp("selection"))
+scan = module_scan(lambda: measured(FLOW, 40, PHI, q=RINGS, dt=0.5))
 
 
 SELECTED = [

@@ -11,17 +11,13 @@ from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.fitting.events import on_pass, on_progress
 from tests.faults.processes import another, dask
 from tests.result_bits import result_bits
-from tests.synthetic import FLOW, angles, fit_here, measured, store
+from tests.synthetic import FLOW, angles, fit_here, measured, module_scan, store
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 MANY = str(100 * (os.cpu_count() or 1))
 """More threads than there are cores."""
-
-
-@pytest.fixture(scope="module")
-def scan(tmp_path_factory):
-    """4 angles of 1100 frames: 2.4 million pairs."""
-    return store(measured(FLOW, 1100, angles(4), dt=0.1), tmp_path_factory.mktemp("joining"))
+scan = module_scan(lambda: measured(FLOW, 1100, angles(4), dt=0.1))
+"""4 angles of 1100 frames: 2.4 million pairs."""
 
 
 class Done(SchedulerPlugin):

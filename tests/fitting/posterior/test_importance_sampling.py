@@ -19,13 +19,9 @@ from homodyne_dask.results.data.posterior_summary import MAX_PARETO_K
 from homodyne_dask.solver.reduce import reduce
 from tests.fitting.posterior.samplers import TRUTH, sampler_of
 from tests.results.made_results import changed
-from tests.synthetic import angles, measured, store
+from tests.synthetic import angles, measured, module_scan, store
 
-
-@pytest.fixture(scope="module")
-def scan(tmp_path_factory):
-    scans = measured(TRUTH, 60, angles(8), sigma=0.1, seed=4)
-    return store(scans, tmp_path_factory.mktemp("sampling"), "S")
+scan = module_scan(lambda: measured(TRUTH, 60, angles(8), sigma=0.1, seed=4), "S")
 
 
 class Normal:

@@ -7,13 +7,9 @@ import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.posterior.sample_posterior import posterior_draws
 from tests.fitting.posterior.samplers import TRUTH
-from tests.synthetic import angles, measured, store
+from tests.synthetic import angles, measured, module_scan, store
 
-
-@pytest.fixture(scope="module")
-def still(tmp_path_factory):
-    scans = measured(TRUTH, 60, angles(8), sigma=0.1, seed=4)
-    return store(scans, tmp_path_factory.mktemp("posterior"), "S")
+still = module_scan(lambda: measured(TRUTH, 60, angles(8), sigma=0.1, seed=4), "S")
 
 
 @pytest.mark.slow

@@ -11,14 +11,10 @@ from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.series import FitSeries
 from tests import reference
 from tests.results.made_results import flow_result
-from tests.synthetic import FLOW, GAP, angles, measured, store
+from tests.synthetic import FLOW, GAP, angles, measured, module_scan
 
 SIDE = 64
-
-
-@pytest.fixture(scope="module")
-def scan(tmp_path_factory):
-    return store(measured(FLOW, 70, angles(30)), tmp_path_factory.mktemp("shown"))
+scan = module_scan(lambda: measured(FLOW, 70, angles(30)))
 
 
 @pytest.fixture(scope="module")
