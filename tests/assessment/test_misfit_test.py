@@ -1,6 +1,7 @@
 """Whether the model describes the data: said first where it does not, quiet where it does."""
 
 from dataclasses import replace
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,6 +11,7 @@ import homodyne_dask as hd
 from homodyne_dask.assessment import misfit_test, result_findings
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.models import MODELS
+from ingest import NOISE, SCENARIOS, ingest
 from tests import photons
 from tests.results.three_rings import three_rings
 from tests.speckle_scans import RING, seen_twice
@@ -134,3 +136,41 @@ def test_a_contrast_above_1_is_not_taken_for_misfit(tmp_path):
     result = fit_here(scan, hd.BROWNIAN)
     assert result.scaling["contrast"].values.min() > 1.5
     assert not result.misfit, result.diagnosis.check
+
+
+TRUE = [name for name, made in SCENARIOS.items() if made.model in MODELS]
+"""The scenarios that a model of the package describes."""
+SIZES = [*product((100, 300, 1000), (1, 2, 5, 12, 23)), (2000, 12), (3000, 1), (3000, 3)]
+"""Frames and angles."""
+MOST_COUNTED = 3000
+"""Frames times angles up to which photons are simulated: they take time in proportion to pairs and pixels."""
+ALARMS = ("chisqr-high-in-bins", "decay-outside-record")
+"""Warnings that a right model should not have, beside contrasts that change with q: all do with φ."""
+
+
+def alarm(folder, scenario: str, frames: int, angles: int, noise: str, seed: int) -> str:
+    """Return what a fit of the true model is blamed for, '' where it is not."""
+    scan = {"angles": angles, "frames": frames, "seed": seed, "noise": noise}
+    hd.simulate(folder / "s.h5", scenario, **scan, overwrite=True)
+    ingest(folder / "s.h5", folder / "s.zarr", overwrite=True)
+    model = MODELS[SCENARIOS[scenario].model]
+    result = fit_here(hd.open_dataset(folder / "s.zarr"), model)
+    found = [*result.findings.at_least("error"), *result.findings.of(*ALARMS)]
+    found += [one for one in result.findings.of("contrast-changes") if "q" in one.about]
+    return "; ".join(map(str, found))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", TRUE)
+def test_the_true_model_is_called_wrong_in_hardly_more_than_one_fit_of_a_hundred(
+    scenario, tmp_path
+):
+    cases = [
+        (scenario, *size, noise, seed)
+        for size in SIZES
+        for noise in NOISE
+        for seed in range(3)
+        if noise == "pairs" or size[0] * size[1] <= MOST_COUNTED
+    ]
+    found = {case: words for case in cases if (words := alarm(tmp_path, *case))}
+    assert len(found) <= 4, found  # 1.3 are expected of 87 at 1.5 %; more than 4 in 1 of 90
