@@ -184,12 +184,16 @@ def on_that_scheduler(scan, address: str, **given):
         return hd.fit(scan, hd.LAMINAR_FLOW, client=client, **given)
 
 
+def wait_a_second_for_answers(monkeypatch) -> None:
+    for module in (cluster, distributed_tasks, admission):
+        monkeypatch.setattr(module, "ANSWER_TIMEOUT", 1.0)
+
+
 @pytest.mark.long
 def test_a_frozen_scheduler_ends_the_fit_with_a_sentence_and_a_checkpoint(
     scan, tmp_path, elsewhere, monkeypatch
 ):
-    for module in (cluster, distributed_tasks, admission):
-        monkeypatch.setattr(module, "ANSWER_TIMEOUT", 1.0)
+    wait_a_second_for_answers(monkeypatch)
     scheduler, address = elsewhere
     held = tmp_path / "checkpoint.json"
 
@@ -241,8 +245,7 @@ def test_a_finished_result_is_kept_where_the_scheduler_is_lost_after_the_last_pa
 
     def after_its_loss(sweep):
         monkeypatch.setattr(cluster, "NO_PROGRESS_TIMEOUT", 3.0)
-        for module in (cluster, distributed_tasks, admission):
-            monkeypatch.setattr(module, "ANSWER_TIMEOUT", 1.0)
+        wait_a_second_for_answers(monkeypatch)
         scheduler.send_signal(sent)
         return count(sweep)
 
