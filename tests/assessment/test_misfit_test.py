@@ -15,11 +15,10 @@ from ingest import NOISE, SCENARIOS, ingest
 from tests import photons
 from tests.results.three_rings import three_rings
 from tests.speckle_scans import RING, seen_twice
-from tests.synthetic import angles, fit_here, measured, module_scan, store
+from tests.synthetic import CREEP, angles, fit_here, measured, module_scan, store
 
-DIFFUSION = np.array([20000.0, -0.4, 1000.0])
 STRETCHED = MODELS["stretched"]
-diffusing = module_scan(lambda: three_rings([DIFFUSION] * 3, 48))
+diffusing = module_scan(lambda: three_rings([CREEP] * 3, 48))
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +41,7 @@ def test_one_rate_for_three_rings_is_a_misfit_that_goes_with_q(one_rate):
 
 
 def test_a_model_without_a_free_parameter_is_tested_too(diffusing):
-    known = dict(zip(("D0", "alpha", "D_offset"), DIFFUSION, strict=True))
+    known = dict(zip(("D0", "alpha", "D_offset"), CREEP, strict=True))
     right = fit_here(diffusing, hd.STATIC, fixed=known)
     assert right.diagnosis.check.tests > 0
     assert not right.misfit
@@ -59,7 +58,7 @@ def test_the_right_model_of_the_same_data_is_not_called_wrong(diffusing):
 
 
 def test_a_fit_that_ends_far_off_says_so_where_nothing_else_is_tested(tmp_path):
-    scan = store(measured(DIFFUSION, 12, angles(3)), tmp_path)
+    scan = store(measured(CREEP, 12, angles(3)), tmp_path)
     result = fit_here(scan, hd.STATIC, fixed={"alpha": -0.4, "D_offset": 1000.0})
     assert result.verdict == result.outcome.value
     known = SimpleNamespace(check=None, power_of_q=None, hausman=None, decay=True)

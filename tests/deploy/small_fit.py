@@ -11,7 +11,7 @@ import yaml
 import homodyne_dask as hd
 from homodyne_dask.cluster.tls import make_key
 from tests.result_bits import folder_bits
-from tests.synthetic import fit_here, measured, store
+from tests.synthetic import CREEP, fit_here, measured, store
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SCRIPT = DEPLOY / "mpi/fit.py"
@@ -24,7 +24,7 @@ GIVEN: dict[str, Any] = {
 
 def written(folder: Path) -> Path:
     """A file for a fit, into folder/result, of two angles of 60 frames."""
-    scan = store(measured([20000.0, -0.4, 1000.0], 60, [0.0, 45.0], dt=0.1), folder)
+    scan = store(measured(CREEP, 60, [0.0, 45.0], dt=0.1), folder)
     asked = {"data": scan.path, "model": "static", "output": str(folder / "result")} | GIVEN
     (folder / "fit.yaml").write_text(yaml.safe_dump(asked))
     return folder / "fit.yaml"
