@@ -4,7 +4,7 @@ import numpy as np
 
 import homodyne_dask as hd
 from tests import reference
-from tests.photons import MEAN, MODES, PIXELS, noise
+from tests.photons import MEAN, MODES, PIXELS, counted, noise
 from tests.synthetic import Scans
 
 Q, DT = 0.01, 0.1
@@ -48,11 +48,5 @@ def photographed(truth, seed, n=100, phi=ANGLES, way=None) -> Scans:
         counts = rng.poisson(MEAN * power_of.reshape(n, PIXELS, MODES).mean(2).T).astype(float)
         counts /= counts.mean(0)
         c2.append(counts.T @ counts / PIXELS)
-    c2 = np.array(c2)
-    c2[:, np.tril(np.ones((n, n), bool))] = np.nan
-    sigma, bins = (1 / MEAN + 1 / MODES) / np.sqrt(PIXELS), len(phi)
     theta = np.array([truth[name] for name in TWO.names])
-    return Scans(
-        theta, t, np.full(bins, Q), np.asarray(phi, float), np.full(bins, 1 / MODES), np.ones(bins),
-        np.full((bins, n), np.sqrt(sigma)), c2.astype(np.float32), "physical",
-    )  # fmt: skip
+    return counted(np.array(c2), theta, t, np.full(len(phi), Q), np.asarray(phi, float))

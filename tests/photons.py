@@ -74,6 +74,17 @@ def noise(rng, shape):
     return parts[0] + 1j * parts[1]
 
 
+def counted(c2, theta, time, q, phi, *, mean=MEAN, modes=MODES, pixels=PIXELS) -> Scans:
+    """A scan of correlations of counts, with the noise of pairs far apart."""
+    bins, n = c2.shape[:2]
+    c2[:, np.tril(np.ones((n, n), bool))] = np.nan
+    sigma = (1 / mean + 1 / modes) / np.sqrt(pixels)
+    return Scans(
+        theta, time, q, phi, np.full(bins, 1 / modes), np.ones(bins),
+        np.full((bins, n), np.sqrt(sigma)), c2.astype(np.float32), "physical",
+    )  # fmt: skip
+
+
 def photographed(theta, n, phi, seed, *, dt=0.1, pixels=PIXELS, friedel=False) -> Scans:
     """A scan of counted photons; with `friedel` bins that are 180° apart see one speckle."""
     theta, phi = np.asarray(theta, float), np.asarray(phi, float)
@@ -89,11 +100,4 @@ def photographed(theta, n, phi, seed, *, dt=0.1, pixels=PIXELS, friedel=False) -
         counts = rng.poisson(MEAN * speckle[axis]).astype(float)
         counts /= counts.mean(axis=0)
         c2[b] = counts.T @ counts / pixels
-    c2[:, np.tril(np.ones((n, n), bool))] = np.nan
-    contrast = 1 / MODES
-    sigma = (1 / MEAN + contrast) / np.sqrt(pixels)
-    bins = len(phi)
-    return Scans(
-        theta, time, np.full(bins, Q), phi, np.full(bins, contrast), np.ones(bins),
-        np.full((bins, n), np.sqrt(sigma)), c2.astype(np.float32), "physical",
-    )  # fmt: skip
+    return counted(c2, theta, time, np.full(len(phi), Q), phi, pixels=pixels)

@@ -4,9 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy.stats
 
 import homodyne_dask as hd
 from tests import reference
+from tests.photons import counted
 from tests.synthetic import Scans
 
 
@@ -112,14 +114,21 @@ class Photons:
         c2 = 1 + (c2 - 1) * (1 + self.drift * (part[:, None] + part) / 2)
         c2[:, self.frames // 2] += self.flash
         c2[:, :, self.frames // 2] += self.flash
-        c2[:, np.tril(np.ones((self.frames, self.frames), bool))] = np.nan
         c2[:, self.dead, :] = c2[:, :, self.dead] = np.nan
-        bins, sigma = len(self.q), (1 / self.mean + 1 / self.modes) / np.sqrt(self.pixels)
-        return Scans(
-            np.asarray(self.theta, float), self.time, np.array(self.q), self.angles,
-            np.full(bins, 1 / self.modes), np.ones(bins), np.full((bins, self.frames), np.sqrt(sigma)),
-            c2.astype(np.float32), "physical",
+        return counted(
+            c2, np.asarray(self.theta, float), self.time, np.array(self.q), self.angles,
+            mean=self.mean, modes=self.modes, pixels=self.pixels,
         )  # fmt: skip
+
+
+def intervals_hold_the_truth(pulls, dof, held) -> None:
+    """Of a fit in each row, as often as held says: the least and the most per cent for each share."""
+    known = np.isfinite(pulls)
+    for share, (low, high) in held.items():
+        wide = scipy.stats.t.ppf(0.5 + share / 2, dof)
+        found = 100 * (np.where(known, np.abs(pulls) < wide, 0).sum(0) / known.sum(0))
+        print(f"{share:.2f}: {np.round(found, 1)}")
+        assert ((found >= low) & (found <= high)).all(), (share, found)
 
 
 def seen_twice(scans: Scans) -> Scans:

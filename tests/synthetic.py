@@ -255,6 +255,16 @@ def store(scans: Scans, folder, name="scan", **changes):
     return open_dataset(target)
 
 
+def module_scan(make, name="scan"):
+    """A fixture: the scan that `make` returns as a store, once for all tests of a module."""
+
+    @pytest.fixture(scope="module")
+    def scan(tmp_path_factory):
+        return store(make(), tmp_path_factory.mktemp("scan"), name)
+
+    return scan
+
+
 def plan_here(request):
     """The plan of a fit in this process."""
     work = layout(request.scan, request.problem.min_lag)

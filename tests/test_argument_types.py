@@ -9,7 +9,7 @@ import xarray
 
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError
-from tests.synthetic import FLOW, angles, measured, store
+from tests.synthetic import FLOW, angles, measured, module_scan
 
 WRONG = [object(), b"x", [object()], {3: object()}, 3j, np.array([object()])]
 """Wrong for every argument that is not a function's own data."""
@@ -22,9 +22,7 @@ def constant(theta, t1, t2, bin):
     return theta[0]
 
 
-@pytest.fixture(scope="module")
-def scan(tmp_path_factory):
-    return store(measured(FLOW[:3], 30, angles(4)), tmp_path_factory.mktemp("types"))
+scan = module_scan(lambda: measured(FLOW[:3], 30, angles(4)))
 
 
 CALLS = {

@@ -21,7 +21,7 @@ from homodyne_dask.results.data.posterior import posterior_of
 from homodyne_dask.results.data.series import FitSeries
 from tests.results.made_draws import draws_of, gaussian
 from tests.results.made_results import flow_result, flow_result_of
-from tests.synthetic import FLOW, GAP, angles, measured, store
+from tests.synthetic import FLOW, GAP, angles, measured, module_scan
 
 WAYS: dict[str, Callable[[Any], Any]] = {
     "copy": copy.copy,
@@ -35,11 +35,7 @@ ERRORS = [
     for of in vars(errors).values()
     if isinstance(of, type) and issubclass(of, hd.HomodyneDaskError)
 ]
-
-
-@pytest.fixture(scope="module")
-def scan(tmp_path_factory):
-    return store(measured(FLOW, 20, angles(3)), tmp_path_factory.mktemp("copies"))
+scan = module_scan(lambda: measured(FLOW, 20, angles(3)))
 
 
 def line(p, x):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -61,44 +62,8 @@ CODE = {
                           np.array([100]), n, 0.5, 0.5 * np.arange(n), sigma=0.1 * one)
     """,
 }
-POINTS = """
-    [homodyne_dask.commands]
-    greet = ours_commands:greet
-    broken = ours_missing:command
-    ends = ours_ends:command
-    both = ours_commands:greet
-    number = ours_commands:nothing
-    fit = ours_commands:greet
-    [homodyne_dask.models]
-    swelling = ours_models:model
-    ends = ours_ends:model
-    missing = ours_missing:model
-    gone = ours_models:gone
-    number = ours_commands:nothing
-    line = ours_models:line
-    shadow = ours_models:static
-    brownian = ours_missing:model
-    alias = ours_missing:model
-    fine = ours_models:fine
-    twice = ours_models:twice
-    odd = not a module
-    [homodyne_dask.readers]
-    broken = ours_missing:reader
-    ends = ours_ends:reader
-    ours = ours_readers:open_ours
-    [homodyne_dask.callbacks]
-    ends = ours_ends:callback
-    number = ours_callbacks:number
-    five = ours_callbacks:five
-    late = ours_callbacks:late
-"""
-THEIRS = """
-    [homodyne_dask.commands]
-    both = ours_missing:other
-    alone = ours_missing:alone
-    [homodyne_dask.models]
-    twice = theirs_models:twice
-"""
+POINTS = Path(__file__).with_name("entry_points")
+"""What each of two packages announces."""
 
 
 @pytest.fixture(scope="module")
@@ -112,10 +77,11 @@ def installed(tmp_path_factory) -> Path:
     (about / "METADATA").write_text(
         "Metadata-Version: 2.1\nName: ours\nVersion: 1.0\nSummary: Greetings of a beamline\n"
     )
-    (about / "entry_points.txt").write_text(textwrap.dedent(POINTS))
+    shutil.copy(POINTS / "ours.txt", about / "entry_points.txt")
     (folder / "theirs_models.py").write_text(textwrap.dedent(CODE["models"]))
-    (folder / "theirs-1.0.dist-info").mkdir()  # half removed: without METADATA
-    (folder / "theirs-1.0.dist-info" / "entry_points.txt").write_text(textwrap.dedent(THEIRS))
+    half_removed = folder / "theirs-1.0.dist-info"  # without METADATA
+    half_removed.mkdir()
+    shutil.copy(POINTS / "theirs.txt", half_removed / "entry_points.txt")
     return folder
 
 

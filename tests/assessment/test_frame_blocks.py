@@ -1,4 +1,4 @@
-"""The test for a decay allows for the correlation of pairs of frames that share a block of frames."""
+"""Blocks of frames: in the test for a decay, whose pairs share them, and for the noise of one bin."""
 
 from dataclasses import replace
 
@@ -6,9 +6,20 @@ import numpy as np
 import pytest
 
 from homodyne_dask.assessment import assess as estimate
+from homodyne_dask.assessment.cell_residuals import Interval
 from homodyne_dask.assessment.decay_test import _dyadic
 from homodyne_dask.assessment.frame_blocks import frame_moments
-from homodyne_dask.models import STATIC
+from homodyne_dask.assessment.speckle_blocks import (
+    BinFrames,
+    BinModel,
+    FittedPoint,
+    FrameStretch,
+    blocks_of,
+    noise_of_cells,
+)
+from homodyne_dask.kernels.backend import evaluation_of
+from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.models import BROWNIAN, STATIC
 from tests.synthetic import CREEP, angles, fit_here, measured, store
 
 
@@ -46,3 +57,17 @@ def test_noise_that_pairs_share_with_their_frames_is_no_decay(tmp_path):
     scan = store(replace(scans, c2=c2.astype(np.float32)), tmp_path)
     result = fit_here(scan, STATIC, fixed={"D_offset": CREEP[2]})
     assert result.outcome.name == "NO_DECAY"
+
+
+def test_a_cell_beyond_the_middle_of_the_last_block_has_noise():
+    """It had no pair of blocks, and the covariance of all cells was not a number."""
+    time, theta = np.arange(200) * 0.1, np.array([5e4, 0.0, 0.0])
+    point = evaluation_of(BROWNIAN).point(Problem(BROWNIAN), theta, time)
+    model = BinModel(FittedPoint(point, time, np.ones(3, bool), np.ones(3)), 0.0054, 0.0)
+    frames = BinFrames((0, 200), np.ones(200, bool), np.ones(200), 1)
+    edges = np.concatenate([[0, 4, 6, 8], np.arange(12, 201, 4)])
+    blocks = blocks_of(model, frames, FrameStretch(edges, (0, 200), (0, 200)), 0.3)
+    noise = noise_of_cells(blocks, [Interval(6, 8, 100, 192), Interval(6, 8, 192, 200)])
+    whole = noise.at(1.0)
+    assert np.isfinite(whole).all()
+    assert (np.linalg.eigvalsh(whole) > 0).all()

@@ -1,6 +1,7 @@
 """Whether the model describes the data: said first where it does not, quiet where it does."""
 
 from dataclasses import replace
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,18 +11,14 @@ import homodyne_dask as hd
 from homodyne_dask.assessment import misfit_test, result_findings
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.models import MODELS
+from ingest import NOISE, SCENARIOS, ingest
 from tests import photons
 from tests.results.three_rings import three_rings
 from tests.speckle_scans import RING, seen_twice
-from tests.synthetic import angles, fit_here, measured, store
+from tests.synthetic import CREEP, angles, fit_here, measured, module_scan, store
 
-DIFFUSION = np.array([20000.0, -0.4, 1000.0])
 STRETCHED = MODELS["stretched"]
-
-
-@pytest.fixture(scope="module")
-def diffusing(tmp_path_factory) -> hd.Scan:
-    return store(three_rings([DIFFUSION] * 3, 48), tmp_path_factory.mktemp("rings"))
+diffusing = module_scan(lambda: three_rings([CREEP] * 3, 48))
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +41,7 @@ def test_one_rate_for_three_rings_is_a_misfit_that_goes_with_q(one_rate):
 
 
 def test_a_model_without_a_free_parameter_is_tested_too(diffusing):
-    known = dict(zip(("D0", "alpha", "D_offset"), DIFFUSION, strict=True))
+    known = dict(zip(("D0", "alpha", "D_offset"), CREEP, strict=True))
     right = fit_here(diffusing, hd.STATIC, fixed=known)
     assert right.diagnosis.check.tests > 0
     assert not right.misfit
@@ -61,7 +58,7 @@ def test_the_right_model_of_the_same_data_is_not_called_wrong(diffusing):
 
 
 def test_a_fit_that_ends_far_off_says_so_where_nothing_else_is_tested(tmp_path):
-    scan = store(measured(DIFFUSION, 12, angles(3)), tmp_path)
+    scan = store(measured(CREEP, 12, angles(3)), tmp_path)
     result = fit_here(scan, hd.STATIC, fixed={"alpha": -0.4, "D_offset": 1000.0})
     assert result.verdict == result.outcome.value
     known = SimpleNamespace(check=None, power_of_q=None, hausman=None, decay=True)
@@ -138,3 +135,41 @@ def test_a_contrast_above_1_is_not_taken_for_misfit(tmp_path):
     result = fit_here(scan, hd.BROWNIAN)
     assert result.scaling["contrast"].values.min() > 1.5
     assert not result.misfit, result.diagnosis.check
+
+
+TRUE = [name for name, made in SCENARIOS.items() if made.model in MODELS]
+"""The scenarios that a model of the package describes."""
+SIZES = [*product((100, 300, 1000), (1, 2, 5, 12, 23)), (2000, 12), (3000, 1), (3000, 3)]
+"""Frames and angles."""
+MOST_COUNTED = 3000
+"""Frames times angles up to which photons are simulated: they take time in proportion to pairs and pixels."""
+ALARMS = ("chisqr-high-in-bins", "decay-outside-record")
+"""Warnings that a right model should not have, beside contrasts that change with q: all do with φ."""
+
+
+def alarm(folder, scenario: str, frames: int, angles: int, noise: str, seed: int) -> str:
+    """Return what a fit of the true model is blamed for, '' where it is not."""
+    scan = {"angles": angles, "frames": frames, "seed": seed, "noise": noise}
+    hd.simulate(folder / "s.h5", scenario, **scan, overwrite=True)
+    ingest(folder / "s.h5", folder / "s.zarr", overwrite=True)
+    model = MODELS[SCENARIOS[scenario].model]
+    result = fit_here(hd.open_dataset(folder / "s.zarr"), model)
+    found = [*result.findings.at_least("error"), *result.findings.of(*ALARMS)]
+    found += [one for one in result.findings.of("contrast-changes") if "q" in one.about]
+    return "; ".join(map(str, found))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", TRUE)
+def test_the_true_model_is_called_wrong_in_hardly_more_than_one_fit_of_a_hundred(
+    scenario, tmp_path
+):
+    cases = [
+        (scenario, *size, noise, seed)
+        for size in SIZES
+        for noise in NOISE
+        for seed in range(3)
+        if noise == "pairs" or size[0] * size[1] <= MOST_COUNTED
+    ]
+    found = {case: words for case in cases if (words := alarm(tmp_path, *case))}
+    assert len(found) <= 4, found  # 1.3 are expected of 87 at 1.5 %; more than 4 in 1 of 90

@@ -12,7 +12,7 @@ from homodyne_dask.cluster import local as cluster
 from homodyne_dask.fitting.events import on_pass
 from homodyne_dask.results.files import folder
 from tests.browser.chromium import NAMELESS, PATIENCE, PROGRAM, browser
-from tests.synthetic import FLOW, angles, measured, store
+from tests.synthetic import FLOW, angles, measured, module_scan
 
 pytestmark = [
     pytest.mark.cluster,
@@ -65,12 +65,8 @@ class Fit(threading.Thread):
         return self.result
 
 
-@pytest.fixture(scope="module")
-def scan(tmp_path_factory):
-    """9 angles of 150 frames."""
-    return store(
-        measured(FLOW, 150, angles(9), dt=0.2), tmp_path_factory.mktemp("seen"), "A0001_c2"
-    )
+scan = module_scan(lambda: measured(FLOW, 150, angles(9), dt=0.2), "A0001_c2")
+"""9 angles of 150 frames."""
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from homodyne_dask.results.files.scans_index import write_index
 from tests.apps.dashboard.example_progress import RUNNING
 from tests.browser.chromium import PROGRAM, browser
 from tests.results.made_results import changed, flow_result_of
-from tests.synthetic import FLOW, angles, measured, store
+from tests.synthetic import FLOW, angles, measured, module_scan
 
 pytestmark = [
     pytest.mark.timeout(240),
@@ -38,10 +38,7 @@ def tab(tmp_path_factory):
         yield tab
 
 
-@pytest.fixture(scope="module")
-def scan(tmp_path_factory):
-    made = measured(FLOW, 60, angles(3), dt=0.1)
-    return store(made, tmp_path_factory.mktemp("scan"), f"{FILE}A_c2")
+scan = module_scan(lambda: measured(FLOW, 60, angles(3), dt=0.1), f"{FILE}A_c2")
 
 
 def named(scan) -> FitResult:

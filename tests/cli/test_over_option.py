@@ -15,6 +15,7 @@ from homodyne_dask.results.views.figures import fit_figures as plots
 from tests.run_command import done, run
 from tests.synthetic import measured, store
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
 FIT = ("fit", "R_c2.zarr", "--model", "static", "--fixed", "D_offset=0", "--over")
 FILES = {f"series.{kind}" for kind in ("csv", "html", "txt", "json", "nc", "png")}
 
@@ -32,20 +33,12 @@ def made(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture
-def rings(made, tmp_path, monkeypatch, no_pictures) -> Path:
-    """A copy of it, as the working folder."""
-    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def rows(folder: str) -> list[dict[str, str]]:
     with Path(folder, "series.csv").open() as file:
         return list(csv.DictReader(file))
 
 
-def test_every_ring_has_its_result_and_a_series_lists_them(rings):
+def test_every_ring_has_its_result_and_a_series_lists_them(here):
     printed = Path("printed.txt").read_text()
     assert {path.name for path in Path("R_fit_q").iterdir()} == FILES | {"q_0.004", "q_0.006"}
     stored = load_result("R_fit_q/q_0.006")
@@ -60,7 +53,7 @@ def test_every_ring_has_its_result_and_a_series_lists_them(rings):
     assert "2 of 2 fits converged" in printed
 
 
-def test_windows_of_age_are_fitted_in_the_same_way(rings):
+def test_windows_of_age_are_fitted_in_the_same_way(here):
     options = "over: age\nwindows: [[0, 4], [5, 9]]\nq: 0.004\noutput: windows\n"
     Path("fit.yaml").write_text(f"data: R_c2.zarr\nmodel: static\n{options}")
     done("fit", "fit.yaml")
@@ -71,7 +64,7 @@ def test_windows_of_age_are_fitted_in_the_same_way(rings):
 
 
 @pytest.mark.long
-def test_a_rate_without_a_formula_stands_for_its_coefficients(rings):
+def test_a_rate_without_a_formula_stands_for_its_coefficients(here):
     """At the mean age of a window, and in the middle of a whole record."""
     free = ("--model", "static", "--rates", "spline", "--knots", "5")
     printed = done("fit", "R_c2.zarr", *free, "--over", "age", "--windows", "2", "--output", "free")
@@ -90,7 +83,7 @@ def test_a_rate_without_a_formula_stands_for_its_coefficients(rings):
 
 @pytest.mark.cluster
 @pytest.mark.slow
-def test_small_fits_on_workers_write_the_same_as_fits_in_this_process(rings, monkeypatch):
+def test_small_fits_on_workers_write_the_same_as_fits_in_this_process(here, monkeypatch):
     wanted = Path("R_fit_q/q_0.006/summary.json").read_text()
     here = Path("R_fit_q/series.csv").read_text()
     monkeypatch.setattr(run_many, "MIN_DRAWN_FITS_FOR_WORKERS", 2)
@@ -116,7 +109,7 @@ BAD_OPTIONS = {
 
 
 @pytest.mark.parametrize("options", BAD_OPTIONS)
-def test_the_error_for_bad_options_is_one_sentence(rings, options):
+def test_the_error_for_bad_options_is_one_sentence(here, options):
     result = run("fit", "R_c2.zarr", "--model", "static", *options.split())
     assert result.exit_code == 2
     assert re.search(BAD_OPTIONS[options], result.stderr), result.stderr

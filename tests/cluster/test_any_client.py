@@ -10,7 +10,7 @@ import homodyne_dask as hd
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.fitting.events import on_pass
 from tests.result_bits import result_bits
-from tests.synthetic import fit_here, measured, store
+from tests.synthetic import CREEP, fit_here, measured, store
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 GIVEN = {"initial": {"D0": 9000.0, "alpha": 0.0}, "fixed": {"D_offset": 1000.0}, "max_passes": 3}
@@ -32,7 +32,7 @@ def folder(tmp_path_factory):
     """A folder with the same store, 2 angles of 60 frames, as here.zarr and hidden.zarr."""
     folder = tmp_path_factory.mktemp("any")
     for name in ("here", "hidden"):
-        store(measured([20000.0, -0.4, 1000.0], 60, [0.0, 45.0], dt=0.1), folder, name)
+        store(measured(CREEP, 60, [0.0, 45.0], dt=0.1), folder, name)
     return folder
 
 

@@ -2,6 +2,7 @@
 
 import io
 import re
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -51,36 +52,9 @@ def document(word: str = "word") -> Document:
     )
 
 
-SHORT = """\
-Title of word
-
-word ended
-warning: word is near a bound
-
-Caption of word
-name   unit  value
-word   s       1.5
-other           12
-note on word
-"""
-DETAILS = """
-word
-use `command`
-
-Wide table
-case   column 0  column 1  column 2  column 3  column 4  column 5  column 6  column 7  column 8
-first         1         1         1         1         1         1         1         1         1
-
-case   column 9  column 10  column 11  column 12  column 13  column 14  column 15  column 16
-first         1          1          1          1          1          1          1          1
-
-case   column 17  column 18  column 19
-first          1          1          1
-
-name         word
-longer name  {}
-             {}
-""".format(" ".join(44 * "x"), " ".join(16 * "x"))
+SHORT, DETAILS = (
+    Path(__file__).with_name(f"{name}.txt").read_text() for name in ("short", "details")
+)
 
 
 class Shown(Printed):

@@ -15,7 +15,7 @@ from homodyne_dask.cli.run_fits import fit_jobs
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.models import model_named
-from tests.synthetic import FLOW, angles, measured, store
+from tests.synthetic import FLOW, angles, measured, module_scan
 
 EXAMPLES = {name: yaml.safe_load(option.example) for name, option in FitConfig.options().items()}
 ELSEWHERE = {"data", "scheduler", "key", "scheduler_file", "site", "jobs"}
@@ -42,11 +42,7 @@ options = st.fixed_dictionaries(
         for name in sorted(set(EXAMPLES) - ELSEWHERE - FILES - {"model"})
     },
 )
-
-
-@pytest.fixture(scope="module")
-def scan(tmp_path_factory):
-    return store(measured(FLOW, 30, angles(4)), tmp_path_factory.mktemp("options"))
+scan = module_scan(lambda: measured(FLOW, 30, angles(4)))
 
 
 def ending(scan, chosen, work) -> str:

@@ -30,17 +30,13 @@ from tests.faults.local_workers import (
 )
 from tests.faults.processes import dask, scheduler_at, still_there
 from tests.result_bits import result_bits
-from tests.synthetic import FLOW, angles, fit_here, measured, store
+from tests.synthetic import FLOW, angles, fit_here, measured, module_scan
 
 pytestmark = [
     pytest.mark.cluster, pytest.mark.timeout(240), pytest.mark.usefixtures("many_passes"),
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def scan(tmp_path_factory):
-    """4 angles of 1100 frames: 6 chunks of 512 x 512 each, 2.4 million pairs."""
-    return store(measured(FLOW, 1100, angles(4), dt=0.1), tmp_path_factory.mktemp("faults"))
+scan = module_scan(lambda: measured(FLOW, 1100, angles(4), dt=0.1))
+"""4 angles of 1100 frames: 6 chunks of 512 x 512 each, 2.4 million pairs."""
 
 
 @pytest.fixture(scope="module")
@@ -188,12 +184,16 @@ def on_that_scheduler(scan, address: str, **given):
         return hd.fit(scan, hd.LAMINAR_FLOW, client=client, **given)
 
 
+def wait_a_second_for_answers(monkeypatch) -> None:
+    for module in (cluster, distributed_tasks, admission):
+        monkeypatch.setattr(module, "ANSWER_TIMEOUT", 1.0)
+
+
 @pytest.mark.long
 def test_a_frozen_scheduler_ends_the_fit_with_a_sentence_and_a_checkpoint(
     scan, tmp_path, elsewhere, monkeypatch
 ):
-    for module in (cluster, distributed_tasks, admission):
-        monkeypatch.setattr(module, "ANSWER_TIMEOUT", 1.0)
+    wait_a_second_for_answers(monkeypatch)
     scheduler, address = elsewhere
     held = tmp_path / "checkpoint.json"
 
@@ -245,8 +245,7 @@ def test_a_finished_result_is_kept_where_the_scheduler_is_lost_after_the_last_pa
 
     def after_its_loss(sweep):
         monkeypatch.setattr(cluster, "NO_PROGRESS_TIMEOUT", 3.0)
-        for module in (cluster, distributed_tasks, admission):
-            monkeypatch.setattr(module, "ANSWER_TIMEOUT", 1.0)
+        wait_a_second_for_answers(monkeypatch)
         scheduler.send_signal(sent)
         return count(sweep)
 

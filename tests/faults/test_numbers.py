@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from tests.synthetic import angles, measured, store
+from tests.synthetic import CREEP, angles, measured, store
 
 D0 = 20_000.0
 TRUTH = np.array([D0, 0.0, 0.0])
@@ -135,7 +135,7 @@ def test_the_ending_says_what_is_wrong(tmp_path, word):
 
 
 def test_what_is_not_determined_is_said_once_however_many_directions_it_is(tmp_path):
-    scan = store(measured([20000.0, -0.4, 1000.0], 3, angles(4), dt=0.1, sigma=0.002), tmp_path)
+    scan = store(measured(CREEP, 3, angles(4), dt=0.1, sigma=0.002), tmp_path)
     found = [(one.code, one.about) for one in hd.fit(scan, hd.STATIC).findings]
     assert [code for code, _ in found].count("undetermined") == 1
     assert len(set(found)) == len(found)

@@ -18,7 +18,7 @@ from homodyne_dask.results.views.report_content import facts
 from homodyne_dask.store import processes
 from homodyne_dask.store.processes import OUR_CODE, code_digest
 from tests.faults.processes import ENVIRONMENT, ROOT, dask, scheduler_at
-from tests.synthetic import angles, fit_here, measured, store
+from tests.synthetic import CREEP, angles, fit_here, measured, module_scan
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 JOINING = "worker", "--host", "127.0.0.1", "--nthreads", "1"
@@ -55,10 +55,7 @@ def other(tmp_path_factory) -> Path:
     return edited(tmp_path_factory.mktemp("other"))
 
 
-@pytest.fixture(scope="module")
-def scan(tmp_path_factory):
-    scans = measured([20000.0, -0.4, 1000.0], 60, angles(8), dt=0.1)
-    return store(scans, tmp_path_factory.mktemp("scan"))
+scan = module_scan(lambda: measured(CREEP, 60, angles(8), dt=0.1))
 
 
 @pytest.fixture(scope="module")

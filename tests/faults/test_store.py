@@ -13,13 +13,10 @@ from homodyne_dask.fitting.events import on_pass
 from homodyne_dask.store import schema
 from homodyne_dask.store.scan import open_dataset
 from tests.result_bits import result_bits
-from tests.synthetic import FLOW, angles, fit_here, measured, started_as_given, store
+from tests.synthetic import FLOW, angles, fit_here, measured, module_scan, started_as_given, store
 
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """3 angles of 600 frames: 3 chunks of each bin, and one each of two levels."""
-    return store(measured(FLOW, 600, angles(3)), tmp_path_factory.mktemp("whole"))
+whole = module_scan(lambda: measured(FLOW, 600, angles(3)))
+"""3 angles of 600 frames: 3 chunks of each bin, and one each of two levels."""
 
 
 @pytest.fixture

@@ -13,18 +13,13 @@ from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.sweep.sweep import sweep_of
 from tests.faults.local_workers import workers
 from tests.result_bits import result_bits
-from tests.synthetic import angles, fit_here, measured, store
+from tests.synthetic import angles, fit_here, measured, module_scan
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 TRUTH = np.array([20000.0, -0.4, 500.0])
 OPTIONS: dict[str, Any] = {"fixed": {"D_offset": 500.0}}
-
-
-@pytest.fixture(scope="module")
-def scan(tmp_path_factory):
-    """9 angles of 1100 frames: 6 blocks of 512 x 512, 5 million pairs."""
-    scans = measured(TRUTH, 1100, angles(9), dt=0.02, sigma=0.1)
-    return store(scans, tmp_path_factory.mktemp("killed"))
+scan = module_scan(lambda: measured(TRUTH, 1100, angles(9), dt=0.02, sigma=0.1))
+"""9 angles of 1100 frames: 6 blocks of 512 x 512, 5 million pairs."""
 
 
 @pytest.fixture(scope="module")

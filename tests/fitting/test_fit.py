@@ -10,10 +10,9 @@ import ingest
 from homodyne_dask.errors import OptionError, SelectionError
 from homodyne_dask.store.scan import open_dataset
 from tests import reference
-from tests.synthetic import GAP, angles, fit_here, measured, store
+from tests.synthetic import CREEP, GAP, angles, fit_here, measured, store
 
 TRUTH = np.array([20000, -0.3, 1000, 2e-3, 0.2, 1e-4, 5])
-CREEP = np.array([20000.0, -0.4, 1000.0])
 CHX = Path(__file__).parents[3] / "shared" / "data" / "chx" / "test_g2.npy"
 needs_chx = pytest.mark.skipif(not CHX.exists(), reason=f"the measured matrix {CHX} is not here")
 

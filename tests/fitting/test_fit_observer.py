@@ -25,17 +25,11 @@ from homodyne_dask.fitting.events import (
 )
 from homodyne_dask.solver.checkpoint import load, saved_identity
 from homodyne_dask.sweep import layout as layouts
-from tests.synthetic import angles, measured, store
+from tests.synthetic import CREEP, angles, measured, module_scan, store
 
-DIFFUSION = np.array([20000.0, -0.4, 1000.0])
 GIVEN = {"initial": {"D0": 9000.0, "alpha": 0.0}, "fixed": {"D_offset": 1000.0}}
-
-
-@pytest.fixture(scope="module")
-def scan(tmp_path_factory):
-    """2 angles of 60 frames: 3540 pairs."""
-    made = measured(DIFFUSION, 60, [0.0, 45.0], dt=0.1)
-    return store(made, tmp_path_factory.mktemp("observed"), "A0001_c2")
+scan = module_scan(lambda: measured(CREEP, 60, [0.0, 45.0], dt=0.1), "A0001_c2")
+"""2 angles of 60 frames: 3540 pairs."""
 
 
 def observed(scan, **options):
@@ -78,7 +72,7 @@ def test_every_tile_and_pair_is_counted_once_and_rates_follow(scan):
 
 def test_coarse_passes_do_not_count_as_those_over_all_data(tmp_path, monkeypatch):
     monkeypatch.setattr(layouts, "MIN_PAIRS_FOR_LEVELS", 0)
-    scan = store(measured(DIFFUSION, 300, angles(9), dt=0.02), tmp_path)
+    scan = store(measured(CREEP, 300, angles(9), dt=0.02), tmp_path)
     result, shown = observed(scan)
     levels = {e["level"]: e["passes"] for e in result.run.history if "level" in e}
     assert levels

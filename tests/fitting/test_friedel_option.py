@@ -5,16 +5,11 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError, SelectionError
-from tests.synthetic import CREEP, measured, store
+from tests.synthetic import CREEP, measured, module_scan
 
 START = {"fixed": {"alpha": -0.4, "D_offset": 1000.0}}
-
-
-@pytest.fixture(scope="module")
-def turn(tmp_path_factory):
-    """Twelve sectors over 360°."""
-    made = measured(CREEP, 60, np.arange(12) * 30.0, dt=0.2)
-    return store(made, tmp_path_factory.mktemp("turn"))
+turn = module_scan(lambda: measured(CREEP, 60, np.arange(12) * 30.0, dt=0.2))
+"""Twelve sectors over 360°."""
 
 
 def test_twelve_sectors_over_a_turn_are_six_and_it_is_said(turn):

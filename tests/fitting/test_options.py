@@ -8,14 +8,10 @@ import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError, OptionError
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.request.options import FitOptions
-from tests.synthetic import FLOW, angles, measured, store
+from tests.synthetic import FLOW, angles, measured, module_scan
 
 OPTIONS = FitOptions.options()
-
-
-@pytest.fixture(scope="module")
-def scan(tmp_path_factory):
-    return store(measured(FLOW[:3], 30, angles(4)), tmp_path_factory.mktemp("options"))
+scan = module_scan(lambda: measured(FLOW[:3], 30, angles(4)))
 
 
 def test_an_option_that_there_is_not_is_refused_with_the_nearest(scan):

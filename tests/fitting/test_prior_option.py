@@ -11,15 +11,10 @@ from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.results.files.csv_tables import parameters_csv
 from homodyne_dask.solver.state import Outcome
 from tests.run_command import run
-from tests.synthetic import CREEP, angles, fit_here, measured, store
+from tests.synthetic import CREEP, angles, fit_here, measured, module_scan
 
 PRIOR = {"D0": (20500, 30)}
-
-
-@pytest.fixture(scope="module")
-def scan(tmp_path_factory):
-    scans = measured(CREEP, 40, angles(9), contrast=0.25, sigma=0.003)
-    return store(scans, tmp_path_factory.mktemp("prior"))
+scan = module_scan(lambda: measured(CREEP, 40, angles(9), contrast=0.25, sigma=0.003))
 
 
 @pytest.fixture(scope="module")
@@ -93,10 +88,7 @@ def test_every_window_has_the_prior(scan):
     assert [value(entry.result) for entry in series.entries] == pytest.approx([21000] * 2, abs=0.1)
 
 
-@pytest.fixture(scope="module")
-def few(tmp_path_factory):
-    scans = measured(CREEP, 40, angles(3), contrast=0.25, sigma=0.003)
-    return store(scans, tmp_path_factory.mktemp("few"))
+few = module_scan(lambda: measured(CREEP, 40, angles(3), contrast=0.25, sigma=0.003))
 
 
 def test_few_bins_have_errors_of_speckle_with_the_prior(few):

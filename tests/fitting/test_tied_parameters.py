@@ -9,17 +9,13 @@ from homodyne_dask.kernels.backend import backend_of, evaluation_of
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.tied import with_ties
-from tests.synthetic import FLOW, GAP, angles, blocks, measured, store
+from tests.synthetic import FLOW, GAP, angles, blocks, measured, module_scan
 
 TIES = {"beta": "alpha + 0.5", "D_offset": "0.04*D0", "gamma_dot_t_offset": "gamma_dot_t0/20"}
 REST = ("D0", "alpha", "gamma_dot_t0", "phi0")
 TRUTH = np.array([2500.0, -0.3, 2e-4, 5.0])
 TIED = with_ties(LAMINAR_FLOW, TIES)
-
-
-@pytest.fixture(scope="module")
-def scan(tmp_path_factory):
-    return store(measured(FLOW, 60, angles(4), sigma=1e-3), tmp_path_factory.mktemp("tied"))
+scan = module_scan(lambda: measured(FLOW, 60, angles(4), sigma=1e-3))
 
 
 def test_the_parameters_of_a_tied_model_are_the_others():

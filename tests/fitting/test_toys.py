@@ -11,14 +11,10 @@ from homodyne_dask.fitting.design.photons import PhotonScan
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models.stretched_exponentials import STRETCHED
 from tests.speckle_scans import RING, STATIC, STILL
-from tests.synthetic import store
+from tests.synthetic import module_scan
 
 DIM = replace(RING, frames=40, pixels=300, mean=2.0)
-
-
-@pytest.fixture(scope="module")
-def scan(tmp_path_factory):
-    return store(DIM.scan(1), tmp_path_factory.mktemp("toys"))
+scan = module_scan(lambda: DIM.scan(1))
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from homodyne_dask.kernels.autodiff import separable_point
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.solver.speckle import regular
 from tests.beating_scans import ANGLES, DT, TWO, Q, photographed
-from tests.synthetic import measured, started_as_given, store
+from tests.synthetic import measured, module_scan, started_as_given, store
 
 BEATING = hd.MODELS["beating"]
 
@@ -26,11 +26,7 @@ TRUTH = {
     "fraction": 0.4, "fraction_growth": 0.0, "phi0": -47.0,
 }  # fmt: skip
 """Up to 0.35 turns per frame."""
-
-
-@pytest.fixture(scope="module")
-def flowing(tmp_path_factory):
-    return store(photographed(TRUTH, 1, 64, ANGLES[::2]), tmp_path_factory.mktemp("beats"))
+flowing = module_scan(lambda: photographed(TRUTH, 1, 64, ANGLES[::2]))
 
 
 @pytest.mark.long

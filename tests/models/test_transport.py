@@ -14,7 +14,7 @@ from homodyne_dask.models import LAMINAR_FLOW, STATIC, Convention
 from homodyne_dask.models.transport import frame_spacing, tables
 from homodyne_dask.results.views.report_content import derived_sentences
 from tests import reference
-from tests.synthetic import FLOW, GAP, Q, angles, fit_here, measured, store
+from tests.synthetic import FLOW, GAP, Q, angles, fit_here, measured, module_scan, store
 
 D0 = 20000.0
 GOLDEN = {
@@ -126,10 +126,7 @@ def test_table_rows_are_the_derivatives_of_the_integrals():
             np.testing.assert_allclose(rows[row], slope, rtol=2e-7, atol=1e-7 * abs(slope).max())
 
 
-@pytest.fixture(scope="module")
-def scan(tmp_path_factory):
-    scans = measured([D0, 0.0, 0.0], 60, angles(9), sigma=0.02, seed=2)
-    return store(scans, tmp_path_factory.mktemp("brownian"))
+scan = module_scan(lambda: measured([D0, 0.0, 0.0], 60, angles(9), sigma=0.02, seed=2))
 
 
 @pytest.fixture(scope="module")

@@ -54,12 +54,21 @@ def clubsandwich(dense: DenseProblem, clusters, p):
     return (1 - 1 / len(vectors)) * V, np.array(dof)
 
 
-def of_scaling(dense: DenseProblem, covariance, p):
-    """Errors of (offset, contrast) of every bin from the covariance of everything."""
-    m = dense.series.shape[1]
+def assert_covariance(found, everything, atol):
+    """Found is the part of the parameters of the covariance of everything."""
+    wanted = everything[: len(found), : len(found)]
+    size = np.sqrt(np.diag(wanted))
+    np.testing.assert_allclose(
+        found / np.outer(size, size), wanted / np.outer(size, size), atol=atol
+    )
+
+
+def assert_scaling_errors(found, dense: DenseProblem, covariance, p):
+    """Errors of (offset, contrast) of every bin follow from the covariance of everything."""
+    t, m = dense.series, dense.series.shape[1]
     parts = covariance[p : p + m, p : p + m], covariance[p + m :, p + m :]
-    t = dense.series
-    return np.sqrt(np.stack([np.einsum("km,mn,kn->k", t, V, t) for V in parts], axis=1))
+    wanted = np.sqrt(np.stack([np.einsum("km,mn,kn->k", t, V, t) for V in parts], axis=1))
+    np.testing.assert_allclose(found, wanted if m else np.full_like(wanted, np.nan), rtol=1e-4)
 
 
 def at_optimum(theta, bins=10, n=12, mode="individual", seed=0):
@@ -68,6 +77,12 @@ def at_optimum(theta, bins=10, n=12, mode="individual", seed=0):
     scans = without_some(scans, 0.1)
     reduced = reduce(evaluator(scans)(theta), scaling_at(phi, mode))
     return scans, reduced, DenseProblem(scans, theta, mode)
+
+
+def errors_at_optimum(theta, mode, clusters):
+    _, reduced, dense = at_optimum(theta, len(clusters), mode=mode)
+    names = (STATIC if len(theta) == 3 else LAMINAR_FLOW).names
+    return uncertainty(names, reduced, np.ones(len(theta), bool), clusters), dense
 
 
 EVERY = [("each bin its own", np.arange(10)), ("pairs of bins", np.arange(20) // 2)]
@@ -80,41 +95,20 @@ EVERY = [("each bin its own", np.arange(10)), ("pairs of bins", np.arange(20) //
 def test_cr3_and_its_degrees_of_freedom_are_those_of_the_dense_formulas(
     word, clusters, theta, mode
 ):
-    p = len(theta)
-    _, reduced, dense = at_optimum(theta, len(clusters), mode=mode)
-    names = (STATIC if p == 3 else LAMINAR_FLOW).names
-    found = uncertainty(names, reduced, np.ones(p, bool), clusters)
-    everything, dof = clubsandwich(dense, clusters, p)
-    V = everything[:p, :p]
-    size = np.sqrt(np.diag(V))
-    np.testing.assert_allclose(
-        found.robust / np.outer(size, size), V / np.outer(size, size), atol=1e-5
-    )
+    found, dense = errors_at_optimum(theta, mode, clusters)
+    everything, dof = clubsandwich(dense, clusters, len(theta))
+    assert_covariance(found.robust, everything, atol=1e-5)
     np.testing.assert_allclose(found.dof, dof, rtol=1e-4)
-    if mode == "fixed":
-        assert np.isnan(found.scaling_robust).all()
-    elif mode != "individual":  # there no other bin knows of a bin's own noise
-        wanted = of_scaling(dense, everything, p)
-        np.testing.assert_allclose(found.scaling_robust, wanted, rtol=1e-4)
+    if mode != "individual":  # there no other bin knows of a bin's own noise
+        assert_scaling_errors(found.scaling_robust, dense, everything, len(theta))
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("theta", [CREEP, STRONG_FLOW], ids=["static", "flow"])
 def test_naive_errors_are_the_inverse_of_the_joint_normal_matrix(mode, theta):
-    p = len(theta)
-    _, reduced, dense = at_optimum(theta, mode=mode)
-    names = (STATIC if p == 3 else LAMINAR_FLOW).names
-    found = uncertainty(names, reduced, np.ones(p, bool), np.arange(10))
-    wanted = dense.covariance[:p, :p]
-    size = np.sqrt(np.diag(wanted))
-    np.testing.assert_allclose(
-        found.naive / np.outer(size, size), wanted / np.outer(size, size), atol=1e-6
-    )
-    if mode == "fixed":
-        assert np.isnan(found.scaling_naive).all()
-    else:
-        wanted = of_scaling(dense, dense.covariance, p)
-        np.testing.assert_allclose(found.scaling_naive, wanted, rtol=1e-4)
+    found, dense = errors_at_optimum(theta, mode, np.arange(10))
+    assert_covariance(found.naive, dense.covariance, atol=1e-6)
+    assert_scaling_errors(found.scaling_naive, dense, dense.covariance, len(theta))
 
 
 def test_parameters_that_did_not_move_have_no_error():

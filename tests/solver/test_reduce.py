@@ -133,11 +133,6 @@ def test_degrees_of_freedom_count_pairs_less_what_is_fitted():
         assert found.variance(7) == pytest.approx(found.chisqr / (pairs - 7 - linear))
 
 
-def test_another_word_for_a_mode_is_refused():
-    with pytest.raises(OptionError, match="did you mean 'individual'"):
-        scaling_of("individuell", np.zeros(3))
-
-
 def test_a_series_that_the_angles_do_not_resolve_is_as_good_as_each_bin_on_its_own():
     phi = (-70.0, -10.0, 25.0)
     gram = evaluator(measured(FLOW, 30, phi, contrast=[0.2, 0.1, 0.3]))(FLOW)
@@ -149,17 +144,14 @@ def test_a_series_that_the_angles_do_not_resolve_is_as_good_as_each_bin_on_its_o
 
 
 WRONG = [
-    ("missing", {"contrast": 0.2}, "needs offset"),
-    ("too many", {"contrast": [0.1, 0.2], "offset": 1.0}, "give one number, or 3"),
+    ("individuell", {}, "did you mean 'individual'"),
+    ("shared", {"contrast": 0.2}, "use scaling 'fixed'"),
+    ("fixed", {"contrast": 0.2}, "needs offset"),
+    ("fixed", {"contrast": [0.1, 0.2], "offset": 1.0}, "give one number, or 3"),
 ]
 
 
-@pytest.mark.parametrize(("word", "given", "sentence"), WRONG, ids=[w for w, *_ in WRONG])
-def test_fixed_values_are_checked(word, given, sentence):
+@pytest.mark.parametrize(("mode", "given", "sentence"), WRONG)
+def test_a_mode_and_its_values_are_checked(mode, given, sentence):
     with pytest.raises(OptionError, match=sentence):
-        scaling_of("fixed", np.zeros(3), **given)
-
-
-def test_values_for_another_mode_are_refused():
-    with pytest.raises(OptionError, match="use scaling 'fixed'"):
-        scaling_of("shared", np.zeros(3), contrast=0.2)
+        scaling_of(mode, np.zeros(3), **given)

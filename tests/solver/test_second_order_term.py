@@ -22,6 +22,7 @@ from homodyne_dask.solver.step_control import Damping
 from tests import truths
 from tests.result_bits import result_bits
 from tests.synthetic import (
+    CREEP,
     angles,
     asked,
     evaluator,
@@ -35,7 +36,6 @@ from tests.synthetic import (
 
 P = 3
 ANYWHERE = search([Parameter(name, "", (-10.0, 10.0)) for name in "abc"])
-CREEP = np.array([20000.0, -0.4, 1000.0])
 SEEDS = st.integers(0, 2**32 - 1)
 
 

@@ -12,7 +12,7 @@ from homodyne_dask.store import objects
 from homodyne_dask.store.url_path import url_path
 from tests import object_server
 from tests.object_server import KEY, SECRET, uploaded
-from tests.synthetic import measured, store
+from tests.synthetic import CREEP, measured, store
 
 pytestmark = pytest.mark.usefixtures("server")
 
@@ -21,7 +21,7 @@ GIVEN = {"initial": {"D0": 9000.0, "alpha": 0.0}, "fixed": {"D_offset": 1000.0},
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory, server):
-    made = measured([20000.0, -0.4, 1000.0], 40, (0.0, 45.0), dt=0.1)
+    made = measured(CREEP, 40, (0.0, 45.0), dt=0.1)
     return uploaded(Path(store(made, tmp_path_factory.mktemp("disk")).path), "A0001_c2.zarr")
 
 

@@ -17,7 +17,7 @@ from homodyne_dask.sweep import block_cache
 from ingest.readers import detect
 from tests.ingest_files import manifest, simulated
 from tests.result_bits import result_bits
-from tests.synthetic import measured, store
+from tests.synthetic import CREEP, measured, store
 
 GIVEN = {"initial": {"D0": 9000.0, "alpha": 0.0}, "fixed": {"D_offset": 1000.0}, "max_passes": 3}
 PAUSES = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8]
@@ -29,7 +29,7 @@ FILES = [CHUNK, "zarr.json", "c2/zarr.json", "c2/manifest.json", "time/c/0", "cu
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> Path:
     """2 angles of 80 frames."""
-    scan = measured([20000.0, -0.4, 1000.0], 80, (0.0, 45.0), dt=0.1)
+    scan = measured(CREEP, 80, (0.0, 45.0), dt=0.1)
     return Path(store(scan, tmp_path_factory.mktemp("whole")).path)
 
 

@@ -23,19 +23,13 @@ from homodyne_dask.sweep.layout import layout
 from tests import object_server
 from tests.object_server import BUCKET, uploaded
 from tests.result_bits import result_bits
-from tests.synthetic import fit_here, measured, store
+from tests.synthetic import CREEP, fit_here, measured, module_scan, store
 
 pytestmark = pytest.mark.usefixtures("server")
 
 GIVEN = {"initial": {"D0": 9000.0, "alpha": 0.0}, "fixed": {"D_offset": 1000.0}, "max_passes": 3}
-
-
-@pytest.fixture(scope="module")
-def disk(tmp_path_factory):
-    """2 angles of 80 frames on disk."""
-    return store(
-        measured([20000.0, -0.4, 1000.0], 80, (0.0, 45.0), dt=0.1), tmp_path_factory.mktemp("disk")
-    )
+disk = module_scan(lambda: measured(CREEP, 80, (0.0, 45.0), dt=0.1))
+"""2 angles of 80 frames on disk."""
 
 
 @pytest.fixture(scope="module")
@@ -228,7 +222,7 @@ def test_an_object_that_changed_after_the_store_was_opened_is_seen(disk, content
 @pytest.fixture(scope="module")
 def another(tmp_path_factory):
     """A store of other noise, otherwise the same."""
-    made = measured([20000.0, -0.4, 1000.0], 80, (0.0, 45.0), dt=0.1, seed=1)
+    made = measured(CREEP, 80, (0.0, 45.0), dt=0.1, seed=1)
     return Path(store(made, tmp_path_factory.mktemp("another")).path)
 
 
@@ -281,7 +275,7 @@ def test_an_object_that_was_cut_is_damage_not_an_error_of_the_network():
 
 
 def test_a_thread_holds_no_more_than_a_plan_counts(tmp_path):
-    frames = measured([20000.0, -0.4, 1000.0], 600, (0.0,), dt=0.1)
+    frames = measured(CREEP, 600, (0.0,), dt=0.1)
     large = store(frames, tmp_path)
     url = uploaded(Path(large.path), "large_c2.zarr")
     cuts = [layout(scan) for scan in (large, hd.open_dataset(url))]

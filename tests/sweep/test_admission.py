@@ -11,17 +11,13 @@ from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.fitting.events import on_pass, on_progress
 from tests.faults.processes import another, dask
 from tests.result_bits import result_bits
-from tests.synthetic import FLOW, angles, fit_here, measured, store
+from tests.synthetic import CREEP, FLOW, angles, fit_here, measured, module_scan, store
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 MANY = str(100 * (os.cpu_count() or 1))
 """More threads than there are cores."""
-
-
-@pytest.fixture(scope="module")
-def scan(tmp_path_factory):
-    """4 angles of 1100 frames: 2.4 million pairs."""
-    return store(measured(FLOW, 1100, angles(4), dt=0.1), tmp_path_factory.mktemp("joining"))
+scan = module_scan(lambda: measured(FLOW, 1100, angles(4), dt=0.1))
+"""4 angles of 1100 frames: 2.4 million pairs."""
 
 
 class Done(SchedulerPlugin):
@@ -48,7 +44,7 @@ def checks(client) -> list[str]:
 def test_a_worker_that_joins_and_is_not_what_the_fit_needs_is_named_and_computes_nothing(
     tmp_path, caplog
 ):
-    scan = store(measured([20000.0, -0.4, 1000.0], 60, [0.0, 45.0], dt=0.1), tmp_path)
+    scan = store(measured(CREEP, 60, [0.0, 45.0], dt=0.1), tmp_path)
     given = {"initial": {"D0": 9000.0, "alpha": 0.0}, "fixed": {"D_offset": 1000.0}}
     refused, left = [], []
     path = another("0.0.1", tmp_path)

@@ -9,15 +9,11 @@ from homodyne_dask.cluster import local as cluster
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.sweep import admission
 from tests.result_bits import result_bits
-from tests.synthetic import FLOW, angles, fit_here, measured, store
+from tests.synthetic import FLOW, angles, fit_here, measured, module_scan
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
-
-
-@pytest.fixture(scope="module")
-def scan(tmp_path_factory):
-    """9 angles of 600 frames: three blocks of 512 x 512, 1.6 million pairs."""
-    return store(measured(FLOW, 600, angles(9), dt=0.2), tmp_path_factory.mktemp("bits"))
+scan = module_scan(lambda: measured(FLOW, 600, angles(9), dt=0.2))
+"""9 angles of 600 frames: three blocks of 512 x 512, 1.6 million pairs."""
 
 
 @pytest.fixture(scope="module")

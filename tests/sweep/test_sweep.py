@@ -18,16 +18,12 @@ from homodyne_dask.sweep import layout as layouts
 from homodyne_dask.sweep.layout import layout, runs
 from homodyne_dask.sweep.sweep import ArrivingGrams
 from tests.sweep.plans import scan_to_plan, streaming_sweep
-from tests.synthetic import FAST_DECAY, angles, fit_here, measured, store
+from tests.synthetic import FAST_DECAY, angles, fit_here, measured, module_scan, store
 
 SLOW = np.array([200.0, -0.3, 20.0, 3e-6, 0.2, 2e-7, 5.0])
 """f changes little over 16 frames."""
-
-
-@pytest.fixture(scope="module")
-def fast(tmp_path_factory):
-    """3 angles of 1100 frames: six blocks; beyond 20 frames f is gone."""
-    return store(measured(FAST_DECAY, 1100, angles(3)), tmp_path_factory.mktemp("fast"))
+fast = module_scan(lambda: measured(FAST_DECAY, 1100, angles(3)))
+"""3 angles of 1100 frames: six blocks; beyond 20 frames f is gone."""
 
 
 def far_chunk(scan) -> Path:

@@ -10,7 +10,7 @@ from distributed import Client, LocalCluster
 import homodyne_dask as hd
 from homodyne_dask.apps.dashboard.event_messages import TOPIC
 from tests.html_pages import LARGE, ParsedPage, answer_to
-from tests.synthetic import measured, store
+from tests.synthetic import CREEP, measured, store
 
 pytestmark = [
     pytest.mark.cluster,
@@ -36,9 +36,7 @@ def cluster():
 @pytest.fixture(scope="module")
 def fitted(cluster, tmp_path_factory):
     """The address of the dashboard, the client and the result after a fit."""
-    scan = store(
-        measured([20000.0, -0.4, 1000.0], 60, [0.0, 45.0], dt=0.1), tmp_path_factory.mktemp("p")
-    )
+    scan = store(measured(CREEP, 60, [0.0, 45.0], dt=0.1), tmp_path_factory.mktemp("p"))
     with Client(cluster) as client:
         result = hd.fit(scan, hd.STATIC, client=client)
         address = f"http://127.0.0.1:{cluster.scheduler.http_server.port}/"

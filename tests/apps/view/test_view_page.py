@@ -27,14 +27,10 @@ from homodyne_dask.store.scan import Chunk, Scan
 from tests.html_pages import NASTY
 from tests.ingest_files import simulated
 from tests.results.made_results import changed, flow_result_of
-from tests.synthetic import FLOW, angles, measured, store, without_some
+from tests.synthetic import FLOW, angles, measured, module_scan, store, without_some
 
-
-@pytest.fixture(scope="module")
-def scan(tmp_path_factory):
-    """Four chunks of 600 frames, of which a tenth of the pairs and one frame are unknown."""
-    made = without_some(measured(FLOW, 600, angles(2), dt=0.1))
-    return store(made, tmp_path_factory.mktemp("seen"), "A0001_c2")
+scan = module_scan(lambda: without_some(measured(FLOW, 600, angles(2), dt=0.1)), "A0001_c2")
+"""Four chunks of 600 frames, of which a tenth of the pairs and one frame are unknown."""
 
 
 @pytest.fixture(scope="module")

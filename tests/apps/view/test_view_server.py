@@ -15,13 +15,10 @@ import homodyne_dask as hd
 from homodyne_dask.apps.view.view_server import leading_file
 from tests.html_pages import LARGE, answer_to
 from tests.run_command import run
-from tests.synthetic import measured, store
+from tests.synthetic import measured, module_scan
 
-
-@pytest.fixture(scope="module")
-def scan(tmp_path_factory):
-    """One bin of 40 frames."""
-    return store(measured([2500.0, -0.3, 100.0], 40), tmp_path_factory.mktemp("served"), "A0001_c2")
+scan = module_scan(lambda: measured([2500.0, -0.3, 100.0], 40), "A0001_c2")
+"""One bin of 40 frames."""
 
 
 @pytest.fixture

@@ -10,11 +10,17 @@ from tests.apps.watch.instant_fits import load_instant
 
 
 @pytest.fixture
-def folders(tmp_path, monkeypatch) -> tuple[Path, Path]:
-    """Where files appear, and where the results of instant fits go."""
+def source(tmp_path, monkeypatch) -> Path:
+    """Where files appear, of which fits are instant."""
     monkeypatch.setattr(watch_loop, "load_result", load_instant)
     (tmp_path / "in").mkdir()
-    return tmp_path / "in", tmp_path / "out"
+    return tmp_path / "in"
+
+
+@pytest.fixture
+def results(tmp_path) -> Path:
+    """Where their results go."""
+    return tmp_path / "out"
 
 
 @pytest.fixture

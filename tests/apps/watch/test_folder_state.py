@@ -25,23 +25,20 @@ def write_state(results: Path, files: dict) -> None:
 
 
 @pytest.mark.parametrize("name", ["../../precious/A.h5", "/precious/A.h5", "a/../../A.h5"])
-def test_a_name_leads_nowhere_but_into_the_folder_of_the_results(folders, name):
-    _, results = folders
+def test_a_name_leads_nowhere_but_into_the_folder_of_the_results(results, name):
     write_state(results, {name: RECORD})
     state = read_state(results, {"model": "m"})
     places = state.places(name, state.files[name])
     assert places == (results / STORES / "A_c2.zarr", results / "A_fit")
 
 
-def test_a_state_without_its_values_is_refused(folders):
-    _, results = folders
+def test_a_state_without_its_values_is_refused(results):
     write_state(results, {"A.h5": {"size": 0}})
     with pytest.raises(SourceError, match="lacks values of a result, or has unexpected ones"):
         read_state(results, {"model": "m"})
 
 
-def test_a_state_without_its_checksum_is_refused(folders):
-    source, results = folders
+def test_a_state_without_its_checksum_is_refused(source, results):
     (source / "A.h5").write_bytes(GOOD)
     watch_until_quiet(watch_of(source, results))
     state = json.loads((results / STATE).read_text())
@@ -51,8 +48,7 @@ def test_a_state_without_its_checksum_is_refused(folders):
         watch_of(source, results)
 
 
-def test_what_is_no_store_is_never_removed(folders, capsys):
-    source, results = folders
+def test_what_is_no_store_is_never_removed(source, results, capsys):
     notes = results / STORES / "A_c2.zarr" / "notes.txt"
     notes.parent.mkdir(parents=True)
     notes.write_text("precious")
@@ -95,8 +91,7 @@ def test_a_store_whose_removal_was_interrupted_is_removed_by_the_next_one(tmp_pa
     assert not store.exists()
 
 
-def test_a_link_in_place_of_the_folder_of_stores_is_refused(folders):
-    source, results = folders
+def test_a_link_in_place_of_the_folder_of_stores_is_refused(source, results):
     results.mkdir()
     (results / STORES).symlink_to(source)
     sentence = f"{re.escape(str(results))}/stores is a link to .*: remove the link, or give another"

@@ -55,8 +55,9 @@ PASSING = {
 
 
 @pytest.mark.parametrize("what", PASSING)
-def test_what_passes_is_said_once_waited_for_and_gone_on_from(folders, monkeypatch, capsys, what):
-    source, results = folders
+def test_what_passes_is_said_once_waited_for_and_gone_on_from(
+    source, results, monkeypatch, capsys, what
+):
     (source / "A.h5").write_bytes(GOOD)
     watch = watch_of(source, results)
     step, error, waiting = PASSING[what]
@@ -72,8 +73,9 @@ def test_what_passes_is_said_once_waited_for_and_gone_on_from(folders, monkeypat
     check_ends(watch)
 
 
-def test_a_state_or_page_that_cannot_be_written_is_written_later(folders, monkeypatch, capsys):
-    source, results = folders
+def test_a_state_or_page_that_cannot_be_written_is_written_later(
+    source, results, monkeypatch, capsys
+):
     (source / "A.h5").write_bytes(GOOD)
     watch = watch_of(source, results)
     error = OSError(28, "No space left on device", "x")
@@ -93,17 +95,16 @@ def test_a_state_or_page_that_cannot_be_written_is_written_later(folders, monkey
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_a_folder_that_is_gone_for_a_while_is_waited_for(folders, capsys, which):
-    source, results = folders
+def test_a_folder_that_is_gone_for_a_while_is_waited_for(source, results, capsys, which):
     watch = watch_of(source, results)
     watch_until_quiet(watch)
-    aside = folders[which].rename(source.parent / "aside")
+    aside = (source, results)[which].rename(source.parent / "aside")
     (source if which else aside).joinpath("A.h5").write_bytes(GOOD)
     for _ in range(4):
         watch.step()
     assert ALL in watch.waiting
-    assert not folders[which].exists()
-    aside.rename(folders[which])
+    assert not (source, results)[which].exists()
+    aside.rename((source, results)[which])
     watch_until_quiet(watch)
     assert f"no longer waiting for {ALL}" in capsys.readouterr().err
     check_ends(watch)
@@ -117,8 +118,7 @@ LINKS = {
 
 
 @pytest.mark.parametrize("to", LINKS)
-def test_an_entry_that_cannot_be_looked_at_is_a_row_and_the_others_go_on(folders, to):
-    source, results = folders
+def test_an_entry_that_cannot_be_looked_at_is_a_row_and_the_others_go_on(source, results, to):
     (source / "no_folder").touch()
     (source / "A.h5").symlink_to(to)
     (source / "B.h5").write_bytes(GOOD)
@@ -134,8 +134,7 @@ def test_an_entry_that_cannot_be_looked_at_is_a_row_and_the_others_go_on(folders
     check_ends(watch)
 
 
-def test_a_row_of_an_entry_that_could_not_be_looked_at_goes_with_it(folders):
-    source, results = folders
+def test_a_row_of_an_entry_that_could_not_be_looked_at_goes_with_it(source, results):
     (source / "A.h5").symlink_to("A.h5")
     watch = watch_of(source, results)
     watch_until(watch, lambda: watch.waiting)
@@ -147,9 +146,8 @@ def test_a_row_of_an_entry_that_could_not_be_looked_at_goes_with_it(folders):
 
 @pytest.mark.parametrize("step", ["begin", "result"])
 def test_what_cannot_be_written_for_one_file_is_its_row_and_the_others_go_on(
-    folders, monkeypatch, step
+    source, results, monkeypatch, step
 ):
-    source, results = folders
     for name in "AB":
         (source / f"{name}.h5").write_bytes(GOOD + name.encode())
     watch = watch_of(source, results)
@@ -172,8 +170,7 @@ def test_what_cannot_be_written_for_one_file_is_its_row_and_the_others_go_on(
     check_ends(watch)
 
 
-def test_once_ends_with_an_entry_that_cannot_be_looked_at_after_the_others(folders):
-    source, results = folders
+def test_once_ends_with_an_entry_that_cannot_be_looked_at_after_the_others(source, results):
     (source / "A.h5").symlink_to("A.h5")
     (source / "B.h5").write_bytes(GOOD)
     watch = watch_of(source, results, once=True)
@@ -181,8 +178,7 @@ def test_once_ends_with_an_entry_that_cannot_be_looked_at_after_the_others(folde
     assert [row["outcome"] for row in table_rows(results)] == ["FAILED", "CONVERGED"]
 
 
-def test_a_result_that_cannot_be_read_back_is_a_row_and_the_others_are_shown(folders):
-    source, results = folders
+def test_a_result_that_cannot_be_read_back_is_a_row_and_the_others_are_shown(source, results):
     for name in "AB":
         (source / f"{name}.h5").write_bytes(GOOD + name.encode())
     watch_until_quiet(watch_of(source, results))
@@ -195,8 +191,7 @@ def test_a_result_that_cannot_be_read_back_is_a_row_and_the_others_are_shown(fol
 
 
 @pytest.mark.parametrize("hours", [-5, 5])
-def test_a_clock_that_is_set_loses_and_repeats_nothing(folders, monkeypatch, capsys, hours):
-    source, results = folders
+def test_a_clock_that_is_set_loses_and_repeats_nothing(source, results, monkeypatch, capsys, hours):
     calls, real = itertools.count(), time.time
     monkeypatch.setattr(time, "time", lambda: real() + 3600.0 * hours * next(calls))
     watch = watch_of(source, results)

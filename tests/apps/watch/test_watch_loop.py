@@ -73,9 +73,8 @@ def drop_files(folder: Path, number: int, chance: random.Random, pause: float) -
     ("number", "pause"), [(12, 0.02), pytest.param(200, 0.05, marks=pytest.mark.slow)]
 )
 def test_files_dropped_at_random_times_end_with_the_result_of_their_last_content(
-    folders, number, pause
+    source, results, number, pause
 ):
-    source, results = folders
     watch = watch_of(source, results)
     drops = threading.Thread(target=drop_files, args=(source, number, random.Random(7), pause))
     drops.start()
@@ -124,10 +123,9 @@ def kill_at(monkeypatch, step: int) -> None:
 @pytest.mark.parametrize("stores", ["keep", "delete"])
 @pytest.mark.parametrize("every", [47, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_watcher_killed_at_any_step_goes_on_with_nothing_twice_and_nothing_lost(
-    folders, monkeypatch, every, stores
+    source, monkeypatch, every, stores
 ):
     """A file that is overwritten and then as it was at first, another one, a bad one, a copy."""
-    source, _ = folders
     options = {"interval": 0.0, "stores": stores}
     first, second = GOOD + b"1", GOOD + b"2"
     (source / "C.h5").write_bytes(BAD)
@@ -156,8 +154,7 @@ def test_a_watcher_killed_at_any_step_goes_on_with_nothing_twice_and_nothing_los
     assert step > 30
 
 
-def test_an_overwritten_file_has_the_result_of_its_last_content(folders):
-    source, results = folders
+def test_an_overwritten_file_has_the_result_of_its_last_content(source, results):
     watch = watch_of(source, results)
     for n in range(3):
         (source / "A0001_results.h5").write_bytes(GOOD + bytes([n]))
@@ -168,8 +165,7 @@ def test_an_overwritten_file_has_the_result_of_its_last_content(folders):
     assert (row["scan"], row["number"], row["folder"]) == ("A0001_results.h5", "1", "A0001_fit")
 
 
-def test_a_bad_file_is_a_row_with_its_sentence_and_is_tried_again_when_it_changes(folders):
-    source, results = folders
+def test_a_bad_file_is_a_row_with_its_sentence_and_is_tried_again_when_it_changes(source, results):
     (source / "A.h5").write_bytes(BAD)
     watch = watch_of(source, results)
     tried = []
@@ -187,8 +183,7 @@ def test_a_bad_file_is_a_row_with_its_sentence_and_is_tried_again_when_it_change
     assert table_rows(results)[0]["outcome"] == "CONVERGED"
 
 
-def test_files_of_one_stem_and_copies_have_results_of_their_own(folders):
-    source, results = folders
+def test_files_of_one_stem_and_copies_have_results_of_their_own(source, results):
     for name in ("A.h5", "A_results.h5", "B.h5"):
         (source / name).write_bytes(GOOD)
         watch_until_quiet(watch_of(source, results))
@@ -203,8 +198,7 @@ def test_temporary_names_are_known():
     assert not any(map(is_temporary, others))
 
 
-def test_a_file_that_grows_is_not_ready(folders):
-    source, results = folders
+def test_a_file_that_grows_is_not_ready(source, results):
     watch = watch_of(source, results, interval=0.0)
     for n in range(1, 6):
         (source / "A.h5").write_bytes(GOOD * n)
@@ -214,8 +208,7 @@ def test_a_file_that_grows_is_not_ready(folders):
     assert watch.ready.keys() == {"A.h5"}
 
 
-def test_a_file_that_changes_while_it_is_ingested_is_looked_at_again(folders):
-    source, results = folders
+def test_a_file_that_changes_while_it_is_ingested_is_looked_at_again(source, results):
     (source / "A.h5").write_bytes(GOOD + b"1")
     watch = watch_of(source, results)
     real = watch.fits.begin
@@ -233,8 +226,7 @@ def test_a_file_that_changes_while_it_is_ingested_is_looked_at_again(folders):
 
 
 @pytest.mark.parametrize(("newest_first", "order"), [(False, "ABC"), (True, "CBA")])
-def test_files_are_fitted_in_the_order_of_their_times(folders, newest_first, order):
-    source, results = folders
+def test_files_are_fitted_in_the_order_of_their_times(source, results, newest_first, order):
     for name in "CAB":
         file = source / f"{name}.h5"
         file.write_bytes(GOOD + name.encode())

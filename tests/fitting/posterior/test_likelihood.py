@@ -9,7 +9,7 @@ from homodyne_dask.fitting.surrogate.coordinates import coordinates
 from homodyne_dask.solver.reduce import reduce
 from tests.fitting.posterior.samplers import TRUTH, sampler_of
 from tests.kernels.user_functions import stretched
-from tests.synthetic import FLOW, angles, asked, measured, store
+from tests.synthetic import FLOW, angles, asked, measured, module_scan
 
 STRETCHED = hd.separable(
     stretched,
@@ -31,12 +31,9 @@ CASES = {
     "homodyne": ("static", {"convention": "homodyne"}),
     "user-defined": (STRETCHED, {}),
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def still(tmp_path_factory):
-    scans = measured(TRUTH, 70, angles(9), contrast=0.2 + 0.02 * np.cos(np.arange(9)), seed=4)
-    return store(scans, tmp_path_factory.mktemp("likelihood"), "S")
+still = module_scan(
+    lambda: measured(TRUTH, 70, angles(9), contrast=0.2 + 0.02 * np.cos(np.arange(9)), seed=4)
+)
 
 
 QUICK = ("individual", "priors of contrast and offset")

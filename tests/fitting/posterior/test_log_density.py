@@ -15,7 +15,7 @@ from homodyne_dask.fitting.surrogate.coordinates import coordinates
 from homodyne_dask.models.parameter_priors import default_prior
 from tests.fitting.posterior.samplers import sampler_of
 from tests.photons import STILL, photographed
-from tests.synthetic import FLOW, angles, asked, measured, store
+from tests.synthetic import FLOW, angles, asked, measured, module_scan, store
 
 
 def test_a_direction_beyond_the_end_of_its_bounds_is_the_one_a_period_back():
@@ -37,12 +37,7 @@ def test_a_direction_beyond_the_end_of_its_bounds_is_the_one_a_period_back():
 
 TRUTH = np.array([3e4, -0.3, 1e3])
 BINS = 9
-
-
-@pytest.fixture(scope="module")
-def still(tmp_path_factory):
-    scans = measured(TRUTH, 60, angles(BINS), seed=5)
-    return store(scans, tmp_path_factory.mktemp("adjustment"), "S")
+still = module_scan(lambda: measured(TRUTH, 60, angles(BINS), seed=5), "S")
 
 
 def ratios(covariance, hessian):

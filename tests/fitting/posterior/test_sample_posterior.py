@@ -1,25 +1,139 @@
-"""The width of a posterior, its priors, and sentences for what has none."""
+"""Draws of a posterior: their weights, width and priors, and sentences where there are none."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.posterior.sample_posterior import posterior_draws
-from tests.fitting.posterior.samplers import TRUTH
-from tests.synthetic import angles, measured, store
+from homodyne_dask.fitting.posterior import sample_posterior as sampler
+from homodyne_dask.fitting.posterior.likelihood import likelihood_of
+from homodyne_dask.fitting.posterior.sample_posterior import (
+    importance_draws,
+    posterior_draws,
+    request_of,
+)
+from homodyne_dask.fitting.surrogate import interpolation_nodes as basis
+from homodyne_dask.fitting.surrogate.proposal import Weighted
+from homodyne_dask.results.data.posterior_summary import MAX_PARETO_K
+from homodyne_dask.solver.reduce import reduce
+from tests.fitting.posterior.samplers import TRUTH, sampler_of
+from tests.results.made_results import changed
+from tests.synthetic import angles, measured, module_scan, store
+
+scan = module_scan(lambda: measured(TRUTH, 60, angles(8), sigma=0.1, seed=4), "S")
+
+
+class Normal:
+    """A proposal of two normal coordinates of sd 1."""
+
+    def weighted(self, log_density, n, rng):
+        x = rng.standard_normal((n, 2))
+        there = log_density(x)
+        some = np.isfinite(there)
+        found = Weighted(x, np.ones(n), there, there + 0.5 * (x**2).sum(1))
+        return Weighted(*(of[some] for of in found))
+
+
+def test_weights_make_a_wide_proposal_as_narrow_as_the_density():
+    def drawn(sd):
+        def density(x):
+            return -0.5 * ((x / sd) ** 2).sum(1)
+
+        return importance_draws(density, Normal(), 4000, np.random.default_rng(1))
+
+    narrow = drawn(0.4)
+    np.testing.assert_allclose(narrow.x.std(0), 0.4, rtol=0.06)
+    assert narrow.pareto_k < MAX_PARETO_K < drawn(30.0).pareto_k
+
+
+def test_too_few_draws_inside_the_bounds_are_no_posterior():
+    def density(x):
+        return np.where(np.arange(len(x)) < 99, 0.0, -np.inf)
+
+    with pytest.raises(OptionError, match="only 99 of 8000 draws are inside the bounds"):
+        importance_draws(density, Normal(), 4000, np.random.default_rng(1))
 
 
 @pytest.fixture(scope="module")
-def still(tmp_path_factory):
-    scans = measured(TRUTH, 60, angles(8), sigma=0.1, seed=4)
-    return store(scans, tmp_path_factory.mktemp("posterior"), "S")
+def drawn(scan):
+    """A fit, draws of its posterior, the bases they took, the first of 3 columns, and what was said."""
+    chosen, said = [], []
+
+    def small_at_first(*arguments):
+        with pytest.MonkeyPatch.context() as patch:
+            if not chosen:
+                patch.setattr(basis, "SIZES", (3,))
+            chosen.append(basis.choose_basis(*arguments))
+        return chosen[-1]
+
+    result = hd.fit(scan, "static", fixed={"D_offset": 500.0})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sampler, "choose_basis", small_at_first)
+        found = posterior_draws(result, scan, draws=2000, doing=said.append)
+    return result, found, chosen, said
+
+
+@pytest.mark.long
+def test_a_basis_that_is_too_small_at_first_is_chosen_anew(drawn):
+    _, found, chosen, said = drawn
+    assert said.count("wide pass over the data") == len(chosen) > 1
+    assert found.columns == len(chosen[-1].thetas) - 1 > 3
+    assert found.largest_error < 0.05
+
+
+def test_draws_of_contrast_and_offset_have_their_own_spread(drawn):
+    result, found, _, _ = drawn
+    assert found.adjust == "robust"
+    spread = found.linear_params.reshape(-1, 8, 2).std(0) / np.sqrt(found.design_effect)
+    for n, name in enumerate(("offset", "contrast")):
+        error = result.scaling[f"{name}_stderr_naive"].values
+        np.testing.assert_allclose(spread[:, n], error, rtol=0.25)
+
+
+@pytest.mark.long
+def test_f_outside_of_the_columns_raises_chisqr(scan, monkeypatch):
+    monkeypatch.setattr(basis, "SIZES", (1,))
+    made = sampler_of(scan, "static")
+    near = made.target.at.x * (1 + 0.02 * np.random.default_rng(1).standard_normal((320, 3)))
+    of = made.likelihood(near)
+    thetas = made.target.at.theta * np.array([[1.6, 1, 1], [0.5, 1, 1], [1, 1.4, 1], [1, 0.6, 1]])
+    grams = made.sweep.candidates(thetas)
+    exact = np.array([reduce(gram, made.request.scaling).chisqr for gram in grams])
+    exact -= made.reduced.chisqr
+    found = likelihood_of(made.request.problem, of, thetas).chisqr.sum(1)
+    assert (exact > 20).all()
+    assert (found > 0.8 * exact).all()
+
+
+@pytest.mark.long
+def test_a_posterior_is_of_float64_and_of_the_chunks_that_were_fitted(tmp_path):
+    whole = store(measured(TRUTH, 60, angles(3), sigma=0.1), tmp_path, "S")
+    result = hd.fit(whole, "static", precision="mixed", fixed={"D_offset": 500.0})
+    request = request_of(result, whole)
+    assert result.config["precision"] == "mixed"
+    assert request.problem.precision == "float64"
+    less = result.provenance.inputs | {"chunks_left_out": [[1, 0, 0, 0]]}
+    assert len(request_of(changed(result, inputs=less), whole).scan.excluded) == 1
+    assert not request.scan.excluded
+
+
+def test_a_parameter_without_bounds_needs_a_prior(scan):
+    def decay(theta, t1, t2, bin):
+        return jnp.exp(-(t2 - t1) / theta[0])
+
+    model = hd.separable(decay, parameters=[hd.Parameter("tau", "s", (1.0, np.inf))])
+    result = hd.fit(scan, model, initial={"tau": 5.0})
+    with pytest.raises(OptionError, match=r"the prior of tau is flat, 1 to inf.*give it bounds"):
+        posterior_draws(result, scan, adjust="none", draws=200)
+    known = {"tau": ("lognormal", 5.0, 2.0)}
+    assert posterior_draws(result, scan, adjust="none", draws=200, priors=known).pareto_k < 0.7
 
 
 @pytest.mark.slow
-def test_a_robust_posterior_is_wider_by_the_design_effect_and_has_tails(still):
-    result = hd.fit(still, "static", fixed={"D_offset": 500.0})
-    found = posterior_draws(result, still, draws=4000)
+def test_a_robust_posterior_is_wider_by_the_design_effect_and_has_tails(scan):
+    result = hd.fit(scan, "static", fixed={"D_offset": 500.0})
+    found = posterior_draws(result, scan, draws=4000)
     assert found.adjust == "robust"
     assert found.dof == pytest.approx(np.nanmin(result.parameters["dof"].values))
     free = ~result.parameters["fixed"].values
@@ -29,11 +143,11 @@ def test_a_robust_posterior_is_wider_by_the_design_effect_and_has_tails(still):
 
 
 @pytest.mark.long
-def test_a_prior_is_part_of_the_density(still):
-    result = hd.fit(still, "static", fixed={"D_offset": 500.0})
+def test_a_prior_is_part_of_the_density(scan):
+    result = hd.fit(scan, "static", fixed={"D_offset": 500.0})
     value = result.parameters["value"].values
     narrow = {"D0": (value[0], 1e-4 * value[0])}
-    found = posterior_draws(result, still, priors=narrow, draws=1000, adjust="none")
+    found = posterior_draws(result, scan, priors=narrow, draws=1000, adjust="none")
     assert found.flat[:, 0].std() == pytest.approx(1e-4 * value[0], rel=0.1)
     assert found.priors["D0"].startswith("normal")
     assert found.priors["alpha"].startswith("uniform, -2 to 2")
@@ -41,16 +155,16 @@ def test_a_prior_is_part_of_the_density(still):
 
 
 @pytest.mark.long
-def test_the_prior_of_a_fit_is_that_of_its_posterior_and_counts_once(still):
-    whole = hd.fit(still, "static", fixed={"D_offset": 500.0})
+def test_the_prior_of_a_fit_is_that_of_its_posterior_and_counts_once(scan):
+    whole = hd.fit(scan, "static", fixed={"D_offset": 500.0})
     value, error = (whole.parameters[n].values for n in ("value", "stderr_naive"))
     known = {"alpha": (value[1] + error[1], error[1])}
-    result = hd.fit(still, "static", fixed={"D_offset": 500.0}, prior=known)
+    result = hd.fit(scan, "static", fixed={"D_offset": 500.0}, prior=known)
     away = (result.parameters["value"].values[1] - known["alpha"][0]) / known["alpha"][1]
     assert result.chisqr - result.diagnosis.left_out["chisqr"].sum() == pytest.approx(
         away**2, rel=1e-6
     )
-    found = posterior_draws(result, still, draws=8000, adjust="none")
+    found = posterior_draws(result, scan, draws=8000, adjust="none")
     assert found.priors["alpha"].startswith("normal")
     after = result.parameters
     mean, sd = found.flat[:, 1].mean(), found.flat[:, 1].std()
@@ -74,25 +188,25 @@ WRONG = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("word", WRONG)
-def test_what_has_no_posterior_is_a_sentence(still, word):
+def test_what_has_no_posterior_is_a_sentence(scan, word):
     options, more, sentence = WRONG[word]
-    result = hd.fit(still, "static", **options)
+    result = hd.fit(scan, "static", **options)
     with pytest.raises(OptionError, match=sentence):
-        posterior_draws(result, still, **more)
+        posterior_draws(result, scan, **more)
 
 
-def test_other_data_are_refused(still, tmp_path):
+def test_other_data_are_refused(scan, tmp_path):
     other = store(measured(TRUTH, 60, angles(8), sigma=0.1, seed=5), tmp_path, "S")
-    result = hd.fit(still, "static")
+    result = hd.fit(scan, "static")
     with pytest.raises(OptionError, match="is not the store that was fitted"):
         posterior_draws(result, other)
     with pytest.raises(OptionError, match="used frames"):
-        posterior_draws(result, still.select(frames=(0, 40)))
+        posterior_draws(result, scan.select(frames=(0, 40)))
 
 
 @pytest.mark.long
-def test_the_public_function_returns_a_posterior_with_bands(still):
-    result = hd.fit(still, "static")
+def test_the_public_function_returns_a_posterior_with_bands(scan):
+    result = hd.fit(scan, "static")
     found = hd.posterior(result, draws=200, progress=(said := []).append)
     assert "one pass at the optimum" in said
     assert found.tree["posterior"]["J"].shape == (1, 200, 50)

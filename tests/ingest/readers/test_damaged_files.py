@@ -17,6 +17,11 @@ TWOTIME = "/xpcs/twotime/"
 DETECTOR = "/entry/instrument/detector_1/frame_time"
 
 
+@pytest.fixture(autouse=True)
+def opened_here():
+    """Here files are opened in a process of their own first, as they always are by users."""
+
+
 WRONG = {
     "detector time zero": {DETECTOR: 0.0},
     "detector time NaN": {DETECTOR: np.nan},

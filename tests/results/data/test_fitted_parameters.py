@@ -18,12 +18,9 @@ from tests.results.made_results import (
     flow_result_of,
     static_result,
 )
-from tests.synthetic import FLOW, angles, measured, store
+from tests.synthetic import FLOW, angles, measured, module_scan
 
-
-@pytest.fixture(scope="module")
-def scan(tmp_path_factory):
-    return store(measured(FLOW, 20, angles(3)), tmp_path_factory.mktemp("params"))
+scan = module_scan(lambda: measured(FLOW, 20, angles(3)))
 
 
 def test_params_are_the_parameters_one_by_one():

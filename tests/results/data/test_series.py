@@ -19,14 +19,10 @@ from homodyne_dask.results.views.figures.style import alternative
 from tests import reference
 from tests.results.made_results import changed, flow_result
 from tests.results.three_rings import ANGLES, Q, three_rings
-from tests.synthetic import CREEP, measured, store
+from tests.synthetic import CREEP, measured, module_scan, store
 
 HELD = {"alpha": -0.4, "D_offset": 1000.0}
-
-
-@pytest.fixture(scope="module")
-def diffusing(tmp_path_factory) -> hd.Scan:
-    return store(three_rings([CREEP] * 3), tmp_path_factory.mktemp("series"))
+diffusing = module_scan(lambda: three_rings([CREEP] * 3))
 
 
 @pytest.fixture(scope="module")

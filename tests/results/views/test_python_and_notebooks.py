@@ -1,4 +1,8 @@
-"""What Python and notebooks show of scans, plans, models and results; data and fitted c2 as xarray."""
+"""What Python and notebooks show of scans, plans, models and results, and load for it; c2 as xarray."""
+
+import pickle
+import subprocess
+import sys
 
 import dask.array
 import numpy as np
@@ -11,14 +15,10 @@ from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.series import FitSeries
 from tests import reference
 from tests.results.made_results import flow_result
-from tests.synthetic import FLOW, GAP, angles, measured, store
+from tests.synthetic import FLOW, GAP, angles, measured, module_scan
 
 SIDE = 64
-
-
-@pytest.fixture(scope="module")
-def scan(tmp_path_factory):
-    return store(measured(FLOW, 70, angles(30)), tmp_path_factory.mktemp("shown"))
+scan = module_scan(lambda: measured(FLOW, 70, angles(30)))
 
 
 @pytest.fixture(scope="module")
@@ -96,3 +96,27 @@ def test_the_fitted_c2_of_other_bins_is_refused(scan, result):
         result.model(5)
     with pytest.raises(HomodyneDaskError, match="scan = 5 cannot be used"):
         result.plot.maps(5)
+
+
+PROGRAM = """
+import pickle, sys
+shown = pickle.load(sys.stdin.buffer)
+heavy = ("matplotlib", "jinja2", "homodyne_dask.document.html")
+print(shown)
+assert not [name for name in heavy if name in sys.modules]
+assert shown._repr_html_().startswith("<div")
+assert callable(shown.plot) or callable(shown.plot.rates)
+assert "matplotlib.pyplot" not in sys.modules
+"""
+
+
+@pytest.mark.parametrize("over", [None, "q"])
+def test_an_unpickled_result_prints_itself_in_a_bare_process_without_html_or_matplotlib(over):
+    result = flow_result()
+    entry = fit_row("q 0.0054", None, result, "", {"q": 0.0054, "age": 30.0})
+    shown = result if over is None else FitSeries(over, (entry,))
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM], input=pickle.dumps(shown), capture_output=True, timeout=120
+    )
+    assert ran.returncode == 0, ran.stderr.decode()
+    assert ran.stdout.decode() == f"{shown}\n"
