@@ -22,7 +22,7 @@ from homodyne_dask.errors import (
     require_type,
 )
 from homodyne_dask.store import schema
-from homodyne_dask.store.arrays import SMALL_ARRAYS, array_digest, read_array
+from homodyne_dask.store.arrays import SMALL_ARRAYS, array_digest, read_array, what_is_wrong
 from homodyne_dask.store.files import (
     INTERRUPTED,
     AnyPath,
@@ -327,6 +327,10 @@ def _lost_workers(client) -> Iterator[None]:
 def _finish(source: Source, target: AnyPath, job: _Job, use, records) -> Record:
     """Write what describes the bins, then the manifest; return the attributes that complete the store."""
     found = noise.sigma_rows(source, records)
+    if wrong := what_is_wrong(source.time, source.q, source.phi, found.rows**2):
+        raise SourceError(
+            f"{source.path.name} cannot be ingested: {wrong}; correct the values of c2"
+        )
     notes = [
         *noise.implausible(source),
         *source.notes,

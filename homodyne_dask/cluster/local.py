@@ -105,7 +105,7 @@ def local_cluster(
 ) -> Iterator[Client]:
     """Start workers on this machine for the duration of a `with` block; yields a client at once.
 
-    processes, threads, dashboard: number of worker processes, total number of threads, and address of the
+    processes, threads, dashboard: number of worker processes, of threads of each, and address of the
     dashboard (None: no dashboard). A plain script needs no main guard. By default there are as many threads
     as cores, 4 per process, with three quarters of the memory that this process may use. Scheduler and
     dashboard listen on the loopback address only. security: TLS settings from files; only users who can

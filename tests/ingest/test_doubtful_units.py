@@ -67,3 +67,10 @@ def test_notes_count_frames_from_0_and_name_the_bins_that_lack_them(tmp_path):
     notes = store(made, tmp_path).attrs["notes"]
     assert "3 frames have no data in any bin: 5 to 7, counted from 0" in notes
     assert "1 frame has no data in bin 2: 20, counted from 0" in notes
+
+
+def test_a_scatter_that_no_measurement_has_is_refused(tmp_path):
+    made = 1 + (measured(CREEP, 40, angles(3), dt=0.5).c2 - 1) * 1e20
+    np.savez(tmp_path / "S.npz", c2=made, q=0.005, phi=angles(3), dt=0.5)
+    with pytest.raises(SourceError, match=r"cannot be ingested: sigma = .* is implausible"):
+        hd.ingest(tmp_path / "S.npz")

@@ -145,11 +145,15 @@ def _checked(site: Site) -> Site:
 
 
 def walltime_seconds(text: str, what: str) -> float:
-    """Return the seconds of a walltime as SLURM and PBS write it: [days-]hours:minutes:seconds."""
-    found = re.fullmatch(r"(?:(\d*)-)?(?:(\d+):)?(\d+):(\d+)", str(text).strip())
+    """Return the seconds of a walltime as SLURM and PBS write it.
+
+    [hours:]minutes:seconds, or days-hours[:minutes[:seconds]].
+    """
+    short, long = r"(?:(\d+):)?(\d+):(\d+)", r"(\d+)-(\d+)(?::(\d+))?(?::(\d+))?"
+    found = re.fullmatch(short, str(text).strip()) or re.fullmatch(long, str(text).strip())
     if found is None:
         raise OptionError(f'{what} = {text!r} is not a walltime: write "02:00:00" for two hours')
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    days, hours, minutes, seconds = (0, *(int(part or 0) for part in found.groups()))[-4:]
     return 86400.0 * days + 3600 * hours + 60 * minutes + seconds
 
 

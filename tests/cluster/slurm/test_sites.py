@@ -99,7 +99,14 @@ def test_an_unknown_site_is_an_error_with_the_nearest_name():
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("00:10:00", 600), ("1-00:00:30", 86430), ("90:00", 5400)]
+    ("text", "seconds"),
+    [
+        ("00:10:00", 600),
+        ("1-00:00:30", 86430),
+        ("90:00", 5400),
+        ("1-12:30", 131400),
+        ("2-00", 172800),
+    ],
 )
 def test_walltimes_are_read_as_slurm_reads_them(text, seconds):
     assert sites.walltime_seconds(text, "walltime") == seconds
