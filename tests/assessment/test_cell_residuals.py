@@ -47,6 +47,13 @@ def masked_pairs(name, frames):
     return mask
 
 
+def averaged(scan, **options):
+    """The averages of the data of a fit."""
+    request = prepare(scan, hd.STATIC, **options)
+    sweep = sweep_of(plan_here(request), scan.selection, request.problem, None)
+    return averaged_cells(sweep, request)
+
+
 def pairs_of(cell, use):
     i, j = np.meshgrid(np.arange(cell.first, cell.stop), np.arange(len(use)), indexing="ij")
     inside = (j - i >= cell.shortest) & (j - i < cell.end) & use[i] & use[j]
@@ -95,9 +102,7 @@ def test_a_window_of_few_stored_intervals_is_averaged_from_its_pairs(
     scan = store(scans, tmp_path).select(frames=frames)
     use = np.ones(100, bool)
     use[list(masked)] = False
-    request = prepare(scan, hd.STATIC, min_lag=min_lag)
-    sweep = sweep_of(plan_here(request), scan.selection, request.problem, None)
-    found, (first, stop) = averaged_cells(sweep, request), frames
+    found, (first, stop) = averaged(scan, min_lag=min_lag), frames
     inside = use & (np.arange(100) >= first) & (np.arange(100) < stop)
     np.testing.assert_array_equal(scan.use, inside)
     assert len(found.age_edges) > len(stored_cells(scan, min_lag).age_edges)
@@ -121,9 +126,7 @@ def test_a_window_of_few_stored_intervals_is_averaged_from_its_pairs(
 def test_a_weighted_fit_loses_no_pair_of_its_selection(selected, min_lag, read, tmp_path):
     scans = measured(np.array([2e4, -0.2, 0.0]), 100, angles(2))
     scan = store(scans, tmp_path).select(**selected)
-    request = prepare(scan, hd.STATIC, min_lag=min_lag, weighting="speckle")
-    sweep = sweep_of(plan_here(request), scan.selection, request.problem, None)
-    found = averaged_cells(sweep, request)
+    found = averaged(scan, min_lag=min_lag, weighting="speckle")
     i, j = np.nonzero(np.outer(scan.use, scan.use))
     assert (found.known is not None) == read
     np.testing.assert_array_equal(found.pairs.sum(1), (j - i >= min_lag).sum())
@@ -140,10 +143,7 @@ def test_means_of_f_are_those_over_the_known_pairs_of_each_bin(masks, frames, tm
     scans = measured(np.array([2e3, -0.2, 0.0]), frames, angles(len(masks)))
     for b, name in enumerate(masks):
         scans.c2[b, masked_pairs(name, frames)] = np.nan
-    scan = store(scans, tmp_path)
-    request = prepare(scan, hd.STATIC)
-    sweep = sweep_of(plan_here(request), scan.selection, request.problem, None)
-    found = averaged_cells(sweep, request)
+    found = averaged(store(scans, tmp_path))
     whole = np.ones(frames, bool)
     for b in range(len(masks)):
         points, known = found.points_of(b), np.isfinite(scans.c2[b])
@@ -164,9 +164,7 @@ def test_single_unknown_pairs_of_a_long_record_are_not_read_for(tmp_path):
     scans.c2[1, 30, 200] = scans.c2[0, 3, 140] = np.nan
     other = store(scans, tmp_path, "two")
     for one in (scan, other):
-        request = prepare(one, hd.STATIC)
-        sweep = sweep_of(plan_here(request), one.selection, request.problem, None)
-        assert averaged_cells(sweep, request).known is None
+        assert averaged(one).known is None
 
 
 def test_cells_of_long_records_with_a_dead_frame_are_used():

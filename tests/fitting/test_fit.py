@@ -161,12 +161,6 @@ def test_all_pairs_masked_is_said_so(tmp_path):
         hd.fit(scan.select(frames=(5, 20)), hd.STATIC)
 
 
-def test_fit_and_plan_count_the_same_pairs(tmp_path):
-    scan = store(measured(CREEP, 50, np.zeros(3)), tmp_path).select(frames=(4, 44))
-    pairs = hd.plan(scan, hd.STATIC, min_lag=3).layout.pairs
-    assert pairs == hd.fit(scan, hd.STATIC, min_lag=3).ndata == 3 * 38 * 37 // 2
-
-
 def test_a_series_over_phi_and_given_values_find_the_truth(tmp_path):
     phi = angles(9)
     contrast = 0.25 + 0.05 * np.cos(np.deg2rad(phi))

@@ -106,16 +106,6 @@ def test_a_fit_is_the_least_squares_of_the_cells(cells, fitted):
     assert result.scaling["ndata"].values.tolist() == [len(INSIDE)] * 2
 
 
-def test_coarse_cells_of_little_noise_bias_nothing(fitted):
-    assert fitted.converged
-    table = fitted.parameters
-    pull = (table["value"].values - STATIC)[:2] / table["stderr_naive"].values[:2]
-    assert np.abs(pull).max() < 4
-    n = 2 * len(INSIDE)
-    assert abs(fitted.chisqr / n - 1) < 4 * np.sqrt(2 / n)
-    assert not fitted.findings.of("chisqr-high-in-bins", "no-standard-error")
-
-
 def test_a_user_defined_model_is_averaged_over_cells_too(cells):
     """J = D0·t^alpha + D_offset at alpha = 0, written by hand."""
     mine = hd.separable(decay_of, [hd.Parameter("D", bounds=(1.0, 1e6))])

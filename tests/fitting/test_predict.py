@@ -125,9 +125,3 @@ def test_float64_is_in_force_whatever_the_users_settings():
         there = predict(LAMINAR_FLOW, FLOW, time, q=Q, gap="200 um")
     assert there.dtype == np.float64
     assert here.tobytes() == there.tobytes()
-
-
-def test_a_gap_that_is_not_needed_is_accepted():
-    time = 0.1 * np.arange(6)
-    one, two = (predict(STATIC, [1e4, 0, 0], time, q=Q, gap=gap) for gap in (None, "200 um"))
-    assert one.tobytes() == two.tobytes()

@@ -1,4 +1,4 @@
-"""Photons simulated at a fit, and fitted as it was."""
+"""Photons simulated at a fit, and fitted as it was; errors of a steady flow from photons."""
 
 from dataclasses import replace
 
@@ -10,6 +10,8 @@ import homodyne_dask as hd
 from homodyne_dask.fitting.design.photons import PhotonScan
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models.stretched_exponentials import STRETCHED
+from homodyne_dask.results.data.fit_rows import fit_row
+from ingest.simulate import angles
 from tests.speckle_scans import RING, STATIC, STILL
 from tests.synthetic import module_scan
 
@@ -57,10 +59,6 @@ def test_bins_of_one_cluster_see_one_speckle_and_have_counts_of_their_own():
     assert abs(correlation(range(6))) < 0.3  # of two alone, whose pairs are alike, chance makes 0.5
     two = photons(clusters=(0, 0)).c2(3)
     assert not np.array_equal(two[0], two[1], equal_nan=True)
-
-
-def test_the_same_seed_gives_the_same_photons():
-    assert np.array_equal(photons().c2(4), photons().c2(4), equal_nan=True)
 
 
 def test_photons_of_a_model_given_as_f_alone():
@@ -123,3 +121,36 @@ def test_the_amplitude_of_a_shear_rate_with_a_fixed_offset_is_found(tmp_path):
     toys = hd.toys(result, scan, n=3, counts=1, pixels=500)
     place = toys.dataset["param"].values.tolist().index("beta")
     assert (np.abs(toys.deviations[:, place]) < 0.1).all()  # the third was -1.8
+
+
+STEADY = np.array([2e4, 0.0, 0.0, 5e-4, 0.0, 0.0, 0.0])
+SCATTER = 550.0
+"""Of J at the mean age, between 40 scans with all seven parameters free."""
+OTHERS = {"D_offset": 0.0, "gamma_dot_t_offset": 0.0, "alpha": 0.0, "beta": 0.0}
+
+
+@pytest.mark.long
+def test_the_error_of_J_is_that_of_speckle_however_many_parameters_are_free(tmp_path):
+    """All eigenvalues but one are a million million times the smallest: rounding left no variance of J."""
+    bins, counts = 10, np.ones((10, 299))
+    same = (np.full(bins, of) for of in (0.3, 1.0, 1.0))
+    of = PhotonScan(
+        Problem(hd.LAMINAR_FLOW, gap=2e6), STEADY, 0.1 * np.arange(299), np.full(bins, 0.0054), angles(bins),
+        *same, np.full(bins, 1000), np.arange(bins),
+    )  # fmt: skip
+    held = {"phi": of.phi, "time": of.time, "q": of.q, "counts": counts, "pixels": of.pixels}
+    np.savez(tmp_path / "A.npz", c2=of.c2(4), **held)
+    scan = hd.open_dataset(hd.ingest(tmp_path / "A.npz", tmp_path / "A.zarr").store)
+    errors = []
+    for fixed in (OTHERS, {}):
+        result = hd.fit(scan, "laminar_flow", gap=2e6, fixed=fixed)
+        age = float(scan.time.mean())
+        found = fit_row("", None, result, at={"age": age}).quantities
+        assert found["J"].method == "speckle"
+        assert found["J"].dof > 20
+        assert result.params["phi0"].dof > 20
+        at = int(np.abs(result.rates["t"].values - age).argmin())
+        assert result.rates["J_stderr"].values[at] == pytest.approx(found["J"].stderr, rel=0.05)
+        errors.append(found["J"].stderr)
+    assert 0.7 * SCATTER < errors[1] < 1.4 * SCATTER
+    assert 0.3 * SCATTER < errors[0] < 1.1 * errors[1]

@@ -1,11 +1,14 @@
 """A user-defined model: its Gram, its fits, its way to workers, and messages about errors in it."""
 
+import math
 import os
 import subprocess
 import sys
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray
 
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
@@ -15,6 +18,8 @@ from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.transport_backend import gram as transport_gram
 from homodyne_dask.kernels.transport_backend import robust_gram as transport_robust_gram
 from homodyne_dask.kernels.transport_evaluation import point as transport_point
+from homodyne_dask.store.scan import open_dataset
+from tests.kernels.gram_errors import EXACT, worst_error
 from tests.kernels.user_functions import (
     FLOW_PARAMETERS,
     RELAXATION,
@@ -26,21 +31,15 @@ from tests.kernels.user_functions import (
 from tests.synthetic import FLOW, angles, blocks, fit_here, measured, store, without_some
 
 
-def grams(model, scans, theta, **options):
-    backend = backend_of(model)
-    at = backend.point(Problem(model, **options), theta, scans.time)
-    return [backend.gram(at, block, None) for _, block in blocks(scans)]
-
-
 def test_the_traced_gram_of_laminar_flow_is_the_one_made_by_hand():
     scans = without_some(measured(FLOW, 90, angles(3), offset=1.1))
     model = hd.separable(flow_decay, FLOW_PARAMETERS, precompute=integrals)
     at = transport_point(scans.problem(), FLOW, scans.time)
-    for (gram, sums), (_, block) in zip(grams(model, scans, FLOW), blocks(scans), strict=True):
+    here = backend_of(model).point(Problem(model), FLOW, scans.time)
+    for _, block in blocks(scans):
+        gram, sums = backend_of(model).gram(here, block, None)
         wanted, of_data = transport_gram(at, block)
-        size = np.sqrt(np.einsum("kii->ki", wanted.moments))
-        apart = np.abs(gram.moments - wanted.moments) / (size[:, :, None] * size[:, None, :])
-        assert apart.max() < 1e-10
+        assert worst_error(gram.moments, wanted.moments).max() < EXACT
         np.testing.assert_array_equal(gram.pairs, wanted.pairs)
         np.testing.assert_allclose(sums, of_data, rtol=1e-12)
 
@@ -55,9 +54,7 @@ def test_the_traced_gram_under_a_loss_is_the_one_made_by_hand():
     for _, block in blocks(scans):
         gram = backend_of(model).robust_gram(here, block, linear_params)
         wanted = transport_robust_gram(at, block, linear_params)
-        size = np.sqrt(np.einsum("kii->ki", wanted.moments))
-        apart = np.abs(gram.moments - wanted.moments) / (size[:, :, None] * size[:, None])
-        assert apart.max() < 1e-10
+        assert worst_error(gram.moments, wanted.moments).max() < EXACT
         np.testing.assert_allclose(gram.loss, wanted.loss, rtol=1e-12)
         np.testing.assert_array_equal(gram.pairs, wanted.pairs)
 
@@ -151,3 +148,107 @@ def test_a_model_travels_by_value_and_is_compiled_once():
     assert b"tests.kernels.test_separable_backend" not in packed.replace(b"__module__", b"")[:200]
     assert pickle.loads(packed) is pickle.loads(packed)
     assert pickle.loads(pickle.dumps(hd.MODELS["two_component"])) is hd.MODELS["two_component"]
+
+
+def branches(theta, t1, t2, bin):
+    if theta[0] > 1:
+        return jnp.exp(-theta[0] * (t2 - t1))
+    return t2 - t1
+
+
+def with_numpy(theta, t1, t2, bin):
+    return np.exp(-theta[0] * (t2 - t1))
+
+
+def with_math(theta, t1, t2, bin):
+    return math.exp(theta[0]) * (t2 - t1)
+
+
+def of_other_shape(theta, t1, t2, bin):
+    return jnp.exp(-theta[0] * jnp.arange(7.0))
+
+
+def of_nothing(theta, t1, t2, bin):
+    jnp.exp(-theta[0] * (t2 - t1))
+
+
+def misspelt(theta, t1, t2, bin):
+    return jnp.exp(-theta[0] * (t2 - t1)) + bin.Q
+
+
+def not_a_number(theta, t1, t2, bin):
+    return jnp.log(t1 * theta[0]) * (t2 - t1)
+
+
+def without_slope(theta, t1, t2, bin):
+    return jnp.sqrt(theta[0] * t1) * jnp.exp(theta[1] - t2)
+
+
+def of_a_parameter_it_has_not(theta, t1, t2, bin):
+    return jnp.exp(-theta[5] * (t2 - t1))
+
+
+ERRORS = [
+    (branches, r"test_separable_backend.py line \d+: a Python `if`.*jnp.where"),
+    (with_numpy, r"line \d+: .*jax.numpy instead of numpy"),
+    (with_math, r"line \d+: .*jax.numpy instead of numpy"),
+    (of_other_shape, r"one value per pair, shape \(3, 2\).* returned shape \(7,\)"),
+    (of_nothing, r"one value per pair.* returned NoneType"),
+    (misspelt, r"line \d+: AttributeError: .*'Q'"),
+    (
+        of_a_parameter_it_has_not,
+        r"line \d+: IndexError: index 5 out of bounds .* theta has one value",
+    ),
+    (not_a_number, r"f is -inf at t1 = 0 s, t2 = 0.333333 s with k = 1, m = 0"),
+    (without_slope, r"the derivative of f with respect to k is nan at t1 = 0 s"),
+]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("f", "message"), ERRORS, ids=[f.__name__ for f, _ in ERRORS])
+def test_an_error_in_f_is_one_sentence_with_model_and_line(tmp_path, f, message):
+    model = hd.separable(f, [hd.Parameter("k"), hd.Parameter("m")])
+    with pytest.raises(OptionError, match=message) as caught:
+        hd.fit(store(relaxing_scan(bins=1), tmp_path), model, initial={"k": 1.0, "m": 0.0})
+    assert f"model {f.__name__!r}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_residual_of_a_parameter_it_has_not_is_refused():
+    model = hd.model(lambda theta, x: theta[-2] * x, [hd.Parameter("k")], name="line")
+    points = xarray.Dataset({"x": ("i", np.arange(3.0))})
+    with pytest.raises(
+        OptionError, match=r"model 'line', .*index -2 out of bounds .* theta has one"
+    ):
+        hd.fit(points, model, initial={"k": 1.0})
+
+
+def test_other_errors_are_named_too(tmp_path):
+    with pytest.raises(OptionError, match="model 'flow_decay' has no parameters"):
+        hd.separable(flow_decay, [])
+    with pytest.raises(OptionError, match="two parameters named 'k'"):
+        hd.separable(flow_decay, [hd.Parameter("k"), hd.Parameter("k")])
+    scan = store(relaxing_scan(bins=1), tmp_path)
+    short = hd.separable(
+        flow_decay, FLOW_PARAMETERS, precompute=lambda theta, times: {"C": times[1:]}
+    )
+    with pytest.raises(
+        OptionError, match=r"precompute must return .* shape \(60,\).* returned shape \(59,\)"
+    ):
+        hd.fit(scan, short)
+    model = hd.separable(relaxation, [hd.Parameter("rate"), hd.Parameter("alpha")])
+    with pytest.raises(OptionError, match="rate has neither an initial value nor finite bounds"):
+        hd.fit(scan, model)
+    with pytest.raises(OptionError, match="convention 'homodyne' applies to the transport models"):
+        hd.fit(scan, model, convention="homodyne")
+    with pytest.raises(OptionError, match="float64 only"):
+        hd.fit(scan, model, precision="mixed")
+
+
+@pytest.mark.long
+def test_a_model_that_uses_q_is_refused_where_q_is_unknown_and_others_are_not(tmp_path):
+    scan = open_dataset(store(relaxing_scan(bins=1), tmp_path, q=np.array([np.nan])).path)
+    model = hd.separable(flow_decay, FLOW_PARAMETERS, precompute=integrals)
+    with pytest.raises(OptionError, match="flow_decay needs q"):
+        hd.plan(scan, model)
+    assert hd.fit(scan, hd.separable(relaxation, RELAXATION)).converged

@@ -1,7 +1,6 @@
 """The wide Gram of a block against dense sums of f; f of theta as JAX traces it."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -79,29 +78,7 @@ def test_the_moments_are_the_dense_sums(word, convention, side):
 
 @pytest.mark.long
 @pytest.mark.parametrize(("word", "convention"), BOTH)
-def test_f_that_jax_traces_is_f_at_pairs_of_frames(word, convention):
-    scans, problem, thetas = scans_of(word, convention)
-    i, j = np.array([0, 3, 70, 148]), np.array([2, 90, 75, 149])
-    backend = backend_of(problem.model)
-    at = PairSet(
-        backend.pair_times(problem, scans.time), i, j, scans.q, scans.phi, problem.gap or 0.0
-    )
-
-    def f(theta, at=at):
-        return backend.f_of_theta(theta, at, problem.model, problem.convention)
-
-    with float64_on_cpu():
-        found = np.asarray(jax.jit(f)(jnp.asarray(thetas[1]), at))
-        slope = np.asarray(jax.jit(jax.jacfwd(f))(jnp.asarray(thetas[1])))
-    np.testing.assert_allclose(found, f_of(scans, problem, thetas[1])[:, i, j], rtol=0, atol=1e-12)
-    step, unit = 1e-6 * thetas[1, 0], np.eye(len(thetas[1]))[0]
-    up, down = (f_of(scans, problem, thetas[1] + s * unit)[:, i, j] for s in (step, -step))
-    np.testing.assert_allclose(slope[..., 0], (up - down) / (2 * step), rtol=1e-4, atol=1e-12)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("word", "convention"), BOTH)
-def test_derivatives_of_f_are_those_of_jax_in_either_order_of_frames_and_at_one_frame(
+def test_f_and_its_derivatives_are_those_of_jax_in_either_order_of_frames_and_at_one_frame(
     word, convention
 ):
     scans, problem, thetas = scans_of(word, convention)
@@ -116,10 +93,12 @@ def test_derivatives_of_f_are_those_of_jax_in_either_order_of_frames_and_at_one_
         return backend.f_of_theta(theta, at, problem.model, problem.convention)
 
     with float64_on_cpu():
+        traced = np.asarray(jax.jit(f_of_theta)(theta))
         expected = np.moveaxis(np.asarray(jax.jit(jax.jacfwd(f_of_theta))(theta)), 2, 1)
     of_bins = backend.point(problem, theta, time), time, scans.q, scans.phi
     f, found = backend.f_and_derivatives_at(*of_bins, time[i], time[j])
-    np.testing.assert_allclose(f, f_of(scans, problem, theta)[:, i, j], rtol=0, atol=1e-12)
+    for one in (traced, f):
+        np.testing.assert_allclose(one, f_of(scans, problem, theta)[:, i, j], rtol=0, atol=1e-12)
     size = np.abs(expected).max((0, 2), keepdims=True)
     np.testing.assert_allclose(found / size, expected / size, rtol=0, atol=1e-9)
     same = backend.f_and_derivatives_at(*of_bins, time[i], time[i])[1]

@@ -8,7 +8,10 @@ from homodyne_dask.errors import SelectionError
 from homodyne_dask.kernels import separable_backend
 from homodyne_dask.kernels.autodiff import separable_point
 from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.models.parameters import Beat
+from homodyne_dask.models.spline_basis import SplineForm
 from homodyne_dask.solver.speckle import regular
+from tests import reference
 from tests.beating_scans import ANGLES, DT, TWO, Q, photographed
 from tests.synthetic import measured, module_scan, started_as_given, store
 
@@ -136,3 +139,125 @@ def test_noise_of_what_is_no_correlation_of_fields_is_made_positive():
     assert np.linalg.eigvalsh(regular(covariance))[0] > 0
     fine = np.diag([1.0, 2.0])
     assert regular(fine) == pytest.approx(fine, abs=1e-6)
+
+
+FRAMES = 100
+FRAME_TIMES = DT * np.arange(FRAMES)
+SPLINE = hd.MODELS["beating_spline"]
+WAVING = {
+    "D0_ref": 0.0, "alpha_ref": 0.0, "D0_sample": 3000.0, "alpha_sample": 0.0, "v0": 123.456, "v_beta": 0.0,
+    "fraction": 0.5, "fraction_growth": 0.0, "phi0": 20.0,
+}  # fmt: skip
+WAVE = 400 * (1 + 0.6 * np.sin(2 * np.pi * FRAME_TIMES / FRAME_TIMES[-1]))
+"""Å/s: fringes turn by up to 0.1 per frame."""
+
+
+def speeds(theta):
+    return [value for name, value in zip(SPLINE.names, theta, strict=True) if name[:2] == "v_"]
+
+
+@pytest.mark.long
+def test_splines_of_equal_speed_are_the_model_of_constant_speed():
+    law = {"D0_sample": 3000.0, "alpha_sample": -0.2, "v0": 250.0, "v_beta": 0.0}
+    law |= {"fraction": 0.4, "phi0": 10.0}
+    splines = {name: value for name, value in law.items() if name not in ("v0", "v_beta")}
+    splines |= {f"v_{n}": 250.0 for n in range(1, 7)}
+    times = FRAME_TIMES + 0.5  # a power of the time is 0 at t = 0
+    given = {"q": 0.01, "phi": 35.0}
+    expected = hd.predict(
+        "beating", law | {"D0_ref": 0, "alpha_ref": 0, "fraction_growth": 0}, times, **given
+    )
+    found = hd.predict(
+        SPLINE, splines | {"D0_ref": 0, "alpha_ref": 0, "fraction_growth": 0}, times, **given
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_fringes_of_splines_turn_by_their_speed():
+    theta = dict(zip(SPLINE.names, np.arange(1.0, 14.0), strict=True)) | {"phi0": 0.0}
+    assert isinstance(SPLINE.beat, Beat)
+    expected = (
+        0.01
+        * SplineForm(6, FRAME_TIMES[1], FRAME_TIMES[-1]).basis(FRAME_TIMES[1:]).T
+        @ speeds(theta.values())
+        / (2 * np.pi)
+    )
+    np.testing.assert_allclose(SPLINE.beat.turns(theta, FRAME_TIMES[1:], 0.01, 0.0), expected)
+
+
+@pytest.mark.slow
+def test_a_speed_that_rises_and_falls_is_found_from_nothing(tmp_path):
+    scan = store(
+        photographed(WAVING, 4, FRAMES, way=reference.integral(WAVE, FRAME_TIMES)), tmp_path
+    )
+    result = hd.fit(scan, "beating_spline")
+    assert result.converged
+    found = SplineForm(6, 0.0, FRAME_TIMES[-1]).basis(FRAME_TIMES).T @ speeds(
+        result.parameters["value"].values
+    )
+    assert np.sqrt(np.mean((found - WAVE) ** 2)) < 40
+    assert float(result.parameters["value"].sel(param="phi0")) == pytest.approx(20, abs=2)
+    assert not result.misfit
+    assert hd.fit(scan, "beating").misfit  # no power law describes it
+
+
+GOLDEN = [1e4, 0, 0, 1e4, 0, 0, 1e3, 1, 0, 0.5, 0, 0, 0, 0]
+Q_HETERODYNE = 0.0237
+MODEL = hd.MODELS["two_component_xpcsjax"]
+VALUES = [3000.0, 0.0, 0.0, 400.0, -0.3, 0.0, 60.0, 0.2, 0.0, 0.6, 0.0, 0.0, 0.0, 20.0]
+HETERODYNE = dict(zip(MODEL.names, VALUES, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("phi", "pair", "wanted"),
+    [
+        (0.0, (1, 4), 1.02210616790179),
+        (0.0, (0, 7), 1.00735546901377),
+        (45.0, (1, 4), 1.03640345041784),
+    ],
+)
+def test_the_published_numbers(phi, pair, wanted):
+    c2 = hd.predict(
+        MODEL, GOLDEN, 0.1 * np.arange(8), q=Q_HETERODYNE, phi=phi, contrast=0.3, offset=1.0
+    )
+    assert c2[0][pair] == pytest.approx(wanted, rel=1e-12)
+
+
+def heterodyne(n=80, angles=10, sigma=0.004, seed=0):
+    phi = np.arange(angles) * 180.0 / angles - 90
+    time = 0.2 * np.arange(n)
+    c2 = hd.predict(MODEL, HETERODYNE, time, q=Q_HETERODYNE, phi=phi, contrast=0.3, offset=1.0)
+    scans = measured(np.ones(3), time=time, phi=phi, q=Q_HETERODYNE, sigma=sigma, noise=False)
+    noisy = c2 + sigma * np.random.default_rng(seed).standard_normal(c2.shape)
+    scans.c2[...] = np.where(np.isnan(scans.c2), np.nan, noisy)
+    return scans
+
+
+HELD = ("D_offset_ref", "D_offset_sample", "v_offset", "f1", "f2", "f3")
+
+
+@pytest.mark.long
+def test_what_the_data_determine_is_recovered(tmp_path):
+    scan = store(heterodyne(), tmp_path)
+    held = {name: HETERODYNE[name] for name in HELD}
+    first = {name: 1.2 * value + 0.05 for name, value in HETERODYNE.items() if name not in HELD}
+    first |= {"f0": 0.5, "phi0_het": 10.0}
+    result = hd.fit(scan, MODEL, fixed=held, initial=first)
+    assert result.converged
+    table = result.parameters
+    free = ~table["fixed"].values
+    truth = np.array([HETERODYNE[name] for name in table["param"].values])
+    pull = (table["value"].values - truth)[free] / table["stderr_naive"].values[free]
+    assert np.abs(pull).max() < 4, pull
+    assert not result.findings.at_least("warning")
+
+
+@pytest.mark.long
+def test_weakly_determined_combinations_are_named(tmp_path):
+    """A constant fraction is f0·exp(f1(t - f2)) + f3 with f1 = 0: f0, f2 and f3 are one number."""
+    scan = store(heterodyne(60, 8), tmp_path)
+    result = hd.fit(
+        scan, MODEL, initial=HETERODYNE | {"f1": 1e-4, "f3": 0.01, "f2": 1.0}, max_passes=40
+    )
+    assert any({"f0", "f3"} <= set(one.about) for one in result.findings.at_least("note"))
+    assert result.outcome is not hd.Outcome.NONFINITE

@@ -26,6 +26,7 @@ C = Prior("uniform", (-1e4, 1e4), -1e4, 1e4)
 CASES = {
     "normal": ("2500:300", stats.norm(2500, 300)),
     "normal by name": (("normal", 2500, 300), stats.norm(2500, 300)),
+    "a prior": (Prior("normal", (2500, 300)), stats.norm(2500, 300)),
     "numbers of numpy": (np.array([2500.0, 300.0]), stats.norm(2500, 300)),
     "words of a file": (["truncnormal", "2500", "3e2", "2400", "1e4"],
                         stats.truncnorm(-1 / 3, 25, 2500, 300)),
@@ -91,12 +92,6 @@ def test_a_prior_that_cannot_be_meant_is_named(given):
     name = next(iter(given)) if isinstance(given, dict) else given
     with pytest.raises(OptionError, match=f"prior.* {name}|'{name}'"):
         priors_of(given, search(LAMINAR_FLOW.parameters, fixed={"beta": 0}))
-
-
-def test_all_forms_of_a_prior_are_one():
-    wanted = Prior("normal", (2500, 300))
-    for given in ("2500:300", "normal:2500:300", (2500, 300), ["normal", 2500, 300], wanted):
-        assert parsed_prior("D0", given) == wanted
 
 
 def values(x):

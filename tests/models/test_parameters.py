@@ -34,6 +34,8 @@ def test_phi0_is_wrapped(given, wanted):
 def test_others_are_clipped_and_fixed_ones_left_alone():
     chosen = search(STATIC.parameters, fixed={"D_offset": 5e4}, bounds={"alpha": (-1, 1)})
     assert chosen.inside(np.array([0.0, 7.0, 5e4])).tolist() == [1.0, 1.0, 5e4]
+    flow = search(LAMINAR_FLOW.parameters, fixed={"gamma_dot_t0": 0.0, "phi0": 130.0})
+    assert flow.inside(np.array([5e3, 0, 0, 0, 0, 0, 130.0]))[[3, 6]].tolist() == [0.0, 130.0]
 
 
 def test_bounds_of_ones_own_on_phi0_are_walls():

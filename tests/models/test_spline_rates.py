@@ -1,10 +1,13 @@
-"""Rates of free form: splines, the kernel with any number of tables, fits, and what is refused."""
+"""Rates of free form: splines, the kernel with any number of tables, fits, smoothing, and what is refused."""
+
+import warnings
 
 import numpy as np
 import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
+from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.transport_backend import gram as transport_gram
 from homodyne_dask.kernels.transport_backend import robust_gram as transport_robust_gram
@@ -14,7 +17,10 @@ from homodyne_dask.models.spline_basis import Smoothness, SplineForm
 from homodyne_dask.models.spline_rates import of_power_law
 from homodyne_dask.models.transport import LAMINAR_FLOW_FREE, STATIC_FREE, with_splines
 from homodyne_dask.results.data.fit_view import FitView
-from tests.synthetic import FLOW, GAP, angles, blocks, fit_here, measured, of_rate, store
+from homodyne_dask.solver.penalty_strength import penalized
+from homodyne_dask.solver.reduce import reduce
+from homodyne_dask.sweep.sweep import sweep_of
+from tests.synthetic import FLOW, GAP, angles, blocks, fit_here, measured, of_rate, plan_here, store
 
 FORM = SplineForm(7, 0.0, 13.0)
 
@@ -190,3 +196,21 @@ def test_a_prediction_spreads_the_splines_over_its_times(fitted, stepped):
         assert f[0, [10, 89]] == pytest.approx(of_fit[0], rel=1e-9)
     with pytest.raises(OptionError, match="20 parameters"):
         hd.predict("static_free", [1.0, 2.0], scan.time, q=0.01)
+
+
+@pytest.mark.parametrize("rate", [0.0, 1e-160, 1e-155, 1e-100, 1e-30, 1e-4])
+def test_a_shear_rate_that_no_pair_shows_has_a_finite_smoothing(rate, tmp_path):
+    """The curvature of χ² was above zero by its rounding only, and the strengths overflowed."""
+    scan = store(measured(FLOW, 12, angles(4)), tmp_path)
+    request = prepare(scan, hd.LAMINAR_FLOW, rates="spline", gap=GAP)
+    sweep = sweep_of(plan_here(request), scan.selection, request.problem, None)
+    places = request.problem.model.places
+    theta = np.zeros(request.problem.model.size)
+    theta[places["J"]], theta[places["gamma_dot"]] = 2500.0, rate
+    reduced = reduce(sweep.gram(theta), request.scaling, request.sum_rounding)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        penalty = penalized(request.search, theta, reduced).penalty
+    assert penalty is not None
+    assert (penalty.strengths.values > 0).all()
+    assert np.isfinite(penalty.weight).all()

@@ -35,12 +35,10 @@ GOLDEN_VALUES = [
 
 
 @pytest.mark.parametrize(("model", "theta", "at", "value"), GOLDEN_VALUES)
-def test_golden_values_of_the_homodyne_convention(model, theta, at, value):
+def test_predict_and_the_reference_have_the_golden_values_of_the_homodyne_convention(
+    model, theta, at, value
+):
     assert predict(model, theta, **GOLDEN)[at] == pytest.approx(value, abs=1e-12, rel=0)
-
-
-@pytest.mark.parametrize(("model", "theta", "at", "value"), GOLDEN_VALUES)
-def test_the_reference_has_the_golden_values_too(model, theta, at, value):
     b, i, j = at
     f = reference.f_homodyne(
         np.array(theta, float), GOLDEN["times"], GOLDEN["q"], GOLDEN["phi"][b], GOLDEN["gap"]

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.scaling_modes import scaling_of
@@ -84,16 +83,6 @@ def without_bins(scans, bins):
     keep = np.setdiff1d(np.arange(len(scans.phi)), bins)
     names = ("q", "phi", "contrast", "offset", "sigma_row", "c2")
     return replace(scans, **{name: getattr(scans, name)[keep] for name in names})
-
-
-def assert_gradient_follows_chisqr(reduced_at, theta, rel=1e-4):
-    """The gradient is that of χ² by differences, contrast and offset following theta."""
-    here = reduced_at(theta)
-    for p in range(len(theta)):
-        size = np.sqrt(here.hessian[p, p])
-        step = 1e-3 / size * np.eye(len(theta))[p]
-        slope = (reduced_at(theta - step).chisqr - reduced_at(theta + step).chisqr) / 4e-3 * size
-        assert here.gradient[p] == pytest.approx(slope, rel=rel, abs=1e-3 * size)
 
 
 def cluster_sums(X, y, owner, weight=(0, 0, 0)):

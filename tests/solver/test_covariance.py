@@ -5,7 +5,6 @@ import pytest
 
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.solver.covariance import uncertainty
-from homodyne_dask.solver.identifiability import Doubt
 from homodyne_dask.solver.normal_equations import deviation
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.store.rings import friedel_clusters
@@ -177,17 +176,6 @@ def test_bins_without_pairs_are_no_clusters():
     reduced = reduce(evaluator(scans)(STRONG_FLOW), "individual")
     found = uncertainty(LAMINAR_FLOW.names, reduced, np.ones(7, bool), np.arange(10))
     assert found.robust is None
-
-
-def test_what_the_data_do_not_determine_has_no_error_and_a_sentence():
-    theta = np.array([20000.0, 0.0, 500.0])
-    scans = measured(theta, 40, np.zeros(9))
-    reduced = reduce(evaluator(scans)(theta), "individual")
-    moved = np.array([True, False, True])
-    found = uncertainty(STATIC.names, reduced, moved, np.arange(9))
-    assert found.naive is None
-    assert found.robust is None
-    assert found.doubts == (Doubt("undetermined", ("D0", "D_offset")),)
 
 
 def test_directions_are_the_eigenvectors_of_the_hessian_of_unit_diagonal():

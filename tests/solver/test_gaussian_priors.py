@@ -5,9 +5,8 @@ import pytest
 from scipy.special import stdtrit
 
 from homodyne_dask.fitting.prepare import gaussian_priors
-from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
-from homodyne_dask.models.parameters import GaussianPriors, Parameter, Search, search
+from homodyne_dask.models.parameters import GaussianPriors, Search, search
 from homodyne_dask.solver.cluster_robust import cr3
 from homodyne_dask.solver.covariance import uncertainty
 from homodyne_dask.solver.influence import leave_one_out, left_out_clusters
@@ -85,28 +84,6 @@ def test_the_optimum_is_scipys_with_a_row_more_for_each_prior(mode, loss):
     assert last.reduced.ndata == int(last.reduced.count.sum()) + 2
 
 
-def test_a_linear_model_has_the_mean_and_covariance_of_the_conjugate_posterior():
-    rng = np.random.default_rng(2)
-    A, y = rng.standard_normal((50, 3)), rng.standard_normal(50)
-    chosen = search(tuple(Parameter(name) for name in "abc"))
-    priors = GaussianPriors(
-        np.array([0.3, np.nan, -1.0]), np.array([0.1, np.nan, 0.05]), chosen.period
-    )
-
-    def gram(theta):
-        X = np.column_stack([np.ones(50), y - 1, A @ theta, A])
-        return Gram((X.T @ X)[None], np.array([50]))
-
-    scaling = scaling_of("fixed", np.zeros(1), contrast=1.0, offset=1.0)
-    last = solve(gram, search_with(chosen, priors), np.zeros(3), scaling, TIGHT_TOLERANCE)[-1]
-    weight = np.diag([100.0, 0.0, 400.0])
-    covariance = np.linalg.inv(A.T @ A + weight)
-    mean = covariance @ (A.T @ (y - 1) + weight @ [0.3, 0, -1])
-    np.testing.assert_allclose(last.theta, mean, rtol=1e-9)
-    found = uncertainty(chosen.names, last.reduced, ALL, np.zeros(1))
-    np.testing.assert_allclose(found.naive, covariance, rtol=1e-9)
-
-
 @pytest.mark.parametrize("mode", ["individual", "shared"])
 def test_a_very_narrow_prior_fixes_its_parameter(scans, mode):
     narrow = known({"alpha": (-0.41, 1e-9)})
@@ -144,14 +121,6 @@ def test_a_prior_determines_what_the_data_do_not():
     assert last.theta[2] == pytest.approx(500, abs=200)
     assert np.sqrt(found.robust[2, 2]) == pytest.approx(200, rel=0.05)
     assert found.dof[2] > 1000
-
-
-def test_a_mean_beyond_a_bound_ends_at_the_bound(scans):
-    last = solve(
-        evaluator(scans), known({"alpha": (-0.5, 1e-4)}, WIDE | {"alpha": (-0.42, 0)}), CREEP
-    )[-1]
-    assert last.outcome is Outcome.CONVERGED
-    assert last.theta[1] == -0.42
 
 
 def test_a_bin_is_left_out_with_the_priors_kept(scans):

@@ -143,31 +143,6 @@ def test_every_point_tried_is_inside_the_bounds():
         assert ((theta >= held.lower) & (theta <= held.upper)).all(), theta
 
 
-def test_fixed_parameters_do_not_move_by_a_bit():
-    scans = measured(FLOW, 80, angles(7))
-    held = {"beta": 0.2, "D_offset": 100.0, "phi0": 5.0}
-    chosen = search(LAMINAR_FLOW.parameters, fixed=held)
-    first = START.copy()
-    first[[2, 4, 6]] = 100.0, 0.2, 5.0
-    states = solve(evaluator(scans, side=128), chosen, first)
-    assert states[-1].outcome is Outcome.CONVERGED
-    for state in states:
-        assert state.theta[[2, 4, 6]].tolist() == [100.0, 0.2, 5.0]
-
-
-def test_a_fixed_value_outside_the_bounds_is_kept():
-    """Bounds are for what moves: no shear at all, or an offset beyond them, can be asked for."""
-    truth = np.array([2000.0, 0.3, 2e4])
-    scans = measured(truth, 80, np.zeros(3))
-    chosen = search(STATIC.parameters, fixed={"D_offset": 2e4})
-    states = solve(evaluator(scans, side=128), chosen, truth * [2, 1, 1])
-    assert len(states) > 1
-    assert all(state.theta[2] == 2e4 for state in states)
-    still = search(LAMINAR_FLOW.parameters, fixed={"gamma_dot_t0": 0.0, "phi0": 130.0})
-    kept = still.inside(np.array([5e3, 0, 0, 0.0, 0, 0, 130.0]))
-    assert kept[[3, 6]].tolist() == [0.0, 130.0]
-
-
 @pytest.mark.parametrize(("true", "first"), [(88.0, -88.0), (-89.5, 85.0)])
 def test_phi0_goes_round_the_corner(true, first):
     truth = np.array([*STRONG[:6], true])
@@ -189,8 +164,7 @@ def test_data_that_do_not_determine_a_parameter_end_singular():
 def test_constant_matrices_end_singular():
     scans = measured([20000.0, 0.0, 500.0], 60, np.zeros(3), contrast=0.0, noise=False)
     last = solve(evaluator(scans), search(STATIC.parameters), [15000.0, 0.0, 400.0])[-1]
-    assert last.outcome in (Outcome.SINGULAR, Outcome.CONVERGED)
-    assert last.outcome is not Outcome.CONVERGED, "nothing is determined by constant data"
+    assert last.outcome is Outcome.SINGULAR
 
 
 def test_noise_free_data_give_the_truth_back():

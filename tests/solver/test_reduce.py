@@ -11,7 +11,6 @@ from tests.solver.dense_problem import (
     ALL_MODES,
     MODES,
     DenseProblem,
-    assert_gradient_follows_chisqr,
     scaling_at,
     without_bins,
 )
@@ -62,14 +61,6 @@ def test_the_reduced_problem_is_the_schur_complement_of_the_joint_one(
     covariance = np.linalg.inv(found.hessian / np.outer(size, size)) / np.outer(size, size)
     error = np.sqrt(np.diag(dense.covariance)[:p])
     np.testing.assert_allclose(np.sqrt(np.diag(covariance)), error, rtol=1e-6)
-
-
-@pytest.mark.parametrize("mode", ALL_MODES)
-@pytest.mark.parametrize("convention", ["physical", "homodyne"])
-def test_the_gradient_is_that_of_chisqr_with_contrast_and_offset_following(mode, convention):
-    scans = measured(FLOW, 60, (-70.0, -10.0, 25.0, 60.0), contrast=0.3, convention=convention)
-    evaluate, mode = evaluator(scans), scaling_at(scans.phi, mode)
-    assert_gradient_follows_chisqr(lambda theta: reduce(evaluate(theta), mode), FLOW * 1.1)
 
 
 UNDETERMINED = [("f constant: too small a q", 1e-9), ("f gone: too large a q", 5.0)]
@@ -131,16 +122,6 @@ def test_degrees_of_freedom_count_pairs_less_what_is_fitted():
         found = reduce(gram, mode)
         assert found.ndata == pairs
         assert found.variance(7) == pytest.approx(found.chisqr / (pairs - 7 - linear))
-
-
-def test_a_series_that_the_angles_do_not_resolve_is_as_good_as_each_bin_on_its_own():
-    phi = (-70.0, -10.0, 25.0)
-    gram = evaluator(measured(FLOW, 30, phi, contrast=[0.2, 0.1, 0.3]))(FLOW)
-    tied, apart = (reduce(gram, scaling_at(phi, mode)) for mode in ("fourier3", "individual"))
-    assert tied.linear == apart.linear == 6
-    assert tied.chisqr == pytest.approx(apart.chisqr, rel=1e-12)
-    np.testing.assert_allclose(tied.contrast, apart.contrast, rtol=1e-10)
-    np.testing.assert_allclose(tied.hessian, apart.hessian, rtol=1e-8)
 
 
 WRONG = [

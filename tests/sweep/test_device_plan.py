@@ -199,14 +199,10 @@ assert (abs(there - here) <= 1e-12 * size[:, :, None] * size[:, None, :]).all()
 """
 
 
-def in_two(script, *arguments):
-    """Run a script in a process whose JAX has two CPUs."""
-    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
-    command = [sys.executable, "-W", "error", "-c", script, *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-
-
 @pytest.mark.long
 def test_data_are_kept_and_computed_where_the_plan_says(tmp_path):
-    in_two(IN_TWO, str(store(measured(FLOW, 100, [0.0, 40.0]), tmp_path).path))
+    scan = store(measured(FLOW, 100, [0.0, 40.0]), tmp_path)
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    command = [sys.executable, "-W", "error", "-c", IN_TWO, str(scan.path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]

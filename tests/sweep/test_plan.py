@@ -1,4 +1,4 @@
-"""A plan covers each selected pair once, and refuses what cannot work."""
+"""A plan covers each selected pair once, refuses what cannot work, and leaves tasks with who had them."""
 
 from dataclasses import replace
 
@@ -18,11 +18,13 @@ from homodyne_dask.cluster.workers import (
 from homodyne_dask.errors import OptionError, PlanError, SelectionError
 from homodyne_dask.store import schema
 from homodyne_dask.store.chunk_reader import REQUESTS, most_bytes
+from homodyne_dask.sweep.distributed_tasks import assign_tasks, weight
 from homodyne_dask.sweep.layout import (
     AHEAD_BYTES,
     MAX_BLOCK_BYTES,
     MIN_TASK_SECONDS,
     SCHEDULER_SECONDS,
+    Run,
     _runs_of,
     layout,
     longest_task,
@@ -224,3 +226,29 @@ def test_a_block_holds_more_bins_where_these_have_fewer_frames(frames, groups):
     found = layout(scan_to_plan(frames, 100))
     assert len(found.groups) == groups
     assert found.block_bytes <= MAX_BLOCK_BYTES
+
+
+OFF, ON = (0, 1), (2, 2)
+
+
+def run(*tiles: tuple[int, int]) -> Run:
+    return Run(0, (0,), tiles, len(tiles))
+
+
+def test_who_has_too_much_gives_to_who_has_least():
+    tasks = [run(OFF, OFF), run(OFF), run(OFF), run(ON, ON)]
+    assert assign_tasks(tasks, {0: "a", 1: "a", 2: "a", 3: "b"}) == {"a": [0], "b": [1, 2, 3]}
+
+
+@given(
+    sizes=st.lists(st.integers(1, 16), min_size=1, max_size=60).map(lambda s: sorted(s)[::-1]),
+    names=st.lists(st.sampled_from("abcde"), min_size=60, max_size=60),
+)
+def test_every_task_is_given_once_and_none_has_more_than_a_share_and_a_task(sizes, names):
+    tasks = [run(*[OFF] * size) for size in sizes]
+    owners = dict(enumerate(names[: len(tasks)]))
+    given_to = assign_tasks(tasks, owners)
+    assert sorted(n for mine in given_to.values() for n in mine) == list(range(len(tasks)))
+    fair = sum(sizes) / len(set(owners.values()))
+    for mine in given_to.values():
+        assert sum(weight(tasks[n]) for n in mine) <= 1.05 * fair + max(sizes)

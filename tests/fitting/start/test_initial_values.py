@@ -1,4 +1,4 @@
-"""First values from the data alone end in the global optimum: the one that a fit from the truth finds."""
+"""First values from the data alone end in the global optimum, also among outliers: that from the truth."""
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from tests.synthetic import (
     solve,
     store,
     summary,
+    with_outliers,
 )
 
 # D0, alpha, D_offset, gamma_dot_t0, beta, gamma_dot_t_offset, phi0, Δt
@@ -175,3 +176,33 @@ def test_a_short_window_of_a_long_record_starts_from_its_own_averages(tmp_path):
     scan = store(whole, tmp_path).select(frames=(window.start, window.stop))
     result = hd.fit(scan, "brownian")
     assert result.diagnosis.minima[0]["theta"]["D0"] == pytest.approx(2e4, rel=0.2)
+
+
+HELD = {"fixed": {"D_offset": 0.0, "gamma_dot_t_offset": 0.0}}
+"""Offsets that so short a record does not tell from the amplitudes."""
+
+
+AMONG_OUTLIERS = {"slows down": "slow", "ageing": "slow", "steady flow": "long"}
+
+
+@pytest.mark.parametrize(
+    "truth",
+    [
+        pytest.param(truth, marks=getattr(pytest.mark, AMONG_OUTLIERS[word]), id=word)
+        for word, truth, _ in TRUTHS
+        if word in AMONG_OUTLIERS
+    ],
+)
+def test_two_percent_of_gross_outliers_move_nothing_by_a_standard_error(truth, tmp_path):
+    flow = len(truth) == 7
+    clean = measured(truth, 150, angles(11) if flow else np.zeros(4), dt=0.1, **QUIET)
+    model = hd.LAMINAR_FLOW if flow else hd.STATIC
+    given = (HELD if flow else {}) | {"gap": 2e6 if flow else None}
+    wanted = fit_here(store(clean, tmp_path, "clean"), model, **given).parameters
+    spoilt = store(with_outliers(clean), tmp_path)
+    found = fit_here(spoilt, model, loss="huber", loss_scale=1.345, **given)
+    assert found.converged
+    free = ~wanted["fixed"].values
+    moved = found.parameters["value"].values - wanted["value"].values
+    assert (np.abs(moved / wanted["stderr_naive"].values)[free] < 1).all()
+    assert "pairs 8 σ or more from neighbouring pairs" in str(found.provenance.inputs["notes"])
