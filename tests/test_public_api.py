@@ -17,7 +17,7 @@ import click
 import homodyne_dask as hd
 from homodyne_dask.apps.guide import user_guide as guide
 from homodyne_dask.cli import main
-from tests.kept_texts import kept_in
+from tests.documents import kept_in
 
 PROMISED = Path(__file__).with_name("public_api.txt")
 CONSTRUCTED = {"Parameter"}
