@@ -8,7 +8,7 @@ import pytest
 
 from tests.benchmarks.peers import __main__ as peers
 from tests.benchmarks.peers import data, process
-from tests.benchmarks.peers.table import Row, table
+from tests.benchmarks.peers.gallery import Row, table
 from tests.benchmarks.scaling import CASES, line
 from tests.documents import ROOT
 
