@@ -3,19 +3,18 @@
 import json
 
 import pytest
-from click.testing import CliRunner
 
 from homodyne_dask.apps.doctor import checks
 from homodyne_dask.apps.doctor.checks import Finding
-from homodyne_dask.cli import main
 from homodyne_dask.kernels.cache_folder import FOLDER
+from tests.run_command import run
 
 WRONG = "--xla_cpu_max_iso=AVX2"
 
 
-def run(monkeypatch, findings: list[Finding], *words: str):
+def doctor(monkeypatch, findings: list[Finding], *words: str):
     monkeypatch.setattr(checks, "examine", lambda: iter(findings))
-    return CliRunner().invoke(main, ["doctor", *words])
+    return run("doctor", *words)
 
 
 GOOD, BAD = Finding("cores", "2 of 2"), Finding("memory", "0.1 GB", "buy some")
@@ -27,10 +26,10 @@ GOOD, BAD = Finding("cores", "2 of 2"), Finding("memory", "0.1 GB", "buy some")
 def test_the_exit_status_and_the_json_say_whether_anything_has_to_be_done(
     monkeypatch, findings, status
 ):
-    printed = run(monkeypatch, findings)
+    printed = doctor(monkeypatch, findings)
     assert printed.exit_code == status
     assert ("to do: buy some" in printed.output) is bool(status)
-    printed = run(monkeypatch, findings, "--json")
+    printed = doctor(monkeypatch, findings, "--json")
     assert printed.exit_code == status
     report = json.loads(printed.stdout)
     assert report["ok"] is (status == 0)

@@ -118,12 +118,6 @@ def test_measured_decay_times_scatter_about_a_smooth_line_of_the_model(tmp_path)
     assert line.get_ydata()[here] == pytest.approx(view.decay_times[scan.phi == 0.0][0])
 
 
-def test_a_scan_that_was_not_fitted_is_refused(diffusing, tmp_path):
-    result = result_for(diffusing, CREEP)
-    with pytest.raises(SelectionError, match=r"for 3 bins.*the scan has 1"):
-        plots.save_all(FitView(result, diffusing.select(label=2)), tmp_path)
-
-
 def test_a_single_bin_has_no_picture_against_the_angle(diffusing, tmp_path, monkeypatch):
     drawn = {"angles": plots.draw_angles, "passes": plots.draw_passes}
     monkeypatch.setattr(plots, "PICTURES", drawn)
