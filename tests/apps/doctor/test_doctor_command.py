@@ -1,4 +1,4 @@
-"""`doctor` names what is wrong, and its exit status says whether anything is."""
+"""`doctor` names what is wrong, its exit status says whether anything is; threads that JAX computes on."""
 
 import json
 
@@ -7,6 +7,7 @@ import pytest
 from homodyne_dask.apps.doctor import checks
 from homodyne_dask.apps.doctor.checks import Finding
 from homodyne_dask.kernels.cache_folder import FOLDER
+from homodyne_dask.store.processes import cores, jax_threads
 from tests.run_command import run
 
 WRONG = "--xla_cpu_max_iso=AVX2"
@@ -117,3 +118,16 @@ def test_where_compiled_kernels_are_kept_or_why_not_is_shown(monkeypatch, tmp_pa
     monkeypatch.setenv(FOLDER, "off")
     assert checks.compiled_kernels().ok
     assert "not kept" in checks.compiled_kernels().value
+
+
+@pytest.mark.parametrize(
+    ("given", "threads"),
+    [({"NPROC": "3"}, 3), ({"NPROC": "3", "PJRT_NPROC": "2"}, 2), ({"NPROC": "many"}, None)],
+    ids=["NPROC", "PJRT_NPROC wins", "no number"],
+)
+def test_threads_are_what_the_environment_says_or_all_cores(monkeypatch, given, threads):
+    for name in ("NPROC", "PJRT_NPROC"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert jax_threads() == (threads or cores())
