@@ -1,4 +1,4 @@
-"""Small files of the real layouts for the tests of ingest."""
+"""Small files of the real layouts for the tests of ingest, and files of which a part is in another."""
 
 import hashlib
 import json
@@ -128,3 +128,30 @@ def reseal(store: Path) -> None:
     (store / schema.MANIFEST).write_bytes(content)
     root["attributes"]["store_sha256"] = hashlib.sha256(content).hexdigest()
     (store / "zarr.json").write_text(json.dumps(root))
+
+
+WAYS = ("external link", "two links", "raw file", "virtual")
+"""In which a part of an HDF5 file is in another file."""
+
+
+def moved_elsewhere(path: Path, name: str, way: str) -> None:
+    """Move a dataset of a file in the working folder to `secret.hdf` or `secret.raw` beside it."""
+    with h5py.File(path, "r+") as file, h5py.File("secret.hdf", "w") as secret:
+        secret["held"] = file[name][()]
+        held, shape, kind = dict(file[name].attrs), file[name].shape, file[name].dtype
+        Path("secret.raw").write_bytes(np.asarray(secret["held"]).tobytes())
+        del file[name]
+        if way == "external link":
+            file[name] = h5py.ExternalLink("secret.hdf", "/held")
+        elif way == "two links":
+            file["aside"] = h5py.ExternalLink("secret.hdf", "/")
+            file[name] = h5py.SoftLink("/aside/held")
+        elif way == "raw file":
+            size = kind.itemsize * int(np.prod(shape))
+            file.create_dataset(name, shape, kind, external=[("secret.raw", 0, size)])
+            file[name].attrs.update(held)
+        else:
+            layout = h5py.VirtualLayout(shape, kind)
+            layout[...] = h5py.VirtualSource("secret.hdf", "held", shape)
+            file.create_virtual_dataset(name, layout)
+            file[name].attrs.update(held)

@@ -51,7 +51,6 @@ def rates_integrated(theta, time):
 def intensities(rng, C, turn, pixels):
     """(pixel, frame): mean over modes of |E|², E summed over layers that turn by height·`turn`."""
     memory = np.exp(-0.5 * Q**2 * np.diff(C)).astype(np.float32)
-    shape = (pixels * MODES, LAYERS)
     layers = LAYERS if np.abs(turn).max() > 0 else 1
     shape = (pixels * MODES, layers)
     # one height in each layer, wherever it is there: the mean over the gap is that of the whole gap

@@ -1,6 +1,8 @@
 """Commands, run in this process."""
 
+import csv
 from contextlib import contextmanager
+from pathlib import Path
 
 from click.testing import CliRunner, Result
 
@@ -20,6 +22,12 @@ def done(*words: str) -> str:
     result = run(*words)
     assert result.exit_code == 0, result.output
     return result.stdout
+
+
+def csv_rows(*path: str | Path) -> list[dict[str, str]]:
+    """Return the rows of a table that a command has written."""
+    with Path(*path).open() as file:
+        return list(csv.DictReader(file))
 
 
 @contextmanager

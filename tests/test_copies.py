@@ -19,8 +19,7 @@ from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.data.fitted_parameters import UnknownParameterError
 from homodyne_dask.results.data.posterior import posterior_of
 from homodyne_dask.results.data.series import FitSeries
-from tests.results.made_draws import draws_of, gaussian
-from tests.results.made_results import flow_result, flow_result_of
+from tests.results.made_results import draws_of, flow_result, flow_result_of, gaussian
 from tests.synthetic import FLOW, GAP, angles, measured, module_scan
 
 WAYS: dict[str, Callable[[Any], Any]] = {

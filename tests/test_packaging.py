@@ -1,6 +1,7 @@
-"""What is distributed: a wheel with every file that it reads, and the words that describe the project."""
+"""What is distributed: a wheel with every file that it reads; words that describe the project; the paper."""
 
 import json
+import re
 import subprocess
 import sys
 import tarfile
@@ -22,6 +23,8 @@ CODEMETA = json.loads((ROOT / "codemeta.json").read_text())
 RECIPE: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "conda" / "recipe.yaml").read_text())
 CONDA = {"dask": "dask-core", "matplotlib": "matplotlib-base"}
 """Names that conda-forge gives to packages of Python."""
+PAPER = ROOT / "paper"
+TEXT = (PAPER / "paper.md").read_text().split("---\n", 2)[2]
 
 
 def build(what: str, source: Path, into: Path) -> Path:
@@ -114,3 +117,19 @@ def test_pip_on_an_older_python_finds_no_package_missing_before_it_says_which_py
         if (one := Requirement(line)).marker is None or one.marker.evaluate(of_old)
     ]
     assert not {"jax", "jaxlib", "zarr", "numcodecs", "xarray"} & {one.name for one in needed}
+
+
+def test_every_reference_is_cited_and_every_citation_is_there():
+    listed = re.findall(r"^@\w+\{(\w+),", (PAPER / "paper.bib").read_text(), re.MULTILINE)
+    assert len(listed) == len(set(listed))
+    assert set(re.findall(r"@([A-Za-z]+\d{4})", TEXT)) == set(listed)
+
+
+def test_figures_are_there_and_the_table_is_that_of_the_script():
+    assert all((PAPER / name).is_file() for name in re.findall(r"\]\(([^)]+)\)", TEXT))
+    example = (PAPER / "figures" / "example.md").read_text()
+    assert example.split("\n\n")[0] in TEXT
+    pairs, passes = re.findall(r"^(\d+) pairs, (\d) passes", example, re.MULTILINE)[0]
+    assert f"{int(pairs):,} pairs" in TEXT
+    assert passes == "5"
+    assert "five passes" in TEXT

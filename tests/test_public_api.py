@@ -1,23 +1,34 @@
-"""What is promised to users is what tests/public_api.txt says: names, arguments, defaults, options.
+"""Public names: what tests/public_api.txt promises, what help says, and that wrong values are refused.
 
 To accept a change: HOMODYNE_DASK_ACCEPT=1 python -m pytest tests/test_public_api.py, then read the
 difference. docs/stability.md says which changes need which version.
 """
 
+import doctest
 import inspect
 import re
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from enum import Enum
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
+import pytest
+import xarray
 
 import homodyne_dask as hd
 from homodyne_dask.apps.guide import user_guide as guide
 from homodyne_dask.cli import main
-from tests.kept_texts import kept_in
+from homodyne_dask.errors import HomodyneDaskError
+from homodyne_dask.results.data.fit_rows import fit_row
+from homodyne_dask.results.data.series import FitSeries
+from tests.apps.migration.configurations import write_yaml
+from tests.documents import kept_in
+from tests.results.made_results import flow_result
+from tests.synthetic import FLOW, angles, measured, module_scan
 
 PROMISED = Path(__file__).with_name("public_api.txt")
 CONSTRUCTED = {"Parameter"}
@@ -105,3 +116,126 @@ def test_the_page_lists_every_public_name_and_every_command():
     listed = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
     assert {name for name in listed if name.startswith("hd.")} == {f"hd.{n}" for n in hd.__all__}
     assert set(main.commands) <= {name for name in listed if not name.startswith("hd.")}
+
+
+SLOW = {
+    "compare", "compare_models", "connect", "curve_fit", "fit", "fit_each",
+    "iterate", "load_comparison", "load_posterior", "local_cluster", "posterior",
+}  # fmt: skip
+"""They compile kernels, or start workers. Those of `slurm_cluster` and `view` are shown and not run."""
+FUNCTIONS = [name for name in hd.__all__ if inspect.isfunction(getattr(hd, name))]
+EXAMPLES = sorted({*FUNCTIONS, "FitResult", "Parameter"})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A folder with the files that the examples name."""
+    where = tmp_path_factory.mktemp("examples")
+    hd.simulate(where / "A0123_results.hdf", "creep", angles=9, frames=24)
+    hd.ingest(where / "A0123_results.hdf", where / "A0123_c2.zarr")
+    (where / "A0123_fit").mkdir()
+    (where / "A0123_fit_q").mkdir()
+    flow_result().to_json(where / "A0123_fit" / "summary.json")
+    write_yaml(where).rename(where / "homodyne.yaml")
+    series = FitSeries("q", (fit_row("1", None, flow_result(), "", {"q": 0.0054}),))
+    series.to_json(where / "A0123_fit_q" / "series.json")
+    return where
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in EXAMPLES]
+)
+def test_the_example_runs(folder, monkeypatch, name):
+    monkeypatch.chdir(folder)
+    text = inspect.getdoc(getattr(hd, name)) or ""
+    example = doctest.DocTestParser().get_doctest(text, {"hd": hd, "np": np}, name, None, None)
+    assert example.examples, f"{name} has no example"
+    said: list[str] = []
+    ran = doctest.DocTestRunner(verbose=False).run(example, out=said.append)
+    assert ran.failed == 0, "".join(said)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_help_names_every_argument_and_the_errors(name):
+    text = inspect.getdoc(getattr(hd, name)) or ""
+    options = "options: those of `fit`" in text
+    arguments = inspect.signature(getattr(hd, name)).parameters.values()
+    for argument in (one.name for one in arguments if one.kind is not one.VAR_KEYWORD):
+        assert options or re.search(rf"\b{argument}\b", text), f"{name}: {argument}"
+    assert re.search(r"\b[Rr]aises?\b", text), f"{name} does not say what it raises"
+
+
+WRONG = [object(), b"x", [object()], {3: object()}, 3j, np.array([object()])]
+"""Wrong for every argument that is not a function's own data."""
+NUMBER = hd.Parameter("a")
+POINTS = xarray.Dataset({"x": ("i", np.arange(5.0)), "y": ("i", 2 * np.arange(5.0))})
+LINE = hd.model(lambda theta, x, y: y - theta[0] * x, [hd.Parameter("k")], name="line")
+
+
+def constant(theta, t1, t2, bin):
+    return theta[0]
+
+
+scan = module_scan(lambda: measured(FLOW[:3], 30, angles(4)))
+
+
+CALLS = {
+    "open_dataset": (hd.open_dataset, {}),
+    "select": (lambda scan, **given: scan.select(**given), {"scan": ...}),
+    "plan": (hd.plan, {"data": ..., "model": "static"}),
+    "fit": (hd.fit, {"data": ..., "model": "static"}),
+    "iterate": (hd.iterate, {"data": ..., "model": "static"}),
+    "fit_each": (hd.fit_each, {"data": ..., "model": "static", "over": "age", "windows": 2}),
+    "compare_models": (hd.compare_models, {"data": ...}),
+    "predict": (hd.predict, {"model": "static", "params": [1e4, 0, 0], "times": [0, 1, 2], "q": 0.01}),
+    "fit of a residual": (hd.fit, {"data": POINTS, "model": LINE, "initial": {"k": 1}}),
+    "curve_fit": (hd.curve_fit, {"f": lambda x, a: a * x, "xdata": POINTS}),
+    "model": (hd.model, {"residual": lambda theta, x: x, "parameters": [NUMBER]}),
+    "separable": (hd.separable, {"f": constant, "parameters": [NUMBER]}),
+    "Parameter": (hd.Parameter, {"name": "a"}),
+    "load_result": (hd.load_result, {}),
+    "load_series": (hd.load_series, {}),
+    "compare": (hd.compare, {}),
+    "load_comparison": (hd.load_comparison, {}),
+    "from_homodyne_yaml": (hd.from_homodyne_yaml, {}),
+    "local_cluster": (hd.local_cluster, {}),
+    "connect": (hd.connect, {"address": "tcp://127.0.0.1:1"}),
+    "slurm_cluster": (hd.slurm_cluster, {"jobs": 0}),
+    "cuts": (lambda scan, **given: scan.cuts(**given), {"scan": ...}),
+    "page": (hd.guide.page, {}),
+    "ingest": (hd.ingest, {"source": "none.npz"}),
+    "simulate": (hd.simulate, {"path": "none.h5"}),
+}  # fmt: skip
+ARGUMENTS = {
+    "select": ["q", "phi", "label", "frames", "time"],
+    "cuts": ["min_lag"],
+    "slurm_cluster": ["site", "jobs", "folder", "task", "walltime", "cores", "wall_time"],
+    "fit of a residual": ["data", "initial", "fixed", "bounds", "absolute_sigma", "client", "max_passes",
+                          "callbacks"],
+}  # fmt: skip
+"""Of functions whose signature does not name them."""
+
+
+def called(function, given):
+    """The result of a call; a generator is begun and a context entered, which fits and starts nothing."""
+    found = function(**given)
+    if isinstance(found, AbstractContextManager):
+        with found:
+            return found
+    return next(found) if inspect.isgenerator(found) else found
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_wrong_types_are_refused_in_one_sentence(scan, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    function, valid = CALLS[name]
+    valid = {key: scan if value is ... else value for key, value in valid.items()}
+    for argument in ARGUMENTS.get(name) or inspect.signature(function).parameters:
+        for wrong in WRONG:
+            with pytest.raises(HomodyneDaskError) as raised:
+                called(function, valid | {argument: wrong})
+            said = str(raised.value)
+            assert said.strip(), (argument, wrong)
+            assert "\n" not in said, (argument, wrong)
+            assert len(said) < 400, (argument, wrong)
+            assert " at 0x" not in said or "object" in said, (argument, wrong)

@@ -22,7 +22,7 @@ from homodyne_dask.results.views.figures import corner_figure
 from homodyne_dask.results.views.figures import fit_figures as plots
 from tests.benchmarks import __main__ as benchmarks
 from tests.documents import ALL, README, ROOT, blocks, code_spans, commands, links
-from tests.results.made_draws import draws_of, gaussian
+from tests.results.made_results import draws_of, gaussian
 
 RESULTS = (ROOT / "docs" / "results.md").read_text()
 

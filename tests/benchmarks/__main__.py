@@ -15,12 +15,12 @@ from homodyne_dask.kernels.cache_folder import FOLDER
 
 ROWS = {
     "kernel float64": ("kernel.run('float64')", {"M pairs/s": ">= 130"}),
-    "kernel wide": ("wide.pass_beside_a_fits()", {"passes of a fit": "<= 25"}),
+    "kernel wide": ("kernel.wide_beside_a_fits()", {"passes of a fit": "<= 25"}),
     "posterior 100 M pairs": (
-        "wide.posterior(folder, 2950)",
+        "fits.posterior(folder, 2950)",
         {"wall s": "<= 60", "peak / that of the fit": "<= 1.1"},
     ),
-    "posterior 1 M pairs": ("wide.posterior(folder, 300)", {"wall s": "<= 6"}),
+    "posterior 1 M pairs": ("fits.posterior(folder, 300)", {"wall s": "<= 6"}),
     "free rates": (
         "passes.free_rates(data.widened(folder, 940, 10))",
         {"ratio": "<= 3", "passes of the fit": "<= 12", "peak / the plan's": "<= 1"},

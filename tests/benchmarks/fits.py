@@ -1,4 +1,4 @@
-"""Whole fits: wall time, passes, memory and start-up; and ingest."""
+"""Whole fits and posteriors: wall time, passes, memory and start-up; and ingest."""
 
 import os
 import threading
@@ -114,3 +114,26 @@ def ingested(folder: Path, frames: int) -> dict[str, float]:
         seconds.append(time.perf_counter() - began)
     shutil.rmtree(target)
     return {"MB/s of matrix data": 23 * frames**2 * 4 / sorted(seconds)[1] / 1e6}
+
+
+def posterior(folder: Path, frames: int) -> dict[str, float]:
+    """hd.posterior of a finished fit on a running cluster, and the memory of both."""
+    scan = hd.open_dataset(data.store(folder, frames))
+    with local_cluster() as client:
+        client.wait_for_workers(1)
+        processes = [os.getpid(), *client.run(os.getpid).values()]
+        with Memory(processes) as of_fit:
+            result = hd.fit(scan, hd.LAMINAR_FLOW, client=client)
+        with Memory(processes) as of_posterior:
+            began = time.perf_counter()
+            found = hd.posterior(result, scan, client=client)
+            wall = time.perf_counter() - began
+    return {
+        "wall s": wall,
+        **{f"{name} s": seconds for name, seconds in found.plain["seconds"].items()},
+        "pairs": result.ndata,
+        "columns": found.plain["columns"],
+        "largest error of log p": found.plain["largest_error"],
+        "Pareto k": found.plain["pareto_k"],
+        "peak / that of the fit": of_posterior.peak / of_fit.peak,
+    }

@@ -21,7 +21,7 @@ from tests.benchmarks import data, passes
 from tests.benchmarks.passes import Row
 from tests.benchmarks.peers import __main__ as peers
 from tests.benchmarks.peers import data as peers_data
-from tests.benchmarks.peers.table import markdown, table
+from tests.benchmarks.peers.gallery import markdown, table
 
 FRAMES, WIDER, LIMIT = 2950, 10, 3600.0
 """Frames of the matrix of 2e8 points; times as many bins for 1e9 pairs; seconds that homodyne may take."""

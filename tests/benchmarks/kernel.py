@@ -13,6 +13,7 @@ import homodyne_dask as hd
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.problem import Block, Problem
 from homodyne_dask.kernels.transport_backend import gram as transport_gram
+from homodyne_dask.kernels.transport_backend import wide_gram as transport_wide_gram
 from homodyne_dask.kernels.transport_evaluation import point as transport_point
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.sweep.blocks import ALIGNMENT
@@ -23,6 +24,8 @@ GAP, Q, MIN_LAG = 2e6, 0.0054, 2
 THETA = np.array([30000.0, -0.5, 500.0, 5e-4, -0.5, 5e-5, -3.0])
 TIME = 0.1 * np.arange(N)
 PHI = np.linspace(-86.0, 86.0, BINS)
+COLUMNS = 40
+"""Of a wide pass, besides that of the optimum."""
 
 
 def aligned(shape) -> np.ndarray:
@@ -83,3 +86,29 @@ def separable() -> dict[str, float]:
         pairs = sum(backend.gram(at, block)[0].pairs.sum() for block in scan)
         rates.append(pairs / (time.perf_counter() - began))
     return {"M pairs/s": statistics.median(rates[1:]) / 1e6}
+
+
+def wide_beside_a_fits() -> dict[str, float]:
+    """Seconds of the wide kernel over those of the Gram's, taking turns, on some blocks."""
+    problem = Problem(LAMINAR_FLOW, gap=GAP, min_lag=MIN_LAG)
+    scan = blocks()[:4]
+    points = [transport_point(problem, THETA * (1 + 1e-3 * n), TIME) for n in range(COLUMNS + 1)]
+    sums = [transport_gram(points[0], block)[1] for block in scan]
+    transport_wide_gram(points, scan[0], sums[0])
+    pairs = float(sum(s[:, 3].sum() for s in sums))
+    wide, one = [], []
+    for _ in range(RUNS // 3):
+        began = time.perf_counter()
+        for block, known in zip(scan, sums, strict=True):
+            transport_wide_gram(points, block, known)
+        wide.append(time.perf_counter() - began)
+        began = time.perf_counter()
+        for block, known in zip(scan, sums, strict=True):
+            transport_gram(points[0], block, known)
+        one.append(time.perf_counter() - began)
+    rate, gram = pairs / statistics.median(wide), pairs / statistics.median(one)
+    return {
+        "M pairs/s": rate / 1e6,
+        "of the Gram": gram / 1e6,
+        "passes of a fit": gram / rate,
+    }

@@ -1,6 +1,5 @@
 """Passes on a running cluster: rates, free rates, stores by URL."""
 
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from homodyne_dask.sweep.layout import layout
 from homodyne_dask.sweep.plan import make_plan
 from homodyne_dask.sweep.sweep import Sweep, sweep_of
 from tests.benchmarks import data
+from tests.object_server import free_port
 
 Row = dict[str, float]
 RUNS = 7
@@ -128,9 +128,7 @@ def web_server(folder: Path) -> Iterator[str]:
     nginx is installed apart from Python (`apt install nginx-light`); moto answers 50 requests a second,
     which would be the rate that is measured.
     """
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
+    port = free_port()
     file = folder / "nginx.conf"
     file.write_text(CONFIGURATION.format(folder=folder, port=port))
     with subprocess.Popen(["nginx", "-c", str(file), "-g", "daemon off; user root;"]) as process:

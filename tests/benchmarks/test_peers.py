@@ -1,4 +1,4 @@
-"""What `make benchmark-peers` measures, and its table."""
+"""What `make benchmark-peers` measures, its table, and that of large clusters in docs/performance.md."""
 
 import sys
 import time
@@ -8,7 +8,9 @@ import pytest
 
 from tests.benchmarks.peers import __main__ as peers
 from tests.benchmarks.peers import data, process
-from tests.benchmarks.peers.table import Row, table
+from tests.benchmarks.peers.gallery import Row, table
+from tests.benchmarks.scaling import CASES, line
+from tests.documents import ROOT
 
 ERRORS = np.abs(np.subtract(data.START, data.TRUTH)) / 3
 TRUE = data.Estimate(
@@ -67,3 +69,8 @@ def test_a_program_that_cannot_run_has_a_row_that_says_why(tmp_path, monkeypatch
     assert "exit status 1" in row.note
     assert "No module named" in row.note
     assert row.chisqr is None
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_row_of_the_page_is_what_the_plan_says(case):
+    assert line(*case) in (ROOT / "docs/performance.md").read_text().splitlines()

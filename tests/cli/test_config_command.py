@@ -87,19 +87,15 @@ def test_options_as_typed_become_values():
         ("jobs: 1:20", "jobs", (1, 20)),
         ("bounds: {D0: 1:50}", "bounds", {"D0": (1.0, 50.0)}),
         ("phi: 30", "phi", 30.0),
+        ("initial: {D0: 1e4}", "initial", {"D0": 1e4}),
+        ("scaling:", "scaling", "individual"),
     ],
 )
-def test_a_range_is_written_in_a_file_as_on_the_command_line(tmp_path, text, key, value):
-    """YAML 1.1 takes -30:30 for -1830, a number in base 60."""
+def test_a_value_in_a_file_is_that_of_the_command_line_or_without_one_the_default(
+    tmp_path, text, key, value
+):
+    """YAML 1.1 takes -30:30 for -1830, a number in base 60, and 1e4 for text."""
     assert getattr(read_config(written(tmp_path, f"{LEAST}{text}\n")), key) == value
-
-
-def test_a_number_that_yaml_takes_for_text_is_a_number(tmp_path):
-    assert read_config(written(tmp_path, LEAST + "initial: {D0: 1e4}\n")).initial == {"D0": 1e4}
-
-
-def test_a_key_without_a_value_is_the_default(tmp_path):
-    assert read_config(written(tmp_path, LEAST + "scaling:\n")).scaling == "individual"
 
 
 MISTAKES = [

@@ -1,6 +1,5 @@
 """`fit --over`: each ring or window of one store has its fit; one that fails does not stop the others."""
 
-import csv
 import json
 import re
 import shutil
@@ -12,7 +11,7 @@ import pytest
 from homodyne_dask.fitting.series import run_many
 from homodyne_dask.results.files.saved_results import load_result, load_series
 from homodyne_dask.results.views.figures import fit_figures as plots
-from tests.run_command import done, run
+from tests.run_command import csv_rows, done, run
 from tests.synthetic import measured, store
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
@@ -33,16 +32,11 @@ def made(tmp_path_factory) -> Path:
     return folder
 
 
-def rows(folder: str) -> list[dict[str, str]]:
-    with Path(folder, "series.csv").open() as file:
-        return list(csv.DictReader(file))
-
-
 def test_every_ring_has_its_result_and_a_series_lists_them(here):
     printed = Path("printed.txt").read_text()
     assert {path.name for path in Path("R_fit_q").iterdir()} == FILES | {"q_0.004", "q_0.006"}
     stored = load_result("R_fit_q/q_0.006")
-    first, second = rows("R_fit_q")
+    first, second = csv_rows("R_fit_q/series.csv")
     assert (first["q"], first["folder"], second["q"]) == ("0.004", "q_0.004", "0.006")
     assert float(second["D0"]) == stored.parameters["value"].values[0]
     assert float(second["J_stderr_naive"]) > 0
@@ -57,7 +51,7 @@ def test_windows_of_age_are_fitted_in_the_same_way(here):
     options = "over: age\nwindows: [[0, 4], [5, 9]]\nq: 0.004\noutput: windows\n"
     Path("fit.yaml").write_text(f"data: R_c2.zarr\nmodel: static\n{options}")
     done("fit", "fit.yaml")
-    edges = [(float(row["from"]), float(row["to"])) for row in rows("windows")]
+    edges = [(float(row["from"]), float(row["to"])) for row in csv_rows("windows/series.csv")]
     assert [first for first, _ in edges] == [0.0, 5.0]
     assert [last < stop for (_, last), stop in zip(edges, (4.0, 9.0), strict=True)] == [True, True]
     assert {p.name for p in Path("windows").iterdir() if p.is_dir()} == {"window_01", "window_02"}
@@ -69,15 +63,14 @@ def test_a_rate_without_a_formula_stands_for_its_coefficients(here):
     free = ("--model", "static", "--rates", "spline", "--knots", "5")
     printed = done("fit", "R_c2.zarr", *free, "--over", "age", "--windows", "2", "--output", "free")
     assert "J at mean age [Å²/s]" in printed
-    last, rates = rows("free")[1], load_result("free/window_02").rates
+    last, rates = csv_rows("free/series.csv")[1], load_result("free/window_02").rates
     for name in ("J", "J_stderr_naive"):
         wanted = np.interp(float(last["age"]), rates["t"], rates[name.removesuffix("_naive")])
         assert float(last[name]) == pytest.approx(wanted, rel=1e-3)
     assert not [name for name in last if name.startswith("J_1")]
     shutil.copytree("R_c2.zarr", "Q_c2.zarr")
     done("fit", "Q_c2.zarr", "R_c2.zarr", *free, "--output", "two")
-    with Path("two/scans.csv").open() as file:
-        assert [float(row["J"]) > 0 for row in csv.DictReader(file)] == [True, True]
+    assert [float(row["J"]) > 0 for row in csv_rows("two/scans.csv")] == [True, True]
     assert "values of J are at the middle of each record" in Path("two/scans.html").read_text()
 
 

@@ -1,6 +1,5 @@
 """Several stores in one command: one that fails does not stop the others, and an index lists all."""
 
-import csv
 import re
 import shutil
 from pathlib import Path
@@ -16,7 +15,7 @@ from homodyne_dask.results.files.saved_results import load_result
 from homodyne_dask.results.views.figures import fit_figures as plots
 from tests.html_pages import ParsedPage
 from tests.results.made_results import changed, flow_result
-from tests.run_command import done, interrupting, run
+from tests.run_command import csv_rows, done, interrupting, run
 
 FIT = ("fit", "--model", "static")
 STORES = ("A_c2.zarr", "B_c2.zarr", "N_c2.zarr")
@@ -32,8 +31,7 @@ def three(here, no_pictures) -> Path:
 
 
 def rows(where: str | Path = ".") -> list[dict[str, str]]:
-    with Path(where, "scans.csv").open() as file:
-        return list(csv.DictReader(file))
+    return csv_rows(where, "scans.csv")
 
 
 def test_a_bad_scan_does_not_stop_the_others_and_all_are_listed(three):

@@ -1,9 +1,11 @@
-"""What a shell expects of a command: completion, quick help, JSON for programs, colours, closed pipes."""
+"""Options that commands share, completion, JSON for programs, progress, colours, closed pipes."""
 
 import json
+import logging
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -11,12 +13,14 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+import homodyne_dask as hd
 import ingest
 from homodyne_dask.cli import main, progress_bar
 from homodyne_dask.cli.commands.simulate import Simulation
 from homodyne_dask.cli.printing import echo
-from tests.apps.dashboard.example_progress import RUNNING
-from tests.run_command import done, run
+from tests.apps.dashboard.example_progress import ENDED, RUNNING
+from tests.run_command import FIT, done, run
+from tests.synthetic import FLOW, GAP, angles, measured, store
 
 LOADED = """
 import sys
@@ -117,10 +121,8 @@ def test_there_is_no_colour_where_no_color_is_set(unwanted, monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     if unwanted:
         monkeypatch.setenv("NO_COLOR", "1")
-    written = StringIO()
-    with progress_bar.progress_on(Console(file=written, force_terminal=True, width=150)) as show:
-        show(RUNNING)
-    coloured = "\x1b[3" in written.getvalue() or "\x1b[38" in written.getvalue()
+    written = lines([RUNNING], terminal=True)
+    coloured = "\x1b[3" in written or "\x1b[38" in written
     assert coloured != unwanted
 
 
@@ -168,3 +170,141 @@ def test_results_are_saved_and_the_status_is_that_of_the_fit_where_nobody_reads(
     assert "error" not in capfd.readouterr().err
     if len(stores) > 1:
         assert "FAILED" not in Path("scans.csv").read_text()
+
+
+BEGUN = replace(RUNNING, now=None, done=(), at=1001.0, page="http://127.0.0.1:8787/fit")
+
+
+def lines(states, terminal=False):
+    """What is printed for a sequence of states of a fit."""
+    written = StringIO()
+    console = Console(
+        file=written, force_terminal=terminal, width=150, soft_wrap=True, highlight=False
+    )
+    with progress_bar.progress_on(console) as show:
+        for state in states:
+            show(state)
+    return written.getvalue()
+
+
+def test_tiles_rate_time_left_and_chisqr_are_in_one_line():
+    assert progress_bar.pass_state(RUNNING) == "12/45 tiles  15 M pairs/s  6 s left  χ²/N 1.01"
+    assert progress_bar.pass_state(replace(RUNNING, now=None)) == "χ²/N 1.01"
+    assert progress_bar.pass_state(BEGUN) == ""
+
+
+def test_without_a_terminal_a_long_pass_says_that_it_goes_on_every_half_minute():
+    at = [1010.0 + seconds for seconds in (0, 10, 20, 31, 40, 62)]
+    now = RUNNING.now
+    assert now is not None
+    states = [replace(RUNNING, at=t, now=replace(now, last=t)) for t in at]
+    printed = lines([replace(RUNNING, now=replace(now, done=0)), *states])
+    assert printed.count("pass 2 over all data: 12/45 tiles") == 2
+
+
+def test_a_terminal_shows_a_bar_that_is_gone_when_the_fit_has_ended():
+    printed = lines([BEGUN, RUNNING, ENDED], terminal=True)
+    assert "12/45 tiles  15 M pairs/s" in printed
+    assert "live: http" not in lines([RUNNING], terminal=True)
+    assert printed.rstrip().endswith("\x1b[2K")
+
+
+BROWNIAN = ("--model", "brownian", "--no-pictures")
+
+
+@pytest.mark.parametrize("command", ["", *main.commands])
+def test_h_is_help(command):
+    words = [command] if command else []
+    assert done(*words, "-h") == done(*words, "--help")
+    assert "Usage: " in done(*words, "-h")
+
+
+@pytest.fixture
+def fitted(here):
+    """The printed output and the progress of a fit without pictures."""
+    result = run(*FIT, "--no-pictures")
+    assert result.exit_code == 0
+    return result
+
+
+def test_a_quiet_fit_prints_its_report_and_no_progress(fitted):
+    assert "pass   1" in fitted.stderr
+    quiet = run(*FIT, "--no-pictures", "--overwrite", "-q")
+    assert quiet.stderr == ""
+    assert quiet.stdout.splitlines()[:3] == fitted.stdout.splitlines()[:3]
+
+
+def test_a_verbose_fit_shows_logs(fitted, caplog):
+    with caplog.at_level("INFO", "homodyne_dask"):
+        assert run(*FIT, "--no-pictures", "--overwrite", "-v").exit_code == 0
+    assert any("pass   1" in record.message for record in caplog.records)
+
+
+def test_info_and_plan_as_json_have_what_they_print_as_values(here):
+    info = json.loads(done("info", "A_c2.zarr", "--json"))
+    assert info["frames"] == 40
+    assert [row["label"] for row in info["bins"]] == [3, 4, 5]
+    assert f"{info['bins'][0]['sigma']:.4g}" in done("info", "A_c2.zarr")
+    (plan,) = json.loads(done("plan", "A_c2.zarr", "--model", "static", "--json")).values()
+    assert (plan["model"], plan["bins"], plan["pairs"]) == ("static", 3, 3 * 40 * 39 // 2)
+    assert plan["pass_s"] == plan["pairs"] / 150e6 / plan["worker_threads"]
+
+
+def test_show_prints_json_and_intervals(here):
+    assert run("fit", "F_c2.zarr", *BROWNIAN).exit_code in (0, 3)
+    shown = json.loads(done("show", "F_fit", "--json"))
+    assert shown["model"] == "brownian"
+    saved = json.loads((here / "F_fit/summary.json").read_text())
+    assert shown == {key: value for key, value in saved.items() if key != "sha256"}
+    printed = done("show", "F_fit", "--ci", "95")
+    assert "95 % confidence intervals" in printed
+    assert run("show", "F_fit", "--ci", "100").exit_code == 2
+
+
+def test_show_prints_a_series_as_json(here):
+    done("fit", "A_c2.zarr", *BROWNIAN, "--over", "age", "--windows", "2")
+    shown = json.loads(done("show", "A_fit_age", "--json"))
+    assert len(shown["fits"]) == 2
+    assert done("show", "A_fit_age", "--ci", "68").count("68 % confidence intervals") == 2
+
+
+def test_times_before_0_are_not_fitted_with_powers_of_time(here):
+    done("ingest", "A_results.hdf", "N_c2.zarr", "--time-offset", "-0.5")
+    wrong = run("fit", "N_c2.zarr", "--model", "static")
+    assert wrong.exit_code == 2
+    assert "the selected times begin at -0.5 s" in wrong.stderr
+    words = ["fit", "N_c2.zarr", "--model", "static", "--time", "0:9", "--no-pictures"]
+    assert run(*words).exit_code in (0, 3)
+
+
+FIXED = dict(zip(hd.LAMINAR_FLOW.names, FLOW, strict=True))
+
+
+@pytest.mark.slow
+def test_a_fit_says_each_pass_at_level_info_under_the_name_of_its_module(tmp_path, caplog):
+    scan = store(measured(FLOW, 12, angles(2)), tmp_path)
+    before = list(logging.root.handlers)
+    with caplog.at_level(logging.INFO, "homodyne_dask"):
+        result = hd.fit(scan, "laminar_flow", gap=GAP, fixed=FIXED)
+    ours = [one for one in caplog.records if one.name.startswith("homodyne_dask.")]
+    assert {one.levelno for one in ours} == {logging.INFO}
+    assert {one.name for one in ours} >= {"homodyne_dask.fitting.callbacks"}
+    assert sum("χ²" in one.getMessage() for one in ours) >= result.passes
+    assert logging.root.handlers == before
+    names = [name for name in logging.root.manager.loggerDict if name.startswith("homodyne_dask")]
+    assert not [name for name in names if logging.getLogger(name).handlers]
+
+
+def test_only_a_verbose_command_shows_logs_with_their_levels_on_stderr():
+    code = (
+        "import logging\n"
+        "from homodyne_dask.cli.exit_status import messages\n"
+        "for verbose in (False, True):\n"
+        "    with messages(False, verbose):\n"
+        "        logging.getLogger('homodyne_dask.x').warning('verbose: %s', verbose)\n"
+        "        logging.getLogger('homodyne_dask.x').info('verbose: %s', verbose)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    lines = [line.partition(" homodyne_dask.x ")[2] for line in ran.stderr.splitlines()]
+    assert lines == ["WARNING: verbose: True", "INFO: verbose: True"]
+    assert not ran.stdout

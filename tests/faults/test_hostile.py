@@ -24,8 +24,7 @@ from ingest.readers import numpy_arrays
 from ingest.readers.detect import open_source
 from ingest.readers.options import IngestOptions
 from tests.faults.fuzz import small_nexus
-from tests.hdf5_elsewhere import WAYS, moved_elsewhere
-from tests.ingest_files import simulated
+from tests.ingest_files import WAYS, moved_elsewhere, simulated
 from tests.object_server import Recording, answering
 from tests.results.made_results import changed, flow_result_of
 from tests.run_command import run

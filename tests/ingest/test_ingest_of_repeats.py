@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import homodyne_dask as hd
 import ingest
-from homodyne_dask.cli.program import main
 from homodyne_dask.errors import OptionError, SelectionError, SourceError
 from homodyne_dask.store.scan import with_bins
 from tests.ingest_files import arrays, attributes, decay, edited, simulated, upper
+from tests.run_command import done, run
 
 N, SIGMA = 40, 0.02
 FLUX = "/xpcs/spatial_mean/intensity_vs_time"
@@ -173,14 +172,9 @@ def test_an_interrupted_ingest_of_scans_is_continued(tmp_path, scans):
 
 
 def test_the_command_takes_several_files(tmp_path, scans):
-    run = CliRunner()
     files = [str(path) for path in scans]
-    made = run.invoke(main, ["ingest", *files, "-o", str(tmp_path / "all.zarr")])
-    assert made.exit_code == 0, made.output
-    assert "3 scans: R1.npz, R2.npz, R10.npz" in made.output
-    assert run.invoke(main, ["ingest", files[0], str(tmp_path / "one.zarr")]).exit_code == 0
-    assert run.invoke(main, ["ingest", *files[:2]]).exit_code != 0
-    assert (
-        run.invoke(main, ["ingest", files[0], str(tmp_path / "none.npz.zarr"), files[1]]).exit_code
-        != 0
-    )
+    made = done("ingest", *files, "-o", str(tmp_path / "all.zarr"))
+    assert "3 scans: R1.npz, R2.npz, R10.npz" in made
+    done("ingest", files[0], str(tmp_path / "one.zarr"))
+    assert run("ingest", *files[:2]).exit_code != 0
+    assert run("ingest", files[0], str(tmp_path / "none.npz.zarr"), files[1]).exit_code != 0

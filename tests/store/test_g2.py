@@ -1,15 +1,12 @@
 """g2(lag), c2 averaged over age, from the averages in a store."""
 
-import csv
-
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import homodyne_dask as hd
 import ingest
-from homodyne_dask.cli.program import main
 from homodyne_dask.errors import OptionError
+from tests.run_command import csv_rows, done
 
 N, SIGMA, DT, BINS = 200, 0.02, 0.1, 40
 LAG = DT * np.abs(np.subtract.outer(np.arange(N), np.arange(N)))
@@ -51,9 +48,8 @@ def test_g2_of_a_selection_has_its_bins_and_frames(scan):
 
 def test_the_command_writes_g2_as_csv(scan, tmp_path):
     out = tmp_path / "g2.csv"
-    done = CliRunner().invoke(main, ["info", scan.path, "--csv", str(out)])
-    assert done.exit_code == 0, done.output
-    rows = list(csv.DictReader(out.read_text().splitlines()))
+    done("info", scan.path, "--csv", str(out))
+    rows = csv_rows(out)
     assert list(rows[0]) == ["label", "q", "phi", "lag", "g2", "stderr", "pairs"]
     g2 = hd.g2(scan)
     assert len(rows) == g2["g2"].size

@@ -30,15 +30,6 @@ def scan(folder):
     return store(measured(FLOW, 40, PHI, q=RINGS, dt=0.5), folder)
 
 
-def test_xarray_opens_the_same_store(scan):
-    dataset = scan.dataset
-    assert dict(dataset.sizes)["bin"] == 5
-    c2 = dataset["c2"].values
-    lower = np.tril(np.ones((40, 40), bool))
-    assert np.isnan(c2[:, lower]).all()
-    assert np.isfinite(c2[:, ~lower]).all()
-
-
 def test_every_pair_is_counted_once_and_only_those_far_enough_apart(scan):
     assert scan.manifest.pairs.sum() == scan.cuts().count.sum() == 5 * 40 * 39 // 2
     for min_lag in (2, 3, 5, 9):

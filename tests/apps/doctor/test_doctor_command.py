@@ -1,21 +1,21 @@
-"""`doctor` names what is wrong, and its exit status says whether anything is."""
+"""`doctor` names what is wrong, its exit status says whether anything is; threads that JAX computes on."""
 
 import json
 
 import pytest
-from click.testing import CliRunner
 
 from homodyne_dask.apps.doctor import checks
 from homodyne_dask.apps.doctor.checks import Finding
-from homodyne_dask.cli import main
 from homodyne_dask.kernels.cache_folder import FOLDER
+from homodyne_dask.store.processes import cores, jax_threads
+from tests.run_command import run
 
 WRONG = "--xla_cpu_max_iso=AVX2"
 
 
-def run(monkeypatch, findings: list[Finding], *words: str):
+def doctor(monkeypatch, findings: list[Finding], *words: str):
     monkeypatch.setattr(checks, "examine", lambda: iter(findings))
-    return CliRunner().invoke(main, ["doctor", *words])
+    return run("doctor", *words)
 
 
 GOOD, BAD = Finding("cores", "2 of 2"), Finding("memory", "0.1 GB", "buy some")
@@ -27,10 +27,10 @@ GOOD, BAD = Finding("cores", "2 of 2"), Finding("memory", "0.1 GB", "buy some")
 def test_the_exit_status_and_the_json_say_whether_anything_has_to_be_done(
     monkeypatch, findings, status
 ):
-    printed = run(monkeypatch, findings)
+    printed = doctor(monkeypatch, findings)
     assert printed.exit_code == status
     assert ("to do: buy some" in printed.output) is bool(status)
-    printed = run(monkeypatch, findings, "--json")
+    printed = doctor(monkeypatch, findings, "--json")
     assert printed.exit_code == status
     report = json.loads(printed.stdout)
     assert report["ok"] is (status == 0)
@@ -118,3 +118,16 @@ def test_where_compiled_kernels_are_kept_or_why_not_is_shown(monkeypatch, tmp_pa
     monkeypatch.setenv(FOLDER, "off")
     assert checks.compiled_kernels().ok
     assert "not kept" in checks.compiled_kernels().value
+
+
+@pytest.mark.parametrize(
+    ("given", "threads"),
+    [({"NPROC": "3"}, 3), ({"NPROC": "3", "PJRT_NPROC": "2"}, 2), ({"NPROC": "many"}, None)],
+    ids=["NPROC", "PJRT_NPROC wins", "no number"],
+)
+def test_threads_are_what_the_environment_says_or_all_cores(monkeypatch, given, threads):
+    for name in ("NPROC", "PJRT_NPROC"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert jax_threads() == (threads or cores())

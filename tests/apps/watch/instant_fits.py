@@ -1,6 +1,5 @@
 """Fits that take no time, of files that are words, and the folder in which they are watched."""
 
-import csv
 import hashlib
 import time
 from collections import Counter
@@ -15,6 +14,7 @@ from homodyne_dask.errors import SourceError, StoreError
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.store.own_stores import WORK_FOLDER
 from tests.results.made_results import changed, flow_result
+from tests.run_command import csv_rows
 
 QUIET = 5
 """Looks that find nothing to do, after which there is nothing."""
@@ -135,8 +135,7 @@ def expected_results(folder: Path) -> dict[str, str]:
 
 
 def table_rows(results: Path) -> list[dict[str, str]]:
-    with (results / "scans.csv").open() as file:
-        return list(csv.DictReader(file))
+    return csv_rows(results, "scans.csv")
 
 
 def check_ends(watch: FolderWatch, most: int = 1) -> None:

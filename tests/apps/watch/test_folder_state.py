@@ -1,19 +1,24 @@
-"""watch.json of a stranger touches nothing but stores and results of ours in the folder of the results."""
+"""watch.json of a stranger touches nothing but results of ours; the table is made of what can be read."""
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from homodyne_dask.apps.watch.folder_state import FORMAT, STATE, STORES, VERSION, read_state
+from homodyne_dask.apps.watch.scans_page import ScanTable
+from homodyne_dask.apps.watch.watched_files import Stamp
 from homodyne_dask.errors import OptionError, SourceError
+from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.files.json_files import write_with_checksum
 from homodyne_dask.store import own_stores, schema
 from homodyne_dask.store.own_stores import WORK_FOLDER, remove_own_store
-from tests.apps.watch.instant_fits import GOOD, watch_of, watch_until_quiet
+from tests.apps.watch.instant_fits import GOOD, NAMES, table_rows, watch_of, watch_until_quiet
+from tests.html_pages import ParsedPage
+from tests.results.made_results import flow_result
 
-pytestmark = pytest.mark.usefixtures("no_page_pictures")
 RECORD = {"number": 1, "numbered": False, "size": -1, "mtime_ns": 0, "done": True, "problem": ""}
 
 
@@ -38,7 +43,7 @@ def test_a_state_without_its_values_is_refused(results):
         read_state(results, {"model": "m"})
 
 
-def test_a_state_without_its_checksum_is_refused(source, results):
+def test_a_state_without_its_checksum_is_refused(source, results, no_page_pictures):
     (source / "A.h5").write_bytes(GOOD)
     watch_until_quiet(watch_of(source, results))
     state = json.loads((results / STATE).read_text())
@@ -48,7 +53,7 @@ def test_a_state_without_its_checksum_is_refused(source, results):
         watch_of(source, results)
 
 
-def test_what_is_no_store_is_never_removed(source, results, capsys):
+def test_what_is_no_store_is_never_removed(source, results, capsys, no_page_pictures):
     notes = results / STORES / "A_c2.zarr" / "notes.txt"
     notes.parent.mkdir(parents=True)
     notes.write_text("precious")
@@ -97,3 +102,72 @@ def test_a_link_in_place_of_the_folder_of_stores_is_refused(source, results):
     sentence = f"{re.escape(str(results))}/stores is a link to .*: remove the link, or give another"
     with pytest.raises(OptionError, match=sentence):
         watch_of(source, results)
+
+
+HEAD = "t,J,J_low_68,J_high_68"
+GOOD_RATES = f"{HEAD}\n0.1,1e4,9e3,2e4\n1,1e3,9e2,2e3\n10,1e2,,\n"
+DAMAGED = {
+    "empty": b"",
+    "only its head": HEAD.encode(),
+    "not UTF-8": b"\xff\xfe" + GOOD_RATES.encode(),
+    "cut short": GOOD_RATES.encode()[:-20],
+    "a short row": GOOD_RATES.replace(",9e2,2e3", "").encode(),
+    "no times": GOOD_RATES.replace("t,", "x,").encode(),
+    "no band": GOOD_RATES.replace("J_low_68", "x").encode(),
+}
+
+
+def written(folder: Path, names: tuple[str, ...]) -> ParsedPage:
+    """The page of a folder with fits of these names."""
+    table = ScanTable(NAMES)
+    for n, name in enumerate(names):
+        entry = fit_row(f"{name}.h5", folder / f"{name}_fit", flow_result())
+        table.add(n + 1, Stamp(1, 10**18), entry)
+    table.write(folder, ["done"])
+    return ParsedPage((folder / "scans.html").read_text())
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    for name in "AB":
+        (tmp_path / f"{name}_fit").mkdir()
+        (tmp_path / f"{name}_fit" / "rates.csv").write_text(GOOD_RATES)
+    return tmp_path
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_damaged_rates_are_a_sentence_in_the_row_of_their_scan(folder, damage):
+    file = folder / "A_fit/rates.csv"
+    file.write_bytes(DAMAGED[damage])
+    page = written(folder, ("A", "B"))
+    assert f"li: note: A.h5: {file} cannot be plotted (" in page.text
+    assert len(page.all("img")) == 3
+    rows = table_rows(folder)
+    assert [row["outcome"] for row in rows] == ["CONVERGED"] * 2
+    assert f"{file} cannot be plotted" in rows[0]["warnings"]
+    assert not rows[1]["warnings"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "number", ["1e308", "-1e308", "inf", "-inf", "nan", "0", "-1", "1e-320", ""]
+)
+def test_rates_of_any_size_are_drawn(folder, number):
+    damaged = GOOD_RATES.replace("1e3,", f"{number},").replace("9e2", number).replace("2e4", number)
+    (folder / "A_fit/rates.csv").write_text(damaged)
+    page = written(folder, ("B", "A"))
+    assert len(page.all("img")) == 3
+    assert "cannot be plotted" not in page.text
+
+
+@pytest.mark.long
+def test_parameters_of_any_size_are_drawn(folder):
+    made = flow_result()
+    for value in (1e308, -1e308, float("inf"), float("nan"), 1e-320):
+        table = made.parameters.assign(value=made.parameters["value"] * 0 + value)
+        entry = fit_row("A.h5", folder / "A_fit", replace(made, parameters=table))
+        rows = ScanTable(NAMES)
+        rows.add(1, Stamp(1, 10**18), entry)
+        rows.write(folder, ["done"])
+        assert len(ParsedPage((folder / "scans.html").read_text()).all("img")) == 3

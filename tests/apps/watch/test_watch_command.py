@@ -1,6 +1,5 @@
 """homodyne-dask watch: ingest and fit of what is in a folder, with the options of a file."""
 
-import csv
 import os
 import shutil
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 from homodyne_dask.results.files.folder import locked_folder
 from homodyne_dask.results.files.saved_results import load_result
 from tests.html_pages import ParsedPage
-from tests.run_command import run
+from tests.run_command import csv_rows, run
 
 pytestmark = pytest.mark.usefixtures("no_page_pictures")
 ONCE = ("--once", "--interval", "0.02", "--no-pictures")
@@ -29,8 +28,7 @@ def watched(made, tmp_path, monkeypatch) -> Path:
 
 
 def rows() -> list[dict[str, str]]:
-    with Path("out/scans.csv").open() as file:
-        return list(csv.DictReader(file))
+    return csv_rows("out/scans.csv")
 
 
 @pytest.mark.long
@@ -129,8 +127,7 @@ def test_names_of_any_kind_are_fitted_and_run_by_nothing_that_shows_them(watched
     assert result.exit_code == 0, result.output
     assert "\nok" not in result.output
     assert r"B\nok: converged\tD.hdf: converged" in result.stderr
-    with Path(folder, "scans.csv").open() as file:
-        cells = list(csv.DictReader(file))
+    cells = csv_rows(folder, "scans.csv")
     assert [row["outcome"] for row in cells] == ["CONVERGED"] * len(names)
     texts = [row[key] for row in cells for key in ("scan", "folder")]
     assert not [text for text in texts if text[0] in "=+-@" or {"\n", "\t"} & {*text}]

@@ -14,7 +14,7 @@ from datetime import date
 from pathlib import Path
 
 from tests.benchmarks.peers import data, process
-from tests.benchmarks.peers.table import Row, markdown, table
+from tests.benchmarks.peers.gallery import Row, markdown, table
 
 PYTHONS = {
     "ours": sys.executable,

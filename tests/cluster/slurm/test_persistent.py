@@ -1,4 +1,4 @@
-"""A scheduler that outlives one fit, and a fit that is a job itself."""
+"""A scheduler that outlives one fit, a fit that is a job itself, and one that is the tasks of an srun."""
 
 import contextlib
 import json
@@ -14,6 +14,7 @@ from homodyne_dask.cluster.slurm.persistent import connection_by
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.models import LAMINAR_FLOW
 from tests.cluster.slurm.disturbed_fits import POOR
+from tests.deploy.small_fit import fit_on_tasks
 from tests.result_bits import folder_bits
 
 pytestmark = [
@@ -138,3 +139,9 @@ def test_a_driver_that_reaches_its_walltime_stops_before_goes_on_in_the_next_job
     assert slurm.wait_for((result / "summary.json").exists, 100), log.read_text()
     assert folder_bits(result) == folder_bits(alone)
     assert jobs_of(result) == {number, f"{number}.1"}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("slurm")
+def test_two_workers_of_one_srun_give_the_bits_of_a_fit_in_this_process(tmp_path):
+    fit_on_tasks(["srun", "--ntasks=4", "--mem-per-cpu=2000"], "srun", tmp_path)

@@ -1,12 +1,15 @@
-"""What is said of a scan after those before it."""
+"""What is said of a scan after those before it, and whether its values agree with those of others."""
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from homodyne_dask.models.rate_forms import rate_stderr
 from homodyne_dask.results.data.fit_rows import FitRow, Quantity, changes, fit_row
 from homodyne_dask.results.data.fit_view import FitView
+from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.rate_curves import rates_in
+from homodyne_dask.results.data.series import homogeneity_test, power_law_of_q
 from tests.results.made_results import FLOW, FLOW_COVARIANCE, rate_dof, result_for
 
 
@@ -83,3 +86,93 @@ def test_an_error_of_few_degrees_of_freedom_has_its_interval_beside_it():
     assert few.interval == "74 to 126 (dof 5.0)"
     assert few._replace(dof=50.0).interval == ""
     assert few._replace(stderr=np.nan, dof=np.nan).interval == ""
+
+
+def test_agreement_with_few_degrees_of_freedom_is_that_of_welch():
+    rng = np.random.default_rng(3)
+    groups = [rng.normal(0.3 * n, 1 + n, 4 + n) for n in range(4)]
+    value, stderr, dof = np.array(
+        [(g.mean(), g.std(ddof=1) / len(g) ** 0.5, len(g) - 1) for g in groups]
+    ).T
+    wanted = stats.f_oneway(*groups, equal_var=False)
+    assert homogeneity_test(value, stderr, dof).p == pytest.approx(wanted.pvalue, rel=1e-9)
+    certain = homogeneity_test(value, stderr, np.full(4, np.nan))
+    mean = np.average(value, weights=stderr**-2.0)
+    assert certain.mean == pytest.approx(mean)
+    assert certain.p == pytest.approx(stats.chi2.sf((((value - mean) / stderr) ** 2).sum(), 3))
+
+
+def test_of_few_values_nothing_is_said_or_nothing_tested():
+    nan, one, two = np.nan, np.array([1.0, 1.0]), np.array([1.0, 2.0])
+    assert homogeneity_test(two, np.array([0.1, nan]), np.full(2, nan)) is None
+    assert power_law_of_q(two, np.array([1.0, -1.0]), np.ones(2)) is None
+    assert power_law_of_q(one, two, np.ones(2)) is None
+    law = power_law_of_q(two, two**2, 0.1 * two**2)
+    assert law.exponent == pytest.approx(2.0)
+    assert (law.freedom, law.chisqr) == (0, pytest.approx(0.0, abs=1e-20))
+    assert np.isnan(law.p)
+
+
+def test_the_exponent_is_that_of_a_weighted_line_through_logarithms():
+    x, y = np.array([1.0, 2.0, 3.0, 5.0]), np.array([2.0, 3.0, 7.0, 9.0])
+    stderr = np.array([0.1, 0.2, 0.3, 0.1])
+    slope, covariance = np.polyfit(np.log(x), np.log(y), 1, w=y / stderr, cov="unscaled")
+    found = power_law_of_q(x, y, stderr)
+    assert found.exponent == pytest.approx(slope[0])
+    residual = (
+        np.log(y) - np.polyval(np.polyfit(np.log(x), np.log(y), 1, w=y / stderr), np.log(x))
+    ) * y
+    chisqr = ((residual / stderr) ** 2).sum()
+    assert (found.chisqr, found.freedom) == (pytest.approx(chisqr), 2)
+    assert found.p == pytest.approx(stats.chi2.sf(chisqr, 2))
+    assert found.stderr == pytest.approx((covariance[0, 0] * chisqr / 2) ** 0.5)
+
+
+def test_the_error_of_the_exponent_knows_of_scatter_beyond_the_errors_and_only_of_more():
+    """Errors five times too small: the error is that of the scatter, and p says so."""
+    rng = np.random.default_rng(5)
+    q = np.geomspace(0.003, 0.01, 6)
+    found = [
+        power_law_of_q(q, y, y * error)
+        for error in (0.01, 0.05)
+        for y in 100 * np.exp(0.05 * rng.standard_normal((200, 6)))
+    ]
+    small, right = found[:200], found[200:]
+    for laws in (small, right):
+        pulls = np.array([law.exponent / law.stderr for law in laws])
+        assert (np.abs(pulls) < 2).mean() > 0.85
+    assert np.mean([law.p < 0.001 for law in small]) > 0.9
+    assert np.mean([law.p < 0.05 for law in right]) < 0.1
+
+
+def drawn(rng, dof, n=5):
+    """Repeats of values 0 with errors of 1 that are estimated with so many degrees of freedom."""
+    size = (4000, n)
+    return rng.standard_normal(size), np.sqrt(rng.chisquare(dof, size) / dof)
+
+
+def test_the_error_of_a_mean_allows_for_errors_of_few_degrees_of_freedom():
+    """It was 0.85 of the scatter of means of five values with 8 each."""
+    dof = np.full(5, 8.0)
+    found = [
+        homogeneity_test(y, s, dof)
+        for y, s in zip(*drawn(np.random.default_rng(1), 8), strict=True)
+    ]
+    scatter = np.std([one.mean for one in found if one])
+    typical = np.sqrt(np.mean([one.stderr**2 for one in found if one]))
+    assert typical == pytest.approx(scatter, rel=0.06)
+
+
+def test_an_exponent_has_the_degrees_of_freedom_of_the_errors_that_it_follows_from():
+    """Its interval was that of a normal deviate, and p that of exact errors."""
+    q, rng = np.array([1.0, 1.3, 1.7, 2.2, 2.9]), np.random.default_rng(2)
+    size, inside, rejected = 0.05, [], []
+    for y, s in zip(*drawn(rng, 5), strict=True):
+        law = power_law_of_q(
+            q, q**2 * np.exp(size * y), size * s * q**2 * np.exp(size * y), dof=5.0
+        )
+        assert law is not None
+        rejected.append(law.p < 0.05)
+        inside.append(abs(law.exponent - 2) < half_width(95, law.dof) * law.stderr)
+    assert np.mean(inside) == pytest.approx(0.95, abs=0.03)
+    assert np.mean(rejected) < 0.08

@@ -22,9 +22,8 @@ from homodyne_dask.results.data.posterior import posterior_of
 from homodyne_dask.results.data.posterior_summary import QUANTILES, one_sided
 from homodyne_dask.results.data.result_tables import parameter_table
 from homodyne_dask.results.files.posterior_netcdf import load_posterior, write_netcdf
-from tests.hdf5_elsewhere import WAYS, moved_elsewhere
-from tests.results.made_draws import banana, draws_of, gaussian
-from tests.results.made_results import FLOW, changed, fit_of
+from tests.ingest_files import WAYS, moved_elsewhere
+from tests.results.made_results import FLOW, banana, changed, draws_of, fit_of, gaussian
 from tests.results.views.figures.texts import texts_of
 
 SD = 0.02 * np.abs(FLOW)

@@ -17,8 +17,17 @@ from homodyne_dask.results.files.posterior_netcdf import load_posterior
 from homodyne_dask.results.files.saved_results import load_result
 from homodyne_dask.results.views.figures import fit_figures as plots
 from homodyne_dask.results.views.figures.corner_figure import levels_holding
-from tests.results.made_draws import NOTE, banana, draws_of, gaussian
-from tests.results.made_results import FLOW, changed, config_of, fit_of, scan_of
+from tests.results.made_results import (
+    FLOW,
+    NOTE,
+    banana,
+    changed,
+    config_of,
+    draws_of,
+    fit_of,
+    gaussian,
+    scan_of,
+)
 from tests.results.views.figures.texts import check_places, texts_of
 
 FILES = {"posterior.nc", "posterior_corner.png", "posterior_rates.png"}

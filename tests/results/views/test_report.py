@@ -15,7 +15,7 @@ from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.known_truth import pulls
 from homodyne_dask.results.views.report_content import facts, report_of, reservations
-from tests.kept_texts import kept_in
+from tests.documents import kept_in
 from tests.results.made_results import (
     NAN,
     TRUTH,

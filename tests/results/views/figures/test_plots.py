@@ -1,5 +1,6 @@
 """Pictures: each is drawn for every kind of fit, and what is drawn are the numbers of slow NumPy."""
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -7,11 +8,12 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from homodyne_dask.errors import SelectionError
+import homodyne_dask as hd
+from homodyne_dask.errors import SelectionError, StoreError
 from homodyne_dask.fitting.predict import predict
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.data.cuts import ages, cut_at_age
-from homodyne_dask.results.data.fit_view import FitView, decay_times, representative
+from homodyne_dask.results.data.fit_view import FitView, decay_times, fitted_scan, representative
 from homodyne_dask.results.data.window_means import CellAxis, Window
 from homodyne_dask.results.views.figures import fit_figures as plots
 from homodyne_dask.results.views.figures.angles import at_one_lag, measured_decay_times
@@ -114,12 +116,6 @@ def test_measured_decay_times_scatter_about_a_smooth_line_of_the_model(tmp_path)
     line = next(line for line in lines if len(line.get_xdata()) > len(scan.bins))
     (here,) = np.flatnonzero(np.isclose(line.get_xdata(), 0.0))
     assert line.get_ydata()[here] == pytest.approx(view.decay_times[scan.phi == 0.0][0])
-
-
-def test_a_scan_that_was_not_fitted_is_refused(diffusing, tmp_path):
-    result = result_for(diffusing, CREEP)
-    with pytest.raises(SelectionError, match=r"for 3 bins.*the scan has 1"):
-        plots.save_all(FitView(result, diffusing.select(label=2)), tmp_path)
 
 
 def test_a_single_bin_has_no_picture_against_the_angle(diffusing, tmp_path, monkeypatch):
@@ -246,3 +242,32 @@ def test_the_band_of_a_nearly_constant_curve_is_seen():
     low, high = axis.get_ylim()
     assert 7700 < low < 7840
     assert 8170 < high < 8300
+
+
+@pytest.fixture
+def fitted(tmp_path):
+    """A scan and the fit of some of its bins, in another order, and frames."""
+    scan = scan_of(tmp_path, CREEP, n=40).select(label=[3, 1], frames=(2, 38))
+    known = {"D_offset": 1000.0, "alpha": -0.4}
+    return scan, hd.fit(scan, hd.STATIC, initial={"D0": 20000.0}, fixed=known)
+
+
+def test_a_figure_finds_the_bins_and_frames_of_its_fit(fitted, tmp_path):
+    scan, result = fitted
+    result.to_json(tmp_path / "fit.json")
+    for one in (result, hd.load_result(tmp_path / "fit.json")):
+        assert fitted_scan(one).selection == scan.selection
+        drawn = one.plot.cuts()
+        assert [a.get_title() for a in drawn.axes] == [
+            a.get_title() for a in one.plot.cuts(scan).axes
+        ]
+
+
+def test_a_store_that_is_gone_or_changed_is_not_drawn(fitted):
+    scan, result = fitted
+    other = changed(result, inputs=result.provenance.inputs | {"store_sha256": "0" * 64})
+    with pytest.raises(StoreError, match="has changed since the fit: fit again, or give the scan"):
+        other.plot.maps()
+    shutil.rmtree(scan.path)
+    with pytest.raises(StoreError, match="does not exist"):
+        result.plot.maps()
