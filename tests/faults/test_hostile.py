@@ -42,7 +42,7 @@ CARRIED = ROOT / "homodyne_dask/models/user_defined.py"
 """A user's own function travels to workers in memory, pickled as Dask pickles tasks."""
 KEPT = ROOT / "homodyne_dask/kernels/compiled.py"
 """Executables are machine code; they lie in a folder that only the user can write to, else it is not used
-(tests/kernels/test_executable_cache.py)."""
+(tests/kernels/test_devices.py)."""
 
 
 @pytest.mark.parametrize("word", FORBIDDEN)

@@ -18,10 +18,8 @@ SCANS = 6
 
 
 def scan_file(path, seed, rate=D0, contrast=0.3):
-    rng, lag = (
-        np.random.default_rng(seed),
-        DT * np.abs(np.subtract.outer(np.arange(N), np.arange(N))),
-    )
+    rng, t = np.random.default_rng(seed), DT * np.arange(N)
+    lag = np.abs(np.subtract.outer(t, t))
     f = np.exp(-(Q**2) * rate * lag)
     c2 = np.stack([np.triu(1 + contrast * f + rng.normal(0, SIGMA, (N, N)), 1) for _ in PHI])
     np.savez(path, c2=c2, q=Q, phi=PHI, dt=DT, sigma=SIGMA)

@@ -20,11 +20,7 @@ def notes_of(tmp_path, **changes):
 UNITS = [
     ("φ in radians", {"phi": TURNED}, "are the angles in radians?"),
     ("half a turn in radians", {"phi": np.arange(8) * np.pi / 8}, "are the angles in radians?"),
-    (
-        "three angles in radians",
-        {"phi": np.resize(np.deg2rad([0, 45, 90]), 8)},
-        "are the angles in radians?",
-    ),
+    ("three angles", {"phi": np.resize(np.deg2rad([0, 45, 90]), 8)}, "are the angles in radians?"),
     ("one angle of 30°", {"phi": np.full(8, 0.5236)}, "are the angles in radians?"),
     ("q in 1/nm", {"q": np.full(8, 0.2)}, "is q in 1/nm?"),
     ("small q in 1/nm", {"q": np.full(8, 0.06)}, "is q in 1/nm?"),

@@ -1,10 +1,11 @@
-"""With a GPU all is computed on the CPU; JAX starts beside a plugin for GPUs that cannot be used."""
+"""With a GPU all is computed on the CPU; JAX starts beside a broken plugin; compiled kernels are kept."""
 
 import json
 import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jax
@@ -12,12 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray
+from jax.experimental.compilation_cache import compilation_cache
 
 import homodyne_dask as hd
 from homodyne_dask.errors import PlanError
-from homodyne_dask.kernels import devices
+from homodyne_dask.kernels import cache_folder, devices
+from homodyne_dask.kernels.cache_folder import FOLDER, keep_compiled_programs, user_cache_folder
+from homodyne_dask.kernels.compiled import Kernel, kernel
 from homodyne_dask.kernels.devices import float64_beside, float64_on_cpu
 from homodyne_dask.kernels.gpus import cuda_missing
+from homodyne_dask.store import processes
 from tests.synthetic import FLOW, measured, store
 
 
@@ -129,3 +134,248 @@ def test_jax_that_was_started_without_processors_is_one_sentence(monkeypatch):
     monkeypatch.setattr(devices, "started", none)
     with pytest.raises(PlanError, match=r"no processor .Unknown backend cpu.: unset JAX_PLAT"):
         devices.first_cpu.__wrapped__()
+
+
+X = np.linspace(0, 3, 40).reshape(8, 5)
+
+
+def moments(x, scale):
+    """A program of several fusions."""
+    y = jnp.exp(-scale * x) * jnp.cos(x)
+    return y @ y.T, y.sum()
+
+
+def begin(given=None):
+    """Set the cache up as a process does that begins now; return its folder. given: JAX's own."""
+    jax.config.update("jax_compilation_cache_dir", given)
+    jax.clear_caches()
+    compilation_cache.reset_cache()
+    keep_compiled_programs.cache_clear()
+    return keep_compiled_programs()
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    folder = tmp_path / "around" / "cache"
+    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    before = {name: getattr(jax.config, name) for name in names}
+    monkeypatch.setenv(FOLDER, str(folder))
+    yield folder
+    monkeypatch.undo()
+    begin()
+    for name in names:
+        jax.config.update(name, before[name])
+
+
+def computed(function=moments, *args) -> tuple[bytes, int]:
+    """The bits of a new Kernel, and how often it was compiled."""
+    jax.clear_caches()
+    new = Kernel(function)
+    with float64_on_cpu():
+        values = new(*(args or (X, np.float64(0.7))))
+    return b"".join(np.asarray(v).tobytes() for v in jax.tree.leaves(values)), new.compilations()
+
+
+def entries(folder, name="*"):
+    return sorted(folder.glob(f"*/jit_{name}-*"))
+
+
+def test_processes_that_begin_at_once_and_later_ones_have_the_same_bits(folder):
+    script = "from tests.kernels.test_devices import computed; print(computed())"
+    run = [
+        subprocess.Popen(
+            [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    said = [process.communicate(timeout=200) for process in run]
+    assert folder.stat().st_mode & 0o777 == 0o700
+    begin()
+    loaded, compilations = computed()
+    assert compilations == 0
+    assert {out.strip().rpartition(", ")[0] for out, _ in said} == {str((loaded, 0))[:-4]}, said
+    os.environ[FOLDER] = "off"
+    assert begin() is None
+    assert computed() == (loaded, 1)
+
+
+DAMAGES = {
+    "a flipped bit": lambda content: content[:900] + bytes([content[900] ^ 1]) + content[901:],
+    "half written": lambda content: content[: len(content) // 2],
+    "empty": lambda content: b"",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_entry_is_not_used(folder, damage):
+    begin()
+    kept, _ = computed()
+    (entry,) = entries(folder, "moments")
+    entry.write_bytes(DAMAGES[damage](entry.read_bytes()))
+    os.utime(entry, (1, 1))
+    with pytest.warns(UserWarning, match="Error reading persistent compilation cache"):
+        assert computed() == (kept, 1)
+
+
+def made(folder, mode=0o700):
+    folder.mkdir(mode=0o700, parents=True)
+    folder.chmod(mode)
+    return folder
+
+
+OF_OTHERS = {
+    "a file": lambda folder, _: (folder.parent.mkdir(), folder.write_text("a file")),
+    "of another user": lambda folder, patch: (
+        made(folder), patch.setattr(cache_folder.os, "geteuid", lambda: os.getuid() + 1)
+    ),
+    "a link": lambda folder, _: folder.symlink_to(made(folder.parent / "there")),
+    "with a link": lambda folder, _: (made(folder) / "jit_moments-0-cache").symlink_to(folder.parent),
+    "that others read": lambda folder, _: made(folder, 0o750),
+    "that others replace": lambda folder, _: made(folder).parent.chmod(0o770),
+    "of a disk that is read-only": lambda _, patch: patch.setattr(
+        cache_folder.os, "access", lambda *_: False
+    ),
+    "in a home that cannot be written to": lambda folder, _: folder.parent.write_text("mkdir fails"),
+    "of an unknown processor": lambda _, patch: patch.setattr(
+        cache_folder, "processor", lambda: None
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", OF_OTHERS)
+def test_a_folder_that_is_not_the_users_alone_is_not_used(folder, monkeypatch, what):
+    OF_OTHERS[what](folder, monkeypatch)
+    assert begin() is None
+    assert jax.config.jax_compilation_cache_dir is None
+    assert computed() == computed()
+    assert not entries(folder)
+
+
+def test_a_disk_that_is_full_stops_nothing(folder, monkeypatch):
+    begin()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        with pytest.warns(UserWarning, match="No space left"):
+            kept, _ = computed()
+    assert computed() == (kept, 1)
+    assert computed() == (kept, 0)
+
+
+def test_the_oldest_entries_are_removed_when_a_process_begins(folder, monkeypatch):
+    begin()
+    for number in (2.0, 3.0):
+        computed(lambda x: x * number, X)  # noqa: B023
+    first, second = entries(folder)
+    os.utime(first, (1, 1))
+    monkeypatch.setattr(cache_folder, "MAX_BYTES", second.stat().st_size)
+    begin()
+    assert entries(folder) == [second]
+
+
+def test_a_folder_that_the_user_gave_jax_stays(folder, tmp_path):
+    assert begin(str(tmp_path / "mine")) is None
+    assert jax.config.jax_compilation_cache_dir == str(tmp_path / "mine")
+    assert not folder.exists()
+
+
+CHANGES = {
+    "threads": lambda patch: patch.setenv("NPROC", "3"),
+    "processor": lambda patch: patch.setattr(cache_folder, "processor", lambda: "flags: sse2"),
+    "version": lambda patch: patch.setattr(cache_folder, "VERSIONS", ("0", "0")),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_an_entry_is_of_one_machine_and_its_versions(folder, monkeypatch, change):
+    before = begin()
+    CHANGES[change](monkeypatch)
+    after = begin()
+    assert before is not None and after is not None  # noqa: PT018
+    assert before != after
+    assert before.parent == after.parent
+
+
+def test_a_processor_is_known_by_its_instructions(monkeypatch, tmp_path):
+    text = "processor : {}\nmodel name : Made up\ncpu MHz : {}\nflags : fpu {}\n\nprocessor : 9\n"
+    known = []
+    for words in [(0, 1000, "avx2"), (1, 2000, "avx2"), (0, 1000, "avx2 avx512f")]:
+        (tmp_path / "cpuinfo").write_text(text.format(*words))
+        monkeypatch.setattr(processes, "_CPU_INFO", tmp_path / "cpuinfo")
+        processes.processor.cache_clear()
+        known.append(processes.processor())
+    monkeypatch.setattr(processes, "_CPU_INFO", tmp_path / "none")
+    processes.processor.cache_clear()
+    known.append(processes.processor())
+    processes.processor.cache_clear()
+    assert known[0] == known[1] != known[2]
+    assert known[3] is None
+
+
+def test_the_folder_is_that_of_the_user(monkeypatch, tmp_path):
+    monkeypatch.delenv(FOLDER)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert user_cache_folder() == tmp_path / "homodyne-dask"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # not to be used, says the standard
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert user_cache_folder() == tmp_path / "home" / ".cache" / "homodyne-dask"
+
+
+def test_a_program_that_calls_python_calls_the_function_of_its_own_process(folder):
+    begin()
+
+    def adding(number):
+        def called(x):
+            return jax.pure_callback(
+                lambda x: np.asarray(x) + number, jax.ShapeDtypeStruct((8, 5), x.dtype), x
+            )
+
+        return called
+
+    for number in (1.0, 2.0):
+        assert computed(adding(number), X)[0] == (X + number).tobytes()
+
+
+def test_programs_that_differ_only_in_the_argument_they_use_are_not_confused(folder):
+    begin()
+
+    def first(x, y):
+        return 2 * x
+
+    def second(x, y):
+        return 2 * y
+
+    second.__name__ = second.__qualname__ = "first"
+    assert computed(first, X, X + 1)[0] == (2 * X).tobytes()
+    assert computed(second, X, X + 1)[0] == (2 * X + 2).tobytes()
+
+
+def test_shapes_types_and_static_arguments_are_compiled_apart(folder):
+    @kernel("power")
+    def powers(x, factor, *, power):
+        return factor * x**power
+
+    def both(*args, power=2):
+        with float64_on_cpu():
+            return np.asarray(powers(*args, power=power))
+
+    begin()
+    assert both(X, 2.0).dtype == np.float64
+    assert both(X.astype(np.float32), 2.0).dtype == np.float32
+    assert both(X.astype(np.float32), np.float64(2)).dtype == np.float64
+    np.testing.assert_allclose(both(X[:2], 2.0, power=3), 2 * X[:2] ** 3)
+    assert powers.compilations() == 4
+    both(X, 2.5)
+    assert powers.compilations() == 4
+
+
+def test_threads_share_one_compilation(folder):
+    begin()
+    kernel = Kernel(lambda x: 2 * x)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(kernel, np.arange(4, dtype=np.float32)))
+    assert [float(x) for x in found] == [0, 2, 4, 6]
+    assert kernel.compilations() == 1

@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 
 import homodyne_dask
+from homodyne_dask.assessment.result_findings import findings_of_doubts
 from homodyne_dask.errors import SourceError
 from homodyne_dask.results.data.finding_catalogue import CATALOGUE, MISFIT, Severity
 from homodyne_dask.results.data.findings import Finding, Findings, finding
+from homodyne_dask.solver.identifiability import Doubt
 from tests.documents import ROOT, kept_in
 
 SENTENCES = Path(__file__).with_name("finding_sentences.txt")
@@ -137,3 +139,9 @@ def test_an_unknown_code_is_refused():
 
 def test_codes_of_a_misfit_are_errors():
     assert {CATALOGUE[code].severity.value for code in MISFIT} == {"error"}
+
+
+def test_a_combination_that_is_not_determined_is_said_once():
+    doubts = (Doubt("strongly-correlated", ("D0", "alpha"), {"correlation": -0.999}),)
+    assert not [*findings_of_doubts(doubts, [finding("undetermined", ("D0", "alpha"))])]
+    assert [one.code for one in findings_of_doubts(doubts)] == ["strongly-correlated"]
