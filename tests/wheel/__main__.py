@@ -26,7 +26,7 @@ COMMANDS = (
     "explain errors",
 )
 QUICK = (
-    "store", "models/test_parameters.py", "models/test_units.py", "solver/test_covariance.py",
+    "store", "models/test_parameters.py", "solver/test_covariance.py",
     "solver/test_reduce.py", "ingest/test_simulate.py", "results/files",
     "test_extras.py",
 )  # fmt: skip
