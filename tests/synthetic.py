@@ -26,6 +26,7 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.store.cells import age_edges, lag_edges
 from homodyne_dask.store.scan import open_dataset
+from homodyne_dask.sweep import plan as plans
 from homodyne_dask.sweep.layout import coarse_levels, layout
 from homodyne_dask.sweep.plan import make_plan
 from ingest import averages_and_sums as block_means
@@ -276,7 +277,7 @@ def plan_here(request):
 def fit_here(scan, model, checkpoint=None, resume=False, stop_after=None, **options):
     """What `hd.fit` does, in this process whatever the size; None if stopped before its end."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting, "IN_PROCESS_PAIRS", np.inf)
+        patch.setattr(plans, "IN_PROCESS_PAIRS", np.inf)
         passes = fitting.iterate(scan, model, checkpoint=checkpoint, resume=resume, **options)
         try:
             while next(passes).passes != stop_after:

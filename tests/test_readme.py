@@ -80,7 +80,8 @@ def test_the_folder_holds_what_is_listed(scan):
 def test_the_python_runs_as_a_plain_script_with_workers(scan):
     script = "\n".join(blocks("python"))
     # a scan this small would not start workers by itself
-    workers = "import homodyne_dask.fitting.fit as fitting\nfitting.IN_PROCESS_PAIRS = 0\n"
+    workers = "import homodyne_dask.sweep.plan as plans\n"
+    workers += "plans.IN_PROCESS_PAIRS = plans.RESIDENT_SHARE = 0\n"
     (scan / "script.py").write_text(workers + script)
     ran = subprocess.run(
         [sys.executable, "script.py"], cwd=scan, capture_output=True, text=True, timeout=200

@@ -1,4 +1,4 @@
-"""The noise of bins on the executor of the passes: the workers of a client, or this process.
+"""The noise of bins: in this process, on the workers of the passes, or on processes started for it.
 
 A task is a pure function of store, selection, a group of bins, theta and the last sums of these bins, and
 groups keep their order: the noise has the same bits for any number of workers, even if some are lost.
@@ -7,6 +7,7 @@ groups keep their order: the noise has the same bits for any number of workers, 
 import logging
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -23,10 +24,11 @@ from homodyne_dask.assessment.speckle_noise import (
     bin_frames,
     noise_of_bin,
 )
-from homodyne_dask.errors import ClusterError
+from homodyne_dask.errors import ClusterError, PlanError
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.solver._numpy_internals import one_blas_thread
+from homodyne_dask.store.processes import cores, worker_address
 from homodyne_dask.store.scan import Selection, open_selection
 from homodyne_dask.sweep.blocks import NO_COST, Cost
 from homodyne_dask.sweep.sweep import Sweep
@@ -36,7 +38,10 @@ LOG = logging.getLogger(__name__)
 TIMED = 2
 """Groups that are computed in this process, by which the time of the others is estimated."""
 MIN_SECONDS = 1.0
-"""Estimated time of the others above which they go to workers."""
+"""Estimated time of the others above which they go to workers that run."""
+START_SECONDS = 4.0
+"""Time that workers must save to be started: threads would wait for each other, as NumPy seldom leaves
+the interpreter to others in these small arrays. They start in 2 s on 2 cores, in 4 s on 16."""
 TASK_SECONDS = 0.25
 """Estimated time of a task: Dask takes 8 ms of the driver for each."""
 MOST_BYTES = 64e6
@@ -117,15 +122,14 @@ class BinExecutor:
         """Yield the noise of groups of bins in their order, from `of_group` or from workers.
 
         stored: whether only averages stored with the data are needed, which workers have, too. Else, and
-        for less than MIN_SECONDS of work, this process computes.
+        for little work, this process computes.
         """
         self.bins, self.done, self.said = sum(map(len, groups)), 0, time.monotonic()
         # some ten arrays over pairs of blocks for each of the fields 1, f and its derivatives
         needed = 10 * 8 * (2 + int(at.which.sum())) * grid.most**2
-        on_workers = stored and self.passes.client is not None and needed <= MOST_BYTES
-        seconds = np.inf
+        on_workers, seconds = stored and needed <= MOST_BYTES, np.inf
         for n, group in enumerate(groups):
-            if on_workers and n == TIMED and seconds * (len(groups) - n) > MIN_SECONDS:
+            if on_workers and n == TIMED and self._workers_save(seconds * (len(groups) - n)):
                 problem = at.point.problem
                 context = BinContext(selection, problem, at.point.theta, at.which, at.units, grid)
                 number = max(round(TASK_SECONDS / seconds), 1)
@@ -134,7 +138,7 @@ class BinExecutor:
                     yield from self._on_workers(context, tasks)
                     return
                 # the passes are done: a lost cluster must not cost their result
-                except ClusterError as e:
+                except (ClusterError, PlanError) as e:
                     LOG.warning("the noise of bins is computed in this process: %s", e)
                     on_workers = False
             began = time.perf_counter()
@@ -142,19 +146,32 @@ class BinExecutor:
             seconds = min(seconds, time.perf_counter() - began)
             self._add(len(group))
 
+    @property
+    def _have_cores(self) -> bool:
+        """Whether passes run on workers that use all cores: one that has a GPU is a single process."""
+        return self.passes.client is not None and not self.passes.context.source.device
+
+    def _workers_save(self, seconds: float) -> bool:
+        """Return whether workers take less time for work of so many seconds than this process alone."""
+        if self._have_cores:
+            return seconds > MIN_SECONDS
+        return not worker_address() and seconds * (1 - 1 / cores()) > START_SECONDS
+
     def _on_workers(
         self, context: BinContext, tasks: list[list[list[BinData]]]
     ) -> list[list[BinNoise] | None]:
-        from homodyne_dask.sweep.distributed_tasks import computed_on_cluster  # it loads Dask
+        from homodyne_dask.cluster.local import local_cluster  # they load Dask
+        from homodyne_dask.sweep.distributed_tasks import computed_on_cluster
 
-        assert self.passes.client is not None
         noises: dict[int, list[list[BinNoise] | None]] = {}
         small = {"averaged": NO_CELLS, "frames": NO_FRAMES, "sigma": np.empty(0)}
         sent = [[[one._replace(**small) for one in group] for group in task] for task in tasks]
-        arrived = computed_on_cluster(self.passes.client, context, sent, {}, BIN_NOISE, None)
-        for n, of_groups, _ in arrived:
-            noises[n] = of_groups
-            self._add(sum(map(len, tasks[n])))
+        running = self.passes.client if self._have_cores else None
+        with local_cluster() if running is None else nullcontext(running) as client:
+            arrived = computed_on_cluster(client, context, sent, {}, BIN_NOISE, None)
+            for n, of_groups, _ in arrived:
+                noises[n] = of_groups
+                self._add(sum(map(len, tasks[n])))
         return [of_group for n in range(len(tasks)) for of_group in noises[n]]
 
     def _add(self, bins: int) -> None:

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema, field_val
 from homodyne_dask.errors import OptionError
 from homodyne_dask.request.option_types import (
     Angles,
+    Count,
     Form,
     FrameRanges,
     Frames,
@@ -106,10 +107,13 @@ class FitConfig(FitOptions, _Source):
     other parameters."""
     windows: Windows = option(None, DATA, "4")
     """With over age: number of windows of equal length, or the start and end of each in seconds."""
+    workers: Count | None = option(None, WORKERS, "4")
+    """Number of worker processes on this machine; default: none if the data fit in memory, which threads of
+    this process then share."""
     scheduler: Annotated[str, Form("an address", "ADDRESS")] | None = option(
         None, WORKERS, "tls://host:8786"
     )
-    """Address of a running Dask scheduler; default: workers on this machine."""
+    """Address of a running Dask scheduler; default: this machine."""
     key: Annotated[str, _PATH] | None = option(None, WORKERS, "my_cluster")
     """Folder of the scheduler's TLS key, made by `homodyne-dask key`; none for an unencrypted scheduler."""
     scheduler_file: LocalPath | None = option(None, WORKERS, "scheduler.json", COMMON)

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 Command = Callable[..., Any]
 SELECTED = (*SELECTION, *EXCLUSION)
 """Names of the options that select bins and frames of a store."""
-CLUSTER = ("scheduler", "key", "scheduler_file", "site", "jobs")
-"""Names of the options that choose workers."""
+ELSEWHERE = ("scheduler", "key", "scheduler_file", "site", "jobs")
+"""Names of the options that choose workers on other machines."""
+CLUSTER = ("workers", *ELSEWHERE)
+"""Names of all options that choose workers."""
 _HELP_ALL = "homodyne_dask.help_all"
 
 

@@ -1,4 +1,4 @@
-"""The options that choose the workers of a command: --scheduler, --scheduler-file, --site."""
+"""The options that choose the workers of a command: --workers, --scheduler, --scheduler-file, --site."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -27,7 +27,7 @@ def workers_are_local(config: FitConfig) -> bool:
 
 def check_worker_options(config: FitConfig) -> None:
     """Raise OptionError for options on workers that exclude each other or would have no effect."""
-    chosen = [name for name in WORKER_OPTIONS if getattr(config, name)]
+    chosen = [name for name in ("workers", *WORKER_OPTIONS) if getattr(config, name)]
     if len(chosen) > 1:
         raise OptionError(f"{chosen[0]} and {chosen[1]} are both given: choose one of them")
     if config.jobs and not config.site:
@@ -37,6 +37,7 @@ def check_worker_options(config: FitConfig) -> None:
         own_key = {
             "site": "jobs of a site have their own key",
             "scheduler_file": "the key is in the folder of the scheduler file",
+            "workers": "workers on this machine have none",
         }
         why = f" ({own_key[chosen[0]]})" if chosen else ""
         raise OptionError(
@@ -59,6 +60,9 @@ def client_of(config: FitConfig) -> Iterator["Client | None"]:
     elif config.site:
         made = hd.slurm_cluster(config.site, config.jobs or 1, task=longest_task_of(config))
         with made as cluster, cluster.get_client() as client:
+            yield client
+    elif config.workers:
+        with hd.local_cluster(config.workers) as client:
             yield client
     else:
         yield None

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from homodyne_dask.cluster.memory import available_memory, memory_for_workers
 from homodyne_dask.errors import OptionError
-from homodyne_dask.store.processes import cores
+from homodyne_dask.store.processes import cores, jax_threads, worker_address
 from homodyne_dask.text import counted, size
 
 PAIRS_PER_SECOND = 150e6
@@ -35,7 +35,7 @@ class Workers:
     memory: int
     """Bytes of all processes."""
     local: bool = False
-    """The caller's own process, no cluster."""
+    """The caller's own process, which computes on threads: no cluster."""
     to_start: bool = False
     """Not running yet: a fit starts them on this machine."""
     asked: bool = False
@@ -50,7 +50,7 @@ class Workers:
     def in_words(self) -> str:
         """Where tasks are computed, in words."""
         if self.local:
-            return "in this process"
+            return "in this process" + (f" on {self.threads} threads" if self.threads > 1 else "")
         workers, threads = counted(self.processes, "Dask worker"), counted(self.threads, "thread")
         return f"on {workers} with {threads}"
 
@@ -73,9 +73,13 @@ class JobCluster:
         raise NotImplementedError
 
 
-def this_process() -> Workers:
-    """Return the caller's process as the only worker."""
-    return Workers(1, 1, available_memory(), local=True)
+def this_process(tasks: int = 1) -> Workers:
+    """Return the caller's process as the only worker, with no more threads than there are tasks.
+
+    In a task of Dask it has one: the worker has others for other tasks.
+    """
+    threads = 1 if worker_address() else min(cores(), jax_threads(), tasks)
+    return Workers(1, threads, available_memory(), local=True)
 
 
 def local_workers(

@@ -14,6 +14,7 @@ from homodyne_dask.errors import (
     unusable,
 )
 from homodyne_dask.fitting import events
+from homodyne_dask.sweep.layout import IN_PROCESS_PAIRS
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -21,19 +22,23 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 GROUP = "homodyne_dask.callbacks"
 """The group of entry points in which installed packages register a `Subscribe` function."""
-_OWN = (
-    EntryPoint("page", "homodyne_dask.apps.dashboard:subscribe_page", GROUP),
-    EntryPoint("notebook", "homodyne_dask.apps.dashboard:subscribe_notebook", GROUP),
+_PAGE, _OWN_PAGE, _NOTEBOOK = (
+    EntryPoint(name, f"homodyne_dask.apps.dashboard:subscribe_{name}", GROUP)
+    for name in ("page", "own_page", "notebook")
 )
-"""The applications of this package that show every fit."""
+"""The applications of this package that show fits."""
 Subscribe = Callable[["Client | None"], events.Subscriber | None]
 """Called as a fit begins, with its Dask client; returns None for a fit that it does not follow."""
 
 
-def subscribers(client: "Client | None") -> list[events.Subscriber]:
-    """Return the subscribers to a fit; of an installed package that fails is warned, the fit goes on."""
+def subscribers(client: "Client | None", pairs: int) -> list[events.Subscriber]:
+    """Return the subscribers to a fit; of an installed package that fails is warned, the fit goes on.
+
+    pairs: a fit of few pairs without a client has no page.
+    """
     following: list[events.Subscriber] = []
-    for point in (*_OWN, *offered_in(GROUP)):
+    own = [_PAGE] if client is not None else [_OWN_PAGE] * (pairs >= IN_PROCESS_PAIRS)
+    for point in (*own, _NOTEBOOK, *offered_in(GROUP)):
         with passed_over(point):
             subscriber = loaded(point, callable, "a function")(client)
             if not isinstance(subscriber, events.Subscriber | None):

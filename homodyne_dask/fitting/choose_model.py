@@ -16,7 +16,6 @@ from homodyne_dask.fitting.callbacks import require_callbacks
 from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.fit import fit
 from homodyne_dask.fitting.prepare import prepare
-from homodyne_dask.fitting.series.run_many import workers_for
 from homodyne_dask.models import BROWNIAN, LAMINAR_FLOW, POWER_LAW, STATIC, Model, scan_model
 from homodyne_dask.models.stretched_exponentials import STRETCHED, STRETCHED_Q
 from homodyne_dask.models.transport import LAMINAR_FLOW_FREE, STATIC_FREE
@@ -77,14 +76,11 @@ def compare_models(
     compared = [scan_model(model) for model in models or usual]
     for model in compared:
         prepare(scan, model, **options)  # mistakes are said before the first fit
-    with workers_for([scan], client, 2) as connected:
-        more = {"client": connected, "callbacks": callbacks}
-        results = {model.name: fit(scan, model, **options, **more) for model in compared}
-        if models is None and all(
-            fitted.misfit or not fitted.converged for fitted in results.values()
-        ):
-            further = _further_models(scan, options)
-            results |= {model.name: fit(scan, model, **options, **more) for model in further}
+    options |= {"client": client, "callbacks": callbacks}
+    results = {model.name: fit(scan, model, **options) for model in compared}
+    if models is None and all(fitted.misfit or not fitted.converged for fitted in results.values()):
+        further = _further_models(scan, options)
+        results |= {model.name: fit(scan, model, **options) for model in further}
     return compare_fits(results)
 
 

@@ -33,8 +33,8 @@ from homodyne_dask.request.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.blocks import without_unreadable
-from homodyne_dask.sweep.layout import IN_PROCESS_PAIRS, coarse_levels, layout
-from homodyne_dask.sweep.plan import Plan, chosen_device, make_plan
+from homodyne_dask.sweep.layout import coarse_levels, layout
+from homodyne_dask.sweep.plan import Plan, chosen_device, make_plan, workers_here
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -58,7 +58,8 @@ def fit(
     """Fit a model to all selected pairs t1 < t2 of a scan, each counted once.
 
     data: a scan, or the path of a store.
-    client: a Dask client; None starts workers on this machine (none for fewer than four million pairs).
+    client: a Dask client; without one, threads of this process compute, or workers that the fit starts on
+        this machine where four million pairs or more do not fit in memory.
     checkpoint: a file written after each pass over the pairs (none with weighting speckle); resume=True
         continues from it with identical results.
     callbacks: functions, each called with every event of the fit (`hd.events`), from the plan to single
@@ -216,10 +217,12 @@ def plan_for(
         find_gpus = partial(gpus_of_workers, client)
     device = chosen_device(request.options.device, cut, memory, find_gpus)
     if workers is None:
-        gpus = 0 if device.gpus is None else device.gpus.number
-        small = cut.pairs < IN_PROCESS_PAIRS and not gpus
-        small |= request.options.weighting == SPECKLE_WEIGHTS
-        workers = this_process() if small else local_workers(gpus)
+        if request.options.weighting == SPECKLE_WEIGHTS:
+            workers = this_process(cut.blocks)
+        elif device.gpus is None:
+            workers = workers_here(cut, memory)
+        else:
+            workers = local_workers(device.gpus.number)
     name, parameters = request.problem.model.name, request.problem.model.size
     levels = coarse_levels(request.scan, cut, request.problem.min_lag)
     bins = len(request.scan.bins)

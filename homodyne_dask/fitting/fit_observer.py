@@ -54,7 +54,8 @@ class FitObserver:
         refused: Sequence[str] = (),
     ) -> None:
         self.description, self.refused = description, refused
-        registered, described = subscribers(client), description._asdict()
+        registered = subscribers(client, plan.layout.pairs)
+        described = description._asdict()
         del described["errors"]
         subscribed = [subscriber.callback for subscriber in registered]
         self.callbacks = [log_callback(), *subscribed, *callbacks]

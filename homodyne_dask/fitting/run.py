@@ -10,6 +10,7 @@ from homodyne_dask.fitting.fit_observer import FitDescription, FitObserver
 from homodyne_dask.fitting.minimize import FitRecord
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.store.scan import Scan
+from homodyne_dask.sweep.block_cache import forget_large
 from homodyne_dask.sweep.plan import Plan
 
 if TYPE_CHECKING:
@@ -77,10 +78,13 @@ def workers_for_plan(
     Its workers are checked as `checked_workers` does, whose messages come with it; of workers that are
     started here, now or in place of one that died, and for data other than a scan, the code alone.
 
-    Dask loads for half a second; a fit in this process does without it.
+    Dask loads for half a second; a fit in this process does without it, and leaves no data in its memory.
     """
     if client is None and not planned.workers.to_start:
-        yield None, ()
+        try:
+            yield None, ()
+        finally:
+            forget_large()
         return
     from homodyne_dask.cluster.local import local_cluster
     from homodyne_dask.sweep.admission import checked_workers

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -82,6 +83,14 @@ def trim_memory() -> None:
 def cores() -> int:
     """Return the processors this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def worker_address() -> str:
+    """Return the address of the Dask worker that this thread computes a task of, '' outside of a task."""
+    if distributed := sys.modules.get("distributed"):
+        with suppress(ValueError):  # it computes none
+            return distributed.get_worker().address
+    return ""
 
 
 def jax_threads() -> int:

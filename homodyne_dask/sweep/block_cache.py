@@ -1,4 +1,4 @@
-"""The cache of a worker: decoded blocks, in its memory or on its GPU, and their sums.
+"""The caches of a process that computes: decoded blocks, in its memory or on its GPU, and their sums.
 
 The least recently used are dropped first.
 """
@@ -7,20 +7,27 @@ import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain, islice
+from typing import Any
 
 import numpy as np
 from zict import LRU
 
 from homodyne_dask.kernels.problem import Block
 from homodyne_dask.store.chunk_reader import ByteRange, most_bytes, read_ahead
+from homodyne_dask.store.processes import trim_memory
 from homodyne_dask.store.scan import Chunk, open_selection
 from homodyne_dask.sweep.blocks import BlockSource, Place, aligned_array, read_block
 from homodyne_dask.sweep.layout import AHEAD, AHEAD_BYTES
 
+_LARGE = 50_000_000
+"""Bytes of a cache that a fit on threads of the user's own process does not leave there."""
+_CACHES: list[LRU[Hashable, Any]] = []
+
 
 def byte_cache[T](bytes_of: Callable[[T], int], budget: int = 0) -> LRU[Hashable, T]:
     """Return a cache of this process that drops the least recently used beyond a budget of bytes."""
-    return LRU(budget, {}, weight=lambda _, value: bytes_of(value))
+    _CACHES.append(LRU(budget, {}, weight=lambda _, value: bytes_of(value)))
+    return _CACHES[-1]
 
 
 def keep[T](cache: LRU[Hashable, T], key: Hashable, value: T, budget: int) -> None:
@@ -39,7 +46,7 @@ _SCRATCH = _Scratch()
 
 
 BLOCKS: LRU[Hashable, Block] = byte_cache(lambda block: block.c2.nbytes)
-SUMS: LRU[Hashable, np.ndarray] = byte_cache(lambda sums: sums.nbytes + 500, budget=50_000_000)
+SUMS: LRU[Hashable, np.ndarray] = byte_cache(lambda sums: sums.nbytes + 500, budget=_LARGE)
 """Sums of the data of blocks, which hold for every theta and after the block itself was dropped."""
 CELLS: LRU[Hashable, np.ndarray] = byte_cache(lambda data: data.nbytes)
 """c2 and weights of cells of age and lag, of data that are means over such cells."""
@@ -104,8 +111,14 @@ def _fetching(
         yield place
 
 
-def forget() -> None:
-    """Drop all that this process keeps of any data."""
-    BLOCKS.clear()
-    SUMS.clear()
-    CELLS.clear()
+def forget(least: int = 0) -> None:
+    """Drop what this process keeps of any data, or what takes more than `least` bytes of it."""
+    for cache in _CACHES:
+        if cache.total_weight > least:
+            cache.clear()
+
+
+def forget_large() -> None:
+    """Return the memory of decoded data to the system."""
+    forget(_LARGE)
+    trim_memory()

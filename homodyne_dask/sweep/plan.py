@@ -9,7 +9,12 @@ from functools import cached_property
 from typing import NamedTuple
 
 from homodyne_dask.cluster.memory import DRIVER_BYTES, too_little
-from homodyne_dask.cluster.workers import PAIRS_PER_SECOND, Workers
+from homodyne_dask.cluster.workers import (
+    PAIRS_PER_SECOND,
+    Workers,
+    local_workers,
+    this_process,
+)
 from homodyne_dask.document.blocks import Document, Facts, Section
 from homodyne_dask.document.plain_text import Printed
 from homodyne_dask.errors import OptionError, PlanError
@@ -26,7 +31,7 @@ from homodyne_dask.sweep.layout import (
 from homodyne_dask.text import counted, size
 
 RESIDENT_SHARE = 0.4
-"""Share of the workers' memory that decoded data may fill."""
+"""Share of the workers' memory that decoded data may fill; of more, this process starts workers."""
 AUTO_PAIRS = 20_000_000
 """Number of pairs from which a fit of resident data takes a GPU where there is one."""
 USABLE_SHARE = 0.9
@@ -203,11 +208,11 @@ class Plan(Printed):
 
     def _where(self) -> str:
         if self.workers.local:
-            return f"in this process (fewer than {IN_PROCESS_PAIRS:,} pairs)"
+            return self.workers.in_words
         counts = f"{counted(self.workers.processes, 'worker')}, {counted(self.workers.threads, 'thread')}"
         why = "as requested" if self.workers.asked else "a client is given"
         if self.workers.to_start:
-            why = "one for each GPU" if self.gpus else f"{IN_PROCESS_PAIRS:,} pairs or more"
+            why = "one for each GPU" if self.gpus else "data that stay on disk"
         return f"on Dask: {counts} ({why})"
 
     def _rows(self) -> list[tuple[str, str]]:
@@ -241,6 +246,16 @@ class Plan(Printed):
         needed = self.device.needed(self.layout, self.workers, self.parameters)
         needed += -(-self.layout.resident_bytes // self.workers.processes) if self.resident else 0
         return f"{size(needed)} of {size(self.device.gpus.memory)} projected"
+
+
+def workers_here(layout: Layout, memory: str = "auto") -> Workers:
+    """Return the workers of a fit without a client.
+
+    They are threads of this process where the data are few, or stay in its memory; else processes.
+    """
+    here = this_process(layout.blocks)
+    kept = memory != "stream" and layout.resident_bytes <= RESIDENT_SHARE * here.memory
+    return here if kept or layout.pairs < IN_PROCESS_PAIRS else local_workers()
 
 
 def make_plan(

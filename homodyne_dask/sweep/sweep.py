@@ -1,4 +1,4 @@
-"""One pass: every block of a plan becomes a Gram, on a Dask cluster or in this process.
+"""One pass: every block of a plan becomes a Gram, on a Dask cluster or on threads of this process.
 
 A task takes an aligned run of 2^k blocks of one group and returns their merged Gram: a whole subtree
 of a summation tree fixed by the order of the blocks. Grams are merged as they arrive, so that few are
@@ -6,6 +6,7 @@ held. Whichever worker computes a task, the sum has the same bits.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import groupby
@@ -32,6 +33,7 @@ from homodyne_dask.sweep.tasks import (
     Report,
     Task,
     TaskContext,
+    warm_up,
 )
 
 if TYPE_CHECKING:
@@ -134,6 +136,8 @@ class Sweep:
     layout: Layout
     tasks: list[Run]
     client: "Client | None" = None
+    threads: int = 1
+    """Of this process, where there is no client."""
     task: Task[Gram] = GRAM
     execute: Executor = field(default_factory=lambda: executed)
     """An observer wraps it."""
@@ -143,6 +147,7 @@ class Sweep:
     cost: Cost = NO_COST
     peak: int = 0
     warming: "list[Future]" = field(default_factory=list)
+    """On workers."""
 
     @property
     def factor(self) -> int:
@@ -186,9 +191,13 @@ class Sweep:
         return grams.total(self.layout)
 
     def warm_up(self) -> None:
-        """Let the workers load their libraries and compile while initial values are searched."""
+        """Let the workers, or a thread, load libraries and compile while initial values are searched."""
         if self.client is not None:
             self.warming = _distributed().submit_warm_up(self.client, self.context)
+        elif self.threads > 1:
+            pool = ThreadPoolExecutor(1)
+            pool.submit(warm_up, self.context)  # the first pass raises what this does
+            pool.shutdown(wait=False)
 
     def _count(self, report: Report) -> None:
         before, after = report.compiled
@@ -226,11 +235,11 @@ def sweep_of(
     client: "Client | None",
     level: Layout | None = None,
 ) -> Sweep:
-    """Return the sweep over a plan, or one of its levels, on the client's workers or in this process."""
+    """Return the sweep over a plan, or one of its levels, on the client's workers or on its threads here."""
     layout = level or plan.layout
     place = layout.side, layout.padded_bins, layout.factor, plan.device.place
     context = TaskContext(BlockSource(selection, *place), problem, plan.budget)
-    return Sweep(context, layout, plan.tasks_of(layout), client)
+    return Sweep(context, layout, plan.tasks_of(layout), client, plan.workers.threads)
 
 
 def _distributed() -> "ModuleType":
@@ -241,10 +250,28 @@ def _distributed() -> "ModuleType":
 
 
 def executed[G: AnyGram](sweep: Sweep, task: Task[G], at: Any) -> Iterator[tuple[int, G, Report]]:
-    """Yield the runs of a sweep on its workers, or in this process."""
-    if sweep.client is None:
+    """Yield the runs of a sweep on its workers, or on threads of this process."""
+    if sweep.client is not None:
+        on_cluster = _distributed().computed_on_cluster
+        yield from on_cluster(sweep.client, sweep.context, sweep.tasks, sweep.owners, task, at)
+    elif sweep.threads == 1:  # in that of the caller, which may be a task of Dask
         for n, run in enumerate(sweep.tasks):
             yield n, *task.function(sweep.context, run, at)
-        return
-    on_cluster = _distributed().computed_on_cluster
-    yield from on_cluster(sweep.client, sweep.context, sweep.tasks, sweep.owners, task, at)
+    else:
+        yield from _computed_on_threads(sweep, task, at)
+
+
+def _computed_on_threads[G: AnyGram](
+    sweep: Sweep, task: Task[G], at: Any
+) -> Iterator[tuple[int, G, Report]]:
+    """Yield the runs of a sweep; after an interruption, when those under way have ended."""
+    pool = ThreadPoolExecutor(sweep.threads, "pass")
+    try:
+        futures = {
+            pool.submit(task.function, sweep.context, run, at): n
+            for n, run in enumerate(sweep.tasks)
+        }
+        for future in as_completed(list(futures)):
+            yield futures.pop(future), *future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from resource import RUSAGE_SELF, getrusage
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from homodyne_dask.kernels.backend_interface import ModelPoint
 from homodyne_dask.kernels.cell_grams import cell_candidate_grams, cell_gram, wide_cell_gram
 from homodyne_dask.kernels.gram import AnyGram, CellMeans, Gram, gram_of_data, merge_tree
 from homodyne_dask.kernels.problem import Block, Problem
-from homodyne_dask.store.processes import set_allocator_thresholds
+from homodyne_dask.store.processes import set_allocator_thresholds, worker_address
 from homodyne_dask.store.scan import open_selection, q_or_one
 from homodyne_dask.sweep.block_cache import SUMS, block, placed, prefetched
 from homodyne_dask.sweep.blocks import NO_COST, BlockSource, Cost, Place, stored_sums
@@ -105,11 +105,8 @@ class Task[G]:
         began, before = time.perf_counter(), compilations()
         result, cost = self.compute(context, share, at)
         seconds, peak = time.perf_counter() - began, getrusage(RUSAGE_SELF).ru_maxrss * 1024
-        address = ""  # of the worker that this process is
-        if distributed := sys.modules.get("distributed"):
-            with suppress(ValueError):  # it is none
-                address = distributed.get_worker().address
-        return result, Report(address, os.getpid(), seconds, (before, compilations()), cost, peak)
+        compiled = before, compilations()
+        return result, Report(worker_address(), os.getpid(), seconds, compiled, cost, peak)
 
 
 def gram_of(

@@ -34,8 +34,6 @@ with started_as_given():  # poor initial values take many passes
     main(sys.argv[1:])
 """
 
-PROGRAM_ON_WORKERS = "from homodyne_dask.sweep import layout; layout.IN_PROCESS_PAIRS = 1" + PROGRAM
-
 
 def start(*words: str | Path | int, folder: Path, program: str = PROGRAM) -> subprocess.Popen:
     """Start homodyne-dask, or another Python program, in a folder; its lines come from stderr."""

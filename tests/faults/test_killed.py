@@ -20,7 +20,6 @@ from homodyne_dask.store.scan import open_dataset
 from ingest import store_writer
 from tests.faults.processes import (
     PROGRAM,
-    PROGRAM_ON_WORKERS,
     ended,
     family,
     finish,
@@ -71,9 +70,13 @@ PROGRAMS = {
         FIT, lambda at: store(measured(TRUTH, 60, angles(5), contrast=0.3), at), "scan_fit",
         lambda at: folder_bits(at / "scan_fit"),
     ),
-    "fit on workers": Program(
+    "fit on threads": Program(
         FIT, lambda at: store(measured(FLOW, 600, angles(9), dt=0.2), at), "scan_fit",
-        lambda at: folder_bits(at / "scan_fit"), PROGRAM_ON_WORKERS,
+        lambda at: folder_bits(at / "scan_fit"),
+    ),
+    "fit on workers": Program(
+        (*FIT, "--workers", "1"), lambda at: store(measured(FLOW, 600, angles(9), dt=0.2), at),
+        "scan_fit", lambda at: folder_bits(at / "scan_fit"),
     ),
     "ingest": Program(
         ("ingest", "A.hdf"), lambda at: simulated(at / "A.hdf", n=900, bins=6), "A_c2.zarr",

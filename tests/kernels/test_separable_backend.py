@@ -104,9 +104,9 @@ def test_predict_takes_any_model():
 SCRIPT = """
 import jax.numpy as jnp
 import homodyne_dask as hd
-import homodyne_dask.fitting.fit as fitting
+import homodyne_dask.sweep.plan as plans
 
-fitting.IN_PROCESS_PAIRS = LIMIT
+plans.IN_PROCESS_PAIRS, plans.RESIDENT_SHARE = LIMIT, 0
 
 def helper(x):
     return jnp.exp(-x)

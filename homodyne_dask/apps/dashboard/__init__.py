@@ -1,10 +1,11 @@
-"""The page /fit on the dashboard of a Dask scheduler: its running fits.
+"""The page /fit: running fits, on the dashboard of a Dask scheduler or on a server of this process.
 
 A fit adds it to its scheduler. To have it from the start, run
 `dask scheduler --preload homodyne_dask.apps.dashboard`. A notebook shows the same below its cell.
 """
 
 import asyncio
+import os
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
@@ -35,6 +36,14 @@ def subscribe_page(client: "Client | None") -> events.Subscriber | None:
         client.register_plugin(FitPage())
         page = str(client.dashboard_link).removesuffix("/status") + "/fit"
     return events.Subscriber(Publisher(client), page)
+
+
+def subscribe_own_page(_: "Client | None") -> events.Subscriber:
+    """Show a fit on threads of this process on a page of its own."""
+    from homodyne_dask.apps.dashboard.own_server import served
+
+    shown, page = served(os.getpid())
+    return events.Subscriber(lambda event: shown.add(event.fit, event), page)
 
 
 class Publisher:

@@ -8,7 +8,7 @@ import homodyne_dask as hd
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.cli.shared_options import (
-    CLUSTER,
+    ELSEWHERE,
     SELECTED,
     SectionCommand,
     configuration,
@@ -29,7 +29,7 @@ _PLANNED = [name for name, known in FitOptions.options().items() if PLAN in know
 
 @click.command(cls=SectionCommand)
 @click.argument("source")
-@options_of(FitConfig, ["model", *_PLANNED, *SELECTED, *CLUSTER])
+@options_of(FitConfig, ["model", *_PLANNED, *SELECTED, *ELSEWHERE])
 @click.option(
     "--workers",
     help="Plan for a hypothetical cluster: the number of workers, optionally with the threads and memory of "

@@ -7,7 +7,6 @@ from os import PathLike
 from typing import Any
 from uuid import uuid4
 
-import dask.config
 import numpy as np
 import xarray
 from jaxtyping import Float
@@ -88,11 +87,11 @@ class Points:
         )
         filled = np.full((len(self.variables), self.capacity), np.nan)
         try:
-            with dask.config.set(scheduler="synchronous"):
-                each = xarray.broadcast(*(part[name] for name in self.variables))
-                for row, one in zip(filled, each, strict=True):
-                    values = one.transpose(*self.dataset.sizes).values.ravel()
-                    row[: len(values)] = values
+            part = part.compute(scheduler="synchronous")
+            each = xarray.broadcast(*(part[name] for name in self.variables))
+            for row, one in zip(filled, each, strict=True):
+                values = one.transpose(*self.dataset.sizes).values.ravel()
+                row[: len(values)] = values
         except (OSError, RuntimeError, ValueError) as e:
             what = f"chunk {number} of {', '.join(self.variables)}"
             raise StoreError(f"{what} cannot be read: {e}") from e

@@ -11,7 +11,7 @@ from distributed import Client
 from jaxtyping import Bool, Float
 
 from homodyne_dask.cluster.local import require_client, workers_of
-from homodyne_dask.cluster.workers import local_workers, this_process
+from homodyne_dask.cluster.workers import this_process
 from homodyne_dask.errors import OptionError, require_count, require_type
 from homodyne_dask.fitting.callbacks import require_callbacks
 from homodyne_dask.fitting.curve_fit.curve_fit_result import CurveFit
@@ -33,8 +33,8 @@ from homodyne_dask.solver.identifiability import determined_at
 from homodyne_dask.solver.normal_matrix import eigensystem
 from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.sweep.blocks import NO_COST, Cost
-from homodyne_dask.sweep.layout import IN_PROCESS_PAIRS, Run
-from homodyne_dask.sweep.plan import Device, Plan, make_plan
+from homodyne_dask.sweep.layout import Run
+from homodyne_dask.sweep.plan import Device, Plan, make_plan, workers_here
 from homodyne_dask.sweep.sweep import Sweep
 from homodyne_dask.sweep.tasks import AtTheta, Directions, Task
 
@@ -122,7 +122,8 @@ def _passes(
     observer: FitObserver,
     record: FitRecord,
 ) -> Generator[lm.State, None, CurveFit]:
-    sweep = observer.observed(Sweep(context, plan.layout, plan.tasks, client, RESIDUALS))
+    threads = plan.workers.threads
+    sweep = observer.observed(Sweep(context, plan.layout, plan.tasks, client, threads, RESIDUALS))
     start = lm.Trial(request.search.start)
     state = yield from followed(minimize(request, sweep, lambda _: start, record), observer, record)
     result = _result(context.model, request, sweep, state, absolute)
@@ -142,10 +143,8 @@ def _plan(points: Points, model: ResidualModel, client: Client | None) -> Plan:
         )
     if client is not None:
         workers = workers_of(client)
-    elif in_process or layout.pairs < IN_PROCESS_PAIRS:
-        workers = this_process()
     else:
-        workers = local_workers()
+        workers = this_process(layout.blocks) if in_process else workers_here(layout)
     device = Device("cpu", "residuals of other data than scans")
     return make_plan(layout, workers, model.name, model.size, 1, device=device)
 

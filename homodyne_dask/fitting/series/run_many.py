@@ -39,14 +39,14 @@ Observed = Callable[[Job, PreviousFit], AbstractContextManager[Sequence[Callback
 def workers_for(scans: Sequence[Scan], client: Client | None, many: int) -> Iterator[Client | None]:
     """Yield the client for fits of all these scans: the one given, or one of workers started for them.
 
-    None if they are fewer than `many` and each is small enough to be fitted in this process. Many small
-    scans get processes of one thread: a search for initial values occupies a whole process.
+    None where fewer than `many` are small: large ones take all threads, each in its turn. Small ones get
+    processes of one thread: a search for initial values occupies a whole process.
     """
-    small = all(map(is_small, scans))
-    if client is not None or (small and len(scans) < many):
+    small = sum(map(is_small, scans))
+    if client is not None or small < many:
         yield client
         return
-    with local_cluster(min(cores(), len(scans)) if small else None) as started:
+    with local_cluster(min(cores(), small)) as started:
         yield started
 
 

@@ -7,7 +7,8 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.apps.dashboard.event_messages import event_of, message_of
 from homodyne_dask.apps.dashboard.fit_page import render_cell, render_page
-from homodyne_dask.apps.dashboard.scheduler_plugin import MAX_FITS, FitPage
+from homodyne_dask.apps.dashboard.scheduler_plugin import FitPage
+from homodyne_dask.apps.dashboard.shown_fits import MAX_FITS
 from homodyne_dask.results.data.findings import finding
 from tests.apps.dashboard.example_progress import ENDED, NAN, RUNNING
 from tests.html_pages import NASTY, ParsedPage
@@ -83,7 +84,7 @@ def test_events_survive_as_messages_but_for_what_is_of_use_in_one_process_only(e
 def test_an_event_of_a_later_version_is_left_out():
     plugin = FitPage()
     plugin.log_event("homodyne_dask", {"what": "SomethingNew", "fit": "a1b2c3", "at": 1.0})
-    assert not plugin.fits
+    assert not plugin.shown.fits
 
 
 def planned(name: str) -> dict:
@@ -98,25 +99,25 @@ def test_a_fit_that_has_ended_is_shown_until_the_next_one_begins():
         plugin.log_event("homodyne_dask", planned(name))
     ended = hd.events.FitFailed(fit="a", outcome="FAILED", sentence="failed: e")
     plugin.log_event("homodyne_dask", message_of(ended))
-    assert [fit.outcome for fit in plugin.fits.values()] == ["FAILED", "RUNNING"]
+    assert [fit.outcome for fit in plugin.shown.fits.values()] == ["FAILED", "RUNNING"]
     plugin.log_event("homodyne_dask", planned("c"))
-    assert list(plugin.fits) == ["b", "c"]
+    assert list(plugin.shown.fits) == ["b", "c"]
 
 
 def test_fits_that_never_end_do_not_fill_the_scheduler():
     plugin = FitPage()
     for n in range(MAX_FITS + 3):
         plugin.log_event("homodyne_dask", planned(f"{n}"))
-    assert list(plugin.fits) == [f"{n}" for n in range(3, MAX_FITS + 3)]
+    assert list(plugin.shown.fits) == [f"{n}" for n in range(3, MAX_FITS + 3)]
 
 
 def test_only_workers_that_left_unexpectedly_count_and_only_for_fits_that_run():
     plugin = FitPage()
-    plugin.fits = {"a": RUNNING, "b": ENDED}
+    plugin.shown.fits = {"a": RUNNING, "b": ENDED}
     for expected in (True, False):
         event = {"action": "remove-worker", "worker": f"w{expected}", "expected": expected}
         plugin.log_event("all", event)
-    assert [fit.refused for fit in plugin.fits.values()] == [("worker wFalse was lost",), ()]
+    assert [fit.refused for fit in plugin.shown.fits.values()] == [("worker wFalse was lost",), ()]
 
 
 def test_a_notebook_shows_parameters_while_a_fit_runs_and_leaves_them_to_the_result_then():

@@ -22,7 +22,7 @@ async function look() {
     }
   } catch {
     if (!contact.textContent) {
-      contact.textContent = "The scheduler no longer answers. Last update before "
+      contact.textContent = "The program of the fit no longer answers. Last update before "
         + new Date().toLocaleTimeString() + ".";
     }
   }

@@ -1,0 +1,41 @@
+"""The page /fit of fits on threads of this process: a server of its own, on the loopback address."""
+
+import asyncio
+import atexit
+import socket
+import threading
+import time
+from functools import cache
+
+from homodyne_dask.apps.dashboard.shown_fits import CLOSING_GRACE, MAX_BODY_BYTES, ShownFits
+
+LOOPBACK = "127.0.0.1"
+
+
+@cache
+def served(process: int) -> tuple[ShownFits, str]:
+    """Return the fits that this process shows until it ends, and the address of their page.
+
+    process: its number, which another one that is forked from it does not have.
+    """
+    shown, listening = ShownFits(), socket.create_server((LOOPBACK, 0))
+    listening.setblocking(False)
+    threading.Thread(target=asyncio.run, args=[_serve(shown, listening)], daemon=True).start()
+    atexit.register(_wait_for_viewers, shown)
+    return shown, f"http://{LOOPBACK}:{listening.getsockname()[1]}/fit"
+
+
+async def _serve(shown: ShownFits, listening: socket.socket) -> None:
+    from tornado.httpserver import HTTPServer
+    from tornado.web import Application
+
+    server = HTTPServer(Application(shown.routes), max_body_size=MAX_BODY_BYTES)
+    server.add_socket(listening)
+    await asyncio.Event().wait()
+
+
+def _wait_for_viewers(shown: ShownFits) -> None:
+    """Return when viewers have fetched the outcome of the last fit, or take too long."""
+    until = time.monotonic() + CLOSING_GRACE
+    while shown.awaited and time.monotonic() < until:
+        time.sleep(0.05)

@@ -1,0 +1,172 @@
+"""Fits on threads of this process: the bits of one thread, memory as planned, a page, and nothing left."""
+
+import subprocess
+import sys
+import threading
+from urllib.request import urlopen
+
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.cluster import workers
+from homodyne_dask.errors import OptionError
+from homodyne_dask.fitting import callbacks
+from homodyne_dask.sweep import block_cache
+from homodyne_dask.sweep import plan as plans
+from tests.html_pages import ParsedPage
+from tests.result_bits import result_bits
+from tests.synthetic import CREEP, FLOW, angles, measured, module_scan, store
+
+GIVEN = {"initial": {"D0": 9000.0, "alpha": 0.0}, "fixed": {"D_offset": 1000.0}}
+scan = module_scan(lambda: measured(CREEP, 1100, angles(3), dt=0.1))
+"""3 angles of 1100 frames: 6 tiles, 1.8 million pairs."""
+
+
+@pytest.fixture
+def threads(monkeypatch):
+    """A function that sets the cores of this machine."""
+    return lambda number: monkeypatch.setattr(workers, "cores", lambda: number)
+
+
+@pytest.fixture
+def own_page(monkeypatch):
+    """Every fit has a page."""
+    monkeypatch.setattr(callbacks, "IN_PROCESS_PAIRS", 0)
+
+
+@pytest.fixture(autouse=True)
+def _pool(monkeypatch):
+    monkeypatch.setattr(workers, "jax_threads", lambda: 64)
+
+
+def test_any_number_of_threads_gives_the_same_bits(scan, threads):
+    fitted = []
+    for number in (1, 2, 3, 16):
+        threads(number)
+        fitted.append(result_bits(hd.fit(scan, hd.STATIC, **GIVEN)))
+    assert fitted == fitted[:1] * 4
+
+
+@pytest.mark.parametrize("options", [{"loss": "soft_l1"}, {"memory": "stream"}, {"min_lag": 600}])
+def test_any_pass_has_the_same_bits(scan, threads, options):
+    fitted = []
+    for number in (1, 4):
+        threads(number)
+        fitted.append(hd.fit(scan, hd.STATIC, **GIVEN, **options))
+    assert result_bits(fitted[0]) == result_bits(fitted[1])
+
+
+def test_a_fit_has_no_more_threads_than_tiles_and_says_how_many(scan, threads):
+    threads(16)
+    plan = hd.plan(scan, hd.STATIC)
+    assert (plan.workers.threads, plan.workers.local) == (6, True)
+    assert "in this process on 6 threads" in str(plan)
+
+
+def test_workers_are_started_for_data_that_do_not_fit_in_memory(scan, monkeypatch):
+    monkeypatch.setattr(plans, "IN_PROCESS_PAIRS", 0)
+    assert not hd.plan(scan, hd.STATIC).workers.to_start
+    assert hd.plan(scan, hd.STATIC, memory="stream").workers.to_start
+    monkeypatch.setattr(plans, "RESIDENT_SHARE", 1e-9)
+    assert hd.plan(scan, hd.STATIC).workers.to_start
+
+
+@pytest.mark.usefixtures("own_page")
+def test_the_page_shows_the_fit_while_it_runs_and_its_end(scan, threads):
+    threads(2)
+    pages, first = [], []
+
+    def look(event):
+        if isinstance(event, hd.events.FitPlanned):
+            first.append(event)
+        elif isinstance(event, hd.events.PassEnded):
+            pages.append(read(first[0].page))
+
+    result = hd.fit(scan, hd.STATIC, **GIVEN, callbacks=[look])
+    assert "still running" in pages[0]
+    assert result.outcome.value in ParsedPage(read(first[0].page)).text
+    assert "still running" not in read(first[0].page + "-now")
+    assert first[0].page.startswith("http://127.0.0.1:")
+
+
+def read(address):
+    with urlopen(address) as answer:
+        return answer.read().decode()
+
+
+def test_small_fits_have_no_page(scan):
+    planned = []
+    hd.fit(scan, hd.STATIC, **GIVEN, max_passes=1, callbacks=[planned.append])
+    assert planned[0].page == ""
+
+
+def test_an_interruption_ends_the_pass_and_its_threads(scan, threads):
+    threads(4)
+
+    def interrupt(event):
+        if isinstance(event, hd.events.TilesDone):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        hd.fit(scan, hd.STATIC, **GIVEN, callbacks=[interrupt])
+    assert not [one for one in threading.enumerate() if one.name.startswith("pass")]
+
+
+def test_what_a_task_raises_reaches_the_caller(scan, threads, monkeypatch):
+    threads(4)
+
+    def fail(*_):
+        raise OptionError("of a task")
+
+    monkeypatch.setattr("homodyne_dask.sweep.tasks.block", fail)
+    with pytest.raises(OptionError, match="of a task"):
+        hd.fit(scan, hd.STATIC, **GIVEN)
+
+
+def test_large_data_do_not_stay_in_memory_after_a_fit(scan, monkeypatch):
+    hd.fit(scan, hd.STATIC, **GIVEN)
+    assert block_cache.BLOCKS  # few data are fitted again without reading
+    monkeypatch.setattr(block_cache, "_LARGE", 1000)
+    hd.fit(scan, hd.STATIC, **GIVEN)
+    assert not block_cache.BLOCKS
+
+
+def test_fits_at_the_same_time_have_the_bits_of_each_alone(scan, threads):
+    threads(2)
+    alone, made = result_bits(hd.fit(scan, hd.STATIC, **GIVEN)), []
+
+    def fit():
+        made.append(result_bits(hd.fit(scan, hd.STATIC, **GIVEN)))
+
+    fits = [threading.Thread(target=fit) for _ in range(3)]
+    for one in fits:
+        one.start()
+    for one in fits:
+        one.join()
+    assert made == [alone] * 3
+
+
+MEMORY = """
+import re
+from pathlib import Path
+import homodyne_dask as hd
+from homodyne_dask.cluster import workers
+workers.cores = workers.jax_threads = lambda: 8
+scan = hd.open_dataset("scan_c2.zarr")
+plan = hd.plan(scan, "laminar_flow", gap="200 um")
+hd.fit(scan, "laminar_flow", gap="200 um")
+(peak,) = re.findall(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())
+print(plan.workers.threads, int(peak) * 1024, plan.memory_per_worker)
+"""
+
+
+@pytest.mark.long
+def test_a_fit_stays_within_the_memory_of_its_plan(tmp_path):
+    store(measured(FLOW, 1600, angles(12), dt=0.1), tmp_path, "scan_c2")
+    ran = subprocess.run(
+        [sys.executable, "-c", MEMORY], cwd=tmp_path, capture_output=True, text=True, timeout=200
+    )
+    assert ran.returncode == 0, ran.stderr
+    threads, used, planned = map(int, ran.stdout.split())
+    assert threads == 8
+    assert 0.4 * planned < used <= planned
