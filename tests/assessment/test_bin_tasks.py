@@ -8,6 +8,7 @@ import pytest
 
 from homodyne_dask.assessment import assess as assessed
 from homodyne_dask.assessment import bin_tasks
+from homodyne_dask.cluster import local as cluster
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.store.scan import open_dataset
@@ -125,6 +126,17 @@ def test_any_number_of_workers_gives_the_same_bits(fits, number, task_seconds, m
             )
             assert (there, said[-1]) == (here, words_here[-1]), words
             assert bool(sent) is case.on_workers, words
+
+
+@pytest.mark.cluster
+@pytest.mark.long
+def test_workers_started_for_much_work_give_the_same_bits(fits, monkeypatch):
+    here, began = assessment(*fits["40 bins"]), []
+    plain = cluster.local_cluster
+    monkeypatch.setattr(bin_tasks, "START_SECONDS", 0.0)
+    monkeypatch.setattr(cluster, "local_cluster", lambda: began.append(True) or plain())
+    assert assessment(*fits["40 bins"]) == here
+    assert began
 
 
 @pytest.mark.cluster

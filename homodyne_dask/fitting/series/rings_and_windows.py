@@ -195,14 +195,14 @@ def fit_each(
         Times keep their origin, and a window includes the pairs with both frames in it.
     per_scan: for 'scan', names of parameters that differ between scans while the others are shared: one
         global fit of all scans, whose parameters and covariance are `global_fit` of the series.
-    client: a Dask client; by default workers are started once for all parts, if any are needed.
+    client: a Dask client; by default workers are started once for all small parts, if these are many.
     callbacks: functions, each called with every event of the fits (`hd.events`); for a small part (below),
         with all its events after its fit has ended.
     {options}
 
     A part that cannot be fitted is a row with its error message; the others continue. Parts of fewer than
     four million pairs are fitted in parallel, each by one thread of the workers; larger ones are fitted one
-    after the other by all workers. Every result is identical to that of `fit`.
+    after the other, as by `fit`. Every result is identical to that of `fit`.
 
     Raises a HomodyneDaskError for invalid options.
 
