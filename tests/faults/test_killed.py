@@ -19,7 +19,6 @@ from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.store.scan import open_dataset
 from ingest import store_writer
 from tests.faults.processes import (
-    PROGRAM,
     ended,
     family,
     finish,
@@ -49,7 +48,6 @@ class Program(NamedTuple):
     makes: str
     """What is there as soon as it has begun to work."""
     left: Callable[[Path], Any]
-    code: str = PROGRAM
 
 
 def files_to_watch(folder: Path) -> None:
@@ -87,7 +85,7 @@ PROGRAMS = {
 
 
 def begun(program: Program, folder: Path) -> subprocess.Popen:
-    process = start(*program.words, folder=folder, program=program.code)
+    process = start(*program.words, folder=folder)
     while not (folder / program.makes).exists() and process.poll() is None:
         time.sleep(0.001)
     return process
@@ -141,9 +139,7 @@ def test_a_program_killed_at_any_moment_goes_on_to_what_it_leaves_undisturbed(
         with pytest.raises(StoreError, match=r"incomplete|not a Zarr store"):
             open_dataset(folder / "A_c2.zarr")
     if resume or not (folder / "scan_fit/summary.json").exists():
-        again = ended(
-            *program.words, *["--resume"] * bool(resume), folder=folder, program=program.code
-        )
+        again = ended(*program.words, *["--resume"] * bool(resume), folder=folder)
         if resume:  # at most the pass that was being made is made again
             assert passes(again)[0] >= max(passes(said), default=0)
     assert program.left(folder) == wanted
