@@ -39,7 +39,7 @@ from homodyne_dask.sweep.tasks import (
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from distributed import Client, Future
+    from distributed import Client
 
 
 class ArrivingGrams[G: AnyGram]:
@@ -146,8 +146,8 @@ class Sweep:
     """Compilations of each kernel by process: before its first task, and now."""
     cost: Cost = NO_COST
     peak: int = 0
-    warming: "list[Future]" = field(default_factory=list)
-    """On workers."""
+    warming: list[Any] = field(default_factory=list)
+    """Futures of workers or of a thread."""
 
     @property
     def factor(self) -> int:
@@ -196,7 +196,7 @@ class Sweep:
             self.warming = _distributed().submit_warm_up(self.client, self.context)
         elif self.threads > 1:
             pool = ThreadPoolExecutor(1)
-            pool.submit(warm_up, self.context)  # the first pass raises what this does
+            self.warming = [pool.submit(warm_up, self.context)]
             pool.shutdown(wait=False)
 
     def _count(self, report: Report) -> None:
@@ -210,8 +210,11 @@ class Sweep:
     def compilations(self) -> dict[str, int]:
         """Return the most compilations of each kernel that one process made for this fit."""
         if self.client is not None:
-            for report in _distributed().warmed_up(self.client, self.warming):
-                self._count(report)
+            reports = _distributed().warmed_up(self.client, self.warming)
+        else:  # the first pass has raised what one raised
+            reports = [one.result() for one in self.warming if one.exception() is None]
+        for report in reports:
+            self._count(report)
         of_processes = list(self.compiled.values())
         names = of_processes[0][1] if of_processes else {}
         return {
