@@ -77,7 +77,7 @@ def test_ten_minutes_of_fits_with_random_kills_leave_nothing_behind(tmp_path):
     print(
         f"{len(seen)} fits, {len(kills)} kills; handles {seen[0][0]} to {seen[-1][0]}, threads "
         f"{seen[0][1]} to {seen[-1][1]}, in use "
-        f"{memory[0]:.0f} to {memory[-1]:.0f} MiB, slope {slope:.3f} +- {error:.3f} MiB a fit"
+        f"{' '.join(f'{one:.1f}' for one in memory)} MiB, slope {slope:.3f} +- {error:.3f} a fit"
     )
     assert kills
     assert handles <= seen[1][0] + 5
