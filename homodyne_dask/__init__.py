@@ -5,7 +5,7 @@
     hd.ingest("A0123_results.hdf")                             # → A0123_c2.zarr
     scan = hd.open_dataset("A0123_c2.zarr").select(q=0.0054)   # bins of one ring, nothing read yet
     print(hd.plan(scan, "laminar_flow"))                       # pairs, tiles, bytes, memory
-    result = hd.fit(scan, "laminar_flow", gap="200 um")        # workers on this machine
+    result = hd.fit(scan, "laminar_flow", gap="200 um")        # on this machine
     print(result)                                              # outcome, value ± error [unit]
     result.to_json("A0123.json")
     print(hd.guide.index())                                    # the pages of the user guide

@@ -24,7 +24,6 @@ from homodyne_dask.assessment.speckle_noise import (
     bin_frames,
     noise_of_bin,
 )
-from homodyne_dask.errors import ClusterError, PlanError
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.solver._numpy_internals import one_blas_thread
@@ -102,7 +101,7 @@ def _stored(selection: Selection, min_lag: int) -> tuple[AveragedCells, Float[np
 
 @dataclass
 class BinExecutor:
-    """Computes groups of bins where the passes are computed, and says from time to time how many are done."""
+    """Computes groups of bins, and says from time to time how many are done."""
 
     passes: Sweep
     doing: Callable[[str], None]
@@ -137,8 +136,8 @@ class BinExecutor:
                 try:
                     yield from self._on_workers(context, tasks)
                     return
-                # the passes are done: a lost cluster must not cost their result
-                except (ClusterError, PlanError) as e:
+                # the passes are done: workers that are lost, or do not start, must not cost their result
+                except Exception as e:
                     LOG.warning("the noise of bins is computed in this process: %s", e)
                     on_workers = False
             began = time.perf_counter()
@@ -148,8 +147,9 @@ class BinExecutor:
 
     @property
     def _have_cores(self) -> bool:
-        """Whether passes run on workers that use all cores: one that has a GPU is a single process."""
-        return self.passes.client is not None and not self.passes.context.source.device
+        """Whether the workers of the passes have more cores: one that has a GPU here is a single process."""
+        client, on_gpu = self.passes.client, self.passes.context.source.device
+        return client is not None and not (on_gpu and client.cluster is not None)
 
     def _workers_save(self, seconds: float) -> bool:
         """Return whether workers take less time for work of so many seconds than this process alone."""
@@ -160,7 +160,7 @@ class BinExecutor:
     def _on_workers(
         self, context: BinContext, tasks: list[list[list[BinData]]]
     ) -> list[list[BinNoise] | None]:
-        from homodyne_dask.cluster.local import local_cluster  # they load Dask
+        from homodyne_dask.cluster.local import local_cluster, workers_of  # they load Dask
         from homodyne_dask.sweep.distributed_tasks import computed_on_cluster
 
         noises: dict[int, list[list[BinNoise] | None]] = {}
@@ -168,6 +168,7 @@ class BinExecutor:
         sent = [[[one._replace(**small) for one in group] for group in task] for task in tasks]
         running = self.passes.client if self._have_cores else None
         with local_cluster() if running is None else nullcontext(running) as client:
+            workers_of(client)  # waits for the first, but not for ever
             arrived = computed_on_cluster(client, context, sent, {}, BIN_NOISE, None)
             for n, of_groups, _ in arrived:
                 noises[n] = of_groups

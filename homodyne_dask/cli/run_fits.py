@@ -281,9 +281,9 @@ class FitOfStore:
 
         model, (job,) = model_of(config), fit_jobs(config)
         job = job._replace(overwrite=True, pictures=pictures, nexus=nexus)
-        given = [job], [find_previous(model, job)], model, client, workers_are_local(config)
+        given = [job], [find_previous(model, job)], model, client, client
         self.held = ExitStack()
-        (self.fit,) = self.held.enter_context(begun(*given))
+        (self.fit,) = self.held.enter_context(begun(*given, workers_are_local(config)))
 
     def ended(self) -> bool:
         """Return whether the fit on a worker has ended; another one is made by `result`."""

@@ -9,11 +9,10 @@ import socket
 import sys
 from asyncio import CancelledError
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
-from threading import Thread
 from urllib.parse import urlsplit
 
 from distributed import Client, Security
@@ -22,6 +21,7 @@ from homodyne_dask.cluster import tls
 from homodyne_dask.cluster._dask_internals import lost_connections_not_logged
 from homodyne_dask.errors import ClusterError, require_type
 from homodyne_dask.store.files import path_of
+from homodyne_dask.store.processes import in_thread
 
 LOG = logging.getLogger(__name__)
 CONNECT_TIMEOUT = 10.0
@@ -116,13 +116,4 @@ def with_timeout[**P, T](
 
     Methods of a client that wait for workers have no time limit of their own.
     """
-    answer: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            answer.set_result(call(*arguments, **options))
-        except BaseException as e:  # it is raised again in the thread that waits
-            answer.set_exception(e)
-
-    Thread(target=run, daemon=True).start()
-    return answer.result(seconds)
+    return in_thread(partial(call, *arguments, **options), daemon=True).result(seconds)

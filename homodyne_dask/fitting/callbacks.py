@@ -14,7 +14,6 @@ from homodyne_dask.errors import (
     unusable,
 )
 from homodyne_dask.fitting import events
-from homodyne_dask.sweep.layout import IN_PROCESS_PAIRS
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -27,6 +26,8 @@ _PAGE, _OWN_PAGE, _NOTEBOOK = (
     for name in ("page", "own_page", "notebook")
 )
 """The applications of this package that show fits."""
+PAIRS_FOR_PAGE = 4_000_000
+"""Fewest pairs of a fit without a client that has a page: others end before anybody opens it."""
 Subscribe = Callable[["Client | None"], events.Subscriber | None]
 """Called as a fit begins, with its Dask client; returns None for a fit that it does not follow."""
 
@@ -37,7 +38,7 @@ def subscribers(client: "Client | None", pairs: int) -> list[events.Subscriber]:
     pairs: a fit of few pairs without a client has no page.
     """
     following: list[events.Subscriber] = []
-    own = [_PAGE] if client is not None else [_OWN_PAGE] * (pairs >= IN_PROCESS_PAIRS)
+    own = [_PAGE] if client is not None else [_OWN_PAGE] * (pairs >= PAIRS_FOR_PAGE)
     for point in (*own, _NOTEBOOK, *offered_in(GROUP)):
         with passed_over(point):
             subscriber = loaded(point, callable, "a function")(client)

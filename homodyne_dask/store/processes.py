@@ -5,10 +5,11 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from threading import Thread
 
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 """The same as -P in the environment of a job, whatever command starts its Python."""
@@ -107,6 +108,23 @@ def system_text(path: Path) -> str:
         return path.read_text()
     except OSError:
         return ""
+
+
+def in_thread[T](call: Callable[[], T], *, daemon: bool = False) -> Future[T]:
+    """Return what a call returns or raises in a thread of its own; daemon: the process may end before.
+
+    Those of a ThreadPoolExecutor do not start any more when the main thread has ended.
+    """
+    answer: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as e:  # it is raised again in the thread that waits
+            answer.set_exception(e)
+
+    Thread(target=run, daemon=daemon).start()
+    return answer
 
 
 def on_cores[Of, Made](function: Callable[[Of], Made], of: Iterable[Of]) -> list[Made]:

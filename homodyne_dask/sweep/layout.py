@@ -22,7 +22,7 @@ from homodyne_dask.text import counted
 MAX_BLOCK_BYTES = 33_554_432
 """Most bytes of a block: 32 bins of 512 frames, or more bins of fewer frames."""
 IN_PROCESS_PAIRS = 4_000_000
-"""Below this number of pairs a fit runs in the caller's process: starting workers takes longer."""
+"""Below this number of pairs a fit runs in the caller's process, and is one task of many fits."""
 MIN_PAIRS_FOR_LEVELS = 20_000_000
 """Number of pairs from which a fit starts with the coarser levels of the store."""
 MIN_TASK_SECONDS = 0.03

@@ -5,11 +5,13 @@ of a summation tree fixed by the order of the blocks. Grams are merged as they a
 held. Whichever worker computes a task, the sum has the same bits.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from itertools import groupby
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -18,6 +20,7 @@ from jaxtyping import Float
 from homodyne_dask.kernels.backend_interface import MAX_CANDIDATES
 from homodyne_dask.kernels.gram import AnyGram, CellSums, Gram, add
 from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.store.processes import in_thread
 from homodyne_dask.store.scan import Selection
 from homodyne_dask.sweep.blocks import NO_COST, BlockSource, Cost
 from homodyne_dask.sweep.cell_sums import CELL_SUMS, AgeAndLagEdges
@@ -195,9 +198,7 @@ class Sweep:
         if self.client is not None:
             self.warming = _distributed().submit_warm_up(self.client, self.context)
         elif self.threads > 1:
-            pool = ThreadPoolExecutor(1)
-            self.warming = [pool.submit(warm_up, self.context)]
-            pool.shutdown(wait=False)
+            self.warming = [in_thread(partial(warm_up, self.context))]
 
     def _count(self, report: Report) -> None:
         before, after = report.compiled
@@ -267,14 +268,28 @@ def executed[G: AnyGram](sweep: Sweep, task: Task[G], at: Any) -> Iterator[tuple
 def _computed_on_threads[G: AnyGram](
     sweep: Sweep, task: Task[G], at: Any
 ) -> Iterator[tuple[int, G, Report]]:
-    """Yield the runs of a sweep; after an interruption, when those under way have ended."""
-    pool = ThreadPoolExecutor(sweep.threads, "pass")
+    """Yield the runs of a sweep; an interruption waits for those under way."""
+    left, made = deque(enumerate(sweep.tasks)), SimpleQueue[Any]()
+
+    def compute() -> None:
+        while left:
+            try:
+                n, run = left.popleft()
+            except IndexError:  # another thread took the last
+                return
+            made.put((n, *task.function(sweep.context, run, at)))
+
+    threads = [in_thread(compute) for _ in range(sweep.threads)]
+    for one in threads:
+        one.add_done_callback(made.put)
+    missing = len(sweep.tasks)
     try:
-        futures = {
-            pool.submit(task.function, sweep.context, run, at): n
-            for n, run in enumerate(sweep.tasks)
-        }
-        for future in as_completed(list(futures)):
-            yield futures.pop(future), *future.result()
+        while missing:
+            if isinstance(found := made.get(), Future):
+                found.result()  # raises what a task has raised
+            else:
+                missing -= 1
+                yield found
     finally:
-        pool.shutdown(cancel_futures=True)
+        left.clear()
+        wait(threads)

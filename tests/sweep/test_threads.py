@@ -31,7 +31,7 @@ def threads(monkeypatch):
 @pytest.fixture
 def own_page(monkeypatch):
     """Every fit has a page."""
-    monkeypatch.setattr(callbacks, "IN_PROCESS_PAIRS", 0)
+    monkeypatch.setattr(callbacks, "PAIRS_FOR_PAGE", 0)
 
 
 @pytest.fixture(autouse=True)

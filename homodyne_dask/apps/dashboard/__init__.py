@@ -5,6 +5,7 @@ A fit adds it to its scheduler. To have it from the start, run
 """
 
 import asyncio
+import logging
 import os
 import sys
 from contextlib import suppress
@@ -15,6 +16,8 @@ from homodyne_dask.apps.dashboard.event_messages import TOPIC, Message, message_
 
 if TYPE_CHECKING:
     from distributed import Client, Scheduler
+
+LOG = logging.getLogger(__name__)
 
 
 def dask_setup(scheduler: "Scheduler") -> None:
@@ -38,11 +41,15 @@ def subscribe_page(client: "Client | None") -> events.Subscriber | None:
     return events.Subscriber(Publisher(client), page)
 
 
-def subscribe_own_page(_: "Client | None") -> events.Subscriber:
-    """Show a fit on threads of this process on a page of its own."""
+def subscribe_own_page(_: "Client | None") -> events.Subscriber | None:
+    """Show a fit on threads of this process on a page of its own; None where there can be no server."""
     from homodyne_dask.apps.dashboard.own_server import served
 
-    shown, page = served(os.getpid())
+    try:
+        shown, page = served(os.getpid())
+    except OSError as e:
+        LOG.warning("the fit has no page: %s", e)
+        return None
     return events.Subscriber(lambda event: shown.add(event.fit, event), page)
 
 

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from threading import Lock
 from typing import Any
 
 from tornado.web import RequestHandler
@@ -17,6 +18,10 @@ MAX_BODY_BYTES = 1_000_000
 """Most of a request to the server of the page, whose pages send none that is larger."""
 VIEWER_TIMEOUT, CLOSING_GRACE = 3.0, 2.0
 """Seconds after a request in which a viewer is assumed, and most to wait for one before closing."""
+
+
+_ONE_AT_A_TIME = Lock()
+"""Fits of one process emit their events in threads of their own."""
 
 
 class ShownFits:
@@ -44,12 +49,13 @@ class ShownFits:
     def add(self, fit: str, event: events.Event | None) -> None:
         """Take an event of a fit; None is one that this version does not know."""
         self.last_event = time.monotonic()
-        if isinstance(event, events.FitPlanned):
-            running = [name for name, progress in self.fits.items() if progress.running]
-            self.fits = {name: self.fits[name] for name in running[1 - MAX_FITS :]}
-        progress = None if event is None else events.apply_event(self.fits.get(fit), event)
-        if progress is not None:
-            self.fits[fit] = progress
+        with _ONE_AT_A_TIME:
+            if isinstance(event, events.FitPlanned):
+                running = [name for name, progress in self.fits.items() if progress.running]
+                self.fits = {name: self.fits[name] for name in running[1 - MAX_FITS :]}
+            progress = None if event is None else events.apply_event(self.fits.get(fit), event)
+            if progress is not None:
+                self.fits[fit] = progress
 
     def add_lost_worker(self, address: str) -> None:
         """Note a lost worker with the fits that run."""
@@ -71,5 +77,6 @@ class PageHandler(RequestHandler):
         self.shown.last_request = time.monotonic()
         self.set_header("Cache-Control", "no-store")
         self.set_header("Connection", "close")  # one that is kept would outlive the server
-        fits = list(reversed(self.shown.fits.values()))
+        with _ONE_AT_A_TIME:
+            fits = list(reversed(self.shown.fits.values()))
         self.write(render_page(self.template, fits, self.shown.pages))

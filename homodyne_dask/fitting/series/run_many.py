@@ -37,16 +37,16 @@ Observed = Callable[[Job, PreviousFit], AbstractContextManager[Sequence[Callback
 
 @contextmanager
 def workers_for(scans: Sequence[Scan], client: Client | None, many: int) -> Iterator[Client | None]:
-    """Yield the client for fits of all these scans: the one given, or one of workers started for them.
+    """Yield the client for the small ones of these scans: the one given, or one of workers started for them.
 
-    None where fewer than `many` are small: large ones take all threads, each in its turn. Small ones get
-    processes of one thread: a search for initial values occupies a whole process.
+    None where there are fewer than `many`. They get processes of one thread: a search for initial values
+    occupies a whole process.
     """
     small = sum(map(is_small, scans))
     if client is not None or small < many:
         yield client
         return
-    with local_cluster(min(cores(), small)) as started:
+    with local_cluster(min(cores(), small), threads=1) as started:
         yield started
 
 
@@ -74,7 +74,7 @@ def run_many(
             scans += [] if before.result or job.made else [job.scan()]
     with (
         workers_for(scans, client, many) as connected,
-        begun(jobs, previous, model, connected, shared_disk) as fits,
+        begun(jobs, previous, model, client, connected, shared_disk) as fits,
     ):
         for begun_fit in fits:
             yield begun_fit.output(observed)
@@ -103,8 +103,8 @@ class BegunFit:
                     raise before.error
                 if before.result is not None:
                     return FitOutput(before.result)
-                if self.future is not None and self.client is not None:
-                    made: FitOutput = gathered(self.client, [self.future])[0]
+                if self.future is not None and self.future.client is not None:
+                    made: FitOutput = gathered(self.future.client, [self.future])[0]
                     if made.files or not job.written:
                         return made
                     job = job._replace(overwrite=True, made=made.result)
@@ -121,9 +121,12 @@ def begun(
     previous: Sequence[PreviousFit],
     model: Model,
     client: Client | None,
+    connected: Client | None,
     shared_disk: bool,
 ) -> Iterator[list[BegunFit]]:
     """Yield all fits, the small ones submitted to the workers, which are checked first, for a `with`.
+
+    client: of large ones. connected: of small ones.
 
     Dask drops fits whose futures are released. Raises ClusterError where the workers do not meet the
     requirements, OptionError where small fits are to be computed on GPUs.
@@ -132,19 +135,19 @@ def begun(
     for job, before in zip(jobs, previous, strict=True):
         job = job._replace(overwrite=job.overwrite or bool(before.changed))
         fits.append(BegunFit(job, before, model, client))
-    small = {n: fit.job for n, fit in enumerate(fits) if client and _may_be_sent(fit)}
+    small = {n: fit.job for n, fit in enumerate(fits) if connected and _may_be_sent(fit)}
     if any(job.options.get("device") == "gpu" for job in small.values()):
         raise OptionError(
             f"device = 'gpu' is not available: small fits ({len(small)} here) are computed in parallel on "
             f"processors; leave out device"
         )
-    planned = client and _first_planned(small.values(), model, client)
-    if client is None or planned is None:
+    planned = connected and _first_planned(small.values(), model, connected)
+    if connected is None or planned is None:
         yield fits
         return
-    with checked_workers(client, *planned):
+    with checked_workers(connected, *planned):
         name = os.urandom(3).hex()
-        with cluster_errors(client):
+        with cluster_errors(connected):
             for n, job in small.items():
                 task = job._replace(
                     scan=partial(open_selection, job.scan().selection),
@@ -152,7 +155,7 @@ def begun(
                     overwrite=True,  # that was checked
                 )
                 key = f"fit-{name}-{n:04d}"
-                future = client.submit(fit_on_worker, task, model, key=key, pure=False)
+                future = connected.submit(fit_on_worker, task, model, key=key, pure=False)
                 fits[n] = replace(fits[n], future=future)
         yield fits
 
