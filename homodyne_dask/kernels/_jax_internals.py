@@ -14,7 +14,8 @@ def failures_of_plugins() -> Iterator[list[str]]:
     """Keep to itself, for the length of a `with`, what JAX logs of a plugin that cannot be used.
 
     Yields a list that receives the reasons. Private: the name of the logger and the first words of its
-    message, seen in jax 0.12.0; there is no public way to ask. Where they differ, JAX logs a traceback.
+    message, seen in jax 0.11.2 and 0.12.0; there is no public way to ask. Where they differ, JAX logs a
+    traceback.
     """
     failures: list[str] = []
 
@@ -36,7 +37,7 @@ def failures_of_plugins() -> Iterator[list[str]]:
 def checked_indices() -> AbstractContextManager[object]:
     """Return a context in which JAX raises IndexError for a constant index that is out of range.
 
-    Private: `jax._src.config.check_static_indices`, seen in jax 0.12.0; the public way, the flag
+    Private: `jax._src.config.check_static_indices`, seen in jax 0.11.2 and 0.12.0; the public way, the flag
     `jax_check_static_indices`, holds for the whole process. Where it is missing such an index takes
     the last value, as is usual in JAX.
     """
