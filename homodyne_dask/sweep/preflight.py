@@ -20,7 +20,7 @@ from distributed import Client, Worker
 from homodyne_dask.cluster.local import answered, job_cluster, known_workers
 from homodyne_dask.cluster.settings import worker_environment
 from homodyne_dask.errors import ClusterError, HomodyneDaskError, why_unreadable
-from homodyne_dask.kernels.gpus import FIRST_ALONE, VISIBLE, Gpus, cuda_missing
+from homodyne_dask.kernels.gpus import FIRST_ALONE, VISIBLE, Gpus, ask_driver, cuda_missing
 from homodyne_dask.store import schema
 from homodyne_dask.store.chunk_codec import CHECKSUM_BYTES
 from homodyne_dask.store.chunk_reader import ByteRange, most_bytes, read_bytes
@@ -275,9 +275,9 @@ def first_gpu() -> str:
 
     Its number would not do: to each task of a job SLURM shows a GPU of its own as number 0.
     """
-    cuda, device, uuid = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), (ctypes.c_ubyte * 16)()
-    cuda.cuDeviceGet(ctypes.byref(device), 0)
-    cuda.cuDeviceGetUuid_v2(uuid, device)
+    device, uuid = ctypes.c_int(), (ctypes.c_ubyte * 16)()
+    ask_driver("cuDeviceGet", ctypes.byref(device), 0)
+    ask_driver("cuDeviceGetUuid_v2", uuid, device)
     return bytes(uuid).hex()
 
 

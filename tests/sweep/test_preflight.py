@@ -115,7 +115,7 @@ def test_the_gpus_of_a_clients_workers(word):
 
 def test_a_plan_waits_for_the_first_worker_before_it_asks_for_gpus(tmp_path, monkeypatch):
     data = store(measured(FLOW, 24, [0.0]), tmp_path)
-    monkeypatch.setattr(planning, "AUTO_PAIRS", 1)
+    monkeypatch.setattr(planning, "GPU_START_SECONDS", 0)
     with (
         LocalCluster(n_workers=0, processes=False, dashboard_address=None) as cluster,
         Client(cluster) as client,
