@@ -14,8 +14,7 @@ def failures_of_plugins() -> Iterator[list[str]]:
     """Keep to itself, for the length of a `with`, what JAX logs of a plugin that cannot be used.
 
     Yields a list that receives the reasons. Private: the name of the logger and the first words of its
-    message, seen in jax 0.11.2 and 0.12.0; there is no public way to ask. Where they differ, JAX logs a
-    traceback.
+    message, as in jax 0.11.2 and 0.12.0; there is no public way to ask. Elsewhere JAX logs a traceback.
     """
     failures: list[str] = []
 

@@ -59,25 +59,35 @@ def gpus_of_machine() -> Gpus | str:
 
 
 def _gpus_of_driver() -> Gpus:
-    ask_driver("cuInit", 0)
+    _ask("cuInit", 0)
     needed = min(int(name.partition("cuda")[2]) for name in cuda_plugins())
     if (cuda := _told("cuDriverGetVersion") // 1000) < needed:
         raise OSError(f"this JAX is for CUDA {needed}, the driver for CUDA {cuda}")
     devices = [_told("cuDeviceGet", n) for n in range(_told("cuDeviceGetCount"))]
     least = min(_told("cuDeviceTotalMem_v2", device) for device in devices)
     kind = ctypes.create_string_buffer(100)
-    ask_driver("cuDeviceGetName", kind, len(kind), devices[0])
+    _ask("cuDeviceGetName", kind, len(kind), devices[0])
     given = [value for name in MEMORY_SHARES if (value := os.environ.get(name))]
     return Gpus(len(devices), kind.value.decode(), int(float([*given, MEMORY_SHARE][0]) * least))
 
 
+def first_gpu() -> str:
+    """Return CUDA's identity of the GPU that is the first in this process, where JAX has started CUDA.
+
+    Its number would not do: to each task of a job SLURM shows a GPU of its own as number 0.
+    """
+    uuid = (ctypes.c_ubyte * 16)()
+    _ask("cuDeviceGetUuid_v2", uuid, _told("cuDeviceGet", 0))
+    return bytes(uuid).hex()
+
+
 def _told(function: str, *arguments: int) -> int:
     value = ctypes.c_size_t()  # holds an int, too
-    ask_driver(function, ctypes.byref(value), *arguments)
+    _ask(function, ctypes.byref(value), *arguments)
     return value.value
 
 
-def ask_driver(function: str, *arguments: object) -> None:
+def _ask(function: str, *arguments: object) -> None:
     """Call a function of CUDA's driver; raises OSError where there is none, and where it fails."""
     driver, why = ctypes.CDLL("libcuda.so.1"), ctypes.c_char_p()
     if status := getattr(driver, function)(*arguments):

@@ -120,7 +120,7 @@ def chosen_device(
 
 def _faster_device(layout: Layout, memory: str, find: Callable[[], Gpus | str]) -> Device:
     """Return the device that ends a fit first; GPUs are looked for only if one could."""
-    here = seconds_on_processors(layout.pairs, cores())
+    here = seconds_of_passes(layout.pairs, cores())
     if layout.cells:
         return Device("cpu", _OF_CELLS)
     if memory == "stream":
@@ -133,22 +133,19 @@ def _faster_device(layout: Layout, memory: str, find: Callable[[], Gpus | str]) 
     needed, capacity = layout.resident_bytes, int(USABLE_SHARE * found.memory) * found.number
     if needed > capacity:
         return Device("cpu", f"the data need {size(needed)}, but {found} can hold {size(capacity)}")
-    there = seconds_on_gpus(layout.pairs, found.number)
+    there = seconds_of_passes(layout.pairs, 0, found.number)
     if here <= there:
         return Device("cpu", f"{found} would take about {there:,.1f} s, all passes {passes}")
     return Device("gpu", f"saves about {here - there:,.1f} s, all passes take {passes}", found, GPU)
 
 
-def seconds_on_processors(pairs: int, threads: int) -> float:
-    """Return the seconds that the passes of a fit take; many threads wait for the same memory."""
+def seconds_of_passes(pairs: int, threads: int, gpus: int = 0) -> float:
+    """Return the seconds of a fit's passes on threads, which many slow down, or on GPUs with their start."""
+    if gpus:
+        of_pair = GPU_SECONDS_TO_SEND + PASSES_OF_A_FIT / PAIRS_PER_SECOND / GPU_THREADS
+        return GPU_START_SECONDS + pairs * of_pair / gpus
     of_typical_rate = max(min(threads, FEW_THREADS), SHARE_OF_MANY * threads)
     return PASSES_OF_A_FIT * pairs / PAIRS_PER_SECOND / of_typical_rate
-
-
-def seconds_on_gpus(pairs: int, number: int) -> float:
-    """Return the seconds that the passes of a fit take with the start of CUDA."""
-    of_passes = PASSES_OF_A_FIT / PAIRS_PER_SECOND / GPU_THREADS
-    return GPU_START_SECONDS + pairs * (GPU_SECONDS_TO_SEND + of_passes) / number
 
 
 class DriverCost(NamedTuple):
@@ -210,8 +207,7 @@ class Plan(Printed):
         kept = self.layout.resident_bytes if self.resident and self.device.gpus is None else 0
         share = -(-kept // self.workers.processes)
         working = self.layout.working_bytes(self.parameters, self.workers.threads_each)
-        of_cuda = _CUDA_BYTES if cuda_plugins() else 0
-        return _PROCESS_BYTES + of_cuda + share + working
+        return _PROCESS_BYTES + bool(cuda_plugins()) * _CUDA_BYTES + share + working
 
     @property
     def driver(self) -> DriverCost:

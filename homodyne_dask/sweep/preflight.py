@@ -3,7 +3,6 @@
 All failures are reported at once, one sentence for each, instead of by jobs that fail one by one.
 """
 
-import ctypes
 import hashlib
 import os
 import platform
@@ -20,7 +19,7 @@ from distributed import Client, Worker
 from homodyne_dask.cluster.local import answered, job_cluster, known_workers
 from homodyne_dask.cluster.settings import worker_environment
 from homodyne_dask.errors import ClusterError, HomodyneDaskError, why_unreadable
-from homodyne_dask.kernels.gpus import FIRST_ALONE, VISIBLE, Gpus, ask_driver, cuda_missing
+from homodyne_dask.kernels.gpus import FIRST_ALONE, VISIBLE, Gpus, cuda_missing, first_gpu
 from homodyne_dask.store import schema
 from homodyne_dask.store.chunk_codec import CHECKSUM_BYTES
 from homodyne_dask.store.chunk_reader import ByteRange, most_bytes, read_bytes
@@ -268,17 +267,6 @@ def _gpu() -> Gpus | str:
 
     gpus = gpus_here()
     return gpus if isinstance(gpus, str) else gpus._replace(number=1)
-
-
-def first_gpu() -> str:
-    """Return CUDA's identity of the GPU that is the first in this process, where JAX has started CUDA.
-
-    Its number would not do: to each task of a job SLURM shows a GPU of its own as number 0.
-    """
-    device, uuid = ctypes.c_int(), (ctypes.c_ubyte * 16)()
-    ask_driver("cuDeviceGet", ctypes.byref(device), 0)
-    ask_driver("cuDeviceGetUuid_v2", uuid, device)
-    return bytes(uuid).hex()
 
 
 def gpus_of_workers(client: Client) -> Gpus | str:

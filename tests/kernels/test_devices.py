@@ -22,7 +22,7 @@ from homodyne_dask.kernels import cache_folder, devices, gpus
 from homodyne_dask.kernels.cache_folder import FOLDER, keep_compiled_programs, user_cache_folder
 from homodyne_dask.kernels.compiled import Kernel, kernel
 from homodyne_dask.kernels.devices import float64_beside, float64_on_cpu
-from homodyne_dask.kernels.gpus import MEMORY_SHARES, Gpus, cuda_missing, gpus_of_machine
+from homodyne_dask.kernels.gpus import MEMORY_SHARES, Gpus, cuda_missing, first_gpu, gpus_of_machine
 from homodyne_dask.store import processes
 from tests.synthetic import FLOW, measured, store
 
@@ -139,10 +139,14 @@ def driver(memories, cuda=13000, status=0):
     def name(into, *_):
         into.value = b"NVIDIA H100"
 
+    def uuid(into, device):
+        into[:] = [device, *range(15)]
+
     return SimpleNamespace(
         cuInit=lambda _: status, cuGetErrorString=lambda _, into: gives(b"no device is detected")(into),
         cuDriverGetVersion=gives(cuda), cuDeviceGetCount=gives(len(memories)),
-        cuDeviceGet=gives(*range(9)), cuDeviceTotalMem_v2=gives(*memories), cuDeviceGetName=name,
+        cuDeviceGet=gives(7, 8), cuDeviceTotalMem_v2=lambda into, n: gives(*memories)(into, n - 7),
+        cuDeviceGetName=name, cuDeviceGetUuid_v2=uuid,
     )  # fmt: skip
 
 
@@ -170,6 +174,11 @@ def test_the_driver_tells_the_gpus_and_jax_what_it_may_take_of_them(word, monkey
     monkeypatch.setattr(gpus.ctypes, "CDLL", lambda _: load("libnone.so") if cuda is None else cuda)
     found = gpus_of_machine()
     assert found == wanted if isinstance(wanted, Gpus) else wanted in found
+
+
+def test_a_gpu_is_known_by_its_identity_and_not_by_its_number(monkeypatch):
+    monkeypatch.setattr(gpus.ctypes, "CDLL", {"libcuda.so.1": driver([80_000])}.get)
+    assert first_gpu() == "07" + bytes(range(15)).hex()
 
 
 def test_jax_that_was_started_without_processors_is_one_sentence(monkeypatch):

@@ -15,7 +15,6 @@ from homodyne_dask.sweep import preflight
 from homodyne_dask.sweep.preflight import (
     Requirements,
     WorkerInfo,
-    first_gpu,
     gpus_of_each,
     unmet,
 )
@@ -81,20 +80,6 @@ def test_each_worker_gets_one_gpu_and_takes_memory_as_it_needs_it(monkeypatch):
         OptionError, match="gpus = 3, but CUDA_VISIBLE_DEVICES=2,GPU-5ad1 lists only 2"
     ):
         environments_of_gpus(3)
-
-
-def test_a_gpu_is_known_by_its_identity_and_not_by_its_number(monkeypatch):
-    """Of the CUDA driver, which is stood in for."""
-
-    def device_get(device, number):
-        device._obj.value = 7 + number
-
-    def device_get_uuid(uuid, device):
-        uuid[:] = [device.value, *range(15)]
-
-    cuda = SimpleNamespace(cuDeviceGet=device_get, cuDeviceGetUuid_v2=device_get_uuid)
-    monkeypatch.setattr(preflight.ctypes, "CDLL", {"libcuda.so.1": cuda}.get)
-    assert first_gpu() == "07" + bytes(range(15)).hex()
 
 
 ONE, OTHER = (Gpus(1, "A", 5), ("a", "0")), (Gpus(1, "A", 4), ("a", "1"))
