@@ -68,8 +68,8 @@ def beside_processors(store: Path, client: Client) -> Row:
     """Whether two passes on the GPU give the same bits, and how far they are from one on processors."""
     theta = passes.truth(hd.open_dataset(store))
     there, _ = sweep_on("gpu", store, client)
-    first, second = there(theta).moments, there(theta).moments
-    here = sweep_on("cpu", store, client)[0](theta).moments
+    first, second = there.gram(theta).moments, there.gram(theta).moments
+    here = sweep_on("cpu", store, client)[0].gram(theta).moments
     size = np.sqrt(np.einsum("kii->ki", here))
     apart = abs(first - here) / (size[:, :, None] * size[:, None, :])
     return {
