@@ -263,10 +263,9 @@ def gpu_of_worker(dask_worker: Worker) -> tuple[Gpus | str, tuple[str, str]]:
 
 
 def _gpu() -> Gpus | str:
-    from homodyne_dask.kernels.devices import gpus_here
+    from homodyne_dask.kernels.devices import gpus_here  # it loads JAX
 
-    gpus = gpus_here()
-    return gpus if isinstance(gpus, str) else gpus._replace(number=1)
+    return gpus_here()
 
 
 def gpus_of_workers(client: Client) -> Gpus | str:

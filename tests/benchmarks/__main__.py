@@ -106,12 +106,7 @@ def one(name: str, folder: str) -> Iterator[dict[str, Any]]:
     # workers import from no working folder
     environment |= {FOLDER: "off", "PYTHONPATH": str(Path.cwd())}
     command = [sys.executable, "-u", "-c", code]
-    with (
-        tempfile.TemporaryFile("w+") as errors,
-        subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
-        ) as process,
-    ):
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             _, is_result, part = line.partition("RESULT ")
@@ -119,9 +114,8 @@ def one(name: str, folder: str) -> Iterator[dict[str, Any]]:
                 yield json.loads(part)
             else:
                 print(line, end="", flush=True)
-        if process.wait():
-            errors.seek(0)
-            raise SystemExit(f"{name}: {errors.read()[-2000:]}")
+    if process.returncode:
+        raise SystemExit(f"{name}: its process ended with status {process.returncode}")
 
 
 def row(name: str, folder: str, table: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
