@@ -105,8 +105,8 @@ BESIDE = $(BIN)/python -m tests.benchmarks.peers --peers $(PEERS) --xpcsjax $(XP
 benchmark-peers: install $(PEERS)/ready $(XPCSJAX)/ready  ## homodyne, xpcsjax and nlsq beside ours; ANGLES=23 FRAMES=300 LIMIT=20 (min a row)
 	$(BESIDE)
 
-benchmark-gpu: install $(PEERS)/ready  ## passes and a fit of 2e8 points on a GPU, beside one core and homodyne; needs jax[cuda13] in .venv
-	$(BIN)/python -m tests.benchmarks gpu
+benchmark-gpu: install  ## passes and a fit of 2e8 points on a GPU, beside cores and homodyne, if installed; needs jax[cuda13] in .venv
+	$(BIN)/python -m tests.benchmarks cores gpu
 
 reproduce: install $(PEERS)/ready $(XPCSJAX)/ready  ## the paper's comparison as tables and figures, in artefacts/reproduce; ANGLES, FRAMES, LIMIT
 	mkdir -p artefacts/reproduce

@@ -16,7 +16,7 @@ PYTHONS = ("3.12", "3.13", "3.14")
 RESOLUTIONS = {"oldest": "lowest-direct", "newest": "highest"}
 TOOLS = (
     "pytest", "hypothesis", "pytest-timeout", "mpmath", "hatchling", "ipykernel", "nbclient",
-    "moto[server]",
+    "moto[server]", "emcee",
 )  # fmt: skip
 """In their newest versions everywhere: what is tested is the program, not they."""
 QUICK_TESTS = ("-m", "not slow and not long", "-p", "no:cacheprovider")

@@ -8,27 +8,29 @@ import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
+_FAILURES: list[str] = []
+"""Of plugins, of which one of the threads that start JAX at once hears."""
+
 
 @contextmanager
 def failures_of_plugins() -> Iterator[list[str]]:
     """Keep to itself, for the length of a `with`, what JAX logs of a plugin that cannot be used.
 
-    Yields a list that receives the reasons. Private: the name of the logger and the first words of its
-    message, seen in jax 0.12.0; there is no public way to ask. Where they differ, JAX logs a traceback.
+    Yields the reasons, as they are heard of. Private: the name of the logger and the first words of its
+    message, as in jax 0.11.2 and 0.12.0; there is no public way to ask. Elsewhere JAX logs a traceback.
     """
-    failures: list[str] = []
 
     def heard(record: logging.LogRecord) -> bool:
         if not str(record.msg).startswith("Jax plugin configuration error"):
             return True
         error = record.exc_info[1] if record.exc_info else None
-        failures.append(str(error or record.getMessage()).partition("\n")[0])
+        _FAILURES.append(str(error or record.getMessage()).partition("\n")[0])
         return False
 
     logger = logging.getLogger("jax._src.xla_bridge")
     logger.addFilter(heard)
     try:
-        yield failures
+        yield _FAILURES
     finally:
         logger.removeFilter(heard)
 
@@ -36,7 +38,7 @@ def failures_of_plugins() -> Iterator[list[str]]:
 def checked_indices() -> AbstractContextManager[object]:
     """Return a context in which JAX raises IndexError for a constant index that is out of range.
 
-    Private: `jax._src.config.check_static_indices`, seen in jax 0.12.0; the public way, the flag
+    Private: `jax._src.config.check_static_indices`, seen in jax 0.11.2 and 0.12.0; the public way, the flag
     `jax_check_static_indices`, holds for the whole process. Where it is missing such an index takes
     the last value, as is usual in JAX.
     """

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from threading import Semaphore
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -40,34 +40,27 @@ def first_cpu() -> Any:
     Raises PlanError where JAX does not start, or was started before without processors.
     """
     try:
-        return started().cpu
+        started()
+        return jax.local_devices(backend="cpu")[0]
     except RuntimeError as e:
         raise PlanError(
             f"JAX found no processor ({_first_line(e)}): unset JAX_PLATFORMS, or let it name cpu"
         ) from e
 
 
-class Started(NamedTuple):
-    """JAX, started."""
-
-    cpu: Any
-    """Its first CPU."""
-    failures: list[str]
-    """Why it has none of its other platforms."""
-
-
 @cache
-def started() -> Started:
+def started() -> list[str]:
     """Start JAX, unless it has started; raises RuntimeError where it cannot.
 
-    What goes wrong with its other platforms is not logged: only fits on a GPU need to know.
+    Returns what went wrong with its other platforms, not logged: only fits on a GPU need to know.
     """
     keep_compiled_programs()
     if not jax.config.jax_platforms and PROCESSORS_ALONE.is_set():
         # in a program of ours alone: CUDA would keep memory of every GPU until it ends
         jax.config.update("jax_platforms", "cpu")
     with _set_in_environment(NO_MEMORY_AHEAD), failures_of_plugins() as failures:
-        return Started(jax.local_devices(backend="cpu")[0], failures)
+        jax.local_devices(backend="cpu")
+        return failures
 
 
 @contextmanager
@@ -88,11 +81,19 @@ def jax_device(name: str) -> Any:
     Raises PlanError where there is none.
     """
     platform, _, number = name.partition(":")
+    return _devices_of(platform)[int(number)]
+
+
+def _devices_of(platform: str) -> list[Any]:
+    failures: list[str] = []
     try:
-        started()
-        return jax.local_devices(backend=platform)[int(number)]
-    except (RuntimeError, IndexError) as e:
-        raise PlanError(f"this process has no device {name}: {_first_line(e)}") from e
+        failures = started()
+        return jax.local_devices(backend=platform)
+    except RuntimeError as e:
+        why = (failures[-1] if failures else _first_line(e)).partition(". ")[0]
+        raise PlanError(
+            f"JAX cannot use a GPU ({why}): nvidia-smi shows whether there is one, device='cpu' needs none"
+        ) from e
 
 
 def on_device(block: Block, device: str) -> Block:
@@ -126,13 +127,10 @@ def gpus_here() -> Gpus | str:
     """Return the GPUs that this process sees, or why there are none; JAX starts CUDA for it."""
     if missing := cuda_missing():
         return missing
-    failures: list[str] = []
     try:
-        failures = started().failures
-        devices = jax.local_devices(backend=GPU.partition(":")[0])
-    except RuntimeError as e:
-        why = (failures[-1] if failures else _first_line(e)).partition(". ")[0]
-        return f"JAX cannot use a GPU ({why}): nvidia-smi shows whether there is one"
+        devices = _devices_of(GPU.partition(":")[0])
+    except PlanError as e:
+        return str(e)
     limits = [(device.memory_stats() or {}).get("bytes_limit", 0) for device in devices]
     return Gpus(len(devices), devices[0].device_kind, min(limits))
 

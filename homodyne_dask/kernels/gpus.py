@@ -1,20 +1,17 @@
-"""The GPUs of this machine, looked for without JAX in this process.
+"""The GPUs of this machine, as the driver tells them: JAX is not started for it.
 
-JAX that has started CUDA keeps memory of a GPU until its process ends: they are looked for by one that
-ends at once.
+JAX that has started CUDA keeps memory of a GPU until its process ends; the driver takes none.
 """
 
-import json
+import ctypes
 import os
 import pkgutil
-import subprocess
 from importlib import metadata
 from importlib.util import find_spec
 from threading import Event
 from typing import NamedTuple
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.store.processes import python_command
 
 GPU = "cuda:0"
 """The GPU of a process: JAX's platform and the number of the device there. A worker sees only its own."""
@@ -30,8 +27,10 @@ KERNELS_AT_ONCE = 2
 """Kernels that a worker has under way on its GPU: while one computes, the arguments of the next are sent."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """The variable that says which GPUs a process sees; without it all."""
-START_TIMEOUT = 120.0
-"""Seconds after which a process that looks for GPUs is killed."""
+MEMORY_SHARE = 0.75
+"""Share of a GPU's memory that JAX may take, unless a variable sets it."""
+MEMORY_SHARES = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
+"""The new and the old name of that variable."""
 
 
 class Gpus(NamedTuple):
@@ -47,29 +46,53 @@ class Gpus(NamedTuple):
 
 
 def gpus_of_machine() -> Gpus | str:
-    """Return the GPUs that processes started from this one would see, or why there are none."""
+    """Return the GPUs that processes started from this one would see, or why there are none.
+
+    JAX may still be unable to use them, as the first pass would tell.
+    """
     if missing := cuda_missing():
         return missing
-    code = (
-        "import json; from homodyne_dask.kernels.devices import gpus_here; "
-        "print('GPUS', json.dumps(gpus_here()))"
-    )
     try:
-        done = subprocess.run(
-            python_command("-c", code),
-            env=os.environ | GPU_ENVIRONMENT,
-            capture_output=True,
-            text=True,
-            timeout=START_TIMEOUT,
-        )
-    except subprocess.TimeoutExpired:
-        return f"JAX did not start CUDA within {START_TIMEOUT:g} s"
-    _, found, answer = done.stdout.rpartition("GPUS ")
-    if not found:
-        last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-        return f"the process that looked for a GPU ended with status {done.returncode}: {last}"
-    parsed = json.loads(answer)
-    return parsed if isinstance(parsed, str) else Gpus(*parsed)
+        return _gpus_of_driver()
+    except (OSError, ValueError) as e:
+        return f"no GPU can be used ({e}): nvidia-smi shows whether there is one"
+
+
+def _gpus_of_driver() -> Gpus:
+    _ask("cuInit", 0)
+    needed = min(int(name.partition("cuda")[2]) for name in cuda_plugins())
+    if (cuda := _told("cuDriverGetVersion") // 1000) < needed:
+        raise OSError(f"this JAX is for CUDA {needed}, the driver for CUDA {cuda}")
+    devices = [_told("cuDeviceGet", n) for n in range(_told("cuDeviceGetCount"))]
+    least = min(_told("cuDeviceTotalMem_v2", device) for device in devices)
+    kind = ctypes.create_string_buffer(100)
+    _ask("cuDeviceGetName", kind, len(kind), devices[0])
+    given = [value for name in MEMORY_SHARES if (value := os.environ.get(name))]
+    return Gpus(len(devices), kind.value.decode(), int(float([*given, MEMORY_SHARE][0]) * least))
+
+
+def first_gpu() -> str:
+    """Return CUDA's identity of the GPU that is the first in this process, where JAX has started CUDA.
+
+    Its number would not do: to each task of a job SLURM shows a GPU of its own as number 0.
+    """
+    uuid = (ctypes.c_ubyte * 16)()
+    _ask("cuDeviceGetUuid_v2", uuid, _told("cuDeviceGet", 0))
+    return bytes(uuid).hex()
+
+
+def _told(function: str, *arguments: int) -> int:
+    value = ctypes.c_size_t()  # holds an int, too
+    _ask(function, ctypes.byref(value), *arguments)
+    return value.value
+
+
+def _ask(function: str, *arguments: object) -> None:
+    """Call a function of CUDA's driver; raises OSError where there is none, and where it fails."""
+    driver, why = ctypes.CDLL("libcuda.so.1"), ctypes.c_char_p()
+    if status := getattr(driver, function)(*arguments):
+        driver.cuGetErrorString(status, ctypes.byref(why))
+        raise OSError(f"{function}: {(why.value or b'unknown error').decode()}")
 
 
 def environments_of_gpus(number: int) -> list[dict[str, str]]:
@@ -87,16 +110,17 @@ def environments_of_gpus(number: int) -> list[dict[str, str]]:
     return [GPU_ENVIRONMENT | {VISIBLE: name} for name in names]
 
 
-def has_plugin() -> bool:
-    """Return whether JAX has CUDA's libraries, which it loads also where it computes on processors alone."""
+def cuda_plugins() -> list[str]:
+    """Return the plugins by which JAX has CUDA, whose libraries it loads also where processors compute."""
     package = find_spec("jax_plugins")
     folders = None if package is None else package.submodule_search_locations
-    return any("cuda" in plugin.name for plugin in pkgutil.iter_modules(folders or []))
+    names = (plugin.name for plugin in pkgutil.iter_modules(folders or []))
+    return [name for name in names if "cuda" in name]
 
 
 def cuda_missing() -> str:
     """Return why JAX cannot have CUDA, '' where it may."""
-    if not has_plugin():
+    if not cuda_plugins():
         version = metadata.version("jax")
         return f"this JAX has no CUDA support: pip install 'jax[cuda13]=={version}' (or cuda12) adds it"
     wanted = os.environ.get("JAX_PLATFORMS", "")

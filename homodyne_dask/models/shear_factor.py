@@ -21,8 +21,8 @@ _NEAR_TERMS = {"float64": 7, "float32": 4}
 SMOOTHING = 1e-12
 FLOOR_G1 = 1e-10
 """Both of the `homodyne` convention, in its units (see `transport`)."""
-type Array = Any
-"""Of JAX, traced or not, or of NumPy."""
+Array = Any
+"""Of JAX, traced or not, or of NumPy. No `type` statement: the oldest jaxtyping cannot read its aliases."""
 
 
 def _sinc_series(terms: int) -> list[float]:

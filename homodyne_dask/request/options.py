@@ -281,8 +281,8 @@ class FitOptions(Options):
     device: Literal["auto", "cpu", "gpu"] = option(
         "auto", WORKERS, "auto", COMMON | PLAN | CHANGEABLE | UNLISTED
     )
-    """Device for the passes: processors (cpu), CUDA GPUs (gpu), or, where available, GPUs for 20 million
-    pairs or more that fit in their memory (auto)."""
+    """Device for the passes: processors (cpu), CUDA GPUs (gpu), or, for data that fit in the memory of GPUs,
+    those where the fit is expected to end earlier (auto)."""
     memory: Literal["auto", "resident", "stream"] = option(
         "auto", WORKERS, "auto", PLAN | CHANGEABLE
     )

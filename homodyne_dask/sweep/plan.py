@@ -18,7 +18,8 @@ from homodyne_dask.cluster.workers import (
 from homodyne_dask.document.blocks import Document, Facts, Section
 from homodyne_dask.document.plain_text import Printed
 from homodyne_dask.errors import OptionError, PlanError
-from homodyne_dask.kernels.gpus import GPU, KERNELS_AT_ONCE, Gpus, has_plugin
+from homodyne_dask.kernels.gpus import GPU, KERNELS_AT_ONCE, Gpus, cuda_plugins
+from homodyne_dask.store.processes import cores
 from homodyne_dask.sweep.layout import (
     IN_PROCESS_PAIRS,
     MIN_TASK_SECONDS,
@@ -32,15 +33,21 @@ from homodyne_dask.text import counted, size
 
 RESIDENT_SHARE = 0.4
 """Share of the workers' memory that decoded data may fill; of more, this process starts workers."""
-AUTO_PAIRS = 20_000_000
-"""Number of pairs from which a fit of resident data takes a GPU where there is one."""
+PASSES_OF_A_FIT = 7
+"""Passes over all pairs that a fit is expected to make: 4 to 9 in benchmarks."""
+FEW_THREADS, SHARE_OF_MANY = 4, 0.6
+"""Threads up to which each has the typical rate, and the share of it that each of many has, as measured."""
+GPU_START_SECONDS = 6.0
+"""From the start of a worker to its first pass on a GPU: CUDA and compilation, on an H100 as measured."""
+GPU_SECONDS_TO_SEND = 2.8e-9
+"""Of a pair, which is read and sent to a GPU once, as measured; processors read while they compute."""
 USABLE_SHARE = 0.9
 """Share of what JAX may take of a GPU's memory that a plan fills."""
 WORKING_BYTES, WORKING_BYTES_OF_PARAMETER, WORKSPACE = 40, 16, 40_000_000
 """Memory of a kernel: for each pair of a block, its fields on the whole tile; for each pair and parameter; of
 cuBLAS. Functions of users take what XLA reserves for an H100, transport models at most two thirds of it."""
 GPU_THREADS = 10
-"""Threads of the typical rate that a GPU is taken for in the size of tasks; no result depends on it."""
+"""Threads of the typical rate that a GPU is taken for: 1.4 to 1.9e9 pairs/s of an H100, as measured."""
 BYTES_OF_TASK, BYTES_OF_WORKER = 30_000, 100_000
 """What scheduler and driver hold of a task, without its Gram, and of a worker, as measured."""
 _PROCESS_BYTES = 700_000_000
@@ -107,23 +114,43 @@ def chosen_device(
     """
     if wanted == "cpu":
         return ON_CPU
-    if layout.cells and wanted == "gpu":
-        raise OptionError(f"device = 'gpu' is not available: {_OF_CELLS}; leave out device")
     if wanted == "auto":
-        why = "data are read again in every pass" if memory == "stream" else ""
-        why = why if layout.pairs >= AUTO_PAIRS else f"there are fewer than {AUTO_PAIRS:,} pairs"
-        if why or layout.cells:
-            return Device("cpu", _OF_CELLS if layout.cells else why)
-    found = find()
-    if isinstance(found, str):
-        if wanted == "gpu":
-            raise PlanError(f"device = 'gpu' is not available: {found}")
+        return _faster_device(layout, memory, find)
+    if layout.cells:
+        raise OptionError(f"device = 'gpu' is not available: {_OF_CELLS}; leave out device")
+    if isinstance(found := find(), str):
+        raise PlanError(f"device = 'gpu' is not available: {found}")
+    return Device("gpu", "as requested", found, GPU)
+
+
+def _faster_device(layout: Layout, memory: str, find: Callable[[], Gpus | str]) -> Device:
+    """Return the device that ends a fit first; GPUs are looked for only if one could."""
+    here = seconds_of_passes(layout.pairs, cores())
+    if layout.cells:
+        return Device("cpu", _OF_CELLS)
+    if memory == "stream":
+        return Device("cpu", "data are read again in every pass")
+    passes = f"about {here:,.1f} s on processors"
+    if here <= GPU_START_SECONDS:
+        return Device("cpu", f"starting a GPU takes {GPU_START_SECONDS:g} s, all passes {passes}")
+    if isinstance(found := find(), str):
         return Device("cpu", found)
     needed, capacity = layout.resident_bytes, int(USABLE_SHARE * found.memory) * found.number
-    if wanted == "auto" and needed > capacity:
+    if needed > capacity:
         return Device("cpu", f"the data need {size(needed)}, but {found} can hold {size(capacity)}")
-    why = "as requested" if wanted == "gpu" else f"there are {AUTO_PAIRS:,} pairs or more"
-    return Device("gpu", why, found, GPU)
+    there = seconds_of_passes(layout.pairs, 0, found.number)
+    if here <= there:
+        return Device("cpu", f"{found} would take about {there:,.1f} s, all passes {passes}")
+    return Device("gpu", f"saves about {here - there:,.1f} s, all passes take {passes}", found, GPU)
+
+
+def seconds_of_passes(pairs: int, threads: int, gpus: int = 0) -> float:
+    """Return the seconds of a fit's passes on threads, which many slow down, or on GPUs with their start."""
+    if gpus:
+        of_pair = GPU_SECONDS_TO_SEND + PASSES_OF_A_FIT / PAIRS_PER_SECOND / GPU_THREADS
+        return GPU_START_SECONDS + pairs * of_pair / gpus
+    of_typical_rate = max(min(threads, FEW_THREADS), SHARE_OF_MANY * threads)
+    return PASSES_OF_A_FIT * pairs / PAIRS_PER_SECOND / of_typical_rate
 
 
 class DriverCost(NamedTuple):
@@ -163,8 +190,8 @@ class Plan(Printed):
 
     @property
     def seconds_per_pass(self) -> float:
-        """Seconds of a pass over all pairs at the typical rate of threads, besides reading."""
-        threads = self.workers.threads * self.device.speed
+        """Seconds of a pass over all pairs at the typical rate of threads or GPUs, besides reading."""
+        threads = GPU_THREADS * self.gpus or self.workers.threads
         return max(self.layout.pairs / PAIRS_PER_SECOND / threads, self.driver.seconds)
 
     @property
@@ -185,7 +212,7 @@ class Plan(Printed):
         kept = self.layout.resident_bytes if self.resident and self.device.gpus is None else 0
         share = -(-kept // self.workers.processes)
         working = self.layout.working_bytes(self.parameters, self.workers.threads_each)
-        return _PROCESS_BYTES + has_plugin() * _CUDA_BYTES + share + working
+        return _PROCESS_BYTES + bool(cuda_plugins()) * _CUDA_BYTES + share + working
 
     @property
     def driver(self) -> DriverCost:
@@ -219,6 +246,8 @@ class Plan(Printed):
         kept = "in memory" if self.device.gpus is None else "on the GPU"
         reads = f"once, then kept {kept}" if self.resident else "in every pass"
         tiles, driver = counted(self.tasks[0].length, "tile"), self.driver
+        rate = PAIRS_PER_SECOND / 1e6 * self.device.speed
+        of_each = f"{rate:.0f} million pairs/s per {'GPU' if self.gpus else 'thread'}"
         rows = [
             ("model", self.model),
             *self.layout.rows(),
@@ -227,8 +256,8 @@ class Plan(Printed):
             ("tasks per pass", f"{len(self.tasks)}, with up to {tiles} each"),
             (
                 "time per pass",
-                f"about {self.seconds_per_pass:.2g} s at {PAIRS_PER_SECOND / 1e6:.0f} million pairs/s per "
-                f"thread, less where f has decayed, more where disks are slow",
+                f"about {self.seconds_per_pass:.2g} s at {of_each}, less where f has decayed, more where "
+                f"disks are slow",
             ),
             ("longest task", f"{self.longest_task:.2g} s on a slow node, for the walltime of jobs"),
             ("bytes per pass", f"{size(self.layout.bytes_per_pass)}, read {reads}"),

@@ -3,7 +3,6 @@
 All failures are reported at once, one sentence for each, instead of by jobs that fail one by one.
 """
 
-import ctypes
 import hashlib
 import os
 import platform
@@ -20,7 +19,7 @@ from distributed import Client, Worker
 from homodyne_dask.cluster.local import answered, job_cluster, known_workers
 from homodyne_dask.cluster.settings import worker_environment
 from homodyne_dask.errors import ClusterError, HomodyneDaskError, why_unreadable
-from homodyne_dask.kernels.gpus import FIRST_ALONE, VISIBLE, Gpus, cuda_missing
+from homodyne_dask.kernels.gpus import FIRST_ALONE, VISIBLE, Gpus, cuda_missing, first_gpu
 from homodyne_dask.store import schema
 from homodyne_dask.store.chunk_codec import CHECKSUM_BYTES
 from homodyne_dask.store.chunk_reader import ByteRange, most_bytes, read_bytes
@@ -264,21 +263,9 @@ def gpu_of_worker(dask_worker: Worker) -> tuple[Gpus | str, tuple[str, str]]:
 
 
 def _gpu() -> Gpus | str:
-    from homodyne_dask.kernels.devices import gpus_here
+    from homodyne_dask.kernels.devices import gpus_here  # it loads JAX
 
-    gpus = gpus_here()
-    return gpus if isinstance(gpus, str) else gpus._replace(number=1)
-
-
-def first_gpu() -> str:
-    """Return CUDA's identity of the GPU that is the first in this process, where JAX has started CUDA.
-
-    Its number would not do: to each task of a job SLURM shows a GPU of its own as number 0.
-    """
-    cuda, device, uuid = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), (ctypes.c_ubyte * 16)()
-    cuda.cuDeviceGet(ctypes.byref(device), 0)
-    cuda.cuDeviceGetUuid_v2(uuid, device)
-    return bytes(uuid).hex()
+    return gpus_here()
 
 
 def gpus_of_workers(client: Client) -> Gpus | str:

@@ -1,6 +1,7 @@
 """`make benchmark`: a table of measurements with their requirements, also written as JSON.
 
-Each row is measured in a process of its own. `python -m tests.benchmarks NAME ...` runs single rows.
+Each row is measured in a process of its own, and told as it goes. `python -m tests.benchmarks NAME ...` runs
+single rows.
 """
 
 import json
@@ -8,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,24 +36,9 @@ ROWS = {
             "peak / the plan's": "<= 1",
         },
     ),
+    "cores": ("cores.run(folder)", {"all cores, passes / lone kernels": ">= 0.8"}),
     "kernel separable": ("kernel.separable()", {"M pairs/s": ">= 15"}),
     "sweep by URL": ("passes.streaming_by_url(folder)", {"of the rate on disk": ">= 0.8"}),
-    "sweep resident 1x2": (
-        "passes.rate(data.store(folder, 2950), 'resident', 1, 2)",
-        {"of cores x kernel": ">= 0.8"},
-    ),
-    "sweep resident 2x1": (
-        "passes.rate(data.store(folder, 2950), 'resident', 2, 1)",
-        {"of cores x kernel": ">= 0.8"},
-    ),
-    "sweep resident 1x1": (
-        "passes.rate(data.store(folder, 2950), 'resident', 1, 1)",
-        {"2 workers / 1": ">= 1.8"},
-    ),
-    "sweep resident 1e9": (
-        "passes.rate(data.widened(folder, 2950, 10), 'resident', 1, 2)",
-        {"of cores x kernel": ">= 0.9"},
-    ),
     "sweep streaming 1x2": (
         "passes.rate(data.store(folder, 2950), 'stream', 1, 2)",
         {"M pairs/s": ">= 130", "ns above the kernel": "<= 5"},
@@ -90,57 +77,65 @@ ROWS = {
 }
 ONE_THREAD = {"NPROC": "1", "OPENBLAS_NUM_THREADS": "1"}
 """The environment of rows of a kernel and of what follows the last pass."""
-CORES = 2
-"""Used by the sweeps."""
 
 
 def compared(table: dict[str, dict[str, Any]], name: str) -> dict[str, float]:
     """Return ratios of a row to rows that were measured before it."""
     row, kernel = table[name], table.get("kernel float64")
     ratios = {}
-    if kernel and name.startswith("sweep resident") and not name.endswith("1x1"):
-        ratios["of cores x kernel"] = row["M pairs/s"] / CORES / kernel["M pairs/s"]
     if kernel and name == "sweep streaming 1x2":
         ratios["ns above the kernel"] = row["ns of CPU per pair"] - 1e3 / kernel["M pairs/s"]
-    if name == "sweep resident 1x1" and (two := table.get("sweep resident 2x1")):
-        ratios["2 workers / 1"] = two["M pairs/s"] / row["M pairs/s"]
     if name == "fit 20 M streaming" and (large := table.get("fit 200 M streaming")):
         peak = "peak above imports MiB"
         ratios["peak of 200 M / this"] = large[peak] / row[peak]
     return ratios
 
 
-def one(name: str, folder: str) -> dict[str, Any]:
-    """Measure one row in a fresh process that compiles its kernels; kernels with one compute thread."""
+def one(name: str, folder: str) -> Iterator[dict[str, Any]]:
+    """Measure one row in a fresh process that compiles its kernels; kernels with one compute thread.
+
+    Yields its parts as they are measured.
+    """
     module = ROWS[name][0].partition(".")[0]
     code = (
-        f"import json; from pathlib import Path; from tests.benchmarks import data, {module}; "
-        f"folder = Path({folder!r}); print('RESULT', json.dumps({ROWS[name][0]}))"
+        f"import json; from pathlib import Path; from tests.benchmarks import data, {module}\n"
+        f"folder = Path({folder!r}); row = {ROWS[name][0]}\n"
+        f"for part in [row] if isinstance(row, dict) else row: print('RESULT', json.dumps(part))"
     )
     environment = os.environ | (ONE_THREAD if name.startswith(("kernel", "after")) else {})
     # workers import from no working folder
     environment |= {FOLDER: "off", "PYTHONPATH": str(Path.cwd())}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
-    )
-    if done.returncode:
-        raise SystemExit(f"{name}: {done.stderr[-2000:]}")
-    printed, result = done.stdout.split("RESULT", 1)
-    print(printed, end="")
-    return json.loads(result)
+    command = [sys.executable, "-u", "-c", code]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            _, is_result, part = line.partition("RESULT ")
+            if is_result:
+                yield json.loads(part)
+            else:
+                print(line, end="", flush=True)
+    if process.returncode:
+        raise SystemExit(f"{name}: its process ended with status {process.returncode}")
+
+
+def row(name: str, folder: str, table: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the parts of a row, and then what its comparison with rows before it gives."""
+    yield from one(name, folder)
+    yield compared(table, name)
 
 
 def main() -> None:
     """Print the table, and write it to benchmark.json."""
-    table = {}
+    table: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in sys.argv[1:] or ROWS:
-            table[name] = one(name, folder)
-            table[name] |= compared(table, name)
-            for what, value in table[name].items():
-                required = ROWS[name][1].get(what, "")
-                print(f"{name:<22} {what:<36} {value:>14.4g}   {required}", flush=True)
-    Path("benchmark.json").write_text(json.dumps(table, indent=1) + "\n")
+            table[name] = {}
+            for part in row(name, folder, table):
+                table[name] |= part
+                Path("benchmark.json").write_text(json.dumps(table, indent=1) + "\n")
+                for what, value in part.items():
+                    required = ROWS[name][1].get(what, "")
+                    print(f"{name:<22} {what:<36} {value:>14.4g}   {required}", flush=True)
 
 
 if __name__ == "__main__":

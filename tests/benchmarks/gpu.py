@@ -1,8 +1,9 @@
 """Passes and fits on a GPU beside one core, all cores and homodyne, in one run; without one the row says so.
 
-`make benchmark-gpu` installs homodyne beside for it.
+homodyne is run where `make benchmark-peers` has installed it.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,31 +28,28 @@ FRAMES, WIDER, LIMIT = 2950, 10, 3600.0
 """Frames of the matrix of 2e8 points; times as many bins for 1e9 pairs; seconds that homodyne may take."""
 
 
-def run(folder: Path) -> Row:
+def run(folder: Path) -> Iterator[Row]:
     """Pairs per second beside one core; fits of 2e8 points beside all cores and homodyne; bits and memory."""
     found = gpus_of_machine()
-    if isinstance(found, str):
-        print(f"gpu: no GPU: {found}")
-        return {}
     print(f"gpu: {found}")
+    if isinstance(found, str):
+        return
     store, wide = data.store(folder, FRAMES), data.widened(folder, FRAMES, WIDER)
     one = passes.rate(store, "resident", 1, 1)["M pairs/s"]
+    yield {"one core M pairs/s": one}
     with local_cluster(gpus=1) as client:
         client.wait_for_workers(1)
-        rates = {
-            "resident": rate(wide, client),
-            "resident, 2e8 points": rate(store, client),
-            "resident, mixed": rate(wide, client, precision="mixed"),
-            "streaming": rate(store, client, memory="stream"),
-        }
-        checked = beside_processors(store, client) | memory(wide, client)
-    return {
-        "one core M pairs/s": one,
-        **{f"{name} M pairs/s": of for name, of in rates.items()},
-        **{f"{name}, times one core": of / one for name, of in rates.items()},
-        **checked,
-        **fits(folder),
-    }
+        for name, of, options in (
+            ("resident", wide, {}),
+            ("resident, 2e8 points", store, {}),
+            ("resident, mixed", wide, {"precision": "mixed"}),
+            ("streaming", store, {"memory": "stream"}),
+        ):
+            there = rate(of, client, **options)
+            yield {f"{name} M pairs/s": there, f"{name}, times one core": there / one}
+        yield beside_processors(store, client)
+        yield memory(wide, client)
+    yield from fits(folder)
 
 
 def sweep_on(device: str, store: Path, client: Client, **options: Any) -> tuple[Sweep, Plan]:
@@ -70,8 +68,8 @@ def beside_processors(store: Path, client: Client) -> Row:
     """Whether two passes on the GPU give the same bits, and how far they are from one on processors."""
     theta = passes.truth(hd.open_dataset(store))
     there, _ = sweep_on("gpu", store, client)
-    first, second = there(theta).moments, there(theta).moments
-    here = sweep_on("cpu", store, client)[0](theta).moments
+    first, second = there.gram(theta).moments, there.gram(theta).moments
+    here = sweep_on("cpu", store, client)[0].gram(theta).moments
     size = np.sqrt(np.einsum("kii->ki", here))
     apart = abs(first - here) / (size[:, :, None] * size[:, None, :])
     return {
@@ -94,18 +92,18 @@ def peak_of_gpu() -> int:
     return jax_device(GPU).memory_stats()["peak_bytes_in_use"]
 
 
-def fits(folder: Path) -> Row:
+def fits(folder: Path) -> Iterator[Row]:
     """Fits of the same 2e8 points, each in a process of its own, in shared scaling."""
-    case, found, rows = peers_data.make(23, FRAMES), {}, []
+    case, rows = peers_data.make(23, FRAMES), []
     peers_data.save(case, folder / "data.npz")
     for program in ("homodyne_dask, GPU", "homodyne_dask", "homodyne"):
         if program == "homodyne" and not Path(peers.PYTHONS["peers"]).exists():
-            print("gpu: homodyne is not installed: make benchmark-gpu installs it")
+            print("gpu: homodyne is not installed: make benchmark-peers installs it")
             continue
         rows.append(peers.measure(program, "shared", case, folder, LIMIT))
-        if rows[-1].fit_seconds is not None:
-            found[f"fit by {program}, s"] = rows[-1].fit_seconds
+        mine, seconds = rows[0].fit_seconds, rows[-1].fit_seconds
+        if seconds is not None:
+            yield {f"fit by {program}, s": seconds}
+        if mine and seconds and "GPU" not in program:
+            yield {f"fit by {program} / on the GPU": seconds / mine}
     print(markdown(table(rows)))
-    mine = found.get("fit by homodyne_dask, GPU, s")
-    others = {name: seconds for name, seconds in found.items() if mine and "GPU" not in name}
-    return found | {f"{name[:-3]} / on the GPU": of / mine for name, of in others.items()}

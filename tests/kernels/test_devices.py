@@ -7,6 +7,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +18,11 @@ from jax.experimental.compilation_cache import compilation_cache
 
 import homodyne_dask as hd
 from homodyne_dask.errors import PlanError
-from homodyne_dask.kernels import cache_folder, devices
+from homodyne_dask.kernels import cache_folder, devices, gpus
 from homodyne_dask.kernels.cache_folder import FOLDER, keep_compiled_programs, user_cache_folder
 from homodyne_dask.kernels.compiled import Kernel, kernel
 from homodyne_dask.kernels.devices import float64_beside, float64_on_cpu
-from homodyne_dask.kernels.gpus import cuda_missing
+from homodyne_dask.kernels.gpus import MEMORY_SHARES, Gpus, cuda_missing, first_gpu, gpus_of_machine
 from homodyne_dask.store import processes
 from tests.synthetic import FLOW, measured, store
 
@@ -120,11 +121,64 @@ print(gpus_here())
 """
     )
     said, seen = run(script, tmp_path)
-    why = "JAX cannot use a GPU (no driver was found): nvidia-smi shows whether there is one\n"
     if "has no CUDA" in cuda_missing():  # else there are two plugins
-        assert said.endswith(why)
+        assert "JAX cannot use a GPU (no driver was found): nvidia-smi shows" in said
     assert seen["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
     assert seen["platforms"] == ("cpu" if where == "in ours" else None)
+
+
+def driver(memories, cuda=13000, status=0):
+    """CUDA's driver of a machine with GPUs of so much memory each, stood in for."""
+
+    def gives(*values):
+        def called(into, *arguments):
+            into._obj.value = values[arguments[0] if arguments else 0]
+
+        return called
+
+    def name(into, *_):
+        into.value = b"NVIDIA H100"
+
+    def uuid(into, device):
+        into[:] = [device, *range(15)]
+
+    return SimpleNamespace(
+        cuInit=lambda _: status, cuGetErrorString=lambda _, into: gives(b"no device is detected")(into),
+        cuDriverGetVersion=gives(cuda), cuDeviceGetCount=gives(len(memories)),
+        cuDeviceGet=gives(7, 8), cuDeviceTotalMem_v2=lambda into, n: gives(*memories)(into, n - 7),
+        cuDeviceGetName=name, cuDeviceGetUuid_v2=uuid,
+    )  # fmt: skip
+
+
+DRIVERS = {
+    "two GPUs": ({}, driver([80_000, 40_000]), Gpus(2, "NVIDIA H100", 30_000)),
+    "a share": ({MEMORY_SHARES[0]: "0.5"}, driver([80_000]), Gpus(1, "NVIDIA H100", 40_000)),
+    "the old name": ({MEMORY_SHARES[1]: ".9"}, driver([80_000]), Gpus(1, "NVIDIA H100", 72_000)),
+    "no share": ({MEMORY_SHARES[0]: "half"}, driver([80_000]), "could not convert"),
+    "no GPU": ({}, driver([], status=100), "(cuInit: no device is detected): nvidia-smi shows"),
+    "an old driver": ({}, driver([80_000], 12080), "JAX is for CUDA 13, the driver for CUDA 12"),
+    "no driver": ({}, None, "(libnone.so: cannot open shared object file"),
+    "excluded": ({"JAX_PLATFORMS": "cpu"}, driver([80_000]), "JAX_PLATFORMS=cpu excludes GPUs"),
+}
+
+
+@pytest.mark.parametrize("word", DRIVERS)
+def test_the_driver_tells_the_gpus_and_jax_what_it_may_take_of_them(word, monkeypatch):
+    variables, cuda, wanted = DRIVERS[word]
+    for name in ("JAX_PLATFORMS", *MEMORY_SHARES):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    load = gpus.ctypes.CDLL
+    monkeypatch.setattr(gpus, "cuda_plugins", lambda: ["xla_cuda13"])
+    monkeypatch.setattr(gpus.ctypes, "CDLL", lambda _: load("libnone.so") if cuda is None else cuda)
+    found = gpus_of_machine()
+    assert found == wanted if isinstance(wanted, Gpus) else wanted in found
+
+
+def test_a_gpu_is_known_by_its_identity_and_not_by_its_number(monkeypatch):
+    monkeypatch.setattr(gpus.ctypes, "CDLL", {"libcuda.so.1": driver([80_000])}.get)
+    assert first_gpu() == "07" + bytes(range(15)).hex()
 
 
 def test_jax_that_was_started_without_processors_is_one_sentence(monkeypatch):

@@ -24,29 +24,33 @@ from homodyne_dask.kernels.devices import enough_memory
 from homodyne_dask.kernels.gpus import GPU, Gpus
 from homodyne_dask.sweep import plan
 from homodyne_dask.sweep.layout import layout
-from homodyne_dask.sweep.plan import AUTO_PAIRS, Device, chosen_device, make_plan
+from homodyne_dask.sweep.plan import Device, chosen_device, make_plan
 from tests.sweep.plans import scan_to_plan
 from tests.synthetic import FLOW, measured, store
 
 H100 = Gpus(2, "H100", 60 * 10**9)
-SMALL, LARGE = scan_to_plan(100, 8), scan_to_plan(2000, 12)
+SMALL, LARGE = scan_to_plan(100, 8), scan_to_plan(20_000, 12)
+"""Of 40 thousand and 2.4e9 pairs."""
 CHOICES = [
-    ("few pairs", SMALL, "auto", "auto", H100, "cpu", "fewer than 20,000,000 pairs"),
-    ("many pairs", LARGE, "auto", "auto", H100, "gpu", "20,000,000 pairs or more"),
-    ("many, streaming", LARGE, "auto", "stream", H100, "cpu", "data are read again in every pass"),
-    ("no GPU", LARGE, "auto", "auto", "there is none", "cpu", "there is none"),
-    ("too many for it", LARGE, "auto", "auto", Gpus(1, "T4", 10**8), "cpu", "can hold 90 MB"),
-    ("asked for", SMALL, "gpu", "stream", H100, "gpu", "as requested"),
-    ("not wanted", LARGE, "cpu", "auto", H100, "cpu", "as requested"),
-]
+    ("few pairs", SMALL, 2, "auto", "auto", H100, "cpu", "starting a GPU takes 6 s, all passes about 0.0 s"),
+    ("many pairs", LARGE, 2, "auto", "auto", H100, "gpu", "saves about 41.0 s, all passes take about 56.0 s"),
+    ("many cores", LARGE, 32, "auto", "auto", H100, "cpu", "all passes about 5.8 s on processors"),
+    ("16 cores", LARGE, 16, "auto", "auto", H100, "cpu", "2 H100 would take about 15.0 s, all passes about"),
+    ("many, streaming", LARGE, 2, "auto", "stream", H100, "cpu", "data are read again in every pass"),
+    ("no GPU", LARGE, 2, "auto", "auto", "there is none", "cpu", "there is none"),
+    ("too many for it", LARGE, 2, "auto", "auto", Gpus(1, "T4", 10**8), "cpu", "can hold 90 MB"),
+    ("asked for", SMALL, 2, "gpu", "stream", H100, "gpu", "as requested"),
+    ("not wanted", LARGE, 2, "cpu", "auto", H100, "cpu", "as requested"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("data", "wanted", "memory", "found", "name", "why"),
+    ("data", "threads", "wanted", "memory", "found", "name", "why"),
     [row for _, *row in CHOICES],
     ids=[word for word, *_ in CHOICES],
 )
-def test_the_choice_and_its_reason(data, wanted, memory, found, name, why):
+def test_the_choice_and_its_reason(data, threads, wanted, memory, found, name, why, monkeypatch):
+    monkeypatch.setattr(plan, "cores", lambda: threads)
     cut = layout(data)
     chosen = chosen_device(wanted, cut, memory, lambda: found)
     assert chosen.name == name
@@ -58,17 +62,26 @@ def test_the_choice_and_its_reason(data, wanted, memory, found, name, why):
     )
 
 
-def test_gpus_are_not_looked_for_where_none_is_taken():
+def test_gpus_are_not_looked_for_where_none_is_taken(monkeypatch):
     def found():
         raise AssertionError
 
-    assert layout(LARGE).pairs >= AUTO_PAIRS
+    monkeypatch.setattr(plan, "cores", lambda: 2)
     for data, wanted, memory in (
         (SMALL, "auto", "auto"),
         (LARGE, "cpu", "auto"),
         (LARGE, "auto", "stream"),
     ):
         assert chosen_device(wanted, layout(data), memory, found).name == "cpu"
+
+
+def test_the_expected_seconds_are_those_that_were_measured():
+    seconds = [plan.seconds_of_passes(10**9, threads) for threads in (1, 2, 4, 8, 16, 64)]
+    assert seconds == sorted(seconds, reverse=True)
+    assert seconds[4] == pytest.approx(7 / 1.36, rel=0.1)  # 16 processors
+    one, two = (plan.seconds_of_passes(10**9, 0, gpus) for gpus in (1, 2))
+    assert two < one
+    assert 6 + 7 / 1.9 < one < 6 + 2.8 + 7 / 1.4  # an H100
 
 
 def test_a_gpu_that_cannot_be_had_is_refused_in_a_sentence(tmp_path, monkeypatch):
@@ -115,9 +128,9 @@ def test_data_stay_on_gpus_within_their_memory():
 
 def test_a_worker_holds_the_libraries_of_cuda_where_jax_has_them(monkeypatch):
     made = make_plan(layout(SMALL), Workers(2, 4, 10**11), "static", 3, 8)
-    monkeypatch.setattr(plan, "has_plugin", lambda: False)
+    monkeypatch.setattr(plan, "cuda_plugins", lambda: [])
     without = made.memory_per_worker
-    monkeypatch.setattr(plan, "has_plugin", lambda: True)
+    monkeypatch.setattr(plan, "cuda_plugins", lambda: ["xla_cuda13"])
     assert made.memory_per_worker - without == 330 * 10**6
 
 

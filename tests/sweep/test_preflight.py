@@ -15,7 +15,6 @@ from homodyne_dask.sweep import preflight
 from homodyne_dask.sweep.preflight import (
     Requirements,
     WorkerInfo,
-    first_gpu,
     gpus_of_each,
     unmet,
 )
@@ -83,20 +82,6 @@ def test_each_worker_gets_one_gpu_and_takes_memory_as_it_needs_it(monkeypatch):
         environments_of_gpus(3)
 
 
-def test_a_gpu_is_known_by_its_identity_and_not_by_its_number(monkeypatch):
-    """Of the CUDA driver, which is stood in for."""
-
-    def device_get(device, number):
-        device._obj.value = 7 + number
-
-    def device_get_uuid(uuid, device):
-        uuid[:] = [device.value, *range(15)]
-
-    cuda = SimpleNamespace(cuDeviceGet=device_get, cuDeviceGetUuid_v2=device_get_uuid)
-    monkeypatch.setattr(preflight.ctypes, "CDLL", {"libcuda.so.1": cuda}.get)
-    assert first_gpu() == "07" + bytes(range(15)).hex()
-
-
 ONE, OTHER = (Gpus(1, "A", 5), ("a", "0")), (Gpus(1, "A", 4), ("a", "1"))
 WORKERS = {
     "one each": ([ONE, OTHER], Gpus(2, "A", 4)),
@@ -115,7 +100,7 @@ def test_the_gpus_of_a_clients_workers(word):
 
 def test_a_plan_waits_for_the_first_worker_before_it_asks_for_gpus(tmp_path, monkeypatch):
     data = store(measured(FLOW, 24, [0.0]), tmp_path)
-    monkeypatch.setattr(planning, "AUTO_PAIRS", 1)
+    monkeypatch.setattr(planning, "GPU_START_SECONDS", 0)
     with (
         LocalCluster(n_workers=0, processes=False, dashboard_address=None) as cluster,
         Client(cluster) as client,

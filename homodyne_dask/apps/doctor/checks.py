@@ -23,7 +23,8 @@ from homodyne_dask.cluster.memory import available_memory
 from homodyne_dask.cluster.workers import SLOWEST_PAIRS_PER_SECOND
 from homodyne_dask.errors import nearest
 from homodyne_dask.kernels.cache_folder import FOLDER, entries, user_cache_folder
-from homodyne_dask.kernels.gpus import gpus_of_machine
+from homodyne_dask.kernels.devices import gpus_here
+from homodyne_dask.kernels.gpus import PROCESSORS_ALONE
 from homodyne_dask.kernels.problem import Block, Problem
 from homodyne_dask.kernels.transport_backend import gram as transport_gram
 from homodyne_dask.kernels.transport_evaluation import point as transport_point
@@ -85,7 +86,6 @@ def examine() -> Iterator[Finding]:
     advice = f"workers need {MIN_MEMORY / 1e9:g} GB: end other programs, or request more memory"
     amount = f"{free / 1e9:.1f} of {total / 1e9:.1f} GB available"
     yield Finding("memory", amount, advice if free < MIN_MEMORY else "")
-    yield Finding("GPUs", str(gpus_of_machine()))
     yield writable_folder("working folder", Path.cwd())
     yield writable_folder("temporary folder", Path(tempfile.gettempdir()))
     if configured := dask.config.get("temporary-directory", None):
@@ -95,6 +95,8 @@ def examine() -> Iterator[Finding]:
     if reason := fatal_reason():
         yield Finding("XLA_FLAGS", f"no fit starts: {reason}", "remove that from XLA_FLAGS")
     else:
+        PROCESSORS_ALONE.clear()  # JAX keeps memory of a GPU, but only until this ends
+        yield Finding("GPUs", str(gpus_here()))
         yield kernel_rate()
 
 
