@@ -13,6 +13,7 @@ from tests.benchmarks.passes import Row
 KERNEL = "from tests.benchmarks import kernel; print(kernel.run()['M pairs/s'])"
 WAYS: dict[str, Callable[[Path, int], Row]] = {
     "a worker of as many threads": lambda store, n: passes.rate(store, "resident", 1, n),
+    "as many threads": lambda store, n: passes.rate(store, "resident", 0, n),
     "as many workers": lambda store, n: passes.rate(store, "resident", n, 1),
 }
 """How a pass uses cores."""

@@ -3,7 +3,7 @@
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +11,12 @@ import numpy as np
 import homodyne_dask as hd
 import ingest
 from homodyne_dask.cluster.local import local_cluster, workers_of
+from homodyne_dask.cluster.memory import available_memory
+from homodyne_dask.cluster.workers import Workers
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.models.spline_rates import of_power_law
 from homodyne_dask.models.transport import positive_times
+from homodyne_dask.sweep.block_cache import forget
 from homodyne_dask.sweep.layout import layout
 from homodyne_dask.sweep.plan import make_plan
 from homodyne_dask.sweep.sweep import Sweep, sweep_of
@@ -30,19 +33,24 @@ def truth(scan) -> np.ndarray:
 
 @contextmanager
 def passes_over(store: str | Path, memory: str, processes: int, threads: int) -> Iterator[Sweep]:
+    """Passes of so many worker processes, or without any on threads of this process."""
     scan = hd.open_dataset(store)
-    request = prepare(scan, hd.LAMINAR_FLOW, memory=memory)
-    with local_cluster(processes=processes, threads=threads) as client:
-        client.wait_for_workers(processes)
-        plan = make_plan(
-            layout(scan), workers_of(client), "laminar_flow", 7, len(scan.bins), memory
-        )
+    request, cut = prepare(scan, hd.LAMINAR_FLOW, memory=memory), layout(scan)
+    with ExitStack() as held:
+        client, workers = None, Workers(1, threads, available_memory(), local=True)
+        if processes:
+            client = held.enter_context(local_cluster(processes=processes, threads=threads))
+            client.wait_for_workers(processes)
+            workers = workers_of(client)
+        plan = make_plan(cut, workers, "laminar_flow", 7, len(scan.bins), memory)
         yield sweep_of(plan, scan.selection, request.problem, client)
+        forget()
 
 
 def processor_time(client) -> float:
     """Of all workers and of this process, which holds the scheduler [s]."""
-    return sum(client.run(time.process_time).values()) + time.process_time()
+    workers = {} if client is None else client.run(time.process_time)
+    return sum(workers.values()) + time.process_time()
 
 
 def timed(sweep: Sweep, theta: np.ndarray, runs: int = RUNS) -> Row:
