@@ -32,8 +32,8 @@ class Columns(Protocol):
 
     def columns(
         self, tables: Any
-    ) -> tuple[Common, Callable[[Any, BinPairs], Float[Array, "1+p R S"]]]:
-        """Return what all bins share on a sub-block, and f and ∂f/∂theta of a bin at one theta."""
+    ) -> tuple[Common, Callable[[Any, BinPairs], list[Float[Array, "some R S"]]]]:
+        """Return what all bins share on a sub-block, and f and ∂f/∂theta of a bin at one theta, in parts."""
         ...
 
 
@@ -86,7 +86,7 @@ def cells_kernel(
 
     def add(sums: Array, shared: Any, pairs: BinPairs) -> Array:
         counted = pairs.at.counted
-        fields = jnp.where(counted, columns_of(shared, pairs), 0.0)
+        fields = jnp.where(counted, jnp.concatenate(columns_of(shared, pairs)), 0.0)
         of_pair = lax.dynamic_slice(cell, (pairs.at.i, pairs.at.j), counted.shape)
         values = lax.optimization_barrier(fields.reshape(len(fields), -1).T)
         return sums.at[pairs.bin, of_pair.ravel()].add(values)
