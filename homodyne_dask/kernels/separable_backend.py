@@ -67,7 +67,7 @@ class Family:
     """The model that one kernel is compiled for."""
 
     model: SeparableModel
-    dtype = jnp.float64
+    dtype, finite = jnp.float64, False
 
     def at_points(self, tables: SeparableTables) -> tuple[Common, Callable[..., Array]]:
         """Return what all bins share on a sub-block, and f of a bin at each of several thetas."""

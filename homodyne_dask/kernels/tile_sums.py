@@ -58,6 +58,11 @@ class Family(Columns, Protocol):
         """That of the columns."""
         ...
 
+    @property
+    def finite(self) -> bool:
+        """Whether f and ∂f/∂theta are finite of every pair of frames, 0 of those that are too close."""
+        ...
+
     def of_tile(self, at: AtFrames, rows: Int[Array, " R"], columns: Int[Array, " S"]) -> Any:
         """Return the tables of one bin at frames t1 (rows) and t2; past the end the last frame is repeated."""
         ...
@@ -173,7 +178,9 @@ def _sums(
     known = jnp.isfinite(pairs.c2) & pairs.at.counted
     y = pairs.c2.astype(of.dtype) - 1
     fields = _fields(of, wanted.fields, tables, pairs, known)
-    X = [jnp.where(known, of_pair, 0) for of_pair in (jnp.ones_like(y), y, *fields)]
+    if not of.finite:
+        fields = [jnp.where(known, field, 0) for field in fields]
+    X = [jnp.ones_like(y), jnp.where(known, y, 0), *fields]
     W = jnp.where(known, pairs.w_i[:, None] * pairs.w_j, 0.0)
     sums = [jnp.sum(known.astype(jnp.float64))]
     if wanted.loss != "linear":

@@ -123,6 +123,7 @@ class Family:
     diffusion: int = 0
     """Number of parameters of J, where there are tables of derivatives."""
     precision: str = "float64"
+    finite = True
 
     @property
     def dtype(self) -> DTypeLike:
