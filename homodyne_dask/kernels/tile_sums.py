@@ -25,9 +25,9 @@ from homodyne_dask.kernels.subblock_loop import BinPairs, SubBlock, add_at
 
 FEW_COLUMNS = 12
 """Of so many columns each sum of a product is one of its own; of more they are products of matrices."""
-_STRIP_ROWS, _PARTS = 64, 64
-"""Rows of a tile of which many columns are in memory at once, and shares of their pairs that are multiplied
-beside each other: a single product of matrices so small leaves most of a GPU idle."""
+_STRIP, _PARTS = 2048, 64
+"""Rows of a tile times columns that are in memory at once where these are many, and shares of their pairs that
+are multiplied beside each other: a single product of matrices so small leaves most of a GPU idle."""
 
 
 class Tile(NamedTuple):
@@ -144,7 +144,9 @@ def tiles_kernel(
     given: Sent = unpacked(sent, packing)
     stack = Tile(*(jnp.stack(parts) for parts in zip(*tiles, strict=True)))
     bins, T, _ = tiles[0].c2.shape
-    R = T if wanted.columns <= FEW_COLUMNS else math.gcd(T, _STRIP_ROWS)
+    R = T
+    if wanted.columns > FEW_COLUMNS:
+        R = math.gcd(T, 2 ** int(math.log2(max(_STRIP // wanted.columns, 1))))
     start = np.zeros((), int)
 
     def add(n: Array, sums: Array) -> Array:
