@@ -52,7 +52,9 @@ def frame_grams_of(context: tasks.TaskContext, run: Run, blocks: FrameBlocks) ->
     scan = open_selection(context.source.selection)
     point = backend_of(problem.model).point(problem, at.theta, scan.time, 1, scan.frames)
     grams = tasks.merged(
-        context, run, lambda _, read, __: [(_leaf(point, one, linear, blocks), None) for one in read]
+        context,
+        run,
+        lambda _, read, __: [(_leaf(point, one, linear, blocks), None) for one in read],
     )
     return grams[0], NO_COST
 

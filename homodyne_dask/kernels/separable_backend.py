@@ -204,7 +204,11 @@ def tile_grams(
     """Return the Gram of every bin of several tiles, and the sums of the data of each."""
     first, block = points[0], work.blocks[0]
     if work.fields == "derivatives":
-        theta, tables, columns = first.theta, (first.tables, first.derivatives), len(first.theta) + 3
+        theta, tables, columns = (
+            first.theta,
+            (first.tables, first.derivatives),
+            len(first.theta) + 3,
+        )
     else:
         theta, tables, columns = *_of_points(points), len(points) + 2
     at = AtFrames(tables, theta, bin_argument(first.problem, block.q, block.phi))

@@ -138,7 +138,12 @@ def unpacked(arrays: Sequence[Array], packing: Packing) -> Any:
 
 @kernel("of", "wanted", "packing")
 def tiles_kernel(
-    tiles: tuple[Tile, ...], sent: tuple[Array, ...], *, of: Family, wanted: Wanted, packing: Packing
+    tiles: tuple[Tile, ...],
+    sent: tuple[Array, ...],
+    *,
+    of: Family,
+    wanted: Wanted,
+    packing: Packing,
 ) -> Float[Array, "tile bin sum"]:
     """Return Xᵀ W X of every tile and bin, its upper triangle; then the sums of a loss, and the pairs."""
     given: Sent = unpacked(sent, packing)
@@ -225,31 +230,35 @@ def grams_of_tiles(
     that it is compiled once, and gives the same bits however tiles are grouped.
     """
     blocks, linear = work.blocks, work.linear_params
+    (padded, _, _), bins = blocks[0].c2.shape, len(blocks[0].q)
     loss = "linear" if linear is None else problem.loss
-    linear = np.zeros((len(blocks[0].q), 2)) if linear is None else linear
+    linear = np.zeros((bins, 2)) if linear is None else linear
     missing = work.at_once - len(blocks)
     first = np.array([(block.i0, block.j0) for block in blocks] + [(0, 0)] * missing)
-    at = at._replace(tables=jax.tree.map(lambda of: _with_frames(of, work.n_frames), at.tables))
+    tables = jax.tree.map(lambda of: _extended(of, work.n_frames, -1), at.tables)
+    of_bin, linear = jax.tree.map(lambda of: _extended(of, padded, 0), (at.of_bin, linear))
     sent, packing = packed(
-        Sent(first, len(blocks), min_lag, float(problem.loss_scale), linear, at)
-    )
+        Sent(
+            first, len(blocks), min_lag, float(problem.loss_scale), linear,
+            AtFrames(tables, at.common, of_bin),
+        )
+    )  # fmt: skip
     tiles = [Tile(block.c2, block.weight_rows, block.weight_columns) for block in blocks]
     tiles += tiles[:1] * missing
     wanted = Wanted(work.fields, columns, loss)
     with float64_beside(blocks[0].c2):
-        sums = np.asarray(tiles_kernel(tuple(tiles), sent, of=of, wanted=wanted, packing=packing))
-    return [
-        _gram(of_tile, wanted, known) for of_tile, known in zip(sums, work.known, strict=False)
-    ]
+        found = tiles_kernel(tuple(tiles), sent, of=of, wanted=wanted, packing=packing)
+        sums = np.asarray(found)[: len(blocks), :bins]
+    return [_gram(*of_tile, wanted) for of_tile in zip(sums, work.known, strict=True)]
 
 
-def _with_frames(table: Any, frames: int) -> Float[np.ndarray, "... frames"]:
-    """Return a table with its last frame repeated: of every level, so that the program is compiled once."""
-    return np.asarray(table).take(np.arange(frames), axis=-1, mode="clip")
+def _extended(values: Any, length: int, axis: int) -> np.ndarray:
+    """Return values with the last one repeated: of padded bins, and of levels, which have fewer frames."""
+    return np.asarray(values).take(np.arange(length), axis=axis, mode="clip")
 
 
 def _gram(
-    sums: Float[np.ndarray, "bin sum"], wanted: Wanted, known: Float[np.ndarray, "bin 4"] | None
+    sums: Float[np.ndarray, "bin sum"], known: Float[np.ndarray, "padded 4"] | None, wanted: Wanted
 ) -> tuple[Gram, Float[np.ndarray, "bin 4"]]:
     """Return the Gram of a tile from its sums, with those of the data where they are known."""
     m = wanted.columns
