@@ -54,7 +54,7 @@ def frame_grams_of(context: tasks.TaskContext, run: Run, blocks: FrameBlocks) ->
     grams = tasks.merged(
         context,
         run,
-        lambda _, read, __: [(_leaf(point, one, linear, blocks), None) for one in read],
+        lambda read: [(_leaf(point, leaf.data, linear, blocks), None) for leaf in read],
     )
     return grams[0], NO_COST
 

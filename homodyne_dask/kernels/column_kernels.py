@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from math import gcd
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.kernels.compiled import kernel
@@ -18,8 +19,33 @@ type Common = Callable[[SubBlock], Any]
 """Returns what all bins share on a sub-block."""
 
 
+class AtFrames(NamedTuple):
+    """What f is computed from, at one theta or several, for all tiles."""
+
+    tables: Any
+    """Arrays whose last axis is that of all frames."""
+    common: Any
+    """What else all bins share."""
+    of_bin: Any
+    """Arrays whose first axis is over the bins."""
+
+
 class Columns(Protocol):
     """A family of models that one kernel is compiled for."""
+
+    @property
+    def dtype(self) -> DTypeLike:
+        """That of the columns of whole tiles."""
+        ...
+
+    @property
+    def finite(self) -> bool:
+        """Whether f and ∂f/∂theta are finite of every pair of frames, 0 of those that are too close."""
+        ...
+
+    def of_tile(self, at: AtFrames, rows: Int[Array, " R"], columns: Int[Array, " S"]) -> Any:
+        """Return the tables of one bin at frames t1 (rows) and t2; past the end the last is repeated."""
+        ...
 
     def at_points(
         self, tables: Any

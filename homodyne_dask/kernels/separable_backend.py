@@ -23,7 +23,7 @@ from homodyne_dask.kernels.autodiff import (
 )
 from homodyne_dask.kernels.autodiff import separable_point as point
 from homodyne_dask.kernels.backend_interface import PairSet, PairTimes
-from homodyne_dask.kernels.column_kernels import Common, cells_kernel, wide_kernel
+from homodyne_dask.kernels.column_kernels import AtFrames, Common, cells_kernel, wide_kernel
 from homodyne_dask.kernels.compiled import kernel, plain_kernel
 from homodyne_dask.kernels.devices import computed, float64_on_cpu
 from homodyne_dask.kernels.gram import Gram
@@ -37,7 +37,7 @@ from homodyne_dask.kernels.subblock_loop import (
     of_bins,
     under_loss,
 )
-from homodyne_dask.kernels.tile_sums import AtFrames, TileWork, grams_of_tiles
+from homodyne_dask.kernels.tile_sums import TileWork, grams_of_tiles
 from homodyne_dask.models.transport import Convention
 from homodyne_dask.models.user_defined import Bin, SeparableModel
 
@@ -83,7 +83,7 @@ class Family:
 
         return partial(sides_of, tables.rows, tables.columns), f_at_points
 
-    def columns(self, tables: SeparableTables) -> tuple[Common, Callable[..., Array]]:
+    def columns(self, tables: SeparableTables) -> tuple[Common, Callable[..., list[Array]]]:
         """Return what all bins share on a sub-block, and f and ∂f/∂theta of a bin, in two parts."""
 
         def columns_of(sides: Sides, pairs: BinPairs) -> list[Array]:

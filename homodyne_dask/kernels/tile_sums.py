@@ -1,21 +1,20 @@
 """Sums over several tiles, whose data are on a device: one call of a program that all backends share.
 
-The columns of a tile are large arrays, for all of its bins at once. What depends on theta is sent once for all
-tiles, and the sums of all tiles are fetched at once.
+The columns of a tile are large arrays, for all of its bins at once. What depends on theta is sent once for
+all tiles, and the sums of all tiles are fetched at once.
 """
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jax.typing import DTypeLike
-from jaxtyping import Bool, Float, Float32, Int
+from jaxtyping import Bool, Float
 
-from homodyne_dask.kernels.column_kernels import Columns
+from homodyne_dask.kernels.column_kernels import AtFrames, Columns
 from homodyne_dask.kernels.compiled import kernel
 from homodyne_dask.kernels.devices import float64_beside
 from homodyne_dask.kernels.gram import Gram
@@ -26,56 +25,8 @@ from homodyne_dask.kernels.subblock_loop import BinPairs, SubBlock, add_at
 FEW_COLUMNS = 12
 """Of so many columns each sum of a product is one of its own; of more they are products of matrices."""
 _STRIP, _PARTS = 2048, 64
-"""Rows of a tile times columns that are in memory at once where these are many, and shares of their pairs that
-are multiplied beside each other: a single product of matrices so small leaves most of a GPU idle."""
-
-
-class Tile(NamedTuple):
-    """The data of a tile, on a device."""
-
-    c2: Float32[Array, "bin T T"]
-    weight_rows: Float[Array, "bin T"]
-    """1/sigma_row² of its rows."""
-    weight_columns: Float[Array, "bin T"]
-
-
-class AtFrames(NamedTuple):
-    """What a family of models computes f from, one theta or several, for all tiles."""
-
-    tables: Any
-    """Arrays whose last axis is that of all frames."""
-    common: Any
-    """What else all bins share."""
-    of_bin: Any
-    """Arrays whose first axis is over the bins."""
-
-
-class Family(Columns, Protocol):
-    """A family of models that the program is compiled for."""
-
-    @property
-    def dtype(self) -> DTypeLike:
-        """That of the columns."""
-        ...
-
-    @property
-    def finite(self) -> bool:
-        """Whether f and ∂f/∂theta are finite of every pair of frames, 0 of those that are too close."""
-        ...
-
-    def of_tile(self, at: AtFrames, rows: Int[Array, " R"], columns: Int[Array, " S"]) -> Any:
-        """Return the tables of one bin at frames t1 (rows) and t2; past the end the last frame is repeated."""
-        ...
-
-
-class Wanted(NamedTuple):
-    """The sums that are wanted: the program is compiled for each."""
-
-    fields: str
-    """'derivatives': f and ∂f/∂theta; 'points': f at several thetas; 'changes': f_0, and f_n - f_0 of others."""
-    columns: int
-    """Number of columns, with 1 and y - 1."""
-    loss: str = "linear"
+"""Rows of a tile times columns that are in memory at once where these are many, and shares of their pairs
+that are multiplied beside each other: a single product so small leaves most of a GPU idle."""
 
 
 class TileWork(NamedTuple):
@@ -89,118 +40,89 @@ class TileWork(NamedTuple):
     n_frames: int
     """Of the full resolution."""
     fields: str
-    """As those of `Wanted`."""
+    """The columns behind 1 and y - 1. 'derivatives': f and ∂f/∂theta; 'points': f at several thetas;
+    'changes': f_0, and f_n - f_0 of the others."""
     linear_params: Float[np.ndarray, "bin 2"] | None = None
     """Under a loss."""
 
 
-class Sent(NamedTuple):
-    """All that a device is sent for a call."""
-
-    first: Int[Array, "tile 2"]
-    """The frames of the first row and the first column of each tile."""
-    n_tiles: Any
-    min_lag: Any
-    scale: Any
-    """Of the loss."""
-    linear_params: Float[Array, "bin 2"]
-    """Of the loss."""
-    at: AtFrames
-
-
-class Packing(NamedTuple):
-    """How the leaves of a tree lie in one array for each of their types."""
-
-    structure: Any
-    leaves: tuple[tuple[int, tuple[int, ...]], ...]
-    """Of each leaf its array and its shape."""
-
-
-def packed(tree: Any) -> tuple[tuple[np.ndarray, ...], Packing]:
-    """Return the arrays of a tree as few long ones, each a single copy to a device."""
+def packed(tree: Any) -> tuple[np.ndarray, Any]:
+    """Return the numbers of a tree as one array, a single copy to a device, and its form."""
     leaves, structure = jax.tree.flatten(tree)
     arrays = [np.asarray(leaf) for leaf in leaves]
-    dtypes = sorted({array.dtype for array in arrays}, key=str)
-    of_dtype = [[a.ravel() for a in arrays if a.dtype == dtype] for dtype in dtypes]
-    shapes = tuple((dtypes.index(array.dtype), array.shape) for array in arrays)
-    return tuple(np.concatenate(some) for some in of_dtype), Packing(structure, shapes)
+    form = structure, tuple((array.shape, array.dtype) for array in arrays)
+    return np.concatenate([array.ravel() for array in arrays]), form
 
 
-def unpacked(arrays: Sequence[Array], packing: Packing) -> Any:
-    """Return the tree."""
-    leaves, first = [], [0] * len(arrays)
-    for which, shape in packing.leaves:
-        stop = first[which] + math.prod(shape)
-        leaves.append(arrays[which][first[which] : stop].reshape(shape))
-        first[which] = stop
-    return jax.tree.unflatten(packing.structure, leaves)
+def unpacked(numbers: Any, form: Any) -> Any:
+    """Return the tree, with arrays of JAX."""
+    (structure, kinds), leaves, first = form, [], 0
+    for shape, dtype in kinds:
+        part = numbers[first : first + math.prod(shape)].reshape(shape)
+        leaves.append((part if dtype.kind == "c" else part.real).astype(dtype))
+        first += part.size
+    return jax.tree.unflatten(structure, leaves)
 
 
-@kernel("of", "wanted", "packing")
+@kernel("of", "fields", "columns", "loss", "form")
 def tiles_kernel(
-    tiles: tuple[Tile, ...],
-    sent: tuple[Array, ...],
-    *,
-    of: Family,
-    wanted: Wanted,
-    packing: Packing,
-) -> Float[Array, "tile bin sum"]:
-    """Return Xᵀ W X of every tile and bin, its upper triangle; then the sums of a loss, and the pairs."""
-    given: Sent = unpacked(sent, packing)
-    stack = Tile(*(jnp.stack(parts) for parts in zip(*tiles, strict=True)))
-    bins, T, _ = tiles[0].c2.shape
-    R = T
-    if wanted.columns > FEW_COLUMNS:
-        R = math.gcd(T, 2 ** int(math.log2(max(_STRIP // wanted.columns, 1))))
-    start = np.zeros((), int)
+    tiles: tuple[tuple[Array, Array, Array], ...], sent: Array, *,
+    of: Columns, fields: str, columns: int, loss: str, form: Any,
+) -> Float[Array, "tile bin sum"]:  # fmt: skip
+    """Return Xᵀ W X of every tile and bin, its upper triangle; then the sums of a loss, and the pairs.
+
+    tiles: c2 and the weights of rows and columns of each.
+    """
+    firsts, n_tiles, min_lag, scale, linear_params, at_frames = unpacked(sent, form)
+    c2, weight_rows, weight_columns = (jnp.stack(parts) for parts in zip(*tiles, strict=True))
+    _, bins, T, _ = c2.shape
+    R, zero = T, jnp.zeros((), int)
+    if columns > FEW_COLUMNS:
+        R = math.gcd(T, 2 ** int(math.log2(max(_STRIP // columns, 1))))
 
     def add(n: Array, sums: Array) -> Array:
         tile, i = n // (T // R), n % (T // R) * R
-        c2 = lax.dynamic_slice(stack.c2, (tile, 0, i, 0), (1, bins, R, T))[0]
-        w_i = lax.dynamic_slice(stack.weight_rows, (tile, 0, i), (1, bins, R))[0]
-        rows = given.first[tile, 0] + i + jnp.arange(R)
-        columns = given.first[tile, 1] + jnp.arange(T)
-        at = SubBlock(start, start, start, columns - rows[:, None] >= given.min_lag)
+        here = lax.dynamic_slice(c2, (tile, 0, i, 0), (1, bins, R, T))[0]
+        w_i = lax.dynamic_slice(weight_rows, (tile, 0, i), (1, bins, R))[0]
+        t1, t2 = firsts[tile, 0] + i + jnp.arange(R), firsts[tile, 1] + jnp.arange(T)
+        at = SubBlock(zero, zero, zero, t2 - t1[:, None] >= min_lag)
 
-        def of_bin(own: Any, linear: Array, c2: Array, w_i: Array, w_j: Array) -> Array:
-            tables = of.of_tile(given.at._replace(of_bin=own), rows, columns)
-            pairs = BinPairs(start, at, c2, w_i, w_j)
-            return _sums(of, wanted, tables, pairs, (*linear, given.scale))
+        def of_bin(own: Any, linear: Array, *data: Array) -> Array:
+            tables = of.of_tile(at_frames._replace(of_bin=own), t1, t2)
+            pairs = BinPairs(zero, at, *data)
+            return _sums(of, fields, tables, pairs, loss, (*linear, scale))
 
-        part = jax.vmap(of_bin)(
-            given.at.of_bin, given.linear_params, c2, w_i, stack.weight_columns[tile]
-        )
-        return add_at(sums, part, (tile,))
+        data = here, w_i, weight_columns[tile]
+        return add_at(sums, jax.vmap(of_bin)(at_frames.of_bin, linear_params, *data), (tile,))
 
-    m = wanted.columns
-    size = m * (m + 1) // 2 + 1 + (0 if wanted.loss == "linear" else 4)
-    zero = jnp.zeros((len(tiles), bins, size))
-    return lax.fori_loop(0, given.n_tiles * (T // R), add, zero)
+    size = columns * (columns + 1) // 2 + 1 + (0 if loss == "linear" else 4)
+    start = jnp.zeros((len(tiles), bins, size))
+    return lax.fori_loop(0, n_tiles * (T // R), add, start)
 
 
 def _sums(
-    of: Family, wanted: Wanted, tables: Any, pairs: BinPairs, of_loss: tuple[Array, Array, Array]
+    of: Columns, which: str, tables: Any, pairs: BinPairs, loss: str, of_loss: tuple[Array, ...]
 ) -> Float[Array, " sum"]:
-    """Return the sums of one bin over a tile or a strip of it; of_loss: its linear parameters, and the scale."""
+    """Return the sums of one bin over a tile or a strip; of_loss: its linear parameters, and the scale."""
     known = jnp.isfinite(pairs.c2) & pairs.at.counted
     y = pairs.c2.astype(of.dtype) - 1
-    fields = _fields(of, wanted.fields, tables, pairs, known)
+    fields = _fields(of, which, tables, pairs, known)
     if not of.finite:
         fields = [jnp.where(known, field, 0) for field in fields]
     X = [jnp.ones_like(y), jnp.where(known, y, 0), *fields]
     W = jnp.where(known, pairs.w_i[:, None] * pairs.w_j, 0.0)
     sums = [jnp.sum(known.astype(jnp.float64))]
-    if wanted.loss != "linear":
+    if loss != "linear":
         offset, contrast, scale = of_loss
         r = X[1] - offset - contrast * X[2]
-        weight, terms = robust_fields(wanted.loss, scale, known, r, pairs.w_i, pairs.w_j)
+        weight, terms = robust_fields(loss, scale, known, r, pairs.w_i, pairs.w_j)
         W, units = W * weight, (scale**2, 1, 1, scale**2)
         sums = [unit * jnp.sum(term) for unit, term in zip(units, terms, strict=True)] + sums
     return jnp.concatenate([_products(X, W), jnp.stack(sums)])
 
 
 def _fields(
-    of: Family, which: str, tables: Any, pairs: BinPairs, known: Bool[Array, "R S"]
+    of: Columns, which: str, tables: Any, pairs: BinPairs, known: Bool[Array, "R S"]
 ) -> list[Float[Array, "R S"]]:
     """Return the columns behind 1 and y - 1."""
     if which == "derivatives":
@@ -222,34 +144,31 @@ def _products(X: list[Float[Array, "R S"]], W: Float[Array, "R S"]) -> Float[Arr
 
 
 def grams_of_tiles(
-    of: Family, at: AtFrames, columns: int, problem: Problem, min_lag: int, work: TileWork
+    of: Columns, at: AtFrames, columns: int, problem: Problem, min_lag: int, work: TileWork
 ) -> list[tuple[Gram, Float[np.ndarray, "bin 4"]]]:
     """Return the Gram of every bin of each tile, and the sums of its data alone.
 
     columns: their number. Fewer tiles than the program is made for are followed by copies that it skips, so
     that it is compiled once, and gives the same bits however tiles are grouped.
     """
-    blocks, linear = work.blocks, work.linear_params
-    (padded, _, _), bins = blocks[0].c2.shape, len(blocks[0].q)
-    loss = "linear" if linear is None else problem.loss
-    linear = np.zeros((bins, 2)) if linear is None else linear
-    missing = work.at_once - len(blocks)
-    first = np.array([(block.i0, block.j0) for block in blocks] + [(0, 0)] * missing)
+    first, loss, linear = work.blocks[0], problem.loss, work.linear_params
+    bins, missing = len(first.q), work.at_once - len(work.blocks)
+    if linear is None:
+        loss, linear = "linear", np.zeros((bins, 2))
     tables = jax.tree.map(lambda of: _extended(of, work.n_frames, -1), at.tables)
-    of_bin, linear = jax.tree.map(lambda of: _extended(of, padded, 0), (at.of_bin, linear))
-    sent, packing = packed(
-        Sent(
-            first, len(blocks), min_lag, float(problem.loss_scale), linear,
-            AtFrames(tables, at.common, of_bin),
-        )
-    )  # fmt: skip
-    tiles = [Tile(block.c2, block.weight_rows, block.weight_columns) for block in blocks]
+    of_bin, linear = jax.tree.map(lambda of: _extended(of, len(first.c2), 0), (at.of_bin, linear))
+    firsts = np.array([(block.i0, block.j0) for block in work.blocks] + [(0, 0)] * missing)
+    counts = len(work.blocks), min_lag, float(problem.loss_scale)
+    sent, form = packed((firsts, *counts, linear, AtFrames(tables, at.common, of_bin)))
+    tiles: Any = [(block.c2, block.weight_rows, block.weight_columns) for block in work.blocks]
     tiles += tiles[:1] * missing
-    wanted = Wanted(work.fields, columns, loss)
-    with float64_beside(blocks[0].c2):
-        found = tiles_kernel(tuple(tiles), sent, of=of, wanted=wanted, packing=packing)
-        sums = np.asarray(found)[: len(blocks), :bins]
-    return [_gram(*of_tile, wanted) for of_tile in zip(sums, work.known, strict=True)]
+    static = {"of": of, "fields": work.fields, "columns": columns, "loss": loss, "form": form}
+    with float64_beside(tiles[0][0]):
+        found = np.asarray(tiles_kernel(tuple(tiles), sent, **static))
+    return [
+        _gram(sums, known, columns, work.fields)
+        for sums, known in zip(found[: len(work.blocks), :bins], work.known, strict=True)
+    ]
 
 
 def _extended(values: Any, length: int, axis: int) -> np.ndarray:
@@ -258,10 +177,12 @@ def _extended(values: Any, length: int, axis: int) -> np.ndarray:
 
 
 def _gram(
-    sums: Float[np.ndarray, "bin sum"], known: Float[np.ndarray, "padded 4"] | None, wanted: Wanted
+    sums: Float[np.ndarray, "bin sum"],
+    known: Float[np.ndarray, "padded 4"] | None,
+    m: int,
+    fields: str,
 ) -> tuple[Gram, Float[np.ndarray, "bin 4"]]:
     """Return the Gram of a tile from its sums, with those of the data where they are known."""
-    m = wanted.columns
     a, b = np.triu_indices(m)
     moments = np.empty((len(sums), m, m))
     moments[:, a, b] = moments[:, b, a] = sums[:, : len(a)]
@@ -269,8 +190,8 @@ def _gram(
         known = np.stack([*moments[:, [0, 0, 1], [0, 1, 1]].T, sums[:, -1]], axis=1)
     known = known[: len(sums)]
     moments[:, [0, 0, 1, 1], [0, 1, 0, 1]] = known[:, [0, 1, 1, 2]]
-    if wanted.fields == "points":
+    if fields == "points":
         of_point = np.array([(0, 1, n) for n in range(2, m)])
         moments = moments[:, of_point[:, :, None], of_point[:, None, :]]
-    loss = None if wanted.loss == "linear" else sums[:, len(a) : -1]
-    return Gram(moments, sums[:, -1].astype(np.int64), loss), known
+    of_loss = sums[:, len(a) : -1]
+    return Gram(moments, sums[:, -1].astype(np.int64), of_loss if of_loss.size else None), known

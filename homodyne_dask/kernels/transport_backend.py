@@ -9,7 +9,7 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from homodyne_dask.kernels.backend_interface import MAX_CANDIDATES, PairSet, PairTimes
-from homodyne_dask.kernels.column_kernels import cells_kernel, wide_kernel
+from homodyne_dask.kernels.column_kernels import AtFrames, cells_kernel, wide_kernel
 from homodyne_dask.kernels.decayed_subblocks import sub_blocks
 from homodyne_dask.kernels.devices import computed
 from homodyne_dask.kernels.gram import Gram
@@ -21,7 +21,7 @@ from homodyne_dask.kernels.subblock_loop import (
     of_bins,
     under_loss,
 )
-from homodyne_dask.kernels.tile_sums import AtFrames, TileWork, grams_of_tiles
+from homodyne_dask.kernels.tile_sums import TileWork, grams_of_tiles
 from homodyne_dask.kernels.transport_evaluation import (  # noqa: F401 - six of them are parts of this backend
     Bins,
     TransportPoint,

@@ -38,7 +38,7 @@ def cell_sums_of(context: TaskContext, run: Run, at: AgeAndLagEdges) -> tuple[Ce
     """Return the sums over the known pairs of a run of blocks; cell a·lags + l is that of age a and lag l."""
     scan, lowest = open_selection(context.source.selection), context.problem.min_lag
     more = scan.time, scan.use, at, lowest
-    sums = merged(context, run, lambda _, read, __: [(_sums(one, *more), None) for one in read])
+    sums = merged(context, run, lambda read: [(_sums(leaf.data, *more), None) for leaf in read])
     return sums[0], NO_COST
 
 

@@ -33,7 +33,7 @@ USABLE_SHARE = 0.9
 """Share of what JAX may take of a GPU's memory that a plan fills."""
 WORKING_BYTES, WORKING_BYTES_OF_PARAMETER, WORKSPACE = 64, 20, 40_000_000
 """Memory of a kernel: for each pair of a block, its fields on the whole tile; for each pair and parameter; of
-cuBLAS. Functions of users under a loss take what XLA reserves for an H100, transport models at most half of it."""
+cuBLAS. Functions of users under a loss take what XLA reserves for an H100, transport models at most half."""
 MOST_PARAMETERS = 9
 """Of more the columns are made for a part of a tile at a time."""
 GPU_THREADS = 10

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import batched
 from resource import RUSAGE_SELF, getrusage
 from typing import Any, NamedTuple
 
@@ -33,10 +34,19 @@ type Sums = Float[np.ndarray, "padded 4"]
 """Of the data of a block alone: Σ w, Σ w(y - 1), Σ w(y - 1)² and the pairs."""
 
 
-type Compute[G] = Callable[
-    [list[Place], list[Block], list[Sums | None]], list[tuple[G, Sums | None]]
-]
-"""From blocks and the sums of their data, where they are known, the Gram of each and these sums."""
+class Leaf(NamedTuple):
+    """A block of a run."""
+
+    place: Place
+    cost: Cost
+    sums: Sums | None
+    """Those of its data, where they are known."""
+    data: Any = None
+    """A `Block`, where it is needed."""
+
+
+type Compute[G] = Callable[[Sequence[Leaf]], list[tuple[G, Any]]]
+"""From blocks the Gram of each, and the sums of its data."""
 
 
 class TaskContext(NamedTuple):
@@ -132,19 +142,20 @@ def gram_of(
         return cell_gram(means, problem, linear), cost
     points = _points(context, [at.theta])
     if linear is not None:  # every residual counts
-
-        def robust(data: Block, sums: Sums | None) -> tuple[Gram, Sums | None]:
-            return backend.robust_gram(points[0], data, linear), sums
-
-        return merged(
-            context, run, _computing(context, points, "derivatives", robust, linear), points
+        compute = _computing(
+            context,
+            points,
+            "derivatives",
+            lambda data, sums: (backend.robust_gram(points[0], data, linear), sums),
+            linear,
         )
+        return merged(context, run, compute, points)
     compute = _computing(context, points, "derivatives", partial(backend.gram, points[0]))
 
-    def gram(places: list[Place], *of_blocks: Any) -> list[tuple[Gram, Sums | None]]:
-        found = compute(places, *of_blocks)
-        for place, (_, sums) in zip(places, found, strict=True):
-            SUMS[context.source, place, problem.min_lag] = sums
+    def gram(leaves: Sequence[Leaf]) -> list[tuple[Gram, Sums | None]]:
+        found = compute(leaves)
+        for leaf, (_, sums) in zip(leaves, found, strict=True):
+            SUMS[context.source, leaf.place, problem.min_lag] = sums
         return found
 
     return merged(context, run, gram, points, problem.model.size + 3)
@@ -160,10 +171,10 @@ def candidates_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[Gram,
         thetas = np.pad(thetas, ((0, MAX_CANDIDATES - number), (0, 0)), mode="edge")
     points = _points(context, thetas)
 
-    def candidates(data: Block, _: None) -> tuple[Gram, None]:
-        return backend.candidate_grams(points, data), None
-
-    gram = merged(context, run, _computing(context, points, "points", candidates))[0]
+    compute = _computing(
+        context, points, "points", lambda data, _: (backend.candidate_grams(points, data), None)
+    )
+    gram = merged(context, run, compute)[0]
     return gram._replace(moments=gram.moments[:, :number]), NO_COST
 
 
@@ -190,14 +201,14 @@ def _computing(
     """
     source = context.source
     if not source.device:
-        return lambda _, blocks, known: [one(*of) for of in zip(blocks, known, strict=True)]
+        return lambda leaves: [one(leaf.data, leaf.sums) for leaf in leaves]
     from homodyne_dask.kernels.tile_sums import TileWork
 
-    at_once, frames = _tiles_at_once(source), len(open_selection(source.selection).time)
+    more = _tiles_at_once(source), len(open_selection(source.selection).time), fields, linear_params
 
-    def on_device(_: Any, blocks: list[Block], known: list[Sums | None]) -> Any:
-        work = TileWork(blocks, known, at_once, frames, fields, linear_params)
-        return backend_of(context.problem.model).tile_grams(points, work)
+    def on_device(leaves: Sequence[Leaf]) -> list[tuple[Gram, Any]]:
+        blocks, known = [leaf.data for leaf in leaves], [leaf.sums for leaf in leaves]
+        return backend_of(context.problem.model).tile_grams(points, TileWork(blocks, known, *more))
 
     return on_device
 
@@ -258,51 +269,31 @@ def merged[G: AnyGram](
 
     at_once = _tiles_at_once(source) if source.device and context.budget else 1
 
-    def leaves(turns: Iterator[Place]) -> Iterator[Any]:
-        nonlocal cost
-        waiting: list[_Leaf] = []
-        for n, (place, (of_block, sums)) in enumerate(zip(turns, known, strict=True), 1):
-            data = None
+    def read(turns: Iterator[Place]) -> Iterator[Leaf]:
+        for place, (of_block, sums) in zip(turns, known, strict=True):
+            began, data = time.perf_counter(), None
             if of_block.read:
-                began = time.perf_counter()
                 with metered("read"):
                     data = block(source, place, context.budget)
                 of_block = of_block._replace(reading=time.perf_counter() - began)
-            cost = cost.plus(of_block)
-            waiting.append(_Leaf(place, data, sums, bool(of_block.computed)))
-            if len(waiting) == at_once or n == len(places):
-                yield from _computed(waiting, compute, columns)
-                waiting.clear()
+            yield Leaf(place, of_block, sums, data)
+
+    def leaves(turns: Iterator[Place]) -> Iterator[Any]:
+        nonlocal cost
+        for some in batched(read(turns), at_once):
+            with_data = [leaf for leaf in some if leaf.data is not None]
+            with metered("gram"):
+                found = iter(compute(with_data) if with_data else [])
+            for leaf in some:
+                gram, sums = (None, leaf.sums) if leaf.data is None else next(found)
+                if columns is not None and not leaf.cost.computed:
+                    assert sums is not None
+                    gram = gram_of_data(sums[: len(leaf.place.members)], columns)
+                cost = cost.plus(leaf.cost)
+                yield gram
 
     with prefetched(source, places, [bool(of_block.read) for of_block, _ in known]) as turns:
         return merge_tree(leaves(turns)), cost
-
-
-class _Leaf(NamedTuple):
-    """A block of which the Gram is to be computed."""
-
-    place: Place
-    data: Block | None
-    """None where it was not needed."""
-    sums: Sums | None
-    computed: bool
-    """Whether f has not decayed in it."""
-
-
-def _computed(leaves: list[_Leaf], compute: Compute[Any], columns: int | None) -> Iterator[Any]:
-    """Yield the Gram of each leaf."""
-    read = [leaf for leaf in leaves if leaf.data is not None]
-    found = iter(())
-    if read:
-        places, blocks, sums, _ = (list(of) for of in zip(*read, strict=True))
-        with metered("gram"):
-            found = iter(compute(places, blocks, sums))
-    for leaf in leaves:
-        gram, sums = (None, leaf.sums) if leaf.data is None else next(found)
-        if columns is not None and not leaf.computed:
-            assert sums is not None
-            gram = gram_of_data(sums[: len(leaf.place.members)], columns)
-        yield gram
 
 
 def warm_up(context: TaskContext) -> Report:
@@ -321,8 +312,10 @@ def _compiled(context: TaskContext, *_: None) -> tuple[None, Cost]:
     cells = cells_of(source)
     if source.device:
         of_loss = None if problem.loss == "linear" else linear
-        compute = _computing(context, _points(context, [theta]), "derivatives", Any, of_loss)
-        compute([], [placed(empty, source.device)], [None])
+        compute = _computing(
+            context, _points(context, [theta]), "derivatives", backend.gram, of_loss
+        )
+        compute([Leaf(Place((), (0, 0)), NO_COST, None, placed(empty, source.device))])
         return None, NO_COST
     at = backend.point(problem, theta, np.arange(2.0))
     if cells is not None:
