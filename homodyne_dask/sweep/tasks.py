@@ -170,7 +170,6 @@ def candidates_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[Gram,
     if context.source.device:  # so that its program is compiled once
         thetas = np.pad(thetas, ((0, MAX_CANDIDATES - number), (0, 0)), mode="edge")
     points = _points(context, thetas)
-
     compute = _computing(
         context, points, "points", lambda data, _: (backend.candidate_grams(points, data), None)
     )
@@ -197,7 +196,7 @@ def _computing(
 ) -> Compute[Gram]:
     """Return what computes the Grams of blocks: `one` after the other, or on a device all in one call.
 
-    fields: as those of `kernels.tile_sums.Wanted`.
+    fields: as those of `kernels.tile_sums.TileWork`.
     """
     source = context.source
     if not source.device:
@@ -266,7 +265,6 @@ def merged[G: AnyGram](
     source, cost = context.source, Cost()
     places = [Place(run.members, tile) for tile in run.tiles]
     known = [_known(context, place, points, columns is None) for place in places]
-
     at_once = _tiles_at_once(source) if source.device and context.budget else 1
 
     def read(turns: Iterator[Place]) -> Iterator[Leaf]:
